@@ -47,6 +47,10 @@ class RelayError(BatonError, ValueError):
     """An expression, module, text or saved file of Relay that is wrong or can't be read."""
 
 
+class NotIntegralError(RelayError, AssertionError):
+    """A quantised network that should compute on integers alone does not; names the operator."""
+
+
 class RelayTypeError(RelayError, TypeError):
     """Operands or attributes that do not fit a Relay operator; names it and the types."""
 

@@ -14,7 +14,7 @@ from .errors import BuildError
 
 KEY = "baton.precision"
 DEFAULT, STRICT = "default", "strict"
-WINOGRAD, STRASSEN = "Winograd", "Strassen"
+WINOGRAD, STRASSEN, ROUND_ROWS = "Winograd", "Strassen", "RoundRows"
 INTEGERS, BFLOAT16_PRODUCTS = "ComputeOnIntegers", "BFloat16Products"
 TO_BFLOAT16, TO_FLOAT16, TO_TF32 = "ToBFloat16", "ToFloat16", "ToTF32"
 
@@ -27,8 +27,8 @@ class _Passes(NamedTuple):
 
 
 PRECISIONS = {
-    STRICT: _Passes(disabled=(WINOGRAD, STRASSEN)),
-    "f32": _Passes(disabled=(INTEGERS, BFLOAT16_PRODUCTS)),
+    STRICT: _Passes(disabled=(WINOGRAD, STRASSEN, ROUND_ROWS)),
+    "f32": _Passes(disabled=(INTEGERS, BFLOAT16_PRODUCTS, ROUND_ROWS)),
     "bf16": _Passes(required=(TO_BFLOAT16,)),
     "f16": _Passes(required=(TO_FLOAT16,)),
     "tf32": _Passes(required=(TO_TF32,)),

@@ -10,6 +10,8 @@ import tvm_ffi
 from tvm import tirx
 from tvm.s_tir.analysis import estimate_tir_flops
 
+from schedules.nodes import nodes_of
+
 
 def count_flops(func: tirx.PrimFunc) -> int | None:
     """Operations of one call; None where TVM's analysis can't tell."""
@@ -37,25 +39,12 @@ def replace_loop(
 
 def has_attribute(body: tirx.Stmt, key: str) -> bool:
     """Whether a statement, or one inside it, is an attribute of that key."""
-    found = False
-
-    def check(attr: tirx.AttrStmt) -> None:
-        nonlocal found
-        found = found or attr.attr_key == key
-
-    tvm_ffi.structural_walk(body, (tirx.AttrStmt, check))
-    return found
+    return any(attr.attr_key == key for attr in nodes_of(body, tirx.AttrStmt))
 
 
 def bound_values(body: tirx.Stmt) -> dict[Any, Any]:
     """By variable, the values that statements inside `body` bind."""
-    bound: dict[Any, Any] = {}
-
-    def bind(node: tirx.stmt.Bind) -> None:
-        bound[node.var] = node.value
-
-    tvm_ffi.structural_walk(body, (tirx.stmt.Bind, bind))
-    return bound
+    return {node.var: node.value for node in nodes_of(body, tirx.stmt.Bind)}
 
 
 def expanded(index: Any, values: Mapping[Any, Any]) -> Any:

@@ -223,8 +223,10 @@ class ConfigEntity(Mapping[str, Knob]):
         assert isinstance(knob, SplitEntity)
         return knob.size
 
-    def val(self, name: str) -> Any:
-        """Value of the option knob `name`."""
+    def val(self, name: str, default: Any = None) -> Any:
+        """Value of the option knob `name`; older records may lack one that has a default."""
+        if default is not None and name not in self.knobs:
+            return default
         knob = self.knobs[name]
         assert isinstance(knob, OtherOptionEntity)
         return knob.val

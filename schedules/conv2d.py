@@ -96,18 +96,23 @@ class Conv2dWorkload:
         return (data, weight, self.strides, self.padding, self.dilation, *layouts)
 
 
-def pad_data(data: te.Tensor, padding: tuple[int, int, int, int], value: int = 0) -> te.Tensor:
-    """Padding (top, left, bottom, right) of (N, C/b, H, W, b) or (N, C, H, W)."""
+def pad_data(
+    data: te.Tensor, padding: tuple[int, int, int, int], value: int = 0, dtype: str = ""
+) -> te.Tensor:
+    """Padding (top, left, bottom, right) of (N, C/b, H, W, b) or (N, C, H, W), as another type."""
+    dtype = dtype or str(data.dtype)
     if not any(padding):
-        return data
+        if dtype == str(data.dtype):
+            return data
+        return te.compute(data.shape, lambda *at: data(*at).astype(dtype), name="data_pad")
     top, left, bottom, right = padding
     n, c, h, wd, *lanes = data.shape
-    beyond = tirx.const(value, data.dtype)
+    beyond = tirx.const(value, dtype)
     return te.compute(
         (n, c, h + top + bottom, wd + left + right, *lanes),
         lambda n, c, y, x, *lane: tirx.if_then_else(
             tirx.all(y >= top, y < h + top, x >= left, x < wd + left),
-            data(n, c, y - top, x - left, *lane),
+            data(n, c, y - top, x - left, *lane).astype(dtype),
             beyond,
         ),
         name="data_pad",

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
+
+Reader = Callable[[Any, Any, Any], Any]
+"""An element of a matrix by the flat index of its stack, None where there is none, row, column."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +99,36 @@ class DenseWorkload:
     def m(self) -> int:
         return math.prod(self.lead)
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the result."""
+        return (*self.lead, self.n)
+
+    @property
+    def extents(self) -> tuple[int | None, int, int, int]:
+        """(None, m, n, k): there is no stack."""
+        return None, self.m, self.n, self.k
+
+    @property
+    def right(self) -> Operand | None:
+        """How the right operand lies in memory; None for a constant."""
+        return self.weight
+
+    def read_left(self, x: Any) -> Reader:
+        """Reads x as the matrix (m, k)."""
+
+        def element(_: Any, row: Any, k: Any) -> Any:
+            index = (*unravel(row, self.lead), k)
+            return x[index]
+
+        return element
+
+    def read_right(self, weight: Any) -> Reader:
+        """Reads a weight that is stored as `self.weight` says as the matrix (k, n)."""
+        assert self.weight is not None
+        index = self.weight.index
+        return lambda _, k, column: weight[index((), k, column)]
+
     def autotvm_args(self) -> tuple[Any, ...]:
         """Arguments of AutoTVM's x86 dense templates: data, weight (n, k), no bias, dtype."""
         data = ("TENSOR", (self.m, self.k), self.dtype)
@@ -140,6 +173,29 @@ class BatchMatmulWorkload:
     def batch(self) -> tuple[int, ...]:
         return broadcast(self.lhs.batch, self.rhs.batch)
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the result."""
+        return (*self.batch, self.m, self.n)
+
+    @property
+    def extents(self) -> tuple[int | None, int, int, int]:
+        """(matrices of the stack, m, n, k)"""
+        return math.prod(self.batch), self.m, self.n, self.k
+
+    @property
+    def right(self) -> Operand:
+        """How the right operand lies in memory."""
+        return self.rhs
+
+    def read_left(self, lhs: Any) -> Reader:
+        """Reads lhs as stored as a stack of matrices (m, k)."""
+        return lambda b, row, k: lhs[self.lhs.index(unravel(b, self.batch), row, k)]
+
+    def read_right(self, rhs: Any) -> Reader:
+        """Reads rhs as stored as a stack of matrices (k, n)."""
+        return lambda b, k, column: rhs[self.rhs.index(unravel(b, self.batch), k, column)]
+
     def autotvm_args(self) -> tuple[Any, ...]:
         """Arguments of AutoTVM's batch_matmul.x86.
 
@@ -157,6 +213,9 @@ class BatchMatmulWorkload:
         lhs = ("TENSOR", self.lhs.stored, self.dtype)
         rhs = ("TENSOR", self.rhs.stored, self.dtype)
         return (lhs, rhs, self.lhs.axes, self.rhs.axes, self.out_dtype)
+
+
+Product = DenseWorkload | BatchMatmulWorkload
 
 
 def broadcast(a: Sequence[Any], b: Sequence[Any]) -> tuple[Any, ...]:
@@ -178,6 +237,8 @@ class BitsWorkload:
         Of a weight: 1, 2, 4 or 8.
     zero : int, optional
         Zero point of all blocks; None where each has its own.
+    rounds : bool
+        Whether the rows of x may be rounded to int8, block by block.
     """
 
     lead: tuple[int, ...]
@@ -187,6 +248,7 @@ class BitsWorkload:
     bits: int
     dtype: str = "float32"
     zero: int | None = None
+    rounds: bool = False
 
     @property
     def m(self) -> int:

@@ -11,6 +11,8 @@ from typing import Any
 import tvm_ffi
 from tvm import tirx
 
+from .nodes import nodes_of
+
 _COMPOUND = (tirx.Min, tirx.Max, tirx.Add, tirx.Sub, tirx.Mul, tirx.FloorDiv)
 
 
@@ -41,8 +43,7 @@ def with_named_extents(func: tirx.PrimFunc) -> tirx.PrimFunc | None:
         return None
     replaced = {symbol for extent, _ in names for symbol in tirx.analysis.undefined_vars(extent)}
     result = tvm_ffi.structural_map(func, [(kind, named) for kind in _COMPOUND], order="pre")
-    left: set[Any] = set()
-    tvm_ffi.structural_walk(result.body, (tirx.Var, left.add))
+    left = set(nodes_of(result.body, tirx.Var))
     for param in result.params:
         if isinstance(param.ty, tirx.BufferType):
             for extent in param.shape:

@@ -36,6 +36,7 @@ ANCHOR_ANNOTATIONS = (
     "schedule_config",
     "schedule_source",
     "schedule_algorithm",
+    "image_rows",
 )
 GENERIC_SOURCE = "topi:fallback"
 

@@ -23,6 +23,7 @@ from tvm.ir import TensorLoad
 
 from .generic.stages import range_of, uses
 from .named_extents import with_named_extents
+from .nodes import nodes_of
 
 _DIVISIONS = (tirx.FloorDiv, tirx.FloorMod)
 _FOLDED: dict[Any, Callable[[Any, Any], Any]] = {
@@ -78,16 +79,21 @@ def is_symbolic(func: tirx.PrimFunc) -> bool:
     )
 
 
+def symbols_of(func: tirx.PrimFunc) -> list[Any]:
+    """The symbols in the shapes of a function's parameters, in their order."""
+    symbols: list[Any] = []
+    for param in _buffers(func):
+        for symbol in _symbols_of(param.shape):
+            if not any(symbol.same_as(known) for known in symbols):
+                symbols.append(symbol)
+    return symbols
+
+
 def rows_of(func: tirx.PrimFunc) -> Rows | None:
     """The rows of a function; None where it has other unknown extents, or rows meet each other."""
     named = with_named_extents(func)
     func = func if named is None else named
-    parameters = _buffers(func)
-    symbols: list[Any] = []
-    for param in parameters:
-        for symbol in _symbols_of(param.shape):
-            if not any(symbol.same_as(known) for known in symbols):
-                symbols.append(symbol)
+    parameters, symbols = _buffers(func), symbols_of(func)
     if not symbols or not _has_root(func):
         return None
     leads = [_lead(param.shape) for param in parameters]
@@ -228,14 +234,11 @@ def _reads_its_place(block: Any, example: Any) -> bool:
 
 def _leaves(func: tirx.PrimFunc) -> list[Any]:
     """The blocks below the root."""
-    found: list[Any] = []
-
-    def note(block: Any) -> None:
-        if not isinstance(block.body, s_tir.SBlockRealize) and str(block.name_hint) != "root":
-            found.append(block)
-
-    tvm_ffi.structural_walk(func.body, (s_tir.SBlock, note))
-    return found
+    return [
+        block
+        for block in nodes_of(func.body, s_tir.SBlock)
+        if not isinstance(block.body, s_tir.SBlockRealize) and str(block.name_hint) != "root"
+    ]
 
 
 def _keeps_rows(block: Any, static: Any, symbols: Sequence[Any]) -> bool:
@@ -280,13 +283,8 @@ Access = tuple[Any, list[Any]]
 def _accesses(block: Any) -> list[Access]:
     """Buffers and indices of a block: its store first, then its loads."""
     store = block.body
-    found: list[Access] = [(store.buffer, list(store.indices))]
-
-    def note(load: Any) -> None:
-        found.append((load.source, list(load.indices)))
-
-    tvm_ffi.structural_walk(store, (TensorLoad, note))
-    return found
+    loads = [(load.source, list(load.indices)) for load in nodes_of(store, TensorLoad)]
+    return [(store.buffer, list(store.indices)), *loads]
 
 
 def _place(original: Access, access: Access) -> Any:

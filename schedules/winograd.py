@@ -80,6 +80,11 @@ def combine(row: Sequence[float], read: Callable[[int], Any]) -> Any:
     return total
 
 
+def times(matrix: Sequence[Sequence[float]], index: Any, read: Callable[[int], Any]) -> Any:
+    """An element of the matrix times a vector: sum over j of matrix[index][j] * read(j)."""
+    return select(index, [combine(row, read) for row in matrix])
+
+
 def select(index: Any, values: Sequence[Any]) -> Any:
     """values[index]; the index is constant once the loop is unrolled."""
     result = values[-1]

@@ -118,17 +118,15 @@ def _record(each: Any, func: Any, index: int) -> Record:
 
 def _block_names(func: Any) -> dict[str, str]:
     """Name of each block, and the name that it has in the canonical function."""
-    import tvm_ffi
     from tvm.s_tir import SBlock
 
-    names: list[str] = []
-    tvm_ffi.structural_walk(func.body, (SBlock, lambda block: names.append(str(block.name_hint))))
-    inner = [name for name in names if name != "root"]
-    canonical_names: list[str] = []
-    tvm_ffi.structural_walk(
-        canonical(func).body, (SBlock, lambda block: canonical_names.append(str(block.name_hint)))
-    )
-    return dict(zip(inner, [name for name in canonical_names if name != "root"], strict=True))
+    from schedules.nodes import nodes_of
+
+    def names(body: Any) -> list[str]:
+        found = (str(block.name_hint) for block in nodes_of(body, SBlock))
+        return [name for name in found if name != "root"]
+
+    return dict(zip(names(func.body), names(canonical(func).body), strict=True))
 
 
 def _renamed(trace: list[Any], names: dict[str, str]) -> list[Any]:

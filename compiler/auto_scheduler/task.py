@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import tvm
-import tvm_ffi
 from tvm import relax
 from tvm.s_tir import SBlock
 from tvm.target import Target
 from tvm.tirx import PrimFunc
+
+from schedules.nodes import nodes_of
 
 from .. import target as targets
 from ..errors import RecordError
@@ -376,14 +377,10 @@ def tasks_of_kernels(
 
 def has_reduction(func: PrimFunc) -> bool:
     """Whether any block of the function reduces."""
-    found = False
-
-    def look(block: SBlock) -> None:
-        nonlocal found
-        found = found or any(int(var.iter_type) == _REDUCTION for var in block.iter_vars)
-
-    tvm_ffi.structural_walk(func.body, (SBlock, look))
-    return found
+    return any(
+        any(int(var.iter_type) == _REDUCTION for var in block.iter_vars)
+        for block in nodes_of(func.body, SBlock)
+    )
 
 
 def _describe(kernel: ExtractedKernel) -> str:

@@ -303,6 +303,7 @@ def profile_command(
     log: Log,
     auto_scheduler_log: AutoSchedulerLog,
     disable_pass: DisablePass,
+    precision: Precision = "default",
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
@@ -318,6 +319,7 @@ def profile_command(
         shapes=arguments.shapes(shape),
         logs=texts(log),
         auto_scheduler_logs=texts(auto_scheduler_log),
+        precision=precision,
     )
     with failures(debug):
         profile = profile_model(
@@ -340,6 +342,7 @@ def kernels_command(
     shape: Shape,
     log: Log,
     auto_scheduler_log: AutoSchedulerLog,
+    precision: Precision = "default",
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
@@ -354,6 +357,7 @@ def kernels_command(
         shapes=arguments.shapes(shape),
         logs=texts(log),
         auto_scheduler_logs=texts(auto_scheduler_log),
+        precision=precision,
     )
     with failures(debug):
         results = benchmark_kernels(models, options, threads, repeat, seed, Steps())

@@ -9,10 +9,17 @@ from ..errors import InputError
 from ..graph import simplify_passes
 
 _OF_KERNELS = (
-    *("DividePlainly", "DropUnknownPragmas", "ExpandLoops", "FoldConstantTables", "GuardLoops"),
+    *(
+        "DividePlainly",
+        "DropUnknownPragmas",
+        "ExpandLoops",
+        "FoldByteTables",
+        "FoldConstantTables",
+        "GuardLoops",
+    ),
     *("ImportTiles", "InsertPrefetches", "InterleaveVectors"),
     *("JoinArgumentChecks", "MarkInternalTensors", "OutlineMicrokernels", "PackStorage"),
-    *("PropagateNaN", "RoundBFloat16", "SeparateCpus", "SplitScalarCalls"),
+    *("PropagateNaN", "ReshapesAsViews", "RoundBFloat16", "SeparateCpus", "SplitScalarCalls"),
     *("StaticAllocation", "UseBFloat16Instructions"),
 )
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..graph.rewrite import expressions_in
 from .compile import BuildOptions, build_module, import_model
 from .console import Steps, show, table
 from .files import write_text
@@ -234,16 +235,9 @@ def constant_bytes(mod: tvm.IRModule, params: Mapping[str, Any]) -> int:
     from compiler.graph.constants import array_of, view_of
 
     total = sum(view_of(each).nbytes for each in params.values())
-
-    def visit(expr: relax.Expr) -> None:
-        nonlocal total
-        if (array := array_of(expr)) is not None:
-            total += array.nbytes
-
-    for function in mod.functions.values():
-        if isinstance(function, relax.Function):
-            relax.analysis.post_order_visit(function, visit)
-    return total
+    functions = (each for each in mod.functions.values() if isinstance(each, relax.Function))
+    arrays = (array_of(expr) for function in functions for expr in expressions_in(function))
+    return total + sum(array.nbytes for array in arrays if array is not None)
 
 
 def _measure_option(options: TuneOptions, constants: int) -> dict[str, Any]:

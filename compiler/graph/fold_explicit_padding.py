@@ -9,15 +9,14 @@ import tvm
 from tvm import relax
 
 from .constants import array_of, dtype_of
-from .rewrite import rewrite_calls
+from .rewrite import call_pass
 from .vocabulary import SharedRule
 
 _CONVOLUTIONS = ("nn.conv1d", "nn.conv2d", "nn.conv3d", "nn.contrib_conv2d_NCHWc", "qnn.conv2d")
 _POOLS = tuple(f"nn.{kind}_pool{rank}d" for kind in ("max", "avg") for rank in (1, 2, 3))
 
 
-@tvm.transform.module_pass(opt_level=0, name="FoldExplicitPadding")
-class FoldExplicitPadding:
+class PaddingRule(SharedRule):
     """Make padding of the spatial axes an attribute of the convolution or pooling after it.
 
     The pad value must be what the reader pads with: zero, a quantised convolution's zero point,
@@ -33,14 +32,6 @@ class FoldExplicitPadding:
 
         lv1 = nn.conv2d(x, w, padding=[1, 1, 1, 1])
     """
-
-    def transform_module(self, mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
-        """Fold in every Relax function."""
-        return rewrite_calls(mod, PaddingRule)
-
-
-class PaddingRule(SharedRule):
-    """Padding in front of what can pad by itself."""
 
     def rewrite(self, call: relax.Call, name: str) -> relax.Expr | None:
         if name not in _CONVOLUTIONS and name not in _POOLS:
@@ -90,3 +81,6 @@ def numbers(attribute: Any) -> np.ndarray:
     if isinstance(attribute, (int, tvm.tirx.IntImm)):
         return np.array([int(attribute)])
     return np.concatenate([numbers(each) for each in attribute])
+
+
+FoldExplicitPadding = call_pass("FoldExplicitPadding", 0, PaddingRule)

@@ -22,7 +22,7 @@ import tvm_ffi
 from tvm import relax
 
 from .constants import array_of, constant, dtype_of, static_shape
-from .rewrite import rewrite_calls, variables_of
+from .rewrite import call_pass, variables_of
 from .vocabulary import RELAX, SharedRule, Vocabulary
 
 CONVOLUTIONS = frozenset(f"nn.conv{n}d{suffix}" for n in (1, 2, 3) for suffix in ("", "_transpose"))
@@ -36,54 +36,6 @@ _FUNCTIONS = {
     "divide": np.divide,
 }
 _SAME_ORDER = ("expand_dims", "reshape", "squeeze")
-
-
-@tvm.transform.module_pass(opt_level=3, name="FoldScaleAxis")
-class FoldScaleAxis:
-    """Fold per-channel constants that follow a convolution or a matmul into its weights and bias.
-
-    With `op` a convolution of any rank, layout and grouping or a matmul, w its constant weights
-    and a, b constants that vary along the output channels only:
-
-    1. op(x, w) * a becomes op(x, w * a); likewise op(x, w) / a.
-    2. (op(x, w) + b) * a becomes op(x, w * a) + b * a; likewise with - b and / a. A positive a
-       passes relu as well.
-    3. (op(x, w) + b) + c becomes op(x, w) + (b + c).
-
-    An intermediate result that something else reads is never folded: it would be computed twice.
-    After `SimplifyInference` this folds batch norm. New weights are computed in float64.
-
-    Before::
-
-        lv = nn.conv2d(x, const w)
-        lv1 = multiply(lv, const a[1, C, 1, 1])
-        lv2 = add(lv1, const b[1, C, 1, 1])
-
-    After::
-
-        lv = nn.conv2d(x, const w * a)
-        lv2 = add(lv, const b[1, C, 1, 1])
-    """
-
-    def transform_module(self, mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
-        """Fold in every Relax function."""
-        return rewrite_calls(mod, Backward)
-
-
-@tvm.transform.module_pass(opt_level=3, name="ForwardFoldScaleAxis")
-class ForwardFoldScaleAxis:
-    """Move per-channel constants in front of a convolution or matmul into its weights.
-
-    1. op(x * a, w) becomes op(x, w * a).
-    2. op(relu(x * a + b), w) becomes op(relu(x + b / a), w * a) where a is positive.
-
-    Every reader of the scaled value must be such an operator. TVM did so to the batch norms of
-    pre-activation networks. New weights are computed in float64.
-    """
-
-    def transform_module(self, mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
-        """Fold in every Relax function."""
-        return rewrite_calls(mod, Forward)
 
 
 class _ScaleRule(SharedRule):
@@ -211,7 +163,30 @@ class _ScaleRule(SharedRule):
 
 
 class Backward(_ScaleRule):
-    """Scales of results."""
+    """Fold per-channel constants that follow a convolution or a matmul into its weights and bias.
+
+    With `op` a convolution of any rank, layout and grouping or a matmul, w its constant weights
+    and a, b constants that vary along the output channels only:
+
+    1. op(x, w) * a becomes op(x, w * a); likewise op(x, w) / a.
+    2. (op(x, w) + b) * a becomes op(x, w * a) + b * a; likewise with - b and / a. A positive a
+       passes relu as well.
+    3. (op(x, w) + b) + c becomes op(x, w) + (b + c).
+
+    An intermediate result that something else reads is never folded: it would be computed twice.
+    After `SimplifyInference` this folds batch norm. New weights are computed in float64.
+
+    Before::
+
+        lv = nn.conv2d(x, const w)
+        lv1 = multiply(lv, const a[1, C, 1, 1])
+        lv2 = add(lv1, const b[1, C, 1, 1])
+
+    After::
+
+        lv = nn.conv2d(x, const w * a)
+        lv2 = add(lv, const b[1, C, 1, 1])
+    """
 
     def rewrite(self, call: relax.Call, name: str) -> relax.Expr | None:
         if name in ("add", "subtract"):
@@ -306,7 +281,14 @@ def _constant_last(call: relax.Call) -> tuple[Any, Any]:
 
 
 class Forward(_ScaleRule):
-    """Scales of data."""
+    """Move per-channel constants in front of a convolution or matmul into its weights.
+
+    1. op(x * a, w) becomes op(x, w * a).
+    2. op(relu(x * a + b), w) becomes op(relu(x + b / a), w * a) where a is positive.
+
+    Every reader of the scaled value must be such an operator. TVM did so to the batch norms of
+    pre-activation networks. New weights are computed in float64.
+    """
 
     def __init__(self, vocabulary: Vocabulary = RELAX) -> None:
         super().__init__(vocabulary)
@@ -419,3 +401,7 @@ def _extents(expr: Any) -> list[int] | None:
 
 def _same_type(left: relax.Expr, right: relax.Expr) -> bool:
     return left.ty.same_as(right.ty) or bool(tvm_ffi.structural_equal(left.ty, right.ty))
+
+
+FoldScaleAxis = call_pass("FoldScaleAxis", 3, Backward)
+ForwardFoldScaleAxis = call_pass("ForwardFoldScaleAxis", 3, Forward)

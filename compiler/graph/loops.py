@@ -1,6 +1,6 @@
 """Loops whose rounds are counted while the model runs, as one call among the others.
 
-    call_pure_packed("baton.loop", body, join, more, (states), (empty), (captured))
+    call_pure_packed("baton.loop", body, join, more, (states), (empty), (captured), (count))
 
 `body` is a function of the states and of what is captured: it computes whether to go on, the
 states behind a round, and the round's slice of each stacked result, of extent 1 along the first
@@ -31,6 +31,9 @@ class Loop(NamedTuple):
         Whether there is a first round: a tensor () of bool.
     states, empty, captured : relax.Tuple
         What the body starts with; the stacked results of no round; what else it reads.
+    count : relax.Tuple
+        How many rounds there are, a tensor (1,) of int64, if that is known in front of the first
+        one; nothing where a round's condition decides.
     """
 
     body: tvm.ir.GlobalVar
@@ -39,6 +42,7 @@ class Loop(NamedTuple):
     states: relax.Tuple
     empty: relax.Tuple
     captured: relax.Tuple
+    count: relax.Tuple
 
     def call(self, result: relax.TupleType) -> relax.Call:
         """The call; `result` is the type of the last states and the stacked results."""

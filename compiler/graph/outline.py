@@ -71,6 +71,8 @@ class Group:
         Also set `baton.input_names`.
     lift_constants : bool
         Constants become parameters of the function, not part of it.
+    order : list of int
+        Bindings whose values come first among the results, in this order.
     """
 
     members: list[int]
@@ -78,6 +80,7 @@ class Group:
     attrs: Mapping[str, Any] = field(default_factory=dict)
     record_inputs: bool = False
     lift_constants: bool = False
+    order: list[int] = field(default_factory=list)
 
 
 def outline(main: RelaxFunction, groups: Sequence[Group], *, share: bool = False) -> IRModule:
@@ -223,11 +226,11 @@ class _Outlined:
         """Per input the number of a variable, that variable or a constant, and the part of it."""
         self._outputs: dict[_Entry, int] = {}
         self._aliases: list[tuple[int, int, tuple[int, ...]]] = []  # number, output, part of it
-        self._order_outputs(escaping)
+        self._order_outputs(escaping, group.order)
         self._results = set(self._outputs.values())
         self.function = self._function(group)
 
-    def _order_outputs(self, escaping: list[int]) -> None:
+    def _order_outputs(self, escaping: list[int], first: list[int]) -> None:
         for root, path, number in sorted((*self._main.entry(n), n) for n in escaping):
             known = [n for n in range(len(path) + 1) if (root, path[:n]) in self._outputs]
             if known:
@@ -235,6 +238,9 @@ class _Outlined:
                 self._aliases.append((number, whole, path[known[0] :]))
             else:
                 self._outputs[root, path] = number
+        rank = {number: place for place, number in reversed([*enumerate(first)])}
+        ordered = sorted(self._outputs.items(), key=lambda item: rank.get(item[1], len(first)))
+        self._outputs = dict(ordered)
 
     def _function(self, group: Group) -> relax.Function:
         """The function, and with it `inputs`."""

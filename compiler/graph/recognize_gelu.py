@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import tvm
 from tvm import relax
 
 from .constants import dtype_of, scalar_of, static_shape
-from .rewrite import CallRule, operator_name, rewrite_calls
+from .rewrite import CallRule, call_pass, operator_name
 
-TOLERANCE = 1e-4
+TOLERANCE, OF_HALVES = 1e-4, 1e-3
 """Relative difference allowed in a constant: exporters round sqrt(2) and sqrt(2 / pi)."""
 
 MAX_DEGREE = 3
@@ -22,8 +21,7 @@ ERF_ARGUMENT: Polynomial = {1: math.sqrt(0.5)}
 TANH_ARGUMENT: Polynomial = {1: math.sqrt(2 / math.pi), 3: 0.044715 * math.sqrt(2 / math.pi)}
 
 
-@tvm.transform.module_pass(opt_level=0, name="RecognizeGelu")
-class RecognizeGelu:
+class _Recognize(CallRule):
     """Replace a spelled-out GELU by `nn.gelu` or `nn.gelu_tanh`.
 
     1. 0.5 * x * (1 + erf(x / sqrt(2))) becomes nn.gelu(x).
@@ -44,17 +42,11 @@ class RecognizeGelu:
         y = nn.gelu(x)
     """
 
-    def transform_module(self, mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
-        """Rewrite every Relax function."""
-        return rewrite_calls(mod, _Recognize)
-
-
-class _Recognize(CallRule):
     def rewrite(self, call: relax.Call, name: str) -> relax.Expr | None:
         if name not in ("multiply", "divide") or not dtype_of(call).startswith("float"):
             return None
         scale, factors = self._factors(call)
-        if len(factors) != 2 or not math.isclose(scale, 0.5, rel_tol=TOLERANCE):
+        if len(factors) != 2 or not math.isclose(scale, 0.5, rel_tol=_tolerance(call)):
             return None
         for data, gate in (factors, factors[::-1]):
             kind = self._gate(gate, data)
@@ -94,7 +86,9 @@ class _Recognize(CallRule):
         for name, wanted in (("erf", ERF_ARGUMENT), ("tanh", TANH_ARGUMENT)):
             if operator_name(inner) == name:
                 found = self._polynomial(inner.args[0], data)
-                return name if found is not None and _close(found, wanted) else None
+                return (
+                    name if found is not None and _close(found, wanted, _tolerance(expr)) else None
+                )
         return None
 
     def _polynomial(self, expr: Any, data: Any) -> Polynomial | None:
@@ -129,6 +123,10 @@ class _Recognize(CallRule):
         return {degree: factor / divisor for degree, factor in left.items()}
 
 
+def _tolerance(expr: relax.Expr) -> float:
+    return OF_HALVES if dtype_of(expr) == "float16" else TOLERANCE
+
+
 def _product(left: Polynomial | None, right: Polynomial) -> Polynomial | None:
     if left is None or max(left) + max(right) > MAX_DEGREE:
         return None
@@ -139,8 +137,11 @@ def _product(left: Polynomial | None, right: Polynomial) -> Polynomial | None:
     return result
 
 
-def _close(found: Polynomial, wanted: Polynomial) -> bool:
+def _close(found: Polynomial, wanted: Polynomial, tolerance: float) -> bool:
     nonzero = {degree: factor for degree, factor in found.items() if factor != 0.0}
     return nonzero.keys() == wanted.keys() and all(
-        math.isclose(nonzero[degree], wanted[degree], rel_tol=TOLERANCE) for degree in wanted
+        math.isclose(nonzero[degree], wanted[degree], rel_tol=tolerance) for degree in wanted
     )
+
+
+RecognizeGelu = call_pass("RecognizeGelu", 0, _Recognize)

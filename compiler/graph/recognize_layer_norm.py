@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import tvm
 from tvm import relax
 
 from .constants import array_of, constant, dtype_of, integers, scalar_of, static_shape
-from .rewrite import CallRule, operator_name, rewrite_calls
+from .rewrite import CallRule, call_pass, operator_name
 
 
-@tvm.transform.module_pass(opt_level=1, name="RecognizeLayerNorm")
-class RecognizeLayerNorm:
+class _Recognize(CallRule):
     """Replace a spelled-out layer norm by `nn.layer_norm`.
 
     1. d / sqrt(mean(d * d) + epsilon), with d = x - mean(x) and both means over the same trailing
@@ -36,12 +34,6 @@ class RecognizeLayerNorm:
         y = nn.layer_norm(x, gamma, beta, axes=[-1], epsilon=1e-5)
     """
 
-    def transform_module(self, mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
-        """Rewrite every Relax function."""
-        return rewrite_calls(mod, _Recognize)
-
-
-class _Recognize(CallRule):
     def rewrite(self, call: relax.Call, name: str) -> relax.Expr | None:
         if name in ("divide", "multiply"):
             found = self._normalized(call, name)
@@ -181,3 +173,6 @@ def _of_shape(expr: Any, shape: tuple[int, ...] | None) -> relax.Expr | None:
     if lead > 0 and given[lead:] == shape and all(extent == 1 for extent in given[:lead]):
         return relax.op.reshape(expr, shape) if array is None else constant(array.reshape(shape))
     return None
+
+
+RecognizeLayerNorm = call_pass("RecognizeLayerNorm", 1, _Recognize)

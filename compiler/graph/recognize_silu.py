@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import tvm
 from tvm import relax
 
-from .rewrite import CallRule, rewrite_calls
+from .rewrite import CallRule, call_pass
 
 
-@tvm.transform.module_pass(opt_level=1, name="RecognizeSilu")
-class RecognizeSilu:
+class _Recognize(CallRule):
     """Replace x * sigmoid(x) by `nn.silu`.
 
     Before::
@@ -22,12 +20,6 @@ class RecognizeSilu:
         y = nn.silu(x)
     """
 
-    def transform_module(self, mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
-        """Rewrite every Relax function."""
-        return rewrite_calls(mod, _Recognize)
-
-
-class _Recognize(CallRule):
     def rewrite(self, call: relax.Call, name: str) -> relax.Expr | None:
         if name != "multiply":
             return None
@@ -37,3 +29,6 @@ class _Recognize(CallRule):
             if sigmoid is not None and sigmoid.args[0].same_as(data) and self.scope.used_once(gate):
                 return relax.op.nn.silu(data)
         return None
+
+
+RecognizeSilu = call_pass("RecognizeSilu", 1, _Recognize)

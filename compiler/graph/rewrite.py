@@ -101,16 +101,26 @@ class Scope:
         return isinstance(expr, relax.Var) and self._uses[expr] <= 1
 
 
+def relax_functions(mod: tvm.IRModule) -> list[tuple[Any, relax.Function]]:
+    """The functions of a module that are no kernels, with their global variables."""
+    return [each for each in mod.functions_items() if isinstance(each[1], relax.Function)]
+
+
+def functions_by_name(mod: tvm.IRModule) -> dict[str, relax.Function]:
+    """`relax_functions` by name."""
+    return {str(gvar.name_hint): function for gvar, function in relax_functions(mod)}
+
+
+def expressions_in(value: relax.Expr, kind: Any = object) -> list[Any]:
+    """Those of a class in an expression or a function, itself included, parts before the whole."""
+    found: list[Any] = []
+    relax.analysis.post_order_visit(value, found.append)
+    return [expr for expr in found if isinstance(expr, kind)]
+
+
 def variables_of(value: relax.Expr) -> list[relax.Var]:
     """The variables that an expression reads, as often as it does."""
-    found: list[relax.Var] = []
-
-    def note(expr: relax.Expr) -> None:
-        if isinstance(expr, relax.Var):
-            found.append(expr)
-
-    relax.analysis.post_order_visit(value, note)
-    return found
+    return expressions_in(value, relax.Var)
 
 
 def operator_name(expr: Any) -> str:
@@ -161,8 +171,8 @@ def rewrite_calls(
         Of the functions; all by default.
     """
     changed = []
-    for variable, function in mod.functions_items():
-        if not isinstance(function, relax.Function) or _is_skipped(function):
+    for variable, function in relax_functions(mod):
+        if _is_skipped(function):
             continue
         if names is not None and variable.name_hint not in names:
             continue
@@ -178,6 +188,15 @@ def rewrite_calls(
     for variable in changed:
         mod.update_func(variable, relax.analysis.remove_all_unused(mod[variable]))
     return mod
+
+
+def call_pass(
+    name: str, opt_level: int, rule: Callable[[], CallRule]
+) -> Callable[[], tvm.transform.Pass]:
+    """Makes the pass of that name that applies a rule to every call."""
+    return lambda: tvm.transform.module_pass(
+        lambda mod, _: rewrite_calls(mod, rule), opt_level=opt_level, name=name
+    )
 
 
 def _is_skipped(function: relax.Function) -> bool:

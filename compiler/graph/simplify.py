@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import tvm
 from tvm import relax
 
 from .constants import (
@@ -21,46 +20,11 @@ from .constants import (
     static_shape,
     view_of,
 )
-from .rewrite import rewrite_calls
+from .rewrite import call_pass
 from .vocabulary import SharedRule
 
 RESHAPES = frozenset(["reshape", "flatten", "expand_dims", "squeeze", "nn.batch_flatten"])
 """Operators that keep every element in its place in memory."""
-
-
-@tvm.transform.module_pass(opt_level=0, name="SimplifyExpr")
-class SimplifyExpr:
-    """Simplify calls one by one.
-
-    1. A reshape, broadcast, cast, transposition, slice or concatenation that changes nothing
-       becomes its operand; a concatenation loses its empty operands.
-    2. `flatten`, `expand_dims`, `squeeze` become `reshape`, and a reshape of a reshape one reshape.
-       A product of matrices whose batch axes were joined before and parted behind it keeps them.
-       Casts between types of floats move in front of reshapes.
-    3. A transposition of a transposition becomes one; one that only moves axes of extent 1
-       becomes a reshape.
-    4. x + 0, x - 0, x * 1, x / 1 and x ** 1 become x.
-    5. (x * a) * b with numbers a, b becomes x * (a * b); x / a becomes x * (1 / a) where that is
-       exact, that is for powers of two.
-    6. x ** 2 becomes x * x, x ** 0.5 sqrt(x), x ** -0.5 and 1 / sqrt(x) rsqrt(x), x ** 0.25
-       sqrt(sqrt(x)), and x ** 0.75 the product of the two roots.
-    7. relu(relu(x)) becomes relu(x), and clip(clip(x)) one clip.
-    8. What has no elements becomes a constant, and nothing is left to compute it.
-
-    Before::
-
-        lv = reshape(x, (1, 128, 12, 64))
-        lv1 = reshape(lv, (128, 768))
-        lv2 = multiply(lv1, 1)
-
-    After::
-
-        lv1 = reshape(x, (128, 768))
-    """
-
-    def transform_module(self, mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
-        """Simplify every Relax function."""
-        return rewrite_calls(mod, _Simplify)
 
 
 class Simplify(SharedRule):
@@ -146,6 +110,34 @@ class Simplify(SharedRule):
 
 
 class _Simplify(Simplify):
+    """Simplify calls one by one.
+
+    1. A reshape, broadcast, cast, transposition, slice or concatenation that changes nothing
+       becomes its operand; a concatenation loses its empty operands.
+    2. `flatten`, `expand_dims`, `squeeze` become `reshape`, and a reshape of a reshape one reshape.
+       A product of matrices whose batch axes were joined before and parted behind it keeps them.
+       Casts between types of floats move in front of reshapes.
+    3. A transposition of a transposition becomes one; one that only moves axes of extent 1
+       becomes a reshape.
+    4. x + 0, x - 0, x * 1, x / 1 and x ** 1 become x.
+    5. (x * a) * b with numbers a, b becomes x * (a * b); x / a becomes x * (1 / a) where that is
+       exact, that is for powers of two.
+    6. x ** 2 becomes x * x, x ** 0.5 sqrt(x), x ** -0.5 and 1 / sqrt(x) rsqrt(x), x ** 0.25
+       sqrt(sqrt(x)), and x ** 0.75 the product of the two roots.
+    7. relu(relu(x)) becomes relu(x), and clip(clip(x)) one clip.
+    8. What has no elements becomes a constant, and nothing is left to compute it.
+
+    Before::
+
+        lv = reshape(x, (1, 128, 12, 64))
+        lv1 = reshape(lv, (128, 768))
+        lv2 = multiply(lv1, 1)
+
+    After::
+
+        lv1 = reshape(x, (128, 768))
+    """
+
     def rewrite(self, call: relax.Call, name: str) -> relax.Expr | None:
         nothing = _without_elements(call.ty) if name else None
         if nothing is not None:
@@ -325,3 +317,6 @@ def _without_elements(ty: Any) -> relax.Expr | None:
     if shape is None or 0 not in shape or str(ty.dtype) not in NUMPY_DTYPES:
         return None
     return constant(np.zeros(shape, str(ty.dtype)))
+
+
+SimplifyExpr = call_pass("SimplifyExpr", 0, _Simplify)

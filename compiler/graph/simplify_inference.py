@@ -5,16 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import tvm
 from tvm import relax
 
 from .constants import array_of, constant, dtype_of
-from .rewrite import rewrite_calls
+from .rewrite import call_pass
 from .vocabulary import SharedRule
 
 
-@tvm.transform.module_pass(opt_level=0, name="SimplifyInference")
-class SimplifyInference:
+class InferenceRule(SharedRule):
     """Rewrite batch norm and dropout for inference.
 
     1. `nn.batch_norm` becomes one multiply and one add: with s = gamma / sqrt(var + epsilon), its
@@ -35,14 +33,6 @@ class SimplifyInference:
         lv = multiply(x, const[1, C, 1, 1])
         lv1 = add(lv, const[1, C, 1, 1])
     """
-
-    def transform_module(self, mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
-        """Rewrite every Relax function."""
-        return rewrite_calls(mod, InferenceRule)
-
-
-class InferenceRule(SharedRule):
-    """Batch norm and dropout."""
 
     def rewrite(self, call: relax.Call, name: str) -> relax.Expr | None:
         data = call.args[0]
@@ -82,3 +72,6 @@ class InferenceRule(SharedRule):
         if not after:
             return vector
         return self.vocabulary.make("expand_dims", vector, axis=1, num_newaxis=after)
+
+
+SimplifyInference = call_pass("SimplifyInference", 0, InferenceRule)

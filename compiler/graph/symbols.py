@@ -80,10 +80,17 @@ def text(extent: Any, known: Mapping[tirx.Var, str]) -> str:
     used = tirx.analysis.undefined_vars(extent)
     if any(var not in known for var in used):
         return ""
-    whole = tvm_ffi.structural_map(
-        extent, (tirx.Var, lambda var: tirx.Var(known[var], var.ty) if var in known else var)
-    )
+    renamed = {var: tirx.Var(known[var], var.ty) for var in used}
+    whole = tvm_ffi.structural_map(extent, (tirx.Var, lambda var: renamed.get(var, var)))
     return re.sub(r"T\.int64\((-?\d+)\)", r"\1", str(whole)).replace("T.", "")
+
+
+def number_or_text(extent: Any, known: Mapping[tirx.Var, str]) -> int | str:
+    """An extent as an int or as text, in which symbols that are not known have their own names."""
+    if isinstance(extent, tirx.IntImm):
+        return int(extent)
+    own = {var: known.get(var, str(var.name)) for var in tirx.analysis.undefined_vars(extent)}
+    return text(extent, own)
 
 
 def as_extent(value: Any) -> Any:

@@ -17,6 +17,7 @@ from .relax_names import DType
 
 # What `tvm.te` had, and the module that has it now; loaded when a script first names it.
 _TE = {
+    "AXIS_SEPARATOR": "compiler.te",
     "Schedule": "compiler.te",
     "Stage": "compiler.te",
     "TensorIntrin": "compiler.te",

@@ -135,4 +135,4 @@ def patch(patches: Patches) -> None:
         patches.add(owner, "PrimExpr", PrimExpr)
     patches.add(tvm.ir, "register_intrin_lowering", register_intrin_lowering)
     patches.add(tvm.target, "register_intrin_rule", register_intrin_rule)
-    patches.add(tvm.te, "size_var", lambda name, dtype="int64": tirx.Var(name, dtype))
+    patches.add(tvm.te, "size_var", lambda name, dtype="int32": tirx.Var(name, dtype))

@@ -129,7 +129,7 @@ def _build(
     own_weights = without_aliases(state.weights, params)
     library = FactoryModule(linked.executable, metadata, own_weights, report, mod, target)
     if slot is not None:
-        slot.keep(library, linked, messages)
+        library = slot.keep(library, linked, messages)
         if slot.cache.problem and not linked.kernels.problem:
             report.cache += _nothing_kept(slot.cache.problem)
         watch.lap("keep")

@@ -15,6 +15,7 @@ text, and the constants of its operators are arguments like all others:
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -26,6 +27,7 @@ from tvm.target import Target
 from .. import target as targets
 from ..backends import COMPILE_OPTIONS, list_partitioners, partitioner
 from ..errors import BuildError
+from ..graph.rewrite import expressions_in
 from ..runtime import foreign
 from ..tir import count_flops
 from ..tvm_faults.block_builder import BlockBuilder
@@ -36,6 +38,7 @@ from .subgraphs import (
     OPERATORS,
     RELAY_FUNCTION,
     RUNTIME,
+    calls_in,
     operators_of,
     sum_if_known,
 )
@@ -125,7 +128,7 @@ def _code(
         for var, original in zip(function.params, originals)
         if original in params
     }
-    compiled = _constants_as_parameters(function)[0] if on_cuda else function
+    compiled = _constants_as_parameters(function)[0] if on_cuda else _of_tensors(function)
     code = _call_backend(_where(name, function), name, compiled, values)
     if on_cuda and (
         not isinstance(code, foreign.ForeignCode) or code.runtime == foreign.IN_PROCESS
@@ -147,7 +150,7 @@ def _calling(
     flops: int | None,
 ) -> tuple[relax.Function, Any]:
     """The function with a call as its body, and the TVM module that the call needs, if any."""
-    inputs = [var for var in function.params if var.name not in values]
+    inputs = [var for var in _of_tensors(function).params if var.name not in values]
     module = code if isinstance(code, tvm.runtime.Module) else None
     arguments: list[Any] = list(inputs)
     if module is not None:
@@ -167,6 +170,14 @@ def _calling(
     if targets.is_gpu(target) and "target" not in attrs:
         attrs["target"] = targets.to_cli(target.host)
     return called.with_attrs(attrs).without_attr("global_symbol"), module
+
+
+def _of_tensors(function: relax.Function) -> relax.Function:
+    """The function without the shape that says what symbols are; code sees extents of tensors."""
+    params = [var for var in function.params if not isinstance(var.ty, relax.ShapeType)]
+    if len(params) == len(function.params):
+        return function
+    return relax.Function(params, function.body, function.ret_ty, function.is_pure, function.attrs)
 
 
 def _calling_on_cuda(
@@ -303,14 +314,9 @@ def _flops(mod: tvm.IRModule, target: Target) -> int | None:
     kernels = {
         gvar: func for gvar, func in mod.functions_items() if isinstance(func, tvm.tirx.PrimFunc)
     }
-    called: list[int | None] = []
-
-    def note(expr: relax.Expr) -> None:
-        if isinstance(expr, relax.Call) and expr.args and expr.args[0] in kernels:
-            called.append(count_flops(kernels[expr.args[0]]))
-
-    relax.analysis.post_order_visit(mod["main"], note)
-    return sum_if_known(called)
+    calls = expressions_in(mod["main"], relax.Call)
+    called = (call.args[0] for call in calls if call.args and call.args[0] in kernels)
+    return sum_if_known([count_flops(kernels[gvar]) for gvar in called])
 
 
 def _array(value: Any) -> np.ndarray:
@@ -319,12 +325,5 @@ def _array(value: Any) -> np.ndarray:
 
 def _called_once(mod: tvm.IRModule, names: list[str]) -> set[str]:
     """Functions with one call, whose arguments' values may therefore go into the code."""
-    counts = dict.fromkeys(names, 0)
-
-    def note(expr: relax.Expr) -> None:
-        callee = expr.op if isinstance(expr, relax.Call) else None
-        if isinstance(callee, relax.GlobalVar) and callee.name_hint in counts:
-            counts[callee.name_hint] += 1
-
-    relax.analysis.post_order_visit(mod["main"], note)
-    return {name for name, count in counts.items() if count == 1}
+    calls = Counter(call.op.name_hint for call in calls_in(mod["main"]))
+    return {name for name in names if calls[name] == 1}

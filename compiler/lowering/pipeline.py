@@ -47,7 +47,7 @@ class Step(NamedTuple):
     asks: tuple[Switch, ...] = ()
 
 
-_ROUNDING = (switches.WINOGRAD, switches.STRASSEN)
+_ROUNDING = (switches.WINOGRAD, switches.STRASSEN, switches.ROUND_ROWS)
 _ATTENTION = (switches.FUSE_ATTENTION,)
 
 PREPARE = (
@@ -56,6 +56,7 @@ PREPARE = (
     Step("specialise", steps.specialise_sizes),
     Step("compute on integers", steps.use_integers, (switches.INTEGERS,)),
     Step("set aside recorded kernels", steps.set_aside_recorded, asks=_ROUNDING),
+    Step("move strides", steps.move_all_strides, (switches.MOVE_STRIDES,)),
     Step("split the batch", steps.split_the_batch, (switches.SPLIT_BATCH,)),
     Step("check extents", steps.check_all_extents),
     Step("check divisors", steps.check_all_divisors),

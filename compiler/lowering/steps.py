@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeAlias
 
 import tvm
+from tvm import relax
 from tvm.target import Target
 
 from schedules.x86.dots import has_bfloat16
@@ -30,10 +32,11 @@ from .relax_passes.combine_matmul import combine_matmul
 from .relax_passes.compute_on_integers import compute_on_integers
 from .relax_passes.fuse import fuse
 from .relax_passes.kv_cache import keep_kv_cache
+from .relax_passes.move_strides import move_strides
 from .relax_passes.over_samples import Samples, any_samples, over_samples
 from .relax_passes.samples import Provenance, provenance
 from .relax_passes.specialise import specialise
-from .relax_passes.split_batch import split_batch
+from .relax_passes.split_batch import is_recorded, split_batch
 from .report import Report
 from .selection import recorded
 from .selection.ops import gpu
@@ -114,7 +117,8 @@ class State:
 
 
 def simplify_module(state: State) -> None:
-    state.take(simplify(bind_constant_arguments(state.mod)))
+    reached = relax.transform.DeadCodeElimination(["main"])(state.mod)
+    state.take(simplify(bind_constant_arguments(reached)))
     if state.target.kind.name == "llvm" and state.source.use_topi_schedule:
         state.any_samples = any_samples(state.mod)
     if state.any_samples is not None:
@@ -164,6 +168,16 @@ def set_aside_recorded(state: State) -> None:
     found = recorded.set_aside(state.mod, state.targets, state.source, state.checker, disabled)
     state.take(found.mod, found)
     state.report.notes += found.notes
+
+
+def move_all_strides(state: State) -> None:
+    """Have CPUs leave out what strided convolutions skip; what has records stays as it is."""
+    if state.source.extracting:
+        return
+    for name, target in state.unrecorded():
+        if target.kind.name == "llvm" and not state.found.templates.get(name):
+            keeps = partial(is_recorded, target=target, query=state.source.autotvm_known)
+            state.mod = move_strides(state.mod, name, keeps)
 
 
 def split_the_batch(state: State) -> None:

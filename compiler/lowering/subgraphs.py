@@ -13,6 +13,8 @@ from tvm.relax.expr import _update_type
 from tvm.target import Target
 
 from .. import target as targets
+from ..graph import symbols
+from ..graph.rewrite import expressions_in, functions_by_name, relax_functions
 from ..tvm_faults.inlined_sizes import with_own_sizes
 from .report import Kernel
 
@@ -32,9 +34,7 @@ RUNTIME = "baton.runtime"
 def function_targets(mod: tvm.IRModule, target: Target) -> dict[str, Target]:
     """Target of each Relax function at operator level: its attribute `target`, else the build's."""
     chosen = {}
-    for gvar, function in mod.functions_items():
-        if not isinstance(function, relax.Function):
-            continue
+    for gvar, function in relax_functions(mod):
         own = function.attrs.get("target") if function.attrs else None
         chosen[gvar.name_hint] = target if own is None else targets.parse(own, target.host)
     return chosen
@@ -44,23 +44,22 @@ def backends(mod: tvm.IRModule) -> dict[str, str]:
     """Backend of each function that one claimed."""
     return {
         gvar.name_hint: str(function.attrs[BACKEND])
-        for gvar, function in mod.functions_items()
-        if isinstance(function, relax.Function) and function.attrs and BACKEND in function.attrs
+        for gvar, function in relax_functions(mod)
+        if function.attrs and BACKEND in function.attrs
     }
 
 
 def call_counts(mod: tvm.IRModule) -> Counter[str]:
     """How often an inference runs each Relax function."""
-    times: Counter[str] = Counter()
+    functions = functions_by_name(mod)
+    times = Counter(call.op.name_hint for f in functions.values() for call in calls_in(f))
+    return Counter({name: max(times[name], 1) for name in functions})
 
-    def count(expr: relax.Expr) -> None:
-        if isinstance(expr, relax.Call) and isinstance(expr.op, relax.GlobalVar):
-            times[expr.op.name_hint] += 1
 
-    functions = [(g, f) for g, f in mod.functions_items() if isinstance(f, relax.Function)]
-    for _, function in functions:
-        relax.analysis.post_order_visit(function, count)
-    return Counter({gvar.name_hint: max(times[gvar.name_hint], 1) for gvar, _ in functions})
+def calls_in(function: relax.Function) -> list[relax.Call]:
+    """The calls of functions of the module."""
+    calls = expressions_in(function, relax.Call)
+    return [call for call in calls if isinstance(call.op, relax.GlobalVar)]
 
 
 def bind_constant_arguments(mod: tvm.IRModule) -> tvm.IRModule:
@@ -71,12 +70,8 @@ def bind_constant_arguments(mod: tvm.IRModule) -> tvm.IRModule:
     """
     claimed = backends(mod)
     calls: dict[str, list[relax.Call]] = {name: [] for name in claimed}
-
-    def note(expr: relax.Expr) -> None:
-        if isinstance(expr, relax.Call) and isinstance(expr.op, relax.GlobalVar):
-            calls.get(expr.op.name_hint, []).append(expr)
-
-    relax.analysis.post_order_visit(mod["main"], note)
+    for call in calls_in(mod["main"]):
+        calls.get(call.op.name_hint, []).append(call)
     bound: dict[str, tuple[Any, set[int]]] = {}
     functions = dict(mod.functions_items())
     for name, found in calls.items():
@@ -191,7 +186,7 @@ def partition_info(
             for key, value in function.attrs.items()
             if str(key) not in ("target", "global_symbol", BACKEND, OPERATORS, FLOPS, RUNTIME)
         }
-        names = json.loads(attrs[INPUT_NAMES])
+        names, known = json.loads(attrs[INPUT_NAMES]), symbols.names(function)
         result = function.ret_ty
         results = result.fields if isinstance(result, relax.TupleType) else [result]
         info[name] = {
@@ -199,8 +194,12 @@ def partition_info(
             "target": targets.to_cli(chosen[name]),
             "runtime": str(function.attrs.get(RUNTIME, "tvm")),
             "operators": operators_of(function),
-            "inputs": [_tensor(n, var.ty) for n, var in zip(names, function.params)],
-            "outputs": [_tensor(f"output{i}", ty) for i, ty in enumerate(results)],
+            "inputs": [
+                _tensor(n, var.ty, known)
+                for n, var in zip(names, function.params)
+                if isinstance(var.ty, relax.TensorType)
+            ],
+            "outputs": [_tensor(f"output{i}", ty, known) for i, ty in enumerate(results)],
             "flops": json.loads(str(function.attrs[FLOPS]))
             if FLOPS in function.attrs
             else flops.get(name),
@@ -219,18 +218,12 @@ def subgraph_flops(mod: tvm.IRModule, kernels: Iterable[Kernel]) -> dict[str, in
     def flops(name: str) -> int | None:
         if name in known:
             return known[name]
-        found: list[int | None] = []
-
-        def note(expr: relax.Expr) -> None:
-            if not isinstance(expr, relax.Call):
-                return
-            for callee in (expr.op, *expr.args[:1]):
-                if isinstance(callee, relax.GlobalVar):
-                    found.append(flops(callee.name_hint))
-
-        if isinstance(mod[name], relax.Function):
-            relax.analysis.post_order_visit(mod[name], note)
-        return sum_if_known(found)
+        is_relax = isinstance(mod[name], relax.Function)
+        calls = expressions_in(mod[name], relax.Call) if is_relax else []
+        called = (callee for call in calls for callee in (call.op, *call.args[:1]))
+        return sum_if_known(
+            [flops(each.name_hint) for each in called if isinstance(each, relax.GlobalVar)]
+        )
 
     return {name: flops(name) for name in backends(mod)}
 
@@ -248,18 +241,15 @@ def operators_of(function: relax.Function) -> list[str]:
     """
     if function.attrs and OPERATORS in function.attrs:
         return list(json.loads(str(function.attrs[OPERATORS])))
-    found: list[str] = []
-
-    def note(expr: relax.Expr) -> None:
-        if isinstance(expr, relax.Call) and isinstance(expr.op, tvm.ir.Op):
-            found.append(str(expr.op.name).removeprefix("relax."))
-
-    relax.analysis.post_order_visit(function, note)
-    return found
+    return [
+        str(expr.op.name).removeprefix("relax.")
+        for expr in expressions_in(function, relax.Call)
+        if isinstance(expr.op, tvm.ir.Op)
+    ]
 
 
-def _tensor(name: str, ty: Any) -> dict[str, Any]:
+def _tensor(name: str, ty: Any, known: Mapping[Any, str]) -> dict[str, Any]:
     shape = getattr(ty, "shape", None)
     dims = shape.values if isinstance(shape, relax.ShapeExpr) else []
-    extents = [int(dim) if isinstance(dim, tvm.tirx.IntImm) else str(dim) for dim in dims]
+    extents = [symbols.number_or_text(dim, known) for dim in dims]
     return {"name": name, "shape": extents, "dtype": str(getattr(ty, "dtype", ""))}

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import tvm
 
 from schedules.cuda import winograd_template
-from schedules.x86 import strassen, winograd, winograd_polyphase
+from schedules.x86 import matmul_of_bits, strassen, winograd, winograd_polyphase
 
 from .. import precision
 from ..graph import convert_layout
@@ -37,6 +37,7 @@ BFLOAT16_PRODUCTS = Switch(precision.BFLOAT16_PRODUCTS, 0)
 TO_BFLOAT16 = Switch(precision.TO_BFLOAT16, _NEVER)
 TO_FLOAT16 = Switch(precision.TO_FLOAT16, _NEVER)
 TO_TF32 = Switch(precision.TO_TF32, _NEVER)
+MOVE_STRIDES = Switch("MoveStrides", 3)
 SPLIT_BATCH = Switch("SplitBatch", 3)
 CONVERT_LAYOUT = Switch(convert_layout.NAME, 0)
 FOLD_GATE = Switch("FoldGate", 3)
@@ -45,13 +46,15 @@ COMBINE_MATMUL = Switch("CombineParallelMatmul", 3)
 BLOCK_LAYOUTS = Switch("AlterOpLayout", 3)
 WINOGRAD = Switch(precision.WINOGRAD, 3)
 STRASSEN = Switch(precision.STRASSEN, 3)
+ROUND_ROWS = Switch(precision.ROUND_ROWS, 0)
 CONCAT_IN_PLACE = Switch(concat_in_place.NAME, 3)
 FAST_MATH = Switch("FastMath", 3)
 CUDA_GRAPH = Switch(cuda_graph.NAME, 0)
 
 IMPLEMENTATIONS = {
-    WINOGRAD: (winograd.NAME, winograd_polyphase.NAME, winograd_template.NAME),
+    WINOGRAD: (winograd.NAME, winograd.OF_SHORT, winograd_polyphase.NAME, winograd_template.NAME),
     STRASSEN: (strassen.DENSE, strassen.CONV2D),
+    ROUND_ROWS: (matmul_of_bits.INT8,),
 }
 """Implementations that round differently, by their switch."""
 

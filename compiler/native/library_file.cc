@@ -158,7 +158,10 @@ MappedFile::MappedFile(const std::string& path) {
   close(descriptor);
   if (!known) throw std::runtime_error(path + " is not a file");
   if (status.st_size > 0 && mapped == MAP_FAILED) throw cant_open(path);
-  if (status.st_size > 0) data_ = static_cast<unsigned char*>(mapped);
+  if (status.st_size > 0) {
+    madvise(mapped, static_cast<std::size_t>(status.st_size), MADV_HUGEPAGE);  // a wish
+    data_ = static_cast<unsigned char*>(mapped);
+  }
   size_ = static_cast<std::uint64_t>(status.st_size);
   const std::string whole(real.get());
   const std::size_t slash = whole.rfind('/');

@@ -111,6 +111,8 @@ class _Program:
                 raise UnsupportedOperatorError(
                     f"{error}; where onnxruntime is installed, it runs what Baton can't"
                 ) from error
+            except UnsupportedOperatorError as refusal:
+                raise UnsupportedOperatorError(f"{error}; {refusal}") from error
             self._runs = [
                 _built(part.model, {}, options, target)
                 if part.engine == BATON

@@ -112,9 +112,12 @@ class _Types:
         options = onnxruntime.SessionOptions()
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.log_severity_level = 3
-        session = onnxruntime.InferenceSession(
-            shown.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
+        try:
+            session = onnxruntime.InferenceSession(
+                shown.SerializeToString(), options, providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:  # its classes have no other one in common
+            raise UnsupportedOperatorError(f"onnxruntime refuses it, too: {error}") from error
         self.infos = {value.name: value for value in model.graph.input}
         self.infos.update((value.name, _info(value)) for value in session.get_outputs())
 
@@ -173,6 +176,8 @@ def split(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> list
     ------
     ImportError
         onnxruntime is not installed.
+    UnsupportedOperatorError
+        onnxruntime refuses the model with these shapes.
     """
     whole = onnx.ModelProto()
     whole.CopyFrom(model)

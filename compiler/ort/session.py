@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from compiler.errors import FrontendError, InputError
+from compiler.runtime.extents import require_equal_symbols, require_shape
 
 from .described import ModelMetadata, NodeArg
 from .libraries import SUFFIXES, Library
@@ -187,18 +188,22 @@ class InferenceSession:
                 f"{sorted(names - set(feed))}, unknown: {sorted(set(feed) - names)}"
             )
         arrays = {name: np.asarray(value) for name, value in feed.items()}
-        extents: dict[str, int] = {}
+        symbols: list[tuple[str, int, str, int]] = []
         for entry in self._model.inputs:
-            array = arrays[entry.name]
-            given = f"input {entry.name!r} is {entry.type}{entry.shape}; given is {array.dtype}"
-            of_type = type_name(array.dtype) == entry.type or entry.type == "tensor(string)"
-            if not of_type or array.ndim != len(entry.shape):
-                raise InputError(f"{given}{list(array.shape)}")
-            for wanted, extent in zip(entry.shape, array.shape):
-                if isinstance(wanted, str):
-                    wanted = extents.setdefault(wanted, extent)
-                if wanted is not None and wanted != extent:
-                    raise InputError(f"{given}{list(array.shape)}: {extent} is not {wanted}")
+            array, what = arrays[entry.name], f"input {entry.name!r}"
+            if type_name(array.dtype) != entry.type and entry.type != "tensor(string)":
+                raise InputError(
+                    f"{what} is {entry.type}{entry.shape}; given is "
+                    f"{array.dtype}{list(array.shape)}"
+                )
+            declared = ["?" if extent is None else extent for extent in entry.shape]
+            require_shape(what, array.shape, declared, {})
+            symbols += [
+                (what, axis, symbol, extent)
+                for axis, (symbol, extent) in enumerate(zip(entry.shape, array.shape))
+                if isinstance(symbol, str)
+            ]
+        require_equal_symbols(symbols)
         return arrays
 
 

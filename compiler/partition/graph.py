@@ -14,7 +14,9 @@ Variables have the operator name "null". Attributes are strings throughout:
 * operator parameters, e.g. "strides": "[1, 1]";
 * "shape" and "dtype" of the output ("[1, 3]", "float32"), of a node with several outputs a list of
   them ("[[1, 3], [1, 3]]", "[float32, float32]"); missing where unknown, and left out where the
-  operator has a parameter of that name;
+  operator has a parameter of that name. Extents that only running tells are names and expressions
+  of these, "[batch, seq * 2, 3]", and the key "bounds" of the graph has the largest extents of
+  those for which some were given, {"batch": 16};
 * on variables, "param": "True" for parameters and constants whose value is known, else "False";
 * on the variables of a subgraph also "isArg": whether the outer producer is a variable, "argName":
   that variable's name (if "isArg" is "True"), and "isAux": always "False".
@@ -77,10 +79,13 @@ class Graph:
     nodes : list of Node
     heads : list of Entry
         Outputs of the graph, in order; repeats allowed.
+    bounds : dict of str to int
+        Largest extents of symbols, by name.
     """
 
     nodes: list[Node] = field(default_factory=list)
     heads: list[Entry] = field(default_factory=list)
+    bounds: dict[str, int] = field(default_factory=dict)
 
     def predecessors(self) -> list[list[int]]:
         """For each node the ids of the nodes that feed it, as often as they do."""
@@ -103,6 +108,7 @@ class Graph:
                     index for index, node in enumerate(self.nodes) if node.op == VARIABLE
                 ],
                 "heads": [[producer, output, 0] for producer, output in self.heads],
+                **({"bounds": self.bounds} if self.bounds else {}),
             }
         )
 
@@ -134,7 +140,7 @@ class SubgraphExtractor:
         position: dict[Entry, Entry] = {}
         new_id: dict[int, int] = {}
         names = Names(self._graph.nodes[index].name for index in inside)
-        result = Graph()
+        result = Graph(bounds=self._graph.bounds)
         for index in inside:
             node = self._graph.nodes[index]
             inputs: list[Entry] = []

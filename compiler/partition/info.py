@@ -11,6 +11,8 @@ from tvm.ir import Call, GlobalVar
 from compiler.graph.outline import INPUT_NAMES
 from compiler.lowering.subgraphs import operators_of
 
+from ..graph.rewrite import relax_functions
+
 _OWN = "baton."
 
 
@@ -56,8 +58,8 @@ def subgraphs(mod: IRModule) -> list[SubgraphInfo]:
     Functions that `main` does not call follow, sorted by name.
     """
     found: dict[str, SubgraphInfo] = {}
-    for variable, function in mod.functions_items():
-        if not isinstance(function, relax.Function) or not function.attrs:
+    for variable, function in relax_functions(mod):
+        if not function.attrs:
             continue
         if "baton.backend" in function.attrs:
             found[variable.name_hint] = _info(variable.name_hint, function)

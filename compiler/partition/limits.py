@@ -105,7 +105,7 @@ def bounded(
 
 
 class _Sizes:
-    """Bytes of the entries of a graph; None where shape or dtype is unknown."""
+    """Bytes of the entries of a graph; None where dtype, extents and their bounds are unknown."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
@@ -118,7 +118,8 @@ class _Sizes:
 
     def of(self, entry: Entry) -> int | None:
         if entry not in self._known:
-            self._known[entry] = _nbytes(*self._graph.nodes[entry[0]].types[entry[1]])
+            kind = self._graph.nodes[entry[0]].types[entry[1]]
+            self._known[entry] = _nbytes(*kind, self._graph.bounds)
         return self._known[entry]
 
 
@@ -205,8 +206,10 @@ def _objection(piece: list[int], sizes: _Sizes, limits: Limits) -> str:
     return f"max_bytes={limits.max_bytes}: it touches {total}" if total > limits.max_bytes else ""
 
 
-def _nbytes(shape: str, dtype: str) -> int | None:
+def _nbytes(shape: str, dtype: str, bounds: Mapping[str, int]) -> int | None:
+    """Bytes of a tensor, with the largest extents of symbols that have bounds."""
     parts = [part.strip() for part in shape.strip("[]").split(",") if part.strip()]
+    parts = [str(bounds.get(part, part)) for part in parts]
     digits = "".join(filter(str.isdigit, dtype.split("_")[0]))
     bits = _BITS.get(dtype) or (int(digits) if digits else 0)
     if not shape or not bits or not all(part.isdigit() for part in parts):

@@ -15,7 +15,11 @@ import tvm
 from tvm import relax
 
 from compiler.errors import UnsupportedOperatorError
+from compiler.graph import symbols
+from compiler.graph.constants import integers
 from compiler.graph.names import Names
+
+from ..graph.rewrite import relax_functions
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -26,6 +30,8 @@ IR_VERSION = 8
 _DTYPES = ("float32", "float64", "float16", "int8", "uint8", "int32", "int64", "bool")
 
 _DATA_LAYOUTS = ("NCW", "NCHW", "NCDHW")
+
+_PAD_MODES = ("constant", "edge", "reflect")
 
 _SAME = {
     "abs": "Abs",
@@ -70,6 +76,12 @@ _MXNET = frozenset(
 )
 
 
+_MOST_UNKNOWN = {"broadcast_to": 0, "split": 0, "strided_slice": 0} | dict.fromkeys(
+    ("expand_dims", "flatten", "reshape", "squeeze"), 1
+)
+"""How many extents of a result only running may tell, where that matters."""
+
+
 def is_expressible(op: str, attrs: Mapping[str, Any]) -> bool:
     """Whether an operator can be exported, as far as its name and its attributes say."""
     if op in _MXNET:
@@ -78,6 +90,11 @@ def is_expressible(op: str, attrs: Mapping[str, Any]) -> bool:
         return False
     if op.startswith(("nn.conv", "nn.max_pool", "nn.avg_pool", "nn.adaptive_avg_pool")):
         return _is_plain(op, attrs)
+    if op == "nn.pad" and attrs.get("pad_mode", "constant") not in _PAD_MODES:
+        return False
+    unknown = re.findall(r"[^\[\],]*[A-Za-z_][^\[\],]*", str(attrs.get("shape", "")))
+    if len(unknown) > _MOST_UNKNOWN.get(op, len(unknown)):
+        return False
     dtype = attrs.get("dtype", "float32")
     return all(each.strip("[] ") in _DTYPES for each in str(dtype).split(","))
 
@@ -115,7 +132,7 @@ def to_onnx(
     UnsupportedOperatorError
         An operator, or its form, can't be expressed.
     """
-    functions = [f for _, f in mod.functions_items() if isinstance(f, relax.Function)]
+    functions = [f for _, f in relax_functions(mod)]
     function = functions[0] if len(functions) == 1 else mod["main"]
     return _Exporter(mod, params).model(function, outputs)
 
@@ -125,6 +142,7 @@ class _Exporter:
         self._mod = mod
         self._params = params
         self._names: dict[Any, str | list[str]] = {}  # variable -> value, or a tuple's values
+        self._symbols: dict[Any, str] = {}  # of the inputs' extents
         self._fresh = Names().unique
         self.nodes: list[Any] = []
         self.initializers: list[Any] = []
@@ -132,6 +150,7 @@ class _Exporter:
     def model(self, function: relax.Function, output_names: Sequence[str]) -> ModelProto:
         import onnx
 
+        self._symbols = symbols.names(function)
         inputs = []
         for var in function.params:
             name = self._names[var] = self._fresh(var.name)
@@ -162,7 +181,8 @@ class _Exporter:
         import onnx
 
         dtype = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(str(ty.dtype)))
-        return onnx.helper.make_tensor_value_info(name, dtype, shape_of(ty))
+        extents = [symbols.number_or_text(extent, self._symbols) for extent in extents_of(ty)]
+        return onnx.helper.make_tensor_value_info(name, dtype, extents)
 
     def _initialize(self, name: str, value: np.ndarray) -> None:
         import onnx
@@ -225,13 +245,19 @@ class _Exporter:
         return self._all(expr)
 
 
+def extents_of(ty: Any) -> list[Any]:
+    """The extents of a tensor type, numbers and expressions over symbols."""
+    if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
+        raise UnsupportedOperatorError(f"a value of type {ty} has no shape")
+    return list(ty.shape.values)
+
+
 def shape_of(ty: Any) -> list[int]:
     """Static shape of a tensor type."""
-    if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
-        raise UnsupportedOperatorError(f"a value of type {ty} has no static shape")
-    if not all(isinstance(size, tvm.tirx.IntImm) for size in ty.shape.values):
+    extents = integers(extents_of(ty))
+    if extents is None:
         raise UnsupportedOperatorError(f"the shape {ty.shape} is known only at run time")
-    return [int(size) for size in ty.shape.values]
+    return list(extents)
 
 
 def _ints(values: Any) -> list[int]:
@@ -303,7 +329,12 @@ def _global_average(exporter: _Exporter, call: Any) -> str:
 
 def _batch_norm(exporter: _Exporter, call: Any) -> list[str]:
     attrs = call.attrs
-    _require(int(attrs.axis) == 1 and not attrs.training, call, "an axis other than 1")
+    _require(not attrs.training, call, "training")
+    data, axis = exporter.value(call.args[0]), int(attrs.axis)
+    order = list(range(call.args[0].ty.ndim))
+    order[1], order[axis] = order[axis], order[1]
+    if axis != 1:
+        data = exporter.emit("Transpose", [data], perm=order)
     ones = np.ones(shape_of(call.args[1].ty), str(call.args[1].ty.dtype))
     scale = exporter.value(call.args[1])
     if not attrs.scale:
@@ -314,14 +345,16 @@ def _batch_norm(exporter: _Exporter, call: Any) -> list[str]:
     mean, variance = exporter.value(call.args[3]), exporter.value(call.args[4])
     result = exporter.emit(
         "BatchNormalization",
-        [exporter.value(call.args[0]), scale, offset, mean, variance],
+        [data, scale, offset, mean, variance],
         epsilon=float(attrs.epsilon),
     )
+    if axis != 1:
+        result = exporter.emit("Transpose", [result], perm=order)
     return [str(result), mean, variance]
 
 
 def _layer_norm(exporter: _Exporter, call: Any) -> str:
-    axes, rank = _ints(call.attrs.axes), len(shape_of(call.args[0].ty))
+    axes, rank = _ints(call.attrs.axes), call.args[0].ty.ndim
     last = sorted(axis % rank for axis in axes) == list(range(rank - len(axes), rank))
     _require(last and call.attrs.center and call.attrs.scale, call, "this form")
     return str(
@@ -354,9 +387,14 @@ def _reduce(kind: str, axes_are_input: bool = False) -> Callable[[_Exporter, Any
 
 
 def _reshaped(exporter: _Exporter, call: Any) -> str:
-    """Whatever only gives the data another shape takes that of the result."""
-    shape = exporter.constant(shape_of(call.ty))
-    return str(exporter.emit("Reshape", [exporter.value(call.args[0]), shape], allowzero=1))
+    """Whatever only gives the data another shape takes that of the result; one may be unknown."""
+    extents = [integers([extent]) or (-1,) for extent in extents_of(call.ty)]
+    shape = [extent for (extent,) in extents]
+    if shape.count(-1) > 1 or {-1, 0} <= set(shape):
+        raise UnsupportedOperatorError(f"the shape {call.ty.shape} is known only at run time")
+    allowzero = None if -1 in shape else 1
+    inputs = [exporter.value(call.args[0]), exporter.constant(shape)]
+    return str(exporter.emit("Reshape", inputs, allowzero=allowzero))
 
 
 def _transpose(exporter: _Exporter, call: Any) -> str:
@@ -413,6 +451,42 @@ def _leaky_relu(exporter: _Exporter, call: Any) -> str:
     return str(exporter.emit("LeakyRelu", [exporter.value(call.args[0])], alpha=alpha))
 
 
+def _lrn(exporter: _Exporter, call: Any) -> str:
+    _require(int(call.attrs["axis"]) == 1, call, "an axis other than 1")
+    attrs: dict[str, Any] = {name: float(call.attrs[name]) for name in ("alpha", "beta", "bias")}
+    attrs["size"] = int(call.attrs["size"])
+    return str(exporter.emit("LRN", [exporter.value(call.args[0])], **attrs))
+
+
+def _pad(exporter: _Exporter, call: Any) -> str:
+    mode = str(call.attrs.pad_mode)
+    _require(mode in _PAD_MODES, call, f"the mode {mode}")
+    width = _ints(call.attrs.pad_width)  # before and behind the first axis, then the second's
+    pads = exporter.constant([*width[::2], *width[1::2]])
+    value = exporter.constant(_number(call.attrs.pad_value), str(call.ty.dtype))
+    return str(exporter.emit("Pad", [exporter.value(call.args[0]), pads, value], mode=mode))
+
+
+def _strided_slice(exporter: _Exporter, call: Any) -> str:
+    axes, begin, end, strides = (
+        exporter.constant([int(_number(each)) for each in part.fields]) for part in call.args[1:5]
+    )
+    return str(exporter.emit("Slice", [exporter.value(call.args[0]), begin, end, axes, strides]))
+
+
+def _round(exporter: _Exporter, call: Any) -> str:
+    """The nearest integer, halves away from zero, where ONNX's rounds them to even."""
+    x, dtype = exporter.value(call.args[0]), str(call.ty.dtype)
+    size = exporter.emit("Abs", [x])
+    below = exporter.emit("Floor", [size])
+    rest = exporter.emit("Sub", [size, below])
+    up = exporter.emit("GreaterOrEqual", [rest, exporter.constant(0.5, dtype)])
+    step = exporter.emit("Where", [up, exporter.constant(1, dtype), exporter.constant(0, dtype)])
+    return str(
+        exporter.emit("Mul", [exporter.emit("Sign", [x]), exporter.emit("Add", [below, step])])
+    )
+
+
 _CONVERTERS: dict[str, Callable[[_Exporter, Any], Any]] = {
     "astype": _cast,
     "broadcast_to": _broadcast,
@@ -428,6 +502,10 @@ _CONVERTERS: dict[str, Callable[[_Exporter, Any], Any]] = {
     "nn.layer_norm": _layer_norm,
     "nn.leakyrelu": _leaky_relu,
     "nn.log_softmax": _with_axis("LogSoftmax"),
+    "nn.pad": _pad,
+    "relay.nn.lrn": _lrn,
+    "relay.round": _round,
+    "strided_slice": _strided_slice,
     "nn.silu": _silu,
     "nn.softmax": _with_axis("Softmax"),
     "permute_dims": _transpose,

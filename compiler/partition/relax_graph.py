@@ -19,6 +19,7 @@ from tvm.ir import GenericConst, GlobalVar, Op, StringImm, Tuple
 from tvm.tirx import IntImm
 
 from compiler.errors import PartitionError
+from compiler.graph import symbols
 from compiler.graph.names import Names
 from compiler.graph.relax_function import OPERATION, RelaxFunction
 from compiler.graph.vocabulary import attribute_values
@@ -48,7 +49,8 @@ class RelaxGraph:
     """
 
     def __init__(self, main: RelaxFunction, params: Mapping[str, Any] | None) -> None:
-        self.graph = Graph()
+        self.graph = Graph(bounds=symbols.bounds(main.function))
+        self._symbols = symbols.names(main.function)
         self.binding_of: list[int | None] = []
         self._values: dict[str, np.ndarray] = {}
         self._main = main
@@ -94,7 +96,7 @@ class RelaxGraph:
         """Shape and dtype of each output of a type; the module keeps the types alive."""
         address = ty.__chandle__()
         if address not in self._described:
-            self._described[address] = [_describe(leaf) for leaf in _leaves(ty)]
+            self._described[address] = [_describe(leaf, self._symbols) for leaf in _leaves(ty)]
         return self._described[address]
 
     def _name(self, name: str) -> str:
@@ -174,15 +176,18 @@ def _leaves(ty: Any) -> Iterator[Any]:
         yield ty
 
 
-def _describe(ty: Any) -> OutputType:
+def _describe(ty: Any, known: Mapping[Any, str]) -> OutputType:
     """Shape as text and dtype of one output; "" for what is unknown."""
     if not isinstance(ty, relax.TensorType):
         return "", ""
     shape = ty.shape
     text = ""
     if isinstance(shape, relax.ShapeExpr):
-        sizes = (size.value if type(size) is IntImm else size for size in shape.values[:])
-        text = f"[{', '.join(map(str, sizes))}]"
+        sizes = (
+            str(size.value if type(size) is IntImm else symbols.number_or_text(size, known))
+            for size in shape.values[:]
+        )
+        text = f"[{', '.join(sizes)}]"
     return text, str(ty.dtype) if ty.dtype is not None else ""
 
 
@@ -236,7 +241,7 @@ def _checked(name: str, ty: Any, value: Any) -> np.ndarray:
         raise PartitionError(
             f"params[{name!r}] is a {type(value).__name__}; give a numpy array or a TVM tensor"
         )
-    shape, dtype = _describe(ty)
+    shape, dtype = _describe(ty, {})
     given = str(list(value.shape)), str(value.dtype)
     static = shape and all(part.strip().isdigit() for part in shape[1:-1].split(",") if part)
     if (static and given[0] != shape) or (dtype and given[1] != dtype):

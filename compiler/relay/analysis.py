@@ -11,6 +11,7 @@ from tvm import relax
 
 from ..errors import RelayError
 from ..graph.constants import static_shape
+from ..graph.rewrite import relax_functions
 from . import dialect
 from .compiled import Compiled, CompiledFunction
 from .expr import Tuple, as_expr
@@ -65,16 +66,17 @@ def _main(mod: Any) -> relax.Expr:
 
 
 def _calls(mod: Any) -> Iterator[tuple[str, relax.Call]]:
-    """Calls of Relay operators in a module or expression, with their names."""
-    roots = (
-        [f for _, f in mod.functions_items() if isinstance(f, relax.Function)]
-        if isinstance(mod, tvm.IRModule)
-        else [mod]
-    )
+    """Calls of Relay operators in a module or expression, with their names.
+
+    Those within a function that is called where it stands, as fused ones are, are among them.
+    """
+    roots = [f for _, f in relax_functions(mod)] if isinstance(mod, tvm.IRModule) else [mod]
     for root in roots:
         for node in nodes(root):
             if dialect.is_relay(node):
                 yield dialect.relay_name(node), node
+            elif isinstance(node, relax.Call) and isinstance(node.op, relax.Function):
+                yield from _calls(node.op)
 
 
 def list_op_freqs(mod: tvm.IRModule) -> dict[str, int]:
@@ -146,12 +148,13 @@ def _macs(name: str, call: relax.Call) -> int:
 
 
 def extract_intermdeiate_expr(mod: tvm.IRModule, expr_id: int) -> tvm.IRModule:
-    """A module whose result is the call with that number, in the order of evaluation."""
+    """A module whose result is the call, or field of a tuple, with that number, as evaluated."""
     function = mod["main"]
-    calls = [node for node in post_order(nested(function)) if isinstance(node, tvm.ir.Call)]
-    if not 0 <= expr_id < len(calls):
-        raise RelayError(f"the module has {len(calls)} calls, there is no number {expr_id}")
-    body = calls[expr_id]
+    kinds = (tvm.ir.Call, relax.TupleGetItem)
+    steps = [node for node in post_order(nested(function)) if isinstance(node, kinds)]
+    if not 0 <= expr_id < len(steps):
+        raise RelayError(f"the module has {len(steps)} steps, there is no number {expr_id}")
+    body = steps[expr_id]
     used = {handle(var) for var in free_vars(body)}
     return _module(function_of([var for var in function.params if handle(var) in used], body))
 
@@ -201,10 +204,8 @@ def get_calibration_data(
     """
     inner = {
         gvar: function
-        for gvar, function in mod.functions_items()
-        if isinstance(function, relax.Function)
-        and function.attrs is not None
-        and "Compiler" in function.attrs
+        for gvar, function in relax_functions(mod)
+        if function.attrs is not None and "Compiler" in function.attrs
     }
     calls = [
         node

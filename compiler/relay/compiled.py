@@ -1,7 +1,8 @@
-"""Functions of a module, compiled by the build driver for the shapes that they are called with.
+"""Functions of a module, compiled by the build driver.
 
-Extents that the text leaves open, and shapes that are operands, are known then. What the driver
-can't take is compiled by TVM alone, and a warning says why.
+One whose extents are numbers or have names is compiled once. Others are for the shapes that they
+are called with: extents that the text leaves open, and shapes that are operands, are known then.
+What the driver can't take is compiled by TVM alone, and a warning says why.
 """
 
 from __future__ import annotations
@@ -11,18 +12,19 @@ import functools
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import tvm
 from tvm import relax
 
-from ..graph.constants import integers
+from ..graph.rewrite import expressions_in, relax_functions
 from ..lowering import bind
 from ..lowering import build as driver
 from ..runtime import forks
 from ..runtime.executor import GraphExecutor
 from ..runtime.factory import FactoryModule
+from ..runtime.kv_cache import KVCache
 from ..runtime.tensors import for_kernels
 from ..tvm_faults.memory_planner import has_conditions
 from .flatten import lower
@@ -38,7 +40,8 @@ from .interface import (
     with_tensor_parameters,
 )
 from .raising import with_relay_subgraphs
-from .specialize import specialize
+from .specialize import check_values, specialize
+from .ty import is_any
 
 Library: TypeAlias = "FactoryModule | relax.VMExecutable"
 """What the build driver makes, or what TVM alone makes."""
@@ -47,8 +50,9 @@ Library: TypeAlias = "FactoryModule | relax.VMExecutable"
 class CompiledFunction:
     """A function of a module; each list of argument types has a library, made once.
 
-    A function of known shapes is compiled at once, others when they are called, with the pass
-    context and the dispatch contexts that were active when this object was made.
+    A function whose extents are known or have names has one library, which is compiled at once.
+    Others are compiled when they are called, with the pass context and the dispatch contexts that
+    were active when this object was made.
 
     Parameters
     ----------
@@ -73,9 +77,9 @@ class CompiledFunction:
         self._contexts = Contexts.active()
         self._lock = threading.Lock()
         self._libraries: dict[Any, Library] = {}
-        if all(map(has_known_shape, types)):
-            key = tuple(map(_signature_of_type, types))
-            self._libraries[key] = compile_function(self.mod, name, target)
+        self._is_one = all(map(has_one_library, types))
+        if self._is_one:
+            self._libraries[None] = compile_function(self.mod, name, target)
 
     def arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         """A tensor, array or tuple of them for each parameter, in its dtype.
@@ -98,6 +102,9 @@ class CompiledFunction:
         BuildError
             The function does not compile.
         """
+        if self._is_one:
+            check_values(self.mod[self.name], values)
+            return self._libraries[None]
         key = tuple(map(_signature, values))
         with self._lock:
             if key not in self._libraries:
@@ -171,14 +178,26 @@ class Scheduled:
     def __init__(self, library: FactoryModule, interface: Interface, device: Any) -> None:
         self._executor: GraphExecutor = library[library.libmod_name](device)
         self._interface = interface
+        self._places = list(range(len(library.metadata.inputs)))
+        self.make_kv_cache = self._executor.make_kv_cache
 
     def ready(self, values: Sequence[Any]) -> Callable[[], Any]:
         """A call with these arguments."""
         parts = self._interface.parameters
         tensors = [leaf for value, part in zip(values, parts) for leaf in leaves(value, part)]
-        for index, tensor in enumerate(tensors):
+        for index, tensor in zip(self._places, tensors):
             self._executor.set_input(index, tensor)
         return self._run
+
+    def use_kv_cache(self, cache: KVCache) -> Interface:
+        """Add rows to a cache from now on; what is given then is the other inputs."""
+        self._executor.use_kv_cache(cache)
+        taken = {cache.info.rows, *cache.tensors}
+        names = [info.name for info in self._executor.metadata.inputs]
+        self._places = [index for index, name in enumerate(names) if name not in taken]
+        left = [names[index] for index in self._places]
+        self._interface = replace(self._interface, names=left, parameters=[None] * len(left))
+        return self._interface
 
     def _run(self) -> Any:
         self._executor.run()
@@ -259,12 +278,12 @@ def obstacle(mod: tvm.IRModule, name: str) -> str:
     return ""
 
 
-def has_known_shape(ty: Any) -> bool:
-    """Whether a type is tensors of which all extents are numbers."""
+def has_one_library(ty: Any) -> bool:
+    """Whether a type is tensors of which all extents are numbers, or symbols that have names."""
     return all(
         isinstance(each, relax.TensorType)
         and isinstance(each.shape, relax.ShapeExpr)
-        and integers(each.shape.values) is not None
+        and not any(map(is_any, each.shape.values))
         for each in leaf_types(ty)
     )
 
@@ -288,13 +307,7 @@ def _reachable(mod: tvm.IRModule, name: str) -> list[str] | None:
         if current in pending:
             return False
         pending.append(current)
-        called: list[str] = []
-
-        def note(expr: Any) -> None:
-            if isinstance(expr, tvm.ir.GlobalVar):
-                called.append(str(expr.name_hint))
-
-        relax.analysis.post_order_visit(mod[current], note)
+        called = (str(name.name_hint) for name in expressions_in(mod[current], tvm.ir.GlobalVar))
         ends = all(map(visit, dict.fromkeys(called)))
         done.append(pending.pop())
         return ends
@@ -324,32 +337,16 @@ def _as_main(mod: tvm.IRModule, name: str) -> tvm.IRModule:
 
 def _handed_over(mod: tvm.IRModule, names: Iterable[str]) -> set[str]:
     """Names of the functions that are operands of calls, as the body of a loop is."""
-    found: set[str] = set()
-
-    def note(expr: Any) -> None:
-        if isinstance(expr, relax.Call):
-            found.update(
-                str(arg.name_hint) for arg in expr.args if isinstance(arg, tvm.ir.GlobalVar)
-            )
-
-    for name in names:
-        relax.analysis.post_order_visit(mod[name], note)
-    return found
+    calls = (call for name in names for call in expressions_in(mod[name], relax.Call))
+    operands = (arg for call in calls for arg in call.args)
+    return {str(arg.name_hint) for arg in operands if isinstance(arg, tvm.ir.GlobalVar)}
 
 
 def _has_function_values(mod: tvm.IRModule) -> bool:
     """Whether a function of a lowered module has functions inside of it."""
-    found = False
-
-    def look(expr: Any) -> None:
-        nonlocal found
-        calls_value = isinstance(expr, relax.Call) and isinstance(expr.op, relax.Var)
-        found = found or (calls_value and not isinstance(expr.op, tvm.ir.GlobalVar))
-
-    for _, function in mod.functions_items():
-        if isinstance(function, relax.Function):
-            relax.analysis.post_order_visit(function.body, look)
-    return found
+    functions = (f for _, f in relax_functions(mod))
+    called = (call.op for each in functions for call in expressions_in(each.body, relax.Call))
+    return any(isinstance(op, relax.Var) and not isinstance(op, tvm.ir.GlobalVar) for op in called)
 
 
 @dataclass(frozen=True)
@@ -395,12 +392,6 @@ def _signature(value: Any) -> Any:
     if isinstance(value, tuple):
         return tuple(map(_signature, value))
     return tuple(value.shape), _dtype_name(value.dtype)
-
-
-def _signature_of_type(ty: Any) -> Any:
-    if isinstance(ty, relax.TupleType):
-        return tuple(map(_signature_of_type, ty.fields))
-    return tuple(map(int, ty.shape.values)), str(ty.dtype)
 
 
 def _on_device(value: Any, device: Any) -> Any:

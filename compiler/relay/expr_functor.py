@@ -20,6 +20,20 @@ from .nest import call_of, handle, nested, with_operands
 _FRAMES = 10_000
 
 
+_METHODS = (
+    (relax.Call, "visit_call"),
+    (relax.Function, "visit_function"),
+    (relax.Var, "visit_var"),
+    (tvm.ir.GenericConst, "visit_constant"),
+    (relax.Tuple, "visit_tuple"),
+    (relax.TupleGetItem, "visit_tuple_getitem"),
+    (relax.If, "visit_if"),
+    (relax.SeqExpr, "visit_let"),
+    (tvm.ir.GlobalVar, "visit_global_var"),
+    (tvm.ir.Op, "visit_op"),
+)
+"""Kinds of expressions, and what is called with each."""
+
 _LEAVES = (relax.ShapeExpr,)
 """What operands of Relax's own operators are beside expressions; Relay has no methods for them."""
 
@@ -54,59 +68,18 @@ class ExprFunctor:
         return result
 
     def _method(self, expr: Any) -> Any:
-        if isinstance(expr, relax.Call):
-            return self.visit_call
-        if isinstance(expr, relax.Function):
-            return self.visit_function
-        if isinstance(expr, relax.Var):
-            return self.visit_var
-        if isinstance(expr, tvm.ir.GenericConst):
-            return self.visit_constant
-        if isinstance(expr, relax.Tuple):
-            return self.visit_tuple
-        if isinstance(expr, relax.TupleGetItem):
-            return self.visit_tuple_getitem
-        if isinstance(expr, relax.If):
-            return self.visit_if
-        if isinstance(expr, relax.SeqExpr):
-            return self.visit_let
-        if isinstance(expr, tvm.ir.GlobalVar):
-            return self.visit_global_var
-        if isinstance(expr, tvm.ir.Op):
-            return self.visit_op
+        for kind, name in _METHODS:
+            if isinstance(expr, kind):
+                return getattr(self, name)
         if isinstance(expr, _LEAVES) or tvm.ir.is_prim_expr(expr):
             return _unchanged
         raise RelayError(f"a visitor has no method for a {type(expr).__name__}")
 
-    def visit_function(self, _: Any) -> Any:
+    def _missing(self, _: Any) -> Any:
         raise NotImplementedError
 
-    def visit_let(self, _: Any) -> Any:
-        raise NotImplementedError
-
-    def visit_call(self, _: Any) -> Any:
-        raise NotImplementedError
-
-    def visit_var(self, _: Any) -> Any:
-        raise NotImplementedError
-
-    def visit_if(self, _: Any) -> Any:
-        raise NotImplementedError
-
-    def visit_tuple(self, _: Any) -> Any:
-        raise NotImplementedError
-
-    def visit_tuple_getitem(self, _: Any) -> Any:
-        raise NotImplementedError
-
-    def visit_global_var(self, _: Any) -> Any:
-        raise NotImplementedError
-
-    def visit_op(self, _: Any) -> Any:
-        raise NotImplementedError
-
-    def visit_constant(self, _: Any) -> Any:
-        raise NotImplementedError
+    visit_function = visit_let = visit_call = visit_var = visit_if = _missing
+    visit_tuple = visit_tuple_getitem = visit_global_var = visit_op = visit_constant = _missing
 
 
 class ExprVisitor(ExprFunctor):

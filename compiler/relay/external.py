@@ -11,6 +11,7 @@ import tvm
 from tvm import relax
 
 from ..backends import COMPILE_OPTIONS, list_partitioners
+from ..graph.rewrite import expressions_in, relax_functions
 from ..lowering.subgraphs import (
     BACKEND,
     INPUT_NAMES,
@@ -35,8 +36,8 @@ def _with_code_generators(mod: tvm.IRModule) -> tvm.IRModule:
     from .nest import nested_function  # which needs flatten, which needs this module
 
     without: dict[str, list[str]] = defaultdict(list)
-    for gvar, function in mod.functions_items():
-        if not isinstance(function, relax.Function) or "Compiler" not in (function.attrs or {}):
+    for gvar, function in relax_functions(mod):
+        if "Compiler" not in (function.attrs or {}):
             continue
         compiler = str(function.attrs["Compiler"])
         if tvm.get_global_func(f"relay.ext.{compiler}", allow_missing=True) is None:
@@ -67,8 +68,8 @@ def as_subgraphs(mod: tvm.IRModule) -> tvm.IRModule:
     mod = _with_code_generators(mod)
     external = {
         str(gvar.name_hint): function
-        for gvar, function in mod.functions_items()
-        if isinstance(function, relax.Function) and "Compiler" in (function.attrs or {})
+        for gvar, function in relax_functions(mod)
+        if "Compiler" in (function.attrs or {})
     }
     if not external:
         return mod
@@ -117,21 +118,14 @@ def _subgraph(function: relax.Function, name: str, number: int, names: list[str]
 def _inputs(mod: tvm.IRModule, names: set[str]) -> dict[str, list[str]]:
     """Per function the parameters of `main` that are handed to it, "" for other values."""
     found: dict[str, list[str]] = {}
-    for _, function in mod.functions_items():
-        if not isinstance(function, relax.Function):
-            continue
+    for _, function in relax_functions(mod):
         parameters = list(function.params)
-
-        def note(expr: Any, parameters: list[Any] = parameters) -> None:
-            if isinstance(expr, relax.Call) and isinstance(expr.op, tvm.ir.GlobalVar):
-                callee = str(expr.op.name_hint)
-                if callee in names:
-                    found[callee] = [
-                        str(arg.name)
-                        if isinstance(arg, relax.Var) and any(arg.same_as(p) for p in parameters)
-                        else ""
-                        for arg in expr.args
-                    ]
-
-        relax.analysis.post_order_visit(function, note)
+        for call in expressions_in(function, relax.Call):
+            if isinstance(call.op, tvm.ir.GlobalVar) and str(call.op.name_hint) in names:
+                found[str(call.op.name_hint)] = [
+                    str(arg.name)
+                    if isinstance(arg, relax.Var) and any(arg.same_as(p) for p in parameters)
+                    else ""
+                    for arg in call.args
+                ]
     return found

@@ -9,6 +9,7 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
+from ..graph.rewrite import expressions_in, relax_functions
 from . import dialect
 from .external import as_subgraphs, with_operators
 from .infer import infer_type, set_type
@@ -35,8 +36,8 @@ def lower(mod: tvm.IRModule) -> tvm.IRModule:
     mod = as_subgraphs(_with_public_main(mod))
     changed = {
         gvar: _lowered(with_operators(function))
-        for gvar, function in mod.functions_items()
-        if isinstance(function, relax.Function) and _has_relay(function)
+        for gvar, function in relax_functions(mod)
+        if _has_relay(function)
     }
     if not changed:
         return mod
@@ -54,16 +55,11 @@ def in_dataflow(mod: tvm.IRModule) -> tvm.IRModule:
     mod = as_subgraphs(mod)
     changed = {
         gvar: Flattener(inlines=True).function(function)
-        for gvar, function in mod.functions_items()
-        if isinstance(function, relax.Function) and _has_function(function)
+        for gvar, function in relax_functions(mod)
+        if _has_function(function)
     }
     mod = _with_functions(mod, changed)
-    blocks = [
-        block
-        for _, function in mod.functions_items()
-        if isinstance(function, relax.Function)
-        for block in function.body.blocks
-    ]
+    blocks = [block for _, function in relax_functions(mod) for block in function.body.blocks]
     if all(isinstance(block, relax.DataflowBlock) for block in blocks):
         return mod
     return relax.transform.ConvertToDataflow(min_size=1)(mod)
@@ -71,14 +67,7 @@ def in_dataflow(mod: tvm.IRModule) -> tvm.IRModule:
 
 def _has_function(function: relax.Function) -> bool:
     """Whether a function is bound, or called, inside of the function."""
-    found = False
-
-    def look(expr: Any) -> None:
-        nonlocal found
-        found = found or (isinstance(expr, relax.Function) and not expr.same_as(function))
-
-    relax.analysis.post_order_visit(function, look)
-    return found
+    return any(not each.same_as(function) for each in expressions_in(function, relax.Function))
 
 
 def _with_functions(mod: tvm.IRModule, changed: Mapping[Any, relax.Function]) -> tvm.IRModule:
@@ -99,16 +88,7 @@ def _with_public_main(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def _has_relay(function: relax.Function) -> bool:
-    found = False
-    if not dialect.in_use():
-        return found
-
-    def look(expr: Any) -> None:
-        nonlocal found
-        found = found or dialect.is_relay(expr)
-
-    relax.analysis.post_order_visit(function, look)
-    return found
+    return dialect.in_use() and any(map(dialect.is_relay, expressions_in(function)))
 
 
 def _lowered(function: relax.Function) -> relax.Function:

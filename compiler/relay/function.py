@@ -10,6 +10,7 @@ import tvm
 from tvm import relax
 
 from ..errors import RelayError, RelayTypeError, UntypedVariableError
+from ..graph.rewrite import expressions_in
 from .call import Call
 from .expr import Node, as_expr, const
 from .flatten import function_of
@@ -119,13 +120,8 @@ def _declare_itself(params: Sequence[relax.Var], body: relax.Expr, ret_type: Any
     """
     if any(var.ty.is_missing() for var in params):
         return
-    called: dict[int, tvm.ir.GlobalVar] = {}
-
-    def look(expr: Any) -> None:
-        if isinstance(expr, tvm.ir.GlobalVar) and expr.ty.is_missing():
-            called[handle(expr)] = expr
-
-    relax.analysis.post_order_visit(body, look)
+    names = expressions_in(body, tvm.ir.GlobalVar)
+    called = {handle(name): name for name in names if name.ty.is_missing()}
     if len(called) == 1:
         (itself,) = called.values()
         set_type(itself, relax.FuncType([var.ty for var in params], ret_type))

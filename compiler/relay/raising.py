@@ -9,6 +9,7 @@ import tvm_ffi
 from tvm import relax
 
 from ..backends import COMPILE_OPTIONS
+from ..graph.rewrite import relax_functions
 from ..lowering.subgraphs import RELAY_FUNCTION
 from .external import without_operators
 from .flatten import in_dataflow
@@ -34,8 +35,7 @@ def from_relax(mod: tvm.IRModule) -> tvm.IRModule:
     registry.names()
     changed = {
         gvar: _Raising().function(without_operators(function))
-        for gvar, function in mod.functions_items()
-        if isinstance(function, relax.Function)
+        for gvar, function in relax_functions(mod)
     }
     functions = {gvar: changed.get(gvar, function) for gvar, function in mod.functions_items()}
     return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
@@ -84,10 +84,8 @@ def with_relay_subgraphs(mod: tvm.IRModule) -> tvm.IRModule:
     """
     own = {
         gvar: function
-        for gvar, function in mod.functions_items()
-        if isinstance(function, relax.Function)
-        and COMPILE_OPTIONS in (function.attrs or {})
-        and RELAY_FUNCTION not in function.attrs
+        for gvar, function in relax_functions(mod)
+        if COMPILE_OPTIONS in (function.attrs or {}) and RELAY_FUNCTION not in function.attrs
     }
     if not own:
         return mod

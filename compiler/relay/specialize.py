@@ -34,10 +34,7 @@ def specialize(mod: tvm.IRModule, values: Sequence[Any], name: str = "main") -> 
         A value does not fit its parameter.
     """
     function = mod[name]
-    if len(values) != len(function.params):
-        raise InputError(f"{name} takes {len(function.params)} arguments, got {len(values)}")
-    wanted = [_type_of_value(var, value) for var, value in zip(function.params, values)]
-    _require_extents(function, values)
+    wanted = check_values(function, values)
     if all(new is None for new in wanted):
         return mod
     flattener = Flattener()
@@ -54,6 +51,23 @@ def specialize(mod: tvm.IRModule, values: Sequence[Any], name: str = "main") -> 
     set_type(new_name, relax.FuncType([var.ty for var in parameters], body.ty))
     functions = {g: f for g, f in changed.functions_items() if g != gvar}
     return tvm.IRModule({**functions, new_name: made}, attrs=mod.attrs)
+
+
+def check_values(function: relax.Function, values: Sequence[Any]) -> list[Any]:
+    """The types that parameters get from values; None for those that have them already.
+
+    Raises
+    ------
+    InputError
+        A value does not fit its parameter.
+    """
+    if len(values) != len(function.params):
+        raise InputError(
+            f"a function of {len(function.params)} parameters is called with {len(values)} values"
+        )
+    wanted = [_type_of_value(var, value) for var, value in zip(function.params, values)]
+    _require_extents(function, values)
+    return wanted
 
 
 def _type_of_value(var: relax.Var, value: Any) -> Any:

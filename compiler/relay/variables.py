@@ -8,6 +8,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
+from ..graph.rewrite import expressions_in
 from .expr import as_expr
 from .nest import handle, nested, post_order
 
@@ -50,12 +51,9 @@ def post_order_visit(expr: Any, fvisit: Callable[[relax.Expr], Any]) -> None:
 
 def _variables(expr: Any) -> list[relax.Var]:
     found: dict[int, relax.Var] = {}
-
-    def look(node: relax.Expr) -> None:
-        if isinstance(node, relax.Var) and not isinstance(node, tvm.ir.GlobalVar):
+    for node in expressions_in(expr, relax.Var):
+        if not isinstance(node, tvm.ir.GlobalVar):
             found.setdefault(handle(node), node)
-
-    post_order_visit(expr, look)
     return list(found.values())
 
 

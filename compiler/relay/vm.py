@@ -11,35 +11,37 @@ from tvm.runtime.module import BenchmarkResult
 
 from .. import target as targets
 from ..errors import BuildError, InputError
+from ..graph.rewrite import functions_by_name
 from ..runtime.factory import FactoryModule
 from ..runtime.graph_executor import time_repeats
+from ..runtime.kv_cache import KVCache
 from ..runtime.tensors import copy_into
 from .build_module import only_target, optimize
 from .compiled import Compiled, CompiledFunction, Contexts
 from .vm_saved import (
     SavedExecutable,
+    SavedFunction,
     can_be_kept,
     compiled,
     interface_of,
     load_exec,
-    relax_functions,
 )
 
 
 class Executable:
     """What `relay.vm.compile` returns: run it with `VirtualMachine(executable, device)`.
 
-    A `main` of known shapes is compiled at once, as `relay.build` compiles it, and so are
-    functions that it does not call when they are asked for. Others are compiled when they are
-    called with arguments of new shapes; what is kept in files, and described by `stats` and the
-    like, is one library for all of them.
+    A `main` whose extents are known or have names is compiled at once, as `relay.build` compiles
+    it, and so are functions that it does not call when they are asked for. Those of `relay.Any()`
+    are compiled when they are called with arguments of new shapes; what is kept in files, and
+    described by `stats` and the like, is one library for all of them.
     """
 
     def __init__(self, mod: tvm.IRModule, target: Any, params: Mapping[str, Any]):
         self.ir_mod = mod
         self.target = target
         self.params = dict(params)
-        self.globals = list(relax_functions(mod))
+        self.globals = list(functions_by_name(mod))
         """Names of the functions that can be called."""
         self._contexts = Contexts.active()
         self._functions: dict[str, CompiledFunction] = {}
@@ -122,6 +124,21 @@ class VirtualMachine:
         if name not in self._functions:
             self._functions[name] = self.executable.function(name, self.device)
         return self._functions[name]
+
+    def make_kv_cache(self) -> KVCache:
+        """An empty cache of keys and values of `main`; see `relay.with_kv_cache`."""
+        made: KVCache = self._kept().make_kv_cache()
+        return made
+
+    def use_kv_cache(self, cache: KVCache) -> None:
+        """Have calls of `main`, which take the other inputs then, add rows to a cache."""
+        self._kept().use_kv_cache(cache)
+
+    def _kept(self) -> SavedFunction:
+        function = self._function("main")
+        if not isinstance(function, SavedFunction):
+            raise InputError("main has no library of its own, and keeps no cache")
+        return function
 
     def set_input(self, func_name: str, *args: Any, **kwargs: Any) -> None:
         """Arguments of the next call of a function, by position or by name."""

@@ -16,15 +16,18 @@ import tvm
 from tvm import relax
 
 from ..errors import BuildError, InputError, LoadError
+from ..graph.rewrite import functions_by_name
 from ..lowering import bind
 from ..runtime.factory import FactoryModule
+from ..runtime.kv_cache import KVCache
 from ..runtime.metadata import Metadata
 from .compiled import (
     Loaded,
+    Scheduled,
     compile_function,
     compile_plainly,
     covers,
-    has_known_shape,
+    has_one_library,
     leaf_types,
     load,
 )
@@ -53,6 +56,19 @@ class SavedFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.ready(*args, **kwargs)()
+
+    def make_kv_cache(self) -> KVCache:
+        """An empty cache of keys and values; see `GraphExecutor.make_kv_cache`."""
+        return self._scheduled().make_kv_cache()
+
+    def use_kv_cache(self, cache: KVCache) -> None:
+        """Have calls, which take the other inputs then, add rows to a cache."""
+        self._interface = self._scheduled().use_kv_cache(cache)
+
+    def _scheduled(self) -> Scheduled:
+        if not isinstance(self._loaded, Scheduled):
+            raise InputError("TVM alone compiled the library, which keeps no cache")
+        return self._loaded
 
 
 class SavedExecutable:
@@ -134,10 +150,10 @@ def compiled(mod: tvm.IRModule, target: Any, params: Mapping[str, Any]) -> Saved
     BuildError
         A parameter is of unknown rank.
     """
-    functions = relax_functions(mod)
+    functions = functions_by_name(mod)
     if not functions:
         raise BuildError("the module has no function to compile")
-    for name, var in _of_unknown_shape(functions):
+    for name, var in _of_open_extents(functions):
         if any(not isinstance(ty, relax.TensorType) or ty.ndim < 0 for ty in leaf_types(var.ty)):
             raise BuildError(
                 f"the rank of {name}'s parameter {var.name} is only known at run time; a library "
@@ -148,7 +164,9 @@ def compiled(mod: tvm.IRModule, target: Any, params: Mapping[str, Any]) -> Saved
     if "main" in functions and covers(mod, "main"):
         library = compile_function(mod, "main", target)
         if isinstance(library, FactoryModule):
-            return SavedExecutable(library, {"main": Interface.of(mod["main"])})
+            is_kept = library.metadata.kv_cache is not None  # main has other parameters then
+            interface = interface_of(library) if is_kept else Interface.of(mod["main"])
+            return SavedExecutable(library, {"main": interface})
     else:
         library = compile_plainly(
             mod, target, "several functions in one library can be called from outside"
@@ -158,17 +176,17 @@ def compiled(mod: tvm.IRModule, target: Any, params: Mapping[str, Any]) -> Saved
 
 
 def can_be_kept(mod: tvm.IRModule) -> bool:
-    """Whether `main` is of known shapes, and calls all other functions of the module."""
-    functions = relax_functions(mod)
-    return "main" in functions and not _of_unknown_shape(functions) and covers(mod, "main")
+    """Whether `main` has one library, and calls all other functions of the module."""
+    functions = functions_by_name(mod)
+    return "main" in functions and not _of_open_extents(functions) and covers(mod, "main")
 
 
-def _of_unknown_shape(functions: Mapping[str, relax.Function]) -> list[tuple[str, relax.Var]]:
+def _of_open_extents(functions: Mapping[str, relax.Function]) -> list[tuple[str, relax.Var]]:
     return [
         (name, var)
         for name, function in functions.items()
         for var in function.params
-        if not has_known_shape(var.ty)
+        if not has_one_library(var.ty)
     ]
 
 
@@ -176,15 +194,6 @@ def interface_of(library: FactoryModule) -> Interface:
     """The interface of `main` of a library: tensors."""
     names = [info.name for info in library.metadata.inputs]
     return Interface(names, [None for _ in names], tensors(len(library.metadata.outputs)))
-
-
-def relax_functions(mod: tvm.IRModule) -> dict[str, relax.Function]:
-    """The Relax functions of a module by name."""
-    return {
-        str(gvar.name_hint): function
-        for gvar, function in mod.functions_items()
-        if isinstance(function, relax.Function)
-    }
 
 
 def load_exec(bytecode: bytes | bytearray, lib: Any) -> SavedExecutable:

@@ -161,7 +161,7 @@ def check_file(path: str | os.PathLike[str], verify_weights: bool = False) -> Ch
                 f"{str(origin)!r} is corrupt or truncated ({error}); export the model again"
             ) from error
         metadata = opened.envelope.metadata
-        has_weights = opened.envelope.weights_nbytes > 0
+        has_weights = opened.envelope.weights_nbytes == metadata.weights_nbytes
         params = map_weights(file, opened.weights_offset, metadata) if has_weights else {}
         return CheckedFile(
             LoadedFile(origin, file), metadata, params, opened.machine, opened.load_code

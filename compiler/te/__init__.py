@@ -14,6 +14,7 @@ from __future__ import annotations
 from ..lazy import lazy_attributes
 
 _MEMBERS = {
+    "AXIS_SEPARATOR": ".layout",
     "Schedule": ".schedule",
     "Stage": ".stage",
     "TensorIntrin": ".intrin",

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import tvm_ffi
 from tvm import sym, te, tirx
 from tvm.ir import Range
 from tvm.sym import IntervalSet
+
+from schedules.nodes import nodes_of
 
 from ..errors import ScheduleError
 from .dataflow import loads, map_loads, substitute
@@ -148,7 +149,7 @@ class Bounds:
                 if at is None:
                     raise ScheduleError(
                         f"compute_at of stage {stage.name}: loop {loop.var.name} of "
-                        f"{around.name} was split or fused later; name a loop that is left"
+                        f"{around.name} was fused later as the outer one; name a loop that is left"
                     )
                 path += [(around, leaf) for leaf in reversed(around.leaf_iter_vars[: at + 1])]
             kind, around, loop = around.place()
@@ -189,7 +190,7 @@ class Bounds:
     def _infer(self, stage: Stage) -> None:
         for axis in stage.axes:
             self.low[axis.var], self.extents[axis.var] = axis.dom.min, axis.dom.extent
-        if isinstance(stage.op, te.ComputeOp) and not stage.is_output:
+        if isinstance(stage.op, te.ComputeOp) and not (stage.is_output or stage.layouts):
             self._infer_region(stage)
         pass_extents_down(
             stage.relations, self.extents, lambda loop: self._is_fixed(stage, loop), self.analyzer
@@ -321,14 +322,7 @@ class Bounds:
         return first, extent
 
     def _varies(self, expr: Any) -> bool:
-        found = False
-
-        def note(var: Any) -> None:
-            nonlocal found
-            found = found or var in self._loop_vars
-
-        tvm_ffi.structural_walk(expr, (tirx.Var, note))
-        return found
+        return any(var in self._loop_vars for var in nodes_of(expr, tirx.Var))
 
     # --- indices -------------------------------------------------------------------------
 

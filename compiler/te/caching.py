@@ -72,7 +72,8 @@ def cache_write(schedule: Schedule, tensors: Sequence[Any], scope: str) -> list[
             f"cache_write of stage {stage.name}: it has {op.num_outputs} outputs, which are "
             f"cached together, and {len(tensors)} were given"
         )
-    axes, values, conditions, places = _layout(stage)
+    stage.refuse_layout("cache_write")
+    axes, values, conditions, places = _cache_axes(stage)
     body = [_guarded(substitute(value, values), conditions) for value in op.body]
     if len(body) > 1 and isinstance(body[0], tirx.Reduce):
         body = [reduction_of_tuple(body[0], index) for index in range(len(body))]
@@ -92,7 +93,7 @@ def like_extent(extent: Any, value: int) -> Any:
     return tirx.const(value, str(extent.ty.dtype))
 
 
-def _layout(stage: Stage) -> tuple[list[Any], dict[Any, Any], list[Any], list[Any]]:
+def _cache_axes(stage: Stage) -> tuple[list[Any], dict[Any, Any], list[Any], list[Any]]:
     """Axes of the cache, values of the stage's own axes on them, conditions, and the way back.
 
     The cache has an axis for each spatial loop of the stage, in their order.

@@ -10,6 +10,8 @@ from tvm import te, tirx
 from tvm.ir import Call, Op
 from tvm.te import _ffi_api
 
+from schedules.nodes import nodes_of
+
 LOAD = Op.get("te.tensor_load")
 
 
@@ -20,14 +22,7 @@ def is_load(call: Call) -> bool:
 
 def loads(expr: Any) -> Iterator[tuple[Any, list[Any]]]:
     """(tensor, indices) of everything that an expression reads."""
-    found: list[tuple[Any, list[Any]]] = []
-
-    def note(call: Call) -> None:
-        if is_load(call):
-            found.append((call.args[0], list(call.args[1:])))
-
-    tvm_ffi.structural_walk(expr, (Call, note))
-    return iter(found)
+    return ((c.args[0], list(c.args[1:])) for c in nodes_of(expr, Call) if is_load(c))
 
 
 def map_loads(expr: Any, replace: Callable[[Any, list[Any]], Any | None]) -> Any:

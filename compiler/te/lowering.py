@@ -66,13 +66,15 @@ def _arguments(
         buffers[schedule[tensor], int(tensor.value_index)] = buffer
     for arg in args:
         if isinstance(arg, Tensor) and arg not in schedule:  # an input that nothing reads
-            parameters.append(_declare(arg, arg.op.name))
+            parameters.append(_declare(arg, arg.op.name, arg.shape))
         elif isinstance(arg, Tensor):
             stage, index = schedule[arg], int(arg.value_index)
             buffer = buffers.get((stage, index))
             if buffer is None:
                 suffix = f".v{index}" if arg.op.num_outputs > 1 else ""
-                buffer = buffers[stage, index] = _declare(arg, f"{stage.name}{suffix}")
+                buffer = buffers[stage, index] = _declare(
+                    arg, f"{stage.name}{suffix}", stage.laid_out(arg.shape)
+                )
             parameters.append(buffer)
         elif isinstance(arg, tirx.Var) or is_buffer_var(arg):
             parameters.append(arg)
@@ -81,5 +83,5 @@ def _arguments(
     return parameters, buffers
 
 
-def _declare(tensor: Any, name: str) -> Any:
-    return tirx.decl_buffer(tensor.shape, str(tensor.dtype), name, layout=None)
+def _declare(tensor: Any, name: str, shape: Sequence[Any]) -> Any:
+    return tirx.decl_buffer(shape, str(tensor.dtype), name, layout=None)

@@ -20,7 +20,7 @@ from tvm.tirx import IterVar
 from ..errors import ScheduleError
 from ..whole_files import write_file
 from .dataflow import map_loads
-from .relations import Fuse, Singleton, Split, position
+from .relations import Fuse, Singleton, Split, Transform, position
 from .schedule import Schedule
 from .schedule_ops import infer_bound
 from .stage import INLINE, INLINED_ALREADY, SCOPE, Stage
@@ -135,6 +135,9 @@ def _relation(stage: Stage, number: int, index: int, relation: Any) -> Iterator[
     elif isinstance(relation, Fuse):
         given = {"Outer": relation.outer, "Inner": relation.inner}
         made = {"Fused": relation.fused}
+    elif isinstance(relation, Transform):
+        given = {f"Input{i}": loop for i, loop in enumerate(relation.parents)}
+        made = {f"Output{i}": loop for i, loop in enumerate(relation.made)}
     else:
         assert isinstance(relation, Singleton)
         given, made = {}, {"Iter": relation.iter}

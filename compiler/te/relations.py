@@ -16,6 +16,7 @@ from typing import Any
 from tvm import sym, tirx
 
 from ..errors import ScheduleError
+from .layout import Layout
 
 Expr = Any
 IterVar = Any
@@ -49,7 +50,16 @@ class Singleton:
     iter: IterVar
 
 
-Relation = Split | Fuse | Singleton
+@dataclass(frozen=True, eq=False)
+class Transform:
+    """`parents`, in a new order or number, became `made`, which have domains of their own."""
+
+    parents: tuple[IterVar, ...]
+    made: tuple[IterVar, ...]
+    layout: Layout
+
+
+Relation = Split | Fuse | Singleton | Transform
 
 
 def position(iter_vars: Sequence[IterVar], iter_var: IterVar) -> int | None:
@@ -101,6 +111,8 @@ def pass_extents_down(
         elif isinstance(relation, Fuse):
             product = extents[relation.outer.var] * extents[relation.inner.var]
             extents[relation.fused.var] = analyzer.simplify(product)
+        elif isinstance(relation, Transform):
+            extents.update((loop.var, loop.dom.extent) for loop in relation.made)
         else:
             extents[relation.iter.var] = like(relation.iter.var, 1)
 
@@ -130,6 +142,11 @@ def pass_values_up(
                 inner = extents[relation.inner.var]
                 values[relation.outer.var] = tirx.floordiv(fused, inner)
                 values[relation.inner.var] = tirx.floormod(fused, inner)
+        elif isinstance(relation, Transform):
+            made = [values.get(loop.var) for loop in relation.made]
+            if all(value is not None for value in made):
+                before = relation.layout.logical(made)
+                values.update(zip((loop.var for loop in relation.parents), before))
 
 
 def pass_values_down(
@@ -146,6 +163,10 @@ def pass_values_down(
             inner = extents[relation.inner.var]
             outer = values[relation.outer.var]
             values[relation.fused.var] = outer * inner + values[relation.inner.var]
+        elif isinstance(relation, Transform):
+            before = [values[loop.var] for loop in relation.parents]
+            after = relation.layout.physical(before)
+            values.update(zip((loop.var for loop in relation.made), after))
         else:
             values[relation.iter.var] = like(relation.iter.var, 0)
 
@@ -185,6 +206,9 @@ def roots_of(
             outer, inner = roots[relation.outer.var], roots[relation.inner.var]
             new = [axis for axis in inner if position(outer, axis) is None]
             roots[relation.fused.var] = (*outer, *new)
+        elif isinstance(relation, Transform):
+            both = tuple(axis for loop in relation.parents for axis in roots[loop.var])
+            roots.update((loop.var, both) for loop in relation.made)
         else:
             roots[relation.iter.var] = ()
     return roots

@@ -33,6 +33,7 @@ def rfactor(schedule: Schedule, tensor: Any, axis: Any, factor_axis: int) -> lis
     """Make the loop `axis` of a reduction an axis of a tensor of partial results."""
     stage = schedule[tensor]
     reduce = _reduction(stage)
+    stage.refuse_layout("rfactor")
     index = stage._leaf("rfactor", axis)
     axis = stage.leaf_iter_vars[index]
     if int(axis.iter_type) != IterVar.CommReduce:

@@ -90,7 +90,9 @@ def schedule_ops(
         if stage.is_output or isinstance(stage.op, te.PlaceholderOp):
             for index in range(stage.op.num_outputs):
                 tensor = stage.op.output(index)
-                buffer = tirx.decl_buffer(tensor.shape, str(tensor.dtype), stage.name, layout=None)
+                buffer = tirx.decl_buffer(
+                    stage.laid_out(tensor.shape), str(tensor.dtype), stage.name, layout=None
+                )
                 arguments[stage, index] = buffer
     return Statements(Bounds(schedule), arguments).make()
 

@@ -12,7 +12,8 @@ from tvm.ir import Range, StringImm
 from tvm.tirx import IterVar
 
 from ..errors import ScheduleError
-from .relations import Fuse, Relation, Singleton, Split, position
+from .layout import Layout
+from .relations import Fuse, Relation, Singleton, Split, Transform, position
 
 logger = logging.getLogger("baton.te")
 
@@ -90,6 +91,8 @@ class Stage:
         Where it is computed.
     num_child_stages : int
         Of a group: how many stages and groups lie directly in it.
+    layouts : list of Layout
+        How the tensor's elements lie in its buffer, each after those before it.
     """
 
     def __init__(self, op: Any, name: str = "") -> None:
@@ -106,6 +109,7 @@ class Stage:
         self.store_predicate: Any = None
         self.threads: list[Any] = []
         self.num_child_stages = 0
+        self.layouts: list[Layout] = []
         self.reset_loops()
 
     def __repr__(self) -> str:
@@ -316,6 +320,7 @@ class Stage:
         """Make the stride of an axis `k * factor + offset` elements."""
         if position(self.axes, axis) is None:
             self._refuse("storage_align", f"{axis.var.name} is not an axis of the operation")
+        self.refuse_layout("storage_align")
         self.iter_var_attrs.of(axis).alignment = (int(factor), int(offset))
 
     def double_buffer(self) -> None:
@@ -330,11 +335,81 @@ class Stage:
             "rolling_buffer", "use tvm.s_tir.Schedule.rolling_buffer on te.create_prim_func"
         )
 
-    def transform_layout(self, mapping_function: Any) -> Any:
-        """Raises: layouts are TensorIR's matter now."""
-        self._refuse(
-            "transform_layout", "use tvm.s_tir.Schedule.transform_layout on te.create_prim_func"
-        )
+    def transform_layout(self, mapping_function: Any) -> list[Any]:
+        """Let the elements lie in another order, or in another number of dimensions.
+
+        The tensor is computed as a whole wherever it is computed.
+
+        Parameters
+        ----------
+        mapping_function : callable
+            (an index for each dimension) -> indices of the buffer, as for `Layout`.
+
+        Returns
+        -------
+        The loops over the buffer, which take the place of those over the axes; none for an input.
+
+        Raises
+        ------
+        ScheduleError
+            The mapping is not one to one, the stage is not a `te.compute` or an input, or its
+            loops have been scheduled already.
+        """
+        tensor = self._only_output("transform_layout")
+        is_computed = hasattr(self.op, "axis")
+        loops = [loop for loop in self._data_loops() if is_computed]
+        places = [self._leaf("transform_layout", loop) for loop in loops]
+        marked = [str(loop.var.name) for loop in loops if loop in self.iter_var_attrs]
+        if marked or places != list(range(len(places))):
+            self._refuse("transform_layout", "its loops are scheduled already; do it before them")
+        shape = self.laid_out(tensor.shape)
+        dtype = str(loops[0].var.ty.dtype if loops else shape[0].ty.dtype)
+        try:
+            layout = Layout(mapping_function, shape, dtype)
+        except (RuntimeError, TypeError) as error:
+            reason = str(error).strip().splitlines()[0]
+            self._refuse("transform_layout", f"the mapping is not one to one: {reason}")
+        self.layouts.append(layout)
+        if not is_computed:
+            return []
+        made = [
+            IterVar(Range(tirx.const(0, dtype), extent), name, IterVar.DataPar)
+            for extent, name in zip(layout.shape, layout.names)
+        ]
+        self.relations.append(Transform(tuple(loops), tuple(made), layout))
+        self.leaf_iter_vars[: len(loops)] = made
+        self.all_iter_vars += made
+        return made
+
+    def _only_output(self, primitive: str) -> Any:
+        if (
+            self.op is None
+            or hasattr(self.op, "scan_axis")
+            or hasattr(self.op, "output_placeholders")
+        ):
+            self._refuse(primitive, "only what te.compute or te.placeholder made has a layout")
+        return self.op.output(0)
+
+    def _data_loops(self) -> list[Any]:
+        """The loops over the buffer's dimensions, before they are scheduled."""
+        done = [each for each in self.relations if isinstance(each, Transform)]
+        return list(done[-1].made) if done else list(getattr(self.op, "axis", ()))
+
+    def refuse_layout(self, primitive: str) -> None:
+        """Raise a `ScheduleError` where the tensor's layout was transformed."""
+        if self.layouts:
+            self._refuse(primitive, "do it before transform_layout")
+
+    def laid_out(self, shape: Iterable[Any]) -> list[Any]:
+        """The shape of a buffer that holds a tensor of `shape`."""
+        return self.layouts[-1].shape if self.layouts else list(shape)
+
+    def physical(self, indices: Iterable[Any]) -> list[Any]:
+        """Where an element of the tensor lies in its buffer."""
+        place = list(indices)
+        for layout in self.layouts:
+            place = layout.physical(place)
+        return place
 
     # --- places --------------------------------------------------------------------------
 
@@ -367,7 +442,17 @@ class Stage:
         stage: Stage = self
         while stage.attach_type == ROOT and stage.group is not None:
             stage = stage.group
-        return stage.attach_type, stage.attach_stage, stage.attach_ivar
+        around, loop = stage.attach_stage, stage.attach_ivar
+        return stage.attach_type, around, around.loop_now(loop) if around is not None else loop
+
+    def loop_now(self, loop: Any) -> Any:
+        """The loop that runs as often as one did before it was split, or fused as the inner one."""
+        for relation in self.relations:
+            if isinstance(relation, Split) and relation.parent.same_as(loop):
+                loop = relation.inner
+            elif isinstance(relation, Fuse) and relation.inner.same_as(loop):
+                loop = relation.fused
+        return loop
 
 
 _NO_REDUCTION = (IterVar.Vectorized, IterVar.Parallelized)

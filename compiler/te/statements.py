@@ -95,6 +95,7 @@ class Statements:
         shape = list(tensor.shape)
         if isinstance(stage.op, te.ComputeOp):
             shape = [self.bounds.extents[axis.var] for axis in stage.op.axis]
+        shape = stage.laid_out(shape)
         suffix = f".v{index}" if stage.op.num_outputs > 1 else ""
         scope = self.bounds.scope_of(stage)
         return tirx.decl_buffer(
@@ -125,7 +126,7 @@ class Statements:
 
     def base(self, stage: Stage, index: int) -> list[Any] | None:
         """The element at which a buffer starts; None for the first."""
-        if (stage, index) in self._given or not isinstance(stage.op, te.ComputeOp):
+        if stage.layouts or (stage, index) in self._given or not isinstance(stage.op, te.ComputeOp):
             return None
         return [self.bounds.low[axis.var] for axis in stage.op.axis]
 
@@ -134,7 +135,7 @@ class Statements:
         base = self.base(stage, index)
         simplify = self.bounds.analyzer.simplify
         if base is None:
-            return [simplify(i) for i in indices]
+            return [simplify(i) for i in stage.physical(indices)]
         return [simplify(i - first) for i, first in zip(indices, base)]
 
     def read(self, expr: Any, values: dict[Any, Any]) -> Any:
@@ -208,6 +209,11 @@ class Statements:
               for index, placeholder in enumerate(op.output_placeholders)),
         ]  # fmt: skip
         for placeholder, source, index, _ in pairs:
+            if source.layouts:
+                raise ScheduleError(
+                    f"transform_layout of stage {source.name}: {stage.name}, which reads it, takes "
+                    "only the layout that it was written for"
+                )
             values |= self._bind_buffer(stage, placeholder, self.buffer(source, index))
         return substitute(op.body, values)
 

@@ -16,6 +16,8 @@ from tvm import tirx
 from tvm.ir import TensorLoad
 from tvm.sym import IntervalSet
 
+from schedules.nodes import nodes_of
+
 from ..errors import ScheduleError
 from .dataflow import loads, map_loads, substitute
 from .intrin import TensorIntrin
@@ -201,6 +203,8 @@ class _Tensorize:
     # --- buffers -------------------------------------------------------------------------
 
     def _bind(self, placeholder: Any, stage: Stage, index: int, base: Place) -> _Binding:
+        if stage.layouts:
+            self._refuse(f"transform_layout changed how {stage.name} lies in memory")
         buffer = self.statements.buffer(stage, index)
         place = self.statements.place_in_buffer(stage, index, base)
         scope, expected = (str(b.scope()) or "global" for b in (buffer, placeholder))
@@ -280,9 +284,7 @@ class _Tensorize:
         """An intrinsic computes all of its tile, so that no condition may cut it."""
         inner = {leaf.var for leaf in self.inner}
         for _, condition in self.bounds.conditions(self.stage):
-            used: list[Any] = []
-            tvm_ffi.structural_walk(condition, (tirx.Var, used.append))
-            if any(var in inner for var in used):
+            if any(var in inner for var in nodes_of(condition, tirx.Var)):
                 self._refuse(f"the loops do not divide evenly: {condition} cuts the tile")
 
 

@@ -20,6 +20,8 @@ import tvm_ffi
 from tvm import s_tir, sym, tirx
 from tvm.ir import Range, TensorLoad
 
+from schedules.nodes import nodes_of
+
 Expr = Any
 
 _DIVISIONS = (tirx.FloorDiv, tirx.FloorMod)
@@ -92,25 +94,14 @@ def is_misread(index: Expr) -> bool:
     So it may with a division of a sum that has an offset or a falling term. The answer is
     cautious: FlattenBuffer gets most of these right.
     """
-    found = False
-
-    def division(node: Any) -> None:
-        nonlocal found
-        found = found or _has_offset(node.a) or _falls(node.a) or _is_negative(node.b)
-
-    tvm_ffi.structural_walk(index, (_DIVISIONS, division))
-    return found
+    return any(
+        _has_offset(node.a) or _falls(node.a) or _is_negative(node.b)
+        for node in nodes_of(index, _DIVISIONS)
+    )
 
 
 def _divides(index: Expr) -> bool:
-    found = False
-
-    def division(_: Any) -> None:
-        nonlocal found
-        found = True
-
-    tvm_ffi.structural_walk(index, (_DIVISIONS, division))
-    return found
+    return bool(nodes_of(index, _DIVISIONS))
 
 
 def _has_offset(total: Expr) -> bool:

@@ -19,10 +19,10 @@ def with_own_sizes(function: relax.Function) -> relax.Function:
     if not relax.analysis.defined_symbolic_vars(function):
         return function
     given = [relax.Var(param.name, _without_sizes(param.ty)) for param in function.params]
-    matched = relax.DataflowBlock(
-        [relax.MatchCast(param, var, param.ty) for param, var in zip(function.params, given)]
-    )
-    body = relax.SeqExpr([matched, *function.body.blocks], function.body.body)
+    matched = [relax.MatchCast(param, var, param.ty) for param, var in zip(function.params, given)]
+    # a shape gives the symbols that other parameters have in expressions alone
+    matched.sort(key=lambda binding: not isinstance(binding.var.ty, relax.ShapeType))
+    body = relax.SeqExpr([relax.DataflowBlock(matched), *function.body.blocks], function.body.body)
     _update_type(body, function.body.ty)
     result = _without_sizes(function.ret_ty)
     return relax.Function(given, body, result, function.is_pure, function.attrs)

@@ -25,6 +25,8 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call, Op, TensorLoad
 
+from schedules.nodes import nodes_of
+
 from ..tir import replace_loop
 
 _LOOPS = (tirx.ForKind.SERIAL, tirx.ForKind.PARALLEL)
@@ -112,14 +114,9 @@ def _wraps_with_condition(
 
 
 def _uses_any(node: Any, variables: list[Any]) -> bool:
-    found = False
-
-    def check(variable: Any) -> None:
-        nonlocal found
-        found = found or any(variable.same_as(other) for other in variables)
-
-    tvm_ffi.structural_walk(node, (tirx.Var, check))
-    return found
+    return any(
+        any(variable.same_as(other) for other in variables) for variable in nodes_of(node, tirx.Var)
+    )
 
 
 def _is_power_of_two(value: int) -> bool:
@@ -128,26 +125,12 @@ def _is_power_of_two(value: int) -> bool:
 
 def _outer_buffers(loop: tirx.For) -> list[Any]:
     """Buffers that the loop reads or writes and that exist outside of it."""
-    inside: list[Any] = []
-    accessed: list[Any] = []
-
-    def allocated(node: Any) -> None:
-        inside.append(node.buffer)
-
-    def load(node: TensorLoad) -> None:
-        accessed.append(node.source)
-
-    def store(node: Any) -> None:
-        accessed.append(node.buffer)
-
-    tvm_ffi.structural_walk(
-        loop.body,
-        [
-            ((tirx.stmt.AllocBuffer, tirx.stmt.DeclBuffer), allocated),
-            (TensorLoad, load),
-            (tirx.BufferStore, store),
-        ],
-    )
+    declarations = nodes_of(loop.body, (tirx.stmt.AllocBuffer, tirx.stmt.DeclBuffer))
+    inside = [node.buffer for node in declarations]
+    accessed = [
+        node.source if isinstance(node, TensorLoad) else node.buffer
+        for node in nodes_of(loop.body, (TensorLoad, tirx.BufferStore))
+    ]
     return [b for b in accessed if not any(b.same_as(other) for other in inside)]
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.s_tir.dlight.analysis import get_root_block
 from tvm.s_tir.schedule import SBlockRV
+
+from ..nodes import nodes_of
 
 _KINDS = {tirx.IterVar.DataPar: "S", tirx.IterVar.CommReduce: "R"}
 
@@ -80,10 +81,7 @@ def _stage(schedule: s_tir.Schedule, block: SBlockRV) -> Stage:
 def _is_plain(body: tirx.Stmt, is_parallel: bool) -> bool:
     threads = (tirx.AttrStmt, tirx.Evaluate)
     loops = (tirx.For, tirx.While, s_tir.SBlockRealize)
-    others: list[tirx.Stmt] = []
-    kinds = threads if is_parallel else threads + loops
-    tvm_ffi.structural_walk(body, (kinds, others.append), order="pre")
-    return not others
+    return not nodes_of(body, threads if is_parallel else threads + loops)
 
 
 def _constant(extent: tirx.Expr) -> int:

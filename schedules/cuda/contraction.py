@@ -21,6 +21,7 @@ from tvm.ir import TensorLoad
 from tvm.tirx.analysis import undefined_vars
 
 from ..anchor import with_narrow_indices
+from ..nodes import nodes_of
 from .blocks import inline_producers, stages
 from .convolution import find_anchor, split_groups
 from .stages import fuse_consumers
@@ -241,13 +242,7 @@ def _moved(anchor: s_tir.SBlock, storing: s_tir.SBlock) -> dict[Any, Expr] | Non
     if not isinstance(storing.body, tirx.BufferStore):
         return None
     sums = anchor.body.buffer
-    loads: list[Any] = []
-
-    def visit(load: TensorLoad) -> None:
-        if load.source.same_as(sums):
-            loads.append(load)
-
-    tvm_ffi.structural_walk(storing.body.value, (TensorLoad, visit))
+    loads = [each for each in nodes_of(storing.body.value, TensorLoad) if each.source.same_as(sums)]
     moved: dict[Any, Expr] = {
         iterator.var: tirx.const(0, "int32")
         for iterator in storing.iter_vars

@@ -19,8 +19,6 @@ from ..config import ConfigEntity, option, split
 from ..epilogue import Surroundings, inline_epilogue
 from ..matmul import BatchMatmulWorkload, DenseWorkload, Operand
 from ..strategy import Implementation, anchor_attrs, register
-from ..x86.batch_matmul import readers
-from ..x86.dense import matrix_reader, row_reader
 from ..x86.matmul_templates import plain_batch_matmul_args, transpose_weight
 from ..x86.matmul_tile import flatten_rows, view
 from .checked import Checked
@@ -54,7 +52,7 @@ def compute_dense(
     """x (*lead, k), weight stored as `w.weight` says, a constant as (n, k) -> (*lead, n)."""
     if w.weight is None:
         w = replace(w, weight=Operand((w.n, w.k), (1, 0)))
-    left, right = row_reader(w, x), matrix_reader(w, weight)
+    left, right = w.read_left(x), w.read_right(weight)
     k = te.reduce_axis((0, w.k), "k")
     product = te.compute(
         (w.m, w.n),
@@ -69,7 +67,7 @@ def compute_batch_matmul(
     w: BatchMatmulWorkload, config: ConfigEntity, lhs: te.Tensor, rhs: te.Tensor
 ) -> Any:
     """lhs and rhs stored as the workload's operands say -> (*batch, m, n)."""
-    left, right = readers(w, lhs, rhs)
+    left, right = w.read_left(lhs), w.read_right(rhs)
     k = te.reduce_axis((0, w.k), "k")
     product = te.compute(
         (math.prod(w.batch), w.m, w.n),

@@ -10,10 +10,10 @@ from math import prod
 from typing import Any
 
 import tvm
-import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.s_tir.schedule import SBlockRV
 
+from ..nodes import nodes_of
 from .blocks import Stage
 from .limits import WARP, Limits
 
@@ -114,10 +114,7 @@ def _is_number(extent: Any) -> bool:
 def _is_conditional(body: tirx.Stmt) -> bool:
     """Whether some elements are read only where a condition holds."""
     found: list[Any] = []
-
-    def visit(call: tvm.ir.Call) -> None:
+    for call in nodes_of(body, tvm.ir.Call):
         if call.op.same_as(_IF_THEN_ELSE):
             found.append(call)
-
-    tvm_ffi.structural_walk(body, (tvm.ir.Call, visit))
     return bool(found)

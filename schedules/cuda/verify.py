@@ -6,12 +6,12 @@ import math
 from typing import Any
 
 import tvm
-import tvm_ffi
 from tvm import tirx
 from tvm.s_tir.analysis import verify_gpu_code
 from tvm.target import Target
 from tvm.tirx.build import split_host_device_mods
 
+from ..nodes import nodes_of
 from . import limits as device_limits
 from .limits import MAX_GRID_YZ, Limits
 
@@ -158,37 +158,27 @@ def _shared_violation(kernel: tirx.PrimFunc, limits: Limits) -> str | None:
 
 def _shared_bytes(kernel: tirx.PrimFunc, scope: str) -> int:
     """Bytes that the kernel's buffers of this scope take."""
-    sizes: list[int] = []
-
-    def visit(allocation: tirx.AllocBuffer) -> None:
-        buffer = allocation.buffer
-        if buffer.scope() == scope:
-            count = math.prod(int(extent) for extent in buffer.shape)
-            bits = tvm.DataType(str(buffer.dtype))
-            sizes.append(count * bits.bits * bits.lanes // 8)
-
-    tvm_ffi.structural_walk(kernel.body, (tirx.AllocBuffer, visit), order="pre")
-    return sum(sizes)
+    buffers = (allocation.buffer for allocation in nodes_of(kernel.body, tirx.AllocBuffer))
+    total = 0
+    for buffer in (each for each in buffers if each.scope() == scope):
+        bits = tvm.DataType(str(buffer.dtype))
+        total += math.prod(map(int, buffer.shape)) * bits.bits * bits.lanes // 8
+    return total
 
 
 def _host_call(kernel: tirx.PrimFunc) -> str | None:
-    found: list[str] = []
-
-    def visit(call: tvm.ir.Call) -> None:
+    for call in nodes_of(kernel.body, tvm.ir.Call, "pre"):
         if "packed" in str(getattr(call.op, "name", "")):
-            found.append(str(getattr(call.args[0], "value", call.op.name)))
-
-    tvm_ffi.structural_walk(kernel.body, (tvm.ir.Call, visit), order="pre")
-    return found[0] if found else None
+            return str(getattr(call.args[0], "value", call.op.name))
+    return None
 
 
 def _launch_extents(kernel: tirx.PrimFunc) -> list[tuple[str, int | None]]:
-    found: list[tuple[str, int | None]] = []
-
-    def visit(attr: tirx.AttrStmt) -> None:
-        if attr.attr_key == "thread_extent":
-            extent = int(attr.value) if isinstance(attr.value, tirx.IntImm) else None
-            found.append((str(attr.node.thread_tag), extent))
-
-    tvm_ffi.structural_walk(kernel.body, (tirx.AttrStmt, visit), order="pre")
-    return found
+    return [
+        (
+            str(each.node.thread_tag),
+            int(each.value) if isinstance(each.value, tirx.IntImm) else None,
+        )
+        for each in nodes_of(kernel.body, tirx.AttrStmt, "pre")
+        if each.attr_key == "thread_extent"
+    ]

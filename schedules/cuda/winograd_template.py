@@ -16,7 +16,7 @@ from ..anchor import AnchorRule, inline_around, register_anchor_rule, sblocks
 from ..config import ConfigEntity
 from ..conv2d import Conv2dWorkload
 from ..strategy import Implementation, anchor_attrs, register
-from ..winograd import algorithm, combine, select, transform_matrices
+from ..winograd import algorithm, times, transform_matrices
 from .checked import Checked
 from .conv2d_template import BLOCK_ZYX, ZYX, direct_args
 from .template_loops import (
@@ -79,16 +79,12 @@ def compute(w: Conv2dWorkload, config: ConfigEntity, data: Any, weight: Any) -> 
 
     half = te.compute(
         (w.in_channels, tiles, alpha, alpha),
-        lambda c, p, a, x: select(
-            a, [combine(row, lambda y: pixel(c, p, y, x)) for row in b_matrix]
-        ),
+        lambda c, p, a, x: times(b_matrix, a, lambda y: pixel(c, p, y, x)),
         name="winograd_rows",
     )
     v = te.compute(
         (alpha * alpha, w.in_channels, tiles),
-        lambda ab, c, p: select(
-            ab % alpha, [combine(row, lambda x: half[c, p, ab // alpha, x]) for row in b_matrix]
-        ),
+        lambda ab, c, p: times(b_matrix, ab % alpha, lambda x: half[c, p, ab // alpha, x]),
         name="winograd_V",
     )
     k = te.reduce_axis((0, w.in_channels), "rc")
@@ -100,16 +96,12 @@ def compute(w: Conv2dWorkload, config: ConfigEntity, data: Any, weight: Any) -> 
     )
     columns_done = te.compute(
         (w.out_channels, tiles, m, alpha),
-        lambda o, p, y, b: select(
-            y, [combine(row, lambda a: product[a * alpha + b, o, p]) for row in a_matrix]
-        ),
+        lambda o, p, y, b: times(a_matrix, y, lambda a: product[a * alpha + b, o, p]),
         name="winograd_columns",
     )
     done = te.compute(
         (w.out_channels, tiles, m, m),
-        lambda o, p, y, x: select(
-            x, [combine(row, lambda b: columns_done[o, p, y, b]) for row in a_matrix]
-        ),
+        lambda o, p, y, x: times(a_matrix, x, lambda b: columns_done[o, p, y, b]),
         name="winograd_O",
     )
     return te.compute(

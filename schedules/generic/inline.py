@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import tvm_ffi
 from tvm import s_tir
 from tvm.error import InternalError
 from tvm.ir import TensorLoad
 
+from ..nodes import nodes_of
 from .stages import Stage, body_cost, expensive_calls, stage_of, stages
 
 KEPT = "baton.kept_stage"
@@ -68,17 +68,11 @@ def inline_output_copy(sch: s_tir.Schedule) -> s_tir.Schedule:
 
 def _inlined_cost(stage: Stage, consumers: Sequence[Any]) -> int:
     """Operations that the stage becomes in the one of its readers that reads it most often."""
-    most = 1
-    for block in consumers:
-        count = 0
-
-        def load(node: TensorLoad) -> None:
-            nonlocal count
-            count += any(node.source.same_as(buffer) for buffer in stage.outputs)
-
-        tvm_ffi.structural_walk(block.body, (TensorLoad, load))
-        most = max(most, count)
-    return most * body_cost(stage.block)
+    counts = (
+        sum(any(map(node.source.same_as, stage.outputs)) for node in nodes_of(b.body, TensorLoad))
+        for b in consumers
+    )
+    return max([1, *counts]) * body_cost(stage.block)
 
 
 def _executions(sch: s_tir.Schedule, stage: Stage) -> int:

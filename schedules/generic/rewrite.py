@@ -20,6 +20,7 @@ import tvm_ffi
 from tvm import s_tir, sym, tirx
 from tvm.ir import TensorLoad
 
+from ..nodes import nodes_of
 from .stages import Iter, Stage, accesses, element_offset, range_of, stride, substitute
 
 Block = Any
@@ -189,14 +190,10 @@ def multiply_by_reciprocals(func: tirx.PrimFunc, every: Sequence[Stage]) -> tirx
 
 
 def _reads_any(value: Expr, buffers: Sequence[Any]) -> bool:
-    found = False
-
-    def load(node: TensorLoad) -> None:
-        nonlocal found
-        found = found or any(node.source.same_as(buffer) for buffer in buffers)
-
-    tvm_ffi.structural_walk(value, (TensorLoad, load))
-    return found
+    return any(
+        any(node.source.same_as(buffer) for buffer in buffers)
+        for node in nodes_of(value, TensorLoad)
+    )
 
 
 def is_simple_reduction(stage: Stage) -> bool:
@@ -220,14 +217,7 @@ def _may_view(func: tirx.PrimFunc, stage: Stage, access: Any) -> bool:
         return False
     if not access.is_store:
         return True
-    reads = 0
-
-    def load(node: TensorLoad) -> None:
-        nonlocal reads
-        reads += node.source.same_as(access.buffer)
-
-    tvm_ffi.structural_walk(func.body, (TensorLoad, load))
-    return reads == 0
+    return not _reads_any(func.body, [access.buffer])
 
 
 class _FlatViews:
@@ -358,11 +348,4 @@ def _replace(
 
 
 def _contains(statement: Any, block: Block) -> bool:
-    found = False
-
-    def check(other: Block) -> None:
-        nonlocal found
-        found = found or other.same_as(block)
-
-    tvm_ffi.structural_walk(statement, (s_tir.SBlock, check))
-    return found
+    return any(other.same_as(block) for other in nodes_of(statement, s_tir.SBlock))

@@ -13,6 +13,8 @@ import tvm_ffi
 from tvm import s_tir, sym, tirx
 from tvm.ir import Call, Op, Range, TensorLoad
 
+from ..nodes import nodes_of
+
 Expr = Any
 Var = Any
 
@@ -216,14 +218,7 @@ def substitute(node: Any, pairs: Sequence[tuple[Var, Expr]]) -> Any:
 
 def uses(node: Any, var: Var) -> bool:
     """Whether `var` occurs in `node`."""
-    found = False
-
-    def check(other: Var) -> None:
-        nonlocal found
-        found = found or other.same_as(var)
-
-    tvm_ffi.structural_walk(node, (tirx.Var, check))
-    return found
+    return any(other.same_as(var) for other in nodes_of(node, tirx.Var))
 
 
 def stride(access: Access, var: Var) -> int | None:
@@ -292,19 +287,9 @@ def _joins(access: Access, outer: Iter, inner: Iter) -> bool:
 
 def body_cost(block: Any) -> int:
     """Approximate number of instructions per execution of the block's body."""
-    cost = 0
-
-    def call(node: Call) -> None:
-        nonlocal cost
-        if isinstance(node.op, Op):
-            cost += CALL_COST.get(node.op.name, 1)
-
-    def load(node: Any) -> None:
-        nonlocal cost
-        cost += 1
-
-    tvm_ffi.structural_walk(block.body, [(Call, call), (TensorLoad, load)])
-    return max(cost, 1)
+    operators = (call.op for call in nodes_of(block.body, Call) if isinstance(call.op, Op))
+    cost = sum(CALL_COST.get(op.name, 1) for op in operators)
+    return max(cost + len(nodes_of(block.body, TensorLoad)), 1)
 
 
 def expensive_calls(block: Any) -> bool:
@@ -318,14 +303,9 @@ def has_branches(stage: Stage) -> bool:
 
 
 def _calls(block: Any, names: Collection[str]) -> bool:
-    found = False
-
-    def call(node: Call) -> None:
-        nonlocal found
-        found = found or (isinstance(node.op, Op) and node.op.name in names)
-
-    tvm_ffi.structural_walk(block.body, (Call, call))
-    return found
+    return any(
+        isinstance(node.op, Op) and node.op.name in names for node in nodes_of(block.body, Call)
+    )
 
 
 def work(every: Sequence[Stage]) -> int:
@@ -360,9 +340,7 @@ def branches_per_lane(stage: Stage, it: Iter, lanes: int) -> bool:
             analyzer.bind(other.var, range_of(other.var, other.extent))
     outer, lane = _split_vars(it, lanes, analyzer)
     differs = False
-
-    def call(node: Call) -> None:
-        nonlocal differs
+    for node in nodes_of(stage.block.body, Call):
         if isinstance(node.op, Op) and node.op.name == IF_THEN_ELSE:
             # The analyzer sees more in x < c than in c <= x.
             condition = tvm_ffi.structural_map(
@@ -370,8 +348,6 @@ def branches_per_lane(stage: Stage, it: Iter, lanes: int) -> bool:
                 (tirx.LE, lambda le: tirx.Not(tirx.LT(le.b, le.a))),
             )
             differs = differs or uses(analyzer.simplify(condition), lane)
-
-    tvm_ffi.structural_walk(stage.block.body, (Call, call))
     return differs
 
 

@@ -1,9 +1,10 @@
 """Schedules for x86 CPUs; importing the package registers them with the strategy."""
 
+# ruff: noqa: F401
+
 from . import (
     attention,
     batch_matmul,
-    batch_matmul_dots,
     conv2d,
     conv2d_dots,
     conv2d_int8_template,
@@ -11,11 +12,11 @@ from . import (
     conv3d_template,
     dense,
     dense_amx,
-    dense_dots,
     dense_halves,
     depthwise,
     depthwise_template,
     group_conv2d_template,
+    matmul_dots,
     matmul_int8_templates,
     matmul_of_bits,
     matmul_templates,
@@ -25,29 +26,3 @@ from . import (
     winograd_polyphase_rules,
     winograd_rules,
 )
-
-__all__ = [
-    "attention",
-    "batch_matmul",
-    "batch_matmul_dots",
-    "conv2d",
-    "conv2d_dots",
-    "conv2d_int8_template",
-    "conv2d_template",
-    "conv3d_template",
-    "dense",
-    "dense_amx",
-    "dense_dots",
-    "dense_halves",
-    "depthwise",
-    "depthwise_template",
-    "group_conv2d_template",
-    "matmul_int8_templates",
-    "matmul_of_bits",
-    "matmul_templates",
-    "narrow_conv2d",
-    "recurrent",
-    "strassen_rules",
-    "winograd_polyphase_rules",
-    "winograd_rules",
-]

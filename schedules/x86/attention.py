@@ -28,7 +28,14 @@ from ..matmul import unravel
 from ..strategy import Implementation, anchor_attrs, register
 from . import microkernel
 from .machine import Machine
-from .matmul_rules import GOOD_BALANCE, RAGGED_ROWS_PENALTY, ROWS_PER_COPY
+from .matmul_rules import (
+    GOOD_BALANCE,
+    MOST_VECTORS,
+    RAGGED_ROWS_PENALTY,
+    ROWS_PER_COPY,
+    tile_cycles,
+)
+from .register_tile import tiles_in_registers
 
 NAME = "attention.x86"
 
@@ -305,19 +312,14 @@ def _columns(
     rows: int, n: int, k: int, machine: Machine, dtype: str, only_whole: bool = False
 ) -> tuple[float, int] | None:
     """(cycles of one row tile, columns) of the best register tile of `rows` rows."""
-    best: tuple[float, int] | None = None
-    fma, lanes = 1 if machine.has_fma else 2, machine.lanes(dtype)
-    for vectors in range(1, 13):
-        if rows * vectors + vectors + fma > machine.vector_registers:
-            break
-        if only_whole and -(-n // lanes) % vectors:
-            continue
-        step = machine.step_cycles(rows, vectors, fma)
-        step += (rows + vectors * lanes) * DataType(dtype).itemsize / 128
-        cost = step * -(-n // (vectors * lanes)) * k
-        if best is None or cost < best[0]:
-            best = (cost, vectors * lanes)
-    return best
+    lanes, item = machine.lanes(dtype), DataType(dtype).itemsize
+    tiles = tiles_in_registers(machine, [rows], MOST_VECTORS, lambda _, v: v + machine.operations)
+    costs = [
+        (tile_cycles(rows, v, item, machine, lanes) * -(-n // (v * lanes)) * k, v * lanes)
+        for _, v in tiles
+        if not only_whole or -(-n // lanes) % v == 0
+    ]
+    return min(costs, default=None)
 
 
 def supports(w: AttentionWorkload, target: Target) -> bool:

@@ -24,7 +24,8 @@ from ..config import ConfigEntity, option
 from ..conv2d import Conv2dWorkload, pad_data
 from ..strategy import Implementation, anchor_attrs, register
 from .machine import SET_BYTES, SET_WAYS, Machine
-from .prefetch import stream_panels
+from .padded_rows import mark_taps, rows_of, share_inside, skip_padding
+from .prefetch import prefetch_tile, stream_panels
 from .register_tile import (
     channel_block,
     fewest_vectors,
@@ -36,7 +37,8 @@ from .register_tile import (
 DIRECT = "conv2d_direct.x86"
 SPREAD = "data_spread"
 
-# From this share of the speed of a row's tiles on, those of parts of an image are taken instead.
+# From this share of the speed of a row's tiles on, those of parts of an image are taken instead,
+# and larger tasks from this share of busy cores on.
 AS_FAST = 0.98
 # Channels go outside where so many times the cores are busy then.
 BUSIER = 1.25
@@ -48,6 +50,8 @@ TASKS_PER_CORE = 4
 MORE_PIXELS, LEAST_CHANNELS_OF_COPY = 2, 128
 # Tiles of channels that must read a copied row.
 LEAST_PASSES_OF_COPY = 4
+# Rows of a task; its padded input should leave half of L2 to the weights.
+MOST_ROWS = 8
 # Elements between copied rows of channel blocks: a multiple of the first and the second.
 APART = (64, 32)
 # Below this many multiply-adds a kernel runs on one thread: waking the pool costs more.
@@ -69,20 +73,23 @@ def pack_weight(ops: Any, weight: Any, config: ConfigEntity, ic_block: int) -> A
     return ops.transpose(ops.reshape(weight, shape), (0, 2, 4, 5, 3, 1))
 
 
-def compute(w: Conv2dWorkload, config: ConfigEntity, rule: str, data: Any, weight: Any) -> Any:
+def compute(
+    w: Conv2dWorkload, config: ConfigEntity, rule: str, data: Any, weight: Any, kept: str = ""
+) -> Any:
     """data (N, IC/ib, H, W, ib) or (N, IC, H, W), weight as packed -> (N, OC/ob, OH, OW, ob).
 
-    Weights of a seventh axis are parts of dot products over so many neighbouring channels.
+    Weights of a seventh axis are parts of dot products over so many neighbouring channels. `kept`
+    is the type in which data are multiplied, if not their own.
     """
     ic_block, oc_block = int(weight.shape[4]), int(weight.shape[5])
     together = [int(extent) for extent in weight.shape[6:]]
     ic_block *= math.prod(together)
-    if is_flat(config):
+    if config.val("flat", False):
         return _compute_flat(w, config, rule, data, weight)
     in_per_group, out_per_group = w.in_channels // w.groups, w.out_channels // w.groups
     (sh, sw), (dh, dw) = w.strides, w.dilation
-    padded = pad_data(data, w.padding, w.pad_value)
-    if is_spread(config) and padded.same_as(data):
+    padded = pad_data(data, w.padding, w.pad_value, kept)
+    if config.val("spread", False) and padded.same_as(data):
         padded = te.compute(data.shape, lambda *at: data(*at), name="data_pad")
     steps = int(weight.shape[4])
     ic = te.reduce_axis((0, int(weight.shape[1]) * steps), "ic")
@@ -104,7 +111,8 @@ def compute(w: Conv2dWorkload, config: ConfigEntity, rule: str, data: Any, weigh
         return te.sum(product, axis=[ic, kh, kw, *part])
 
     shape = (w.batch, weight.shape[0], w.out_height, w.out_width, oc_block)
-    return te.compute(shape, element, name="conv2d_NCHWc", attrs=anchor_attrs(rule, config))
+    attrs = {**anchor_attrs(rule, config), **rows_of(w)}
+    return te.compute(shape, element, name="conv2d_NCHWc", attrs=attrs)
 
 
 def _compute_flat(
@@ -116,7 +124,7 @@ def _compute_flat(
     (sh, sw), (n, c, _, _, *lanes) = w.strides, data.shape
     pixels = height * width
     spread = None
-    if is_spread(config) and lanes:
+    if config.val("spread", False) and lanes:
 
         def copied(n: Any, c: Any, pixel: Any, lane: Any) -> Any:
             inside = te.min(pixel, pixels - 1)
@@ -157,33 +165,6 @@ def _compute_flat(
     )
 
 
-# --- knobs -------------------------------------------------------------------------------
-
-
-def is_flat(config: ConfigEntity) -> bool:
-    """Whether register tiles run on from row to row (of pixels, or of Winograd's tiles).
-
-    Older records have no such knob.
-    """
-    return "flat" in config and bool(config.val("flat"))
-
-
-def is_spread(config: ConfigEntity) -> bool:
-    """Whether a pointwise convolution copies its input, channel blocks a little further apart.
-
-    Older records have no such knob.
-    """
-    return "spread" in config and bool(config.val("spread"))
-
-
-def pixel_parts(config: ConfigEntity) -> int:
-    """Parts of an image, each of whole tiles, that are tasks of their own where tiles run on.
-
-    Older records have no such knob.
-    """
-    return int(config.val("pixel_parts")) if "pixel_parts" in config else 1
-
-
 # --- schedule ----------------------------------------------------------------------------
 
 
@@ -192,9 +173,9 @@ class DirectConv2d(AnchorRule):
 
     Loop nest (pad rows once per output row, weights streamed from L2):
 
-        parallel n, oh          [channels_outer: parallel n, oc_chunk, oh; pad in a nest before]
-          pad rows of this oh
-          oc_chunk, ow_tile          [flat: tiles of all pixels of the image]
+        parallel n, oh_task     [channels_outer: parallel n, oc_chunk, oh; pad in a nest before]
+          pad rows of these oh
+          oc_chunk, oh, ow_tile      [flat: tiles of all pixels of the image]
             registers[oc_chunks, tile_ow, lanes] = 0
             ic_chunk, kh, kw, ic
               unrolled oc_chunks, tile_ow; vector lanes: fma
@@ -208,7 +189,7 @@ class DirectConv2d(AnchorRule):
 
     def schedule(self, sch: Any, anchor: Any, config: ConfigEntity, target: Target) -> Any:
         tile_ow, oc_chunks = config.val("tile_ow"), config.val("oc_chunks")
-        outer = config.val("channels_outer")
+        outer, task_rows = config.val("channels_outer"), config.val("rows", 1)
         out = inline_around(sch, anchor, keep=("data_pad", SPREAD))
         names = sblocks(sch)
         pad, spread = names.get("data_pad"), names.get(SPREAD)
@@ -216,16 +197,16 @@ class DirectConv2d(AnchorRule):
         n, oc, oh, ow, lane = blocked_loops(sch, out)
         macs = _extent(sch, sch.get_loops(anchor))
         out_rows = int(sch.get(oh).extent)
-        if is_flat(config):
+        if config.val("flat", False):
             n, oc, pixel, lane = _with_one_axis_of_pixels(sch, out)
-            part, ow = sch.split(pixel, [pixel_parts(config), None])
+            part, ow = sch.split(pixel, [config.val("pixel_parts", 1), None])
         is_ragged = int(sch.get(ow).extent) % tile_ow > 0
         ow_outer, ow_inner = sch.split(ow, [None, tile_ow])
         if is_ragged:
             sch.annotate(ow_outer, "pragma_loop_partition_hint", 1)
         channels = int(sch.get(oc).extent)
         oc_outer, oc_inner = sch.split(oc, [None, oc_chunks])
-        if is_flat(config):
+        if config.val("flat", False):
             sch.reorder(n, part, oc_outer, ow_outer, oc_inner, ow_inner, lane)
             row = sch.fuse(n, part, oc_outer)
             if channels % oc_chunks:
@@ -234,7 +215,8 @@ class DirectConv2d(AnchorRule):
             sch.reorder(n, oc_outer, oh, ow_outer, oc_inner, ow_inner, lane)
             row = sch.fuse(n, oc_outer, oh)
         else:
-            sch.reorder(n, oh, oc_outer, ow_outer, oc_inner, ow_inner, lane)
+            oh, oh_inner = sch.split(oh, [None, task_rows])
+            sch.reorder(n, oh, oc_outer, oh_inner, ow_outer, oc_inner, ow_inner, lane)
             row = sch.fuse(n, oh)
         if macs >= PARALLEL_MACS:
             sch.parallel(row)
@@ -243,7 +225,7 @@ class DirectConv2d(AnchorRule):
         sch.unroll(oc_inner)
 
         sch.compute_at(anchor, ow_outer, preserve_unit_loops=True)
-        inside = self.loops(sch, anchor)[-6 if is_flat(config) else -7 :]
+        inside = self.loops(sch, anchor)[-6 if config.val("flat", False) else -7 :]
         oc_inner, *_, ow_inner, lane, ic, kh, kw = inside
         ic_block = _ic_block(sch, anchor)
         ic_chunk, ic = sch.split(ic, [None, ic_block])
@@ -255,26 +237,34 @@ class DirectConv2d(AnchorRule):
         sch.reorder(*reduction, *unrolled, lane)
         sch.unroll(ow_inner)
         sch.unroll(oc_inner)
-        weights = sch.get(anchor).reads[1].source
-        streams = outer and buffer_bytes(weights) > Machine.from_target(target).l2_bytes // 2
-        if is_flat(config):
+        weights, machine = sch.get(anchor).reads[1].source, Machine.from_target(target)
+        streams = buffer_bytes(weights) > machine.l2_bytes // 2
+        if config.val("flat", False):
             streams = channels > oc_chunks
+        elif not outer:
+            streams &= task_rows > 1
         if streams:
             rows = [(ow_outer, int(sch.get(ow_outer).extent))]
-            if not is_flat(config):
-                rows.insert(0, (row, out_rows))
+            if not config.val("flat", False):
+                rows.insert(0, (row, out_rows) if outer else (oh_inner, task_rows))
             chunk = buffer_bytes(weights) // int(weights.shape[0])
             stride = chunk // _extent(sch, reduction)
             stream_panels(sch, rows, reduction, oc_chunks * chunk, stride)
+        data, result = sch.get(anchor).reads[0].source, sch.get(out).writes[0].source
+        is_large = max(map(buffer_bytes, (data, result))) > machine.l2_bytes
+        is_strided = int(data.shape[2]) >= 2 * out_rows
+        if is_large and (ic_block == 1 or not is_strided):
+            prefetch_tile(sch, reduction[0])
         if pad is not None:
-            _schedule_pad(sch, pad, row, outer, macs >= PARALLEL_MACS, is_spread(config))
+            _schedule_pad(sch, pad, row, outer, macs >= PARALLEL_MACS, config.val("spread", False))
         if spread is not None:
             *blocks, _, channel = sch.get_loops(spread)
             sch.vectorize(channel)
             if macs >= PARALLEL_MACS:
                 sch.parallel(sch.fuse(*blocks))
+        rows_inside = mark_taps(sch, anchor, kh)
         self.multiply(sch, anchor, lane, reduction[0], target)
-        return sch
+        return skip_padding(sch, rows_inside)
 
     def loops(self, sch: Any, anchor: Any) -> list[Any]:
         """The anchor's loops down to the last that is not one step: the last tap of a row."""
@@ -333,15 +323,21 @@ def buffer_bytes(buffer: Any) -> int:
 # --- fallback ----------------------------------------------------------------------------
 
 
-def direct_fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
+def direct_fallback(
+    w: Conv2dWorkload, target: Target, machine: Machine | None = None
+) -> ConfigEntity:
     """Register tile from the register file, loop order from the size of the weights.
 
     Rows outside, channels inside re-reads all weights for every output row: right while they
     stay in half of L2; otherwise channels go outside and the weights are read once. So they do
     where rows are too few for the cores, and do not where an image that a share of L3 can't hold
     would be read again for every tile of channels, and that is more than the weights for every row.
+
+    flat: register tiles run on from row to row; pixel_parts: parts of an image, of whole tiles,
+    that are tasks of their own then. spread: a pointwise convolution copies its input, channel
+    blocks a little further apart.
     """
-    machine = Machine.from_target(target)
+    machine = machine or Machine.from_target(target)
     lanes = machine.lanes(w.out_dtype)
     oc_block = choose_oc_block(w, lanes)
     chunks = _chunks(w, oc_block)
@@ -355,10 +351,13 @@ def direct_fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
     if is_large:
         outer &= weight_bytes * w.out_height >= image_bytes * passes
     rows, parts = w.batch * w.out_height, 1
-    if rows * w.out_width * weights >= PARALLEL_MACS:
-        outer |= machine.busy(rows * passes) > BUSIER * machine.busy(rows)
+    is_parallel = rows * w.out_width * weights >= PARALLEL_MACS
+    needs_channels = is_parallel and machine.busy(rows * passes) > BUSIER * machine.busy(rows)
     flat = flat_tile(w, chunks, machine)
+    outer |= needs_channels
     spread = is_large and not outer and w.is_pointwise and passes >= LEAST_PASSES_OF_COPY
+    is_by_rows = not spread and not needs_channels and flat is None
+    task = _task_rows(w, weight_bytes, machine) if is_by_rows else 1
     if flat is not None:
         outer, spread = True, crowds_caches(w, lanes, machine)
         parts, tile_ow, oc_chunks = flat
@@ -367,12 +366,33 @@ def direct_fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
             "oc_block": option(oc_block),
             "tile_ow": option(tile_ow),
             "oc_chunks": option(oc_chunks),
-            "channels_outer": option(outer),
+            "channels_outer": option(outer and task == 1),
+            "rows": option(task),
             "flat": option(flat is not None),
             "pixel_parts": option(parts),
             "spread": option(spread),
         }
     )
+
+
+def _task_rows(w: Conv2dWorkload, weight_bytes: int, machine: Machine) -> int:
+    """Rows of a task that pads them once and reads a panel of weights once for all of them.
+
+    One where neither is a gain, where rows do not divide, and where cores would be idle.
+    """
+    is_read_again = w.kernel[0] > 1 or weight_bytes > machine.l2_bytes // 2
+    if w.groups > 1 or not is_read_again:
+        return 1
+    width = w.width + w.padding[1] + w.padding[3]
+
+    def suits(rows: int) -> bool:
+        height = (rows - 1) * w.strides[0] + (w.kernel[0] - 1) * w.dilation[0] + 1
+        fits = w.item_bytes * w.in_channels * height * width <= machine.l2_bytes // 2
+        tasks = w.batch * w.out_height // rows
+        busy = machine.busy(tasks) >= AS_FAST * machine.busy(w.batch * w.out_height)
+        return w.out_height % rows == 0 and fits and busy
+
+    return next(filter(suits, range(min(MOST_ROWS, w.out_height // 2), 1, -1)), 1)
 
 
 def direct_cycles(w: Conv2dWorkload, target: Target) -> float:
@@ -386,7 +406,7 @@ def direct_cycles(w: Conv2dWorkload, target: Target) -> float:
     steps = with_empty_lanes(per_group, lanes)
     products = w.out_width * w.out_height * w.batch * w.kernel[0] * w.kernel[1] * steps
     vectors = w.groups * _chunks(w, choose_oc_block(w, lanes))
-    computing = products * vectors / _rate(w, machine)
+    computing = products * share_inside(w) * vectors / _rate(w, machine)
     weights = w.item_bytes * per_group * w.out_channels * w.kernel[0] * w.kernel[1]
     if w.is_pointwise:
         return machine.beside_weights(computing, weights)

@@ -18,8 +18,7 @@ from ..config import ConfigEntity, option
 from ..conv2d import Conv2dWorkload
 from ..strategy import Implementation, register
 from . import conv2d
-from .dots import DOTS, Dot, accumulate, dot_of
-from .machine import Machine
+from .dots import DOTS, Dot, accumulate, dot_of, kept, knobs, machine_of
 from .register_tile import macs_per_cycle, register_tile
 
 DIRECT = {dot: f"conv2d_direct_{dot.name}.x86" for dot in DOTS}
@@ -33,20 +32,21 @@ def _pack(dot: Dot, ops: Any, weight: Any, config: ConfigEntity, ic_block: int) 
     """OIHW -> (O/ob, I/ic_block, KH, KW, ic_block/size, ob, size), padded with zeros."""
     packed = conv2d.pack_weight(ops, weight, config, ic_block)
     *outer, lanes, columns = (int(extent) for extent in packed.shape)
-    rank = len(outer)
-    apart = ops.reshape(packed, (*outer, lanes // dot.size, dot.size, columns))
-    return ops.transpose(apart, (*range(rank), rank, rank + 2, rank + 1))
+    rank, step = len(outer), kept(dot, config)
+    apart = ops.reshape(packed, (*outer, lanes // step.size, step.size, columns))
+    return ops.transpose(apart, (*range(rank), rank, rank + 2, rank + 1)).astype(step.weight)
 
 
 def _compute(dot: Dot, w: Conv2dWorkload, config: ConfigEntity, data: Any, weight: Any) -> Any:
     """data (N, IC/ib, H, W, ib), weight as packed -> (N, OC/ob, OH, OW, ob)."""
     rule = DIRECT[dot]
     beyond = -w.out_width % config.val("tile_ow")
+    as_what = kept(dot, config).data
     if not beyond:
-        return conv2d.compute(w, config, rule, data, weight)
+        return conv2d.compute(w, config, rule, data, weight, as_what)
     top, left, bottom, right = w.padding
     longer = replace(w, padding=(top, left, bottom, right + beyond * w.strides[1]))
-    conv = conv2d.compute(longer, config, rule, data, weight)
+    conv = conv2d.compute(longer, config, rule, data, weight, as_what)
     shape = (*conv.shape[:3], w.out_width, conv.shape[4])
     return te.compute(shape, lambda *index: conv[index], name="conv2d_crop")
 
@@ -72,22 +72,29 @@ def _supports(dot: Dot, w: Conv2dWorkload, target: Target) -> bool:
     return not w.is_depthwise and (w.groups == 1 or per_group % dot.size == 0)
 
 
-def fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
+def fallback(dot: Dot, w: Conv2dWorkload, target: Target) -> ConfigEntity:
     """As a convolution of floats, a step of which takes as long, but with whole tiles alone.
 
     A row that they do not divide well is computed up to the end of its last one.
     """
-    machine = Machine.from_target(target)
-    knobs = conv2d.direct_fallback(w, target)
-    chunks = -(-w.out_channels // conv2d.oc_block_of(knobs)) if w.groups == 1 else 1
+    machine = machine_of(dot, target)
+    config = conv2d.direct_fallback(w, target, machine)
+    chunks = -(-w.out_channels // conv2d.oc_block_of(config)) if w.groups == 1 else 1
     tile, vectors = register_tile(w.out_width, chunks, machine, only_whole=True)
-    ragged = knobs.val("tile_ow")
-    count = knobs.val("oc_chunks")
+    ragged = config.val("tile_ow")
+    count = config.val("oc_chunks")
     width = -(-w.out_width // ragged) * ragged
     speed = macs_per_cycle(width, ragged, count, machine) * w.out_width / width
     if macs_per_cycle(w.out_width, tile, vectors, machine) < WHOLE_IS_ENOUGH * speed:
         tile, vectors = ragged, count
-    return ConfigEntity({**knobs, "tile_ow": option(tile), "oc_chunks": option(vectors)})
+    own = {"tile_ow": option(tile), "oc_chunks": option(vectors), **knobs(dot, target)}
+    return ConfigEntity({**config, **own})
+
+
+def _cycles(dot: Dot, w: Conv2dWorkload, target: Target) -> float:
+    """A step takes as long, and reads as many bytes, as one of float32."""
+    wide = replace(w, dtype="float32", weight_dtype="", out_dtype="float32")
+    return conv2d.direct_cycles(wide, target) / dot.size
 
 
 for _dot in DOTS:
@@ -98,10 +105,12 @@ for _dot in DOTS:
             DIRECT[_dot],
             15,
             partial(_supports, _dot),
-            fallback,
+            partial(fallback, _dot),
             partial(_compute, _dot),
             Conv2dWorkload.autotvm_args,
             partial(_pack, _dot),
+            partial(_cycles, _dot),
+            is_default=True,
         ),
     )
     register_anchor_rule(DIRECT[_dot], DirectDotConv2d())

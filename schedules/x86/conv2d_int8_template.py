@@ -73,7 +73,7 @@ def compute(w: Conv2dWorkload, config: ConfigEntity, data: Any, weight: Any) -> 
 
 def _tile(config: ConfigEntity) -> tuple[int, int]:
     """Rows and columns of a register tile."""
-    return config.val("tile_oh") if "tile_oh" in config else 1, config.size("tile_ow")[-1]
+    return config.val("tile_oh", 1), config.size("tile_ow")[-1]
 
 
 # --- schedule ----------------------------------------------------------------------------

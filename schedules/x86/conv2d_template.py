@@ -85,7 +85,7 @@ class Conv2dTemplate(AnchorRule):
         sch: Any, anchor: Any, out: Any, config: ConfigEntity, ic_block: int, target: Target
     ) -> None:
         tile_ow = config.size("tile_ow")[-1]
-        tile_oh = config.val("tile_oh") if "tile_oh" in config else 1
+        tile_oh = config.val("tile_oh", 1)
         n, oc, oh, ow, lane = blocked_loops(sch, out)
         oh_outer, oh_inner = sch.split(oh, [None, tile_oh])
         ow_outer, ow_inner = sch.split(ow, [None, tile_ow])

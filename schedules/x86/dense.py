@@ -6,32 +6,22 @@ dense_tiled.x86   weights that are computed at run time; each task copies its pa
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-from tvm import DataType, te
 from tvm.target import Target
 
 from ..anchor import register_anchor_rule
 from ..config import ConfigEntity
 from ..conv2d import INTEGERS
-from ..matmul import DenseWorkload, Operand, unravel
+from ..matmul import DenseWorkload, Operand
 from ..strategy import Implementation, register
 from .machine import Machine
-from .matmul_rules import Extents, cycles, plan
-from .matmul_tile import (
-    TiledMatmul,
-    panel_reader,
-    register_tile,
-    run_time_reader,
-    tiled_product,
-    view,
-)
+from .matmul_rules import Extents, cycles, fallback
+from .matmul_tile import TiledMatmul, product, register_tile
 
 PACKED = "dense_packed.x86"
 TILED = "dense_tiled.x86"
-
-
-# --- compute -----------------------------------------------------------------------------
 
 
 def pack_weight(ops: Any, weight: Any, config: ConfigEntity) -> Any:
@@ -42,9 +32,9 @@ def pack_weight(ops: Any, weight: Any, config: ConfigEntity) -> Any:
     ops
         Has numpy's `pad`, `reshape` and `transpose`: numpy itself for constants.
     config : ConfigEntity
-        Of an implementation that takes packed weights; sets tile_n, or tile_x for AutoTVM's.
+        Of an implementation that takes packed weights.
     """
-    tile_n = packed_columns(config)
+    tile_n = register_tile(config)[1]
     k, n = (int(d) for d in weight.shape)
     missing = -n % tile_n
     if missing:
@@ -53,59 +43,10 @@ def pack_weight(ops: Any, weight: Any, config: ConfigEntity) -> Any:
     return ops.transpose(tiles, (1, 0, 2))
 
 
-def packed_columns(config: ConfigEntity) -> int:
-    """Columns of one panel of the packed weight."""
-    return int(config.size("tile_x")[-1] if "tile_x" in config else config.val("tile_n"))
-
-
-def compute_packed(w: DenseWorkload, config: ConfigEntity, x: te.Tensor, panel: te.Tensor) -> Any:
-    """x (*lead, k), weight as packed -> (*lead, n)."""
-    extents = (None, w.m, w.n, w.k)
-    tile = register_tile(config)
-    product = tiled_product(PACKED, config, extents, tile, row_reader(w, x), panel_reader(panel))
-    return view(product, (*w.lead, w.n), len(w.lead))
-
-
-def compute_tiled(w: DenseWorkload, config: ConfigEntity, x: te.Tensor, weight: te.Tensor) -> Any:
-    """x (*lead, k), weight stored as `w.weight` says -> (*lead, n)."""
-    extents = (None, w.m, w.n, w.k)
-    rhs = run_time_reader(config, extents, matrix_reader(w, weight))
-    tile = register_tile(config)
-    product = tiled_product(TILED, config, extents, tile, row_reader(w, x), rhs)
-    return view(product, (*w.lead, w.n), len(w.lead))
-
-
-def matrix_reader(w: DenseWorkload, weight: te.Tensor) -> Any:
-    """Reads a weight that is stored as `w.weight` says as the matrix (k, n)."""
-    assert w.weight is not None
-    index = w.weight.index
-    return lambda _, k, column: weight[index((), k, column)]
-
-
-def row_reader(w: DenseWorkload, x: te.Tensor) -> Any:
-    """Reads x as the matrix (m, k)."""
-
-    def element(_: Any, row: Any, k: Any) -> Any:
-        index = (*unravel(row, w.lead), k)
-        return x[index]
-
-    return element
-
-
-# --- fallback ----------------------------------------------------------------------------
-
-
-def fallback(w: DenseWorkload, target: Target) -> ConfigEntity:
-    """Register tile and tasks by the cost rules of the tiled product."""
-    extents = Extents(1, w.m, w.n, w.k, DataType(w.dtype).itemsize)
-    return plan(extents, target, w.dtype, w.weight)
-
-
 def packed_cycles(w: DenseWorkload, target: Target) -> float:
     """Of a core."""
     machine = Machine.from_target(target)
-    extents = Extents(1, w.m, w.n, w.k, DataType(w.dtype).itemsize)
-    return cycles(extents, machine, machine.lanes(w.dtype))
+    return cycles(Extents.of(w), machine, machine.lanes(w.dtype))
 
 
 def is_dot(m: int, rhs: Operand) -> bool:
@@ -132,7 +73,7 @@ register(
         15,
         lambda w, _: is_float(w) and w.weight is None,
         fallback,
-        compute_packed,
+        partial(product, PACKED),
         DenseWorkload.stored_args,
         pack_weight,
         packed_cycles,
@@ -147,7 +88,7 @@ register(
         15,
         lambda w, _: is_float(w) and w.weight is not None and not is_dot(w.m, w.weight),
         fallback,
-        compute_tiled,
+        partial(product, TILED),
         DenseWorkload.stored_args,
     ),
 )

@@ -1,6 +1,6 @@
 """Dense layers of bytes, or of bfloat16, by AMX tiles.
 
-A task is as one of `dense_dots`, with a register tile of up to 32 rows and 32 columns over the
+A task is as one of `matmul_dots`, with a register tile of up to 32 rows and 32 columns over the
 whole depth.
 """
 
@@ -15,9 +15,10 @@ from ..anchor import register_anchor_rule
 from ..config import ConfigEntity, option
 from ..matmul import DenseWorkload
 from ..strategy import Implementation, register
-from . import amx, dense_dots
+from . import amx, matmul_dots
 from .dots import DOTS, Dot, dot_of
-from .matmul_tile import TiledMatmul
+from .matmul_rules import fallback
+from .matmul_tile import product
 
 NAMES = {dot: f"dense_amx_{dot.name}.x86" for dot in DOTS}
 
@@ -42,7 +43,7 @@ def _supports(dot: Dot, w: DenseWorkload, target: Target) -> bool:
 
 def _fallback(dot: Dot, w: DenseWorkload, target: Target) -> ConfigEntity:
     """The tasks of dot products, in tiles of their own."""
-    knobs = dense_dots.fallback(dot, w, target)
+    knobs = fallback(w, target, dot.size)
     rows = _rows(w)
     per_task = -(-knobs.val("tile_m") * knobs.val("task_rows") // rows)
     tiles = w.m // rows
@@ -57,15 +58,12 @@ def _fallback(dot: Dot, w: DenseWorkload, target: Target) -> ConfigEntity:
     )
 
 
-class AmxMatmul(TiledMatmul):
+class AmxMatmul(matmul_dots.TiledDotMatmul):
     """Takes a fused function whose anchor is a tiled product by AMX: one call for each tile."""
 
     def __init__(self, dot: Dot) -> None:
         super().__init__()
         self.dot = dot
-
-    def loops(self, sch: Any, anchor: Any) -> list[Any]:
-        return list(sch.get_loops(anchor))[:-1]
 
     def _accumulate(
         self,
@@ -95,9 +93,9 @@ for _dot in DOTS:
             17,
             partial(_supports, _dot),
             partial(_fallback, _dot),
-            partial(dense_dots.compute, _dot, NAMES[_dot]),
+            partial(product, NAMES[_dot], dot=_dot),
             DenseWorkload.stored_args,
-            partial(dense_dots.pack, _dot),
+            partial(matmul_dots.pack, _dot),
         ),
     )
     register_anchor_rule(NAMES[_dot], AmxMatmul(_dot))

@@ -56,7 +56,7 @@ class DepthwiseTemplate(AnchorRule):
         sch.reorder(kh, kw, ow_inner, lane)
         vectorize_block(sch, lane, target)
         sch.unroll(ow_inner)
-        if "unroll_kw" in config and config.val("unroll_kw"):  # TVM 0.6 did not have the knob
+        if config.val("unroll_kw", False):  # TVM 0.6 did not have the knob
             sch.unroll(kw)
         sch.decompose_reduction(anchor, kh)
         return sch

@@ -1,9 +1,9 @@
 """Dot products of a few neighbours in every lane of a vector.
 
 Four bytes, uint8 by int8 into int32: `vpdpbusd` (AVX512-VNNI, AVX-VNNI) does it in one instruction
-and exactly. Without it bytes are widened to 16 bits, those in even places and those in odd ones,
-for two `pmaddwd`; `pmaddubsw` saturates in 16 bits and is not used. TVM 0.27's own intrinsic of
-that name passes vectors of a type that LLVM 22 refuses.
+and exactly. Without it both operands are kept in memory as int16, two for a `pmaddwd`: weights are
+widened when the library is built, what they meet once for all of them. `pmaddubsw` saturates at 16
+bits and is not used.
 
 Two bfloat16 into float32: `vdpbf16ps` (AVX512-BF16), whose sums are rounded once for each product
 and have denormal numbers as zeros.
@@ -14,13 +14,20 @@ and have denormal numbers as zeros.
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 from typing import Any, NamedTuple
 
+from tvm import te
 from tvm.s_tir import TensorIntrin
 from tvm.script import tirx as T
 from tvm.target import Target, codegen
 
+from ..config import ConfigEntity, option
+from .machine import Machine
+
 BYTES = 4  # of one step of a dot product, in each operand
+WIDENED = "widened"
+"""The knob of configs whose bytes are kept as int16."""
 
 
 class Dot(NamedTuple):
@@ -48,6 +55,7 @@ class Dot(NamedTuple):
 
 
 OF_BYTES = Dot("int8", 4, "uint8", "int8", "int32")
+OF_WORDS = Dot("int8", 2, "int16", "int16", "int32")
 OF_BFLOAT16 = Dot("bf16", 2, "bfloat16", "bfloat16", "float32")
 DOTS = (OF_BYTES, OF_BFLOAT16)
 
@@ -55,6 +63,33 @@ DOTS = (OF_BYTES, OF_BFLOAT16)
 def dot_of(data: str, weight: str, sums: str) -> Dot | None:
     """The dot product of operands of these element types, if there is one."""
     return next((dot for dot in DOTS if dot.takes(data, weight, sums)), None)
+
+
+def knobs(dot: Dot, target: Target) -> dict[str, Any]:
+    """What a config says of how operands are kept: bytes without VNNI are widened."""
+    is_wide = dot is OF_BYTES and not vnni_lanes(target) and widened_lanes(target) > 0
+    return {WIDENED: option(True)} if is_wide else {}
+
+
+def kept(dot: Dot, config: ConfigEntity) -> Dot:
+    """What one step multiplies, in the types that its operands are kept in."""
+    return OF_WORDS if WIDENED in config else dot
+
+
+def machine_of(dot: Dot, target: Target) -> Machine:
+    """The machine as register tiles see it: LLVM adds products to each other before it adds them to
+    their sums, and keeps some of them in registers meanwhile."""
+    machine = Machine.from_target(target)
+    if not knobs(dot, target):
+        return machine
+    return replace(machine, vector_registers=machine.vector_registers * 3 // 4, has_fma=False)
+
+
+def as_kept(dtype: str, data: te.Tensor) -> te.Tensor:
+    """A copy of data of another type than the one in which it is multiplied."""
+    if str(data.dtype) == dtype:
+        return data
+    return te.compute(data.shape, lambda *at: data(*at).astype(dtype), name="widened")
 
 
 def has_bfloat16(target: Target) -> bool:
@@ -92,11 +127,18 @@ def bfloat16_intrinsic() -> str:
 
 
 @functools.lru_cache(maxsize=8)
-def dot_intrinsic(lanes: int, is_widened: bool = False) -> str:
+def dot_intrinsic(lanes: int) -> str:
     """Name of the tensor intrinsic C[lanes] += A[4] . B[lanes, 4]; registered at the first call."""
-    name = f"baton_{'pmaddwd' if is_widened else 'vpdpbusd'}_{lanes}"
-    implementation = _widened(lanes) if is_widened else _implementation(lanes)
-    TensorIntrin.register(name, _description(lanes), implementation)
+    name = f"baton_vpdpbusd_{lanes}"
+    TensorIntrin.register(name, _description(lanes), _implementation(lanes))
+    return name
+
+
+@functools.lru_cache(maxsize=8)
+def words_intrinsic(lanes: int) -> str:
+    """Name of the tensor intrinsic C[lanes] += A[2] . B[lanes, 2]; registered at the first call."""
+    name = f"baton_pmaddwd_{lanes}"
+    TensorIntrin.register(name, *_of_words(lanes))
     return name
 
 
@@ -145,67 +187,45 @@ def _implementation(lanes: int) -> Any:
     return implementation
 
 
-def _widened(lanes: int) -> Any:
+def _of_words(lanes: int) -> tuple[Any, Any]:
     instruction = {16: "avx512.pmaddw.d.512", 8: "avx2.pmadd.wd", 4: "sse2.pmadd.wd"}[lanes]
     instruction = f"llvm.x86.{instruction}"
-    numbers, octets, words = f"int32x{lanes}", f"int8x{4 * lanes}", f"int16x{2 * lanes}"
+    numbers, words = f"int32x{lanes}", f"int16x{2 * lanes}"
 
     @T.prim_func(s_tir=True)
-    def implementation(
-        A: T.Buffer((4,), "uint8", offset_factor=1),
-        B: T.Buffer((lanes, 4), "int8", offset_factor=1),
+    def description(
+        A: T.Buffer((2,), "int16", offset_factor=1),
+        B: T.Buffer((lanes, 2), "int16", offset_factor=1),
         C: T.Buffer((lanes,), "int32", offset_factor=1),
     ) -> None:
         with T.sblock("root"):
-            T.reads(C[0:lanes], A[0:4], B[0:lanes, 0:4])
+            T.reads(C[0:lanes], A[0:2], B[0:lanes, 0:2])
             T.writes(C[0:lanes])
-            C[T.ramp(T.int32(0), 1, lanes)] = (
-                C.vload([0], dtype=numbers)
-                + T.call_llvm_pure_intrin(
-                    T.llvm_lookup_intrinsic_id(instruction),
-                    T.reinterpret(
-                        T.broadcast(
-                            T.bitwise_and(
-                                T.reinterpret(A.vload([0], "uint8x4"), dtype="int32"),
-                                T.int32(0x00FF00FF),
-                            ),
-                            lanes,
-                        ),
-                        dtype=words,
-                    ),
-                    T.shift_right(
-                        T.shift_left(
-                            T.reinterpret(B.vload([0, 0], dtype=octets), dtype=words),
-                            T.broadcast(T.int16(8), 2 * lanes),
-                        ),
-                        T.broadcast(T.int16(8), 2 * lanes),
-                    ),
-                    dtype=numbers,
-                )
-                + T.call_llvm_pure_intrin(
-                    T.llvm_lookup_intrinsic_id(instruction),
-                    T.reinterpret(
-                        T.broadcast(
-                            T.bitwise_and(
-                                T.shift_right(
-                                    T.reinterpret(A.vload([0], "uint8x4"), dtype="int32"),
-                                    T.int32(8),
-                                ),
-                                T.int32(0x00FF00FF),
-                            ),
-                            lanes,
-                        ),
-                        dtype=words,
-                    ),
-                    T.shift_right(
-                        T.reinterpret(B.vload([0, 0], dtype=octets), dtype=words),
-                        T.broadcast(T.int16(8), 2 * lanes),
-                    ),
-                    dtype=numbers,
-                )
+            for i, k in T.grid(lanes, 2):
+                with T.sblock("update"):
+                    vi, vk = T.axis.remap("SR", [i, k])
+                    C[vi] = C[vi] + T.cast(A[vk], "int32") * T.cast(B[vi, vk], "int32")
+
+    @T.prim_func(s_tir=True)
+    def implementation(
+        A: T.Buffer((2,), "int16", offset_factor=1),
+        B: T.Buffer((lanes, 2), "int16", offset_factor=1),
+        C: T.Buffer((lanes,), "int32", offset_factor=1),
+    ) -> None:
+        with T.sblock("root"):
+            T.reads(C[0:lanes], A[0:2], B[0:lanes, 0:2])
+            T.writes(C[0:lanes])
+            C[T.ramp(T.int32(0), 1, lanes)] = C.vload([0], dtype=numbers) + T.call_llvm_pure_intrin(
+                T.llvm_lookup_intrinsic_id(instruction),
+                T.reinterpret(
+                    T.broadcast(T.reinterpret(A.vload([0], "int16x2"), dtype="int32"), lanes),
+                    dtype=words,
+                ),
+                B.vload([0, 0], dtype=words),
+                dtype=numbers,
             )
 
-    return implementation
+    return description, implementation
 
 
 def _bfloat16() -> tuple[Any, Any]:
@@ -251,7 +271,7 @@ def _bfloat16() -> tuple[Any, Any]:
 def accumulate(sch: Any, block: Any, reduced: Any, target: Target) -> None:
     """Finish a block C[.., lane] += A[.., step] * B[.., lane, step] with loops (.., lane, step).
 
-    The loop over lanes is cut into vectors, each a `vdpbf16ps`, a `vpdpbusd` or two `pmaddwd` where
+    The loop over lanes is cut into vectors, each a `vdpbf16ps`, a `vpdpbusd` or a `pmaddwd` where
     the target has them, and else vector code over the lanes.
 
     Parameters
@@ -277,10 +297,11 @@ def accumulate(sch: Any, block: Any, reduced: Any, target: Target) -> None:
 
 def _instruction(sch: Any, block: Any, width: int, target: Target) -> tuple[int, str]:
     """Lanes and name of the tensor intrinsic for a block; 0 where the target has none."""
-    if str(sch.get(block).writes[0].source.dtype) == OF_BFLOAT16.sums:
+    dtypes = {str(region.source.dtype) for region in sch.get(block).reads}
+    if OF_BFLOAT16.data in dtypes:
         return (16, bfloat16_intrinsic()) if has_bfloat16(target) else (0, "")
+    if OF_WORDS.data in dtypes:
+        lanes = min(widened_lanes(target), width)
+        return lanes, words_intrinsic(lanes)
     lanes = vnni_lanes(target)
-    if lanes:
-        return lanes, dot_intrinsic(lanes)
-    lanes = min(widened_lanes(target), width)
-    return lanes, dot_intrinsic(lanes, True) if lanes else ""
+    return lanes, dot_intrinsic(lanes) if lanes else ""

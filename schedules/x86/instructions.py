@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call, Op
 from tvm.target import Target, codegen
 
+from ..nodes import nodes_of
 from . import amx
 from .machine import Machine
 
@@ -36,15 +36,12 @@ def instruction_of(func: tirx.PrimFunc, operands: str, target: Target) -> str:
         Element types of the anchor's operands.
     """
     used: set[str] = set()
-
-    def note(call: Call) -> None:
+    for call in nodes_of(func.body, Call):
         name = call.op.name if isinstance(call.op, Op) else ""
         if name == "tirx.call_llvm_pure_intrin":
             used.add(_numbers().get(int(call.args[0]), ""))
         if name == "tirx.call_extern":
             used.add(amx.INSTRUCTIONS.get(str(call.args[0].value), ""))
-
-    tvm_ffi.structural_walk(func.body, (Call, note))
     found = sorted(used - {""})
     if found:
         return found[0]

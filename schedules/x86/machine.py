@@ -85,6 +85,11 @@ class Machine:
         return min(self.core.loads, self.core.load_bits / self.vector_bits)
 
     @property
+    def operations(self) -> int:
+        """Vector operations of a multiply-add; a product of its own has a register of its own."""
+        return 1 if self.has_fma else 2
+
+    @property
     def flops_per_cycle(self) -> float:
         """float32 operations of a core's multiply-adds in a cycle at the peak."""
         return 2 * self.fmas * self.lanes("float32")

@@ -5,7 +5,7 @@ Their forms for AMX tiles are not here: records with the knobs of those are refu
 
 from __future__ import annotations
 
-import math
+from functools import partial
 from typing import Any
 
 from tvm import te
@@ -14,20 +14,17 @@ from tvm.target import Target
 from ..anchor import AnchorRule, register_anchor_rule
 from ..config import ConfigEntity, option, split
 from ..epilogue import inline_epilogue
-from ..matmul import BatchMatmulWorkload, DenseWorkload
-from ..strategy import Implementation, anchor_attrs, register
-from .batch_matmul import readers
-from .dense import row_reader
-from .dots import BYTES, accumulate
+from ..matmul import BatchMatmulWorkload, DenseWorkload, Product
+from ..strategy import Implementation, register
+from .dots import BYTES, OF_BYTES, accumulate
 from .machine import Machine
-from .matmul_tile import flatten_rows, schedule_alone, view
+from .matmul_tile import PANEL, flatten_rows, product, schedule_alone
 
 DENSE = "dense_int8.x86"
 BATCH_MATMUL = "batch_matmul_int8.x86"
 
 COLUMNS = 16  # of one panel of the packed right operand
 FALLBACK_ROWS = 32
-PACKED = "packed_rhs"
 
 
 # --- compute -----------------------------------------------------------------------------
@@ -40,59 +37,9 @@ def pack_weight(ops: Any, weight: Any, _: ConfigEntity) -> Any:
     return ops.transpose(tiles, (2, 0, 3, 1))
 
 
-def compute_dense(w: DenseWorkload, config: ConfigEntity, x: te.Tensor, panel: te.Tensor) -> Any:
-    """x (*lead, k), weight as packed -> (*lead, n)."""
-
-    def panel_of(_: Any, tile: Any, group: Any, lane: Any, byte: Any) -> Any:
-        return panel[tile, group, lane, byte]
-
-    product = _product(DENSE, config, (None, w.m, w.n, w.k), row_reader(w, x), panel_of)
-    return view(product, (*w.lead, w.n), len(w.lead))
-
-
-def compute_batch_matmul(
-    w: BatchMatmulWorkload, config: ConfigEntity, lhs: te.Tensor, rhs: te.Tensor
-) -> Any:
-    """lhs and rhs stored as the workload's operands say -> (*batch, m, n)."""
-    left, right = readers(w, lhs, rhs)
-    batch = math.prod(w.batch)
-    packed = te.compute(
-        (batch, w.n // COLUMNS, w.k // BYTES, COLUMNS, BYTES),
-        lambda b, tile, group, lane, byte: right(b, group * BYTES + byte, tile * COLUMNS + lane),
-        name=PACKED,
-    )
-
-    def panel_of(b: Any, tile: Any, group: Any, lane: Any, byte: Any) -> Any:
-        return packed[b, tile, group, lane, byte]
-
-    product = _product(BATCH_MATMUL, config, (batch, w.m, w.n, w.k), left, panel_of)
-    return view(product, (*w.batch, w.m, w.n), 1)
-
-
-def _product(
-    rule: str,
-    config: ConfigEntity,
-    extents: tuple[int | None, int, int, int],
-    lhs: Any,
-    panel_of: Any,
-) -> te.Tensor:
-    """The anchor: ([batch,] m, n), m rounded up to whole tiles whose last rows repeat the last."""
-    batch, m, n, k = extents
-    rows = config.size("tile_y")[-1]
-    group = te.reduce_axis((0, k // BYTES), "ko")
-    byte = te.reduce_axis((0, BYTES), "ki")
-
-    def element(*index: Any) -> Any:
-        *outer, i, j = index
-        b = outer[0] if outer else None
-        row = i if m % rows == 0 else te.min(i, m - 1)
-        left = lhs(b, row, group * BYTES + byte).astype("int32")
-        right = panel_of(b, j // COLUMNS, group, j % COLUMNS, byte).astype("int32")
-        return te.sum(left * right, axis=[group, byte])
-
-    matrix = (-(-m // rows) * rows, n)
-    shape = matrix if batch is None else (batch, *matrix)
-    return te.compute(shape, element, name="matmul_int8", attrs=anchor_attrs(rule, config))
+def compute(rule: str, w: Product, config: ConfigEntity, x: te.Tensor, rhs: te.Tensor) -> te.Tensor:
+    """x times a weight as packed, or the other stack of matrices, which tasks pack."""
+    return product(rule, w, config, x, rhs, OF_BYTES, (config.size("tile_y")[-1], COLUMNS))
 
 
 # --- schedule ----------------------------------------------------------------------------
@@ -111,7 +58,7 @@ class Int8Product(AnchorRule):
 
     def schedule(self, sch: Any, anchor: Any, config: ConfigEntity, target: Target) -> Any:
         batched = len(sch.get_loops(anchor)) == 5
-        parts = inline_epilogue(sch, anchor, keep=(PACKED,))
+        parts = inline_epilogue(sch, anchor, keep=(PANEL,))
         if not batched:
             flatten_rows(sch, parts)
 
@@ -128,7 +75,7 @@ class Int8Product(AnchorRule):
         sch.compute_at(anchor, yi, preserve_unit_loops=True)
         lanes = Machine.from_target(target).lanes("int32")
         for block in parts.before:
-            if str(sch.get(block).name_hint) != PACKED:
+            if str(sch.get(block).name_hint) != PANEL:
                 schedule_alone(sch, block, lanes, parallel=True)
             elif config.val("layout_trans_compute_root"):
                 sch.parallel(sch.fuse(*sch.get_loops(block)[:2]))
@@ -143,13 +90,8 @@ class Int8Product(AnchorRule):
 # --- fallback ----------------------------------------------------------------------------
 
 
-def dense_fallback(w: DenseWorkload, _: Target) -> ConfigEntity:
-    """Fallback values of dense_int8.x86."""
-    return ConfigEntity({"tile_y": split(-1, min(FALLBACK_ROWS, w.m))})
-
-
-def batch_matmul_fallback(w: BatchMatmulWorkload, _: Target) -> ConfigEntity:
-    """Fallback values of batch_matmul_int8.x86."""
+def fallback(w: Product, _: Target) -> ConfigEntity:
+    """Fallback values of both templates."""
     tile_y = split(-1, min(FALLBACK_ROWS, w.m))
     return ConfigEntity({"tile_y": tile_y, "layout_trans_compute_root": option(0)})
 
@@ -161,7 +103,7 @@ def packed_args(w: DenseWorkload) -> tuple[Any, ...]:
     return (data, (tag, shape, dtype), bias, out_dtype)
 
 
-def _supports(w: DenseWorkload | BatchMatmulWorkload) -> bool:
+def _supports(w: Product) -> bool:
     types = (w.dtype, w.rhs_dtype, w.out_dtype)
     return types == ("uint8", "int8", "int32") and w.n % COLUMNS == 0 and w.k % BYTES == 0
 
@@ -173,8 +115,8 @@ register(
         DENSE,
         13,
         lambda w, _: _supports(w) and w.weight is None,
-        dense_fallback,
-        compute_dense,
+        fallback,
+        partial(compute, DENSE),
         packed_args,
         pack_weight,
     ),
@@ -186,8 +128,8 @@ register(
         BATCH_MATMUL,
         13,
         lambda w, _: _supports(w),
-        batch_matmul_fallback,
-        compute_batch_matmul,
+        fallback,
+        partial(compute, BATCH_MATMUL),
         BatchMatmulWorkload.autotvm_args,
     ),
 )

@@ -1,8 +1,13 @@
-"""Few rows times weights of a few bits, which are widened in registers: bound by memory."""
+"""Few rows times weights of a few bits, which are widened in registers: bound by memory.
+
+matmul_of_bits.x86         multiply-adds of float32
+matmul_of_bits_int8.x86    the rows rounded to int8 block by block: dot products of bytes
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from tvm import te, tirx
@@ -13,33 +18,50 @@ from ..config import ConfigEntity, option
 from ..epilogue import inline_epilogue
 from ..matmul import BitsWorkload, unravel
 from ..strategy import Implementation, anchor_attrs, register
+from . import bits
+from .dots import vnni_lanes
 from .machine import Machine
 from .matmul_rules import PARALLEL_CYCLES
 from .matmul_tile import flatten_rows, view
+from .prefetch import stream_panels
 
-NAME = "matmul_of_bits.x86"
+FLOATS, INT8 = "matmul_of_bits.x86", "matmul_of_bits_int8.x86"
 PARTIAL = "block_products"
+ROUNDED, LANE_LARGEST, LARGEST, SUMS = "rounded", "lane_largest", "block_largest", "block_sums"
 
 # Accumulators of a task: enough to hide the latency of a multiply-add, and half of 32 registers.
 MOST_VECTORS, MOST_ROWS = 4, 16
 
-# A float32 of this exponent counts in units of its last place, 2**-23 of it.
-UNITS, FRACTION = 2**23, 0x4B000000
+INT8_MOST = 127
 
 
 # --- compute -----------------------------------------------------------------------------
 
 
-def pack_weight(ops: Any, packed: Any, config: ConfigEntity) -> Any:
-    """(n, blocks, ...) -> (n / lanes, blocks, ..., lanes)."""
-    lanes = config.val("lanes")
-    n, *others = (int(extent) for extent in packed.shape)
-    apart = ops.reshape(packed, (n // lanes, lanes, *others))
-    return ops.transpose(apart, (0, *range(2, 2 + len(others)), 1))
+def pack_weight(ops: Any, array: Any, config: ConfigEntity) -> Any:
+    """(n, blocks, ...) -> (n / (together lanes), blocks, ..., together, lanes).
+
+    The panels of a task on one row lie together, in the order in which it reads them: one stream.
+    """
+    lanes, together = config.val("lanes"), config.val("together")
+    n, *others = (int(extent) for extent in array.shape)
+    apart = ops.reshape(array, (n // lanes // together, together, lanes, *others))
+    return ops.transpose(apart, (0, *range(3, 3 + len(others)), 1, 2))
 
 
-def compute(
-    w: BitsWorkload, config: ConfigEntity, x: te.Tensor, packed: te.Tensor, scales: te.Tensor,
+def _reader(packed: te.Tensor) -> Callable[..., Any]:
+    """(panel, ..., lane) -> its element of what `pack_weight` made."""
+    together = int(packed.shape[-2])
+
+    def read(panel: Any, *place: Any) -> Any:
+        index = (panel // together, *place[:-1], panel % together, place[-1])
+        return packed[index]
+
+    return read
+
+
+def compute_floats(
+    w: BitsWorkload, config: ConfigEntity, x: te.Tensor, words: te.Tensor, scales: te.Tensor,
     *zeros: te.Tensor,
 ) -> te.Tensor:  # fmt: skip
     """x (*lead, k), the others as packed -> (*lead, n); no zeros where the workload has one.
@@ -47,76 +69,166 @@ def compute(
     A block's sum of products meets the scale once. The zero point is subtracted from each weight:
     less its product with the row's sum, what is infinite or overflows would be NaN.
     """
-    panels, blocks, octets, lanes = (int(extent) for extent in packed.shape)
-    together = 8 // w.bits
-
-    def row(i: Any, k: Any) -> Any:
-        place = (*unravel(i, w.lead), k)
-        return x[place]
-
-    octet = te.reduce_axis((0, octets), "octet")
-    place = te.reduce_axis((0, together), "place")
+    _, blocks, count, _, lanes = (int(extent) for extent in words.shape)
+    numbers, panels = bits.WORD // w.bits, w.n // lanes
+    word_at, scale_at, *zero_at = (_reader(each) for each in (words, scales, *zeros))
+    word = te.reduce_axis((0, count), "word")
+    place = te.reduce_axis((0, numbers), "place")
 
     def partial(i: Any, panel: Any, block: Any, lane: Any) -> Any:
-        whole = _at(place, packed[panel, block, octet, lane].astype("int32"), w.bits)
-        if w.zero is None:
-            weight = whole.astype(w.dtype) - zeros[0][panel, block, lane]
-        else:  # the last bits of a float, which costs no conversion
-            weight = tirx.reinterpret(w.dtype, whole | FRACTION) - float(UNITS + w.zero)
-        return te.sum(
-            row(i, block * w.block + octet * together + place) * weight, axis=[octet, place]
-        )
+        zero = zero_at[0](panel, block, lane) if w.zero is None else w.zero
+        weight = bits.as_float(word_at(panel, block, word, lane), place, w.bits, zero)
+        k = block * w.block + word * numbers + place
+        at = (*unravel(i, w.lead), k)
+        return te.sum(x[at] * weight, axis=[word, place])
 
     products = te.compute((w.m, panels, blocks, lanes), partial, name=PARTIAL)
     block = te.reduce_axis((0, blocks), "block")
     product = te.compute(
         (w.m, panels, lanes),
         lambda i, panel, lane: te.sum(
-            scales[panel, block, lane] * products[i, panel, block, lane], axis=[block]
+            scale_at(panel, block, lane) * products[i, panel, block, lane], axis=[block]
         ),
         name="matmul",
-        attrs=anchor_attrs(NAME, config),
+        attrs=anchor_attrs(FLOATS, config),
     )
+    return _columns(w, product, lanes)
+
+
+def compute_int8(
+    w: BitsWorkload, config: ConfigEntity, x: te.Tensor, words: te.Tensor, scales: te.Tensor,
+    *zeros: te.Tensor,
+) -> te.Tensor:  # fmt: skip
+    """As `compute_floats`; each block of a row is rounded to int8 by its largest element.
+
+    A block's zero point times the sum of the row's bytes there is subtracted from its products.
+    """
+    _, blocks, count, _, lanes = (int(extent) for extent in words.shape)
+    panels = w.n // lanes
+    word_at, scale_at, *zero_at = (_reader(each) for each in (words, scales, *zeros))
+    rounded, unit, sums = _rounded(w, x, blocks)
+    word = te.reduce_axis((0, count), "word")
+    number = te.reduce_axis((0, bits.WORD // w.bits), "number")
+    products = te.compute(
+        (w.m, panels, blocks, lanes),
+        lambda i, panel, b, lane: te.sum(
+            rounded[i, b, word, number].astype("int32")
+            * bits.as_integer(
+                word_at(panel, b, word, lane), bits.bit_of_step(number, w.bits), w.bits
+            ),
+            axis=[word, number],
+        ),
+        name=PARTIAL,
+    )
+    block = te.reduce_axis((0, blocks), "block")
+
+    def element(i: Any, panel: Any, lane: Any) -> Any:
+        whole = products[i, panel, block, lane]
+        if w.zero is None:
+            own = zero_at[0](panel, block, lane) * sums[i, block].astype("float32")
+            centred = whole.astype("float32") - own
+        else:
+            centred = (whole - sums[i, block] * w.zero).astype("float32")
+        return te.sum(centred * (scale_at(panel, block, lane) * unit(i, block)), axis=[block])
+
+    attrs = anchor_attrs(INT8, config)
+    product = te.compute((w.m, panels, lanes), element, name="matmul", attrs=attrs)
+    return _columns(w, product, lanes)
+
+
+def _rounded(w: BitsWorkload, x: te.Tensor, blocks: int) -> tuple[te.Tensor, Any, te.Tensor]:
+    """Bytes of the rows by the places of their weights in a word, their units, and their sums."""
+    numbers = bits.WORD // w.bits
+    width = math.gcd(w.block, 16)
+    group = te.reduce_axis((0, w.block // width), "group")
+
+    def at(i: Any, block: Any, place: Any) -> Any:
+        index = (*unravel(i, w.lead), block * w.block + place)
+        return x[index]
+
+    apart = te.compute(
+        (w.m, blocks, width),
+        lambda i, b, lane: te.max(tirx.abs(at(i, b, group * width + lane)), axis=[group]),
+        name=LANE_LARGEST,
+    )
+    lane = te.reduce_axis((0, width), "lane")
+    largest = te.compute(
+        (w.m, blocks), lambda i, b: te.max(apart[i, b, lane], axis=[lane]), name=LARGEST
+    )
+
+    def unit(i: Any, block: Any) -> Any:
+        return largest[i, block] * tirx.const(1 / INT8_MOST, "float32")
+
+    def whole(i: Any, b: Any, place: Any) -> Any:
+        per_unit = tirx.Select(unit(i, b) == 0.0, tirx.const(0.0, "float32"), 1.0 / unit(i, b))
+        near = tirx.nearbyint(at(i, b, place) * per_unit)
+        most = tirx.const(float(INT8_MOST), "float32")
+        return tirx.max(tirx.min(near, most), -most).astype("int8")
+
+    natural = te.compute((w.m, blocks, w.block), whole, name=f"{ROUNDED}_in_order")
+    spread = te.compute(
+        (w.m, blocks, w.block // numbers, numbers),
+        lambda i, b, word, number: natural[
+            i, b, word * numbers + bits.bit_of_step(number, w.bits) // w.bits
+        ],
+        name=ROUNDED,
+    )
+    place = te.reduce_axis((0, w.block), "place")
+    sums = te.compute(
+        (w.m, blocks),
+        lambda i, b: te.sum(natural[i, b, place].astype("int32"), axis=[place]),
+        name=SUMS,
+    )
+    return spread, unit, sums
+
+
+def _columns(w: BitsWorkload, product: te.Tensor, lanes: int) -> te.Tensor:
     flat = te.compute(
         (w.m, w.n), lambda i, j: product[i, j // lanes, j % lanes], name="matmul_columns"
     )
     return view(flat, (*w.lead, w.n), len(w.lead))
 
 
-def _at(place: Any, octet: Any, bits: int) -> Any:
-    """The number at a place of an octet; shifts by what depends on a loop would have 64 bits."""
-    last, mask = 8 // bits - 1, (1 << bits) - 1
-    whole = octet >> (last * bits)
-    for number in range(last):
-        whole = tirx.Select(place == number, (octet >> (number * bits)) & mask, whole)
-    return whole
-
-
 # --- schedule ----------------------------------------------------------------------------
 
 
 class BitsProduct(AnchorRule):
-    """Takes a fused function whose anchor is `matmul_of_bits.x86`.
+    """Takes a fused function whose anchor is one of these products.
 
+    what is rounded of the rows, if anything
     parallel panels of `vectors` vectors of columns
       block
         registers[rows, vectors, lanes] = 0
-        octet of the block
-          unrolled places in it, vectors, rows; vector lanes: widen, subtract, multiply and add
+        word of the block
+          unrolled vectors, rows; vector lanes: widen, subtract, multiply and add
         scale and add to the result
       epilogue
     """
 
+    def __init__(self, step: Callable[[ConfigEntity, Target], str]) -> None:
+        self._step = step
+
     def schedule(self, sch: Any, anchor: Any, config: ConfigEntity, target: Target) -> Any:
         lanes, vectors = config.val("lanes"), config.val("vectors")
-        parts = inline_epilogue(sch, anchor, keep=(PARTIAL,))
+        stages = (PARTIAL, LANE_LARGEST, LARGEST, f"{ROUNDED}_in_order", ROUNDED, SUMS)
+        parts = inline_epilogue(sch, anchor, keep=stages)
         flatten_rows(sch, parts)
+        for block in parts.before:
+            if str(sch.get(block).name_hint) == f"{ROUNDED}_in_order":
+                sch.vectorize(sch.split(sch.get_loops(block)[-1], [None, 16])[-1])
+            if str(sch.get(block).name_hint) == LANE_LARGEST:
+                *_, lane, group = sch.get_loops(block)
+                sch.reorder(group, lane)
+                sch.vectorize(lane)
+                sch.decompose_reduction(block, group)
         i, j = sch.get_loops(parts.output)
         panel, vector, lane = sch.split(j, [None, vectors, lanes])
         sch.reorder(panel, i, vector, lane)
         sch.vectorize(lane)
-        macs = math.prod(int(sch.get(loop).extent) for loop in sch.get_loops(anchor))
-        if macs * int(sch.get(anchor).reads[0].source.shape[-1]) > PARALLEL_CYCLES:
+        products = sch.get_sblock(PARTIAL)
+        words = _weights(sch, products)
+        macs = math.prod(int(sch.get(loop).extent) for loop in sch.get_loops(products))
+        if macs > PARALLEL_CYCLES:
             sch.parallel(panel)
         for block in reversed(parts.repeated):
             sch.compute_at(block, panel, preserve_unit_loops=True)
@@ -124,18 +236,43 @@ class BitsProduct(AnchorRule):
         sch.compute_at(anchor, panel, preserve_unit_loops=True)
         rows, vector, lane, block = sch.get_loops(anchor)[-4:]
         sch.reorder(block, rows, vector, lane)
-        products = sch.get_sblock(PARTIAL)
         sch.compute_at(products, block, preserve_unit_loops=True)
-        inner = sch.get_loops(products)[2:]
-        rows_, vector_, _, lane_, octet, place = inner
-        sch.reorder(octet, place, vector_, rows_, lane_)
-        for loop in (place, vector_, rows_, rows, vector):
+        rows_, vector_, _, lane_, word, place = sch.get_loops(products)[2:]
+        sch.reorder(word, vector_, rows_, lane_, place)
+        for loop in (vector_, rows_, rows, vector):
             sch.unroll(loop)
-        for loop in (lane_, lane):
-            sch.vectorize(loop)
-        sch.decompose_reduction(products, octet)
+        sch.vectorize(lane)
+        if vectors == config.val("together"):
+            _, blocks, count, _, _ = (int(extent) for extent in words.shape)
+            step = vectors * lanes * bits.WORD // 8
+            stream_panels(sch, [], [block, word], blocks * count * step, step)
+        intrinsic = self._step(config, target)
+        if not intrinsic:
+            sch.reorder(place, vector_, rows_, lane_)
+            sch.unroll(place)
+            sch.vectorize(lane_)
+        start = sch.decompose_reduction(products, word)
+        if intrinsic:
+            sch.vectorize(sch.get_loops(start)[-1])
+            sch.tensorize(lane_, intrinsic)
         sch.decompose_reduction(anchor, block)
         return sch
+
+
+def _float_step(config: ConfigEntity, target: Target) -> str:
+    """The tensor intrinsic for a word in each lane; "" where vector code does as well."""
+    count, zero = config.val("bits"), config.val("zero")
+    return bits.float_step(count, zero) if bits.has_table(target, count) else ""
+
+
+def _byte_step(config: ConfigEntity, target: Target) -> str:
+    return bits.byte_step(config.val("bits"), config.val("lanes"), bool(vnni_lanes(target)))
+
+
+def _weights(sch: Any, products: Any) -> Any:
+    """The packed words that the block of products reads."""
+    sources = [region.source for region in sch.get(products).reads]
+    return next(source for source in sources if str(source.dtype) == "uint32")
 
 
 # --- fallback ----------------------------------------------------------------------------
@@ -145,8 +282,14 @@ def fallback(w: BitsWorkload, target: Target) -> ConfigEntity:
     """As many vectors of columns as keep all rows' sums in half of the registers."""
     machine = Machine.from_target(target)
     lanes = machine.lanes(w.dtype)
-    vectors = vectors_of(w.m, w.n // lanes, machine)
-    return ConfigEntity({"lanes": option(lanes), "vectors": option(vectors)})
+    knobs = {
+        "lanes": lanes,
+        "vectors": vectors_of(w.m, w.n // lanes, machine),
+        "together": vectors_of(1, w.n // lanes, machine),
+        "bits": w.bits,
+        "zero": w.zero,
+    }
+    return ConfigEntity({name: option(value) for name, value in knobs.items()})
 
 
 def vectors_of(rows: int, panels: int, machine: Machine) -> int:
@@ -156,15 +299,21 @@ def vectors_of(rows: int, panels: int, machine: Machine) -> int:
 
 
 def supports(w: BitsWorkload, target: Target) -> bool:
-    """Few rows of float32, whole vectors of columns and whole blocks."""
+    """Few rows of float32, whole vectors of columns, whole blocks of whole words."""
     lanes = Machine.from_target(target).lanes(w.dtype)
-    is_whole = w.n % lanes == 0 and w.k % w.block == 0
+    is_whole = w.n % lanes == 0 and w.k % w.block == 0 and w.block * w.bits % bits.WORD == 0
     return w.dtype == "float32" and w.m <= MOST_ROWS and is_whole
 
 
-register(
-    "nn.matmul_of_bits",
-    "cpu",
-    Implementation(NAME, 10, supports, fallback, compute, None, pack_weight),
-)
-register_anchor_rule(NAME, BitsProduct())
+def supports_int8(w: BitsWorkload, target: Target) -> bool:
+    """The same where the rows may be rounded, and the target multiplies such bytes."""
+    return w.rounds and supports(w, target) and bits.multiplies_bytes(target, w.bits)
+
+
+for _made in (
+    Implementation(FLOATS, 10, supports, fallback, compute_floats, None, pack_weight),
+    Implementation(INT8, 15, supports_int8, fallback, compute_int8, None, pack_weight),
+):
+    register("nn.matmul_of_bits", "cpu", _made)
+register_anchor_rule(FLOATS, BitsProduct(_float_step))
+register_anchor_rule(INT8, BitsProduct(_byte_step))

@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
+from tvm import DataType
 from tvm.target import Target
 
 from ..config import ConfigEntity, Knob, option
-from ..matmul import Operand
+from ..matmul import Operand, Product
 from .machine import Machine
-from .register_tile import largest_divisor
+from .register_tile import largest_divisor, tiles_in_registers
 
 # Waking the thread pool takes 1 to 4 us; a kernel that runs for less than about three times
 # that (30 000 cycles) stays on one thread.
@@ -21,6 +22,8 @@ RAGGED_ROWS_PENALTY = 1.06
 GOOD_BALANCE = 0.95
 # Rows that one copied panel should serve, so that the copy is a small part of the work.
 ROWS_PER_COPY = 32
+# Of a register tile.
+MOST_VECTORS = 12
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,13 @@ class Extents:
     n: int
     k: int
     item: int
+
+    @staticmethod
+    def of(w: Product, step: int = 1) -> Extents:
+        """Those of a workload that multiplies `step` neighbours along k at a time."""
+        batch, m, n, k = w.extents
+        item = DataType(w.rhs_dtype or w.dtype).itemsize
+        return Extents(batch or 1, m, n, k // step, item * step)
 
     def cycles(self, machine: Machine, lanes: int) -> float:
         """Estimated cycles on one core: the multiply-adds, or reading the operands."""
@@ -61,8 +71,8 @@ def choose_tile(
 ) -> tuple[int, int]:
     """(tile_m, tile_n) of the register tile.
 
-    The cost of a tile is the cycles of one k step, plus an eighth of a cycle for each 16 bytes
-    read, times the tiles of the padded product, times the share of idle threads.
+    The cost of a tile is the cycles of one k step times the tiles of the padded product, times the
+    share of idle threads.
 
     Parameters
     ----------
@@ -70,30 +80,42 @@ def choose_tile(
         Take only tiles whose columns divide n.
     """
     parallel = e.cycles(machine, lanes) >= PARALLEL_CYCLES
-    best: tuple[float, int, int] | None = None
-    for tile_m in range(1, min(e.m, machine.vector_registers) + 1):
-        for vectors in range(1, 13):
-            # A panel row stays in registers unless there is a single row to use it. Besides, the
-            # broadcast element needs one, and so does a product that is not part of an FMA.
-            held = (vectors if tile_m > 1 else 0) + (1 if machine.has_fma else 2)
-            fits = tile_m * vectors + held <= machine.vector_registers
-            if not fits or (only_whole and vectors > 1 and e.n % (vectors * lanes)):
-                continue
-            row_tiles, column_tiles = -(-e.m // tile_m), -(-e.n // (vectors * lanes))
-            step = machine.step_cycles(tile_m, vectors, 1 if machine.has_fma else 2)
-            step += (vectors * lanes + tile_m) * e.item / 128
-            cost = step * row_tiles * column_tiles
-            if e.m % tile_m:
-                cost *= RAGGED_ROWS_PENALTY
-            if parallel:
-                cost /= machine.busy(e.batch * row_tiles * column_tiles)
-            if best is None or cost < best[0]:
-                best = (cost, tile_m, vectors)
-    assert best is not None
-    return best[1], best[2] * lanes
+
+    def cost(tile: tuple[int, int]) -> float:
+        tile_m, vectors = tile
+        row_tiles, column_tiles = -(-e.m // tile_m), -(-e.n // (vectors * lanes))
+        total = tile_cycles(tile_m, vectors, e.item, machine, lanes) * row_tiles * column_tiles
+        if e.m % tile_m:
+            total *= RAGGED_ROWS_PENALTY
+        return total / machine.busy(e.batch * row_tiles * column_tiles) if parallel else total
+
+    # A panel row stays in registers unless there is a single row to use it.
+    tiles = tiles_in_registers(
+        machine,
+        range(1, min(e.m, machine.vector_registers) + 1),
+        MOST_VECTORS,
+        lambda rows, vectors: (vectors if rows > 1 else 0) + machine.operations,
+    )
+    tile_m, vectors = min(
+        (t for t in tiles if not only_whole or t[1] == 1 or e.n % (t[1] * lanes) == 0), key=cost
+    )
+    return tile_m, vectors * lanes
 
 
-def plan(e: Extents, target: Target, dtype: str, rhs: Operand | None) -> ConfigEntity:
+def tile_cycles(rows: int, vectors: int, item: int, machine: Machine, lanes: int) -> float:
+    """Of a step on panels: the multiply-adds, and an eighth of a cycle for each 16 bytes read."""
+    step = machine.step_cycles(rows, vectors, machine.operations)
+    return step + (rows + vectors * lanes) * item / 128
+
+
+def fallback(w: Product, target: Target, step: int = 1) -> ConfigEntity:
+    """Knobs of a workload that multiplies `step` neighbours along k at a time, by `plan`."""
+    return plan(Extents.of(w, step), target, w.out_dtype, w.right)
+
+
+def plan(
+    e: Extents, target: Target, dtype: str, rhs: Operand | None, machine: Machine | None = None
+) -> ConfigEntity:
     """Knobs of the tiled product.
 
     tile_m, tile_n: the register tile, by `choose_tile`.
@@ -116,8 +138,10 @@ def plan(e: Extents, target: Target, dtype: str, rhs: Operand | None) -> ConfigE
     ----------
     rhs : Operand, optional
         How a right operand that is computed at run time lies in memory; None for panels.
+    machine : Machine, optional
+        The target's by default.
     """
-    machine = Machine.from_target(target)
+    machine = machine or Machine.from_target(target)
     lanes = machine.lanes(dtype)
     in_place = rhs is not None and rhs.contiguous_columns and e.n % lanes == 0
     tile_m, tile_n = choose_tile(e, machine, lanes, only_whole=in_place)

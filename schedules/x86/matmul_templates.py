@@ -11,6 +11,7 @@ that nobody reads, or adds zeros along k. The first factor of a split is never u
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -20,12 +21,11 @@ from tvm.target import Target
 from ..anchor import AnchorRule, register_anchor_rule
 from ..config import ConfigEntity, split
 from ..epilogue import inline_epilogue
-from ..matmul import BatchMatmulWorkload, DenseWorkload, Operand
+from ..matmul import BatchMatmulWorkload, DenseWorkload, Operand, Product
 from ..strategy import Implementation, register
-from .batch_matmul import readers
-from .dense import is_float, is_integer, matrix_reader, pack_weight, row_reader
+from .dense import is_float, is_integer, pack_weight
 from .machine import Machine
-from .matmul_tile import flatten_rows, panel_reader, schedule_alone, tiled_product, view
+from .matmul_tile import flatten_rows, product, schedule_alone, tiled_product, view
 from .register_tile import largest_divisor
 
 DENSE_PACK = "dense_pack.x86"
@@ -40,23 +40,15 @@ MAX_UNROLLED = 512
 
 
 def compute_pack(w: DenseWorkload, config: ConfigEntity, x: te.Tensor, panel: te.Tensor) -> Any:
-    """x (*lead, k), weight as `pack_weight` packs it -> (*lead, n)."""
-    tile = (math.prod(config.size("tile_y")[1:]), config.size("tile_x")[-1])
-    extents = (None, w.m, w.n, w.k)
-    read = _widened(w.out_dtype, row_reader(w, x)), _widened(w.out_dtype, panel_reader(panel))
-    return view(
-        tiled_product(DENSE_PACK, config, extents, tile, *read), (*w.lead, w.n), len(w.lead)
-    )
+    """x (*lead, k), weight as `pack_weight` packs it, run-time ones too -> (*lead, n)."""
+    return product(DENSE_PACK, replace(w, weight=None), config, x, panel)
 
 
 def compute_nopack(w: DenseWorkload, config: ConfigEntity, x: te.Tensor, weight: te.Tensor) -> Any:
     """x (*lead, k), weight stored as `w.weight` says, a constant as (n, k) -> (*lead, n)."""
     if w.weight is None:
         w = replace(w, weight=Operand((w.n, w.k), (1, 0)))
-    extents = (None, w.m, w.n, w.k)
-    read = row_reader(w, x), matrix_reader(w, weight)
-    product = _padded_product(DENSE_NOPACK, config, extents, w.out_dtype, *read)
-    return view(product, (*w.lead, w.n), len(w.lead))
+    return view(_padded_product(DENSE_NOPACK, w, config, x, weight), w.shape, len(w.lead))
 
 
 def transpose_weight(ops: Any, weight: Any, _: ConfigEntity) -> Any:
@@ -68,42 +60,29 @@ def compute_batch_matmul(
     w: BatchMatmulWorkload, config: ConfigEntity, lhs: te.Tensor, rhs: te.Tensor
 ) -> Any:
     """lhs and rhs stored as the workload's operands say -> (*batch, m, n)."""
-    extents = (math.prod(w.batch), w.m, w.n, w.k)
-    read = readers(w, lhs, rhs)
-    product = _padded_product(BATCH_MATMUL, config, extents, w.out_dtype, *read)
-    return view(product, (*w.batch, w.m, w.n), 1)
+    return view(_padded_product(BATCH_MATMUL, w, config, lhs, rhs), w.shape, 1)
 
 
 def _padded_product(
-    rule: str,
-    config: ConfigEntity,
-    extents: tuple[int | None, int, int, int],
-    out_dtype: str,
-    lhs: Any,
-    rhs: Any,
+    rule: str, w: Product, config: ConfigEntity, x: te.Tensor, rhs: te.Tensor
 ) -> te.Tensor:
     """A product of whole tiles: the last column is repeated, and k is filled up with zeros."""
-    batch, m, n, k = extents
+    batch, m, n, k = w.extents
     tile_m, tile_n, lanes = (config.size(f"tile_{axis}")[-1] for axis in "yxk")
-    lhs, rhs = _widened(out_dtype, lhs), _widened(out_dtype, rhs)
+    read_left, read_right = w.read_left(x), w.read_right(rhs)
 
     def left(b: Any, row: Any, step: Any) -> Any:
         if k % lanes == 0:
-            return lhs(b, row, step)
-        value = lhs(b, row, te.min(step, k - 1))
-        return tirx.if_then_else(step < k, value, tirx.const(0, out_dtype))
+            return read_left(b, row, step)
+        value = read_left(b, row, te.min(step, k - 1)).astype(w.out_dtype)
+        return tirx.if_then_else(step < k, value, tirx.const(0, w.out_dtype))
 
     def right(b: Any, step: Any, column: Any) -> Any:
         step = step if k % lanes == 0 else te.min(step, k - 1)
-        return rhs(b, step, column if n % tile_n == 0 else te.min(column, n - 1))
+        return read_right(b, step, column if n % tile_n == 0 else te.min(column, n - 1))
 
     whole = (batch, m, n, -(-k // lanes) * lanes)
-    return tiled_product(rule, config, whole, (tile_m, tile_n), left, right)
-
-
-def _widened(dtype: str, read: Any) -> Any:
-    """`read` with its elements as the sums' type; the same where they are it already."""
-    return lambda *index: read(*index).astype(dtype)
+    return tiled_product(rule, config, whole, (tile_m, tile_n), w.out_dtype, left, right)
 
 
 def plain_batch_matmul_args(w: BatchMatmulWorkload) -> tuple[Any, ...]:
@@ -284,83 +263,35 @@ def batch_matmul_fallback(w: BatchMatmulWorkload, _: Target) -> ConfigEntity:
     )
 
 
-register(
-    "nn.dense",
-    "cpu",
+def _takes(is_constant: bool) -> Callable[[DenseWorkload, Target], bool]:
+    return lambda w, _: is_number(w) and (w.weight is None) == is_constant
+
+
+_PACK = pack_fallback, compute_pack, DenseWorkload.autotvm_args, pack_weight
+_NOPACK = nopack_fallback, compute_nopack, DenseWorkload.autotvm_args
+for _implementation in (
+    Implementation(DENSE_PACK, 10, _takes(True), *_PACK),
+    # A weight that is computed at run time is packed at run time: only where a record says so.
+    Implementation(DENSE_PACK, 4, _takes(False), *_PACK),
+    Implementation(DENSE_NOPACK, 5, _takes(False), *_NOPACK),
+    Implementation(DENSE_NOPACK, 5, _takes(True), *_NOPACK, transpose_weight),
+):
+    register("nn.dense", "cpu", _implementation)
+_BATCHED = batch_matmul_fallback, compute_batch_matmul
+for _implementation in (
     Implementation(
-        DENSE_PACK,
-        10,
-        lambda w, _: is_number(w) and w.weight is None,
-        pack_fallback,
-        compute_pack,
-        DenseWorkload.autotvm_args,
-        pack_weight,
+        BATCH_MATMUL, 10, lambda w, _: is_number(w), *_BATCHED, BatchMatmulWorkload.autotvm_args
     ),
-)
-# A weight that is computed at run time is packed at run time: only where a record says so.
-register(
-    "nn.dense",
-    "cpu",
-    Implementation(
-        DENSE_PACK,
-        4,
-        lambda w, _: is_number(w) and w.weight is not None,
-        pack_fallback,
-        compute_pack,
-        DenseWorkload.autotvm_args,
-        pack_weight,
-    ),
-)
-register(
-    "nn.dense",
-    "cpu",
-    Implementation(
-        DENSE_NOPACK,
-        5,
-        lambda w, _: is_number(w) and w.weight is not None,
-        nopack_fallback,
-        compute_nopack,
-        DenseWorkload.autotvm_args,
-    ),
-)
-register(
-    "nn.dense",
-    "cpu",
-    Implementation(
-        DENSE_NOPACK,
-        5,
-        lambda w, _: is_number(w) and w.weight is None,
-        nopack_fallback,
-        compute_nopack,
-        DenseWorkload.autotvm_args,
-        transpose_weight,
-    ),
-)
-register(
-    "nn.batch_matmul",
-    "cpu",
-    Implementation(
-        BATCH_MATMUL,
-        10,
-        lambda w, _: is_number(w),
-        batch_matmul_fallback,
-        compute_batch_matmul,
-        BatchMatmulWorkload.autotvm_args,
-    ),
-)
-# Relay's own batch_matmul could also say that its second operand is not transposed.
-register(
-    "nn.batch_matmul",
-    "cpu",
+    # Relay's own batch_matmul could also say that its second operand is not transposed.
     Implementation(
         BATCH_MATMUL,
         9,
         lambda w, _: is_number(w) and w.rhs.contiguous_columns,
-        batch_matmul_fallback,
-        compute_batch_matmul,
+        *_BATCHED,
         plain_batch_matmul_args,
     ),
-)
+):
+    register("nn.batch_matmul", "cpu", _implementation)
 register_anchor_rule(DENSE_PACK, DensePack())
 register_anchor_rule(DENSE_NOPACK, LaneReduction(k_first=True))
 register_anchor_rule(BATCH_MATMUL, LaneReduction(k_first=False))

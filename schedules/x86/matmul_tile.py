@@ -8,7 +8,8 @@ left operand, which is read where it lies.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Sequence
 from typing import Any
 
 from tvm import DataType, te, tirx
@@ -17,9 +18,10 @@ from tvm.target import Target
 from ..anchor import AnchorRule
 from ..config import ConfigEntity
 from ..epilogue import Surroundings, inline_epilogue, with_index
+from ..matmul import DenseWorkload, Product, Reader
 from ..strategy import anchor_attrs
 from . import microkernel
-from .dots import Dot
+from .dots import Dot, as_kept, kept
 from .machine import Machine
 from .matmul_rules import PARALLEL_CYCLES, Extents
 from .prefetch import stream_panels
@@ -33,13 +35,45 @@ STREAMS = (4, 2, 1)
 # --- compute -----------------------------------------------------------------------------
 
 
+def product(
+    rule: str,
+    w: Product,
+    config: ConfigEntity,
+    left: te.Tensor,
+    right: te.Tensor,
+    dot: Dot | None = None,
+    tile: tuple[int, int] | None = None,
+) -> te.Tensor:
+    """The product of a workload for the rule of that name.
+
+    Parameters
+    ----------
+    left : te.Tensor
+        As the workload says.
+    right : te.Tensor
+        As packed where it is a constant, else as the workload says.
+    dot : Dot, optional
+        What one step multiplies, neighbours along k; single elements by default.
+    tile : (rows, columns), optional
+        The register tile, if no knobs say it.
+    """
+    tile = tile or register_tile(config)
+    if dot is not None:
+        dot = kept(dot, config)
+        left = as_kept(dot.data, left)
+    reads = w.read_left(left), right_reader(w, config, tile[1], right, dot)
+    found = tiled_product(rule, config, w.extents, tile, w.out_dtype, *reads, dot)
+    return view(found, w.shape, len(w.lead) if isinstance(w, DenseWorkload) else 1)
+
+
 def tiled_product(
     rule: str,
     config: ConfigEntity,
     extents: tuple[int | None, int, int, int],
     tile: tuple[int, int],
-    lhs: Callable[[Any, Any, Any], Any],
-    rhs: Callable[[Any, Any, Any], Any],
+    out_dtype: str,
+    lhs: Reader,
+    rhs: Reader,
     dot: Dot | None = None,
 ) -> te.Tensor:
     """The anchor: ([batch,] m, n), both rounded up to whole tiles.
@@ -49,12 +83,12 @@ def tiled_product(
     extents : (batch, m, n, k)
         A batch of None leaves the batch axis out.
     tile : (rows, columns)
+    out_dtype : str
+        Of the products and their sums.
     lhs : (batch index or None, row, k) -> element
         Only called with rows below m: the rows that fill the last tile repeat the last row.
     rhs : (batch index or None, k, column) -> element
         Is called with columns up to the last tile's end.
-    dot : Dot, optional
-        What one step multiplies, neighbours along k; single elements by default.
     """
     batch, m, n, k = extents
     tile_m, tile_n = tile
@@ -70,9 +104,7 @@ def tiled_product(
         *outer, i, j = index
         b = outer[0] if outer else None
         row = i if whole else te.min(i, m - 1)
-        left, right = lhs(b, row, at), rhs(b, at, j)
-        if dot is not None:
-            left, right = left.astype(dot.sums), right.astype(dot.sums)
+        left, right = lhs(b, row, at).astype(out_dtype), rhs(b, at, j).astype(out_dtype)
         return te.sum(left * right, axis=[axis, *parts])
 
     matrix = (m if whole else -(-m // tile_m) * tile_m, -(-n // tile_n) * tile_n)
@@ -81,51 +113,54 @@ def tiled_product(
 
 
 def register_tile(config: ConfigEntity) -> tuple[int, int]:
-    """(tile_m, tile_n)"""
+    """(tile_m, tile_n), as Baton's or AutoTVM's knobs say it."""
+    if "tile_x" in config:
+        return math.prod(config.size("tile_y")[1:]), config.size("tile_x")[-1]
     return config.val("tile_m"), config.val("tile_n")
 
 
-def panel_reader(panel: te.Tensor) -> Callable[[Any, Any, Any], Any]:
-    """Reads panels ([batch,] n / tile_n, k, tile_n) as matrices (k, n)."""
-    tile_n = int(panel.shape[-1])
+def right_reader(
+    w: Product, config: ConfigEntity, tile_n: int, right: te.Tensor, dot: Dot | None
+) -> Reader:
+    """Reads the right operand of `tiled_product` from panels ([batch,] n / tile_n, k, tile_n).
 
-    def element(batch: Any, k: Any, column: Any) -> Any:
-        index = (column // tile_n, k, column % tile_n)
-        return panel[index if batch is None else (batch, *index)]
-
-    return element
-
-
-def run_time_reader(
-    config: ConfigEntity,
-    extents: tuple[int | None, int, int, int],
-    read: Callable[[Any, Any, Any], Any],
-) -> Callable[[Any, Any, Any], Any]:
-    """The right operand of `tiled_product` where it is not a constant.
-
-    Parameters
-    ----------
-    config : ConfigEntity
-        `copy_panel` says whether each task copies its panel or reads the operand in place.
-    read : (batch index or None, k, column) -> element
-        Only called with columns below n.
+    Of a dot product, the elements of a step lie side by side: (..., k / size, tile_n, size). A
+    constant is in panels, and each task copies its panel of another operand, unless the knob
+    `copy_panel` says that it reads that in place.
     """
-    if not config.val("copy_panel"):
+    size = 1 if dot is None else dot.size
+    if w.right is None:
+        return _panel_reader(right, tile_n, size)
+    batch, _, n, k = w.extents
+    read = w.read_right(right)
+    if dot is None and not config.val("copy_panel"):
         return read
-    batch, _, n, k = extents
-    tile_n = register_tile(config)[1]
-    column_tiles = -(-n // tile_n)
 
     def element(*index: Any) -> Any:
-        *outer, tile, row, lane = index
+        *outer, tile, step, lane = index[:-1] if dot else index
+        row = step * size + index[-1] if dot else step
         column = tile * tile_n + lane
         value = read(outer[0] if outer else None, row, column)
+        value = value.astype(dot.weight if dot else right.dtype)
         if n % tile_n == 0:
             return value
-        return tirx.if_then_else(tirx.likely(column < n), value, tirx.const(0, value.dtype))
+        return tirx.if_then_else(
+            tirx.likely(column < n), value, tirx.const(0, dot.weight if dot else right.dtype)
+        )
 
-    shape = (column_tiles, k, tile_n) if batch is None else (batch, column_tiles, k, tile_n)
-    return panel_reader(te.compute(shape, element, name=PANEL))
+    shape = (-(-n // tile_n), k // size, tile_n, *([size] if dot else []))
+    panels = te.compute(shape if batch is None else (batch, *shape), element, name=PANEL)
+    return _panel_reader(panels, tile_n, size)
+
+
+def _panel_reader(panels: te.Tensor, tile_n: int, size: int) -> Reader:
+    def element(batch: Any, k: Any, column: Any) -> Any:
+        index: tuple[Any, ...] = (column // tile_n, k, column % tile_n)
+        if size > 1:
+            index = (column // tile_n, k // size, column % tile_n, k % size)
+        return panels[index if batch is None else (batch, *index)]
+
+    return element
 
 
 def view(product: te.Tensor, shape: Sequence[int], row_dims: int) -> te.Tensor:
@@ -181,7 +216,7 @@ class TiledMatmul(AnchorRule):
         dtype = str(sch.get(anchor).writes[0].source.dtype)
         lanes = machine.lanes(dtype)
         parts = inline_epilogue(sch, anchor, keep=(PANEL,))
-        e = self.extents(sch, anchor, parts.output, DataType(dtype).itemsize)
+        e = self._extents(sch, anchor, parts.output)
         parallel = e.cycles(machine, lanes) >= PARALLEL_CYCLES
 
         is_batched = len(self.loops(sch, anchor)) == 4
@@ -228,15 +263,15 @@ class TiledMatmul(AnchorRule):
         sch.reorder(vector, row, lane)
         sch.vectorize(lane)
 
-    def extents(self, sch: Any, anchor: Any, output: Any, item: int) -> Extents:
-        """Sizes of the product, k in steps, of which `item` bytes of each operand are one."""
-        *batch, _, _, k = (int(sch.get(loop).extent) for loop in self.loops(sch, anchor))
-        total = 1
-        loops = [int(sch.get(loop).extent) for loop in sch.get_loops(output)]
-        for extent in loops[:-1]:
-            total *= extent
+    def _extents(self, sch: Any, anchor: Any, output: Any) -> Extents:
+        """Sizes of the product, k in steps."""
+        loops = self.loops(sch, anchor)
+        *batch, _, _, k = (int(sch.get(loop).extent) for loop in loops)
+        together = (int(sch.get(loop).extent) for loop in sch.get_loops(anchor)[len(loops) :])
+        *rows, n = (int(sch.get(loop).extent) for loop in sch.get_loops(output))
         products = batch[0] if batch else 1
-        return Extents(products, total // products, loops[-1], k, item)
+        item = DataType(str(sch.get(anchor).reads[-1].source.dtype)).itemsize * math.prod(together)
+        return Extents(products, math.prod(rows) // products, n, k, item)
 
     def _accumulate(
         self,

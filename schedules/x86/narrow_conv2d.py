@@ -25,7 +25,7 @@ from ..conv2d import Conv2dWorkload
 from ..strategy import Implementation, anchor_attrs, register
 from .conv2d import PARALLEL_MACS
 from .machine import Machine
-from .register_tile import fewest_vectors, with_empty_lanes
+from .register_tile import fewest_vectors, the_fewer, tiles_in_registers, with_empty_lanes
 
 NAME = "conv2d_narrow.x86"
 
@@ -165,18 +165,16 @@ def fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
 def _best_tile(w: Conv2dWorkload, machine: Machine) -> tuple[float, int, int]:
     """Cycles for one step of the reduction on a row, channels and vectors of the tile."""
     lanes = machine.lanes(w.dtype)
+    counts = (count for count in range(1, w.out_channels + 1) if w.out_channels % count == 0)
     candidates = []
-    for tile in (count for count in range(1, w.out_channels + 1) if w.out_channels % count == 0):
-        for vectors in range(1, MOST_VECTORS + 1):
-            if tile * vectors + min(tile, vectors) + 1 > machine.vector_registers:
-                break
-            step = max(
-                tile * vectors / machine.fmas,
-                tile / 2 + vectors / UNALIGNED_LOADS,
-                machine.core.fma_latency,
-            )
-            tiles = w.out_channels // tile * -(-w.out_width // (vectors * lanes))
-            candidates.append((tiles * (step + machine.core.loop_cycles), tile, vectors))
+    for tile, vectors in tiles_in_registers(machine, counts, MOST_VECTORS, the_fewer):
+        step = max(
+            tile * vectors / machine.fmas,
+            tile / 2 + vectors / UNALIGNED_LOADS,
+            machine.core.fma_latency,
+        )
+        tiles = w.out_channels // tile * -(-w.out_width // (vectors * lanes))
+        candidates.append((tiles * (step + machine.core.loop_cycles), tile, vectors))
     return min(candidates)
 
 

@@ -26,6 +26,7 @@ PANEL = "pragma_prefetch_panel"
 KEYS = (ROWS, STEPS, STRIDE, PANEL)
 AHEAD = "pragma_prefetch_ahead"
 RESULTS = "pragma_prefetch_results"
+TILE = "pragma_prefetch_tile"
 
 
 def stream_panels(
@@ -72,3 +73,15 @@ def prefetch_results(sch: Any, tiles: Sequence[Any], results: Sequence[Any]) -> 
         sch.annotate(loop, AHEAD, int(sch.get(loop).extent))
     for loop in results:
         sch.annotate(loop, RESULTS, 1)
+
+
+def prefetch_tile(sch: Any, chunk: Any) -> None:
+    """Have what a register tile's epilogue and the next tile read and write prefetched.
+
+    Parameters
+    ----------
+    sch : tvm.s_tir.Schedule
+    chunk : loop
+        The outermost one of the reduction, over blocks of input channels.
+    """
+    sch.annotate(chunk, TILE, 1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
+
 from .machine import Machine
 
 # Registers that a tile of one vector leaves free besides the one for packed weights.
@@ -20,6 +22,22 @@ MIN_BLOCK = 4
 def largest_divisor(extent: int, most: int) -> int:
     """Largest divisor of `extent` of at most `most`."""
     return next(d for d in range(min(extent, most), 0, -1) if extent % d == 0)
+
+
+def tiles_in_registers(
+    machine: Machine, rows: Iterable[int], most_vectors: int, held: Callable[[int, int], int]
+) -> Iterator[tuple[int, int]]:
+    """Rows and vectors of tiles whose sums are in registers, beside `held` of their operands."""
+    for count in rows:
+        for vectors in range(1, most_vectors + 1):
+            if count * vectors + held(count, vectors) > machine.vector_registers:
+                break
+            yield count, vectors
+
+
+def the_fewer(rows: int, vectors: int) -> int:
+    """Registers of what is less, rows or vectors, and one that the others have in turn."""
+    return min(rows, vectors) + 1
 
 
 def register_tile(
@@ -64,17 +82,13 @@ def register_tile(
 
 
 def tile_pixels(machine: Machine, vectors: int) -> int:
-    """Pixels of a register tile that is `vectors` wide.
-
-    Of what is less, pixels or vectors, each has a register beside the sums, and one the others in
-    turn.
-    """
+    """Most pixels of a register tile that is `vectors` wide."""
     registers = machine.vector_registers
     if vectors == 1:
         most_pixels = registers - SPARE_REGISTERS - 1
         return most_pixels if registers > 16 else min(most_pixels, MOST_PIXELS_OF_ONE_VECTOR)
     most = range(registers // vectors, 0, -1)
-    return next((p for p in most if p * vectors + min(p, vectors) + 1 <= registers), 1)
+    return next((p for p in most if p * vectors + the_fewer(p, vectors) <= registers), 1)
 
 
 def macs_per_cycle(pixels: int, tile: int, vectors: int, machine: Machine) -> float:
@@ -91,7 +105,7 @@ def _step_cycles(pixels: int, vectors: int, machine: Machine) -> float:
     loop = machine.core.loop_cycles
     if machine.vector_bits < 512:
         loop += BANK_CYCLES * vectors * (vectors - 1) / 2
-        if pixels * vectors + min(pixels, vectors) + 1 > machine.vector_registers - 2:
+        if pixels * vectors + the_fewer(pixels, vectors) > machine.vector_registers - 2:
             loop += TIGHT_CYCLES
     return machine.step_cycles(pixels, vectors) + loop
 

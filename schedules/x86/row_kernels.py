@@ -36,7 +36,7 @@ def static_kernels(
     if not anchors:
         return _plain(rows)
     names = {str(block.annotations["schedule_rule"]) for block in anchors}
-    if names == {matmul_of_bits.NAME}:
+    if names < {matmul_of_bits.FLOATS, matmul_of_bits.INT8}:
         return _product_of_bits(rows, anchors[0], target)
     return _product(rows, anchors[0], target) if names == {PACKED} else None
 

@@ -20,7 +20,6 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import TensorLoad
 from tvm.target import Target
@@ -28,6 +27,7 @@ from tvm.target import Target
 from ..generic.inline import inline_output_copy, inline_stages
 from ..generic.rewrite import merge_axes, multiply_by_reciprocals
 from ..generic.stages import Iter, Stage, contiguous_group, stages, work
+from ..nodes import nodes_of
 from .injective import NARROWEST, PARALLEL_ITERATIONS, PARALLEL_WORK, vectorize_inner
 from .machine import Machine
 from .reduction import (
@@ -157,14 +157,11 @@ def _stored_iters(stage: Stage) -> list[int | None]:
 
 
 def _reads_of(stage: Stage, buffers: list[Any]) -> list[list[Any]]:
-    found: list[list[Any]] = []
-
-    def load(node: TensorLoad) -> None:
-        if any(node.source.same_as(buffer) for buffer in buffers):
-            found.append(list(node.indices))
-
-    tvm_ffi.structural_walk(stage.block.body, (TensorLoad, load))
-    return found
+    return [
+        list(node.indices)
+        for node in nodes_of(stage.block.body, TensorLoad)
+        if any(node.source.same_as(buffer) for buffer in buffers)
+    ]
 
 
 def _piece(

@@ -13,13 +13,14 @@ from tvm.target import Target
 
 from ..config import ConfigEntity, SplitEntity
 from ..conv2d import Conv2dWorkload
-from ..matmul import BatchMatmulWorkload, DenseWorkload
+from ..matmul import BatchMatmulWorkload, DenseWorkload, Product
 from ..space import ConfigSpace, Define, divisors, register_space
 from . import (
     batch_matmul,
     conv2d,
     dense,
     depthwise,
+    matmul_rules,
     strassen,
     strassen_rules,
     winograd,
@@ -126,6 +127,8 @@ def _conv2d_direct(cfg: ConfigSpace, w: Conv2dWorkload, target: Target) -> None:
         "oc_chunks", _choices(base.val("oc_chunks"), [d for d in divisors(chunks) if d <= 8])
     )
     cfg.define_knob("channels_outer", _choices(base.val("channels_outer"), [False, True]))
+    rows = [d for d in divisors(w.out_height) if d <= conv2d.MOST_ROWS]
+    cfg.define_knob("rows", _choices(base.val("rows"), rows))
     can_be_flat = w.is_pointwise and w.groups == 1
     cfg.define_knob("flat", _choices(base.val("flat"), [False, True] if can_be_flat else []))
     cfg.define_knob("pixel_parts", _choices(base.val("pixel_parts"), [1]))
@@ -135,7 +138,7 @@ def _conv2d_direct(cfg: ConfigSpace, w: Conv2dWorkload, target: Target) -> None:
         channels = -(-w.out_channels // config.val("oc_block"))
         if w.groups > 1:
             channels = chunks
-        flat = conv2d.is_flat(config)
+        flat = config.val("flat", False)
         registers = config.val("tile_ow") * config.val("oc_chunks")
         parts = config.val("pixel_parts")
         ragged = flat and w.batch == 1 and parts == 1
@@ -143,6 +146,7 @@ def _conv2d_direct(cfg: ConfigSpace, w: Conv2dWorkload, target: Target) -> None:
             (channels % config.val("oc_chunks") == 0 or ragged)
             and (parts == 1 or (flat and pixels % (parts * config.val("tile_ow")) == 0))
             and (flat or not (config.val("spread") and config.val("channels_outer")))
+            and (config.val("rows", 1) == 1 or not (flat or config.val("channels_outer")))
             and registers <= 2 * _registers(machine)
             and (config.val("channels_outer") if flat else config.val("tile_ow") <= w.out_width)
         )
@@ -201,10 +205,10 @@ def _winograd(cfg: ConfigSpace, w: Conv2dWorkload, target: Target) -> None:
         pixels = tile_rows * tile_columns
         if config.val("group_columns") % tile_columns:
             return False
-        outer, split_rows = config.val("channels_outer"), winograd.has_row_groups(config)
+        outer, split_rows = config.val("channels_outer"), config.val("split_rows", False)
         if split_rows and not (outer and down % config.val("rows") == 0):
             return False
-        if conv2d.is_flat(config):
+        if config.val("flat", False):
             in_group = across * (down if outer and not split_rows else config.val("rows"))
             return (
                 config.val("oc_group") % vectors == 0
@@ -254,10 +258,10 @@ def _winograd_polyphase(cfg: ConfigSpace, w: Conv2dWorkload, target: Target) -> 
     cfg.multi_filter(fits)
 
 
-def _tiled_product(
-    m: int, n: int, k: int, cfg: ConfigSpace, base: ConfigEntity, lanes: int
-) -> None:
+def _tiled_product(cfg: ConfigSpace, w: Product, target: Target) -> None:
     """Knobs of `matmul_tile`; `copy_panel` stays as the operands want it."""
+    _, m, n, k = w.extents
+    base, lanes = matmul_rules.fallback(w, target), Machine.from_target(target).lanes(w.dtype)
     cfg.define_knob("tile_m", _around(base.val("tile_m"), min(m, 28)))
     vectors = [count * lanes for count in (1, 2, 3, 4) if count * lanes <= max(n, lanes)]
     cfg.define_knob("tile_n", _choices(base.val("tile_n"), vectors))
@@ -283,16 +287,6 @@ def _tiled_product(
         )
 
     cfg.multi_filter(fits)
-
-
-def _dense_tiled(cfg: ConfigSpace, w: DenseWorkload, target: Target) -> None:
-    lanes = Machine.from_target(target).lanes(w.dtype)
-    _tiled_product(w.m, w.n, w.k, cfg, dense.fallback(w, target), lanes)
-
-
-def _batch_matmul_tiled(cfg: ConfigSpace, w: BatchMatmulWorkload, target: Target) -> None:
-    lanes = Machine.from_target(target).lanes(w.dtype)
-    _tiled_product(w.m, w.n, w.k, cfg, batch_matmul.fallback(w, target), lanes)
 
 
 def _strassen(cfg: ConfigSpace, w: Any, target: Target) -> None:
@@ -342,9 +336,9 @@ _SPACES: dict[str, Define] = {
     winograd_polyphase_rules.NAME: _winograd_polyphase,
     strassen.DENSE: _strassen,
     strassen.CONV2D: _strassen,
-    dense.PACKED: _dense_tiled,
-    dense.TILED: _dense_tiled,
-    batch_matmul.TILED: _batch_matmul_tiled,
+    dense.PACKED: _tiled_product,
+    dense.TILED: _tiled_product,
+    batch_matmul.TILED: _tiled_product,
 }
 for _name, _define in _SPACES.items():
     register_space(_name, _define)

@@ -34,9 +34,8 @@ from ..conv2d import Conv2dWorkload
 from ..epilogue import Surroundings, inline_epilogue, with_index
 from ..matmul import DenseWorkload, unravel
 from ..strategy import anchor_attrs
-from ..winograd import combine, select
+from ..winograd import combine, times
 from . import microkernel
-from .dense import row_reader
 from .machine import Machine, collide
 from .matmul_tile import ravel, schedule_alone, view
 from .prefetch import prefetch_results, stream_panels
@@ -131,7 +130,7 @@ def pack_filters(ops: Any, weight: np.ndarray, config: ConfigEntity, _: int) -> 
 
 def compute_dense(w: DenseWorkload, config: ConfigEntity, x: te.Tensor, packed: te.Tensor) -> Any:
     """x (*lead, k), weight as packed -> (*lead, n)."""
-    read = row_reader(w, x)
+    read = w.read_left(x)
     product = strassen_product(
         DENSE, config, extents_of(w), lambda row, k: read(None, row, k), packed
     )
@@ -193,9 +192,7 @@ def strassen_product(
 
     sums = te.compute(
         (PRODUCTS, rows + more, depth),
-        lambda q, r, c: select(
-            q, [combine(factors, lambda quadrant: element(r, c, quadrant)) for factors in _X]
-        ),
+        lambda q, r, c: times(_X, q, lambda quadrant: element(r, c, quadrant)),
         name=SUMS,
     )
     axis = te.reduce_axis((0, depth), "k")
@@ -213,10 +210,8 @@ def strassen_product(
 
     def result(i: Any, j: Any) -> Any:
         column = j // (2 * lanes) * lanes + j % lanes
-        return select(
-            i % 2 * 2 + j // lanes % 2,
-            [combine(factors, lambda q: products[q, i // 2, column]) for factors in _OUT],
-        )
+        place = i % 2 * 2 + j // lanes % 2
+        return times(_OUT, place, lambda q: products[q, i // 2, column])
 
     return te.compute((2 * rows, 2 * columns), result, name=RESULT)
 
@@ -299,7 +294,7 @@ class Strassen(AnchorRule):
         vectors = config.val("group") * config.val("tile_n") // lanes
         group, vector, j, lane = sch.split(j, [None, vectors, 2, lanes])
         loops = self._in_order(row, vector)
-        by_task = sums_by_task(config)
+        by_task = config.val("sums_by_task", False)
         tasks = [row_task, group] if by_task else [group, row_task]
         sch.reorder(*tasks, *loops, i, j, lane)
         for loop, has_rest in zip((row, vector), is_ragged, strict=True):
@@ -355,11 +350,6 @@ class Strassen(AnchorRule):
         sch.vectorize(lane)
         if row_task is None:
             sch.parallel(loops[0])
-
-
-def sums_by_task(config: ConfigEntity) -> bool:
-    """Whether each task of rows makes its own S. Older records have no such knob."""
-    return "sums_by_task" in config and bool(config.val("sums_by_task"))
 
 
 def _blocks_of(lanes: int) -> Callable[..., Any]:

@@ -18,6 +18,7 @@ from . import conv2d
 from .machine import Machine
 from .matmul_rules import GOOD_BALANCE, Extents, efficiency
 from .microkernel import registers_are_scarce
+from .register_tile import tiles_in_registers
 from .strassen import (
     CONV2D,
     DENSE,
@@ -144,15 +145,9 @@ def register_tile(
         Whether S lies in channel blocks.
     """
     most = MOST_VECTORS_OF_16 if registers_are_scarce(machine) else MOST_VECTORS
-    operations = 1 if machine.has_fma else 2
-    # A row of the panel and the broadcast element have registers, and so does a product that is
-    # no part of a multiply-add.
-    tiles = [
-        (tile_m, vectors)
-        for vectors in range(most, 0, -1)
-        for tile_m in range(min(rows, machine.vector_registers), 0, -1)
-        if (tile_m + 1) * vectors + operations <= machine.vector_registers
-    ]
+    counts = range(1, min(rows, machine.vector_registers) + 1)
+    fitting = tiles_in_registers(machine, counts, most, lambda _, v: v + machine.operations)
+    tiles = sorted(fitting, key=lambda tile: (-tile[1], -tile[0]))
 
     def cycles(tile: tuple[int, int]) -> float:
         return _cycles(rows, *tile, machine, is_blocked) * -(-chunks // tile[1])
@@ -164,10 +159,9 @@ def register_tile(
 
 def _cycles(rows: int, tile_m: int, vectors: int, machine: Machine, is_blocked: bool) -> float:
     """Cycles of one step of the depth for all rows, the last tile of which may have fewer."""
-    operations = 1 if machine.has_fma else 2
 
     def of_tile(count: int) -> float:
-        return machine.step_cycles(count, vectors, operations) + machine.core.loop_cycles
+        return machine.step_cycles(count, vectors, machine.operations) + machine.core.loop_cycles
 
     whole, rest = divmod(rows, tile_m)
     cycles = whole * of_tile(tile_m) + (of_tile(rest) if rest else 0)

@@ -11,11 +11,15 @@ filter of r x r taps, F(m x m, r x r):
 
 Along an axis of one tap, as both of 1x7 and 7x1 have one, tiles have one output and one point, and
 the matrices of that axis are 1. `winograd_rules` says which convolutions and tiles these are.
+
+Convolutions of bfloat16 are transformed in float32; U and V are rounded to bfloat16, whose products
+are summed in float32 (`dots`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,11 +37,11 @@ from ..anchor import (
 from ..config import ConfigEntity
 from ..conv2d import Conv2dWorkload
 from ..strategy import anchor_attrs
-from ..winograd import algorithm, combine, select, transform_matrices
-from .conv2d import is_flat
+from ..winograd import Matrix, algorithm, times, transform_matrices
+from .dots import OF_BFLOAT16, accumulate, dot_of
 from .prefetch import stream_panels
 
-NAME = "conv2d_winograd.x86"
+NAME, OF_SHORT = "conv2d_winograd.x86", f"conv2d_winograd_{OF_BFLOAT16.name}.x86"
 
 # Elements from one position of V or M to the next are a multiple of `APART` and one cache line: a
 # transform has all positions of a tile in hand, which a power of two would put into one cache set.
@@ -67,7 +71,10 @@ def grid(w: Conv2dWorkload, m: int) -> tuple[int, int]:
 
 
 def pack_weight(_: Any, weight: np.ndarray, config: ConfigEntity, ic_block: int) -> np.ndarray:
-    """OIHW -> (points, O/oc_tile, I, oc_tile), transformed in float64; constants only."""
+    """OIHW -> (points, O/oc_tile, I, oc_tile), transformed in float64; constants only.
+
+    Of bfloat16 (points, O/oc_tile, I/2, oc_tile, 2).
+    """
     m, oc_tile = config.val("m"), config.val("oc_tile")
     o, i, *kernel = weight.shape
     sizes = zip(tile_of(kernel, m), kernel, strict=True)
@@ -75,79 +82,131 @@ def pack_weight(_: Any, weight: np.ndarray, config: ConfigEntity, ic_block: int)
     both_sides = np.kron(rows, columns)  # (points, taps): G g G' as one product
     g = weight.reshape(o // oc_tile, oc_tile, i, -1).transpose(3, 0, 2, 1)
     g = np.ascontiguousarray(g, "float64").reshape(-1, o * i)
-    return (both_sides @ g).astype(weight.dtype).reshape(-1, o // oc_tile, i, oc_tile)
+    u = (both_sides @ g).astype(weight.dtype).reshape(-1, o // oc_tile, i, oc_tile)
+    dot = dot_of(weight.dtype.name, "", "float32")
+    if dot is None:
+        return u
+    pairs = u.reshape(-1, o // oc_tile, i // dot.size, dot.size, oc_tile)
+    return np.ascontiguousarray(pairs.swapaxes(-1, -2))
 
 
 def compute(w: Conv2dWorkload, config: ConfigEntity, data: Any, weight: Any) -> Any:
     """data (N, IC/b, H, W, b), weight as packed -> (N, OC/b, OH, OW, b)."""
     m, block, oc_tile = config.val("m"), int(data.shape[4]), int(weight.shape[3])
+    together = [int(extent) for extent in weight.shape[4:]]
     (down, across), (high, wide) = tile_of(w.kernel, m), points_of(w, m)
-    (a_rows, b_rows, _), (a_columns, b_columns, _) = (
+    down_matrices, across_matrices = (
         transform_matrices(size, taps) for size, taps in zip((down, across), w.kernel)
     )
     rows, columns = grid(w, m)
     # Whole register tiles and groups: a guard in the inner loop would cost more than zeros.
-    if group_columns(config) or not is_flat(config):
+    if group_columns(config) or not config.val("flat", False):
         columns += -columns % (group_columns(config) or config.val("tile_columns"))
-    top, left, _, _ = w.padding
-    n, ic_chunks = w.batch, w.in_channels // block
-    oc_chunks = w.out_channels // block
+    tiles = rows, columns
+    v = transformed_input(
+        w, data, (down_matrices[1], across_matrices[1]), (down, across), tiles, block
+    )
+    steps = int(weight.shape[2])
+    k = te.reduce_axis((0, steps), "k")
+    part = [te.reduce_axis((0, extent), "part") for extent in together]
+    of_block = block // math.prod(together)
 
+    def multiplied(n: Any, a: Any, b: Any, r: Any, t: Any, o: Any) -> Any:
+        lane = k % of_block * together[0] + part[0] if part else k % of_block
+        value = v[n, a, b, r, t, k // of_block, lane].astype(w.out_dtype)
+        place = (a * wide + b, o // oc_tile, k, o % oc_tile, *part)
+        return te.sum(value * weight[place].astype(w.out_dtype), axis=[k, *part])
+
+    product = te.compute(
+        (w.batch, high, wide, rows, columns, w.out_channels),
+        multiplied,
+        name="winograd_M",
+        attrs=anchor_attrs(OF_SHORT if part else NAME, config, algorithm((down, across), w.kernel)),
+    )
+    back = (down_matrices[0], across_matrices[0])
+    return transformed_output(w, lambda *index: product[index], back, tiles, block)
+
+
+def transformed_input(
+    w: Conv2dWorkload,
+    data: te.Tensor,
+    matrices: tuple[Matrix, Matrix],
+    steps: tuple[int, int],
+    tiles: tuple[int, int],
+    block: int,
+) -> te.Tensor:
+    """V of a blocked input: (n, points, points, rows, columns of tiles, blocks of channels, block).
+
+    Parameters
+    ----------
+    matrices
+        Of rows and of columns, (points, inputs of a tile) each.
+    steps
+        Inputs from one tile to the next.
+    """
+    (rows, columns), (down, across), chunks = tiles, steps, w.in_channels // block
+    (high, wide), (of_rows, of_columns) = map(len, matrices), matrices
     padded = te.compute(
-        (n, ic_chunks, rows * down + high - down, columns * across + wide - across, block),
-        lambda n, c, y, x, i: tirx.if_then_else(
-            tirx.all(y >= top, y < w.height + top, x >= left, x < w.width + left),
-            data[n, c, y - top, x - left, i],
-            tirx.const(0, w.dtype),
-        ),
+        (w.batch, chunks, rows * down + high - down, columns * across + wide - across, block),
+        lambda n, c, y, x, i: or_zero(w, y, x, lambda y, x: data[n, c, y, x, i]),
         name="data_pad",
     )
     half = te.compute(
-        (n, rows, columns, ic_chunks, high, wide, block),
-        lambda n, r, t, c, a, x, i: select(
-            a,
-            [
-                combine(row, lambda y: padded[n, c, r * down + y, t * across + x, i])
-                for row in b_rows
-            ],
+        (w.batch, rows, columns, chunks, high, wide, block),
+        lambda n, r, t, c, a, x, i: times(
+            of_rows, a, lambda y: padded[n, c, r * down + y, t * across + x, i].astype(w.out_dtype)
         ),
         name="winograd_rows",
     )
-    v = te.compute(
-        (n, high, wide, rows, columns, ic_chunks, block),
-        lambda n, a, b, r, t, c, i: select(
-            b, [combine(row, lambda x: half[n, r, t, c, a, x, i]) for row in b_columns]
-        ),
+    return te.compute(
+        (w.batch, high, wide, rows, columns, chunks, block),
+        lambda n, a, b, r, t, c, i: times(
+            of_columns, b, lambda x: half[n, r, t, c, a, x, i]
+        ).astype(w.dtype),
         name="winograd_V",
     )
-    k = te.reduce_axis((0, w.in_channels), "k")
-    product = te.compute(
-        (n, high, wide, rows, columns, w.out_channels),
-        lambda n, a, b, r, t, o: te.sum(
-            v[n, a, b, r, t, k // block, k % block]
-            * weight[a * wide + b, o // oc_tile, k, o % oc_tile],
-            axis=[k],
-        ),
-        name="winograd_M",
-        attrs=anchor_attrs(NAME, config, algorithm((down, across), w.kernel)),
-    )
+
+
+def or_zero(w: Conv2dWorkload, y: Any, x: Any, read: Callable[[Any, Any], Any]) -> Any:
+    """An element of the padded input."""
+    top, left, _, _ = w.padding
+    inside = tirx.all(y >= top, y < w.height + top, x >= left, x < w.width + left)
+    return tirx.if_then_else(inside, read(y - top, x - left), tirx.const(0, w.dtype))
+
+
+def transformed_output(
+    w: Conv2dWorkload,
+    read: Callable[..., Any],
+    matrices: tuple[Matrix, Matrix],
+    tiles: tuple[int, int],
+    block: int,
+) -> te.Tensor:
+    """The result (n, blocks of channels, h, w, block) of the products.
+
+    Parameters
+    ----------
+    read : (n, point, point, row, column of tiles, channel) -> element
+    matrices
+        Of rows and of columns, (outputs of a tile, points) each.
+    """
+    of_rows, of_columns = matrices
+    down, across, wide = len(of_rows), len(of_columns), len(of_columns[0])
+    shape = (w.batch, *tiles, w.out_channels // block)
     columns_done = te.compute(
-        (n, rows, columns, oc_chunks, down, wide, block),
-        lambda n, r, t, c, y, b, i: select(
-            y, [combine(row, lambda a: product[n, a, b, r, t, c * block + i]) for row in a_rows]
-        ),
+        (*shape, down, wide, block),
+        lambda n, r, t, c, y, b, i: times(of_rows, y, lambda a: read(n, a, b, r, t, c * block + i)),
         name="winograd_columns",
     )
-    tiles = te.compute(
-        (n, rows, columns, oc_chunks, down, across, block),
-        lambda n, r, t, c, y, x, i: select(
-            x, [combine(row, lambda b: columns_done[n, r, t, c, y, b, i]) for row in a_columns]
+    done = te.compute(
+        (*shape, down, across, block),
+        lambda n, r, t, c, y, x, i: times(
+            of_columns, x, lambda b: columns_done[n, r, t, c, y, b, i]
         ),
         name="winograd_O",
     )
     return te.compute(
-        (n, oc_chunks, w.out_height, w.out_width, block),
-        lambda n, c, h, x, i: tiles[n, h // down, x // across, c, h % down, x % across, i],
+        (w.batch, shape[3], w.out_height, w.out_width, block),
+        lambda n, c, h, x, i: done[n, h // down, x // across, c, h % down, x % across, i],
         name="winograd_out",
     )
 
@@ -168,25 +227,23 @@ class Winograd(AnchorRule):
     """
 
     def schedule(self, sch: Any, anchor: Any, config: ConfigEntity, target: Target) -> Any:
-        if is_flat(config):
+        if config.val("flat", False):
             sch = s_tir.Schedule(with_narrow_indices(sch.mod["main"]))
             anchor = find_anchor(sch)
         out = inline_around(sch, anchor, keep=STAGES)
         stages = [sblocks(sch)[name] for name in STAGES]
         pad, half, v, product, columns_done, tiles = stages
 
-        if is_flat(config):
+        if config.val("flat", False):
             for block in (v, product):
                 keep_positions_apart(sch, block)
         down, across, _ = (int(sch.get(loop).extent) for loop in sch.get_loops(tiles)[-3:])
         group = self._output(sch, out, (down, across), config)
-        sch.compute_at(tiles, sch.get_loops(out)[-4], preserve_unit_loops=True)
-        unroll_tile(sch, tiles)
-        sch.compute_at(columns_done, sch.get_loops(tiles)[-4], preserve_unit_loops=True)
-        unroll_tile(sch, columns_done)
+        compute_in_tile(sch, tiles, out)
+        compute_in_tile(sch, columns_done, tiles)
 
         sch.compute_at(product, group, preserve_unit_loops=True)
-        self._product(sch, product, config)
+        steps, lane = self._product(sch, product, config)
 
         if config.val("channels_outer"):
             n, a, b, r, t, c, i = sch.get_loops(v)
@@ -197,16 +254,20 @@ class Winograd(AnchorRule):
             a, b, r, t, c, i = sch.get_loops(v)[-6:]
             sch.reorder(c, r, t, a, b, i)
         unroll_tile(sch, v)
-        sch.compute_at(half, sch.get_loops(v)[-4], preserve_unit_loops=True)
-        unroll_tile(sch, half)
+        compute_in_tile(sch, half, v)
 
         if config.val("channels_outer"):
-            *outer, _, lane = sch.get_loops(pad)
+            *outer, _, channel = sch.get_loops(pad)
             sch.parallel(sch.fuse(*outer))
         else:
             sch.compute_at(pad, group, preserve_unit_loops=True)
-            lane = sch.get_loops(pad)[-1]
-        sch.vectorize(lane)
+            channel = sch.get_loops(pad)[-1]
+        sch.vectorize(channel)
+        if str(sch.get(v).writes[0].source.dtype) == OF_BFLOAT16.data:
+            accumulate(sch, product, steps, target)
+        else:
+            sch.vectorize(lane)
+            sch.decompose_reduction(product, steps)
         return sch
 
     @staticmethod
@@ -218,7 +279,7 @@ class Winograd(AnchorRule):
         if config.val("channels_outer"):
             oc_group, c = sch.split(c, [None, config.val("oc_group")])
             tasks = [n, oc_group]
-            if has_row_groups(config):
+            if config.val("split_rows", False):
                 row_group, row = sch.split(row, [None, config.val("rows")])
                 tasks.append(row_group)
             sch.reorder(*tasks, row, tile, c, y, x, lane)
@@ -239,22 +300,23 @@ class Winograd(AnchorRule):
         return group
 
     @staticmethod
-    def _product(sch: Any, product: Any, config: ConfigEntity) -> None:
+    def _product(sch: Any, product: Any, config: ConfigEntity) -> tuple[Any, Any]:
         """a, b, oc_tile, tiles: registers [tile_rows x tile_columns, oc_tile].
 
         Flat: [tile_columns, oc_tile], tiles in the order of memory; a last tile that is smaller
         has code of its own.
+
+        Returns
+        -------
+        The outermost loop of the reduction, and the one over lanes.
         """
-        a, b, r, t, o, k = sch.get_loops(product)[-6:]
+        weights = sch.get(product).reads[1].source
+        of_step = [int(extent) for extent in weights.shape[3:]]
+        a, b, r, t, o, k, *part = sch.get_loops(product)[-5 - len(of_step) :]
         extent = int(sch.get(k).extent)
-        if is_flat(config):
-            flat = sch.fuse(r, t)
+        if config.val("flat", False):
             size = config.val("tile_columns")
-            is_ragged = int(sch.get(flat).extent) % size > 0
-            tile, tile_inner = sch.split(flat, [None, size])
-            if is_ragged:
-                sch.annotate(tile, "pragma_loop_partition_hint", 1)
-            outer, inner = [tile], [tile_inner]
+            outer, inner = split_in_order_of_memory(sch, [r, t], size)
         else:
             row, row_inner = sch.split(r, [None, config.val("tile_rows")])
             tile, tile_inner = sch.split(t, [None, config.val("tile_columns")])
@@ -262,20 +324,18 @@ class Winograd(AnchorRule):
         oc, oc_inner = sch.split(o, [None, config.val("oc_tile")])
         vector, lane = sch.split(oc_inner, [None, config.val("oc_block")])
         unrolled = [*inner, vector]
-        if is_flat(config) and config.val("oc_tile") // config.val("oc_block") > size:
+        if config.val("flat", False) and config.val("oc_tile") // config.val("oc_block") > size:
             unrolled = [vector, *inner]
         steps = [k]
-        if is_flat(config):  # one prefetch for so many steps
+        if config.val("flat", False):  # one prefetch for so many steps
             steps = list(sch.split(k, [None, config.val("oc_block")]))
-        sch.reorder(a, b, oc, *outer, *steps, *unrolled, lane)
+        sch.reorder(a, b, oc, *outer, *steps, *unrolled, lane, *part)
         for loop in unrolled:
             sch.unroll(loop)
-        sch.vectorize(lane)
         rows = [(loop, int(sch.get(loop).extent)) for loop in outer]
-        weights = sch.get(product).reads[1].source
-        stride = config.val("oc_tile") * DataType(str(weights.dtype)).itemsize
+        stride = math.prod(of_step) * DataType(str(weights.dtype)).itemsize
         stream_panels(sch, rows, steps, extent * stride, stride)
-        sch.decompose_reduction(product, steps[0])
+        return steps[0], lane
 
 
 def unroll_tile(sch: Any, block: Any) -> None:
@@ -286,25 +346,32 @@ def unroll_tile(sch: Any, block: Any) -> None:
     sch.vectorize(lane)
 
 
+def compute_in_tile(sch: Any, block: Any, reader: Any) -> None:
+    """Compute a block for one tile and block of channels of what reads it."""
+    sch.compute_at(block, sch.get_loops(reader)[-4], preserve_unit_loops=True)
+    unroll_tile(sch, block)
+
+
+def split_in_order_of_memory(sch: Any, loops: Any, size: int) -> tuple[list[Any], list[Any]]:
+    """Loops over register tiles of the fused loops, and inside; a smaller last one has own code."""
+    flat = sch.fuse(*loops)
+    is_ragged = int(sch.get(flat).extent) % size > 0
+    tile, inner = sch.split(flat, [None, size])
+    if is_ragged:
+        sch.annotate(tile, "pragma_loop_partition_hint", 1)
+    return [tile], [inner]
+
+
 def keep_positions_apart(sch: Any, block: Any) -> None:
     """Let the positions of a tile, dimensions 1 and 2 of V or M, lie in different cache sets."""
     sch.storage_align(block, 0, 2, APART, LINE)
 
 
-def has_row_groups(config: ConfigEntity) -> bool:
-    """Whether tasks with channels outside have `rows` rows each.
-
-    Older records have no such knob.
-    """
-    return "split_rows" in config and bool(config.val("split_rows"))
-
-
 def group_columns(config: ConfigEntity) -> int:
     """Columns of tiles of a group; 0 for all. Older records lack one knob or both."""
-    if "group_columns" in config and config.val("group_columns"):
-        return int(config.val("group_columns"))
-    is_narrow = "split_columns" in config and config.val("split_columns")
-    return int(config.val("tile_columns")) if is_narrow else 0
+    narrow = config.val("tile_columns") if config.val("split_columns", False) else 0
+    return int(config.val("group_columns", 0) or narrow)
 
 
-register_anchor_rule(NAME, Winograd())
+for _name in (NAME, OF_SHORT):
+    register_anchor_rule(_name, Winograd())

@@ -21,6 +21,7 @@ columns with the same place in a tile are put side by side when rows are padded.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -36,12 +37,21 @@ from ..anchor import (
 from ..config import ConfigEntity
 from ..conv2d import Conv2dWorkload
 from ..strategy import anchor_attrs
-from ..winograd import Matrix, algorithm, combine, select, transform_matrices
+from ..winograd import Matrix, algorithm, times, transform_matrices
 from .conv2d import buffer_bytes
 from .machine import Machine
 from .prefetch import stream_panels
 from .register_tile import macs_per_cycle, tile_pixels
-from .winograd import grid, keep_positions_apart, unroll_tile
+from .winograd import (
+    compute_in_tile,
+    grid,
+    keep_positions_apart,
+    or_zero,
+    split_in_order_of_memory,
+    transformed_input,
+    transformed_output,
+    unroll_tile,
+)
 
 NAME = "conv2d_winograd_parts.x86"
 
@@ -117,12 +127,10 @@ def compute(w: Conv2dWorkload, config: ConfigEntity, data: Any, weight: Any) -> 
     stride = w.strides[0]
     r = taps(w.kernel[0], stride)
     a_matrix, _, _ = transform_matrices(m, r)
-    t_matrix = input_transform(m, r, stride)
     alpha = m + r - 1
     rows, columns = grid(w, m)
-    transformed = _transform_plain if len(data.shape) == 4 else _transform_blocked
-    read_v = transformed(w, data, t_matrix, m, block, rows, columns)
-    oc_tiles, oc_chunks = w.out_channels // oc_tile, w.out_channels // block
+    read_v = _reader_of_v(w, data, input_transform(m, r, stride), m, block, (rows, columns))
+    oc_tiles = w.out_channels // oc_tile
 
     product, tiles_of, first_row = {}, {}, 0
     for part, name in zip(PARTS, PRODUCTS, strict=True):
@@ -146,66 +154,30 @@ def compute(w: Conv2dWorkload, config: ConfigEntity, data: Any, weight: Any) -> 
         before = element((row, False), n, first, tirx.min(b, alpha - 2), *place)
         return tirx.Select(b == alpha - 1, element((row, True), n, first, 0, *place), before)
 
-    columns_done = te.compute(
-        (w.batch, rows, columns, oc_chunks, m, alpha, block),
-        lambda n, r, t, c, y, b, i: select(
-            y, [combine(row, lambda a: read(n, a, b, r, t, c * block + i)) for row in a_matrix]
-        ),
-        name="winograd_columns",
-    )
-    tiles = te.compute(
-        (w.batch, rows, columns, oc_chunks, m, m, block),
-        lambda n, r, t, c, y, x, i: select(
-            x, [combine(row, lambda b: columns_done[n, r, t, c, y, b, i]) for row in a_matrix]
-        ),
-        name="winograd_O",
-    )
-    return te.compute(
-        (w.batch, oc_chunks, w.out_height, w.out_width, block),
-        lambda n, c, h, x, i: tiles[n, h // m, x // m, c, h % m, x % m, i],
-        name="winograd_out",
-    )
+    return transformed_output(w, read, (a_matrix, a_matrix), (rows, columns), block)
 
 
-def _transform_blocked(
-    w: Conv2dWorkload, data: Any, matrix: Matrix, m: int, block: int, rows: int, columns: int
+def _reader_of_v(
+    w: Conv2dWorkload, data: Any, matrix: Matrix, m: int, block: int, tiles: tuple[int, int]
 ) -> Any:
-    """V of a blocked input; a function that reads element (n, y, x, row, tile, channel)."""
-    n, chunks, span, step = w.batch, w.in_channels // block, len(matrix), w.strides[0] * m
-    beyond = span - step
-    padded = te.compute(
-        (n, chunks, rows * step + beyond, columns * step + beyond, block),
-        lambda n, c, y, x, i: _or_zero(w, y, x, lambda y, x: data[n, c, y, x, i]),
-        name="data_pad",
-    )
-    half = te.compute(
-        (n, rows, columns, chunks, span, span, block),
-        lambda n, r, t, c, a, x, i: select(
-            a,
-            [combine(row, lambda y: padded[n, c, r * step + y, t * step + x, i]) for row in matrix],
-        ),
-        name="winograd_rows",
-    )
-    v = te.compute(
-        (n, span, span, rows, columns, chunks, block),
-        lambda n, a, b, r, t, c, i: select(
-            b, [combine(row, lambda x: half[n, r, t, c, a, x, i]) for row in matrix]
-        ),
-        name="winograd_V",
-    )
+    """A function that reads element (n, y, x, row, tile, channel) of V."""
+    if len(data.shape) == 4:
+        return _transform_plain(w, data, matrix, m, block, *tiles)
+    step = w.strides[0] * m
+    v = transformed_input(w, data, (matrix, matrix), (step, step), tiles, block)
     return lambda n, y, x, r, t, k: v[n, y, x, r, t, k // block, k % block]
 
 
 def _transform_plain(
     w: Conv2dWorkload, data: Any, matrix: Matrix, m: int, lanes: int, rows: int, columns: int
 ) -> Any:
-    """V of a plain input, with tiles of a row in the lanes; read like that of a blocked one."""
+    """V of a plain input, with tiles of a row in the lanes, as such a function."""
     n, channels, span, step = w.batch, w.in_channels, len(matrix), w.strides[0] * m
     vectors = -(-columns // lanes)
     beyond = -(-span // step) - 1
     padded = te.compute(
         (n, channels, rows * step + span - step, step, vectors * lanes + beyond),
-        lambda n, c, y, place, t: _or_zero(w, y, t * step + place, lambda y, x: data[n, c, y, x]),
+        lambda n, c, y, place, t: or_zero(w, y, t * step + place, lambda y, x: data[n, c, y, x]),
         name="data_pad",
     )
 
@@ -214,27 +186,17 @@ def _transform_plain(
 
     half = te.compute(
         (n, rows, channels, vectors, span, span, lanes),
-        lambda n, r, c, t, a, x, i: select(
-            a,
-            [combine(row, lambda y: place(n, c, r * step + y, t * lanes + i, x)) for row in matrix],
+        lambda n, r, c, t, a, x, i: times(
+            matrix, a, lambda y: place(n, c, r * step + y, t * lanes + i, x)
         ),
         name="winograd_rows",
     )
     v = te.compute(
         (n, span, span, rows, channels, vectors, lanes),
-        lambda n, a, b, r, c, t, i: select(
-            b, [combine(row, lambda x: half[n, r, c, t, a, x, i]) for row in matrix]
-        ),
+        lambda n, a, b, r, c, t, i: times(matrix, b, lambda x: half[n, r, c, t, a, x, i]),
         name="winograd_V",
     )
     return lambda n, y, x, r, t, k: v[n, y, x, r, k, t // lanes, t % lanes]
-
-
-def _or_zero(w: Conv2dWorkload, y: Any, x: Any, read: Any) -> Any:
-    """An element of the padded input."""
-    top, left, _, _ = w.padding
-    inside = tirx.all(y >= top, y < w.height + top, x >= left, x < w.width + left)
-    return tirx.if_then_else(inside, read(y - top, x - left), tirx.const(0, w.dtype))
 
 
 def _attrs(w: Conv2dWorkload, config: ConfigEntity) -> dict[str, str]:
@@ -317,10 +279,8 @@ class WinogradParts(AnchorRule):
         for block in (v, *products):
             keep_positions_apart(sch, block)
         row, group = self._output(sch, out, config, is_plain)
-        sch.compute_at(tiles, sch.get_loops(out)[-4], preserve_unit_loops=True)
-        unroll_tile(sch, tiles)
-        sch.compute_at(columns_done, sch.get_loops(tiles)[-4], preserve_unit_loops=True)
-        unroll_tile(sch, columns_done)
+        compute_in_tile(sch, tiles, out)
+        compute_in_tile(sch, columns_done, tiles)
         row_of_tiles = int(sch.get(anchor).writes[0].source.shape[4])
         for product in products:
             sch.compute_at(product, group, preserve_unit_loops=True)
@@ -335,8 +295,7 @@ class WinogradParts(AnchorRule):
             sch.reorder(n, c, r, t, y, x, lane)
             sch.parallel(sch.fuse(n, c, r))
         unroll_tile(sch, v)
-        sch.compute_at(half, sch.get_loops(v)[-4], preserve_unit_loops=True)
-        unroll_tile(sch, half)
+        compute_in_tile(sch, half, v)
 
         n, c, y, x, last = sch.get_loops(pad)
         sch.parallel(sch.fuse(n, c, y))
@@ -386,14 +345,8 @@ class WinogradParts(AnchorRule):
             outer, inner = [row, column], [row_inner, column_inner]
             size *= tile_columns
         else:
-            flat = sch.fuse(r, t)
-            count = int(sch.get(flat).extent)
-            size = min(config.val("tile_columns"), count)
-            is_ragged = count % size > 0
-            tile, tile_inner = sch.split(flat, [None, size])
-            if is_ragged:
-                sch.annotate(tile, "pragma_loop_partition_hint", 1)
-            outer, inner = [tile], [tile_inner]
+            size = min(config.val("tile_columns"), math.prod(extents))
+            outer, inner = split_in_order_of_memory(sch, [r, t], size)
         oc, oc_inner = sch.split(o, [None, config.val("oc_tile")])
         vector, lane = sch.split(oc_inner, [None, config.val("oc_block")])
         unrolled = [vector, *inner] if vectors > size else [*inner, vector]

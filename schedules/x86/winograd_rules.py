@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import partial
 
+from tvm import DataType
 from tvm.target import Target
 
 from ..config import ConfigEntity, option
 from ..conv2d import Conv2dWorkload
-from ..strategy import Implementation, register
-from .conv2d import direct_cycles
+from ..strategy import Implementation, implementations, register
+from .dots import OF_BFLOAT16, dot_of
 from .machine import Machine
 from .matmul_rules import GOOD_BALANCE
 from .microkernel import registers_are_scarce
 from .register_tile import best_tile, macs_per_cycle, register_tile, tile_pixels
-from .winograd import NAME, compute, grid, pack_weight, points_of
+from .winograd import NAME, OF_SHORT, compute, grid, pack_weight, points_of
 
 # A byte that groups of tiles read again and again takes the time of so many flops, depending on the
 # cache that has room for it.
@@ -34,11 +37,18 @@ LEAST_OC_GROUPS = 4
 # Tasks are blocks of channels and rows where so many times the cores are busy then.
 BUSIER = 1.4
 
+# Products of float32 must take this share of bfloat16's cycles: their images have twice the bytes,
+# and are rounded or widened where bfloat16 stands beside them.
+CLEARLY_WIDE = 0.85
+
 # Tile sizes along both axes and along one; more points than these make errors that are larger than
 # those of F(4x4, 3x3): relative to the largest result, sums over 192 channels have 1.7e-6 with
 # F(2, 7), 2.1e-6 with F(4, 5), 2.4e-6 with F(6, 3) and 6.4e-6 with F(3, 7).
 TILES_OF_BOTH, TILES_OF_ONE = (2, 4), (2, 3, 4, 6)
 MOST_POINTS_OF_BOTH, MOST_POINTS_OF_ONE = 6, 9
+# Of bfloat16: sums over 192 channels with F(2x2, 3x3) have up to 1.8 times the error of the direct
+# ones, with F(4x4, 3x3) eight times.
+MOST_POINTS_OF_SHORT = 4
 
 
 def candidates(w: Conv2dWorkload) -> Sequence[int]:
@@ -49,12 +59,26 @@ def candidates(w: Conv2dWorkload) -> Sequence[int]:
     most = MOST_POINTS_OF_BOTH
     if min(w.kernel) == 1:
         sizes, most = TILES_OF_ONE, MOST_POINTS_OF_ONE
+    if _together(w) > 1:
+        most = MOST_POINTS_OF_SHORT
     return [m for m in sizes if max(points_of(w, m)) <= most]
 
 
 def best_size(w: Conv2dWorkload, machine: Machine) -> int:
     """The tile size of the lowest cost."""
     return min(candidates(w), key=lambda m: cycles_of(w, m, machine))
+
+
+def _together(w: Conv2dWorkload) -> int:
+    """Input channels that an instruction multiplies in each lane."""
+    dot = dot_of(w.dtype, w.weight_dtype, w.out_dtype)
+    return 1 if dot is None else dot.size
+
+
+def _bytes_of_tile(w: Conv2dWorkload, m: int) -> int:
+    """Of V and M, all channels."""
+    sums = DataType(w.out_dtype).itemsize
+    return values(w, m) * (w.item_bytes * w.in_channels + sums * w.out_channels)
 
 
 def values(w: Conv2dWorkload, m: int) -> int:
@@ -69,7 +93,7 @@ def fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
     of rows then share L2. Otherwise channels go outside and the weights are read once.
     """
     machine = Machine.from_target(target)
-    block = machine.lanes(w.dtype)
+    block = machine.lanes(w.out_dtype)
     m = best_size(w, machine)
     if registers_are_scarce(machine):
         return flat_fallback(w, m, machine)
@@ -79,9 +103,10 @@ def fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
     is_ragged = columns % tile_columns > 0
     columns += -columns % tile_columns
     tile_bytes = w.item_bytes * values(w, m)
-    per_pair = 2 * values(w, m)  # operations for a tile and a pair of channels
+    # Operations for a tile and a pair of channels.
+    per_pair = 2 * values(w, m) // _together(w)
     weight_bytes = tile_bytes * w.in_channels * w.out_channels
-    row_bytes = tile_bytes * columns * (w.in_channels + w.out_channels)
+    row_bytes = columns * _bytes_of_tile(w, m)
     # Groups of one register tile: where V and M of a row fill more than half of L2, unless the
     # weights would then come from L3 for each group; and where the last tile of a row is not
     # whole, since the guard that a longer group needs in the inner loop costs more.
@@ -89,7 +114,11 @@ def fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
     most = min(max(machine.l2_bytes // 2 // row_bytes, tile_rows), rows)
     group = balanced_group(
         rows,
-        range(tile_rows, most + 1, tile_rows),
+        [
+            size
+            for size in range(tile_rows, most + 1, tile_rows)
+            if _together(w) == 1 or rows % size == 0  # an intrinsic can't stand behind a guard
+        ],
         per_pair * columns * w.in_channels * w.out_channels,
         weight_bytes,
         machine,
@@ -160,7 +189,7 @@ def flat_fallback(w: Conv2dWorkload, m: int, machine: Machine) -> ConfigEntity:
     of a row stay near, and the weights, which each row reads again, are prefetched. Otherwise it
     is so many output channels that M of all tiles fits L2.
     """
-    block = machine.lanes(w.dtype)
+    block = machine.lanes(w.out_dtype)
     chunks = w.out_channels // block
     rows, columns = grid(w, m)
     tile_bytes = w.item_bytes * values(w, m)
@@ -206,7 +235,7 @@ def _columns_of_signals(w: Conv2dWorkload, m: int, tile_columns: int, machine: M
     rows, columns = grid(w, m)
     if rows > FEW_ROWS:
         return 0
-    room = machine.l2_bytes // 2 // (w.item_bytes * values(w, m) * (w.in_channels + w.out_channels))
+    room = machine.l2_bytes // 2 // _bytes_of_tile(w, m)
     most = min(room, -(-columns // machine.num_cores))
     return tile_columns * max(most // tile_columns, 1)
 
@@ -238,9 +267,10 @@ def balanced_group(
 def cycles_of(w: Conv2dWorkload, m: int, machine: Machine) -> float:
     """Of a core: the products of all tiles at the rate of their register tile, the transforms of V
     and M, and the transformed weights from memory."""
-    lanes = machine.lanes(w.dtype)
+    lanes = machine.lanes(w.out_dtype)
     tiles = w.batch * math.prod(grid(w, m)) * values(w, m)
-    products = tiles * w.in_channels * (w.out_channels // lanes) / _rate(w, m, machine)
+    steps = w.in_channels // _together(w)
+    products = tiles * steps * (w.out_channels // lanes) / _rate(w, m, machine)
     transforms = transform_cycles(tiles * (w.in_channels + w.out_channels) // lanes, machine)
     weights = w.item_bytes * values(w, m) * w.in_channels * w.out_channels
     return products + transforms + machine.weight_cycles(weights)
@@ -253,7 +283,7 @@ def transform_cycles(vectors: float, machine: Machine) -> float:
 
 def _rate(w: Conv2dWorkload, m: int, machine: Machine) -> float:
     """Vector multiply-adds of the products in a cycle."""
-    (rows, columns), chunks = grid(w, m), w.out_channels // machine.lanes(w.dtype)
+    (rows, columns), chunks = grid(w, m), w.out_channels // machine.lanes(w.out_dtype)
     if registers_are_scarce(machine):
         tile = register_tile(rows * columns, chunks, machine, most_vectors=2)
         return macs_per_cycle(rows * columns, *tile, machine)
@@ -283,23 +313,24 @@ def cycles(w: Conv2dWorkload, target: Target) -> float:
 
 
 def beats_half_floats(w: Conv2dWorkload, target: Target) -> bool:
-    """Whether Winograd's product in float32 is estimated below a direct convolution of bfloat16.
-
-    That multiplies two numbers in the time of one, and reads half of the bytes.
-    """
+    """Whether Winograd's product in float32 is estimated clearly below the best of bfloat16."""
     if not supports(w, target):
         return False
-    return cycles(w, target) < direct_cycles(w, target) / 2
+    short = replace(w, dtype=OF_BFLOAT16.data)
+    best = implementations("nn.conv2d", short, target)[0]
+    if best.cycles is None:
+        return False
+    return cycles(w, target) < CLEARLY_WIDE * best.cycles(short, target)
 
 
-def supports(w: Conv2dWorkload, target: Target) -> bool:
-    """Two to five taps along both axes, or several along one; stride 1, float32, full convolutions
-    on whole channel blocks, constant weights."""
-    lanes = Machine.from_target(target).lanes(w.dtype)
+def supports(w: Conv2dWorkload, target: Target, dtype: str = "float32") -> bool:
+    """Two to five taps along both axes, or several along one; stride 1, operands of `dtype`, sums
+    of float32, full convolutions on whole channel blocks, constant weights."""
+    lanes = Machine.from_target(target).lanes(w.out_dtype)
     return (
         w.constant_weight
-        and w.is_float
-        and w.dtype == "float32"
+        and (w.dtype, w.weight_dtype or dtype, w.out_dtype) == (dtype, dtype, "float32")
+        and (dtype == "float32" or OF_BFLOAT16.is_fast_on(target))
         and w.groups == 1
         and w.strides == w.dilation == (1, 1)
         and w.in_channels % lanes == 0
@@ -308,10 +339,18 @@ def supports(w: Conv2dWorkload, target: Target) -> bool:
     )
 
 
-register(
-    "nn.conv2d",
-    "cpu",
-    Implementation(
-        NAME, 15, supports, fallback, compute, Conv2dWorkload.autotvm_args, pack_weight, cycles
-    ),
-)
+for _name, _type in ((NAME, "float32"), (OF_SHORT, OF_BFLOAT16.data)):
+    register(
+        "nn.conv2d",
+        "cpu",
+        Implementation(
+            _name,
+            15,
+            partial(supports, dtype=_type),
+            fallback,
+            compute,
+            Conv2dWorkload.autotvm_args,
+            pack_weight,
+            cycles,
+        ),
+    )

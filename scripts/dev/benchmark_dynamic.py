@@ -2,7 +2,9 @@
 """Measure one library for all extents against a library for each, and against the peers, in turn.
 
     python scripts/dev/benchmark_dynamic.py FOLDER --check         # results at all points
+    python scripts/dev/benchmark_dynamic.py FOLDER --build-only    # kernels of all into the cache
     python scripts/dev/benchmark_dynamic.py FOLDER                 # times, into FOLDER/times.json
+    python scripts/dev/benchmark_dynamic.py FOLDER --every         # of all batches and lengths
     python scripts/dev/benchmark_dynamic.py FOLDER --write docs    # a table and a plot of them
 
 The networks are those of `dynamic_networks.py`, with symbols for their batch, and length where they
@@ -11,13 +13,17 @@ and OpenVINO read the same file with symbols. All run on one thread and in alter
 least processor time of a run in milliseconds, which other work on the machine lengthens less than
 the clock's, and the largest difference of the results from onnxruntime's, relative to the largest
 result. What is there already is neither made nor measured again: remove it, or rows, to have it
-anew. The networks take 1.3 GB.
+anew. The networks take 1.3 GB. `--every` measures 300 points instead of 72, those with the fewest
+rows first: about 50 minutes on a Zen 5, 10 of them for static libraries unless `--build-only` came
+before; `--minutes` stops in between, and the same command goes on from there.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
+import math
 import os
 import pathlib
 import sys
@@ -34,7 +40,7 @@ ENGINES = ("symbolic", "static", "onnxruntime", "openvino")
 LENGTHS = (1, 7, 16, 32, 100, 128, 384, 512)
 BATCHES = (1, 2, 3, 4, 8, 16)
 TIMED = [*((1, length) for length in LENGTHS), (4, 32), (16, 32)]
-"""Batches and lengths that are measured; results are compared at all of both."""
+"""Batches and lengths that are measured without `--every`; results are compared at all of both."""
 
 Point = tuple[int, int]
 
@@ -46,6 +52,9 @@ def main() -> int:
     parser.add_argument("--points", default="", help="some of them, as 1x128,4x32")
     parser.add_argument("--check", action="store_true", help="compare results, measure nothing")
     parser.add_argument("--write", type=pathlib.Path, help="where the table and the plot go")
+    parser.add_argument("--every", action="store_true", help="all batches at all lengths")
+    parser.add_argument("--build-only", action="store_true", help="fill the cache of kernels")
+    parser.add_argument("--minutes", type=float, default=1e9, help="begin no point after these")
     parser.add_argument("--seconds", type=float, default=3, help="for each point")
     args = parser.parse_args()
     os.environ |= {"TVM_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
@@ -56,13 +65,18 @@ def main() -> int:
 
         write(json.loads((args.folder / "times.json").read_text()), args.write)
         return 0
+    end = time.monotonic() + 60 * args.minutes
     for name in args.networks.split(",") if args.networks else NETWORKS:
         network = Network(name, args.folder)
-        points = [point for point in network.points(args.check) if named(point, args.points)]
+        every = args.check or args.every or bool(args.points)
+        points = [point for point in network.points(every) if named(point, args.points)]
         if args.check:
             check(network, points)
+        elif args.build_only:
+            for point in (None, *points):
+                network.baton(point)
         else:
-            measure_all(network, points, args.folder / "times.json", args.seconds)
+            measure_all(network, points, args.folder / "times.json", args.seconds, end)
     return 0
 
 
@@ -95,7 +109,8 @@ class Network:
         """Batches and lengths; a network of images has none of these, which is a 0."""
         if not self.has_length:
             return [(batch, 0) for batch in BATCHES]
-        return [(b, n) for b in BATCHES for n in LENGTHS] if every else TIMED
+        every_one = sorted(itertools.product(BATCHES, LENGTHS), key=math.prod)
+        return every_one if every else TIMED
 
     def feeds(self, point: Point) -> dict[str, np.ndarray]:
         batch, length = point
@@ -197,19 +212,21 @@ def difference(own: Any, peer: Any) -> float:
     return float(np.abs(got - wanted).max() / np.abs(wanted).max())
 
 
-def measure_all(network: Network, points: list[Point], path: pathlib.Path, seconds: float) -> None:
-    """Add the rows of points that are not among the times yet."""
+def measure_all(
+    network: Network, points: list[Point], path: pathlib.Path, seconds: float, end: float
+) -> None:
+    """Add the rows of points that are not among the times yet, until a time of `monotonic`."""
     rows = json.loads(path.read_text()) if path.exists() else []
     done = {(row["network"], row["batch"], row["length"]) for row in rows}
     points = [point for point in points if (network.name, *point) not in done]
-    if not points:
+    if not points or time.monotonic() > end:
         return
     engines = {
         "symbolic": network.baton(),
         "onnxruntime": onnxruntime(network.path),
         "openvino": openvino(network.path),
     }
-    for point in points:
+    for point in itertools.takewhile(lambda _: time.monotonic() <= end, points):
         feeds = network.feeds(point)
         runs = {name: prepare(feeds) for name, prepare in engines.items()}
         runs["static"] = network.baton(point)(feeds)

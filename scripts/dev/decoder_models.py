@@ -45,13 +45,14 @@ class Graph:
         scale = 1 / math.sqrt(shape[0])
         return self.constant(self.random.normal(size=shape) * scale, "float32")
 
-    def product_of_4_bits(self, value: str, inner: int, outer: int) -> str:
+    def product_of_4_bits(self, value: str, inner: int, outer: int, accuracy: int = 0) -> str:
         """MatMulNBits with blocks of `BLOCK` weights, their scales about those of `weight`."""
         blocks = inner // BLOCK
         packed = self.random.integers(0, 256, (outer, blocks, BLOCK // 2), "uint8")
         scales = self.random.random((outer, blocks), "float32") * (0.4 / math.sqrt(inner))
         weights = [self.constant(packed, "uint8"), self.constant(scales, "float32")]
         sizes = {"K": inner, "N": outer, "bits": 4, "block_size": BLOCK}
+        sizes["accuracy_level"] = accuracy
         return str(self("MatMulNBits", value, *weights, domain="com.microsoft", **sizes))
 
 
@@ -66,11 +67,13 @@ def decoder(
     seed: int = 0,
     groups: int = 0,
     cached: bool = True,
+    accuracy: int = 0,
 ) -> onnx.ModelProto:
     """A decoder like GPT-2 (layer norms, learned positions, GELU) or LLaMA (RMS norms, rotary
     positions, gated SiLU), by `kind`: "gpt2" or "llama".
 
-    Products have weights of 32 or 4 `bits`. `groups` heads of keys and values are shared by all
+    Products have weights of 32 or 4 `bits`; `accuracy` is the `accuracy_level` of the latter, 4 for
+    activations in int8. `groups` heads of keys and values are shared by all
     heads of queries, 0: each has its own.
     """
     if kind not in ("gpt2", "llama"):
@@ -107,7 +110,7 @@ def decoder(
 
     def linear(value: str, inner: int, outer: int) -> str:
         if bits == 4:
-            product = g.product_of_4_bits(value, inner, outer)
+            product = g.product_of_4_bits(value, inner, outer, accuracy)
         else:
             product = g("MatMul", value, g.weight(inner, outer))
         return g("Add", product, g.weight(outer)) if is_gpt else product
@@ -159,7 +162,7 @@ def decoder(
         x = g("Add", x, linear(inner, 4 * width, width))
     last_norm = norm(x)
     if bits == 4:
-        logits = g.product_of_4_bits(last_norm, width, vocabulary)
+        logits = g.product_of_4_bits(last_norm, width, vocabulary, accuracy)
     else:
         logits = g("MatMul", last_norm, g.weight(width, vocabulary))
 
@@ -190,7 +193,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("kind", help="gpt2 or llama")
     parser.add_argument("path", help="of the ONNX file")
-    sizes = {"layers": 2, "width": 64, "heads": 4, "vocabulary": 256, "bits": 32}
+    sizes = {"layers": 2, "width": 64, "heads": 4, "vocabulary": 256, "bits": 32, "accuracy": 0}
     for name, value in sizes.items():
         parser.add_argument(f"--{name}", type=int, default=value)
     args = vars(parser.parse_args())

@@ -5,7 +5,8 @@
 
 Each network has the operators, shapes and dataflow of a well-known family as its exporters write
 it. Weights are drawn so that activations keep about their size from layer to layer, because a
-network whose values vanish or explode shows no numerical error.
+network whose values vanish or explode shows no numerical error. Bundled models, by their names, are
+written for another batch, texts with their 128 tokens.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 OPSET = 17
 CLASSES = 1000
+TOKENS = 128
 
 
 class Network:
@@ -518,21 +520,39 @@ MODELS: dict[str, Callable[[int], onnx.ModelProto]] = {
 }
 
 
+def bundled(name: str, batch: int) -> onnx.ModelProto:
+    """A bundled model for another batch."""
+    from dynamic_models import with_symbols
+
+    from compiler.models.hydrate import hydrate
+
+    model = with_symbols(hydrate(name))
+    for value in model.graph.input:
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_param:
+                dim.dim_value = {"batch": batch, "seq": TOKENS}[dim.dim_param]
+    return model
+
+
 def main() -> None:
     """Read the command line and write the files."""
+    from compiler.models.hydrate import names as bundled_names
+
+    known = [*MODELS, *bundled_names()]
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path, help="where NAME.onnx or NAME_bBATCH.onnx is written")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"some of {', '.join(MODELS)}")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"some of {', '.join(known)}")
     parser.add_argument("--batch", type=int, default=1)
     arguments = parser.parse_args()
-    unknown = sorted(set(arguments.names) - set(MODELS))
+    unknown = sorted(set(arguments.names) - set(known))
     if unknown:
-        parser.error(f"there is no network {unknown[0]!r}; known: {', '.join(MODELS)}")
+        parser.error(f"there is no network {unknown[0]!r}; known: {', '.join(known)}")
     arguments.folder.mkdir(parents=True, exist_ok=True)
     for name in arguments.names or MODELS:
         suffix = f"_b{arguments.batch}" if arguments.batch != 1 else ""
         path = arguments.folder / f"{name}{suffix}.onnx"
-        onnx.save(MODELS[name](arguments.batch), path)
+        made = MODELS[name](arguments.batch) if name in MODELS else bundled(name, arguments.batch)
+        onnx.save(made, path)
         print(path)
 
 

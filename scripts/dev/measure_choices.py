@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """How well the price of kernels predicts: each layer's choice against what else there is.
 
-    scripts/dev/measure_choices.py models/*.onnx --configs 3 --out choices.jsonl
+    scripts/dev/measure_choices.py models/*.onnx --configs 2 --minutes 8 --out choices.jsonl
 
 For every convolution and dense layer of the models (each shape once), the implementation and config
 that a build takes without records, the other implementations with their own configs, and a few
 random configs of the chosen one are built and measured in turn. A choice is right if it is within
-5 % of the best of them. What `--out` has already is not measured again.
+5 % of the best of them. Layers come in a random order, always the same, so that those of a few
+minutes are a sample of all; what `--out` has already is not measured again.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import math
 import pathlib
 import random
 import statistics
 import sys
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -122,7 +125,7 @@ def main() -> int:
     parser.add_argument("--target", default="llvm", help="of this machine")
     parser.add_argument("--configs", type=int, default=3, help="random ones of the chosen template")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--most", type=int, help="layers in this run")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="no layer begins later")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("build/choices.jsonl"))
     args = parser.parse_args()
     target = targets.parse(args.target)
@@ -136,11 +139,13 @@ def main() -> int:
     option = autotvm.measure_option(
         autotvm.LocalBuilder(), autotvm.LocalRunner(number=3, repeat=3, min_repeat_ms=5)
     )
-    measured = 0
+    todo = [each for each in layers(args.models, target) if "{} {}".format(*each) not in done]
+    random.Random(0).shuffle(todo)
+    began = time.monotonic()
     with args.out.open("a") as out:
-        for operator, workload in layers(args.models, target):
-            if f"{operator} {workload}" in done or measured == args.most:
-                continue
+        for operator, workload in todo:
+            if time.monotonic() - began > 60 * args.minutes:
+                break
             made = comparison(operator, workload, target, args.configs)
             if made is None:
                 continue
@@ -148,7 +153,6 @@ def main() -> int:
             rows.append(row_of(operator, workload, target, made))
             out.write(json.dumps(rows[-1]) + "\n")
             out.flush()
-            measured += 1
     if rows:
         show(rows)
     return 0

@@ -54,7 +54,7 @@ DOCUMENTED: dict[str, Callable[[Any, Any], bool] | str] = {
     "misc_f114156dac": _as_near_as_halves,
     "misc_fcdcadc3a9": _as_near_as_halves,
     # A scalar for a parameter of one axis is an error; Relay's interpreter did not look.
-    "language_5457b5d04e": "InputError: parameter v1 is Tensor[(?), int32], the value Tensor[(), ",
+    "language_5457b5d04e": "InputError: parameter 'v1' has the shape (any), but the value has (): ",
 }
 """Programs whose results are not Relay's, and how: of the arrays, or the error."""
 

@@ -47,6 +47,9 @@ def prepare(checkout: str) -> list[str]:
     import compiler.legacy
 
     compiler.legacy.install(everything=True)
+    import tvm.testing
+
+    tvm.testing.__path__.append(f"{checkout}/python/tvm/testing")  # what several test files share
     return ["-p", "tvm.testing.plugin"]
 
 

@@ -30,9 +30,12 @@ _MEMBERS = {
     "TVMCResult": ".model",
     **{
         name: f".{name}"
-        for name in ("autotuner", "compiler", "frontends", "main", "model", "result_utils")
+        for name in (
+            *("autotuner", "compiler", "composite_target", "frontends", "main", "model"),
+            *("pass_config", "pass_list", "result_utils", "runner", "shape_parser", "target"),
+            *("tracker", "transform"),
+        )
     },
-    **{name: f".{name}" for name in ("runner", "shape_parser", "target", "transform")},
 }
 _FUNCTIONS = {
     "compile": ("compiler", "compile_model"),

@@ -67,8 +67,7 @@ def tune_model(
     BatonError
         Of the step that failed.
     """
-    _, last = targets.split_target(target)
-    chosen = targets.parse(last, target_host, additional_target_options)
+    chosen, _ = targets.target_from_cli(target, additional_target_options, target_host)
     mod = apply_graph_transforms(
         tvmc_model.mod,
         {

@@ -18,6 +18,7 @@ from compiler import auto_scheduler, autotvm, legacy, relay
 from . import TVMCException
 from . import target as targets
 from .model import TVMCModel, TVMCPackage
+from .pass_config import parse_configs
 from .transform import apply_graph_transforms
 
 DUMPS = ("relay", "asm")
@@ -92,8 +93,7 @@ def compile_model(
         raise TVMCException(
             f"can't dump {', '.join(sorted(unknown))}: builds keep {' and '.join(DUMPS)} alone"
         )
-    compilers, last = targets.split_target(target)
-    chosen = targets.parse(last, target_host, additional_target_options)
+    chosen, compilers = targets.target_from_cli(target, additional_target_options, target_host)
     mod = apply_graph_transforms(
         tvmc_model.mod,
         {
@@ -147,26 +147,6 @@ def history(path: str) -> Any:
     if is_autotvm or not isinstance(row, dict):
         return autotvm.apply_history_best(path)
     return auto_scheduler.ApplyHistoryBest(path)
-
-
-def parse_configs(configs: Sequence[str] | None) -> dict[str, Any]:
-    """Configuration of a PassContext from "key=value"; values are numbers, true, false or text.
-
-    Raises
-    ------
-    TVMCException
-        There is no "=".
-    """
-    found: dict[str, Any] = {}
-    for text in configs or ():
-        key, equals, value = text.partition("=")
-        if not equals:
-            raise TVMCException(f'Invalid format for pass config "{text}": give key=value')
-        try:
-            found[key] = json.loads(value.lower() if value in ("True", "False") else value)
-        except ValueError:
-            found[key] = value
-    return found
 
 
 def save_dumps(module_name: str, dumps: Mapping[str, str], dump_root: str | Path = ".") -> None:

@@ -22,9 +22,11 @@ from .autotuner import TUNERS, tune_model
 from .compiler import compile_model
 from .frontends import get_frontend_names, load_model
 from .model import TVMCPackage
+from .pass_list import parse_pass_list_str
 from .result_utils import get_top_results
 from .runner import FILL_MODES, run_module
 from .shape_parser import parse_shape_string
+from .tracker import tracker_host_port_from_cli
 
 # "--target-llvm-mcpu=skylake" is the option "mcpu" of a target of kind "llvm".
 _TARGET_OPTION = re.compile(r"--target-([a-z_]+)-([\w-]+?)(?:=(.*))?$")
@@ -150,7 +152,7 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--target", required=True, help='for example "llvm -mcpu=skylake".')
     parser.add_argument("--target-host", help="of the code around a GPU's kernels.")
-    parser.add_argument("--desired-layout", help='such as "NHWC" or "NHWC:HWIO".')
+    parser.add_argument("--desired-layout", nargs="+", help='such as "NHWC" or "NHWC:HWIO".')
     parser.add_argument("--desired-layout-ops", nargs="*", help="operators that get it.")
     parser.add_argument("--mixed-precision", action="store_true", help="compute in half.")
     parser.add_argument("--mixed-precision-calculation-type", default="float16")
@@ -176,8 +178,8 @@ def _add_tracker(parser: argparse.ArgumentParser) -> None:
 
 
 def _tracker(options: Any) -> dict[str, Any]:
-    host, _, port = (options.rpc_tracker or "").partition(":")
-    return {"rpc_key": options.rpc_key, "hostname": host or None, "port": port or 9090}
+    host, port = tracker_host_port_from_cli(options.rpc_tracker)
+    return {"rpc_key": options.rpc_key, "hostname": host, "port": port}
 
 
 def _add_compile(parser: argparse.ArgumentParser) -> None:
@@ -188,7 +190,9 @@ def _add_compile(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cross-compiler", default="", help="links the library.")
     parser.add_argument("--cross-compiler-options", default="", help="of the cross compiler.")
     parser.add_argument("--dump-code", default="", help='of "relay,asm".')
-    parser.add_argument("--disabled-pass", default="", help="names, with commas.")
+    parser.add_argument(
+        "--disabled-pass", type=parse_pass_list_str, default=[], help="names, with commas."
+    )
     parser.add_argument("--pass-config", action="append", metavar="name=value")
     parser.add_argument("--tuning-records", help="a log of AutoTVM or auto_scheduler.")
     parser.add_argument("--module-name", default="default")

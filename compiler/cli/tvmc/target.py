@@ -3,68 +3,109 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tvm
 
-from compiler import relay
 from compiler import target as targets
 
 from . import TVMCException
+from .composite_target import GONE, get_codegen_by_target, get_codegen_names
 
-_LIBRARIES = {
-    "arm_compute_lib": "compute-library",
-    **{name: name for name in ("bnns", "clml", "cublas", "cudnn", "cutlass", "dnnl", "tensorrt")},
-}
-_KNOWN = {old: name for name, old in _LIBRARIES.items()}
-_GONE = ("cmsis-nn", "ethos-n", "ethos-u", "mrvl", "vitis-ai")
+Options = Mapping[str, Mapping[str, Any]]
 
-
-def get_codegen_names() -> list[str]:
-    """External compilers that may stand in front of a target."""
-    return sorted(_KNOWN)
+# A comma belongs to an option's value where no space is behind it.
+_TOKEN = re.compile(r"""-{1,2}[\w-]+(?:=(?:'[^']*'|"[^"]*"|[^\s,]+(?:,[^\s,]+)*))?|[^\s,]+|,""")
 
 
-def split_target(target: str) -> tuple[list[tuple[str, dict[str, str]]], str]:
-    """External compilers with their options, and the target that compiles the rest.
+def tokenize_target(target: str) -> list[str]:
+    """Names, options and the commas between targets."""
+    return _TOKEN.findall(target)
+
+
+def parse_target(target: str) -> list[dict[str, Any]]:
+    """The targets of a text.
+
+    Returns
+    -------
+    For each `name`, `opts` (values without quotes, "" for a flag), `raw` text and whether it
+    `is_tvm_target`.
+    """
+    found: list[list[str]] = [[]]
+    for token in tokenize_target(target):
+        if token == ",":
+            found.append([])
+        else:
+            found[-1].append(token)
+    return [_entry(tokens) for tokens in found if tokens]
+
+
+def _entry(tokens: Sequence[str]) -> dict[str, Any]:
+    pairs = (token.lstrip("-").partition("=") for token in tokens[1:])
+    return {
+        "name": tokens[0],
+        "opts": {key: value.strip("'\"") for key, _, value in pairs},
+        "raw": " ".join(tokens),
+        "is_tvm_target": tokens[0] in tvm.target.Target.list_kinds(),
+    }
+
+
+def target_from_cli(
+    target: str, additional_target_options: Options | None = None, host: str | None = None
+) -> tuple[tvm.target.Target, list[dict[str, Any]]]:
+    """The target that compiles what no external compiler takes, and those compilers.
+
+    Parameters
+    ----------
+    target : str
+        External compilers, one target of TVM and maybe its host, with commas; or one as JSON.
+    additional_target_options : dict of target's name to dict of options, optional
+    host : str, optional
+        Of the target, where the text names none.
+
+    Returns
+    -------
+    The target, and entries of `parse_target`.
 
     Raises
     ------
     TVMCException
-        There is no target at the end, or a compiler is not known.
+        A target is unknown, named twice or one too many, or options are for one that is not there.
     """
     if target.lstrip().startswith("{"):
-        return [], target
-    *firsts, last = [part.strip() for part in target.split(",")]
-    if not last:
-        raise TVMCException("no target is given behind the external compilers")
-    found = []
-    for part in firsts:
-        name, *options = part.split()
-        if name in _GONE:
-            raise TVMCException(f"target {name!r}: no such backend is left")
-        if name not in _KNOWN:
-            known = ", ".join(get_codegen_names())
-            raise TVMCException(f"target {name!r} is neither a TVM target nor one of {known}")
-        pairs = (option.lstrip("-").partition("=") for option in options)
-        found.append((_KNOWN[name], {key: value for key, _, value in pairs}))
-    return found, last
-
-
-def parse(target: str, host: str | None, options: Mapping[str, Mapping[str, Any]] | None) -> Any:
-    """The target that compiles what no external compiler takes."""
-    if target.lstrip().startswith("{"):
-        return targets.parse(json.loads(target), host)
-    kind = target.split()[0]
-    more = [f"-{key}={value}" for key, value in ((options or {}).get(kind) or {}).items()]
-    return targets.parse(" ".join([target, *more]), host)
+        return targets.parse(json.loads(target), host), []
+    entries = parse_target(target)
+    names = [entry["name"] for entry in entries]
+    options = additional_target_options or {}
+    for name in names:
+        if names.count(name) > 1:
+            raise TVMCException(f"target {name!r} is given twice")
+    for name, given in options.items():
+        if name not in names:
+            flag = f"--target-{name}-{next(iter(given), '')}"
+            raise TVMCException(f"Passed {flag} but did not specify {name} target")
+    own = [entry for entry in entries if entry["is_tvm_target"] or "/" in entry["name"]]
+    extra = [entry for entry in entries if entry not in own]
+    for entry in extra:
+        if entry["name"] not in (*GONE, *get_codegen_names()):
+            get_codegen_by_target(entry["name"])
+        entry["opts"] |= options.get(entry["name"], {})
+    if not 1 <= len(own) <= 2:
+        raise TVMCException(f"target {target!r}: give one target of TVM, and its host if need be")
+    texts = []
+    for entry in own:
+        more = [f"-{key}={value}" for key, value in options.get(entry["name"], {}).items()]
+        texts.append(" ".join([entry["raw"], *more]))
+    return targets.parse(texts[0], texts[1] if len(texts) > 1 else host), extra
 
 
 def partition(
-    mod: tvm.IRModule, params: Mapping[str, Any], compilers: list[tuple[str, dict[str, str]]]
+    mod: tvm.IRModule, params: Mapping[str, Any], compilers: Sequence[Mapping[str, Any]]
 ) -> tvm.IRModule:
     """Hand each external compiler what its patterns find."""
-    for name, options in compilers:
-        mod = getattr(relay.op.contrib, f"partition_for_{name}")(mod, params, **options)
+    for entry in compilers:
+        pipeline = get_codegen_by_target(entry["name"])["pass_pipeline"]
+        mod = pipeline(mod, params, **entry["opts"])
     return mod

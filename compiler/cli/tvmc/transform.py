@@ -19,20 +19,34 @@ _LAYOUT_OPERATORS = ("nn.conv2d", "nn.conv2d_transpose", "qnn.conv2d")
 
 
 def convert_graph_layout(
-    mod: tvm.IRModule, desired_layout: str, ops: Sequence[str] | None = None
+    mod: tvm.IRModule, desired_layouts: str | Sequence[str], ops: Sequence[str] | None = None
 ) -> tvm.IRModule:
-    """Bring convolutions to a layout of activations ("NHWC"), with weights ("NHWC:HWIO") or not.
+    """Bring operators, convolutions by default, to layouts of activations or of weights as well.
+
+    Parameters
+    ----------
+    desired_layouts : str or sequence of str
+        "NHWC", or "NHWC:HWIO" with that of the weights: one for all operators or one for each.
 
     Raises
     ------
     TVMCException
-        The text is not a layout.
+        A text is not a layout, or their number is not that of the operators.
     """
-    data, _, kernel = desired_layout.partition(":")
-    if data not in ("NCHW", "NHWC"):
-        raise TVMCException(f"desired layout {desired_layout!r}: give NCHW or NHWC")
-    layouts = {name: [data, kernel or "default"] for name in ops or _LAYOUT_OPERATORS}
-    return relay.transform.ConvertLayout(layouts)(mod)
+    given = [desired_layouts] if isinstance(desired_layouts, str) else list(desired_layouts)
+    names = list(ops or _LAYOUT_OPERATORS)
+    if len(given) > 1 and (ops is None or len(given) != len(names)):
+        raise TVMCException(
+            f"desired layouts {', '.join(given)}: give one for all operators, or one for each of "
+            "--desired-layout-ops"
+        )
+    layouts = {}
+    for name, text in zip(names, given if len(given) > 1 else given * len(names)):
+        data, _, kernel = text.partition(":")
+        if data not in ("NCHW", "NHWC"):
+            raise TVMCException(f"desired layout {text!r}: give NCHW or NHWC")
+        layouts[name] = [data, kernel or "default"]
+    return relay.transform.FoldConstant()(relay.transform.ConvertLayout(layouts)(mod))
 
 
 def convert_to_mixed_precision(mod: tvm.IRModule, calculation_type: str) -> tvm.IRModule:
@@ -54,7 +68,6 @@ def apply_graph_transforms(
     if options["mixed_precision"]:
         kind = options["mixed_precision_calculation_type"] or "float16"
         mod = convert_to_mixed_precision(mod, kind)
-    layouts = options["desired_layout"] or ()
-    for layout in [layouts] if isinstance(layouts, str) else layouts:
-        mod = convert_graph_layout(mod, layout, options["desired_layout_ops"])
+    if options["desired_layout"]:
+        mod = convert_graph_layout(mod, options["desired_layout"], options["desired_layout_ops"])
     return mod

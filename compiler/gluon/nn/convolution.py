@@ -162,18 +162,9 @@ class _Transposed(Convolution):
         in_channels: int = 0,
         **kwargs: Any,
     ) -> None:
-        super().__init__(
-            channels,
-            kernel_size,
-            strides,
-            padding,
-            dilation,
-            groups,
-            layout,
-            in_channels,
-            output_padding=output_padding,
-            **kwargs,
-        )
+        window = kernel_size, strides, padding, dilation
+        kwargs["output_padding"] = output_padding
+        super().__init__(channels, *window, groups, layout, in_channels, **kwargs)
 
 
 class Conv1DTranspose(_Transposed):

@@ -104,29 +104,10 @@ class LayerNorm(_Scaled):
 
 
 class GroupNorm(_Scaled):
-    """Normalised over groups of channels."""
+    """Normalised over groups of channels; what follows their number is as of `LayerNorm`."""
 
-    def __init__(
-        self,
-        num_groups: int = 1,
-        epsilon: float = 1e-5,
-        center: bool = True,
-        scale: bool = True,
-        beta_initializer: Any = "zeros",
-        gamma_initializer: Any = "ones",
-        in_channels: int = 0,
-        **names: Any,
-    ) -> None:
-        super().__init__(
-            1,
-            epsilon,
-            center,
-            scale,
-            beta_initializer,
-            gamma_initializer,
-            in_channels,
-            **names,
-        )
+    def __init__(self, num_groups: int = 1, *args: Any, **kwargs: Any) -> None:
+        super().__init__(1, *args, **kwargs)
         self._num_groups = num_groups
 
     def forward(self, x: ndarray) -> ndarray:
@@ -135,7 +116,7 @@ class GroupNorm(_Scaled):
 
 
 class InstanceNorm(_Scaled):
-    """Normalised over the spatial axes of every channel of every sample."""
+    """Normalised over the spatial axes of every channel; parameters are those of `LayerNorm`."""
 
     def __init__(
         self,
@@ -143,21 +124,10 @@ class InstanceNorm(_Scaled):
         epsilon: float = 1e-5,
         center: bool = True,
         scale: bool = False,
-        beta_initializer: Any = "zeros",
-        gamma_initializer: Any = "ones",
-        in_channels: int = 0,
-        **names: Any,
+        *args: Any,
+        **kwargs: Any,
     ) -> None:
-        super().__init__(
-            axis,
-            epsilon,
-            center,
-            scale,
-            beta_initializer,
-            gamma_initializer,
-            in_channels,
-            **names,
-        )
+        super().__init__(axis, epsilon, center, scale, *args, **kwargs)
 
     def forward(self, x: ndarray) -> ndarray:
         gamma, beta = self.gamma.data(x.device), self.beta.data(x.device)

@@ -130,7 +130,9 @@ class Slot:
         metadata = replace(metadata, report=report.to_json())
         return FactoryModule(executable, metadata, weights, report, mod, self.target)
 
-    def keep(self, library: FactoryModule, linked: Linked, messages: Sequence[Message]) -> None:
+    def keep(
+        self, library: FactoryModule, linked: Linked, messages: Sequence[Message]
+    ) -> FactoryModule:
         """Keep a library that was just built, unless it is too large for the cache.
 
         Parameters
@@ -140,11 +142,17 @@ class Slot:
             What its executable was made of.
         messages
             Warnings of the build, which a restored one repeats.
+
+        Returns
+        -------
+        library : FactoryModule
+            With its weights mapped from the file, as later builds have them: other processes share
+            them, and their pages are large. The same library where nothing was kept.
         """
         if library.metadata.weights_nbytes > self.cache.limit * _LARGEST_SHARE:
-            return
+            return library
         if codegen.has_cpu_kernels(linked.lowered, self.target):
-            return
+            return library
 
         def write(file: BinaryIO) -> None:
             file.write(_MAGIC)
@@ -161,6 +169,19 @@ class Slot:
 
         self.cache.put_library(self.key, write)
         self.cache.trim_at_times()
+        file = None if self.cache.problem else self.cache.open_library(self.key)
+        if file is None:
+            return library
+        with file:
+            try:
+                weights = map_weights(file, len(_MAGIC), library.metadata)
+            except LoadError as error:
+                logger.warning("kernel cache: %s", error)
+                return library
+        executable, metadata = linked.executable, library.metadata
+        return FactoryModule(
+            executable, metadata, weights, library.report, library.ir_mod, self.target
+        )
 
 
 @contextmanager

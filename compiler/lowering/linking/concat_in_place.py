@@ -34,7 +34,7 @@ from tvm.target import Target
 
 from schedules.x86.machine import Machine
 
-from ...graph.rewrite import variables_of
+from ...graph.rewrite import relax_functions, variables_of
 from ...runtime.debugger.trace import MOVE_POINTER
 from ..subgraphs import call_counts, new_global_var
 
@@ -76,9 +76,7 @@ class ConcatInPlace:
         functions = dict(mod.functions_items())
         mover = move_pointer()
         move = new_global_var(MOVE_POINTER, mover.ty)
-        for gvar, function in mod.functions_items():
-            if not isinstance(function, relax.Function):
-                continue
+        for gvar, function in relax_functions(mod):
             blocks = []
             for block in function.body.blocks:
                 places = _Places(block, offsets, set(variables_of(function.body.body)))

@@ -25,6 +25,7 @@ from tvm import relax
 from tvm.target import Target
 
 from ...errors import BuildError
+from ...graph.rewrite import relax_functions
 from ...op_pattern import called_kernel
 from ...runtime.foreign import RUN_ON_CUDA
 from ...tvm_faults.block_builder import BlockBuilder
@@ -95,11 +96,10 @@ def place(
     kernel_kinds = {name: device_kind(target) for name, target in kernels.items()}
     kernel_kinds[RUN_ON_CUDA] = "cuda"
     functions = dict(mod.functions_items())
-    for gvar, func in mod.functions_items():
-        if isinstance(func, relax.Function):
-            target = function_targets.get(gvar.name_hint, main_target)
-            placer = _Placer(device_kind(target), device_kind(main_target), kernel_kinds, vdevices)
-            functions[gvar] = placer.place(func)
+    for gvar, func in relax_functions(mod):
+        target = function_targets.get(gvar.name_hint, main_target)
+        placer = _Placer(device_kind(target), device_kind(main_target), kernel_kinds, vdevices)
+        functions[gvar] = placer.place(func)
     infos = dict(mod.global_infos or {})
     infos["vdevice"] = list(vdevices.values())
     return tvm.IRModule(functions, attrs=mod.attrs, global_infos=infos)

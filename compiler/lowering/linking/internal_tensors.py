@@ -20,7 +20,7 @@ from tvm.tirx import IntImm, PrimFunc
 from tvm.tirx.buffer import BufferType
 
 from ...graph.constants import integers, shape_of_type
-from ...graph.rewrite import operator_name
+from ...graph.rewrite import expressions_in, operator_name, relax_functions
 from ...runtime.debugger.trace import MOVE_POINTER
 
 NAME = "MarkInternalTensors"
@@ -53,15 +53,10 @@ def internal_tensors(mod: tvm.IRModule) -> dict[GlobalVar, frozenset[int]]:
     """
     kernels = {gvar: func for gvar, func in mod.functions_items() if isinstance(func, PrimFunc)}
     found: dict[GlobalVar, frozenset[int]] = {}
-    for _, function in mod.functions_items():
-        if not isinstance(function, relax.Function):
-            continue
+    for _, function in relax_functions(mod):
         calls: dict[Call, frozenset[int]] = {}
         _read(function.body, {}, calls)
-
-        def visit(expr: Any, calls: dict[Call, frozenset[int]] = calls) -> None:
-            if not isinstance(expr, Call):
-                return
+        for expr in expressions_in(function, Call):
             for gvar in _kernels_in(expr.args, kernels):  # called by way of something else
                 found[gvar] = frozenset()
             if expr.op in kernels:
@@ -69,8 +64,6 @@ def internal_tensors(mod: tvm.IRModule) -> dict[GlobalVar, frozenset[int]]:
                 fit = {number for number, pair in enumerate(pairs) if _fits(*pair)}
                 own = calls.get(expr, frozenset()) & fit
                 found[expr.op] = found.get(expr.op, own) & own
-
-        relax.analysis.post_order_visit(function, visit)
     return found
 
 

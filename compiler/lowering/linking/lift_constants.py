@@ -19,6 +19,8 @@ from tvm.ir import GenericConst
 
 from compiler.errors import BuildError
 
+from ...graph.rewrite import expressions_in, relax_functions
+
 _FINGERPRINT_BYTES = 4096
 MIN_ELEMENTS = 64
 """The largest number of elements with which a constant stays in the executable."""
@@ -85,17 +87,15 @@ def lift_constants(
 
 def _require_no_large_constant_elsewhere(mod: tvm.IRModule, min_elements: int) -> None:
     """Raise for a large constant in a Relax function other than `main`, nested ones included."""
-    for gvar, func in mod.functions_items():
-        if not isinstance(func, relax.Function):
-            continue
+    for gvar, func in relax_functions(mod):
         if gvar.name_hint == "main":
-            bodies = [nested.body for nested in _find(func.body, relax.Function)]
+            bodies = [nested.body for nested in expressions_in(func.body, relax.Function)]
             where = "a function inside 'main'"
         else:
             bodies = [func.body]
             where = f"function {gvar.name_hint!r}"
         for body in bodies:
-            for constant in _find(body, GenericConst):
+            for constant in expressions_in(body, GenericConst):
                 if is_large(constant, min_elements):
                     raise BuildError(
                         f"{where} of the module holds a constant of shape "
@@ -103,15 +103,6 @@ def _require_no_large_constant_elsewhere(mod: tvm.IRModule, min_elements: int) -
                         "constants of 'main' can become weights of the library, so pass it to the "
                         "function as an argument or compile the function to kernels first"
                     )
-
-
-def _find(expr: Any, kind: type) -> list[Any]:
-    """The expressions of one kind in an expression."""
-    found: list[Any] = []
-    relax.analysis.post_order_visit(
-        expr, lambda inner: found.append(inner) if isinstance(inner, kind) else None
-    )
-    return found
 
 
 def is_large(constant: GenericConst, min_elements: int) -> bool:

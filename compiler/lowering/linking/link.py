@@ -20,6 +20,7 @@ from .concat_in_place import ConcatInPlace
 from .internal_tensors import MarkInternalTensors
 from .loops import ExpandLoops
 from .pack_storage import PackStorage, storage_bytes
+from .views import ReshapesAsViews
 
 
 @dataclass(frozen=True)
@@ -73,11 +74,12 @@ def link(mod: tvm.IRModule, target: Target, has_graph: bool = False) -> Linked:
         mod = segments.split(mod, size)
     if has_graph:
         mod = cuda_graph.with_graph_entry(mod, target)
-    in_place = ConcatInPlace()
+    in_place, views = ConcatInPlace(), ReshapesAsViews()
     plan = [relax.transform.StaticPlanBlockMemory()] if can_plan_memory(mod) else []
     for_cpu = bool(plan) and target.kind.name == "llvm"
     lower = tvm.transform.Sequential(
         [
+            *([views] if target.kind.name == "llvm" else []),
             relax.transform.RewriteDataflowReshape(),
             relax.transform.ToNonDataflow(),
             relax.transform.RemovePurityChecking(),
@@ -88,7 +90,7 @@ def link(mod: tvm.IRModule, target: Target, has_graph: bool = False) -> Linked:
             *([static_allocation.StaticAllocation()] if static_allocation.wanted() else []),
             *([cuda_graph.CaptureGraphEntry()] if has_graph else []),
             *([MarkInternalTensors()] if for_cpu else []),
-            ExpandLoops(),
+            ExpandLoops(target),
             relax.transform.LowerAllocTensor(),
             relax.transform.KillAfterLastUse(),
             relax.transform.LowerRuntimeBuiltin(),
@@ -106,7 +108,7 @@ def link(mod: tvm.IRModule, target: Target, has_graph: bool = False) -> Linked:
                 lowered = codegen.separate_raising_kernels(lowered, target)
                 lowered = devices.separate_cpus(target)(lowered)
             executable = assemble(lowered, kernels.code, target)
-            return Linked(executable, lowered, kernels, in_place.dropped)
+            return Linked(executable, lowered, kernels, in_place.dropped + views.dropped)
     except BatonError:
         raise
     except Exception as error:

@@ -32,7 +32,7 @@ import tvm
 from tvm import DataType, relax
 
 from ...graph.constants import integers, static_shape
-from ...graph.rewrite import operator_name, variables_of
+from ...graph.rewrite import operator_name, relax_functions, variables_of
 from ...runtime.debugger.trace import MOVE_POINTER
 from ..subgraphs import new_global_var
 from .concat_in_place import ALIGNMENT, move_pointer
@@ -145,9 +145,7 @@ class PackStorage:
         known = {gvar.name_hint: gvar for gvar in functions}
         move = known.get(MOVE_POINTER) or new_global_var(MOVE_POINTER, move_pointer().ty)
         changed = False
-        for gvar, function in mod.functions_items():
-            if not isinstance(function, relax.Function):
-                continue
+        for gvar, function in relax_functions(mod):
             blocks = [_packed(block, move) or block for block in function.body.blocks]
             if any(new is not old for new, old in zip(blocks, function.body.blocks, strict=True)):
                 changed = True
@@ -176,8 +174,8 @@ def storage_bytes(mod: tvm.IRModule, but: Sequence[str] = ()) -> tuple[int, int]
     """
     calls = (
         binding.value
-        for gvar, function in mod.functions_items()
-        if isinstance(function, relax.Function) and gvar.name_hint not in but
+        for gvar, function in relax_functions(mod)
+        if gvar.name_hint not in but
         for block in function.body.blocks
         for binding in block.bindings
     )

@@ -13,9 +13,10 @@ from __future__ import annotations
 from typing import Any
 
 import tvm
-import tvm_ffi
 from tvm import relax, s_tir, tirx
 from tvm.target import Target
+
+from schedules.nodes import nodes_of
 
 from ...op_pattern import called_kernel
 from ..subgraphs import new_global_var
@@ -23,19 +24,9 @@ from ..subgraphs import new_global_var
 
 def allocates(func: tirx.PrimFunc) -> bool:
     """Whether a kernel allocates memory that all its launches see."""
-    found = False
-
-    def of_block(block: s_tir.SBlock) -> None:
-        nonlocal found
-        found = found or any(map(_is_global, block.alloc_buffers))
-
-    def of_statement(statement: tirx.AllocBuffer) -> None:
-        nonlocal found
-        found = found or _is_global(statement.buffer)
-
-    tvm_ffi.structural_walk(func.body, (s_tir.SBlock, of_block))
-    tvm_ffi.structural_walk(func.body, (tirx.AllocBuffer, of_statement))
-    return found
+    of_blocks = (b for block in nodes_of(func.body, s_tir.SBlock) for b in block.alloc_buffers)
+    others = (statement.buffer for statement in nodes_of(func.body, tirx.AllocBuffer))
+    return any(map(_is_global, of_blocks)) or any(map(_is_global, others))
 
 
 def _is_global(buffer: Any) -> bool:

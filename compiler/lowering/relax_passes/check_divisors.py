@@ -65,6 +65,18 @@ _FORBIDDEN = {
     "relay.unpooled_shape_that_fits": _Forbidden(
         1, (1,), "unpooling: the shape that running tells has no room for the result", "InputError"
     ),
+    "relay.signal_sizes_that_fit": _Forbidden(
+        1,
+        (1,),
+        "signals: an axis, a length, a step or a rate that running tells is not one of the signal",
+        "InputError",
+    ),
+    "relay.extents_that_are_not_one": _Forbidden(
+        1,
+        (1,),
+        "squeeze: it names no axes, and an extent that only running tells is 1; give the node axes",
+        "InputError",
+    ),
     "relay.axes_that_fit": _Forbidden(
         1, (1,), "axes: one that running tells is not an axis of the operand", "InputError"
     ),

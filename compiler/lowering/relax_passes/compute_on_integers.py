@@ -330,6 +330,12 @@ class _Integers(QuantisedRule):
             given = value.attrs.axes
             order = list(range(inner.values.ndim))[::-1] if given is None else list(map(int, given))
             return _Weights(inner.values.transpose(order), inner.scale, order.index(inner.axis))
+        if self.name(value) == "reshape":
+            inner, shape = self._weights(value.args[0]), static_shape(value)
+            axis = None if inner is None or shape is None else _kept_axis(inner, shape)
+            if inner is None or shape is None or axis is None:
+                return None
+            return _Weights(inner.values.reshape(shape), inner.scale, axis)
         known = array_of(value)
         if known is not None:
             is_integer = known.dtype.kind in "iu" and known.ndim > 0
@@ -443,6 +449,17 @@ class _Integers(QuantisedRule):
         """None, noted with the reason."""
         shapes = " by ".join(str(list(static_shape(arg) or ())) for arg in call.args)
         self.notes.append(f"{self.name(call)} of {shapes} has no 8-bit kernel: {why}")
+
+
+def _kept_axis(weights: _Weights, shape: Sequence[int]) -> int | None:
+    """Where the axis of the scales is once the weights have that shape; None if it is no axis."""
+    if weights.scale.ndim == 0:
+        return 0
+    old, axis = weights.values.shape, weights.axis
+    before = math.prod(old[:axis])
+    places = range(len(shape))
+    same = (i for i in places if shape[i] == old[axis] and math.prod(shape[:i]) == before)
+    return next(same, None)
 
 
 def _met_by_windows(pool: relax.Call, size: Sequence[int], result: Sequence[int]) -> np.ndarray:

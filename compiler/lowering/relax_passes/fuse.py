@@ -6,6 +6,7 @@ import tvm
 from tvm import relax
 from tvm.target import Target
 
+from ...graph.rewrite import relax_functions
 from ...op_pattern import called_kernel
 from ...relay.op.kernel_names import operator_of
 from ...tvm_faults.alias_tuples import alias_tuples
@@ -60,8 +61,8 @@ def _operators(mod: tvm.IRModule) -> dict[str, list[str]]:
     for gvar, function in mod.functions_items():
         if isinstance(function, tvm.tirx.PrimFunc):
             names[gvar.name_hint] = operators_of(gvar.name_hint, function)
-    for gvar, function in mod.functions_items():
-        if not isinstance(function, relax.Function) or not is_fused(function):
+    for gvar, function in relax_functions(mod):
+        if not is_fused(function):
             continue
         names[gvar.name_hint] = [
             name

@@ -18,7 +18,7 @@ from tvm import relax, te
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ...graph.constants import array_of, constant, dtype_of, static_shape
-from ...graph.rewrite import operator_name
+from ...graph.rewrite import operator_name, relax_functions
 from ...op_pattern import ATTRIBUTE, OUT_ELEMENTWISE_FUSABLE
 
 FLOATS = ("float32", "float64")
@@ -35,14 +35,13 @@ class _Term(NamedTuple):
 
 def interpolations(mod: tvm.IRModule) -> tvm.IRModule:
     """The module with a kernel for each interpolation of its functions."""
-    for gvar, function in mod.functions_items():
-        if isinstance(function, relax.Function):
-            found = _Finder(function).found
-            if found:
-                replacer = _Replacer(mod, found)
-                replacer.builder_.update_func(gvar, replacer.visit_expr(function))
-                made = replacer.builder_.get()
-                mod = relax.transform.DeadCodeElimination([gvar.name_hint])(made)
+    for gvar, function in relax_functions(mod):
+        found = _Finder(function).found
+        if found:
+            replacer = _Replacer(mod, found)
+            replacer.builder_.update_func(gvar, replacer.visit_expr(function))
+            made = replacer.builder_.get()
+            mod = relax.transform.DeadCodeElimination([gvar.name_hint])(made)
     return mod
 
 

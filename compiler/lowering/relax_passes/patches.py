@@ -9,8 +9,8 @@
 
 The schedules of convolutions take known extents; a product with constant weights takes any number
 of rows, which all places of all images are here. What is computed element by element behind it, and
-another convolution, go on with channels last. A transposed convolution whose windows do not meet is
-a product, too, and then moves elements.
+another convolution, go on with channels last, parts and joints of such values too. A transposed
+convolution whose windows do not meet is a product, too, and then moves elements.
 """
 
 from __future__ import annotations
@@ -62,6 +62,13 @@ class _Patches(CallRule):
             return self._first(made, call.ty.ndim)
         if name in BINARY:
             return self._pair(call)
+        if name == "concat":
+            return self._joined(call)
+        if (
+            name in ("relay.slice_window", "repeat", "split")
+            and self._last(call.args[0]) is not None
+        ):
+            return self._part(call, name)
         return None
 
     def _first(self, value: relax.Expr, rank: int) -> relax.Expr:
@@ -69,6 +76,10 @@ class _Patches(CallRule):
 
     def _last(self, value: relax.Expr) -> relax.Expr | None:
         """What a value of unknown extents was before its channels were put first."""
+        known = self.scope.definition(value)
+        if isinstance(known, relax.TupleGetItem):
+            whole = self.scope.definition(known.tuple_value)
+            value = whole.fields[known.index] if isinstance(whole, relax.Tuple) else value
         permuted = self.scope.call_of(value, "permute_dims")
         if permuted is None or permuted.attrs.axes is None or static_shape(value) is not None:
             return None
@@ -94,6 +105,36 @@ class _Patches(CallRule):
             return None
         return self._first(RELAX.again(call, operands), rank)
 
+    def _joined(self, call: relax.Call) -> relax.Expr | None:
+        """Several such values; others are turned around, as most of what follows wants them."""
+        parts = list(call.args[0].fields) if isinstance(call.args[0], relax.Tuple) else []
+        last, rank = [self._last(part) for part in parts], call.ty.ndim
+        if all(each is None for each in last) or call.attrs.axis is None:
+            return None
+        operands = [
+            self.scope.emit(relax.op.permute_dims(part, _to_last(rank))) if own is None else own
+            for part, own in zip(parts, last)
+        ]
+        axis = _to_last(rank).index(int(call.attrs.axis) % rank)
+        return self._first(relax.op.concat(operands, axis), rank)
+
+    def _part(self, call: relax.Call, name: str) -> relax.Expr | None:
+        """A window of such a value, its elements several times, or its parts."""
+        value, rank = self._last(call.args[0]), call.args[0].ty.ndim
+        order = _to_last(rank)
+        if name != "relay.slice_window":
+            if call.attrs.axis is None:
+                return None
+            axis = order.index(int(call.attrs.axis) % rank)
+            made = RELAX.again(call, [value], axis=axis)
+            if name == "repeat":
+                return self._first(made, rank)
+            parts = self.scope.emit(made)
+            count = len(parts.ty.fields)
+            return relax.Tuple([self._first(parts[index], rank) for index in range(count)])
+        shapes = [relax.ShapeExpr([each.values[axis] for axis in order]) for each in call.args[1:]]
+        return self._first(RELAX.again(call, [value, *shapes]), rank)
+
     def _convolution(self, call: relax.Call, layout: str, kernel: str) -> relax.Expr | None:
         attrs, (data, weights) = call.attrs, call.args
         names = (attrs.data_layout, attrs.kernel_layout, attrs.out_layout or layout)
@@ -111,14 +152,9 @@ class _Patches(CallRule):
         image = self._last(data)
         if image is None:
             image = self.scope.emit(relax.op.permute_dims(data, _to_last(rank)))
-        if any(pads):
-            before, after = pads[: rank - 2], pads[rank - 2 :]
+        if math.prod(taps) > 1 or max(strides) > 1 or any(pads):
             image = self.scope.builder.emit_te(
-                _padded, image, before, after, primfunc_name_hint="pad"
-            )
-        if math.prod(taps) > 1 or max(strides) > 1:
-            image = self.scope.builder.emit_te(
-                _patches, image, taps, strides, dilation, primfunc_name_hint="patches"
+                _patches, image, taps, strides, dilation, pads, primfunc_name_hint="patches"
             )
             places = [*image.ty.shape.values[: rank - 1], math.prod(taps) * channels]
             image = self.scope.emit(relax.op.reshape(image, places))
@@ -164,32 +200,19 @@ def _of_channels(value: relax.Expr, rank: int) -> relax.Expr | None:
     return constant(known.reshape((1,) * (rank - 1) + (channels,)))
 
 
-def _padded(image: te.Tensor, before: tuple[int, ...], after: tuple[int, ...]) -> te.Tensor:
-    """image (n, *extents, C) with zeros around."""
-    count, *extents, channels = image.shape
-    wide = [simplified(a + extent + b) for extent, a, b in zip(extents, before, after)]
-
-    def element(n: Any, *index: Any) -> Any:
-        at = [place - a for place, a in zip(index, before)]
-        inside = [
-            condition
-            for place, extent, a, b in zip(at, extents, before, after)
-            for condition in [place >= 0] * bool(a) + [place < extent] * bool(b)
-        ]
-        value = image(n, *at, index[-1])
-        return tirx.if_then_else(tirx.all(*inside), value, tirx.const(0, image.dtype))
-
-    return te.compute((count, *wide, channels), element, name="pad")
-
-
 def _patches(
-    image: te.Tensor, taps: tuple[int, ...], strides: tuple[int, ...], dilation: tuple[int, ...]
+    image: te.Tensor,
+    taps: tuple[int, ...],
+    strides: tuple[int, ...],
+    dilation: tuple[int, ...],
+    pads: tuple[int, ...],
 ) -> te.Tensor:
-    """image (n, *extents, C) -> (n, *places, taps, C)."""
+    """image (n, *extents, C), with zeros around, -> (n, *places, taps, C)."""
     count, *extents, channels = image.shape
+    before, after = pads[: len(taps)], pads[len(taps) :]
     places = [
-        simplified(tirx.floordiv(extent - reach * (tap - 1) - 1, step) + 1)
-        for extent, tap, step, reach in zip(extents, taps, strides, dilation)
+        simplified(tirx.floordiv(a + extent + b - reach * (tap - 1) - 1, step) + 1)
+        for extent, tap, step, reach, a, b in zip(extents, taps, strides, dilation, before, after)
     ]
 
     def element(n: Any, *index: Any) -> Any:
@@ -199,8 +222,17 @@ def _patches(
             own.append(tap % size)
             tap = tap // size
         at = [
-            p * step + k * reach for p, step, k, reach in zip(place, strides, own[::-1], dilation)
+            p * step + k * reach - a
+            for p, step, k, reach, a in zip(place, strides, own[::-1], dilation, before)
         ]
-        return image(n, *at, c)
+        inside = [
+            condition
+            for where, extent, a, b in zip(at, extents, before, after)
+            for condition in [where >= 0] * bool(a) + [where < extent] * bool(b)
+        ]
+        if not inside:
+            return image(n, *at, c)
+        zero = tirx.const(0, image.dtype)
+        return tirx.if_then_else(tirx.all(*inside), image(n, *at, c), zero)
 
     return te.compute((count, *places, math.prod(taps), channels), element, name="patches")

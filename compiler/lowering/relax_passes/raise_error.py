@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import tvm_ffi
 from tvm import tirx
 from tvm.ir import StringImm
 from tvm.script.ir_builder import tirx as T
+
+from schedules.nodes import nodes_of
 
 _SET_ERROR = "TVMFFIErrorSetRaisedFromCStr"
 _FAIL = "getpid"
@@ -61,6 +62,4 @@ def give_up() -> None:
 
 def gives_up(func: tirx.PrimFunc) -> bool:
     """Whether a kernel may return with an error of its own."""
-    texts: list[str] = []
-    tvm_ffi.structural_walk(func.body, (StringImm, lambda text: texts.append(str(text.value))))
-    return _FAIL in texts
+    return any(str(text.value) == _FAIL for text in nodes_of(func.body, StringImm))

@@ -28,6 +28,7 @@ from tvm.ir import GenericConst
 
 from ...graph.constants import shape_of_type, static_shape
 from ...graph.elementwise import BINARY, PREDICATES, UNARY
+from ...graph.rewrite import functions_by_name
 from ..selection.ops.recurrent import NAME as RECURRENT
 
 ONE_SAMPLE = "baton.one_sample"
@@ -104,11 +105,7 @@ def provenance(mod: tvm.IRModule) -> Provenance:
     mod : tvm.IRModule
         At operator level. Modules without `main` have inputs that nobody knows.
     """
-    functions = {
-        gvar.name_hint: function
-        for gvar, function in mod.functions_items()
-        if isinstance(function, relax.Function)
-    }
+    functions = functions_by_name(mod)
     main = functions.get("main")
     if main is None:
         return Provenance(False)

@@ -27,7 +27,7 @@ from schedules.x86.machine import Machine
 
 from ...graph.constants import static_shape
 from ...graph.elementwise import BINARY, UNARY
-from ...graph.rewrite import operator_name
+from ...graph.rewrite import operator_name, variables_of
 from ...tvm_faults.block_builder import BlockBuilder
 from ..selection.ops.conv2d import describe
 from ..subgraphs import new_global_var
@@ -123,7 +123,7 @@ def _find_region(
         call = binding.value
         if binding.var.name in recorded or not _applies_to_each(call, of_images, batch):
             continue
-        if _is_recorded(call, target, query):
+        if is_recorded(call, target, query):
             continue
         of_images.add(binding.var)
         bindings.append(binding)
@@ -244,10 +244,12 @@ def _applies_to_each(call: relax.Expr, of_images: Collection[relax.Var], batch: 
     return False
 
 
-def _is_recorded(call: relax.Call, target: Target, query: strategy.Query | None) -> bool:
+def is_recorded(call: relax.Call, target: Target, query: strategy.Query | None) -> bool:
+    """Whether a call is a convolution whose kernel an AutoTVM record chooses."""
     if query is None or call.op.name != "relax.nn.conv2d":
         return False
-    chosen = strategy.select("nn.conv2d", describe(call), target, query)
+    workload = describe(call)
+    chosen = None if workload is None else strategy.select("nn.conv2d", workload, target, query)
     return chosen is not None and not chosen[1].is_fallback
 
 
@@ -303,17 +305,9 @@ def _type_of_one(var: relax.Var) -> relax.TensorType:
 
 def _read_outside(main: relax.Function, index: int, rest: list[relax.VarBinding]) -> set[relax.Var]:
     """Variables that are read by other bindings than the region's."""
-    read: set[relax.Var] = set()
-
-    def note(expr: relax.Expr) -> None:
-        if isinstance(expr, relax.Var):
-            read.add(expr)
-
     others = [b for i, block in enumerate(main.body.blocks) if i != index for b in block.bindings]
-    for binding in (*rest, *others):
-        relax.analysis.post_order_visit(binding.value, note)
-    relax.analysis.post_order_visit(main.body.body, note)
-    return read
+    values = (*(binding.value for binding in (*rest, *others)), main.body.body)
+    return {var for value in values for var in variables_of(value)}
 
 
 def _free_name(mod: tvm.IRModule) -> str:

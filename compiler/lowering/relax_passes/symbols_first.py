@@ -11,12 +11,14 @@ from typing import Any
 import tvm
 from tvm import relax, tirx
 
+from ...graph.rewrite import expressions_in, relax_functions
+
 
 def symbols_first(mod: tvm.IRModule) -> tvm.IRModule:
     """The module with every binding behind those that its values and its symbols come from."""
     functions = dict(mod.functions_items())
-    for gvar, function in mod.functions_items():
-        if isinstance(function, relax.Function) and _casts(function):
+    for gvar, function in relax_functions(mod):
+        if _casts(function):
             blocks = [type(block)(_in_order(block)) for block in function.body.blocks]
             body = relax.SeqExpr(blocks, function.body.body)
             functions[gvar] = relax.Function(
@@ -69,15 +71,12 @@ def _in_order(block: relax.BindingBlock) -> list[Any]:
 def _needed(binding: Any) -> set[Any]:
     """Variables and symbols that a binding reads."""
     found: set[Any] = set()
-
-    def note(expr: Any) -> None:
+    for expr in expressions_in(binding.value):
         if isinstance(expr, relax.Var):
             found.add(expr)
         elif isinstance(expr, relax.ShapeExpr):
             for extent in expr.values:
                 found.update(tirx.analysis.undefined_vars(extent))
-
-    relax.analysis.post_order_visit(binding.value, note)
     if isinstance(binding, relax.VarBinding):
         found |= _symbols(binding.var.ty)
         for ty in getattr(binding.value, "ty_args", ()):

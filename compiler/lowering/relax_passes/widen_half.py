@@ -55,7 +55,7 @@ _FOLLOWING = frozenset(
         *("nn.leakyrelu", "nn.prelu", "nn.relu", "nn.relu6"),
         *("nn.selu", "nn.softplus", "nn.pad"),
         *(f"nn.max_pool{rank}d" for rank in (1, 2, 3)),
-        *("broadcast_to", "expand_dims", "flatten", "nn.batch_flatten", "permute_dims"),
+        *("broadcast_to", "concat", "expand_dims", "flatten", "nn.batch_flatten", "permute_dims"),
         *("reshape", "squeeze", "where"),
     ]
 )

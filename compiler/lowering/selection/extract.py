@@ -12,6 +12,7 @@ from tvm.target import Target
 from tvm.tirx import PrimFunc
 
 from ...graph.outline_by_name import contract
+from ...graph.rewrite import relax_functions
 from ...tvm_faults.block_builder import BlockBuilder
 from ..bind import bind_params
 from ..relax_passes.check_indices import limited_takes
@@ -61,8 +62,8 @@ def plain_kernels(mod: tvm.IRModule, name: str, target: Target) -> list[PlainKer
     fused, single = _legalise_and_fuse(mod, name, target)
     members = {
         gvar.name_hint: [callee for callee, _ in kernel_calls(function)]
-        for gvar, function in fused.functions_items()
-        if isinstance(function, relax.Function) and is_fused(function)
+        for gvar, function in relax_functions(fused)
+        if is_fused(function)
     }
     kernels = []
     for kernel, args in kernel_calls(single[name]):

@@ -12,10 +12,17 @@ from ...graph.constants import array_of, constant
 
 
 class _Lazy:
-    """A Relax expression with the one attribute that packing functions read."""
+    """A Relax expression with what packing functions read of an array."""
 
-    def __init__(self, expr: relax.Expr) -> None:
+    def __init__(self, builder: relax.BlockBuilder, expr: relax.Expr) -> None:
+        self._builder = builder
         self.expr = expr
+
+    def astype(self, dtype: str) -> _Lazy:
+        if str(self.expr.ty.dtype) == dtype:
+            return self
+        call = relax.op.astype(self.expr, dtype)
+        return _Lazy(self._builder, self._builder.emit(call))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -29,7 +36,7 @@ class RelaxOps:
         self._builder = builder
 
     def _emit(self, call: relax.Call) -> _Lazy:
-        return _Lazy(self._builder.emit(call))
+        return _Lazy(self._builder, self._builder.emit(call))
 
     def pad(self, array: _Lazy, widths: Sequence[tuple[int, int]]) -> _Lazy:
         flat = [int(side) for pair in widths for side in pair]
@@ -52,9 +59,9 @@ def pack(
     weight
         A constant is packed now; anything else is packed by the library each time it runs.
     function
-        Uses `ops.pad`, `ops.reshape`, `ops.transpose` and `array.shape` alone.
+        Uses `ops.pad`, `ops.reshape`, `ops.transpose`, `array.shape` and `array.astype` alone.
     """
     known = array_of(weight)
     if known is not None:
         return constant(function(np, known))
-    return function(RelaxOps(builder), _Lazy(weight)).expr
+    return function(RelaxOps(builder), _Lazy(builder, weight)).expr

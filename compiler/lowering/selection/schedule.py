@@ -15,11 +15,14 @@ from tvm.target import Target
 from schedules import rules, symbolic
 from schedules.cuda.tensor_cores import TF32
 from schedules.x86 import row_kernels
+from schedules.x86.padded_rows import skipped_flops
 
+from ...graph.rewrite import expressions_in, relax_functions
 from ...records.auto_scheduler.record import Record, replay
 from ...tir import count_flops
 from ...tvm_faults.index_guard import guard_indices
 from ..linking.concat_in_place import CONCATENATES, is_profitable
+from ..linking.views import VIEW, is_reshape
 from ..relax_passes.fuse import called_kernel
 from ..report import Kernel
 from ..subgraphs import backends, call_counts, new_global_var
@@ -71,6 +74,8 @@ def schedule_kernels(
             is_free = entry.target == "llvm" and not entry.source.startswith("auto_scheduler")
             if is_free and operators[name] == ["concatenate"] and is_profitable(func, target):
                 func = func.with_attr(CONCATENATES, True)
+            if is_free and is_reshape(mod[name], operators[name]):
+                func = func.with_attr(VIEW, True)
             gvar = mod.get_global_var(name)
             if name in scheduled and not tvm_ffi.structural_equal(scheduled[name], func):
                 gvar = renamed[name] = new_global_var(f"{name}_{caller}", gvar.ty)
@@ -102,20 +107,11 @@ def _calls(mod: tvm.IRModule) -> dict[str, Counter[str]]:
     """For each Relax function, how often an inference has it call each kernel, in that order."""
     times = call_counts(mod)
     counts: dict[str, Counter[str]] = {}
-    for gvar, function in mod.functions_items():
-        if not isinstance(function, relax.Function):
-            continue
-        calls: Counter[str] = Counter()
-
-        repeats = times[gvar.name_hint]
-
-        def visit(expr: relax.Expr, calls: Counter[str] = calls, repeats: int = repeats) -> None:
-            callee = called_kernel(expr)
+    for gvar, function in relax_functions(mod):
+        calls = counts[gvar.name_hint] = Counter()
+        for callee in map(called_kernel, expressions_in(function)):
             if callee is not None:
-                calls[callee] += repeats
-
-        relax.analysis.post_order_visit(function, visit)
-        counts[gvar.name_hint] = calls
+                calls[callee] += times[gvar.name_hint]
     return counts
 
 
@@ -161,13 +157,14 @@ def _schedule(
         func = replay(record, func, target)
         entry.implementation, entry.source = "auto_scheduler", record.source
     else:
-        scheduled = rules.schedule(func, target)
+        skipped, scheduled = skipped_flops(func), rules.schedule(func, target)
         if scheduled is None:
             logger.warning("kernel %s has no schedule for %s", name, kind)
         else:
             func, entry.config = scheduled.func, scheduled.config
             entry.implementation, entry.source = scheduled.rule, scheduled.source
             entry.operands, entry.instruction = scheduled.operands, scheduled.instruction
+            entry.flops = entry.flops and entry.flops - skipped
         entry.algorithm = rules.algorithm(func) if scheduled is None else scheduled.algorithm
     if kind == "llvm":  # reductions across the threads of a GPU are still to be recognized
         func = vectorise_rounding(start_at_infinity(func))

@@ -11,10 +11,10 @@ from __future__ import annotations
 from typing import Any
 
 import tvm
-import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call, Op
 
+from schedules.nodes import nodes_of
 from schedules.x86.amx import INSTRUCTIONS
 
 _ASK = """
@@ -120,13 +120,11 @@ def import_tiles() -> tvm.transform.Pass:
 
     @tvm.tirx.transform.prim_func_pass(opt_level=0, name="ImportTiles")
     def attach(func: tirx.PrimFunc, _: tvm.IRModule, __: Any) -> tirx.PrimFunc:
-        used: set[str] = set()
-
-        def note(call: Call) -> None:
-            if isinstance(call.op, Op) and call.op.name == "tirx.call_extern":
-                used.add(str(call.args[0].value))
-
-        tvm_ffi.structural_walk(func.body, (Call, note))
+        used = {
+            str(call.args[0].value)
+            for call in nodes_of(func.body, Call)
+            if isinstance(call.op, Op) and call.op.name == "tirx.call_extern"
+        }
         body = func.body
         for name in sorted(used & TILES.keys()):
             text = tvm.ir.StringImm(_ASK.format(name=name) + TILES[name])

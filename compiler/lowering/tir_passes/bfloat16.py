@@ -27,6 +27,7 @@ from tvm import s_tir, tirx
 from tvm.ir import Call, Op, TensorLoad, Var
 from tvm.target import Target, codegen
 
+from schedules.nodes import nodes_of
 from schedules.x86.dots import has_bfloat16
 
 _DOT = "llvm.x86.avx512bf16.dpbf16ps.512"
@@ -137,19 +138,14 @@ def _moved(value: Any) -> Any:
 def _with_bits(body: tirx.Stmt) -> tirx.Stmt:
     """The body with uint16 in those buffers of bfloat16 that it allocates."""
     bits: dict[Any, Any] = {}
-
-    def allocated(block: s_tir.SBlock) -> None:
+    for block in nodes_of(body, s_tir.SBlock):
         for buffer in block.alloc_buffers:
             _add(bits, buffer)
-
-    def matched(region: s_tir.MatchBufferRegion) -> None:
-        if region.source.source in bits:
-            _add(bits, region.buffer)
-
-    tvm_ffi.structural_walk(body, (s_tir.SBlock, allocated))
     if not bits:
         return body
-    tvm_ffi.structural_walk(body, (s_tir.MatchBufferRegion, matched))
+    for region in nodes_of(body, s_tir.MatchBufferRegion):
+        if region.source.source in bits:
+            _add(bits, region.buffer)
     mapped = [(Var, lambda var: bits.get(var, var)), (TensorLoad, _loaded), _STORED]
     return tvm_ffi.structural_map(body, mapped)
 

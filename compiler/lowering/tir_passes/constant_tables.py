@@ -25,6 +25,8 @@ from tvm import tirx
 from tvm.ir import Call, TensorLoad
 from tvm.s_tir import SBlockRealize
 
+from schedules.nodes import nodes_of
+
 Expr = Any
 
 _NAME = "baton.constant_table"
@@ -137,13 +139,13 @@ def _hidden(func: tirx.PrimFunc, tables: list[_Table]) -> tirx.PrimFunc:
 
     def realize(node: SBlockRealize, visitor: Any) -> None:
         for iter_var, value in zip(node.block.iter_vars, node.iter_values):
-            if unrolled.issuperset(_variables(value)):
+            if unrolled.issuperset(nodes_of(value, tirx.Var)):
                 unrolled.add(iter_var.var)
         visitor.default_visit(node)
 
     def select(node: tirx.Select, visitor: Any) -> None:
         table = _table(node)
-        if table is None or not unrolled.issuperset(_variables(table.operands)):
+        if table is None or not unrolled.issuperset(nodes_of(table.operands, tirx.Var)):
             visitor.default_visit(node)
             return
         calls[node] = tirx.call_pure_extern(node.ty.dtype, _NAME, len(tables), *table.operands)
@@ -156,12 +158,6 @@ def _hidden(func: tirx.PrimFunc, tables: list[_Table]) -> tirx.PrimFunc:
         return func
     swap = (tirx.Select, lambda node: calls.get(node, node))
     return func.with_body(tvm_ffi.structural_map(func.body, swap, order="pre"))
-
-
-def _variables(value: Any) -> list[Any]:
-    found: list[Any] = []
-    tvm_ffi.structural_walk(value, (tirx.Var, found.append))
-    return found
 
 
 def _shown(func: tirx.PrimFunc, tables: Sequence[_Table]) -> tirx.PrimFunc:

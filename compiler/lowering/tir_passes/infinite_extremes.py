@@ -20,6 +20,8 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import Call, Op, TensorLoad
 
+from schedules.nodes import nodes_of
+
 Expr = Any
 
 _PADDING = "pad_temp"
@@ -53,15 +55,13 @@ def pad_with_infinity(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 def start_at_infinity(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """Replace the initial values of a scheduled function's maxima and minima of floats."""
-    accumulators: list[Any] = []
-
-    def accumulate(store: tirx.BufferStore) -> None:
-        value = store.value
-        total = value.a if isinstance(value, _EXTREMES) else None
-        if isinstance(total, TensorLoad) and total.source.same_as(store.buffer):
-            accumulators.append(store.buffer)
-
-    tvm_ffi.structural_walk(func.body, (tirx.BufferStore, accumulate))
+    accumulators = [
+        each.buffer
+        for each in nodes_of(func.body, tirx.BufferStore)
+        if isinstance(each.value, _EXTREMES)
+        and isinstance(each.value.a, TensorLoad)
+        and each.value.a.source.same_as(each.buffer)
+    ]
     if not accumulators:
         return func
 

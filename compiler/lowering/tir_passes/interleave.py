@@ -23,6 +23,8 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call, Op, TensorLoad
 
+from schedules.nodes import nodes_of
+
 # Vectors side by side: powers of two, for LLVM fills up any other number of lanes.
 _COUNTS = (4, 2)
 _BINARY = (
@@ -73,42 +75,24 @@ def _stores_chain(statement: tirx.Stmt) -> bool:
     """Whether a vector is stored whose value is computed in steps, as an exponential is."""
     if not isinstance(statement, tirx.BufferStore) or _lanes(statement.value) == 1:
         return False
-    found = False
-
-    def note(_: tirx.Let) -> None:
-        nonlocal found
-        found = True
-
-    tvm_ffi.structural_walk(statement.value, (tirx.Let, note))
-    return found
+    return bool(nodes_of(statement.value, tirx.Let))
 
 
 def _is_scalar_binding(statement: tirx.Stmt) -> bool:
     """Whether an index is computed, of variables alone."""
     if not isinstance(statement, tirx.stmt.Bind):
         return False
-    loads = False
-
-    def note(_: Any) -> None:
-        nonlocal loads
-        loads = True
-
-    tvm_ffi.structural_walk(statement.value, [(TensorLoad, note), (Call, note)])
-    return not loads
+    return not nodes_of(statement.value, (TensorLoad, Call))
 
 
 def _are_independent(run: Sequence[tirx.BufferStore], store: tirx.BufferStore) -> bool:
     """Whether a store reads nothing that the run before it writes, and is of its type."""
     written = [each.buffer for each in run]
-    independent = str(store.value.ty.dtype) == str(run[0].value.ty.dtype)
-
-    def check(load: TensorLoad) -> None:
-        nonlocal independent
-        if any(load.source.same_as(buffer) for buffer in written):
-            independent = False
-
-    tvm_ffi.structural_walk(store.value, (TensorLoad, check))
-    return independent
+    return str(store.value.ty.dtype) == str(run[0].value.ty.dtype) and not any(
+        load.source.same_as(buffer)
+        for load in nodes_of(store.value, TensorLoad)
+        for buffer in written
+    )
 
 
 def _side_by_side(run: Sequence[tirx.BufferStore]) -> list[tirx.Stmt]:

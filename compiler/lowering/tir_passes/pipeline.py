@@ -12,6 +12,7 @@ from . import (
     amx,
     argument_checks,
     bfloat16,
+    byte_tables,
     constant_tables,
     interleave,
     microkernel,
@@ -27,6 +28,7 @@ PASSES = (
     amx,
     argument_checks,
     bfloat16,
+    byte_tables,
     constant_tables,
     interleave,
     loop_guard,
@@ -72,7 +74,7 @@ def _pipeline() -> tuple[Any, Any, Any]:
         )
 
     first = tvm.transform.Sequential([bfloat16.round_bfloat16(), lower])
-    folded = constant_tables.fold_constant_tables(first)
+    folded = byte_tables.fold_byte_tables(constant_tables.fold_constant_tables(first))
     return folded, with_our_passes, for_devices
 
 

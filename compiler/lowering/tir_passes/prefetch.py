@@ -18,10 +18,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import tvm
-import tvm_ffi
 from tvm import tirx
 from tvm.ir import TensorLoad
 
+from schedules.nodes import nodes_of
 from schedules.x86 import prefetch as marks
 
 from ...target.cpu import system_triple
@@ -32,6 +32,7 @@ from ...tir import (
     replace_loop,
 )
 from .prefetch_results import with_result_prefetches
+from .prefetch_tiles import with_tile_prefetches
 
 _LINE_BYTES = 64
 _FUNCTION = "baton_prefetch"
@@ -51,9 +52,11 @@ def insert_prefetches() -> tvm.transform.Pass:
 
     @tvm.tirx.transform.prim_func_pass(opt_level=0, name="InsertPrefetches")
     def insert(func: tirx.PrimFunc, _: tvm.IRModule, __: Any) -> tirx.PrimFunc:
-        if not has_attribute(func.body, marks.PANEL) or not _is_x86(func):
+        is_marked = any(has_attribute(func.body, key) for key in (marks.PANEL, marks.TILE))
+        if not is_marked or not _is_x86(func):
             return func
         body = with_result_prefetches(func.body, _FUNCTION)
+        body = with_tile_prefetches(body, _FUNCTION)
         body = _insert(body, _Nest(), _NO_MARKS)
         definition = tvm.ir.StringImm(_DEFINITION)
         zero = tirx.const(0, "int32")
@@ -148,9 +151,9 @@ def _steps_inside(body: tirx.Stmt) -> _Steps | None:
             panel_bytes = int(body.value) if body.attr_key == marks.PANEL else panel_bytes
         elif isinstance(body, tirx.For):
             loops.append(body)
-        else:
+        elif not _is_skipping(body):
             return None
-        body = body.body
+        body = body.then_case if _is_skipping(body) else body.body
     return _Steps(panel_bytes, (*loops, body))
 
 
@@ -163,7 +166,14 @@ def _without_marks(body: tirx.Stmt) -> tirx.Stmt:
         return tirx.AttrStmt(body.node, body.attr_key, body.value, rest)
     if isinstance(body, tirx.For):
         return replace_loop(body, body=_without_marks(body.body))
+    if _is_skipping(body):
+        return tirx.IfThenElse(body.condition, _without_marks(body.then_case), None)
     return body
+
+
+def _is_skipping(statement: tirx.Stmt) -> bool:
+    """Whether a statement is steps of the reduction that some rows leave out."""
+    return isinstance(statement, tirx.IfThenElse) and statement.else_case is None
 
 
 def _with_prefetches(loop: tirx.For, inner: _Steps, nest: _Nest) -> tirx.For:
@@ -202,19 +212,11 @@ def _at_first_step(index: Any, body: tirx.Stmt, loops: tuple[tirx.For, ...]) -> 
 
 
 def _first_vector(body: tirx.Stmt) -> TensorLoad:
-    """The first vector of weights that is read; inputs are broadcast one by one."""
-    vectors: list[TensorLoad] = []
-    written: list[Any] = []
-
-    def load(node: TensorLoad) -> None:
-        if isinstance(node.indices[0], tirx.Ramp):
-            vectors.append(node)
-
-    def store(node: tirx.BufferStore) -> None:
-        written.append(node.buffer)
-
-    tvm_ffi.structural_walk(body, [(TensorLoad, load), (tirx.BufferStore, store)])
-    return next(v for v in vectors if not any(v.source.same_as(buffer) for buffer in written))
+    """The first whole vector that is read; of inputs, single elements or dot products' few are."""
+    vectors = [v for v in nodes_of(body, TensorLoad) if isinstance(v.indices[0], tirx.Ramp)]
+    written = [store.buffer for store in nodes_of(body, tirx.BufferStore)]
+    read = [v for v in vectors if not any(v.source.same_as(buffer) for buffer in written)]
+    return max(read, key=lambda v: v.indices[0].lanes * tvm.DataType(v.source.dtype).itemsize)
 
 
 def _quotient(whole: Any, parts: Any) -> Any:

@@ -24,6 +24,7 @@ from tvm import sym, tirx
 from tvm.ir import TensorLoad
 
 from schedules.generic.stages import substitute, uses
+from schedules.nodes import nodes_of
 from schedules.x86 import prefetch as marks
 
 from ...tir import (
@@ -50,10 +51,7 @@ def with_result_prefetches(body: tirx.Stmt, function: str) -> tirx.Stmt:
         An external function of an address.
     """
     bound = bound_values(body)
-    local: list[Any] = []
-
-    def allocate(node: tirx.stmt.AllocBuffer) -> None:
-        local.append(node.buffer)
+    local = [node.buffer for node in nodes_of(body, tirx.stmt.AllocBuffer)]
 
     def ahead(sequence: tirx.SeqStmt) -> tirx.Stmt:
         results = next((part for part in sequence.seq if _is_results(part)), None)
@@ -71,7 +69,6 @@ def with_result_prefetches(body: tirx.Stmt, function: str) -> tirx.Stmt:
     def without_mark(attr: tirx.AttrStmt) -> tirx.Stmt:
         return attr.body if attr.attr_key in (marks.AHEAD, marks.RESULTS) else attr
 
-    tvm_ffi.structural_walk(body, (tirx.stmt.AllocBuffer, allocate))
     body = tvm_ffi.structural_map(body, (tirx.SeqStmt, ahead))
     return tvm_ffi.structural_map(body, (tirx.AttrStmt, without_mark))
 
@@ -117,7 +114,7 @@ def _lines(
     """
     found: list[tuple[Any, Any]] = []
     analyzer = sym.Analyzer()
-    inside = _loop_variables(loops[-1].body)
+    inside = loop_variables(loops[-1].body)
 
     def add(buffer: Any, index: Any) -> None:
         if any(buffer.same_as(other) for other in local):
@@ -133,24 +130,14 @@ def _lines(
                 return
         found.append((buffer, index))
 
-    def store(node: tirx.BufferStore) -> None:
-        add(node.buffer, node.indices[0])
-
-    def load(node: TensorLoad) -> None:
-        add(node.source, node.indices[0])
-
-    tvm_ffi.structural_walk(results, [(tirx.BufferStore, store), (TensorLoad, load)])
+    for node in nodes_of(results, (tirx.BufferStore, TensorLoad)):
+        add(node.source if isinstance(node, TensorLoad) else node.buffer, node.indices[0])
     return found
 
 
-def _loop_variables(body: tirx.Stmt) -> list[Any]:
-    variables: list[Any] = []
-
-    def add(loop: tirx.For) -> None:
-        variables.append(loop.loop_var)
-
-    tvm_ffi.structural_walk(body, (tirx.For, add))
-    return variables
+def loop_variables(body: tirx.Stmt) -> list[Any]:
+    """Those of all loops in a statement."""
+    return [loop.loop_var for loop in nodes_of(body, tirx.For)]
 
 
 def _insert(

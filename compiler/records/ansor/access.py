@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-import tvm_ffi
 from tvm import sym, tirx
 from tvm.ir import TensorLoad
 
 from schedules.generic.stages import substitute
+from schedules.nodes import nodes_of
 
 from .dag import Axis, Operation
 
 
 def index_of(op: Operation, producer: Operation) -> list[Any]:
     """Indices of the first load of a producer."""
-    loads: list[Any] = []
-    tvm_ffi.structural_walk(op.store.value, (TensorLoad, loads.append))
+    loads = nodes_of(op.store.value, TensorLoad)
     return next(list(load.indices) for load in loads if load.source.same_as(producer.buffer))
 
 

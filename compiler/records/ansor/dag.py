@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-import tvm_ffi
 from tvm import tirx
 from tvm.ir import TensorLoad
 from tvm.s_tir import SBlock, SBlockRealize
+
+from schedules.nodes import nodes_of
 
 from ...errors import RecordError
 
@@ -163,12 +164,9 @@ def reads_in_order(block: SBlock) -> list[Any]:
     """Buffers that a block's expression loads, in the order of first use, its own excepted."""
     found: list[Any] = []
     own = block.writes[0].source
-
-    def note(load: TensorLoad) -> None:
+    for load in nodes_of(block.body.value, TensorLoad):
         if not load.source.same_as(own) and not any(load.source.same_as(b) for b in found):
             found.append(load.source)
-
-    tvm_ffi.structural_walk(block.body.value, (TensorLoad, note))
     return found
 
 

@@ -23,6 +23,8 @@ import tvm
 from tvm import tirx
 from tvm.s_tir import SBlockRealize, Schedule, renew_defs
 
+from schedules.nodes import nodes_of
+
 from . import state as model
 from . import steps as st
 from .dag import ComputeDag
@@ -393,16 +395,8 @@ def _extent(schedule: Schedule, loop: Any) -> int | None:
 
 def _block_values(func: tirx.PrimFunc, block: Any) -> list[Any]:
     """What the block's iterators are bound to."""
-    import tvm_ffi
-
-    found: list[Any] = []
-
-    def note(realize: SBlockRealize) -> None:
-        if realize.block.same_as(block):
-            found.extend(realize.iter_values)
-
-    tvm_ffi.structural_walk(func.body, (SBlockRealize, note))
-    return found
+    realized = (each for each in nodes_of(func.body, SBlockRealize) if each.block.same_as(block))
+    return [value for realize in realized for value in realize.iter_values]
 
 
 def _reason(error: Exception) -> str:

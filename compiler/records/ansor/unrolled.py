@@ -18,6 +18,7 @@ from tvm.ir import Call, Op, TensorLoad
 from tvm.s_tir import SBlockRealize
 
 from schedules.generic.stages import substitute
+from schedules.nodes import nodes_of
 
 from ...tir import replace_loop
 
@@ -66,16 +67,11 @@ def _stores_a_row(loop: tirx.For) -> bool:
               if _strides([value], [], loop) != [0]]  # fmt: skip
     if len(moving) != 1 or int(moving[0].iter_type) != _SPATIAL:
         return False
-    loads: list[Any] = []
-    branches = False
-
-    def call(node: Call) -> None:
-        nonlocal branches
-        branches = branches or (isinstance(node.op, Op) and node.op.name == _IF_THEN_ELSE)
-
-    tvm_ffi.structural_walk(store.value, [(TensorLoad, loads.append), (Call, call)])
+    calls = (node.op for node in nodes_of(store.value, Call))
+    branches = any(isinstance(op, Op) and op.name == _IF_THEN_ELSE for op in calls)
     if branches or _row_stride(store.indices, bound, loop) != 1:
         return False
+    loads = nodes_of(store.value, TensorLoad)
     return all(_row_stride(load.indices, bound, loop) in (0, 1) for load in loads)
 
 

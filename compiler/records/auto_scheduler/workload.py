@@ -23,6 +23,8 @@ import tvm_ffi
 from tvm.s_tir import SBlock
 from tvm.tirx import IntImm, PrimFunc
 
+from schedules.nodes import nodes_of
+
 from ...errors import RecordError
 
 ENTRY = "main"
@@ -36,14 +38,9 @@ def workload_key(func: PrimFunc) -> str:
     RecordError
         An operand has a dimension that is not a constant.
     """
-    operands, blocks = [], []
-    for param in func.params:
-        operands.append([len(_shape(param)), str(param.dtype)])
-
-    def note(block: SBlock) -> None:
-        blocks.append([int(var.iter_type) for var in block.iter_vars])
-
-    tvm_ffi.structural_walk(func.body, (SBlock, note))
+    operands = [[len(_shape(param)), str(param.dtype)] for param in func.params]
+    every = nodes_of(func.body, SBlock)
+    blocks = [[int(var.iter_type) for var in block.iter_vars] for block in every]
     family = hashlib.blake2b(json.dumps([operands, blocks]).encode(), digest_size=8).hexdigest()
     structure = tvm_ffi.structural_hash(canonical(func)) & (2**64 - 1)
     shapes = ",".join("x".join(map(str, _shape(param))) for param in func.params)

@@ -46,6 +46,13 @@ class Matcher:
             self.order.append(pattern)
         return True
 
+    def add(self, found: Matches) -> None:
+        """Remember more expressions that patterns stand for."""
+        for pattern, exprs in found.items():
+            if pattern not in self.found:
+                self.order.append(pattern)
+            self.found.setdefault(pattern, []).extend(exprs)
+
     def _forget(self, mark: int) -> None:
         for pattern in self.order[mark:]:
             del self.found[pattern]
@@ -65,7 +72,7 @@ def reaches(
 ) -> bool:
     """Whether every input of `expr` is the parent or, through the path, comes from it.
 
-    Nodes on the path are many to one pattern, so they are not remembered as its match.
+    Nodes on the path are many to one pattern: each is matched by itself, and all are remembered.
     """
     reached = False
     for below in operands(expr):
@@ -77,8 +84,10 @@ def reaches(
         if handle(below) in seen:
             continue
         seen.add(handle(below))
-        if match(path, below) is None:
+        on_path = match(path, below)
+        if on_path is None:
             return False
+        matcher.add(on_path)
         if operands(below):
             if not reaches(matcher, parent, path, below, seen):
                 return False

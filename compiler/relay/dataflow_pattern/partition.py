@@ -12,7 +12,10 @@ from tvm import relax
 
 from ...errors import RelayError
 from .. import dialect
+from ..expr import as_expr
 from ..flatten import function_of
+from ..function import OpenFunction
+from ..infer import infer_type_if_possible
 from ..nest import (
     call_of,
     handle,
@@ -81,17 +84,16 @@ def rewrite(callbacks: Any, expr: Any, mod: Any = None) -> Any:
     """
     del mod
     chosen = list(callbacks) if isinstance(callbacks, (list, tuple)) else [callbacks]
-    if isinstance(expr, relax.Function):
-        before = nested(expr)
-        after = rewrite(chosen, before)
-        return expr if after.same_as(before) else function_of(expr.params, after, expr.attrs)
-    for _ in range(_MAX_SWEEPS):
+    if isinstance(expr, (relax.Function, relax.SeqExpr)):
+        return _within(expr, lambda inner: rewrite(chosen, inner))
+    for sweep in range(_MAX_SWEEPS):
         changed = False
         for callback in chosen:
+            if sweep and callback.rewrite_once:
+                continue
             new = _sweep(callback, expr)
             if not new.same_as(expr) and not tvm_ffi.structural_equal(new, expr, True):
-                expr = new
-                changed = changed or not callback.rewrite_once
+                expr, changed = new, True
         if not changed:
             return expr
     raise RelayError(f"a rewrite still changes the expression after {_MAX_SWEEPS} sweeps")
@@ -104,19 +106,29 @@ def partition(
     check: Callable[[Any], bool] = lambda _: True,
 ) -> Any:
     """See `DFPattern.partition`."""
-    if isinstance(expr, relax.Function):
-        before = nested(expr)
-        after = partition(pattern, before, attrs, check)
-        return expr if after.same_as(before) else function_of(expr.params, after, expr.attrs)
+    if isinstance(expr, (relax.Function, relax.SeqExpr)):
+        return _within(expr, lambda inner: partition(pattern, inner, attrs, check))
 
     def replace(group: _Group, new_inputs: list[relax.Expr], new: relax.Expr) -> relax.Expr:
         if not check(group.root):
             return new
         held = {FROM_PATTERN: group.name, **dict(attrs or {})}
         function = local_function(group.parameters, group.body, held)
+        if group.root.ty.is_missing():
+            return infer_type_if_possible(relax.Call(function, new_inputs))
         return call_of(function, new_inputs, group.root.ty)
 
     return _replaced(expr, _groups(pattern, expr), replace)
+
+
+def _within(expr: Any, change: Callable[[relax.Expr], relax.Expr]) -> Any:
+    """A function or bindings with what they compute changed; itself if that stays."""
+    before = nested(expr) if isinstance(expr, relax.Function) else as_expr(expr)
+    after = change(before)
+    if after.same_as(before):
+        return expr
+    is_function = isinstance(expr, relax.Function)
+    return function_of(expr.params, after, expr.attrs) if is_function else after
 
 
 @dataclass(eq=False)
@@ -220,7 +232,8 @@ def _extract(pattern: DFPattern, root: relax.Expr, matches: Matches) -> _Group:
                 continue
             if isinstance(each, tvm.ir.GenericConst) and part.embeds:
                 continue
-            inputs[key] = relax.Var(f"FunctionVar_0_{len(inputs)}", each.ty)
+            ty = None if each.ty.is_missing() else each.ty
+            inputs[key] = relax.Var(f"FunctionVar_0_{len(inputs)}", ty)
             group.inputs.append(each)
             group.parameters.append(inputs[key])
     _rebuild(group, inputs)
@@ -228,7 +241,7 @@ def _extract(pattern: DFPattern, root: relax.Expr, matches: Matches) -> _Group:
 
 
 def _parts(pattern: DFPattern) -> list[DFPattern]:
-    """All patterns below one, its operands first, each once."""
+    """All patterns below one but those within functions, its operands first, each once."""
     done: dict[DFPattern, None] = {}
     active: set[DFPattern] = set()
 
@@ -236,7 +249,7 @@ def _parts(pattern: DFPattern) -> list[DFPattern]:
         if part in done or part in active:
             return
         active.add(part)
-        for child in part.parts():
+        for child in () if part.is_scope else part.parts():
             walk(child)
         done[part] = None
 
@@ -269,9 +282,17 @@ def _rebuild(group: _Group, inputs: Mapping[int, relax.Var]) -> None:
     group.name = "".join(f"{name}_" for name in names)
 
 
+def _names_in(function: Any) -> str:
+    """The names of what a local function computes, each with a line behind it."""
+    if not isinstance(function, (relax.Function, OpenFunction)):
+        return ""
+    body = nested(function) if isinstance(function, relax.Function) else function.body
+    return "".join(f"{_name(each)}_" for each in post_order(body) if operands(each))
+
+
 def _name(node: relax.Expr) -> str:
     if isinstance(node, relax.Call):
-        return dialect.relay_name(node) or "Function"
+        return dialect.relay_name(node) or f"{_names_in(node.op)}FunctionCall"
     if isinstance(node, relax.TupleGetItem):
         return f"TupleGetItem{int(node.index)}"
     return type(node).__name__

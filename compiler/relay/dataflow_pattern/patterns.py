@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import tvm
@@ -89,6 +89,9 @@ class DFPattern:
     embeds: ClassVar[bool] = False
     """Whether a constant that matched stays in a partitioned function: it was asked for."""
 
+    is_scope: ClassVar[bool] = False
+    """Whether the variables that parts of it match are its own, and enter no match."""
+
     def matches(self, matcher: Matcher, expr: Any) -> bool:
         """Whether an expression matches; `matcher` knows what the other patterns stand for."""
         raise NotImplementedError
@@ -167,8 +170,10 @@ class CallPattern(DFPattern):
         return [each for call in found for each in call.args] if self.args is None else []
 
     def matches(self, matcher: Matcher, expr: Any) -> bool:
-        if not isinstance(expr, relax.Call) or not matcher.match(self.op, expr.op):
+        if not isinstance(expr, relax.Call):
             return False
+        if not matcher.match(self.op, expr.op):
+            return any(each.matches(matcher, expr) for each in self._regrouped(expr))
         if self.args is None:
             return True
         args = list(expr.args)
@@ -177,8 +182,40 @@ class CallPattern(DFPattern):
         commutes = len(args) == 2 and dialect.relay_name(expr) in _COMMUTATIVE
         return commutes and matcher.match_all(self.args, args[::-1])
 
+    def _regrouped(self, expr: relax.Call) -> Iterator[CallPattern]:
+        """The same product and quotient put together in the order that the expression has.
+
+        (a * b) / c, a * (b / c) and (a / c) * b are the same.
+        """
+        name, other = _operator(self), dialect.relay_name(expr)
+        if {name, other} != {"multiply", "divide"} or not self.args or len(self.args) != 2:
+            return
+        if not any(_calls(arg, name) for arg in expr.args):
+            return
+        for part, rest in (self.args, self.args[::-1]):
+            if not isinstance(part, CallPattern) or _operator(part) != other or not part.args:
+                continue
+            first, second = part.args
+            if name == "multiply":
+                yield part.op(self.op(first, rest), second)
+            elif part is self.args[0]:
+                yield part.op(second, self.op(first, rest))
+                yield part.op(first, self.op(second, rest))
+
+
+def _operator(pattern: CallPattern) -> str:
+    """The name of the operator that a pattern calls; "" if that may be any."""
+    op = pattern.op.expr if isinstance(pattern.op, ExprPattern) else None
+    return str(op.name) if isinstance(op, tvm.ir.Op) else ""
+
+
+def _calls(expr: Any, name: str) -> bool:
+    return isinstance(expr, relax.Call) and dialect.relay_name(expr) == name
+
 
 class FunctionPattern(DFPattern):
+    is_scope = True
+
     def __init__(self, params: Sequence[DFPattern] | None, body: DFPattern) -> None:
         self.params = None if params is None else list(params)
         self.body = body

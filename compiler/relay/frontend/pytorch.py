@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -66,7 +67,9 @@ def from_pytorch(
     keep_quantized_weight : bool
         Accepted; quantised weights are imported as the exporter stores them either way.
     export_renamed_c_graph_path : str, optional
-        File to write the TorchScript graph to, with all its calls inlined.
+        File to write the TorchScript graph to, with all its calls inlined and its values named
+        by their operators, "aten::relu_0"; without a suffix, the folder for a file
+        "tvm_exported_c_graph_<time>.txt".
     preserve_pytorch_scopes : bool
         Accepted; expressions are named by their operators.
 
@@ -101,7 +104,7 @@ def from_pytorch(
         if isinstance(script_module, (torch.jit.ScriptModule, torch.jit.ScriptFunction)):
             replay, leaves = _of_script(script_module, input_infos, call, default_dtype)
             if export_renamed_c_graph_path is not None:
-                Path(export_renamed_c_graph_path).write_text(str(replay.run.graph))
+                _write_graph(replay.run.graph, Path(export_renamed_c_graph_path))
         elif isinstance(script_module, torch.export.ExportedProgram):
             replay, leaves = _of_program(script_module, input_infos, call)
         else:
@@ -113,6 +116,27 @@ def from_pytorch(
     mod, params = import_model(model, {}, {}, None, False, call.converters())
     bounds = {name: most for each in _inputs(leaves) for name, most in each.bounds.items()}
     return with_bounds(from_relax(mod), bounds), params
+
+
+def _write_graph(graph: Any, path: Path) -> None:
+    """Write a TorchScript graph whose values have the names of their operators."""
+    graph = graph.copy()
+    counts: dict[str, int] = {}
+
+    def rename(block: Any) -> None:
+        for node in block.nodes():
+            for output in node.outputs():
+                count = counts.setdefault(node.kind(), 0)
+                counts[node.kind()] = count + 1
+                output.setDebugName(f"{node.kind()}_{count}")
+            for inner in node.blocks():
+                rename(inner)
+
+    rename(graph)
+    if not path.suffix:
+        path.mkdir(parents=True, exist_ok=True)
+        path = path / f"tvm_exported_c_graph_{time.strftime('%Y%m%d_%H%M%S')}.txt"
+    path.write_text(str(graph))
 
 
 def get_graph_input_names(script_module: torch.jit.ScriptModule) -> list[str]:

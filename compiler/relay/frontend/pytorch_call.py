@@ -67,6 +67,8 @@ class Caller:
             call = _CustomCall(name, self._custom[name], op, args, kwargs)
             self._calls.append(call)
             return _RecordCustom.apply(call, len(self._calls) - 1, *call.tensors)
+        if name in _VOLUMETRIC and args[0].dim() == 5:
+            return self(_VOLUMETRIC[name], args, kwargs)
         if name in _REWRITTEN:
             return _REWRITTEN[name](op, args, kwargs)
         if not is_exported(name):
@@ -155,13 +157,69 @@ def _type_name(value: Any) -> str:
     return "ListType" if isinstance(value, (list, tuple)) else "UnsupportedType"
 
 
+_VOLUMETRIC = {"aten::grid_sampler": torch.ops.aten.grid_sampler_3d.default}
+"""What an operator on images and volumes is called on volumes, where the exporter lacks that."""
+
+
 def _scatter(op: Any, args: Sequence[Any], kwargs: Any) -> Any:
     """ONNX wants as many updates as indices; PyTorch uses the first of more."""
     data, dim, index, source, *rest = args
+    if index.numel() == 0:
+        return _written(op, data, data.clone())
     if isinstance(source, torch.Tensor) and source.dim() == index.dim():
         for axis, extent in enumerate(index.shape):
             source = source.narrow(axis, 0, extent)
     return op(data, dim, index, source, *rest, **kwargs)
+
+
+def _scatter_reduce(op: Any, args: Sequence[Any], kwargs: Any) -> Any:
+    """ONNX's scattering knows no means: the sums, by how many were added."""
+    data, dim, index, source, reduce, with_own = _bound(op, args, kwargs)
+    if reduce != "mean":
+        return op(*args, **kwargs)
+    ones = torch.ones(source.shape, dtype=data.dtype)
+    own = torch.ones(data.shape, dtype=data.dtype)
+    count = _scatter_reduce_sum(own, dim, index, ones, with_own)
+    total = _scatter_reduce_sum(data, dim, index, source, with_own)
+    rounding = None if data.is_floating_point() else "floor"
+    return _written(op, data, torch.div(total, count, rounding_mode=rounding))
+
+
+def _scatter_reduce_sum(
+    data: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, with_own: bool
+) -> torch.Tensor:
+    """Sums at the places that are scattered to, with or without what was there."""
+    if not with_own:
+        data = torch.scatter(data, dim, index, 0)
+    return torch.scatter_add(data, dim, index, source)
+
+
+def _cross_entropy(op: Any, args: Sequence[Any], kwargs: Any) -> Any:
+    """The exporter takes probabilities for numbers of classes."""
+    if not args[1].is_floating_point():
+        return op(*args, **kwargs)
+    scores, wanted, weight, reduction, _, smoothing = _bound(op, args, kwargs)
+    axis = min(1, scores.dim() - 1)
+    if smoothing:
+        wanted = wanted * (1 - smoothing) + smoothing / scores.shape[axis]
+    if weight is not None:
+        wanted = wanted * weight.reshape([-1, *[1] * (scores.dim() - axis - 1)])
+    losses = -(torch.log_softmax(scores, axis) * wanted).sum(axis)
+    count = max(1, losses.numel())  # PyTorch's mean is over samples, whatever their weights
+    return (losses, losses.sum() / count, losses.sum())[reduction]
+
+
+def _of_any_dtype(op: Any, args: Sequence[Any], kwargs: Any) -> Any:
+    """The exporter takes all and any for operators on booleans alone; bytes stay bytes."""
+    data, *rest = args
+    found = op(data if data.dtype == torch.bool else data != 0, *rest, **kwargs)
+    return found.to(torch.uint8) if data.dtype == torch.uint8 else found
+
+
+def _zeros(op: Any, args: Sequence[Any], kwargs: Any) -> Any:
+    """What is not initialised is the same in each import."""
+    made = op(*args, **kwargs)
+    return torch.zeros(made.shape, dtype=made.dtype)
 
 
 def _adaptive_average(op: Any, args: Sequence[Any], kwargs: Any) -> Any:
@@ -475,8 +533,12 @@ _REWRITTEN: dict[str, Callable[[Any, Sequence[Any], Any], Any]] = {
     "aten::native_channel_shuffle": _channel_shuffle,
     "aten::norm": _over_all,
     "aten::pairwise_distance": _distance,
+    **dict.fromkeys(("aten::all", "aten::any"), _of_any_dtype),
+    "aten::cross_entropy_loss": _cross_entropy,
+    **{f"aten::{name}": _zeros for name in ("empty", "empty_like", "new_empty")},
     "aten::scatter": _scatter,
     "aten::scatter_add": _scatter,
+    **dict.fromkeys(("aten::scatter_reduce", "aten::scatter_reduce_"), _scatter_reduce),
     "aten::select_scatter": _select_scatter,
     "aten::slice_scatter": _slice_scatter,
     "aten::softplus": _softplus,

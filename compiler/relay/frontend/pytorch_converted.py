@@ -44,8 +44,43 @@ def _bitwise(name: str) -> Converter:
     return convert
 
 
+def _searchsorted(inputs: Sequence[Any], _types: Sequence[str]) -> relax.Expr:
+    """Where values belong in a sorted tensor."""
+    from ..op.algorithm import searchsorted
+
+    ordered, values, int32, right, side = inputs[:5]
+    if len(inputs) > 5 and inputs[5] is not None:
+        ordered = relax.op.gather_elements(ordered, inputs[5], axis=-1)
+    if not isinstance(values, relax.Expr):
+        values = relax.const(values, ordered.ty.dtype)
+    return searchsorted(
+        ordered, values, bool(right) or side == "right", "int32" if int32 else "int64"
+    )
+
+
+def _grid_sampler_3d(inputs: Sequence[Any], _types: Sequence[str]) -> relax.Expr:
+    """Values between the voxels, at the places of a grid whose last axis is their coordinates."""
+    from ..op.image import grid_sample
+
+    data, grid, mode, padding, aligned = inputs
+    return grid_sample(
+        data,
+        relax.op.permute_dims(grid, [0, 4, 1, 2, 3]),
+        ("bilinear", "nearest")[mode],
+        "NCDHW",
+        ("zeros", "border", "reflection")[padding],
+        aligned,
+    )
+
+
 CONVERTED: dict[str, Converter] = {
     **{f"aten::{name}": _unary(name) for name in ("acosh", "asinh", "atanh", "cosh", "sinh")},
     **{f"aten::bitwise_{name}": _bitwise(name) for name in ("and", "not", "or", "xor")},
-    **{f"aten::__{name}__": _bitwise(name) for name in ("and", "or", "xor")},
+    **{
+        f"aten::__{place}{name}__": _bitwise(name)
+        for name in ("and", "or", "xor")
+        for place in ("", "i")
+    },
+    "aten::grid_sampler_3d": _grid_sampler_3d,
+    "aten::searchsorted": _searchsorted,
 }

@@ -1,6 +1,7 @@
-"""Quantised programs of torch.export: `quantized_decomposed`'s operators as ONNX's.
+"""Operators of quantised programs that PyTorch's exporter does not know, as ONNX's.
 
-PyTorch's exporter knows those of quantised modules, eager and FX, and none of these.
+It knows those of modules quantised with samples, eager and FX: left are `quantized_decomposed`'s,
+of programs of torch.export, and layers that quantise what they read by its own range.
 """
 
 from __future__ import annotations
@@ -57,9 +58,70 @@ def _converted(kind: str) -> Callable[[Any, Sequence[Any], Any], torch.Tensor]:
     return call
 
 
+class _Dynamic(torch.autograd.Function):
+    """A dense layer, of which a replay needs the shape; the export sees a product of integers."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, data: torch.Tensor, weight: torch.Tensor, scale: torch.Tensor
+    ) -> torch.Tensor:
+        return data.new_zeros((*data.shape[:-1], weight.shape[1]))
+
+    @staticmethod
+    def symbolic(g: Any, data: Any, weight: Any, scale: Any) -> Any:
+        integers, own, zero = g.op("DynamicQuantizeLinear", data, outputs=3)
+        sums = g.op("Cast", g.op("MatMulInteger", integers, weight, zero), to_i=1)
+        return g.op("Mul", sums, g.op("Mul", own, scale))
+
+
+def _dynamic(has_relu: bool) -> Callable[[Any, Sequence[Any], Any], torch.Tensor]:
+    """A dense layer whose data are quantised by their range, to 8 bits in any case."""
+
+    def call(op: Any, args: Sequence[Any], kwargs: Any) -> torch.Tensor:
+        data, packed = args[:2]
+        integers, scale, zero, bias = _unpacked(packed)
+        if torch.any(zero != 0):
+            raise UnsupportedOperatorError(
+                f"{op._schema.name}: its weights have a zero point beside 0"
+            )
+
+        result = _Dynamic.apply(data, integers, scale)
+        result = result if bias is None else result + bias
+        return torch.relu(result) if has_relu else result
+
+    return call
+
+
+def _unpacked(packed: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    """Weights (inputs, outputs) of int8, their scales and zero points, and the bias of a layer.
+
+    They are constants: a tracer must not see where they come from.
+    """
+    tracing = torch._C._get_tracing_state()
+    torch._C._set_tracing_state(None)
+    try:
+        weight, bias = packed.unpack()
+        if weight.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric):
+            scale, zero = torch.tensor(weight.q_scale()), torch.tensor(weight.q_zero_point())
+        else:
+            scale, zero = weight.q_per_channel_scales(), weight.q_per_channel_zero_points()
+        return (
+            weight.int_repr().t().contiguous(),
+            scale.to(torch.float32),
+            zero,
+            None if bias is None else bias.detach(),
+        )
+    finally:
+        torch._C._set_tracing_state(tracing)
+
+
 REWRITTEN = {
-    f"quantized_decomposed::{way}_{scales}": _converted(kind)
-    for way, kind in (("quantize", "QuantizeLinear"), ("dequantize", "DequantizeLinear"))
-    for scales in ("per_tensor", "per_channel")
+    "quantized::linear_dynamic": _dynamic(has_relu=False),
+    "quantized::linear_relu_dynamic": _dynamic(has_relu=True),
+    **{
+        f"quantized_decomposed::{way}_{scales}": _converted(kind)
+        for way, kind in (("quantize", "QuantizeLinear"), ("dequantize", "DequantizeLinear"))
+        for scales in ("per_tensor", "per_channel")
+    },
 }
 """By the operators' names: (operator, arguments, keyword arguments) to the result."""

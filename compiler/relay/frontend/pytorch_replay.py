@@ -149,6 +149,8 @@ class ScriptInterpreter:
             return [getattr(operands[0], node.s("name"))]
         if kind in _PRIMITIVES:
             return [_PRIMITIVES[kind](*operands)]
+        if kind in _ON_LISTS and isinstance(operands[0], list):
+            return [_ON_LISTS[kind](*operands)]
         if kind in ("prim::ListConstruct", "prim::TupleConstruct"):
             return [list(operands) if kind == "prim::ListConstruct" else tuple(operands)]
         if kind in ("prim::ListUnpack", "prim::TupleUnpack"):
@@ -219,6 +221,13 @@ def _size(data: torch.Tensor, axis: int | None = None) -> Any:
 def _number(value: Any) -> Any:
     return value.item() if isinstance(value, torch.Tensor) else value
 
+
+# Operators of which PyTorch has some on tensors.
+_ON_LISTS: Mapping[str, Callable[..., Any]] = {
+    "aten::add": operator.add,
+    "aten::add_": operator.iadd,
+    "aten::mul": operator.mul,
+}
 
 # Operators on Python's values, lists above all, which have to stay the same objects; and
 # extents, which are plain numbers here.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import tflite
 from tvm import relax
 from tvm.relax.frontend.tflite.tflite_frontend import OperatorConverter
@@ -18,6 +19,11 @@ _UNREAD = {
 }
 """Options that TVM's converters do not read although results depend on them; 0 is the default."""
 
+_INTEGERS = {
+    getattr(tflite.TensorType, kind.upper()): kind
+    for kind in ("int8", "uint8", "int16", "uint16", "int32", "int64")
+}
+
 _KINDS = {number: name for name, number in vars(tflite.BuiltinOptions).items()}
 
 
@@ -29,6 +35,14 @@ class Converter(OperatorConverter):
         super().check_unsupported_ops()
         for index in range(self.subgraph.OperatorsLength()):
             op = self.subgraph.Operators(index)
+            operands = [*op.InputsAsNumpy(), *op.OutputsAsNumpy()]
+            for number in (each for each in operands if each >= 0):
+                wrong = _wrong_quantisation(self.subgraph.Tensors(number))
+                if wrong:
+                    raise UnsupportedOperatorError(
+                        f"operator {self.get_op_code_str(op)} (number {index} of its graph): "
+                        + wrong
+                    )
             for name in _UNREAD.get(_KINDS.get(op.BuiltinOptionsType(), ""), ()):
                 value = getattr(_options(op), name)()
                 if value:
@@ -36,6 +50,13 @@ class Converter(OperatorConverter):
                         f"operator {self.get_op_code_str(op)} (number {index} of its graph): the "
                         f"option {name}={value} is not supported"
                     )
+
+    def dequantize(self, expr: relax.Expr, tensor: Any) -> relax.Expr:
+        """The real numbers of a quantised tensor."""
+        if tensor.tensor.Type() != tflite.TensorType.INT64:
+            return super().dequantize(expr, tensor)
+        values = relax.op.astype(expr, "float32")  # a bias beside data of int16
+        return relax.op.multiply(values, tensor.qnn_params["scale"])
 
     def convert_softmax(self, op: Any) -> relax.Expr:
         """exp(beta * x) over its sum along the last axis."""
@@ -101,6 +122,32 @@ class Converter(OperatorConverter):
         """Positions in the dtype of the output."""
         dtype = self.get_tensor_type_str(self.get_output_tensors(op)[0].tensor.Type())
         return relax.op.astype(super()._convert_arg_min_max(op, relax_op), dtype)
+
+
+def _wrong_quantisation(tensor: Any) -> str:
+    """Why the scales and zero points of a tensor quantise nothing; "" if they do, or are none."""
+    numbers = tensor.Quantization()
+    if numbers is None or not numbers.ScaleLength():
+        return ""
+    scales, zeros, axis = numbers.ScaleAsNumpy(), numbers.ZeroPointAsNumpy(), 0
+    what = f"tensor {tensor.Name().decode('utf-8', 'replace')!r} has"
+    shape = [tensor.Shape(i) for i in range(tensor.ShapeLength())]
+    kind = _INTEGERS.get(tensor.Type())
+    if kind in ("int32", "int64") and not np.any(scales):  # a shape, which has none
+        return ""
+    if not np.all(np.isfinite(scales) & (scales > 0)):
+        return f"{what} a scale that is not a positive finite number"
+    if numbers.ZeroPointLength() != len(scales):
+        return f"{what} {len(scales)} scales and {numbers.ZeroPointLength()} zero points"
+    if len(scales) > 1:
+        axis = numbers.QuantizedDimension()
+        if not 0 <= axis < len(shape) or shape[axis] != len(scales):
+            return f"{what} {len(scales)} scales along axis {axis} of the shape {shape}"
+    if kind is None:
+        return f"{what} scales, but is not a tensor of integers"
+    if np.any((zeros < np.iinfo(kind).min) | (zeros > np.iinfo(kind).max)):
+        return f"{what} a zero point that is not a number of {kind}"
+    return "" if kind != "int64" or not np.any(zeros) else f"{what} a zero point of int64 beside 0"
 
 
 def _options(op: Any) -> Any:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from tvm import relax, te, tirx, topi
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as T
+
+from schedules.matmul import unravel
 
 from ...errors import RelayTypeError
 from ...graph.constants import constant, static_shape
@@ -233,38 +238,50 @@ def _segment_sums(data: relax.Expr, ids: relax.Expr, count: Any) -> relax.Expr:
     return op.scatter_elements(start, broadcast_extents(column, shape), data, 0, "add")
 
 
-def _argwhere(order: te.Tensor, data: te.Tensor, count: list[Any]) -> te.Tensor:
-    """Coordinates of flat positions in `data`, one row for each."""
-    sizes = list(data.shape)
+def _hits(data: te.Tensor) -> list[te.Tensor]:
+    """The flat places of the elements that are not 0, and in one element how many there are."""
+
+    def build(ins: Any, outs: Any) -> Any:
+        with IRBuilder() as builder:
+            with T.seq_scope():
+                values = T.buffer_proxy(ins[0])
+                places, count = (T.buffer_proxy(each) for each in outs)
+                number = T.buffer_proxy(T.alloc_buffer((1,), "int64", scope="local"))
+                number[0] = T.int64(0)
+                with T.serial(0, size) as place:
+                    value = values[tuple(unravel(place, data.shape))]
+                    places[number[0]] = place  # the next one takes it, unless this is one
+                    hit = value if data.dtype == "bool" else value != tirx.const(0, data.dtype)
+                    number[0] = number[0] + tirx.Cast("int64", hit)
+                count[0] = number[0]
+            return builder.get()
+
+    size = math.prod(data.shape, start=tirx.const(1, "int64"))
+    return te.extern([(size,), (1,)], [data], build, dtype=["int64", "int64"], name="hits")
+
+
+def _argwhere(places: te.Tensor, data: te.Tensor, count: list[Any]) -> te.Tensor:
+    """Coordinates of flat places in `data`, one row for each."""
 
     def value(row: Any, column: Any) -> Any:
         result: Any = tirx.const(0, "int64")
-        for axis in range(len(sizes)):
-            step: Any = tirx.const(1, "int64")
-            for size in sizes[axis + 1 :]:
-                step = step * size
-            place = tirx.floormod(tirx.floordiv(order(row).astype("int64"), step), sizes[axis])
-            result = tirx.Select(column == axis, place, result)
+        for axis, coordinate in enumerate(unravel(places(row), data.shape)):
+            result = tirx.Select(column == axis, tirx.Cast("int64", coordinate), result)
         return result.astype("int32")
 
-    return te.compute((count[0], len(sizes)), value, name="argwhere")
+    return te.compute((count[0], len(data.shape)), value, name="argwhere")
 
 
+_hits_kernel = kernel("hits", _hits)
 _argwhere_kernel = kernel("argwhere", _argwhere)
 
 
 @operator("argwhere", precision=FOLLOW)
 def argwhere(condition: relax.Expr) -> relax.Expr:
-    """Coordinates of the elements that are not 0: (count, rank) of int32.
-
-    A stable sort brings the positions of these elements to the front in their order.
-    """
-    hits = infer_type(op.reshape(cast_to(condition, "bool"), [-1]))
-    order = infer_type(
-        op.argsort(cast_to(infer_type(op.logical_not(hits)), "int32"), 0, False, "int32")
-    )
-    count = infer_type(op.reshape(infer_type(op.sum(cast_to(hits, "int64"))), [1]))
-    return with_shape(count, lambda n: _argwhere_kernel(order, condition, relax.ShapeExpr(n)))
+    """Coordinates of the elements that are not 0: (count, rank) of int32."""
+    hits = infer_type(_hits_kernel(condition))
+    places, count = (infer_type(relax.TupleGetItem(hits, index)) for index in range(2))
+    return with_shape(count, lambda n: _argwhere_kernel(places, condition, relax.ShapeExpr(n)))
 
 
 _unravel = kernel("unravel_index", lambda indices, shape: topi.unravel_index(indices, shape))

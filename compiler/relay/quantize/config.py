@@ -20,7 +20,7 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
     "dtype_weight": ("int8",),
     "calibrate_mode": ("global_scale", "kl_divergence", "percentile"),
     "weight_scale": ("power2", "max"),
-    "partition_conversions": ("disabled",),
+    "partition_conversions": ("disabled", "enabled", "fully_integral"),
 }
 
 
@@ -43,6 +43,10 @@ class QConfig:
         Which convolutions do, counted from 0 in the order of computation.
     do_simulation : bool
         Whether weights stay floats that are quantised where they are read.
+    partition_conversions : str
+        "enabled" has `quantize` make functions of their own of the conversions in front of the
+        network and behind it (`partition`); with "fully_integral" all between them must be
+        integers.
 
     `nbit_activation`, `dtype_activation`, `round_for_shift`, `rounding` and `debug_enabled_ops`
     said how integers were scaled, which now is done as ONNX says; `calibrate_chunk_by` saved

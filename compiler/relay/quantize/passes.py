@@ -12,6 +12,7 @@ What comes out computes on integers in builds for CPUs (`lowering/relax_passes`)
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -30,7 +31,10 @@ from ..nest import handle, nested, operands, post_order, rewrite, with_operands
 from ..transform.base import module_pass, with_functions
 from ..transform.build import is_op
 from .config import QConfig, current_qconfig
+from .partition import partition_conversions
 from .ranges import LEVELS, Histogram
+
+logger = logging.getLogger("baton.quantize")
 
 Samples = Iterable[Mapping[str, Any]]
 
@@ -52,12 +56,18 @@ def quantize(
     Raises
     ------
     RelayError
-        The mode needs samples and there are none, or a tensor is not finite for one.
+        The mode needs samples and there are none, or a tensor is not finite for one; or the
+        conversions are to be partitioned, and there are floats between them that may not be.
     """
     config = current_qconfig()
     mod = _annotate(prerequisite_optimize(mod, params), config)
     mod = _calibrate(mod, config, dataset)
-    return mod if config.do_simulation else _realize(mod)
+    if config.do_simulation:
+        return mod
+    mod = _realize(mod)
+    if config.partition_conversions == "disabled":
+        return mod
+    return partition_conversions(mod, config.partition_conversions == "fully_integral")
 
 
 def prerequisite_optimize(
@@ -232,7 +242,9 @@ def _histograms(
     read = {each.name: each.dtype for each in library.metadata.inputs}
     names = {str(param.name) for param in function.params}
     for sample in samples:
-        if not read.keys() <= sample.keys() <= names:
+        for name in sample.keys() - names:
+            logger.warning("a sample has %r, which is not an input; it is ignored", name)
+        if not read.keys() <= sample.keys():
             raise RelayError(
                 f"a sample has {', '.join(map(repr, sample)) or 'nothing'}; the network reads "
                 f"{', '.join(map(repr, read))}"

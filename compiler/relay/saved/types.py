@@ -10,6 +10,7 @@ import tvm
 from tvm import relax
 
 from ...errors import RelayTypeError
+from ...graph.rewrite import relax_functions
 from ..infer import infer_type_if_possible, is_untyped, type_of, type_of_parts
 from ..nest import handle, operands, post_order
 
@@ -28,9 +29,8 @@ def check_types(mod: tvm.IRModule) -> None:
         A type does not fit, or a variable or function is used that is not defined.
     """
     checker = _Checker({str(name.name_hint) for name in mod.get_global_vars()})
-    for _, function in mod.functions_items():
-        if isinstance(function, relax.Function):
-            checker.function(function, frozenset())
+    for _, function in relax_functions(mod):
+        checker.function(function, frozenset())
 
 
 class _Checker:

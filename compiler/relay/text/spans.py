@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import tvm
-from tvm import relax
 
 from ...errors import RelayError
+from ...graph.rewrite import expressions_in, relax_functions
 
 
 def SpanCheck() -> Any:
@@ -20,15 +20,12 @@ def SpanCheck() -> Any:
     """
 
     def check(mod: tvm.IRModule, _context: Any) -> tvm.IRModule:
-        without: list[str] = []
-
-        def look(expr: Any) -> None:
-            if isinstance(expr, tvm.ir.Call) and expr.span is None:
-                without.append(str(getattr(expr.op, "name", expr.op)))
-
-        for _, function in mod.functions_items():
-            if isinstance(function, relax.Function):
-                relax.analysis.post_order_visit(function, look)
+        without = [
+            str(getattr(expr.op, "name", expr.op))
+            for _, function in relax_functions(mod)
+            for expr in expressions_in(function, tvm.ir.Call)
+            if expr.span is None
+        ]
         if without:
             raise RelayError(
                 f"{len(without)} calls have no source position, among them "

@@ -9,7 +9,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from ...graph.rewrite import operator_name, rewrite_calls
+from ...graph.rewrite import expressions_in, operator_name, relax_functions, rewrite_calls
 from ...graph.vocabulary import SharedRule, Vocabulary
 from .. import dialect
 from ..flatten import function_of
@@ -64,26 +64,33 @@ def module_pass(name: str, opt_level: int, change: Callable[[tvm.IRModule], tvm.
 
 
 def function_wise(name: str, opt_level: int, change: FunctionChange) -> Any:
-    """A pass over the Relax functions of a module; those that stay the same stay as they are."""
+    """A pass over the Relax functions of a module; those that stay the same stay as they are.
+
+    What belongs to an external compiler, by the attribute "Compiler", stays as it is too.
+    """
+
+    def change_own(function: relax.Function, mod: tvm.IRModule) -> relax.Function:
+        return function if is_external(function) else change(function, mod)
 
     def run(mod: tvm.IRModule) -> tvm.IRModule:
         _name_unseen(name, mod)
-        return map_functions(mod, change)
+        return map_functions(mod, change_own)
 
     return module_pass(name, opt_level, run)
+
+
+def is_external(function: relax.Function) -> bool:
+    """Whether a function was partitioned for an external compiler."""
+    return function.attrs is not None and "Compiler" in function.attrs
 
 
 def _name_unseen(name: str, mod: tvm.IRModule) -> None:
     """Warn of Relax's own operators in the module: a pass over Relay's leaves them alone."""
     unseen: set[str] = set()
-
-    def look(node: relax.Expr) -> None:
-        if operator_name(node):
-            unseen.add(str(node.op.name))
-
-    for _, function in mod.functions_items():
-        if isinstance(function, relax.Function):
-            relax.analysis.post_order_visit(function, look)
+    for _, function in relax_functions(mod):
+        for node in expressions_in(function):
+            if operator_name(node):
+                unseen.add(str(node.op.name))
     if unseen - _NAMED:
         _NAMED.update(unseen)
         warnings.warn(
@@ -118,11 +125,10 @@ def with_body(function: relax.Function, change: BodyChange) -> relax.Function:
 def map_functions(mod: tvm.IRModule, change: FunctionChange) -> tvm.IRModule:
     """The module with every Relax function changed, in dataflow form."""
     changed = {}
-    for gvar, function in mod.functions_items():
-        if isinstance(function, relax.Function):
-            made = change(function, mod)
-            if not made.same_as(function):
-                changed[gvar] = made
+    for gvar, function in relax_functions(mod):
+        made = change(function, mod)
+        if not made.same_as(function):
+            changed[gvar] = made
     if not changed:
         return mod
     return with_functions(mod, changed)

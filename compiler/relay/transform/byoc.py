@@ -17,12 +17,13 @@ from tvm import relax
 from ...errors import RelayError
 from ...graph.outline import Group, outline
 from ...graph.relax_function import PROJECTION, TRANSPARENT, RelaxFunction
+from ...graph.rewrite import relax_functions
 from ..dataflow_pattern import DFPattern
 from ..flatten import Flattener
 from ..infer import infer_type, set_type
 from ..nest import handle, nested, operands, post_order, rewrite, with_operands
 from ..op.contrib.register import load
-from .base import body_wise, module_pass, with_functions
+from .base import body_wise, is_external, map_functions, module_pass, with_functions
 from .regions import DEFAULT, Region, Regions, begin, compiler_of, end, is_begin, is_end
 
 PatternTable = Sequence[tuple[Any, ...]]
@@ -85,12 +86,23 @@ def PartitionGraph(mod_name: str = "default", bind_constants: bool = True) -> An
     """
 
     def change(mod: tvm.IRModule) -> tvm.IRModule:
-        for gvar, function in mod.functions_items():
-            if isinstance(function, relax.Function) and not _is_external(function):
+        for gvar, function in relax_functions(mod):
+            if not is_external(function):
                 mod = _partitioned(mod, str(gvar.name_hint), mod_name, bind_constants)
-        return mod
+        return map_functions(mod, _optimized)
 
     return module_pass("PartitionGraph", 0, change)
+
+
+def _optimized(function: relax.Function, _mod: tvm.IRModule) -> relax.Function:
+    """A compiler's function after the pass that "relay.ext.<compiler>.optimize" holds for it."""
+    if not is_external(function):
+        return function
+    optimize = tvm.get_global_func(f"relay.ext.{function.attrs['Compiler']}.optimize", True)
+    if optimize is None:
+        return function
+    alone = tvm.IRModule({"main": function.without_attr("Compiler")})
+    return optimize(alone)["main"].with_attr("Compiler", function.attrs["Compiler"])
 
 
 class _Annotator:
@@ -249,10 +261,6 @@ def _absorb_parents(regions: Regions, region: Region, restrictions: dict[int, se
                     numbers.add(region.number)
 
 
-def _is_external(function: relax.Function) -> bool:
-    return function.attrs is not None and "Compiler" in function.attrs
-
-
 def _without_default(body: relax.Expr) -> relax.Expr:
     """Without the marks of what no compiler takes; a tuple that ends a region, field by field."""
 
@@ -305,8 +313,12 @@ def _partitioned(mod: tvm.IRModule, name: str, mod_name: str, bind_constants: bo
             "Inline": tvm.tirx.IntImm("int32", 1),
             "global_symbol": title,
         }
+        leaving = [flattener.variable(plain[handle(mark)]) for mark in region.outs]
+        order = [index_of[name] for name in leaving if name]
         if members:
-            groups.append(Group(members, title, attrs, lift_constants=not bind_constants))
+            groups.append(
+                Group(members, title, attrs, lift_constants=not bind_constants, order=order)
+            )
     return outline(main, groups) if groups else mod
 
 
@@ -324,14 +336,14 @@ class _Numbering(Flattener):
         """The names of the bindings that a node of a region became, its local function included."""
         if is_begin(marked) or is_end(marked) or regions.of(marked) is not region:
             return []
-        found = []
-        bound = {str(binding.var.name) for binding in self.bindings}
         each = [node, node.op] if isinstance(node, relax.Call) else [node]
-        for part in each:
-            value = self._value(part) if isinstance(part, relax.Expr) else None
-            if isinstance(value, relax.Var) and str(value.name) in bound:
-                found.append(str(value.name))
-        return found
+        return [name for name in map(self.variable, each) if name]
+
+    def variable(self, node: Any) -> str:
+        """The name of the binding that a node became; "" if it became none."""
+        value = self._value(node) if isinstance(node, relax.Expr) else None
+        bound = (binding.var for binding in self.bindings)
+        return next((str(var.name) for var in bound if var.same_as(value)), "")
 
 
 def _sanitized(name: str) -> str:

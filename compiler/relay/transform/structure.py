@@ -9,6 +9,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
+from ...graph.rewrite import expressions_in, functions_by_name
 from .. import dialect
 from ..flatten import Flattener
 from ..nest import call_of, handle, nested, nested_function, rewrite
@@ -80,11 +81,7 @@ def Inline() -> Any:
     """
 
     def run(mod: tvm.IRModule) -> tvm.IRModule:
-        functions = {
-            str(gvar.name_hint): function
-            for gvar, function in mod.functions_items()
-            if isinstance(function, relax.Function)
-        }
+        functions = functions_by_name(mod)
         called = {name: _callees(function) for name, function in functions.items()}
         ready: dict[str, relax.Function] = {}
         changed: dict[Any, relax.Function] = {}
@@ -108,14 +105,7 @@ def Inline() -> Any:
 
 def _callees(function: relax.Function) -> set[str]:
     """Names of the global functions that a function mentions."""
-    found: set[str] = set()
-
-    def look(node: Any) -> None:
-        if isinstance(node, tvm.ir.GlobalVar):
-            found.add(str(node.name_hint))
-
-    relax.analysis.post_order_visit(function, look)
-    return found
+    return {str(node.name_hint) for node in expressions_in(function, tvm.ir.GlobalVar)}
 
 
 def _callees_first(called: dict[str, set[str]]) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
+from ...graph.rewrite import functions_by_name
 from ..nest import handle, nested_function, operands
 from .dot import DotPlotter, DotVizParser
 from .interface import Plotter, VizEdge, VizGraph, VizNode, VizParser
@@ -50,11 +51,7 @@ class RelayVisualizer:
     ) -> None:
         self._plotter = plotter or TermPlotter()
         parser = parser or TermVizParser()
-        functions = {
-            str(gvar.name_hint): function
-            for gvar, function in relay_mod.functions_items()
-            if isinstance(function, relax.Function)
-        }
+        functions = functions_by_name(relay_mod)
         for name in sorted(functions, key=lambda each: (each != "main", each)):
             graph = self._plotter.create_graph(name)
             nodes = list(_walk(nested_function(functions[name])))

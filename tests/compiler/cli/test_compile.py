@@ -90,7 +90,7 @@ def test_the_build_sees_level_disabled_passes_target_and_shapes(model, monkeypat
         compile_model(model, options)
     assert seen == {
         "level": 2,
-        "disabled": ["FastMath", "Winograd", "Strassen"],
+        "disabled": ["FastMath", "Winograd", "Strassen", "RoundRows"],
         "target": "llvm -mcpu=x86-64-v3",
         "shape": [1, 3, 8, 8],
         "params": {"conv_weight", "dense_weight", "dense_bias"},

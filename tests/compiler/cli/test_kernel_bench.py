@@ -122,7 +122,7 @@ def test_a_kernel_is_held_against_its_own_instruction(cli, tmp_path, machine, mo
     assert result.exit_code == 0, result.stderr
     (workload,) = json.loads(result.stdout)["workloads"]
     assert asked == ["vpmaddwd"]
-    assert workload["kernel"]["operands"] == "uint8 x int8"
+    assert workload["kernel"]["operands"] == "int16"
     assert workload["of_peak"] == pytest.approx(workload["kernel"]["gflops"] / 400)
 
 

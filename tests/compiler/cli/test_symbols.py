@@ -50,6 +50,9 @@ def test_a_library_with_symbols_is_compiled_and_run(cli, tmp_path):
     np.save(tmp_path / "x.npy", np.zeros((5, 3), "float32"))
     beyond = cli.invoke(app, ["run", str(library), "--input", f"x={tmp_path / 'x.npy'}"])
     assert beyond.exit_code == 1 and "'rows' is at most 4" in beyond.stderr
+    np.save(tmp_path / "x.npy", np.zeros((2, 4), "float32"))
+    other = cli.invoke(app, ["run", str(library), "--input", f"x={tmp_path / 'x.npy'}"])
+    assert other.exit_code == 1 and "extent 4 along axis 1, expected 3" in other.stderr
 
 
 def test_a_cache_is_kept_with_its_room(cli, tmp_path):

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+import re
 
 import numpy as np
 import onnx
 import pytest
 import tvm
 
-from compiler import legacy
+from compiler import legacy, relay
 from compiler.cli import tvmc
-from compiler.cli.tvmc import main, runner, shape_parser, target
+from compiler.cli.tvmc import (
+    composite_target,
+    main,
+    pass_config,
+    pass_list,
+    runner,
+    shape_parser,
+    target,
+    tracker,
+    transform,
+)
 
 RNG = np.random.default_rng(0)
 WEIGHT = RNG.standard_normal((4, 3, 3, 3), dtype=np.float32)
@@ -140,7 +152,25 @@ def test_inputs_are_filled_and_checked():
 
 
 def test_targets_and_shapes_are_read():
-    assert target.split_target("dnnl, llvm -mcpu=x") == ([("dnnl", {})], "llvm -mcpu=x")
+    text = "dnnl -use_fp16='a, b', opencl -device=mali, llvm -mtriple=aarch64-linux-gnu"
+    chosen, (extra,) = target.target_from_cli(text, {"opencl": {"max_num_threads": 404}})
+    assert extra["name"] == "dnnl" and extra["opts"] == {"use_fp16": "a, b"}
+    assert chosen.kind.name == "opencl" and int(chosen.attrs["max_num_threads"]) == 404
+    assert chosen.host.attrs["mtriple"] == "aarch64-linux-gnu"
+    for wrong, message in {
+        "llvm, llvm": "given twice",
+        "cuda, opencl, llvm": "one target of TVM",
+        "nowhere, llvm": "neither a TVM target nor one of",
+        "dnnl": "one target of TVM",
+    }.items():
+        with pytest.raises(tvmc.TVMCException, match=message):
+            target.target_from_cli(wrong)
+    with pytest.raises(tvmc.TVMCException, match="--target-c-mcpu but did not specify c"):
+        target.target_from_cli("llvm", {"c": {"mcpu": "cortex-m55"}})
+    for name in composite_target.get_codegen_names():
+        assert callable(composite_target.get_codegen_by_target(name)["pass_pipeline"])
+    with pytest.raises(tvmc.TVMCException, match="no such backend is left"):
+        target.partition(None, {}, target.parse_target("ethos-u"))
     shapes = shape_parser.parse_shape_string("a/b:[1, 2] c.d:0:[-1,3]")
     assert shapes["a/b"] == [1, 2] and shapes["c.d:0"][1] == 3
     assert not isinstance(shapes["c.d:0"][0], int)
@@ -173,3 +203,44 @@ def test_relay_text_gets_weights_and_is_not_timed_unless_asked(tmp_path):
     expected = loaded.params["w"].astype("float32").sum(1)
     np.testing.assert_allclose(result.get_output("output_0")[0], expected)
     assert result.times == []
+
+
+def test_passes_are_configured_added_and_left_out_by_name():
+    with legacy.installed():
+        found = pass_config.parse_configs(
+            [
+                *("a=True", "b=3", "tir.add_lower_pass=1,tir.transform.UnrollLoop", "c=x=y"),
+                "tir.add_lower_pass=0,tir.transform.Simplify,2,tvm.tirx.transform.UnrollLoop",
+            ]
+        )
+    added = found.pop("tir.add_lower_pass")
+    assert found == {"a": True, "b": 3, "c": "x=y"}
+    assert [phase for phase, _ in added] == [1, 0, 2]
+    assert added[0][1].info.name == added[2][1].info.name
+    for wrong in ("tir.add_lower_pass=tir.transform.UnrollLoop,1", "tir.add_lower_pass=1", "a"):
+        with pytest.raises(tvmc.TVMCException):
+            pass_config.parse_configs([wrong])
+    assert pass_list.parse_pass_list_str("FoldConstant,Winograd") == ["FoldConstant", "Winograd"]
+    with pytest.raises(argparse.ArgumentTypeError, match="there is no pass Winograt; there are"):
+        pass_list.parse_pass_list_str("FoldConstant,Winograt")
+
+
+def test_layouts_are_for_all_operators_or_one_for_each():
+    data = relay.var("data", shape=(1, 4, 6, 6))
+    pooled = relay.nn.max_pool2d(data, (2, 2))
+    weight = relay.const(np.ones((3, 4, 1, 1), "float32"))
+    mod = tvm.IRModule.from_expr(relay.Function([data], relay.nn.conv2d(pooled, weight)))
+    made = transform.convert_graph_layout(mod, ["NHWC", "NCHW"], ["nn.conv2d", "nn.dense"])
+    text = relay.astext(made)
+    assert re.search(r"nn.conv2d\(.*data_layout=\"NHWC\"", text), text.partition("metadata")[0]
+    for layouts, names in ((["NHWC", "NCHW"], None), (["NHWC", "NCHW"], ["nn.conv2d"])):
+        with pytest.raises(tvmc.TVMCException, match="one for all operators"):
+            transform.convert_graph_layout(mod, layouts, names)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [("h:1", ("h", 1)), ("h", ("h", 9090)), ("", (None, None)), (None, (None, None))],
+)
+def test_trackers_have_a_port_of_their_own_or_the_usual_one(text, found):
+    assert tracker.tracker_host_port_from_cli(text) == found

@@ -10,8 +10,9 @@ import tvm
 from tvm import relax
 
 from compiler import relay
-from compiler.errors import RelayTypeError
+from compiler.errors import RelayError, RelayTypeError
 from compiler.relay.build_module import bind_params_by_name
+from compiler.relay.nest import nested
 
 
 def _calls(function: relax.Function) -> list[str]:
@@ -151,6 +152,8 @@ def test_analyses_count_operators_layers_and_multiplications():
     function = relay.Function(relay.analysis.free_vars(y), y)
     mod = tvm.IRModule.from_expr(function)
     assert relay.analysis.list_op_freqs(mod)["nn.conv2d"] == 2
+    fused = relay.transform.FuseOps(2)(mod)
+    assert relay.analysis.list_op_freqs(fused) == relay.analysis.list_op_freqs(mod)
     assert relay.analysis.count_layers(function, ["nn.conv2d"]) == 2
     want = 36 * 4 * 27 + 36 * 2 * 4 + 72 * 5
     assert relay.analysis.get_total_mac_number(function) == want
@@ -205,3 +208,16 @@ def test_a_global_function_may_call_itself():
     with pytest.warns(UserWarning, match="a function calls itself"):
         run = relay.create_executor("vm", mod).evaluate()
     assert [int(run(np.int32(count)).numpy()) for count in (0, 5)] == [0, 15]
+
+
+def test_a_step_of_a_module_is_a_call_or_a_field_of_a_tuple():
+    x = relay.var("x", shape=(4, 2))
+    parts = relay.split(relay.exp(x), 2)
+    mod = tvm.IRModule.from_expr(relay.Function([x], relay.add(parts[0], parts[1])))
+    names = []
+    for number in range(5):
+        body = nested(relay.analysis.extract_intermdeiate_expr(mod, number)["main"])
+        names.append(type(body).__name__ if isinstance(body, relax.TupleGetItem) else body.op.name)
+    assert names == ["exp", "split", "TupleGetItem", "TupleGetItem", "add"]
+    with pytest.raises(RelayError, match="has 5 steps"):
+        relay.analysis.extract_intermdeiate_expr(mod, 5)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 import tvm
@@ -71,6 +73,48 @@ def test_open_extents_stay_open_in_what_is_saved():
         for rows in (1, 3):
             doubled = run(each, np.ones((rows, 2), "float32"))
             np.testing.assert_array_equal(doubled, np.full((rows, 2), 2))
+
+
+@pytest.mark.parametrize("how", ["relay.vm", "create_executor"])
+def test_extents_that_have_names_need_one_library(how):
+    x, y = (relay.var(name, shape=("rows", width)) for name, width in (("x", 2), ("y", "n")))
+    body = relay.add(relay.sum(x, axis=1, keepdims=True), relay.nn.relu(y))
+    mod = tvm.IRModule.from_expr(relay.Function([x, y], body))
+    if how == "relay.vm":
+        executable = vm.compile(mod, "llvm")
+        call, reports = functools.partial(run, executable), lambda: [executable.report]
+    else:
+        evaluated = relay.create_executor("vm", mod, tvm.cpu(), "llvm").evaluate()
+        call, reports = lambda *args: evaluated(*args).numpy(), lambda: evaluated.reports
+    for rows, columns in ((3, 2), (1, 5), (0, 4)):
+        values = np.ones((rows, 2), "float32"), np.full((rows, columns), -1, "float32")
+        np.testing.assert_array_equal(call(*values), np.full((rows, columns), 2))
+    assert len(reports()) == 1
+    with pytest.raises(InputError, match=r"'y'.*axis 0, expected 2: it is 'rows'"):
+        call(np.ones((2, 2), "float32"), np.ones((3, 1), "float32"))
+
+
+def test_a_cache_of_keys_is_updated_in_place(tmp_path):
+    new, past = relay.var("new", shape=("n", 2)), relay.var("past_key", shape=("past", 2))
+    key = relay.concatenate([past, new], axis=0)
+    body = relay.Tuple([relay.sum(key, axis=0), key])
+    mod = tvm.IRModule.from_expr(relay.Function([new, past], body))
+    mod = relay.with_kv_cache(mod, "past", 4)
+    executable = vm.compile(mod, "llvm")
+    for each in (executable, vm.load_exec(*executable.save()), relay.build(mod, "llvm")):
+        machine = vm.VirtualMachine(each, tvm.cpu())
+        cache = machine.make_kv_cache()
+        machine.use_kv_cache(cache)
+        buffer = cache.tensors["past_key"]
+        for rows, total in ((2, 2), (1, 3)):
+            found = machine.invoke("main", np.ones((rows, 2), "float32"))
+            np.testing.assert_array_equal(found.numpy(), [total, total])
+            assert cache.length == total and cache.tensors["past_key"].same_as(buffer)
+        np.testing.assert_array_equal(buffer.numpy()[:3], np.ones((3, 2)))
+        with pytest.raises(InputError, match="3 are there, and 2 more"):
+            machine.invoke("main", np.ones((2, 2), "float32"))
+    with pytest.raises(InputError, match="keeps no cache"):
+        vm.VirtualMachine(vm.compile(relay.Function([new], new), "llvm")).make_kv_cache()
 
 
 def test_other_code_is_refused():

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import tvm
 
-from compiler import relay
+from compiler import ort, relay
 from compiler.errors import InputError
-from compiler.runtime import graph_executor
+from compiler.runtime import graph_executor, load_module
 
-EXECUTORS = ("GraphModule", "session", "relay.vm", "create_executor")
+EXECUTORS = ("GraphModule", "session", "relay.vm", "create_executor", "ort", "loaded")
 WRONG = {
     "a known extent": ((2, 4), (2, 5), r"'x'.*\(2, 4\).*extent 4 along axis 1, expected 3"),
     "the rank": ((3,), (2, 5), r"'x'.*\(rows, 3\).*rank 1, expected 2"),
@@ -20,7 +20,7 @@ WRONG = {
 
 
 @pytest.fixture(scope="module")
-def executors():
+def executors(tmp_path_factory):
     x, y = relay.var("x", shape=("rows", 3)), relay.var("y", shape=("rows", "columns"))
     body = relay.add(relay.sum(x, axis=1, keepdims=True), y)
     mod = relay.with_bounds(tvm.IRModule.from_expr(relay.Function([x, y], body)), {"rows": 4})
@@ -30,6 +30,11 @@ def executors():
     machine = relay.vm.VirtualMachine(relay.vm.compile(mod, "llvm"), tvm.cpu())
     evaluated = relay.create_executor("graph", mod, tvm.cpu(), "llvm").evaluate()
 
+    path = tmp_path_factory.mktemp("extents") / "library.so"
+    library.export_library(path)
+    served = ort.InferenceSession(path)
+    loaded = load_module(path)["default"](tvm.cpu())
+
     def run_module(x, y):
         module.run(x=x, y=y)
         return module.get_output(0)
@@ -38,10 +43,24 @@ def executors():
         (result,) = session.run({"x": x, "y": y}).values()
         return tvm.runtime.tensor(result)
 
+    def run_loaded(x, y):
+        executor = graph_executor.GraphModule(loaded)
+        executor.set_input("x", x)
+        executor.set_input("y", y)
+        executor.run()
+        return executor.get_output(0)
+
     return dict(
         zip(
             EXECUTORS,
-            (run_module, run_session, lambda x, y: machine.invoke("main", x, y), evaluated),
+            (
+                run_module,
+                run_session,
+                lambda x, y: machine.invoke("main", x, y),
+                evaluated,
+                lambda x, y: tvm.runtime.tensor(served.run(None, {"x": x, "y": y})[0]),
+                run_loaded,
+            ),
             strict=True,
         )
     )

@@ -355,3 +355,24 @@ def test_a_pragma_links_llvm_code_that_the_loops_call():
     assert [str(key.value) for key in s[c].iter_var_attrs[c.op.axis[0]].pragma_keys] == [
         "import_llvm"
     ]
+
+
+@pytest.mark.parametrize("change", ["split", "fuse"])
+def test_a_place_follows_its_loop_through_splits_and_fusions(change):
+    a = te.placeholder((6, 8), name="A")
+    b = te.compute((6, 8), lambda i, j: a[i, j] + 1.0, name="B")
+    c = te.compute((6, 8), lambda i, j: b[i, j] * 2.0, name="C")
+    s = cte.create_schedule(c.op)
+    i, j = c.op.axis
+    s[b].compute_at(s[c], j)
+    if change == "split":
+        s[c].split(j, factor=3)
+    else:
+        s[c].fuse(i, j)
+    values = np.random.default_rng(0).random((6, 8), dtype="float32")
+    np.testing.assert_array_equal(run(s, [a, c], values), (values + 1) * 2)
+    s = cte.create_schedule(c.op)
+    s[b].compute_at(s[c], i)
+    s[c].fuse(i, j)
+    with pytest.raises(ScheduleError, match="loop i of C was fused later as the outer one"):
+        cte.lower(s, [a, c])

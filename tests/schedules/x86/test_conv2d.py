@@ -135,6 +135,38 @@ def test_both_loop_orders_give_the_same_numbers(channels_outer):
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: str(t.attrs["mcpu"]))
+@pytest.mark.parametrize(
+    ("ic_block", "channels", "stride"), [(1, 3, 2), (16, 32, 1), (16, 32, 2), (16, 256, 1)]
+)
+def test_rows_of_a_task_are_padded_once(target, ic_block, channels, stride):
+    """The weights of 256 channels are more than half of L2, and prefetched."""
+    oc = 160 if channels == 256 else 32
+    w = Conv2dWorkload(2, channels, 12, 9, oc, (3, 3), (stride,) * 2, (1, 1, 1, 1), (1, 1))
+    knobs = dict(BY_NAME[conv2d.DIRECT].fallback(w, target).knobs)
+    knobs |= {"rows": conv2d.option(3), "channels_outer": conv2d.option(False)}
+    check(w, conv2d.DIRECT, target, ic_block=ic_block, config=conv2d.ConfigEntity(knobs))
+
+
+def test_tasks_have_rows_as_caches_and_cores_allow():
+    target = tvm.target.Target({"kind": "llvm", "mcpu": "znver5", "num-cores": 2})
+    of_56 = Conv2dWorkload(1, 64, 56, 56, 64, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1))
+
+    def rows(**changes):
+        return conv2d.direct_fallback(replace(of_56, **changes), target).val("rows")
+
+    assert rows() == 7  # eight tasks, of which seven would leave a core idle
+    assert rows(in_channels=512) == 2  # what half of L2 holds
+    assert rows(height=55) == 1 and rows(height=7) == 1
+    assert rows(kernel=(1, 1), padding=(0, 0, 0, 0)) == 1  # nothing is read again
+
+
+def test_convolutions_that_prefetch_their_next_tile_are_right():
+    """On images larger than the L2 of the table's generic CPU, 256 KB."""
+    w = Conv2dWorkload(1, 32, 50, 50, 32, (2, 2), (1, 1), (0, 0, 0, 0), (1, 1))
+    check(w, conv2d.DIRECT, TARGETS[1], ic_block=8)
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: str(t.attrs["mcpu"]))
 @pytest.mark.parametrize("kernel,stride,size", [(3, 1, 14), (3, 2, 15), (5, 1, 7), (5, 2, 9)])
 def test_depthwise_convolution_is_right(target, kernel, stride, size):
     pad = (kernel // 2,) * 4
@@ -220,16 +252,16 @@ def test_sixteen_registers_run_pointwise_tiles_on_from_row_to_row():
     w = Conv2dWorkload(1, 512, 7, 7, 2048, (1, 1), (1, 1), (0, 0, 0, 0), (1, 1))
     for pointwise in (w, replace(w, in_channels=64, out_channels=256, height=56, width=56)):
         config = conv2d.direct_fallback(pointwise, TARGETS[1])
-        assert conv2d.is_flat(config)
+        assert config.val("flat", False)
         tile, vectors = config.val("tile_ow"), config.val("oc_chunks")
         assert tile * vectors + min(tile, vectors) + 1 <= 16
     for other in (
         replace(w, height=2048, width=2048),  # its inputs would be read from memory for each panel
         replace(w, kernel=(3, 3), padding=(1, 1, 1, 1)),
     ):
-        assert not conv2d.is_flat(conv2d.direct_fallback(other, TARGETS[1]))
+        assert not conv2d.direct_fallback(other, TARGETS[1]).val("flat")
     many_registers = tvm.target.Target({"kind": "llvm", "mcpu": "skylake-avx512"})
-    assert not conv2d.is_flat(conv2d.direct_fallback(w, many_registers))
+    assert not conv2d.direct_fallback(w, many_registers).val("flat")
 
 
 def test_images_of_few_channels_are_cut_into_parts_for_many_cores():
@@ -320,4 +352,4 @@ def test_rows_of_images_that_leave_l3_are_copied_once():
     config = conv2d.direct_fallback(w, target)
     assert not config.val("channels_outer") and config.val("spread")
     config = conv2d.direct_fallback(replace(w, height=16, width=16), target)
-    assert config.val("channels_outer") and not config.val("spread")
+    assert config.val("rows") == 8 and not config.val("spread")

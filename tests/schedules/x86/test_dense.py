@@ -65,7 +65,7 @@ def unrolled_loops(m):
     config = dense.fallback(w, AVX2)
     panels = (144 // config.val("tile_n"), 1024, config.val("tile_n"))
     operands = [te.placeholder(shape, "float32") for shape in ((m, 1024), panels)]
-    product = dense.compute_packed(w, config, *operands)
+    product = dense.product(dense.PACKED, w, config, *operands)
     scheduled = rules.schedule(te.create_prim_func([*operands, product]), AVX2)
     found = []
 
@@ -109,7 +109,7 @@ def test_a_large_product_runs_in_parallel_and_is_right():
 
 
 def test_packed_weights_are_panels_of_whole_tiles():
-    config = ConfigEntity({"tile_n": option(4)})
+    config = ConfigEntity({"tile_m": option(1), "tile_n": option(4)})
     weight = np.arange(18.0).reshape(3, 6)
     packed = dense.pack_weight(np, weight, config)
     assert packed.shape == (2, 3, 4)

@@ -43,3 +43,17 @@ def test_files_are_named_for_the_network_and_its_batch(tmp_path, monkeypatch, ca
     path = tmp_path / "mlp_b8.onnx"
     assert capsys.readouterr().out.split() == [str(path)]
     assert onnx.load(path).graph.input[0].type.tensor_type.shape.dim[0].dim_value == 8
+
+
+def test_a_bundled_model_of_another_batch_computes_each_image(monkeypatch):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    monkeypatch.syspath_prepend(SCRIPT.parent)
+    model = make_models.bundled("squeezenet1_1", 2)
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    (image,) = session.get_inputs()
+    assert image.shape == [2, 3, 224, 224]
+    x = np.random.default_rng(0).standard_normal(image.shape).astype("float32")
+    (both,) = session.run(None, {image.name: x})
+    (swapped,) = session.run(None, {image.name: x[::-1].copy()})
+    np.testing.assert_allclose(both, swapped[::-1], rtol=1e-4, atol=1e-6)
+    assert np.abs(both[0] - both[1]).max() > 1e-3 * np.abs(both).max()

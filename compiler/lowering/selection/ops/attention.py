@@ -39,6 +39,7 @@ from schedules.x86 import attention_rows
 from .... import op_pattern
 from ....graph import symbols
 from ....graph.constants import dtype_of, integers, scalar_of, static_shape
+from ....graph.rewrite import expressions_in
 from ..layout import PLAIN, LayoutMap
 from .attention_of_symbols import attention_of_symbols, renamed, symbols_in
 
@@ -178,13 +179,11 @@ class Bindings:
         self._count(function.body.body, None)
 
     def _count(self, expr: Any, reader: relax.Var | None) -> None:
-        def visit(part: Any) -> None:
+        for part in expressions_in(expr):
             if isinstance(part, relax.Var):
                 self._uses[part] += 1
                 if reader is not None:
                     self._readers[part] = reader
-
-        relax.analysis.post_order_visit(expr, visit)
 
     def call(self, expr: Any, name: str, only_reader: bool = True) -> Call | None:
         """The call of operator `name` that defines a variable; None if it is none."""

@@ -93,7 +93,7 @@ def lower_conv2d(
         weight = at.layouts.get(weight, PLAIN)
     filters = array_of(weight)
     if filters is not None and not _is_recorded(at, workload):
-        smaller, kept = join_groups(*trim_taps(workload, filters), at.target)
+        smaller, kept = join_groups(*trim_taps(workload, filters), at.target, at.disabled)
         if smaller != workload:
             workload, weight = smaller, constant(np.ascontiguousarray(kept))
             at = at.asking(None)
@@ -187,10 +187,10 @@ def input_block(workload: Conv2dWorkload, config: Any, present: int, oc_block: i
     if workload.is_depthwise:
         return oc_block
     dot = dot_of(workload.dtype, workload.weight_dtype, workload.out_dtype)
-    if dot is not None:
-        return _input_block_of_dots(workload, present, oc_block, dot.size)
     if "m" in config:
         return PLAIN if workload.in_channels % oc_block else oc_block
+    if dot is not None:
+        return _input_block_of_dots(workload, present, oc_block, dot.size)
     per_group = workload.in_channels // workload.groups
     if present != PLAIN and (workload.groups == 1 or per_group % present == 0):
         return present

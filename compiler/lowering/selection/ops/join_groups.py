@@ -2,32 +2,38 @@
 
 128 channels, 32 groups of 4      8 groups of 16, whose weights between the old groups are zeros
 
-A vector of dot products of bytes then has work in every lane, a quarter of it in vain; narrower
-ones have no instruction. Zeros of floats would not do: what is not a number would spread.
+A vector of dot products then has work in every lane, a quarter of it in vain; narrower ones have
+no instruction. Of bfloat16, what is not a number spreads to the joined groups, as it does to
+neighbours by Winograd's product: where that is disabled, groups of these stay as they are.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 import numpy as np
 from tvm.target import Target
 
 from schedules.conv2d import Conv2dWorkload
-from schedules.x86.dots import OF_BYTES
+from schedules.x86 import winograd
+from schedules.x86.dots import OF_BYTES, Dot, dot_of
 from schedules.x86.machine import Machine
 
 MOST_JOINED = 8
 
 
 def join_groups(
-    w: Conv2dWorkload, filters: np.ndarray, target: Target
+    w: Conv2dWorkload, filters: np.ndarray, target: Target, disabled: Collection[str]
 ) -> tuple[Conv2dWorkload, np.ndarray]:
     """The workload and its weights (OIHW) with fewer and larger groups.
 
-    Both as they are where there is nothing to gain.
+    Both as they are where there is nothing to gain. `disabled` are implementations' names.
     """
-    if not w.is_bytes or w.groups == 1 or w.is_depthwise or target.kind.name != "llvm":
+    dot = dot_of(w.dtype, w.weight_dtype, w.out_dtype)
+    if dot is None or w.groups == 1 or w.is_depthwise or target.kind.name != "llvm":
+        return w, filters
+    if dot is not OF_BYTES and winograd.OF_SHORT in disabled:
         return w, filters
     inputs, outputs = w.in_channels // w.groups, w.out_channels // w.groups
     lanes = Machine.from_target(target).lanes(w.out_dtype)
@@ -36,7 +42,7 @@ def join_groups(
             count
             for count in range(1, min(w.groups, MOST_JOINED) + 1)
             if w.groups % count == 0
-            and (count == w.groups or _is_whole(count * inputs, count * outputs, lanes))
+            and (count == w.groups or _is_whole(dot, count * inputs, count * outputs, lanes))
         ),
         1,
     )
@@ -53,5 +59,5 @@ def join_groups(
     )
 
 
-def _is_whole(inputs: int, outputs: int, lanes: int) -> bool:
-    return inputs % OF_BYTES.size == 0 and outputs % lanes == 0
+def _is_whole(dot: Dot, inputs: int, outputs: int, lanes: int) -> bool:
+    return inputs % dot.size == 0 and outputs % lanes == 0

@@ -55,7 +55,8 @@ def lower_matmul_of_bits(call: relax.Call, at: Site) -> relax.Expr | None:
     if shape is None or 0 not in shape:
         n, _, octets = packed.shape
         lead = (MOST_ROWS,) if shape is None else shape[:-1]
-        workload = BitsWorkload(lead, n, k, octets * 8 // bits, bits, dtype, _only_zero(zeros))
+        block, rounds = octets * 8 // bits, bool(call.attrs["rounds"])
+        workload = BitsWorkload(lead, n, k, block, bits, dtype, _only_zero(zeros), rounds)
         chosen = at.choose("nn.matmul_of_bits", workload)
     if chosen is None:
         matrix = constant(np.ascontiguousarray(widened(packed, scales, zeros, bits, k).T))
@@ -73,6 +74,7 @@ def lower_matmul_of_bits(call: relax.Call, at: Site) -> relax.Expr | None:
         own = replace(workload, lead=tuple(x.shape[:-1])) if shape is None else workload
         return impl.compute(own, config, x, *tensors)
 
+    weights = [constant(np.ascontiguousarray(packed).view("<u4")), *weights[1:]]
     if workload.zero is not None:
         weights = weights[:2]
     return at.builder.call_te(

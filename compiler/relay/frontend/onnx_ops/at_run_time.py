@@ -29,7 +29,7 @@ def extents_of(node: Node, values: relax.Expr, count: int) -> list[tirx.Var]:
     return extents
 
 
-def _that_fit(values: te.Tensor, misfits: te.Tensor) -> te.Tensor:
+def that_fit(values: te.Tensor, misfits: te.Tensor) -> te.Tensor:
     """The values, behind the check that all of `misfits` are 0 (`relax_passes.check_divisors`)."""
     none = misfits[tirx.const(0, INT)] == 0
     return te.compute(
@@ -44,7 +44,7 @@ def _size_misfits(data: te.Tensor, sizes: te.Tensor, axis: int, whole: bool) -> 
     total = functools.reduce(operator.add, each)
     wrong = functools.reduce(tirx.Or, [size < 0 for size in each])
     wrong = tirx.Or(wrong, total != extent if whole else total > extent)
-    return _by_place([tirx.Select(wrong, tirx.const(1, INT), tirx.const(0, INT))])
+    return by_place([tirx.Select(wrong, tirx.const(1, INT), tirx.const(0, INT))])
 
 
 def _axis_misfits(axes: te.Tensor, rank: int) -> te.Tensor:
@@ -61,16 +61,25 @@ def _room_misfits(data: te.Tensor, shape: te.Tensor) -> te.Tensor:
     """1 for each extent of a shape that the data's extent does not fit into."""
     small = [shape(axis) < tirx.Cast(INT, size) for axis, size in enumerate(data.shape)]
     one, zero = tirx.const(1, INT), tirx.const(0, INT)
-    return _by_place([tirx.Select(each, one, zero) for each in small])
+    return by_place([tirx.Select(each, one, zero) for each in small])
 
 
+def _ones(extents: list[Any]) -> te.Tensor:
+    """1 for each extent of 1, else 0."""
+    return by_place([tirx.Cast(INT, extent == 1) for extent in extents])
+
+
+_ones_kernel = kernel("ones_of_shape", _ones)
+_others_kernel = kernel(
+    "extents_that_are_not_one", lambda extents, ones: that_fit(by_place(extents), ones)
+)
 _room_misfits_kernel = kernel("room_misfits", _room_misfits)
-_shape_kernel = kernel("unpooled_shape_that_fits", _that_fit)
+_shape_kernel = kernel("unpooled_shape_that_fits", that_fit)
 _size_misfits_kernel = kernel("size_misfits", _size_misfits)
 _axis_misfits_kernel = kernel("axis_misfits", _axis_misfits)
-_sizes_kernel = kernel("split_sizes_that_fit", _that_fit)
-_count_kernel = kernel("top_k_count_that_fits", _that_fit)
-_axes_kernel = kernel("axes_that_fit", _that_fit)
+_sizes_kernel = kernel("split_sizes_that_fit", that_fit)
+_count_kernel = kernel("top_k_count_that_fits", that_fit)
+_axes_kernel = kernel("axes_that_fit", that_fit)
 
 
 def parts_of(node: Node, sizes: relax.Expr, axis: int, count: int) -> list[tirx.Var]:
@@ -94,6 +103,12 @@ def shape_around(node: Node, data: relax.Expr, shape: relax.Expr) -> list[tirx.V
     return extents_of(node, _shape_kernel(shape, misfits), data.ty.ndim)
 
 
+def other_than_one(node: Node, extents: Sequence[Any]) -> list[tirx.Var]:
+    """Extents that may not be 1 as new symbolic dimensions; where one is, running is an error."""
+    values = relax.ShapeExpr(list(extents))
+    return extents_of(node, _others_kernel(values, node.emit(_ones_kernel(values))), len(extents))
+
+
 def axes_of(node: Node, axes: relax.Expr, rank: int) -> relax.Expr:
     """Axes of a tensor of this rank as a tensor of int64; others are an error at run time."""
     axes = as_int64(node, axes)
@@ -106,7 +121,7 @@ def as_int64(node: Node, value: relax.Expr) -> relax.Expr:
     return value if str(value.ty.dtype) == INT else node.emit(relax.op.astype(value, INT))
 
 
-def _by_place(values: Sequence[Any]) -> te.Tensor:
+def by_place(values: Sequence[Any]) -> te.Tensor:
     """A tensor of the given scalars."""
 
     def value(at: Any) -> Any:
@@ -128,7 +143,7 @@ def _joint_extents(data: te.Tensor, wanted: te.Tensor, rank: int) -> te.Tensor:
             other = wanted(axis - before)
             extent = tirx.Select(other == 1, extent, other)
         joint.append(extent)
-    return _by_place(joint)
+    return by_place(joint)
 
 
 _joint_extents_kernel = kernel("joint_extents", _joint_extents)
@@ -156,7 +171,7 @@ def _kept(axes: te.Tensor, rank: int) -> te.Tensor:
 
 def _reduced_extents(data: te.Tensor, axes: te.Tensor) -> te.Tensor:
     kept, one = _kept(axes, len(data.shape)), tirx.const(1, INT)
-    return _by_place(
+    return by_place(
         [
             tirx.Select(kept(axis) == one, tirx.Cast(INT, size), one)
             for axis, size in enumerate(data.shape)
@@ -266,7 +281,7 @@ def _padded_extents(data: te.Tensor, before: te.Tensor, after: te.Tensor, mode: 
         return padded if mode == "constant" else tirx.Select(size == 0, zero, padded)
 
     sizes = [tirx.Cast(INT, size) for size in data.shape]
-    return _by_place([extent(axis, size) for axis, size in enumerate(sizes)])
+    return by_place([extent(axis, size) for axis, size in enumerate(sizes)])
 
 
 def _pad(

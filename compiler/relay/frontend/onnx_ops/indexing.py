@@ -497,6 +497,13 @@ def unique(node: Node) -> None:
         node.inputs[0] = node.emit(relax.op.reshape(node[0], (-1,)))
 
 
+def non_zero(node: Node) -> relax.Expr:
+    """The coordinates that `argwhere` finds, those of one axis in a row."""
+    data = node[0] if node.extents(0) else node.emit(relax.op.reshape(node[0], (1,)))
+    places = node.emit_sequence(registry.call("argwhere", [data], {}))
+    return relax.op.astype(node.emit(relax.op.permute_dims(places)), "int64")
+
+
 CONVERTERS = {
     "ConstantOfShape": constant_of_shape,
     "CumProd": cumulative_product,
@@ -505,6 +512,7 @@ CONVERTERS = {
     "EyeLike": eye_like,
     "Gather": gather,
     "GatherElements": gather_elements,
+    "NonZero": non_zero,
     "OneHot": one_hot,
     "Range": numbers,
     "ReverseSequence": reverse_sequence,

@@ -15,7 +15,7 @@ from compiler.graph.loops import Loop
 from compiler.graph.symbols import simplified
 from compiler.relay.infer import set_type
 
-from ..onnx_node import Node
+from ..onnx_node import Node, constant_value
 
 INT = "int64"
 
@@ -84,6 +84,7 @@ def run_rounds(
         _tuple([start, *states]),
         _tuple([_empty(node, ty, outside) for ty in made.slices]),
         _tuple(made.captured),
+        _tuple(_count(node, limit) if made.is_counted and _is_true(condition) else []),
     )
     wanted = [
         *(relax.TensorType(_known(ty.shape.values, outside), ty.dtype) for ty in types),
@@ -108,12 +109,15 @@ class _Function(NamedTuple):
         Of its results; slices have a first axis of extent 1.
     captured : list of relax.Expr
         What it reads beside the states.
+    is_counted : bool
+        Only their number ends the rounds.
     """
 
     gvar: tvm.ir.GlobalVar
     states: list[relax.TensorType]
     slices: list[relax.TensorType]
     captured: list[relax.Expr]
+    is_counted: bool
 
 
 def _function(
@@ -146,7 +150,8 @@ def _function(
     gvar = _add(node, "loop", relax.Function(parameters, sequence))
     fields = result.ty.fields
     behind = 2 + len(states)
-    return _Function(gvar, fields[2:behind], fields[behind:], captured)
+    is_counted = limit is not None and _is_true(made.condition)
+    return _Function(gvar, fields[2:behind], fields[behind:], captured, is_counted)
 
 
 def _add(node: Node, name: str, function: relax.Function) -> tvm.ir.GlobalVar:
@@ -163,11 +168,23 @@ def _more(
     parts = []
     if limit is not None:
         parts.append(node.emit(relax.op.less(number, limit)))
-    if condition is not None:
+    if not _is_true(condition):
         parts.append(node.emit(relax.op.reshape(condition, ())))
     if not parts:
         return constant(np.array(True))
     return parts[0] if len(parts) == 1 else node.emit(relax.op.logical_and(*parts))
+
+
+def _count(node: Node, limit: relax.Expr) -> list[relax.Expr]:
+    """The number of rounds up to a limit: a tensor (1,) of int64."""
+    count = relax.op.maximum(limit, constant(np.array(0, INT)))
+    return [node.emit(relax.op.reshape(count, (1,)))]
+
+
+def _is_true(condition: relax.Expr | None) -> bool:
+    """Whether a condition holds in any case; one that is left out does."""
+    known = constant_value(condition)
+    return condition is None or (known is not None and bool(known.all()))
 
 
 def _type_of(node: Node, value: relax.Expr) -> relax.TensorType:

@@ -69,27 +69,40 @@ def reshape(node: Node) -> relax.Expr | None:
 
 
 def squeeze(node: Node) -> relax.Expr | None:
-    """Axes that are computed while the model runs; TVM's converter takes known ones."""
-    axes = node.get(1)
-    if axes is None and node.attr("axes") is None:
-        unknown = [each for each in node.extents(0) if not isinstance(each, int)]
-        if unknown:
-            raise node.unsupported(
-                f"it names no axes, and whether the extent {unknown[0]} is 1 is known only at run "
-                "time; give the node axes, or the model's inputs shapes"
-            )
-    if axes is None or constant_value(axes) is not None:
-        return None
+    """Axes that are computed while the model runs, or none named; TVM's converter takes others."""
+    axes, named = node.get(1), node.attr("axes")
+    if axes is None and named is None:
+        kept = [each for each in node.extents(0) if each != 1]
+        if all(isinstance(each, int) for each in kept):
+            return None
+        return relax.op.reshape(node[0], at_run_time.other_than_one(node, kept))
+    known = np.array(named) if axes is None else constant_value(axes)
+    if known is not None:
+        return _without_known_axes(node, known.reshape(-1).tolist())
     if not node.shape(1) or node.shape(1)[0] == 0:
         node.value(1, "the axes")
     return at_run_time.without_axes(node, node[0], at_run_time.axes_of(node, axes, node[0].ty.ndim))
 
 
-def unsqueeze(node: Node) -> relax.Expr | None:
-    """A scalar has one shape, whatever the axes are; else TVM's converter."""
-    if static_shape(node[0]) != () or node.get(1) is None:
+def _without_known_axes(node: Node, axes: list[int]) -> relax.Expr | None:
+    """By a reshape, which is checked at run time, where a symbol may be 1; else TVM's converter."""
+    extents = None if isinstance(node[0], relax.ShapeExpr) else shape_of(node[0])
+    if extents is None:
         return None
-    return relax.op.reshape(node[0], (1,) * math.prod(node.shape(1)))
+    places = {node.axis_of(axis, len(extents)) for axis in axes}
+    if all(isinstance(extents[place], int) for place in places):
+        return None
+    return relax.op.reshape(node[0], [e for i, e in enumerate(extents) if i not in places])
+
+
+def unsqueeze(node: Node) -> relax.Expr | None:
+    """A scalar has one shape, whatever the axes are, and these may be one; else TVM's converter."""
+    if static_shape(node[0]) == () and node.get(1) is not None:
+        return relax.op.reshape(node[0], (1,) * math.prod(node.shape(1)))
+    axes = constant_value(node.get(1))
+    if axes is not None and axes.ndim == 0 and isinstance(node[0].ty, relax.TensorType):
+        return relax.op.expand_dims(node[0], int(axes))
+    return None
 
 
 CONVERTERS = {

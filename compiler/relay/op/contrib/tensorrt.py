@@ -9,6 +9,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
+from ....graph.rewrite import expressions_in, relax_functions
 from .register import register_pattern_table
 from .tables import (
     Row,
@@ -295,8 +296,8 @@ def _without_refused(mod: tvm.IRModule, options: Options) -> tvm.IRModule:
 
     functions = dict(mod.functions_items())
     kept = {}
-    for gvar, function in mod.functions_items():
-        if not isinstance(function, relax.Function) or "Compiler" not in (function.attrs or {}):
+    for gvar, function in relax_functions(mod):
+        if "Compiler" not in (function.attrs or {}):
             continue
         if _accepts(function, options):
             kept[gvar.name_hint] = function.attrs["Inline"]
@@ -317,11 +318,5 @@ def _accepts(function: relax.Function, options: Options) -> bool:
         shapes = [shape(parameter) for parameter in function.params]
         if not all(shapes) or len({each[0] for each in shapes if each[0] >= 0}) > 1:
             return False
-    found = False
-
-    def look(node: Any) -> None:
-        nonlocal found
-        found = found or name_of(node) in _PRODUCTS
-
-    relax.analysis.post_order_visit(function, look)
-    return found or not options.products_only
+    multiplies = any(name_of(node) in _PRODUCTS for node in expressions_in(function))
+    return multiplies or not options.products_only

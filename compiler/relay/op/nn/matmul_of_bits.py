@@ -10,8 +10,9 @@ from ..kernel import kernel
 
 
 def _compute(
-    data: te.Tensor, packed: te.Tensor, scales: te.Tensor, zeros: te.Tensor, bits: int
-) -> te.Tensor:
+    data: te.Tensor, packed: te.Tensor, scales: te.Tensor, zeros: te.Tensor, bits: int,
+    rounds: bool = False,
+) -> te.Tensor:  # fmt: skip
     *lead, k = data.shape
     n, octets = int(packed.shape[0]), int(packed.shape[2])
     together = 8 // bits
@@ -35,5 +36,6 @@ matmul_of_bits = kernel("nn.matmul_of_bits", _compute)
 """data (..., k) times weights (n, k) in blocks along k, as data's dtype (..., n).
 
 Operands: data; packed weights (n, blocks, bytes of a block), uint8, low bits first; scales and zero
-points (n, blocks) of the data's dtype. Attribute: `bits`, 1, 2, 4 or 8.
+points (n, blocks) of the data's dtype. Attributes: `bits`, 1, 2, 4 or 8; `rounds`, whether the data
+may be rounded to int8, each block by its largest element.
 """

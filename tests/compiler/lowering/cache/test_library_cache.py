@@ -71,6 +71,23 @@ def kept_file(folder):
     return path
 
 
+def mapped_file(address):
+    """The file whose pages lie at an address of this process."""
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        area, _, _, _, _, *path = line.split(maxsplit=5)
+        first, end = (int(each, 16) for each in area.split("-"))
+        if first <= address < end:
+            return "".join(path)
+    return ""
+
+
+def test_the_weights_of_a_fresh_build_are_mapped_from_what_was_kept(folder):
+    library = build()
+    (kept,) = library.params.values()
+    assert mapped_file(kept.data_ptr()) == str(kept_file(folder))
+    check(library)
+
+
 def dense_log(tile, tmp_path):
     record = {
         "input": [

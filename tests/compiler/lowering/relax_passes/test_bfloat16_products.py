@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import ml_dtypes
@@ -16,6 +17,7 @@ from compiler import PassContext, precision, relay
 from compiler.runtime import graph_executor
 from compiler.runtime.disassembly import assembly
 from compiler.target import parse
+from schedules.x86 import winograd
 from schedules.x86.dots import has_bfloat16
 
 WITH, WITHOUT = "llvm -mcpu=znver4", "llvm -mcpu=x86-64-v3"
@@ -61,6 +63,34 @@ def network() -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
 
 
+def of_squares() -> tuple[onnx.ModelProto, np.ndarray]:
+    """Convolutions for Winograd's product, one of narrow groups, a residual sum; and an image."""
+    rng = np.random.default_rng(8)
+    shapes = {"a": (64, 32, 3, 3), "b": (64, 64, 3, 3), "g": (64, 4, 3, 3), "c": (48, 64, 3, 1)}
+    weights = [
+        numpy_helper.from_array((rng.standard_normal(s) / np.sqrt(np.prod(s[1:]))).astype("f"), n)
+        for n, s in shapes.items()
+    ]
+    same = [1, 1, 1, 1]
+    nodes = [
+        helper.make_node("Conv", ["x", "a"], ["v"], pads=same),
+        helper.make_node("Relu", ["v"], ["r"]),
+        helper.make_node("Conv", ["r", "b"], ["w"], pads=[0, 1, 1, 1]),
+        helper.make_node("Relu", ["w"], ["s"]),
+        helper.make_node("Conv", ["s", "g"], ["u"], pads=same, group=16),
+        helper.make_node("Add", ["u", "w"], ["t"]),
+        helper.make_node("Conv", ["t", "c"], ["y"], pads=[1, 0, 1, 0]),
+    ]
+    value = helper.make_tensor_value_info
+    x, y = (
+        value("x", TensorProto.FLOAT, [1, 32, 14, 14]),
+        value("y", TensorProto.FLOAT, [1, 48, 13, 14]),
+    )
+    graph = helper.make_graph(nodes, "squares", [x], [y], weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    return model, rng.standard_normal((1, 32, 14, 14)).astype("float32")
+
+
 def built(mod: Any, params: Any, target: str = "llvm", value: str = "bf16") -> Any:
     with PassContext(opt_level=3, config={precision.KEY: value}):
         return relay.build(mod, target, params=params)
@@ -100,6 +130,53 @@ def test_to_mixed_precision_takes_the_same_kernels():
     assert DENSE not in implementations(wide, "nn.dense")
     got, expected = (result(each, x).astype("float32") for each in (library, wide))
     assert np.abs(got - expected).max() < 0.02 * np.abs(expected).max()
+
+
+@can_run
+def test_winograds_products_are_as_exact_as_openvinos_hint_and_groups_are_joined():
+    model, x = of_squares()
+    mod, params = relay.frontend.from_onnx(model)
+    library = built(mod, params)
+    used = [k for k in library.report.kernels if "nn.conv2d" in k.operators]
+    assert "winograd F(2x2,3x3)" in {k.algorithm for k in used}
+    assert {k.implementation for k in used} == {winograd.OF_SHORT, CONV}
+    with PassContext(opt_level=3, config={precision.KEY: "bf16"}, disabled_pass=["Winograd"]):
+        direct = relay.build(mod, "llvm", params=params)
+    assert set(implementations(direct, "nn.conv2d")) == {CONV}
+    wide = result(built(mod, params, value="f32"), x)
+
+    def error(got: np.ndarray) -> float:
+        return float(np.sqrt(np.square(got - wide).mean() / np.square(wide).mean()))
+
+    own = error(result(library, x))
+    assert 1e-4 < own < 2 * error(result(direct, x))
+    openvino = pytest.importorskip("openvino")
+    peer = openvino.compile_model(
+        openvino.convert_model(io.BytesIO(model.SerializeToString())),
+        "CPU",
+        {"INFERENCE_PRECISION_HINT": "bf16"},
+    )
+    assert own < 1.5 * error(peer(x)[0])
+
+
+@can_run
+@pytest.mark.parametrize("disabled", [(), ("Winograd",)])
+def test_groups_are_joined_where_what_is_not_a_number_may_spread(disabled):
+    rng = np.random.default_rng(2)
+    x = rng.standard_normal((1, 32, 5, 4)).astype("float32")
+    x[0, 5] = np.nan
+    w = relax.const(rng.standard_normal((32, 4, 3, 3)).astype("float32"))
+    var = relax.Var("x", relax.TensorType(x.shape, "float32"))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [var]):
+        with builder.dataflow():
+            out = builder.emit_output(relax.op.nn.conv2d(var, w, padding=1, groups=8))
+        builder.emit_func_output(out)
+    context = PassContext(3, config={precision.KEY: "bf16"}, disabled_pass=disabled)
+    with context:
+        library = relay.build(builder.get(), "llvm")
+    (channels,) = np.nonzero(np.isnan(result(library, x)).any((0, 2, 3)))
+    assert list(channels) == list(range(4, 8) if disabled else range(16))
 
 
 def test_the_target_decides_and_the_report_says_why_not():

@@ -349,7 +349,7 @@ def test_the_sum_of_the_data_makes_up_for_weights_that_do_not_fit_int8(layer, ta
     library = compared(*asymmetric(**layer), "uint8", target)
     assert not library.report.notes
     types = {each.operands for each in library.report.kernels if each.operands}
-    assert types == {"uint8 x int8"}
+    assert types <= {"uint8 x int8", "int16"}
 
 
 def test_so_it_does_for_matrices_of_such_weights():

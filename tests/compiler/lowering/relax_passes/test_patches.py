@@ -118,6 +118,29 @@ def test_images_of_any_size():
     compare(library, proto, [(1, 3, 7, 9), (3, 3, 20, 15), (2, 3, 1, 4), (0, 3, 5, 5)])
 
 
+def test_parts_and_joints_of_images_keep_channels_last():
+    node = helper.make_node
+    nodes = [
+        node("Conv", ["x", "first"], ["a"], pads=[1, 1, 1, 1]),
+        node("Split", ["a", "sizes"], ["b", "c"], axis=1),
+        node("Conv", ["c", "second"], ["d"], pads=[0, 1, 1, 0]),
+        node("Add", ["c", "d"], ["e"]),
+        node("Concat", ["b", "e", "a"], ["f"], axis=1),
+        node("Resize", ["f", "", "scales"], ["g"], mode="nearest",
+             coordinate_transformation_mode="asymmetric", nearest_mode="floor"),
+        node("Conv", ["g", "third"], ["y"]),
+    ]  # fmt: skip
+    proto = model(
+        nodes, [1, 3, "h", "w"], first=floats(16, 3, 3, 3), sizes=[4, 12],
+        scales=np.array([1, 1, 2, 2], "float32"),
+        second=floats(12, 12, 2, 2), third=floats(4, 32, 1, 1),
+    )  # fmt: skip
+    library = build(proto)
+    compare(library, proto, [(1, 3, 6, 9), (1, 3, 1, 1), (1, 3, 7, 5)])
+    moved = [kernel.name for kernel in library.report.kernels if "transpose" in kernel.name]
+    assert len(moved) <= 2, moved  # in front of the first convolution, and behind the last one
+
+
 def test_convolutions_in_groups_stay_as_they_are():
     nodes = [helper.make_node("Conv", ["x", "w"], ["y"], group=4, pads=[1, 1])]
     proto = model(nodes, [1, 8, "frames"], w=floats(8, 2, 3))

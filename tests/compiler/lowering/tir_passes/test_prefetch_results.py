@@ -52,10 +52,14 @@ def kernel(rows: int, tile: int, marked: bool = True) -> tirx.PrimFunc:
     return sch.mod["main"].with_attrs({"global_symbol": "kernel", "target": TARGET})
 
 
-def body_with_prefetches(func: tirx.PrimFunc) -> tirx.Stmt:
+def lowered(func: tirx.PrimFunc) -> tirx.Stmt:
     lower, *_ = tirx.get_tir_pipeline(tir_pipeline.PIPELINE)
     mod = tirx.transform.BindTarget(TARGET.with_host(TARGET))(tvm.IRModule({"kernel": func}))
-    return with_result_prefetches(lower(mod)["kernel"].body, "fetch")
+    return lower(mod)["kernel"].body
+
+
+def body_with_prefetches(func: tirx.PrimFunc) -> tirx.Stmt:
+    return with_result_prefetches(lowered(func), "fetch")
 
 
 def fetched(body: tirx.Stmt) -> list[tuple[str, int]]:

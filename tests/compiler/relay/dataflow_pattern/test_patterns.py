@@ -164,3 +164,53 @@ def test_what_is_made_of_untyped_variables_matches_and_partitions():
     parted = fused.partition(relay.nn.relu(relay.nn.dense(x, y)), {"Composite": "mine"})
     assert parted.op.attrs["PartitionedFromPattern"] == "nn.dense_nn.relu_"
     assert len(parted.op.params) == 2
+
+
+def test_products_and_quotients_match_in_any_order():
+    a, b, c = (wildcard() for _ in range(3))
+    texts = ["divide(multiply(%x, %y), %x)", "multiply(%x, divide(%y, %x))"]
+    texts.append("multiply(divide(%x, %x), %y)")
+    for text in texts:
+        assert ((a * b) / c).match(body(text)), text
+        assert (a * (b / c)).match(body(text)), text
+    assert not ((a * b) / c).match(body("divide(add(%x, %y), %x)"))
+
+
+def test_what_lies_on_a_dominated_path_belongs_to_the_match():
+    diamond = dominates(is_op("exp")(wildcard()), wildcard()(wildcard()), is_op("add")(None))
+    expr = body("%0 = exp(%x); add(nn.relu(tanh(%0)), sigmoid(%0))")
+    call = diamond.partition(expr)
+    assert str(call.op.attrs["PartitionedFromPattern"]) == "exp_tanh_nn.relu_sigmoid_add_"
+    assert len(call.args) == len(call.op.params) == 1
+
+
+def test_a_matched_function_keeps_its_own_variables():
+    x, y, b = (relay.var(name, shape=(2,)) for name in "xyb")
+    function = relay.Function([x, y], relay.nn.relu(relay.add(x, y)))
+    pattern = FunctionPattern(None, is_op("nn.relu")(wildcard()))(None) + wildcard()
+    call = pattern.partition(relay.add(relay.Call(function, [b, b]), y))
+    assert str(call.op.attrs["PartitionedFromPattern"]) == "add_nn.relu_FunctionCall_add_"
+    assert [str(each.name) for each in call.args] == ["b", "y"]
+
+
+def test_a_callback_that_rewrites_once_runs_once_beside_one_that_goes_on():
+    class Shorter(DFPatternCallback):
+        pattern = is_op("exp")(is_op("exp")(wildcard()))
+
+        def __init__(self):
+            super().__init__()
+            self.pattern = Shorter.pattern
+
+        def callback(self, pre, post, node_map):
+            return post.args[0]
+
+    class Longer(DFPatternCallback):
+        def __init__(self):
+            super().__init__(rewrite_once=True)
+            self.pattern = is_op("tanh")(wildcard())
+
+        def callback(self, pre, post, node_map):
+            return relay.nn.relu(post)
+
+    made = rewrite([Longer(), Shorter()], body("tanh(exp(exp(exp(%x))))"))
+    assert is_op("nn.relu")(is_op("tanh")(is_op("exp")(is_var("x")))).match(made)

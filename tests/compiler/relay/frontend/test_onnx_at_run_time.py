@@ -102,6 +102,19 @@ CASES: dict[str, tuple[Any, list[dict[str, np.ndarray]]]] = {
         ),
         [{"x": DATA[None], "n": integers(1, 2, 5, 9)}],
     ),
+    "filters": (
+        NODE("MelWeightMatrix", ["n", "l", "r", "b", "e"], ["y"]),
+        [
+            {
+                "n": np.array(bins),
+                "l": np.array(length),
+                "r": np.array(8192),
+                "b": np.array(low, "float32"),
+                "e": np.array(high, "float32"),
+            }
+            for bins, length, low, high in ((8, 16, 0, 4096), (3, 9, 300, 3000))
+        ],
+    ),
     **{
         name: (NODE(name, ["x", "n"], ["y"]), [{"n": integers(1)}, {"n": integers(-1)}])
         for name in REDUCTIONS

@@ -313,12 +313,6 @@ def test_constants_that_are_not_finite_become_integers(model):
     assert (result.shape, result.dtype) == ((), np.int64)
 
 
-def test_axes_that_only_running_tells_are_named(model):
-    nodes = [NODE("Range", ["a", "b", "c"], ["x"]), NODE("Squeeze", ["x"], ["y"])]
-    with pytest.raises(errors.UnsupportedOperatorError, match="names no axes"):
-        from_onnx(model(nodes, dict.fromkeys("abc", ()), ["y"]))
-
-
 @pytest.mark.parametrize("operator", ["Sigmoid", "Tanh", "Erf", "Gelu"])
 def test_formulas_of_halves_are_computed_in_float32(operator, model):
     """Every half: e**x overflows from 11.1 on, and 1 + erf(x) has no digits below -2."""

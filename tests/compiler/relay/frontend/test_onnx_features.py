@@ -281,9 +281,78 @@ def test_a_step_of_an_optimiser(operator, kept, attributes, updates, model, rng)
         np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
 
 
-def test_what_must_be_constant_is_named(model):
+def test_frames_that_a_signal_does_not_have_are_an_error(model):
     node = NODE("STFT", ["x", "s", "", "n"], ["y"])
     types = {"s": TensorProto.INT64, "n": TensorProto.INT64}
-    proto = model([node], {"x": (1, 16, 1), "s": (), "n": ()}, ["y"], dtypes=types)
-    with pytest.raises(errors.UnsupportedOperatorError, match=r"the step .* must be a constant"):
-        from_onnx(proto)
+    proto = model([node], {"x": (1, "samples", 1), "s": (), "n": ()}, ["y"], dtypes=types)
+    mod, params = from_onnx(proto)
+    module = graph_executor.GraphModule(
+        relay.build(mod, "llvm", params=params)["default"](tvm.cpu())
+    )
+    x = np.arange(9, dtype="float32").reshape(1, 9, 1)
+    for samples, step, length in ((9, 2, 4), (8, 8, 8)):
+        module.run(x=x[:, :samples], s=np.array(step), n=np.array(length))
+        frames = range(0, samples - length + 1, step)
+        expected = [np.fft.rfft(x[0, begin : begin + length, 0]) for begin in frames]
+        got = module.get_output(0).numpy()
+        np.testing.assert_allclose(got, complex_parts(np.array([expected])), atol=1e-4)
+    for step, length in ((0, 4), (2, 0), (2, 10)):
+        with pytest.raises(errors.InputError, match=r"signals: .* that running tells"):
+            module.run(x=x, s=np.array(step), n=np.array(length))
+
+
+@pytest.mark.parametrize("onesided", [0, 1])
+def test_transforms_take_axis_and_length_of_run_time(onesided, model, rng):
+    nodes = [
+        NODE("DFT", ["x", "n", "a"], ["h"], onesided=onesided),
+        NODE("DFT", ["h", "n", "a"], ["y"], onesided=onesided, inverse=1),
+    ]
+    types = {"n": TensorProto.INT64, "a": TensorProto.INT64}
+    shapes = {"x": (2, "rows", 4, 1), "n": (), "a": ()}
+    mod, params = from_onnx(model(nodes, shapes, ["h", "y"], opset=20, dtypes=types))
+    module = graph_executor.GraphModule(
+        relay.build(mod, "llvm", params=params)["default"](tvm.cpu())
+    )
+    function = np.fft.rfft if onesided else np.fft.fft
+    x = rng.standard_normal((2, 5, 4, 1)).astype("float32")
+    for axis, length in ((1, 5), (1, 8), (-2, 3)):
+        module.run(x=x, n=np.array(length), a=np.array(axis))
+        half, back = (module.get_output(i).numpy() for i in range(2))
+        axis %= 4
+        expected = complex_parts(function(x[..., 0], length, axis))
+        np.testing.assert_allclose(half, expected, rtol=1e-4, atol=1e-5)
+        given = np.take(x, range(min(length, x.shape[axis])), axis)
+        np.testing.assert_allclose(
+            np.take(back, range(given.shape[axis]), axis)[..., :1], given, atol=1e-5
+        )
+    with pytest.raises(errors.InputError, match="signals: an axis"):
+        module.run(x=x, n=np.array(4), a=np.array(3))
+
+
+def test_a_squeeze_without_axes_keeps_what_is_not_known_to_be_one(model):
+    proto = model([NODE("Squeeze", ["x"], ["y"])], {"x": ("n", 1, 3)}, ["y"])
+    mod, params = from_onnx(proto)
+    module = graph_executor.GraphModule(
+        relay.build(mod, "llvm", params=params)["default"](tvm.cpu())
+    )
+    x = np.arange(6, dtype="float32").reshape(2, 1, 3)
+    module.run(x=x)
+    np.testing.assert_array_equal(module.get_output(0).numpy(), x[:, 0])
+    with pytest.raises(errors.InputError, match="squeeze: it names no axes"):
+        module.run(x=x[:1])
+
+
+@pytest.mark.parametrize("axes", [np.array([1]), np.array(-2)])
+def test_a_squeezed_axis_is_compared_with_one_at_run_time(axes, model):
+    nodes = [NODE("Unsqueeze", ["x", "u"], ["t"]), NODE("Squeeze", ["t", "a"], ["y"])]
+    weights = {"a": axes, "u": np.array(0)}
+    proto = model(nodes, {"x": ("n", 3)}, ["y"], weights)
+    mod, params = from_onnx(proto)
+    module = graph_executor.GraphModule(
+        relay.build(mod, "llvm", params=params)["default"](tvm.cpu())
+    )
+    x = np.arange(6, dtype="float32").reshape(2, 3)
+    module.run(x=x[:1])
+    np.testing.assert_array_equal(module.get_output(0).numpy(), x[:1])
+    with pytest.raises(errors.InputError):
+        module.run(x=x)

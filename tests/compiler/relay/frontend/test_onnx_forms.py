@@ -162,6 +162,23 @@ def test_operands_whose_number_must_be_known_are_named(operator, what, model):
     assert "'it'" in message and what in message
 
 
+@pytest.mark.parametrize(("shape", "dtype"), [(("n", 4), "float32"), ((3, "n", 2), "bool")])
+def test_places_that_are_not_zero_are_found_without_python(shape, dtype, model):
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    dtypes = {"x": kind, "y": TensorProto.INT64}
+    proto = model([NODE("NonZero", ["x"], ["y"])], {"x": shape}, ["y"], dtypes=dtypes)
+    library = relay.build(from_onnx(proto)[0], "llvm")
+    module = graph_executor.GraphModule(library["default"](tvm.cpu()))
+    assert "relax.run." not in library.get_lib()["as_text"]()  # functions of TVM's Python
+    for count in (5, 0):
+        numbers = np.arange(60.0).reshape(-1, 4) % 7 - 3
+        numbers[1, :3] = np.nan, -0.0, np.inf
+        known = [count if extent == "n" else extent for extent in shape]
+        value = np.resize(numbers, known).astype(dtype)
+        module.run(x=value)
+        np.testing.assert_array_equal(module.get_output(0).numpy(), np.stack(np.nonzero(value)))
+
+
 @pytest.mark.parametrize("dtype", ["float32", "int64"])
 def test_numbers_with_a_step_of_run_time_agree_and_a_step_of_zero_is_an_error(dtype, model):
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))

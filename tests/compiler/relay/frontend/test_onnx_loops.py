@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from compiler import relay
 from compiler.errors import UnsupportedOperatorError
+from compiler.runtime import load_module
 from compiler.runtime.graph_executor import GraphModule
 
 NODE = helper.make_node
@@ -23,7 +25,8 @@ RANDOM = np.random.default_rng(0)
 
 
 def _body(nodes: list[Any], inputs: list[Any], outputs: Sequence[str]) -> onnx.GraphProto:
-    results = [VALUE(name, BOOL if name == "go" else FLOAT, None) for name in outputs]
+    kinds = {name: BOOL if name.startswith("go") else FLOAT for name in outputs}
+    results = [VALUE(name, kinds[name], None) for name in outputs]
     return helper.make_graph(nodes, "body", inputs, results)
 
 
@@ -193,3 +196,46 @@ def test_an_executor_runs_a_loop() -> None:
     x = _floats(2)
     for n in (0, 3):
         np.testing.assert_allclose(run(np.array(n), x).numpy(), x * 2**n)
+
+
+def test_counted_rounds_write_their_slices_into_tensors_for_all(tmp_path: Path) -> None:
+    """Slices of several ranks, two of one shape, and those of a loop inside of another one."""
+    inner = _body(
+        [
+            NODE("Identity", ["d"], ["go_on"]),
+            NODE("Add", ["u", "x"], ["v"]),
+            NODE("Exp", ["v"], ["e"]),
+            NODE("ReduceSum", ["v"], ["total"], keepdims=0),
+        ],
+        [VALUE("j", INT, []), VALUE("d", BOOL, []), VALUE("u", FLOAT, [3])],
+        ["go_on", "v", "v", "e", "total"],
+    )
+    nodes = [NODE("Loop", ["n", "", "x"], ["last", "vs", "es", "totals"], body=inner)]
+    outputs = {"last": 1, "vs": 2, "es": 2, "totals": 1}
+    inputs = [VALUE("n", INT, []), VALUE("x", FLOAT, [3])]
+    x = _floats(3) / 100
+    calls = [{"n": count, "x": x} for count in (9, 0, 1, 200, -1)]
+    model = _model(nodes, inputs, outputs, {})
+    module = _compare(model, calls)
+    mod, params = relay.frontend.from_onnx(model)
+    relay.build(mod, "llvm", params=params).export_library(tmp_path / "loop.so")
+    loaded = load_module(tmp_path / "loop.so").session()  # its weights are tensors of no elements
+    np.testing.assert_allclose(loaded.run({"n": 2, "x": x})["vs"], [2 * x, 3 * x], rtol=1e-5)
+    whole = module.get_output(1)
+    module.run(n=np.array(2), x=x)
+    assert whole.numpy().shape == (0, 3) and module.get_output(1).numpy().shape == (2, 3)
+
+    outer = _body(
+        [
+            NODE("Identity", ["c"], ["go"]),
+            NODE("Add", ["h", "x"], ["h1"]),
+            NODE("Loop", ["m", "", "h1"], ["h2", "rows", "es", "totals"], body=inner),
+            NODE("ReduceMax", ["rows"], ["most"], axes=[0], keepdims=0),
+        ],
+        [*ROUND, VALUE("h", FLOAT, [3])],
+        ["go", "h2", "most"],
+    )
+    nodes = [NODE("Loop", ["n", "", "x"], ["last", "all"], body=outer)]
+    inputs = [VALUE("n", INT, []), VALUE("m", INT, []), VALUE("x", FLOAT, [3])]
+    calls = [{"n": count, "m": 3, "x": x} for count in (2, 9)]
+    _compare(_model(nodes, inputs, {"last": 1, "all": 2}, {}), calls)

@@ -99,6 +99,101 @@ def outcome(code: str, kind: str, arrays: list[np.ndarray], result: np.ndarray, 
     return got
 
 
+def quantised_network(
+    activation: str = "int8", **numbers: tuple[list[float], list[int], int]
+) -> bytes:
+    """QUANTIZE, convolution with ReLU6, depthwise one, residual sum, mean, dense, softmax."""
+    rng = np.random.default_rng(4)
+    model = _written.ModelWriter()
+
+    def tensor(name: str, shape: tuple[int, ...], scale: float, zero: int) -> int:
+        return model.tensor(name, shape, activation, numbers.get(name, ([scale], [zero], 0)))
+
+    def weights(name: str, shape: tuple[int, ...], axis: int, scale: float) -> list[int]:
+        """With a bias, for data of a scale."""
+        scales, zeros = rng.uniform(0.002, 0.01, shape[axis]), [0] * shape[axis]
+        known = numbers.get(name, (scales.tolist(), zeros, axis))
+        bias = rng.integers(-900, 900, len(zeros)).astype(
+            "int32" if activation == "int8" else "int64"
+        )
+        return [
+            model.constant(name, rng.integers(-127, 128, shape, "int8"), known),
+            model.constant(f"{name} bias", bias, ((scales * scale).tolist(), zeros, 0)),
+        ]
+
+    image = model.tensor("image", (1, 8, 8, 3))
+    data = tensor("data", (1, 8, 8, 3), 0.02, 3)
+    first = tensor("first", (1, 8, 8, 16), 6 / 255, -128)
+    second = tensor("second", (1, 8, 8, 16), 0.03, 5)
+    both = tensor("both", (1, 8, 8, 16), 0.04, -20)
+    pooled = tensor("pooled", (1, 16), 0.04, -20)
+    scores, shares = tensor("scores", (1, 8), 0.05, 2), tensor("shares", (1, 8), 1 / 256, -128)
+    result = model.tensor("result", (1, 8))
+    same = {"Padding": 0, "StrideH": 1, "StrideW": 1, "DilationHFactor": 1, "DilationWFactor": 1}
+    model.operator("QUANTIZE", [image], [data], "QuantizeOptions")
+    given = [data, *weights("filter", (16, 3, 3, 3), 0, 0.02)]
+    model.operator("CONV_2D", given, [first], "Conv2DOptions", FusedActivationFunction=3, **same)
+    given = [first, *weights("depths", (1, 3, 3, 16), 3, 6 / 255)]
+    kind = "DepthwiseConv2DOptions"
+    model.operator("DEPTHWISE_CONV_2D", given, [second], kind, DepthMultiplier=1, **same)
+    model.operator("ADD", [first, second], [both], "AddOptions")
+    axes = model.constant("axes", np.array([1, 2], "int32"))
+    model.operator("MEAN", [both, axes], [pooled], "ReducerOptions", KeepDims=False)
+    given = [pooled, *weights("dense", (8, 16), 0, 0.04)]
+    model.operator("FULLY_CONNECTED", given, [scores], "FullyConnectedOptions")
+    model.operator("SOFTMAX", [scores], [shares], "SoftmaxOptions", Beta=1.0)
+    model.operator("DEQUANTIZE", [shares], [result], "DequantizeOptions")
+    return model.finish([image], [result])
+
+
+def test_a_quantised_network_runs_on_integers() -> None:
+    mod, params = relay.frontend.from_tflite(quantised_network())
+    library = relay.build(mod, "llvm", params=params)
+    assert not library.report.notes
+    used = [each.operands for each in library.report.kernels if each.operands]
+    assert used == ["uint8 x int8"] * 3
+    with tvm.transform.PassContext(opt_level=3, disabled_pass=["ComputeOnIntegers"]):
+        wide = relay.build(mod, "llvm", params=params)
+    image = np.random.default_rng(5).uniform(-2, 2, (1, 8, 8, 3)).astype("float32")
+    got, expected = (result_of(each, image) for each in (library, wide))
+    assert np.ptp(expected) > 0.2
+    assert np.abs(got - expected).max() < 1.5 / 256
+
+
+def test_activations_of_int16_are_computed_in_float32_and_the_report_says_so() -> None:
+    zeros = {"data": 0, "first": 0, "second": 0, "both": 0, "pooled": 0, "scores": 0, "shares": 0}
+    numbers = {
+        name: ([1e-3 if name != "shares" else 1 / 32768], [zero], 0) for name, zero in zeros.items()
+    }
+    mod, params = relay.frontend.from_tflite(quantised_network("int16", **numbers))
+    library = relay.build(mod, "llvm", params=params)
+    assert len(library.report.notes) == 3 and "its data are int16" in library.report.notes[0]
+    image = np.random.default_rng(5).uniform(-2, 2, (1, 8, 8, 3)).astype("float32")
+    assert abs(result_of(library, image).sum() - 1) < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("name", "numbers", "message"),
+    [
+        ("first", ([0.0], [0], 0), "CONV_2D.*'first' has a scale that is not a positive"),
+        ("filter", ([float("nan")] * 16, [0] * 16, 0), "CONV_2D.*'filter' has a scale that is not"),
+        ("filter", ([0.1] * 16, [0] * 4, 0), "'filter' has 16 scales and 4 zero points"),
+        ("depths", ([0.1] * 5, [0] * 5, 3), "DEPTHWISE_CONV_2D.*5 scales along axis 3 of .*16"),
+        ("both", ([0.1], [200], 0), "ADD.*'both' has a zero point that is not a number of int8"),
+    ],
+)
+def test_wrong_scales_and_zero_points_are_refused(name, numbers, message) -> None:
+    with pytest.raises(UnsupportedOperatorError, match=message):
+        relay.frontend.from_tflite(quantised_network(**{name: numbers}))
+
+
+def result_of(library, image: np.ndarray) -> np.ndarray:
+    executor = library["default"](tvm.cpu())
+    executor.set_input("image", image)
+    executor.run()
+    return executor.get_output(0).numpy()
+
+
 ROWS = np.random.default_rng(2).standard_normal((2, 3)).astype("float32")
 
 

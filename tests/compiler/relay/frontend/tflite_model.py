@@ -9,7 +9,10 @@ import flatbuffers
 import numpy as np
 import tflite
 
-_TYPES = {"float32": 0, "int32": 2, "uint8": 3, "int64": 4, "bool": 6, "int8": 9}
+_TYPES = {"float32": 0, "int32": 2, "uint8": 3, "int64": 4, "bool": 6, "int16": 7, "int8": 9}
+
+Numbers = tuple[Sequence[float], Sequence[int], int]
+"""Scales, zero points, and the axis along which they stand."""
 
 
 class ModelWriter:
@@ -18,19 +21,26 @@ class ModelWriter:
     def __init__(self) -> None:
         self._builder = flatbuffers.Builder(1024)
         self._buffers: list[bytes] = [b""]
-        self._tensors: list[tuple[str, tuple[int, ...], str, int]] = []
+        self._tensors: list[tuple[str, tuple[int, ...], str, int, Numbers | None]] = []
         self._codes: list[int] = []
         self._operators: list[int] = []
 
-    def tensor(self, name: str, shape: tuple[int, ...], dtype: str = "float32") -> int:
+    def tensor(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        dtype: str = "float32",
+        numbers: Numbers | None = None,
+    ) -> int:
         """An input, an output or a value between operators."""
-        self._tensors.append((name, shape, dtype, 0))
+        self._tensors.append((name, shape, dtype, 0, numbers))
         return len(self._tensors) - 1
 
-    def constant(self, name: str, value: np.ndarray) -> int:
+    def constant(self, name: str, value: np.ndarray, numbers: Numbers | None = None) -> int:
         """A weight."""
         self._buffers.append(value.tobytes())
-        self._tensors.append((name, value.shape, str(value.dtype), len(self._buffers) - 1))
+        place = len(self._buffers) - 1
+        self._tensors.append((name, value.shape, str(value.dtype), place, numbers))
         return len(self._tensors) - 1
 
     def operator(
@@ -89,8 +99,21 @@ class ModelWriter:
             self._builder.PrependUOffsetTRelative(offset)
         return self._builder.EndVector()
 
-    def _tensor(self, name: str, shape: tuple[int, ...], dtype: str, buffer: int) -> int:
+    def _quantisation(self, numbers: Numbers) -> int:
+        builder, (scales, zeros, axis) = self._builder, numbers
+        scale = builder.CreateNumpyVector(np.asarray(scales, "float32"))
+        zero = builder.CreateNumpyVector(np.asarray(zeros, "int64"))
+        tflite.QuantizationParametersStart(builder)
+        tflite.QuantizationParametersAddScale(builder, scale)
+        tflite.QuantizationParametersAddZeroPoint(builder, zero)
+        tflite.QuantizationParametersAddQuantizedDimension(builder, axis)
+        return tflite.QuantizationParametersEnd(builder)
+
+    def _tensor(
+        self, name: str, shape: tuple[int, ...], dtype: str, buffer: int, numbers: Numbers | None
+    ) -> int:
         builder = self._builder
+        quantisation = self._quantisation(numbers) if numbers is not None else None
         text = builder.CreateString(name)
         extents = builder.CreateNumpyVector(np.asarray(shape, "int32"))
         tflite.TensorStart(builder)
@@ -98,6 +121,8 @@ class ModelWriter:
         tflite.TensorAddShape(builder, extents)
         tflite.TensorAddType(builder, _TYPES[dtype])
         tflite.TensorAddBuffer(builder, buffer)
+        if quantisation is not None:
+            tflite.TensorAddQuantization(builder, quantisation)
         return tflite.TensorEnd(builder)
 
     def _code(self, number: int) -> int:

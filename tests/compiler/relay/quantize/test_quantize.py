@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import tvm
 from onnx import TensorProto, helper, numpy_helper
+from tvm import relax
 
 from compiler import PassContext, legacy, relay
-from compiler.errors import RelayError
+from compiler.errors import NotIntegralError, RelayError
 from compiler.graph.constants import array_of
 from compiler.graph.rewrite import operator_name
 from compiler.relay.nest import nested, post_order
@@ -119,6 +120,49 @@ def test_the_steps_by_themselves_are_the_whole():
     assert names.count("quantize") == 2  # r0 and r1, whoever reads them
 
 
+def chain() -> tvm.IRModule:
+    """Two layers with a ReLU between, and one beside them, summed, without biases."""
+    rng = np.random.default_rng(6)
+    w = [relay.const(rng.uniform(-1, 1, (4, 4, 3, 3)).astype("float32")) for _ in range(3)]
+    x = relay.var("x", shape=SHAPE)
+    first = relay.nn.relu(relay.nn.conv2d(x, w[0], padding=(1, 1), channels=4, kernel_size=(3, 3)))
+    y = relay.nn.conv2d(first, w[1], padding=(1, 1), channels=4, kernel_size=(3, 3))
+    z = relay.nn.conv2d(first, w[2], padding=(1, 1), channels=4, kernel_size=(3, 3))
+    return tvm.IRModule({"main": relay.Function([x], relay.add(y, z))})
+
+
+def test_conversions_become_functions_around_one_of_integers():
+    mod, names = chain(), ["dequantize_outputs", "main", "quantize_inputs", "quantized_main"]
+    settings = {"skip_conv_layers": [], "global_scale": 16.0}
+    with relay.quantize.qconfig(**settings):
+        whole = relay.quantize.quantize(mod)
+    with relay.quantize.qconfig(**settings, partition_conversions="fully_integral"):
+        parts = relay.quantize.quantize(mod)
+    assert sorted(str(each.name_hint) for each in parts.get_global_vars()) == names
+    core = nested(parts["quantized_main"])
+    computed = [each for each in post_order(core) if isinstance(each, relax.Call)]
+    assert {str(each.ty.dtype) for each in computed} == {"int8", "int32"}
+    (expected, layers), (got, own) = run(whole), run(parts)
+    assert own == layers == ["conv2d_direct_int8.x86"] * 3
+    assert np.ptp(expected) > 1
+    np.testing.assert_allclose(got, expected, atol=0.02 * np.ptp(expected))
+
+
+def test_floats_between_conversions_are_left_there_or_refused():
+    mod, params = network()
+    with relay.quantize.qconfig(partition_conversions="enabled"):
+        parts = relay.quantize.quantize(mod, params)
+    with relay.quantize.qconfig():
+        whole = relay.quantize.quantize(mod, params)
+    np.testing.assert_array_equal(run(parts)[0], run(whole)[0])
+    message = r"nn\.conv2d of .*float32.* computes floats"
+    with (
+        relay.quantize.qconfig(partition_conversions="fully_integral"),
+        pytest.raises(NotIntegralError, match=message),
+    ):
+        relay.quantize.quantize(mod, params)
+
+
 def test_settings_hold_inside_of_the_context_alone():
     with relay.quantize.qconfig(global_scale=4.0):
         assert relay.quantize.current_qconfig().global_scale == 4.0
@@ -138,7 +182,7 @@ def test_what_is_wrong_is_said():
             relay.quantize.quantize(mod, params, [{"x": np.full(SHAPE, np.nan)}])
     for name, value in (
         *(("nbit_input", 4), ("calibrate_mode", "best"), ("global_scale", 0.0)),
-        ("partition_conversions", "enabled"),
+        ("partition_conversions", "fully"),
     ):
         with pytest.raises(RelayError, match=name), relay.quantize.qconfig(**{name: value}):
             pass

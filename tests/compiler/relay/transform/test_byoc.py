@@ -139,3 +139,27 @@ def test_marks_of_an_earlier_run_stay():
     compilers = [each for name in ("first", "second") for each in (name, name)]
     marks = re.findall(r'compiler="(\w+)"', relay.astext(once))
     assert marks == compilers
+
+
+def test_results_of_a_region_follow_their_readers_and_its_compiler_optimises_it():
+    x = relay.var("x", shape=(2,))
+    first = relay.abs(begin(x, "folds"))
+    second = relay.add(relay.nn.relu(first), relay.multiply(*map(relay.const, (2.0, 1.0))))
+    body = relay.add(end(second, "folds"), relay.tanh(end(first, "folds")))
+    mod = tvm.IRModule.from_expr(relay.Function([x], body))
+    mod["unused"] = relay.Function([x], relay.exp(x))
+    tvm.register_global_func(
+        "relay.ext.folds.optimize", lambda mod: transform.FoldConstant()(mod), override=True
+    )
+    made = transform.PartitionGraph()(mod)
+    own = made["tvmgen_default_folds_main_0"]
+    text = relay.astext(tvm.IRModule({"main": own}))
+    assert "multiply" not in text and str(own.attrs["Compiler"]) == "folds"
+    fused = transform.FuseOps(2)(made)["tvmgen_default_folds_main_0"]
+    assert tvm_ffi.structural_equal(fused, own)
+    value = np.float32([-1, 2])
+    run_main = relay.create_executor("vm", mod=made, device=tvm.cpu(), target="llvm").evaluate()
+    expected = np.maximum(np.abs(value), 0) + 2 + np.tanh(np.abs(value))
+    np.testing.assert_allclose(run_main(value).numpy(), expected, rtol=1e-6)
+    main = nested(made["main"])
+    assert [int(main.args[0].index), int(main.args[1].args[0].index)] == [0, 1]

@@ -195,12 +195,17 @@ def unpacked(node: Node, data: relax.Expr, bits: int) -> relax.Expr:
     return node.emit(relax.op.reshape(node.emit(kept), (*shape[:-1], shape[-1] * (8 // bits))))
 
 
+INT8_LEVEL = 4
+"""The `accuracy_level` of products that may round what they multiply to int8."""
+
+
 def matmul_of_bits(node: Node) -> relax.Expr:
     """The product with weights (N, K) that are packed in blocks along K, each with its scale.
 
-    `accuracy_level` allows less than float32 and asks for nothing.
+    `accuracy_level` is the least that onnxruntime may compute with: 4 lets blocks of A be rounded
+    to int8; the others, float32 and halves, are computed in float32.
     """
-    node.attr("accuracy_level")
+    rounds = node.attr("accuracy_level", 0) == INT8_LEVEL
     if node.attr("weight_prepacked", 0):
         raise node.unsupported("weights that are packed for a GPU are not supported")
     k, n, size = node.required("K"), node.required("N"), node.required("block_size")
@@ -213,7 +218,8 @@ def matmul_of_bits(node: Node) -> relax.Expr:
         zeros = _block_zeros(node, n, blocks, bits)
         scales = node.emit(relax.op.reshape(node[2], (n, blocks)))
         if node.get(4) is None and 8 % bits == 0:
-            product = node.emit(product_of_bits(node[0], packed, scales, zeros, bits=bits))
+            operands = (node[0], packed, scales, zeros)
+            product = node.emit(product_of_bits(*operands, bits=bits, rounds=rounds))
             return product if node.get(5) is None else relax.op.add(product, node[5])
         weights = unpacked(node, packed, bits)
         weights = node.emit(relax.op.astype(weights, dtype))

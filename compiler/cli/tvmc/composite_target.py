@@ -1,0 +1,38 @@
+"""External compilers that stand in front of a target of `tvmc`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import TVMCException
+
+_LIBRARIES = {
+    "compute-library": "arm_compute_lib",
+    **{name: name for name in ("bnns", "clml", "cublas", "cudnn", "cutlass", "dnnl", "tensorrt")},
+}
+GONE = ("cmsis-nn", "ethos-n", "ethos-u", "mrvl", "vitis-ai")
+"""Compilers that no backend stands for any more."""
+
+
+def get_codegen_names() -> list[str]:
+    """External compilers that may stand in front of a target."""
+    return sorted(_LIBRARIES)
+
+
+def get_codegen_by_target(name: str) -> dict[str, Any]:
+    """What hands a module to an external compiler, as `pass_pipeline`: (mod, params, **options).
+
+    Raises
+    ------
+    TVMCException
+        The compiler is gone, or none has that name.
+    """
+    if name in GONE:
+        raise TVMCException(f"target {name!r}: no such backend is left")
+    if name not in _LIBRARIES:
+        known = ", ".join(get_codegen_names())
+        raise TVMCException(f"target {name!r} is neither a TVM target nor one of {known}")
+    from compiler.relay.op import contrib
+
+    pipeline = getattr(contrib, f"partition_for_{_LIBRARIES[name]}")
+    return {"config_key": None, "pass_pipeline": pipeline}

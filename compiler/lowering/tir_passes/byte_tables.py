@@ -1,0 +1,217 @@
+"""Looks up what is computed of one byte alone, and is a byte, in a table that the kernel holds.
+
+    out[i] = uint8(clip(round(silu(float32(x) * a - b) / c)))      x uint8
+    out[i] = table(x)
+
+So are quantised activations behind a convolution: 256 numbers that a build computes. CPUs with
+AVX512-VBMI read 16 of them in five instructions. In front of TVM's passes an intrinsic's call
+stands for the table, which they make one of vectors; behind them it becomes a function that LLVM
+gets as text and inlines.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from typing import Any
+
+import numpy as np
+import tvm
+import tvm_ffi
+from tvm import te, tirx
+from tvm.ir import Call, Op, TensorLoad
+from tvm.target import Target, codegen
+
+Expr = Any
+
+_INTRINSIC = "llvm.x86.avx512.vpermi2var.qi.512"
+_LANES = 16
+_LEAST_OPERATIONS = 12  # that are worth a table: a look-up takes the time of eight
+_OPERATIONS = (
+    *(tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min, tirx.Select),
+    *(tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.EQ, tirx.NE, Call),
+)
+
+_VECTOR = """
+declare <64 x i8> @{intrinsic}(<64 x i8>, <64 x i8>, <64 x i8>)
+define linkonce_odr <16 x i8> @{name}(<16 x i32> %at) alwaysinline {{
+  %bytes = bitcast <16 x i32> %at to <64 x i8>
+  %lower = call <64 x i8> @{intrinsic}(<64 x i8> {0}, <64 x i8> %bytes, <64 x i8> {1})
+  %upper = call <64 x i8> @{intrinsic}(<64 x i8> {2}, <64 x i8> %bytes, <64 x i8> {3})
+  %is_upper = icmp ugt <16 x i32> %at, splat (i32 127)
+  %a = bitcast <64 x i8> %lower to <16 x i32>
+  %b = bitcast <64 x i8> %upper to <16 x i32>
+  %both = select <16 x i1> %is_upper, <16 x i32> %b, <16 x i32> %a
+  %result = trunc <16 x i32> %both to <16 x i8>
+  ret <16 x i8> %result
+}}
+"""
+_SCALAR = """
+@{name}_values = linkonce_odr constant [256 x i8] {0}
+define linkonce_odr i8 @{name}(i32 %at) alwaysinline {{
+  %place = getelementptr inbounds [256 x i8], ptr @{name}_values, i32 0, i32 %at
+  %result = load i8, ptr %place
+  ret i8 %result
+}}
+"""
+
+
+def fold_byte_tables(lower: tvm.transform.Pass) -> tvm.transform.Pass:
+    """The passes of `lower`, through which tables go as calls."""
+
+    @tvm.transform.module_pass(opt_level=0, name="FoldByteTables")
+    def fold(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+        found: list[tuple[Expr, Expr]] = []
+        hidden = _on_each(mod, lambda func: _hidden(func, found))
+        if not found:
+            return lower(mod)
+        tables = _computed(found)
+        return _on_each(lower(hidden), lambda func: _shown(func, tables))
+
+    return fold
+
+
+def _on_each(mod: tvm.IRModule, change: Any) -> tvm.IRModule:
+    functions = {
+        gvar: change(func) if isinstance(func, tirx.PrimFunc) else func
+        for gvar, func in mod.functions_items()
+    }
+    return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
+
+
+def _hidden(func: tirx.PrimFunc, found: list[tuple[Expr, Expr]]) -> tirx.PrimFunc:
+    """The function with calls for tables; `found` gets what they hold, and the byte it is of."""
+    target = func.attrs["target"] if func.attrs and "target" in func.attrs else None
+    if not isinstance(target, Target) or not _looks_up(target):
+        return func
+
+    def cast(node: tirx.Cast) -> Expr:
+        byte = _only_byte(node) if _dtype(node) == "uint8" else None
+        if byte is None:
+            return node
+        place = next((i for i, each in enumerate(found) if _equal(each[0], node)), len(found))
+        if place == len(found):
+            found.append((node, byte))
+        at = tirx.Cast("int32", byte)
+        return tirx.call_llvm_pure_intrin("uint8", _number(), tirx.const(place, "int32"), at)
+
+    return func.with_body(tvm_ffi.structural_map(func.body, (tirx.Cast, cast), order="pre"))
+
+
+def _only_byte(node: tirx.Cast) -> Expr | None:
+    """The byte of which alone a costly expression is computed, if there is one."""
+    found = _read_by(node.value)
+    if found is None or found[1] < _LEAST_OPERATIONS or not found[0]:
+        return None
+    byte, *others = found[0]
+    return byte if all(_equal(byte, each) for each in others) else None
+
+
+def _read_by(value: Expr) -> tuple[list[Expr], int] | None:
+    """Bytes that an expression is computed of, and its operations; None if of other things too."""
+    read: list[Expr] = []
+    others: list[Expr] = []
+    bound: set[Expr] = set()
+    operations = 0
+
+    def load(part: TensorLoad, _: Any) -> None:
+        (read if _dtype(part) == "uint8" else others).append(part)
+
+    def cast(part: tirx.Cast, visitor: Any) -> None:
+        nonlocal operations
+        if _dtype(part) != "uint8":
+            visitor.default_visit(part)
+            return
+        inside = _read_by(part.value)
+        read.extend([part] if inside is None else inside[0])
+        operations += 0 if inside is None else inside[1]
+
+    def let(part: tirx.Let, visitor: Any) -> None:
+        bound.add(part.var)
+        visitor.default_visit(part)
+
+    def operation(part: Expr, visitor: Any) -> None:
+        nonlocal operations
+        operations += 1
+        visitor.default_visit(part)
+
+    visits = [(TensorLoad, load), (tirx.Cast, cast), (tirx.Let, let)]
+    visits += [(tirx.Var, lambda part, _: others.append(part))]
+    tvm_ffi.structural_visit(value, [*visits, *((kind, operation) for kind in _OPERATIONS)])
+    return (read, operations) if bound.issuperset(others) else None
+
+
+def _computed(found: list[tuple[Expr, Expr]]) -> list[np.ndarray]:
+    """The values of expressions for all values of their bytes."""
+
+    def table(number: int, at: Any) -> Expr:
+        expr, byte = found[number]
+        swap = [
+            (kind, lambda part: at.astype("uint8") if _equal(part, byte) else part)
+            for kind in (tirx.Cast, TensorLoad)
+        ]
+        return tvm_ffi.structural_map(expr, swap, order="pre")
+
+    tensors = [te.compute((256,), functools.partial(table, i)) for i in range(len(found))]
+    run = tvm.compile(te.create_prim_func(tensors), target="llvm")
+    values = [tvm.runtime.tensor(np.zeros(256, "uint8")) for _ in found]
+    run(*values)
+    return [each.numpy() for each in values]
+
+
+def _shown(func: tirx.PrimFunc, tables: list[np.ndarray]) -> tirx.PrimFunc:
+    """The function with functions in the places of the calls."""
+    texts: dict[str, str] = {}
+
+    def call(node: Call) -> Expr:
+        if not isinstance(node.op, Op) or node.op.name != "tirx.call_llvm_pure_intrin":
+            return node
+        if int(node.args[0]) != _number():
+            return node
+        _, place, at = node.args
+        lanes = tvm.DataType(_dtype(node)).lanes
+        values = tables[int(place.value if isinstance(place, tirx.Broadcast) else place)]
+        digest = hashlib.sha256(values.tobytes()).hexdigest()[:16]
+        if lanes == _LANES:
+            name = f"baton_table_{digest}"
+            quarters = [_text(part) for part in np.split(values, 4)]
+            texts[name] = _VECTOR.format(*quarters, name=name, intrinsic=_INTRINSIC)
+            return tirx.call_pure_extern(_dtype(node), name, at)
+        name = f"baton_table_{digest}_1"
+        texts[name] = _SCALAR.format(_text(values), name=name)
+        if lanes == 1:
+            return tirx.call_pure_extern("uint8", name, at)
+        each = [tirx.Shuffle([at], [tirx.const(lane, "int32")]) for lane in range(lanes)]
+        made = [tirx.call_pure_extern("uint8", name, one) for one in each]
+        return tirx.Shuffle(made, [tirx.const(lane, "int32") for lane in range(lanes)])
+
+    body = tvm_ffi.structural_map(func.body, (Call, call))
+    for name in sorted(texts):
+        text = tvm.ir.StringImm(texts[name])
+        body = tirx.AttrStmt(tirx.const(0, "int32"), "pragma_import_llvm", text, body)
+    return func.with_body(body)
+
+
+def _text(values: np.ndarray) -> str:
+    """A constant as LLVM writes it, for a vector or an array."""
+    numbers = ", ".join(f"i8 {int(value)}" for value in values.view("int8"))
+    return f"<{numbers}>" if len(values) < 256 else f"[{numbers}]"
+
+
+@functools.cache
+def _number() -> int:
+    return int(codegen.llvm_lookup_intrinsic_id(_INTRINSIC))
+
+
+def _looks_up(target: Target) -> bool:
+    if target.kind.name != "llvm":
+        return False
+    return "avx512vbmi" in {str(name) for name in codegen.llvm_get_cpu_features(target)}
+
+
+def _equal(one: Expr, other: Expr) -> bool:
+    return bool(tvm_ffi.structural_equal(one, other))
+
+
+def _dtype(expr: Expr) -> str:
+    return str(expr.ty.dtype)

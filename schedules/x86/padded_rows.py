@@ -1,0 +1,96 @@
+"""Leaves out the taps of a convolution that meet rows of padding alone.
+
+    kh                                 kh
+      kw, ic: sums += ...       -->      if row of the image that tap kh of this row meets is inside
+                                           kw, ic: sums += ...
+
+Of 7x7 images a tenth of the taps of a 3x3 kernel does so, and most of those that lie far apart.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import s_tir, tirx
+
+from ..anchor import blocks
+from ..conv2d import Conv2dWorkload
+from ..generic.stages import substitute
+
+ROWS = "image_rows"
+"""Annotation of an anchor: stride, dilation, rows of padding in front, rows of the image."""
+_TAPS = "taps_of_rows"
+
+
+def rows_of(w: Conv2dWorkload) -> dict[str, list[int]]:
+    """The annotation of a convolution whose taps may meet padding alone, else none."""
+    if w.kernel[0] == 1 or not (w.padding[0] or w.padding[2]) or not w.is_float:
+        return {}
+    return {ROWS: [w.strides[0], w.dilation[0], w.padding[0], w.height]}
+
+
+def share_inside(w: Conv2dWorkload) -> float:
+    """Share of a convolution's taps that meet rows of the image."""
+    found = rows_of(w)
+    return _share(w.out_height, w.kernel[0], found[ROWS]) if found else 1.0
+
+
+def skipped_flops(func: tirx.PrimFunc) -> int:
+    """Operations of a function's anchor, not scheduled yet, that its schedule will leave out."""
+    for block in blocks(func):
+        rows = [int(each) for each in block.annotations.get(ROWS, ())]
+        if rows:
+            extents = [int(axis.dom.extent) for axis in block.iter_vars]
+            share = _share(extents[2], extents[6], rows)
+            return round(2 * math.prod(extents) * (1 - share))
+    return 0
+
+
+def _share(out_rows: int, taps: int, rows: list[int]) -> float:
+    stride, dilation, top, height = rows
+    met = (row * stride + tap * dilation - top for row in range(out_rows) for tap in range(taps))
+    return sum(0 <= row < height for row in met) / (out_rows * taps)
+
+
+def mark_taps(sch: Any, anchor: Any, kh: Any) -> list[int]:
+    """Mark the loop over the taps of a column; returns the anchor's annotation, [] without one."""
+    rows = sch.get(anchor).annotations.get(ROWS, ())
+    if rows:
+        sch.annotate(kh, _TAPS, 1)
+    return [int(each) for each in rows]
+
+
+def skip_padding(sch: s_tir.Schedule, rows: list[int]) -> s_tir.Schedule:
+    """The schedule with a condition in the marked loop; nothing can be scheduled behind it.
+
+    Parameters
+    ----------
+    sch : s_tir.Schedule
+        Whose anchor's axes are n, channel block, row, column, lane, channel, tap of a column, ...
+    rows : list of int
+        The anchor's annotation.
+    """
+    if not rows:
+        return sch
+    stride, dilation, top, height = rows
+
+    def with_condition(loop: tirx.For) -> tirx.Stmt:
+        if _TAPS not in loop.annotations:
+            return loop
+        realizes: list[Any] = []
+        loops: list[Any] = []
+        found = [(s_tir.SBlockRealize, realizes.append), (tirx.For, loops.append)]
+        tvm_ffi.structural_walk(loop.body, found)
+        _, _, row, _, _, _, tap, *_ = realizes[0].iter_values
+        inside = [(each.loop_var, each.min) for each in loops]  # the row's has one iteration
+        met = substitute(row, inside) * stride + tap * dilation
+        body = tirx.IfThenElse(tirx.all(met >= top, met < top + height), loop.body, None)
+        marks = {key: value for key, value in loop.annotations.items() if key != _TAPS}
+        return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, body, annotations=marks)
+
+    func = sch.mod["main"]
+    body = tvm_ffi.structural_map(func.body, (tirx.For, with_condition))
+    return s_tir.Schedule(tvm.IRModule({"main": func.with_body(body)}))
