@@ -136,8 +136,9 @@ def build(
         `with Target(...)`, or else this machine's CPU.
     target_host : optional
         For the code around a GPU's kernels.
-    runtime
-        Ignored: there is one runtime today.
+    runtime : relay.backend.Runtime, optional
+        With the option "system-lib", functions register themselves where their object code is
+        linked into a program; else it has no effect.
     name : str
         The function's; a module keeps its own names.
     binds : dict of Tensor to Buffer, optional
@@ -161,6 +162,8 @@ def build(
         make = lower if lowers else _module
         mod = make(inputs, args, name, binds)
         chosen = _target(target, target_host)
+    if runtime is not None and "system-lib" in runtime and runtime["system-lib"]:
+        mod = mod.with_attr("system_lib_prefix", "")
     from ..lowering.tir_passes.pipeline import PIPELINE
     from ..target.nvcc import device_code
 

@@ -68,6 +68,7 @@ _FILE = re.compile(
 _PROGRAM = re.compile(
     r"cannot find clang|environment variable TVM_NDK_CC"
     r"|No such file or directory: '(nvcc|clang|dot|adb|git|llvm-ar-\d+)'"
+    r"|Weights only load failed"  # PyTorch before 2.6 loaded modules
 )
 _DEVICE = re.compile(
     r"(cuda|opencl|rocm|vulkan|metal|hexagon|ext_dev)\S* is not enabled|no CUDA|CUDA driver"

@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 import tvm
 import tvm_ffi
+from tvm import te
 
+import compiler.te
 from compiler import relay
 from compiler.errors import ExportError
 from compiler.library import cxx
@@ -70,6 +72,39 @@ int main(int, char** argv) {
 """
 
 
+# The same as it was written up to TVM 0.18, and a function that is linked into the program.
+OLD_PROGRAM = """
+#include <tvm/runtime/module.h>
+#include <tvm/runtime/packed_func.h>
+#include <tvm/runtime/registry.h>
+
+#include <cstdio>
+
+using tvm::runtime::Module;
+using tvm::runtime::NDArray;
+
+int main(int, char** argv) {
+  const DLDevice cpu{kDLCPU, 0};
+  const DLDataType real{kDLFloat, 32, 1};
+  Module module = Module::LoadFromFile(argv[1]).GetFunction("default")(cpu);
+  ICHECK(module.GetFunction("no_such_function") == nullptr);
+  ICHECK(tvm::runtime::Registry::Get("no.such.function") == nullptr);
+  Module linked = (*tvm::runtime::Registry::Get("runtime.SystemLib"))();
+  DLTensor* counted;
+  int64_t shape[2] = {2, 3};
+  TVMArrayAlloc(shape, 2, kDLFloat, 32, 1, kDLCPU, 0, &counted);
+  for (int i = 0; i < 6; ++i) static_cast<float*>(counted->data)[i] = i - 1.0f;
+  NDArray x = NDArray::Empty({2, 3}, real, cpu), y = NDArray::Empty({2, 4}, real, cpu);
+  linked.GetFunction("add_one")(counted, x);
+  module.GetFunction("set_input")("x", x);
+  module.GetFunction("run")();
+  module.GetFunction("get_output")(0, y);
+  for (int i = 0; i < 8; ++i) std::printf("%.6f ", static_cast<float*>(y->data)[i]);
+  TVMArrayFree(counted);
+}
+"""
+
+
 @pytest.fixture(scope="module")
 def library():
     x = relay.var("x", shape=(relay.Any(), 3))
@@ -106,22 +141,49 @@ def test_pythons_tvm_runs_it(file, tmp_path):
     assert "input n is of another shape or dtype" in wrong
 
 
-def test_a_program_in_cpp_runs_it(file, tmp_path):
+def _built(text: str, tmp_path: Path, *more: str) -> Path:
+    """A program that is linked to TVM's runtime."""
     source, program = tmp_path / "deploy.cc", tmp_path / "deploy"
-    source.write_text(PROGRAM)
+    source.write_text(text)
     libraries = [tvm.libinfo.find_libtvm_runtime(), tvm_ffi.libinfo.find_libtvm_ffi()]
     subprocess.run(
         [
             *(*cxx(), "-std=c++17", str(source), "-o", str(program), "-Wl,--no-as-needed"),
-            *(f"-I{tvm_ffi.libinfo.find_include_path()}", *map(str, libraries)),
+            *(*more, f"-I{tvm_ffi.libinfo.find_include_path()}", *map(str, libraries)),
             *(f"-Wl,-rpath,{Path(each).parent}" for each in libraries),
         ],
         check=True,
     )
+    return program
+
+
+def _check_program(program: Path, file: Path) -> None:
     done = subprocess.run([program, file], capture_output=True, text=True, check=True)
     x = np.arange(6, dtype="float32").reshape(2, 3)
     found = np.array(done.stdout.split(), "float32").reshape(2, 4)
     np.testing.assert_allclose(found, _expected(x), rtol=1e-5, atol=1e-6)
+
+
+def test_a_program_in_cpp_runs_it(file, tmp_path):
+    _check_program(_built(PROGRAM, tmp_path), file)
+
+
+def test_a_program_for_an_older_tvm_runs_it(file, tmp_path):
+    x = te.placeholder((2, 3), name="x")
+    y = te.compute((2, 3), lambda i, j: x[i, j] + 1.0, name="y")
+    runtime = relay.backend.Runtime("cpp", {"system-lib": True})
+    built = compiler.te.build(
+        compiler.te.create_schedule(y.op), [x, y], "llvm", runtime=runtime, name="add_one"
+    )
+    built.write_to_file(str(tmp_path / "add_one.o"))
+    old = Path(compiler.__file__).parent / "include" / "tvm_0_18"
+    headers = [
+        old,
+        Path(tvm.__file__).parent / "include",
+        tvm_ffi.libinfo.find_dlpack_include_path(),
+    ]
+    more = [str(tmp_path / "add_one.o"), *(f"-I{folder}" for folder in headers)]
+    _check_program(_built(OLD_PROGRAM, tmp_path, *more), file)
 
 
 def test_what_can_not_stand_alone_is_refused(library, tmp_path):

@@ -1,0 +1,1 @@
+#include <tvm/runtime/registry.h>  // all of the interface
