@@ -26,8 +26,13 @@ _TAPS = "taps_of_rows"
 
 
 def rows_of(w: Conv2dWorkload) -> dict[str, list[int]]:
-    """The annotation of a convolution whose taps may meet padding alone, else none."""
-    if w.kernel[0] == 1 or not (w.padding[0] or w.padding[2]) or not w.is_float:
+    """The annotation of a convolution whose taps may meet padding alone, else none.
+
+    Weights that come when the library runs may be infinite or NaN, which zeros of padding make NaN.
+    """
+    if w.kernel[0] == 1 or not (w.padding[0] or w.padding[2]):
+        return {}
+    if not (w.is_float and w.constant_weight):
         return {}
     return {ROWS: [w.strides[0], w.dilation[0], w.padding[0], w.height]}
 

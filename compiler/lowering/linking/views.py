@@ -9,6 +9,7 @@ TVM finds such kernels by their loops, before they are scheduled and where all e
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 
@@ -24,7 +25,8 @@ VIEW = "baton.view"
 """Attribute of kernels that do nothing but copy their operand in another shape."""
 
 _OPERATORS = ("reshape", "squeeze", "expand_dims")
-_EXTENTS = (23, 29, 31, 37, 41, 43)
+_EXTENTS = (7, 11, 13, 17, 19, 23)
+_MOST_ELEMENTS = 2**31 - 1  # TVM's analysis counts them in int32
 
 
 def is_reshape(kernel: tirx.PrimFunc, operators: Sequence[str]) -> bool:
@@ -38,6 +40,10 @@ def is_reshape(kernel: tirx.PrimFunc, operators: Sequence[str]) -> bool:
     if symbols:
         kernel = tirx.PrimFunc(tensors, kernel.body, kernel.ret_type)
         kernel = with_extents(kernel, list(zip(symbols, _EXTENTS)))
+    buffers = [param.ty for param in kernel.params if isinstance(param.ty, tirx.BufferType)]
+    counts = {math.prod(int(extent) for extent in buffer.shape) for buffer in buffers}
+    if len(counts) > 1 or max(counts) > _MOST_ELEMENTS:
+        return False
     return bool(relax.analysis.has_reshape_pattern(kernel))
 
 

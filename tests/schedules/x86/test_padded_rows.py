@@ -13,7 +13,7 @@ from schedules.x86.padded_rows import rows_of, share_inside, skipped_flops
 
 from .test_conv2d import BY_NAME, TARGETS, check
 
-SEVEN = Conv2dWorkload(1, 16, 7, 7, 16, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1))
+SEVEN = Conv2dWorkload(1, 16, 7, 7, 16, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), constant_weight=True)
 
 
 @pytest.mark.parametrize(
@@ -41,6 +41,11 @@ def test_shares_of_taps_that_meet_the_image(changes, share):
 def test_what_integers_are_padded_with_counts():
     bytes_ = replace(SEVEN, dtype="uint8", weight_dtype="int8", out_dtype="int32", pad_value=3)
     assert not rows_of(bytes_) and share_inside(bytes_) == 1
+
+
+def test_weights_that_come_at_run_time_may_be_infinite():
+    given = replace(SEVEN, constant_weight=False)
+    assert not rows_of(given) and share_inside(given) == 1
 
 
 @pytest.mark.parametrize("target", TARGETS[:2], ids=lambda t: str(t.attrs["mcpu"]))

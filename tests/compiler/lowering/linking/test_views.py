@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tvm
+from tvm import relax, topi
 from tvm.script import tirx as T
 
 from compiler import relay
@@ -51,3 +52,11 @@ def test_a_kernel_that_moves_elements_is_not_a_reshape_whatever_its_name():
     assert not is_reshape(turned, ["reshape"])
     assert is_reshape(same, ["reshape"])
     assert not is_reshape(same, ["multiply"])
+
+
+def test_a_kernel_whose_result_may_have_another_number_of_elements_is_not_a_reshape():
+    n = tvm.tirx.Var("n", "int64")
+    x, shape = relax.Var("x", relax.TensorType((2, 3, 6, 2), "uint32")), relax.ShapeExpr([n] * 5)
+    builder = relax.BlockBuilder()
+    call = builder.call_te(lambda x, shape: topi.reshape(x, shape), x, shape)
+    assert not is_reshape(builder.get()[call.args[0]], ["reshape"])
