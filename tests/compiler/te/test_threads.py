@@ -36,6 +36,16 @@ def across_threads():
     return s, [a, b]
 
 
+def test_a_loop_that_is_bound_again_is_run_by_the_last_thread():
+    x = te.placeholder((32,), name="x")
+    y = te.compute((32,), lambda i: x[i] + 1.0, name="y")
+    s = cte.create_schedule(y.op)
+    s[y].bind(y.op.axis[0], te.thread_axis("blockIdx.x"))
+    s[y].bind(y.op.axis[0], te.thread_axis("threadIdx.x"))
+    text = cte.lower(s, [x, y], simple_mode=True).script()
+    assert "threadIdx.x" in text and "blockIdx.x" not in text
+
+
 def test_a_reduction_by_threads_keeps_each_part_in_its_thread():
     s, args = across_threads()
     text = cte.lower(s, args, simple_mode=True).script()
