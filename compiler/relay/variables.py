@@ -8,7 +8,6 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from ..graph.rewrite import expressions_in
 from .expr import as_expr
 from .nest import handle, nested, post_order
 
@@ -50,11 +49,13 @@ def post_order_visit(expr: Any, fvisit: Callable[[relax.Expr], Any]) -> None:
 
 
 def _variables(expr: Any) -> list[relax.Var]:
-    found: dict[int, relax.Var] = {}
-    for node in expressions_in(expr, relax.Var):
-        if not isinstance(node, tvm.ir.GlobalVar):
-            found.setdefault(handle(node), node)
-    return list(found.values())
+    found: list[relax.Expr] = []
+    post_order_visit(expr, found.append)
+    return [
+        node
+        for node in found
+        if isinstance(node, relax.Var) and not isinstance(node, tvm.ir.GlobalVar)
+    ]
 
 
 def all_vars(expr: Any) -> list[relax.Var]:
