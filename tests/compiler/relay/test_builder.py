@@ -54,6 +54,11 @@ def test_free_variables_come_in_the_order_of_evaluation():
     assert names == ["b", "a", "c"]
 
 
+def test_symbols_of_shapes_are_not_free_variables():
+    x = relay.var("x", shape=(relay.Any(), 8))
+    assert [var.name for var in relay.analysis.free_vars(relay.exp(x))] == ["x"]
+
+
 def test_a_tuple_of_results_is_indexed_unpacked_and_has_a_length():
     x = relay.var("x", shape=(4, 3))
     parts = relay.split(x, 2)
