@@ -31,9 +31,10 @@ class _DLTensor(ctypes.Structure):
     )
 
 
-_pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
-_pointer_of.restype = ctypes.POINTER(_DLTensor)
-_pointer_of.argtypes = (ctypes.py_object, ctypes.c_char_p)
+# Of its own: what `ctypes.pythonapi` has is one for all, and others declare it in their way.
+_pointer_of = ctypes.PYFUNCTYPE(ctypes.POINTER(_DLTensor), ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
 
 
 def fits_kernels(tensor: Any) -> bool:

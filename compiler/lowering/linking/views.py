@@ -18,6 +18,7 @@ from tvm import relax, tirx
 
 from schedules.symbolic import symbols_of, with_extents
 
+from ...graph.constants import integers
 from ...op_pattern import callee
 from ..subgraphs import call_counts
 
@@ -41,7 +42,8 @@ def is_reshape(kernel: tirx.PrimFunc, operators: Sequence[str]) -> bool:
         kernel = tirx.PrimFunc(tensors, kernel.body, kernel.ret_type)
         kernel = with_extents(kernel, list(zip(symbols, _EXTENTS)))
     buffers = [param.ty for param in kernel.params if isinstance(param.ty, tirx.BufferType)]
-    counts = {math.prod(int(extent) for extent in buffer.shape) for buffer in buffers}
+    shapes = [integers(buffer.shape) for buffer in buffers]
+    counts = {_MOST_ELEMENTS + 1 if shape is None else math.prod(shape) for shape in shapes}
     if len(counts) > 1 or max(counts) > _MOST_ELEMENTS:
         return False
     return bool(relax.analysis.has_reshape_pattern(kernel))

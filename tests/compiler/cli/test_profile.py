@@ -37,9 +37,9 @@ def test_json_has_time_share_rates_and_source_of_each_kernel(cli, request, of):
     (conv,) = [k for k in profile["kernels"] if "conv2d" in " ".join(k["operators"])]
     assert conv["source"] == "topi:fallback"
     assert conv["calls"] == 1
-    # 4 output channels of 8 x 8, 27 multiply-adds each, and a rectifier
+    # 4 output channels of 8 x 8, 27 multiply-adds each but for taps in rows of padding, a rectifier
     flops = conv["gflops"] * conv["milliseconds"] * 1e6
-    assert flops >= 4 * 64 * 27 * 2
+    assert flops >= 4 * (64 * 27 - 2 * 8 * 9) * 2
     assert conv["gbytes"] > 0
     assert len(conv["shapes"]) >= 3
     assert RUNTIME in [each["name"] for each in profile["kernels"]]
