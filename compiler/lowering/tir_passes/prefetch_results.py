@@ -39,6 +39,8 @@ _MOST_ITERATIONS = 1 << 20
 """Of a loop over results, which are a part of a cache."""
 
 _NO_MARKS: Mapping[str, int] = {}
+_OF_REDUCTIONS = (marks.STEPS, marks.STRIDE, marks.PANEL)
+"""Marks of loops inside of those over tiles."""
 
 
 def with_result_prefetches(body: tirx.Stmt, function: str) -> tirx.Stmt:
@@ -145,39 +147,60 @@ def _insert(
     fetches: Callable[[Any, int], list[tirx.Stmt]],
     tiles: tuple[tuple[Any, int], ...],
     found: Mapping[str, int],
+    before: int = 0,
 ) -> tirx.Stmt:
     """The statement with prefetches at the head of the innermost marked loops over tiles.
 
     `tiles` are the marked loops around as (position, extent), `found` are marks of the next loop
-    inside, which lowering may have made two, or none, if it had one iteration.
+    inside, which lowering may have made two, or none, if it had one iteration: then the reduction
+    follows. `before` iterations of that loop have been met already.
     """
 
     def inside(body: tirx.Stmt) -> tirx.Stmt:
-        return _insert(body, fetches, tiles, found)
+        return _insert(body, fetches, tiles, found, before)
+
+    def ahead(position: Any) -> list[tirx.Stmt]:
+        place: Any = tirx.const(0, "int32")
+        around = (*tiles, (position, found[marks.AHEAD]))
+        for value, count in around:
+            place = place * count + value
+        return fetches(place, math.prod(count for _, count in around))
 
     if isinstance(statement, tirx.AttrStmt):
         if statement.attr_key == marks.AHEAD:
             found = {marks.AHEAD: int(statement.value)}
+        elif statement.attr_key in _OF_REDUCTIONS and marks.AHEAD in found:
+            return tirx.SeqStmt([*ahead(before), statement])
         body = inside(statement.body)
         return tirx.AttrStmt(statement.node, statement.attr_key, statement.value, body)
     if isinstance(statement, tirx.SeqStmt):
-        return tirx.SeqStmt([inside(part) for part in statement.seq])
+        parts = []
+        for part in statement.seq:
+            parts.append(inside(part))
+            before += _tiles_of(part)
+        return tirx.SeqStmt(parts)
     if isinstance(statement, tirx.For):
         if marks.AHEAD not in found:
             return statement
         extent = found[marks.AHEAD]
         var = statement.loop_var
         is_whole = isinstance(statement.extent, tirx.IntImm) and int(statement.extent) == extent
-        tiles = (*tiles, (var if is_whole else var % extent, extent))
-        found = _NO_MARKS
+        position = var if is_whole else (var + before) % extent
         if has_attribute(statement.body, marks.AHEAD):
+            tiles, found, before = (*tiles, (position, extent)), _NO_MARKS, 0
             return replace_loop(statement, body=inside(statement.body))
-        position: Any = tirx.const(0, "int32")
-        for value, count in tiles:
-            position = position * count + value
-        calls = fetches(position, math.prod(count for _, count in tiles))
-        return replace_loop(statement, body=tirx.SeqStmt([*calls, statement.body]))
+        return replace_loop(statement, body=tirx.SeqStmt([*ahead(position), statement.body]))
     return statement
+
+
+def _tiles_of(part: tirx.Stmt) -> int:
+    """How many iterations of a marked loop over tiles one of the parts that it became is."""
+    while isinstance(part, tirx.AttrStmt):
+        if part.attr_key in _OF_REDUCTIONS:
+            return 1
+        part = part.body
+    is_loop = isinstance(part, tirx.For) and isinstance(part.extent, tirx.IntImm)
+    return int(part.extent) if is_loop else 0
 
 
 def _fetches(

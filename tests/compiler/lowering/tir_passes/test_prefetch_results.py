@@ -15,16 +15,18 @@ from tvm.target import Target
 from compiler.lowering.tir_passes import pipeline as tir_pipeline
 from compiler.lowering.tir_passes.prefetch_results import with_result_prefetches
 from schedules.generic.stages import substitute
-from schedules.x86.prefetch import prefetch_results
+from schedules.x86.prefetch import prefetch_results, stream_panels
 
 GROUPS, COLUMNS, LANES, DEPTH = 3, 4, 8, 5
 TARGET = Target({"kind": "llvm", "mcpu": "x86-64-v3", "mtriple": "x86_64-linux-gnu"})
 
 
-def kernel(rows: int, tile: int, marked: bool = True) -> tirx.PrimFunc:
+def kernel(rows: int, tile: int, marked: bool = True, in_registers: bool = False) -> tirx.PrimFunc:
     """Groups of columns: their products, by tiles of rows, and then the results.
 
     (rows, GROUPS * COLUMNS * LANES): x weight + y * bias
+
+    Sums of a tile of rows are kept in registers or not, which changes the order of loops.
     """
     n = GROUPS * COLUMNS * LANES
     x, weight = te.placeholder((rows, DEPTH), name="x"), te.placeholder((DEPTH, n), name="weight")
@@ -41,10 +43,15 @@ def kernel(rows: int, tile: int, marked: bool = True) -> tirx.PrimFunc:
     sch.reorder(group, vector, i, lane)
     sch.vectorize(lane)
     sch.compute_at(products, group, preserve_unit_loops=True)
-    _, row, column, _ = sch.get_loops(products)
+    _, row, column, k = sch.get_loops(products)
     row_tile, inside = sch.split(row, [None, tile])
     column, lane = sch.split(column, [None, LANES])
-    sch.reorder(column, row_tile, inside, lane)
+    sch.reorder(column, row_tile, *([k] if in_registers else []), inside, lane)
+    if in_registers:
+        sch.unroll(inside)
+        sch.vectorize(lane)
+        sch.decompose_reduction(products, k)
+        stream_panels(sch, [(row_tile, -(-rows // tile))], [k], DEPTH * LANES * 4, LANES * 4)
     if rows % tile:
         sch.annotate(row_tile, "pragma_loop_partition_hint", 1)
     if marked:
@@ -106,6 +113,18 @@ def test_tiles_share_the_prefetches_evenly() -> None:
     """12 rows of four vectors, twelve tiles: four rows and their vectors each."""
     found = fetched(body_with_prefetches(kernel(12, 4)))
     assert len(found) == len(set(found)) == 2 * GROUPS * 12 * COLUMNS
+
+
+@pytest.mark.parametrize(("rows", "tile"), [(7, 4), (4, 4), (9, 4)])
+def test_no_step_of_a_reduction_prefetches_where_the_loop_over_tiles_is_gone(
+    rows: int, tile: int
+) -> None:
+    """Lowering leaves out loops of one iteration: the only tile, or the narrower last one."""
+    found = fetched(body_with_prefetches(kernel(rows, tile, in_registers=True)))
+    wanted = {row * COLUMNS * GROUPS * LANES for row in range(rows)}
+    assert {element for name, element in found if name.startswith("out")} >= wanted
+    share = -(-rows * COLUMNS // (COLUMNS * -(-rows // tile)))
+    assert len(found) == 2 * GROUPS * COLUMNS * -(-rows // tile) * share
 
 
 def test_marks_go_and_kernels_without_them_stay() -> None:
