@@ -1,14 +1,15 @@
 """Depthwise 2-D convolution on blocked layouts (NCHW[x]c) for x86.
 
-One vector holds a block of channels; padding is copied once per tile of output rows into a
-buffer that stays in L1.
+One vector holds a block of channels. Images of floats in the block of the results are read in
+place: taps that meet rows of padding are left out, and the first and last tile of a row have code
+of their own. Of others the rows of a tile are padded in a buffer that stays in L1.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from tvm import te
+from tvm import te, tirx
 from tvm.target import Target
 
 from ..anchor import AnchorRule, inline_around, register_anchor_rule, sblocks
@@ -17,11 +18,14 @@ from ..conv2d import Conv2dWorkload, pad_data
 from ..strategy import Implementation, anchor_attrs, register
 from .conv2d import PARALLEL_MACS, choose_oc_block
 from .machine import Machine
+from .padded_rows import mark_taps, rows_of, skip_padding
 from .register_tile import best_tile
 
 DIRECT = "depthwise_conv2d_direct.x86"
 
 
+# Taps of larger kernels, of which a row of tiles would have the code three times, read a copy.
+MOST_TAPS_IN_PLACE = 49
 # Padding a row takes the time of so many rows of results. Tiles are cut for the cores where the
 # busiest is done in this share of the time.
 PADDED_ROW, CLEARLY_LESS = 0.3, 0.9
@@ -42,16 +46,31 @@ def pack_weight(ops: Any, weight: Any, config: ConfigEntity, block: int) -> Any:
     return ops.transpose(ops.reshape(weight, (c // block, block, kh, kw)), (0, 2, 3, 1))
 
 
+def _is_in_place(w: Conv2dWorkload) -> bool:
+    """Whether an image in the block of the results is not padded."""
+    return bool(rows_of(w)) and w.kernel[0] * w.kernel[1] <= MOST_TAPS_IN_PLACE
+
+
 def compute(w: Conv2dWorkload, config: ConfigEntity, rule: str, data: Any, weight: Any) -> Any:
     """data (N, C/ib, H, W, ib) or (N, C, H, W), weight as packed -> (N, C/ob, OH, OW, ob)."""
     oc_block = int(weight.shape[3])
-    padded = pad_data(data, w.padding, w.pad_value)
+    is_read_in_place = _is_in_place(w) and [int(each) for each in data.shape[4:]] == [oc_block]
+    padded = data if is_read_in_place else pad_data(data, w.padding, w.pad_value)
     (sh, sw), (dh, dw) = w.strides, w.dilation
     kh = te.reduce_axis((0, w.kernel[0]), "kh")
     kw = te.reduce_axis((0, w.kernel[1]), "kw")
 
     def read(n: Any, chunk: Any, y: Any, x: Any, lane: Any) -> Any:
         channel = chunk * oc_block + lane
+        if is_read_in_place:
+            row, column = y - w.padding[0], x - w.padding[1]
+            inside_row = tirx.all(row >= 0, row < w.height)
+            inside_column = tirx.likely(tirx.all(column >= 0, column < w.width))
+            return tirx.if_then_else(
+                tirx.all(inside_row, inside_column),
+                data[n, chunk, row, column, lane],
+                tirx.const(0, w.dtype),
+            )
         if len(padded.shape) == 4:
             return padded[n, channel, y, x]
         ic_block = int(padded.shape[4])
@@ -67,7 +86,7 @@ def compute(w: Conv2dWorkload, config: ConfigEntity, rule: str, data: Any, weigh
             axis=[kh, kw],
         ),
         name="depthwise_conv2d_NCHWc",
-        attrs=anchor_attrs(rule, config),
+        attrs={**anchor_attrs(rule, config), **(rows_of(w, 5) if is_read_in_place else {})},
     )
 
 
@@ -78,12 +97,14 @@ class DepthwiseConv2d(AnchorRule):
     """Takes a fused function whose anchor is a depthwise conv2d on a blocked layout.
 
     parallel n, c, oh_tile
-      pad the rows that the tile reads
+      pad the rows that the tile reads    [in place: not]
       oh, ow_tile
         registers[tile_ow, lanes] = 0
         unrolled kh, kw, tile_ow; vector lanes: fma
         epilogue of the tile
     """
+
+    narrow_indices = True
 
     def schedule(self, sch: Any, anchor: Any, config: ConfigEntity, target: Target) -> Any:
         out = inline_around(sch, anchor)
@@ -101,6 +122,7 @@ class DepthwiseConv2d(AnchorRule):
             sch.parallel(tile)
         sch.vectorize(lane)
         sch.unroll(ow_inner)
+        sch.annotate(ow_outer, "pragma_loop_partition_hint", 1)
 
         sch.compute_at(anchor, ow_outer, preserve_unit_loops=True)
         ow_inner, lane, kh, kw = sch.get_loops(anchor)[-4:]
@@ -108,24 +130,30 @@ class DepthwiseConv2d(AnchorRule):
         sch.vectorize(lane)
         for loop in (kh, kw, ow_inner):
             sch.unroll(loop)
+        rows_inside = mark_taps(sch, anchor, kh)
         sch.decompose_reduction(anchor, kh)
         if pad is not None:
             sch.compute_at(pad, tile, preserve_unit_loops=True)
             sch.vectorize(sch.get_loops(pad)[-1])
-        return sch
+        return skip_padding(sch, rows_inside)
 
 
 # --- fallback ----------------------------------------------------------------------------
 
 
 def direct_fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
-    """As many output rows per tile as let the padded rows fill half of L1, or keep cores busy."""
+    """As many output rows per tile as let the padded rows fill half of L1, or keep cores busy.
+
+    Where nothing is padded, all rows but for the cores.
+    """
     machine = Machine.from_target(target)
     block = choose_oc_block(w, machine.lanes(w.out_dtype))
     padded = w.width + w.padding[1] + w.padding[3]
     row_bytes = w.item_bytes * block * padded
     rows = max(machine.l1_bytes // 2 // row_bytes, w.kernel[0])
     tile_oh = max((rows - w.kernel[0]) // w.strides[0] + 1, 1)
+    if _is_in_place(w):
+        tile_oh = w.out_height
     tile_oh = best_tile(w.out_height, min(tile_oh, w.out_height))
     macs = w.batch * w.out_channels * w.out_height * w.out_width * w.kernel[0] * w.kernel[1]
     if _is_parallel(macs, machine):
@@ -148,10 +176,11 @@ def _is_parallel(macs: int, machine: Machine) -> bool:
 def _busy_rows(w: Conv2dWorkload, most: int, blocks: int, machine: Machine) -> int:
     """Rows of a tile with which the busiest core is clearly done earlier, else `most`."""
     halo = w.kernel[0] - w.strides[0]
+    padding = 0 if _is_in_place(w) else PADDED_ROW
 
     def busiest(rows: int) -> float:
         tasks = blocks * -(-w.out_height // rows)
-        return -(-tasks // machine.num_cores) * (rows + PADDED_ROW * (rows + halo))
+        return -(-tasks // machine.num_cores) * (rows + padding * (rows + halo))
 
     best = min(range(most, 0, -1), key=busiest)
     return best if busiest(best) < CLEARLY_LESS * busiest(most) else most

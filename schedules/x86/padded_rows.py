@@ -21,11 +21,12 @@ from ..conv2d import Conv2dWorkload
 from ..generic.stages import substitute
 
 ROWS = "image_rows"
-"""Annotation of an anchor: stride, dilation, rows of padding in front, rows of the image."""
+"""Annotation of an anchor: stride, dilation, rows of padding in front, rows of the image, and which
+of its axes the taps of a column are."""
 _TAPS = "taps_of_rows"
 
 
-def rows_of(w: Conv2dWorkload) -> dict[str, list[int]]:
+def rows_of(w: Conv2dWorkload, tap_axis: int = 6) -> dict[str, list[int]]:
     """The annotation of a convolution whose taps may meet padding alone, else none.
 
     Weights that come when the library runs may be infinite or NaN, which zeros of padding make NaN.
@@ -34,7 +35,7 @@ def rows_of(w: Conv2dWorkload) -> dict[str, list[int]]:
         return {}
     if not (w.is_float and w.constant_weight):
         return {}
-    return {ROWS: [w.strides[0], w.dilation[0], w.padding[0], w.height]}
+    return {ROWS: [w.strides[0], w.dilation[0], w.padding[0], w.height, tap_axis]}
 
 
 def share_inside(w: Conv2dWorkload) -> float:
@@ -49,13 +50,13 @@ def skipped_flops(func: tirx.PrimFunc) -> int:
         rows = [int(each) for each in block.annotations.get(ROWS, ())]
         if rows:
             extents = [int(axis.dom.extent) for axis in block.iter_vars]
-            share = _share(extents[2], extents[6], rows)
+            share = _share(extents[2], extents[rows[-1]], rows)
             return round(2 * math.prod(extents) * (1 - share))
     return 0
 
 
 def _share(out_rows: int, taps: int, rows: list[int]) -> float:
-    stride, dilation, top, height = rows
+    stride, dilation, top, height, _ = rows
     met = (row * stride + tap * dilation - top for row in range(out_rows) for tap in range(taps))
     return sum(0 <= row < height for row in met) / (out_rows * taps)
 
@@ -74,13 +75,13 @@ def skip_padding(sch: s_tir.Schedule, rows: list[int]) -> s_tir.Schedule:
     Parameters
     ----------
     sch : s_tir.Schedule
-        Whose anchor's axes are n, channel block, row, column, lane, channel, tap of a column, ...
+        Whose anchor's axes are n, channel block, row, ...
     rows : list of int
         The anchor's annotation.
     """
     if not rows:
         return sch
-    stride, dilation, top, height = rows
+    stride, dilation, top, height, tap_axis = rows
 
     def with_condition(loop: tirx.For) -> tirx.Stmt:
         if _TAPS not in loop.annotations:
@@ -89,7 +90,7 @@ def skip_padding(sch: s_tir.Schedule, rows: list[int]) -> s_tir.Schedule:
         loops: list[Any] = []
         found = [(s_tir.SBlockRealize, realizes.append), (tirx.For, loops.append)]
         tvm_ffi.structural_walk(loop.body, found)
-        _, _, row, _, _, _, tap, *_ = realizes[0].iter_values
+        row, tap = (realizes[0].iter_values[axis] for axis in (2, tap_axis))
         inside = [(each.loop_var, each.min) for each in loops]  # the row's has one iteration
         met = substitute(row, inside) * stride + tap * dilation
         body = tirx.IfThenElse(tirx.all(met >= top, met < top + height), loop.body, None)

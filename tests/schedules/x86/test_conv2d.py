@@ -322,7 +322,10 @@ def test_template_tiles_rows_of_pointwise_convolutions(tile_oh, tile_ow):
         ),
         (
             depthwise.DIRECT,
-            Conv2dWorkload(1, 192, 28, 28, 192, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), 192),
+            Conv2dWorkload(
+                *(1, 192, 28, 28, 192, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), 192),
+                constant_weight=True,
+            ),
         ),
     ],
 )
