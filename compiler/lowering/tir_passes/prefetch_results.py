@@ -64,6 +64,8 @@ def with_result_prefetches(body: tirx.Stmt, function: str) -> tirx.Stmt:
         if not loops or max(extents) > _MOST_ITERATIONS:
             return sequence
         lines = _lines(results, loops, bound, local)
+        if not lines:
+            return sequence
         iterated = [(loop.loop_var, extent) for loop, extent in zip(loops, extents)]
         fetch = functools.partial(_fetches, lines, iterated, function)
         return tirx.SeqStmt([_insert(part, fetch, (), _NO_MARKS) for part in sequence.seq])
