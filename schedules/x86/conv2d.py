@@ -22,7 +22,9 @@ from ..anchor import (
 )
 from ..config import ConfigEntity, option
 from ..conv2d import Conv2dWorkload, pad_data
+from ..epilogue import is_costly
 from ..strategy import Implementation, anchor_attrs, register
+from . import microkernel
 from .machine import SET_BYTES, SET_WAYS, Machine
 from .padded_rows import mark_taps, rows_of, share_inside, skip_padding
 from .prefetch import prefetch_tile, stream_panels
@@ -263,6 +265,8 @@ class DirectConv2d(AnchorRule):
             if macs >= PARALLEL_MACS:
                 sch.parallel(sch.fuse(*blocks))
         rows_inside = mark_taps(sch, anchor, kh)
+        if is_costly(sch.get(out)):
+            microkernel.keep_sums_in_memory(sch, reduction[0])
         self.multiply(sch, anchor, lane, reduction[0], target)
         return skip_padding(sch, rows_inside)
 
@@ -337,7 +341,7 @@ def direct_fallback(
     that are tasks of their own then. spread: a pointwise convolution copies its input, channel
     blocks a little further apart.
     """
-    machine = machine or Machine.from_target(target)
+    machine = _for_blocks(w, machine or Machine.from_target(target))
     lanes = machine.lanes(w.out_dtype)
     oc_block = choose_oc_block(w, lanes)
     chunks = _chunks(w, oc_block)
@@ -400,7 +404,7 @@ def direct_cycles(w: Conv2dWorkload, target: Target) -> float:
 
     Lanes that a block of few channels leaves empty are multiplied as well.
     """
-    machine = Machine.from_target(target)
+    machine = _for_blocks(w, Machine.from_target(target))
     lanes = machine.lanes(w.dtype)
     per_group = w.in_channels // w.groups
     steps = with_empty_lanes(per_group, lanes)
@@ -420,7 +424,14 @@ def _chunks(w: Conv2dWorkload, oc_block: int) -> int:
 
 def efficiency(w: Conv2dWorkload, machine: Machine) -> float:
     """Share of the peak at which the direct convolution's register tile multiplies."""
+    machine = _for_blocks(w, machine)
     return _rate(w, machine) / machine.fmas
+
+
+def _for_blocks(w: Conv2dWorkload, machine: Machine) -> Machine:
+    """The machine with vectors as wide as the blocks of the results."""
+    is_float = w.is_float and w.dtype == "float32"
+    return machine.for_channels(w.out_channels) if is_float and w.groups == 1 else machine
 
 
 def _rate(w: Conv2dWorkload, machine: Machine) -> float:

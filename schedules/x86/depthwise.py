@@ -147,6 +147,8 @@ def direct_fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
     Where nothing is padded, all rows but for the cores.
     """
     machine = Machine.from_target(target)
+    if w.is_float:
+        machine = machine.for_channels(w.out_channels)
     block = choose_oc_block(w, machine.lanes(w.out_dtype))
     padded = w.width + w.padding[1] + w.padding[3]
     row_bytes = w.item_bytes * block * padded
