@@ -24,6 +24,7 @@ from ..site import Site
 from .dilated_conv2d import emit_phases, emit_pixels, phases_of
 from .join_groups import join_groups
 from .trim_taps import trim_taps
+from .window_conv2d import emit_windows, windows_of
 
 # With fewer channels than this a plain input is read in place: a blocked copy has empty lanes.
 READ_PLAIN_BELOW = 8
@@ -106,6 +107,13 @@ def lower_conv2d(
             conv = emit_conv2d(at.asking(None), phases, images, weight)
             assert conv is not None, "the selection has just found an implementation"
             return conv[0], emit_pixels(at.builder, workload, *conv)
+        windows = windows_of(workload, at.target)
+        if windows is not None:
+            image = at.layouts.get(data, PLAIN)
+            data = emit_windows(at.builder, workload, windows, image, at.layouts, at.target)
+            shape = (windows.out_channels, windows.in_channels, 1, 1)
+            weight = constant(array_of(weight).reshape(shape))
+            return emit_conv2d(at.asking(None), windows, data, weight)
     return emit_conv2d(at, workload, data, weight)
 
 
