@@ -51,8 +51,8 @@ class Core:
 
 # Loads and loop cycles are measured on a Zen 3, a Zen 4 and, with 512 bits a cycle, on a Zen 5;
 # other cores that issue as much are taken to be like them. Of memory one core of a Zen 4, whose
-# machine others used too, read 5.1 bytes in a cycle, but 2.6 beside products: a third of 8, as rules
-# count.
+# machine others used too, read 5.1 bytes in a cycle, but 2.6 beside products: rules count a third
+# of 8.
 _HASWELL = Core(512, 512, 5, 1.7, 0.2, 32 * KIB, 256 * KIB, 8 * MIB)
 _SKYLAKE = Core(512, 512, 4, 1.7, 0.2, 32 * KIB, 256 * KIB, 8 * MIB, gigahertz=3.6)
 _ALDER_LAKE = Core(512, 768, 4, 2.5, 0.2, 48 * KIB, 1280 * KIB, 12 * MIB, gigahertz=4.5)
