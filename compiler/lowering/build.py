@@ -22,6 +22,7 @@ from ..contexts import lowering_settings
 from ..runtime.factory import FactoryModule
 from .bind import bind_params, without_aliases
 from .cache import library_cache, library_key
+from .cache.messages import recorded_warnings
 from .compile_errors import build_or_retreat
 from .foreign import Lower, compile_foreign
 from .report import Report
@@ -112,7 +113,7 @@ def _build(
             return restored
     bound = lower(bound)
     watch.lap("lower")
-    with library_cache.recorded_warnings() as messages:
+    with recorded_warnings("baton") as messages:
         state = _compile(bound, foreign_modules, request, watch)
     from .describe import describe
 
