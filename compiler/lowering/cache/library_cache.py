@@ -11,7 +11,10 @@ is kept for itself.
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -113,39 +116,8 @@ class Slot:
         metadata = replace(metadata, report=report.to_json())
         return self._library(executable, metadata, weights, report, mod)
 
-    def keep(
-        self, library: FactoryModule, linked: Linked, messages: Sequence[Message]
-    ) -> FactoryModule:
-        """Keep a library that was just built, unless it is too large for the cache.
-
-        Parameters
-        ----------
-        library : FactoryModule
-        linked : Linked
-            What its executable was made of.
-        messages
-            Warnings of the build, which a restored one repeats.
-
-        Returns
-        -------
-        library : FactoryModule
-            With its weights mapped from the file, as later builds have them: other processes share
-            them, and their pages are large. The same library where nothing was kept.
-        """
-        if library.metadata.weights_nbytes > self.cache.limit * _LARGEST_SHARE:
-            return library
-        if codegen.has_cpu_kernels(linked.lowered, self.target):
-            return library
-
-        description = {
-            "lowered": tvm.ir.save_json(linked.lowered),
-            "kernels": linked.kernels.keys,
-            "metadata": library.metadata.to_json(),
-            "messages": list(messages),
-        }
-        weights_of = partial(write_weights, metadata=library.metadata, params=library.params)
-        write = partial(library_file.write, write_weights=weights_of, description=description)
-        self.cache.put_library(self.key, write)
+    def mapped(self, library: FactoryModule, linked: Linked) -> FactoryModule:
+        """A library that was kept, with its weights mapped; as it is where it was not."""
         self.cache.trim_at_times()
         file = None if self.cache.problem else self.cache.open_library(self.key)
         if file is None:
@@ -171,3 +143,94 @@ class Slot:
         return FactoryModule(
             executable, metadata, weights, report, mod, self.target, kept_as=self.key
         )
+
+
+class Keeping:
+    """Keeps a library whose weights are written while its kernels are compiled.
+
+    As a context manager, it gives up what `start` began and `finish` did not end.
+
+    Parameters
+    ----------
+    slot : Slot, optional
+        Without one nothing is kept.
+    """
+
+    def __init__(self, slot: Slot | None) -> None:
+        self._slot = slot
+        self._description: Future[Mapping[str, Any]] = Future()
+        self._writer: threading.Thread | None = None
+
+    def __enter__(self) -> Keeping:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._give_up()
+
+    def start(self, weights: Mapping[str, Any]) -> None:
+        """Begin to write the weights of a library, in the order of its parameters."""
+        self._give_up()
+        metadata = Metadata("", (), ()).with_params(weights.items())
+        slot = self._slot
+        if slot is None or metadata.weights_nbytes > slot.cache.limit * _LARGEST_SHARE:
+            return
+        self._description = Future()
+        write = partial(
+            library_file.write,
+            write_weights=lambda file: write_weights(file, metadata, weights),
+            describe=self._description.result,
+        )
+
+        def keep() -> None:
+            with contextlib.suppress(_GivenUpError):
+                slot.cache.put_library(slot.key, write)
+
+        self._writer = threading.Thread(target=keep, name="baton-keep")
+        self._writer.start()
+
+    def finish(
+        self, library: FactoryModule, linked: Linked, messages: Sequence[Message]
+    ) -> FactoryModule:
+        """Keep the library whose weights `start` was given, unless it is too large for the cache.
+
+        Parameters
+        ----------
+        library : FactoryModule
+        linked : Linked
+            What its executable was made of.
+        messages
+            Warnings of the build, which a restored one repeats.
+
+        Returns
+        -------
+        library : FactoryModule
+            With its weights mapped from the file, as later builds have them: other processes share
+            them, and their pages are large. The same library where nothing was kept.
+        """
+        slot = self._slot
+        if slot is None or self._writer is None:
+            return library
+        if codegen.has_cpu_kernels(linked.lowered, slot.target):
+            return library
+        self._description.set_result(
+            {
+                "lowered": tvm.ir.save_json(linked.lowered),
+                "kernels": linked.kernels.keys,
+                "metadata": library.metadata.to_json(),
+                "messages": list(messages),
+            }
+        )
+        self._writer.join()
+        self._writer = None
+        return slot.mapped(library, linked)
+
+    def _give_up(self) -> None:
+        """Have what was begun removed."""
+        if self._writer is not None:
+            self._description.set_exception(_GivenUpError())
+            self._writer.join()
+            self._writer = None
+
+
+class _GivenUpError(Exception):
+    """The build of a library that was being kept did not end."""

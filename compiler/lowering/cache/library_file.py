@@ -26,7 +26,9 @@ WEIGHTS_OFFSET = len(_MAGIC)
 
 
 def write(
-    file: BinaryIO, write_weights: Callable[[BinaryIO], int], description: Mapping[str, Any]
+    file: BinaryIO,
+    write_weights: Callable[[BinaryIO], int],
+    describe: Callable[[], Mapping[str, Any]],
 ) -> None:
     """Write a whole file.
 
@@ -34,12 +36,12 @@ def write(
     ----------
     write_weights : callable
         Writes the block of weights and returns its checksum.
-    description
-        JSON-able; the checksum is added.
+    describe : callable
+        Returns the description, JSON-able, when the weights are written; their checksum is added.
     """
     file.write(_MAGIC)
     checksum = write_weights(file)
-    text = json.dumps({**description, "weights_checksum": checksum}).encode()
+    text = json.dumps({**describe(), "weights_checksum": checksum}).encode()
     file.write(text + _TRAILER.pack(hashlib.sha256(text).digest(), len(text)))
 
 
