@@ -124,7 +124,8 @@ def compile_command(
     debug: Debug = False,
 ) -> None:
     """Build a library and print where the schedule of each kernel came from."""
-    from .compile import BuildOptions, compile_model, show_compiled
+    from .compile import BuildOptions, show_compiled
+    from .compile_again import compile_or_restore
 
     options = BuildOptions(
         target=target,
@@ -145,7 +146,7 @@ def compile_command(
         calibration=calibration,
     )
     with failures(debug):
-        compiled = compile_model(find_model(str(model)), options, output, Steps(), html=html)
+        compiled = compile_or_restore(find_model(str(model)), options, output, Steps(), html=html)
         show_found(compiled, as_json, show_compiled)
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import tvm
 
     from compiler.lowering.report import Report
-    from compiler.runtime import FactoryModule
+    from compiler.runtime import FactoryModule, Metadata
 
     from .quantize import Quantised
 
@@ -78,11 +78,13 @@ class BuildOptions:
 
 @dataclass(frozen=True)
 class Compiled:
-    """A built library and what was seen on the way.
+    """The description of a library's file, and what was seen on the way to it.
 
     Attributes
     ----------
-    library : FactoryModule
+    metadata : Metadata
+    report : Report
+        The build's.
     seconds : dict of str to float
         Wall time of each step; `report.seconds` has the parts of the build.
     path : Path or None
@@ -91,15 +93,11 @@ class Compiled:
         What quantising it first did to the model's layers.
     """
 
-    library: FactoryModule
+    metadata: Metadata
+    report: Report
     seconds: dict[str, float]
     path: Path | None
     quantised: Quantised | None = None
-
-    @property
-    def report(self) -> Report:
-        """The build's report."""
-        return cast("Report", self.library.report)
 
     @property
     def file_bytes(self) -> int:
@@ -113,12 +111,24 @@ class Compiled:
             "library_bytes": self.file_bytes,
             "weights_bytes": self.report.weights_bytes,
             "seconds": self.seconds,
-            "inputs": [str(info) for info in self.library.metadata.inputs],
-            "outputs": [str(info) for info in self.library.metadata.outputs],
-            "partition": self.library.metadata.partition,
+            "inputs": [str(info) for info in self.metadata.inputs],
+            "outputs": [str(info) for info in self.metadata.outputs],
+            "partition": self.metadata.partition,
             "report": self.report.to_json(),
             "quantised": self.quantised.to_json() if self.quantised else None,
         }
+
+
+@dataclass(frozen=True)
+class Built(Compiled):
+    """A library that is in memory, too.
+
+    Attributes
+    ----------
+    library : FactoryModule
+    """
+
+    library: FactoryModule = field(kw_only=True)
 
 
 def compile_model(
@@ -128,7 +138,7 @@ def compile_model(
     steps: Steps | None = None,
     *,
     html: Path | None = None,
-) -> Compiled:
+) -> Built:
     """Import a model file, partition it if backends are given, build it and export the library.
 
     Parameters
@@ -168,7 +178,10 @@ def compile_model(
         with steps.step("draw", str(html)):
             logs = (*options.logs, *options.auto_scheduler_logs)
             write_page(html, library, model.name, logs=logs)
-    return Compiled(library, dict(steps.seconds), output, quantised)
+    return Built(
+        *(library.metadata, cast("Report", library.report), dict(steps.seconds), output, quantised),
+        library=library,
+    )
 
 
 def _calibrated(

@@ -8,7 +8,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-_SHARED_DTYPES = frozenset(["float16", "float32", "float64", "int8", "uint8", "int32", "int64"])
+SHARED_DTYPES = frozenset(["float16", "float32", "float64", "int8", "uint8", "int32", "int64"])
 """Dtypes that numpy can view in a TVM tensor's memory."""
 
 NUMPY_DTYPES = frozenset(
@@ -39,7 +39,7 @@ def array_of(expr: Any) -> np.ndarray | None:
 
 def view_of(tensor: tvm.runtime.Tensor) -> np.ndarray:
     """A tensor as an array, which may share its memory: treat it as read-only."""
-    if tensor.dtype in _SHARED_DTYPES and tensor.device.dlpack_device_type() == 1:
+    if tensor.dtype in SHARED_DTYPES and tensor.device.dlpack_device_type() == 1:
         return np.from_dlpack(tensor)
     return tensor.numpy()
 
@@ -55,7 +55,7 @@ def scalar_of(expr: Any) -> float | None:
 
 def to_tensor(array: np.ndarray) -> tvm.runtime.Tensor:
     """Copy an array once into a TVM tensor on the CPU."""
-    if str(array.dtype) not in _SHARED_DTYPES:
+    if str(array.dtype) not in SHARED_DTYPES:
         return tvm.runtime.tensor(array)
     tensor = tvm.runtime.empty(array.shape, str(array.dtype))
     np.from_dlpack(tensor)[...] = array

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 import math
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import tvm
+import tvm_ffi
 from tvm import relax
 
 from .constants import NUMPY_DTYPES, array_of, constant, integers, numpy_type, static_shape
@@ -45,7 +47,8 @@ class FoldConstant:
         gv = matmul(x, const[512, 1000])
 
     Importers leave transpositions alone, so that a weight which the model holds transposed is one
-    that a dense layer reads as it is.
+    that a dense layer reads as it is. Two of them that undo each other, as between such a weight
+    and the layer, leave the constant itself, and nothing is computed.
     """
 
     def __init__(self, transpose: bool = True) -> None:
@@ -60,16 +63,42 @@ class _Fold(CallRule):
     def __init__(self, transpose: bool) -> None:
         super().__init__()
         self.transpose = transpose
+        self._undone: set[Any] | None = None
 
     def rewrite(self, call: relax.Call, name: str) -> relax.Expr | None:
         if name in _SHAPE_RULES:
             return _SHAPE_RULES[name](self, call)
         if name not in FOLDERS or (name == "permute_dims" and not self.transpose):
             return None
+        if name == "permute_dims":
+            inner = self.scope.definition(call.args[0])
+            if _permutes_constant(inner) and _undoes(call, inner):
+                return inner.args[0]
+            if _permutes_constant(call) and _permuted_constant(call) in self._undone_later():
+                return None
         operands = _arrays(call, self.scope.definition)
         if operands is None or not _has_static_result(call) or _grows(call, operands):
             return None
         return _computed(call, operands)
+
+    def _undone_later(self) -> set[Any]:
+        """The permuted constants of this function that are only read to be permuted back."""
+        if self._undone is None:
+            permuted: dict[Any, relax.Call] = {}
+            made, undone = Counter[Any](), Counter[Any]()
+            for block in self.scope.function.body.blocks:
+                for binding in block.bindings:
+                    call = binding.value
+                    if operator_name(call) != "permute_dims":
+                        continue
+                    if _permutes_constant(call):
+                        permuted[binding.var] = call
+                        made[_permuted_constant(call)] += 1
+                    elif call.args[0] in permuted and self.scope.used_once(call.args[0]):
+                        inner = permuted[call.args[0]]
+                        undone[_permuted_constant(inner)] += _undoes(call, inner)
+            self._undone = {each for each in made if made[each] == undone[each]}
+        return self._undone
 
     def shape_of(self, call: relax.Call) -> relax.Expr | None:
         extents = static_shape(call.args[0])
@@ -144,6 +173,28 @@ def _computed(call: relax.Call, operands: list[np.ndarray]) -> relax.Expr | None
         return constant(
             np.asarray(result).astype(numpy_type(str(call.ty.dtype)), copy=False).reshape(shape)
         )
+
+
+def _permutes_constant(expr: Any) -> bool:
+    return operator_name(expr) == "permute_dims" and isinstance(expr.args[0], tvm.ir.GenericConst)
+
+
+def _permuted_constant(call: relax.Call) -> Any:
+    """Hashable, the same for the same constant and order of axes."""
+    return tvm_ffi.Object.__hash__(call.args[0]), tuple(_order(call))
+
+
+def _undoes(outer: relax.Call, inner: relax.Call) -> bool:
+    """Whether a permutation puts the axes of another's operand where they were."""
+    first, second = _order(inner), _order(outer)
+    return [first[axis] for axis in second] == list(range(len(first)))
+
+
+def _order(call: relax.Call) -> list[int]:
+    """The axes of a permutation's operand as its result has them."""
+    axes = call.attrs.axes
+    rank = int(call.args[0].ty.ndim)
+    return list(range(rank))[::-1] if axes is None else [int(axis) % rank for axis in axes]
 
 
 def _has_static_result(call: relax.Call) -> bool:

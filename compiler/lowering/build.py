@@ -22,6 +22,7 @@ from ..contexts import lowering_settings
 from ..runtime.factory import FactoryModule
 from .bind import bind_params, without_aliases
 from .cache import library_cache, library_key
+from .cache.messages import recorded_warnings
 from .compile_errors import build_or_retreat
 from .foreign import Lower, compile_foreign
 from .report import Report
@@ -112,24 +113,24 @@ def _build(
             return restored
     bound = lower(bound)
     watch.lap("lower")
-    with library_cache.recorded_warnings() as messages:
-        state = _compile(bound, foreign_modules, request, watch)
-    from .describe import describe
+    with library_cache.Keeping(slot) as keeping:
+        with recorded_warnings("baton") as messages:
+            state, weights = _compile(bound, foreign_modules, request, watch, params, keeping)
+        from .describe import describe
 
-    linked, report = state.linked, state.report
-    metadata = describe(state, request.mod_name, bound_names)
-    report.weights_bytes = sum(param.nbytes for param in metadata.params)
-    report.activations_bytes, report.unknown_activations = linked.activations_bytes
-    report.cache = f"{linked.kernels.found} of {len(linked.kernels.code)} kernels"
-    if obstacle:
-        report.cache += f"; not the library, because {obstacle}"
-    if linked.kernels.problem:
-        report.cache += _nothing_kept(linked.kernels.problem)
-    metadata = replace(metadata, report=report.to_json())
-    own_weights = without_aliases(state.weights, params)
-    library = FactoryModule(linked.executable, metadata, own_weights, report, mod, target)
+        linked, report = state.linked, state.report
+        metadata = describe(state, request.mod_name, bound_names)
+        report.weights_bytes = sum(param.nbytes for param in metadata.params)
+        report.activations_bytes, report.unknown_activations = linked.activations_bytes
+        report.cache = f"{linked.kernels.found} of {len(linked.kernels.code)} kernels"
+        if obstacle:
+            report.cache += f"; not the library, because {obstacle}"
+        if linked.kernels.problem:
+            report.cache += _nothing_kept(linked.kernels.problem)
+        metadata = replace(metadata, report=report.to_json())
+        library = FactoryModule(linked.executable, metadata, weights, report, mod, target)
+        library = keeping.finish(library, linked, messages)
     if slot is not None:
-        library = slot.keep(library, linked, messages)
         if slot.cache.problem and not linked.kernels.problem:
             report.cache += _nothing_kept(slot.cache.problem)
         watch.lap("keep")
@@ -141,9 +142,21 @@ def _nothing_kept(reason: str) -> str:
 
 
 def _compile(
-    bound: tvm.IRModule, foreign_modules: list[Any], request: _Request, watch: _Stopwatch
-) -> State:
-    """The steps after parameters are bound; once more for each time that records were wrong."""
+    bound: tvm.IRModule,
+    foreign_modules: list[Any],
+    request: _Request,
+    watch: _Stopwatch,
+    params: Mapping[str, Any],
+    keeping: library_cache.Keeping,
+) -> tuple[State, dict[str, Any]]:
+    """The steps after parameters are bound, once more for each time that records were wrong.
+
+    Returns
+    -------
+    state : State
+    weights : dict of str to tvm.runtime.Tensor
+        The library's, none of them a tensor of the caller's.
+    """
     # All passes and schedules, without which a library comes from the cache.
     from . import pipeline
     from .checking.check import Checker
@@ -162,9 +175,13 @@ def _compile(
             )
             state = State(bound, request.target, request.source, report)
             state.checker, state.foreign = checker, foreign_modules
-            pipeline.run(state, lap=watch.lap)
+            before = (*pipeline.PREPARE, *pipeline.SCHEDULE, *pipeline.LIFT)
+            pipeline.run(state, before, watch.lap)
+            weights = without_aliases(state.weights, params)
+            keeping.start(weights)
+            pipeline.run(state, pipeline.LINK, watch.lap)
             if state.is_right:
-                return state
+                return state, weights
 
 
 class _Stopwatch:

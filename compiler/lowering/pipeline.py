@@ -94,15 +94,18 @@ SCHEDULE = (
     Step("schedule kernels", steps.schedule, asks=(switches.FAST_MATH, switches.TO_TF32)),
     Step("loop over samples", steps.loop_over_samples),
 )
-LINK = (
+LIFT = (
     Step("inline subgraphs", steps.inline),
     Step("lift weights", steps.lift_weights),
+)
+"""After these, the library's weights are known."""
+LINK = (
     Step("place on devices", steps.place),
     Step("attach foreign code", steps.attach_foreign),
     Step("link", steps.link_library, asks=(switches.CUDA_GRAPH,)),
     Step("check replayed kernels", steps.check_replayed),
 )
-STEPS = (*PREPARE, *SCHEDULE, *LINK)
+STEPS = (*PREPARE, *SCHEDULE, *LIFT, *LINK)
 
 
 def run(

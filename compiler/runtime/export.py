@@ -10,7 +10,6 @@ destination and moved into place by one rename.
 
 from __future__ import annotations
 
-import mmap
 import os
 import platform
 import re
@@ -20,13 +19,20 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
-from compiler.errors import BatonError, ExportError
+from compiler.errors import ExportError
 from compiler.runtime import container, elf
 from compiler.runtime.foreign import IN_PROCESS
+from compiler.runtime.shared_library import (
+    WriteWeights,
+    explained,
+    sections,
+    write_shared_library,
+)
 from compiler.runtime.standalone import require_standalone, write_standalone
 from compiler.runtime.weights import write_weights
+from compiler.temporary import TemporaryFolder
 from compiler.whole_files import replacing_path
 
 if TYPE_CHECKING:
@@ -88,7 +94,8 @@ def export_library(
 
     if standalone:
         require_standalone(library, target)
-    with _explained(target), replacing_path(target) as draft:
+    by_default = fcompile is None and not kwargs
+    with explained(target), replacing_path(target) as draft:
         if kwargs.get("workspace_dir") is None:  # TVM's own choice would outlive a kill
             kwargs["workspace_dir"] = str(draft.parent / "objects")
             os.mkdir(kwargs["workspace_dir"])
@@ -103,7 +110,8 @@ def export_library(
             with _linking(library, draft, fcompile, kwargs):
                 write_standalone(library, draft, fcompile, **kwargs)
         elif target.suffix == ".so":
-            _write_shared_library(library, draft, fcompile, kwargs)
+            image = library.image() if by_default else _link(library, draft, fcompile, kwargs)
+            write_shared_library(draft, image, library.metadata, _weights(library))
         else:
             _write_archive(library, draft, kwargs)
 
@@ -175,29 +183,6 @@ def _architecture(triple: str) -> str:
     return {"arm64": "aarch64", "amd64": "x86_64"}.get(name, name)
 
 
-@contextmanager
-def _explained(target: Path) -> Iterator[None]:
-    """Turn whatever goes wrong while writing into an ExportError that names the destination."""
-    try:
-        yield
-    except BatonError:
-        raise
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise ExportError(f"can't write {str(target)!r}: {reason}") from error
-    except elf.MalformedElfError as error:
-        raise ExportError(
-            f"can't export to {str(target)!r}: the linker's result is {error}; Baton writes 64-bit "
-            "little-endian ELF libraries only"
-        ) from error
-    except Exception as error:
-        raise ExportError(f"can't export to {str(target)!r}: {_reason(error)}") from error
-
-
-def _reason(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
-
-
 def _copy(origin: LoadedFile, draft: Path) -> None:
     suffix = origin.path.suffix
     if suffix != draft.suffix:
@@ -220,40 +205,37 @@ def _linking(
     except Exception as error:
         raise ExportError(
             f"linking {draft.name!r} failed. A C++ compiler must be installed, or named by the "
-            f"environment variable CXX. {_reason(error)}"
+            f"environment variable CXX. {type(error).__name__}: {error}"
         ) from error
 
 
-def _write_shared_library(
-    library: FactoryModule,
-    draft: Path,
-    fcompile: Callable[..., Any] | None,
-    kwargs: dict[str, Any],
-) -> None:
-    with _linking(library, draft, fcompile, kwargs):
-        library.get_lib().export_library(str(draft), fcompile=fcompile, **kwargs)
-    with open(draft, "r+b") as file:
-        elf.append_sections(file, _sections(library, elf.image_checksum(file)))
+def linked_image(library: FactoryModule) -> bytes:
+    """What this machine's C++ compiler links of a library's code, without weights and metadata.
+
+    Raises
+    ------
+    ExportError
+        Linking failed.
+    """
+    with TemporaryFolder("link") as folder:
+        return _link(library, Path(folder, "library.so"), None, {"workspace_dir": folder})
 
 
-def _sections(library: FactoryModule, code_checksum: int) -> list[elf.NewSection]:
-    """The weights and, written after them, the metadata."""
-    weights_checksum = 0
+def _link(
+    library: FactoryModule, path: Path, fcompile: Callable[..., Any] | None, kwargs: dict[str, Any]
+) -> bytes:
+    """The same, linked at a path of its own as the caller has it."""
+    with _linking(library, path, fcompile, kwargs):
+        library.get_lib().export_library(str(path), fcompile=fcompile, **kwargs)
+    image = path.read_bytes()
+    path.unlink()
+    return image
 
-    def weights(stream: BinaryIO) -> None:
-        nonlocal weights_checksum
-        if library.params:
-            weights_checksum = write_weights(stream, library.metadata, library.params)
 
-    def metadata(stream: BinaryIO) -> None:
-        size = library.metadata.weights_nbytes if library.params else 0
-        envelope = container.Envelope(library.metadata, code_checksum, weights_checksum, size)
-        stream.write(envelope.to_bytes())
-
-    return [
-        elf.NewSection(container.WEIGHTS, mmap.PAGESIZE, weights),
-        elf.NewSection(container.METADATA, 8, metadata),
-    ]
+def _weights(library: FactoryModule) -> WriteWeights | None:
+    if not library.params:
+        return None
+    return lambda stream: write_weights(stream, library.metadata, library.params)
 
 
 def _write_archive(library: FactoryModule, draft: Path, kwargs: dict[str, Any]) -> None:
@@ -263,7 +245,8 @@ def _write_archive(library: FactoryModule, draft: Path, kwargs: dict[str, Any]) 
             code_checksum = zlib.crc32(Path(name).read_bytes(), code_checksum)
         described = Path(kwargs["workspace_dir"], container.OBJECT)
         with open(described, "x+b") as file, open(files[0], "rb") as like:
-            elf.write_object(file, like, _sections(library, code_checksum))
+            described_by = sections(library.metadata, code_checksum, _weights(library))
+            elf.write_object(file, like, described_by)
         with tarfile.open(output, "w", format=tarfile.GNU_FORMAT) as archive:
             for index, name in enumerate(files):
                 archive.add(name, f"{index:04d}-{Path(name).name}", filter=_anonymous)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from compiler.errors import InputError
 from compiler.runtime import foreign
 from compiler.runtime.code import runnable
-from compiler.runtime.export import export_library
+from compiler.runtime.export import export_library, linked_image
 from compiler.runtime.graph_json import graph_json
 from compiler.runtime.host import arrange_devices, kind_of, require_cpu_features
 from compiler.runtime.metadata import Metadata
@@ -51,10 +51,12 @@ class FactoryModule:
         What it was built for; the metadata's string by default.
     origin : LoadedFile, optional
         The file that the library was loaded from.
+    kept_as : str
+        The key under which the build cache has the library, weights included; "" if it has not.
 
     Attributes
     ----------
-    metadata, params, report, ir_mod, target
+    metadata, params, report, ir_mod, target, kept_as
         As given.
     origin : path or None
         The path of the file that the library was loaded from.
@@ -73,6 +75,7 @@ class FactoryModule:
         ir_mod: Any = None,
         target: Any = None,
         origin: LoadedFile | None = None,
+        kept_as: str = "",
     ) -> None:
         in_memory = bool(params) and origin is None
         self.metadata = metadata.with_params(params.items()) if in_memory else metadata
@@ -82,8 +85,10 @@ class FactoryModule:
         self.target = metadata.target if target is None else target
         self.origin = origin.path if origin else None
         self.origin_file = origin
+        self.kept_as = kept_as
         self._executable = executable
         self._runnable: Any = None
+        self._images: dict[str, bytes] = {}
         self._lock = threading.Lock()
         self._placed: dict[tuple[str, int], dict[str, Any]] = {}
 
@@ -167,6 +172,22 @@ class FactoryModule:
     def get_lib(self) -> Any:
         """TVM's module with the executable and its kernels, without weights."""
         return getattr(self._executable, "mod", self._executable)
+
+    def image(self) -> bytes:
+        """The shared library that an exported file begins with; a C++ compiler links it once.
+
+        Raises
+        ------
+        ExportError
+            Linking failed.
+        """
+        from tvm.support import cc
+
+        linker = str(cc.get_cc())
+        with self._lock:
+            if linker not in self._images:
+                self._images[linker] = linked_image(self)
+            return self._images[linker]
 
     def assembly(self) -> str:
         """The machine code of the CPU kernels as text; see `compiler.runtime.disassembly`."""

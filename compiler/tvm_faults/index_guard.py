@@ -25,6 +25,7 @@ from schedules.nodes import nodes_of
 Expr = Any
 
 _DIVISIONS = (tirx.FloorDiv, tirx.FloorMod)
+_WITHOUT_PARTS = (tirx.Var, tirx.IntImm)
 
 
 def guard_indices(func: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -32,6 +33,8 @@ def guard_indices(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
     Takes functions with or without blocks; one without such an index is returned as it is.
     """
+    if not _divides(func.body):  # neither indices nor anything else, as in most functions
+        return func
     indices = _Indices(func)
 
     def load(node: TensorLoad) -> Expr:
@@ -100,8 +103,8 @@ def is_misread(index: Expr) -> bool:
     )
 
 
-def _divides(index: Expr) -> bool:
-    return bool(nodes_of(index, _DIVISIONS))
+def _divides(part: Any) -> bool:
+    return not isinstance(part, _WITHOUT_PARTS) and bool(nodes_of(part, _DIVISIONS))
 
 
 def _has_offset(total: Expr) -> bool:

@@ -62,20 +62,23 @@ def _guarded(loop: tirx.For) -> tirx.For:
 
 def _is_miscompiled(loop: tirx.For) -> bool:
     """Whether the loop has scalars, conditions, and its variable modulo a power of two."""
+    # Following each variable takes long, and few loops can be suspect.
+    if _stores_vectors(loop.body) or not _is_suspect(loop.body):
+        return False
     following = [loop.loop_var]  # the loop's variable and what is computed from it
-    vectors = False
 
     def bind(statement: Any) -> None:
         if _uses_any(statement.value, following):
             following.append(statement.var)
 
-    def store(node: Any) -> None:
-        nonlocal vectors
-        vectors = vectors or tvm.DataType(node.value.ty.dtype).lanes > 1
+    return _wraps_with_condition(
+        loop.body, lambda value: _uses_any(value, following), [(tirx.stmt.Bind, bind)]
+    )
 
-    beside = [(tirx.stmt.Bind, bind), (tirx.BufferStore, store)]
-    wraps = _wraps_with_condition(loop.body, lambda value: _uses_any(value, following), beside)
-    return wraps and not vectors
+
+def _stores_vectors(body: tirx.Stmt) -> bool:
+    stores = nodes_of(body, tirx.BufferStore)
+    return any(tvm.DataType(store.value.ty.dtype).lanes > 1 for store in stores)
 
 
 def _wraps_with_condition(

@@ -2,9 +2,9 @@
 
 One file per kernel, named by the hash of everything that decides its machine code; the file is
 a header, the SHA-256 of the object code, and the object code. One file per library, which
-`library_cache` writes and reads. A file appears by one rename, so a reader sees all of it or
-nothing, also when builds run side by side or are killed. What the check sum rejects is compiled
-again.
+`library_cache` writes and reads, and one per command, of `command_cache`. A file appears by one
+rename, so a reader sees all of it or nothing, also when builds run side by side or are killed. What
+the check sum rejects is compiled again.
 
 Object code is executed later: the folder is made for its owner alone, and a folder or file that
 somebody else owns or can write is not used.
@@ -32,6 +32,7 @@ DEFAULT_LIMIT = 4 * 10**9
 _MAGIC = b"baton kernel 1\n"
 _SUFFIX = ".kernel"
 _LIBRARY_SUFFIX = ".library"
+_COMMAND_SUFFIX = ".command"
 # What was said already: a build writes many files, and each of them would say it again.
 _said: set[str] = set()
 # Eviction goes below the limit, so that not each build that follows has to evict.
@@ -52,7 +53,7 @@ class Usage:
         None for a user without a home folder.
     kernels, libraries : int
     bytes : int
-        Of all of them together.
+        Of all of them together, and of what is kept for commands.
     limit : int
         The most that `trim` leaves; 0 where the cache is off.
     """
@@ -118,6 +119,14 @@ class KernelCache:
     def put_library(self, key: str, write: Callable[[BinaryIO], object]) -> None:
         """Keep what `write` writes; a folder that can't be written is logged, not an error."""
         self._write(key + _LIBRARY_SUFFIX, write)
+
+    def open_command(self, key: str) -> BinaryIO | None:
+        """The file of the command kept under a key, for the caller to check and close."""
+        return self._open(key + _COMMAND_SUFFIX)
+
+    def put_command(self, key: str, content: bytes) -> None:
+        """Keep what a command made; a folder that can't be written is logged, not an error."""
+        self._write(key + _COMMAND_SUFFIX, lambda file: file.write(content))
 
     def _open(self, name: str) -> BinaryIO | None:
         """A file that only this user can have written, marked as used now."""
@@ -208,11 +217,16 @@ class KernelCache:
         """What is kept now."""
         kernels = [status.st_size for _, status in self._files(_SUFFIX)]
         libraries = [status.st_size for _, status in self._files(_LIBRARY_SUFFIX)]
-        total = sum(kernels) + sum(libraries)
+        commands = [status.st_size for _, status in self._files(_COMMAND_SUFFIX)]
+        total = sum(kernels) + sum(libraries) + sum(commands)
         return Usage(self.folder, len(kernels), len(libraries), total, self.limit)
 
     def _entries(self) -> list[tuple[Path, os.stat_result]]:
-        return self._files(_SUFFIX) + self._files(_LIBRARY_SUFFIX)
+        return [
+            entry
+            for suffix in (_SUFFIX, _LIBRARY_SUFFIX, _COMMAND_SUFFIX)
+            for entry in self._files(suffix)
+        ]
 
     def _files(self, suffix: str) -> list[tuple[Path, os.stat_result]]:
         """Files of the folder with their status; other builds may remove some meanwhile."""

@@ -4,56 +4,42 @@
                          |no
                          +--> all steps of the driver --> kept under the hash
 
-The file of a library:
-
-    b"baton library 1\\n", padded to 64 bytes
-    the packed weights (`compiler.runtime.weights`), which are mapped, not read
-    description     JSON: lowered functions, keys of the kernels, metadata, warnings, checksum
-    trailer         SHA-256 of the description, its length
-
-Object code is not in it: a kernel is kept once, however many libraries call it. A GPU's kernels
-are, scheduled; what nvcc made of their source is kept for itself.
+`library_file` says what the file of a library holds. Object code is not in it: a kernel is kept
+once, however many libraries call it. A GPU's kernels are, scheduled; what nvcc made of their source
+is kept for itself.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import logging
-import os
-import struct
+import contextlib
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from typing import Any, BinaryIO
+from functools import partial
+from typing import Any
 
 import tvm
 from tvm.target import Target
 from tvm_ffi.serialization import from_json_graph_str
 
 from ...errors import LoadError
-from ...runtime import elf
 from ...runtime.factory import FactoryModule
-from ...runtime.metadata import ALIGNMENT, Metadata
+from ...runtime.metadata import Metadata
 from ...runtime.weights import map_weights, write_weights
 from ...target.nvcc import device_code
 from ..linking import codegen
 from ..linking.link import Linked, assemble
 from ..report import Report
 from ..selection.schedule_source import ScheduleSource
-from . import kernel_cache
+from . import kernel_cache, library_file
 from .library_key import library_key
+from .messages import Message, repeat
 
 logger = kernel_cache.logger
 
-_MAGIC = b"baton library 1\n".ljust(ALIGNMENT, b"\0")
-_TRAILER = struct.Struct("<32sQ")
 # A larger library would push too much else out.
 _LARGEST_SHARE = 0.5
-
-Message = tuple[str, int, str]
-"""Logger, level and text of a log message."""
 
 
 @dataclass(frozen=True)
@@ -105,9 +91,10 @@ class Slot:
             return None
         with file:
             try:
-                description = _read_description(file)
+                description = library_file.read_description(file)
+                library_file.require_weights(file, description)
                 metadata = Metadata.from_json(description["metadata"])
-                weights = map_weights(file, len(_MAGIC), metadata)
+                weights = map_weights(file, library_file.WEIGHTS_OFFSET, metadata)
             except (LoadError, OSError, ValueError) as error:
                 logger.warning(
                     "kernel cache: %s is damaged (%s); the library is built again", file.name, error
@@ -122,18 +109,89 @@ class Slot:
         lowered = from_json_graph_str(description["lowered"])
         with self.target, device_code(self.cache):
             executable = assemble(lowered, whole, self.target)
-        for name, level, text in description["messages"]:
-            logging.getLogger(name).log(level, "%s", text)
+        repeat(description["messages"])
         report = Report.from_json(metadata.report)
         report.cache = "the library"
         report.seconds = seconds
         metadata = replace(metadata, report=report.to_json())
-        return FactoryModule(executable, metadata, weights, report, mod, self.target)
+        return self._library(executable, metadata, weights, report, mod)
 
-    def keep(
+    def mapped(self, library: FactoryModule, linked: Linked) -> FactoryModule:
+        """A library that was kept, with its weights mapped; as it is where it was not."""
+        self.cache.trim_at_times()
+        file = None if self.cache.problem else self.cache.open_library(self.key)
+        if file is None:
+            return library
+        with file:
+            try:
+                weights = map_weights(file, library_file.WEIGHTS_OFFSET, library.metadata)
+            except LoadError as error:
+                logger.warning("kernel cache: %s", error)
+                return library
+        return self._library(
+            linked.executable, library.metadata, weights, library.report, library.ir_mod
+        )
+
+    def _library(
+        self,
+        executable: Any,
+        metadata: Metadata,
+        weights: Mapping[str, Any],
+        report: object,
+        mod: tvm.IRModule,
+    ) -> FactoryModule:
+        return FactoryModule(
+            executable, metadata, weights, report, mod, self.target, kept_as=self.key
+        )
+
+
+class Keeping:
+    """Keeps a library whose weights are written while its kernels are compiled.
+
+    As a context manager, it gives up what `start` began and `finish` did not end.
+
+    Parameters
+    ----------
+    slot : Slot, optional
+        Without one nothing is kept.
+    """
+
+    def __init__(self, slot: Slot | None) -> None:
+        self._slot = slot
+        self._description: Future[Mapping[str, Any]] = Future()
+        self._writer: threading.Thread | None = None
+
+    def __enter__(self) -> Keeping:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._give_up()
+
+    def start(self, weights: Mapping[str, Any]) -> None:
+        """Begin to write the weights of a library, in the order of its parameters."""
+        self._give_up()
+        metadata = Metadata("", (), ()).with_params(weights.items())
+        slot = self._slot
+        if slot is None or metadata.weights_nbytes > slot.cache.limit * _LARGEST_SHARE:
+            return
+        self._description = Future()
+        write = partial(
+            library_file.write,
+            write_weights=lambda file: write_weights(file, metadata, weights),
+            describe=self._description.result,
+        )
+
+        def keep() -> None:
+            with contextlib.suppress(_GivenUpError):
+                slot.cache.put_library(slot.key, write)
+
+        self._writer = threading.Thread(target=keep, name="baton-keep")
+        self._writer.start()
+
+    def finish(
         self, library: FactoryModule, linked: Linked, messages: Sequence[Message]
     ) -> FactoryModule:
-        """Keep a library that was just built, unless it is too large for the cache.
+        """Keep the library whose weights `start` was given, unless it is too large for the cache.
 
         Parameters
         ----------
@@ -149,86 +207,30 @@ class Slot:
             With its weights mapped from the file, as later builds have them: other processes share
             them, and their pages are large. The same library where nothing was kept.
         """
-        if library.metadata.weights_nbytes > self.cache.limit * _LARGEST_SHARE:
+        slot = self._slot
+        if slot is None or self._writer is None:
             return library
-        if codegen.has_cpu_kernels(linked.lowered, self.target):
+        if codegen.has_cpu_kernels(linked.lowered, slot.target):
             return library
-
-        def write(file: BinaryIO) -> None:
-            file.write(_MAGIC)
-            checksum = write_weights(file, library.metadata, library.params)
-            description = {
+        self._description.set_result(
+            {
                 "lowered": tvm.ir.save_json(linked.lowered),
                 "kernels": linked.kernels.keys,
                 "metadata": library.metadata.to_json(),
                 "messages": list(messages),
-                "weights_checksum": checksum,
             }
-            text = json.dumps(description).encode()
-            file.write(text + _TRAILER.pack(hashlib.sha256(text).digest(), len(text)))
-
-        self.cache.put_library(self.key, write)
-        self.cache.trim_at_times()
-        file = None if self.cache.problem else self.cache.open_library(self.key)
-        if file is None:
-            return library
-        with file:
-            try:
-                weights = map_weights(file, len(_MAGIC), library.metadata)
-            except LoadError as error:
-                logger.warning("kernel cache: %s", error)
-                return library
-        executable, metadata = linked.executable, library.metadata
-        return FactoryModule(
-            executable, metadata, weights, library.report, library.ir_mod, self.target
         )
+        self._writer.join()
+        self._writer = None
+        return slot.mapped(library, linked)
+
+    def _give_up(self) -> None:
+        """Have what was begun removed."""
+        if self._writer is not None:
+            self._description.set_exception(_GivenUpError())
+            self._writer.join()
+            self._writer = None
 
 
-@contextmanager
-def recorded_warnings() -> Iterator[list[Message]]:
-    """The warnings that this thread logs under Baton's names, those of the cache left out."""
-    handler = _Recorder()
-    parent = logging.getLogger("baton")
-    parent.addHandler(handler)
-    try:
-        yield handler.messages
-    finally:
-        parent.removeHandler(handler)
-
-
-class _Recorder(logging.Handler):
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.messages: list[Message] = []
-        self._thread = threading.get_ident()
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if record.thread == self._thread and record.name != logger.name:
-            self.messages.append((record.name, record.levelno, record.getMessage()))
-
-
-def _read_description(file: BinaryIO) -> dict[str, Any]:
-    """The checked description of a library's file.
-
-    Raises
-    ------
-    ValueError
-        A part of the file is not what was written.
-    """
-    end = file.seek(0, os.SEEK_END) - _TRAILER.size
-    if end < len(_MAGIC):
-        raise ValueError("it is too short")
-    file.seek(end)
-    digest, length = _TRAILER.unpack(file.read(_TRAILER.size))
-    start = end - length
-    if start < len(_MAGIC):
-        raise ValueError("it is too short")
-    file.seek(start)
-    text = file.read(length)
-    file.seek(0)
-    if hashlib.sha256(text).digest() != digest or file.read(len(_MAGIC)) != _MAGIC:
-        raise ValueError("its description is not what was written")
-    description: dict[str, Any] = json.loads(text)
-    if elf.range_checksum(file, len(_MAGIC), start) != description["weights_checksum"]:
-        raise ValueError("its weights are not what was written")
-    return description
+class _GivenUpError(Exception):
+    """The build of a library that was being kept did not end."""

@@ -38,6 +38,7 @@ from .ops.matmul_of_bits import NAME as MATMUL_OF_BITS
 from .ops.matmul_of_bits import lower_matmul_of_bits
 from .ops.recurrent import NAME as RECURRENT
 from .ops.recurrent import lower_recurrent
+from .packing import packing_in_background
 from .site import Site
 from .wanted_layouts import block_of, worth_blocking
 
@@ -218,6 +219,7 @@ def select_implementations(
         may_round,
     )
     gvar = mod.get_global_var(name)
-    function = selector.visit_expr(mod[name])
+    with packing_in_background():
+        function = selector.visit_expr(mod[name])
     selector.builder_.update_func(gvar, function)
     return relax.transform.DeadCodeElimination([name])(selector.builder_.get())

@@ -17,7 +17,7 @@ from tvm import relax
 from tvm.relax.frontend.onnx.onnx_frontend import _get_convert_map, onnx_input
 
 from compiler.errors import FrontendError, UnsupportedOperatorError
-from compiler.graph.constants import constant, static_shape, to_tensor
+from compiler.graph.constants import constant, static_shape
 from compiler.graph.symbols import as_extent, simplified, with_bounds
 from compiler.runtime.metadata import OUTPUT_NAMES
 from compiler.tvm_faults.block_builder import BlockBuilder
@@ -35,6 +35,7 @@ from .onnx_node import Node, Scope, constant_value, describe
 from .onnx_old_opsets import OLDEST_FORM, in_form_of_opset_7
 from .onnx_ops import CONVERTERS, PREFER_FUNCTION
 from .onnx_ops.microsoft import REFUSED
+from .onnx_parameters import Parameters
 from .plain_words import reason_of
 
 _ASK_ONNX = "onnx.checker.check_model(model, full_check=True) says whether the model is right"
@@ -115,7 +116,7 @@ class GraphImporter:
         self.freeze_params = freeze_params
         self.builder = BlockBuilder()
         self.functions = {(fn.domain, fn.name): fn for fn in model.proto.functions}
-        self.parameters: dict[str, tuple[relax.Var, tvm.runtime.Tensor]] = {}
+        self.parameters = Parameters()
         self._stock = _get_convert_map()
         self._own = dict(converters or {})
         self.symbolic: dict[relax.Expr, np.ndarray] = {}
@@ -125,13 +126,19 @@ class GraphImporter:
         self, inputs: Sequence[InputType]
     ) -> tuple[tvm.IRModule, dict[str, tvm.runtime.Tensor]]:
         """Convert the model; returns the module and the values of its parameters."""
+        with self.parameters:
+            return self._run(inputs)
+
+    def _run(
+        self, inputs: Sequence[InputType]
+    ) -> tuple[tvm.IRModule, dict[str, tvm.runtime.Tensor]]:
         graph = self.model.proto.graph
         self._check_operators(graph)
         scope: Scope = _variables(inputs)
         variables = list(scope.values())
         scope.update(_containers(graph, inputs, scope))
         self._add_initializers(graph, scope, self.model.array, not self.freeze_params)
-        variables += [variable for variable, _ in self.parameters.values()]
+        variables += self.parameters.variables()
         try:
             with self.builder.function("main", params=variables):
                 # Only outside of a dataflow block may an If stand, and the body of a loop begin.
@@ -152,7 +159,7 @@ class GraphImporter:
         attrs = {"num_input": len(inputs), OUTPUT_NAMES: names}
         module["main"] = module["main"].with_attrs(attrs)
         module = with_bounds(module, self.bounds)
-        return module, {name: value for name, (_, value) in self.parameters.items()}
+        return module, {name: self.parameters[name][1] for name in self.parameters}
 
     def convert_graph(self, graph: onnx.GraphProto, scope: Scope) -> list[relax.Expr]:
         """Convert the nodes of `graph`, whose initializers are in `scope`; returns its outputs."""
@@ -222,14 +229,12 @@ class GraphImporter:
         for tensor in graph.initializer:
             array = values(tensor)
             refuse_narrow(str(array.dtype), f"initializer {tensor.name!r}")
-            value = to_tensor(array)
             if as_parameters and _is_weight(array) and tensor.name not in read_now:
                 ty = relax.TensorType(array.shape, str(array.dtype))
-                variable = relax.Var(tensor.name, ty)
-                self.parameters[tensor.name] = (variable, value)
-                scope[tensor.name] = variable
+                scope[tensor.name] = relax.Var(tensor.name, ty)
+                self.parameters.copy_of(array, scope[tensor.name])
             else:
-                scope[tensor.name] = relax.const(value)
+                scope[tensor.name] = constant(array)
 
     def _check_operators(self, graph: onnx.GraphProto) -> None:
         """Raise for the operators that nothing can convert, before any work is done."""

@@ -124,13 +124,18 @@ def load_model(source: onnx.ModelProto | str | os.PathLike[str] | bytes) -> Mode
             f"from_onnx takes a ModelProto, a path or bytes, not {type(source).__name__}"
         )
     path = pathlib.Path(source)
+    return _complete(_read(path), str(path), path.parent)
+
+
+def _read(path: pathlib.Path) -> Model:
+    """A model without what lies in other files."""
     try:
         with path.open("rb") as file:
             empty = os.fstat(file.fileno()).st_size == 0
             data = b"" if empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except OSError as error:
         raise FrontendError(f"can't read the ONNX model {path}: {error.strerror}") from error
-    return _complete(_parse(memoryview(data), str(path)), str(path), path.parent)
+    return _parse(memoryview(data), str(path))
 
 
 def _parse(data: memoryview, origin: str) -> Model:
@@ -162,6 +167,24 @@ def _complete(model: Model, origin: str, folder: pathlib.Path | None) -> Model:
             ) from error
     _log_checker_findings(model.proto, origin)
     return model
+
+
+def data_files(path: pathlib.Path) -> list[pathlib.Path]:
+    """The other files in which an ONNX file's weights lie, each once.
+
+    Raises
+    ------
+    FrontendError
+        The file can't be read, or is not ONNX.
+    """
+    found = {
+        str(entry.value)
+        for tensor in _tensors(_read(path).proto)
+        if tensor.data_location == onnx.TensorProto.EXTERNAL
+        for entry in tensor.external_data
+        if entry.key == "location"
+    }
+    return [path.parent / name for name in sorted(found)]
 
 
 def _elsewhere(tensor: onnx.TensorProto) -> FrontendError:

@@ -133,3 +133,23 @@ def test_a_library_for_another_processor_needs_its_linker(cli, model, tmp_path, 
     assert result.exit_code == 1
     assert "CXX=riscv64-linux-gnu-g++" in result.stderr
     assert not path.exists()
+
+
+@pytest.mark.parametrize("code, status", [("0", 0), ("3", 3)])
+def test_the_compile_command_ends_with_its_status_and_all_it_printed(code, status):
+    """And does what others asked for at the end."""
+    program = (
+        "import atexit, sys, compiler.cli, compiler.cli.app\n"
+        "atexit.register(print, 'at the end')\n"
+        "def app(**_):\n"
+        "    print('printed')\n"
+        f"    sys.exit({code})\n"
+        "compiler.cli.app.app = app\n"
+        "sys.argv = ['baton', 'compile']\n"
+        "compiler.cli.main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.split("\n") == ["printed", "at the end", ""]
+    assert (done.returncode, done.stderr) == (status, "")

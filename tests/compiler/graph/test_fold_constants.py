@@ -12,6 +12,7 @@ from tvm import relax
 
 from compiler.graph.constants import array_of
 from compiler.graph.fold_constants import FOLDERS, FoldConstant
+from compiler.graph.rewrite import expressions_in, operator_name
 
 A = np.array([[1.5, -2.0, 3.25], [0.5, 4.0, -0.125]], "float32")
 B = np.array([[2.0, 0.5, -1.0], [3.0, 0.25, 8.0]], "float32")
@@ -166,3 +167,50 @@ def test_folding_can_be_disabled_by_its_name(build, operators):
 def test_every_folder_is_an_operator_of_relax():
     for name in FOLDERS:
         assert tvm.ir.Op.get(f"relax.{name}") is not None
+
+
+def permuted_twice(axes, other_axes, uses=1):
+    """x + a permuted constant that is permuted again, and so many more reads of the first."""
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((2, 3), "float32"))
+    source = const(A)
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            once = builder.emit(OPS.permute_dims(source, axes))
+            results = [builder.emit(OPS.add(x, builder.emit(OPS.permute_dims(once, other_axes))))]
+            results += [builder.emit(OPS.negative(once)) for _ in range(uses - 1)]
+            out = builder.emit_output(relax.Tuple(results))
+        builder.emit_func_output(out)
+    return source, builder.get()
+
+
+@pytest.mark.parametrize("axes", [None, [1, 0]])
+def test_permutations_that_undo_each_other_leave_the_constant_itself(axes):
+    source, mod = permuted_twice(axes, [1, 0])
+    (add,) = calls_of(FoldConstant()(mod), "add")
+    assert add.args[1].value.same_as(source.value)
+
+
+def test_a_permutation_that_others_read_as_well_is_computed():
+    _, mod = permuted_twice([1, 0], [1, 0], uses=2)
+    folded_mod = FoldConstant()(mod)
+    assert not calls_of(folded_mod, "permute_dims")
+    (add,) = calls_of(folded_mod, "add")
+    np.testing.assert_array_equal(array_of(add.args[1]), A)
+
+
+def test_permutations_that_do_not_undo_each_other_are_computed():
+    builder = relax.BlockBuilder()
+    cube = np.arange(24, dtype="float32").reshape(2, 3, 4)
+    with builder.function("main", []):
+        with builder.dataflow():
+            once = builder.emit(OPS.permute_dims(const(cube), [1, 2, 0]))
+            out = builder.emit_output(OPS.permute_dims(once, [1, 2, 0]))
+        builder.emit_func_output(out)
+    np.testing.assert_array_equal(folded(builder.get()), cube.transpose(2, 0, 1))
+
+
+def calls_of(mod, name):
+    return [
+        each for each in expressions_in(mod["main"], tvm.ir.Call) if operator_name(each) == name
+    ]

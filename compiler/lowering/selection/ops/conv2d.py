@@ -164,7 +164,12 @@ def emit_conv2d(
     ic_block = input_block(workload, config, at.layouts.block(data), oc_block)
     pack_weight = impl.pack
     assert pack_weight is not None, f"{impl.name} says not how its weights are packed"
-    packed = pack(at.builder, weight, lambda ops, w: pack_weight(ops, w, config, ic_block))
+    packed = pack(
+        at.builder,
+        weight,
+        lambda ops, w: pack_weight(ops, w, config, ic_block),
+        alike=(impl.name, repr(config.knobs), ic_block),
+    )
     result = at.builder.emit(
         at.builder.call_te(
             lambda x, w: plain_if_unblocked(impl.compute(workload, config, x, w)),

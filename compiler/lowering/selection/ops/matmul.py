@@ -66,7 +66,8 @@ def lower_matmul(
             permuted = ops.transpose(array, described.rhs_axes)
             return pack_weight(ops, ops.reshape(permuted, (workload.k, workload.n)), config)
 
-        rhs = pack(at.builder, rhs, packed)
+        alike = (impl.name, repr(config.knobs), described.rhs_axes, workload.k, workload.n)
+        rhs = pack(at.builder, rhs, packed, alike)
     return at.builder.call_te(
         lambda x, w: impl.compute(_over_rows(described, x), config, x, w),
         described.lhs,

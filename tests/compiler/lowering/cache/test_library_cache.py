@@ -14,6 +14,7 @@ import tvm
 from tvm import relax
 
 from compiler import auto_scheduler, autotvm, relay
+from compiler.errors import BuildError
 from compiler.lowering.cache import library_key
 from compiler.lowering.cache.kernel_cache import LIMIT_VARIABLE, user_cache
 from compiler.lowering.selection.schedule_source import ScheduleSource
@@ -418,3 +419,16 @@ def test_a_setting_that_decides_what_operators_become_is_part_of_the_key(folder)
         executor.run(x=np.full(16, -8, "int32"))
         found[rounding] = int(executor.get_output(0).numpy()[0])
     assert found == {"UPWARD": 0, "TONEAREST": -1}
+
+
+def test_a_build_that_fails_after_its_weights_were_written_keeps_nothing(folder, monkeypatch):
+    def fail(*_):
+        raise BuildError("no code")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("compiler.lowering.steps.link", fail)
+        with pytest.raises(BuildError, match="no code"):
+            build()
+    assert list(folder.glob("*.library")) == list(folder.glob(DRAFTS)) == []
+    check(build())
+    assert build().report.cache == KEPT
