@@ -87,12 +87,17 @@ MOVED = {
         f"tvm.tir.{each}": f"tvm.tirx.{each}"
         for each in ("buffer", "expr", "function", "op", "stmt")
     },
-    "tvm.topi.arm_cpu": "compiler.legacy.topi.arm_cpu",
-    "tvm.topi.cuda": "compiler.legacy.topi.cuda",
-    "tvm.topi.generic": "compiler.legacy.topi.generic",
+    **{
+        f"tvm.topi.{each}": f"compiler.legacy.topi.{each}"
+        for each in (
+            *("adreno", "arm_cpu", "bifrost", "cuda", "generic", "hls"),
+            *("intel_graphics", "mali", "rocm", "x86"),
+        )
+    },
     "tvm.topi.sparse.utils": "compiler.te.sparse",
     "tvm.topi.util": "tvm.topi.utils",
-    "tvm.topi.x86": "compiler.legacy.topi.x86",
+    "tvm.topi.vision.rcnn": "tvm.topi.vision",
+    "tvm.topi.vision.ssd": "tvm.topi.vision",
     "tvm.tir.ir_builder": "compiler.legacy.ir_builder",
     "tvm.tir.stmt_functor": "compiler.legacy.stmt_functor",
 }
@@ -102,6 +107,8 @@ EXTENDED = {
     "tvm.rpc": "compiler.legacy.rpc",
     "tvm.s_tir.meta_schedule": "compiler.legacy.meta_schedule",
     "tvm.testing": "compiler.legacy.testing",
+    "tvm.topi": "compiler.legacy.topi.top",
+    "tvm.topi.gpu": "compiler.legacy.topi.gpu",
     "tvm.topi.testing": "compiler.legacy.topi",
 }
 
@@ -149,6 +156,9 @@ ABSENT = {
         (f"tvm.contrib.{each}" for each in ("cuda_graph", "miopen", "mps", "peak", "rocblas")),
         "relay.build makes the kernels, and baton profile times them",
     ),
+    "tvm.autotvm.database": "a log file keeps records: autotvm.callback.log_to_file",
+    "tvm.autotvm.feature": "XGBTuner computes the features of kernels' loops itself",
+    "tvm.autotvm.measure.executor": "LocalBuilder and LocalRunner have worker processes",
     "tvm.auto_scheduler.loop_state": "state.trace of a tvm.s_tir.Schedule says what was done",
     "tvm.auto_scheduler._ffi_api": (
         "sketches come from TVM's MetaSchedule; register a tvm.s_tir.meta_schedule.ScheduleRule"

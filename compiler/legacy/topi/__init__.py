@@ -7,7 +7,7 @@ are TOPI's own of that name. What else those modules had says where it went when
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..absent import Absent
@@ -69,6 +69,40 @@ def patch(patches: Patches) -> None:
     for name in ("injective", "broadcast", "elemwise", "reduce"):
         patches.add(testing, f"get_{name}_schedule", _schedule_of)
     patches.add(testing, "get_conv2d_nchw_implement", _convolution_of)
+    patches.add(testing, "dispatch", dispatch)
+    patches.add(testing, "compare_numpy_tvm", compare_numpy_tvm)
+
+
+def dispatch(target: Any, table: Mapping[str, Any]) -> Any:
+    """The entry of a table for the first key of a target that it has, else the generic one."""
+    from tvm.target import Target
+
+    keys = [str(key) for key in (Target(target) if isinstance(target, str) else target).keys]
+    return next((table[key] for key in keys if key in table), table["generic"])
+
+
+def compare_numpy_tvm(
+    inputs: Sequence[Any],
+    output: Any,
+    target: Any,
+    device: Any,
+    compute: Callable[..., Any],
+    schedule: Callable[..., Any],
+) -> None:
+    """Assert that a compute under a schedule gives an array of numpy's for others."""
+    import numpy as np
+    import tvm
+    from tvm import te
+
+    from ...te.driver import build
+
+    placeholders = [te.placeholder(each.shape, str(each.dtype)) for each in inputs]
+    with tvm.target.Target(target):
+        made = compute(*placeholders)
+        library = build(schedule([made]), [*placeholders, made])
+    result = tvm.runtime.tensor(np.zeros(output.shape, output.dtype), device)
+    library(*(tvm.runtime.tensor(each, device) for each in inputs), result)
+    np.testing.assert_allclose(result.numpy(), output, rtol=1e-4, atol=1e-4)
 
 
 def _schedule_of(target: Any) -> Callable[[Any], Any]:

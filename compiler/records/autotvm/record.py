@@ -100,6 +100,13 @@ class MeasureInput:
     config: ConfigEntity
     index: int = -1
 
+    def __iter__(self) -> Iterator[Any]:
+        """Target, task and config: TVM's inputs were tuples of these."""
+        return iter((self.target, self.task, self.config))
+
+    def __getitem__(self, place: int) -> Any:
+        return tuple(self)[place]
+
 
 class InputKey(NamedTuple):
     """The `input` field of a line, ready for matching.
@@ -427,9 +434,10 @@ def encode(inp: MeasureInput, result: MeasureResult, protocol: str = "json") -> 
         `protocol` is not "json".
     """
     _check_protocol(protocol)
+    index = inp.config.index if inp.index < 0 else inp.index
     row = {
         "input": [str(log_target(inp.target)), inp.task.name, normalize(inp.task.args), {}],
-        "config": {"index": inp.index, "code_hash": None, "entity": inp.config.to_entity()},
+        "config": {"index": index, "code_hash": None, "entity": inp.config.to_entity()},
         "result": [list(result.costs), result.error_no, result.all_cost, result.timestamp],
         "version": LOG_VERSION,
         "tvm_version": TVM_VERSION,
