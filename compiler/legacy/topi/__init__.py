@@ -1,7 +1,8 @@
 """`tvm.topi.generic`, `x86`, `arm_cpu` and `cuda`: schedules of TE, as scripts ask for them.
 
 Any `schedule_<operator>` gives `compiler.te.topi`'s schedule. Computes (`topi.cuda.conv2d_nchw`)
-are TOPI's own of that name. What else those modules had says where it went when it is used.
+are TOPI's own of that name, or what they compute (`topi.x86.dense_pack`). What
+else those modules had says where it went when it is used.
 """
 
 from __future__ import annotations
@@ -17,6 +18,18 @@ _INSTEAD = (
     "the schedule library is in `schedules`, and relay.build chooses from it; "
     "compiler.te.topi schedules TOPI's computes"
 )
+
+# Computes that had names of their own for the form that a schedule wanted them in.
+_SAME = {
+    **dict.fromkeys(
+        ("dense_dynamic", "dense_large_batch", "dense_nopack", "dense_pack", "dense_small_batch"),
+        "dense",
+    ),
+    **dict.fromkeys(("conv2d_nchw_spatial_pack", "conv2d_nchw_winograd"), "conv2d_nchw"),
+    **dict.fromkeys(("conv2d_nhwc_spatial_pack", "conv2d_nhwc_winograd"), "conv2d_nhwc"),
+    "conv3d_ncdhw_winograd": "conv3d_ncdhw",
+    "depthwise_conv2d_nchw_spatial_pack": "depthwise_conv2d_nchw",
+}
 
 
 def names_of(module: str, gpu: bool | None, parallel: bool = True) -> Callable[[str], Any]:
@@ -55,7 +68,7 @@ def names_of(module: str, gpu: bool | None, parallel: bool = True) -> Callable[[
         if name.startswith("schedule_") or name == "default_schedule":
             return schedule
         for owner in (topi.nn, topi, topi.image, topi.vision):
-            compute = getattr(owner, name, None)
+            compute = getattr(owner, _SAME.get(name, name), None)
             if callable(compute):
                 return compute
         return Absent(f"{module}.{name}", _INSTEAD)
