@@ -7,6 +7,8 @@ with auto_scheduler.ApplyHistoryBest("resnet18.json"):
 
 from __future__ import annotations
 
+import importlib
+
 from ..errors import LegacyImportError
 from ..lazy import lazy_attributes
 
@@ -40,10 +42,19 @@ _MEMBERS = {
     "TuningOptions": ".search.options",
     "XGBModel": ".search.policy",
     "make_workload_key": ".workload_registry",
+    "workload_registry": ".workload_registry",
     "register_workload": ".workload_registry",
 }
 
 __all__ = sorted(_MEMBERS)
+
+# What Ansor had modules of its own for.
+_MODULES = {
+    **dict.fromkeys(("cost_model", "search_policy"), ".search.policy"),
+    **dict.fromkeys(("measure", "search_task"), ""),
+    "task_scheduler": ".search.scheduler",
+    "utils": ".workload_keys",
+}
 
 _GONE = {
     "ProgramMeasurer": "TaskScheduler measures, with the builder and runner of its TuningOptions",
@@ -58,4 +69,10 @@ def _others(name: str) -> object:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-__getattr__ = lazy_attributes(__name__, _MEMBERS, _others)
+_lazy = lazy_attributes(__name__, _MEMBERS, _others)
+
+
+def __getattr__(name: str) -> object:
+    if name in _MODULES:
+        return importlib.import_module(f"{__name__}{_MODULES[name]}")
+    return _lazy(name)

@@ -47,8 +47,16 @@ MOVED = {
         ("tvm.auto_scheduler.cost_model", "tvm.auto_scheduler.search_policy"),
         "compiler.auto_scheduler.search.policy",
     ),
+    **dict.fromkeys(
+        (
+            "tvm.auto_scheduler.cost_model.cost_model",
+            "tvm.auto_scheduler.cost_model.xgb_model",
+        ),
+        "compiler.auto_scheduler.search.policy",
+    ),
+    "tvm.auto_scheduler.measure_record": "compiler.auto_scheduler.reader",
     "tvm.auto_scheduler.task_scheduler": "compiler.auto_scheduler.search.scheduler",
-    "tvm.auto_scheduler.utils": "compiler.measure.rpc",
+    "tvm.auto_scheduler.utils": "compiler.auto_scheduler.workload_keys",
     "tvm.ir.container": "compiler.legacy.container",
     "tvm.ir.diagnostics": "compiler.legacy.diagnostics",
     "tvm.meta_schedule": "tvm.s_tir.meta_schedule",
@@ -57,6 +65,7 @@ MOVED = {
     "tvm.nd": "compiler.legacy.nd",
     "tvm.parser": "compiler.legacy.parser",
     "tvm.relay": "compiler.relay",
+    "tvm.relay.analysis.analysis": "compiler.relay.analysis",
     "tvm.relay.backend.compile_engine": "compiler.relay.backend.te_compiler",
     "tvm.relay.backend.executor": "compiler.relay.backend.options",
     "tvm.relay.backend.runtime": "compiler.relay.backend.options",
@@ -152,6 +161,8 @@ ABSENT = {
     **dict.fromkeys(
         ("tvm.contrib.sdaccel", "tvm.contrib.spirv"), "TVM has no code generator for it any more"
     ),
+    "tvm.contrib.target.coreml": "TVM has no code generator for it any more",
+    "tvm.contrib.tflite_runtime": "relay.frontend.from_tflite imports the model",
     **dict.fromkeys(
         (f"tvm.contrib.{each}" for each in ("cuda_graph", "miopen", "mps", "peak", "rocblas")),
         "relay.build makes the kernels, and baton profile times them",
