@@ -22,7 +22,7 @@ from ..errors import ScheduleError
 from ..tir import replace_loop
 from .bounds import VIRTUAL_THREADS, Bounds
 from .crossthread import cross_thread_reduction, reduces_across_threads
-from .dataflow import is_load, loads, substitute
+from .dataflow import is_load, substitute
 from .relations import constant, like, roots_of
 from .sequences import combine, sequence, store_all
 from .stage import Stage
