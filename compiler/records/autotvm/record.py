@@ -20,7 +20,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -453,7 +453,10 @@ def _check_protocol(protocol: str) -> None:
 @record_errors
 def _measured(raw: RawRecord, source: str) -> tuple[MeasureInput, MeasureResult]:
     cost = mean_seconds(raw.costs)
-    config = ConfigEntity.from_entity(json.loads(raw.entity), source, False, cost)
+    config = replace(
+        ConfigEntity.from_entity(json.loads(raw.entity), source, False, cost),
+        index=raw.space_index,
+    )
     task = LoggedTask(raw.input.task, to_tuple(normalize(json.loads(raw.input.args))))
     result = MeasureResult(raw.costs, raw.error_no, raw.all_cost, raw.timestamp)
     return MeasureInput(raw.input.target, task, config, raw.space_index), result

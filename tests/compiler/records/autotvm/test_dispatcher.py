@@ -226,6 +226,13 @@ def test_an_input_unpacks_into_target_task_and_config(write):
     assert (target, task, config) == (inp.target, inp.task, inp.config) and inp[2] is config
 
 
+def test_a_config_that_is_found_knows_its_place_in_the_space(write):
+    path = write(line(2.0, "a").replace('"index": 0', '"index": 17'))
+    for records in (path, list(load_from_file(path))):
+        config = ApplyHistoryBest(records).query("llvm", WORKLOAD)
+        assert config.index == 17 and str(config) == "[('tile', a)],None,17"
+
+
 def test_unknown_file_is_a_record_error(tmp_path):
     with pytest.raises(RecordError, match=r"none\.log.*can't be read"):
         autotvm.apply_history_best(tmp_path / "none.log")
