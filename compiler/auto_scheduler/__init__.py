@@ -8,6 +8,7 @@ with auto_scheduler.ApplyHistoryBest("resnet18.json"):
 from __future__ import annotations
 
 import importlib
+from typing import Any
 
 from ..errors import LegacyImportError
 from ..lazy import lazy_attributes
@@ -72,7 +73,7 @@ def _others(name: str) -> object:
 _lazy = lazy_attributes(__name__, _MEMBERS, _others)
 
 
-def __getattr__(name: str) -> object:
+def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return importlib.import_module(f"{__name__}{_MODULES[name]}")
     return _lazy(name)

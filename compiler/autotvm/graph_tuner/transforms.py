@@ -139,7 +139,7 @@ class TransformCosts:
             if transform is not None and seconds < math.inf:
                 self._note(transform, inp, result)
 
-    def measure_batch(self, transforms: Iterable[Transform], option: dict[str, Any]) -> None:
+    def measure(self, transforms: Iterable[Transform], option: dict[str, Any]) -> None:
         """Measure the conversions that are not known yet."""
         missing = [t for t in dict.fromkeys(transforms) if t not in self.seconds]
         results = measure_batch(option, [TransformCandidate(t, self.target) for t in missing])

@@ -34,7 +34,7 @@ class Ranked(NamedTuple):
     cost : float
         Mean seconds; infinity for a measurement that failed or says 0 or less, and meaningless
         where `error_no` is not 0.
-    index : int
+    space_index : int
         Place of the config in the space of the TVM that wrote the record; -1 if unknown.
     """
 
@@ -44,7 +44,7 @@ class Ranked(NamedTuple):
     cost: float
     error_no: int
     entity: str
-    index: int = -1
+    space_index: int = -1
 
 
 # A line as TVM's writer lays it out: target and task, arguments, index, entity, costs, error

@@ -293,3 +293,18 @@ def test_a_task_stands_for_its_workload_in_records(task):
     assert task.workload == ("dense_nopack.x86", *DENSE)
     assert isinstance(task, Task) and task.kwargs == {}
     assert task.flop == 2 * 64 * 96 * 128
+
+
+@pytest.mark.parametrize(
+    ("costs", "is_faster"),
+    [
+        ((0.9, 0.9, 0.9), True),
+        ((1.1, 1.1, 1.1), False),
+        ((0.5, 1.4, 0.98), False),  # as like as not by chance
+        ((0.99,), True),
+    ],
+)
+def test_a_droplet_moves_where_repeats_agree(task, costs, is_faster):
+    tuner = make_tuner("droplet", task)
+    tuner.best_choice = (0, [0], (1.0, 1.01, 0.99))
+    assert tuner._is_faster(costs) is is_faster
