@@ -16,6 +16,7 @@ from ..lazy import lazy_attributes
 _MEMBERS = {
     "ComputeDAG": ".compute_dag",
     **dict.fromkeys(("MeasureInput", "MeasureResult"), "..records.pair"),
+    **dict.fromkeys(("BuildResult", "MeasureErrorNo"), "..measure.candidate"),
     "ApplyHistoryBest": "..records.auto_scheduler.dispatcher",
     "ApplyHistoryBestOrSample": ".sampling",
     **dict.fromkeys(("RecordReader", "load_best"), ".reader"),

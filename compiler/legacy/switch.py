@@ -233,6 +233,8 @@ _tvm_enabled = tvm.runtime.enabled
 
 def _enabled(target: str) -> bool:
     """Whether this TVM has a target's runtime; it has none of the kinds that are gone."""
+    if target == "c":  # whose code runs on the CPU
+        target = "cpu"
     return _DEVICE_OF_KIND.get(target) != "ext_dev" and bool(_tvm_enabled(target))
 
 

@@ -43,4 +43,5 @@ def test_modules_that_ansor_had_are_attributes():
     assert auto_scheduler.measure.MeasureInput is auto_scheduler.MeasureInput
     assert auto_scheduler.utils.get_func_name is get_func_name
     assert auto_scheduler.cost_model.RandomModel is auto_scheduler.RandomModel
+    assert auto_scheduler.MeasureErrorNo.NO_ERROR == 0
     assert auto_scheduler.HardwareParams(num_cores=2, target="llvm").num_cores == 2

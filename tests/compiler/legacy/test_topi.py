@@ -145,3 +145,4 @@ def test_a_table_is_asked_for_the_first_key_of_a_target():
 def test_devices_that_are_gone_do_not_exist():
     assert not tvm.device("sdaccel", 0).exist
     assert not tvm.runtime.enabled("sdaccel")
+    assert tvm.runtime.enabled("c")
