@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tvm
-import tvm_ffi
 import tvm.driver.build_module
+import tvm_ffi
 from tvm import te
 
 from .absent import Absent
