@@ -37,6 +37,7 @@ _MEMBERS = {
     "LocalRPCMeasureContext": ".search.options",
     "LocalRunner": ".search.options",
     **dict.fromkeys(("PreloadCustomSketchRule", "PreloadMeasuredStates"), ".search.policy"),
+    "PythonBasedMeasureCallback": ".search.callbacks",
     "RPCRunner": ".search.options",
     "RandomModel": ".search.policy",
     "SketchPolicy": ".search.policy",

@@ -76,3 +76,16 @@ def test_the_initial_state_schedules_nothing():
     found = tvm.runtime.tensor(np.zeros((4, 4), "float32"))
     tvm.compile(schedule.mod, "llvm")(tvm.runtime.tensor(values), found)
     np.testing.assert_array_equal(found.numpy(), values + 1)
+
+
+def test_a_callback_of_ones_own_gets_inputs_and_results(log):
+    seen = []
+
+    class Own(auto_scheduler.measure.PythonBasedMeasureCallback):
+        def callback(self, policy, inputs, results):
+            seen.extend(zip(inputs, results))
+
+    records = list(auto_scheduler.load_records(log))
+    auto_scheduler.TuningOptions(measure_callbacks=[Own()]).report(records)
+    assert [inp.task.workload_key for inp, _ in seen] == [r.workload_key for r in records]
+    assert [result.costs for _, result in seen] == [r.costs for r in records]
