@@ -17,6 +17,18 @@ class InstantiationError(ValueError):
     """A config that its template can't turn into a schedule."""
 
 
+class Factors(tuple[int, ...]):
+    """The factors of a split; equal to a list of the same numbers, which they were in old TVM."""
+
+    def __eq__(self, other: object) -> bool:
+        return tuple.__eq__(self, tuple(other) if isinstance(other, list) else other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = tuple.__hash__
+
+
 @dataclass(frozen=True)
 class SplitEntity:
     """Factors of one split axis, outermost first; `size[-1]` is the innermost extent.
@@ -25,6 +37,9 @@ class SplitEntity:
     """
 
     size: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", Factors(self.size))
 
     def apply(self, sch: Any, *place: Any) -> list[Any]:
         """Split a loop; the loops that result, outermost first.
@@ -60,6 +75,9 @@ class ReorderEntity:
 
     perm: tuple[int, ...]
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "perm", tuple(self.perm))
+
     def apply(self, sch: Any, *place: Any) -> list[Any]:
         """Reorder loops; they come back in their new order.
 
@@ -77,6 +95,9 @@ class AnnotateEntity:
     """One annotation ("none", "vec", "unroll", ...) for each axis."""
 
     anns: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "anns", tuple(self.anns))
 
     def apply(self, sch: Any, *place: Any, **options: Any) -> list[Any]:
         """Annotate loops; the loops after fusion.
@@ -217,6 +238,11 @@ class ConfigEntity(Mapping[str, Knob]):
     def __len__(self) -> int:
         return len(self.knobs)
 
+    def __str__(self) -> str:
+        """As TVM's tuners print a config: knobs and values, the hash of a template, the index."""
+        shown = ", ".join(f"({name!r}, {value})" for name, _, value in self.to_entity())
+        return f"[{shown}],None,{self.index}"
+
     def size(self, name: str) -> tuple[int, ...]:
         """Factors of the split knob `name`."""
         knob = self.knobs[name]
@@ -288,7 +314,7 @@ class ConfigEntity(Mapping[str, Knob]):
     def add_flop(self, flop: float) -> None:
         """Nothing; see `ConfigSpace.add_flop`."""
 
-    def multi_filter(self, accept: Any) -> None:
+    def multi_filter(self, filter: Any) -> None:
         """Nothing; see `ConfigSpace.multi_filter`."""
 
     def raise_error(self, message: str) -> None:

@@ -15,6 +15,16 @@ from typing import Any
 
 from tvm.target import Target
 
+from .candidates import (
+    GPU_AXES,
+    VIRTUAL_GPU_AXES,
+    VirtualAxis,
+    axis_of,
+    factors_of,
+    inner_factors,
+    interleaved,
+    place_of,
+)
 from .config import (
     AnnotateEntity,
     ConfigEntity,
@@ -25,19 +35,10 @@ from .config import (
     SplitEntity,
 )
 
+MOST_STEPS = 50
+"""Random steps that may be refused before a walk stays where it is."""
 MOST_RANDOM_TRIES = 10_000
 """Random indices that may be refused by a filter before the space is searched in order."""
-
-
-class VirtualAxis:
-    """An axis that knobs are defined on; `length` is its extent."""
-
-    def __init__(self, length: int, name: str = "") -> None:
-        self.length = int(length)
-        self.name = name
-
-    def __repr__(self) -> str:
-        return f"VirtualAxis({self.length})"
 
 
 class ConfigSpace:
@@ -60,12 +61,13 @@ class ConfigSpace:
         self.flop = 0.0
         self._filters: list[Callable[[ConfigEntity], bool]] = []
         self._errors: list[str] = []
+        self._valid: int | None = None  # number of configs, once counted
 
     # --- what templates call ---------------------------------------------------------------
 
     def axis(self, extent: Any) -> VirtualAxis:
         """An axis of some extent: an int, or an iteration variable of TE."""
-        return _axis(extent)
+        return axis_of(extent)
 
     reduce_axis = axis
 
@@ -104,14 +106,14 @@ class ConfigSpace:
         ValueError
             The policy is not known.
         """
-        extent = _axis(axis).length
+        extent = axis_of(axis).length
         if policy == "candidate":
             sizes: list[tuple[int, ...]] = [tuple(size) for size in candidate]
         else:
-            factors = _factors(extent, policy, max_factor)
+            factors = factors_of(extent, policy, max_factor)
             tails = policy != "factors" and not no_tail
             sizes = [
-                (-1, *reversed(inner)) for inner in _inner_factors(
+                (-1, *reversed(inner)) for inner in inner_factors(
                     extent, factors, num_outputs - 1, tails)
             ]  # fmt: skip
         self._define(name, [SplitEntity(size) for size in sizes], filter)
@@ -155,9 +157,9 @@ class ConfigSpace:
             middle = itertools.permutations(places[begin:end])
             orders = [[*places[:begin], *part, *places[end:]] for part in middle]
         elif policy == "candidate":
-            orders = [[_place(axes, axis) for axis in order] for order in candidate]
+            orders = [[place_of(axes, axis) for axis in order] for order in candidate]
         elif policy in ("interleave", "interleave_cuda"):
-            orders = _interleaved(axes, spatial, reduce, policy == "interleave_cuda")
+            orders = interleaved(axes, spatial, reduce, policy == "interleave_cuda")
         else:
             raise ValueError(f"knob {name}: reorder policy {policy!r} is not known")
         self._define(name, [ReorderEntity(tuple(order)) for order in orders], filter)
@@ -188,9 +190,9 @@ class ConfigSpace:
         """
         count = len(axes)
         if policy == "bind_gpu":
-            options = [_GPU[count]] if count in _GPU else []
+            options = [GPU_AXES[count]] if count in GPU_AXES else []
         elif policy == "bind_gpu_virtual":
-            options = [_GPU_VIRTUAL[count]] if count in _GPU_VIRTUAL else []
+            options = [VIRTUAL_GPU_AXES[count]] if count in VIRTUAL_GPU_AXES else []
         elif policy == "locate_cache":
             options = list(itertools.combinations(range(count), num_anchor))  # type: ignore[arg-type]
         else:
@@ -213,9 +215,10 @@ class ConfigSpace:
         """A knob that is one of some values."""
         self._define(name, [OtherOptionEntity(value) for value in candidate], filter)
 
-    def multi_filter(self, accept: Callable[[ConfigEntity], bool]) -> None:
-        """Keep only the configs that `accept` takes; indices stay as they are."""
-        self._filters.append(accept)
+    def multi_filter(self, filter: Callable[[ConfigEntity], bool]) -> None:
+        """Keep only the configs that `filter` takes; indices stay as they are."""
+        self._filters.append(filter)
+        self._valid = None
 
     def add_flop(self, flop: float) -> None:
         """Say how many operations the kernel does; else they are counted."""
@@ -226,12 +229,12 @@ class ConfigSpace:
         self._errors.append(message)
 
     def _define(self, name: str, candidates: Sequence[Any], accept: Any) -> None:
-        if name in self.space_map:
-            return
+        """Define a knob, or define it anew."""
         kept = [entity for entity in candidates if accept is None or accept(entity)]
         if not kept:
             raise IndexError(f"knob {name} has no candidate")
         self.space_map[name] = kept
+        self._valid = None
 
     # --- reading ---------------------------------------------------------------------------
 
@@ -245,8 +248,10 @@ class ConfigSpace:
         return name in self.space_map
 
     def __len__(self) -> int:
-        """Number of configs, those that filters refuse included."""
-        return self.range_length
+        """Number of configs that no filter refuses; with filters, all are looked at once."""
+        if self._valid is None:
+            self._valid = self.subrange_length(0, self.range_length)
+        return self._valid
 
     def __bool__(self) -> bool:
         return True
@@ -279,25 +284,25 @@ class ConfigSpace:
     def _at(self, index: int) -> ConfigEntity:
         if not 0 <= index < self.range_length:
             raise IndexError(f"config {index} of a space of {self.range_length}")
-        point = self.knobs_of(index)
+        point = self.point2knob(index)
         knobs = {
             name: candidates[place]
             for (name, candidates), place in zip(self.space_map.items(), point)
         }
         return ConfigEntity(knobs, f"topi:space:{index}", False, index=index)
 
-    def knobs_of(self, index: int) -> tuple[int, ...]:
-        """Place of each knob's candidate in the config of that index."""
-        point = []
+    def point2knob(self, point: int) -> list[int]:
+        """Place of each knob's candidate in the config of an index."""
+        places = []
         for dim in self.dims:
-            index, place = divmod(index, dim)
-            point.append(place)
-        return tuple(point)
+            point, place = divmod(point, dim)
+            places.append(place)
+        return places
 
-    def index_of_knobs(self, point: Sequence[int]) -> int:
-        """The inverse of `knobs_of`."""
+    def knob2point(self, knob: Sequence[int]) -> int:
+        """The inverse of `point2knob`."""
         index = 0
-        for place, dim in zip(reversed(point), reversed(self.dims)):
+        for place, dim in zip(reversed(knob), reversed(self.dims)):
             index = index * dim + place
         return index
 
@@ -313,7 +318,7 @@ class ConfigSpace:
             if not found:
                 return None
             point.append(found[0])
-        index = self.index_of_knobs(point)
+        index = self.knob2point(point)
         return index if self.is_index_valid(index) else None
 
     def is_index_valid(self, index: int) -> bool:
@@ -325,23 +330,98 @@ class ConfigSpace:
     def _accepts(self, config: ConfigEntity) -> bool:
         return all(accept(config) for accept in self._filters)
 
+    def subrange_length(self, start: int, end: int) -> int:
+        """Number of valid indices from `start` to below `end`.
+
+        Raises
+        ------
+        IndexError
+            They are not in the space, or not in this order.
+        """
+        if not 0 <= start <= end <= self.range_length:
+            raise IndexError(f"indices {start} to {end} of a space of {self.range_length}")
+        if not self._filters:
+            return end - start
+        return sum(self._accepts(self._at(index)) for index in range(start, end))
+
+    def get_next_index(
+        self, index: int, n: int = 1, start: int | None = None, end: int | None = None
+    ) -> int | None:
+        """The n-th valid index behind one, or before it; None where that is no more in the range.
+
+        Parameters
+        ----------
+        n : int
+            Not 0; negative ones go backwards.
+        start, end : int, optional
+            The range, `end` not included; the whole space by default.
+        """
+        start, end = start or 0, self.range_length if end is None else end
+        step, left = (1, n) if n > 0 else (-1, -n)
+        while left:
+            index += step
+            if not start <= index < end:
+                return None
+            left -= self.is_index_valid(index)
+        return index
+
+    def get_rand_index(
+        self, start: int | None = None, end: int | None = None, to_exclude: Collection[int] = ()
+    ) -> int | None:
+        """A random valid index from `start` to below `end`; None where none is left.
+
+        Parameters
+        ----------
+        start, end : int, optional
+            The whole space by default.
+        to_exclude : collection of int
+        """
+        start, end = start or 0, self.range_length if end is None else end
+        found = self.sample_ints(1, random, to_exclude, start, end)
+        return found[0] if found else None
+
+    def random_walk(self, point: int, rng: Any = random) -> int:
+        """A valid index whose config differs in one knob; the index itself where none is found."""
+        movable = [knob for knob, dim in enumerate(self.dims) if dim > 1]
+        for _ in range(MOST_STEPS if movable else 0):
+            knobs = self.point2knob(point)
+            knob = rng.choice(movable)
+            knobs[knob] = rng.randrange(self.dims[knob])
+            moved = self.knob2point(knobs)
+            if moved != point and self.is_index_valid(moved):
+                return moved
+        return point
+
     def sample_ints(
-        self, count: int, rng: random.Random, without: Collection[int] = ()
+        self,
+        count: int,
+        rng: Any = random,
+        without: Collection[int] = (),
+        start: int = 0,
+        end: int | None = None,
     ) -> list[int]:
-        """At most `count` different valid indices, none of `without`."""
+        """At most `count` different valid indices, none of `without`.
+
+        Parameters
+        ----------
+        rng : random.Random, or the module
+        start, end : int, optional
+            The range that they are of, `end` not included; the whole space by default.
+        """
+        end = self.range_length if end is None else end
         chosen: dict[int, None] = {}
-        for _ in range(MOST_RANDOM_TRIES if self.range_length > 4 * count else 0):
+        for _ in range(MOST_RANDOM_TRIES if end - start > 4 * count else 0):
             if len(chosen) == count:
                 return list(chosen)
-            index = rng.randrange(self.range_length)
+            index = rng.randrange(start, end)
             if index not in without and self.is_index_valid(index):
                 chosen[index] = None
         if len(chosen) == count:
             return list(chosen)
-        if self.range_length > 1_000_000:
+        if end - start > 1_000_000:
             return list(chosen)
         left = [
-            index for index in range(self.range_length)
+            index for index in range(start, end)
             if index not in chosen and index not in without and self.is_index_valid(index)
         ]  # fmt: skip
         rng.shuffle(left)
@@ -352,92 +432,6 @@ class ConfigSpace:
         for name, candidates in self.space_map.items():
             lines.append(f"  {name}: {len(candidates)} of {type(candidates[0]).__name__}")
         return "\n".join(lines)
-
-
-# --- candidates --------------------------------------------------------------------------
-
-_BLOCKS = ("blockIdx.z", "blockIdx.y", "blockIdx.x")
-_THREADS = ("threadIdx.z", "threadIdx.y", "threadIdx.x")
-_GPU: dict[int, tuple[str, ...]] = {
-    2: (_BLOCKS[2], _THREADS[2]),
-    4: (*_BLOCKS[1:], *_THREADS[1:]),
-    6: (*_BLOCKS, *_THREADS),
-}
-_GPU_VIRTUAL: dict[int, tuple[str, ...]] = {
-    3: (_BLOCKS[2], "vthread.x", _THREADS[2]),
-    6: (*_BLOCKS[1:], "vthread.y", "vthread.x", *_THREADS[1:]),
-    9: (*_BLOCKS, "vthread.z", "vthread.y", "vthread.x", *_THREADS),
-}
-
-
-def _axis(extent: Any) -> VirtualAxis:
-    if isinstance(extent, VirtualAxis):
-        return extent
-    domain = getattr(extent, "dom", None)
-    if domain is not None:
-        extent = domain.extent
-    return VirtualAxis(int(extent))
-
-
-def divisors(extent: int) -> list[int]:
-    """Divisors in ascending order."""
-    small = [d for d in range(1, math.isqrt(extent) + 1) if extent % d == 0]
-    return small + [extent // d for d in reversed(small) if d * d != extent]
-
-
-def _factors(extent: int, policy: str, max_factor: int | None) -> list[int]:
-    powers = [1 << bit for bit in range(extent.bit_length()) if 1 << bit <= extent]
-    if policy == "factors":
-        found = divisors(extent)
-    elif policy == "power2":
-        found = powers
-    elif policy == "verbose":
-        found = list(set(divisors(extent)) | set(powers))  # in the order of this union
-    else:
-        raise ValueError(f"split policy {policy!r} is not known")
-    return [factor for factor in found if max_factor is None or factor <= max_factor]
-
-
-def _inner_factors(
-    extent: int, factors: Sequence[int], count: int, tails: bool
-) -> Iterator[tuple[int, ...]]:
-    """Lists of inner factors, the innermost first, which varies slowest."""
-    for chosen in itertools.product(factors, repeat=count):
-        product = math.prod(chosen)
-        if extent % product == 0 or (tails and product < extent):
-            yield chosen
-
-
-def _place(axes: Sequence[Any], axis: Any) -> int:
-    return next(place for place, each in enumerate(axes) if each is axis or each == axis)
-
-
-def _interleaved(
-    axes: Sequence[Any],
-    spatial: Sequence[Sequence[Any]],
-    reduce: Sequence[Sequence[Any]],
-    for_gpu: bool,
-) -> list[Sequence[int]]:
-    outer = [chain[0] for chain in spatial] if for_gpu else []
-    chains = [chain[1:-1] if for_gpu else chain for chain in spatial]
-    inner = [chain[-1] for chain in spatial] if for_gpu else []
-    middle = [list(chain) for chain in [*chains, *reduce] if chain]
-    orders: list[Sequence[int]] = []
-    for merged in _merged(middle):
-        orders.append([_place(axes, axis) for axis in (*outer, *merged, *inner)])
-    return orders
-
-
-def _merged(chains: list[list[Any]]) -> Iterator[list[Any]]:
-    """Every order that keeps the order of each chain."""
-    if not any(chains):
-        yield []
-        return
-    for place, chain in enumerate(chains):
-        if chain:
-            rest = [*chains[:place], chain[1:], *chains[place + 1 :]]
-            for tail in _merged(rest):
-                yield [chain[0], *tail]
 
 
 def _same(entity: Knob, other: Any) -> bool:

@@ -7,12 +7,16 @@ with auto_scheduler.ApplyHistoryBest("resnet18.json"):
 
 from __future__ import annotations
 
+import importlib
+from typing import Any
+
 from ..errors import LegacyImportError
 from ..lazy import lazy_attributes
 
 _MEMBERS = {
     "ComputeDAG": ".compute_dag",
     **dict.fromkeys(("MeasureInput", "MeasureResult"), "..records.pair"),
+    **dict.fromkeys(("BuildResult", "MeasureErrorNo"), "..measure.candidate"),
     "ApplyHistoryBest": "..records.auto_scheduler.dispatcher",
     "ApplyHistoryBestOrSample": ".sampling",
     **dict.fromkeys(("RecordReader", "load_best"), ".reader"),
@@ -33,6 +37,7 @@ _MEMBERS = {
     "LocalRPCMeasureContext": ".search.options",
     "LocalRunner": ".search.options",
     **dict.fromkeys(("PreloadCustomSketchRule", "PreloadMeasuredStates"), ".search.policy"),
+    "PythonBasedMeasureCallback": ".search.callbacks",
     "RPCRunner": ".search.options",
     "RandomModel": ".search.policy",
     "SketchPolicy": ".search.policy",
@@ -40,10 +45,19 @@ _MEMBERS = {
     "TuningOptions": ".search.options",
     "XGBModel": ".search.policy",
     "make_workload_key": ".workload_registry",
+    "workload_registry": ".workload_registry",
     "register_workload": ".workload_registry",
 }
 
 __all__ = sorted(_MEMBERS)
+
+# What Ansor had modules of its own for.
+_MODULES = {
+    **dict.fromkeys(("cost_model", "search_policy"), ".search.policy"),
+    **dict.fromkeys(("measure", "search_task"), ""),
+    "task_scheduler": ".search.scheduler",
+    "utils": ".workload_keys",
+}
 
 _GONE = {
     "ProgramMeasurer": "TaskScheduler measures, with the builder and runner of its TuningOptions",
@@ -58,4 +72,10 @@ def _others(name: str) -> object:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-__getattr__ = lazy_attributes(__name__, _MEMBERS, _others)
+_lazy = lazy_attributes(__name__, _MEMBERS, _others)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"{__name__}{_MODULES[name]}")
+    return _lazy(name)

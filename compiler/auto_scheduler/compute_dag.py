@@ -43,6 +43,15 @@ class ComputeDAG:
         count = count_flops(self.func)
         return None if count is None else float(count)
 
+    @property
+    def init_state(self) -> State:
+        """No schedule: loops as they are declared."""
+        return State(None)
+
+    def get_init_state(self) -> State:
+        """`init_state`."""
+        return self.init_state
+
     def __str__(self) -> str:
         return str(self.func.script())
 
@@ -54,7 +63,7 @@ class ComputeDAG:
         Parameters
         ----------
         state : State
-            Of a record of this computation: `inp.state`.
+            Of a record of this computation, `inp.state`, or `init_state`.
         layout_rewrite
             Accepted; weights' layouts follow from the schedule.
 
@@ -87,11 +96,13 @@ class ComputeDAG:
         return str(schedule.trace)
 
     def _schedule(self, record: Any) -> Any:
-        """The function as a record of Baton's or of Ansor's schedules it."""
+        """The function as a record of Baton's or of Ansor's schedules it; as it is for None."""
         from ..records.ansor.dag import read_dag
         from ..records.ansor.replay import replay as replay_ansor
         from ..records.auto_scheduler.record import Record, replay
 
+        if record is None:
+            return tvm.s_tir.Schedule(tvm.IRModule({ENTRY: canonical(self.func)}))
         if isinstance(record, Record):
             return tvm.s_tir.Schedule(replay(record, self.func, self.target))
         try:

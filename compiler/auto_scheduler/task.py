@@ -7,7 +7,7 @@ import logging
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -45,7 +45,8 @@ Origin = tuple[tvm.IRModule, str, tuple[str, ...]]
 class HardwareParams:
     """What a search may assume of the device; a value of None is left to the target.
 
-    Attributes are those of TVM 0.18, in its order; sizes are in bytes.
+    Attributes are those of TVM 0.18, in its order; sizes are in bytes. Targets are accepted: that
+    of a task decides.
     """
 
     num_cores: int | None = None
@@ -56,6 +57,8 @@ class HardwareParams:
     max_threads_per_block: int | None = None
     max_vthread_extent: int | None = None
     warp_size: int | None = None
+    target: InitVar[Any] = None
+    target_host: InitVar[Any] = None
 
     def applied_to(self, target: Target) -> Target:
         """The target with those parameters that TVM's targets have an attribute for."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -14,21 +15,66 @@ from ..measure.candidate import BuildResult, Candidate, MeasureErrorNo, MeasureR
 from ..measure.rpc import RPCRunner, check_remote, request_remote
 from ..measure.runner import LocalRunner
 from ..records.autotvm.record import MeasureInput
+from ..records.strangers_json import mean_seconds
 
 __all__ = [
+    "Builder",
     "LocalBuilder",
     "LocalRunner",
     "MeasureErrorNo",
     "MeasureInput",
     "MeasureResult",
     "RPCRunner",
+    "Runner",
+    "as_measured",
     "check_remote",
-    "measure",
+    "measure_batch",
     "measure_option",
     "release",
     "request_remote",
     "set_cuda_target_arch",
 ]
+
+
+class _Part:
+    """What builders and runners of a script's own inherit.
+
+    Parameters
+    ----------
+    timeout : float
+        Seconds for one candidate.
+    n_parallel : int, optional
+        Candidates at a time; as many as this process may use CPUs by default.
+    """
+
+    def __init__(self, timeout: float = 10, n_parallel: int | None = None) -> None:
+        self.timeout = timeout
+        self.n_parallel = n_parallel or len(os.sched_getaffinity(0))
+        self.task: Any = None
+
+    def set_task(self, task: Any, *_: Any) -> None:
+        """The task whose candidates come next."""
+        self.task = task
+
+
+class Builder(_Part):
+    """Base of a builder: `build` makes libraries of candidates."""
+
+    def build(self, measure_inputs: Sequence[Any]) -> list[Any]:
+        """One result for each candidate, which has a `task`, a `target` and a `config`."""
+        raise NotImplementedError
+
+
+class Runner(_Part):
+    """Base of a runner: `run` measures what was built."""
+
+    def get_build_kwargs(self) -> dict[str, Any]:
+        """Options for the builder."""
+        return {}
+
+    def run(self, measure_inputs: Sequence[Any], build_results: Sequence[Any]) -> list[Any]:
+        """One MeasureResult for each candidate, which has a `task`, a `target` and a `config`."""
+        raise NotImplementedError
 
 
 def measure_option(builder: Any = "local", runner: Any = "local") -> dict[str, Any]:
@@ -53,18 +99,39 @@ def measure_option(builder: Any = "local", runner: Any = "local") -> dict[str, A
     return parts
 
 
-def measure(option: dict[str, Any], candidates: Sequence[Candidate]) -> list[MeasureResult]:
+def measure_batch(option: dict[str, Any], candidates: Sequence[Candidate]) -> list[MeasureResult]:
     """Build and run candidates, and delete what was built."""
     builds = option["builder"].build(candidates)
     try:
-        return option["runner"].run(candidates, builds)
+        return [as_measured(each) for each in option["runner"].run(candidates, builds)]
     finally:
         release(builds)
+
+
+def as_measured(result: Any) -> MeasureResult:
+    """A result from a log, or a script's own runner, as measuring gives it.
+
+    Times of 0 or less are a failure.
+    """
+    if isinstance(result, MeasureResult):
+        return result
+    known = result.error_no in MeasureErrorNo._value2member_map_
+    error = MeasureErrorNo(result.error_no) if known else MeasureErrorNo.UNKNOWN_ERROR
+    if mean_seconds(result.costs, error) == math.inf and not error:
+        error = MeasureErrorNo.UNKNOWN_ERROR
+    return MeasureResult(result.costs, error, result.all_cost, result.timestamp)
+
+
+def set_task(option: dict[str, Any], task: Any) -> None:
+    """Tell a script's own builder and runner whose candidates come next."""
+    for part in option.values():
+        if isinstance(part, _Part):
+            part.set_task(task)
 
 
 def release(builds: Sequence[BuildResult]) -> None:
     """Delete libraries that are not needed any more."""
     for built in builds:
-        if built.path:
+        if getattr(built, "path", ""):  # a script's own builder makes what it likes
             with contextlib.suppress(OSError):
                 os.unlink(built.path)

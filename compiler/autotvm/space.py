@@ -8,12 +8,14 @@ from schedules.config import (
     ReorderEntity,
     SplitEntity,
 )
+from schedules.fallback_config import FallbackConfigEntity
 from schedules.space import ConfigSpace, VirtualAxis
 
 __all__ = [
     "AnnotateEntity",
     "ConfigEntity",
     "ConfigSpace",
+    "FallbackConfigEntity",
     "InstantiationError",
     "OtherOptionEntity",
     "ReorderEntity",

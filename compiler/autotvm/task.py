@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from schedules.config import ConfigEntity, InstantiationError
+from schedules.fallback_config import FallbackConfigEntity
 from schedules.space import ConfigSpace, space_of
 
 from ..errors import RecordError, ScheduleError
@@ -137,7 +138,8 @@ def template(
     It gets a task's arguments and returns a schedule and the list of its tensors, inputs first. The
     schedule is a `tvm.s_tir.Schedule`, a PrimFunc, an IRModule, or a TE schedule (`compiler.te`).
     Called outside of a task, it uses the config that the dispatch contexts have for the arguments
-    on the current target, and without one the first of its space.
+    on the current target, and without one a `FallbackConfigEntity`: `cfg.is_fallback` is true, and
+    each knob is its first candidate or what the template sets it to.
 
     Parameters
     ----------
@@ -154,7 +156,8 @@ def template(
         def call(*args: Any) -> Any:
             if _CONFIG.get() is not None:
                 return function(*args)
-            return registered.instantiate(_config_in_context(registered, args), args)
+            with _current(_config_in_context(registered, args)):
+                return function(*args)
 
         return call
 
@@ -162,7 +165,7 @@ def template(
 
 
 def _config_in_context(template: UserTemplate, args: tuple) -> Any:
-    """The config for arguments from the dispatch contexts of this thread, or the first one."""
+    """The config for arguments from the dispatch contexts of this thread, or a fallback."""
     from tvm.target import Target
 
     from ..records.autotvm.dispatcher import DispatchContext
@@ -173,9 +176,7 @@ def _config_in_context(template: UserTemplate, args: tuple) -> Any:
         found = DispatchContext.current.query(target, workload)
         if found is not None:
             return found
-    space = ConfigSpace()
-    template.instantiate(space, args)
-    return space.get(0)
+    return FallbackConfigEntity()
 
 
 def register_topi_compute(task_name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -384,6 +385,11 @@ class TaskCandidate:
     era: str | None = field(default_factory=_era)
 
     @property
+    def target(self) -> Target:
+        """What a script's own builder or runner asks a candidate for."""
+        return self.task.target
+
+    @property
     def modules(self) -> tuple[str, ...]:
         return ("compiler.autotvm.operators", "compiler.tvm_faults.index_guard", "schedules.rules")
 
@@ -534,6 +540,7 @@ __getattr__ = lazy_attributes(
     {
         **dict.fromkeys(("extract_from_multiple_program", "extract_from_program"), ".extraction"),
         "ApplyConfig": "..records.autotvm.dispatcher",
+        "compute_flop": ".flop",
         "dispatcher": "..records.autotvm.dispatcher",
         "space": ".space",
     },

@@ -47,8 +47,16 @@ MOVED = {
         ("tvm.auto_scheduler.cost_model", "tvm.auto_scheduler.search_policy"),
         "compiler.auto_scheduler.search.policy",
     ),
+    **dict.fromkeys(
+        (
+            "tvm.auto_scheduler.cost_model.cost_model",
+            "tvm.auto_scheduler.cost_model.xgb_model",
+        ),
+        "compiler.auto_scheduler.search.policy",
+    ),
+    "tvm.auto_scheduler.measure_record": "compiler.auto_scheduler.reader",
     "tvm.auto_scheduler.task_scheduler": "compiler.auto_scheduler.search.scheduler",
-    "tvm.auto_scheduler.utils": "compiler.measure.rpc",
+    "tvm.auto_scheduler.utils": "compiler.auto_scheduler.workload_keys",
     "tvm.ir.container": "compiler.legacy.container",
     "tvm.ir.diagnostics": "compiler.legacy.diagnostics",
     "tvm.meta_schedule": "tvm.s_tir.meta_schedule",
@@ -57,6 +65,7 @@ MOVED = {
     "tvm.nd": "compiler.legacy.nd",
     "tvm.parser": "compiler.legacy.parser",
     "tvm.relay": "compiler.relay",
+    "tvm.relay.analysis.analysis": "compiler.relay.analysis",
     "tvm.relay.backend.compile_engine": "compiler.relay.backend.te_compiler",
     "tvm.relay.backend.executor": "compiler.relay.backend.options",
     "tvm.relay.backend.runtime": "compiler.relay.backend.options",
@@ -87,12 +96,17 @@ MOVED = {
         f"tvm.tir.{each}": f"tvm.tirx.{each}"
         for each in ("buffer", "expr", "function", "op", "stmt")
     },
-    "tvm.topi.arm_cpu": "compiler.legacy.topi.arm_cpu",
-    "tvm.topi.cuda": "compiler.legacy.topi.cuda",
-    "tvm.topi.generic": "compiler.legacy.topi.generic",
+    **{
+        f"tvm.topi.{each}": f"compiler.legacy.topi.{each}"
+        for each in (
+            *("adreno", "arm_cpu", "bifrost", "cuda", "generic", "hls"),
+            *("intel_graphics", "mali", "rocm", "x86"),
+        )
+    },
     "tvm.topi.sparse.utils": "compiler.te.sparse",
     "tvm.topi.util": "tvm.topi.utils",
-    "tvm.topi.x86": "compiler.legacy.topi.x86",
+    "tvm.topi.vision.rcnn": "tvm.topi.vision",
+    "tvm.topi.vision.ssd": "tvm.topi.vision",
     "tvm.tir.ir_builder": "compiler.legacy.ir_builder",
     "tvm.tir.stmt_functor": "compiler.legacy.stmt_functor",
 }
@@ -102,6 +116,8 @@ EXTENDED = {
     "tvm.rpc": "compiler.legacy.rpc",
     "tvm.s_tir.meta_schedule": "compiler.legacy.meta_schedule",
     "tvm.testing": "compiler.legacy.testing",
+    "tvm.topi": "compiler.legacy.topi.top",
+    "tvm.topi.gpu": "compiler.legacy.topi.gpu",
     "tvm.topi.testing": "compiler.legacy.topi",
 }
 
@@ -145,10 +161,15 @@ ABSENT = {
     **dict.fromkeys(
         ("tvm.contrib.sdaccel", "tvm.contrib.spirv"), "TVM has no code generator for it any more"
     ),
+    "tvm.contrib.target.coreml": "TVM has no code generator for it any more",
+    "tvm.contrib.tflite_runtime": "relay.frontend.from_tflite imports the model",
     **dict.fromkeys(
         (f"tvm.contrib.{each}" for each in ("cuda_graph", "miopen", "mps", "peak", "rocblas")),
         "relay.build makes the kernels, and baton profile times them",
     ),
+    "tvm.autotvm.database": "a log file keeps records: autotvm.callback.log_to_file",
+    "tvm.autotvm.feature": "XGBTuner computes the features of kernels' loops itself",
+    "tvm.autotvm.measure.executor": "LocalBuilder and LocalRunner have worker processes",
     "tvm.auto_scheduler.loop_state": "state.trace of a tvm.s_tir.Schedule says what was done",
     "tvm.auto_scheduler._ffi_api": (
         "sketches come from TVM's MetaSchedule; register a tvm.s_tir.meta_schedule.ScheduleRule"

@@ -202,6 +202,7 @@ def _rename_functions() -> None:
     }.items():
         _names.set(tvm, old, value)
     _names.set(tvm.runtime, "device", _device)
+    _names.set(tvm.runtime, "enabled", _enabled)
     _names.set(tvm.runtime, "load_module", load_module)
     _names.set(tvm.runtime.module, "load_module", load_module)
     _names.add(tvm.error, "TVMError", RuntimeError)
@@ -209,7 +210,11 @@ def _rename_functions() -> None:
 
 _new_device = tvm.device
 _tvm_load_module = tvm.runtime.load_module
-_DEVICE_OF_KIND = {"llvm": "cpu", "c": "cpu", "nvptx": "cuda", "cl": "opencl", "mtl": "metal"}
+_DEVICE_OF_KIND = {
+    **{"llvm": "cpu", "c": "cpu", "nvptx": "cuda", "cl": "opencl", "mtl": "metal"},
+    # FPGAs, which no machine has for TVM any more: devices that do not exist.
+    **dict.fromkeys(("aocl", "aocl_sw_emu", "sdaccel"), "ext_dev"),
+}
 
 
 def _device(dev_type: Any, dev_id: int = 0) -> Any:
@@ -221,6 +226,16 @@ def _device(dev_type: Any, dev_id: int = 0) -> Any:
         kind = json.loads(dev_type)["kind"] if is_json else dev_type.split()[0]
         dev_type = _DEVICE_OF_KIND.get(kind, "cuda" if kind == "gpu" else kind)
     return _new_device(dev_type, dev_id)
+
+
+_tvm_enabled = tvm.runtime.enabled
+
+
+def _enabled(target: str) -> bool:
+    """Whether this TVM has a target's runtime; it has none of the kinds that are gone."""
+    if target == "c":  # whose code runs on the CPU
+        target = "cpu"
+    return _DEVICE_OF_KIND.get(target) != "ext_dev" and bool(_tvm_enabled(target))
 
 
 def load_module(path: Any, fmt: str = "") -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 
 import tvm
 import tvm.driver.build_module
+import tvm_ffi
 from tvm import te
 
 from .absent import Absent
@@ -55,6 +56,8 @@ def patch(patches: Patches) -> None:
     patches.add(module, "get_source", _source)
     patches.add(module, "type_key", property(lambda self: self.kind))
     patches.add(module, "save", lambda self, path, fmt="": self.write_to_file(path, fmt))
+    if tvm.tirx.IterVar.__hash__ is None:  # axes are kept in sets and as keys
+        patches.set(tvm.tirx.IterVar, "__hash__", tvm_ffi.Object.__hash__)
 
 
 def change(patches: Patches) -> None:

@@ -13,6 +13,7 @@ import tvm
 from tvm import relax
 
 from ..errors import RelayError
+from ..lazy import lazy_attributes
 from .flatten import function_of
 from .infer import infer_type, set_type
 from .nest import call_of, handle, nested, with_operands
@@ -187,3 +188,16 @@ class ExprMutator(ExprFunctor):
 
     def visit_constant(self, const: Any) -> relax.Expr:
         return const
+
+
+# Scripts import the classes of nodes from here as well.
+__getattr__ = lazy_attributes(
+    __package__ or "",
+    {
+        "Call": ".call",
+        "Function": ".function",
+        **dict.fromkeys(
+            ("Constant", "Expr", "GlobalVar", "If", "Let", "Tuple", "TupleGetItem", "Var"), ".expr"
+        ),
+    },
+)

@@ -357,12 +357,17 @@ class Bounds:
         values = self.axis_values(stage)
         found: list[tuple[bool, Any]] = []
         roots = roots_of(stage.relations, stage.axes)
+        extents = {
+            var: extent if constant(extent) is not None else substitute(extent, values)
+            for var, extent in self.extents.items()
+            if var in values
+        }
         for axis in stage.axes:
             value, low = values[axis.var], self.low[axis.var]
             if value.same_as(axis.var) and self._is_whole(axis):
                 continue  # its own loop
             is_reduction = int(axis.iter_type) == tirx.IterVar.CommReduce
-            limits = [value - low < self.extents[axis.var]]
+            limits = [value - low < extents[axis.var]]
             if not self._is_whole(axis):
                 limits += [value >= axis.dom.min, value - axis.dom.min < axis.dom.extent]
             for limit in limits:
@@ -371,7 +376,7 @@ class Bounds:
                     found.append((is_reduction, limit))
         own = [axis.var for axis in stage.axes]
         before = {var: value for var, value in values.items() if var not in own}
-        for var, condition in overruns(stage.relations, self.extents, before, self.analyzer):
+        for var, condition in overruns(stage.relations, extents, before, self.analyzer):
             kinds = [int(root.iter_type) == tirx.IterVar.CommReduce for root in roots[var]]
             found.append((any(kinds), self.analyzer.simplify(condition)))
         return found

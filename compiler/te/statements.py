@@ -22,7 +22,7 @@ from ..errors import ScheduleError
 from ..tir import replace_loop
 from .bounds import VIRTUAL_THREADS, Bounds
 from .crossthread import cross_thread_reduction, reduces_across_threads
-from .dataflow import is_load, loads, substitute
+from .dataflow import is_load, substitute
 from .relations import constant, like, roots_of
 from .sequences import combine, sequence, store_all
 from .stage import Stage
@@ -362,7 +362,7 @@ class Statements:
             kind = _KINDS.get(mark.iter_type if mark else -1, tirx.ForKind.SERIAL)
             if kind == tirx.ForKind.PARALLEL:
                 body = _serial(body)
-            if any(True for _ in loads(extent)):
+            if constant(extent) is None:  # may read tensors, and axes that loops were made of
                 extent = self.read(extent, self.bounds.axis_values(stage))
             body = tirx.For(var, like(var, 0), extent, kind, body)
         for key, value in reversed(mark.pragmas if mark else []):

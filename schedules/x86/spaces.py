@@ -11,10 +11,11 @@ from typing import Any
 
 from tvm.target import Target
 
+from ..candidates import divisors
 from ..config import ConfigEntity, SplitEntity
 from ..conv2d import Conv2dWorkload
 from ..matmul import BatchMatmulWorkload, DenseWorkload, Product
-from ..space import ConfigSpace, Define, divisors, register_space
+from ..space import ConfigSpace, Define, register_space
 from . import (
     batch_matmul,
     conv2d,

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from tvm.target import Target
 
+from ..candidates import divisors
 from ..config import ConfigEntity, option
 from ..conv2d import Conv2dWorkload
 from ..matmul import DenseWorkload
-from ..space import divisors
 from ..strategy import Implementation, register
 from . import conv2d
 from .machine import Machine

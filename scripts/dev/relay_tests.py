@@ -47,7 +47,7 @@ def prepare(checkout: str) -> list[str]:
     import compiler.legacy
 
     compiler.legacy.install(everything=True)
-    import tvm.testing
+    import tvm.testing.plugin  # Baton's, before the checkout's own is found below
 
     tvm.testing.__path__.append(f"{checkout}/python/tvm/testing")  # what several test files share
     return ["-p", "tvm.testing.plugin"]

@@ -15,7 +15,8 @@ from tvm.target import Target
 import schedules.x86.spaces  # noqa: F401  (registers the knobs)
 from compiler.autotvm import operators
 from compiler.records.autotvm.workload import to_tuple
-from schedules.config import ConfigEntity, InstantiationError
+from schedules.config import ConfigEntity, InstantiationError, OtherOptionEntity
+from schedules.fallback_config import FallbackConfigEntity
 from schedules.space import ConfigSpace, space_of
 
 INDICES = Path(__file__).parents[1] / "oracle" / "autotvm" / "config_indices.json.gz"
@@ -47,7 +48,7 @@ def test_an_index_and_its_config_are_each_others_inverse(space, rng):
     config = space.get(index)
     assert config.index == index
     assert space.index_of(config) == index
-    assert space.index_of_knobs(space.knobs_of(index)) == index
+    assert space.knob2point(space.point2knob(index)) == index
     assert space.index_of(ConfigEntity.from_entity(config.to_entity())) == index
 
 
@@ -58,7 +59,7 @@ def test_the_knob_defined_first_varies_fastest(space):
         strides.append(strides[-1] * dim)
     for knob, (dim, stride) in enumerate(zip(space.dims, strides)):
         if dim > 1:
-            changed = [a != b for a, b in zip(space.knobs_of(0), space.knobs_of(stride))]
+            changed = [a != b for a, b in zip(space.point2knob(0), space.point2knob(stride))]
             assert [i for i, differs in enumerate(changed) if differs] == [knob]
     assert strides[-1] == len(space)
 
@@ -110,12 +111,51 @@ def test_a_filter_refuses_configs_and_leaves_indices_alone():
     space.define_knob("a", [1, 2, 3])
     space.define_knob("b", [1, 2, 3])
     space.multi_filter(lambda config: config.val("a") < config.val("b"))
-    valid = [index for index in range(len(space)) if space.is_index_valid(index)]
+    valid = [index for index in range(space.range_length) if space.is_index_valid(index)]
     assert valid == [3, 6, 7]
+    assert len(space) == 3 and space.subrange_length(0, 4) == 1
+    assert [space.get_next_index(index) for index in (0, 3, 6, 7)] == [3, 6, 7, None]
+    assert space.get_next_index(7, -1) == 6 and space.get_next_index(7, -1, start=7) is None
+    assert {space.random_walk(6, random.Random(seed)) for seed in range(20)} <= {3, 7}
+    assert space.get_rand_index(to_exclude=[3, 7]) == 6
+    with pytest.raises(IndexError, match="0 to 10"):
+        space.subrange_length(0, 10)
     assert sorted(space.sample_ints(10, random.Random(0))) == valid
     assert space.sample_ints(10, random.Random(0), without=valid) == []
     with pytest.raises(IndexError, match="refused"):
         space.get(0)
+
+
+def test_a_knob_that_is_defined_again_replaces_the_first_and_keeps_its_place():
+    space = ConfigSpace()
+    space.define_knob("a", [1, 2, 3])
+    space.define_knob("b", [1, 2])
+    space.define_knob("a", [1, 2])
+    assert space.dims == [2, 2] and list(space) == ["a", "b"]
+
+
+def test_a_fallback_keeps_what_a_template_sets_and_splits_within_limits():
+    config = FallbackConfigEntity()
+    config.define_split("tile", 128, num_outputs=3)
+    config.define_knob("unroll", [False, True])
+    assert config.is_fallback and not config["unroll"].val
+    config.fallback_split("tile", [-1, 8, 4])
+    config["unroll"] = OtherOptionEntity(True)
+    config.define_split("tile", 128, num_outputs=3)
+    assert config["tile"].size == [4, 8, 4] and config["unroll"].val
+    config.define_split("odd", 49, num_outputs=3)
+    config.fallback_split("odd", [-1, 8, 4])
+    assert config["odd"].size == (7, 7, 1)
+    for limits in ([-1, 1, 0], [8, 4]):
+        with pytest.raises(RuntimeError, match="odd"):
+            config.fallback_split("odd", limits)
+
+
+def test_a_config_prints_as_tvms_tuners_did():
+    space = ConfigSpace()
+    space.define_split("tile", 12)
+    space.define_knob("unroll", [0, 512])
+    assert str(space.get(7)) == "[('tile', [-1, 2]), ('unroll', 512)],None,7"
 
 
 def test_samples_are_different_and_none_that_is_known():

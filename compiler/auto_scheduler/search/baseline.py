@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import tvm
 
-from ...autotvm.measure import measure
+from ...autotvm.measure import measure_batch
 from ...errors import BatonError
 from ...lowering.selection.extract import alone
 from ...lowering.selection.untuned import library_kernels
@@ -46,7 +46,7 @@ def measure_untuned(task: SearchTask, builder: Any, runner: Any) -> Record | Non
         )
         for kernel in kernels
     ]
-    results = measure({"builder": builder, "runner": runner}, candidates)
+    results = measure_batch({"builder": builder, "runner": runner}, candidates)
     wrong = next((result for result in results if not result.is_right), None)
     if wrong is not None or not results:
         reason = "no kernel" if wrong is None else wrong.message

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ...records.pair import MeasureInput, MeasureResult
     from .scheduler import TaskScheduler
 
 
@@ -71,3 +73,28 @@ class LogEstimatedLatency(TaskSchedulerCallback):
                 f"ElapsedTime(s)\t{used:.0f}\tEstimatedLatency(ms)\t{latency}\t"
                 f"Trials\t{task_scheduler.ct}\n"
             )
+
+
+class PythonBasedMeasureCallback:
+    """Base of a script's own callbacks, which get what was measured.
+
+    class Printer(auto_scheduler.measure.PythonBasedMeasureCallback):
+        def callback(self, policy, inputs, results):
+            print([result.costs for result in results])
+    """
+
+    def __call__(self, records: Sequence[Any]) -> None:
+        pairs = [tuple(record) for record in records]
+        self.callback(None, [inp for inp, _ in pairs], [result for _, result in pairs])
+
+    def callback(
+        self, policy: Any, inputs: Sequence[MeasureInput], results: Sequence[MeasureResult]
+    ) -> None:
+        """Called with each batch that was measured.
+
+        Parameters
+        ----------
+        policy
+            None: there is one search for all tasks.
+        """
+        raise NotImplementedError

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import tvm
 
-from ...autotvm.measure import measure
+from ...autotvm.measure import measure_batch
 from ...autotvm.task import TaskCandidate
 from ...autotvm.tuner import make_tuner
 from ...autotvm.tuner.base import Tuner, as_measured
@@ -166,7 +166,7 @@ class TemplateSearch:
             if not configs:
                 break
             candidates = [self._candidate(tuner.task, config) for config in configs]
-            results = measure({"builder": builder, "runner": runner}, candidates)
+            results = measure_batch({"builder": builder, "runner": runner}, candidates)
             inputs = [
                 MeasureInput(self.task.target, tuner.task.logged, config, config.index)
                 for config in configs
@@ -230,7 +230,9 @@ def _wrong(task: Task, config: Any, builder: Any, checker: Any) -> MeasureResult
 
     Not being able to run here says nothing: candidates may be meant for another machine.
     """
-    (checked,) = measure({"builder": builder, "runner": checker}, [TaskCandidate(task, config)])
+    (checked,) = measure_batch(
+        {"builder": builder, "runner": checker}, [TaskCandidate(task, config)]
+    )
     return checked if checked.error_no == MeasureErrorNo.WRONG_ANSWER else None
 
 

@@ -18,7 +18,7 @@ from ...measure.candidate import ArgInfo, Lowered, MeasureResult, Reference
 from ...records.autotvm.record import LoggedTask, MeasureInput
 from ...records.log_target import log_target
 from ...records.strangers_json import mean_seconds
-from ..measure import measure
+from ..measure import measure_batch
 
 TASK = "layout_transform"
 PLAIN = 1
@@ -142,7 +142,7 @@ class TransformCosts:
     def measure(self, transforms: Iterable[Transform], option: dict[str, Any]) -> None:
         """Measure the conversions that are not known yet."""
         missing = [t for t in dict.fromkeys(transforms) if t not in self.seconds]
-        results = measure(option, [TransformCandidate(t, self.target) for t in missing])
+        results = measure_batch(option, [TransformCandidate(t, self.target) for t in missing])
         for transform, result in zip(missing, results):
             task = LoggedTask(TASK, transform.args())
             inp = MeasureInput(log_target(self.target), task, ConfigEntity(index=0), 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ...lazy import lazy_attributes
 
 _MEMBERS = {
+    "DropletTuner": ".droplet_tuner",
     "GATuner": ".ga_tuner",
     "GridSearchTuner": ".index_tuner",
     "RandomTuner": ".index_tuner",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -16,8 +15,7 @@ from ...measure.candidate import MeasureResult
 from ...records.autotvm.record import MeasureInput
 from ...records.autotvm.workload import digest
 from ...records.log_target import log_target
-from ...records.strangers_json import mean_seconds
-from ..measure import measure
+from ..measure import as_measured, measure_batch, set_task
 from ..task import Task, TaskCandidate
 
 logger = logging.getLogger("baton.autotvm")
@@ -43,6 +41,7 @@ class Tuner:
         self.task = task
         self.space = task.config_space
         self.visited: set[int] = set()
+        self._has_begun = False
         self.reset()
 
     def reset(self) -> None:
@@ -59,6 +58,11 @@ class Tuner:
         """Whether a config is left."""
         return len(self.visited) < self.space.range_length
 
+    @property
+    def visited_max(self) -> int:
+        """How many configs there are to measure."""
+        return len(self.space)
+
     def next_indices(self, count: int) -> list[int]:
         """At most `count` indices to measure next; none of `visited`, no two the same."""
         raise NotImplementedError
@@ -66,15 +70,25 @@ class Tuner:
     def update(self, inputs: Sequence[MeasureInput], results: Sequence[MeasureResult]) -> None:
         """Learn from measurements."""
 
+    def starts_with(self) -> int | None:
+        """The index to measure before all others: the fallback's, if there is one."""
+        fallback = self.task.fallback
+        return None if fallback is None else fallback.index
+
+    def take(self, index: int) -> None:
+        """Count a config as measured that `next_indices` did not choose."""
+        self.visited.add(index)
+
     # --- the loop --------------------------------------------------------------------------
 
     def next_batch(self, batch_size: int) -> list[ConfigEntity]:
         """Configs to measure next; fewer, or none, when the space is exhausted."""
         chosen: list[int] = []
-        fallback = self.task.fallback if not self.visited else None
-        if fallback is not None:
-            chosen.append(fallback.index)
-            self.visited.add(fallback.index)
+        first = None if self._has_begun else self.starts_with()
+        if first is not None:
+            chosen.append(first)
+            self.take(first)
+        self._has_begun = True
         if len(chosen) < batch_size and self.has_next():
             more = self.next_indices(batch_size - len(chosen))
             self.visited.update(more)
@@ -105,11 +119,12 @@ class Tuner:
         callbacks, messages = tuple(callbacks), Counter[str]()
         batch_size = max(getattr(measure_option["builder"], "n_parallel", 1) or 1, 1)
         trial, errors, worked = 0, 0, self.best_config is not None
+        set_task(measure_option, self.task)
         while trial < n_trial:
             configs = self.next_batch(min(batch_size, n_trial - trial))
             if not configs:
                 break
-            results = measure(
+            results = measure_batch(
                 measure_option, [TaskCandidate(self.task, config) for config in configs]
             )
             inputs = [
@@ -185,7 +200,8 @@ class Tuner:
             index = self.space.index_of(inp.config)
             if index is None:
                 continue
-            self.visited.add(index)
+            self.take(index)
+            self._has_begun = True
             known = MeasureInput(inp.target, inp.task, self.space.get(index), index)
             self.note(known, as_measured(result), 0)
         self.learn(mine, pairs, min_seed_records)
@@ -204,14 +220,3 @@ class Tuner:
 
 
 SI_SCALE = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
-
-
-def as_measured(result: Any) -> MeasureResult:
-    """A result read from a log as measuring gives it; times of 0 or less are a failure."""
-    from ...measure.candidate import MeasureErrorNo
-
-    known = result.error_no in MeasureErrorNo._value2member_map_
-    error = MeasureErrorNo(result.error_no) if known else MeasureErrorNo.UNKNOWN_ERROR
-    if mean_seconds(result.costs, error) == math.inf and not error:
-        error = MeasureErrorNo.UNKNOWN_ERROR
-    return MeasureResult(result.costs, error, result.all_cost, result.timestamp)

@@ -28,6 +28,11 @@ class GATuner(Tuner):
         For each knob of a child.
     seed : int, optional
         For the same sequence again, given the same measurements.
+
+    Attributes
+    ----------
+    genes : list of list of int
+        The configs of the generation that is being measured, as `ConfigSpace.point2knob` has them.
     """
 
     def __init__(
@@ -42,28 +47,43 @@ class GATuner(Tuner):
         self.elite_num = min(elite_num, self.pop_size)
         self.mutation_prob = mutation_prob
         self._rng = random.Random(seed)
+        self._left: list[int] = []
         super().__init__(task)
 
     def reset(self) -> None:
         super().reset()
         self._scores: dict[int, float] = {}
         self._elites: list[int] = []
-        self._generation = self.space.sample_ints(self.pop_size, self._rng, self.visited)
+        self.visited.difference_update(self._left)
+        self._breed()
+        self.pop_size = min(self.pop_size, len(self.genes) or 1)
+
+    def has_next(self) -> bool:
+        return bool(self._left) or super().has_next()
+
+    def take(self, index: int) -> None:
+        super().take(index)
+        if index in self._left:
+            self._left.remove(index)
 
     def next_indices(self, count: int) -> list[int]:
-        self._generation = [index for index in self._generation if index not in self.visited]
-        if not self._generation:
-            self._generation = self._breed()
-        chosen, self._generation = self._generation[:count], self._generation[count:]
+        if not self._left:
+            self._breed()
+        chosen, self._left = self._left[:count], self._left[count:]
         return chosen
 
     def update(self, inputs: Sequence[MeasureInput], results: Sequence[MeasureResult]) -> None:
         for inp, result in zip(inputs, results):
             rate = self.task.flop / float(np.mean(result.costs)) if result.is_right else 0.0
-            self._scores[inp.index] = rate
+            self._scores[inp.config.index] = rate
 
-    def _breed(self) -> list[int]:
-        """A generation of configs that were not measured."""
+    def _breed(self) -> None:
+        """Make the next generation, of configs that were not measured."""
+        self._left = self._children()
+        self.visited.update(self._left)
+        self.genes = [self.space.point2knob(index) for index in self._left]
+
+    def _children(self) -> list[int]:
         if not self._scores:
             return self.space.sample_ints(self.pop_size, self._rng, self.visited)
         parents = sorted(self._scores, key=lambda index: -self._scores[index])
@@ -84,10 +104,10 @@ class GATuner(Tuner):
         return [*children, *more]
 
     def _child(self, mother: int, father: int) -> int:
-        one, other = self.space.knobs_of(mother), self.space.knobs_of(father)
+        one, other = self.space.point2knob(mother), self.space.point2knob(father)
         cut = self._rng.randrange(len(one)) if one else 0
         genes = [*one[:cut], *other[cut:]]
         for knob, dim in enumerate(self.space.dims):
             if self._rng.random() < self.mutation_prob:
                 genes[knob] = self._rng.randrange(dim)
-        return self.space.index_of_knobs(genes)
+        return self.space.knob2point(genes)

@@ -7,11 +7,22 @@ from typing import Any
 from ...errors import BatonError
 from ..task import Task
 from .base import Tuner
+from .droplet_tuner import DropletTuner
 from .ga_tuner import GATuner
 from .index_tuner import GridSearchTuner, RandomTuner
 from .xgb_tuner import FEATURES, XGBTuner
 
-NAMES = ("xgb", "xgb_knob", "xgb_itervar", "xgb_curve", "xgb_rank", "ga", "random", "gridsearch")
+NAMES = (
+    "xgb",
+    "xgb_knob",
+    "xgb_itervar",
+    "xgb_curve",
+    "xgb_rank",
+    "ga",
+    "random",
+    "gridsearch",
+    "droplet",
+)
 
 
 def make_tuner(name: str, task: Task, **options: Any) -> Tuner:
@@ -20,8 +31,9 @@ def make_tuner(name: str, task: Task, **options: Any) -> Tuner:
     Parameters
     ----------
     name : str
-        "random", "gridsearch", "ga", or "xgb" with an optional "_rank" or "_rank_binary" and an
-        optional feature type: "xgb_knob", "xgb_rank_curve". "xgb" alone looks at knobs.
+        "random", "gridsearch", "ga", "droplet", or "xgb" with an optional "_rank" or
+        "_rank_binary" and an optional feature type: "xgb_knob", "xgb_rank_curve". "xgb" alone
+        looks at knobs.
     options
         For the tuner.
 
@@ -30,7 +42,12 @@ def make_tuner(name: str, task: Task, **options: Any) -> Tuner:
     BatonError
         There is no such tuner.
     """
-    simple = {"random": RandomTuner, "gridsearch": GridSearchTuner, "ga": GATuner}
+    simple: dict[str, Any] = {
+        "random": RandomTuner,
+        "gridsearch": GridSearchTuner,
+        "ga": GATuner,
+        "droplet": DropletTuner,
+    }
     if name in simple:
         return simple[name](task, **options)
     kind, *words = name.replace("-", "_").split("_")

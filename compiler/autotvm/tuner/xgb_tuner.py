@@ -15,8 +15,9 @@ from ...errors import BatonError
 from ...measure.candidate import MeasureResult
 from ...records.autotvm.record import MeasureInput
 from ...records.strangers_json import mean_seconds
+from ..measure import as_measured
 from ..task import Task
-from .base import Tuner, as_measured
+from .base import Tuner
 
 FEATURES = ("knob", "itervar", "curve")
 LOSSES = {"reg": "reg:squarederror", "rank": "rank:pairwise", "rank-binary": "rank:ndcg"}
@@ -245,7 +246,7 @@ class XGBTuner(Tuner):
         seen: dict[int, float] = dict(zip(points, scores))
         for step in range(steps):
             heat = 1.0 - step / steps
-            moved = [self._neighbour(index) for index in points]
+            moved = [self.space.random_walk(index, self._rng) for index in points]
             after = self._guess(moved)
             seen.update(zip(moved, after))
             for place, (old, new) in enumerate(zip(scores, after)):
@@ -259,21 +260,6 @@ class XGBTuner(Tuner):
         )  # fmt: skip
         return self._diverse(ranked)
 
-    def _neighbour(self, index: int) -> int:
-        """A config that differs in one knob."""
-        dims = self.space.dims
-        movable = [knob for knob, dim in enumerate(dims) if dim > 1]
-        for _ in range(20):
-            point = list(self.space.knobs_of(index))
-            if not movable:
-                return index
-            knob = self._rng.choice(movable)
-            point[knob] = self._rng.randrange(dims[knob])
-            moved = self.space.index_of_knobs(point)
-            if self.space.is_index_valid(moved):
-                return moved
-        return index
-
     def _diverse(self, ranked: list[int]) -> list[int]:
         if not self.diversity_filter_ratio:
             return ranked[: self.plan_size]
@@ -281,7 +267,7 @@ class XGBTuner(Tuner):
         kept: list[int] = []
         values: set[tuple[int, int]] = set()
         for index in pool:  # first those that bring a knob value that none before has
-            fresh = set(enumerate(self.space.knobs_of(index))) - values
+            fresh = set(enumerate(self.space.point2knob(index))) - values
             if fresh:
                 values |= fresh
                 kept.append(index)

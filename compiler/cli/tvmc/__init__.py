@@ -31,9 +31,9 @@ _MEMBERS = {
     **{
         name: f".{name}"
         for name in (
-            *("autotuner", "compiler", "composite_target", "frontends", "main", "model"),
-            *("pass_config", "pass_list", "result_utils", "runner", "shape_parser", "target"),
-            *("tracker", "transform"),
+            *("autotuner", "compiler", "composite_target", "config_options", "frontends", "main"),
+            *("model", "pass_config", "pass_list", "registry", "result_utils", "runner"),
+            *("shape_parser", "target", "tracker", "transform"),
         )
     },
 }

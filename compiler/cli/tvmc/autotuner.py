@@ -9,11 +9,22 @@ from typing import Any
 from compiler import auto_scheduler, autotvm
 from compiler.auto_scheduler.search.callbacks import LogEstimatedLatency, PrintTableInfo
 
+from . import TVMCException, frontends
 from . import target as targets
 from .model import TVMCModel
-from .transform import apply_graph_transforms
+from .tasks import filter_tasks, gen_task_list
+from .tracker import tracker_host_port_from_cli
+from .transform import OPTIONS, apply_graph_transforms
 
-TUNERS = ("ga", "gridsearch", "random", "xgb", "xgb_knob", "xgb_curve", "xgb_itervar")
+TUNERS = (
+    *("ga", "gridsearch", "random", "droplet", "xgb"),
+    *(
+        f"xgb_{loss}{feature}".rstrip("_")
+        for loss in ("", "rank_", "rank_binary_")
+        for feature in ("", "knob", "itervar", "curve")
+        if loss or feature
+    ),
+)
 
 
 def tune_model(
@@ -38,10 +49,13 @@ def tune_model(
     include_simple_tasks: bool = False,
     log_estimated_latency: bool = False,
     additional_target_options: Mapping[str, Mapping[str, Any]] | None = None,
+    tasks_filter: str = "all",
     desired_layout: str | None = None,
     desired_layout_ops: Sequence[str] | None = None,
     mixed_precision: bool = False,
+    mixed_precision_ops: Sequence[str] | None = None,
     mixed_precision_calculation_type: str | None = None,
+    mixed_precision_acc_type: str | None = None,
 ) -> str:
     """Tune the kernels of a model.
 
@@ -57,6 +71,8 @@ def tune_model(
         Of the whole model.
     log_estimated_latency : bool
         Keep auto_scheduler's estimates in "total_latency.tsv", beside the table that it prints.
+    tasks_filter : str
+        Which tasks, as `filter_tasks` takes it; with "list" they are printed and not tuned.
 
     Returns
     -------
@@ -67,16 +83,9 @@ def tune_model(
     BatonError
         Of the step that failed.
     """
+    given = locals()
+    transforms = {name: given[name] for name in OPTIONS}
     chosen, _ = targets.target_from_cli(target, additional_target_options, target_host)
-    mod = apply_graph_transforms(
-        tvmc_model.mod,
-        {
-            "desired_layout": desired_layout,
-            "desired_layout_ops": desired_layout_ops,
-            "mixed_precision": mixed_precision,
-            "mixed_precision_calculation_type": mixed_precision_calculation_type,
-        },
-    )
     log = tuning_records or tvmc_model.default_tuning_records_path()
     measured = {
         "number": number,
@@ -90,54 +99,148 @@ def tune_model(
         runner = tuners.RPCRunner(
             rpc_key, hostname, int(port or 0), n_parallel=parallel, **measured
         )
+    weights: list[int] = []
     if enable_autoscheduler:
-        tasks, weights = auto_scheduler.extract_tasks(
-            mod, tvmc_model.params, chosen, None, hardware_params, include_simple_tasks
-        )
-        callbacks: list[Any] = [PrintTableInfo()]
-        if log_estimated_latency:
-            callbacks.append(LogEstimatedLatency("total_latency.tsv"))
-        scheduler = auto_scheduler.TaskScheduler(
-            tasks, weights, load_log_file=prior_records, callbacks=callbacks
-        )
-        scheduler.tune(
-            auto_scheduler.TuningOptions(
-                num_measure_trials=trials,
-                early_stopping=early_stopping,
-                runner=runner,
-                measure_callbacks=[auto_scheduler.RecordToFile(log)],
-            )
-        )
+        tasks, weights = autoscheduler_get_tuning_tasks(
+            tvmc_model.mod, tvmc_model.params, chosen, transforms, hardware_params,
+            include_simple_tasks,
+        )  # fmt: skip
+    else:
+        tasks = autotvm_get_tuning_tasks(tvmc_model.mod, tvmc_model.params, chosen, transforms)
+    places, wants_list = filter_tasks(range(len(tasks)), tasks_filter)
+    if wants_list:
+        print(gen_task_list(tasks, enable_autoscheduler))
         return log
-    tasks = autotvm.task.extract_from_program(mod, tvmc_model.params, chosen)
-    tune_tasks(tasks, log, runner, trials, early_stopping, tuner, prior_records)
+    tasks = [tasks[place] for place in places]
+    if enable_autoscheduler:
+        options = auto_scheduler.TuningOptions(
+            num_measure_trials=trials,
+            early_stopping=early_stopping,
+            runner=runner,
+            measure_callbacks=[auto_scheduler.RecordToFile(log)],
+        )
+        weights = [weights[place] for place in places]
+        schedule_tasks(tasks, weights, options, prior_records, log_estimated_latency)
+    else:
+        option = autotvm.measure_option(autotvm.LocalBuilder(), runner)
+        tune_tasks(tasks, log, option, tuner, trials, early_stopping, prior_records)
     return log
+
+
+def autotvm_get_tuning_tasks(
+    mod: Any, params: Any, target: Any, transform_args: Mapping[str, Any] | None = None
+) -> list[Any]:
+    """AutoTVM's tasks of a module, once it has the layout and precision that are asked for."""
+    return autotvm.task.extract_from_program(
+        apply_graph_transforms(mod, transform_args), params, target
+    )
+
+
+def autoscheduler_get_tuning_tasks(
+    mod: Any,
+    params: Any,
+    target: Any,
+    transform_args: Mapping[str, Any] | None = None,
+    hardware_params: Any = None,
+    include_simple_tasks: bool = False,
+) -> tuple[list[Any], list[int]]:
+    """auto_scheduler's tasks of such a module, and how often each is computed."""
+    return auto_scheduler.extract_tasks(
+        apply_graph_transforms(mod, transform_args), params, target, None, hardware_params,
+        include_simple_tasks,
+    )  # fmt: skip
+
+
+def schedule_tasks(
+    tasks: Sequence[Any],
+    task_weights: Sequence[float],
+    tuning_options: Any,
+    prior_records: str | None = None,
+    log_estimated_latency: bool = False,
+) -> None:
+    """Search schedules for auto_scheduler's tasks."""
+    callbacks: list[Any] = [PrintTableInfo()]
+    if log_estimated_latency:
+        callbacks.append(LogEstimatedLatency("total_latency.tsv"))
+    auto_scheduler.TaskScheduler(
+        list(tasks), list(task_weights), load_log_file=prior_records, callbacks=callbacks
+    ).tune(tuning_options)
 
 
 def tune_tasks(
     tasks: Sequence[Any],
-    log: str,
-    runner: Any,
+    log_file: str,
+    measure_option: Mapping[str, Any],
+    tuner: str,
     trials: int,
     early_stopping: int | None = None,
-    tuner: str = "xgb",
-    prior_records: str | None = None,
+    tuning_records: str | None = None,
 ) -> None:
-    """Tune each task for its share of the trials."""
+    """Tune each of AutoTVM's tasks for its share of the trials.
+
+    Parameters
+    ----------
+    tuning_records : str, optional
+        A log to learn from.
+
+    Raises
+    ------
+    TVMCException
+        There is no such tuner.
+    """
     from compiler.autotvm.tuner import make_tuner
 
-    option = autotvm.measure_option(autotvm.LocalBuilder(), runner)
+    if tuner not in TUNERS:
+        raise TVMCException(f"invalid tuner: {tuner}; there are {', '.join(TUNERS)}")
     for number, task in enumerate(tasks, 1):
         chosen = make_tuner(tuner, task)
-        if prior_records and Path(prior_records).exists():
-            chosen.load_history(autotvm.record.load_from_file(prior_records))
+        if tuning_records and Path(tuning_records).exists():
+            chosen.load_history(autotvm.record.load_from_file(tuning_records))
         count = min(max(1, trials // len(tasks)), len(task.config_space))
         chosen.tune(
             count,
-            option,
+            dict(measure_option),
             early_stopping,
             callbacks=[
                 autotvm.callback.progress_bar(count, prefix=f"[Task {number:2}/{len(tasks):2}]"),
-                autotvm.callback.log_to_file(log),
+                autotvm.callback.log_to_file(log_file),
             ],
         )
+
+
+HARDWARE = (
+    *("num_cores", "vector_unit_bytes", "cache_line_bytes", "max_shared_memory_per_block"),
+    *("max_local_memory_per_block", "max_threads_per_block", "max_vthread_extent", "warp_size"),
+)
+
+
+def drive_tune(args: Any) -> None:
+    """`tvmc tune` with parsed flags."""
+    hardware = {name: getattr(args, name) for name in HARDWARE}
+    given = any(value is not None for value in hardware.values())
+    host, port = tracker_host_port_from_cli(args.rpc_tracker)
+    tune_model(
+        frontends.load_model(args.FILE, args.model_format, args.input_shapes),
+        args.target,
+        target_host=args.target_host,
+        additional_target_options=args.target_options,
+        tasks_filter=args.tasks,
+        **{name: getattr(args, name) for name in OPTIONS},
+        rpc_key=args.rpc_key,
+        hostname=host,
+        port=port,
+        tuning_records=args.output,
+        prior_records=args.tuning_records,
+        enable_autoscheduler=args.enable_autoscheduler,
+        trials=args.trials,
+        tuner=args.tuner,
+        min_repeat_ms=args.min_repeat_ms,
+        early_stopping=args.early_stopping,
+        timeout=args.timeout,
+        repeat=args.repeat,
+        number=args.number,
+        parallel=args.parallel,
+        hardware_params=auto_scheduler.HardwareParams(**hardware) if given else None,
+        include_simple_tasks=args.include_simple_tasks,
+        log_estimated_latency=args.log_estimated_latency,
+    )

@@ -19,7 +19,7 @@ from . import TVMCException
 from . import target as targets
 from .model import TVMCModel, TVMCPackage
 from .pass_config import parse_configs
-from .transform import apply_graph_transforms
+from .transform import OPTIONS, apply_graph_transforms
 
 DUMPS = ("relay", "asm")
 
@@ -48,7 +48,9 @@ def compile_model(
     desired_layout: str | None = None,
     desired_layout_ops: Sequence[str] | None = None,
     mixed_precision: bool = False,
+    mixed_precision_ops: Sequence[str] | None = None,
     mixed_precision_calculation_type: str | None = None,
+    mixed_precision_acc_type: str | None = None,
 ) -> TVMCPackage:
     """Build a model and write its package.
 
@@ -81,6 +83,7 @@ def compile_model(
     BatonError
         Of the step that failed.
     """
+    given = locals()
     if output_format not in ("so", "tar"):
         raise TVMCException(
             f"output format {output_format!r} belonged to microTVM, which has no successor; "
@@ -94,15 +97,7 @@ def compile_model(
             f"can't dump {', '.join(sorted(unknown))}: builds keep {' and '.join(DUMPS)} alone"
         )
     chosen, compilers = targets.target_from_cli(target, additional_target_options, target_host)
-    mod = apply_graph_transforms(
-        tvmc_model.mod,
-        {
-            "desired_layout": desired_layout,
-            "desired_layout_ops": desired_layout_ops,
-            "mixed_precision": mixed_precision,
-            "mixed_precision_calculation_type": mixed_precision_calculation_type,
-        },
-    )
+    mod = apply_graph_transforms(tvmc_model.mod, {name: given[name] for name in OPTIONS})
     mod = targets.partition(mod, tvmc_model.params, compilers)
     disabled = disabled_pass.split(",") if isinstance(disabled_pass, str) else disabled_pass
     with ExitStack() as contexts:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from compiler import relay
 from compiler.cli.model_files import read_model
@@ -14,29 +16,211 @@ from . import TVMCException, TVMCImportError
 from .model import TVMCModel
 from .runner import generate_tensor_data
 
-_SUFFIXES = {
-    "onnx": ("onnx",),
-    "pytorch": ("pth", "zip"),
-    "relay": ("relay",),
-    "tflite": ("tflite",),
-    "keras": ("h5",),
-    "paddle": ("pdmodel",),
-    "pb": ("pb",),
-}
-_WITHOUT_IMPORTER = {
-    "keras": "export the model as ONNX or TFLite",
-    "paddle": "export the model as ONNX",
-    "pb": "export the model as ONNX or TFLite",
-}
+
+class TVMCFileNotFound(TVMCException, FileNotFoundError):
+    """There is no such model file."""
+
+
+class Frontend(ABC):
+    """The importer of one format.
+
+    Attributes
+    ----------
+    packages : tuple of str
+        Modules that it needs beyond Baton's own.
+    """
+
+    packages: ClassVar[tuple[str, ...]] = ()
+
+    @staticmethod
+    @abstractmethod
+    def name() -> str:
+        """The format's name."""
+
+    @staticmethod
+    @abstractmethod
+    def suffixes() -> list[str]:
+        """What names of its files end in, without the dot."""
+
+    @abstractmethod
+    def read(self, path: str, shapes: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
+        """Module and weights of a file that is there."""
+
+    def load(
+        self,
+        path: str | os.PathLike[str],
+        shape_dict: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Module and weights of a file.
+
+        Raises
+        ------
+        TVMCException
+            There is no such file, a package is missing, or the format can't be imported.
+        """
+        for package in self.packages:
+            try:
+                importlib.import_module(package)
+            except ImportError as error:
+                raise TVMCImportError(f"{self.name()} models need the package {package}") from error
+        if not os.path.exists(path):
+            raise TVMCFileNotFound(f"there is no model file {path}")
+        shapes = {name: tuple(shape) for name, shape in (shape_dict or {}).items()}
+        return self.read(str(path), shapes, kwargs)
+
+
+class _WithoutImporter(Frontend):
+    """A format whose importer went with Relay."""
+
+    instead: ClassVar[str]
+
+    def load(self, path: Any, shape_dict: Any = None, **kwargs: Any) -> Any:
+        raise TVMCException(f"no importer for {self.name()!r} is left: {self.instead}")
+
+    read = load  # type: ignore[assignment]
+
+
+class KerasFrontend(_WithoutImporter):
+    """Keras."""
+
+    instead = "export the model as ONNX or TFLite"
+
+    @staticmethod
+    def name() -> str:
+        return "keras"
+
+    @staticmethod
+    def suffixes() -> list[str]:
+        return ["h5"]
+
+
+class OnnxFrontend(Frontend):
+    """ONNX."""
+
+    packages = ("onnx",)
+
+    @staticmethod
+    def name() -> str:
+        return "onnx"
+
+    @staticmethod
+    def suffixes() -> list[str]:
+        return ["onnx"]
+
+    def read(self, path: str, shapes: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
+        return relay.frontend.from_onnx(path, dict(shapes), freeze_params=False, **options)
+
+
+class TensorflowFrontend(_WithoutImporter):
+    """Graphs of TensorFlow."""
+
+    instead = "export the model as ONNX or TFLite"
+
+    @staticmethod
+    def name() -> str:
+        return "pb"
+
+    @staticmethod
+    def suffixes() -> list[str]:
+        return ["pb"]
+
+
+class TFLiteFrontend(Frontend):
+    """TFLite."""
+
+    @staticmethod
+    def name() -> str:
+        return "tflite"
+
+    @staticmethod
+    def suffixes() -> list[str]:
+        return ["tflite"]
+
+    def read(self, path: str, shapes: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
+        return relay.frontend.from_tflite(path, dict(shapes), **options)
+
+
+class PyTorchFrontend(Frontend):
+    """What `torch.jit.save` wrote."""
+
+    packages = ("torch",)
+
+    @staticmethod
+    def name() -> str:
+        return "pytorch"
+
+    @staticmethod
+    def suffixes() -> list[str]:
+        return ["pth", "zip"]
+
+    def read(self, path: str, shapes: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
+        if not shapes:
+            raise TVMCException("--input-shapes must be specified for PyTorch models")
+        import torch
+
+        traced = torch.jit.load(path).float().eval()
+        return relay.frontend.from_pytorch(traced, list(shapes.items()), **options)
+
+
+class PaddleFrontend(_WithoutImporter):
+    """PaddlePaddle."""
+
+    instead = "export the model as ONNX"
+
+    @staticmethod
+    def name() -> str:
+        return "paddle"
+
+    @staticmethod
+    def suffixes() -> list[str]:
+        return ["pdmodel"]
+
+
+class RelayFrontend(Frontend):
+    """Relay's text."""
+
+    @staticmethod
+    def name() -> str:
+        return "relay"
+
+    @staticmethod
+    def suffixes() -> list[str]:
+        return ["relay"]
+
+    def read(self, path: str, shapes: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
+        mod, params = read_model(Path(path), {})
+        return mod, {**_random_weights(mod, shapes), **params}
+
+
+ALL_FRONTENDS: tuple[type[Frontend], ...] = (
+    *(OnnxFrontend, PyTorchFrontend, RelayFrontend, TFLiteFrontend),
+    *(KerasFrontend, PaddleFrontend, TensorflowFrontend),
+)
 
 
 def get_frontend_names() -> list[str]:
     """The names of the formats."""
-    return list(_SUFFIXES)
+    return [frontend.name() for frontend in ALL_FRONTENDS]
 
 
-def guess_frontend(path: str | os.PathLike[str]) -> str:
-    """The format that a file's name ends like.
+def get_frontend_by_name(name: str) -> Frontend:
+    """The importer of a format.
+
+    Raises
+    ------
+    TVMCException
+        There is no such format.
+    """
+    for frontend in ALL_FRONTENDS:
+        if frontend.name() == name:
+            return frontend()
+    known = ", ".join(get_frontend_names())
+    raise TVMCException(f"unrecognized frontend {name!r}. Choose from: {known}")
+
+
+def guess_frontend(path: str | os.PathLike[str]) -> Frontend:
+    """The importer of the format that a file's name ends like.
 
     Raises
     ------
@@ -44,9 +228,9 @@ def guess_frontend(path: str | os.PathLike[str]) -> str:
         It ends like none.
     """
     suffix = Path(path).suffix.lower().removeprefix(".")
-    for name, suffixes in _SUFFIXES.items():
-        if suffix in suffixes:
-            return name
+    for frontend in ALL_FRONTENDS:
+        if suffix in frontend.suffixes():
+            return frontend()
     raise TVMCException("failed to infer the model format. Please specify --model-format")
 
 
@@ -76,23 +260,8 @@ def load_model(
     FrontendError
         The model can't be imported.
     """
-    chosen = model_format or guess_frontend(path)
-    if chosen in _WITHOUT_IMPORTER:
-        raise TVMCException(f"no importer for {chosen!r} is left: {_WITHOUT_IMPORTER[chosen]}")
-    if chosen not in _SUFFIXES:
-        known = ", ".join(_SUFFIXES)
-        raise TVMCException(f"unrecognized frontend {chosen!r}. Choose from: {known}")
-    shapes = {name: tuple(shape) for name, shape in (shape_dict or {}).items()}
-    if chosen == "pytorch":
-        return TVMCModel(*_of_pytorch(path, shapes, kwargs))
-    if chosen == "onnx":
-        mod, params = relay.frontend.from_onnx(path, shapes, freeze_params=False, **kwargs)
-    elif chosen == "tflite":
-        mod, params = relay.frontend.from_tflite(str(path), shapes, **kwargs)
-    else:
-        mod, params = read_model(Path(path), {})
-        params = {**_random_weights(mod, shapes), **params}
-    return TVMCModel(mod, params)
+    frontend = get_frontend_by_name(model_format) if model_format else guess_frontend(path)
+    return TVMCModel(*frontend.load(path, shape_dict, **kwargs))
 
 
 def _random_weights(mod: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -106,15 +275,3 @@ def _random_weights(mod: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 def _extents(var: Any) -> tuple[int, ...]:
     return tuple(int(extent) for extent in var.ty.shape)
-
-
-def _of_pytorch(path: Any, shapes: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
-    """Module and weights of a file that `torch.jit.save` wrote."""
-    if not shapes:
-        raise TVMCException("--input-shapes must be specified for PyTorch models")
-    try:
-        import torch
-    except ImportError as error:
-        raise TVMCImportError("PyTorch models need the package torch") from error
-    traced = torch.jit.load(str(path)).float().eval()
-    return relay.frontend.from_pytorch(traced, list(shapes.items()), **options)

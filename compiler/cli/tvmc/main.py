@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NoReturn
@@ -15,18 +14,22 @@ from typing import Any, NoReturn
 import numpy as np
 
 from compiler.errors import BatonError
+from compiler.relay.backend import Executor, Runtime
 
 from ..console import set_verbosity
 from . import TVMCException
-from .autotuner import TUNERS, tune_model
+from .autotuner import HARDWARE, TUNERS, drive_tune
 from .compiler import compile_model
+from .config_options import read_config, words_of
 from .frontends import get_frontend_names, load_model
 from .model import TVMCPackage
 from .pass_list import parse_pass_list_str
+from .registry import generate_registry_args, reconstruct_registry_entity
 from .result_utils import get_top_results
 from .runner import FILL_MODES, run_module
 from .shape_parser import parse_shape_string
 from .tracker import tracker_host_port_from_cli
+from .transform import OPTIONS
 
 # "--target-llvm-mcpu=skylake" is the option "mcpu" of a target of kind "llvm".
 _TARGET_OPTION = re.compile(r"--target-([a-z_]+)-([\w-]+?)(?:=(.*))?$")
@@ -77,26 +80,8 @@ def _with_config(words: list[str]) -> list[str]:
     if "--config" not in words[:-1]:
         return words
     at = words.index("--config")
-    path = Path(words[at + 1])
-    try:
-        flags = json.loads(path.read_text())
-        return [*words[:1], *_words(flags), *words[1:at], *words[at + 2 :]]
-    except (OSError, ValueError, AttributeError) as error:
-        raise TVMCException(f"--config {path}: not a file of flags: {error}") from error
-
-
-def _words(flags: Any) -> Iterator[str]:
-    for name, value in flags.items():
-        if isinstance(value, list):  # of targets: {"kind": "llvm", "mcpu": ...}
-            yield from (f"--{name}", ",".join(str(each["kind"]) for each in value))
-            for each in value:
-                for key, option in each.items():
-                    if key != "kind":
-                        yield f"--target-{each['kind']}-{key}={option}"
-        elif str(value) == "True":
-            yield f"--{name}"
-        elif str(value) != "False":
-            yield from (f"--{name}", str(value))
+    flags = words_of(read_config(words[at + 1]))
+    return [*words[:1], *flags, *words[1:at], *words[at + 2 :]]
 
 
 def _target_options(words: list[str]) -> tuple[list[str], dict[str, dict[str, str]]]:
@@ -155,20 +140,19 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--desired-layout", nargs="+", help='such as "NHWC" or "NHWC:HWIO".')
     parser.add_argument("--desired-layout-ops", nargs="*", help="operators that get it.")
     parser.add_argument("--mixed-precision", action="store_true", help="compute in half.")
+    parser.add_argument("--mixed-precision-ops", nargs="*", help="operators that always are.")
     parser.add_argument("--mixed-precision-calculation-type", default="float16")
+    parser.add_argument("--mixed-precision-acc-type", help="what these operators sum in.")
 
 
 def _of_model(options: Any) -> dict[str, Any]:
-    """Arguments that both `compile_model` and `tune_model` take."""
+    """Arguments of `compile_model`."""
     return {
         "tvmc_model": load_model(options.FILE, options.model_format, options.input_shapes),
         "target": options.target,
         "target_host": options.target_host,
         "additional_target_options": options.target_options,
-        "desired_layout": options.desired_layout,
-        "desired_layout_ops": options.desired_layout_ops,
-        "mixed_precision": options.mixed_precision,
-        "mixed_precision_calculation_type": options.mixed_precision_calculation_type,
+        **{name: getattr(options, name) for name in OPTIONS},
     }
 
 
@@ -196,20 +180,18 @@ def _add_compile(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pass-config", action="append", metavar="name=value")
     parser.add_argument("--tuning-records", help="a log of AutoTVM or auto_scheduler.")
     parser.add_argument("--module-name", default="default")
-    parser.add_argument("--executor", default="graph", choices=("graph", "aot"))
-    parser.add_argument("--runtime", default="cpp", choices=("cpp", "crt"))
+    for registry, default in ((Executor, "graph"), (Runtime, "cpp")):
+        generate_registry_args(parser, registry, default)
     parser.add_argument("--use-vm", action="store_true")
     parser.set_defaults(run=_compile)
 
 
 def _compile(options: Any) -> None:
-    from compiler.relay.backend import Executor, Runtime
-
     compile_model(
         **_of_model(options),
         opt_level=options.opt_level,
-        executor=Executor(options.executor),
-        runtime=Runtime(options.runtime),
+        executor=reconstruct_registry_entity(options, Executor),
+        runtime=reconstruct_registry_entity(options, Runtime),
         tuning_records=options.tuning_records,
         package_path=options.output,
         cross=options.cross_compiler or None,
@@ -285,39 +267,8 @@ def _add_tune(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--repeat", type=int, default=1)
     parser.add_argument("--parallel", type=int, default=4)
     parser.add_argument("--timeout", type=int, default=10)
-    for name in _HARDWARE:
+    parser.add_argument("--tasks", default="all", help='of "all", "list", "3", "1-5", "-5,9-".')
+    for name in HARDWARE:
         parser.add_argument(f"--{name.replace('_', '-')}", type=int)
     _add_tracker(parser)
-    parser.set_defaults(run=_tune)
-
-
-_HARDWARE = (
-    *("num_cores", "vector_unit_bytes", "cache_line_bytes", "max_threads_per_block"),
-    *("max_shared_memory_per_block", "max_local_memory_per_block", "max_vthread_extent"),
-    "warp_size",
-)
-
-
-def _tune(options: Any) -> None:
-    from compiler.auto_scheduler import HardwareParams
-
-    hardware = {name: getattr(options, name) for name in _HARDWARE}
-    given = any(value is not None for value in hardware.values())
-    tune_model(
-        **_of_model(options),
-        **_tracker(options),
-        tuning_records=options.output,
-        prior_records=options.tuning_records,
-        enable_autoscheduler=options.enable_autoscheduler,
-        trials=options.trials,
-        tuner=options.tuner,
-        min_repeat_ms=options.min_repeat_ms,
-        early_stopping=options.early_stopping,
-        timeout=options.timeout,
-        repeat=options.repeat,
-        number=options.number,
-        parallel=options.parallel,
-        hardware_params=HardwareParams(**hardware) if given else None,
-        include_simple_tasks=options.include_simple_tasks,
-        log_estimated_latency=options.log_estimated_latency,
-    )
+    parser.set_defaults(run=drive_tune)

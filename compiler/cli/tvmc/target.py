@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import tvm
@@ -99,6 +100,42 @@ def target_from_cli(
         more = [f"-{key}={value}" for key, value in options.get(entry["name"], {}).items()]
         texts.append(" ".join([entry["raw"], *more]))
     return targets.parse(texts[0], texts[1] if len(texts) > 1 else host), extra
+
+
+# Old options of targets, which `targets.parse` understands and a target of today does not list.
+_MORE_OPTIONS = {
+    "opencl": ("max_function_args",),
+    "c": ("mcpu", "march", "workspace-byte-alignment"),
+}
+_NO_OPTIONS = ("kind", "tag", "host", "from_device", "target_device_type")
+
+
+def _options_by_kind() -> Iterator[tuple[str, str]]:
+    """(kind of target, option) of all that may be given as a flag."""
+    for kind in (*tvm.target.Target.list_kinds(), *get_codegen_names()):
+        listed: Sequence[str] = ()
+        if kind in tvm.target.Target.list_kinds():
+            listed = list(tvm.target.TargetKind.options_from_name(kind))
+        for option in dict.fromkeys([*listed, *_MORE_OPTIONS.get(kind, ())]):
+            if option not in _NO_OPTIONS:
+                yield kind, str(option)
+
+
+def generate_target_args(parser: argparse.ArgumentParser) -> None:
+    """Add `--target`, and `--target-llvm-mcpu` and its kin for the options of each kind."""
+    parser.add_argument("--target", help='for example "llvm -mcpu=skylake".')
+    for kind, option in _options_by_kind():
+        parser.add_argument(f"--target-{kind}-{option}", help=argparse.SUPPRESS)
+
+
+def reconstruct_target_args(args: argparse.Namespace) -> dict[str, dict[str, str]]:
+    """Options by kind of target, of flags that were given."""
+    found: dict[str, dict[str, str]] = {}
+    for kind, option in _options_by_kind():
+        value = getattr(args, f"target_{kind}_{option}".replace("-", "_"), None)
+        if value is not None:
+            found.setdefault(kind, {})[option] = value
+    return found
 
 
 def partition(

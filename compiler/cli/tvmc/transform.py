@@ -13,7 +13,8 @@ from . import TVMCException
 
 OPTIONS = (
     *("desired_layout", "desired_layout_ops"),
-    *("mixed_precision", "mixed_precision_calculation_type"),
+    *("mixed_precision", "mixed_precision_ops"),
+    *("mixed_precision_calculation_type", "mixed_precision_acc_type"),
 )
 _LAYOUT_OPERATORS = ("nn.conv2d", "nn.conv2d_transpose", "qnn.conv2d")
 
@@ -49,9 +50,64 @@ def convert_graph_layout(
     return relay.transform.FoldConstant()(relay.transform.ConvertLayout(layouts)(mod))
 
 
-def convert_to_mixed_precision(mod: tvm.IRModule, calculation_type: str) -> tvm.IRModule:
-    """Compute in half precision where Relay's rules allow it."""
-    return relay.transform.ToMixedPrecision(calculation_type)(relay.transform.InferType()(mod))
+_RULE = "FTVMMixedPrecisionConversionType"
+_ALWAYS = 0
+
+
+class MixedPrecision:
+    """A context in which `relay.transform.ToMixedPrecision` always converts some operators.
+
+    Parameters
+    ----------
+    ops : sequence of str
+        Their names.
+    acc_type : str
+        What they sum in, and give.
+    """
+
+    def __init__(self, ops: Sequence[str], acc_type: str) -> None:
+        self.ops, self.acc_type = list(ops), acc_type
+        self._before: dict[str, Any] = {}
+
+    def __enter__(self) -> MixedPrecision:
+        for name in self.ops:
+            op = relay.op.get(name)
+            self._before[name] = op.get_attr(_RULE) if op.has_attr(_RULE) else None
+            op.reset_attr(_RULE)
+            op.set_attr(_RULE, lambda _call, short: [_ALWAYS, self.acc_type, short])
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for name, before in self._before.items():
+            op = relay.op.get(name)
+            op.reset_attr(_RULE)
+            if before is not None:
+                op.set_attr(_RULE, before)
+        self._before.clear()
+
+
+def convert_to_mixed_precision(
+    mod: tvm.IRModule,
+    ops: Sequence[str] | None = None,
+    calculation_type: str = "float16",
+    acc_type: str | None = None,
+) -> tvm.IRModule:
+    """Compute in half precision where Relay's rules allow it, and in some operators always.
+
+    Parameters
+    ----------
+    ops : sequence of str, optional
+        Operators that are always converted; none without `acc_type`, else convolutions and dense.
+    acc_type : str, optional
+        What these sum in; `calculation_type` by default.
+    """
+    convert = relay.transform.ToMixedPrecision(calculation_type)
+    typed = relay.transform.InferType()(mod)
+    if ops is None and acc_type is None:
+        return convert(typed)
+    names = ("nn.conv2d", "nn.dense") if ops is None else ops
+    with MixedPrecision(list(names), acc_type or calculation_type):
+        return convert(typed)
 
 
 def apply_graph_transforms(
@@ -66,8 +122,12 @@ def apply_graph_transforms(
     """
     options = {name: (args or {}).get(name) for name in OPTIONS}
     if options["mixed_precision"]:
-        kind = options["mixed_precision_calculation_type"] or "float16"
-        mod = convert_to_mixed_precision(mod, kind)
+        mod = convert_to_mixed_precision(
+            mod,
+            options["mixed_precision_ops"],
+            options["mixed_precision_calculation_type"] or "float16",
+            options["mixed_precision_acc_type"],
+        )
     if options["desired_layout"]:
         mod = convert_graph_layout(mod, options["desired_layout"], options["desired_layout_ops"])
     return mod

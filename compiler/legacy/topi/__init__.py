@@ -1,13 +1,14 @@
 """`tvm.topi.generic`, `x86`, `arm_cpu` and `cuda`: schedules of TE, as scripts ask for them.
 
 Any `schedule_<operator>` gives `compiler.te.topi`'s schedule. Computes (`topi.cuda.conv2d_nchw`)
-are TOPI's own of that name. What else those modules had says where it went when it is used.
+are TOPI's own of that name, or what they compute (`topi.x86.dense_pack`). What
+else those modules had says where it went when it is used.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..absent import Absent
@@ -17,6 +18,18 @@ _INSTEAD = (
     "the schedule library is in `schedules`, and relay.build chooses from it; "
     "compiler.te.topi schedules TOPI's computes"
 )
+
+# Computes that had names of their own for the form that a schedule wanted them in.
+_SAME = {
+    **dict.fromkeys(
+        ("dense_dynamic", "dense_large_batch", "dense_nopack", "dense_pack", "dense_small_batch"),
+        "dense",
+    ),
+    **dict.fromkeys(("conv2d_nchw_spatial_pack", "conv2d_nchw_winograd"), "conv2d_nchw"),
+    **dict.fromkeys(("conv2d_nhwc_spatial_pack", "conv2d_nhwc_winograd"), "conv2d_nhwc"),
+    "conv3d_ncdhw_winograd": "conv3d_ncdhw",
+    "depthwise_conv2d_nchw_spatial_pack": "depthwise_conv2d_nchw",
+}
 
 
 def names_of(module: str, gpu: bool | None, parallel: bool = True) -> Callable[[str], Any]:
@@ -55,7 +68,7 @@ def names_of(module: str, gpu: bool | None, parallel: bool = True) -> Callable[[
         if name.startswith("schedule_") or name == "default_schedule":
             return schedule
         for owner in (topi.nn, topi, topi.image, topi.vision):
-            compute = getattr(owner, name, None)
+            compute = getattr(owner, _SAME.get(name, name), None)
             if callable(compute):
                 return compute
         return Absent(f"{module}.{name}", _INSTEAD)
@@ -69,6 +82,40 @@ def patch(patches: Patches) -> None:
     for name in ("injective", "broadcast", "elemwise", "reduce"):
         patches.add(testing, f"get_{name}_schedule", _schedule_of)
     patches.add(testing, "get_conv2d_nchw_implement", _convolution_of)
+    patches.add(testing, "dispatch", dispatch)
+    patches.add(testing, "compare_numpy_tvm", compare_numpy_tvm)
+
+
+def dispatch(target: Any, table: Mapping[str, Any]) -> Any:
+    """The entry of a table for the first key of a target that it has, else the generic one."""
+    from tvm.target import Target
+
+    keys = [str(key) for key in (Target(target) if isinstance(target, str) else target).keys]
+    return next((table[key] for key in keys if key in table), table["generic"])
+
+
+def compare_numpy_tvm(
+    inputs: Sequence[Any],
+    output: Any,
+    target: Any,
+    device: Any,
+    compute: Callable[..., Any],
+    schedule: Callable[..., Any],
+) -> None:
+    """Assert that a compute under a schedule gives an array of numpy's for others."""
+    import numpy as np
+    import tvm
+    from tvm import te
+
+    from ...te.driver import build
+
+    placeholders = [te.placeholder(each.shape, str(each.dtype)) for each in inputs]
+    with tvm.target.Target(target):
+        made = compute(*placeholders)
+        library = build(schedule([made]), [*placeholders, made])
+    result = tvm.runtime.tensor(np.zeros(output.shape, output.dtype), device)
+    library(*(tvm.runtime.tensor(each, device) for each in inputs), result)
+    np.testing.assert_allclose(result.numpy(), output, rtol=1e-4, atol=1e-4)
 
 
 def _schedule_of(target: Any) -> Callable[[Any], Any]:

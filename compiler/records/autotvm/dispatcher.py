@@ -10,6 +10,7 @@ entered in one thread is not seen by another, and an exception leaves none behin
 
 from __future__ import annotations
 
+import io
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,14 +27,14 @@ from ..log_target import LogTarget, log_target
 from ..strangers_json import mean_seconds
 from . import log_benchmark, tophub
 from .history import BestRecords
-from .ranking import rank_log
-from .record import MeasureInput, MeasureResult, load_from_file
+from .ranking import rank_line, rank_log
+from .record import MeasureInput, MeasureResult, load_from_file, scan
 from .workload import digest
 
 PREFERENCES = ("log", "fastest")
 
 Record = tuple[MeasureInput, MeasureResult]
-Records = str | os.PathLike | Iterable[str | os.PathLike | Record]
+Records = str | os.PathLike | io.TextIOBase | Record | Iterable[Any]
 
 
 def checked_preference(prefer: str) -> str:
@@ -117,7 +118,7 @@ class ApplyHistoryBest(DispatchContext):
 
     Parameters
     ----------
-    records : path, or iterable of paths and (MeasureInput, MeasureResult) pairs
+    records : path, open text file, (MeasureInput, MeasureResult) pair, or iterable of these
     strict : bool
         Raise at a line that is not a record, instead of one warning per file.
     prefer : str
@@ -140,17 +141,19 @@ class ApplyHistoryBest(DispatchContext):
     def load(self, records: Records, strict: bool = False) -> None:
         """Add more records to those already here."""
         if isinstance(records, (str, os.PathLike)):
-            records = [records]
-        for item in records:
-            if isinstance(item, (str, os.PathLike)):
-                self._best.add_log(Path(item).name, rank_log(item, strict))
-            elif isinstance(item, tuple) and len(item) == 2:
-                self._best.add_pair(*item)
-            else:
-                raise RecordError(
-                    f"records has a {type(item).__name__}; give paths of logs, or pairs of "
-                    "MeasureInput and MeasureResult as load_from_file yields them"
-                )
+            self._best.add_log(Path(records).name, rank_log(records, strict))
+        elif isinstance(records, io.TextIOBase):
+            self._best.add_log("<buffer>", scan(records, "<buffer>", strict, rank_line))
+        elif isinstance(records, tuple) and records and isinstance(records[0], MeasureInput):
+            self._best.add_pair(*records)
+        elif isinstance(records, Iterable):
+            for each in records:
+                self.load(each, strict)
+        else:
+            raise RecordError(
+                f"records has a {type(records).__name__}; give paths of logs, open text files, or "
+                "pairs of MeasureInput and MeasureResult as load_from_file yields them"
+            )
 
     def update(self, target: Any, workload: Any, config: ConfigEntity) -> None:
         """Set the config of a workload by hand; it goes before every record."""

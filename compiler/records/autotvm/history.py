@@ -13,6 +13,7 @@ import math
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from schedules.config import ConfigEntity
@@ -50,6 +51,7 @@ class BestRecords:
         self._places = array("Q")  # position of the record among all that were added
         self._lines = array("Q")
         self._logs = array("L")
+        self._indices = array("q")
         self._entities: list[str] = []
         self._log_names: list[str] = []
         self._added = 0
@@ -63,7 +65,7 @@ class BestRecords:
         slot_of: Callable[[bytes, int], int] = _no_group
         costs, entities, new = self._costs, self._entities, len(self._entities)
         with no_collection():  # and as little as can be for each of a million records
-            for line, target, workload, cost, error_no, entity in records:
+            for line, target, workload, cost, error_no, entity, index in records:
                 if error_no or cost == math.inf:
                     continue
                 self._added += 1
@@ -77,10 +79,12 @@ class BestRecords:
                     self._places.append(self._added)
                     self._lines.append(line)
                     self._logs.append(log)
+                    self._indices.append(index)
                     entities.append(entity)
                 elif cost < costs[slot]:
                     costs[slot], self._places[slot] = cost, self._added
                     self._lines[slot], self._logs[slot], entities[slot] = line, log, entity
+                    self._indices[slot] = index
 
     def add_pair(self, inp: MeasureInput, result: MeasureResult) -> None:
         """Add one record that is already decoded."""
@@ -88,7 +92,9 @@ class BestRecords:
         name, line = _source_of(inp.config, self._added + 1)
         entity = json.dumps(inp.config.to_entity())
         target = log_target(inp.target)
-        self.add_log(name, [Ranked(line, target, digest(inp.task.workload), cost, 0, entity)])
+        index = inp.config.index if inp.index < 0 else inp.index
+        workload = digest(inp.task.workload)
+        self.add_log(name, [Ranked(line, target, workload, cost, 0, entity, index)])
 
     def _log(self, name: str) -> int:
         if not self._log_names or self._log_names[-1] != name:
@@ -125,7 +131,8 @@ class BestRecords:
         slot = min(slots, key=lambda s: (self._costs[s], self._places[s]))
         source = f"topi:{self._log_names[self._logs[slot]]}:{self._lines[slot]}"
         rows = json.loads(self._entities[slot])
-        return ConfigEntity.from_entity(rows, source, False, self._costs[slot])
+        config = ConfigEntity.from_entity(rows, source, False, self._costs[slot])
+        return replace(config, index=self._indices[slot])
 
 
 def _source_of(config: Any, position: int) -> tuple[str, int]:

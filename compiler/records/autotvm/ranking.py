@@ -34,6 +34,8 @@ class Ranked(NamedTuple):
     cost : float
         Mean seconds; infinity for a measurement that failed or says 0 or less, and meaningless
         where `error_no` is not 0.
+    space_index : int
+        Place of the config in the space of the TVM that wrote the record; -1 if unknown.
     """
 
     line: int
@@ -42,12 +44,14 @@ class Ranked(NamedTuple):
     cost: float
     error_no: int
     entity: str
+    space_index: int = -1
 
 
-# A line as TVM's writer lays it out: target and task, arguments, entity, costs, error number.
+# A line as TVM's writer lays it out: target and task, arguments, index, entity, costs, error
+# number.
 _LAYOUT = line_layout(
     r'\{"input": \["([^"]*", "[^"]*)", (\[[^{]*\]), \{\}\], '
-    r'"config": \{"index": -?\d{1,18}, "code_hash": null, "entity": (\[[^}]*\])\}, '
+    r'"config": \{"index": (-?\d{1,18}), "code_hash": null, "entity": (\[[^}]*\])\}, '
     rf'"result": \[\[({NUMBER}(?:, {NUMBER})*)\], (\d{{1,9}}), {NUMBER}, {NUMBER}\], '
     rf'"version": 0\.2, "tvm_version": {TEXT}\}}'
 )
@@ -115,7 +119,7 @@ def rank_line(text: str, line: int = 1) -> Ranked:
 
 def _cut(run: Run) -> Iterator[Ranked] | None:
     """What ranks the lines of a run; None where a parser must look at one of them."""
-    heads, args, entities, costs, errors = zip(*run.fields)
+    heads, args, indices, entities, costs, errors = zip(*run.fields)
     tasks = list(map(_head, heads))
     digests = _digests(tasks, args)
     shared = [_entities.get(entity) or _entity(entity) for entity in entities]
@@ -123,7 +127,8 @@ def _cut(run: Run) -> Iterator[Ranked] | None:
     if digests is None or None in shared:
         return None
     targets = [task[0] for task in tasks if task]
-    rows = zip(itertools.count(run.line), targets, digests, means, map(int, errors), shared)
+    numbers = map(int, errors), shared, map(int, indices)
+    rows = zip(itertools.count(run.line), targets, digests, means, *numbers)
     return map(_new, itertools.repeat(Ranked), rows)
 
 
@@ -156,7 +161,10 @@ def _text(raw: bytes, number: int) -> str:
 def ranked(raw: RawRecord) -> Ranked:
     """The same of a line that is parsed already."""
     cost = mean_seconds(raw.costs)
-    return Ranked(raw.line, raw.input.target, raw.input.digest, cost, raw.error_no, raw.entity)
+    key = raw.input
+    return Ranked(
+        raw.line, key.target, key.digest, cost, raw.error_no, raw.entity, raw.space_index
+    )  # fmt: skip
 
 
 def _digests(

@@ -20,7 +20,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -99,6 +99,13 @@ class MeasureInput:
     task: LoggedTask
     config: ConfigEntity
     index: int = -1
+
+    def __iter__(self) -> Iterator[Any]:
+        """Target, task and config: TVM's inputs were tuples of these."""
+        return iter((self.target, self.task, self.config))
+
+    def __getitem__(self, place: int) -> Any:
+        return tuple(self)[place]
 
 
 class InputKey(NamedTuple):
@@ -427,9 +434,10 @@ def encode(inp: MeasureInput, result: MeasureResult, protocol: str = "json") -> 
         `protocol` is not "json".
     """
     _check_protocol(protocol)
+    index = inp.config.index if inp.index < 0 else inp.index
     row = {
         "input": [str(log_target(inp.target)), inp.task.name, normalize(inp.task.args), {}],
-        "config": {"index": inp.index, "code_hash": None, "entity": inp.config.to_entity()},
+        "config": {"index": index, "code_hash": None, "entity": inp.config.to_entity()},
         "result": [list(result.costs), result.error_no, result.all_cost, result.timestamp],
         "version": LOG_VERSION,
         "tvm_version": TVM_VERSION,
@@ -445,7 +453,10 @@ def _check_protocol(protocol: str) -> None:
 @record_errors
 def _measured(raw: RawRecord, source: str) -> tuple[MeasureInput, MeasureResult]:
     cost = mean_seconds(raw.costs)
-    config = ConfigEntity.from_entity(json.loads(raw.entity), source, False, cost)
+    config = replace(
+        ConfigEntity.from_entity(json.loads(raw.entity), source, False, cost),
+        index=raw.space_index,
+    )
     task = LoggedTask(raw.input.task, to_tuple(normalize(json.loads(raw.input.args))))
     result = MeasureResult(raw.costs, raw.error_no, raw.all_cost, raw.timestamp)
     return MeasureInput(raw.input.target, task, config, raw.space_index), result

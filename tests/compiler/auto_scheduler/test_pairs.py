@@ -64,3 +64,28 @@ def test_a_dag_is_made_of_tensors_and_refuses_states_of_others(log):
     inp, _ = auto_scheduler.load_best_record(log, tuned=True)
     with pytest.raises(RecordError):
         other.apply_steps_from_state(inp.state)
+
+
+def test_the_initial_state_schedules_nothing():
+    a = te.placeholder((4, 4), name="A")
+    b = te.compute((4, 4), lambda i, j: a[i, j] + 1.0, name="B")
+    dag = auto_scheduler.ComputeDAG([a, b])
+    schedule, args = dag.apply_steps_from_state(dag.init_state)
+    assert len(args) == 2 and str(dag.get_init_state()) == ""
+    values = np.arange(16, dtype="float32").reshape(4, 4)
+    found = tvm.runtime.tensor(np.zeros((4, 4), "float32"))
+    tvm.compile(schedule.mod, "llvm")(tvm.runtime.tensor(values), found)
+    np.testing.assert_array_equal(found.numpy(), values + 1)
+
+
+def test_a_callback_of_ones_own_gets_inputs_and_results(log):
+    seen = []
+
+    class Own(auto_scheduler.measure.PythonBasedMeasureCallback):
+        def callback(self, policy, inputs, results):
+            seen.extend(zip(inputs, results))
+
+    records = list(auto_scheduler.load_records(log))
+    auto_scheduler.TuningOptions(measure_callbacks=[Own()]).report(records)
+    assert [inp.task.workload_key for inp, _ in seen] == [r.workload_key for r in records]
+    assert [result.costs for _, result in seen] == [r.costs for r in records]

@@ -21,6 +21,7 @@ from compiler.measure.candidate import FAILED_COST
 
 ROOT = Path(__file__).parents[3]
 TUNERS = ("random", "gridsearch", "ga", "xgb_knob", "xgb_rank_knob")
+WITH_RANGES = ("random", "gridsearch")
 DENSE = (("TENSOR", (64, 128), "float32"), ("TENSOR", (96, 128), "float32"), None, "float32")
 
 
@@ -33,7 +34,7 @@ class Pretended:
     n_parallel = 4
 
     def __init__(self, space, best):
-        self.space, self.best, self.measured = space, space.knobs_of(best), []
+        self.space, self.best, self.measured = space, space.point2knob(best), []
 
     def build(self, candidates):
         return [BuildResult("", (), MeasureErrorNo.NO_ERROR, "", 0.0) for _ in candidates]
@@ -45,7 +46,7 @@ class Pretended:
         self.measured.append(index)
         if index % 7 == 3:
             return MeasureResult((FAILED_COST,), MeasureErrorNo.COMPILE_HOST, 0.1, 0.0, "no")
-        far = sum(abs(a - b) for a, b in zip(self.space.knobs_of(index), self.best))
+        far = sum(abs(a - b) for a, b in zip(self.space.point2knob(index), self.best))
         return MeasureResult((1e-4 * (1 + far),), MeasureErrorNo.NO_ERROR, 0.1, 0.0)
 
 
@@ -83,10 +84,43 @@ def test_a_tuner_that_learns_measures_better_configs_than_chance(task, name):
     assert rates[name].mean() > 1.2 * rates["random"].mean()
 
 
-def test_a_grid_is_searched_in_order_and_to_its_end(task):
+@pytest.mark.parametrize("name", WITH_RANGES)
+def test_a_range_is_searched_to_its_end_and_nothing_else(task, name):
     both, option = pretend(task)
-    make_tuner("gridsearch", task, range_idx=(10, 20)).tune(100, option)
-    assert [i for i in both.measured if i != task.fallback.index] == list(range(10, 21))
+    tuner = make_tuner(name, task, range_idx=(10, 20))
+    assert (tuner.begin_idx, tuner.end_idx, tuner.range_length) == (10, 21, 11)
+    tuner.tune(100, option)
+    order = both.measured if name == "gridsearch" else sorted(both.measured)
+    assert order == list(range(10, 21)) and not tuner.has_next()
+
+
+def test_a_droplet_runs_down_to_the_best_config(task):
+    best = task.config_space.range_length // 2 + 7
+    both, option = pretend(task, best=best - best % 7)
+    tuner = make_tuner("droplet", task)
+    tuner.tune(600, option)
+    assert len(both.measured) == len(set(both.measured))
+    near = [a - b for a, b in zip(tuner.best_choice[1], both.best)]
+    assert sum(map(abs, near)) <= 1  # some configs next to the best one fail
+
+
+def test_a_generation_is_visited_from_its_start(task):
+    tuner = make_tuner("ga", task, pop_size=16)
+    assert tuner.pop_size == len(tuner.genes) == len(tuner.visited) == 16
+    assert {tuner.space.knob2point(gene) for gene in tuner.genes} == tuner.visited
+
+
+def test_a_runner_of_ones_own_gets_tasks_targets_and_configs(task):
+    class Own(autotvm.measure.Runner):
+        def run(self, measure_inputs, build_results):
+            assert all(each.task is self.task is task for each in measure_inputs)
+            assert all(each.target == task.target for each in measure_inputs)
+            return [autotvm.MeasureResult((1e-3,), 0, 0.1, 0.0) for _ in measure_inputs]
+
+    builder, _ = pretend(task)
+    tuner = make_tuner("random", task)
+    tuner.tune(4, autotvm.measure_option(builder, Own(1, 1)))
+    assert tuner.best_flops == pytest.approx(task.flop / 1e-3)
 
 
 def test_a_space_that_is_exhausted_ends_the_run():
@@ -163,7 +197,7 @@ def test_a_model_of_loops_learns_from_other_tasks(task):
 
 
 def test_unknown_tuners_are_refused(task):
-    for name in ("droplet", "xgb_colour", "xgb_rank_binary_knob_more"):
+    for name in ("raindrop", "xgb_colour", "xgb_rank_binary_knob_more"):
         with pytest.raises(BatonError, match=name):
             make_tuner(name, task)
 
@@ -259,3 +293,18 @@ def test_a_task_stands_for_its_workload_in_records(task):
     assert task.workload == ("dense_nopack.x86", *DENSE)
     assert isinstance(task, Task) and task.kwargs == {}
     assert task.flop == 2 * 64 * 96 * 128
+
+
+@pytest.mark.parametrize(
+    ("costs", "is_faster"),
+    [
+        ((0.9, 0.9, 0.9), True),
+        ((1.1, 1.1, 1.1), False),
+        ((0.5, 1.4, 0.98), False),  # as like as not by chance
+        ((0.99,), True),
+    ],
+)
+def test_a_droplet_moves_where_repeats_agree(task, costs, is_faster):
+    tuner = make_tuner("droplet", task)
+    tuner.best_choice = (0, [0], (1.0, 1.01, 0.99))
+    assert tuner._is_faster(costs) is is_faster

@@ -14,16 +14,22 @@ import tvm
 from compiler import legacy, relay
 from compiler.cli import tvmc
 from compiler.cli.tvmc import (
+    autotuner,
     composite_target,
+    config_options,
+    frontends,
     main,
     pass_config,
     pass_list,
+    registry,
     runner,
     shape_parser,
     target,
+    tasks,
     tracker,
     transform,
 )
+from compiler.relay.backend import Executor
 
 RNG = np.random.default_rng(0)
 WEIGHT = RNG.standard_normal((4, 3, 3, 3), dtype=np.float32)
@@ -244,3 +250,119 @@ def test_layouts_are_for_all_operators_or_one_for_each():
 )
 def test_trackers_have_a_port_of_their_own_or_the_usual_one(text, found):
     assert tracker.tracker_host_port_from_cli(text) == found
+
+
+@pytest.mark.parametrize(
+    ("expr", "numbers", "wants_list"),
+    [
+        ("all", [0, 1, 2, 3, 4, 5], False),
+        ("list", [0, 1, 2, 3, 4, 5], True),
+        ("5", [5], False),
+        ("-2", [0, 1, 2], False),
+        ("4-,1", [1, 4, 5], False),
+        ("0,2-3,list", [0, 2, 3], True),
+    ],
+)
+def test_tasks_are_chosen_by_number(expr, numbers, wants_list):
+    assert tasks.filter_tasks(range(6), expr) == (numbers, wants_list)
+
+
+@pytest.mark.parametrize(
+    ("expr", "message"),
+    [
+        ("6", "index out of range"),
+        ("1-9", "Right-hand side"),
+        ("-", "Missing lhs or rhs"),
+        ("1-2-3", "Malformed range"),
+        ("conv", "Malformed expression"),
+    ],
+)
+def test_expressions_that_name_no_tasks_are_refused(expr, message):
+    with pytest.raises(tvmc.TVMCException, match=message):
+        tasks.filter_tasks(range(6), expr)
+
+
+def test_tasks_are_listed_and_not_tuned(model, tmp_path, capsys):
+    log = tmp_path / "log.json"
+    words = ["tune", "--target", "llvm", "--tasks", "list", "-o", str(log), *SHAPES, str(model)]
+    assert main._main(words) == 0
+    assert re.search(r"  0\. Task\(.*len=\d+\)", capsys.readouterr().out)
+    assert not log.exists()
+
+
+def test_an_unknown_tuner_is_refused():
+    with pytest.raises(tvmc.TVMCException, match="nobody"):
+        autotuner.tune_tasks([], "log", {}, "nobody", 1)
+    autotuner.tune_tasks([], "log", {}, "xgb_rank_binary_curve", 1)
+
+
+def test_options_of_executors_are_flags():
+    parser = argparse.ArgumentParser()
+    registry.generate_registry_args(parser, Executor, "graph")
+    words = ["--executor", "aot", "--executor-aot-unpacked-api", "1"]
+    made = registry.reconstruct_registry_entity(parser.parse_args(words), Executor)
+    assert made == Executor("aot", {"unpacked-api": True})
+    made = registry.reconstruct_registry_entity(parser.parse_args([]), Executor)
+    assert made == Executor("graph")
+    for words, message in {
+        ("--executor", "woof"): 'Executor "woof" is not defined',
+        ("--executor-aot-link-params", "0"): "--executor-aot-link-params but did not specify aot",
+    }.items():
+        with pytest.raises(tvmc.TVMCException, match=message):
+            registry.reconstruct_registry_entity(parser.parse_args(words), Executor)
+
+
+def test_flags_of_a_file_become_words(tmp_path, monkeypatch):
+    flags = {
+        "targets": [{"kind": "llvm"}, {"kind": "c", "mcpu": "cortex-m55"}],
+        "executor": {"kind": "aot", "unpacked-api": "1"},
+        "pass-config": {"tir.disable_vectorize": "1"},
+        "print-time": "True",
+        "use-vm": False,
+    }
+    assert list(config_options.words_of(flags)) == [
+        "--target-c-mcpu=cortex-m55",
+        *("--target", "llvm, c", "--executor", "aot", "--executor-aot-unpacked-api", "1"),
+        *("--pass-config", "tir.disable_vectorize=1", "--print-time"),
+    ]
+    (tmp_path / "mine.json").write_text(json.dumps(flags))
+    monkeypatch.setattr(config_options, "CONFIGS_JSON_DIR", None)
+    monkeypatch.setenv("TVM_CONFIGS_JSON_DIR", str(tmp_path))
+    assert config_options.read_config("mine") == flags
+    with pytest.raises(tvmc.TVMCException, match="yours"):
+        config_options.read_config("yours")
+
+
+def test_options_of_targets_are_flags():
+    parser = argparse.ArgumentParser()
+    target.generate_target_args(parser)
+    words = ["--target", "llvm", "--target-llvm-mattr=+avx2,+fma", "--target-llvm-mcpu=haswell"]
+    given = target.reconstruct_target_args(parser.parse_args(words))
+    assert given == {"llvm": {"mattr": "+avx2,+fma", "mcpu": "haswell"}}
+    chosen, _ = target.target_from_cli("llvm", given)
+    assert chosen.attrs["mcpu"] == "haswell"
+
+
+def test_formats_have_importers_and_missing_files_are_said(monkeypatch):
+    assert isinstance(frontends.guess_frontend("a.onnx"), frontends.OnnxFrontend)
+    assert isinstance(frontends.get_frontend_by_name("relay"), frontends.RelayFrontend)
+    with pytest.raises(tvmc.TVMCException, match="Choose from"):
+        frontends.get_frontend_by_name("nobody")
+    with pytest.raises(FileNotFoundError, match=r"no/file\.onnx"):
+        tvmc.load("no/file.onnx")
+    monkeypatch.setattr(frontends.OnnxFrontend, "packages", ("no_such_package",))
+    with pytest.raises(tvmc.TVMCImportError, match="no_such_package"):
+        tvmc.load("no/file.onnx")
+
+
+def test_operators_are_always_converted_where_they_are_named():
+    data = relay.var("data", shape=(2, 4))
+    body = relay.nn.softmax(relay.nn.dense(data, relay.const(np.ones((4, 4), "float32"))))
+    mod = tvm.IRModule.from_expr(relay.Function([data], body))
+    options = {"mixed_precision": True, "mixed_precision_ops": ["nn.softmax"]}
+    long = transform.apply_graph_transforms(mod, {"mixed_precision": True})
+    assert str(long["main"].body.ty.dtype) == "float32"
+    short = transform.apply_graph_transforms(mod, options)
+    assert str(short["main"].body.ty.dtype) == "float16"
+    again = transform.apply_graph_transforms(mod, {"mixed_precision": True})
+    assert str(again["main"].body.ty.dtype) == "float32"

@@ -193,3 +193,20 @@ def test_long_chains_of_operators_are_freed(tmp_path):
         """,
     )
     assert shown.strip() == "freed"
+
+
+def test_axes_are_kept_in_sets(tmp_path):
+    shown = run(
+        tmp_path,
+        """
+        import tvm
+        from tvm import te
+
+        a = te.placeholder((4, 4), name="A")
+        k = te.reduce_axis((0, 4), "k")
+        b = te.compute((4,), lambda i: te.sum(a[i, k], axis=k))
+        s = te.create_schedule(b.op)
+        print(set(s[b].op.reduce_axis) == {k}, {k: "found"}[s[b].op.reduce_axis[0]])
+        """,
+    )
+    assert shown.split() == ["True", "found"]

@@ -131,3 +131,18 @@ def test_convolutions_take_their_layout_by_its_old_name():
     assert [int(extent) for extent in out.shape] == [1, 6, 8, 8]
     out = tvm.topi.nn.conv2d(data, weight, 1, 0, 1, data_layout="NCHW")
     assert [int(extent) for extent in out.shape] == [1, 6, 6, 6]
+
+
+def test_a_table_is_asked_for_the_first_key_of_a_target():
+    from tvm import topi
+
+    table = {"generic": 0, "gpu": 1, "arm_cpu": 2}
+    asked = {"llvm": 0, "cuda -arch=sm_80": 1, "llvm -device=arm_cpu": 2}
+    for target, expected in asked.items():
+        assert topi.testing.dispatch(target, table) == expected
+
+
+def test_devices_that_are_gone_do_not_exist():
+    assert not tvm.device("sdaccel", 0).exist
+    assert not tvm.runtime.enabled("sdaccel")
+    assert tvm.runtime.enabled("c")

@@ -9,7 +9,7 @@ import pytest
 from templates import BEHAVIOURS, register
 
 from compiler import autotvm
-from compiler.autotvm.measure import measure
+from compiler.autotvm.measure import measure_batch
 from compiler.autotvm.task import TaskCandidate
 from compiler.errors import BatonError
 from compiler.measure import MeasureErrorNo
@@ -44,7 +44,7 @@ def option():
 def results(option):
     task = autotvm.task.create("test.misbehaving", ("x",), "llvm")
     candidates = [TaskCandidate(task, task.config_space.get(i)) for i in range(len(BEHAVIOURS))]
-    return dict(zip(BEHAVIOURS, measure(option, candidates)))
+    return dict(zip(BEHAVIOURS, measure_batch(option, candidates)))
 
 
 @pytest.mark.parametrize("how", BEHAVIOURS)
@@ -62,7 +62,7 @@ def test_a_failure_costs_what_logs_say_and_names_its_reason(results):
 
 def test_libraries_are_deleted_once_they_ran(option):
     task = autotvm.task.create("test.split_sum", (32,), "llvm")
-    measure(option, [TaskCandidate(task, task.config_space.get(0))])
+    measure_batch(option, [TaskCandidate(task, task.config_space.get(0))])
     assert not os.listdir(option["builder"]._folder.name)
 
 
@@ -78,7 +78,7 @@ def test_given_inputs_take_the_place_of_random_ones():
     runner.ref_input = [np.ones((32, 32), "float32"), np.zeros(32, "float32")]
     builder = autotvm.LocalBuilder(timeout=15, n_parallel=1)
     task = autotvm.task.create("test.split_sum", (32,), "llvm")
-    results = measure(
+    results = measure_batch(
         autotvm.measure_option(builder, runner), [TaskCandidate(task, task.config_space.get(0))]
     )
     builder.close()

@@ -8,7 +8,7 @@ import pytest
 from templates import register
 
 from compiler import autotvm
-from compiler.autotvm.measure import measure
+from compiler.autotvm.measure import measure_batch
 from compiler.autotvm.task import TaskCandidate
 from compiler.errors import BatonError
 
@@ -50,7 +50,7 @@ def test_candidates_run_on_a_trackers_device(tracker):
     assert runner.n_parallel == 1
     builder = autotvm.LocalBuilder(timeout=60, n_parallel=1)
     candidates = [TaskCandidate(task, task.config_space.get(index)) for index in (0, 3)]
-    results = measure(autotvm.measure_option(builder, runner), candidates)
+    results = measure_batch(autotvm.measure_option(builder, runner), candidates)
     builder.close()
     runner.close()
     assert all(result.is_right for result in results), [r.message for r in results]

@@ -376,3 +376,24 @@ def test_a_place_follows_its_loop_through_splits_and_fusions(change):
     s[c].fuse(i, j)
     with pytest.raises(ScheduleError, match="loop i of C was fused later as the outer one"):
         cte.lower(s, [a, c])
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("parts", [0, 2])
+def test_a_sum_may_be_as_long_as_its_place_says(fused, parts):
+    a = te.placeholder((6,), "float32", "a")
+
+    def window(i, j):
+        k = te.reduce_axis((0, (i + j) % 3 + 1), "k")
+        return te.sum(a[k] * (i + 1), axis=k)
+
+    out = te.compute((4, 5), window, name="out")
+    sch = cte.create_schedule(out.op)
+    (k,) = sch[out].op.reduce_axis
+    if fused:
+        sch[out].fuse(*sch[out].op.axis)
+    if parts:
+        sch[out].split(k, parts)
+    values = np.arange(6, dtype="float32") + 1
+    expected = [[values[: (i + j) % 3 + 1].sum() * (i + 1) for j in range(5)] for i in range(4)]
+    np.testing.assert_allclose(run(sch, [a, out], values), expected)

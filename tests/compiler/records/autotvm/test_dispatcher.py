@@ -210,6 +210,29 @@ def test_records_may_be_several_files_or_pairs(write):
         ApplyHistoryBest([3])
 
 
+def test_records_may_be_an_open_file_and_nested(write):
+    first, second = write(line(2.0, "a")), write(line(1.0, "b"), name="b.log")
+    with open(second) as file:
+        assert tile(ApplyHistoryBest(file).query("llvm", WORKLOAD)) == "b"
+    pairs = iter(list(load_from_file(first)))
+    assert tile(ApplyHistoryBest(zip([pairs, second])).query("llvm", WORKLOAD)) == "b"
+    with pytest.raises(RecordError, match="int"):
+        ApplyHistoryBest([3])
+
+
+def test_an_input_unpacks_into_target_task_and_config(write):
+    ((inp, _),) = load_from_file(write(line(2.0, "a")))
+    target, task, config = inp
+    assert (target, task, config) == (inp.target, inp.task, inp.config) and inp[2] is config
+
+
+def test_a_config_that_is_found_knows_its_place_in_the_space(write):
+    path = write(line(2.0, "a").replace('"index": 0', '"index": 17'))
+    for records in (path, list(load_from_file(path))):
+        config = ApplyHistoryBest(records).query("llvm", WORKLOAD)
+        assert config.index == 17 and str(config) == "[('tile', a)],None,17"
+
+
 def test_unknown_file_is_a_record_error(tmp_path):
     with pytest.raises(RecordError, match=r"none\.log.*can't be read"):
         autotvm.apply_history_best(tmp_path / "none.log")

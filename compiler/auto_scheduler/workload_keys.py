@@ -1,0 +1,71 @@
+"""Keys of workloads compared: how much larger one is than another of the same function."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tvm.topi.utils import get_const_tuple
+
+from ..measure.rpc import check_remote, request_remote
+
+__all__ = [
+    "calc_workload_dis_factor",
+    "check_remote",
+    "decode_workload_key",
+    "get_const_tuple",
+    "get_func_name",
+    "request_remote",
+]
+
+_UNLIKE = float("inf")
+
+
+def get_func_name(func: Callable[..., Any]) -> str:
+    """The name that a workload is registered under by itself."""
+    return func.__name__
+
+
+def decode_workload_key(workload_key: str) -> tuple[str, tuple[Any, ...]] | tuple[str, None]:
+    """Name and arguments of a key; of one that is not a JSON list, itself and None."""
+    try:
+        key = json.loads(workload_key)
+    except ValueError:
+        return workload_key, None
+    if not isinstance(key, list) or not key:
+        return workload_key, None
+    return str(key[0]), tuple(_flat(key[1:]))
+
+
+def _flat(values: Sequence[Any]) -> list[Any]:
+    found: list[Any] = []
+    for value in values:
+        found.extend(_flat(value) if isinstance(value, list) else [value])
+    return found
+
+
+def calc_workload_dis_factor(
+    target_workload_pair: tuple[str, tuple[Any, ...] | None],
+    workload_pair: tuple[str, tuple[Any, ...] | None],
+) -> float:
+    """How many times larger the first workload is; infinite where the second does not divide it.
+
+    Parameters
+    ----------
+    target_workload_pair, workload_pair
+        As `decode_workload_key` gives them.
+    """
+    (name, args), (other, others) = target_workload_pair, workload_pair
+    if name != other or args is None or others is None or len(args) != len(others):
+        return 1.0 if target_workload_pair == workload_pair else _UNLIKE
+    factors = []
+    for mine, their in zip(args, others):
+        if mine == their:
+            continue
+        is_whole = all(isinstance(each, int) and each > 0 for each in (mine, their))
+        if not is_whole or mine % their:
+            return _UNLIKE
+        factors.append(mine // their)
+    return float(math.prod(factors))

@@ -1,0 +1,13 @@
+"""Names of `tvm.topi` that have another name today."""
+
+import sys
+
+from ..patches import Patches
+
+
+def patch(patches: Patches) -> None:
+    """Add them."""
+    module = sys.modules["tvm.topi"]
+    patches.add(module, "ndarray_size", module.tensor_size)
+    for part in ("rcnn", "ssd"):
+        patches.add(module.vision, part, module.vision)
