@@ -103,7 +103,7 @@ def _init_module(self: tvm.IRModule, functions: Any = None, *rest: Any, **kwargs
 
     if functions is not None:
         functions = {
-            gvar: each.untyped() if isinstance(each, OpenFunction) else each
+            gvar: each.untyped() if isinstance(each, OpenFunction) and not each.is_program else each
             for gvar, each in functions.items()
         }
     _new_init_module(self, functions, *rest, **kwargs)
@@ -117,7 +117,7 @@ def _from_expr(expr: Any, functions: Any = None, type_defs: Any = None) -> tvm.I
 
     del type_defs
     expr = as_expr(expr)
-    if isinstance(expr, OpenFunction):
+    if isinstance(expr, OpenFunction) and not expr.is_program:
         expr = expr.of()
     if not isinstance(expr, tvm.ir.BaseFunc):
         expr = Function(free_vars(expr), expr)

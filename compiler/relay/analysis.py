@@ -75,8 +75,6 @@ def _calls(mod: Any) -> Iterator[tuple[str, relax.Call]]:
         for node in nodes(root):
             if dialect.is_relay(node):
                 yield dialect.relay_name(node), node
-            elif isinstance(node, relax.Call) and isinstance(node.op, relax.Function):
-                yield from _calls(node.op)
 
 
 def list_op_freqs(mod: tvm.IRModule) -> dict[str, int]:

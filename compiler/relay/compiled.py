@@ -27,6 +27,7 @@ from ..runtime.factory import FactoryModule
 from ..runtime.kv_cache import KVCache
 from ..runtime.tensors import for_kernels
 from ..tvm_faults.memory_planner import has_conditions
+from .data_values import as_data, form_of_result
 from .flatten import lower
 from .infer import type_of
 from .interface import (
@@ -39,6 +40,7 @@ from .interface import (
     leaves,
     with_tensor_parameters,
 )
+from .program import evaluated
 from .raising import with_relay_subgraphs
 from .specialize import check_values, specialize
 from .ty import is_any
@@ -67,6 +69,7 @@ class CompiledFunction:
     def __init__(
         self, mod: tvm.IRModule, name: str, target: Any, params: Mapping[str, Any] | None = None
     ) -> None:
+        mod = evaluated(mod, name)
         self.mod = bind.bind_params(mod, params, name)[0] if params else mod
         self.name = name
         self.target = target
@@ -131,13 +134,20 @@ class Compiled:
     device : tvm.runtime.Device
     results_on_host : bool
         Copy results to the CPU, as the graph executor did.
+    with_data : bool
+        Return data as `ConstructorValue`s, as the interpreter did, and not as lists of fields.
     """
 
     def __init__(
-        self, function: CompiledFunction, device: Any, results_on_host: bool = False
+        self,
+        function: CompiledFunction,
+        device: Any,
+        results_on_host: bool = False,
+        with_data: bool = False,
     ) -> None:
         self.function = function
         self.device = device
+        self._form = form_of_result(function.mod[function.name]) if with_data else None
         self._to_host = results_on_host and device.type != "cpu"
         self._lock = threading.Lock()
         self._loaded: dict[int, Loaded] = {}
@@ -156,6 +166,8 @@ class Compiled:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         with self._lock:
             result = self._ready(args, kwargs)()
+        if self._form is not None:
+            result = as_data(result, self._form)
         return _on_host(result) if self._to_host else result
 
     def ready(self, *args: Any, **kwargs: Any) -> Callable[[], Any]:

@@ -12,7 +12,7 @@ from tvm import relax
 from ..errors import RelayTypeError
 from ..lazy import lazy_attributes
 from .infer import infer_type_if_possible, is_untyped, set_type
-from .nest import nested
+from .nest import value_of as value_of
 from .ty import IncompleteType, TensorType
 
 Expr = relax.Expr
@@ -114,11 +114,6 @@ def as_expr(value: Any) -> Any:
 def _matches(body: relax.SeqExpr) -> bool:
     """Whether a sequence names extents that only running tells: it stays what it is."""
     return any(isinstance(each, relax.MatchCast) for b in body.blocks for each in b.bindings)
-
-
-def value_of(body: relax.SeqExpr) -> relax.Expr:
-    """What a sequence of bindings computes, as one nested expression."""
-    return nested(relax.Function([], body, body.ty, is_pure=False))
 
 
 class Node(type):

@@ -8,24 +8,31 @@ from typing import Any
 import tvm
 from tvm import relax
 
+from .adt import Match, variables_of
 from .expr import as_expr
-from .nest import handle, nested, post_order
+from .nest import handle, nested, post_order, value_of
 
 
 def _inside(node: relax.Expr) -> list[relax.Expr]:
     """Bodies that a node holds: of a function, of the two branches of a condition."""
     if isinstance(node, relax.Function):
         return [nested(node)]
+    if isinstance(node, tvm.ir.BaseFunc):
+        return [body_of(node.body)]
     if isinstance(node, relax.If):
         return [body_of(node.true_branch), body_of(node.false_branch)]
+    if isinstance(node, Match):
+        return [body_of(clause.rhs) for clause in node.clauses]
+    if isinstance(node, relax.Call) and not isinstance(node.op, (tvm.ir.Op, relax.Var)):
+        return [node.op]
+    if isinstance(node, relax.SeqExpr):
+        return [*(each.value for block in node.blocks for each in block.bindings), node.body]
     return []
 
 
 def body_of(expr: relax.Expr) -> relax.Expr:
     """What a sequence of bindings computes; another expression as it is."""
-    if not isinstance(expr, relax.SeqExpr):
-        return expr
-    return nested(relax.Function([], expr, expr.ty))
+    return value_of(expr) if isinstance(expr, relax.SeqExpr) else expr
 
 
 def nodes(expr: Any) -> Iterator[relax.Expr]:
@@ -67,10 +74,20 @@ def bound_vars(expr: Any) -> list[relax.Var]:
     """Variables that a function takes or a let binds."""
     found: dict[int, relax.Var] = {}
     for node in nodes(expr):
-        if isinstance(node, relax.Function):
-            for var in node.params:
-                found.setdefault(handle(var), var)
+        for var in _bound_by(node):
+            found.setdefault(handle(var), var)
     return list(found.values())
+
+
+def _bound_by(node: relax.Expr) -> list[relax.Var]:
+    """Variables that a node binds."""
+    if isinstance(node, tvm.ir.BaseFunc):
+        return list(node.params)
+    if isinstance(node, Match):
+        return [var for clause in node.clauses for var in variables_of(clause.lhs)]
+    if isinstance(node, relax.SeqExpr):
+        return [each.var for block in node.blocks for each in block.bindings]
+    return []
 
 
 def free_vars(expr: Any) -> list[relax.Var]:

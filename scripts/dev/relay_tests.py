@@ -48,6 +48,7 @@ def prepare(checkout: str) -> list[str]:
 
     compiler.legacy.install(everything=True)
     import tvm.testing
+    import tvm.testing.plugin  # before pytest looks for it in the folder below
 
     tvm.testing.__path__.append(f"{checkout}/python/tvm/testing")  # what several test files share
     return ["-p", "tvm.testing.plugin"]

@@ -12,6 +12,9 @@ from ..ty import fresh
 from . import syntax
 from .values import Data, Handle
 
+RESULT_FORM = "relay.result"
+"""The attribute of a function that says what of its result is data, in JSON."""
+
 
 def relax_type(kind: syntax.Type | None, named: bool = True) -> Any:
     """A type of the text in Relax; None if it has none there.
@@ -87,6 +90,21 @@ class DataTypes:
         for wanted, field in zip(home.constructors[value.constructor], value.fields):
             _solve(wanted, self.of(field), home.type_params, variables)
         return substituted(syntax.NamedType(home.name, _parameters(home)), variables, home)
+
+    def form_of(self, value: Any) -> Any:
+        """What of a value is data, for a function's result; None where nothing is.
+
+        A list for a tuple, [type, constructor, its number, fields] in a dict for data.
+        """
+        if isinstance(value, list):
+            fields = list(map(self.form_of, value))
+            return fields if any(each is not None for each in fields) else None
+        if not isinstance(value, Data):
+            return None
+        home = self._homes[value.constructor]
+        number = list(home.constructors).index(value.constructor)
+        fields = list(map(self.form_of, value.fields))
+        return {"data": [home.name, value.constructor, number, fields]}
 
     def of_call(self, function: syntax.Function, arguments: list[Any]) -> dict[str, syntax.Type]:
         """What the type variables of a function are in a call."""
