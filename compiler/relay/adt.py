@@ -36,6 +36,9 @@ class TypeVar(tvm.ir.Type):
     def __init__(self, name: str, kind: int = TypeKind.Type) -> None:
         self.__ffi_init__(name_hint=name, kind=int(kind))  # type: ignore[attr-defined]
 
+    def __hash__(self) -> int:
+        return hash(str(self.name_hint))
+
 
 @py_class("baton.relay.GlobalTypeVar")
 class GlobalTypeVar(tvm.ir.Type):
@@ -114,7 +117,7 @@ class TypeData(tvm.ir.GlobalInfo):
                     f"the constructor {each.name_hint} belongs to {each.belong_to.name_hint}, "
                     f"not to {header.name_hint}"
                 )
-            each.index = index
+            each.index, each.type_vars = index, list(type_vars)
         self.__ffi_init__(  # type: ignore[attr-defined]
             header=header, type_vars=list(type_vars), constructors=list(constructors)
         )
@@ -149,10 +152,11 @@ class Constructor(_Callable, tvm.ir.Expr):
     inputs: Any
     belong_to: GlobalTypeVar
     index: int = field(structural_eq="ignore", default=0)
+    type_vars: Any = field(structural_eq="ignore")
 
     def __init__(self, name_hint: str, inputs: Sequence[Any], belong_to: GlobalTypeVar) -> None:
         self.__ffi_init__(  # type: ignore[attr-defined]
-            name_hint=name_hint, inputs=list(inputs), belong_to=belong_to
+            name_hint=name_hint, inputs=list(inputs), belong_to=belong_to, type_vars=[]
         )
 
     @property
@@ -263,6 +267,33 @@ def _value(value: Any) -> Any:
     from .infer import infer_type_if_possible
 
     return infer_type_if_possible(as_expr(value))
+
+
+def type_of_data(made: Constructor, arguments: Sequence[tvm.ir.Expr]) -> TypeCall | None:
+    """The type of what a constructor makes of arguments; None where they do not tell all of it."""
+    found: dict[TypeVar, tvm.ir.Type] = {}
+    names = list(made.type_vars)
+    for wanted, argument in zip(made.inputs, arguments):
+        _solve(wanted, argument.ty, names, found)
+    known = [next((ty for var, ty in found.items() if var == name), None) for name in names]
+    return None if None in known else made.belong_to(*known)
+
+
+def _solve(
+    wanted: tvm.ir.Type,
+    given: tvm.ir.Type,
+    names: Sequence[TypeVar],
+    found: dict[TypeVar, tvm.ir.Type],
+) -> None:
+    """Note what type variables are where a type meets a given one."""
+    if isinstance(wanted, TypeVar) and wanted in names and not given.is_missing():
+        found.setdefault(wanted, given)
+    elif isinstance(wanted, TypeCall) and isinstance(given, TypeCall):
+        for pair in zip(wanted.args, given.args):
+            _solve(*pair, names, found)
+    elif isinstance(wanted, relax.TupleType) and isinstance(given, relax.TupleType):
+        for pair in zip(wanted.fields, given.fields):
+            _solve(*pair, names, found)
 
 
 EXPRESSIONS = (Constructor, Match, RefCreate, RefRead, RefWrite)

@@ -16,7 +16,6 @@ from .nest import value_of as value_of
 from .ty import IncompleteType, TensorType
 
 Expr = relax.Expr
-Var = relax.Var
 GlobalVar = tvm.ir.GlobalVar
 SequentialSpan = tvm.ir.SequentialSpan
 SourceName = tvm.ir.SourceName
@@ -125,6 +124,15 @@ class Node(type):
         if isinstance(instance, relax.SeqExpr) and cls.node is not relax.SeqExpr:
             instance = value_of(instance)  # the body of a function is what it computes
         return isinstance(instance, cls.node)
+
+
+class Var(metaclass=Node):
+    """`relay.Var(name_hint, type_annotation)`: a variable."""
+
+    node = relax.Var
+
+    def __new__(cls, name_hint: str, type_annotation: Any = None, span: Any = None) -> Any:
+        return relax.Var(name_hint, type_annotation, span)
 
 
 class Constant(metaclass=Node):

@@ -130,7 +130,7 @@ class Function(metaclass=Node):
         span: Any = None,
     ) -> Any:
         value = infer_type_if_possible(as_expr(body))
-        types = [each.ty for each in params] + ([] if ret_type is None else [ret_type])
+        types = [each.ty for each in (*params, value)] + ([] if ret_type is None else [ret_type])
         is_open = bool(type_params) or any(map(mentions_data, types))
         if value.ty.is_missing() and ret_type is not None and not is_open:
             _declare_itself(params, value, ret_type)

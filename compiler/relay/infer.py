@@ -15,7 +15,7 @@ from tvm import relax
 
 from ..errors import RelayTypeError, UntypedVariableError
 from ..tvm_faults.block_builder import BlockBuilder
-from .adt import EXPRESSIONS, mentions_data
+from .adt import EXPRESSIONS, Constructor, mentions_data, type_of_data
 from .ty import fresh
 
 
@@ -200,6 +200,11 @@ def _field(node: relax.TupleGetItem) -> Any:
 def _call_type(node: relax.Call) -> Any:
     if isinstance(node.op, tvm.ir.Op) and (of_relay := INFERENCE.get(node.op.name)) is not None:
         return of_relay(node)
+    if isinstance(node.op, Constructor):
+        ty = type_of_data(node.op, list(node.args))
+        if ty is None:
+            raise _untyped(node)
+        return ty
     for operand in (node.op, *node.args):
         is_operator = isinstance(operand, tvm.ir.Op)
         if not is_operator and (operand.ty.is_missing() or mentions_data(operand.ty)):
