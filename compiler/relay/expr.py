@@ -111,14 +111,24 @@ def as_expr(value: Any) -> Any:
 
 
 def _matches(body: relax.SeqExpr) -> bool:
-    """Whether a sequence names extents that only running tells: it stays what it is."""
-    return any(isinstance(each, relax.MatchCast) for b in body.blocks for each in b.bindings)
+    """Whether a sequence names extents or data that only running tells: it stays what it is."""
+    bindings = [each for block in body.blocks for each in block.bindings]
+    return any(isinstance(each, relax.MatchCast) or is_untyped(each.value.ty) for each in bindings)
 
 
 class Node(type):
-    """Relay's class names: calling one makes a Relax node, `isinstance` knows Relax's nodes."""
+    """Relay's class names: calling one makes a Relax node, which knows that it is one.
+
+    By `isinstance(x, relay.Tuple)`, and by `type(x) == relay.Tuple`.
+    """
 
     node: Any
+
+    def __eq__(cls, other: object) -> bool:
+        return other is cls or other is cls.node
+
+    def __hash__(cls) -> int:
+        return hash(cls.node)
 
     def __instancecheck__(cls, instance: Any) -> bool:
         if isinstance(instance, relax.SeqExpr) and cls.node is not relax.SeqExpr:

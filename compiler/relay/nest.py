@@ -14,7 +14,7 @@ from tvm import relax
 
 from . import adt
 from .adt import EXPRESSIONS
-from .infer import infer_type_if_possible, set_type
+from .infer import infer_type_if_possible, is_untyped, set_type
 
 handle = tvm_ffi.Object.__hash__
 
@@ -177,15 +177,15 @@ class _Nester:
 
     def expression(self, expr: relax.Expr) -> relax.Expr:
         if isinstance(expr, relax.SeqExpr):
-            for block in expr.blocks:
-                for binding in block.bindings:
-                    if isinstance(binding, relax.MatchCast):
-                        value = self._match(binding)
-                    elif calls_itself(binding):
-                        value = self._recursion(binding)
-                    else:
-                        value = self.expression(binding.value)
-                    self.values[handle(binding.var)] = (binding.var, value)
+            bindings = [each for block in expr.blocks for each in block.bindings]
+            for place, binding in enumerate(bindings):
+                if isinstance(binding, relax.MatchCast):
+                    value = self._match(binding)
+                elif is_untyped(binding.value.ty):
+                    return self._let(binding, bindings[place + 1 :], expr.body)
+                else:
+                    value = self.expression(binding.value)
+                self.values[handle(binding.var)] = (binding.var, value)
             return self.expression(expr.body)
         if isinstance(expr, relax.Var):
             known = self.values.get(handle(expr))
@@ -202,11 +202,14 @@ class _Nester:
             return call_of(self.expression(made.op), made.args, made.ty)
         return made
 
-    def _recursion(self, binding: relax.VarBinding) -> relax.Expr:
-        """A function that calls itself stays a sequence of its own, which names it."""
-        value = self.expression(binding.value)
-        block = relax.BindingBlock([relax.VarBinding(binding.var, value)])
-        return relax.SeqExpr([block], binding.var)
+    def _let(self, binding: relax.VarBinding, others: list[Any], body: relax.Expr) -> relax.Expr:
+        """A binding of what has no type, a recursion or a reference's write, stays a binding."""
+        block = relax.BindingBlock([relax.VarBinding(binding.var, self.expression(binding.value))])
+        rest = relax.SeqExpr([relax.BindingBlock(others)], body) if others else body
+        made = relax.SeqExpr([block], self.expression(rest))
+        if not body.ty.is_missing():
+            set_type(made, body.ty)
+        return made
 
     def _branch(self, branch: relax.SeqExpr) -> relax.SeqExpr:
         body = self.expression(branch)

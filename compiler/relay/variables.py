@@ -65,6 +65,13 @@ def _variables(expr: Any) -> list[relax.Var]:
     ]
 
 
+def global_vars(expr: Any) -> list[tvm.ir.GlobalVar]:
+    """The functions of the module that an expression names, called or not."""
+    found: list[relax.Expr] = []
+    post_order_visit(expr, found.append)
+    return [node for node in found if isinstance(node, tvm.ir.GlobalVar)]
+
+
 def all_vars(expr: Any) -> list[relax.Var]:
     """All variables, in the order in which an evaluation meets them."""
     return _variables(expr)

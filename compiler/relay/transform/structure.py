@@ -12,7 +12,9 @@ from tvm import relax
 from ...graph.rewrite import expressions_in, functions_by_name
 from .. import dialect
 from ..flatten import Flattener
+from ..function import OpenFunction
 from ..nest import call_of, handle, nested, nested_function, rewrite
+from ..variables import global_vars
 from .base import body_wise, map_functions, module_pass, with_body, with_functions
 
 
@@ -63,7 +65,20 @@ def DeadCodeElimination(inline_once: bool = False, ignore_impurity: bool = False
 
 def RemoveUnusedFunctions(entry_functions: Sequence[str] | None = None) -> Any:
     """Drop functions that no entry function calls."""
-    run = relax.transform.DeadCodeElimination(list(entry_functions or ["main"]))
+    entries = list(entry_functions or ["main"])
+
+    def run(mod: tvm.IRModule) -> tvm.IRModule:
+        functions = {str(gvar.name_hint): each for gvar, each in mod.functions_items()}
+        reached: set[str] = set()
+        stack = [name for name in entries if name in functions]
+        while stack:
+            name = stack.pop()
+            if name in functions and name not in reached:
+                reached.add(name)
+                stack += _callees(functions[name])
+        kept = {g: f for g, f in mod.functions_items() if str(g.name_hint) in reached}
+        return tvm.IRModule(kept, attrs=mod.attrs, global_infos=mod.global_infos)
+
     return module_pass("RemoveUnusedFunctions", 1, run)
 
 
@@ -105,6 +120,8 @@ def Inline() -> Any:
 
 def _callees(function: relax.Function) -> set[str]:
     """Names of the global functions that a function mentions."""
+    if isinstance(function, OpenFunction):
+        return {str(each.name_hint) for each in global_vars(function)}
     return {str(node.name_hint) for node in expressions_in(function, tvm.ir.GlobalVar)}
 
 
