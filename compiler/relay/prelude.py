@@ -6,13 +6,14 @@ They stand in `std/` as Relay text; a program that uses them is evaluated before
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from importlib import resources
 from typing import Any
 
 import tvm
 
 from ..errors import RelayError
-from . import adt
+from . import adt, tensor_arrays
 from .program import add_text
 
 _FUNCTIONS = (
@@ -58,35 +59,144 @@ class Prelude:
             setattr(self, name, self.mod.get_global_var(name))
 
     def get_name(self, canonical: str, dtype: str) -> str:
-        """The name of a definition for a dtype."""
+        """The name of a definition of tensor arrays for a dtype."""
         return f"tensor_{dtype}_t" if canonical == "tensor_t" else f"{canonical}_{dtype}"
 
     def get_global_var(self, canonical: str, dtype: str) -> tvm.ir.GlobalVar:
         """The function of that name for a dtype."""
+        TensorArrayOps(self, dtype).register()
         return self.mod.get_global_var(self.get_name(canonical, dtype))
+
+    get_var = get_global_var
 
     def get_type(self, canonical: str, dtype: str) -> adt.GlobalTypeVar:
         """The data type of that name for a dtype."""
+        TensorArrayOps(self, dtype).register()
         return adt.definition(self.mod, self.get_name(canonical, dtype)).header
 
     def get_ctor(self, ty_name: Any, canonical: str, dtype: str) -> adt.Constructor:
         """A data type's constructor of that name for a dtype."""
-        name = self.get_name(canonical, dtype)
-        for each in adt.definition(self.mod, ty_name).constructors:
-            if str(each.name_hint) == name:
-                return each
-        raise RelayError(f"the data type {ty_name} has no constructor {name}")
+        TensorArrayOps(self, dtype).register()
+        return _constructor(self.mod, ty_name, self.get_name(canonical, dtype))
+
+    def get_tensor_ctor(self, canonical: str, dtype: str) -> adt.Constructor:
+        """The constructor of tensors of a rank: `get_tensor_ctor("tensor2", "float32")`."""
+        return self.get_ctor(self.get_type("tensor_t", dtype), canonical, dtype)
+
+    def get_name_static(
+        self, canonical: str, dtype: str, shape: Sequence[Any], batch_dim: int | None = None
+    ) -> str:
+        """The name of a definition of tensor arrays for a dtype and a shape."""
+        return tensor_arrays.static_name(canonical, dtype, shape, batch_dim)
+
+    def get_global_var_static(
+        self, canonical: str, dtype: str, shape: Sequence[Any], batch_dim: int | None = None
+    ) -> tvm.ir.GlobalVar:
+        """The function of that name for a dtype and a shape."""
+        return self.mod.get_global_var(self.get_name_static(canonical, dtype, shape, batch_dim))
+
+    def get_type_static(
+        self, canonical: str, dtype: str, shape: Sequence[Any]
+    ) -> adt.GlobalTypeVar:
+        """The data type of that name for a dtype and a shape."""
+        return adt.definition(self.mod, self.get_name_static(canonical, dtype, shape)).header
+
+    def get_ctor_static(
+        self, ty_name: str, name: str, dtype: str, shape: Sequence[Any]
+    ) -> adt.Constructor:
+        """A data type's constructor of that name for a dtype and a shape."""
+        home = self.get_name_static(ty_name, dtype, shape)
+        return _constructor(self.mod, home, self.get_name_static(name, dtype, shape))
+
+    def get_tensor_ctor_static(
+        self, name: str, dtype: str, shape: Sequence[Any]
+    ) -> adt.Constructor:
+        """The constructor of tensors of a dtype and a shape."""
+        return self.get_ctor_static("tensor_t", name, dtype, shape)
+
+
+def _constructor(mod: tvm.IRModule, ty_name: Any, name: str) -> adt.Constructor:
+    for each in adt.definition(mod, ty_name).constructors:
+        if str(each.name_hint) == name:
+            return each
+    raise RelayError(f"the data type {ty_name} has no constructor {name}")
 
 
 class TensorArrayOps:
-    """Was what TensorFlow's importer made its tensor arrays of; refuses, since that is gone."""
+    """Tensor arrays of a dtype, whose tensors may have any shapes.
 
-    def __init__(self, *_args: Any) -> None:
-        raise RelayError(
-            "tensor arrays of the builder went with TensorFlow's importer; a text that defines "
-            "them is evaluated by relay.parse, and a list of tensors of one shape is a List"
-        )
+    Parameters
+    ----------
+    prelude : Prelude
+        Whose module gets the definitions with `register()`; asking the prelude for one does so.
+    dtype : str
+    """
+
+    def __init__(self, prelude: Prelude, dtype: str) -> None:
+        self.prelude = prelude
+        self.dtype = dtype
+
+    def register(self) -> None:
+        """Add the definitions unless the module has them."""
+        if not _has_type(self.prelude.mod, f"tensor_{self.dtype}_t"):
+            add_text(self.prelude.mod, tensor_arrays.text_of_ranks(self.dtype), "tensor arrays")
+
+    def get_global_var(self, canonical: str) -> tvm.ir.GlobalVar:
+        """The function of that name."""
+        return self.prelude.get_global_var(canonical, self.dtype)
 
 
-class StaticTensorArrayOps(TensorArrayOps):
-    """As `TensorArrayOps`."""
+class StaticTensorArrayOps:
+    """Tensor arrays of a dtype whose tensors have one shape.
+
+    Parameters
+    ----------
+    prelude : Prelude
+        Whose module gets the definitions with `register()`.
+    dtype : str
+    shape : sequence of int or Any
+    batch_dim : int, optional
+        1 where what is stacked has the extent 1 in front, and not any.
+    """
+
+    def __init__(
+        self, prelude: Prelude, dtype: str, shape: Sequence[Any], batch_dim: int | None = None
+    ) -> None:
+        self.prelude = prelude
+        self.dtype = dtype
+        self.shape = list(shape)
+        self.batch_dim = batch_dim
+
+    def register(self) -> None:
+        """Add the definitions unless the module has them."""
+        mod, dtype = self.prelude.mod, self.dtype
+        beside = tensor_arrays.shapes_beside(self.shape, self.batch_dim)
+        for shape in (self.shape, *beside):
+            if not _has_type(mod, tensor_arrays.static_name("tensor_t", dtype, shape)):
+                add_text(mod, tensor_arrays.text_of_type(dtype, shape), "tensor arrays")
+        text = tensor_arrays.text_of_shape(dtype, self.shape, self.batch_dim)
+        add_text(mod, text, "tensor arrays")
+
+    def define_tensor_array_scatter(self, *_shapes: Any) -> None:
+        """Scattering takes indices of any extents: what `register` defines."""
+        self.register()
+
+    def define_tensor_array_split(self, *_shapes: Any) -> None:
+        """Splitting takes lengths of any extents: what `register` defines."""
+        self.register()
+
+    def get_global_var(self, canonical: str) -> tvm.ir.GlobalVar:
+        """The function of that name."""
+        return self.prelude.get_global_var_static(canonical, self.dtype, self.shape, self.batch_dim)
+
+    def get_type(self, canonical: str) -> adt.GlobalTypeVar:
+        """The data type of that name."""
+        return self.prelude.get_type_static(canonical, self.dtype, self.shape)
+
+    def get_ctor(self, canonical: str) -> adt.Constructor:
+        """The constructor of that name."""
+        return self.prelude.get_ctor_static("tensor_t", canonical, self.dtype, self.shape)
+
+
+def _has_type(mod: tvm.IRModule, name: str) -> bool:
+    return any(str(header.name_hint) == name for header in adt.type_definitions(mod))

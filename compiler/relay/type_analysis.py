@@ -14,7 +14,7 @@ from . import adt
 from .function import OpenFunction
 from .nest import operands
 from .ty import TypeKind
-from .variables import nodes
+from .variables import nodes, post_order_visit
 
 
 def check_kind(ty: Any, mod: tvm.IRModule | None = None) -> int:
@@ -80,15 +80,15 @@ def all_type_vars(expr: Any, mod: Any = None) -> list[adt.TypeVar]:
     del mod
     if isinstance(expr, tvm.ir.Type):
         return _each_once(_type_vars(expr))
-    found = [*bound_type_vars(expr)]
-    for node in nodes(expr):
-        own = list(node.params) if isinstance(node, tvm.ir.BaseFunc) else []
-        if isinstance(node, relax.SeqExpr):
-            own = [each.var for block in node.blocks for each in block.bindings]
-        for each in (*own, node):
-            found += _type_vars(each.ty)
-        if isinstance(node, OpenFunction) and node.ret_type is not None:
-            found += _type_vars(node.ret_type)
+    found: list[adt.TypeVar] = []
+
+    def visit(node: Any) -> None:
+        found.extend(_type_vars(node.ty))
+        if isinstance(node, OpenFunction):
+            found.extend(node.type_params)
+            found.extend(_type_vars(node.ret_type) if node.ret_type is not None else ())
+
+    post_order_visit(expr, visit)
     return _each_once(found)
 
 

@@ -43,16 +43,32 @@ def nodes(expr: Any) -> Iterator[relax.Expr]:
         yield node
 
 
+def _in_order(expr: Any) -> Iterator[relax.Expr]:
+    """Nodes as Relay's visitors met them: what binds variables names them before its bodies."""
+    for node in post_order(body_of(as_expr(expr))):
+        if isinstance(node, tvm.ir.BaseFunc):
+            yield from node.params
+        if isinstance(node, Match):
+            for clause in node.clauses:
+                yield from variables_of(clause.lhs)
+                yield from _in_order(clause.rhs)
+        else:
+            for body in _inside(node):
+                yield from _in_order(body)
+        if isinstance(node, relax.SeqExpr):
+            yield from _bound_by(node)
+        if isinstance(node, tvm.ir.Call):
+            yield node.op
+        yield node
+
+
 def post_order_visit(expr: Any, fvisit: Callable[[relax.Expr], Any]) -> None:
     """Call `fvisit` on every node once, operands first, left to right, operators included."""
     seen: set[int] = set()
-    for node in nodes(expr):
-        called = [node.op] if isinstance(node, tvm.ir.Call) else []
-        own = list(node.params) if isinstance(node, relax.Function) else []
-        for each in (*called, *own, node):
-            if handle(each) not in seen:
-                seen.add(handle(each))
-                fvisit(each)
+    for node in _in_order(expr):
+        if handle(node) not in seen:
+            seen.add(handle(node))
+            fvisit(node)
 
 
 def _variables(expr: Any) -> list[relax.Var]:
@@ -78,12 +94,9 @@ def all_vars(expr: Any) -> list[relax.Var]:
 
 
 def bound_vars(expr: Any) -> list[relax.Var]:
-    """Variables that a function takes or a let binds."""
-    found: dict[int, relax.Var] = {}
-    for node in nodes(expr):
-        for var in _bound_by(node):
-            found.setdefault(handle(var), var)
-    return list(found.values())
+    """Variables that a function takes, a let binds or a pattern names."""
+    bound = {handle(var) for node in nodes(expr) for var in _bound_by(node)}
+    return [var for var in _variables(expr) if handle(var) in bound]
 
 
 def _bound_by(node: relax.Expr) -> list[relax.Var]:

@@ -96,6 +96,11 @@ class Executable:
     load_exec = staticmethod(load_exec)
 
 
+def executable_of(library: FactoryModule) -> SavedExecutable:
+    """The executable of a library that the build driver made, loaded from a file or not."""
+    return SavedExecutable(library, {"main": interface_of(library)})
+
+
 class VirtualMachine:
     """Runs the functions of an executable.
 
@@ -116,7 +121,7 @@ class VirtualMachine:
         memory_cfg: Any = None,
     ):
         if isinstance(exe, FactoryModule):
-            exe = SavedExecutable(exe, {"main": interface_of(exe)})
+            exe = executable_of(exe)
         self.executable = exe
         self.device = device or tvm.cpu()
         self._functions: dict[str, Any] = {}

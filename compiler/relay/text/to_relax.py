@@ -347,9 +347,22 @@ class _Converter:
                 raise RelayError(
                     f"{self.module.source}: the constructor {called.name} has {wanted} fields"
                 )
-            return Data(called.name, fields)
+            return self.data(called.name, fields)
         function = self.value(called, env)
         return self.apply(function, [self.value(argument, env) for argument in expr.arguments])
+
+    def data(self, constructor: str, fields: list[Any]) -> Data:
+        """What a constructor makes of values."""
+        for field, kind in zip(fields, self.fields[constructor]):
+            self._tell(field, kind)
+        return Data(constructor, fields)
+
+    def _tell(self, value: Any, kind: syntax.Type | None) -> None:
+        """Give a parameter without a type the one that is declared where it is handed on."""
+        if isinstance(value, relax.Var) and value.ty.is_missing():
+            ty = relax_type(kind)
+            if ty is not None:
+                set_type(value, ty)
 
     def operator(self, name: str, expr: syntax.Call, env: Environment) -> Any:
         operands = [self.plain(self.value(argument, env)) for argument in expr.arguments]
@@ -376,7 +389,7 @@ class _Converter:
         if isinstance(function, syntax.Global):
             return self._apply_global(function.name, arguments)
         if isinstance(function, syntax.Constructor):
-            return Data(function.name, arguments)
+            return self.data(function.name, arguments)
         if not isinstance(function, Closure):
             raise RelayError(f"{self.module.source}: what is called is not a function")
         if function.function.attributes and all(map(is_plain, arguments)):
@@ -448,6 +461,7 @@ class _Converter:
             raise _Endless(max(self.active, key=collections.Counter(self.active).__getitem__))
         inner = called.env.child()
         for var, value in zip(called.function.parameters, arguments):
+            self._tell(value, var.type)
             inner.bind(var, value)
         self.active.append(called.function)
         try:
