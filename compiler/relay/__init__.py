@@ -36,6 +36,7 @@ _PACKAGES = [
     "prelude",
     "qnn",
     "quantize",
+    "scope_builder",
     "testing",
     "ty",
     "vm",

@@ -132,6 +132,11 @@ def mentions_data(ty: Any) -> bool:
     return isinstance(ty, (TypeVar, GlobalTypeVar, TypeCall, RefType, PolymorphicType))
 
 
+def tag_of(data_type: str, index: int) -> int:
+    """The number of a data type's constructor, in int32, that tells it from those of others."""
+    return (zlib.crc32(data_type.encode()) & 0x7F) << 24 | index
+
+
 # Expressions.
 
 
@@ -162,7 +167,7 @@ class Constructor(_Callable, tvm.ir.Expr):
     @property
     def tag(self) -> int:
         """A number that tells it from all constructors of a module."""
-        return (zlib.crc32(str(self.belong_to.name_hint).encode()) & 0x7F) << 24 | self.index
+        return tag_of(str(self.belong_to.name_hint), self.index)
 
 
 @py_class("baton.relay.PatternWildcard")

@@ -114,12 +114,7 @@ class Executor:
         mod, name = self._module(expr, binds)
         params = self.params if expr is None or isinstance(expr, tvm.ir.GlobalVar) else {}
         function = CompiledFunction(mod, name, self.target, params)
-        return Compiled(
-            function,
-            self.device,
-            results_on_host=self.kind in ("graph", "aot"),
-            with_data=self.kind == "debug",
-        )
+        return Compiled(function, self.device, results_on_host=self.kind in ("graph", "aot"))
 
     def _module(self, expr: Any, binds: Mapping[Any, Any]) -> tuple[tvm.IRModule, str]:
         if expr is None or isinstance(expr, tvm.ir.GlobalVar):

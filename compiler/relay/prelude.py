@@ -6,7 +6,7 @@ They stand in `std/` as Relay text; a program that uses them is evaluated before
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import resources
 from typing import Any
 
@@ -22,6 +22,10 @@ _FUNCTIONS = (
     *("concat", "filter", "zip", "rev", "map_accuml", "map_accumr", "unfoldl", "unfoldr"),
     *("tmap", "size"),
 )
+
+
+_DTYPES = ["float32", "float16", "float64", "int32", "uint8", "int8", "int16", "uint16", "int64"]
+"""Of the tensors of tensor arrays whose types every prelude has; their functions come when used."""
 
 
 @functools.cache
@@ -57,6 +61,8 @@ class Prelude:
         import_from_std(self.mod, "prelude.rly")
         for name in _FUNCTIONS:
             setattr(self, name, self.mod.get_global_var(name))
+        for dtype in _DTYPES:
+            _define_type(self.mod, f"tensor_{dtype}_t", tensor_arrays.text_of_rank_type, dtype)
 
     def get_name(self, canonical: str, dtype: str) -> str:
         """The name of a definition of tensor arrays for a dtype."""
@@ -138,8 +144,10 @@ class TensorArrayOps:
 
     def register(self) -> None:
         """Add the definitions unless the module has them."""
-        if not _has_type(self.prelude.mod, f"tensor_{self.dtype}_t"):
-            add_text(self.prelude.mod, tensor_arrays.text_of_ranks(self.dtype), "tensor arrays")
+        mod, dtype = self.prelude.mod, self.dtype
+        _define_type(mod, f"tensor_{dtype}_t", tensor_arrays.text_of_rank_type, dtype)
+        if f"tensor_array_{dtype}" not in mod:
+            add_text(mod, tensor_arrays.text_of_ranks(dtype), "tensor arrays")
 
     def get_global_var(self, canonical: str) -> tvm.ir.GlobalVar:
         """The function of that name."""
@@ -172,8 +180,8 @@ class StaticTensorArrayOps:
         mod, dtype = self.prelude.mod, self.dtype
         beside = tensor_arrays.shapes_beside(self.shape, self.batch_dim)
         for shape in (self.shape, *beside):
-            if not _has_type(mod, tensor_arrays.static_name("tensor_t", dtype, shape)):
-                add_text(mod, tensor_arrays.text_of_type(dtype, shape), "tensor arrays")
+            name = tensor_arrays.static_name("tensor_t", dtype, shape)
+            _define_type(mod, name, tensor_arrays.text_of_type, dtype, shape)
         text = tensor_arrays.text_of_shape(dtype, self.shape, self.batch_dim)
         add_text(mod, text, "tensor arrays")
 
@@ -198,5 +206,7 @@ class StaticTensorArrayOps:
         return self.prelude.get_ctor_static("tensor_t", canonical, self.dtype, self.shape)
 
 
-def _has_type(mod: tvm.IRModule, name: str) -> bool:
-    return any(str(header.name_hint) == name for header in adt.type_definitions(mod))
+def _define_type(mod: tvm.IRModule, name: str, text: Callable[..., str], *args: Any) -> None:
+    """Add a data type, by its text, unless the module has it."""
+    if all(str(header.name_hint) != name for header in adt.type_definitions(mod)):
+        add_text(mod, text(*args), "tensor arrays")

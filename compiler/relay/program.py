@@ -9,9 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 import tvm
+from tvm import relax
 
+from ..graph.rewrite import expressions_in
 from .adt import type_definitions
 from .function import OpenFunction
+from .variables import global_vars
 
 
 def is_program(mod: Any) -> bool:
@@ -35,9 +38,32 @@ def evaluated(mod: tvm.IRModule, name: str = "main") -> tvm.IRModule:
     from .text.from_relax import from_relax
     from .text.to_relax import to_relax
 
-    program = from_relax(mod)
+    program = from_relax(only_needed(mod, name))
     program.source = "the module"
     return to_relax(program, entries=(name,))
+
+
+def only_needed(mod: tvm.IRModule, *entries: str) -> tvm.IRModule:
+    """The module with some functions, and those that these name, alone."""
+    functions = {str(gvar.name_hint): (gvar, each) for gvar, each in mod.functions.items()}
+    reached: set[str] = set()
+    stack = [name for name in entries if name in functions]
+    while stack:
+        name = stack.pop()
+        if name in functions and name not in reached:
+            reached.add(name)
+            stack += callees(functions[name][1])
+    kept = dict(pair for name, pair in functions.items() if name in reached)
+    return tvm.IRModule(kept, attrs=mod.attrs, global_infos=mod.global_infos)
+
+
+def callees(function: Any) -> set[str]:
+    """Names of the global functions that a function mentions."""
+    if isinstance(function, OpenFunction):
+        return {str(each.name_hint) for each in global_vars(function)}
+    if not isinstance(function, relax.Function):
+        return set()
+    return {str(each.name_hint) for each in expressions_in(function, tvm.ir.GlobalVar)}
 
 
 def add_text(mod: tvm.IRModule, text: str, source: str) -> None:

@@ -19,7 +19,8 @@ def static_name(
     canonical: str, dtype: str, shape: Sequence[Any], batch_dim: int | None = None
 ) -> str:
     """The name of a definition for tensors of a shape: `tensor_array_float32_2_any`."""
-    shown = "_".join("any" if is_any(each) else str(each) for each in shape) or "scalar"
+    extents = ["any" if each is None or is_any(each) else str(each) for each in shape]
+    shown = "_".join(extents) or "scalar"
     if canonical == "tensor_t":
         return f"static_tensor_{dtype}_{shown}_t"
     if batch_dim == 1 and canonical not in ("tensor_constructor", "tensor_nil"):
@@ -27,12 +28,17 @@ def static_name(
     return f"{canonical}_{dtype}_{shown}"
 
 
+def text_of_rank_type(dtype: str) -> str:
+    """The data type of tensors of a dtype and of any shape."""
+    made = [f"  tensor{rank}_{dtype}({_tensor((None,) * rank, dtype)})," for rank in RANKS]
+    return _document([f"type tensor_{dtype}_t {{", f"  tensor_nil_{dtype},", *made, "}"])
+
+
 def text_of_ranks(dtype: str) -> str:
-    """The definitions for tensors of a dtype and of any shape."""
+    """The definitions for tensors of a dtype and of any shape, whose type is defined already."""
     array = f"List[tensor_{dtype}_t]"
     tensor = f"tensor_{dtype}_t"
     kinds = [_tensor((None,) * rank, dtype) for rank in RANKS]
-    made = [f"  tensor{rank}_{dtype}({kind})," for rank, kind in zip(RANKS, kinds)]
     take = [f"    tensor{rank}_{dtype}(%x) => tensor{rank}_{dtype}({_TAKE})," for rank in RANKS[1:]]
     grow = [
         f"    tensor{rank}_{dtype}(%x) => tensor{rank + 1}_{dtype}(expand_dims(%x, axis=0)),"
@@ -44,10 +50,6 @@ def text_of_ranks(dtype: str) -> str:
         for rank in RANKS[1:]
     ]
     lines = [
-        f"type {tensor} {{",
-        f"  tensor_nil_{dtype},",
-        *made,
-        "}",
         *_matching(f"@tensor_take_{dtype}(%t: {tensor}, {_BOUNDS}) -> {tensor}", "%t", take),
         *_matching(f"@tensor_expand_dims_{dtype}(%t: {tensor}) -> {tensor}", "%t", grow),
         *_matching(

@@ -1,8 +1,7 @@
 """Recursions and data that only running tells: Relax functions that call themselves.
 
-At run time, data is a tuple of the constructor's name, its number among the constructors of its
-type, and the fields. A recursion becomes a private function for the types that it is called with;
-what closures captured is passed along.
+At run time, data is a tuple of the constructor's name, its tag and the fields. A recursion becomes
+a private function for the types that it is called with; what closures captured is passed along.
 
 A function that only returns what it returns itself is a loop. Its body becomes a step, which
 returns whether it is done, and the result or the arguments of the next step. A recursion over
@@ -322,6 +321,11 @@ class RunTime:
     def field(self, handle: Handle, name: str, index: int) -> Any:
         """A field of data that has this constructor."""
         kind = self.types.constructor(name, handle.type)[1][index]
+        if not self.types.is_complete(kind):
+            raise RelayError(
+                f"{self.source}: nothing tells the type of a field of {name}, which only running "
+                "makes; declare what the functions return that make it"
+            )
         return self.opened(self._item(handle.expr, index + 2, self.types.in_relax(kind)), kind)
 
     def _item(self, expr: relax.Expr, index: int, ty: Any) -> relax.Expr:
