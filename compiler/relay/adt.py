@@ -34,7 +34,7 @@ class TypeVar(tvm.ir.Type):
     kind: int
 
     def __init__(self, name: str, kind: int = TypeKind.Type) -> None:
-        self.__ffi_init__(name_hint=name, kind=int(kind))  # type: ignore[attr-defined]
+        self.__ffi_init__(name_hint=name, kind=int(kind))
 
     def __hash__(self) -> int:
         return hash(str(self.name_hint))
@@ -48,7 +48,7 @@ class GlobalTypeVar(tvm.ir.Type):
     kind: int
 
     def __init__(self, name: str, kind: int = TypeKind.AdtHandle) -> None:
-        self.__ffi_init__(name_hint=name, kind=int(kind))  # type: ignore[attr-defined]
+        self.__ffi_init__(name_hint=name, kind=int(kind))
 
     def __call__(self, *args: tvm.ir.Type) -> TypeCall:
         return TypeCall(self, args)
@@ -65,7 +65,7 @@ class TypeCall(tvm.ir.Type):
     args: Any
 
     def __init__(self, func: tvm.ir.Type, args: Sequence[tvm.ir.Type]) -> None:
-        self.__ffi_init__(func=func, args=list(args))  # type: ignore[attr-defined]
+        self.__ffi_init__(func=func, args=list(args))
 
 
 @py_class("baton.relay.RefType")
@@ -75,7 +75,7 @@ class RefType(tvm.ir.Type):
     value: Any
 
     def __init__(self, value: tvm.ir.Type) -> None:
-        self.__ffi_init__(value=value)  # type: ignore[attr-defined]
+        self.__ffi_init__(value=value)
 
 
 @py_class("baton.relay.PolymorphicType")
@@ -92,7 +92,7 @@ class PolymorphicType(tvm.ir.Type):
         ret_type: tvm.ir.Type,
         type_params: Sequence[TypeVar],
     ) -> None:
-        self.__ffi_init__(  # type: ignore[attr-defined]
+        self.__ffi_init__(
             type_params=list(type_params), arg_types=list(arg_types), ret_type=ret_type
         )
 
@@ -118,9 +118,7 @@ class TypeData(tvm.ir.GlobalInfo):
                     f"not to {header.name_hint}"
                 )
             each.index, each.type_vars = index, list(type_vars)
-        self.__ffi_init__(  # type: ignore[attr-defined]
-            header=header, type_vars=list(type_vars), constructors=list(constructors)
-        )
+        self.__ffi_init__(header=header, type_vars=list(type_vars), constructors=list(constructors))
 
 
 def mentions_data(ty: Any) -> bool:
@@ -160,7 +158,7 @@ class Constructor(_Callable, tvm.ir.Expr):
     type_vars: Any = field(structural_eq="ignore")
 
     def __init__(self, name_hint: str, inputs: Sequence[Any], belong_to: GlobalTypeVar) -> None:
-        self.__ffi_init__(  # type: ignore[attr-defined]
+        self.__ffi_init__(
             name_hint=name_hint, inputs=list(inputs), belong_to=belong_to, type_vars=[]
         )
 
@@ -175,7 +173,7 @@ class PatternWildcard(tvm.ir.Node):
     """Fits everything."""
 
     def __init__(self) -> None:
-        self.__ffi_init__()  # type: ignore[attr-defined]
+        self.__ffi_init__()
 
 
 @py_class("baton.relay.PatternVar")
@@ -185,7 +183,7 @@ class PatternVar(tvm.ir.Node):
     var: Any = field(structural_eq="def")
 
     def __init__(self, var: relax.Var) -> None:
-        self.__ffi_init__(var=var)  # type: ignore[attr-defined]
+        self.__ffi_init__(var=var)
 
 
 @py_class("baton.relay.PatternConstructor")
@@ -196,9 +194,7 @@ class PatternConstructor(tvm.ir.Node):
     patterns: Any
 
     def __init__(self, constructor: Constructor, patterns: Sequence[Any] | None = None) -> None:
-        self.__ffi_init__(  # type: ignore[attr-defined]
-            constructor=constructor, patterns=list(patterns or [])
-        )
+        self.__ffi_init__(constructor=constructor, patterns=list(patterns or []))
 
 
 @py_class("baton.relay.PatternTuple")
@@ -208,7 +204,7 @@ class PatternTuple(tvm.ir.Node):
     patterns: Any
 
     def __init__(self, patterns: Sequence[Any] | None = None) -> None:
-        self.__ffi_init__(patterns=list(patterns or []))  # type: ignore[attr-defined]
+        self.__ffi_init__(patterns=list(patterns or []))
 
 
 @py_class("baton.relay.Clause")
@@ -219,7 +215,7 @@ class Clause(tvm.ir.Node):
     rhs: tvm.ir.Expr
 
     def __init__(self, lhs: Any, rhs: Any) -> None:
-        self.__ffi_init__(lhs=lhs, rhs=_value(rhs))  # type: ignore[attr-defined]
+        self.__ffi_init__(lhs=lhs, rhs=_value(rhs))
 
 
 @py_class("baton.relay.Match")
@@ -231,9 +227,7 @@ class Match(_Callable, tvm.ir.Expr):
     complete: bool
 
     def __init__(self, data: Any, clauses: Sequence[Clause], complete: bool = True) -> None:
-        self.__ffi_init__(  # type: ignore[attr-defined]
-            data=_value(data), clauses=list(clauses), complete=bool(complete)
-        )
+        self.__ffi_init__(data=_value(data), clauses=list(clauses), complete=bool(complete))
 
 
 @py_class("baton.relay.RefCreate")
@@ -243,7 +237,7 @@ class RefCreate(tvm.ir.Expr):
     value: tvm.ir.Expr
 
     def __init__(self, value: Any) -> None:
-        self.__ffi_init__(value=_value(value))  # type: ignore[attr-defined]
+        self.__ffi_init__(value=_value(value))
 
 
 @py_class("baton.relay.RefRead")
@@ -253,7 +247,7 @@ class RefRead(_Callable, tvm.ir.Expr):
     ref: tvm.ir.Expr
 
     def __init__(self, ref: Any) -> None:
-        self.__ffi_init__(ref=_value(ref))  # type: ignore[attr-defined]
+        self.__ffi_init__(ref=_value(ref))
 
 
 @py_class("baton.relay.RefWrite")
@@ -264,7 +258,7 @@ class RefWrite(tvm.ir.Expr):
     value: tvm.ir.Expr
 
     def __init__(self, ref: Any, value: Any) -> None:
-        self.__ffi_init__(ref=_value(ref), value=_value(value))  # type: ignore[attr-defined]
+        self.__ffi_init__(ref=_value(ref), value=_value(value))
 
 
 def _value(value: Any) -> Any:

@@ -43,7 +43,7 @@ class OpenFunction(tvm.ir.BaseFunc):
         ret_type: Any = None,
         type_params: Sequence[Any] = (),
     ) -> None:
-        self.__ffi_init__(  # type: ignore[attr-defined]
+        self.__ffi_init__(
             attrs=dict_attrs(dict(attrs.items()) if attrs is not None else {}),
             params=list(params),
             body=body,
@@ -99,12 +99,12 @@ class OpenFunction(tvm.ir.BaseFunc):
 
     def astext(self, show_meta_data: bool = True, annotate: Any = None) -> str:
         """The function as Relay text, its parameters without types."""
-        from .text.from_relax import open_function
+        from .text.from_relax import function_of as text_of
         from .text.writer import write_function
 
         if annotate is not None:
             raise RelayError("annotate= is not supported; print the module and add comments there")
-        return write_function(open_function(self.params, self.body, self.attrs), show_meta_data)
+        return write_function(text_of(self), show_meta_data)
 
     def __call__(self, *arguments: Any) -> relax.Expr:
         return Call(self, arguments)

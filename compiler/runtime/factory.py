@@ -193,12 +193,11 @@ class FactoryModule:
         Raises
         ------
         InputError
-            A weight is none of the library's.
+            The file is damaged, or a weight is none of the library's.
         """
-        import tvm
+        from compiler.runtime.executor import parse_params
 
-        data = bytearray(pathlib.Path(path).read_bytes())
-        self.load_late_bound_consts_from_map(dict(tvm.runtime.load_param_dict(data)))
+        self.load_late_bound_consts_from_map(parse_params(pathlib.Path(path).read_bytes()))
 
     def load_late_bound_consts_from_map(self, weights: Mapping[str, Any]) -> None:
         """Take the weights of a library that has none, by name.

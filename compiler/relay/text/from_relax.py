@@ -41,12 +41,6 @@ def function_of(function: relax.Function, name: str = "") -> syntax.Function:
     return _Converter().function(function, name)
 
 
-def open_function(params: Sequence[relax.Var], body: relax.Expr, attrs: Any) -> syntax.Function:
-    """A function of parameters that need not have types."""
-    free, block = expression_of(params, body)
-    return syntax.Function(free, block, type_of(body.ty), (), dict(attrs or {}))
-
-
 def expression_of(
     free: Sequence[relax.Var], body: relax.Expr
 ) -> tuple[list[syntax.Var], syntax.Block]:
@@ -120,7 +114,7 @@ class _Converter:
         if isinstance(function, relax.Function):
             return syntax.Function(parameters, body, type_of(function.ret_ty), (), attributes)
         names = tuple(str(each.name_hint) for each in function.type_params)
-        result = None if function.ret_type is None else type_of(function.ret_type)
+        result = type_of(function.body.ty if function.ret_type is None else function.ret_type)
         return syntax.Function(parameters, body, result, names, attributes)
 
     def variable(self, var: relax.Var) -> syntax.Var:

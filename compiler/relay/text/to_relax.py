@@ -202,13 +202,13 @@ class _Converter:
         for var, value in zip(function.parameters, parameters):
             env.bind(var, value)
 
-        def value() -> Any:
+        def evaluate() -> Any:
             self.returned = None
             found = self.block(function.body, env)
             self.returned = found
             return found
 
-        body = self.dataflow(value) if self.is_straight else self.sequence(value)
+        body = self.dataflow(evaluate) if self.is_straight else self.sequence(evaluate)
         for var in parameters:
             if var.ty.is_missing():
                 raise RelayError(
