@@ -154,6 +154,7 @@ ABSENT = {
         "sketches come from TVM's MetaSchedule; register a tvm.s_tir.meta_schedule.ScheduleRule"
     ),
     "tvm.relay.backend.graph_executor_codegen": "relay.build makes the code and the executor",
+    "tvm.relay.quantize._annotate": "relay.quantize.quantize annotates by its own rules",
     "tvm.relay.qnn.op.canonicalizations": "relay.qnn.transform.CanonicalizeOps does that work",
     "tvm.relay.qnn.op.legalizations": "relay.qnn.transform.CanonicalizeOps does that work",
     "tvm.relay.transform.infer_layout_utils": (

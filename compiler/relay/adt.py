@@ -15,6 +15,7 @@ from typing import Any
 
 import tvm
 from tvm import relax
+from tvm.ir.expr import ExprWithOp
 from tvm_ffi.dataclasses import field, py_class
 
 from ..errors import RelayError, RelayTypeError
@@ -219,7 +220,7 @@ class Clause(tvm.ir.Node):
 
 
 @py_class("baton.relay.Match")
-class Match(_Callable, tvm.ir.Expr):
+class Match(_Callable, ExprWithOp):
     """The value of the first clause that fits."""
 
     data: tvm.ir.Expr
@@ -241,7 +242,7 @@ class RefCreate(tvm.ir.Expr):
 
 
 @py_class("baton.relay.RefRead")
-class RefRead(_Callable, tvm.ir.Expr):
+class RefRead(_Callable, ExprWithOp):
     """What a reference holds."""
 
     ref: tvm.ir.Expr

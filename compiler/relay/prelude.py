@@ -32,12 +32,12 @@ _DTYPES = ["float32", "float16", "float64", "int32", "uint8", "int8", "int16", "
 def _text(name: str) -> str:
     file = resources.files(__package__) / "std" / name
     if not name.endswith(".rly") or "/" in name or not file.is_file():
-        raise RelayError(f"there are definitions prelude.rly and nat.rly, none in {name!r}")
+        raise RelayError(f"there are definitions core, prelude and nat.rly, none in {name!r}")
     return file.read_text()
 
 
 def import_from_std(mod: tvm.IRModule, name: str) -> None:
-    """Add the definitions of "prelude.rly" or "nat.rly" to a module, in place.
+    """Add the definitions of "prelude.rly", "nat.rly" or "core.rly" to a module, in place.
 
     Raises
     ------

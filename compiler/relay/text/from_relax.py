@@ -12,7 +12,7 @@ from tvm import relax
 from ...errors import RelayError
 from .. import adt, dialect
 from ..function import OpenFunction
-from ..nest import calls_itself
+from ..nest import calls_itself, post_order
 from ..raising import raised
 from . import syntax
 
@@ -132,6 +132,9 @@ class _Converter:
 
     def expression(self, expr: relax.Expr) -> syntax.Expr:
         """The value of an expression, with what is nested in it bound before."""
+        known = self.values.get(_handle(expr))
+        if known is not None:
+            return known[1]
         if isinstance(expr, relax.SeqExpr):
             for block in expr.blocks:
                 for binding in block.bindings:
@@ -145,10 +148,16 @@ class _Converter:
                         continue
                     value = self.expression(binding.value)
                     self.values[_handle(binding.var)] = (binding.var, value)
-            return self.expression(expr.body)
-        known = self.values.get(_handle(expr))
-        if known is not None:
-            return known[1]
+            made = self.expression(expr.body)
+            self.values[_handle(expr)] = (expr, made)
+            return made
+        for node in post_order(expr):  # chains of operators are longer than Python's stack
+            if not isinstance(node, relax.SeqExpr) and _handle(node) not in self.values:
+                made = self._bound(node)
+        return made
+
+    def _bound(self, expr: relax.Expr) -> syntax.Expr:
+        """An expression whose operands have values, bound to a variable if it is no leaf."""
         made = self._made(expr)
         if isinstance(made, (syntax.Constant, syntax.Global, syntax.Var, syntax.Constructor)):
             return made
