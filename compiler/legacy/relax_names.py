@@ -172,7 +172,7 @@ def _astext(self: Any, show_meta_data: bool = True, annotate: Any = None) -> str
     functions = (
         [each for _, each in self.functions_items()] if isinstance(self, tvm.IRModule) else [self]
     )
-    if all(isinstance(each, tvm.tirx.PrimFunc) for each in functions):
+    if functions and all(isinstance(each, tvm.tirx.PrimFunc) for each in functions):
         return str(self.script())
     return astext(self, show_meta_data=show_meta_data)
 

@@ -365,8 +365,8 @@ def get_type(mod: tvm.IRModule, name: Any) -> tuple[Any, ...]:
     return (found.header, *found.constructors)
 
 
-def constructor(mod: tvm.IRModule, name: str) -> Constructor:
-    """A constructor of a module's data types by its name.
+def constructor(mod: tvm.IRModule, which: str | int) -> Constructor:
+    """A constructor of a module's data types by its name or its tag.
 
     Raises
     ------
@@ -375,6 +375,6 @@ def constructor(mod: tvm.IRModule, name: str) -> Constructor:
     """
     for found in type_definitions(mod).values():
         for each in found.constructors:
-            if str(each.name_hint) == name:
+            if which in (str(each.name_hint), each.tag):
                 return each
-    raise RelayError(f"the module has no constructor {name}")
+    raise RelayError(f"the module has no constructor {which}")

@@ -142,7 +142,8 @@ class Var(metaclass=Node):
     node = relax.Var
 
     def __new__(cls, name_hint: str, type_annotation: Any = None, span: Any = None) -> Any:
-        return relax.Var(name_hint, type_annotation, span)
+        known = None if isinstance(type_annotation, IncompleteType) else type_annotation
+        return relax.Var(name_hint, known, span)
 
 
 class Constant(metaclass=Node):

@@ -22,6 +22,33 @@ from . import syntax
 from .kinds import relax_type
 
 
+def is_library(program: syntax.Module) -> bool:
+    """Whether a program has data types or functions, and no `main` over tensors that uses them."""
+    main = program.functions.get("main")
+    if main is not None:
+        kinds = [*(var.type for var in main.parameters), main.result]
+        return bool(main.type_params) or any(map(_is_foreign, kinds))
+    functions = program.functions.values()
+    return bool(program.types) or any(
+        each.type_params or any(_is_foreign(var.type) for var in each.parameters)
+        for each in functions
+    )
+
+
+def _is_foreign(kind: syntax.Type | None) -> bool:
+    """Whether a type is none of tensors, for which compiled functions have no form."""
+    if isinstance(kind, syntax.TupleType):
+        return any(map(_is_foreign, kind.fields))
+    return isinstance(kind, (syntax.FuncType, syntax.NamedType, syntax.RefType))
+
+
+def to_nodes(program: syntax.Module, known: tvm.IRModule | None = None) -> tvm.IRModule:
+    """A program as a module, with what another module has; nothing is evaluated."""
+    mod = tvm.IRModule() if known is None else known.clone()
+    add_to_module(program, mod)
+    return mod
+
+
 def add_to_module(program: syntax.Module, mod: tvm.IRModule) -> None:
     """Add a program's data types and functions to a module, in place.
 
