@@ -7,13 +7,18 @@ from typing import Any
 import tvm
 from tvm import relax
 
+from ..relay import adt
+from ..relay.prelude import import_from_std
 from .patches import Patches
 
 _new_add = tvm.IRModule._add
 _new_update_func = tvm.IRModule.update_func
+_new_getitem = tvm.IRModule.__getitem__
 
 
 def _add(self: tvm.IRModule, var: Any, val: Any, update: bool = True) -> Any:
+    if isinstance(val, adt.TypeData):
+        return adt.define(self, val)
     function = _with_types(val)
     _tell(var, function)
     return _new_add(self, var, function, update)
@@ -25,11 +30,31 @@ def _update_func(self: tvm.IRModule, var: Any, func: Any) -> Any:
     return _new_update_func(self, var, function)
 
 
-def _with_types(function: Any) -> Any:
-    """A function that takes the types of its arguments as one that may be in a module."""
-    from ..relay.function import OpenFunction
+def _getitem(self: tvm.IRModule, var: Any) -> Any:
+    """A function, or the data type that a type's variable names."""
+    is_type = isinstance(var, adt.GlobalTypeVar)
+    return adt.definition(self, var) if is_type else _new_getitem(self, var)
 
-    return function.untyped() if isinstance(function, OpenFunction) else function
+
+def _global_type_var(self: tvm.IRModule, name: str) -> adt.GlobalTypeVar:
+    return adt.definition(self, name).header
+
+
+def _with_types(function: Any) -> Any:
+    """What is put into a module as a function: any expression, of its free variables.
+
+    One that takes the types of its arguments becomes one over anything, unless it is a program.
+    """
+    from ..relay.expr import as_expr
+    from ..relay.function import Function, OpenFunction
+    from ..relay.variables import free_vars
+
+    function = as_expr(function)
+    if not isinstance(function, tvm.ir.BaseFunc):
+        function = Function(free_vars(function), function)
+    if isinstance(function, OpenFunction) and not function.is_program:
+        return function.untyped()
+    return function
 
 
 def _tell(var: Any, function: Any) -> None:
@@ -44,3 +69,10 @@ def change(patches: Patches) -> None:
     """Let modules tell the types of functions to the variables that name them."""
     patches.set(tvm.IRModule, "_add", _add)
     patches.set(tvm.IRModule, "update_func", _update_func)
+    patches.set(tvm.IRModule, "__getitem__", _getitem)
+    patches.add(tvm.IRModule, "get_type", adt.get_type)
+    patches.add(tvm.IRModule, "get_constructor", adt.constructor)
+    patches.add(tvm.IRModule, "get_global_type_var", _global_type_var)
+    patches.add(tvm.IRModule, "get_global_type_vars", lambda self: list(adt.type_definitions(self)))
+    patches.add(tvm.IRModule, "type_definitions", property(adt.type_definitions))
+    patches.add(tvm.IRModule, "import_from_std", import_from_std)

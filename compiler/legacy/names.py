@@ -174,12 +174,8 @@ ABSENT = {
     "tvm.auto_scheduler._ffi_api": (
         "sketches come from TVM's MetaSchedule; register a tvm.s_tir.meta_schedule.ScheduleRule"
     ),
-    "tvm.relay.adt": "a module that was written as text is evaluated when relay.parse reads it",
     "tvm.relay.backend.graph_executor_codegen": "relay.build makes the code and the executor",
-    "tvm.relay.loops": "write the loop in Python around the compiled body",
-    "tvm.relay.prelude": (
-        "Relax has no algebraic data types; relay.parse evaluates those of a text"
-    ),
+    "tvm.relay.quantize._annotate": "relay.quantize.quantize annotates by its own rules",
     "tvm.relay.qnn.op.canonicalizations": "relay.qnn.transform.CanonicalizeOps does that work",
     "tvm.relay.qnn.op.legalizations": "relay.qnn.transform.CanonicalizeOps does that work",
     "tvm.relay.transform.infer_layout_utils": (

@@ -103,7 +103,7 @@ def _init_module(self: tvm.IRModule, functions: Any = None, *rest: Any, **kwargs
 
     if functions is not None:
         functions = {
-            gvar: each.untyped() if isinstance(each, OpenFunction) else each
+            gvar: each.untyped() if isinstance(each, OpenFunction) and not each.is_program else each
             for gvar, each in functions.items()
         }
     _new_init_module(self, functions, *rest, **kwargs)
@@ -117,7 +117,7 @@ def _from_expr(expr: Any, functions: Any = None, type_defs: Any = None) -> tvm.I
 
     del type_defs
     expr = as_expr(expr)
-    if isinstance(expr, OpenFunction):
+    if isinstance(expr, OpenFunction) and not expr.is_program:
         expr = expr.of()
     if not isinstance(expr, tvm.ir.BaseFunc):
         expr = Function(free_vars(expr), expr)
@@ -172,7 +172,7 @@ def _astext(self: Any, show_meta_data: bool = True, annotate: Any = None) -> str
     functions = (
         [each for _, each in self.functions_items()] if isinstance(self, tvm.IRModule) else [self]
     )
-    if all(isinstance(each, tvm.tirx.PrimFunc) for each in functions):
+    if functions and all(isinstance(each, tvm.tirx.PrimFunc) for each in functions):
         return str(self.script())
     return astext(self, show_meta_data=show_meta_data)
 

@@ -40,9 +40,30 @@ def _of_vm(name: str) -> Any:
         return tvm.relax.build
     if name != "Executable":
         raise AttributeError(f"module 'tvm.runtime.vm' has no attribute {name!r}")
-    from ..relay import vm
+    return Executable
 
-    return vm.Executable
+
+class _AnyExecutable(type):
+    """An executable of a library; `isinstance` knows those that are compiled, too."""
+
+    def __call__(cls, mod: Any) -> Any:
+        from ..relay import vm
+
+        return vm.executable_of(mod)
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        from ..relay import vm
+
+        return isinstance(instance, (vm.Executable, vm.SavedExecutable))
+
+    def __getattr__(cls, name: str) -> Any:
+        from ..relay import vm
+
+        return getattr(vm.Executable, name)
+
+
+class Executable(metaclass=_AnyExecutable):
+    """`Executable(library)`: of a file that `executable.mod.export_library` wrote."""
 
 
 def patch(patches: Patches) -> None:

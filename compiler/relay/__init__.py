@@ -8,6 +8,11 @@ _EXPRESSIONS = (
     *("var", "const", "TupleWrapper", "Tuple", "TupleGetItem", "Let", "If"),
     *("Expr", "Var", "Constant", "GlobalVar"),
 )
+_DATA = (
+    *("TypeVar", "GlobalTypeVar", "TypeCall", "TypeData", "RefType", "Constructor", "Match"),
+    *("Clause", "PatternWildcard", "PatternVar", "PatternConstructor", "PatternTuple"),
+    *("RefCreate", "RefRead", "RefWrite"),
+)
 _TYPES = [
     "Any",
     "IncompleteType",
@@ -19,15 +24,19 @@ _TYPES = [
     "scalar_type",
 ]
 _PACKAGES = [
+    "adt",
     "analysis",
     "backend",
     "build_module",
     "data_dep_optimization",
     "expr",
     "function",
+    "loops",
     "op",
+    "prelude",
     "qnn",
     "quantize",
+    "scope_builder",
     "testing",
     "ty",
     "vm",
@@ -39,6 +48,7 @@ __getattr__ = lazy_attributes(
         **{name: f".op.{name}" for name in FAMILIES},
         **dict.fromkeys(_EXPRESSIONS, ".expr"),
         **dict.fromkeys(_TYPES, ".ty"),
+        **dict.fromkeys(_DATA, ".adt"),
         **{name: f".{name}" for name in _PACKAGES},
         "Call": ".call",
         "Function": ".function",

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm import relax
 
 from ..errors import RelayError
@@ -16,8 +17,15 @@ from . import dialect
 from .compiled import Compiled, CompiledFunction
 from .expr import Tuple, as_expr
 from .flatten import function_of
-from .nest import handle, nested, operands, post_order
+from .match_analysis import unmatched_cases as unmatched_cases
+from .nest import handle, nested, nested_function, operands, post_order
 from .op import registry
+from .type_analysis import Feature as Feature
+from .type_analysis import all_type_vars as all_type_vars
+from .type_analysis import bound_type_vars as bound_type_vars
+from .type_analysis import check_kind as check_kind
+from .type_analysis import detect_feature as detect_feature
+from .type_analysis import free_type_vars as free_type_vars
 from .variables import all_vars as all_vars
 from .variables import body_of, nodes
 from .variables import bound_vars as bound_vars
@@ -75,8 +83,6 @@ def _calls(mod: Any) -> Iterator[tuple[str, relax.Call]]:
         for node in nodes(root):
             if dialect.is_relay(node):
                 yield dialect.relay_name(node), node
-            elif isinstance(node, relax.Call) and isinstance(node.op, relax.Function):
-                yield from _calls(node.op)
 
 
 def list_op_freqs(mod: tvm.IRModule) -> dict[str, int]:
@@ -163,17 +169,20 @@ def _module(function: relax.Function) -> tvm.IRModule:
     return tvm.IRModule({"main": function})
 
 
-def extract_fused_functions(mod: tvm.IRModule) -> dict[str, tvm.tirx.PrimFunc]:
-    """Name to function of what fusion makes of a module's operators."""
-    from ..lowering.relax_passes.fuse import fuse
-    from .flatten import lower
+def extract_fused_functions(mod: tvm.IRModule) -> dict[str, relax.Function]:
+    """The functions that FuseOps makes of a module's operators, equal ones once.
 
-    fused, _ = fuse(lower(mod), tvm.target.Target("llvm"))
-    return {
-        gvar.name_hint: function
-        for gvar, function in fused.functions_items()
-        if isinstance(function, tvm.tirx.PrimFunc)
-    }
+    A function's key is a hash of what it computes.
+    """
+    from .transform.fuse_ops import FuseOps
+
+    found: dict[str, relax.Function] = {}
+    for _, function in relax_functions(FuseOps(3)(mod)):
+        for node in nodes(function):
+            if isinstance(node, relax.Function) and "Primitive" in (node.attrs or {}):
+                whole = nested_function(node)
+                found.setdefault(f"{tvm_ffi.structural_hash(whole, True):x}", whole)
+    return found
 
 
 def search_fc_transpose(expr: Any) -> list[str]:

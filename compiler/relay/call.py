@@ -30,7 +30,7 @@ class Call(metaclass=Node):
         if isinstance(op, registry.Operator):
             return registry.call(op.name, args, attrs or {}, type_args or ())
         operands = [infer_type_if_possible(as_expr(argument)) for argument in args]
-        if hasattr(op, "of"):  # a function that takes the types of its arguments
+        if hasattr(op, "of") and not op.is_program:  # it takes the types of its arguments
             op = _with_types(op, operands)
         if isinstance(op, tvm.ir.Op) and registry.is_available(str(op.name)):
             return dialect.call(str(op.name), operands, dialect.attribute_values(attrs))

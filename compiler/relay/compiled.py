@@ -27,6 +27,7 @@ from ..runtime.factory import FactoryModule
 from ..runtime.kv_cache import KVCache
 from ..runtime.tensors import for_kernels
 from ..tvm_faults.memory_planner import has_conditions
+from .data_values import ConstructorValue, form_of_result, made_by, with_data
 from .flatten import lower
 from .infer import type_of
 from .interface import (
@@ -39,6 +40,7 @@ from .interface import (
     leaves,
     with_tensor_parameters,
 )
+from .program import evaluated
 from .raising import with_relay_subgraphs
 from .specialize import check_values, specialize
 from .ty import is_any
@@ -67,6 +69,7 @@ class CompiledFunction:
     def __init__(
         self, mod: tvm.IRModule, name: str, target: Any, params: Mapping[str, Any] | None = None
     ) -> None:
+        mod = evaluated(mod, name)
         self.mod = bind.bind_params(mod, params, name)[0] if params else mod
         self.name = name
         self.target = target
@@ -134,10 +137,14 @@ class Compiled:
     """
 
     def __init__(
-        self, function: CompiledFunction, device: Any, results_on_host: bool = False
+        self,
+        function: CompiledFunction,
+        device: Any,
+        results_on_host: bool = False,
     ) -> None:
         self.function = function
         self.device = device
+        self._form = form_of_result(function.mod[function.name])
         self._to_host = results_on_host and device.type != "cpu"
         self._lock = threading.Lock()
         self._loaded: dict[int, Loaded] = {}
@@ -156,6 +163,8 @@ class Compiled:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         with self._lock:
             result = self._ready(args, kwargs)()
+        if self._form is not None:
+            result = with_data(result, self._form)
         return _on_host(result) if self._to_host else result
 
     def ready(self, *args: Any, **kwargs: Any) -> Callable[[], Any]:
@@ -402,14 +411,18 @@ def _on_device(value: Any, device: Any) -> Any:
 
 
 def _as_result(value: Any) -> Any:
-    """Tensors, and lists for tuples; of data, which begins with its constructor, the fields."""
+    """Tensors, lists for tuples, and data, which begins with its constructor."""
     if isinstance(value, tvm.runtime.Tensor) or not hasattr(value, "__getitem__"):
         return value
-    is_data = len(value) > 1 and isinstance(value[0], str)
-    return [_as_result(value[index]) for index in range(2 if is_data else 0, len(value))]
+    if len(value) > 1 and isinstance(value[0], str):
+        fields = (_as_result(value[index]) for index in range(2, len(value)))
+        return made_by(str(value[0]), int(value[1].numpy()), fields)
+    return [_as_result(each) for each in value]
 
 
 def _on_host(value: Any) -> Any:
+    if isinstance(value, ConstructorValue):
+        return ConstructorValue(value.tag, map(_on_host, value), value.constructor)
     if isinstance(value, list):
         return [_on_host(each) for each in value]
     return value.copyto(tvm.cpu())

@@ -14,8 +14,11 @@ from ..lowering import bind
 from ..records.auto_scheduler import dispatcher as auto_scheduler
 from ..records.autotvm import dispatcher as autotvm
 from .compiled import Compiled, CompiledFunction
+from .expr import as_expr
 from .function import OpenFunction
+from .interface import as_main
 from .nest import handle
+from .variables import free_vars
 
 KINDS = ("graph", "vm", "debug", "aot")
 _MOST_KEPT = 32
@@ -53,7 +56,7 @@ def create_executor(
     if ctx is not None and device is not None:
         raise BuildError("ctx is an old name of device; give one of them")
     if mod is not None and not isinstance(mod, tvm.IRModule):
-        mod = tvm.IRModule({"main": mod.without_attr("global_symbol")})
+        mod = as_main(mod)
     return Executor(kind, mod, ctx if device is None else device, target, params)
 
 
@@ -118,12 +121,11 @@ class Executor:
             if self.mod is None:
                 raise BuildError("there is no module to evaluate; give create_executor mod=")
             return self.mod, "main" if expr is None else str(expr.name_hint)
-        if isinstance(expr, (relax.Function, OpenFunction)):
-            function = expr if isinstance(expr, relax.Function) else expr.of()
-        else:
-            function = OpenFunction(relax.analysis.free_vars(expr), expr).of()
-        mod = tvm.IRModule(dict(self.mod.functions_items()) if self.mod is not None else {})
-        mod["main"] = function.without_attr("global_symbol")
+        if not isinstance(expr, (relax.Function, OpenFunction)):
+            expr = OpenFunction(free_vars(expr), as_expr(expr))
+        made = as_main(expr)
+        mod = self.mod.clone() if self.mod is not None else tvm.IRModule()
+        mod["main"] = made["main"]
         values = {str(getattr(key, "name", key)): _array(value) for key, value in binds.items()}
         if values:
             mod, _ = bind.bind_params(mod, values)

@@ -12,11 +12,10 @@ from tvm import relax
 from ..errors import RelayTypeError
 from ..lazy import lazy_attributes
 from .infer import infer_type_if_possible, is_untyped, set_type
-from .nest import nested
+from .nest import value_of as value_of
 from .ty import IncompleteType, TensorType
 
 Expr = relax.Expr
-Var = relax.Var
 GlobalVar = tvm.ir.GlobalVar
 SequentialSpan = tvm.ir.SequentialSpan
 SourceName = tvm.ir.SourceName
@@ -112,24 +111,39 @@ def as_expr(value: Any) -> Any:
 
 
 def _matches(body: relax.SeqExpr) -> bool:
-    """Whether a sequence names extents that only running tells: it stays what it is."""
-    return any(isinstance(each, relax.MatchCast) for b in body.blocks for each in b.bindings)
-
-
-def value_of(body: relax.SeqExpr) -> relax.Expr:
-    """What a sequence of bindings computes, as one nested expression."""
-    return nested(relax.Function([], body, body.ty, is_pure=False))
+    """Whether a sequence names extents or data that only running tells: it stays what it is."""
+    bindings = [each for block in body.blocks for each in block.bindings]
+    return any(isinstance(each, relax.MatchCast) or is_untyped(each.value.ty) for each in bindings)
 
 
 class Node(type):
-    """Relay's class names: calling one makes a Relax node, `isinstance` knows Relax's nodes."""
+    """Relay's class names: calling one makes a Relax node, which knows that it is one.
+
+    By `isinstance(x, relay.Tuple)`, and by `type(x) == relay.Tuple`.
+    """
 
     node: Any
+
+    def __eq__(cls, other: object) -> bool:
+        return other is cls or other is cls.node
+
+    def __hash__(cls) -> int:
+        return hash(cls.node)
 
     def __instancecheck__(cls, instance: Any) -> bool:
         if isinstance(instance, relax.SeqExpr) and cls.node is not relax.SeqExpr:
             instance = value_of(instance)  # the body of a function is what it computes
         return isinstance(instance, cls.node)
+
+
+class Var(metaclass=Node):
+    """`relay.Var(name_hint, type_annotation)`: a variable."""
+
+    node = relax.Var
+
+    def __new__(cls, name_hint: str, type_annotation: Any = None, span: Any = None) -> Any:
+        known = None if isinstance(type_annotation, IncompleteType) else type_annotation
+        return relax.Var(name_hint, known, span)
 
 
 class Constant(metaclass=Node):

@@ -8,32 +8,69 @@ from typing import Any
 import numpy as np
 import tvm
 from tvm import relax
+from tvm_ffi.dataclasses import field, py_class
 
 from ..errors import RelayError, RelayTypeError, UntypedVariableError
 from ..graph.rewrite import expressions_in
+from .adt import EXPRESSIONS, PolymorphicType, mentions_data
 from .call import Call
 from .expr import Node, as_expr, const
 from .flatten import function_of
 from .infer import infer_type, infer_type_if_possible, set_type, type_of
-from .nest import handle, local_function, nested, rewrite
+from .nest import dict_attrs, handle, local_function, nested, rewrite
+from .variables import nodes
 
 
-class OpenFunction:
-    """A function of parameters that have no types yet; a call gives them those of its arguments.
+@py_class("baton.relay.OpenFunction")
+class OpenFunction(tvm.ir.BaseFunc):
+    """A function that Relax has no form for, or none yet.
 
-    Scripts write patterns and bodies of composite functions so.
+    Its parameters have no types; a call gives them those of its arguments. Scripts write patterns
+    and bodies of composite functions so. Or it takes, makes or matches data or calls what does:
+    then it is evaluated where a module is compiled.
     """
 
-    def __init__(self, params: Sequence[relax.Var], body: relax.Expr, attrs: Any = None) -> None:
-        self.params = list(params)
-        self.body = body
-        self.attrs = dict(attrs.items()) if attrs is not None else {}
+    params: Any = field(structural_eq="def")
+    body: tvm.ir.Expr
+    ret_type: Any
+    type_params: Any = field(structural_eq="def")
 
-    def with_attr(self, attr_key_or_dict: Any, attr_value: Any = None) -> OpenFunction:
-        """The function with further attributes."""
-        given = attr_key_or_dict
-        more = given if isinstance(given, Mapping) else {str(given): attr_value}
-        return OpenFunction(self.params, self.body, {**self.attrs, **more})
+    def __init__(
+        self,
+        params: Sequence[relax.Var],
+        body: relax.Expr,
+        attrs: Any = None,
+        ret_type: Any = None,
+        type_params: Sequence[Any] = (),
+    ) -> None:
+        self.__ffi_init__(
+            attrs=dict_attrs(dict(attrs.items()) if attrs is not None else {}),
+            params=list(params),
+            body=body,
+            ret_type=ret_type,
+            type_params=list(type_params),
+        )
+
+    @property
+    def is_program(self) -> bool:
+        """Whether there is more to it than that types of tensors are missing."""
+        return bool(self.type_params) or needs_evaluation(self)
+
+    @property
+    def checked_type(self) -> Any:
+        """The type that the function declares.
+
+        Raises
+        ------
+        ValueError
+            It does not declare all of it.
+        """
+        types = [var.ty for var in self.params]
+        if self.ret_type is None or any(ty.is_missing() for ty in types):
+            raise ValueError("the function does not say what it takes and returns")
+        if self.type_params:
+            return PolymorphicType(types, self.ret_type, list(self.type_params))
+        return relax.FuncType(types, self.ret_type)
 
     def of(self, arguments: Sequence[relax.Expr] = ()) -> relax.Function:
         """The function for arguments of these types.
@@ -51,28 +88,23 @@ class OpenFunction:
                 raise UntypedVariableError(
                     f"parameter {parameter.name} has no type, and no operator says what it must be"
                 )
-        return function_of(self.params, infer_type(self.body), self.attrs or None)
+        return function_of(self.params, infer_type(self.body), dict(self.attrs.items()) or None)
 
     def untyped(self) -> relax.Function:
         """The function over values of any type: to be shown and walked over, not to be built."""
         parameters = [relax.Var(str(each.name), each.ty) for each in self.params]
         copies = dict(zip(map(handle, self.params), parameters))
         body = rewrite(self.body, lambda old, new: copies.get(handle(old), new))
-        return local_function(parameters, body, self.attrs or None)
+        return local_function(parameters, body, dict(self.attrs.items()) or None)
 
     def astext(self, show_meta_data: bool = True, annotate: Any = None) -> str:
         """The function as Relay text, its parameters without types."""
-        from .text.from_relax import open_function
+        from .text.from_relax import function_of as text_of
         from .text.writer import write_function
 
         if annotate is not None:
             raise RelayError("annotate= is not supported; print the module and add comments there")
-        return write_function(open_function(self.params, self.body, self.attrs), show_meta_data)
-
-    @property
-    def type_params(self) -> list[Any]:
-        """Type variables, of which there are none."""
-        return []
+        return write_function(text_of(self), show_meta_data)
 
     def __call__(self, *arguments: Any) -> relax.Expr:
         return Call(self, arguments)
@@ -97,20 +129,44 @@ class Function(metaclass=Node):
         attrs: Any = None,
         span: Any = None,
     ) -> Any:
-        if type_params:
-            raise RelayTypeError("type_params: polymorphic functions have no form in Relax")
         value = infer_type_if_possible(as_expr(body))
-        if value.ty.is_missing() and ret_type is not None:
+        types = [each.ty for each in (*params, value)] + ([] if ret_type is None else [ret_type])
+        is_open = bool(type_params) or any(map(mentions_data, types))
+        if value.ty.is_missing() and ret_type is not None and not is_open:
             _declare_itself(params, value, ret_type)
             value = infer_type_if_possible(value)
-        if any(each.ty.is_missing() for each in (*params, value)):
-            return OpenFunction(params, value, attrs)
+        if is_open or any(each.ty.is_missing() for each in (*params, value)):
+            return OpenFunction(params, value, attrs, ret_type, type_params or ())
         made = function_of(params, value, attrs)
         if ret_type is not None and _differ(ret_type, made.ret_ty):
             raise RelayTypeError(
                 f"the function returns {type_of(made.ret_ty)}, ret_type says {type_of(ret_type)}"
             )
         return made
+
+
+def needs_evaluation(expr: Any) -> bool:
+    """Whether an expression says what Relax has no form for: data, references, calls of unknowns.
+
+    A function that only lacks types of tensors does not.
+    """
+    for node in nodes(expr):
+        if isinstance(node, EXPRESSIONS) or mentions_data(node.ty):
+            return True
+        if isinstance(node, OpenFunction) and node.type_params:
+            return True
+        if isinstance(node, relax.Call) and _is_unknown(node.op):
+            return True
+    return False
+
+
+def _is_unknown(called: relax.Expr) -> bool:
+    """Whether nothing tells what a call of this returns."""
+    if isinstance(called, tvm.ir.Op):
+        return False
+    return isinstance(called, EXPRESSIONS) or (
+        not isinstance(called, (relax.Function, OpenFunction)) and called.ty.is_missing()
+    )
 
 
 def _declare_itself(params: Sequence[relax.Var], body: relax.Expr, ret_type: Any) -> None:

@@ -15,6 +15,7 @@ from tvm import relax
 
 from ..errors import RelayTypeError, UntypedVariableError
 from ..tvm_faults.block_builder import BlockBuilder
+from .adt import EXPRESSIONS, Constructor, mentions_data, type_of_data
 from .ty import fresh
 
 
@@ -105,10 +106,10 @@ def set_type(expr: relax.Expr, ty: Any) -> None:
 
 
 def is_untyped(ty: Any) -> bool:
-    """Whether a type says nothing of a value, or of a tuple's field."""
+    """Whether a type says nothing of a value, or of a tuple's field, that Relax understands."""
     if isinstance(ty, relax.TupleType):
         return any(map(is_untyped, ty.fields))
-    return ty.is_missing() or isinstance(ty, relax.AnyType)
+    return ty.is_missing() or isinstance(ty, relax.AnyType) or mentions_data(ty)
 
 
 INFERENCE: dict[str, Callable[[relax.Call], Any]] = {}
@@ -154,7 +155,7 @@ def type_of_parts(node: relax.Expr) -> Any:
     RelayTypeError
         The parts do not fit together, or one has no type.
     """
-    if isinstance(node, (relax.Var, tvm.ir.GlobalVar, tvm.ir.Op)):
+    if isinstance(node, (relax.Var, tvm.ir.GlobalVar, tvm.ir.Op, tvm.ir.BaseFunc, *EXPRESSIONS)):
         raise _untyped(node)
     if isinstance(node, relax.Tuple):
         for field in node.fields:
@@ -164,6 +165,9 @@ def type_of_parts(node: relax.Expr) -> Any:
     if isinstance(node, relax.TupleGetItem):
         return _field(node)
     if isinstance(node, relax.If):
+        for branch in (node.true_branch, node.false_branch):
+            if branch.ty.is_missing() or mentions_data(branch.ty):
+                raise _untyped(branch)
         return relax.analysis.type_lca(node.true_branch.ty, node.false_branch.ty)
     if isinstance(node, relax.SeqExpr):
         return node.body.ty
@@ -176,7 +180,7 @@ def _untyped(expr: relax.Expr) -> UntypedVariableError:
     if isinstance(expr, tvm.ir.GlobalVar):
         return UntypedVariableError(f"nothing tells the type of the function {expr.name_hint}")
     if not isinstance(expr, relax.Var):
-        return UntypedVariableError(f"an expression has no type: {expr}")
+        return UntypedVariableError(f"an expression has no type: a {type(expr).__name__}")
     return UntypedVariableError(
         f"variable {expr.name} has no type; give relay.var a shape or a type_annotation"
     )
@@ -196,8 +200,14 @@ def _field(node: relax.TupleGetItem) -> Any:
 def _call_type(node: relax.Call) -> Any:
     if isinstance(node.op, tvm.ir.Op) and (of_relay := INFERENCE.get(node.op.name)) is not None:
         return of_relay(node)
+    if isinstance(node.op, Constructor):
+        ty = type_of_data(node.op, list(node.args))
+        if ty is None:
+            raise _untyped(node)
+        return ty
     for operand in (node.op, *node.args):
-        if isinstance(operand, (relax.Var, tvm.ir.GlobalVar)) and operand.ty.is_missing():
+        is_operator = isinstance(operand, tvm.ir.Op)
+        if not is_operator and (operand.ty.is_missing() or mentions_data(operand.ty)):
             raise _untyped(operand)
     if isinstance(node.op, tvm.ir.Op):
         infer = _inference(node.op.name)

@@ -20,6 +20,7 @@ from .flatten import Flattener, function_of, lower
 from .function import OpenFunction
 from .infer import infer_type
 from .nest import nested
+from .program import evaluated
 
 Nesting: TypeAlias = "list[Nesting] | None"
 """None for a tensor, a list of what the fields are for a tuple."""
@@ -189,16 +190,21 @@ def module_of(mod: Any) -> tvm.IRModule:
     BuildError
         It is neither.
     """
-    if isinstance(mod, OpenFunction):
-        mod = mod.of()
-    if isinstance(mod, relax.Function):
-        mod = tvm.IRModule({"main": mod.without_attr("global_symbol")})
+    if isinstance(mod, (relax.Function, OpenFunction)):
+        mod = as_main(mod)
     if not isinstance(mod, tvm.IRModule):
         raise BuildError(
             f"expected a tvm.IRModule or a relax.Function, got {type(mod).__name__}; a frontend "
             "returns (mod, params): pass mod, and params as params="
         )
-    return mod
+    return evaluated(mod)
+
+
+def as_main(function: relax.Function | OpenFunction) -> tvm.IRModule:
+    """A module of which a function is `main`."""
+    if isinstance(function, OpenFunction) and not function.is_program:
+        function = function.of()
+    return tvm.IRModule({"main": function.without_attr("global_symbol")})
 
 
 def _with_flat_result(mod: tvm.IRModule) -> tvm.IRModule:

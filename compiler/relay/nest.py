@@ -12,7 +12,9 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
-from .infer import infer_type_if_possible, set_type
+from . import adt
+from .adt import EXPRESSIONS
+from .infer import infer_type_if_possible, is_untyped, set_type
 
 handle = tvm_ffi.Object.__hash__
 
@@ -20,6 +22,11 @@ handle = tvm_ffi.Object.__hash__
 def nested(function: relax.Function) -> relax.Expr:
     """The body of a function as one expression over its parameters."""
     return _Nester().expression(function.body)
+
+
+def value_of(body: relax.Expr) -> relax.Expr:
+    """What a sequence of bindings computes, as one nested expression."""
+    return _Nester().expression(body)
 
 
 def nested_function(function: relax.Function) -> relax.Function:
@@ -64,6 +71,8 @@ def with_operands(expr: relax.Expr, new: Sequence[relax.Expr]) -> relax.Expr:
         made: relax.Expr = relax.If(new[0], expr.true_branch, expr.false_branch, expr.span)
         set_type(made, expr.ty)
         return made
+    if isinstance(expr, EXPRESSIONS):
+        return adt.with_operands(expr, new)
     taken = iter(new)
     args = [next(taken) if isinstance(arg, relax.Expr) else arg for arg in expr.args]
     made = relax.Call(expr.op, args, expr.attrs, expr.ty_args, expr.span)
@@ -84,7 +93,7 @@ def operands(expr: relax.Expr) -> list[relax.Expr]:
         return [expr.tuple_value]
     if isinstance(expr, relax.If):
         return [expr.cond]
-    return []
+    return adt.operands(expr)
 
 
 def post_order(
@@ -127,6 +136,37 @@ def dict_attrs(attrs: Any) -> Any:
     return tvm.ir.make_node("ir.DictAttrs", **attrs) if isinstance(attrs, dict) else attrs
 
 
+def calls_itself(binding: relax.VarBinding) -> bool:
+    """Whether a let binds a function that calls itself."""
+    value = binding.value
+    if not isinstance(value, tvm.ir.BaseFunc):
+        return False
+    stack, seen = [value.body], set()
+    while stack:
+        node = stack.pop()
+        if node.same_as(binding.var):
+            return True
+        if handle(node) not in seen:
+            seen.add(handle(node))
+            stack += _parts(node)
+    return False
+
+
+def _parts(node: relax.Expr) -> list[relax.Expr]:
+    """All expressions that a node is made of, those of its scopes too."""
+    if isinstance(node, relax.Call):
+        return [node.op, *operands(node)]
+    if isinstance(node, tvm.ir.BaseFunc):
+        return [node.body]
+    if isinstance(node, relax.If):
+        return [node.cond, node.true_branch, node.false_branch]
+    if isinstance(node, relax.SeqExpr):
+        return [*(each.value for block in node.blocks for each in block.bindings), node.body]
+    if isinstance(node, adt.Match):
+        return [node.data, *(clause.rhs for clause in node.clauses)]
+    return operands(node)
+
+
 class _Nester:
     def __init__(self) -> None:
         self.values: dict[int, tuple[relax.Expr, relax.Expr]] = {}
@@ -137,13 +177,15 @@ class _Nester:
 
     def expression(self, expr: relax.Expr) -> relax.Expr:
         if isinstance(expr, relax.SeqExpr):
-            for block in expr.blocks:
-                for binding in block.bindings:
-                    if isinstance(binding, relax.MatchCast):
-                        value = self._match(binding)
-                    else:
-                        value = self.expression(binding.value)
-                    self.values[handle(binding.var)] = (binding.var, value)
+            bindings = [each for block in expr.blocks for each in block.bindings]
+            for place, binding in enumerate(bindings):
+                if isinstance(binding, relax.MatchCast):
+                    value = self._match(binding)
+                elif is_untyped(binding.value.ty):
+                    return self._let(binding, bindings[place + 1 :], expr.body)
+                else:
+                    value = self.expression(binding.value)
+                self.values[handle(binding.var)] = (binding.var, value)
             return self.expression(expr.body)
         if isinstance(expr, relax.Var):
             known = self.values.get(handle(expr))
@@ -158,6 +200,15 @@ class _Nester:
         made = with_operands(expr, [self.expression(each) for each in operands(expr)])
         if isinstance(made, relax.Call) and isinstance(made.op, relax.Var):
             return call_of(self.expression(made.op), made.args, made.ty)
+        return made
+
+    def _let(self, binding: relax.VarBinding, others: list[Any], body: relax.Expr) -> relax.Expr:
+        """A binding of what has no type, a recursion or a reference's write, stays a binding."""
+        block = relax.BindingBlock([relax.VarBinding(binding.var, self.expression(binding.value))])
+        rest = relax.SeqExpr([relax.BindingBlock(others)], body) if others else body
+        made = relax.SeqExpr([block], self.expression(rest))
+        if not body.ty.is_missing():
+            set_type(made, body.ty)
         return made
 
     def _branch(self, branch: relax.SeqExpr) -> relax.SeqExpr:

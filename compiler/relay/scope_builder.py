@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import RelayError
 from .expr import If, Let, as_expr, var
-from .infer import infer_type
+from .infer import infer_type, infer_type_if_possible
 
 
 @dataclass
@@ -49,12 +49,13 @@ class ScopeBuilder:
 
     def let(self, var_or_name: Any, value: Any) -> Any:
         """Bind a value to a variable, a name, or a name with a type; returns the variable."""
-        value = infer_type(as_expr(value))
+        value = infer_type_if_possible(as_expr(value))
+        known = None if value.ty.is_missing() else value.ty
         if isinstance(var_or_name, str):
-            var_or_name = var(var_or_name, value.ty)
+            var_or_name = var(var_or_name, known)
         elif isinstance(var_or_name, Sequence):
             name, *declared = var_or_name
-            var_or_name = var(name, *declared) if declared else var(name, value.ty)
+            var_or_name = var(name, *declared) if declared else var(name, known)
         self._scopes[-1].bindings.append((var_or_name, value))
         return var_or_name
 

@@ -69,8 +69,12 @@ class FuncType(metaclass=_Name):
         type_params: Sequence[AnyValue] | None = None,
         type_constraints: Sequence[AnyValue] | None = None,
     ) -> AnyValue:
-        if type_params or type_constraints:
-            raise RelayTypeError("type_params: polymorphic functions have no form in Relax")
+        if type_constraints:
+            raise RelayTypeError("type_constraints: relations of types have no form in Relax")
+        if type_params:
+            from .adt import PolymorphicType
+
+            return PolymorphicType(arg_types, ret_type, type_params)
         return relax.FuncType(list(arg_types), ret_type)
 
 

@@ -18,6 +18,9 @@ from ..runtime.kv_cache import KVCache
 from ..runtime.tensors import copy_into
 from .build_module import only_target, optimize
 from .compiled import Compiled, CompiledFunction, Contexts
+from .function import OpenFunction
+from .interface import as_main
+from .program import evaluated
 from .vm_saved import (
     SavedExecutable,
     SavedFunction,
@@ -93,6 +96,11 @@ class Executable:
     load_exec = staticmethod(load_exec)
 
 
+def executable_of(library: FactoryModule) -> SavedExecutable:
+    """The executable of a library that the build driver made, loaded from a file or not."""
+    return SavedExecutable(library, {"main": interface_of(library)})
+
+
 class VirtualMachine:
     """Runs the functions of an executable.
 
@@ -113,7 +121,7 @@ class VirtualMachine:
         memory_cfg: Any = None,
     ):
         if isinstance(exe, FactoryModule):
-            exe = SavedExecutable(exe, {"main": interface_of(exe)})
+            exe = executable_of(exe)
         self.executable = exe
         self.device = device or tvm.cpu()
         self._functions: dict[str, Any] = {}
@@ -313,8 +321,9 @@ def compile(
     params : dict of str to array, optional
         Values of parameters of `main`.
     """
-    if isinstance(mod, relax.Function):
-        mod = tvm.IRModule({"main": mod.without_attr("global_symbol")})
+    if isinstance(mod, (relax.Function, OpenFunction)):
+        mod = as_main(mod)
     if not isinstance(mod, tvm.IRModule):
         raise BuildError(f"expected a tvm.IRModule, got {type(mod).__name__}")
+    mod = evaluated(mod)
     return Executable(mod, targets.parse(only_target(target), target_host), params or {})

@@ -9,10 +9,14 @@ running it needs beside it: names of functions, what they take and return, metad
 from __future__ import annotations
 
 import json
+import math
+import os
+import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm import relax
 
 from ..errors import BuildError, InputError, LoadError
@@ -113,6 +117,40 @@ class SavedExecutable:
         """The virtual machine's code as text."""
         return str(self.lib["as_text"]())
 
+    def get_late_bound_consts(self, byte_limit: int = 64) -> dict[str, Any]:
+        """The weights by name, which the library, and a file of it, has no longer then.
+
+        Parameters
+        ----------
+        byte_limit : int
+            Where no weight has more bytes, the library keeps them, and there are none.
+
+        Raises
+        ------
+        BuildError
+            TVM alone made the library, whose constants are part of its code.
+        """
+        if not isinstance(self.library, FactoryModule):
+            raise BuildError("TVM alone compiled the library, whose constants are in its code")
+        weights = dict(self.library.get_params())
+        if all(_size(tensor) <= byte_limit for tensor in weights.values()):
+            return {}
+        self.library = self.library.remove_params()
+        return weights
+
+    def move_late_bound_consts(self, path: str | os.PathLike[str], byte_limit: int = 64) -> None:
+        """Put the weights into a parameter file; see `get_late_bound_consts`."""
+        weights = self.get_late_bound_consts(byte_limit)
+        pathlib.Path(path).write_bytes(save_param_dict(weights))
+
+    def load_late_bound_consts(self, path: str | os.PathLike[str]) -> None:
+        """Take the weights from a file that `move_late_bound_consts` wrote."""
+        self.library.load_late_bound_consts(path)
+
+    def load_late_bound_consts_from_map(self, weights: Mapping[str, Any]) -> None:
+        """Take the weights that `get_late_bound_consts` returned."""
+        self.library.load_late_bound_consts_from_map(weights)
+
     def function(self, name: str, device: Any) -> SavedFunction:
         """A function as a Python function on `device`."""
         interface = self._interface(name)
@@ -140,6 +178,11 @@ class SavedExecutable:
             weights = bytes(save_param_dict(self.library.get_params()))
         text = json.dumps(header).encode()
         return bytearray(_MAGIC + len(text).to_bytes(8, "little") + text + weights), self.lib
+
+
+def _size(tensor: Any) -> int:
+    """Bytes of a tensor."""
+    return math.prod(map(int, tensor.shape)) * tvm_ffi.dtype(str(tensor.dtype)).itemsize
 
 
 def compiled(mod: tvm.IRModule, target: Any, params: Mapping[str, Any]) -> SavedExecutable:

@@ -353,7 +353,7 @@ class GraphExecutor:
             The bytes are not such a dict, or a value has the wrong shape.
         """
         with self._lock:
-            for name, value in _parse_params(params_bytes).items():
+            for name, value in parse_params(params_bytes).items():
                 if name in self._index:
                     self._copy_in(self._index[name], value)
 
@@ -372,7 +372,7 @@ class GraphExecutor:
         InputError
             The bytes are not such a dict, or a tensor does not fit.
         """
-        names = [name for name in _parse_params(params_bytes) if name in self._index]
+        names = [name for name in parse_params(params_bytes) if name in self._index]
         shared = {name: other.get_input(name) for name in names}
         for name, tensor in shared.items():
             if tensor is None:
@@ -557,7 +557,14 @@ def _flatten(result: Any) -> list[Any]:
     return [tensor for item in result for tensor in _flatten(item)]
 
 
-def _parse_params(params_bytes: bytes | bytearray) -> dict[str, Any]:
+def parse_params(params_bytes: bytes | bytearray) -> dict[str, Any]:
+    """Tensors by name, of the bytes that `save_param_dict` wrote.
+
+    Raises
+    ------
+    InputError
+        They are something else, or cut off.
+    """
     try:
         params = dict(tvm.runtime.load_param_dict(bytearray(params_bytes)))
         whole = len(tvm.runtime.save_param_dict(params))

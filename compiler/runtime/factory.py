@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import pathlib
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
@@ -25,6 +26,8 @@ _FUNCTIONS = {
     "get_graph_json": "get_graph_json",
     "get_graph_params": "get_params",
     "remove_params": "remove_params",
+    "load_late_bound_consts": "load_late_bound_consts",
+    "load_late_bound_consts_from_map": "load_late_bound_consts_from_map",
 }
 
 
@@ -204,6 +207,38 @@ class FactoryModule:
         return FactoryModule(
             self._executable, self.metadata, {}, self.report, self.ir_mod, self.target
         )
+
+    def load_late_bound_consts(self, path: str | os.PathLike[str]) -> None:
+        """Take the weights of a library that has none from a parameter file.
+
+        Raises
+        ------
+        InputError
+            The file is damaged, or a weight is none of the library's.
+        """
+        from compiler.runtime.executor import parse_params
+
+        self.load_late_bound_consts_from_map(parse_params(pathlib.Path(path).read_bytes()))
+
+    def load_late_bound_consts_from_map(self, weights: Mapping[str, Any]) -> None:
+        """Take the weights of a library that has none, by name.
+
+        Raises
+        ------
+        InputError
+            A weight is none of the library's, or has another shape or dtype.
+        """
+        infos = {info.name: info for info in self.metadata.params}
+        for name, tensor in weights.items():
+            if name not in infos:
+                raise InputError(f"{name!r} is no weight of the library {self.libmod_name!r}")
+            wanted = tuple(infos[name].shape), infos[name].dtype
+            given = tuple(map(int, tensor.shape)), str(tensor.dtype)
+            if wanted != given:
+                raise InputError(f"the weight {name!r} is {given}, the library takes {wanted}")
+        with self._lock:
+            self.params = MappingProxyType({**self.params, **weights})
+            self._placed.clear()
 
     def export_library(
         self,

@@ -9,6 +9,7 @@ from typing import Any
 
 import tvm
 
+from ..data_values import ConstructorValue
 from ..executor import Executor, create_executor
 
 
@@ -17,4 +18,4 @@ def Interpreter(mod: tvm.IRModule | None, device: Any, target: Any) -> Executor:
     return create_executor("debug", mod, device, target)
 
 
-__all__ = ["Executor", "Interpreter"]
+__all__ = ["ConstructorValue", "Executor", "Interpreter"]

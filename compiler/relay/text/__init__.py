@@ -35,7 +35,9 @@ def parse(
     Returns
     -------
     tvm.IRModule
-        Relax functions of Relay's operators; `relay.build` and the passes take it.
+        Relax functions of Relay's operators; `relay.build` and the passes take it. Data types,
+        and functions over them, are evaluated where `main` uses them; where there is no `main`
+        over tensors, they stay as they are, for others to use.
 
     Raises
     ------
@@ -45,10 +47,13 @@ def parse(
         An operator does not fit its operands, or something has no form in a compiled module.
     """
     from .parser import parse_module
+    from .to_nodes import is_library, to_nodes
     from .to_relax import to_relax
 
-    mod = to_relax(parse_module(source, source_name, None, init_meta_table), init_module)
-    return mod
+    program = parse_module(source, source_name, None, init_meta_table)
+    if is_library(program):
+        return to_nodes(program, init_module)
+    return to_relax(program, init_module)
 
 
 def fromtext(data: str, source_name: str | None = None) -> tvm.IRModule:

@@ -10,7 +10,9 @@ import tvm_ffi
 from tvm import relax
 
 from ...errors import RelayError
-from .. import dialect
+from .. import adt, dialect
+from ..function import OpenFunction
+from ..nest import calls_itself, post_order
 from ..raising import raised
 from . import syntax
 
@@ -25,10 +27,10 @@ def from_relax(mod: tvm.IRModule) -> syntax.Module:
     RelayError
         The module holds something that Relay's text has no form for, e.g. a lowered kernel.
     """
-    made = syntax.Module()
+    made = syntax.Module(types=data_types(mod))
     functions = {str(gvar.name_hint): function for gvar, function in mod.functions_items()}
     for name in sorted(functions):
-        if not isinstance(functions[name], relax.Function):
+        if not isinstance(functions[name], (relax.Function, OpenFunction)):
             raise RelayError(f"@{name} is a lowered kernel, which Relay's text has no form for")
         made.functions[name] = function_of(functions[name], name)
     return made
@@ -37,12 +39,6 @@ def from_relax(mod: tvm.IRModule) -> syntax.Module:
 def function_of(function: relax.Function, name: str = "") -> syntax.Function:
     """One function as Relay's text has it."""
     return _Converter().function(function, name)
-
-
-def open_function(params: Sequence[relax.Var], body: relax.Expr, attrs: Any) -> syntax.Function:
-    """A function of parameters that need not have types."""
-    free, block = expression_of(params, body)
-    return syntax.Function(free, block, type_of(body.ty), (), dict(attrs or {}))
 
 
 def expression_of(
@@ -56,6 +52,17 @@ def expression_of(
 
 def type_of(ty: Any) -> syntax.Type | None:
     """A Relax type in Relay's form; None for what Relay has no name for."""
+    if isinstance(ty, (adt.TypeVar, adt.GlobalTypeVar)):
+        return syntax.NamedType(str(ty.name_hint))
+    if isinstance(ty, adt.TypeCall):
+        inside = tuple(type_of(each) or syntax.UnknownType() for each in ty.args)
+        return syntax.NamedType(str(ty.func.name_hint), inside, True)
+    if isinstance(ty, adt.RefType):
+        return syntax.RefType(type_of(ty.value) or syntax.UnknownType())
+    if isinstance(ty, adt.PolymorphicType):
+        inner = tuple(type_of(each) or syntax.UnknownType() for each in ty.arg_types)
+        names = tuple(str(each.name_hint) for each in ty.type_params)
+        return syntax.FuncType(inner, type_of(ty.ret_type) or syntax.UnknownType(), names)
     if isinstance(ty, relax.TensorType):
         if ty.shape is not None and hasattr(ty.shape, "values"):
             shape = tuple(
@@ -78,16 +85,37 @@ def type_of(ty: Any) -> syntax.Type | None:
     return None
 
 
+def data_types(mod: tvm.IRModule) -> dict[str, syntax.DataType]:
+    """The data types of a module by name."""
+    found = adt.type_definitions(mod).values()
+    return {str(each.header.name_hint): _data_type(each) for each in found}
+
+
+def _data_type(found: adt.TypeData) -> syntax.DataType:
+    constructors = {
+        str(each.name_hint): tuple(type_of(kind) or syntax.UnknownType() for kind in each.inputs)
+        for each in found.constructors
+    }
+    names = tuple(str(each.name_hint) for each in found.type_vars)
+    return syntax.DataType(str(found.header.name_hint), names, constructors)
+
+
 class _Converter:
     def __init__(self) -> None:
         self.values: dict[int, tuple[Any, syntax.Expr]] = {}
         self.bindings: list[tuple[syntax.Var, syntax.Expr]] = []
 
-    def function(self, function: relax.Function, name: str = "") -> syntax.Function:
+    def function(self, function: relax.Function | OpenFunction, name: str = "") -> syntax.Function:
+        outer, self.values = self.values, dict(self.values)
         parameters = [self.variable(var) for var in function.params]
         attributes = _attributes(function, name)
         body = self.block(function.body)
-        return syntax.Function(parameters, body, type_of(function.ret_ty), (), attributes)
+        self.values = outer  # what the body computes is not seen outside of it
+        if isinstance(function, relax.Function):
+            return syntax.Function(parameters, body, type_of(function.ret_ty), (), attributes)
+        names = tuple(str(each.name_hint) for each in function.type_params)
+        result = type_of(function.body.ty if function.ret_type is None else function.ret_type)
+        return syntax.Function(parameters, body, result, names, attributes)
 
     def variable(self, var: relax.Var) -> syntax.Var:
         """A parameter or free variable."""
@@ -104,6 +132,9 @@ class _Converter:
 
     def expression(self, expr: relax.Expr) -> syntax.Expr:
         """The value of an expression, with what is nested in it bound before."""
+        known = self.values.get(_handle(expr))
+        if known is not None:
+            return known[1]
         if isinstance(expr, relax.SeqExpr):
             for block in expr.blocks:
                 for binding in block.bindings:
@@ -112,16 +143,25 @@ class _Converter:
                             f"{binding.var.name} names extents known at run time, which Relay's "
                             "text has no form for"
                         )
+                    if calls_itself(binding):
+                        self._recursion(binding)
+                        continue
                     value = self.expression(binding.value)
                     self.values[_handle(binding.var)] = (binding.var, value)
-            return self.expression(expr.body)
-        known = self.values.get(_handle(expr))
-        if known is not None:
-            return known[1]
-        made = self._made(expr)
-        if isinstance(made, (syntax.Constant, syntax.Global, syntax.Var)):
+            made = self.expression(expr.body)
+            self.values[_handle(expr)] = (expr, made)
             return made
-        var = syntax.Var("", type_of(expr.ty), len(self.bindings))
+        for node in post_order(expr):  # chains of operators are longer than Python's stack
+            if not isinstance(node, relax.SeqExpr) and _handle(node) not in self.values:
+                made = self._bound(node)
+        return made
+
+    def _bound(self, expr: relax.Expr) -> syntax.Expr:
+        """An expression whose operands have values, bound to a variable if it is no leaf."""
+        made = self._made(expr)
+        if isinstance(made, (syntax.Constant, syntax.Global, syntax.Var, syntax.Constructor)):
+            return made
+        var = syntax.Var("", type_of(expr.ty), len(self.bindings), made)
         self.bindings.append((var, made))
         self.values[_handle(expr)] = (expr, var)
         return var
@@ -137,14 +177,47 @@ class _Converter:
             return syntax.Tuple([self.expression(field) for field in expr.fields])
         if isinstance(expr, relax.TupleGetItem):
             return syntax.Field(self.expression(expr.tuple_value), int(expr.index))
-        if isinstance(expr, relax.Function):
+        if isinstance(expr, (relax.Function, OpenFunction)):
             return self.function(expr)
         if isinstance(expr, relax.If):
             condition = self.expression(expr.cond)
             return syntax.If(condition, self.block(expr.true_branch), self.block(expr.false_branch))
         if isinstance(expr, relax.Call):
             return self._call(expr)
+        if isinstance(expr, adt.Constructor):
+            return syntax.Constructor(str(expr.name_hint))
+        if isinstance(expr, adt.Match):
+            return self._match(expr)
+        if isinstance(expr, adt.RefCreate):
+            return syntax.RefCreate(self.expression(expr.value))
+        if isinstance(expr, adt.RefRead):
+            return syntax.RefRead(self.expression(expr.ref))
+        if isinstance(expr, adt.RefWrite):
+            return syntax.RefWrite(self.expression(expr.ref), self.expression(expr.value))
         raise RelayError(f"a {type(expr).__name__} has no form in Relay's text")
+
+    def _recursion(self, binding: relax.VarBinding) -> None:
+        """A let of a function that names it."""
+        var = self.variable(binding.var)
+        self.bindings.append((var, self.function(binding.value)))
+
+    def _match(self, match: adt.Match) -> syntax.Expr:
+        value = self.expression(match.data)
+        clauses = [
+            syntax.Clause(self._pattern(clause.lhs), self.block(clause.rhs))
+            for clause in match.clauses
+        ]
+        return syntax.Match(value, clauses, bool(match.complete))
+
+    def _pattern(self, pattern: Any) -> syntax.Pattern:
+        if isinstance(pattern, adt.PatternVar):
+            return syntax.VarPattern(self.variable(pattern.var))
+        if isinstance(pattern, adt.PatternTuple):
+            return syntax.TuplePattern([self._pattern(each) for each in pattern.patterns])
+        if isinstance(pattern, adt.PatternConstructor):
+            inner = [self._pattern(each) for each in pattern.patterns]
+            return syntax.ConstructorPattern(str(pattern.constructor.name_hint), inner)
+        return syntax.AnyPattern()
 
     def _call(self, call: relax.Call) -> syntax.Expr:
         if dialect.is_relay(call):
@@ -168,7 +241,7 @@ class _Converter:
         return syntax.Constant(expr.value)
 
 
-def _attributes(function: relax.Function, name: str) -> dict[str, Any]:
+def _attributes(function: relax.Function | OpenFunction, name: str) -> dict[str, Any]:
     if function.attrs is None:
         return {}
     found = {str(key): value for key, value in function.attrs.items()}

@@ -8,9 +8,13 @@ from typing import Any
 from tvm import relax, tirx
 
 from ...errors import RelayError
+from ..adt import tag_of
 from ..ty import fresh
 from . import syntax
-from .values import Data, Handle
+from .values import Closure, Data, Handle
+
+RESULT_FORM = "relay.result"
+"""The attribute of a function that says what of its result is data, in JSON."""
 
 
 def relax_type(kind: syntax.Type | None, named: bool = True) -> Any:
@@ -35,6 +39,7 @@ class DataTypes:
     def __init__(self, module: syntax.Module) -> None:
         self._source = module.source
         self._types = module.types
+        self._functions = module.functions
         self._homes = {name: each for each in module.types.values() for name in each.constructors}
 
     def in_relax(self, kind: syntax.Type, named: bool = False) -> Any:
@@ -58,7 +63,7 @@ class DataTypes:
         return self._types[kind.name].constructors
 
     def constructor(self, name: str, kind: syntax.NamedType) -> tuple[int, list[syntax.Type]]:
-        """The number of a constructor in its data type, and the types of its fields there.
+        """The tag of a constructor, and the types of its fields in a data type.
 
         Raises
         ------
@@ -70,7 +75,7 @@ class DataTypes:
             raise RelayError(f"{self._source}: {name} is not a constructor of {kind.name}")
         variables = dict(zip(home.type_params, kind.arguments))
         fields = [substituted(field, variables) for field in home.constructors[name]]
-        return list(home.constructors).index(name), fields
+        return tag_of(home.name, list(home.constructors).index(name)), fields
 
     def of(self, value: Any) -> syntax.Type:
         """The type of a value; unknown where nothing tells it."""
@@ -80,6 +85,10 @@ class DataTypes:
             return syntax.TupleType(tuple(map(self.of, value)))
         if isinstance(value, relax.Expr):
             return _of_tensors(value.ty)
+        if isinstance(value, Closure):
+            return _declared(value.function)
+        if isinstance(value, syntax.Global) and value.name in self._functions:
+            return _declared(self._functions[value.name])
         if not isinstance(value, Data):
             return syntax.UnknownType()
         home = self._homes[value.constructor]
@@ -88,9 +97,25 @@ class DataTypes:
             _solve(wanted, self.of(field), home.type_params, variables)
         return substituted(syntax.NamedType(home.name, _parameters(home)), variables, home)
 
+    def form_of(self, value: Any) -> Any:
+        """What of a value is data, for a function's result; None where nothing is.
+
+        A list for a tuple, [constructor, its tag, fields] in a dict for data.
+        """
+        if isinstance(value, list):
+            fields = list(map(self.form_of, value))
+            return fields if any(each is not None for each in fields) else None
+        if not isinstance(value, Data):
+            return None
+        home = self._homes[value.constructor]
+        tag = tag_of(home.name, list(home.constructors).index(value.constructor))
+        return {"data": [value.constructor, tag, list(map(self.form_of, value.fields))]}
+
     def of_call(self, function: syntax.Function, arguments: list[Any]) -> dict[str, syntax.Type]:
         """What the type variables of a function are in a call."""
-        variables: dict[str, syntax.Type] = {}
+        variables: dict[str, syntax.Type] = dict.fromkeys(
+            function.type_params, syntax.UnknownType()
+        )
         for var, value in zip(function.parameters, arguments):
             _solve(var.type, self.of(value), function.type_params, variables)
         return variables
@@ -162,6 +187,9 @@ def _solve(
     elif isinstance(wanted, syntax.TupleType) and isinstance(given, syntax.TupleType):
         for pair in zip(wanted.fields, given.fields):
             _solve(*pair, names, variables)
+    elif isinstance(wanted, syntax.FuncType) and isinstance(given, syntax.FuncType):
+        for pair in zip((*wanted.arguments, wanted.result), (*given.arguments, given.result)):
+            _solve(*pair, names, variables)
     elif isinstance(wanted, syntax.NamedType) and isinstance(given, syntax.NamedType):
         for pair in zip(wanted.arguments, given.arguments):
             _solve(*pair, names, variables)
@@ -169,6 +197,13 @@ def _solve(
 
 def _parameters(home: syntax.DataType) -> tuple[syntax.Type, ...]:
     return tuple(syntax.NamedType(name) for name in home.type_params)
+
+
+def _declared(function: syntax.Function) -> syntax.FuncType:
+    """What a function says that it takes and returns; its own type variables are unknown."""
+    unknown: dict[str, syntax.Type] = dict.fromkeys(function.type_params, syntax.UnknownType())
+    arguments = tuple(substituted(var.type, unknown) for var in function.parameters)
+    return syntax.FuncType(arguments, substituted(function.result, unknown))
 
 
 def _of_tensors(ty: Any) -> syntax.Type:

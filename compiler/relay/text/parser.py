@@ -385,9 +385,7 @@ class _Parser(TokenReader):
     def match(self) -> syntax.Expr:
         with self.nested():
             complete = not self.accept("?")
-            self.expect("(", "after `match`")
-            value = self.expression()
-            self.expect(")", "after the value to match")
+            value = self.postfix()
             self.expect("{", "before the clauses")
             clauses = []
             while not self.accept("}"):

@@ -1,8 +1,7 @@
 """Recursions and data that only running tells: Relax functions that call themselves.
 
-At run time, data is a tuple of the constructor's name, its number among the constructors of its
-type, and the fields. A recursion becomes a private function for the types that it is called with;
-what closures captured is passed along.
+At run time, data is a tuple of the constructor's name, its tag and the fields. A recursion becomes
+a private function for the types that it is called with; what closures captured is passed along.
 
 A function that only returns what it returns itself is a loop. Its body becomes a step, which
 returns whether it is done, and the result or the arguments of the next step. A recursion over
@@ -29,6 +28,7 @@ from .values import (
     Data,
     Environment,
     Handle,
+    NoClause,
     NotTail,
     Reference,
     Step,
@@ -60,10 +60,13 @@ class RunTime:
         self._made: dict[Any, tvm.ir.GlobalVar] = {}
         self._pending: list[tuple[syntax.Function, int]] = []
         self._loops: list[tuple[Any, Any]] = []  # key and result type, or None, of those pending
+        self._tried: list[syntax.Function] = []
+        self._results: dict[Any, syntax.Type] = {}
 
     def is_pending(self, function: syntax.Function) -> bool:
         """Whether a function's body is being made, so that a call of it is a recursion."""
-        return any(each is function for each, _ in self._pending)
+        pending = [each for each, _ in self._pending]
+        return any(each is function for each in (*pending, *self._tried))
 
     def call(self, name: str, called: Closure, arguments: list[Any]) -> Any:
         """What a call of a recursive function returns.
@@ -77,10 +80,10 @@ class RunTime:
         function = called.function
         if (function, self.scope.branch_depth) in self._pending:
             raise RelayError(f"{self.source}: the recursion of {name} never ends")
+        if any(each is function for each in self._tried):
+            raise NoClause(f"{self.source}: what {name} returns depends on itself alone")
         variables = self.types.of_call(function, arguments)
         result = kinds.substituted(function.result, variables)
-        if not self.types.is_complete(result):
-            raise RelayError(f"{self.source}: {name} calls itself and does not say what it returns")
         packing = _Packing(self)
         forms = [packing.closure(called)]
         for var, value in zip(function.parameters, arguments):
@@ -88,6 +91,8 @@ class RunTime:
         key = (function, _key(forms))
         if self._loops and self._loops[-1][0] == key:
             return Again(packing.leaves)
+        if not self.types.is_complete(result):
+            result = self._found_result(name, function, forms, packing.types, key)
         if key not in self._made:
             self._make(name, function, forms, packing.types, result, key)
         return self.opened(self._called(self._made[key], packing.leaves), result)
@@ -111,13 +116,7 @@ class RunTime:
         gvar = self._made[key] = self._global(name, parameters, returned)
 
         def value() -> Any:
-            given = iter([self.opened(var, kind) for var, kind in zip(parameters, types)])
-            known: list[Environment] = []
-            closure, *values = (_unpacked(form, given, known) for form in forms)
-            env = closure.env.child()
-            for var, value in zip(function.parameters, values):
-                env.bind(var, value)
-            return self.scope.block(function.body, env)
+            return self._value(function, forms, parameters, types)
 
         self._pending.append((function, self.scope.branch_depth))
         try:
@@ -136,6 +135,43 @@ class RunTime:
             raise
         finally:
             self._pending.pop()
+
+    def _value(
+        self,
+        function: syntax.Function,
+        forms: list[Any],
+        parameters: list[relax.Var],
+        types: list[syntax.Type],
+    ) -> Any:
+        """The value of a function's body, for parameters of these types in these forms."""
+        given = iter([self.opened(var, kind) for var, kind in zip(parameters, types)])
+        known: list[Environment] = []
+        closure, *values = (_unpacked(form, given, known) for form in forms)
+        env = closure.env.child()
+        for var, value in zip(function.parameters, values):
+            env.bind(var, value)
+        return self.scope.block(function.body, env)
+
+    def _found_result(
+        self,
+        name: str,
+        function: syntax.Function,
+        forms: list[Any],
+        types: list[syntax.Type],
+        key: Any,
+    ) -> syntax.Type:
+        """What a function that does not say so returns where it does not call itself."""
+        if key not in self._results:
+            parameters = self._parameters(types)
+            self._tried.append(function)
+            try:
+                value = self.scope.tried(lambda: self._value(function, forms, parameters, types))
+            finally:
+                self._tried.pop()
+            self._results[key] = self.types.of(value)
+        if not self.types.is_complete(self._results[key]):
+            raise RelayError(f"{self.source}: {name} calls itself and does not say what it returns")
+        return self._results[key]
 
     def _parameters(self, types: list[syntax.Type]) -> list[relax.Var]:
         named = [self.types.in_relax(kind, named=True) for kind in types]
@@ -285,6 +321,11 @@ class RunTime:
     def field(self, handle: Handle, name: str, index: int) -> Any:
         """A field of data that has this constructor."""
         kind = self.types.constructor(name, handle.type)[1][index]
+        if not self.types.is_complete(kind):
+            raise RelayError(
+                f"{self.source}: nothing tells the type of a field of {name}, which only running "
+                "makes; declare what the functions return that make it"
+            )
         return self.opened(self._item(handle.expr, index + 2, self.types.in_relax(kind)), kind)
 
     def _item(self, expr: relax.Expr, index: int, ty: Any) -> relax.Expr:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import collections
 import itertools
+import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,7 +24,7 @@ from ..expr import const
 from ..infer import infer_type, set_type, type_of
 from . import syntax
 from .folding import fold
-from .kinds import relax_type
+from .kinds import RESULT_FORM, relax_type
 from .lexer import located
 from .recursion import RunTime
 from .traversal import calls_itself, free_variables, is_straight
@@ -33,6 +34,7 @@ from .values import (
     Data,
     Environment,
     Handle,
+    NoClause,
     Reference,
     Step,
     check_is_no_step,
@@ -46,10 +48,14 @@ _MAX_CALLS = 300
 """Calls that one evaluation may nest before it is taken not to end."""
 
 
-def to_relax(module: syntax.Module, known: tvm.IRModule | None = None) -> tvm.IRModule:
+def to_relax(
+    module: syntax.Module,
+    known: tvm.IRModule | None = None,
+    entries: Sequence[str] = ("main",),
+) -> tvm.IRModule:
     """Make the Relax module.
 
-    `main` and every other function over tensors become Relax functions, other functions are
+    `entries` and every other function over tensors become Relax functions, other functions are
     evaluated where they are called.
 
     Parameters
@@ -65,7 +71,7 @@ def to_relax(module: syntax.Module, known: tvm.IRModule | None = None) -> tvm.IR
         An operator does not fit its operands, with the position of the call.
     """
     with _deep():
-        return _Converter(module, known).convert()
+        return _Converter(module, known).convert(entries)
 
 
 def expression(block: syntax.Block) -> relax.Expr:
@@ -110,6 +116,7 @@ class _Converter:
         self.recursive: set[str] = set()
         self.outer_cells = 0
         self.branch_depth = 0
+        self.returned: Any = None
         self.fields = {
             name: kinds
             for each in module.types.values()
@@ -118,9 +125,9 @@ class _Converter:
         self.is_straight = all(map(is_straight, module.functions.values()))
         self.evaluates = bool(module.types) or any(map(calls_itself, module.functions.items()))
 
-    def convert(self) -> tvm.IRModule:
+    def convert(self, entries: Sequence[str]) -> tvm.IRModule:
         for name, function in self.module.functions.items():
-            if name == "main" or (self._over_tensors(function) and not self.evaluates):
+            if name in entries or (self._over_tensors(function) and not self.evaluates):
                 self.function_of(name)
         mod = tvm.IRModule(self.made)
         if self.is_straight and self.known is None:
@@ -148,6 +155,9 @@ class _Converter:
             made = self._function(function, parameters, Environment())
             del self.unfinished[name]
             attrs = {"global_symbol": name} if name == "main" else {}
+            form = self.run_time.types.form_of(self.returned)
+            if form is not None:
+                attrs[RESULT_FORM] = json.dumps(form)
             attrs.update(_function_attributes(function))
             made = made.with_attrs(attrs) if attrs else made
             if gvar.ty.is_missing():
@@ -191,10 +201,14 @@ class _Converter:
         env = outer.child()
         for var, value in zip(function.parameters, parameters):
             env.bind(var, value)
-        if self.is_straight:
-            body = self.dataflow(lambda: self.block(function.body, env))
-        else:
-            body = self.sequence(lambda: self.block(function.body, env))
+
+        def evaluate() -> Any:
+            self.returned = None
+            found = self.block(function.body, env)
+            self.returned = found
+            return found
+
+        body = self.dataflow(evaluate) if self.is_straight else self.sequence(evaluate)
         for var in parameters:
             if var.ty.is_missing():
                 raise RelayError(
@@ -333,9 +347,22 @@ class _Converter:
                 raise RelayError(
                     f"{self.module.source}: the constructor {called.name} has {wanted} fields"
                 )
-            return Data(called.name, fields)
+            return self.data(called.name, fields)
         function = self.value(called, env)
         return self.apply(function, [self.value(argument, env) for argument in expr.arguments])
+
+    def data(self, constructor: str, fields: list[Any]) -> Data:
+        """What a constructor makes of values."""
+        for field, kind in zip(fields, self.fields[constructor]):
+            self._tell(field, kind)
+        return Data(constructor, fields)
+
+    def _tell(self, value: Any, kind: syntax.Type | None) -> None:
+        """Give a parameter without a type the one that is declared where it is handed on."""
+        if isinstance(value, relax.Var) and value.ty.is_missing():
+            ty = relax_type(kind)
+            if ty is not None:
+                set_type(value, ty)
 
     def operator(self, name: str, expr: syntax.Call, env: Environment) -> Any:
         operands = [self.plain(self.value(argument, env)) for argument in expr.arguments]
@@ -362,7 +389,7 @@ class _Converter:
         if isinstance(function, syntax.Global):
             return self._apply_global(function.name, arguments)
         if isinstance(function, syntax.Constructor):
-            return Data(function.name, arguments)
+            return self.data(function.name, arguments)
         if not isinstance(function, Closure):
             raise RelayError(f"{self.module.source}: what is called is not a function")
         if function.function.attributes and all(map(is_plain, arguments)):
@@ -434,6 +461,7 @@ class _Converter:
             raise _Endless(max(self.active, key=collections.Counter(self.active).__getitem__))
         inner = called.env.child()
         for var, value in zip(called.function.parameters, arguments):
+            self._tell(value, var.type)
             inner.bind(var, value)
         self.active.append(called.function)
         try:
@@ -474,6 +502,18 @@ class _Converter:
         finally:
             self.active, self.outer_cells = active, outer
 
+    def tried(self, evaluate: Callable[[], Any]) -> Any:
+        """What `evaluate()` returns; nothing that it binds is kept."""
+        cells, values = list(self.cells), [cell.value for cell in self.cells]
+        kept = self.bindings, self.active, self.outer_cells
+        self.bindings, self.active, self.outer_cells = [], [], len(self.cells)
+        try:
+            return evaluate()
+        finally:
+            self.bindings, self.active, self.outer_cells = kept
+            self.cells = cells
+            self._restore(values)
+
     def cast(self, value: relax.Expr, ty: Any) -> relax.Var:
         """A variable of a type that the value has when the program runs."""
         var = relax.Var("lv", ty)
@@ -510,7 +550,7 @@ class _Converter:
         for place, branch in enumerate(branches):
             try:
                 state, made = self._branch(branch, before)
-            except _NoClause:  # no run takes a branch that can only end in a missing clause
+            except NoClause:  # no run takes a branch that can only end in a missing clause
                 self._restore(before)
                 return branches[1 - place]()
             states.append(state)
@@ -586,7 +626,7 @@ class _Converter:
     def _first_clause(self, clauses: list[syntax.Clause], value: Any, env: Environment) -> Any:
         if not clauses:
             found = value.constructor if isinstance(value, Data) else "the value"
-            raise _NoClause(f"{self.module.source}: no clause of a `match` fits {found}")
+            raise NoClause(f"{self.module.source}: no clause of a `match` fits {found}")
         inner = env.child()
         return self._where(
             [(clauses[0].pattern, value)],
@@ -655,10 +695,6 @@ class _Converter:
             return cell.value
         cell.value = self.value(expr.value, env)
         return []
-
-
-class _NoClause(RelayError):
-    """A `match` that has no clause for the value it gets."""
 
 
 class _Endless(Exception):

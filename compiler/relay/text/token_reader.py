@@ -16,6 +16,7 @@ from . import syntax
 from .lexer import Tokens
 
 _SCALARS = re.compile(r"(?:bool|bfloat16|(?:u?int|float)(?:1|4|8|16|32|64))(?:x\d+)?\Z")
+_SHORT = {"int": "int32", "uint": "uint32", "float": "float32"}
 SUFFIX = re.compile(r"(bf16|f(?:16|32|64)?|[iu](?:1|8|16|32|64))\Z")
 SPECIAL = re.compile(r"(inf|nan)(f(?:16|32|64)?)?\Z")
 _EXTENT = re.compile(r"\d{1,18}(?:i(?:32|64))?\Z")
@@ -140,6 +141,7 @@ class TokenReader:
     def named_type(self, value: str) -> syntax.Type:
         if value == "_":
             return syntax.UnknownType()
+        value = _SHORT.get(value, value)
         if _SCALARS.match(value):
             return syntax.TensorType((), value)
         if value == "fn":
@@ -167,6 +169,7 @@ class TokenReader:
     def tensor_type(self, written: str, at: int) -> syntax.Type:
         inside, _, dtype = written[written.index("(") + 1 :].rpartition(")")
         dtype = dtype.strip(" ,]\n\t")
+        dtype = _SHORT.get(dtype, dtype)
         if not _SCALARS.match(dtype):
             raise self.error(f"there is no data type {dtype}", at)
         shape: list[int | None] = []

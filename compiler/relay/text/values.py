@@ -7,6 +7,7 @@ from typing import Any
 
 from tvm import relax
 
+from ...errors import RelayError
 from . import syntax
 
 
@@ -76,6 +77,13 @@ class Step:
 
 class NotTail(Exception):
     """A function does more with what it returns itself than to return it."""
+
+
+class NoClause(RelayError):
+    """An evaluation that can't go on: no clause of a `match` fits, or its own result is asked for.
+
+    No run takes a branch that can only end so.
+    """
 
 
 def check_is_no_step(value: Any) -> None:

@@ -176,7 +176,35 @@ class _Writer:
             return "@" + expr.name
         if isinstance(expr, (syntax.Op, syntax.Constructor)):
             return expr.name
+        if isinstance(expr, syntax.Match):
+            return self.match(expr, indent)
+        if isinstance(expr, syntax.RefCreate):
+            return f"ref({self.expression(expr.value, indent)})"
+        if isinstance(expr, syntax.RefRead):
+            return f"ref_read({self.expression(expr.ref, indent)})"
+        if isinstance(expr, syntax.RefWrite):
+            parts = self.expression(expr.ref, indent), self.expression(expr.value, indent)
+            return f"ref_write({', '.join(parts)})"
         raise RelayError(f"a {type(expr).__name__} is not written")
+
+    def match(self, match: syntax.Match, indent: str) -> str:
+        lines = [
+            f"match{'' if match.complete else '?'} ({self.expression(match.value, indent)}) {{"
+        ]
+        for clause in match.clauses:
+            shown = self.pattern(clause.pattern)
+            lines.append(f"{indent}  {shown} => {self.block(clause.body, indent + '  ')},")
+        return "\n".join([*lines, f"{indent}}}"])
+
+    def pattern(self, pattern: syntax.Pattern) -> str:
+        if isinstance(pattern, syntax.VarPattern):
+            return self.parameter(pattern.var).split(" /*")[0]
+        if isinstance(pattern, syntax.AnyPattern):
+            return "_"
+        inside = ", ".join(map(self.pattern, pattern.fields))
+        if isinstance(pattern, syntax.TuplePattern):
+            return f"({inside})"
+        return f"{pattern.name}({inside})" if inside else pattern.name
 
     def call(self, call: syntax.Call, indent: str) -> str:
         operands = [self.expression(each, indent) for each in call.arguments]

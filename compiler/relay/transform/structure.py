@@ -9,10 +9,11 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from ...graph.rewrite import expressions_in, functions_by_name
+from ...graph.rewrite import functions_by_name
 from .. import dialect
 from ..flatten import Flattener
 from ..nest import call_of, handle, nested, nested_function, rewrite
+from ..program import callees, only_needed
 from .base import body_wise, map_functions, module_pass, with_body, with_functions
 
 
@@ -63,8 +64,8 @@ def DeadCodeElimination(inline_once: bool = False, ignore_impurity: bool = False
 
 def RemoveUnusedFunctions(entry_functions: Sequence[str] | None = None) -> Any:
     """Drop functions that no entry function calls."""
-    run = relax.transform.DeadCodeElimination(list(entry_functions or ["main"]))
-    return module_pass("RemoveUnusedFunctions", 1, run)
+    entries = list(entry_functions or ["main"])
+    return module_pass("RemoveUnusedFunctions", 1, lambda mod: only_needed(mod, *entries))
 
 
 def LambdaLift() -> Any:
@@ -82,7 +83,7 @@ def Inline() -> Any:
 
     def run(mod: tvm.IRModule) -> tvm.IRModule:
         functions = functions_by_name(mod)
-        called = {name: _callees(function) for name, function in functions.items()}
+        called = {name: callees(function) for name, function in functions.items()}
         ready: dict[str, relax.Function] = {}
         changed: dict[Any, relax.Function] = {}
         for name in _callees_first(called):
@@ -101,11 +102,6 @@ def Inline() -> Any:
         return tvm.IRModule(kept, attrs=mod.attrs, global_infos=mod.global_infos)
 
     return module_pass("InlineGlobals", 1, run)
-
-
-def _callees(function: relax.Function) -> set[str]:
-    """Names of the global functions that a function mentions."""
-    return {str(node.name_hint) for node in expressions_in(function, tvm.ir.GlobalVar)}
 
 
 def _callees_first(called: dict[str, set[str]]) -> list[str]:

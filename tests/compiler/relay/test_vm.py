@@ -141,3 +141,23 @@ def test_the_compiler_goes_step_by_step(network):
     np.testing.assert_allclose(run(steps.get_exec(), data), expected, rtol=1e-4)
     with pytest.raises(BuildError, match="lower"):
         vm.VMCompiler().get_exec()
+
+
+def test_weights_may_be_in_a_file_of_their_own(tmp_path):
+    weight = np.arange(1000, dtype="float32")
+    x = relay.var("x", shape=(1000,))
+    function = relay.Function([x], relay.add(x, relay.const(weight)))
+    made = relay.vm.compile(tvm.IRModule({"main": function}), "llvm")
+    made.move_late_bound_consts(tmp_path / "weights", byte_limit=256)
+    made.mod.export_library(str(tmp_path / "lib.so"))
+    library = load_module(tmp_path / "lib.so")
+    with pytest.raises(InputError, match="no weight of the library"):
+        library.load_late_bound_consts_from_map({"other": tvm.runtime.tensor(weight)})
+    library["load_late_bound_consts"](tmp_path / "weights")
+    run = relay.vm.VirtualMachine(library, tvm.cpu())
+    np.testing.assert_array_equal(run.invoke("main", weight).numpy(), weight * 2)
+    kept = relay.vm.compile(tvm.IRModule({"main": function}), "llvm")
+    assert kept.get_late_bound_consts(byte_limit=4000) == {}
+    np.testing.assert_array_equal(
+        relay.vm.VirtualMachine(kept, tvm.cpu()).invoke("main", weight).numpy(), weight * 2
+    )

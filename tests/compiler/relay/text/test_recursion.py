@@ -97,6 +97,21 @@ def test_two_functions_may_call_each_other():
     assert [int(run(np.int32(n)).numpy()) for n in (0, 1, 2, 7, 100)] == [1, 0, 1, 0, 1]
 
 
+def test_a_recursion_returns_what_it_returns_without_itself():
+    run = compiled(
+        """
+        def @main(%n: int32) {
+          let %f = fn (%i: int32, %s: float32) {
+            if (less(%i, %n)) { %f(add(%i, 1), multiply(%s, 2f)) } else { (%s, %i) }
+          };
+          %f(0, 1f)
+        }
+        """
+    )
+    power, count = run(np.int32(5))
+    assert (float(power.numpy()), int(count.numpy())) == (32.0, 5)
+
+
 @pytest.mark.parametrize(
     "body, message",
     [
@@ -112,8 +127,9 @@ def test_two_functions_may_call_each_other():
             "other shapes each time",
         ),
         (
-            "let %f = fn (%i: int32) { if (less(%i, %n)) { %f(add(%i, 1)) } else { %i } }; %f(0)",
-            "does not say what it returns",
+            "let %f = fn (%i: int32) { if (less(%i, %n)) { %f(add(%i, 1)) } else { %f(%i) } }; "
+            "%f(0)",
+            "depends on itself alone",
         ),
     ],
 )

@@ -1,0 +1,38 @@
+"""Natural numbers as data (`std/nat.rly`), to and from Python's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import relax
+
+from .. import adt
+from ..data_values import ConstructorValue
+
+
+def count(prelude: Any, n: ConstructorValue) -> int:
+    """The number that data is."""
+    _, zero, _ = adt.get_type(prelude.mod, "nat")
+    found = 0
+    while n.tag != zero.tag:
+        found += 1
+        n = n.fields[0]
+    return found
+
+
+def make_nat_value(prelude: Any, n: int) -> ConstructorValue:
+    """A number as data."""
+    _, zero, succ = adt.get_type(prelude.mod, "nat")
+    made = ConstructorValue(zero.tag, [], zero)
+    for _ in range(n):
+        made = ConstructorValue(succ.tag, [made], succ)
+    return made
+
+
+def make_nat_expr(prelude: Any, n: int) -> relax.Expr:
+    """A number as an expression."""
+    _, zero, succ = adt.get_type(prelude.mod, "nat")
+    made = zero()
+    for _ in range(n):
+        made = succ(made)
+    return made

@@ -1,0 +1,231 @@
+"""From a Relay program as its file holds it to nodes, with nothing evaluated.
+
+What has a form in Relax becomes that, the rest what `adt` and `function` have: so functions over
+data types get into a module that a script goes on with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from ...errors import RelayError
+from .. import adt, dialect
+from ..expr import If, Let, Tuple, TupleGetItem, const
+from ..function import Function, OpenFunction
+from ..infer import set_type
+from ..ty import FuncType
+from . import syntax
+from .kinds import relax_type
+
+
+def is_library(program: syntax.Module) -> bool:
+    """Whether a program has data types or functions, and no `main` over tensors that uses them."""
+    main = program.functions.get("main")
+    if main is not None:
+        kinds = [*(var.type for var in main.parameters), main.result]
+        return bool(main.type_params) or any(map(_is_foreign, kinds))
+    functions = program.functions.values()
+    return bool(program.types) or any(
+        each.type_params or any(_is_foreign(var.type) for var in each.parameters)
+        for each in functions
+    )
+
+
+def _is_foreign(kind: syntax.Type | None) -> bool:
+    """Whether a type is none of tensors, for which compiled functions have no form."""
+    if isinstance(kind, syntax.TupleType):
+        return any(map(_is_foreign, kind.fields))
+    return isinstance(kind, (syntax.FuncType, syntax.NamedType, syntax.RefType))
+
+
+def to_nodes(program: syntax.Module, known: tvm.IRModule | None = None) -> tvm.IRModule:
+    """A program as a module, with what another module has; nothing is evaluated."""
+    mod = tvm.IRModule() if known is None else known.clone()
+    add_to_module(program, mod)
+    return mod
+
+
+def add_to_module(program: syntax.Module, mod: tvm.IRModule) -> None:
+    """Add a program's data types and functions to a module, in place.
+
+    Functions of names that the module has already are left out.
+
+    Raises
+    ------
+    RelayError
+        The program calls a function, or names a type, that neither has.
+    """
+    _Maker(program, mod).add()
+
+
+class _Maker:
+    def __init__(self, program: syntax.Module, mod: tvm.IRModule) -> None:
+        self.source = program.source
+        self.program = program
+        self.mod = mod
+        known = adt.type_definitions(mod)
+        self.headers = {name: adt.GlobalTypeVar(name) for name in program.types}
+        self.headers.update((str(header.name_hint), header) for header in known)
+        self.constructors: dict[str, adt.Constructor] = {
+            str(each.name_hint): each for found in known.values() for each in found.constructors
+        }
+        self.globals = {str(each.name_hint): each for each in mod.get_global_vars()}
+        self.type_vars: list[Mapping[str, adt.TypeVar]] = []
+        self.variables: dict[syntax.Var, tvm.ir.Expr] = {}
+
+    def add(self) -> None:
+        known = {str(header.name_hint) for header in adt.type_definitions(self.mod)}
+        new_types = [each for name, each in self.program.types.items() if name not in known]
+        adt.define(self.mod, *map(self.data_type, new_types))
+        new = [name for name in self.program.functions if name not in self.globals]
+        self.globals.update((name, tvm.ir.GlobalVar(name)) for name in new)
+        for name in new:
+            made = self.function(self.program.functions[name])
+            if isinstance(made, relax.Function):
+                set_type(self.globals[name], made.ty)
+            self.mod.update_func(self.globals[name], made)
+
+    def data_type(self, found: syntax.DataType) -> adt.TypeData:
+        header = self.headers[found.name]
+        own = {name: adt.TypeVar(name) for name in found.type_params}
+        self.type_vars.append(own)
+        made = [
+            adt.Constructor(name, [self.type(field) for field in fields], header)
+            for name, fields in found.constructors.items()
+        ]
+        self.type_vars.pop()
+        self.constructors.update((str(each.name_hint), each) for each in made)
+        return adt.TypeData(header, list(own.values()), made)
+
+    def type(self, kind: syntax.Type | None) -> Any:
+        """A type; None where nothing tells it."""
+        if isinstance(kind, syntax.NamedType):
+            return self._named(kind)
+        if isinstance(kind, syntax.TupleType):
+            fields = [self.type(field) for field in kind.fields]
+            return None if None in fields else relax.TupleType(fields)
+        if isinstance(kind, syntax.FuncType):
+            parts = [self.type(each) for each in (*kind.arguments, kind.result)]
+            return None if None in parts else FuncType(parts[:-1], parts[-1])
+        if isinstance(kind, syntax.RefType):
+            value = self.type(kind.value)
+            return None if value is None else adt.RefType(value)
+        return relax_type(kind)
+
+    def _named(self, kind: syntax.NamedType) -> Any:
+        for scope in reversed(self.type_vars):
+            if kind.name in scope and not kind.arguments:
+                return scope[kind.name]
+        if kind.name not in self.headers:
+            raise RelayError(f"{self.source}: there is no type {kind.name}")
+        arguments = [self.type(each) for each in kind.arguments]
+        return None if None in arguments else self.headers[kind.name](*arguments)
+
+    def function(self, found: syntax.Function) -> relax.Function | OpenFunction:
+        own = {name: adt.TypeVar(name) for name in found.type_params}
+        self.type_vars.append(own)
+        parameters = [self.declared(var) for var in found.parameters]
+        body = self.block(found.body)
+        result = self.type(found.result)
+        self.type_vars.pop()
+        attributes = {k: v for k, v in found.attributes.items() if not isinstance(v, syntax.Var)}
+        return Function(parameters, body, result, list(own.values()), attributes or None)
+
+    def declared(self, var: syntax.Var) -> relax.Var:
+        made = self.variables[var] = relax.Var(var.name or "v", self.type(var.type))
+        return made
+
+    def block(self, block: syntax.Block) -> tvm.ir.Expr:
+        lets: list[tuple[relax.Var, tvm.ir.Expr]] = []
+        for var, value in block.bindings:
+            if var.number is not None:
+                self.variables[var] = self.expression(value)
+            elif isinstance(value, syntax.Function):
+                named = self.declared(var)  # before its value, which may call it
+                lets.append((named, self.expression(value)))
+            else:
+                bound = self.expression(value)
+                lets.append((self.declared(var), bound))
+        result = self.expression(block.result)
+        for named, value in reversed(lets):
+            result = Let(named, value, result)
+        return result
+
+    def expression(self, expr: syntax.Expr) -> Any:
+        if isinstance(expr, syntax.Var):
+            if expr not in self.variables:
+                if expr.definition is None:
+                    raise RelayError(f"{self.source}: the variable %{expr.name} is not bound")
+                self.variables[expr] = self.expression(expr.definition)
+            return self.variables[expr]
+        if isinstance(expr, syntax.Call):
+            return self.call(expr)
+        if isinstance(expr, syntax.Constant):
+            return const(expr.value, str(expr.value.dtype))
+        if isinstance(expr, syntax.Tuple):
+            return Tuple([self.expression(field) for field in expr.fields])
+        if isinstance(expr, syntax.Field):
+            return TupleGetItem(self.expression(expr.tuple), expr.index)
+        if isinstance(expr, syntax.If):
+            branches = self.block(expr.then), self.block(expr.otherwise)
+            return If(self.expression(expr.condition), *branches)
+        if isinstance(expr, syntax.Function):
+            return self.function(expr)
+        if isinstance(expr, syntax.Global):
+            if expr.name not in self.globals:
+                raise RelayError(f"{self.source}: there is no function @{expr.name}")
+            return self.globals[expr.name]
+        if isinstance(expr, syntax.Constructor):
+            return self.constructor(expr.name)
+        if isinstance(expr, syntax.Block):
+            return self.block(expr)
+        return self.of_data(expr)
+
+    def call(self, expr: syntax.Call) -> Any:
+        operands = [self.expression(each) for each in expr.arguments]
+        if isinstance(expr.function, syntax.Op):
+            attributes = {
+                key: value
+                for key, value in expr.attributes.items()
+                if not isinstance(value, syntax.Var)
+            }
+            return dialect.call(expr.function.name, operands, attributes)
+        called = expr.function
+        if isinstance(called, syntax.Constructor):
+            return relax.Call(self.constructors[called.name], operands)
+        return relax.Call(self.expression(called), operands)
+
+    def constructor(self, name: str) -> Any:
+        """A constructor as a value: what it makes, if that has no fields."""
+        found = self.constructors[name]
+        return found if len(found.inputs) else relax.Call(found, [])
+
+    def of_data(self, expr: syntax.Expr) -> Any:
+        if isinstance(expr, syntax.Match):
+            value = self.expression(expr.value)
+            clauses = []
+            for clause in expr.clauses:
+                pattern = self.pattern(clause.pattern)
+                clauses.append(adt.Clause(pattern, self.block(clause.body)))
+            return adt.Match(value, clauses, expr.complete)
+        if isinstance(expr, syntax.RefCreate):
+            return adt.RefCreate(self.expression(expr.value))
+        if isinstance(expr, syntax.RefRead):
+            return adt.RefRead(self.expression(expr.ref))
+        if isinstance(expr, syntax.RefWrite):
+            return adt.RefWrite(self.expression(expr.ref), self.expression(expr.value))
+        raise RelayError(f"{self.source}: a {type(expr).__name__} can't stand here")
+
+    def pattern(self, pattern: syntax.Pattern) -> Any:
+        if isinstance(pattern, syntax.VarPattern):
+            return adt.PatternVar(self.declared(pattern.var))
+        if isinstance(pattern, syntax.ConstructorPattern):
+            inner = [self.pattern(each) for each in pattern.fields]
+            return adt.PatternConstructor(self.constructors[pattern.name], inner)
+        if isinstance(pattern, syntax.TuplePattern):
+            return adt.PatternTuple([self.pattern(each) for each in pattern.fields])
+        return adt.PatternWildcard()
