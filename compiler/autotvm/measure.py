@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..accepted import set_cuda_target_arch
@@ -23,6 +23,7 @@ __all__ = [
     "MeasureResult",
     "RPCRunner",
     "check_remote",
+    "create_measure_batch",
     "measure",
     "measure_option",
     "release",
@@ -60,6 +61,20 @@ def measure(option: dict[str, Any], candidates: Sequence[Candidate]) -> list[Mea
         return option["runner"].run(candidates, builds)
     finally:
         release(builds)
+
+
+def create_measure_batch(task: Any, option: dict[str, Any]) -> Callable[..., list[MeasureResult]]:
+    """A function that measures a list of `MeasureInput`s of a task, for tuners of one's own.
+
+    Its attribute `n_parallel` is how many are built at once.
+    """
+    from .task import TaskCandidate
+
+    def measure_batch(inputs: Sequence[MeasureInput]) -> list[MeasureResult]:
+        return measure(option, [TaskCandidate(task, each.config) for each in inputs])
+
+    measure_batch.n_parallel = option["builder"].n_parallel  # type: ignore[attr-defined]
+    return measure_batch
 
 
 def release(builds: Sequence[BuildResult]) -> None:

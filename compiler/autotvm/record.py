@@ -23,5 +23,8 @@ __all__ = [
 
 __getattr__ = lazy_attributes(
     __package__ or "",
-    {name: ".picking" for name in ("measure_str_key", "pick_best", "split_workload")},
+    {
+        "ApplyHistoryBest": "..records.autotvm.dispatcher",
+        **dict.fromkeys(("measure_str_key", "pick_best", "split_workload"), ".picking"),
+    },
 )

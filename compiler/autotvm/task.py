@@ -533,8 +533,11 @@ __getattr__ = lazy_attributes(
     __package__ or "",
     {
         **dict.fromkeys(("extract_from_multiple_program", "extract_from_program"), ".extraction"),
-        "ApplyConfig": "..records.autotvm.dispatcher",
-        "dispatcher": "..records.autotvm.dispatcher",
+        **dict.fromkeys(
+            ("ApplyConfig", "ApplyGraphBest", "ApplyHistoryBest", "DispatchContext"),
+            "..records.autotvm.dispatcher",
+        ),
+        **dict.fromkeys(("FallbackContext", "dispatcher"), "..records.autotvm.dispatcher"),
         "space": ".space",
     },
 )

@@ -7,6 +7,8 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
+from tvm.ir.utils import derived_object
+
 from .patches import Patches
 
 
@@ -33,3 +35,5 @@ def patch(patches: Patches) -> None:
     module = sys.modules["tvm.s_tir.meta_schedule"]
     patches.set(module, "__getattr__", _relay_integration)
     patches.add(module, "TuneConfig", TuneConfig)
+    for owner in (module, module.utils):
+        patches.add(owner, "derived_object", derived_object)

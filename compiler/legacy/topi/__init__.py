@@ -7,9 +7,10 @@ are TOPI's own of that name. What else those modules had says where it went when
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from ...target import parse
 from ..absent import Absent
 from ..patches import Patches
 
@@ -69,6 +70,7 @@ def patch(patches: Patches) -> None:
     for name in ("injective", "broadcast", "elemwise", "reduce"):
         patches.add(testing, f"get_{name}_schedule", _schedule_of)
     patches.add(testing, "get_conv2d_nchw_implement", _convolution_of)
+    patches.add(testing, "dispatch", _dispatch)
 
 
 def _schedule_of(target: Any) -> Callable[[Any], Any]:
@@ -84,3 +86,10 @@ def _convolution_of(target: Any) -> tuple[Callable[..., Any], Callable[[Any], An
     from tvm import topi
 
     return topi.nn.conv2d_nchw, _schedule_of(target)
+
+
+def _dispatch(target: Any, dispatch_map: Mapping[str, Any]) -> Any:
+    """What a map has for the first key of a target that it knows, else for "generic"."""
+    keys = [str(key) for key in parse(target).keys]
+    found = next((key for key in keys if key in dispatch_map), "generic")
+    return dispatch_map[found]
