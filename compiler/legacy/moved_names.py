@@ -37,6 +37,14 @@ def _lazily(name: str) -> Any:
     raise AttributeError(f"module 'tvm.ir' has no attribute {name!r}")
 
 
+_new_const = relax.const
+
+
+def _const(value: Any, dtype: Any = None) -> Any:
+    """A constant; its dtype may be told by a tensor's type."""
+    return _new_const(value, dtype.dtype if isinstance(dtype, relax.TensorType) else dtype)
+
+
 def patch(patches: Patches) -> None:
     """Add them."""
     patches.set(tvm.ir, "__getattr__", _lazily)
@@ -55,6 +63,9 @@ def patch(patches: Patches) -> None:
         patches.add(tvm.runtime, name, value)
     for function in (tir.add, tir.multiply, tir.subtract):
         patches.add(tvm.te, function.__name__, function)
+    for owner in (relax, relax.expr):
+        patches.set(owner, "const", _const)
+    patches.add(relax, "vm", relax.vm_build)
     patches.add(relax, "PrimValue", PrimValue)
     patches.add(relax, "StringImm", tvm.ir.StringImm)
     patches.add(relax, "StructInfo", tvm.ir.Type)

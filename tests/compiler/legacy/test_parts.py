@@ -72,6 +72,8 @@ def test_types_and_functions_are_instances_of_their_old_classes():
     assert isinstance(relax.PrimValue(3), relax.PrimValue) and int(relax.PrimValue(3)) == 3
     assert relax.PrimValue(0.5).ty.dtype == "float64"
     assert not isinstance(relay.nn.relu(x), relax.PrimValue)
+    one = relax.const(np.ones(3), relax.TensorStructInfo((3,), "float16"))
+    assert one.data.numpy().dtype == np.float16 and relax.const(2, "int8").ty.dtype == "int8"
     n = tvm.tir.SizeVar("n", "int32")
     assert tvm.arith.Analyzer().can_prove_equal(tvm.tir.add(n, 2) - 2, n)
     assert tvm.te.multiply(3, 4) == 12 and tvm.te.subtract(3, 4) == -1
