@@ -27,6 +27,7 @@ from . import (
     moved_names,
     nd,
     pass_context,
+    relax_keywords,
     relax_names,
     rpc,
     stack,
@@ -48,8 +49,8 @@ _CHANGING: Any = (
     *(vm, rpc),
 )
 _NAMING: Any = (
-    *(nd, targets, pass_context, relax_names, moved_names, tir, tvm_script, te, affine, vm),
-    generic_func,
+    *(nd, targets, pass_context, relax_names, relax_keywords, moved_names, tir, tvm_script, te),
+    *(affine, vm, generic_func),
 )
 _names, _changes = Patches(), Patches()
 _finder = Finder(_names)
