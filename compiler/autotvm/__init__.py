@@ -11,10 +11,12 @@ from ..lazy import lazy_attributes
 _MEMBERS = {
     "ApplyGraphBest": "..records.autotvm.dispatcher",
     "ApplyHistoryBest": "..records.autotvm.dispatcher",
+    "ConfigEntity": ".space",
     "ConfigSpace": ".task",
     "InstantiationError": ".task",
     "DispatchContext": "..records.autotvm.dispatcher",
     "FallbackContext": "..records.autotvm.dispatcher",
+    "GLOBAL_SCOPE": ".env",
     "LocalBuilder": ".measure",
     "LocalRunner": ".measure",
     "MeasureErrorNo": ".measure",
@@ -27,6 +29,7 @@ _MEMBERS = {
     "callback": ".callback",
     "decode": "..records.autotvm.record",
     "dispatcher": "..records.autotvm.dispatcher",
+    "env": ".env",
     "encode": "..records.autotvm.record",
     "get_config": ".task",
     "graph_tuner": ".graph_tuner",
@@ -39,7 +42,7 @@ _MEMBERS = {
     "register_topi_schedule": ".task",
     "task": ".task",
     "template": ".task",
-    "tophub": "..records.autotvm.tophub",
+    "tophub": ".tophub",
     "tuner": ".tuner",
 }
 

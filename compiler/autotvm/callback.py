@@ -12,6 +12,7 @@ import numpy as np
 
 from ..records.autotvm.record import MeasureInput, encode
 from ..records.log_file import append_lines
+from .env import GLOBAL_SCOPE
 from .tuner.base import SI_SCALE
 
 Callback = Callable[[Any, Sequence[MeasureInput], Sequence[Any]], None]
@@ -84,7 +85,8 @@ class Monitor:
 def progress_bar(total: int, prefix: str = "", si_prefix: str = "G") -> Callback:
     """Show current and best rate, trials and seconds left on stderr.
 
-    A terminal gets one line that is rewritten, a file a line at every tenth of the trials.
+    A terminal gets one line that is rewritten, a file a line at every tenth of the trials; nothing
+    is shown while `autotvm.GLOBAL_SCOPE.silent` is set.
 
     Parameters
     ----------
@@ -97,6 +99,8 @@ def progress_bar(total: int, prefix: str = "", si_prefix: str = "G") -> Callback
 
     def show(tuner: Any, inputs: Sequence[MeasureInput], results: Sequence[Any]) -> None:
         state["trials"] += len(results)
+        if GLOBAL_SCOPE.silent:
+            return
         trials = state["trials"]
         rates = [
             tuner.task.flop / float(np.mean(result.costs))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..accepted import set_cuda_target_arch
@@ -28,6 +28,7 @@ __all__ = [
     "Runner",
     "as_measured",
     "check_remote",
+    "create_measure_batch",
     "measure_batch",
     "measure_option",
     "release",
@@ -127,6 +128,20 @@ def set_task(option: dict[str, Any], task: Any) -> None:
     for part in option.values():
         if isinstance(part, _Part):
             part.set_task(task)
+
+
+def create_measure_batch(task: Any, option: dict[str, Any]) -> Callable[..., list[MeasureResult]]:
+    """A function that measures a list of `MeasureInput`s of a task, for tuners of one's own.
+
+    Its attribute `n_parallel` is how many are built at once.
+    """
+    from .task import TaskCandidate
+
+    def measure_inputs(inputs: Sequence[MeasureInput]) -> list[MeasureResult]:
+        return measure_batch(option, [TaskCandidate(task, each.config) for each in inputs])
+
+    measure_inputs.n_parallel = option["builder"].n_parallel  # type: ignore[attr-defined]
+    return measure_inputs
 
 
 def release(builds: Sequence[BuildResult]) -> None:

@@ -539,9 +539,12 @@ __getattr__ = lazy_attributes(
     __package__ or "",
     {
         **dict.fromkeys(("extract_from_multiple_program", "extract_from_program"), ".extraction"),
-        "ApplyConfig": "..records.autotvm.dispatcher",
         "compute_flop": ".flop",
-        "dispatcher": "..records.autotvm.dispatcher",
+        **dict.fromkeys(
+            ("ApplyConfig", "ApplyGraphBest", "ApplyHistoryBest", "DispatchContext"),
+            "..records.autotvm.dispatcher",
+        ),
+        **dict.fromkeys(("FallbackContext", "dispatcher"), "..records.autotvm.dispatcher"),
         "space": ".space",
     },
 )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from . import parts
+
 # A module's old name and the name of the module that stands for it. Submodules follow their
 # package: `tvm.relay.testing` is `compiler.relay.testing`.
 MOVED = {
+    **parts.MODULES,
     "tvm.arith": "tvm.sym",
     "tvm.auto_scheduler": "compiler.auto_scheduler",
     "tvm.autotvm": "compiler.autotvm",
@@ -40,6 +43,8 @@ MOVED = {
     "tvm.autotvm.task.dispatcher": "compiler.records.autotvm.dispatcher",
     "tvm.autotvm.task.space": "compiler.autotvm.space",
     "tvm.autotvm.task.task": "compiler.autotvm.task",
+    "tvm.autotvm.tuner.callback": "compiler.autotvm.callback",
+    **dict.fromkeys(("tvm.autotvm.util", "tvm.autotvm.utils"), "tvm.topi.utils"),
     **dict.fromkeys(
         ("tvm.auto_scheduler.measure", "tvm.auto_scheduler.search_task"), "compiler.auto_scheduler"
     ),
@@ -55,6 +60,7 @@ MOVED = {
         "compiler.auto_scheduler.search.policy",
     ),
     "tvm.auto_scheduler.measure_record": "compiler.auto_scheduler.reader",
+    "tvm.auto_scheduler.dispatcher": "compiler.records.auto_scheduler.dispatcher",
     "tvm.auto_scheduler.task_scheduler": "compiler.auto_scheduler.search.scheduler",
     "tvm.auto_scheduler.utils": "compiler.auto_scheduler.workload_keys",
     "tvm.ir.container": "compiler.legacy.container",
@@ -67,6 +73,7 @@ MOVED = {
     "tvm.relay": "compiler.relay",
     "tvm.relay.analysis.analysis": "compiler.relay.analysis",
     "tvm.relay.backend.compile_engine": "compiler.relay.backend.te_compiler",
+    "tvm.relay.backend.graph_runtime_factory": "compiler.relay.backend.executor_factory",
     "tvm.relay.backend.executor": "compiler.relay.backend.options",
     "tvm.relay.backend.runtime": "compiler.relay.backend.options",
     "tvm.relay.backend.vm": "compiler.relay.vm",
@@ -75,6 +82,7 @@ MOVED = {
         f"tvm.relax.backend.contrib.{name}": f"tvm.relax.backend.cuda.{name}"
         for name in ("cublas", "cudnn", "cutlass")
     },
+    "tvm.relay.param_dict": "compiler.relay",
     "tvm.relay.parser": "compiler.relay.text",
     **dict.fromkeys(("tvm.relay.qnn.op", "tvm.relay.qnn.op.qnn"), "compiler.relay.op.qnn"),
     "tvm.relay.qnn.transform": "compiler.relay.transform.qnn",
@@ -104,6 +112,7 @@ MOVED = {
         )
     },
     "tvm.topi.sparse.utils": "compiler.te.sparse",
+    "tvm.topi.nn.util": "tvm.topi.nn.utils",
     "tvm.topi.util": "tvm.topi.utils",
     "tvm.topi.vision.rcnn": "tvm.topi.vision",
     "tvm.topi.vision.ssd": "tvm.topi.vision",

@@ -22,9 +22,12 @@ from . import (
     arithmetic,
     era06,
     extern_functions,
+    generic_func,
     global_functions,
+    moved_names,
     nd,
     pass_context,
+    relax_keywords,
     relax_names,
     rpc,
     stack,
@@ -44,6 +47,10 @@ from .registry import register_func
 _CHANGING: Any = (
     *(relax_names, structural, arithmetic, te, tvm_script, global_functions, unset_inputs),
     *(vm, rpc),
+)
+_NAMING: Any = (
+    *(nd, targets, pass_context, relax_names, relax_keywords, moved_names, tir, tvm_script, te),
+    *(affine, vm, generic_func),
 )
 _names, _changes = Patches(), Patches()
 _finder = Finder(_names)
@@ -142,7 +149,7 @@ def _install_names() -> None:
             _finder.extend(name)
     for package in (tvm, tvm.contrib, tvm.runtime, tvm.target, tvm.topi):
         _names.set(package, "__getattr__", _old_submodules(package))
-    for module in (nd, targets, pass_context, relax_names, tir, tvm_script, te, affine, vm):
+    for module in _NAMING:
         module.patch(_names)
     _rename_functions()
 
@@ -201,7 +208,8 @@ def _rename_functions() -> None:
         "register_func": register_func,
     }.items():
         _names.set(tvm, old, value)
-    _names.set(tvm.runtime, "device", _device)
+    for old in ("context", "device"):
+        _names.set(tvm.runtime, old, _device)
     _names.set(tvm.runtime, "enabled", _enabled)
     _names.set(tvm.runtime, "load_module", load_module)
     _names.set(tvm.runtime.module, "load_module", load_module)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import itertools
+import operator
 import typing
 
 import tvm
@@ -21,6 +22,7 @@ _RENAMED = {
     "BlockRealize": "SBlockRealize",
     "BlockScope": "SBlockScope",
     "Layout": "SLayout",
+    "SizeVar": "Var",
     "bijective_layout": "sbijective_layout",
     "layout": "slayout",
 }
@@ -69,6 +71,21 @@ class _OfScalars(type):
 
 class PrimExpr(metaclass=_OfScalars):
     """What scalar expressions were instances of."""
+
+
+def add(lhs: typing.Any, rhs: typing.Any, span: typing.Any = None) -> typing.Any:
+    """A sum of scalars or tensors."""
+    return operator.add(lhs, rhs)
+
+
+def multiply(lhs: typing.Any, rhs: typing.Any, span: typing.Any = None) -> typing.Any:
+    """A product of scalars or tensors."""
+    return operator.mul(lhs, rhs)
+
+
+def subtract(lhs: typing.Any, rhs: typing.Any, span: typing.Any = None) -> typing.Any:
+    """A difference of scalars or tensors."""
+    return operator.sub(lhs, rhs)
 
 
 def __getattr__(name: str) -> typing.Any:
@@ -133,6 +150,8 @@ def patch(patches: Patches) -> None:
     patches.set(tirx.expr, "__getattr__", _of_expr)
     for owner in (tvm.ir, tvm.tirx):
         patches.add(owner, "PrimExpr", PrimExpr)
+    for name in ("BlockRV", "BlockScope"):
+        patches.add(s_tir.schedule, name, getattr(s_tir.schedule, f"S{name}"))
     patches.add(tvm.ir, "register_intrin_lowering", register_intrin_lowering)
     patches.add(tvm.target, "register_intrin_rule", register_intrin_rule)
     patches.add(tvm.te, "size_var", lambda name, dtype="int32": tirx.Var(name, dtype))

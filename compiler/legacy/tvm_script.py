@@ -13,18 +13,22 @@ from typing import Any
 from tvm import relax, s_tir
 from tvm.script import relax as relax_script
 from tvm.tirx import script
+from tvm.tirx.script import parser as text_script
 from tvm.tirx.script.parser import parser
 
 from .patches import Patches
 
+# What functions of a script's own are written in, and those in a text (`tvm.script.from_source`).
+_SCRIPTS = (script, text_script)
 _RENAMED = {"block": "sblock", "block_attr": "sblock_attr", "ret": "Return"}
 
 
 def patch(patches: Patches) -> None:
     """Let functions be written, and blocks of schedules be found, by the old names."""
-    for old, name in _RENAMED.items():
-        if hasattr(script, name):
-            patches.add(script, old, getattr(script, name))
+    for owner in _SCRIPTS:
+        for old, name in _RENAMED.items():
+            if hasattr(owner, name):
+                patches.add(owner, old, getattr(owner, name))
     patches.add(s_tir.Schedule, "get_block", s_tir.Schedule.get_sblock)
 
 
@@ -66,6 +70,7 @@ def change(patches: Patches) -> None:
     """Have `T.prim_func` make functions with blocks, and `T.alloc_buffer` allocate for them."""
     for owner, name in _WITH_OUT_DTYPE:
         patches.set(owner, name, _without_void(getattr(owner, name)))
-    patches.set(script, "func_attr", _func_attr)
+    for owner in _SCRIPTS:
+        patches.set(owner, "func_attr", _func_attr)
+        patches.set(owner, "alloc_buffer", script.sblock_alloc_buffer)
     patches.set(parser, "find_decorator_annotation", _annotation_of_old)
-    patches.set(script, "alloc_buffer", script.sblock_alloc_buffer)

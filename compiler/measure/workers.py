@@ -5,15 +5,17 @@ from __future__ import annotations
 import atexit
 import contextlib
 import importlib.util
+import inspect
 import os
 import pickle
 import queue
 import subprocess
 import sys
+import sysconfig
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 from .. import fresh_python
@@ -287,10 +289,48 @@ def _with_code(value: Any) -> bytes:
 
 
 def _user_modules(value: Any) -> list[ModuleType]:
-    """Modules that define the functions which a candidate names in `user_functions`."""
+    """Modules that define the functions which a candidate names in `user_functions`.
+
+    Also those of what these functions call, and so on: a worker has no folder of the user's to
+    import them from, and importing them would run their statements again.
+    """
     names: set[str] = set()
-    for item in value[1]:
-        for function in getattr(item, "user_functions", ()):
-            names.add(function.__module__)
-    modules = [sys.modules[name] for name in names if name in sys.modules]
-    return [module for module in modules if module.__name__.split(".")[0] not in _IMPORTABLE]
+    seen: set[int] = set()
+    left = [each for item in value[1] for each in getattr(item, "user_functions", ())]
+    while left:
+        item = left.pop()
+        item = inspect.unwrap(item) if callable(item) else item
+        name = item.__name__ if isinstance(item, ModuleType) else getattr(item, "__module__", "")
+        if id(item) in seen or not _is_users(str(name)):
+            continue
+        seen.add(id(item))
+        names.add(name)
+        if inspect.isfunction(item):
+            left += _named_by(item)
+        else:  # a class, or a module that is named as a whole
+            left += [each for each in vars(item).values() if inspect.isfunction(each)]
+    return [sys.modules[name] for name in sorted(names)]
+
+
+def _named_by(function: FunctionType) -> Iterator[Any]:
+    """Functions, classes and modules that a function names among its module's globals."""
+    codes = [function.__code__]
+    while codes:
+        code = codes.pop()
+        codes += [each for each in code.co_consts if inspect.iscode(each)]
+        for name in code.co_names:
+            named = function.__globals__.get(name)
+            if callable(named) or isinstance(named, ModuleType):
+                yield named
+
+
+def _is_users(name: str) -> bool:
+    """Whether a module is one that workers do not find: a script, or beside one."""
+    root = sys.modules.get(name.partition(".")[0])
+    if name not in sys.modules or root is None or root.__name__ in _IMPORTABLE:
+        return False
+    places = [root.__file__] if getattr(root, "__file__", None) else getattr(root, "__path__", [])
+    installed = [sysconfig.get_path("stdlib"), "site-packages", "dist-packages"]
+    return name == "__main__" or any(
+        not any(folder in str(place) for folder in installed) for place in places
+    )

@@ -14,6 +14,8 @@ from ..lowering import bind
 from ..lowering import build as driver
 from ..lowering.simplify import simplify
 from ..runtime.factory import FactoryModule
+from .backend.options import Executor as Executor
+from .backend.options import Runtime as Runtime
 from .executor import create_executor as create_executor
 from .function import bind_params_by_name as bind_params_by_name
 from .interface import as_module, is_closed, module_of

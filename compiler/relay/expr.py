@@ -15,7 +15,7 @@ from .infer import infer_type_if_possible, is_untyped, set_type
 from .nest import value_of as value_of
 from .ty import IncompleteType, TensorType
 
-Expr = relax.Expr
+Expr = RelayExpr = relax.Expr
 GlobalVar = tvm.ir.GlobalVar
 SequentialSpan = tvm.ir.SequentialSpan
 SourceName = tvm.ir.SourceName
@@ -222,5 +222,5 @@ def _typed_as(expr: relax.Expr, value: relax.Expr) -> relax.Expr:
     return expr
 
 
-# Calls of Relay's operators need these; scripts look for the class here.
-__getattr__ = lazy_attributes(__package__ or "", {"Call": ".call"})
+# What needs these; scripts look for it here.
+__getattr__ = lazy_attributes(__package__ or "", {"Call": ".call", "bind": ".function"})

@@ -11,6 +11,7 @@ _MEMBERS = {
     "RandomTuner": ".index_tuner",
     "Tuner": ".base",
     "XGBTuner": ".xgb_tuner",
+    "callback": "..callback",
     "make_tuner": ".names",
 }
 

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ...target import parse
 from ..absent import Absent
 from ..patches import Patches
 
@@ -86,12 +87,10 @@ def patch(patches: Patches) -> None:
     patches.add(testing, "compare_numpy_tvm", compare_numpy_tvm)
 
 
-def dispatch(target: Any, table: Mapping[str, Any]) -> Any:
-    """The entry of a table for the first key of a target that it has, else the generic one."""
-    from tvm.target import Target
-
-    keys = [str(key) for key in (Target(target) if isinstance(target, str) else target).keys]
-    return next((table[key] for key in keys if key in table), table["generic"])
+def dispatch(target: Any, dispatch_map: Mapping[str, Any]) -> Any:
+    """The entry of a map for the first key of a target that it has, else the generic one."""
+    keys = [str(key) for key in parse(target).keys]
+    return dispatch_map[next((key for key in keys if key in dispatch_map), "generic")]
 
 
 def compare_numpy_tvm(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import sys
@@ -119,3 +120,39 @@ def test_without_cloudpickle_functions_that_need_it_say_so(monkeypatch):
     monkeypatch.setattr(workers.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(BatonError, match=r"cloudpickle, which is not installed: pip install"):
         workers._pickled(lambda: 0, ())
+
+
+class Candidate:
+    """What is sent to a worker, with the functions of the user's that it calls."""
+
+    def __init__(self, function):
+        self.user_functions = (function,)
+
+    def run(self):
+        return self.user_functions[0](20)
+
+
+def test_functions_of_modules_beside_a_script_are_sent_with_what_they_call(
+    pool, tmp_path, monkeypatch
+):
+    texts = {
+        "beside_a": "import beside_c\nfrom beside_b import shifted\n\n\n"
+        "def template(n):\n    return [shifted(each) for each in (n,)][0] + beside_c.LAST()\n",
+        "beside_b": "OFFSET = 1\n\n\ndef shifted(n):\n    return Shift(OFFSET).of(n)\n\n\n"
+        "class Shift:\n    def __init__(self, by):\n        self.by = by\n\n"
+        "    def of(self, n):\n        return n + self.by\n",
+        "beside_c": "class LAST(int):\n    def __new__(cls):\n        return int.__new__(cls, 7)\n",
+    }
+    for name, text in texts.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    function = importlib.import_module("beside_a").template
+    candidate = Candidate(function)
+    modules = workers._user_modules((None, [candidate]))
+    assert {"beside_a", "beside_b", "beside_c"} <= {each.__name__ for each in modules}
+    assert not {"numpy", "os", "tvm"} & {each.__name__ for each in modules}
+    assert pool.call(_run, (candidate,), 60) == ("value", 28)
+
+
+def _run(candidate):
+    return candidate.run()

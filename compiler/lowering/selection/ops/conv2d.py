@@ -112,7 +112,7 @@ def lower_conv2d(
             image = at.layouts.get(data, PLAIN)
             data = emit_windows(at.builder, workload, windows, image, at.layouts, at.target)
             shape = (windows.out_channels, windows.in_channels, 1, 1)
-            weight = constant(array_of(weight).reshape(shape))
+            weight = constant(kept.reshape(shape))
             return emit_conv2d(at.asking(None), windows, data, weight)
     return emit_conv2d(at, workload, data, weight)
 

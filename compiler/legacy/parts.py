@@ -1,0 +1,34 @@
+"""Modules that TVM's packages once had their names from, where the package itself has them today.
+
+`from tvm.autotvm.tuner.xgboost_tuner import XGBTuner` is `from tvm.autotvm.tuner import XGBTuner`.
+"""
+
+from __future__ import annotations
+
+# Package, the module that stands for it, and which modules of it stand for nothing else. A module
+# of a function's name (`tvm.relay.quantize.quantize`) would take the function's place.
+_PARTS = (
+    ("tvm.auto_scheduler", "compiler.auto_scheduler", "auto_schedule measure_record"),
+    (
+        *("tvm.autotvm.graph_tuner", "compiler.autotvm.graph_tuner"),
+        "base_graph_tuner dynamic_programming_tuner pbqp_tuner",
+    ),
+    ("tvm.autotvm.task", "compiler.autotvm.task", "relay_integration topi_integration"),
+    ("tvm.autotvm.tuner", "compiler.autotvm.tuner", "index_based_tuner tuner xgboost_tuner"),
+    ("tvm.contrib.torch", "compiler.legacy.torch_modules", "module pytorch_tvm"),
+    ("tvm.relay.analysis", "compiler.relay.analysis", "analysis"),
+    ("tvm.relay.op.annotation", "compiler.relay.op.annotation", "annotation"),
+    ("tvm.relay.op.image", "compiler.relay.op.image", "image"),
+    ("tvm.relay.op.nn", "compiler.relay.op.nn", "nn"),
+    ("tvm.relay.op.random", "compiler.relay.op.random", "kernel"),
+    ("tvm.relay.op.vision", "compiler.relay.op.vision", "multibox nms rcnn yolo"),
+    ("tvm.relay.transform", "compiler.relay.transform", "transform"),
+    ("tvm.runtime", "tvm.runtime", "object packed_func"),
+    ("tvm.te", "tvm.te", "autodiff tensor_intrin"),
+    ("tvm.tir", "compiler.legacy.tir", "block_scope data_layout generic"),
+    ("tvm.tir.analysis", "compiler.legacy.tir_analysis", "analysis"),
+    ("tvm.tir.transform", "compiler.legacy.tir_transform", "function_pass transform"),
+    ("tvm.topi.vision", "tvm.topi.vision", "rcnn ssd"),
+)
+
+MODULES = {f"{package}.{part}": today for package, today, parts in _PARTS for part in parts.split()}
