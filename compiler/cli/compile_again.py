@@ -64,7 +64,7 @@ def compile_or_restore(
     if output is None or html is not None or not cache.limit:
         return compile_model(model, options, output, steps, html=html)
     key = command_key(model, options, output)
-    if not key:
+    if not key or not output.parent.is_dir():
         return compile_model(model, options, output, steps)
     start = time.time()
     with steps.step("restore", str(output)):

@@ -122,7 +122,7 @@ def write_again(cache: kernel_cache.KernelCache, key: str, path: Path) -> Metada
                     raise _ChangedError(f"{', '.join(kept.files)} changed")
         except _ChangedError:
             return None
-        except (LoadError, ValueError) as error:
+        except (LoadError, OSError, ValueError) as error:
             kernel_cache.logger.warning(
                 "kernel cache: %s is damaged (%s); the library is built again", library.name, error
             )
@@ -137,7 +137,11 @@ def _read(cache: kernel_cache.KernelCache, key: str) -> tuple[Kept, bytes] | Non
     if file is None:
         return None
     with file:
-        content = file.read()
+        try:
+            content = file.read()
+        except OSError as error:
+            kernel_cache.logger.warning("kernel cache: %s: %s", file.name, error.strerror)
+            return None
     start = len(_MAGIC) + _DIGEST_BYTES
     digest, rest = content[len(_MAGIC) : start], content[start:]
     if not content.startswith(_MAGIC) or hashlib.sha256(rest).digest() != digest:
@@ -189,7 +193,10 @@ def _checksum(descriptor: int, start: int, stop: int) -> int:
     """CRC-32 of a part of a file, whose position stays where it is."""
     piece, checksum = memoryview(bytearray(_PIECE)), 0
     while start < stop:
-        count = os.preadv(descriptor, [piece[: stop - start]], start)
+        try:
+            count = os.preadv(descriptor, [piece[: stop - start]], start)
+        except OSError as error:
+            raise LoadError(f"it can't be read: {error.strerror}") from error
         if not count:
             raise LoadError("the file ended early")
         checksum = zlib.crc32(piece[:count], checksum)

@@ -131,6 +131,13 @@ def test_what_is_damaged_is_compiled_again(model):
         assert not compile_once(model)[0]
 
 
+def test_a_missing_folder_is_named_as_by_a_first_build(model):
+    compile_once(model)
+    with pytest.raises(subprocess.CalledProcessError) as failed:
+        compile_once(model, output="missing/net.so")
+    assert "'missing' is not a folder" in failed.value.stderr
+
+
 def test_without_a_cache_nothing_is_kept(model):
     assert compile_once(model, cache="0")[0]
     assert compile_once(model, cache="0")[0]
