@@ -12,6 +12,7 @@ from tvm import relax
 from ..errors import RelayTypeError
 from ..lazy import lazy_attributes
 from .infer import infer_type_if_possible, is_untyped, set_type
+from .nest import is_let
 from .nest import value_of as value_of
 from .ty import IncompleteType, TensorType
 
@@ -113,7 +114,7 @@ def as_expr(value: Any) -> Any:
 def _matches(body: relax.SeqExpr) -> bool:
     """Whether a sequence names extents or data that only running tells: it stays what it is."""
     bindings = [each for block in body.blocks for each in block.bindings]
-    return any(isinstance(each, relax.MatchCast) or is_untyped(each.value.ty) for each in bindings)
+    return any(isinstance(each, relax.MatchCast) or is_let(each) for each in bindings)
 
 
 class Node(type):
