@@ -199,6 +199,8 @@ class If(metaclass=Node):
 
     def __new__(cls, cond: Any, true_branch: Any, false_branch: Any, span: Any = None) -> Any:
         cond = infer_type_if_possible(as_expr(cond))
+        if isinstance(cond, relax.Var) and cond.ty.is_missing():
+            set_type(cond, relax.TensorType([], "bool"))  # as an operator says what it takes
         is_scalar = isinstance(cond.ty, relax.TensorType) and cond.ty.ndim <= 0
         if not is_scalar and not is_untyped(cond.ty):
             raise RelayTypeError(f"the condition of relay.If must be a scalar, not {cond.ty}")
