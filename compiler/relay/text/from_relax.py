@@ -12,7 +12,7 @@ from tvm import relax
 from ...errors import RelayError
 from .. import adt, dialect
 from ..function import OpenFunction
-from ..nest import calls_itself, post_order
+from ..nest import calls_itself, operands, post_order
 from ..raising import raised
 from . import syntax
 
@@ -151,7 +151,7 @@ class _Converter:
             made = self.expression(expr.body)
             self.values[_handle(expr)] = (expr, made)
             return made
-        for node in post_order(expr):  # chains of operators are longer than Python's stack
+        for node in post_order(expr, _below):  # chains are longer than Python's stack
             if not isinstance(node, relax.SeqExpr) and _handle(node) not in self.values:
                 made = self._bound(node)
         return made
@@ -222,7 +222,7 @@ class _Converter:
     def _call(self, call: relax.Call) -> syntax.Expr:
         if dialect.is_relay(call):
             name, attributes = dialect.relay_name(call), dialect.attributes(call)
-            operands = list(call.args)
+            taken = list(call.args)
         elif isinstance(call.op, tvm.ir.Op):
             made = raised(call)
             if made is None:
@@ -233,9 +233,7 @@ class _Converter:
         else:
             function = self.expression(call.op)
             return syntax.Call(function, [self.expression(arg) for arg in call.args])
-        return syntax.Call(
-            syntax.Op(name), [self.expression(each) for each in operands], attributes
-        )
+        return syntax.Call(syntax.Op(name), [self.expression(each) for each in taken], attributes)
 
     def _constant(self, expr: Any) -> syntax.Constant:
         return syntax.Constant(expr.value)
@@ -258,3 +256,9 @@ def _without_last(
     bindings: list[tuple[syntax.Var, syntax.Expr]], result: syntax.Expr
 ) -> list[tuple[syntax.Var, syntax.Expr]]:
     return bindings[:-1] if bindings and bindings[-1][0] is result else bindings
+
+
+def _below(expr: relax.Expr) -> list[relax.Expr]:
+    """What has a value in front of an expression; what Relax's operators take is theirs alone."""
+    is_relaxs = isinstance(expr, relax.Call) and isinstance(expr.op, tvm.ir.Op)
+    return [] if is_relaxs and not dialect.is_relay(expr) else operands(expr)
