@@ -12,11 +12,11 @@ from tvm import relax
 from ..errors import UntypedVariableError
 from ..graph.rewrite import expressions_in, relax_functions, with_functions
 from . import dialect
-from .adt import mentions_data
 from .external import as_subgraphs, with_operators
 from .infer import infer_type, set_type
 from .nest import dict_attrs
 from .nest import operands as operands_of
+from .ty import mentions_data
 
 _handle = tvm_ffi.Object.__hash__
 
