@@ -19,83 +19,13 @@ from tvm.ir.expr import ExprWithOp
 from tvm_ffi.dataclasses import field, py_class
 
 from ..errors import RelayError, RelayTypeError
-from .ty import TypeKind
+from .ty import GlobalTypeVar as GlobalTypeVar
+from .ty import PolymorphicType as PolymorphicType
+from .ty import RefType as RefType
+from .ty import TypeCall as TypeCall
+from .ty import TypeVar as TypeVar
 
 _TYPES = "relay.data_types"
-
-
-# Types.
-
-
-@py_class("baton.relay.TypeVar", structural_eq="var")
-class TypeVar(tvm.ir.Type):
-    """A type that a polymorphic function or data type leaves open."""
-
-    name_hint: str = field(structural_eq="ignore")
-    kind: int
-
-    def __init__(self, name: str, kind: int = TypeKind.Type) -> None:
-        self.__ffi_init__(name_hint=name, kind=int(kind))
-
-    def __hash__(self) -> int:
-        return hash(str(self.name_hint))
-
-
-@py_class("baton.relay.GlobalTypeVar")
-class GlobalTypeVar(tvm.ir.Type):
-    """The name of a data type; called with types, an instance of it."""
-
-    name_hint: str
-    kind: int
-
-    def __init__(self, name: str, kind: int = TypeKind.AdtHandle) -> None:
-        self.__ffi_init__(name_hint=name, kind=int(kind))
-
-    def __call__(self, *args: tvm.ir.Type) -> TypeCall:
-        return TypeCall(self, args)
-
-    def __hash__(self) -> int:
-        return hash(str(self.name_hint))
-
-
-@py_class("baton.relay.TypeCall")
-class TypeCall(tvm.ir.Type):
-    """A data type with what its type variables are: `List[int32]`."""
-
-    func: Any
-    args: Any
-
-    def __init__(self, func: tvm.ir.Type, args: Sequence[tvm.ir.Type]) -> None:
-        self.__ffi_init__(func=func, args=list(args))
-
-
-@py_class("baton.relay.RefType")
-class RefType(tvm.ir.Type):
-    """The type of a reference to a value."""
-
-    value: Any
-
-    def __init__(self, value: tvm.ir.Type) -> None:
-        self.__ffi_init__(value=value)
-
-
-@py_class("baton.relay.PolymorphicType")
-class PolymorphicType(tvm.ir.Type):
-    """The type of a function with type variables."""
-
-    type_params: Any = field(structural_eq="def")
-    arg_types: Any
-    ret_type: Any
-
-    def __init__(
-        self,
-        arg_types: Sequence[tvm.ir.Type],
-        ret_type: tvm.ir.Type,
-        type_params: Sequence[TypeVar],
-    ) -> None:
-        self.__ffi_init__(
-            type_params=list(type_params), arg_types=list(arg_types), ret_type=ret_type
-        )
 
 
 @py_class("baton.relay.TypeData")
@@ -122,15 +52,6 @@ class TypeData(tvm.ir.GlobalInfo):
         self.__ffi_init__(header=header, type_vars=list(type_vars), constructors=list(constructors))
 
 
-def mentions_data(ty: Any) -> bool:
-    """Whether a type is, or is made of, what only the types here can say."""
-    if isinstance(ty, relax.TupleType):
-        return any(map(mentions_data, ty.fields))
-    if isinstance(ty, relax.FuncType) and ty.params is not None:
-        return any(map(mentions_data, [*ty.params, ty.ret]))
-    return isinstance(ty, (TypeVar, GlobalTypeVar, TypeCall, RefType, PolymorphicType))
-
-
 def tag_of(data_type: str, index: int) -> int:
     """The number of a data type's constructor, in int32, that tells it from those of others."""
     return (zlib.crc32(data_type.encode()) & 0x7F) << 24 | index
@@ -143,9 +64,11 @@ class _Callable:
     """What a script calls like a function."""
 
     def __call__(self, *args: Any) -> Any:
-        from .call import Call
-
-        return Call(self, args)
+        made = relax.Call(self, list(map(_value, args)))
+        ty = type_of_data(self, list(made.args)) if isinstance(self, Constructor) else None
+        if ty is not None:
+            relax.expr._update_type(made, ty)
+        return made
 
 
 @py_class("baton.relay.Constructor")
@@ -263,10 +186,8 @@ class RefWrite(tvm.ir.Expr):
 
 
 def _value(value: Any) -> Any:
-    from .expr import as_expr
-    from .infer import infer_type_if_possible
-
-    return infer_type_if_possible(as_expr(value))
+    """An expression; of an operator with several results, the tuple of them."""
+    return value.astuple() if hasattr(value, "astuple") else value
 
 
 def type_of_data(made: Constructor, arguments: Sequence[tvm.ir.Expr]) -> TypeCall | None:

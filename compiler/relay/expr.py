@@ -12,6 +12,7 @@ from tvm import relax
 from ..errors import RelayTypeError
 from ..lazy import lazy_attributes
 from .infer import infer_type_if_possible, is_untyped, set_type
+from .nest import is_let
 from .nest import value_of as value_of
 from .ty import IncompleteType, TensorType
 
@@ -113,7 +114,7 @@ def as_expr(value: Any) -> Any:
 def _matches(body: relax.SeqExpr) -> bool:
     """Whether a sequence names extents or data that only running tells: it stays what it is."""
     bindings = [each for block in body.blocks for each in block.bindings]
-    return any(isinstance(each, relax.MatchCast) or is_untyped(each.value.ty) for each in bindings)
+    return any(isinstance(each, relax.MatchCast) or is_let(each) for each in bindings)
 
 
 class Node(type):
@@ -198,6 +199,8 @@ class If(metaclass=Node):
 
     def __new__(cls, cond: Any, true_branch: Any, false_branch: Any, span: Any = None) -> Any:
         cond = infer_type_if_possible(as_expr(cond))
+        if isinstance(cond, relax.Var) and cond.ty.is_missing():
+            set_type(cond, relax.TensorType([], "bool"))  # as an operator says what it takes
         is_scalar = isinstance(cond.ty, relax.TensorType) and cond.ty.ndim <= 0
         if not is_scalar and not is_untyped(cond.ty):
             raise RelayTypeError(f"the condition of relay.If must be a scalar, not {cond.ty}")

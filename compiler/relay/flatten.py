@@ -9,12 +9,14 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
+from ..errors import UntypedVariableError
 from ..graph.rewrite import expressions_in, relax_functions, with_functions
 from . import dialect
 from .external import as_subgraphs, with_operators
 from .infer import infer_type, set_type
 from .nest import dict_attrs
 from .nest import operands as operands_of
+from .ty import mentions_data
 
 _handle = tvm_ffi.Object.__hash__
 
@@ -247,7 +249,15 @@ class Flattener:
 def function_of(
     parameters: Sequence[relax.Var], body: relax.Expr, attrs: Any = None
 ) -> relax.Function:
-    """A function in bindings, from parameters and a nested body."""
+    """A function in bindings, from parameters and a nested body.
+
+    Raises
+    ------
+    UntypedVariableError
+        It takes or returns data, which only `relay.Function` makes functions of.
+    """
+    if any(mentions_data(each.ty) for each in (*parameters, body)):
+        raise UntypedVariableError("a function over data types has no form in Relax")
     sequence = Flattener().sequence(body)
     return relax.Function(list(parameters), sequence, sequence.ty, attrs=dict_attrs(attrs))
 

@@ -12,12 +12,13 @@ from tvm_ffi.dataclasses import field, py_class
 
 from ..errors import RelayError, RelayTypeError, UntypedVariableError
 from ..graph.rewrite import expressions_in
-from .adt import EXPRESSIONS, PolymorphicType, mentions_data
+from .adt import EXPRESSIONS
 from .call import Call
 from .expr import Node, as_expr, const
 from .flatten import function_of
 from .infer import infer_type, infer_type_if_possible, set_type, type_of
 from .nest import dict_attrs, handle, local_function, nested, rewrite
+from .ty import PolymorphicType, mentions_data
 from .variables import nodes
 
 

@@ -15,8 +15,8 @@ from tvm import relax
 
 from ..errors import RelayTypeError, UntypedVariableError
 from ..tvm_faults.block_builder import BlockBuilder
-from .adt import EXPRESSIONS, Constructor, mentions_data, type_of_data
-from .ty import fresh
+from .adt import EXPRESSIONS, Constructor, type_of_data
+from .ty import fresh, mentions_data
 
 
 def infer_type(expr: relax.Expr) -> relax.Expr:

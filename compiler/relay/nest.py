@@ -136,6 +136,23 @@ def dict_attrs(attrs: Any) -> Any:
     return tvm.ir.make_node("ir.DictAttrs", **attrs) if isinstance(attrs, dict) else attrs
 
 
+def is_let(binding: Any) -> bool:
+    """Whether a binding stays one where values are put where they are used.
+
+    A function that calls itself needs its name; references, data and functions that nothing
+    tells the type of are evaluated in the order of their bindings.
+    """
+    if isinstance(binding, relax.MatchCast) or not is_untyped(binding.value.ty):
+        return False
+    if isinstance(binding.value, tvm.ir.BaseFunc):
+        return calls_itself(binding)
+    return any(
+        isinstance(node, EXPRESSIONS)
+        or (isinstance(node, relax.Call) and not isinstance(node.op, tvm.ir.Op))
+        for node in post_order(binding.value)
+    )
+
+
 def calls_itself(binding: relax.VarBinding) -> bool:
     """Whether a let binds a function that calls itself."""
     value = binding.value
@@ -181,7 +198,7 @@ class _Nester:
             for place, binding in enumerate(bindings):
                 if isinstance(binding, relax.MatchCast):
                     value = self._match(binding)
-                elif is_untyped(binding.value.ty):
+                elif is_let(binding):
                     return self._let(binding, bindings[place + 1 :], expr.body)
                 else:
                     value = self.expression(binding.value)

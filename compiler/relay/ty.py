@@ -8,6 +8,7 @@ from typing import Any as AnyValue
 import numpy as np
 import tvm
 from tvm import relax
+from tvm_ffi.dataclasses import field, py_class
 
 from ..errors import RelayTypeError
 from ..graph import symbols
@@ -48,6 +49,86 @@ class TypeKind:
     Type, ShapeVar, BaseType, Shape, Constraint, AdtHandle, TypeData = range(7)
 
 
+@py_class("baton.relay.TypeVar", structural_eq="var")
+class TypeVar(tvm.ir.Type):
+    """A type that a polymorphic function or data type leaves open."""
+
+    name_hint: str = field(structural_eq="ignore")
+    kind: int
+
+    def __init__(self, name: str, kind: int = TypeKind.Type) -> None:
+        self.__ffi_init__(name_hint=name, kind=int(kind))
+
+    def __hash__(self) -> int:
+        return hash(str(self.name_hint))
+
+
+@py_class("baton.relay.GlobalTypeVar")
+class GlobalTypeVar(tvm.ir.Type):
+    """The name of a data type; called with types, an instance of it."""
+
+    name_hint: str
+    kind: int
+
+    def __init__(self, name: str, kind: int = TypeKind.AdtHandle) -> None:
+        self.__ffi_init__(name_hint=name, kind=int(kind))
+
+    def __call__(self, *args: tvm.ir.Type) -> TypeCall:
+        return TypeCall(self, args)
+
+    def __hash__(self) -> int:
+        return hash(str(self.name_hint))
+
+
+@py_class("baton.relay.TypeCall")
+class TypeCall(tvm.ir.Type):
+    """A data type with what its type variables are: `List[int32]`."""
+
+    func: AnyValue
+    args: AnyValue
+
+    def __init__(self, func: tvm.ir.Type, args: Sequence[tvm.ir.Type]) -> None:
+        self.__ffi_init__(func=func, args=list(args))
+
+
+@py_class("baton.relay.RefType")
+class RefType(tvm.ir.Type):
+    """The type of a reference to a value."""
+
+    value: AnyValue
+
+    def __init__(self, value: tvm.ir.Type) -> None:
+        self.__ffi_init__(value=value)
+
+
+@py_class("baton.relay.PolymorphicType")
+class PolymorphicType(tvm.ir.Type):
+    """The type of a function with type variables."""
+
+    type_params: AnyValue = field(structural_eq="def")
+    arg_types: AnyValue
+    ret_type: AnyValue
+
+    def __init__(
+        self,
+        arg_types: Sequence[tvm.ir.Type],
+        ret_type: tvm.ir.Type,
+        type_params: Sequence[TypeVar],
+    ) -> None:
+        self.__ffi_init__(
+            type_params=list(type_params), arg_types=list(arg_types), ret_type=ret_type
+        )
+
+
+def mentions_data(ty: AnyValue) -> bool:
+    """Whether a type is, or is made of, what only the types here can say."""
+    if isinstance(ty, relax.TupleType):
+        return any(map(mentions_data, ty.fields))
+    if isinstance(ty, relax.FuncType) and ty.params is not None:
+        return any(map(mentions_data, [*ty.params, ty.ret]))
+    return isinstance(ty, (TypeVar, GlobalTypeVar, TypeCall, RefType, PolymorphicType))
+
+
 class _Name(type):
     """Relay's name of a type: calling it makes Relax's, `isinstance` knows Relax's."""
 
@@ -72,8 +153,6 @@ class FuncType(metaclass=_Name):
         if type_constraints:
             raise RelayTypeError("type_constraints: relations of types have no form in Relax")
         if type_params:
-            from .adt import PolymorphicType
-
             return PolymorphicType(arg_types, ret_type, type_params)
         return relax.FuncType(list(arg_types), ret_type)
 

@@ -11,8 +11,7 @@ from tvm import relax
 
 from ...errors import RelayError
 from .. import adt, dialect
-from ..function import OpenFunction
-from ..nest import calls_itself, post_order
+from ..nest import calls_itself, operands, post_order
 from ..raising import raised
 from . import syntax
 
@@ -30,7 +29,7 @@ def from_relax(mod: tvm.IRModule) -> syntax.Module:
     made = syntax.Module(types=data_types(mod))
     functions = {str(gvar.name_hint): function for gvar, function in mod.functions_items()}
     for name in sorted(functions):
-        if not isinstance(functions[name], (relax.Function, OpenFunction)):
+        if not _is_function(functions[name]):
             raise RelayError(f"@{name} is a lowered kernel, which Relay's text has no form for")
         made.functions[name] = function_of(functions[name], name)
     return made
@@ -105,7 +104,7 @@ class _Converter:
         self.values: dict[int, tuple[Any, syntax.Expr]] = {}
         self.bindings: list[tuple[syntax.Var, syntax.Expr]] = []
 
-    def function(self, function: relax.Function | OpenFunction, name: str = "") -> syntax.Function:
+    def function(self, function: Any, name: str = "") -> syntax.Function:
         outer, self.values = self.values, dict(self.values)
         parameters = [self.variable(var) for var in function.params]
         attributes = _attributes(function, name)
@@ -151,7 +150,7 @@ class _Converter:
             made = self.expression(expr.body)
             self.values[_handle(expr)] = (expr, made)
             return made
-        for node in post_order(expr):  # chains of operators are longer than Python's stack
+        for node in post_order(expr, _below):  # chains are longer than Python's stack
             if not isinstance(node, relax.SeqExpr) and _handle(node) not in self.values:
                 made = self._bound(node)
         return made
@@ -177,7 +176,7 @@ class _Converter:
             return syntax.Tuple([self.expression(field) for field in expr.fields])
         if isinstance(expr, relax.TupleGetItem):
             return syntax.Field(self.expression(expr.tuple_value), int(expr.index))
-        if isinstance(expr, (relax.Function, OpenFunction)):
+        if _is_function(expr):
             return self.function(expr)
         if isinstance(expr, relax.If):
             condition = self.expression(expr.cond)
@@ -222,7 +221,7 @@ class _Converter:
     def _call(self, call: relax.Call) -> syntax.Expr:
         if dialect.is_relay(call):
             name, attributes = dialect.relay_name(call), dialect.attributes(call)
-            operands = list(call.args)
+            taken = list(call.args)
         elif isinstance(call.op, tvm.ir.Op):
             made = raised(call)
             if made is None:
@@ -233,15 +232,13 @@ class _Converter:
         else:
             function = self.expression(call.op)
             return syntax.Call(function, [self.expression(arg) for arg in call.args])
-        return syntax.Call(
-            syntax.Op(name), [self.expression(each) for each in operands], attributes
-        )
+        return syntax.Call(syntax.Op(name), [self.expression(each) for each in taken], attributes)
 
     def _constant(self, expr: Any) -> syntax.Constant:
         return syntax.Constant(expr.value)
 
 
-def _attributes(function: relax.Function | OpenFunction, name: str) -> dict[str, Any]:
+def _attributes(function: Any, name: str) -> dict[str, Any]:
     if function.attrs is None:
         return {}
     found = {str(key): value for key, value in function.attrs.items()}
@@ -258,3 +255,16 @@ def _without_last(
     bindings: list[tuple[syntax.Var, syntax.Expr]], result: syntax.Expr
 ) -> list[tuple[syntax.Var, syntax.Expr]]:
     return bindings[:-1] if bindings and bindings[-1][0] is result else bindings
+
+
+def _below(expr: relax.Expr) -> list[relax.Expr]:
+    """What has a value in front of an expression; what Relax's operators take is theirs alone."""
+    is_relaxs = isinstance(expr, relax.Call) and isinstance(expr.op, tvm.ir.Op)
+    return [] if is_relaxs and not dialect.is_relay(expr) else operands(expr)
+
+
+def _is_function(expr: Any) -> bool:
+    """Whether it is a function of Relax, or one that Relax has no form for."""
+    if isinstance(expr, relax.Function):
+        return True
+    return isinstance(expr, tvm.ir.BaseFunc) and hasattr(expr, "type_params")

@@ -26,8 +26,9 @@ def is_library(program: syntax.Module) -> bool:
     """Whether a program has data types or functions, and no `main` over tensors that uses them."""
     main = program.functions.get("main")
     if main is not None:
-        kinds = [*(var.type for var in main.parameters), main.result]
-        return bool(main.type_params) or any(map(_is_foreign, kinds))
+        returns_function = isinstance(main.result, syntax.FuncType)
+        takes_others = any(_is_foreign(var.type) for var in main.parameters)
+        return bool(main.type_params) or returns_function or takes_others
     functions = program.functions.values()
     return bool(program.types) or any(
         each.type_params or any(_is_foreign(var.type) for var in each.parameters)
@@ -85,7 +86,7 @@ class _Maker:
         self.globals.update((name, tvm.ir.GlobalVar(name)) for name in new)
         for name in new:
             made = self.function(self.program.functions[name])
-            if isinstance(made, relax.Function):
+            if isinstance(made, relax.Function) and self.globals[name].ty.is_missing():
                 set_type(self.globals[name], made.ty)
             self.mod.update_func(self.globals[name], made)
 

@@ -24,7 +24,7 @@ _WHERE = {
     "FastMath SimplifyExpr",
     "spans": "AnnotateSpans",
     "structure": "DeadCodeElimination InferType InferTypeLocal Inline "
-    "LambdaLift Legalize RemoveUnusedFunctions ToANormalForm ToANormalFormExpr "
+    "LambdaLift Legalize PartialEvaluate RemoveUnusedFunctions ToANormalForm ToANormalFormExpr "
     "ToBasicBlockNormalForm ToGraphNormalForm build_config function_pass",
 }
 
@@ -44,7 +44,6 @@ _MISSING = {
     "OutlineCompilerFunctionsWithExistingGlobalSymbols": (
         "relay.transform.PartitionGraph outlines the regions of other compilers"
     ),
-    "PartialEvaluate": "functions as values are evaluated when a program is read",
     "ToCPS": "Relax has no continuation-passing form",
     "to_cps": "Relax has no continuation-passing form",
     "un_cps": "Relax has no continuation-passing form",

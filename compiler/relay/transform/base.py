@@ -14,7 +14,9 @@ from ...graph.rewrite import expressions_in, operator_name, relax_functions, rew
 from ...graph.vocabulary import SharedRule, Vocabulary
 from .. import dialect
 from ..flatten import function_of
+from ..function import OpenFunction
 from ..nest import nested
+from ..program import is_program, only_needed
 from . import build
 
 FunctionChange = Callable[[relax.Function, tvm.IRModule], relax.Function]
@@ -86,7 +88,15 @@ def is_external(function: relax.Function) -> bool:
 
 
 def _name_unseen(name: str, mod: tvm.IRModule) -> None:
-    """Warn of Relax's own operators in the module: a pass over Relay's leaves them alone."""
+    """Warn of what a pass over Relay's operators leaves alone: Relax's own, and programs."""
+    if is_program(mod) and any(
+        isinstance(each, OpenFunction) for each in only_needed(mod, "main").functions.values()
+    ):
+        warnings.warn(
+            f"{name} leaves functions over data types, and those that call them, as they are; "
+            "relay.transform.PartialEvaluate evaluates them first",
+            stacklevel=2,
+        )
     unseen: set[str] = set()
     for _, function in relax_functions(mod):
         for node in expressions_in(function):

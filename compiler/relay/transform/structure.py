@@ -13,7 +13,7 @@ from ...graph.rewrite import functions_by_name
 from .. import dialect
 from ..flatten import Flattener
 from ..nest import call_of, handle, nested, nested_function, rewrite
-from ..program import callees, only_needed
+from ..program import callees, evaluated, only_needed
 from .base import body_wise, map_functions, module_pass, with_body, with_functions
 
 
@@ -66,6 +66,14 @@ def RemoveUnusedFunctions(entry_functions: Sequence[str] | None = None) -> Any:
     """Drop functions that no entry function calls."""
     entries = list(entry_functions or ["main"])
     return module_pass("RemoveUnusedFunctions", 1, lambda mod: only_needed(mod, *entries))
+
+
+def PartialEvaluate() -> Any:
+    """`main` without data types, references and functions as values, with what it needs alone.
+
+    They are evaluated as where a module is compiled, so that passes over operators see these.
+    """
+    return module_pass("PartialEvaluate", 1, evaluated)
 
 
 def LambdaLift() -> Any:

@@ -174,3 +174,15 @@ def test_types_of_polymorphic_functions_are_equal_whatever_their_variables_are_c
     a, b = relay.TypeVar("a"), relay.TypeVar("b")
     assert relay.FuncType([header(a)], a, [a]) == relay.FuncType([header(b)], b, [b])
     assert relay.FuncType([header(a)], a, [a]) != relay.FuncType([header(b)], header(b), [b])
+
+
+def test_a_pass_says_what_it_leaves_alone_and_partial_evaluation_what_is_left(shapes):
+    _, square, _ = adt.get_type(shapes, "Shape")
+    x, of = relay.var("x", shape=(2,)), relay.GlobalVar("area")
+    shapes[of] = area(shapes)
+    shapes["main"] = relay.Function([x], of(square(relay.exp(x))))
+    with pytest.warns(UserWarning, match="FastMath leaves functions over data types"):
+        assert "fast_exp" not in relay.astext(relay.transform.FastMath()(shapes))
+    plain = relay.transform.PartialEvaluate()(shapes)
+    assert relay.analysis.list_op_freqs(plain) == {"exp": 1, "multiply": 1}
+    assert "fast_exp" in relay.astext(relay.transform.FastMath()(plain))

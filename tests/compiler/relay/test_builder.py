@@ -226,3 +226,11 @@ def test_a_step_of_a_module_is_a_call_or_a_field_of_a_tuple():
     assert names == ["exp", "split", "TupleGetItem", "TupleGetItem", "add"]
     with pytest.raises(RelayError, match="has 5 steps"):
         relay.analysis.extract_intermdeiate_expr(mod, 5)
+
+
+def test_a_condition_without_a_type_is_a_scalar_of_bool():
+    b, x = relay.var("b"), relay.var("x", shape=(2,))
+    function = relay.Function([b, x], relay.If(b, relay.exp(x), x))
+    run = relay.create_executor("vm").evaluate(function)
+    zeros = np.zeros(2, "float32")
+    assert [float(run(taken, zeros).numpy()[0]) for taken in (True, False)] == [1.0, 0.0]

@@ -3,6 +3,7 @@ import pytest
 
 from compiler import relay
 from compiler.errors import RelayError, RelayTypeError
+from compiler.relay import adt
 from tests.compiler.relay.oracle import assert_same, flat, programs, run
 
 HEADER = '#[version = "0.0.5"]\n'
@@ -114,3 +115,21 @@ def test_attributes_that_are_not_integers_are_refused_with_their_place():
     text += "  nn.max_pool2d(%x, pool_size=[2, 2], padding=[1e999f, 0, 0, 0])\n}\n"
     with pytest.raises(RelayTypeError, match=r"3:3.*\[inf, 0, 0, 0\] are not integers"):
         relay.fromtext(text)
+
+
+def test_text_without_a_main_over_tensors_is_a_module_to_go_on_with():
+    mod = relay.fromtext(
+        """#[version = "0.0.5"]
+        type Pair[A] { Both(A, A), }
+        def @first[A](%pair: Pair[A]) -> A { match %pair { Both(%one, _) => %one } }
+        def @length(%n: int) -> int { if (%n == 0) { 0 } else { 1 + @length(%n - 1) } }
+        """
+    )
+    _, both = adt.get_type(mod, "Pair")
+    x = relay.var("x", shape=(2,))
+    first = mod.get_global_var("first")
+    mod["main"] = relay.Function([x], relay.Call(first, [both(relay.exp(x), x)]))
+    found = relay.create_executor("vm", mod).evaluate()(np.zeros(2, "float32"))
+    np.testing.assert_array_equal(found.numpy(), [1, 1])
+    read = relay.fromtext(relay.astext(relay.transform.RemoveUnusedFunctions(["first"])(mod)))
+    assert [str(name.name_hint) for name in read.get_global_vars()] == ["first"]

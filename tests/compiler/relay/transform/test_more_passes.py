@@ -125,7 +125,9 @@ def test_what_has_no_derivative_is_named() -> None:
         transform.gradient(relay.Function([data], data), mode="second_order")
 
 
-@pytest.mark.parametrize("name", ["ToCPS", "PartialEvaluate", "ManifestLifetimes", "DenseToSparse"])
+@pytest.mark.parametrize(
+    "name", ["ToCPS", "Defunctionalization", "ManifestLifetimes", "DenseToSparse"]
+)
 def test_passes_without_a_place_say_what_to_use(name: str) -> None:
     with pytest.raises(
         UnsupportedRelayOperatorError, match=rf"transform\.{name} is not supported: "
