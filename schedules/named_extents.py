@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import tvm_ffi
-from tvm import tirx
+from tvm import sym, tirx
 
 from .nodes import nodes_of
 
@@ -31,14 +31,23 @@ def with_named_extents(func: tirx.PrimFunc) -> tirx.PrimFunc | None:
     None where there is none, or where the function computes with the symbols of one apart from it.
     """
     names: list[tuple[Any, Any]] = []
+    symbols: set[Any] = set()
+    simplify = sym.Analyzer().simplify
 
     def named(expr: Any) -> Any:
-        return next((name for other, name in names if tvm_ffi.structural_equal(expr, other)), expr)
+        """Its name, however it is spelled: 2 * (n + 1) is n * 2 + 2."""
+        used = set(tirx.analysis.undefined_vars(expr))
+        if not used or not used <= symbols:
+            return expr
+        simple = simplify(expr)
+        found = (name for other, name in names if tvm_ffi.structural_equal(simple, other))
+        return next(found, expr)
 
     for param in func.params:
         for extent in param.shape if isinstance(param.ty, tirx.BufferType) else ():
             if _is_compound(extent) and named(extent) is extent:
-                names.append((extent, tirx.Var("rows", extent.ty)))
+                symbols.update(tirx.analysis.undefined_vars(extent))
+                names.append((simplify(extent), tirx.Var("rows", extent.ty)))
     if not names:
         return None
     replaced = {symbol for extent, _ in names for symbol in tirx.analysis.undefined_vars(extent)}

@@ -18,7 +18,6 @@ from . import steps, switches
 from .relax_passes.agreeing_extents import agreeing_extents
 from .relax_passes.check_divisors import check_divisors
 from .relax_passes.fold_gate import fold_gates
-from .relax_passes.patches import multiply_patches
 from .relax_passes.rounded_norms import round_norms
 from .relax_passes.widen_half import widen_halves
 from .report import Report
@@ -74,7 +73,7 @@ SCHEDULE = (
     ),
     Step("widen halves", on_cpus(widen_halves)),
     Step("unroll recurrent layers", on_gpus(unroll_recurrent)),
-    Step("multiply patches", on_cpus(multiply_patches)),
+    Step("multiply patches", steps.multiply_all_patches, asks=(switches.WINOGRAD,)),
     Step(
         "convert layouts",
         steps.convert_layouts,

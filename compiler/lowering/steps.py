@@ -32,6 +32,7 @@ from .relax_passes.fuse import fuse
 from .relax_passes.kv_cache import keep_kv_cache
 from .relax_passes.move_strides import move_strides
 from .relax_passes.over_samples import Samples, any_samples, over_samples
+from .relax_passes.patches import multiply_patches
 from .relax_passes.samples import Provenance, provenance
 from .relax_passes.specialise import specialise
 from .relax_passes.split_batch import is_recorded, split_batch
@@ -236,6 +237,13 @@ def multiply_bfloat16(state: State) -> None:
         elif switches.TO_BFLOAT16.on:
             note = f"{target} has no AVX512-BF16: its products stay in float32"
             state.report.notes += [note] if note not in state.report.notes else []
+
+
+def multiply_all_patches(state: State) -> None:
+    """Have CPUs multiply patches of images of unknown extents, or their Winograd transforms."""
+    for name, target in state.unrecorded():
+        if target.kind.name == "llvm":
+            state.mod = multiply_patches(state.mod, name, target, switches.WINOGRAD.on)
 
 
 def on_gpus(rewrite: Rewrite) -> Callable[[State], None]:

@@ -7,7 +7,7 @@ them in a block. Here the inference function of each operator is called on the n
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tvm
@@ -76,8 +76,15 @@ def with_symbolic_extents(expr: relax.Expr) -> relax.Expr:
     """`expr` with a shape: extents that only its value tells become new symbolic dimensions."""
     declared = expr.ty  # each access makes another Python object
     ty = _with_extents(declared)
-    if ty is declared:
-        return expr
+    return expr if ty is declared else _cast(expr, ty)
+
+
+def with_extents(expr: relax.Expr, extents: Sequence[Any]) -> relax.Expr:
+    """`expr`, a tensor, with these extents: an error of running, where it has others."""
+    return _cast(expr, relax.TensorType(list(extents), expr.ty.dtype))
+
+
+def _cast(expr: relax.Expr, ty: Any) -> relax.Expr:
     variable = relax.Var("known", ty)
     sequence = relax.SeqExpr([relax.BindingBlock([relax.MatchCast(variable, expr, ty)])], variable)
     set_type(sequence, ty)

@@ -102,17 +102,27 @@ class _Loops:
         for extent in w.batch:
             heads = heads * extent
         key_tiles = tirx.floordiv(w.t + (self.tile - 1), self.tile)
-        with T.parallel(0, heads) as head:
-            self.at = unravel(head, w.batch)
-            if not self._reads_vectors():
+
+        def on_panels() -> None:
+            with T.parallel(0, heads) as head:
+                self.at = unravel(head, w.batch)
                 self._on_panels(key_tiles)
-                return
-            is_small = tirx.Or(w.s <= FEW_ROWS, w.t <= FEW_VECTORS * self.lanes)
-            with T.If(is_small):
-                with T.Then():
-                    self._in_place()
+
+        if not self._reads_vectors():
+            on_panels()
+            return
+        one_vector = w.t <= FEW_VECTORS * self.lanes
+        # Outside of the heads: a loop's memory is taken wherever its branches go.
+        with T.If(one_vector):
+            with T.Then(), T.parallel(0, heads) as head:
+                self.at = unravel(head, w.batch)
+                self._in_place(FEW_VECTORS)
+            with T.Else(), T.If(w.s <= FEW_ROWS):
+                with T.Then(), T.parallel(0, heads) as head:
+                    self.at = unravel(head, w.batch)
+                    self._in_place(tirx.floordiv(w.t + (self.lanes - 1), self.lanes))
                 with T.Else():
-                    self._on_panels(key_tiles)
+                    on_panels()
 
     def _reads_vectors(self) -> bool:
         """Whether keys and values are rows of whole vectors in memory."""
@@ -141,8 +151,14 @@ class _Loops:
             with T.If(fits), T.Then():
                 self._row_tiles(rows, key_tiles)
 
-    def _allocate(self, shape: tuple[Any, ...], scope: str = "global") -> Any:
-        return T.buffer_proxy(T.alloc_buffer(shape, self.w.dtype, scope=scope))
+    def _allocate(self, shape: tuple[Any, ...]) -> Any:
+        """Memory; of a known size below 1 KB it is on the stack, or in registers."""
+        return T.buffer_proxy(T.alloc_buffer(shape, self.w.dtype))
+
+    def _registers(self, *extents: int) -> dict[tuple[int, ...], Any]:
+        """Vectors by their indices, of a known size each: together they could be too large."""
+        indices = itertools.product(*map(range, extents))
+        return {index: self._allocate((self.lanes,)) for index in indices}
 
     def _copy_keys(self, key_tiles: Any) -> None:
         w, last = self.w, self.w.t - 1
@@ -179,8 +195,8 @@ class _Loops:
         scores = self._allocate((rows, key_tiles, self.tile))
         with T.serial(0, tirx.floordiv(w.s + (rows - 1), rows)) as row_tile:
             first = row_tile * rows if rows == 1 else tirx.min(row_tile * rows, w.s - rows)
-            highest = self._allocate((rows, lanes), "local")
-            total = self._allocate((rows, lanes), "local")
+            highest = self._allocate((rows, lanes))
+            total = self._allocate((rows, lanes))
             self._fill(highest, rows, -math.inf)
             with T.serial(0, key_tiles) as tile:
                 self._scores(scores, highest, rows, first, tile)
@@ -224,21 +240,21 @@ class _Loops:
 
     def _scores(self, scores: Any, highest: Any, rows: int, first: Any, tile: Any) -> None:
         w, lanes = self.w, self.lanes
-        sums = self._allocate((rows, self.vectors, lanes), "local")
+        sums = self._registers(rows, self.vectors)
         parts = list(itertools.product(range(rows), range(self.vectors)))
         for r, v in parts:
             with T.vectorized(0, lanes) as lane:
-                sums[r, v, lane] = tirx.const(0.0, w.dtype)
+                sums[r, v][lane] = tirx.const(0.0, w.dtype)
         with T.serial(0, w.d) as i:
             for r, v in parts:
                 with T.vectorized(0, lanes) as lane:
                     query = self.q[w.q.index(self.at, first + r, i)]
                     key = self.keys[tile, i, v * lanes + lane]
-                    sums[r, v, lane] = sums[r, v, lane] + query * key
+                    sums[r, v][lane] = sums[r, v][lane] + query * key
         for r, v in parts:
             with T.vectorized(0, lanes) as lane:
                 column = tile * self.tile + (v * lanes + lane)
-                value = self._logit(sums[r, v, lane], first + r, column)
+                value = self._logit(sums[r, v][lane], first + r, column)
                 scores[r, tile, v * lanes + lane] = value
             with T.vectorized(0, lanes) as lane:
                 value = scores[r, tile, v * lanes + lane]
@@ -257,21 +273,21 @@ class _Loops:
         self, scores: Any, total: Any, rows: int, first: Any, tile: int, width: int
     ) -> None:
         w, lanes = self.w, self.lanes
-        sums = self._allocate((rows, width, lanes), "local")
+        sums = self._registers(rows, width)
         parts = list(itertools.product(range(rows), range(width)))
         for r, v in parts:
             with T.vectorized(0, lanes) as lane:
-                sums[r, v, lane] = tirx.const(0.0, w.dtype)
+                sums[r, v][lane] = tirx.const(0.0, w.dtype)
         with T.serial(0, w.t) as j:
             for r, v in parts:
                 with T.vectorized(0, lanes) as lane:
                     weight = scores[r, tirx.floordiv(j, self.tile), tirx.floormod(j, self.tile)]
                     value = self.values[tile, j, v * lanes + lane]
-                    sums[r, v, lane] = sums[r, v, lane] + weight * value
+                    sums[r, v][lane] = sums[r, v][lane] + weight * value
         for r, v in parts:
             with T.vectorized(0, lanes) as lane:
                 column = tile * self.tile + (v * lanes + lane)
-                value = self._normal(sums[r, v, lane], total[r, 0])
+                value = self._normal(sums[r, v][lane], total[r, 0])
                 self.out[self._place(first + r, column)] = value
 
     def _normal(self, value: Any, total: Any) -> Any:
@@ -283,17 +299,16 @@ class _Loops:
         is_number = total >= tirx.const(0.5, self.w.dtype)
         return tirx.Select(is_number, quotient, tirx.const(0, self.w.dtype))
 
-    def _in_place(self) -> None:
-        """One row after the other, on keys and values where they lie."""
+    def _in_place(self, vectors: Any) -> None:
+        """One row after the other, on `vectors` of keys and on values where they lie."""
         w, lanes = self.w, self.lanes
-        vectors = tirx.floordiv(w.t + (lanes - 1), lanes)
         scores = self._allocate((1, vectors, lanes))
         with T.serial(0, w.s) as row:
-            highest = self._allocate((1, lanes), "local")
-            total = self._allocate((1, lanes), "local")
+            highest = self._allocate((1, lanes))
+            total = self._allocate((1, lanes))
             self._fill(highest, 1, -math.inf)
             with T.serial(0, vectors) as vector:
-                products = self._allocate((lanes,), "local")
+                products = self._allocate((lanes,))
                 start = vector * lanes
                 products[T.ramp(0, 1, lanes)] = self._products(row, start)
                 with T.vectorized(0, lanes) as lane:
@@ -311,18 +326,18 @@ class _Loops:
         """A vector of the products of a query with the keys from `start` on."""
         w, lanes = self.w, self.lanes
         whole = T.ramp(0, 1, lanes)
-        sums = self._allocate((lanes, lanes), "local")
+        sums = self._registers(lanes)
         for lane, place in enumerate(places(lanes)):
             key = tirx.min(start + lane, w.t - 1)
             for first in range(0, w.d, lanes):
                 query = self.q[self._vector(w.q.index(self.at, row, first))]
                 product = query * self.k[self._vector(w.k.index(self.at, first, key))]
-                sums[place, whole] = sums[place, whole] + product if first else product
+                sums[place,][whole] = sums[place,][whole] + product if first else product
         for left, right, *masks in joins(lanes):
-            pair = [sums[left, whole], sums[right, whole]]
+            pair = [sums[left,][whole], sums[right,][whole]]
             low, high = (tirx.Shuffle(pair, mask) for mask in masks)
-            sums[left, whole] = low + high
-        return sums[0, whole]
+            sums[left,][whole] = low + high
+        return sums[0,][whole]
 
     def _vector(self, index: tuple[Any, ...]) -> tuple[Any, ...]:
         """The index of a vector that starts at an element."""
@@ -331,18 +346,18 @@ class _Loops:
     def _weighted_values(self, scores: Any, total: Any, row: Any, column: int, width: int) -> None:
         """Columns of the result: values times the weights of their keys."""
         w, lanes = self.w, self.lanes
-        sums = self._allocate((CHAINS, width, lanes), "local")
+        sums = self._registers(CHAINS, width)
         parts = list(itertools.product(range(CHAINS), range(width)))
         for chain, v in parts:
             with T.vectorized(0, lanes) as lane:
-                sums[chain, v, lane] = tirx.const(0.0, w.dtype)
+                sums[chain, v][lane] = tirx.const(0.0, w.dtype)
 
         def add(key: Any, chain: int) -> None:
             for v in range(width):
                 with T.vectorized(0, lanes) as lane:
                     weight = scores[0, tirx.floordiv(key, lanes), tirx.floormod(key, lanes)]
                     value = self.v[w.v.index(self.at, key, column + (v * lanes + lane))]
-                    sums[chain, v, lane] = sums[chain, v, lane] + weight * value
+                    sums[chain, v][lane] = sums[chain, v][lane] + weight * value
 
         whole = tirx.floordiv(w.t, CHAINS)
         with T.serial(0, whole) as step:
@@ -352,9 +367,9 @@ class _Loops:
             add(whole * CHAINS + rest, 0)
         for v in range(width):
             with T.vectorized(0, lanes) as lane:
-                value = sums[0, v, lane]
+                value = sums[0, v][lane]
                 for chain in range(1, CHAINS):
-                    value = value + sums[chain, v, lane]
+                    value = value + sums[chain, v][lane]
                 place = self._place(row, column + (v * lanes + lane))
                 self.out[place] = self._normal(value, total[0, 0])
 

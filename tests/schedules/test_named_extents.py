@@ -28,3 +28,15 @@ def test_a_minimum_of_rows_is_a_number_of_rows():
 def test_a_function_that_computes_with_the_symbol_keeps_it():
     assert with_named_extents(_negated(tirx.min(N, 100), add=N)) is None
     assert with_named_extents(_negated(N)) is None
+
+
+def test_one_extent_that_is_spelled_in_two_ways_has_one_name():
+    x = te.placeholder((2 * (N + 1), 8), "float32", name="x")
+    y = te.compute((N * 2 + 2, 8), lambda *at: -x(*at), name="y")
+    named = with_named_extents(te.create_prim_func([x, N, y]))
+    assert named is not None
+    first, _, last = named.params
+    assert isinstance(first.shape[0], tirx.Var)
+    assert first.shape[0].same_as(last.shape[0])
+    rows = rows_of(te.create_prim_func([x, N, y]))
+    assert rows is not None and rows.tensors == [8, 8]

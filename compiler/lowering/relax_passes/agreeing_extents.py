@@ -23,8 +23,12 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 from ...graph.rewrite import operator_name
 from ...graph.symbols import BOUNDS, simplified
 from ...graph.vocabulary import RELAX
+from ...op_pattern import called_kernel
 from .extent_rules import Need, extents_of, needs_of
 from .run_time_checks import checked_by, emit_check, refusing
+
+AGREED = "as_agreed"
+"""Name of the kernels that hand on an operand, up to a number."""
 
 KIND = "InputError"
 """Name of the error that kernels raise, as `compiler.runtime.executor` registers it."""
@@ -33,7 +37,24 @@ KIND = "InputError"
 def agreeing_extents(mod: tvm.IRModule, name: str) -> tvm.IRModule:
     """Put a check in front of each operator of a function whose operands' extents may not agree."""
     most = (mod[name].attrs or {}).get(BOUNDS, {})
-    return checked_by(_Checker(mod, most), mod, name)
+    checked = checked_by(_Checker(mod, most), mod, name)
+    if checked is mod:
+        return mod
+    return relax.transform.CanonicalizeBindings()(checked)  # casts to extents that are known now
+
+
+def emit_agreed(
+    builder: relax.BlockBuilder, given: relax.Expr, checked: relax.Expr, shape: Sequence[Any]
+) -> relax.Var:
+    """A tensor as one of this shape, once `checked` is computed."""
+    # Not fused: FuseTIR takes one extent by two expressions for two tensors.
+    return emit_check(builder, _as_agreed, given, checked, relax.ShapeExpr(shape), hint=AGREED)
+
+
+def is_agreed(expr: relax.Expr) -> bool:
+    """Whether an expression is what `emit_agreed` makes."""
+    kernel = called_kernel(expr)
+    return kernel is not None and kernel.rstrip("0123456789") == AGREED
 
 
 @mutator
@@ -117,10 +138,7 @@ class _Checker(PyExprMutator):
             return refusing(values, (1,), text, KIND)
 
         checked = emit_check(self.builder_, check, found, hint="extents_that_agree")
-        # Not fused: FuseTIR takes one extent by two expressions for two tensors.
-        return emit_check(
-            self.builder_, _as_agreed, given, checked, relax.ShapeExpr(shape), hint="as_agreed"
-        )
+        return emit_agreed(self.builder_, given, checked, shape)
 
 
 def _operand(call: relax.Call, need: Need) -> relax.Expr:

@@ -9,18 +9,24 @@
 
 The schedules of convolutions take known extents; a product with constant weights takes any number
 of rows, which all places of all images are here. What is computed element by element behind it, and
-another convolution, go on with channels last, parts and joints of such values too. A transposed
-convolution whose windows do not meet is a product, too, and then moves elements.
+another convolution, go on with channels last, parts and joints of such values too. Convolutions of
+3x3 with stride 1 and whole vectors of channels are Winograd's (`schedules.x86.winograd_images`),
+unless a build may not round differently. A transposed convolution whose windows do not meet is a
+product, too, and then moves elements.
 """
 
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
 import tvm
 from tvm import relax, te, tirx
+from tvm.target import Target
+
+from schedules.x86 import winograd_images
 
 from ...graph.constants import array_of, constant, static_shape
 from ...graph.elementwise import BINARY, UNARY
@@ -28,6 +34,7 @@ from ...graph.rewrite import CallRule, rewrite_calls
 from ...graph.symbols import simplified
 from ...graph.vocabulary import RELAX
 from ..selection.ops.conv2d import ints
+from .agreeing_extents import AGREED, emit_agreed, is_agreed
 
 _LAYOUTS = {
     "nn.conv1d": ("NCW", "OIW"),
@@ -36,9 +43,19 @@ _LAYOUTS = {
 }
 
 
-def multiply_patches(mod: tvm.IRModule, name: str) -> tvm.IRModule:
-    """Rewrite the convolutions of function `name` of a module that have no static kernel."""
-    return rewrite_calls(mod, _Patches, [name])
+def multiply_patches(
+    mod: tvm.IRModule, name: str, target: Target, winograd: bool = True
+) -> tvm.IRModule:
+    """Rewrite the convolutions of function `name` of a module that have no static kernel.
+
+    Parameters
+    ----------
+    target : Target
+        A CPU.
+    winograd : bool
+        Whether convolutions of 3x3 may round differently.
+    """
+    return rewrite_calls(mod, partial(_Patches, target, winograd), [name])
 
 
 def _to_last(rank: int) -> list[int]:
@@ -50,6 +67,13 @@ def _to_first(rank: int) -> list[int]:
 
 
 class _Patches(CallRule):
+    def __init__(self, target: Target, winograd: bool) -> None:
+        super().__init__()
+        self.target, self.winograd = target, winograd
+
+    def name(self, expr: Any) -> str:
+        return AGREED if is_agreed(expr) else super().name(expr)
+
     def rewrite(self, call: relax.Call, name: str) -> relax.Expr | None:
         if name in _LAYOUTS:
             return self._convolution(call, *_LAYOUTS[name])
@@ -64,6 +88,8 @@ class _Patches(CallRule):
             return self._pair(call)
         if name == "concat":
             return self._joined(call)
+        if name == AGREED:
+            return self._agreed(call)
         if (
             name in ("relay.slice_window", "repeat", "split")
             and self._last(call.args[0]) is not None
@@ -118,6 +144,15 @@ class _Patches(CallRule):
         axis = _to_last(rank).index(int(call.attrs.axis) % rank)
         return self._first(relax.op.concat(operands, axis), rank)
 
+    def _agreed(self, call: relax.Call) -> relax.Expr | None:
+        """Such a value whose extents were compared with those of another one."""
+        given, checked, *_ = call.args[1].fields  # and symbols
+        last = self._last(given)
+        if last is None:
+            return None
+        shape = [call.ty.shape.values[axis] for axis in _to_last(call.ty.ndim)]
+        return self._first(emit_agreed(self.scope.builder, last, checked, shape), call.ty.ndim)
+
     def _part(self, call: relax.Call, name: str) -> relax.Expr | None:
         """A window of such a value, its elements several times, or its parts."""
         value, rank = self._last(call.args[0]), call.args[0].ty.ndim
@@ -152,6 +187,20 @@ class _Patches(CallRule):
         image = self._last(data)
         if image is None:
             image = self.scope.emit(relax.op.permute_dims(data, _to_last(rank)))
+        if self.winograd and (taps, strides, dilation) == (
+            (winograd_images.TAPS,) * 2,
+            (1, 1),
+            (1, 1),
+        ):
+            plan = winograd_images.plan(channels, known.shape[0], self.target)
+            if plan is not None:
+                packed = constant(winograd_images.pack_weight(known, plan))
+                made = self.scope.builder.emit_te(
+                    partial(winograd_images.compute, pads=tuple(pads), plan=plan),
+                    *(image, packed),
+                    primfunc_name_hint="conv2d_winograd",
+                )
+                return self._first(made, rank)
         if math.prod(taps) > 1 or max(strides) > 1 or any(pads):
             image = self.scope.builder.emit_te(
                 _patches, image, taps, strides, dilation, pads, primfunc_name_hint="patches"

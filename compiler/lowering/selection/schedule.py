@@ -122,9 +122,12 @@ def _kernel(
     rows = symbolic.rows_of(func) if target.kind.name == "llvm" else None
     chosen = None if rows is None else row_kernels.static_kernels(rows, target)
     if rows is None or chosen is None:
-        if symbolic.is_symbolic(func):  # the rules of anchors take known extents
-            func = rules.without_anchor(func)
-        return _schedule(func, name, target, record, fast_math)
+        if not symbolic.is_symbolic(func):
+            return _schedule(func, name, target, record, fast_math)
+        plain = rules.without_anchor(func)  # the rules of anchors take known extents
+        made, entry = _schedule(plain, name, target, record, fast_math)
+        entry.algorithm = rules.algorithm(func)
+        return made, entry
     kernels, tilings = chosen
     made = {size: _schedule(each, name, target, None, fast_math) for size, each in kernels.items()}
     whole = symbolic.assemble(rows, {size: each for size, (each, _) in made.items()}, tilings)

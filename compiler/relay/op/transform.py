@@ -8,7 +8,8 @@ from typing import Any
 from tvm import relax, te, tirx, topi
 
 from ...errors import RelayTypeError
-from ..infer import infer_type, type_of
+from ...graph.symbols import simplified
+from ..infer import infer_type, type_of, with_extents
 from . import layout_rules, quantization, raising
 from .kernel import kernel
 from .raising import Definitions, axes_of, exact, from_relax, listed, made, shape_of
@@ -240,7 +241,26 @@ def concatenate(data: relax.Expr, axis: int = 0) -> relax.Expr:
     where = axis_of(axis, rank(fields[0]))
     for index, field in enumerate(fields[1:], 1):
         _check_alike(fields[0], field, index, where)
-    return op.concat(fields, where)
+    joined = infer_type(op.concat(fields, where))
+    is_open = all(isinstance(field.ty.shape, relax.ShapeExpr) for field in fields)
+    if joined.ty.shape is not None or not is_open:
+        return joined
+    return with_extents(joined, _joined_extents(fields, where))
+
+
+def _joined_extents(fields: Sequence[relax.Expr], along: int) -> list[Extent]:
+    """The extents of fields one after the other, which must agree where only running tells.
+
+    A build has that checked in front of the operator.
+    """
+    shapes = [extents(field) for field in fields]
+    joined = []
+    for axis, every in enumerate(zip(*shapes)):
+        if axis == along:
+            joined.append(simplified(sum(every[1:], every[0])))
+        else:
+            joined.append(next((each for each in every if isinstance(each, int)), every[0]))
+    return joined
 
 
 def tuple_fields(data: relax.Expr) -> list[relax.Expr]:

@@ -10,7 +10,7 @@ import pytest
 import tvm
 from onnx import TensorProto, helper, numpy_helper
 
-from compiler import relay
+from compiler import PassContext, relay
 from compiler.errors import InputError
 from compiler.runtime import graph_executor
 
@@ -33,10 +33,10 @@ def floats(*shape: int) -> np.ndarray:
     return RNG.standard_normal(shape).astype("float32")
 
 
-def build(proto: Any) -> Any:
+def build(proto: Any, target: str = "llvm", **context: Any) -> Any:
     mod, params = relay.frontend.from_onnx(proto)
-    with tvm.transform.PassContext(opt_level=3):
-        return relay.build(mod, "llvm", params=params)
+    with PassContext(opt_level=3, **context):
+        return relay.build(mod, target, params=params)
 
 
 def compare(library: Any, proto: Any, shapes: list[tuple[int, ...]]) -> None:
@@ -147,3 +147,77 @@ def test_convolutions_in_groups_stay_as_they_are():
     library = build(proto)
     assert anchors(library) == []
     compare(library, proto, [(1, 8, 1), (1, 8, 9)])
+
+
+def pyramid() -> Any:
+    """Features of two scales, joined where their extents agree, as detectors have them."""
+    node = helper.make_node
+    nodes = [
+        node("Conv", ["x", "w1"], ["c1"], pads=[1] * 4),
+        node("Relu", ["c1"], ["fine"]),
+        node("Conv", ["fine", "w2"], ["c2"], pads=[1] * 4, strides=[2, 2]),
+        node("Resize", ["c2", "", "scales"], ["up"], mode="nearest",
+             coordinate_transformation_mode="asymmetric", nearest_mode="floor"),
+        node("Concat", ["up", "fine"], ["both"], axis=1),
+        node("Conv", ["both", "w3"], ["y"]),
+    ]  # fmt: skip
+    return model(
+        nodes,
+        ["n", 16, "h", "w"],
+        w1=floats(32, 16, 3, 3) / 12,
+        w2=floats(16, 32, 3, 3) / 12,
+        w3=floats(32, 48, 1, 1) / 8,
+        scales=np.array([1, 1, 2, 2], "float32"),
+    )
+
+
+def test_joined_scales_whose_extents_must_agree_keep_channels_last():
+    proto = pyramid()
+    library = build(proto)
+    compare(library, proto, [(1, 16, 8, 12), (2, 16, 2, 4), (1, 16, 18, 34)])
+    moved = [each.name for each in library.report.kernels if "transpose" in each.name]
+    assert len(moved) == 2, moved  # of the image and of the result
+    module = graph_executor.GraphModule(library["default"](tvm.cpu()))
+    with pytest.raises(InputError, match="do not agree"):
+        module.run(x=floats(1, 16, 7, 12))
+
+
+def of_three_by_three(channels: int, outputs: int, pads: list[int]) -> Any:
+    node = helper.make_node
+    nodes = [
+        node("Conv", ["x", "w", "b"], ["c"], pads=pads),
+        node("Sigmoid", ["c"], ["s"]),
+        node("Mul", ["c", "s"], ["y"]),
+    ]
+    weight = floats(outputs, channels, 3, 3) / (3 * channels**0.5)
+    return model(nodes, ["n", channels, "h", "w"], w=weight, b=floats(outputs))
+
+
+SIZES = [(1, 1, 1), (1, 2, 3), (2, 5, 4), (1, 16, 21), (3, 33, 18), (0, 4, 4), (1, 70, 64)]
+
+
+@pytest.mark.parametrize(
+    ("channels", "outputs", "pads", "tile"),
+    [(16, 48, [1, 1, 1, 1], 4), (32, 48, [2, 1, 3, 4], 4), (160, 192, [1, 1, 1, 1], 2)],
+)
+@pytest.mark.parametrize("target", ["llvm", "llvm -mcpu=x86-64-v3"])
+def test_convolutions_of_three_by_three_are_winograds(channels, outputs, pads, tile, target):
+    proto = of_three_by_three(channels, outputs, pads)
+    library = build(proto, target)
+    (kernel,) = (each for each in library.report.kernels if "winograd" in each.name)
+    if target != "llvm":
+        assert kernel.algorithm == f"winograd F({tile}x{tile},3x3)"
+    assert [each.implementation for each in library.report.kernels if "silu" in each.name]
+    compare(library, proto, [(n, channels, h, w) for n, h, w in SIZES])
+
+
+def test_what_may_not_round_differently_is_no_winograd():
+    proto = of_three_by_three(16, 32, [1, 1, 1, 1])
+    library = build(proto, config={"baton.precision": "strict"})
+    assert anchors(library) == ["dense_packed.x86"]
+    compare(library, proto, [(1, 16, 7, 6)])
+
+
+def test_channels_that_fill_no_vectors_are_patches():
+    proto = of_three_by_three(10, 32, [1, 1, 1, 1])
+    assert anchors(build(proto)) == ["dense_packed.x86"]
