@@ -51,7 +51,7 @@ def test_a_module_is_the_package_that_has_its_names_today(name):
         "from tvm.tir.analysis.analysis import verify_memory",
         "from tvm.tir.data_layout import layout",
         "from tvm.tir.schedule import BlockRV, LoopRV",
-        "from tvm.tir.transform.transform import Simplify",
+        "from tvm.tir.transform.transform import Simplify, MergeDynamicSharedMemoryAllocations",
         "from tvm.topi.nn.util import get_pad_tuple",
         "from tvm.topi.vision.rcnn import roi_align_nchw",
     ],
