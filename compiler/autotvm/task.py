@@ -491,7 +491,7 @@ def create(
     ----------
     task_name : str or callable
         Of a user's template, or of an implementation of the schedule library; or the function
-        of a template without a name.
+        of a template without a name, which is a template from then on if it was none.
     args : sequence
         TE tensors, or ("TENSOR", shape, dtype) for them, and plain values.
     target : str, dict or Target
@@ -504,7 +504,9 @@ def create(
     from .. import target as targets
 
     if callable(task_name):
-        task_name = task_name.__name__
+        function, task_name = task_name, task_name.__name__
+        if task_name not in TEMPLATES:
+            template(task_name)(function)
     task = Task(task_name, args, targets.parse(target, target_host))
     try:
         task.config_space  # noqa: B018 (collects the knobs)

@@ -20,7 +20,8 @@ _TODAY = {"out_sinfo": "out_ty", "sinfo_args": "ty_args"}
 def patch(patches: Patches) -> None:
     """Let the functions of Python and those of TVMScript take them."""
     for module in (
-        *(tvm.relax.op, tvm.relax.op.base, tvm.relax.script, tvm.relax.script.builder.ir),
+        *(tvm.relax, tvm.relax.op, tvm.relax.op.base),
+        *(tvm.relax.script, tvm.relax.script.builder.ir),
         *(tvm.script.relax, tvm.script.parser.relax),
     ):
         for name, each in list(vars(module).items()):

@@ -7,5 +7,9 @@ from .lookup import first_of
 __getattr__ = first_of(
     "tvm.tir.transform",
     *(tirx.transform, s_tir.transform, ir.transform),
-    renamed={"CommonSubexprElimTIR": "CommonSubexprElim", "Simplify": "StmtSimplify"},
+    renamed={
+        "CommonSubexprElimTIR": "CommonSubexprElim",
+        "MergeDynamicSharedMemoryAllocations": "MergeSharedMemoryAllocations",
+        "Simplify": "StmtSimplify",
+    },
 )

@@ -62,7 +62,7 @@ _FILE = re.compile(
     r"URLError|HTTPError|requests\.\S*ConnectionError|gaierror|ProxyError|MaxRetryError"
     r"|RemoteDisconnected|timed out.*download|download.*failed"
     r"|FileNotFoundError|No such file or directory|is not a file|Cannot create new file"
-    r"|no internet connection|No pretrained model found",
+    r"|no internet connection|No pretrained model found|We couldn't connect to",
     re.IGNORECASE,
 )
 _PROGRAM = re.compile(
@@ -73,6 +73,8 @@ _PROGRAM = re.compile(
 _DEVICE = re.compile(
     r"(cuda|opencl|rocm|vulkan|metal|hexagon|ext_dev)\S* is not enabled|no CUDA|CUDA driver"
     r"|Cannot find (tracker|device)|Connection refused|Cannot connect to (the )?tracker"
+    r"|is not TVM RPC server|Connect to \S+ failed|has no device with the key|no display name"
+    r"|this TVM has no runtime for|Cannot find ROCm path"
     r"|can't compile for sm_|Cannot (request|detect device)|device .* does not exist"
     r"|no (usable )?GPU|no code generator for|CUDA runtime is not linked|CUBLAS is not enabled"
     r"|Unknown optional runtime|Codegen is not found|KeyError: 'TVM_\w+_HOST'"
@@ -80,7 +82,11 @@ _DEVICE = re.compile(
     re.IGNORECASE,
 )
 # What a script says that was started without its arguments, without a console, or on its own.
-_ARGUMENT = re.compile(r"error: the following arguments are required|^bdb\.BdbQuit|^EOFError: EOF")
+_ARGUMENT = re.compile(
+    r"error: the following arguments are required|^bdb\.BdbQuit|^EOFError: EOF"
+    r"|attempted relative import with no known parent package"  # a part of a package
+)
+_ENDS_AT_ONE = re.compile(r"^(IndexError|AssertionError)")
 # A name that nothing stands for, and what a script that ends at one would need later on.
 _NAME = re.compile(r"LegacyImportError|cannot import name|No module named|has no attribute")
 _DOWNLOADS, _COMPUTES = "it downloads", "it computes on a GPU"
@@ -263,7 +269,7 @@ def judge(status: int | None, output: str) -> tuple[str, str]:
     package = re.match(r"(?:ModuleNotFound|Import)Error: No module named '(\w+)", error)
     if (package and package[1] not in _OURS) or _PROGRAM.search(error):
         return PACKAGE, error
-    if _ARGUMENT.search(error) or ("IndexError" in error and "sys.argv[" in _line_of(output)):
+    if _ARGUMENT.search(error) or (_ENDS_AT_ONE.search(error) and "sys.argv" in _line_of(output)):
         return ARGUMENT, error
     if _FILE.search(error):
         return FILE, error

@@ -51,7 +51,7 @@ def test_a_module_is_the_package_that_has_its_names_today(name):
         "from tvm.tir.analysis.analysis import verify_memory",
         "from tvm.tir.data_layout import layout",
         "from tvm.tir.schedule import BlockRV, LoopRV",
-        "from tvm.tir.transform.transform import Simplify",
+        "from tvm.tir.transform.transform import Simplify, MergeDynamicSharedMemoryAllocations",
         "from tvm.topi.nn.util import get_pad_tuple",
         "from tvm.topi.vision.rcnn import roi_align_nchw",
     ],
@@ -163,3 +163,21 @@ def test_a_tuner_of_ones_own_measures_what_it_chooses():
     assert measure_batch.n_parallel >= 1
     assert [each.error_no for each in results] == [0, 0]
     assert all(np.mean(each.costs) > 0 for each in results)
+
+
+def test_a_function_that_a_task_is_made_of_is_a_template():
+    from tvm import autotvm, te
+
+    def test_parts_row_sums(n):
+        cfg = autotvm.get_config()
+        cfg.define_knob("factor", [2, 4])
+        a, k = te.placeholder((n, n), name="a"), te.reduce_axis((0, n), "k")
+        b = te.compute((n,), lambda i: te.sum(a[i, k], axis=k), name="b")
+        s = te.create_schedule(b.op)
+        s[b].split(k, factor=cfg["factor"].val)
+        return s, [a, b]
+
+    task = autotvm.task.create(test_parts_row_sums, args=(16,), target="llvm")
+    assert task.name == "test_parts_row_sums" and len(task.config_space) == 2
+    again = autotvm.task.create(test_parts_row_sums, args=(8,), target="llvm")
+    assert again.workload != task.workload

@@ -43,5 +43,5 @@ def test_tvmscript_takes_them():
 def test_python_takes_them():
     with legacy.installed():
         x = relax.Var("x", relax.TensorStructInfo((2,), "float32"))
-        call = relax.op.call_dps_packed("anything", (x,), out_sinfo=x.struct_info)
+        call = relax.call_dps_packed("anything", (x,), out_sinfo=x.struct_info)
         assert call.op.name == "relax.call_dps_packed" and len(call.ty_args) == 1

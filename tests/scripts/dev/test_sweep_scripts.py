@@ -98,7 +98,18 @@ def test_numbers_are_cut_where_names_say_what_they_are(sweep):
         ("RuntimeError: cannot find clang, candidates are: []", "PACKAGE"),
         ("compiler.errors.LegacyImportError: tvm.micro is gone", "REFUSED"),
         ("ImportError: No module named 'tvm.nothing'", "FAILED"),
+        ("tvm.error.InternalError: URL 1.2.3.4:9091 is not TVM RPC server", "DEVICE"),
+        ("RuntimeError: Cannot find ROCm path", "DEVICE"),
+        ("OSError: We couldn't connect to 'https://huggingface.co' to load the files", "FILE"),
+        ("ImportError: attempted relative import with no known parent package", "ARGUMENT"),
     ],
 )
 def test_errors_say_what_is_missing(sweep, error, outcome):
     assert sweep.judge(1, f"noise\n{error}\n") == (getattr(sweep, outcome), error)
+
+
+@pytest.mark.parametrize("error", ["IndexError: list index out of range", "AssertionError"])
+def test_a_script_that_ends_at_its_arguments_needs_some(sweep, error):
+    place = '  File "a.py", line 3, in <module>\n    assert len(sys.argv) == 2\n'
+    assert sweep.judge(1, f"{place}{error}\n")[0] == sweep.ARGUMENT
+    assert sweep.judge(1, f"{place.replace('sys.argv', 'values')}{error}\n")[0] == sweep.FAILED
