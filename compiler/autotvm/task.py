@@ -119,15 +119,21 @@ def _current(config: Any) -> Iterator[None]:
 def get_config() -> Any:
     """The config of the template that is running: a space while its knobs are collected.
 
-    Raises
-    ------
-    RecordError
-        No template is running in this thread.
+    Outside of a template it is that of an `ApplyConfig` around the call, or else a new
+    `FallbackConfigEntity`, with a warning.
     """
     config = _CONFIG.get()
-    if config is None:
-        raise RecordError("get_config() has a config only inside a template that a task runs")
-    return config
+    if config is not None:
+        return config
+    from ..records.autotvm.dispatcher import ApplyConfig, DispatchContext
+
+    for context in DispatchContext.active():
+        if isinstance(context, ApplyConfig):
+            return context.config
+    logger.warning(
+        "get_config() outside of a template: no record is found for it, and a fallback may be slow"
+    )
+    return FallbackConfigEntity()
 
 
 def template(

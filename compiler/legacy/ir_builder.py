@@ -15,6 +15,7 @@ from typing import Any
 
 from tvm import tirx
 from tvm.ir import Expr, StringImm, is_prim_expr
+from tvm.runtime import ObjectConvertible
 
 from ..errors import ScheduleError
 
@@ -33,7 +34,7 @@ def create() -> IRBuilder:
     return IRBuilder()
 
 
-class BufferVar:
+class BufferVar(ObjectConvertible):
     """A buffer whose elements are read and written by subscripts; one subscript is flat.
 
     Attributes
@@ -171,6 +172,12 @@ class IRBuilder:
         shape = list(shape) if isinstance(shape, Sequence) else [shape]
         buffer = tirx.decl_buffer(shape, dtype, name, scope=scope, layout=None)
         self.emit(tirx.AllocBuffer(buffer))
+        return BufferVar(self, buffer)
+
+    def pointer(self, content_type: str, name: str = "ptr", scope: str = "") -> BufferVar:
+        """A pointer to any number of elements, for a parameter of the function."""
+        extent = tirx.Var(f"{name}_size", "int32")
+        buffer = tirx.decl_buffer([extent], content_type, name, scope=scope, layout=None)
         return BufferVar(self, buffer)
 
     def buffer_ptr(self, buf: Any) -> BufferVar:

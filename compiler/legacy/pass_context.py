@@ -34,6 +34,23 @@ _WITHOUT_EFFECT = {
     "relay.backend.use_meta_schedule_dispatch": "tuning records are applied by their contexts",
 }
 
+# What TVM 0.7 to 0.19 had beside `_KEYS`, `_WITHOUT_EFFECT` and what Relay's passes read here, as
+# far as today's TVM has no key of the same last part.
+_GONE = frozenset(
+    {
+        *("ir.enable_si_builder", "cuda.kernels_output_dir", "te.keep_schedule_record"),
+        *("relay.backend.tir_converter", "relay.collage.byoc_fusion_style"),
+        *("relay.collage.byoc_max_depth", "relay.collage.tvm_max_depth"),
+        *("relay.remove_standalone_reshapes.enable", "tir.ReduceBranchingThroughOvercompute"),
+        *("tir.detect_global_barrier", "tir.enable_equiv_terms_in_cse_tir"),
+        *("tir.experimental_dma_bypass_cache", "tir.use_ptx_async_copy"),
+        *("tir.usmp.enable", "tir.usmp.algorithm", "tir.usmp.use_workspace_io"),
+        "tir.usmp.custom_algorithm",
+    }
+)
+# Families of keys that back ends and boards added of their own.
+_FAMILIES_OF_BACKENDS = ("relay.ext.", "tir.contrib.")
+
 # What contexts of Relay's keys hold, by the handle of the context.
 _settings: dict[int, dict[str, Any]] = {}
 _entered = threading.local()
@@ -127,6 +144,17 @@ def _todays_key(key: str, known: set[str]) -> str | None:
     for candidate in candidates:
         if candidate in known:
             return candidate
-    if family in ("relay", "tir", "te", "ir", "cuda") or key in _WITHOUT_EFFECT:
-        return None
-    return key
+    return None if _is_gone(key) else key
+
+
+def _is_gone(key: str) -> bool:
+    return key in _GONE or key in _WITHOUT_EFFECT or key.startswith(_FAMILIES_OF_BACKENDS)
+
+
+def type_of(key: str) -> str | None:
+    """The type of a key's value, "" where the key has no effect any more; None: no such key."""
+    configs = PassContext.list_configs()
+    name = _todays_key(key, set(configs))
+    if name in configs:
+        return str(configs[name]["type"])
+    return "" if name is None or key in pass_config.KEYS else None

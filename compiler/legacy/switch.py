@@ -16,12 +16,14 @@ import tvm
 import tvm.contrib
 import tvm.runtime
 
+from .. import forgiven
 from ..errors import ForeignLibraryError, InputError
 from . import (
     affine,
     arithmetic,
     era06,
     extern_functions,
+    function_metadata,
     generic_func,
     global_functions,
     moved_names,
@@ -50,7 +52,7 @@ _CHANGING: Any = (
 )
 _NAMING: Any = (
     *(nd, targets, pass_context, relax_names, relax_keywords, moved_names, tir, tvm_script, te),
-    *(affine, vm, generic_func),
+    *(affine, vm, generic_func, function_metadata),
 )
 _names, _changes = Patches(), Patches()
 _finder = Finder(_names)
@@ -152,6 +154,7 @@ def _install_names() -> None:
     for module in _NAMING:
         module.patch(_names)
     _rename_functions()
+    _names.set(forgiven, "_forgiving", True)
 
 
 def uninstall() -> None:

@@ -10,6 +10,7 @@ import typing
 import tvm
 from tvm import s_tir, sym, tirx
 
+from .ir_builder import BufferVar
 from .lookup import first_of
 from .patches import Patches
 
@@ -26,6 +27,7 @@ _RENAMED = {
     "bijective_layout": "sbijective_layout",
     "layout": "slayout",
 }
+_new_prim_func = tirx.PrimFunc.__init__
 _of_today = first_of("tvm.tir", tirx, s_tir, sym, tvm.ir, renamed=_RENAMED)
 _MODULES = {
     "analysis": "compiler.legacy.tir_analysis",
@@ -142,12 +144,21 @@ def _of_expr(name: str) -> typing.Any:
     return __getattr__(name)
 
 
+def _make_prim_func(
+    self: typing.Any, params: typing.Any, *rest: typing.Any, **options: typing.Any
+) -> None:
+    """A function, among whose parameters may be pointers of `ir_builder`: their buffers."""
+    buffers = [each.buffer if isinstance(each, BufferVar) else each for each in params]
+    _new_prim_func(self, buffers, *rest, **options)
+
+
 def patch(patches: Patches) -> None:
     """Names of expressions' arithmetic that moved to the top level.
 
     An extent is int64, as the extents of Relax's shapes are.
     """
     patches.set(tirx.expr, "__getattr__", _of_expr)
+    patches.set(tirx.PrimFunc, "__init__", _make_prim_func)
     for owner in (tvm.ir, tvm.tirx):
         patches.add(owner, "PrimExpr", PrimExpr)
     for name in ("BlockRV", "BlockScope"):

@@ -8,6 +8,7 @@ from typing import Any as AnyValue
 import numpy as np
 import tvm
 from tvm import relax
+from tvm.runtime import ObjectConvertible
 from tvm_ffi.dataclasses import field, py_class
 
 from ..errors import RelayTypeError
@@ -17,11 +18,23 @@ Type = tvm.ir.Type
 TupleType = relax.TupleType
 
 
-class Any:
-    """An extent that is known only at run time; no two of them are taken to be equal."""
+class Any(ObjectConvertible):
+    """An extent that is known only at run time; no two of them are taken to be equal.
+
+    Where TVM takes an expression, such as in the shape of `te.placeholder`, it is a variable.
+    """
+
+    def __init__(self) -> None:
+        self._variable: AnyValue = None
 
     def __repr__(self) -> str:
         return "?"
+
+    def asobject(self) -> AnyValue:
+        """A variable, the same each time."""
+        if self._variable is None:
+            self._variable = tvm.tirx.Var("any", "int32")
+        return self._variable
 
 
 def is_any(value: AnyValue) -> bool:

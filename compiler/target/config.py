@@ -245,7 +245,7 @@ def _check_values(config: dict[str, Any]) -> None:
     if kind == "llvm":
         _check_llvm(config)
     elif kind in _LLVM_TRIPLES and "mcpu" in config:
-        cpu.check_cpu(config["mcpu"], _LLVM_TRIPLES[kind])
+        config["mcpu"] = cpu.known_cpu(config["mcpu"], _LLVM_TRIPLES[kind])
     elif kind in _ARCHITECTURE_ATTRIBUTE:
         _check_cuda(config, _ARCHITECTURE_ATTRIBUTE[kind])
 
@@ -259,7 +259,7 @@ def _check_llvm(config: dict[str, Any]) -> None:
             if hidden:
                 config["mattr"] = hidden + config.get("mattr", [])
     triple = config.get("mtriple", cpu.system_triple())
-    cpu.check_cpu(config["mcpu"], triple)
+    config["mcpu"] = cpu.known_cpu(config["mcpu"], triple)
     cpu.check_features(triple, config["mcpu"], config.get("mattr", []))
     for option in config.get("cl-opt", []):
         if not option.startswith("-"):

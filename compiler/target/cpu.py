@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
+from compiler import forgiven
 from compiler.errors import TargetError, UnavailableTargetError
 from compiler.runtime.cpu import missing_features
 
@@ -91,15 +92,24 @@ def host_cpu() -> tuple[str, list[str]]:
     return name, [f"-{hidden}" for hidden in missing_features(features(system_triple(), name))]
 
 
-def check_cpu(name: str, triple: str) -> None:
-    """Raise TargetError unless LLVM knows the CPU and can make code for the triple with it."""
+def known_cpu(name: str, triple: str) -> str:
+    """The CPU itself if LLVM knows it; for old scripts else "generic", which LLVM takes then.
+
+    Raises
+    ------
+    TargetError
+        LLVM does not know the CPU, or can make no code for the triple with it.
+    """
     known = _cpu_names(triple)
-    if name not in known:
-        raise TargetError(
-            f"-mcpu={name} is not a CPU that TVM's LLVM knows for {triple}"
-            + _nearest(name, known)
-            + ("; leave -mcpu away for this machine's CPU" if triple == system_triple() else "")
-        )
+    if name in known:
+        return name
+    error = TargetError(
+        f"-mcpu={name} is not a CPU that TVM's LLVM knows for {triple}"
+        + _nearest(name, known)
+        + ("; leave -mcpu away for this machine's CPU" if triple == system_triple() else "")
+    )
+    forgiven.refuse(error, "code is made for -mcpu=generic, as TVM did")
+    return "generic"
 
 
 def check_features(triple: str, cpu: str, attributes: Sequence[str]) -> None:

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tvm.target import Target
 
+from compiler import legacy
 from compiler import target as targets
 from compiler.errors import TargetError, UnavailableTargetError
 from compiler.runtime import cpu as runtime_cpu
@@ -169,6 +170,12 @@ class TestHosts:
     def test_a_cpu_has_a_host_only_if_one_is_given(self):
         assert targets.parse("llvm").host is None
         assert targets.parse("llvm", "llvm -mcpu=generic").host.attrs["mcpu"] == "generic"
+
+    def test_old_scripts_get_the_generic_cpu_for_one_that_llvm_does_not_know(self, caplog):
+        with legacy.installed():
+            target = targets.parse("llvm -mcpu=no-such-chip -mtriple=x86_64-linux-gnu")
+        assert target.attrs["mcpu"] == "generic"
+        assert "-mcpu=no-such-chip is not a CPU" in caplog.text
 
     def test_a_gpu_as_host_is_refused(self):
         with pytest.raises(TargetError, match="host 'cuda' is not a CPU"):

@@ -7,6 +7,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from compiler.legacy.pass_context import type_of
+
 from . import TVMCException
 
 _ADDED_PASSES = "tir.add_lower_pass"
@@ -21,7 +23,8 @@ def parse_configs(configs: Sequence[str] | None) -> dict[str, Any]:
     Raises
     ------
     TVMCException
-        There is no "=", or passes do not follow the numbers of their phases.
+        There is no "=", or no key of that name, or none that text can set, or passes do not follow
+        the numbers of their phases.
     ModuleNotFoundError
         The module of a pass is not there.
     """
@@ -33,11 +36,20 @@ def parse_configs(configs: Sequence[str] | None) -> dict[str, Any]:
         if key == _ADDED_PASSES:
             found.setdefault(key, []).extend(_passes(value))
             continue
+        _check_key(key)
         try:
             found[key] = json.loads(value.lower() if value in ("True", "False") else value)
         except ValueError:
             found[key] = value
     return found
+
+
+def _check_key(key: str) -> None:
+    kind = type_of(key)
+    if kind is None:
+        raise TVMCException(f"Configuration '{key}' is not defined: TVM never had such a key")
+    if kind.endswith("Config"):
+        raise TVMCException(f"Configuration '{key}' is a {kind}, which no text can give")
 
 
 def _passes(text: str) -> list[tuple[int, Any]]:

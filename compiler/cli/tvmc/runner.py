@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import tvm
 
+from compiler import relay
 from compiler.runtime import FactoryModule, graph_executor
 from compiler.runtime.debugger import debug_executor
 
@@ -35,6 +37,25 @@ def generate_tensor_data(shape: tuple[int, ...], dtype: str, fill_mode: str) -> 
     if "int8" in dtype:
         return np.random.randint(128, size=shape).astype(dtype)
     return np.random.uniform(-1, 1, size=shape).astype(dtype)
+
+
+def get_input_info(graph_str: str, params: bytes) -> tuple[dict[str, list[int]], dict[str, str]]:
+    """Shapes and dtypes of a graph's inputs, by name.
+
+    Parameters
+    ----------
+    graph_str, params
+        As `TVMCPackage.graph` and `TVMCPackage.params` are.
+    """
+    graph, weights = json.loads(graph_str), relay.load_param_dict(params)
+    shapes, dtypes = (graph["attrs"][each][1] for each in ("shape", "dltype"))
+    rows = graph["node_row_ptr"]
+    names = {graph["nodes"][node]["name"]: rows[node] for node in graph["arg_nodes"]}
+    inputs = {name: entry for name, entry in names.items() if name not in weights}
+    return (
+        {name: shapes[entry] for name, entry in inputs.items()},
+        {name: dtypes[entry] for name, entry in inputs.items()},
+    )
 
 
 def make_inputs_dict(

@@ -12,6 +12,8 @@ from typing import Any
 
 import tvm
 
+from schedules.space import ConfigSpace
+
 from ..patches import Patches
 
 # The module of TVM 0.7 to which names of `tvm` moved.
@@ -76,13 +78,14 @@ def find(name: str) -> Any:
 
 
 def change(patches: Patches) -> None:
-    """Have `tvm.lower` return what it did, and give Relay the names that it lost."""
+    """Have functions return what they did, and give Relay the names that it lost."""
     from ... import relay
-    from . import build, operators
+    from . import build, operators, space
 
     for owner in (tvm, tvm.driver):
         patches.set(owner, "lower", build.lower)
     patches.set(relay, "Module", tvm.IRModule)
+    patches.set(ConfigSpace, "get", space.get)
     for owner in (relay.op, relay.op.op):
         patches.set(owner, "register_alter_op_layout", operators.register_alter_op_layout)
     for name in _PASSES:

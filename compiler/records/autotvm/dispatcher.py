@@ -107,10 +107,10 @@ class ApplyConfig(DispatchContext):
     """Apply one config, whatever is asked for."""
 
     def __init__(self, config: ConfigEntity) -> None:
-        self._config = config
+        self.config = config
 
     def find(self, target: LogTarget, workload: bytes) -> ConfigEntity | None:
-        return self._config
+        return self.config
 
 
 class ApplyHistoryBest(DispatchContext):

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 import tvm
 
+from compiler import forgiven
 from compiler.mxnet.graph import Graph
 from compiler.mxnet.json_format import read_json
 
@@ -133,8 +134,10 @@ def _shapes(
     if isinstance(shape, Mapping):
         given = dict(shape)
         unknown = [name for name in given if name not in names]
-        if unknown:
-            raise FrontendError(f"the symbol has no input {unknown[0]!r}; inputs: {names}")
+        for name in unknown:
+            error = FrontendError(f"the symbol has no input {name!r}; inputs: {names}")
+            forgiven.refuse(error, "its shape is ignored")
+            del given[name]
     else:
         inputs = [name for name in names if name not in arrays]
         if shape is not None and len(shape) > len(inputs):

@@ -17,6 +17,7 @@ import onnx.numpy_helper
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx.external_data_helper import load_external_data_for_tensor
 
+from compiler import forgiven
 from compiler.errors import (
     FrontendError,
     UnknownInputError,
@@ -282,7 +283,7 @@ def resolve_inputs(
     Raises
     ------
     UnknownInputError
-        `shapes` or `dtypes` names what is not an input.
+        `shapes` or `dtypes` names what is not an input; a warning while old scripts run.
     FrontendError
         `shapes` has a shape of the wrong rank.
     UnknownShapeError
@@ -299,10 +300,11 @@ def resolve_inputs(
     for option, given in (("shape", shapes), ("dtype", overrides)):
         for name in given:
             if name not in names and name not in weights:
-                raise UnknownInputError(
+                error = UnknownInputError(
                     f"{option}= names {name!r}, which is not an input of the model; "
                     f"its inputs are {', '.join(map(repr, names))}"
                 )
+                forgiven.refuse(error, f"the {option} is ignored")
     tensors = [value for value in values if value.type.WhichOneof("value") == "tensor_type"]
     declared = {value.name: _declared(value) for value in tensors}
     named = _numbers_of_names(declared, {k: v for k, v in shapes.items() if k in declared})

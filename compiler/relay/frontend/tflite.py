@@ -9,6 +9,7 @@ from typing import Any
 
 import tvm
 
+from compiler import forgiven
 from compiler.errors import (
     BatonError,
     FrontendError,
@@ -120,6 +121,7 @@ def _check_inputs(model: Any, shapes: Mapping[str, tuple[int, ...]]) -> None:
             )
     for name in shapes:
         if name not in names:
-            raise FrontendError(
+            error = FrontendError(
                 f"shape_dict names {name!r}, which is not an input; there are {', '.join(names)}"
             )
+            forgiven.refuse(error, "the shape is ignored")

@@ -10,6 +10,7 @@ from tvm import relax, te
 from compiler import autotvm
 from compiler.autotvm.task import TaskCandidate
 from compiler.errors import RecordError
+from schedules.config import ConfigEntity
 
 TARGET = "llvm -mcpu=skylake-avx512"
 
@@ -105,9 +106,12 @@ def test_an_unknown_template_and_wrong_arguments_are_errors():
         autotvm.task.create("dense_pack.x86", ((1, 2), 3), TARGET)
 
 
-def test_a_config_exists_only_inside_a_template():
-    with pytest.raises(RecordError, match="inside a template"):
-        autotvm.get_config()
+def test_outside_of_a_template_a_config_is_a_fallback_unless_one_is_applied(caplog):
+    assert autotvm.get_config().is_fallback
+    assert "outside of a template" in caplog.text
+    applied = ConfigEntity({}, "test", False)
+    with autotvm.task.ApplyConfig(applied), autotvm.task.ApplyHistoryBest([]):
+        assert autotvm.get_config() is applied
 
 
 @autotvm.template("test.scaled", reference=lambda x: x * 3)

@@ -215,12 +215,21 @@ def test_passes_are_configured_added_and_left_out_by_name():
     with legacy.installed():
         found = pass_config.parse_configs(
             [
-                *("a=True", "b=3", "tir.add_lower_pass=1,tir.transform.UnrollLoop", "c=x=y"),
+                *(
+                    "tir.disable_assert=True",
+                    "relay.FuseOps.max_depth=3",
+                    "relay.ext.x.options=a=b",
+                ),
+                "tir.add_lower_pass=1,tir.transform.UnrollLoop",
                 "tir.add_lower_pass=0,tir.transform.Simplify,2,tvm.tirx.transform.UnrollLoop",
             ]
         )
     added = found.pop("tir.add_lower_pass")
-    assert found == {"a": True, "b": 3, "c": "x=y"}
+    assert found == {
+        "tir.disable_assert": True,
+        "relay.FuseOps.max_depth": 3,
+        "relay.ext.x.options": "a=b",
+    }
     assert [phase for phase, _ in added] == [1, 0, 2]
     assert added[0][1].info.name == added[2][1].info.name
     for wrong in ("tir.add_lower_pass=tir.transform.UnrollLoop,1", "tir.add_lower_pass=1", "a"):
@@ -229,6 +238,34 @@ def test_passes_are_configured_added_and_left_out_by_name():
     assert pass_list.parse_pass_list_str("FoldConstant,Winograd") == ["FoldConstant", "Winograd"]
     with pytest.raises(argparse.ArgumentTypeError, match="there is no pass Winograt; there are"):
         pass_list.parse_pass_list_str("FoldConstant,Winograt")
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ("relay.backend.use_auto_scheduler.missing=1", "'relay.*missing' is not defined"),
+        ("tir.disable_asert=1", "'tir.disable_asert' is not defined"),
+        ("tir.LoopPartition=1", "is a s_tir.transform.LoopPartitionConfig, which no text"),
+    ],
+)
+def test_configuration_that_nobody_knows_or_no_text_gives_is_refused(config, message):
+    with legacy.installed(), pytest.raises(tvmc.TVMCException, match=message):
+        pass_config.parse_configs([config])
+
+
+@pytest.mark.parametrize(
+    "key", ["relay.backend.use_auto_scheduler", "tir.detect_global_barrier", "tir.usmp.enable"]
+)
+def test_configuration_that_means_nothing_today_is_still_taken(key):
+    with legacy.installed():
+        assert pass_config.parse_configs([f"{key}=true"]) == {key: True}
+
+
+def test_inputs_of_a_graph_are_those_that_have_no_weights(model, tmp_path):
+    loaded = tvmc.load(str(model), shape_dict={"x": (1, 3, 8, 8)})
+    package = tvmc.compile(loaded, "llvm", package_path=str(tmp_path / "net.tar"))
+    found = runner.get_input_info(package.graph, package.params)
+    assert found == ({"x": [1, 3, 8, 8]}, {"x": "float32"})
 
 
 def test_layouts_are_for_all_operators_or_one_for_each():

@@ -12,6 +12,7 @@ import tvm
 from compiler import legacy
 from compiler.errors import InputError, LegacyImportError
 from compiler.legacy.era06 import is_of_the_era
+from schedules.space import ConfigSpace
 
 SCHEDULE = """
     import numpy as np
@@ -128,6 +129,18 @@ def test_an_era_is_known_by_its_names(text, expected):
 def test_an_era_that_never_was_is_refused():
     with pytest.raises(InputError, match=r"era '1\.0': give a version of TVM from 0\.6 to 0\.19"):
         legacy.install(everything=True, era="1.0")
+
+
+def test_configs_beyond_the_last_one_start_again_from_the_first():
+    space = ConfigSpace()
+    space.define_knob("step", [1, 2, 4])
+    with pytest.raises(IndexError, match="config 4 of a space of 3"):
+        space.get(4)
+    legacy.install(everything=True, era="0.6")
+    try:
+        assert space.get(4)["step"].val == 2
+    finally:
+        legacy.uninstall()
 
 
 def test_the_names_go_with_the_switch():

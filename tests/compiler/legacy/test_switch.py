@@ -133,6 +133,8 @@ def test_old_configuration_keys_are_translated_or_ignored_with_a_note(old_names,
 def test_a_key_that_nobody_ever_knew_stays_an_error(old_names):
     with pytest.raises(AttributeError, match=r"no\.such\.key"):
         tvm.transform.PassContext(config={"no.such.key": 1})
+    with pytest.raises(AttributeError, match=r"tir\.no_such_key"):
+        tvm.transform.PassContext(config={"tir.no_such_key": 1})
 
 
 def test_baton_run_gives_a_script_its_arguments_and_the_old_names(tmp_path):

@@ -178,6 +178,48 @@ def test_a_call_without_a_value_is_a_statement_of_the_builder(tmp_path):
     assert shown.split() == ["True", "text"]
 
 
+def test_a_pointer_of_the_builder_is_a_parameter_of_a_function(tmp_path):
+    shown = run(
+        tmp_path,
+        """
+        import numpy as np
+        import tvm
+
+        ib = tvm.tir.ir_builder.create()
+        n = tvm.te.var("n")
+        data = ib.pointer("float32", name="data")
+        with ib.for_range(0, n) as i:
+            data[i] = data[i] + i.astype("float32")
+        function = tvm.tir.PrimFunc([data, n], ib.get()).with_attr("global_symbol", "main")
+        array = tvm.nd.array(np.ones(4, "float32"))
+        tvm.build(tvm.IRModule({"main": function}), target="llvm")["main"](array, 3)
+        print(*array.numpy())
+        """,
+    )
+    assert shown.split() == ["1.0", "2.0", "3.0", "1.0"]
+
+
+def test_an_extent_that_running_tells_is_one_of_a_placeholder(tmp_path):
+    shown = run(
+        tmp_path,
+        """
+        import numpy as np
+        import tvm
+        from tvm import te
+
+        extent = tvm.tir.Any()
+        a = te.placeholder((2, extent), name="a")
+        k = te.reduce_axis((0, tvm.tir.FloorDiv(extent, 2)), "k")
+        b = te.compute((2,), lambda i: te.sum(a[i, k * 2], axis=k), name="b")
+        function = tvm.build(te.create_schedule(b.op), [a, b], "llvm")
+        out = tvm.nd.empty((2,))
+        function(tvm.nd.array(np.arange(12, dtype="float32").reshape(2, 6)), out)
+        print(*out.numpy())
+        """,
+    )
+    assert shown.split() == ["6.0", "24.0"]
+
+
 def test_long_chains_of_operators_are_freed(tmp_path):
     shown = run(
         tmp_path,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tvm
 
-from compiler import relay
+from compiler import legacy, relay
 from compiler.errors import FrontendError, UnknownShapeError, UnsupportedOperatorError
 from compiler.relay.frontend import from_mxnet
 from compiler.runtime import graph_executor
@@ -109,3 +109,12 @@ def test_a_shape_that_contradicts_a_parameter_is_refused():
         from_mxnet(symbol, {"image": (3, 7)}, arg_params=args)
     with pytest.raises(UnknownShapeError, match="'data'"):
         from_mxnet(symbol, arg_params=args)
+
+
+def test_a_shape_of_no_input_is_ignored_for_old_scripts(caplog):
+    symbol, args, aux = load_checkpoint(str(ORACLE / "b02_mlp"), 0)
+    with legacy.installed():
+        shapes = {"data": (3, 7), "image": (1,)}
+        module, _ = from_mxnet(symbol, shapes, arg_params=args, aux_params=aux)
+    assert "no input 'image'" in caplog.text
+    assert [int(each) for each in module["main"].params[0].ty.shape] == [3, 7]

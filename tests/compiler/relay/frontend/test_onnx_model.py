@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from compiler import errors
+from compiler import errors, legacy
 from compiler.relay.frontend import from_onnx
 from compiler.relay.frontend.onnx_model import load_model
 
@@ -87,3 +87,16 @@ def test_an_initializer_of_an_inner_graph_keeps_its_own_values(run):
         data = {"x": x, "c": np.array(condition)}
         (found,) = run(*from_onnx(proto.SerializeToString()), data)
         np.testing.assert_array_equal(found, expected + np.arange(count))
+
+
+def test_a_shape_of_no_input_is_an_error_and_for_old_scripts_ignored(caplog):
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in ("x", "y")]
+    graph = helper.make_graph([NODE("Relu", ["x"], ["y"])], "net", ends[:1], ends[1:])
+    opsets = [helper.make_opsetid("", 13)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    with pytest.raises(errors.UnknownInputError, match="'data', which is not an input"):
+        from_onnx(model, {"data": (3,)})
+    with legacy.installed():
+        module, _ = from_onnx(model, {"data": (3,)})
+    assert "'data', which is not an input of the model" in caplog.text
+    assert [str(each.name) for each in module["main"].params] == ["x"]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tvm
 
-from compiler import relay
+from compiler import legacy, relay
 from compiler.errors import FrontendError, UnsupportedOperatorError
 
 pytest.importorskip("tflite", reason="the tflite package is not installed: the extra 'tflite'")
@@ -261,6 +261,8 @@ def test_damaged_models_are_refused(tmp_path: Path) -> None:
     with pytest.raises(FrontendError, match="can't read"):
         relay.frontend.from_tflite(tmp_path / "absent.tflite")
     with pytest.raises(FrontendError, match="names 'data', which is not an input"):
+        relay.frontend.from_tflite(data, {"data": (1, 6, 6, 2)})
+    with legacy.installed():
         relay.frontend.from_tflite(data, {"data": (1, 6, 6, 2)})
 
 
