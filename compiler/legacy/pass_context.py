@@ -49,7 +49,7 @@ _GONE = frozenset(
     }
 )
 # Families of keys that back ends and boards added of their own.
-_FAMILIES_OF_BACKENDS = ("relay.ext.", "tir.contrib.")
+_FAMILIES_OF_BACKENDS = ("relay.ext.", "relax.ext.", "tir.contrib.")
 
 # What contexts of Relay's keys hold, by the handle of the context.
 _settings: dict[int, dict[str, Any]] = {}
