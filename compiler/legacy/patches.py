@@ -31,7 +31,7 @@ class Patches:
         """Put everything back, the last first."""
         while self._undo:
             owner, name, before = self._undo.pop()
-            if before is _ABSENT:
-                delattr(owner, name)
-            else:
+            if before is not _ABSENT:
                 setattr(owner, name, before)
+            elif name in vars(owner):  # old modules are dropped from their packages before
+                delattr(owner, name)
