@@ -12,7 +12,6 @@ from __future__ import annotations
 import functools
 import importlib.resources
 import os
-from collections.abc import Sequence
 from typing import Any
 
 from ..log_target import LogTarget
@@ -27,19 +26,6 @@ def shipped_records(target: LogTarget) -> BestRecords:
     """Best records of the file for a target, read at the first call; none for others."""
     name = None if switched_off() else file_for(target)
     return _read(name) if name else _NONE
-
-
-def context(target: Any, extra_files: Sequence[str | os.PathLike] | None = None) -> Any:
-    """A dispatch context of the logs of `extra_files`; shipped logs lie below every context.
-
-    Parameters
-    ----------
-    target
-        Accepted: the target of a build decides.
-    """
-    from .dispatcher import ApplyHistoryBest
-
-    return ApplyHistoryBest(list(extra_files or ()))
 
 
 def switched_off() -> bool:

@@ -160,7 +160,7 @@ def test_the_key_has_options_place_machine_and_environment(model, without_tvm, m
         key(model, BuildOptions(shapes={"x": (1, 2)})),
         key(model.with_name("other.onnx")),
     }
-    monkeypatch.setenv("TVM_NUM_THREADS", "1")
+    monkeypatch.setenv("TVM_NUM_THREADS", "77")  # unlike that of a whole run of the tests
     keys.add(key(model))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(99))
     keys.add(key(model))

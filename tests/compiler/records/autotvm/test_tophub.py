@@ -13,7 +13,6 @@ from tvm.target import codegen
 from compiler import autotvm, relay
 from compiler import target as targets
 from compiler.autotvm import confirm, task
-from compiler.errors import RecordError
 from compiler.records.autotvm import dispatcher, tophub
 from compiler.records.log_target import log_target
 from compiler.runtime import graph_executor
@@ -185,11 +184,3 @@ def test_the_innermost_log_goes_before_a_faster_record_of_an_outer_one(monkeypat
     target = targets.parse("llvm")
     chosen = strategy.select("test.levels", None, target, lambda t, w: known[w[0]])
     assert chosen is not None and chosen[0].name == "slow"
-
-
-def test_a_context_of_old_scripts_applies_the_files_given_and_nothing_else(tmp_path):
-    from compiler.records.autotvm.dispatcher import ApplyHistoryBest
-
-    assert isinstance(tophub.context("llvm"), ApplyHistoryBest)
-    with pytest.raises(RecordError, match="no_such_file"):
-        tophub.context("llvm", extra_files=[tmp_path / "no_such_file"])
