@@ -43,6 +43,8 @@ import numpy as np
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RECORD = ROOT / "tests" / "onnx_backend.md"
+BY_CPU = frozenset(["test_attention_4d_causal_fp16", "test_attention_4d_causal_fp16_expanded"])
+"""Cases whose halves round one way or the other by the order in which a CPU's vectors sum up."""
 TIMEOUT_SECONDS = 60.0
 PASS, PASS_CONSTANT = "pass", "pass with constant operands"
 
@@ -496,7 +498,7 @@ def check(outcomes: dict[str, Outcome]) -> Iterator[str]:
     """Lines that name each case of which the record does not say what became of it."""
     known, failing = recorded(), failures(outcomes)
     for name in sorted(outcomes):
-        if (name in known) != (name in failing):
+        if (name in known) != (name in failing) and name not in BY_CPU:
             yield f"{name}: {failing.get(name, 'passes, but is recorded as failing')}"
 
 
