@@ -48,7 +48,7 @@ from .registry import register_func
 
 _CHANGING: Any = (
     *(relax_names, structural, arithmetic, te, tvm_script, global_functions, unset_inputs),
-    *(vm, rpc),
+    *(vm, rpc, tir),
 )
 _NAMING: Any = (
     *(nd, targets, pass_context, relax_names, relax_keywords, moved_names, tir, tvm_script, te),

@@ -152,13 +152,17 @@ def _make_prim_func(
     _new_prim_func(self, buffers, *rest, **options)
 
 
+def change(patches: Patches) -> None:
+    """Functions of parameters that `ir_builder` made."""
+    patches.set(tirx.PrimFunc, "__init__", _make_prim_func)
+
+
 def patch(patches: Patches) -> None:
     """Names of expressions' arithmetic that moved to the top level.
 
     An extent is int64, as the extents of Relax's shapes are.
     """
     patches.set(tirx.expr, "__getattr__", _of_expr)
-    patches.set(tirx.PrimFunc, "__init__", _make_prim_func)
     for owner in (tvm.ir, tvm.tirx):
         patches.add(owner, "PrimExpr", PrimExpr)
     for name in ("BlockRV", "BlockScope"):
