@@ -21,7 +21,13 @@ GROUPS, COLUMNS, LANES, DEPTH = 3, 4, 8, 5
 TARGET = Target({"kind": "llvm", "mcpu": "x86-64-v3", "mtriple": "x86_64-linux-gnu"})
 
 
-def kernel(rows: int, tile: int, marked: bool = True, in_registers: bool = False) -> tirx.PrimFunc:
+def kernel(
+    rows: int,
+    tile: int,
+    marked: bool = True,
+    in_registers: bool = False,
+    with_rows: bool = True,
+) -> tirx.PrimFunc:
     """Groups of columns: their products, by tiles of rows, and then the results.
 
     (rows, GROUPS * COLUMNS * LANES): x weight + y * bias
@@ -55,7 +61,7 @@ def kernel(rows: int, tile: int, marked: bool = True, in_registers: bool = False
     if rows % tile:
         sch.annotate(row_tile, "pragma_loop_partition_hint", 1)
     if marked:
-        prefetch_results(sch, [column, row_tile], [vector, i])
+        prefetch_results(sch, [column, row_tile], [vector, i] if with_rows else [vector])
     return sch.mod["main"].with_attrs({"global_symbol": "kernel", "target": TARGET})
 
 
@@ -125,6 +131,10 @@ def test_no_step_of_a_reduction_prefetches_where_the_loop_over_tiles_is_gone(
     assert {element for name, element in found if name.startswith("out")} >= wanted
     share = -(-rows * COLUMNS // (COLUMNS * -(-rows // tile)))
     assert len(found) == 2 * GROUPS * COLUMNS * -(-rows // tile) * share
+
+
+def test_lines_that_loops_inside_decide_are_not_asked_for() -> None:
+    assert not fetched(body_with_prefetches(kernel(7, 4, in_registers=True, with_rows=False)))
 
 
 def test_marks_go_and_kernels_without_them_stay() -> None:
