@@ -13,6 +13,7 @@ from tvm.ir import Call
 from tvm.target import Target
 
 from compiler.lowering.tir_passes import pipeline as tir_pipeline
+from compiler.lowering.tir_passes import prefetch_results as module
 from compiler.lowering.tir_passes.prefetch_results import with_result_prefetches
 from schedules.generic.stages import substitute
 from schedules.x86.prefetch import prefetch_results, stream_panels
@@ -21,13 +22,7 @@ GROUPS, COLUMNS, LANES, DEPTH = 3, 4, 8, 5
 TARGET = Target({"kind": "llvm", "mcpu": "x86-64-v3", "mtriple": "x86_64-linux-gnu"})
 
 
-def kernel(
-    rows: int,
-    tile: int,
-    marked: bool = True,
-    in_registers: bool = False,
-    with_rows: bool = True,
-) -> tirx.PrimFunc:
+def kernel(rows: int, tile: int, marked: bool = True, in_registers: bool = False) -> tirx.PrimFunc:
     """Groups of columns: their products, by tiles of rows, and then the results.
 
     (rows, GROUPS * COLUMNS * LANES): x weight + y * bias
@@ -61,7 +56,7 @@ def kernel(
     if rows % tile:
         sch.annotate(row_tile, "pragma_loop_partition_hint", 1)
     if marked:
-        prefetch_results(sch, [column, row_tile], [vector, i] if with_rows else [vector])
+        prefetch_results(sch, [column, row_tile], [vector, i])
     return sch.mod["main"].with_attrs({"global_symbol": "kernel", "target": TARGET})
 
 
@@ -133,8 +128,11 @@ def test_no_step_of_a_reduction_prefetches_where_the_loop_over_tiles_is_gone(
     assert len(found) == 2 * GROUPS * COLUMNS * -(-rows // tile) * share
 
 
-def test_lines_that_loops_inside_decide_are_not_asked_for() -> None:
-    assert not fetched(body_with_prefetches(kernel(7, 4, in_registers=True, with_rows=False)))
+def test_a_kernel_whose_epilogue_has_no_such_lines_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one whose results are computed in loops of their own, each of a costly function."""
+    monkeypatch.setattr(module, "_lines", lambda *_: [])
+    body = body_with_prefetches(kernel(7, 4, in_registers=True))
+    assert not fetched(body) and "pragma_prefetch_ahead" not in body.script()
 
 
 def test_marks_go_and_kernels_without_them_stay() -> None:
