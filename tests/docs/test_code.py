@@ -32,7 +32,7 @@ from sybil.evaluators.python import PythonEvaluator
 from sybil.parsers.markdown import CodeBlockParser, SkipParser
 from typer.testing import CliRunner
 
-from compiler import backends, relay
+from compiler import backends, legacy, relay
 from compiler.cli.app import app
 from schedules import strategy
 from schedules.anchor import ANCHOR_RULES
@@ -194,6 +194,7 @@ def test_what_a_page_shows_runs(
             with contextlib.suppress(unittest.SkipTest):  # of a block with a reason
                 example.evaluate()
     finally:
+        legacy.uninstall()
         backends.restore(partitioners)
         strategy._STRATEGIES.update(schedules)
         for name in ANCHOR_RULES.keys() - rules:
