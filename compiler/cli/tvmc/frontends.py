@@ -26,21 +26,27 @@ class Frontend(ABC):
 
     Attributes
     ----------
+    format : str
+        Its name.
+    endings : tuple of str
+        Of names of files, without the dot.
     packages : tuple of str
         Modules that it needs beyond Baton's own.
     """
 
+    format: ClassVar[str]
+    endings: ClassVar[tuple[str, ...]]
     packages: ClassVar[tuple[str, ...]] = ()
 
-    @staticmethod
-    @abstractmethod
-    def name() -> str:
+    @classmethod
+    def name(cls) -> str:
         """The format's name."""
+        return cls.format
 
-    @staticmethod
-    @abstractmethod
-    def suffixes() -> list[str]:
+    @classmethod
+    def suffixes(cls) -> list[str]:
         """What names of its files end in, without the dot."""
+        return list(cls.endings)
 
     @abstractmethod
     def read(self, path: str, shapes: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
@@ -84,29 +90,17 @@ class _WithoutImporter(Frontend):
 class KerasFrontend(_WithoutImporter):
     """Keras."""
 
+    format = "keras"
+    endings = ("h5",)
     instead = "export the model as ONNX or TFLite"
-
-    @staticmethod
-    def name() -> str:
-        return "keras"
-
-    @staticmethod
-    def suffixes() -> list[str]:
-        return ["h5"]
 
 
 class OnnxFrontend(Frontend):
     """ONNX."""
 
+    format = "onnx"
+    endings = ("onnx",)
     packages = ("onnx",)
-
-    @staticmethod
-    def name() -> str:
-        return "onnx"
-
-    @staticmethod
-    def suffixes() -> list[str]:
-        return ["onnx"]
 
     def read(self, path: str, shapes: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
         return relay.frontend.from_onnx(path, dict(shapes), freeze_params=False, **options)
@@ -115,27 +109,16 @@ class OnnxFrontend(Frontend):
 class TensorflowFrontend(_WithoutImporter):
     """Graphs of TensorFlow."""
 
+    format = "pb"
+    endings = ("pb",)
     instead = "export the model as ONNX or TFLite"
-
-    @staticmethod
-    def name() -> str:
-        return "pb"
-
-    @staticmethod
-    def suffixes() -> list[str]:
-        return ["pb"]
 
 
 class TFLiteFrontend(Frontend):
     """TFLite."""
 
-    @staticmethod
-    def name() -> str:
-        return "tflite"
-
-    @staticmethod
-    def suffixes() -> list[str]:
-        return ["tflite"]
+    format = "tflite"
+    endings = ("tflite",)
 
     def read(self, path: str, shapes: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
         return relay.frontend.from_tflite(path, dict(shapes), **options)
@@ -144,15 +127,9 @@ class TFLiteFrontend(Frontend):
 class PyTorchFrontend(Frontend):
     """What `torch.jit.save` wrote."""
 
+    format = "pytorch"
+    endings = ("pth", "zip")
     packages = ("torch",)
-
-    @staticmethod
-    def name() -> str:
-        return "pytorch"
-
-    @staticmethod
-    def suffixes() -> list[str]:
-        return ["pth", "zip"]
 
     def read(self, path: str, shapes: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
         if not shapes:
@@ -166,27 +143,16 @@ class PyTorchFrontend(Frontend):
 class PaddleFrontend(_WithoutImporter):
     """PaddlePaddle."""
 
+    format = "paddle"
+    endings = ("pdmodel",)
     instead = "export the model as ONNX"
-
-    @staticmethod
-    def name() -> str:
-        return "paddle"
-
-    @staticmethod
-    def suffixes() -> list[str]:
-        return ["pdmodel"]
 
 
 class RelayFrontend(Frontend):
     """Relay's text."""
 
-    @staticmethod
-    def name() -> str:
-        return "relay"
-
-    @staticmethod
-    def suffixes() -> list[str]:
-        return ["relay"]
+    format = "relay"
+    endings = ("relay",)
 
     def read(self, path: str, shapes: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
         mod, params = read_model(Path(path), {})

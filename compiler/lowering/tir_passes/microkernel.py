@@ -1,4 +1,4 @@
-"""Makes functions of the reductions that schedules mark, where vector registers are scarce.
+"""Makes functions of the reductions that schedules mark, where others would want their registers.
 
     for tile                                  for tile
       init                                      kernel_microkernel_1(x, weights, sums, tile)
