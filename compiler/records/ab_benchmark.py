@@ -44,11 +44,12 @@ class Outcome:
 def key_of(*parts: str) -> str:
     """Key of an outcome: of what was measured, the CPU, and the versions of Baton and TVM."""
     import tvm
-    from tvm.target import codegen
+
+    from schedules.x86.host import host_name
 
     from .. import __version__
 
-    machine = [str(codegen.llvm_get_system_cpu()), str(__version__), str(tvm.__version__)]
+    machine = [host_name(), str(__version__), str(tvm.__version__)]
     text = "\n".join([*parts, *machine])
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 

@@ -6,6 +6,8 @@ library built for another CPU instead of dying of an illegal instruction in it.
 
 from __future__ import annotations
 
+import ctypes
+import sys
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
@@ -68,6 +70,9 @@ LINUX_FLAGS = {
     "amx-bf16": "amx_bf16",
 }
 
+# Linux on x86-64: arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA).
+_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18
+
 
 def host_features() -> frozenset[str]:
     """Instruction sets of this machine's CPU, by LLVM's names ("avx2", "sse4.2", "avx512f").
@@ -109,7 +114,20 @@ def _cpuinfo_flags() -> frozenset[str] | None:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
-    return _flags_of(text)
+    flags = _flags_of(text)
+    if flags is not None and "amx_tile" in flags and not _gets_tiles():
+        return frozenset(flag for flag in flags if not flag.startswith("amx_"))
+    return flags
+
+
+def _gets_tiles() -> bool:
+    """Whether Linux gives this process the registers of AMX, which it must be asked for."""
+    if not sys.platform.startswith("linux"):
+        return False
+    system_call = ctypes.CDLL(None).syscall
+    system_call.restype = ctypes.c_long
+    arguments = (_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA)
+    return bool(system_call(*map(ctypes.c_long, arguments)) == 0)
 
 
 def _flags_of(cpuinfo: str) -> frozenset[str] | None:

@@ -83,12 +83,11 @@ def architecture(triple: str) -> str:
 def host_cpu() -> tuple[str, list[str]]:
     """This machine's CPU for -mcpu, and for -mattr what LLVM expects of it in vain.
 
-    LLVM goes by the model of the CPU. A virtual machine may hide instruction sets of it, which
-    are switched off here.
+    A virtual machine may hide instruction sets of it, which are switched off here.
     """
-    from tvm.target import codegen
+    from schedules.x86.host import host_name
 
-    name = str(codegen.llvm_get_system_cpu())
+    name = host_name()
     return name, [f"-{hidden}" for hidden in missing_features(features(system_triple(), name))]
 
 

@@ -12,6 +12,7 @@ from tvm import DataType
 from tvm.target import Target, codegen
 
 from .cores import Core, core_of
+from .host import host_name
 
 # Threads that a parallel loop counts on where the target says nothing and is not this machine.
 DEFAULT_CORES = 4
@@ -162,7 +163,7 @@ def _vector_bits(features: set[str]) -> int:
 def is_host(target: Target) -> bool:
     """Whether the target names the CPU of this machine."""
     mcpu = str(target.attrs.get("mcpu", ""))
-    return mcpu != "" and mcpu == codegen.llvm_get_system_cpu()
+    return mcpu != "" and mcpu == host_name()
 
 
 def _cache_bytes(level: int) -> int | None:

@@ -54,6 +54,16 @@ def test_nothing_is_missing_where_nothing_can_be_detected(monkeypatch):
     assert cpu.missing_features(["avx512f", "amx-tile"]) == []
 
 
+@pytest.mark.parametrize("granted", [True, False])
+def test_tiles_that_linux_does_not_give_are_missing(monkeypatch, granted):
+    monkeypatch.setattr(cpu.Path, "read_text", lambda *_, **__: "flags : avx512f amx_tile amx_int8")
+    monkeypatch.setattr(cpu, "_gets_tiles", lambda: granted)
+    cpu._cpuinfo_flags.cache_clear()
+    missing = cpu.missing_features(["avx512f", "amx-tile", "amx-int8"])
+    cpu._cpuinfo_flags.cache_clear()
+    assert missing == ([] if granted else ["amx-tile", "amx-int8"])
+
+
 def test_features_are_known_without_a_compiler():
     code = (
         "import sys; from compiler.runtime.cpu import host_features, missing_features; "

@@ -9,11 +9,12 @@ import numpy as np
 import tvm
 import tvm_ffi
 from tvm import relax, tirx
-from tvm.target import Target, codegen
+from tvm.target import Target
 
 from compiler.lowering.tir_passes import pipeline as tir_pipeline
+from schedules.x86.host import host_name
 
-HOST = Target({"kind": "llvm", "mcpu": str(codegen.llvm_get_system_cpu())})
+HOST = Target({"kind": "llvm", "mcpu": host_name()})
 V3 = Target({"kind": "llvm", "mcpu": "x86-64-v3"})
 BASELINE = Target({"kind": "llvm", "mcpu": "x86-64"})
 

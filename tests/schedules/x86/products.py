@@ -11,12 +11,11 @@ from tvm import te, tirx
 from schedules import rules, strategy
 from schedules.config import ConfigEntity
 from schedules.matmul import DenseWorkload
+from schedules.x86.host import host_name
 
 from .kernels import compiled
 
-HOST = tvm.target.Target(
-    {"kind": "llvm", "mcpu": tvm.target.codegen.llvm_get_system_cpu(), "num-cores": 2}
-)
+HOST = tvm.target.Target({"kind": "llvm", "mcpu": host_name(), "num-cores": 2})
 TARGETS = [HOST] + [
     tvm.target.Target({"kind": "llvm", "mcpu": mcpu, "num-cores": 2})
     for mcpu in ("x86-64-v3", "x86-64")

@@ -13,6 +13,7 @@ from tvm import te, topi
 from schedules import rules, strategy
 from schedules.conv2d import Conv2dWorkload
 from schedules.x86 import conv2d, conv2d_template, depthwise, register_tile
+from schedules.x86.host import host_name
 from schedules.x86.machine import Machine
 from tests.sweep import examples
 
@@ -20,7 +21,7 @@ from .kernels import compiled
 
 TARGETS = [
     tvm.target.Target({"kind": "llvm", "mcpu": mcpu})
-    for mcpu in (tvm.target.codegen.llvm_get_system_cpu(), "x86-64-v3", "x86-64")
+    for mcpu in (host_name(), "x86-64-v3", "x86-64")
 ]
 BY_NAME = {impl.name: impl for impl in strategy._STRATEGIES[("nn.conv2d", "cpu")]}
 

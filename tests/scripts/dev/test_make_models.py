@@ -10,9 +10,10 @@ import tvm
 
 from compiler import relay
 from compiler.runtime import graph_executor
+from schedules.x86.host import host_name
 
 SCRIPT = Path(__file__).resolve().parents[3] / "scripts" / "dev" / "make_models.py"
-TARGET = f"llvm -mcpu={tvm.target.codegen.llvm_get_system_cpu()}"
+TARGET = f"llvm -mcpu={host_name()}"
 
 spec = importlib.util.spec_from_file_location("make_models", SCRIPT)
 make_models = importlib.util.module_from_spec(spec)

@@ -14,8 +14,9 @@ from compiler.errors import BuildError
 from compiler.lowering.linking import devices
 from compiler.tvm_faults.memory_planner import can_plan_memory
 from schedules.cuda import rules
+from schedules.x86.host import host_name
 
-HOST_CPU = tvm.target.codegen.llvm_get_system_cpu()
+HOST_CPU = host_name()
 CPU = Target({"kind": "llvm", "mcpu": HOST_CPU})
 BASE_CPU = Target({"kind": "llvm", "mcpu": "x86-64"})
 CUDA = Target({"kind": "cuda", "arch": "sm_90", "host": {"kind": "llvm", "mcpu": HOST_CPU}})

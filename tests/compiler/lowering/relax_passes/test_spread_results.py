@@ -7,8 +7,9 @@ from tvm import relax
 
 from compiler.lowering.build import build
 from compiler.runtime import graph_executor
+from schedules.x86.host import host_name
 
-HOST = tvm.target.Target({"kind": "llvm", "mcpu": tvm.target.codegen.llvm_get_system_cpu()})
+HOST = tvm.target.Target({"kind": "llvm", "mcpu": host_name()})
 
 
 def values(seed, *shape):

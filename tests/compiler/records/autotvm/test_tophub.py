@@ -8,7 +8,6 @@ import json
 import numpy as np
 import pytest
 import tvm
-from tvm.target import codegen
 
 from compiler import autotvm, relay
 from compiler import target as targets
@@ -18,8 +17,9 @@ from compiler.records.log_target import log_target
 from compiler.runtime import graph_executor
 from schedules import strategy
 from schedules.config import ConfigEntity, option
+from schedules.x86.host import host_name
 
-CPU = "llvm -mcpu=" + str(codegen.llvm_get_system_cpu())
+CPU = "llvm -mcpu=" + host_name()
 CPU_LOG = CPU.partition("=")[2] + ".log"
 X = np.random.default_rng(0).uniform(-1, 1, (4, 32)).astype("float32")
 W = np.random.default_rng(1).uniform(-1, 1, (48, 32)).astype("float32")

@@ -15,10 +15,11 @@ from compiler.lowering.selection.site import Site
 from schedules import rules
 from schedules.config import ConfigEntity
 from schedules.matmul import BatchMatmulWorkload, DenseWorkload, Operand
+from schedules.x86.host import host_name
 
 TARGETS = [
     tvm.target.Target({"kind": "llvm", "mcpu": mcpu, "num-cores": 2})
-    for mcpu in (tvm.target.codegen.llvm_get_system_cpu(), "x86-64-v3", "x86-64")
+    for mcpu in (host_name(), "x86-64-v3", "x86-64")
 ]
 RNG = np.random.default_rng(0)
 

@@ -9,8 +9,9 @@ from compiler.autotvm.convolutions import convolution
 from compiler.lowering.build import build
 from compiler.runtime import graph_executor
 from schedules.config import ConfigEntity
+from schedules.x86.host import host_name
 
-HOST = tvm.target.Target({"kind": "llvm", "mcpu": tvm.target.codegen.llvm_get_system_cpu()})
+HOST = tvm.target.Target({"kind": "llvm", "mcpu": host_name()})
 
 
 def values(seed, *shape):
