@@ -11,6 +11,7 @@ from . import (
     conv2d_template,
     conv3d_template,
     dense,
+    conv2d_amx,
     dense_amx,
     dense_halves,
     depthwise,

@@ -28,7 +28,7 @@ LEAST_ROWS = 8
 
 def _rows(w: DenseWorkload) -> int:
     """Of a tile: tiles are whole."""
-    return next(rows for rows in range(min(w.m, amx.ROWS), 0, -1) if w.m % rows == 0)
+    return next(rows for rows in range(min(w.m, 32), 0, -1) if w.m % rows == 0)
 
 
 def _supports(dot: Dot, w: DenseWorkload, target: Target) -> bool:
@@ -50,7 +50,7 @@ def _fallback(dot: Dot, w: DenseWorkload, target: Target) -> ConfigEntity:
     return ConfigEntity(
         {
             "tile_m": option(rows),
-            "tile_n": option(amx.COLUMNS),
+            "tile_n": option(2*amx.TILE_COLUMNS),
             "block_k": option(w.k // dot.size),
             "task_order": option("bnm"),
             "task_rows": option(min(per_task, tiles)),
@@ -74,13 +74,12 @@ class AmxMatmul(matmul_dots.TiledDotMatmul):
         target: Target,
         streams: int = 1,
     ) -> tuple[Any, Any]:
-        i, _, k = self.loops(sch, anchor)[-3:]
-        rows, depth = config.val("tile_m"), int(sch.get(k).extent) * self.dot.size
-        row_tile, ii = sch.split(i, [None, rows])
-        start = sch.decompose_reduction(anchor, ii)
-        _, lane = sch.split(sch.get_loops(start)[-1], [None, lanes])
-        sch.vectorize(lane)
-        sch.tensorize(ii, amx.tile_intrinsic(self.dot, rows, depth))
+        i, j, k, part = list(sch.get_loops(anchor))[-4:]
+        row_tile, ii = sch.split(i, [None, config.val("tile_m")])
+        # A loop of its own, which the sums start in front of.
+        start, k = sch.split(k, [1, None])
+        sch.reorder(start, ii, j, k, part)
+        amx.by_tiles(sch, anchor, start)
         return row_tile, None
 
 

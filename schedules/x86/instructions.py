@@ -40,8 +40,6 @@ def instruction_of(func: tirx.PrimFunc, operands: str, target: Target) -> str:
         name = call.op.name if isinstance(call.op, Op) else ""
         if name == "tirx.call_llvm_pure_intrin":
             used.add(_numbers().get(int(call.args[0]), ""))
-        if name == "tirx.call_extern":
-            used.add(amx.INSTRUCTIONS.get(str(call.args[0].value), ""))
     found = sorted(used - {""})
     if found:
         return found[0]

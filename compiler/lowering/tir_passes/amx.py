@@ -1,134 +1,326 @@
-"""The functions that AMX kernels call, in LLVM's language, which sets up the tiles by itself.
+"""Tiles of AMX for the nests that `schedules.x86.amx` marks.
 
-    baton_amx_int8(sums, bytes from row to row, data, bytes from row to row, panel, rows, steps)
+A nest sums products over rows and columns, in plain loops. It becomes, for two tiles of rows and
+two of columns at a time,
 
-adds, for up to 32 rows, to 32 columns of sums what `schedules.x86.amx` describes. Linux gives a
-process the registers of tiles when it asks for them, which the first call does.
+    zero four tiles of sums
+    for each step of the reduction
+      load two tiles of data, two of weights; multiply each by each
+    store the sums
+
+Rows that whole tiles do not divide end in a tile that has some of the rows in front of it as well:
+their sums are the same. All tiles of a nest have as many rows.
+
+The shapes of the tiles are set at the start of a parallel task, or of the kernel: Linux gives a
+process the registers of tiles when it asks for them, which the first such call does.
 """
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import tvm
-from tvm import tirx
-from tvm.ir import Call, Op
+import tvm_ffi
+from tvm import sym, tirx
+from tvm.ir import TensorLoad
+from tvm.target import codegen
 
+from schedules.generic.stages import substitute
 from schedules.nodes import nodes_of
-from schedules.x86.amx import INSTRUCTIONS
+from schedules.x86.amx import MARK, STEP_BYTES, TILE_COLUMNS, TILE_ROWS
+from schedules.x86.register_tile import largest_divisor
 
-_ASK = """
+from ...tir import bound_values, expanded, replace_loop
+
+_CONFIGURE = "baton_amx_configure"
+_GROUP = 4
+"""Bytes of a row of data that one lane's dot product multiplies."""
+
+# Registers: four tiles of sums, two of data, two of weights.
+_SUMS, _DATA, _WEIGHTS = 0, 4, 6
+_PAIR = 2
+
+_TEXT = """
 @baton_amx_is_ours = linkonce_odr global i8 0
-define linkonce_odr i32 @{name}(
-    ptr %c, i64 %of_c, ptr %a, i64 %of_a, ptr %b, i32 %rows, i32 %steps) {{
+declare void @llvm.x86.ldtilecfg(ptr)
+define linkonce_odr i32 @baton_amx_configure(i32 %rows, i32 %bytes, i32 %groups) noinline {
   %is_ours = load i8, ptr @baton_amx_is_ours
   %is_known = icmp ne i8 %is_ours, 0
-  br i1 %is_known, label %multiply, label %ask
+  br i1 %is_known, label %configure, label %ask
 ask: ; arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)
   %got = call i64 asm sideeffect "syscall",
-    "={{rax}},0,{{rdi}},{{rsi}},~{{rcx}},~{{r11}},~{{memory}},~{{dirflag}},~{{fpsr}},~{{flags}}"(
+    "={rax},0,{rdi},{rsi},~{rcx},~{r11},~{memory},~{dirflag},~{fpsr},~{flags}"(
     i64 158, i64 4131, i64 18)
   store i8 1, ptr @baton_amx_is_ours
-  br label %multiply
-multiply:
-  call void @{name}_tiles(ptr %c, i64 %of_c, ptr %a, i64 %of_a, ptr %b, i32 %rows, i32 %steps)
+  br label %configure
+configure: ; palette 1; bytes of a row of each tile, 16 bits, at 16; rows, 8 bits, at 48
+  %place = alloca [64 x i8], align 64
+  store <64 x i8> zeroinitializer, ptr %place, align 64
+  store i8 1, ptr %place
+  %r8 = trunc i32 %rows to i8
+  %g8 = trunc i32 %groups to i8
+  %b16 = trunc i32 %bytes to i16
+SHAPES
+  call void @llvm.x86.ldtilecfg(ptr %place)
   ret i32 0
-}}
-"""
-
-_DECLARATIONS = """
-declare x86_amx @llvm.x86.tileloadd64.internal(i16, i16, ptr, i64)
-declare void @llvm.x86.tilestored64.internal(i16, i16, ptr, i64, x86_amx)
-declare x86_amx @llvm.x86.{instruction}.internal(i16, i16, i16, x86_amx, x86_amx, x86_amx)
-"""
-
-_BYTES = 64  # of a row of a tile
-_PANEL_ROW = 128  # bytes: 32 columns of four bytes
-
-
-def _tiles(name: str, instruction: str) -> str:
-    """The function for one row of tiles, or for two."""
-    return f"""
-define linkonce_odr void @{name}_tiles(
-    ptr %c, i64 %of_c, ptr %a, i64 %of_a, ptr %b, i32 %rows, i32 %steps) noinline {{
-  %are_two = icmp sgt i32 %rows, 16
-  %upper = select i1 %are_two, i32 16, i32 %rows
-  %lower = sub i32 %rows, 16
-  %m0 = trunc i32 %upper to i16
-  %m1 = trunc i32 %lower to i16
-  br i1 %are_two, label %two, label %one
-{_body("one", instruction, 1)}
-{_body("two", instruction, 2)}
-}}
-"""
-
-
-def _body(block: str, instruction: str, rows_of_tiles: int) -> str:
-    """Sums are loaded, all steps are added to them, and they are stored."""
-    tiles = [(i, j) for i in range(rows_of_tiles) for j in range(2)]
-    p = f"%{block}"
-
-    def load(result: str, rows: str, pointer: str, stride: str) -> str:
-        return (
-            f"  {result} = call x86_amx @llvm.x86.tileloadd64.internal("
-            f"i16 {rows}, i16 {_BYTES}, ptr {pointer}, i64 {stride})"
-        )
-
-    lines = [f"{block}:", f"  {p}.ca0 = getelementptr i8, ptr %c, i64 0"]
-    lines += [f"  {p}.below = mul i64 %of_c, 16", f"  {p}.a_below = mul i64 %of_a, 16"]
-    lines += [f"  {p}.ca1 = getelementptr i8, ptr %c, i64 {p}.below"]
-    for i, j in tiles:
-        lines += [f"  {p}.c{i}{j} = getelementptr i8, ptr {p}.ca{i}, i64 {_BYTES * j}"]
-        lines += [load(f"{p}.s{i}{j}", f"%m{i}", f"{p}.c{i}{j}", "%of_c")]
-    lines += [f"  br label {p}.loop", f"{block}.loop:"]
-    lines += [f"  {p}.step = phi i32 [ 0, {p} ], [ {p}.next, {p}.loop ]"]
-    for i, j in tiles:
-        lines += [f"  {p}.t{i}{j} = phi x86_amx [ {p}.s{i}{j}, {p} ], [ {p}.u{i}{j}, {p}.loop ]"]
-    lines += [f"  {p}.wide = zext i32 {p}.step to i64"]
-    lines += [f"  {p}.at = mul i64 {p}.wide, {_BYTES}", f"  {p}.bt = mul i64 {p}.wide, 2048"]
-    lines += [f"  {p}.a0 = getelementptr i8, ptr %a, i64 {p}.at"]
-    lines += [f"  {p}.a1 = getelementptr i8, ptr {p}.a0, i64 {p}.a_below"]
-    lines += [f"  {p}.b0 = getelementptr i8, ptr %b, i64 {p}.bt"]
-    lines += [f"  {p}.b1 = getelementptr i8, ptr {p}.b0, i64 {_BYTES}"]
-    lines += [load(f"{p}.x{i}", f"%m{i}", f"{p}.a{i}", "%of_a") for i in range(rows_of_tiles)]
-    lines += [load(f"{p}.w{j}", "16", f"{p}.b{j}", str(_PANEL_ROW)) for j in range(2)]
-    lines += [
-        f"  {p}.u{i}{j} = call x86_amx @llvm.x86.{instruction}.internal(i16 %m{i}, i16 {_BYTES}, "
-        f"i16 {_BYTES}, x86_amx {p}.t{i}{j}, x86_amx {p}.x{i}, x86_amx {p}.w{j})"
-        for i, j in tiles
-    ]
-    lines += [f"  {p}.next = add i32 {p}.step, 1"]
-    lines += [f"  {p}.is_over = icmp eq i32 {p}.next, %steps"]
-    lines += [f"  br i1 {p}.is_over, label {p}.end, label {p}.loop", f"{block}.end:"]
-    lines += [
-        f"  call void @llvm.x86.tilestored64.internal(i16 %m{i}, i16 {_BYTES}, "
-        f"ptr {p}.c{i}{j}, i64 %of_c, x86_amx {p}.u{i}{j})"
-        for i, j in tiles
-    ]
-    return "\n".join([*lines, "  ret void"])
-
-
-TILES = {
-    name: _DECLARATIONS.format(instruction=instruction) + _tiles(name, instruction)
-    for name, instruction in INSTRUCTIONS.items()
 }
-"""What multiplies, by the name of the function that calls it."""
+"""
 
 
-def import_tiles() -> tvm.transform.Pass:
+def _shapes() -> str:
+    """Stores of the shapes of the eight tiles."""
+    lines = []
+    for tile in range(8):
+        width = "%b16" if _DATA <= tile < _WEIGHTS else str(STEP_BYTES)
+        rows = "%g8" if tile >= _WEIGHTS else "%r8"
+        for name, kind, value, at in (
+            ("w", "i16", width, 16 + 2 * tile),
+            ("r", "i8", rows, 48 + tile),
+        ):
+            place = f"%{name}{tile}"
+            lines.append(f"  {place} = getelementptr i8, ptr %place, i64 {at}")
+            lines.append(f"  store {kind} {value}, ptr {place}")
+    return "\n".join(lines)
+
+
+CONFIGURE_TEXT = _TEXT.replace("SHAPES", _shapes())
+"""Sets the tiles' shapes: rows of data and sums, bytes of a row of data, rows of weights."""
+
+
+def multiply_tiles() -> tvm.transform.Pass:
     """The pass, on lowered functions."""
 
-    @tvm.tirx.transform.prim_func_pass(opt_level=0, name="ImportTiles")
-    def attach(func: tirx.PrimFunc, _: tvm.IRModule, __: Any) -> tirx.PrimFunc:
-        used = {
-            str(call.args[0].value)
-            for call in nodes_of(func.body, Call)
-            if isinstance(call.op, Op) and call.op.name == "tirx.call_extern"
-        }
-        body = func.body
-        for name in sorted(used & TILES.keys()):
-            text = tvm.ir.StringImm(_ASK.format(name=name) + TILES[name])
-            body = tirx.AttrStmt(tirx.const(0, "int32"), "pragma_import_llvm", text, body)
-        return func.with_body(body) if body is not func.body else func
+    @tvm.tirx.transform.prim_func_pass(opt_level=0, name="MultiplyTiles")
+    def multiply(func: tirx.PrimFunc, _: tvm.IRModule, __: Any) -> tirx.PrimFunc:
+        shapes: set[_Shape] = set()
 
-    return attach
+        def replace(sequence: tirx.SeqStmt) -> tirx.Stmt:
+            parts = list(sequence.seq)
+            marked = [i for i, part in enumerate(parts) if _marked(part) is not None]
+            for i in reversed(marked):
+                nest = _Nest.of(_marked(parts[i]), bound)
+                shapes.add(nest.shape)
+                before = i - 1 if i and _zeroes(parts[i - 1], nest.sums) else i
+                parts[before : i + 1] = nest.by_tiles()
+            return tirx.SeqStmt(parts) if marked else sequence
+
+        if not any(attr.attr_key == MARK for attr in nodes_of(func.body, tirx.AttrStmt)):
+            return func
+        bound = bound_values(func.body)
+        body = tvm_ffi.structural_map(func.body, (tirx.SeqStmt, replace))
+        return func.with_body(_configured(body, shapes))
+
+    return multiply
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """Of the tiles of a kernel: rows of data and sums, and groups of four bytes along k."""
+
+    rows: int
+    groups: int
+
+
+@dataclass(frozen=True)
+class _Operand:
+    """One side of the sums: its buffer and flat index."""
+
+    buffer: Any
+    index: Any
+
+    @property
+    def item(self) -> int:
+        return int(tvm.DataType(str(self.buffer.dtype)).itemsize)
+
+    def at(self, values: Mapping[Any, Any]) -> Any:
+        """Address where the variables have these values."""
+        pairs = [
+            (var, tirx.const(value, var.ty.dtype) if isinstance(value, int) else value)
+            for var, value in values.items()
+        ]
+        index = substitute(self.index, pairs) if pairs else self.index
+        return tirx.address_of(tirx.BufferLoad(self.buffer, [_simple(index)]))
+
+    def step(self, var: Any) -> int:
+        """Elements from one value of a loop's variable to the next."""
+        return int(_simple(substitute(self.index, [(var, var + 1)]) - self.index))
+
+
+@dataclass(frozen=True)
+class _Nest:
+    """A marked nest: its loops by what they are."""
+
+    sums: _Operand
+    data: _Operand
+    weights: _Operand
+    rows: list[tirx.For]
+    columns: tirx.For
+    reduction: list[tirx.For]
+    k: tirx.For | None
+    part: tirx.For
+
+    @staticmethod
+    def of(root: tirx.For, bound: Mapping[Any, Any]) -> _Nest:
+        (store,) = nodes_of(root, tirx.BufferStore)
+        sums = _Operand(store.buffer, expanded(store.indices[0], bound))
+        loads = [
+            _Operand(load.source, expanded(load.indices[0], bound))
+            for load in nodes_of(expanded(store.value, bound), TensorLoad)
+            if not load.source.same_as(store.buffer)
+        ]
+        data, weights = loads
+        loops = nodes_of(root, tirx.For, order="pre")
+        rows = [each for each in loops if sums.step(each.loop_var) and data.step(each.loop_var)]
+        (columns,) = (each for each in loops if each not in rows and sums.step(each.loop_var))
+        reduced = [each for each in loops if not sums.step(each.loop_var)]
+        part = reduced.pop()
+        size = int(part.extent)
+        across = int(columns.extent) * size
+        is_k = bool(reduced) and weights.step(reduced[-1].loop_var) == across
+        is_k = is_k and data.step(reduced[-1].loop_var) == size
+        k = reduced.pop() if is_k else None
+        return _Nest(sums, data, weights, rows, columns, reduced, k, part)
+
+    @property
+    def shape(self) -> _Shape:
+        count = int(self.rows[-1].extent) if self.rows else 1
+        most = STEP_BYTES // _GROUP
+        groups = largest_divisor(int(self.k.extent), most) if self.k is not None else 1
+        return _Shape(-(-count // -(-count // TILE_ROWS)), groups)
+
+    def by_tiles(self) -> list[tirx.Stmt]:
+        """Statements that compute the sums, two tiles of rows by two of columns at a time."""
+        columns = range(0, int(self.columns.extent), TILE_COLUMNS)
+        of_rows = list(self._tiles_of_rows())
+        return [
+            self._pair(rows, several)
+            for several in _pairs(columns)
+            for rows in _pairs(of_rows)
+        ]
+
+    def _tiles_of_rows(self) -> Iterator[dict[Any, Any]]:
+        """The first row of each tile, by the variables of the loops over rows."""
+        if not self.rows:
+            yield {}
+            return
+        *outer, inner = self.rows
+        count, size = int(inner.extent), self.shape.rows
+        starts = [min(start, count - size) for start in range(0, count, size)]
+        for at in itertools.product(*(range(int(each.extent)) for each in outer), starts):
+            yield {each.loop_var: value for each, value in zip(self.rows, at)}
+
+    def _pair(self, rows: Sequence[dict[Any, Any]], columns: Sequence[int]) -> tirx.Stmt:
+        tiles = [(i, j) for i in range(len(rows)) for j in range(len(columns))]
+        groups = self.shape.groups
+        first = {self.part.loop_var: 0}
+        steps: list[tirx.Stmt] = []
+        loop = self.k
+        if loop is not None:
+            var = tirx.Var("step", loop.loop_var.ty)
+            count = int(loop.extent) // groups
+            first[loop.loop_var] = var * groups if count > 1 else 0
+        across = 0 if loop is None else self.weights.step(loop.loop_var) * self.weights.item
+        for i, row in enumerate(rows):
+            apart = self.data.step(self.rows[-1].loop_var) * self.data.item if self.rows else 0
+            steps.append(_load(_DATA + i, self.data.at({**row, **first}), apart))
+            for j, column in enumerate(columns):
+                if i == 0:
+                    place = self.weights.at({self.columns.loop_var: column, **first})
+                    steps.append(_load(_WEIGHTS + j, place, across or STEP_BYTES))
+                steps.append(self._multiply(i, j))
+        inner: tirx.Stmt = tirx.SeqStmt(steps)
+        if loop is not None and count > 1:
+            inner = tirx.For(var, 0, count, tirx.ForKind.SERIAL, inner)
+        for each in reversed(self.reduction):
+            inner = replace_loop(each, body=inner)
+        # Each copy of the loops has variables of its own.
+        inner = _with_new_loops(inner)
+        of_row = self.sums.step(self.rows[-1].loop_var) * self.sums.item if self.rows else 0
+        stored = []
+        for i, j in tiles:
+            place = self.sums.at({**rows[i], self.columns.loop_var: columns[j]})
+            stored.append(_tile("tilestored64", _SUMS + _PAIR * i + j, place, tirx.const(of_row, "int64")))
+        zeroed = [_tile("tilezero", _SUMS + _PAIR * i + j) for i, j in tiles]
+        return tirx.SeqStmt([*zeroed, inner, *stored])
+
+    def _multiply(self, i: int, j: int) -> tirx.Stmt:
+        name = "tdpbusd" if self.data.item == 1 else "tdpbf16ps"
+        registers = (_DATA + i, _WEIGHTS + j)
+        numbers = [tirx.const(register, "int8") for register in registers]
+        return _tile(name, _SUMS + _PAIR * i + j, *numbers)
+
+
+def _tile(name: str, register: int, *arguments: Any) -> tirx.Stmt:
+    number = tirx.const(codegen.llvm_lookup_intrinsic_id(f"llvm.x86.{name}"), "uint32")
+    call = tirx.call_llvm_intrin("", number, tirx.const(register, "int8"), *arguments)
+    return tirx.Evaluate(call)
+
+
+def _load(register: int, place: Any, apart: int) -> tirx.Stmt:
+    return _tile("tileloadd64", register, place, tirx.const(apart, "int64"))
+
+
+def _with_new_loops(statement: tirx.Stmt) -> tirx.Stmt:
+    def renew(loop: tirx.For) -> tirx.For:
+        var = tirx.Var(loop.loop_var.name, loop.loop_var.ty)
+        body = substitute(loop.body, [(loop.loop_var, var)])
+        return replace_loop(loop, loop_var=var, body=body)
+
+    return tvm_ffi.structural_map(statement, (tirx.For, renew))
+
+
+def _marked(statement: tirx.Stmt) -> tirx.For | None:
+    """The loop in front of which the mark is, among others."""
+    is_marked = False
+    while isinstance(statement, tirx.AttrStmt):
+        is_marked = is_marked or statement.attr_key == MARK
+        statement = statement.body
+    return statement if is_marked else None
+
+
+def _zeroes(statement: tirx.Stmt, sums: _Operand) -> bool:
+    """Whether all that a statement does is to set the sums to zero."""
+    stores = nodes_of(statement, tirx.BufferStore)
+    return len(stores) == 1 and bool(stores[0].buffer.same_as(sums.buffer))
+
+
+def _configured(body: tirx.Stmt, shapes: set[_Shape]) -> tirx.Stmt:
+    """Tasks, or the whole, with the shapes of their tiles."""
+    (shape,) = shapes
+    arguments = [tirx.const(n, "int32") for n in (shape.rows, shape.groups * _GROUP, shape.groups)]
+    begin = tirx.Evaluate(tirx.call_extern("int32", _CONFIGURE, *arguments))
+    release = codegen.llvm_lookup_intrinsic_id("llvm.x86.tilerelease")
+    end = tirx.Evaluate(tirx.call_llvm_intrin("", tirx.const(release, "uint32")))
+    tasks = 0
+
+    def task(loop: tirx.For) -> tirx.For:
+        nonlocal tasks
+        if loop.kind != tirx.ForKind.PARALLEL or not _multiplies(loop):
+            return loop
+        tasks += 1
+        return replace_loop(loop, body=tirx.SeqStmt([begin, loop.body, end]))
+
+    body = tvm_ffi.structural_map(body, (tirx.For, task))
+    if not tasks:
+        body = tirx.SeqStmt([begin, body, end])
+    text = tvm.ir.StringImm(CONFIGURE_TEXT)
+    return tirx.AttrStmt(tirx.const(0, "int32"), "pragma_import_llvm", text, body)
+
+
+def _multiplies(statement: tirx.Stmt) -> bool:
+    wanted = codegen.llvm_lookup_intrinsic_id("llvm.x86.tilezero")
+    return any(
+        getattr(call.op, "name", "") == "tirx.call_llvm_intrin" and int(call.args[0]) == wanted
+        for call in nodes_of(statement, tvm.ir.Call)
+    )
+
+
+def _pairs(items: Sequence[Any]) -> list[Sequence[Any]]:
+    return [items[first : first + _PAIR] for first in range(0, len(items), _PAIR)]
+
+
+def _simple(index: Any) -> Any:
+    return sym.Analyzer().simplify(index)

@@ -59,7 +59,7 @@ def _pipeline() -> tuple[Any, Any, Any]:
                 prefetch.insert_prefetches(),
                 microkernel.outline_microkernels(),
                 bfloat16.use_bfloat16_instructions(),
-                amx.import_tiles(),
+                amx.multiply_tiles(),
                 scalar_calls.split_scalar_calls(),
                 propagate_nan.propagate_nan(),
                 pragmas.drop_unknown_pragmas(),

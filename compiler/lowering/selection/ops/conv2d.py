@@ -197,6 +197,8 @@ def input_block(workload: Conv2dWorkload, config: Any, present: int, oc_block: i
     """
     if "tile_ic" in config:
         return config.size("tile_ic")[-1]
+    if "ic_block" in config:
+        return config.val("ic_block")
     if workload.is_depthwise:
         return oc_block
     dot = dot_of(workload.dtype, workload.weight_dtype, workload.out_dtype)
