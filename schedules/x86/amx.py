@@ -21,6 +21,12 @@ from .dots import OF_BFLOAT16, OF_BYTES, Dot
 MARK = "pragma_amx_tiles"
 
 TILE_ROWS, TILE_COLUMNS = 16, 16
+PAIR = 2
+"""Tiles of rows, and of columns, that are multiplied with each other."""
+LEAST_CYCLES = 10
+"""Of one instruction, which takes as many as a tile of data has rows otherwise."""
+GROUP_BYTES = 4
+"""Of neighbours of a row whose products one lane sums."""
 STEP_BYTES = 64
 """Of a row of data that one instruction multiplies."""
 
@@ -38,6 +44,29 @@ def multiplies(dot: Dot, target: Target) -> bool:
 def steps_of(dot: Dot) -> int:
     """Elements of a row that one instruction multiplies."""
     return STEP_BYTES * dot.size // 4
+
+
+def channel_block(channels: int, dot: Dot) -> int:
+    """The smallest block, of whole tiles, with which as few blocks as possible are needed."""
+    blocks = -(-channels // steps_of(dot))
+    return -(-(-(-channels // TILE_COLUMNS)) // blocks) * TILE_COLUMNS
+
+
+def groups_of_tiles(columns: int) -> tuple[int, int]:
+    """Groups of columns whose weights are read together, step by step, and tiles of a group."""
+    tiles = columns // TILE_COLUMNS
+    return (tiles // PAIR, PAIR) if tiles % PAIR == 0 else (1, tiles)
+
+
+def vector_of(lanes: int) -> int:
+    """Lanes that an epilogue computes at a time: LLVM makes several vectors of them."""
+    return lanes if lanes & (lanes - 1) == 0 else TILE_COLUMNS
+
+
+def cycles_of_rows(rows: int) -> float:
+    """Of multiplying tiles of so many rows with one tile of weights."""
+    tiles = -(-rows // TILE_ROWS)
+    return tiles * max(-(-rows // tiles), LEAST_CYCLES)
 
 
 def by_tiles(sch: Any, block: Any, reduced: Any) -> None:

@@ -197,7 +197,7 @@ class DirectConv2d(AnchorRule):
         pad, spread = names.get("data_pad"), names.get(SPREAD)
 
         n, oc, oh, ow, lane = blocked_loops(sch, out)
-        macs = _extent(sch, sch.get_loops(anchor))
+        macs = extent_of(sch, sch.get_loops(anchor))
         out_rows = int(sch.get(oh).extent)
         if config.val("flat", False):
             n, oc, pixel, lane = _with_one_axis_of_pixels(sch, out)
@@ -250,7 +250,7 @@ class DirectConv2d(AnchorRule):
             if not config.val("flat", False):
                 rows.insert(0, (row, out_rows) if outer else (oh_inner, task_rows))
             chunk = buffer_bytes(weights) // int(weights.shape[0])
-            stride = chunk // _extent(sch, reduction)
+            stride = chunk // extent_of(sch, reduction)
             stream_panels(sch, rows, reduction, oc_chunks * chunk, stride)
         data, result = sch.get(anchor).reads[0].source, sch.get(out).writes[0].source
         is_large = max(map(buffer_bytes, (data, result))) > machine.l2_bytes
@@ -315,7 +315,7 @@ def _ic_block(sch: Any, anchor: Any) -> int:
     return int(sch.get(anchor).reads[1].source.shape[4])
 
 
-def _extent(sch: Any, loops: Iterable[Any]) -> int:
+def extent_of(sch: Any, loops: Iterable[Any]) -> int:
     return math.prod(int(sch.get(loop).extent) for loop in loops)
 
 

@@ -1,7 +1,6 @@
 """Dense layers of bytes, or of bfloat16, by AMX tiles.
 
-A task is as one of `matmul_dots`, with a register tile of up to 32 rows and 32 columns over the
-whole depth.
+A task is as one of `matmul_dots`, with a tile of rows by 32 columns over the whole depth.
 """
 
 from __future__ import annotations
@@ -9,6 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from tvm import te
 from tvm.target import Target
 
 from ..anchor import register_anchor_rule
@@ -18,40 +18,61 @@ from ..strategy import Implementation, register
 from . import amx, matmul_dots
 from .dots import DOTS, Dot, dot_of
 from .matmul_rules import fallback
-from .matmul_tile import product
+from .matmul_tile import tiled_product, view
+from .register_tile import largest_divisor
 
 NAMES = {dot: f"dense_amx_{dot.name}.x86" for dot in DOTS}
 
+COLUMNS = amx.PAIR * amx.TILE_COLUMNS
+# Of one nest: the sums stay in L1 until they are read.
+MOST_ROWS = 64
 # With fewer rows of a tile most of it is idle, and `vpdpbusd` has as much from memory.
 LEAST_ROWS = 8
 
 
-def _rows(w: DenseWorkload) -> int:
-    """Of a tile: tiles are whole."""
-    return next(rows for rows in range(min(w.m, 32), 0, -1) if w.m % rows == 0)
+def _pack(dot: Dot, ops: Any, weight: Any, config: ConfigEntity) -> Any:
+    """(k, n) -> (n / 32, steps, tiles, k of a step / size, 16, size), n padded with zeros."""
+    k, n = (int(extent) for extent in weight.shape)
+    weight = ops.pad(weight, ((0, 0), (0, -n % COLUMNS)))
+    groups = config.val("groups")
+    shape = (k // (groups * dot.size), groups, dot.size, -(-n // COLUMNS))
+    apart = ops.reshape(weight, (*shape, amx.PAIR, amx.TILE_COLUMNS))
+    return ops.transpose(apart, (3, 0, 4, 1, 5, 2)).astype(dot.weight)
+
+
+def _compute(dot: Dot, w: DenseWorkload, config: ConfigEntity, left: Any, right: Any) -> te.Tensor:
+    """The product, of weights as packed."""
+    groups, tile = config.val("groups"), (config.val("tile_m"), COLUMNS)
+
+    def weight(_: Any, k: Any, column: Any) -> Any:
+        step, group, part = k // dot.size // groups, k // dot.size % groups, k % dot.size
+        lane, inside = column % amx.TILE_COLUMNS, column % COLUMNS // amx.TILE_COLUMNS
+        return right[column // COLUMNS, step, inside, group, lane, part]
+
+    reads = w.read_left(left), weight
+    found = tiled_product(NAMES[dot], config, w.extents, tile, w.out_dtype, *reads, dot)
+    return view(found, w.shape, len(w.lead))
 
 
 def _supports(dot: Dot, w: DenseWorkload, target: Target) -> bool:
-    """The element types of the tiles, constant weights, whole steps, one axis of rows."""
+    """The element types of the tiles, constant weights, whole groups."""
     is_own = dot_of(w.dtype, w.rhs_dtype, w.out_dtype) == dot and w.weight is None
-    one_axis = sum(extent > 1 for extent in w.lead) == 1
-    is_whole = w.k % amx.steps_of(dot) == 0
-    return (
-        is_own and one_axis and is_whole and _rows(w) >= LEAST_ROWS and amx.multiplies(dot, target)
-    )
+    is_whole = w.k % dot.size == 0 and w.m >= LEAST_ROWS
+    return is_own and is_whole and amx.multiplies(dot, target)
 
 
 def _fallback(dot: Dot, w: DenseWorkload, target: Target) -> ConfigEntity:
     """The tasks of dot products, in tiles of their own."""
     knobs = fallback(w, target, dot.size)
-    rows = _rows(w)
+    rows = -(-w.m // -(-w.m // MOST_ROWS))
+    tiles = -(-w.m // rows)
     per_task = -(-knobs.val("tile_m") * knobs.val("task_rows") // rows)
-    tiles = w.m // rows
     return ConfigEntity(
         {
             "tile_m": option(rows),
-            "tile_n": option(2*amx.TILE_COLUMNS),
+            "tile_n": option(COLUMNS),
             "block_k": option(w.k // dot.size),
+            "groups": option(largest_divisor(w.k // dot.size, amx.STEP_BYTES // amx.GROUP_BYTES)),
             "task_order": option("bnm"),
             "task_rows": option(min(per_task, tiles)),
         }
@@ -59,11 +80,7 @@ def _fallback(dot: Dot, w: DenseWorkload, target: Target) -> ConfigEntity:
 
 
 class AmxMatmul(matmul_dots.TiledDotMatmul):
-    """Takes a fused function whose anchor is a tiled product by AMX: one call for each tile."""
-
-    def __init__(self, dot: Dot) -> None:
-        super().__init__()
-        self.dot = dot
+    """Takes a fused function whose anchor is a tiled product by AMX."""
 
     def _accumulate(
         self,
@@ -75,11 +92,10 @@ class AmxMatmul(matmul_dots.TiledDotMatmul):
         streams: int = 1,
     ) -> tuple[Any, Any]:
         i, j, k, part = list(sch.get_loops(anchor))[-4:]
-        row_tile, ii = sch.split(i, [None, config.val("tile_m")])
-        # A loop of its own, which the sums start in front of.
-        start, k = sch.split(k, [1, None])
-        sch.reorder(start, ii, j, k, part)
-        amx.by_tiles(sch, anchor, start)
+        row_tile, row = sch.split(i, [None, config.val("tile_m")])
+        step, k = sch.split(k, [None, config.val("groups")])
+        sch.reorder(row_tile, step, row, j, k, part)
+        amx.by_tiles(sch, anchor, step)
         return row_tile, None
 
 
@@ -92,9 +108,9 @@ for _dot in DOTS:
             17,
             partial(_supports, _dot),
             partial(_fallback, _dot),
-            partial(product, NAMES[_dot], dot=_dot),
+            partial(_compute, _dot),
             DenseWorkload.stored_args,
-            partial(matmul_dots.pack, _dot),
+            partial(_pack, _dot),
         ),
     )
-    register_anchor_rule(NAMES[_dot], AmxMatmul(_dot))
+    register_anchor_rule(NAMES[_dot], AmxMatmul())

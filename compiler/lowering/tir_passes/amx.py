@@ -30,18 +30,15 @@ from tvm.target import codegen
 
 from schedules.generic.stages import substitute
 from schedules.nodes import nodes_of
-from schedules.x86.amx import MARK, STEP_BYTES, TILE_COLUMNS, TILE_ROWS
+from schedules.x86.amx import GROUP_BYTES, MARK, PAIR, STEP_BYTES, TILE_COLUMNS, TILE_ROWS
 from schedules.x86.register_tile import largest_divisor
 
 from ...tir import bound_values, expanded, replace_loop
 
 _CONFIGURE = "baton_amx_configure"
-_GROUP = 4
-"""Bytes of a row of data that one lane's dot product multiplies."""
 
 # Registers: four tiles of sums, two of data, two of weights.
 _SUMS, _DATA, _WEIGHTS = 0, 4, 6
-_PAIR = 2
 
 _TEXT = """
 @baton_amx_is_ours = linkonce_odr global i8 0
@@ -178,7 +175,7 @@ class _Nest:
         reduced = [each for each in loops if not sums.step(each.loop_var)]
         part = reduced.pop()
         size = int(part.extent)
-        across = int(columns.extent) * size
+        across = TILE_COLUMNS * size
         is_k = bool(reduced) and weights.step(reduced[-1].loop_var) == across
         is_k = is_k and data.step(reduced[-1].loop_var) == size
         k = reduced.pop() if is_k else None
@@ -187,7 +184,7 @@ class _Nest:
     @property
     def shape(self) -> _Shape:
         count = int(self.rows[-1].extent) if self.rows else 1
-        most = STEP_BYTES // _GROUP
+        most = STEP_BYTES // GROUP_BYTES
         groups = largest_divisor(int(self.k.extent), most) if self.k is not None else 1
         return _Shape(-(-count // -(-count // TILE_ROWS)), groups)
 
@@ -242,15 +239,15 @@ class _Nest:
         stored = []
         for i, j in tiles:
             place = self.sums.at({**rows[i], self.columns.loop_var: columns[j]})
-            stored.append(_tile("tilestored64", _SUMS + _PAIR * i + j, place, tirx.const(of_row, "int64")))
-        zeroed = [_tile("tilezero", _SUMS + _PAIR * i + j) for i, j in tiles]
+            stored.append(_tile("tilestored64", _SUMS + PAIR * i + j, place, tirx.const(of_row, "int64")))
+        zeroed = [_tile("tilezero", _SUMS + PAIR * i + j) for i, j in tiles]
         return tirx.SeqStmt([*zeroed, inner, *stored])
 
     def _multiply(self, i: int, j: int) -> tirx.Stmt:
         name = "tdpbusd" if self.data.item == 1 else "tdpbf16ps"
         registers = (_DATA + i, _WEIGHTS + j)
         numbers = [tirx.const(register, "int8") for register in registers]
-        return _tile(name, _SUMS + _PAIR * i + j, *numbers)
+        return _tile(name, _SUMS + PAIR * i + j, *numbers)
 
 
 def _tile(name: str, register: int, *arguments: Any) -> tirx.Stmt:
@@ -290,7 +287,7 @@ def _zeroes(statement: tirx.Stmt, sums: _Operand) -> bool:
 def _configured(body: tirx.Stmt, shapes: set[_Shape]) -> tirx.Stmt:
     """Tasks, or the whole, with the shapes of their tiles."""
     (shape,) = shapes
-    arguments = [tirx.const(n, "int32") for n in (shape.rows, shape.groups * _GROUP, shape.groups)]
+    arguments = [tirx.const(n, "int32") for n in (shape.rows, shape.groups * GROUP_BYTES, shape.groups)]
     begin = tirx.Evaluate(tirx.call_extern("int32", _CONFIGURE, *arguments))
     release = codegen.llvm_lookup_intrinsic_id("llvm.x86.tilerelease")
     end = tirx.Evaluate(tirx.call_llvm_intrin("", tirx.const(release, "uint32")))
@@ -319,7 +316,7 @@ def _multiplies(statement: tirx.Stmt) -> bool:
 
 
 def _pairs(items: Sequence[Any]) -> list[Sequence[Any]]:
-    return [items[first : first + _PAIR] for first in range(0, len(items), _PAIR)]
+    return [items[first : first + PAIR] for first in range(0, len(items), PAIR)]
 
 
 def _simple(index: Any) -> Any:
