@@ -16,7 +16,9 @@ from ..anchor import AnchorRule, inline_around, register_anchor_rule, sblocks
 from ..config import ConfigEntity, option
 from ..conv2d import Conv2dWorkload, pad_data
 from ..strategy import Implementation, anchor_attrs, register
+from . import amx
 from .conv2d import PARALLEL_MACS, choose_oc_block
+from .dots import OF_BYTES
 from .machine import Machine
 from .padded_rows import mark_taps, rows_of, skip_padding
 from .register_tile import best_tile
@@ -149,7 +151,10 @@ def direct_fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
     machine = Machine.from_target(target)
     if w.is_float:
         machine = machine.for_channels(w.out_channels)
-    block = choose_oc_block(w, machine.lanes(w.out_dtype))
+    lanes = machine.lanes(w.out_dtype)
+    block = choose_oc_block(w, lanes)
+    if w.is_bytes and amx.multiplies(OF_BYTES, target):
+        block = amx.channel_block(w.out_channels, OF_BYTES)
     padded = w.width + w.padding[1] + w.padding[3]
     row_bytes = w.item_bytes * block * padded
     rows = max(machine.l1_bytes // 2 // row_bytes, w.kernel[0])
@@ -160,7 +165,7 @@ def direct_fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
     macs = w.batch * w.out_channels * w.out_height * w.out_width * w.kernel[0] * w.kernel[1]
     if _is_parallel(macs, machine):
         tile_oh = _busy_rows(w, tile_oh, w.batch * -(-w.out_channels // block), machine)
-    registers = machine.vector_registers // 2
+    registers = max(machine.vector_registers // 2 // max(block // lanes, 1), 1)
     return ConfigEntity(
         {
             "oc_block": option(block),
