@@ -12,6 +12,7 @@ import numpy as np
 # enough for 16 registers.
 _CHAINS = 12
 _STEPS = 200_000
+_TILE_STEPS = 20_000
 _READ_BYTES = 1 << 28
 _REPEATS, _REPEATS_OF_READING = 50, 7
 
@@ -39,11 +40,14 @@ def peak_of(instruction: str, target: Any, threads: int) -> float | None:
     """
     from tvm.script import tirx as T
 
+    from schedules.x86 import amx
     from schedules.x86.dots import has_bfloat16, vnni_lanes, widened_lanes
     from schedules.x86.instructions import BF16, FMA, INTRINSICS, MADD, PRODUCTS, VNNI
 
     if instruction == FMA:
         return peak_gflops(target, threads)
+    if instruction in amx.INSTRUCTIONS.values():
+        return _tile_rate(instruction, target, threads)
     lanes = {
         VNNI: vnni_lanes(target),
         MADD: widened_lanes(target),
@@ -67,6 +71,52 @@ def peak_of(instruction: str, target: Any, threads: int) -> float | None:
         return T.call_llvm_pure_intrin(number, *operands, dtype=f"{numbers}x{lanes}")
 
     return 2.0 * PRODUCTS[instruction] * _rate(target, threads, numbers, lanes, step)
+
+
+def _tile_rate(instruction: str, target: Any, threads: int) -> float | None:
+    """10^9 operations per second of products of tiles that come from L1: two by two of them."""
+    import tvm
+    from tvm import s_tir
+    from tvm.script import tirx as T
+
+    from schedules.x86 import amx
+
+    (dot,) = (dot for dot, name in amx.INSTRUCTIONS.items() if name == instruction)
+    if not amx.multiplies(dot, target):
+        return None
+    rows, columns = amx.PAIR * amx.TILE_ROWS, amx.PAIR * amx.TILE_COLUMNS
+    tiles, k, size = amx.PAIR, amx.steps_of(dot) // dot.size, dot.size
+    of_sums, of_data, of_weights = dot.sums, dot.data, dot.weight
+
+    @T.prim_func(s_tir=True)
+    def run(a: T.handle, b: T.handle, c: T.handle) -> None:
+        T.func_attr({"global_symbol": "run"})
+        data = T.match_buffer(a, (rows, k * size), of_data)
+        weights = T.match_buffer(b, (tiles, k, amx.TILE_COLUMNS, size), of_weights)
+        sums = T.match_buffer(c, (threads, rows, columns), of_sums)
+        for thread in T.parallel(threads):
+            for step, i, j, group, part in T.grid(_TILE_STEPS, rows, columns, k, size):
+                with T.sblock("multiply"):
+                    vt, vi, vj = T.axis.remap("SSS", [thread, i, j])
+                    _, vg, vp = T.axis.remap("RRR", [step, group, part])
+                    with T.init():
+                        sums[vt, vi, vj] = T.cast(0, of_sums)
+                    sums[vt, vi, vj] = sums[vt, vi, vj] + T.cast(
+                        data[vi, vg * size + vp], of_sums
+                    ) * T.cast(
+                        weights[vj // amx.TILE_COLUMNS, vg, vj % amx.TILE_COLUMNS, vp], of_sums
+                    )
+
+    sch = s_tir.Schedule(run)
+    block = sch.get_sblock("multiply")
+    amx.by_tiles(sch, block, sch.get_loops(block)[1])
+    shapes = ((rows, k * size), (tiles, k, amx.TILE_COLUMNS, size), (threads, rows, columns))
+    operands = [
+        tvm.runtime.empty(shape, dtype)
+        for shape, dtype in zip(shapes, (of_data, of_weights, of_sums))
+    ]
+    products = threads * _TILE_STEPS * rows * columns * k * size
+    return 2.0 * products / _seconds(sch.mod["main"], target, *operands) / 1e9
 
 
 def _rate(

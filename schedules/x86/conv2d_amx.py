@@ -9,11 +9,10 @@ rows of the padded image are computed as well, and read by nobody.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from tvm import te, tirx
+from tvm import te
 from tvm.target import Target
 
 from ..anchor import AnchorRule, inline_around, register_anchor_rule, sblocks
@@ -29,6 +28,8 @@ NAMES = {dot: f"conv2d_amx_{dot.name}.x86" for dot in DOTS}
 
 # Of one nest: the sums stay in L1 until they are read.
 MOST_PIXELS = 64
+# Of an image whose pixels are one row, where that takes clearly fewer cycles.
+MOST_FLAT_PIXELS, CLEARLY_FEWER = 256, 0.95
 # A task should take many times as long as setting the tiles' shapes, some 300 cycles.
 TASK_MACS = 1 << 21
 TASKS_PER_CORE = 4
@@ -83,9 +84,7 @@ def _compute(dot: Dot, w: Conv2dWorkload, config: ConfigEntity, data: Any, weigh
     return te.compute(shape, lambda *index: conv[index], name="conv2d_crop")
 
 
-def _compute_flat(
-    dot: Dot, w: Conv2dWorkload, config: ConfigEntity, data: Any, weight: Any
-) -> Any:
+def _compute_flat(dot: Dot, w: Conv2dWorkload, config: ConfigEntity, data: Any, weight: Any) -> Any:
     """The same of images whose pixels are one axis, that of the padded image."""
     padded = pad_data(data, w.padding, w.pad_value)
     n, chunks, height, width, lanes = (int(extent) for extent in padded.shape)
@@ -146,12 +145,12 @@ class _Sums:
 class AmxConv2d(AnchorRule):
     """Takes a fused function whose anchor is a convolution by AMX.
 
-        parallel n, oc, oh_task        [flat: parallel n, oc]
-          oh, ow_tile
-            tiles[rows, tile_ow, lanes] = 0
-            ic_chunk, kh, tap
-              tiles
-            epilogue of the tiles
+    parallel n, oc, oh_task        [flat: parallel n, oc]
+      oh, ow_tile
+        tiles[rows, tile_ow, lanes] = 0
+        ic_chunk, kh, tap
+          tiles
+        epilogue of the tiles
     """
 
     narrow_indices = True
@@ -206,7 +205,8 @@ def _is_flat(w: Conv2dWorkload) -> bool:
         return False
     width = w.width + w.padding[1] + w.padding[3]
     pixels = (w.out_height - 1) * width + w.out_width
-    return amx.cycles_of_rows(pixels) < w.out_height * amx.cycles_of_rows(w.out_width)
+    by_row = w.out_height * amx.cycles_of_rows(w.out_width)
+    return pixels <= MOST_FLAT_PIXELS and amx.cycles_of_rows(pixels) < CLEARLY_FEWER * by_row
 
 
 def _supports(dot: Dot, w: Conv2dWorkload, target: Target) -> bool:

@@ -19,6 +19,7 @@ from ..conv2d import Conv2dWorkload
 from ..strategy import Implementation, register
 from . import conv2d
 from .dots import DOTS, Dot, accumulate, dot_of, kept, knobs, machine_of
+from .machine import Machine
 from .register_tile import macs_per_cycle, register_tile
 
 DIRECT = {dot: f"conv2d_direct_{dot.name}.x86" for dot in DOTS}
@@ -92,9 +93,10 @@ def fallback(dot: Dot, w: Conv2dWorkload, target: Target) -> ConfigEntity:
 
 
 def _cycles(dot: Dot, w: Conv2dWorkload, target: Target) -> float:
-    """A step takes as long, and reads as many bytes, as one of float32."""
+    """A step reads as many bytes as one of float32, and takes as long where it is as fast."""
     wide = replace(w, dtype="float32", weight_dtype="", out_dtype="float32")
-    return conv2d.direct_cycles(wide, target) / dot.size
+    rate = dot.size * dot.rate(Machine.from_target(target))
+    return conv2d.direct_cycles(wide, target) / rate
 
 
 for _dot in DOTS:

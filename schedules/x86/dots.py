@@ -50,8 +50,12 @@ class Dot(NamedTuple):
         return (data, weight or data, sums) == (self.data, self.weight, self.sums)
 
     def is_fast_on(self, target: Target) -> bool:
-        """Whether implementations are worth while: for bytes always."""
+        """Whether there is an instruction; bytes have loops without one."""
         return self is OF_BYTES or has_bfloat16(target)
+
+    def rate(self, machine: Machine) -> float:
+        """Products of neighbours that start for each multiply-add of as many lanes."""
+        return machine.core.short_rate if self is OF_BFLOAT16 else 1.0
 
 
 OF_BYTES = Dot("int8", 4, "uint8", "int8", "int32")

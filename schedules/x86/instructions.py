@@ -11,6 +11,7 @@ from tvm.target import Target, codegen
 
 from ..nodes import nodes_of
 from . import amx
+from .dots import OF_BFLOAT16, OF_BYTES
 from .machine import Machine
 
 FMA, VNNI, MADD, BF16 = "vfmadd", "vpdpbusd", "vpmaddwd", "vdpbf16ps"
@@ -35,6 +36,8 @@ def instruction_of(func: tirx.PrimFunc, operands: str, target: Target) -> str:
     operands : str
         Element types of the anchor's operands.
     """
+    if any(amx.MARK in loop.annotations for loop in nodes_of(func.body, tirx.For)):
+        return amx.INSTRUCTIONS[OF_BFLOAT16 if "bfloat16" in operands else OF_BYTES]
     used: set[str] = set()
     for call in nodes_of(func.body, Call):
         name = call.op.name if isinstance(call.op, Op) else ""

@@ -269,7 +269,8 @@ def cycles_of(w: Conv2dWorkload, m: int, machine: Machine) -> float:
     and M, and the transformed weights from memory."""
     lanes = machine.lanes(w.out_dtype)
     tiles = w.batch * math.prod(grid(w, m)) * values(w, m)
-    steps = w.in_channels // _together(w)
+    dot = dot_of(w.dtype, w.weight_dtype, w.out_dtype)
+    steps = w.in_channels / (1 if dot is None else dot.size * dot.rate(machine))
     products = tiles * steps * (w.out_channels // lanes) / _rate(w, m, machine)
     transforms = transform_cycles(tiles * (w.in_channels + w.out_channels) // lanes, machine)
     weights = w.item_bytes * values(w, m) * w.in_channels * w.out_channels
@@ -313,14 +314,19 @@ def cycles(w: Conv2dWorkload, target: Target) -> float:
 
 
 def beats_half_floats(w: Conv2dWorkload, target: Target) -> bool:
-    """Whether Winograd's product in float32 is estimated clearly below the best of bfloat16."""
-    if not supports(w, target):
-        return False
-    short = replace(w, dtype=OF_BFLOAT16.data)
-    best = implementations("nn.conv2d", short, target)[0]
-    if best.cycles is None:
-        return False
-    return cycles(w, target) < CLEARLY_WIDE * best.cycles(short, target)
+    """Whether the best product in float32 is estimated clearly below the best of bfloat16."""
+    wide, short = (
+        min(
+            (
+                impl.cycles(each, target)
+                for impl in implementations("nn.conv2d", each, target)
+                if impl.cycles
+            ),
+            default=math.inf,
+        )
+        for each in (w, replace(w, dtype=OF_BFLOAT16.data))
+    )
+    return wide < CLEARLY_WIDE * short < math.inf
 
 
 def supports(w: Conv2dWorkload, target: Target, dtype: str = "float32") -> bool:

@@ -17,8 +17,8 @@ process the registers of tiles when it asks for them, which the first such call 
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +35,7 @@ from schedules.x86.register_tile import largest_divisor
 
 from ...tir import bound_values, expanded, replace_loop
 
+PRODUCTS = ("tdpbusd", "tdpbf16ps")
 _CONFIGURE = "baton_amx_configure"
 
 # Registers: four tiles of sums, two of data, two of weights.
@@ -92,7 +93,7 @@ def multiply_tiles() -> tvm.transform.Pass:
 
     @tvm.tirx.transform.prim_func_pass(opt_level=0, name="MultiplyTiles")
     def multiply(func: tirx.PrimFunc, _: tvm.IRModule, __: Any) -> tirx.PrimFunc:
-        shapes: set[_Shape] = set()
+        shapes: set[Shape] = set()
 
         def replace(sequence: tirx.SeqStmt) -> tirx.Stmt:
             parts = list(sequence.seq)
@@ -108,13 +109,14 @@ def multiply_tiles() -> tvm.transform.Pass:
             return func
         bound = bound_values(func.body)
         body = tvm_ffi.structural_map(func.body, (tirx.SeqStmt, replace))
-        return func.with_body(_configured(body, shapes))
+        (shape,) = shapes
+        return func.with_body(with_shapes(body, shape))
 
     return multiply
 
 
 @dataclass(frozen=True)
-class _Shape:
+class Shape:
     """Of the tiles of a kernel: rows of data and sums, and groups of four bytes along k."""
 
     rows: int
@@ -182,32 +184,46 @@ class _Nest:
         return _Nest(sums, data, weights, rows, columns, reduced, k, part)
 
     @property
-    def shape(self) -> _Shape:
+    def shape(self) -> Shape:
         count = int(self.rows[-1].extent) if self.rows else 1
         most = STEP_BYTES // GROUP_BYTES
         groups = largest_divisor(int(self.k.extent), most) if self.k is not None else 1
-        return _Shape(-(-count // -(-count // TILE_ROWS)), groups)
+        return Shape(-(-count // -(-count // TILE_ROWS)), groups)
 
     def by_tiles(self) -> list[tirx.Stmt]:
         """Statements that compute the sums, two tiles of rows by two of columns at a time."""
-        columns = range(0, int(self.columns.extent), TILE_COLUMNS)
-        of_rows = list(self._tiles_of_rows())
-        return [
-            self._pair(rows, several)
-            for several in _pairs(columns)
-            for rows in _pairs(of_rows)
-        ]
+        every = range(0, int(self.columns.extent), TILE_COLUMNS)
+        columns = [every[first : first + PAIR] for first in range(0, len(every), PAIR)]
+        pairs, rest = divmod(self._row_tiles, PAIR)
+        found: list[tirx.Stmt] = []
+        for several in columns:
+            if pairs:
+                pair = tirx.Var("pair", self.columns.loop_var.ty)
+                body = self._pair([self._rows_of(pair * PAIR + i) for i in range(PAIR)], several)
+                found.append(tirx.For(pair, 0, pairs, tirx.ForKind.SERIAL, body))
+            if rest:
+                found.append(self._pair([self._rows_of(self._row_tiles - 1)], several))
+        return found
 
-    def _tiles_of_rows(self) -> Iterator[dict[Any, Any]]:
-        """The first row of each tile, by the variables of the loops over rows."""
+    @property
+    def _row_tiles(self) -> int:
+        """Tiles of rows: of each run of rows, as many as its rows need."""
+        *outer, inner = [int(each.extent) for each in self.rows] or [1]
+        return math.prod(outer) * -(-inner // TILE_ROWS)
+
+    def _rows_of(self, tile: Any) -> dict[Any, Any]:
+        """The first row of a tile, by the variables of the loops over rows."""
         if not self.rows:
-            yield {}
-            return
+            return {}
         *outer, inner = self.rows
         count, size = int(inner.extent), self.shape.rows
-        starts = [min(start, count - size) for start in range(0, count, size)]
-        for at in itertools.product(*(range(int(each.extent)) for each in outer), starts):
-            yield {each.loop_var: value for each, value in zip(self.rows, at)}
+        tiles = -(-count // TILE_ROWS)
+        place, values = tile // tiles, {}
+        values[inner.loop_var] = tirx.min(tile % tiles * size, count - size)
+        for loop in reversed(outer):
+            values[loop.loop_var] = place % int(loop.extent)
+            place = place // int(loop.extent)
+        return values
 
     def _pair(self, rows: Sequence[dict[Any, Any]], columns: Sequence[int]) -> tirx.Stmt:
         tiles = [(i, j) for i in range(len(rows)) for j in range(len(columns))]
@@ -239,25 +255,27 @@ class _Nest:
         stored = []
         for i, j in tiles:
             place = self.sums.at({**rows[i], self.columns.loop_var: columns[j]})
-            stored.append(_tile("tilestored64", _SUMS + PAIR * i + j, place, tirx.const(of_row, "int64")))
-        zeroed = [_tile("tilezero", _SUMS + PAIR * i + j) for i, j in tiles]
+            apart = tirx.const(of_row, "int64")
+            stored.append(tile("tilestored64", _SUMS + PAIR * i + j, place, apart))
+        zeroed = [tile("tilezero", _SUMS + PAIR * i + j) for i, j in tiles]
         return tirx.SeqStmt([*zeroed, inner, *stored])
 
     def _multiply(self, i: int, j: int) -> tirx.Stmt:
-        name = "tdpbusd" if self.data.item == 1 else "tdpbf16ps"
+        name = PRODUCTS[0 if self.data.item == 1 else 1]
         registers = (_DATA + i, _WEIGHTS + j)
         numbers = [tirx.const(register, "int8") for register in registers]
-        return _tile(name, _SUMS + PAIR * i + j, *numbers)
+        return tile(name, _SUMS + PAIR * i + j, *numbers)
 
 
-def _tile(name: str, register: int, *arguments: Any) -> tirx.Stmt:
+def tile(name: str, register: int, *arguments: Any) -> tirx.Stmt:
+    """An instruction on a tile, by the end of its name as an intrinsic of LLVM."""
     number = tirx.const(codegen.llvm_lookup_intrinsic_id(f"llvm.x86.{name}"), "uint32")
     call = tirx.call_llvm_intrin("", number, tirx.const(register, "int8"), *arguments)
     return tirx.Evaluate(call)
 
 
 def _load(register: int, place: Any, apart: int) -> tirx.Stmt:
-    return _tile("tileloadd64", register, place, tirx.const(apart, "int64"))
+    return tile("tileloadd64", register, place, tirx.const(apart, "int64"))
 
 
 def _with_new_loops(statement: tirx.Stmt) -> tirx.Stmt:
@@ -284,10 +302,10 @@ def _zeroes(statement: tirx.Stmt, sums: _Operand) -> bool:
     return len(stores) == 1 and bool(stores[0].buffer.same_as(sums.buffer))
 
 
-def _configured(body: tirx.Stmt, shapes: set[_Shape]) -> tirx.Stmt:
-    """Tasks, or the whole, with the shapes of their tiles."""
-    (shape,) = shapes
-    arguments = [tirx.const(n, "int32") for n in (shape.rows, shape.groups * GROUP_BYTES, shape.groups)]
+def with_shapes(body: tirx.Stmt, shape: Shape) -> tirx.Stmt:
+    """A kernel's body whose parallel tasks, or the whole, set the shapes of their tiles."""
+    numbers = (shape.rows, shape.groups * GROUP_BYTES, shape.groups)
+    arguments = [tirx.const(number, "int32") for number in numbers]
     begin = tirx.Evaluate(tirx.call_extern("int32", _CONFIGURE, *arguments))
     release = codegen.llvm_lookup_intrinsic_id("llvm.x86.tilerelease")
     end = tirx.Evaluate(tirx.call_llvm_intrin("", tirx.const(release, "uint32")))
@@ -308,15 +326,11 @@ def _configured(body: tirx.Stmt, shapes: set[_Shape]) -> tirx.Stmt:
 
 
 def _multiplies(statement: tirx.Stmt) -> bool:
-    wanted = codegen.llvm_lookup_intrinsic_id("llvm.x86.tilezero")
+    wanted = {codegen.llvm_lookup_intrinsic_id(f"llvm.x86.{name}") for name in PRODUCTS}
     return any(
-        getattr(call.op, "name", "") == "tirx.call_llvm_intrin" and int(call.args[0]) == wanted
+        getattr(call.op, "name", "") == "tirx.call_llvm_intrin" and int(call.args[0]) in wanted
         for call in nodes_of(statement, tvm.ir.Call)
     )
-
-
-def _pairs(items: Sequence[Any]) -> list[Sequence[Any]]:
-    return [items[first : first + PAIR] for first in range(0, len(items), PAIR)]
 
 
 def _simple(index: Any) -> Any:

@@ -1,0 +1,33 @@
+"""Numbers that a byte holds as they are, where nothing but their value is wanted.
+
+    cast(float32, cast(uint8, x))  ->  cast(float32, x)        x within 0 and 255
+
+A requantised sum that a residual sum reads is clipped, made a byte and widened again: narrowing and
+widening vectors takes more instructions than everything else between them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm_ffi
+from tvm import DataType, sym, tirx
+
+
+def drop_needless_casts(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Name the wide number itself, before loops become vectors."""
+    analyzer = sym.Analyzer()
+
+    def wide(cast: tirx.Cast) -> Any:
+        narrow = cast.value
+        if str(cast.ty.dtype) != "float32" or not isinstance(narrow, tirx.Cast):
+            return cast
+        kind = DataType(str(narrow.ty.dtype))
+        if str(kind) not in ("uint8", "int8") or str(narrow.value.ty.dtype) != "int32":
+            return cast
+        bound = analyzer.const_int_bound(narrow.value)
+        least, most = (0, 255) if str(kind) == "uint8" else (-128, 127)
+        is_within = least <= bound.min_value and bound.max_value <= most
+        return tirx.Cast(cast.ty.dtype, narrow.value) if is_within else cast
+
+    return func.with_body(tvm_ffi.structural_map(func.body, (tirx.Cast, wide)))
