@@ -1,12 +1,13 @@
 """Products of tiles by AMX, of nests of plain loops that schedules mark.
 
-    mark: reduction, outermost loop                    reduction loops but k
-      ... other reduction loops, k among them            load tiles of data and weights
-        rows, columns, k, part                  -->      multiply two tiles of rows by two of columns
-          sums += data * weights                       store tiles of sums
+    sums = 0                                    for two tiles of rows, two of columns
+    mark: reduction, the outermost loop           zero tiles of sums
+      other loops of the reduction       -->      all loops of the reduction but k
+        rows, columns, k, part                      load tiles of data and weights, multiply
+          sums += data * weights                  store tiles of sums
 
-`tdpbusd` multiplies tiles of 16 rows by 64 bytes with such of 64 bytes by 16 columns, `tdpbf16ps`
-those of 32 bfloat16. Weights lie as those of dot products do: (k, columns, part). The pass
+`tdpbusd` multiplies 16 rows of 64 bytes with 16 columns of as many, `tdpbf16ps` 32 bfloat16.
+Weights lie in tiles, those of a step side by side: (columns / 16, k, 16, part). The pass
 `lowering.tir_passes.amx` finds rows, strides and columns in the nest's indices.
 """
 
@@ -48,8 +49,8 @@ def steps_of(dot: Dot) -> int:
 
 def channel_block(channels: int, dot: Dot) -> int:
     """The smallest block, of whole tiles, with which as few blocks as possible are needed."""
-    blocks = -(-channels // steps_of(dot))
-    return -(-(-(-channels // TILE_COLUMNS)) // blocks) * TILE_COLUMNS
+    blocks, tiles = -(-channels // steps_of(dot)), -(-channels // TILE_COLUMNS)
+    return -(-tiles // blocks) * TILE_COLUMNS
 
 
 def groups_of_tiles(columns: int) -> tuple[int, int]:

@@ -71,7 +71,9 @@ def _compute(dot: Dot, w: Conv2dWorkload, config: ConfigEntity, data: Any, weigh
     sums = _Sums(dot, w, config, weight)
 
     def element(n: Any, oc: Any, oh: Any, ow: Any, o: Any) -> Any:
-        at = padded[n, sums.chunk, oh * sh + sums.kh * dh, ow * sw + sums.tap * dw, sums.lane]
+        at = padded[
+            n, sums.chunk_of(oc), oh * sh + sums.kh * dh, ow * sw + sums.tap * dw, sums.lane
+        ]
         return sums.of(at, oc, o)
 
     height, width = w.out_height, w.out_width + beyond
@@ -97,7 +99,7 @@ def _compute_flat(dot: Dot, w: Conv2dWorkload, config: ConfigEntity, data: Any, 
 
     def element(n: Any, oc: Any, pixel: Any, o: Any) -> Any:
         at = pixel + sums.kh * (dh * width) + sums.tap * dw
-        return sums.of(flat[n, sums.chunk, at, sums.lane], oc, o)
+        return sums.of(flat[n, sums.chunk_of(oc), at, sums.lane], oc, o)
 
     pixels = (w.out_height - 1) * width + w.out_width
     block, attrs = conv2d.oc_block_of(config), anchor_attrs(NAMES[dot], config)
@@ -123,11 +125,16 @@ class _Sums:
 
     def __init__(self, dot: Dot, w: Conv2dWorkload, config: ConfigEntity, weight: Any) -> None:
         self._dtype, self._weight = w.out_dtype, weight
+        self._out_chunks = int(weight.shape[0]) // w.groups
         chunks, kh, taps, _, k = (int(extent) for extent in weight.shape[2:7])
         self.chunk = te.reduce_axis((0, chunks), "ic")
         self.kh, self.tap = te.reduce_axis((0, kh), "kh"), te.reduce_axis((0, taps), "kw")
         self._k, self._part = te.reduce_axis((0, k), "k"), te.reduce_axis((0, dot.size), "part")
         self.lane = self._k * dot.size + self._part
+
+    def chunk_of(self, oc: Any) -> Any:
+        """Block of input channels that a block of output channels reads, of its group."""
+        return oc // self._out_chunks * int(self._weight.shape[2]) + self.chunk
 
     def of(self, value: Any, oc: Any, o: Any) -> Any:
         """Products of a value with the weights of a channel, summed."""
@@ -194,6 +201,13 @@ def input_block(w: Conv2dWorkload, dot: Dot) -> int:
     return amx.channel_block(w.in_channels, dot)
 
 
+def has_whole_groups(w: Conv2dWorkload, dot: Dot) -> bool:
+    """Whether each group has whole ones of the blocks that all channels would be cut into."""
+    counts = (w.in_channels, w.out_channels)
+    blocks = [amx.channel_block(count, dot) for count in counts]
+    return all(count // w.groups % block == 0 for count, block in zip(counts, blocks))
+
+
 def _joins_taps(w: Conv2dWorkload, ic_block: int) -> bool:
     """Whether the taps of a row are one step: their channels lie side by side and are few."""
     return w.dilation[1] == 1 and w.kernel[1] * ic_block * w.item_bytes <= amx.STEP_BYTES
@@ -210,7 +224,8 @@ def _is_flat(w: Conv2dWorkload) -> bool:
 
 
 def _supports(dot: Dot, w: Conv2dWorkload, target: Target) -> bool:
-    is_own = dot_of(w.dtype, w.weight_dtype, w.out_dtype) == dot and w.groups == 1
+    is_own = dot_of(w.dtype, w.weight_dtype, w.out_dtype) == dot
+    is_own = is_own and (w.groups == 1 or has_whole_groups(w, dot))
     is_large = w.out_height * w.out_width >= LEAST_PIXELS
     return is_own and is_large and amx.multiplies(dot, target)
 
@@ -220,7 +235,7 @@ def _fallback(dot: Dot, w: Conv2dWorkload, target: Target) -> ConfigEntity:
     block, ic_block = amx.channel_block(w.out_channels, dot), input_block(w, dot)
     tile_ow = -(-w.out_width // -(-w.out_width // MOST_PIXELS))
     rows = largest_divisor(w.out_height, max(MOST_PIXELS // tile_ow, 1))
-    row_macs = block * w.in_channels * w.kernel[0] * w.kernel[1] * w.out_width
+    row_macs = block * (w.in_channels // w.groups) * w.kernel[0] * w.kernel[1] * w.out_width
     chunks = -(-w.out_channels // block) * w.batch
 
     def suits(count: int) -> bool:
@@ -247,13 +262,14 @@ def _cycles(dot: Dot, w: Conv2dWorkload, target: Target) -> float:
     machine = Machine.from_target(target)
     ic_block = input_block(w, dot)
     taps = 1 if _joins_taps(w, ic_block) else w.kernel[1]
-    steps = -(-w.in_channels // ic_block) * w.kernel[0] * taps
+    inputs = w.in_channels // w.groups
+    steps = -(-inputs // ic_block) * w.kernel[0] * taps
     rows = w.out_height * amx.cycles_of_rows(w.out_width)
     if _is_flat(w):
         width = w.width + w.padding[1] + w.padding[3]
         rows = amx.cycles_of_rows((w.out_height - 1) * width + w.out_width)
     columns = -(-w.out_channels // amx.TILE_COLUMNS)
-    weights = w.item_bytes * w.in_channels * w.out_channels * w.kernel[0] * w.kernel[1]
+    weights = w.item_bytes * inputs * w.out_channels * w.kernel[0] * w.kernel[1]
     return machine.beside_weights(w.batch * rows * columns * steps, weights)
 
 

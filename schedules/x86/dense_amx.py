@@ -24,8 +24,8 @@ from .register_tile import largest_divisor
 NAMES = {dot: f"dense_amx_{dot.name}.x86" for dot in DOTS}
 
 COLUMNS = amx.PAIR * amx.TILE_COLUMNS
-# Of one nest: the sums stay in L1 until they are read.
-MOST_ROWS = 64
+# Of one nest: the sums stay in L1 until they are read, better if there are few.
+MOST_ROWS, FEW_ROWS = 256, 64
 # With fewer rows of a tile most of it is idle, and `vpdpbusd` has as much from memory.
 LEAST_ROWS = 8
 
@@ -57,15 +57,23 @@ def _compute(dot: Dot, w: DenseWorkload, config: ConfigEntity, left: Any, right:
 def _supports(dot: Dot, w: DenseWorkload, target: Target) -> bool:
     """The element types of the tiles, constant weights, whole groups."""
     is_own = dot_of(w.dtype, w.rhs_dtype, w.out_dtype) == dot and w.weight is None
-    is_whole = w.k % dot.size == 0 and w.m >= LEAST_ROWS
+    is_whole = w.k % dot.size == 0 and _rows(w.m) >= LEAST_ROWS
     return is_own and is_whole and amx.multiplies(dot, target)
+
+
+def _rows(m: int) -> int:
+    """Of a nest: a divisor of all rows, with which tiles of them take the fewest cycles."""
+    return min(
+        (rows for rows in range(1, min(m, MOST_ROWS) + 1) if m % rows == 0),
+        key=lambda rows: (m // rows * amx.cycles_of_rows(rows), abs(rows - FEW_ROWS)),
+    )
 
 
 def _fallback(dot: Dot, w: DenseWorkload, target: Target) -> ConfigEntity:
     """The tasks of dot products, in tiles of their own."""
     knobs = fallback(w, target, dot.size)
-    rows = -(-w.m // -(-w.m // MOST_ROWS))
-    tiles = -(-w.m // rows)
+    rows = _rows(w.m)
+    tiles = w.m // rows
     per_task = -(-knobs.val("tile_m") * knobs.val("task_rows") // rows)
     return ConfigEntity(
         {
@@ -81,6 +89,8 @@ def _fallback(dot: Dot, w: DenseWorkload, target: Target) -> ConfigEntity:
 
 class AmxMatmul(matmul_dots.TiledDotMatmul):
     """Takes a fused function whose anchor is a tiled product by AMX."""
+
+    unrolls_rows = False
 
     def _accumulate(
         self,

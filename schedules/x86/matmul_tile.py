@@ -211,6 +211,9 @@ class TiledMatmul(AnchorRule):
     k_block > row_tile > k.
     """
 
+    unrolls_rows = True
+    """Whether the rows of a tile are code of their own: the sums are in registers."""
+
     def schedule(self, sch: Any, anchor: Any, config: ConfigEntity, target: Target) -> Any:
         machine = Machine.from_target(target)
         dtype = str(sch.get(anchor).writes[0].source.dtype)
@@ -220,7 +223,10 @@ class TiledMatmul(AnchorRule):
         parallel = e.cycles(machine, lanes) >= PARALLEL_CYCLES
 
         is_batched = len(self.loops(sch, anchor)) == 4
-        task, panel_loop, tile_loop = _tile_output(sch, is_batched, parts, config, e, lanes)
+        task, panel_loop, tile_loop, tile = _tile_output(sch, is_batched, parts, config, e, lanes)
+        if self.unrolls_rows and not parts.costly_output:
+            for loop in tile:
+                sch.unroll(loop)
         if parallel:
             sch.parallel(task)
         block_k = config.val("block_k")
@@ -321,9 +327,9 @@ def _tile_output(
     config: ConfigEntity,
     e: Extents,
     lanes: int,
-) -> tuple[Any, Any, Any]:
+) -> tuple[Any, Any, Any, tuple[Any, Any]]:
     """Tile the output block; returns the task loop, the innermost loop of a task that sees one
-    panel, and the loop over its row tiles."""
+    panel, the loop over its row tiles, and the loops over a tile's rows and vectors."""
     if is_batched:
         *outer, i, j = sch.get_loops(parts.output)
         batch = [sch.fuse(*outer)]
@@ -344,10 +350,7 @@ def _tile_output(
     else:
         task = panel_loop = sch.fuse(*tasks)
     sch.vectorize(lane)
-    if not parts.costly_output:
-        sch.unroll(ii)
-        sch.unroll(vector)
-    return task, panel_loop, row_tile
+    return task, panel_loop, row_tile, (ii, vector)
 
 
 def flatten_rows(sch: Any, parts: Surroundings) -> None:

@@ -36,7 +36,7 @@ from schedules.x86.register_tile import largest_divisor
 from ...tir import bound_values, expanded, replace_loop
 
 PRODUCTS = ("tdpbusd", "tdpbf16ps")
-_CONFIGURE = "baton_amx_configure"
+CONFIGURE = "baton_amx_configure"
 
 # Registers: four tiles of sums, two of data, two of weights.
 _SUMS, _DATA, _WEIGHTS = 0, 4, 6
@@ -93,30 +93,30 @@ def multiply_tiles() -> tvm.transform.Pass:
 
     @tvm.tirx.transform.prim_func_pass(opt_level=0, name="MultiplyTiles")
     def multiply(func: tirx.PrimFunc, _: tvm.IRModule, __: Any) -> tirx.PrimFunc:
-        shapes: set[Shape] = set()
+        if not _marks(func.body):
+            return func
+        bound = bound_values(func.body)
 
         def replace(sequence: tirx.SeqStmt) -> tirx.Stmt:
             parts = list(sequence.seq)
             marked = [i for i, part in enumerate(parts) if _marked(part) is not None]
             for i in reversed(marked):
                 nest = _Nest.of(_marked(parts[i]), bound)
-                shapes.add(nest.shape)
-                before = i - 1 if i and _zeroes(parts[i - 1], nest.sums) else i
-                parts[before : i + 1] = nest.by_tiles()
+                first = i - 1 if i and _zeroes(parts[i - 1], nest.sums) else i
+                parts[first : i + 1] = nest.by_tiles()
             return tirx.SeqStmt(parts) if marked else sequence
 
-        if not any(attr.attr_key == MARK for attr in nodes_of(func.body, tirx.AttrStmt)):
-            return func
-        bound = bound_values(func.body)
-        body = tvm_ffi.structural_map(func.body, (tirx.SeqStmt, replace))
-        (shape,) = shapes
-        return func.with_body(with_shapes(body, shape))
+        attributes = nodes_of(func.body, tirx.AttrStmt)
+        loops = [_marked(attr) for attr in attributes if attr.attr_key == MARK]
+        (shape,) = {_Nest.of(loop, bound).shape for loop in loops}
+        body = _with_shapes(func.body, shape)
+        return func.with_body(tvm_ffi.structural_map(body, (tirx.SeqStmt, replace)))
 
     return multiply
 
 
 @dataclass(frozen=True)
-class Shape:
+class _Shape:
     """Of the tiles of a kernel: rows of data and sums, and groups of four bytes along k."""
 
     rows: int
@@ -184,11 +184,11 @@ class _Nest:
         return _Nest(sums, data, weights, rows, columns, reduced, k, part)
 
     @property
-    def shape(self) -> Shape:
+    def shape(self) -> _Shape:
         count = int(self.rows[-1].extent) if self.rows else 1
         most = STEP_BYTES // GROUP_BYTES
         groups = largest_divisor(int(self.k.extent), most) if self.k is not None else 1
-        return Shape(-(-count // -(-count // TILE_ROWS)), groups)
+        return _Shape(-(-count // -(-count // TILE_ROWS)), groups)
 
     def by_tiles(self) -> list[tirx.Stmt]:
         """Statements that compute the sums, two tiles of rows by two of columns at a time."""
@@ -200,9 +200,9 @@ class _Nest:
             if pairs:
                 pair = tirx.Var("pair", self.columns.loop_var.ty)
                 body = self._pair([self._rows_of(pair * PAIR + i) for i in range(PAIR)], several)
-                found.append(tirx.For(pair, 0, pairs, tirx.ForKind.SERIAL, body))
+                found.append(tirx.For(pair, 0, pairs, tirx.ForKind.SERIAL, tirx.SeqStmt(body)))
             if rest:
-                found.append(self._pair([self._rows_of(self._row_tiles - 1)], several))
+                found += self._pair([self._rows_of(self._row_tiles - 1)], several)
         return found
 
     @property
@@ -225,7 +225,7 @@ class _Nest:
             place = place // int(loop.extent)
         return values
 
-    def _pair(self, rows: Sequence[dict[Any, Any]], columns: Sequence[int]) -> tirx.Stmt:
+    def _pair(self, rows: Sequence[dict[Any, Any]], columns: Sequence[int]) -> list[tirx.Stmt]:
         tiles = [(i, j) for i in range(len(rows)) for j in range(len(columns))]
         groups = self.shape.groups
         first = {self.part.loop_var: 0}
@@ -256,26 +256,30 @@ class _Nest:
         for i, j in tiles:
             place = self.sums.at({**rows[i], self.columns.loop_var: columns[j]})
             apart = tirx.const(of_row, "int64")
-            stored.append(tile("tilestored64", _SUMS + PAIR * i + j, place, apart))
-        zeroed = [tile("tilezero", _SUMS + PAIR * i + j) for i, j in tiles]
-        return tirx.SeqStmt([*zeroed, inner, *stored])
+            stored.append(_tile("tilestored64", _SUMS + PAIR * i + j, place, apart))
+        zeroed = [_tile("tilezero", _SUMS + PAIR * i + j) for i, j in tiles]
+        return [*zeroed, *_parts(inner), *stored]
 
     def _multiply(self, i: int, j: int) -> tirx.Stmt:
         name = PRODUCTS[0 if self.data.item == 1 else 1]
         registers = (_DATA + i, _WEIGHTS + j)
         numbers = [tirx.const(register, "int8") for register in registers]
-        return tile(name, _SUMS + PAIR * i + j, *numbers)
+        return _tile(name, _SUMS + PAIR * i + j, *numbers)
 
 
-def tile(name: str, register: int, *arguments: Any) -> tirx.Stmt:
+def _tile(name: str, register: int, *arguments: Any) -> tirx.Stmt:
     """An instruction on a tile, by the end of its name as an intrinsic of LLVM."""
+    return tirx.Evaluate(call_instruction(name, tirx.const(register, "int8"), *arguments))
+
+
+def call_instruction(name: str, *arguments: Any) -> Any:
+    """The call of an intrinsic of LLVM."""
     number = tirx.const(codegen.llvm_lookup_intrinsic_id(f"llvm.x86.{name}"), "uint32")
-    call = tirx.call_llvm_intrin("", number, tirx.const(register, "int8"), *arguments)
-    return tirx.Evaluate(call)
+    return tirx.call_llvm_intrin("", number, *arguments)
 
 
 def _load(register: int, place: Any, apart: int) -> tirx.Stmt:
-    return tile("tileloadd64", register, place, tirx.const(apart, "int64"))
+    return _tile("tileloadd64", register, place, tirx.const(apart, "int64"))
 
 
 def _with_new_loops(statement: tirx.Stmt) -> tirx.Stmt:
@@ -302,35 +306,51 @@ def _zeroes(statement: tirx.Stmt, sums: _Operand) -> bool:
     return len(stores) == 1 and bool(stores[0].buffer.same_as(sums.buffer))
 
 
-def with_shapes(body: tirx.Stmt, shape: Shape) -> tirx.Stmt:
+def _with_shapes(body: tirx.Stmt, shape: _Shape) -> tirx.Stmt:
     """A kernel's body whose parallel tasks, or the whole, set the shapes of their tiles."""
     numbers = (shape.rows, shape.groups * GROUP_BYTES, shape.groups)
     arguments = [tirx.const(number, "int32") for number in numbers]
-    begin = tirx.Evaluate(tirx.call_extern("int32", _CONFIGURE, *arguments))
-    release = codegen.llvm_lookup_intrinsic_id("llvm.x86.tilerelease")
-    end = tirx.Evaluate(tirx.call_llvm_intrin("", tirx.const(release, "uint32")))
+    begin = tirx.Evaluate(tirx.call_extern("int32", CONFIGURE, *arguments))
+    end = tirx.Evaluate(call_instruction("tilerelease"))
     tasks = 0
 
     def task(loop: tirx.For) -> tirx.For:
         nonlocal tasks
-        if loop.kind != tirx.ForKind.PARALLEL or not _multiplies(loop):
+        if loop.kind != tirx.ForKind.PARALLEL or not _marks(loop):
             return loop
         tasks += 1
-        return replace_loop(loop, body=tirx.SeqStmt([begin, loop.body, end]))
+        return replace_loop(loop, body=tirx.SeqStmt([begin, *_parts(loop.body), end]))
 
     body = tvm_ffi.structural_map(body, (tirx.For, task))
     if not tasks:
-        body = tirx.SeqStmt([begin, body, end])
+        body = _between(begin, body, end)
     text = tvm.ir.StringImm(CONFIGURE_TEXT)
     return tirx.AttrStmt(tirx.const(0, "int32"), "pragma_import_llvm", text, body)
 
 
-def _multiplies(statement: tirx.Stmt) -> bool:
-    wanted = {codegen.llvm_lookup_intrinsic_id(f"llvm.x86.{name}") for name in PRODUCTS}
-    return any(
-        getattr(call.op, "name", "") == "tirx.call_llvm_intrin" and int(call.args[0]) in wanted
-        for call in nodes_of(statement, tvm.ir.Call)
-    )
+def _between(begin: tirx.Stmt, body: tirx.Stmt, end: tirx.Stmt) -> tirx.Stmt:
+    """The body with one statement in front and one behind all marks: it may end by returning."""
+    if isinstance(body, tirx.AttrStmt) and body.attr_key != MARK:
+        inside = _between(begin, body.body, end)
+        return tirx.AttrStmt(body.node, body.attr_key, body.value, inside)
+    parts = _parts(body)
+    marked = [i for i, part in enumerate(parts) if _marks(part)]
+    if marked == marked[:1] and isinstance(parts[marked[0]], tirx.AttrStmt):
+        attr = parts[marked[0]]
+        if attr.attr_key != MARK:
+            parts[marked[0]] = _between(begin, attr, end)
+            return tirx.SeqStmt(parts)
+    behind = marked[-1] + 1
+    return tirx.SeqStmt([begin, *parts[:behind], end, *parts[behind:]])
+
+
+def _parts(statement: tirx.Stmt) -> list[tirx.Stmt]:
+    """Of a sequence, which can't have another one as a part."""
+    return list(statement.seq) if isinstance(statement, tirx.SeqStmt) else [statement]
+
+
+def _marks(statement: tirx.Stmt) -> bool:
+    return any(attr.attr_key == MARK for attr in nodes_of(statement, tirx.AttrStmt))
 
 
 def _simple(index: Any) -> Any:

@@ -9,18 +9,20 @@ neighbours by Winograd's product: where that is disabled, groups of these stay a
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 import numpy as np
 from tvm.target import Target
 
 from schedules.conv2d import Conv2dWorkload
-from schedules.x86 import winograd
-from schedules.x86.dots import OF_BYTES, Dot, dot_of
+from schedules.x86 import amx, conv2d_amx, winograd
+from schedules.x86.dots import OF_BYTES, dot_of
 from schedules.x86.machine import Machine
 
 MOST_JOINED = 8
+# AMX multiplies zeros in a fraction of the time, and wants whole blocks of channels.
+MOST_JOINED_BY_TILES = 16
 
 
 def join_groups(
@@ -37,15 +39,18 @@ def join_groups(
         return w, filters
     inputs, outputs = w.in_channels // w.groups, w.out_channels // w.groups
     lanes = Machine.from_target(target).lanes(w.out_dtype)
-    joined = next(
-        (
-            count
-            for count in range(1, min(w.groups, MOST_JOINED) + 1)
-            if w.groups % count == 0
-            and (count == w.groups or _is_whole(dot, count * inputs, count * outputs, lanes))
-        ),
-        1,
-    )
+
+    def fills_vectors(count: int) -> bool:
+        whole = (count * inputs) % dot.size == 0 and (count * outputs) % lanes == 0
+        return count == w.groups or whole
+
+    def fills_tiles(count: int) -> bool:
+        return conv2d_amx.has_whole_groups(replace(w, groups=w.groups // count), dot)
+
+    joined = None
+    if amx.multiplies(dot, target):
+        joined = _first(w.groups, MOST_JOINED_BY_TILES, fills_tiles)
+    joined = joined or _first(w.groups, MOST_JOINED, fills_vectors) or 1
     if joined == 1:
         return w, filters
     shape = (w.groups // joined, joined, outputs, joined, inputs, *w.kernel)
@@ -59,5 +64,7 @@ def join_groups(
     )
 
 
-def _is_whole(dot: Dot, inputs: int, outputs: int, lanes: int) -> bool:
-    return inputs % dot.size == 0 and outputs % lanes == 0
+def _first(groups: int, most: int, suits: Callable[[int], bool]) -> int | None:
+    """The smallest number of groups to join, of those that divide them."""
+    counts = (count for count in range(1, min(groups, most) + 1) if groups % count == 0)
+    return next(filter(suits, counts), None)
