@@ -64,6 +64,12 @@ def vector_of(lanes: int) -> int:
     return lanes if lanes & (lanes - 1) == 0 else TILE_COLUMNS
 
 
+def is_table(block: Any, target: Target) -> bool:
+    """Whether what is costly of a block's bytes will be looked up, by the whole vector."""
+    features = {str(name) for name in codegen.llvm_get_cpu_features(target)}
+    return "avx512vbmi" in features and str(block.writes[0].source.dtype) == "uint8"
+
+
 def cycles_of_rows(rows: int) -> float:
     """Of multiplying tiles of so many rows with one tile of weights."""
     tiles = -(-rows // TILE_ROWS)

@@ -18,6 +18,7 @@ from tvm.target import Target
 from ..anchor import AnchorRule, inline_around, register_anchor_rule, sblocks
 from ..config import ConfigEntity, option
 from ..conv2d import Conv2dWorkload, pad_data
+from ..epilogue import is_costly
 from ..strategy import Implementation, anchor_attrs, register
 from . import amx, conv2d
 from .dots import DOTS, Dot, dot_of
@@ -141,7 +142,8 @@ class _Sums:
         of_group = int(self._weight.shape[5]) * amx.TILE_COLUMNS
         outer = (oc, o // of_group, self.chunk, self.kh, self.tap)
         inner = (o % of_group // amx.TILE_COLUMNS, self._k, o % amx.TILE_COLUMNS, self._part)
-        product = value.astype(self._dtype) * self._weight[(*outer, *inner)].astype(self._dtype)
+        place = (*outer, *inner)
+        product = value.astype(self._dtype) * self._weight[place].astype(self._dtype)
         axes = [self.chunk, self.kh, self.tap, self._k, self._part]
         return te.sum(product, axis=axes)
 
@@ -181,7 +183,9 @@ class AmxConv2d(AnchorRule):
         *tile, chunk, kh, tap, k, part = sch.get_loops(anchor)
         sch.reorder(chunk, kh, tap, *tile[-2 if config.val("flat") else -3 :], k, part)
         amx.by_tiles(sch, anchor, chunk)
-        _, vector = sch.split(lane, [None, amx.vector_of(lanes)])
+        is_long = is_costly(sch.get(out)) and not amx.is_table(sch.get(out), target)
+        width = amx.TILE_COLUMNS if is_long else amx.vector_of(lanes)
+        _, vector = sch.split(lane, [None, width])
         sch.vectorize(vector)
         if pad is not None:
             *outer, lane = sch.get_loops(pad)

@@ -1,6 +1,6 @@
 """Dense layers of bytes, or of bfloat16, by AMX tiles.
 
-A task is as one of `matmul_dots`, with a tile of rows by 32 columns over the whole depth.
+A task is as one of `matmul_dots`, with some rows by 32 or 64 columns over the whole depth.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LEAST_ROWS = 8
 
 
 def _pack(dot: Dot, ops: Any, weight: Any, config: ConfigEntity) -> Any:
-    """(k, n) -> (n / 32, steps, tiles, k of a step / size, 16, size), n padded with zeros."""
+    """(k, n) -> (n / 32, steps, 2 tiles, k of a step / size, 16, size), n padded with zeros."""
     k, n = (int(extent) for extent in weight.shape)
     weight = ops.pad(weight, ((0, 0), (0, -n % COLUMNS)))
     groups = config.val("groups")
@@ -42,7 +42,7 @@ def _pack(dot: Dot, ops: Any, weight: Any, config: ConfigEntity) -> Any:
 
 def _compute(dot: Dot, w: DenseWorkload, config: ConfigEntity, left: Any, right: Any) -> te.Tensor:
     """The product, of weights as packed."""
-    groups, tile = config.val("groups"), (config.val("tile_m"), COLUMNS)
+    groups, tile = config.val("groups"), (config.val("tile_m"), config.val("tile_n"))
 
     def weight(_: Any, k: Any, column: Any) -> Any:
         step, group, part = k // dot.size // groups, k // dot.size % groups, k % dot.size
@@ -71,14 +71,14 @@ def _rows(m: int) -> int:
 
 def _fallback(dot: Dot, w: DenseWorkload, target: Target) -> ConfigEntity:
     """The tasks of dot products, in tiles of their own."""
-    knobs = fallback(w, target, dot.size)
+    knobs, columns = fallback(w, target, dot.size), w.extents[2]
     rows = _rows(w.m)
     tiles = w.m // rows
     per_task = -(-knobs.val("tile_m") * knobs.val("task_rows") // rows)
     return ConfigEntity(
         {
             "tile_m": option(rows),
-            "tile_n": option(COLUMNS),
+            "tile_n": option(2 * COLUMNS if columns % (2 * COLUMNS) == 0 else COLUMNS),
             "block_k": option(w.k // dot.size),
             "groups": option(largest_divisor(w.k // dot.size, amx.STEP_BYTES // amx.GROUP_BYTES)),
             "task_order": option("bnm"),
@@ -91,6 +91,9 @@ class AmxMatmul(matmul_dots.TiledDotMatmul):
     """Takes a fused function whose anchor is a tiled product by AMX."""
 
     unrolls_rows = False
+
+    def vector(self, config: ConfigEntity, lanes: int) -> int:
+        return config.val("tile_n")
 
     def _accumulate(
         self,

@@ -223,7 +223,8 @@ class TiledMatmul(AnchorRule):
         parallel = e.cycles(machine, lanes) >= PARALLEL_CYCLES
 
         is_batched = len(self.loops(sch, anchor)) == 4
-        task, panel_loop, tile_loop, tile = _tile_output(sch, is_batched, parts, config, e, lanes)
+        width = lanes if parts.costly_output else self.vector(config, lanes)
+        task, panel_loop, tile_loop, tile = _tile_output(sch, is_batched, parts, config, e, width)
         if self.unrolls_rows and not parts.costly_output:
             for loop in tile:
                 sch.unroll(loop)
@@ -255,6 +256,10 @@ class TiledMatmul(AnchorRule):
     def loops(self, sch: Any, anchor: Any) -> list[Any]:
         """The anchor's loops down to the last that is not one step."""
         return list(sch.get_loops(anchor))
+
+    def vector(self, config: ConfigEntity, lanes: int) -> int:
+        """Columns that an epilogue which is not costly computes at a time."""
+        return lanes
 
     def multiply(self, sch: Any, anchor: Any, lane: Any, reduced: Any, target: Target) -> None:
         """Finish one step, all lanes of a vector; sums start in front of the loop `reduced`."""

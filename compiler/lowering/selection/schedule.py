@@ -27,7 +27,6 @@ from ..relax_passes.fuse import called_kernel
 from ..report import Kernel
 from ..subgraphs import backends, call_counts, new_global_var
 from ..tir_passes.infinite_extremes import pad_with_infinity, start_at_infinity
-from ..tir_passes.needless_casts import drop_needless_casts
 from ..tir_passes.vector_rounding import vectorise_rounding
 
 logger = logging.getLogger("baton.lowering")
@@ -171,7 +170,7 @@ def _schedule(
             entry.flops = entry.flops and entry.flops - skipped
         entry.algorithm = rules.algorithm(func) if scheduled is None else scheduled.algorithm
     if kind == "llvm":  # reductions across the threads of a GPU are still to be recognized
-        func = drop_needless_casts(vectorise_rounding(start_at_infinity(func)))
+        func = vectorise_rounding(start_at_infinity(func))
     if fast_math and kind == "llvm":
         from schedules.x86 import fast_math as polynomials
 

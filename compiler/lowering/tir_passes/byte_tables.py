@@ -4,7 +4,7 @@
     out[i] = table(x)
 
 So are quantised activations behind a convolution: 256 numbers that a build computes. CPUs with
-AVX512-VBMI read 16 of them in five instructions. In front of TVM's passes an intrinsic's call
+AVX512-VBMI read 16 or 64 of them in five instructions. In front of TVM's passes an intrinsic's call
 stands for the table, which they make one of vectors; behind them it becomes a function that LLVM
 gets as text and inlines.
 """
@@ -25,7 +25,7 @@ from tvm.target import Target, codegen
 Expr = Any
 
 _INTRINSIC = "llvm.x86.avx512.vpermi2var.qi.512"
-_LANES = 16
+_LANES, _MOST_LANES = 16, 64
 _LEAST_OPERATIONS = 12  # that are worth a table: a look-up takes the time of eight
 _OPERATIONS = (
     *(tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min, tirx.Select),
@@ -44,6 +44,17 @@ define linkonce_odr <16 x i8> @{name}(<16 x i32> %at) alwaysinline {{
   %both = select <16 x i1> %is_upper, <16 x i32> %b, <16 x i32> %a
   %result = trunc <16 x i32> %both to <16 x i8>
   ret <16 x i8> %result
+}}
+"""
+_WHOLE = """
+declare <64 x i8> @{intrinsic}(<64 x i8>, <64 x i8>, <64 x i8>)
+define linkonce_odr <64 x i8> @{name}(<64 x i32> %at) alwaysinline {{
+  %bytes = trunc <64 x i32> %at to <64 x i8>
+  %lower = call <64 x i8> @{intrinsic}(<64 x i8> {0}, <64 x i8> %bytes, <64 x i8> {1})
+  %upper = call <64 x i8> @{intrinsic}(<64 x i8> {2}, <64 x i8> %bytes, <64 x i8> {3})
+  %is_upper = icmp slt <64 x i8> %bytes, zeroinitializer
+  %result = select <64 x i1> %is_upper, <64 x i8> %upper, <64 x i8> %lower
+  ret <64 x i8> %result
 }}
 """
 _SCALAR = """
@@ -172,11 +183,16 @@ def _shown(func: tirx.PrimFunc, tables: list[np.ndarray]) -> tirx.PrimFunc:
         lanes = tvm.DataType(_dtype(node)).lanes
         values = tables[int(place.value if isinstance(place, tirx.Broadcast) else place)]
         digest = hashlib.sha256(values.tobytes()).hexdigest()[:16]
-        if lanes == _LANES:
-            name = f"baton_table_{digest}"
+        if lanes in (_LANES, _MOST_LANES):
+            name = f"baton_table_{digest}_{lanes}"
             quarters = [_text(part) for part in np.split(values, 4)]
-            texts[name] = _VECTOR.format(*quarters, name=name, intrinsic=_INTRINSIC)
+            text = _VECTOR if lanes == _LANES else _WHOLE
+            texts[name] = text.format(*quarters, name=name, intrinsic=_INTRINSIC)
             return tirx.call_pure_extern(_dtype(node), name, at)
+        if lanes % _LANES == 0:
+            starts = range(0, lanes, _LANES)
+            parts = [call(_lanes_of(node, place, at, start)) for start in starts]
+            return tirx.Shuffle(parts, [tirx.const(lane, "int32") for lane in range(lanes)])
         name = f"baton_table_{digest}_1"
         texts[name] = _SCALAR.format(_text(values), name=name)
         if lanes == 1:
@@ -190,6 +206,14 @@ def _shown(func: tirx.PrimFunc, tables: list[np.ndarray]) -> tirx.PrimFunc:
         text = tvm.ir.StringImm(texts[name])
         body = tirx.AttrStmt(tirx.const(0, "int32"), "pragma_import_llvm", text, body)
     return func.with_body(body)
+
+
+def _lanes_of(node: Call, place: Expr, at: Expr, start: int) -> Call:
+    """The call for 16 lanes of its vector."""
+    lanes = [tirx.const(start + lane, "int32") for lane in range(_LANES)]
+    number = place.value if isinstance(place, tirx.Broadcast) else place
+    arguments = (tirx.Broadcast(number, _LANES), tirx.Shuffle([at], lanes))
+    return tirx.call_llvm_pure_intrin(f"uint8x{_LANES}", _number(), *arguments)
 
 
 def _text(values: np.ndarray) -> str:

@@ -10,24 +10,29 @@ from __future__ import annotations
 
 from typing import Any
 
+import tvm
 import tvm_ffi
-from tvm import DataType, sym, tirx
+from tvm import sym, tirx
 
 
-def drop_needless_casts(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Name the wide number itself, before loops become vectors."""
-    analyzer = sym.Analyzer()
+def drop_needless_casts() -> tvm.transform.Pass:
+    """The pass, on functions in front of the lowering, behind what looks for bytes."""
 
-    def wide(cast: tirx.Cast) -> Any:
-        narrow = cast.value
-        if str(cast.ty.dtype) != "float32" or not isinstance(narrow, tirx.Cast):
-            return cast
-        kind = DataType(str(narrow.ty.dtype))
-        if str(kind) not in ("uint8", "int8") or str(narrow.value.ty.dtype) != "int32":
-            return cast
-        bound = analyzer.const_int_bound(narrow.value)
-        least, most = (0, 255) if str(kind) == "uint8" else (-128, 127)
-        is_within = least <= bound.min_value and bound.max_value <= most
-        return tirx.Cast(cast.ty.dtype, narrow.value) if is_within else cast
+    @tvm.tirx.transform.prim_func_pass(opt_level=0, name="DropNeedlessCasts")
+    def drop(func: tirx.PrimFunc, _: tvm.IRModule, __: Any) -> tirx.PrimFunc:
+        return func.with_body(tvm_ffi.structural_map(func.body, (tirx.Cast, _wide)))
 
-    return func.with_body(tvm_ffi.structural_map(func.body, (tirx.Cast, wide)))
+    return drop
+
+
+def _wide(cast: tirx.Cast) -> Any:
+    narrow = cast.value
+    if str(cast.ty.dtype) != "float32" or not isinstance(narrow, tirx.Cast):
+        return cast
+    kind = str(narrow.ty.dtype)
+    if kind not in ("uint8", "int8") or str(narrow.value.ty.dtype) != "int32":
+        return cast
+    bound = sym.Analyzer().const_int_bound(narrow.value)
+    least, most = (0, 255) if kind == "uint8" else (-128, 127)
+    is_within = least <= bound.min_value and bound.max_value <= most
+    return tirx.Cast(cast.ty.dtype, narrow.value) if is_within else cast

@@ -16,6 +16,7 @@ from . import (
     constant_tables,
     interleave,
     microkernel,
+    needless_casts,
     plain_division,
     pragmas,
     prefetch,
@@ -33,6 +34,7 @@ PASSES = (
     interleave,
     loop_guard,
     microkernel,
+    needless_casts,
     plain_division,
     pragmas,
     prefetch,
@@ -73,7 +75,9 @@ def _pipeline() -> tuple[Any, Any, Any]:
             [finalize_device(), propagate_nan.propagate_nan(on_device=True)]
         )
 
-    first = tvm.transform.Sequential([bfloat16.round_bfloat16(), lower])
+    first = tvm.transform.Sequential(
+        [needless_casts.drop_needless_casts(), bfloat16.round_bfloat16(), lower]
+    )
     folded = byte_tables.fold_byte_tables(constant_tables.fold_constant_tables(first))
     return folded, with_our_passes, for_devices
 
