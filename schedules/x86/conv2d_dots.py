@@ -18,7 +18,7 @@ from ..config import ConfigEntity, option
 from ..conv2d import Conv2dWorkload
 from ..strategy import Implementation, register
 from . import conv2d
-from .dots import DOTS, Dot, accumulate, dot_of, kept, knobs, machine_of
+from .dots import DOTS, Dot, accumulate, dot_of, kept, knobs, machine_of, several_steps
 from .register_tile import macs_per_cycle, register_tile
 
 DIRECT = {dot: f"conv2d_direct_{dot.name}.x86" for dot in DOTS}
@@ -60,6 +60,9 @@ class DirectDotConv2d(conv2d.DirectConv2d):
     def loops(self, sch: Any, anchor: Any) -> list[Any]:
         return list(sch.get_loops(anchor))[:-1]
 
+    def steps(self, sch: Any, loop: Any, config: ConfigEntity) -> tuple[Any, list[Any]]:
+        return several_steps(sch, loop, config)
+
     def multiply(self, sch: Any, anchor: Any, lane: Any, reduced: Any, target: Target) -> None:
         accumulate(sch, anchor, reduced, target)
 
@@ -87,7 +90,7 @@ def fallback(dot: Dot, w: Conv2dWorkload, target: Target) -> ConfigEntity:
     speed = macs_per_cycle(width, ragged, count, machine) * w.out_width / width
     if macs_per_cycle(w.out_width, tile, vectors, machine) < WHOLE_IS_ENOUGH * speed:
         tile, vectors = ragged, count
-    own = {"tile_ow": option(tile), "oc_chunks": option(vectors), **knobs(dot, target)}
+    own = {"tile_ow": option(tile), "oc_chunks": option(vectors), **knobs(dot, target, w.narrow)}
     return ConfigEntity({**config, **own})
 
 

@@ -1,9 +1,10 @@
 """Dot products of a few neighbours in every lane of a vector.
 
 Four bytes, uint8 by int8 into int32: `vpdpbusd` (AVX512-VNNI, AVX-VNNI) does it in one instruction
-and exactly. Without it both operands are kept in memory as int16, two for a `pmaddwd`: weights are
-widened when the library is built, what they meet once for all of them. `pmaddubsw` saturates at 16
-bits and is not used.
+and exactly. Without it `pmaddubsw` sums two products at 16 bits, where it saturates: it is used where
+the weights, which the build knows, are too small for that (`narrow_steps`), as those of 7 bits are.
+By other weights both operands are kept in memory as int16, two for a `pmaddwd`: weights are
+widened when the library is built, what they meet once for all of them.
 
 Two bfloat16 into float32: `vdpbf16ps` (AVX512-BF16), whose sums are rounded once for each product
 and have denormal numbers as zeros.
@@ -17,17 +18,23 @@ import functools
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import numpy as np
 from tvm import te
 from tvm.s_tir import TensorIntrin
 from tvm.script import tirx as T
 from tvm.target import Target, codegen
 
+from ..anchor import anchor_config
 from ..config import ConfigEntity, option
 from .machine import Machine
 
+_INT16, _UINT8 = 32767, 255  # the largest
 BYTES = 4  # of one step of a dot product, in each operand
 WIDENED = "widened"
 """The knob of configs whose bytes are kept as int16."""
+NARROW = "narrow"
+"""The knob of configs whose products are summed at 16 bits first, those of so many steps."""
+MOST_NARROW = 2
 
 
 class Dot(NamedTuple):
@@ -59,16 +66,53 @@ OF_WORDS = Dot("int8", 2, "int16", "int16", "int32")
 OF_BFLOAT16 = Dot("bf16", 2, "bfloat16", "bfloat16", "float32")
 DOTS = (OF_BYTES, OF_BFLOAT16)
 
+_MADD = {
+    16: "llvm.x86.avx512.pmaddw.d.512",
+    8: "llvm.x86.avx2.pmadd.wd",
+    4: "llvm.x86.sse2.pmadd.wd",
+}
+
 
 def dot_of(data: str, weight: str, sums: str) -> Dot | None:
     """The dot product of operands of these element types, if there is one."""
     return next((dot for dot in DOTS if dot.takes(data, weight, sums)), None)
 
 
-def knobs(dot: Dot, target: Target) -> dict[str, Any]:
-    """What a config says of how operands are kept: bytes without VNNI are widened."""
-    is_wide = dot is OF_BYTES and not vnni_lanes(target) and widened_lanes(target) > 0
-    return {WIDENED: option(True)} if is_wide else {}
+def narrow_steps(weights: np.ndarray, target: Target) -> int:
+    """How many steps' products by these weights fit int16 in sums of pairs, whatever they meet.
+
+    Parameters
+    ----------
+    weights : np.ndarray
+        int8, the axis that is summed last, in the order in which it is multiplied.
+
+    Returns
+    -------
+    The most of 2, 1 and 0: a pair is two neighbours of a step, those of the step behind added.
+    0 where the target has VNNI or no `pmaddubsw`.
+    """
+    if target.kind.name != "llvm" or vnni_lanes(target) or not narrow_lanes(target):
+        return 0
+    depth = weights.shape[-1]
+    whole = -depth % (MOST_NARROW * BYTES)
+    padded = np.pad(weights, [(0, 0)] * (weights.ndim - 1) + [(0, whole)]).astype("int16")
+    pairs = padded.reshape(-1, MOST_NARROW, BYTES // 2, 2)
+    # Of what adds to a sum and what takes from it, products by 255 alone.
+    parts = [np.maximum(sign * pairs, 0).sum(-1) for sign in (1, -1)]
+    most = _INT16 // _UINT8
+    if all(part.sum(1).max(initial=0) <= most for part in parts):
+        return MOST_NARROW
+    return int(all(part.max(initial=0) <= most for part in parts))
+
+
+def knobs(dot: Dot, target: Target, narrow: int = 0) -> dict[str, Any]:
+    """What a config says of how operands are kept and multiplied: bytes without VNNI are widened,
+    unless as many steps of their products as `narrow_steps` says fit int16."""
+    if dot is not OF_BYTES or vnni_lanes(target) or not widened_lanes(target):
+        return {}
+    if narrow:
+        return {NARROW: option(narrow)}
+    return {WIDENED: option(True)}
 
 
 def kept(dot: Dot, config: ConfigEntity) -> Dot:
@@ -118,6 +162,11 @@ def widened_lanes(target: Target) -> int:
     return 0
 
 
+def narrow_lanes(target: Target) -> int:
+    """int32 lanes of the widest `pmaddubsw` that the target has; 0 without one."""
+    return widened_lanes(target) if "ssse3" in _features(target) else 0
+
+
 @functools.lru_cache(maxsize=8)
 def bfloat16_intrinsic() -> str:
     """Name of the tensor intrinsic C[16] += A[2] . B[16, 2]; registered at the first call."""
@@ -139,6 +188,28 @@ def words_intrinsic(lanes: int) -> str:
     """Name of the tensor intrinsic C[lanes] += A[2] . B[lanes, 2]; registered at the first call."""
     name = f"baton_pmaddwd_{lanes}"
     TensorIntrin.register(name, *_of_words(lanes))
+    return name
+
+
+@functools.lru_cache(maxsize=16)
+def narrow_intrinsic(lanes: int) -> str:
+    """Name of the tensor intrinsic C[lanes] += A[4] . B[lanes, 4], sums of which fit int16.
+
+    It is registered at the first call.
+    """
+    name = f"baton_pmaddubsw_{lanes}"
+    TensorIntrin.register(name, _description(lanes), _narrow(lanes))
+    return name
+
+
+@functools.lru_cache(maxsize=16)
+def narrow_pair_intrinsic(lanes: int, columns: int) -> str:
+    """Name of the tensor intrinsic C[lanes] += A[8] . B[2, lanes, 4], sums of which fit int16.
+
+    Steps of B are `columns` fours apart. It is registered at the first call.
+    """
+    name = f"baton_pmaddubsw_{lanes}_of_{columns}"
+    TensorIntrin.register(name, *_narrow_pair(lanes, columns))
     return name
 
 
@@ -187,9 +258,85 @@ def _implementation(lanes: int) -> Any:
     return implementation
 
 
+def _pairs(lanes: int, four: Any, weights: Any) -> Any:
+    """Sums of two products at 16 bits, each four bytes by the weights of a lane."""
+    name = {16: "avx512.pmaddubs.w.512", 8: "avx2.pmadd.ub.sw", 4: "ssse3.pmadd.ub.sw.128"}[lanes]
+    spread = T.broadcast(T.reinterpret(four, dtype="int32"), lanes)
+    return T.call_llvm_pure_intrin(
+        T.llvm_lookup_intrinsic_id(f"llvm.x86.{name}"),
+        T.reinterpret(spread, dtype=f"int8x{4 * lanes}"),
+        weights,
+        dtype=f"int16x{2 * lanes}",
+    )
+
+
+def _widened(lanes: int, pairs: Any) -> Any:
+    """Sums of two neighbours of int16, in int32."""
+    return T.call_llvm_pure_intrin(
+        T.llvm_lookup_intrinsic_id(_MADD[lanes]),
+        pairs,
+        T.broadcast(T.int16(1), 2 * lanes),
+        dtype=f"int32x{lanes}",
+    )
+
+
+def _narrow(lanes: int) -> Any:
+    @T.prim_func(s_tir=True)
+    def implementation(
+        A: T.Buffer((4,), "uint8", offset_factor=1),
+        B: T.Buffer((lanes, 4), "int8", offset_factor=1),
+        C: T.Buffer((lanes,), "int32", offset_factor=1),
+    ) -> None:
+        with T.sblock("root"):
+            T.reads(C[0:lanes], A[0:4], B[0:lanes, 0:4])
+            T.writes(C[0:lanes])
+            C[T.ramp(T.int32(0), 1, lanes)] = C.vload([0], dtype=f"int32x{lanes}") + _widened(
+                lanes,
+                _pairs(lanes, A.vload([0], "uint8x4"), B.vload([0, 0], dtype=f"int8x{4 * lanes}")),
+            )
+
+    return implementation
+
+
+def _narrow_pair(lanes: int, columns: int) -> tuple[Any, Any]:
+    octets = f"int8x{4 * lanes}"
+
+    @T.prim_func(s_tir=True)
+    def description(
+        A: T.Buffer((8,), "uint8", offset_factor=1),
+        B: T.Buffer((2, lanes, 4), "int8", strides=[4 * columns, 4, 1], offset_factor=1),
+        C: T.Buffer((lanes,), "int32", offset_factor=1),
+    ) -> None:
+        with T.sblock("root"):
+            T.reads(C[0:lanes], A[0:8], B[0:2, 0:lanes, 0:4])
+            T.writes(C[0:lanes])
+            for h, i, k in T.grid(2, lanes, 4):
+                with T.sblock("update"):
+                    vh, vi, vk = T.axis.remap("RSR", [h, i, k])
+                    C[vi] = C[vi] + T.cast(A[vh * 4 + vk], "int32") * T.cast(
+                        B[vh, vi, vk], "int32"
+                    )
+
+    @T.prim_func(s_tir=True)
+    def implementation(
+        A: T.Buffer((8,), "uint8", offset_factor=1),
+        B: T.Buffer((2, lanes, 4), "int8", strides=[4 * columns, 4, 1], offset_factor=1),
+        C: T.Buffer((lanes,), "int32", offset_factor=1),
+    ) -> None:
+        with T.sblock("root"):
+            T.reads(C[0:lanes], A[0:8], B[0:2, 0:lanes, 0:4])
+            T.writes(C[0:lanes])
+            C[T.ramp(T.int32(0), 1, lanes)] = C.vload([0], dtype=f"int32x{lanes}") + _widened(
+                lanes,
+                _pairs(lanes, A.vload([0], "uint8x4"), B.vload([0, 0, 0], dtype=octets))
+                + _pairs(lanes, A.vload([4], "uint8x4"), B.vload([1, 0, 0], dtype=octets)),
+            )
+
+    return description, implementation
+
+
 def _of_words(lanes: int) -> tuple[Any, Any]:
-    instruction = {16: "avx512.pmaddw.d.512", 8: "avx2.pmadd.wd", 4: "sse2.pmadd.wd"}[lanes]
-    instruction = f"llvm.x86.{instruction}"
+    instruction = _MADD[lanes]
     numbers, words = f"int32x{lanes}", f"int16x{2 * lanes}"
 
     @T.prim_func(s_tir=True)
@@ -268,26 +415,43 @@ def _bfloat16() -> tuple[Any, Any]:
     return description, implementation
 
 
+def several_steps(sch: Any, loop: Any, config: ConfigEntity) -> tuple[Any, list[Any]]:
+    """The innermost loop over steps, and a loop over those that one instruction's sums are of.
+
+    The second one, which narrow products alone have, belongs in front of the loop over lanes.
+    """
+    if NARROW not in config:
+        return loop, []
+    most, steps = config.val(NARROW), int(sch.get(loop).extent)
+    loop, together = sch.split(loop, [None, most if steps % most == 0 else 1])
+    return loop, [together]
+
+
 def accumulate(sch: Any, block: Any, reduced: Any, target: Target) -> None:
     """Finish a block C[.., lane] += A[.., step] * B[.., lane, step] with loops (.., lane, step).
 
     The loop over lanes is cut into vectors, each a `vdpbf16ps`, a `vpdpbusd` or a `pmaddwd` where
-    the target has them, and else vector code over the lanes.
+    the target has them, and else vector code over the lanes. Narrow products have a loop more,
+    that of `several_steps`.
 
     Parameters
     ----------
     reduced
         The outermost reduction loop; the sums start at zero in front of it.
     """
-    lane, step = sch.get_loops(block)[-2:]
+    *_, several, lane, step = sch.get_loops(block)
+    is_narrow = NARROW in anchor_config(sch, block)
+    steps = int(sch.get(several).extent) if is_narrow else 1
     width = int(sch.get(lane).extent)
-    lanes, intrinsic = _instruction(sch, block, width, target)
+    lanes, intrinsic = _instruction(sch, block, width, target, steps if is_narrow else 0)
     if lanes and width % lanes == 0:
         vector, lane = sch.split(lane, [None, lanes])
+        if is_narrow:
+            sch.reorder(vector, several)
         sch.unroll(vector)
         start = sch.decompose_reduction(block, reduced)
         sch.vectorize(sch.get_loops(start)[-1])
-        sch.tensorize(lane, intrinsic)
+        sch.tensorize(several if steps > 1 else lane, intrinsic)
         return
     sch.reorder(step, lane)
     sch.unroll(step)
@@ -295,13 +459,21 @@ def accumulate(sch: Any, block: Any, reduced: Any, target: Target) -> None:
     sch.decompose_reduction(block, reduced)
 
 
-def _instruction(sch: Any, block: Any, width: int, target: Target) -> tuple[int, str]:
+def _instruction(
+    sch: Any, block: Any, width: int, target: Target, narrow: int
+) -> tuple[int, str]:
     """Lanes and name of the tensor intrinsic for a block; 0 where the target has none."""
-    dtypes = {str(region.source.dtype) for region in sch.get(block).reads}
+    sources = [region.source for region in sch.get(block).reads]
+    dtypes = {str(source.dtype) for source in sources}
     if OF_BFLOAT16.data in dtypes:
         return (16, bfloat16_intrinsic()) if has_bfloat16(target) else (0, "")
     if OF_WORDS.data in dtypes:
         lanes = min(widened_lanes(target), width)
         return lanes, words_intrinsic(lanes)
+    if narrow:
+        lanes = min(narrow_lanes(target), width)
+        if narrow == 1:
+            return lanes, narrow_intrinsic(lanes)
+        return lanes, narrow_pair_intrinsic(lanes, int(sources[-1].shape[-2]))
     lanes = vnni_lanes(target)
     return lanes, dot_intrinsic(lanes) if lanes else ""
