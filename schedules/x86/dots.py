@@ -312,7 +312,7 @@ def _narrow_pair(lanes: int, columns: int) -> tuple[Any, Any]:
             T.writes(C[0:lanes])
             for h, i, k in T.grid(2, lanes, 4):
                 with T.sblock("update"):
-                    vh, vi, vk = T.axis.remap("RSR", [h, i, k])
+                    vi, vh, vk = T.axis.remap("SRR", [i, h, k])
                     C[vi] = C[vi] + T.cast(A[vh * 4 + vk], "int32") * T.cast(
                         B[vh, vi, vk], "int32"
                     )
