@@ -164,7 +164,10 @@ def scale_of(low: float, high: float) -> tuple[np.float32, np.uint8]:
 
 
 def quantised(
-    model: onnx.ModelProto, layers: Collection[Layer], ranges: Mapping[str, tuple[float, float]]
+    model: onnx.ModelProto,
+    layers: Collection[Layer],
+    ranges: Mapping[str, tuple[float, float]],
+    weight_bits: int = 8,
 ) -> onnx.ModelProto:
     """The model with its layers on integers.
 
@@ -172,11 +175,14 @@ def quantised(
     ----------
     ranges
         Least and largest number of each layer's data.
+    weight_bits
+        Of the weights' integers, with their sign.
     """
     made = onnx.ModelProto()
     made.CopyFrom(model)
     graph = made.graph
-    writer = _Writer({each.name: numpy_helper.to_array(each) for each in graph.initializer})
+    weights = {each.name: numpy_helper.to_array(each) for each in graph.initializer}
+    writer = _Writer(weights, (1 << weight_bits - 1) - 1)
     for layer in layers:
         writer.add(layer, scale_of(*ranges[layer.data]))
     nodes = list(writer.of_constants)
@@ -205,6 +211,8 @@ class _Writer:
     ----------
     weights, constants : dict of str to array
         Those of the graph, and the new ones.
+    most : int
+        The largest integer of a weight.
     of_constants : list of NodeProto
         Nodes that read constants alone.
     behind : dict of str to list of NodeProto
@@ -215,8 +223,9 @@ class _Writer:
         What every node reads instead of a tensor.
     """
 
-    def __init__(self, weights: dict[str, np.ndarray]) -> None:
+    def __init__(self, weights: dict[str, np.ndarray], most: int) -> None:
         self.weights = weights
+        self.most = most
         self.constants: dict[str, np.ndarray] = {}
         self.of_constants: list[onnx.NodeProto] = []
         self.behind: dict[str, list[onnx.NodeProto]] = {}
@@ -234,9 +243,9 @@ class _Writer:
         weight = self.weights[layer.weight]
         others = tuple(axis for axis in range(weight.ndim) if axis != layer.axis)
         largest = np.abs(weight).max(axis=others)
-        scales = np.where(largest > 0, largest / 127, 1).astype("float32")
+        scales = np.where(largest > 0, largest / self.most, 1).astype("float32")
         shape = [-1 if axis == layer.axis else 1 for axis in range(weight.ndim)]
-        steps = np.clip(np.rint(weight / scales.reshape(shape)), -127, 127)
+        steps = np.clip(np.rint(weight / scales.reshape(shape)), -self.most, self.most)
         name = f"{layer.weight}_along_{layer.axis}"
         self._constant(layer, layer.weight, name, scales, steps.astype("int8"), layer.axis)
         if layer.bias and self.weights[layer.bias].shape == scales.shape:
