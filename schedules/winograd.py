@@ -71,13 +71,17 @@ def integer_matrices(m: int, r: int) -> tuple[Matrix, Matrix, Matrix]:
     factors = [whole] * (len(g) - 1) + [whole // share]
     rows = [[factor * each for each in row] for factor, row in zip(factors, g, strict=True)]
     last = [[*row[:-1], row[-1] * share] for row in a]
-    exact, of_data, of_taps = ([[round(x) for x in row] for row in each] for each in (last, b, rows))
+    exact, of_data, of_taps = (
+        [[round(x) for x in row] for row in each] for each in (last, b, rows)
+    )
     return exact, of_data, of_taps
 
 
 def unit(m: int, r: int) -> int:
     """The least number by which G of m outputs of r taps becomes whole."""
-    fractions = [Fraction(x).limit_denominator(1000) for row in transform_matrices(m, r)[2] for x in row]
+    fractions = [
+        Fraction(x).limit_denominator(1000) for row in transform_matrices(m, r)[2] for x in row
+    ]
     return math.lcm(*(each.denominator for each in fractions))
 
 

@@ -63,7 +63,9 @@ def peak_of(instruction: str, target: Any, threads: int) -> float | None:
     def step(sums: Any, a: Any, b: Any) -> Any:
         pairs = [T.reinterpret(each, dtype=parts[instruction]) for each in (a, b)]
         # What adds nothing has its result as an operand of the next.
-        operands = [sums, *pairs] if adds else [T.reinterpret(sums, dtype=parts[instruction]), pairs[1]]
+        operands = (
+            [sums, *pairs] if adds else [T.reinterpret(sums, dtype=parts[instruction]), pairs[1]]
+        )
         number, dtype = T.llvm_lookup_intrinsic_id(name), f"{numbers}x{lanes}"
         if instruction != MADD_BYTES:
             return T.call_llvm_pure_intrin(number, *operands, dtype=dtype)

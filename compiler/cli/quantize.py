@@ -107,7 +107,9 @@ def quantize_model(
             f"there is no calibration {calibration!r}; known: {', '.join(CALIBRATIONS)}"
         )
     if weight_bits not in WEIGHT_BITS:
-        raise InputError(f"weights can have {' or '.join(map(str, WEIGHT_BITS))} bits, not {weight_bits}")
+        raise InputError(
+            f"weights can have {' or '.join(map(str, WEIGHT_BITS))} bits, not {weight_bits}"
+        )
     files = sample_files(data)
     try:
         before = quantize_onnx.folded(onnx.load(model))

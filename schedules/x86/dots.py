@@ -1,10 +1,10 @@
 """Dot products of a few neighbours in every lane of a vector.
 
 Four bytes, uint8 by int8 into int32: `vpdpbusd` (AVX512-VNNI, AVX-VNNI) does it in one instruction
-and exactly. Without it `pmaddubsw` sums two products at 16 bits, where it saturates: it is used where
-the weights, which the build knows, are too small for that (`narrow_steps`), as those of 7 bits are.
-By other weights both operands are kept in memory as int16, two for a `pmaddwd`: weights are
-widened when the library is built, what they meet once for all of them.
+and exactly. Without it `pmaddubsw` sums two products at 16 bits, where it saturates: it is used
+where the weights, which the build knows, are too small for that (`narrow_steps`), as those of 7
+bits are. By other weights both operands are kept in memory as int16, two for a `pmaddwd`: weights
+are widened when the library is built, what they meet once for all of them.
 
 Two bfloat16 into float32: `vdpbf16ps` (AVX512-BF16), whose sums are rounded once for each product
 and have denormal numbers as zeros.
@@ -27,6 +27,7 @@ from tvm.target import Target, codegen
 from ..anchor import anchor_config
 from ..config import ConfigEntity, option
 from .machine import Machine
+from .narrow_dots import MADD, narrow, narrow_pair
 
 _INT16, _UINT8 = 32767, 255  # the largest
 BYTES = 4  # of one step of a dot product, in each operand
@@ -69,12 +70,6 @@ DOTS = (OF_BYTES, OF_BFLOAT16)
 # Products in the time of one of float32, measured on a Sapphire Rapids with AVX2 alone: of words,
 # and of so many steps whose sums fit int16.
 SPEEDUP_OF_WIDENED, SPEEDUP_OF_NARROW = 1.7, {1: 2.2, 2: 2.7}
-
-_MADD = {
-    16: "llvm.x86.avx512.pmaddw.d.512",
-    8: "llvm.x86.avx2.pmadd.wd",
-    4: "llvm.x86.sse2.pmadd.wd",
-}
 
 
 def dot_of(data: str, weight: str, sums: str) -> Dot | None:
@@ -217,7 +212,7 @@ def narrow_intrinsic(lanes: int) -> str:
     It is registered at the first call.
     """
     name = f"baton_pmaddubsw_{lanes}"
-    TensorIntrin.register(name, _description(lanes), _narrow(lanes))
+    TensorIntrin.register(name, _description(lanes), narrow(lanes))
     return name
 
 
@@ -228,7 +223,7 @@ def narrow_pair_intrinsic(lanes: int, columns: int) -> str:
     Steps of B are `columns` fours apart. It is registered at the first call.
     """
     name = f"baton_pmaddubsw_{lanes}_of_{columns}"
-    TensorIntrin.register(name, *_narrow_pair(lanes, columns))
+    TensorIntrin.register(name, *narrow_pair(lanes, columns))
     return name
 
 
@@ -277,85 +272,8 @@ def _implementation(lanes: int) -> Any:
     return implementation
 
 
-def _pairs(lanes: int, four: Any, weights: Any) -> Any:
-    """Sums of two products at 16 bits, each four bytes by the weights of a lane."""
-    name = {16: "avx512.pmaddubs.w.512", 8: "avx2.pmadd.ub.sw", 4: "ssse3.pmadd.ub.sw.128"}[lanes]
-    spread = T.broadcast(T.reinterpret(four, dtype="int32"), lanes)
-    return T.call_llvm_pure_intrin(
-        T.llvm_lookup_intrinsic_id(f"llvm.x86.{name}"),
-        T.reinterpret(spread, dtype=f"int8x{4 * lanes}"),
-        weights,
-        dtype=f"int16x{2 * lanes}",
-    )
-
-
-def _widened(lanes: int, pairs: Any) -> Any:
-    """Sums of two neighbours of int16, in int32."""
-    return T.call_llvm_pure_intrin(
-        T.llvm_lookup_intrinsic_id(_MADD[lanes]),
-        pairs,
-        T.broadcast(T.int16(1), 2 * lanes),
-        dtype=f"int32x{lanes}",
-    )
-
-
-def _narrow(lanes: int) -> Any:
-    @T.prim_func(s_tir=True)
-    def implementation(
-        A: T.Buffer((4,), "uint8", offset_factor=1),
-        B: T.Buffer((lanes, 4), "int8", offset_factor=1),
-        C: T.Buffer((lanes,), "int32", offset_factor=1),
-    ) -> None:
-        with T.sblock("root"):
-            T.reads(C[0:lanes], A[0:4], B[0:lanes, 0:4])
-            T.writes(C[0:lanes])
-            C[T.ramp(T.int32(0), 1, lanes)] = C.vload([0], dtype=f"int32x{lanes}") + _widened(
-                lanes,
-                _pairs(lanes, A.vload([0], "uint8x4"), B.vload([0, 0], dtype=f"int8x{4 * lanes}")),
-            )
-
-    return implementation
-
-
-def _narrow_pair(lanes: int, columns: int) -> tuple[Any, Any]:
-    octets = f"int8x{4 * lanes}"
-
-    @T.prim_func(s_tir=True)
-    def description(
-        A: T.Buffer((8,), "uint8", offset_factor=1),
-        B: T.Buffer((2, lanes, 4), "int8", strides=[4 * columns, 4, 1], offset_factor=1),
-        C: T.Buffer((lanes,), "int32", offset_factor=1),
-    ) -> None:
-        with T.sblock("root"):
-            T.reads(C[0:lanes], A[0:8], B[0:2, 0:lanes, 0:4])
-            T.writes(C[0:lanes])
-            for h, i, k in T.grid(2, lanes, 4):
-                with T.sblock("update"):
-                    vi, vh, vk = T.axis.remap("SRR", [i, h, k])
-                    C[vi] = C[vi] + T.cast(A[vh * 4 + vk], "int32") * T.cast(
-                        B[vh, vi, vk], "int32"
-                    )
-
-    @T.prim_func(s_tir=True)
-    def implementation(
-        A: T.Buffer((8,), "uint8", offset_factor=1),
-        B: T.Buffer((2, lanes, 4), "int8", strides=[4 * columns, 4, 1], offset_factor=1),
-        C: T.Buffer((lanes,), "int32", offset_factor=1),
-    ) -> None:
-        with T.sblock("root"):
-            T.reads(C[0:lanes], A[0:8], B[0:2, 0:lanes, 0:4])
-            T.writes(C[0:lanes])
-            C[T.ramp(T.int32(0), 1, lanes)] = C.vload([0], dtype=f"int32x{lanes}") + _widened(
-                lanes,
-                _pairs(lanes, A.vload([0], "uint8x4"), B.vload([0, 0, 0], dtype=octets))
-                + _pairs(lanes, A.vload([4], "uint8x4"), B.vload([1, 0, 0], dtype=octets)),
-            )
-
-    return description, implementation
-
-
 def _of_words(lanes: int) -> tuple[Any, Any]:
-    instruction = _MADD[lanes]
+    instruction = MADD[lanes]
     numbers, words = f"int32x{lanes}", f"int16x{2 * lanes}"
 
     @T.prim_func(s_tir=True)
@@ -478,9 +396,7 @@ def accumulate(sch: Any, block: Any, reduced: Any, target: Target) -> None:
     sch.decompose_reduction(block, reduced)
 
 
-def _instruction(
-    sch: Any, block: Any, width: int, target: Target, narrow: int
-) -> tuple[int, str]:
+def _instruction(sch: Any, block: Any, width: int, target: Target, narrow: int) -> tuple[int, str]:
     """Lanes and name of the tensor intrinsic for a block; 0 where the target has none."""
     sources = [region.source for region in sch.get(block).reads]
     dtypes = {str(source.dtype) for source in sources}

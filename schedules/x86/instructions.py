@@ -28,8 +28,8 @@ INTRINSICS = {
 """LLVM's names of those that schedules ask for."""
 
 PRODUCTS = {FMA: 1, MADD: 1, BF16: 2, MADD_BYTES: 4, VNNI: 4}
-"""Products that one instruction adds to a lane of 32 bits; `vpmaddwd` makes two, half of bytes', and
-`vpmaddubsw` four, two in each half, which a `vpmaddwd` adds up later."""
+"""Products that one instruction adds to a lane of 32 bits; `vpmaddwd` makes two, half of bytes',
+and `vpmaddubsw` four, two in each half, which a `vpmaddwd` adds up later."""
 
 
 def instruction_of(func: tirx.PrimFunc, operands: str, target: Target) -> str:

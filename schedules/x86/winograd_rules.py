@@ -278,13 +278,15 @@ def _flat_tile(
         (tiles, count)
         for count in vectors
         for tiles in range(1, tile_pixels(machine, count) + 1)
-        if chunks % count == 0 and (columns % tiles == 0 or rows * columns % tiles == tiles % columns == 0)
+        if chunks % count == 0
+        and (columns % tiles == 0 or rows * columns % tiles == tiles % columns == 0)
     ]
-    loop = machine.core.loop_cycles
-    return min(
-        sizes,
-        key=lambda size: (machine.step_cycles(*size, machine.operations) + loop) / math.prod(size),
-    )
+
+    def cycles(size: tuple[int, int]) -> float:
+        step = machine.step_cycles(size[0], size[1], machine.operations)
+        return (step + machine.core.loop_cycles) / math.prod(size)
+
+    return min(sizes, key=cycles)
 
 
 def _columns_of_signals(w: Conv2dWorkload, m: int, tile_columns: int, machine: Machine) -> int:
