@@ -27,15 +27,15 @@ from tvm.target import Target, codegen
 from ..anchor import anchor_config
 from ..config import ConfigEntity, option
 from .machine import Machine
-from .narrow_dots import MADD, narrow, narrow_pair
+from .narrow_dots import MADD_WORDS, narrow, narrow_pair
 
-_INT16, _UINT8 = 32767, 255  # the largest
 BYTES = 4  # of one step of a dot product, in each operand
 WIDENED = "widened"
 """The knob of configs whose bytes are kept as int16."""
 NARROW = "narrow"
 """The knob of configs whose products are summed at 16 bits first, those of so many steps."""
 MOST_NARROW = 2
+MOST_OF_A_SIGN = 128  # 255 of which, and 256 less of the other sign, fit int16
 
 
 class Dot(NamedTuple):
@@ -92,23 +92,35 @@ def narrow_steps(weights: np.ndarray, target: Target) -> int:
     """
     if target.kind.name != "llvm" or vnni_lanes(target) or not narrow_lanes(target):
         return 0
-    depth = weights.shape[-1]
-    whole = -depth % (MOST_NARROW * BYTES)
+    fit = (steps for steps in (2, 1) if widest(weights, steps).max(initial=0) <= MOST_OF_A_SIGN)
+    return next(fit, 0)
+
+
+def widest(weights: np.ndarray, steps: int) -> np.ndarray:
+    """The largest sum of weights of one sign that meet in a lane of int16, for each of an axis.
+
+    Parameters
+    ----------
+    weights : np.ndarray
+        Integers, the axis that is summed last.
+
+    Returns
+    -------
+    np.ndarray
+        Along the first axis. Products by uint8 fit up to `MOST_OF_A_SIGN`.
+    """
+    whole = -weights.shape[-1] % (MOST_NARROW * BYTES)
     padded = np.pad(weights, [(0, 0)] * (weights.ndim - 1) + [(0, whole)]).astype("int16")
-    pairs = padded.reshape(-1, MOST_NARROW, BYTES // 2, 2)
-    # Of what adds to a sum and what takes from it, products by 255 alone.
-    parts = [np.maximum(sign * pairs, 0).sum(-1) for sign in (1, -1)]
-    most = _INT16 // _UINT8
-    if all(part.sum(1).max(initial=0) <= most for part in parts):
-        return MOST_NARROW
-    return int(all(part.max(initial=0) <= most for part in parts))
+    lanes = padded.reshape(len(weights), -1, steps, BYTES // 2, 2)
+    of_signs = (np.maximum(sign * lanes, 0).sum((2, 4)) for sign in (1, -1))
+    return np.maximum(*of_signs).max((1, 2), initial=0)
 
 
 def largest_sum(weights: np.ndarray) -> int:
     """A bound of the sums of products of bytes by int8 weights, each of the first axis' own."""
     rows = weights.reshape(len(weights), -1).astype("int32")
     parts = (np.maximum(sign * rows, 0).sum(1, dtype="int64") for sign in (1, -1))
-    return _UINT8 * max(int(part.max(initial=0)) for part in parts)
+    return 255 * max(int(part.max(initial=0)) for part in parts)
 
 
 def knobs(dot: Dot, target: Target, narrow: int = 0) -> dict[str, Any]:
@@ -273,7 +285,7 @@ def _implementation(lanes: int) -> Any:
 
 
 def _of_words(lanes: int) -> tuple[Any, Any]:
-    instruction = MADD[lanes]
+    instruction = MADD_WORDS[lanes]
     numbers, words = f"int32x{lanes}", f"int16x{2 * lanes}"
 
     @T.prim_func(s_tir=True)

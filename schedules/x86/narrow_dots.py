@@ -1,7 +1,7 @@
 """Four or eight products of bytes in every lane of a vector, by sums of pairs at 16 bits.
 
-`pmaddubsw` multiplies uint8 by int8 and adds two neighbours, `pmaddwd` by ones adds two of these sums
-in int32. Between them stands the sum of two steps where 16 bits hold it.
+`pmaddubsw` multiplies uint8 by int8 and adds two neighbours, `pmaddwd` by ones adds two of these
+sums in int32. Between them stands the sum of two steps where 16 bits hold it.
 """
 
 # mypy: disable-error-code="valid-type"
@@ -12,7 +12,7 @@ from typing import Any
 
 from tvm.script import tirx as T
 
-MADD = {
+MADD_WORDS = {
     16: "llvm.x86.avx512.pmaddw.d.512",
     8: "llvm.x86.avx2.pmadd.wd",
     4: "llvm.x86.sse2.pmadd.wd",
@@ -39,7 +39,7 @@ def _pairs(lanes: int, four: Any, weights: Any) -> Any:
 def _widened(lanes: int, pairs: Any) -> Any:
     """Sums of two neighbours of int16, in int32."""
     return T.call_llvm_pure_intrin(
-        T.llvm_lookup_intrinsic_id(MADD[lanes]),
+        T.llvm_lookup_intrinsic_id(MADD_WORDS[lanes]),
         pairs,
         T.broadcast(T.int16(1), 2 * lanes),
         dtype=f"int32x{lanes}",
