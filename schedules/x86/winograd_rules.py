@@ -248,7 +248,7 @@ def flat_fallback(w: Conv2dWorkload, m: int, machine: Machine) -> ConfigEntity:
     both = _tasks_of_both(w.batch, tasks, (chunks, vectors), (rows, 1), machine)
     if both:
         channels_outer, group_columns, (oc_group, group) = True, 0, both
-        tile_columns = _flat_tile(w, group, columns, vectors, machine)[0]
+        tile_columns = _flat_tile(w, group, columns, vectors, machine, vectors)[0]
     return ConfigEntity(
         {
             "m": option(m),
@@ -268,10 +268,11 @@ def flat_fallback(w: Conv2dWorkload, m: int, machine: Machine) -> ConfigEntity:
 
 
 def _flat_tile(
-    w: Conv2dWorkload, rows: int, columns: int, chunks: int, machine: Machine
+    w: Conv2dWorkload, rows: int, columns: int, chunks: int, machine: Machine, least: int = 1
 ) -> tuple[int, int]:
-    """Tiles and vectors of a register tile; of integers whole parts of a row, or whole rows."""
-    vectors = range(1, min(chunks, 2) + 1)
+    """Tiles and vectors of a register tile; of integers whole parts of a row, or whole rows, and
+    at least so many vectors."""
+    vectors = range(least, min(chunks, 2) + 1)
     if not w.is_integer:
         return register_tile(rows * columns, chunks, machine, most_vectors=vectors[-1])
     sizes = [
