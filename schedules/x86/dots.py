@@ -67,7 +67,7 @@ OF_WORDS = Dot("int8", 2, "int16", "int16", "int32")
 OF_BFLOAT16 = Dot("bf16", 2, "bfloat16", "bfloat16", "float32")
 DOTS = (OF_BYTES, OF_BFLOAT16)
 
-# Products in the time of one of float32, measured on a Sapphire Rapids with AVX2 alone: of words,
+# Products in the time of one of float32, measured on a Granite Rapids with AVX2 alone: of words,
 # and of so many steps whose sums fit int16.
 SPEEDUP_OF_WIDENED, SPEEDUP_OF_NARROW = 1.7, {1: 2.2, 2: 2.7}
 
