@@ -29,6 +29,11 @@ class Conv2dWorkload:
         Element type of the weights; empty where it is that of the data.
     pad_value : int
         What an image of integers is padded with: its zero point.
+    narrow : int
+        Steps of a dot product of bytes by these weights that fit int16 (`x86.dots.narrow_steps`).
+    largest : int
+        No sum of products of bytes by these weights is larger, or smaller than minus that; 0 where
+        that is not known.
     """
 
     batch: int
@@ -46,6 +51,8 @@ class Conv2dWorkload:
     constant_weight: bool = False
     weight_dtype: str = ""
     pad_value: int = 0
+    narrow: int = 0
+    largest: int = 0
 
     @property
     def out_height(self) -> int:

@@ -85,6 +85,8 @@ class DenseWorkload:
         is packed as the implementation likes.
     rhs_dtype : str
         Element type of the weight; empty where it is that of x.
+    narrow : int
+        Steps of a dot product of bytes by this weight that fit int16 (`x86.dots.narrow_steps`).
     """
 
     lead: tuple[int, ...]
@@ -94,6 +96,7 @@ class DenseWorkload:
     out_dtype: str = "float32"
     weight: Operand | None = None
     rhs_dtype: str = ""
+    narrow: int = 0
 
     @property
     def m(self) -> int:

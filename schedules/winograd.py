@@ -7,13 +7,17 @@ Toom-Cook construction over the points 0, 1, -1, 2, -2, 1/2, ... and infinity.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any
 
 from tvm import tirx
 
-Matrix = list[list[float]]
+MOST_WHOLE_POINTS = 6
+"""Of which the last is infinity: more have fractions among them."""
+
+Matrix = Sequence[Sequence[float]]
 
 _POINTS = [Fraction(p) for p in (0, 1, -1, 2, -2)] + [
     Fraction(1, 2),
@@ -48,6 +52,39 @@ def transform_matrices(m: int, r: int) -> tuple[Matrix, Matrix, Matrix]:
     return a, b, g
 
 
+@functools.lru_cache(maxsize=16)
+def integer_matrices(m: int, r: int) -> tuple[Matrix, Matrix, Matrix]:
+    """A, B and G of whole numbers, whose out is `unit` times that of `transform_matrices`.
+
+    The point infinity has half of the unit in G and the other half in A, so that G stays small.
+
+    Raises
+    ------
+    ValueError
+        The points are no whole numbers: more than six.
+    """
+    a, b, g = transform_matrices(m, r)
+    if m + r - 1 > MOST_WHOLE_POINTS:
+        raise ValueError(f"F({m}, {r}) has points that are no whole numbers")
+    whole = unit(m, r)
+    share = math.gcd(2, whole)
+    factors = [whole] * (len(g) - 1) + [whole // share]
+    rows = [[factor * each for each in row] for factor, row in zip(factors, g, strict=True)]
+    last = [[*row[:-1], row[-1] * share] for row in a]
+    exact, of_data, of_taps = (
+        [[round(x) for x in row] for row in each] for each in (last, b, rows)
+    )
+    return exact, of_data, of_taps
+
+
+def unit(m: int, r: int) -> int:
+    """The least number by which G of m outputs of r taps becomes whole."""
+    fractions = [
+        Fraction(x).limit_denominator(1000) for row in transform_matrices(m, r)[2] for x in row
+    ]
+    return math.lcm(*(each.denominator for each in fractions))
+
+
 def _polynomial(roots: Sequence[Fraction]) -> list[Fraction]:
     """Coefficients of the product of (x - root), constant first."""
     coefficients = [Fraction(1)]
@@ -71,7 +108,9 @@ def combine(row: Sequence[float], read: Callable[[int], Any]) -> Any:
         if factor == 0:
             continue
         term = read(j)
-        if abs(factor) != 1:
+        if isinstance(factor, int) and abs(factor) != 1:  # TVM would widen what is of 16 bits
+            term = term * tirx.const(abs(factor), term.ty.dtype)
+        elif abs(factor) != 1:
             term = term * float(abs(factor))
         if total is None:
             total = term if factor > 0 else -term

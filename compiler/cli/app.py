@@ -44,6 +44,7 @@ from .options import (
     Target,
     TargetHost,
     Threads,
+    WeightBits,
     several,
     texts,
 )
@@ -117,6 +118,7 @@ def compile_command(
     precision: Precision = "default",
     data: Annotated[Path | None, typer.Option(help=f"For int8. {SAMPLES}")] = None,
     calibration: Calibration = "minmax",
+    weight_bits: WeightBits = 8,
     backend: Backend,
     plugin: Plugin,
     option: BackendOption,
@@ -144,6 +146,7 @@ def compile_command(
         precision=precision,
         samples=data,
         calibration=calibration,
+        weight_bits=weight_bits,
     )
     with failures(debug):
         compiled = compile_or_restore(find_model(str(model)), options, output, Steps(), html=html)
@@ -374,6 +377,7 @@ def quantize_command(
         Path | None, typer.Option("--output", "-o", help="MODEL_int8.onnx if left out.")
     ] = None,
     calibration: Calibration = "minmax",
+    weight_bits: WeightBits = 8,
     skip: Annotated[list[str], several("A layer that stays in float32.", metavar="NODE")],
     shape: Shape,
     as_json: AsJson = False,
@@ -385,7 +389,9 @@ def quantize_command(
     target = output or model.with_name(f"{model.stem}_int8.onnx")
     shapes = arguments.shapes(shape)
     with failures(debug):
-        result = quantize_model(model, data, target, calibration, skip, shapes, Steps())
+        result = quantize_model(
+            model, data, target, calibration, skip, shapes, Steps(), weight_bits
+        )
         show_found(result, as_json, show_quantised)
 
 

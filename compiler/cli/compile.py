@@ -40,6 +40,8 @@ class BuildOptions:
         For "int8": a folder as `quantize_model` takes it.
     calibration : str
         Of the samples' ranges: "minmax", "percentile" or "kl".
+    weight_bits : int
+        Of the weights that "int8" makes: 8, or 7.
     shapes : dict of str to tuple
         Shapes of inputs that the model leaves open; an extent is a number, a name, or None.
     bounds : dict of str to int
@@ -74,6 +76,7 @@ class BuildOptions:
     precision: str = DEFAULT
     samples: Path | None = None
     calibration: str = "minmax"
+    weight_bits: int = 8
 
 
 @dataclass(frozen=True)
@@ -199,7 +202,8 @@ def _calibrated(
 
     written = Path(stack.enter_context(tempfile.TemporaryDirectory())) / model.name
     made = quantize_model(
-        *(model, options.samples, written, options.calibration, (), options.shapes, steps)
+        *(model, options.samples, written, options.calibration, (), options.shapes, steps),
+        weight_bits=options.weight_bits,
     )
     return written, replace(options, precision=DEFAULT, samples=None), replace(made, path="")
 

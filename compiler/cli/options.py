@@ -68,6 +68,10 @@ Precision = Annotated[
 ]
 SAMPLES = "A folder of samples: .npz files with the inputs by name, or .npy files of one."
 Calibration = Annotated[str, typer.Option(help='Of ranges: "minmax", "percentile" or "kl".')]
+WeightBits = Annotated[
+    int,
+    typer.Option(help="Of int8 weights: 8, or 7, which CPUs without VNNI multiply faster."),
+]
 Precisions = Annotated[
     str,
     typer.Option(help="Of Baton: some of those of compile with commas between, measured in turn."),

@@ -41,8 +41,8 @@ def peak_of(instruction: str, target: Any, threads: int) -> float | None:
     from tvm.script import tirx as T
 
     from schedules.x86 import amx
-    from schedules.x86.dots import has_bfloat16, vnni_lanes, widened_lanes
-    from schedules.x86.instructions import BF16, FMA, INTRINSICS, MADD, PRODUCTS, VNNI
+    from schedules.x86.dots import has_bfloat16, narrow_lanes, vnni_lanes, widened_lanes
+    from schedules.x86.instructions import BF16, FMA, INTRINSICS, MADD, MADD_BYTES, PRODUCTS, VNNI
 
     if instruction == FMA:
         return peak_gflops(target, threads)
@@ -51,24 +51,29 @@ def peak_of(instruction: str, target: Any, threads: int) -> float | None:
     lanes = {
         VNNI: vnni_lanes(target),
         MADD: widened_lanes(target),
+        MADD_BYTES: narrow_lanes(target),
         BF16: 16 if has_bfloat16(target) else 0,
     }.get(instruction, 0)
     if not lanes:
         return None
-    width = {16: r"\.512", 8: r"\.256|avx2\.", 4: r"sse2\."}[lanes]
+    width = {16: r"\.512", 8: r"\.256|avx2\.", 4: r"sse2\.|ssse3\."}[lanes]
     names = [each for each, known in INTRINSICS.items() if known == instruction]
     (name,) = (each for each in names if re.search(width, each))
     numbers = "float32" if instruction == BF16 else "int32"
-    parts = {VNNI: f"int8x{4 * lanes}", MADD: f"int16x{2 * lanes}", BF16: f"uint16x{2 * lanes}"}
+    octets, words = f"int8x{4 * lanes}", f"int16x{2 * lanes}"
+    parts = {VNNI: octets, MADD_BYTES: octets, MADD: words, BF16: f"uint16x{2 * lanes}"}
+    adds = instruction in (VNNI, BF16)
 
     def step(sums: Any, a: Any, b: Any) -> Any:
         pairs = [T.reinterpret(each, dtype=parts[instruction]) for each in (a, b)]
-        if instruction == MADD:  # adds nothing: its result is an operand of the next
-            operands = [T.reinterpret(sums, dtype=parts[instruction]), pairs[1]]
-        else:
-            operands = [sums, *pairs]
-        number = T.llvm_lookup_intrinsic_id(name)
-        return T.call_llvm_pure_intrin(number, *operands, dtype=f"{numbers}x{lanes}")
+        # What adds nothing has its result as an operand of the next.
+        operands = (
+            [sums, *pairs] if adds else [T.reinterpret(sums, dtype=parts[instruction]), pairs[1]]
+        )
+        number, dtype = T.llvm_lookup_intrinsic_id(name), f"{numbers}x{lanes}"
+        if instruction != MADD_BYTES:
+            return T.call_llvm_pure_intrin(number, *operands, dtype=dtype)
+        return T.reinterpret(T.call_llvm_pure_intrin(number, *operands, dtype=words), dtype=dtype)
 
     return 2.0 * PRODUCTS[instruction] * _rate(target, threads, numbers, lanes, step)
 

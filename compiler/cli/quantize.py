@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from compiler.relay.quantize.ranges import Histogram
 
 CALIBRATIONS = ("minmax", "percentile", "kl")
+WEIGHT_BITS = (8, 7)
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,7 @@ def quantize_model(
     skipped: Sequence[str],
     shapes: Mapping[str, tuple[Any, ...]],
     steps: Steps,
+    weight_bits: int = 8,
 ) -> Quantised:
     """Quantise a model's layers by the ranges that their data have over the samples.
 
@@ -86,6 +88,8 @@ def quantize_model(
         One of `CALIBRATIONS`.
     skipped : sequence of str
         Layers that stay in float32, by their nodes' names.
+    weight_bits : int
+        One of `WEIGHT_BITS`.
 
     Raises
     ------
@@ -101,6 +105,10 @@ def quantize_model(
     if calibration not in CALIBRATIONS:
         raise InputError(
             f"there is no calibration {calibration!r}; known: {', '.join(CALIBRATIONS)}"
+        )
+    if weight_bits not in WEIGHT_BITS:
+        raise InputError(
+            f"weights can have {' or '.join(map(str, WEIGHT_BITS))} bits, not {weight_bits}"
         )
     files = sample_files(data)
     try:
@@ -119,7 +127,7 @@ def quantize_model(
         for name, histogram in histograms.items():
             histogram.add(values[name])
     ranges = {name: _range(each, calibration) for name, each in histograms.items()}
-    after = quantize_onnx.quantised(before, layers, ranges)
+    after = quantize_onnx.quantised(before, layers, ranges, weight_bits)
     with steps.step("build", "the model of bytes"):
         integers = _Network(quantize_onnx.with_outputs(after, inside), inside, shapes)
     errors = dict.fromkeys(shown, 0.0)

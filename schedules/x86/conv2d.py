@@ -231,12 +231,13 @@ class DirectConv2d(AnchorRule):
         oc_inner, *_, ow_inner, lane, ic, kh, kw = inside
         ic_block = _ic_block(sch, anchor)
         ic_chunk, ic = sch.split(ic, [None, ic_block])
+        ic, together = self.steps(sch, ic, config)
         # A plain input has its channels innermost instead: LLVM unrolls so short a loop, and of two
         # taps of a row it would keep the pixels that both read, for which no registers are left.
         reduction = [ic_chunk, kh, kw, ic] if ic_block > 1 else [kh, kw, ic_chunk, ic]
         # What is more stays outside: one of it is live at a time and meets all of the other.
         unrolled = [ow_inner, oc_inner] if tile_ow >= oc_chunks else [oc_inner, ow_inner]
-        sch.reorder(*reduction, *unrolled, lane)
+        sch.reorder(*reduction, *unrolled, *together, lane)
         sch.unroll(ow_inner)
         sch.unroll(oc_inner)
         weights, machine = sch.get(anchor).reads[1].source, Machine.from_target(target)
@@ -273,6 +274,10 @@ class DirectConv2d(AnchorRule):
     def loops(self, sch: Any, anchor: Any) -> list[Any]:
         """The anchor's loops down to the last that is not one step: the last tap of a row."""
         return list(sch.get_loops(anchor))
+
+    def steps(self, _: Any, loop: Any, __: ConfigEntity) -> tuple[Any, list[Any]]:
+        """The innermost loop over steps, and one over those that are taken together, if any."""
+        return loop, []
 
     def multiply(self, sch: Any, anchor: Any, lane: Any, reduced: Any, target: Target) -> None:
         """Finish one step, all lanes of a vector; sums start in front of the loop `reduced`."""

@@ -18,8 +18,7 @@ from ..config import ConfigEntity, option
 from ..conv2d import Conv2dWorkload
 from ..strategy import Implementation, register
 from . import conv2d
-from .dots import DOTS, Dot, accumulate, dot_of, kept, knobs, machine_of
-from .machine import Machine
+from .dots import DOTS, Dot, accumulate, dot_of, kept, knobs, machine_of, several_steps, speedup
 from .register_tile import macs_per_cycle, register_tile
 
 DIRECT = {dot: f"conv2d_direct_{dot.name}.x86" for dot in DOTS}
@@ -61,6 +60,9 @@ class DirectDotConv2d(conv2d.DirectConv2d):
     def loops(self, sch: Any, anchor: Any) -> list[Any]:
         return list(sch.get_loops(anchor))[:-1]
 
+    def steps(self, sch: Any, loop: Any, config: ConfigEntity) -> tuple[Any, list[Any]]:
+        return several_steps(sch, loop, config)
+
     def multiply(self, sch: Any, anchor: Any, lane: Any, reduced: Any, target: Target) -> None:
         accumulate(sch, anchor, reduced, target)
 
@@ -88,15 +90,15 @@ def fallback(dot: Dot, w: Conv2dWorkload, target: Target) -> ConfigEntity:
     speed = macs_per_cycle(width, ragged, count, machine) * w.out_width / width
     if macs_per_cycle(w.out_width, tile, vectors, machine) < WHOLE_IS_ENOUGH * speed:
         tile, vectors = ragged, count
-    own = {"tile_ow": option(tile), "oc_chunks": option(vectors), **knobs(dot, target)}
+    own = {"tile_ow": option(tile), "oc_chunks": option(vectors), **knobs(dot, target, w.narrow)}
     return ConfigEntity({**config, **own})
 
 
 def _cycles(dot: Dot, w: Conv2dWorkload, target: Target) -> float:
-    """A step reads as many bytes as one of float32, and takes as long where it is as fast."""
+    """A step takes as long, and reads as many bytes, as one of float32; others multiply `speedup`
+    times as many elements as those of float32."""
     wide = replace(w, dtype="float32", weight_dtype="", out_dtype="float32")
-    rate = dot.size * dot.rate(Machine.from_target(target))
-    return conv2d.direct_cycles(wide, target) / rate
+    return conv2d.direct_cycles(wide, target) / speedup(dot, target, w.narrow)
 
 
 for _dot in DOTS:

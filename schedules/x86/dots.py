@@ -1,9 +1,10 @@
 """Dot products of a few neighbours in every lane of a vector.
 
 Four bytes, uint8 by int8 into int32: `vpdpbusd` (AVX512-VNNI, AVX-VNNI) does it in one instruction
-and exactly. Without it both operands are kept in memory as int16, two for a `pmaddwd`: weights are
-widened when the library is built, what they meet once for all of them. `pmaddubsw` saturates at 16
-bits and is not used.
+and exactly. Without it `pmaddubsw` sums two products at 16 bits, where it saturates: it is used
+where the weights, which the build knows, are too small for that (`narrow_steps`), as those of 7
+bits are. By other weights both operands are kept in memory as int16, two for a `pmaddwd`: weights
+are widened when the library is built, what they meet once for all of them.
 
 Two bfloat16 into float32: `vdpbf16ps` (AVX512-BF16), whose sums are rounded once for each product
 and have denormal numbers as zeros.
@@ -17,17 +18,24 @@ import functools
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import numpy as np
 from tvm import te
 from tvm.s_tir import TensorIntrin
 from tvm.script import tirx as T
 from tvm.target import Target, codegen
 
+from ..anchor import anchor_config
 from ..config import ConfigEntity, option
 from .machine import Machine
+from .narrow_dots import MADD_WORDS, narrow, narrow_pair
 
 BYTES = 4  # of one step of a dot product, in each operand
 WIDENED = "widened"
 """The knob of configs whose bytes are kept as int16."""
+NARROW = "narrow"
+"""The knob of configs whose products are summed at 16 bits first, those of so many steps."""
+MOST_NARROW = 2
+MOST_OF_A_SIGN = 128  # 255 of which, and 256 less of the other sign, fit int16
 
 
 class Dot(NamedTuple):
@@ -63,21 +71,83 @@ OF_WORDS = Dot("int8", 2, "int16", "int16", "int32")
 OF_BFLOAT16 = Dot("bf16", 2, "bfloat16", "bfloat16", "float32")
 DOTS = (OF_BYTES, OF_BFLOAT16)
 
+# Products in the time of one of float32, measured on a Granite Rapids with AVX2 alone: of words,
+# and of so many steps whose sums fit int16.
+SPEEDUP_OF_WIDENED, SPEEDUP_OF_NARROW = 1.7, {1: 2.2, 2: 2.7}
+
 
 def dot_of(data: str, weight: str, sums: str) -> Dot | None:
     """The dot product of operands of these element types, if there is one."""
     return next((dot for dot in DOTS if dot.takes(data, weight, sums)), None)
 
 
-def knobs(dot: Dot, target: Target) -> dict[str, Any]:
-    """What a config says of how operands are kept: bytes without VNNI are widened."""
-    is_wide = dot is OF_BYTES and not vnni_lanes(target) and widened_lanes(target) > 0
-    return {WIDENED: option(True)} if is_wide else {}
+def narrow_steps(weights: np.ndarray, target: Target) -> int:
+    """How many steps' products by these weights fit int16 in sums of pairs, whatever they meet.
+
+    Parameters
+    ----------
+    weights : np.ndarray
+        int8, the axis that is summed last, in the order in which it is multiplied.
+
+    Returns
+    -------
+    The most of 2, 1 and 0: a pair is two neighbours of a step, those of the step behind added.
+    0 where the target has VNNI or no `pmaddubsw`.
+    """
+    if target.kind.name != "llvm" or vnni_lanes(target) or not narrow_lanes(target):
+        return 0
+    fit = (steps for steps in (2, 1) if widest(weights, steps).max(initial=0) <= MOST_OF_A_SIGN)
+    return next(fit, 0)
+
+
+def widest(weights: np.ndarray, steps: int) -> np.ndarray:
+    """The largest sum of weights of one sign that meet in a lane of int16, for each of an axis.
+
+    Parameters
+    ----------
+    weights : np.ndarray
+        Integers, the axis that is summed last.
+
+    Returns
+    -------
+    np.ndarray
+        Along the first axis. Products by uint8 fit up to `MOST_OF_A_SIGN`.
+    """
+    whole = -weights.shape[-1] % (MOST_NARROW * BYTES)
+    padded = np.pad(weights, [(0, 0)] * (weights.ndim - 1) + [(0, whole)]).astype("int16")
+    lanes = padded.reshape(len(weights), -1, steps, BYTES // 2, 2)
+    of_signs = (np.maximum(sign * lanes, 0).sum((2, 4)) for sign in (1, -1))
+    return np.maximum(*of_signs).max((1, 2), initial=0)
+
+
+def largest_sum(weights: np.ndarray) -> int:
+    """A bound of the sums of products of bytes by int8 weights, each of the first axis' own."""
+    rows = weights.reshape(len(weights), -1).astype("int32")
+    parts = (np.maximum(sign * rows, 0).sum(1, dtype="int64") for sign in (1, -1))
+    return 255 * max(int(part.max(initial=0)) for part in parts)
+
+
+def knobs(dot: Dot, target: Target, narrow: int = 0) -> dict[str, Any]:
+    """What a config says of how operands are kept and multiplied: bytes without VNNI are widened,
+    unless as many steps of their products as `narrow_steps` says fit int16."""
+    if dot is not OF_BYTES or vnni_lanes(target) or not widened_lanes(target):
+        return {}
+    if narrow:
+        return {NARROW: option(narrow)}
+    return {WIDENED: option(True)}
 
 
 def kept(dot: Dot, config: ConfigEntity) -> Dot:
     """What one step multiplies, in the types that its operands are kept in."""
     return OF_WORDS if WIDENED in config else dot
+
+
+def speedup(dot: Dot, target: Target, narrow: int) -> float:
+    """Products in the time of one multiply-add of floats, in each lane."""
+    own = knobs(dot, target, narrow)
+    if NARROW in own:
+        return SPEEDUP_OF_NARROW[narrow]
+    return SPEEDUP_OF_WIDENED if own else dot.size * dot.rate(Machine.from_target(target))
 
 
 def machine_of(dot: Dot, target: Target) -> Machine:
@@ -122,6 +192,11 @@ def widened_lanes(target: Target) -> int:
     return 0
 
 
+def narrow_lanes(target: Target) -> int:
+    """int32 lanes of the widest `pmaddubsw` that the target has; 0 without one."""
+    return widened_lanes(target) if "ssse3" in _features(target) else 0
+
+
 @functools.lru_cache(maxsize=8)
 def bfloat16_intrinsic() -> str:
     """Name of the tensor intrinsic C[16] += A[2] . B[16, 2]; registered at the first call."""
@@ -143,6 +218,28 @@ def words_intrinsic(lanes: int) -> str:
     """Name of the tensor intrinsic C[lanes] += A[2] . B[lanes, 2]; registered at the first call."""
     name = f"baton_pmaddwd_{lanes}"
     TensorIntrin.register(name, *_of_words(lanes))
+    return name
+
+
+@functools.lru_cache(maxsize=16)
+def narrow_intrinsic(lanes: int) -> str:
+    """Name of the tensor intrinsic C[lanes] += A[4] . B[lanes, 4], sums of which fit int16.
+
+    It is registered at the first call.
+    """
+    name = f"baton_pmaddubsw_{lanes}"
+    TensorIntrin.register(name, _description(lanes), narrow(lanes))
+    return name
+
+
+@functools.lru_cache(maxsize=16)
+def narrow_pair_intrinsic(lanes: int, columns: int) -> str:
+    """Name of the tensor intrinsic C[lanes] += A[8] . B[2, lanes, 4], sums of which fit int16.
+
+    Steps of B are `columns` fours apart. It is registered at the first call.
+    """
+    name = f"baton_pmaddubsw_{lanes}_of_{columns}"
+    TensorIntrin.register(name, *narrow_pair(lanes, columns))
     return name
 
 
@@ -192,8 +289,7 @@ def _implementation(lanes: int) -> Any:
 
 
 def _of_words(lanes: int) -> tuple[Any, Any]:
-    instruction = {16: "avx512.pmaddw.d.512", 8: "avx2.pmadd.wd", 4: "sse2.pmadd.wd"}[lanes]
-    instruction = f"llvm.x86.{instruction}"
+    instruction = MADD_WORDS[lanes]
     numbers, words = f"int32x{lanes}", f"int16x{2 * lanes}"
 
     @T.prim_func(s_tir=True)
@@ -272,26 +368,43 @@ def _bfloat16() -> tuple[Any, Any]:
     return description, implementation
 
 
+def several_steps(sch: Any, loop: Any, config: ConfigEntity) -> tuple[Any, list[Any]]:
+    """The innermost loop over steps, and a loop over those that one instruction's sums are of.
+
+    The second one, which narrow products alone have, belongs in front of the loop over lanes.
+    """
+    if NARROW not in config:
+        return loop, []
+    most, steps = config.val(NARROW), int(sch.get(loop).extent)
+    loop, together = sch.split(loop, [None, most if steps % most == 0 else 1])
+    return loop, [together]
+
+
 def accumulate(sch: Any, block: Any, reduced: Any, target: Target) -> None:
     """Finish a block C[.., lane] += A[.., step] * B[.., lane, step] with loops (.., lane, step).
 
     The loop over lanes is cut into vectors, each a `vdpbf16ps`, a `vpdpbusd` or a `pmaddwd` where
-    the target has them, and else vector code over the lanes.
+    the target has them, and else vector code over the lanes. Narrow products have a loop more,
+    that of `several_steps`.
 
     Parameters
     ----------
     reduced
         The outermost reduction loop; the sums start at zero in front of it.
     """
-    lane, step = sch.get_loops(block)[-2:]
+    *_, several, lane, step = sch.get_loops(block)
+    is_narrow = NARROW in anchor_config(sch, block)
+    steps = int(sch.get(several).extent) if is_narrow else 1
     width = int(sch.get(lane).extent)
-    lanes, intrinsic = _instruction(sch, block, width, target)
+    lanes, intrinsic = _instruction(sch, block, width, target, steps if is_narrow else 0)
     if lanes and width % lanes == 0:
         vector, lane = sch.split(lane, [None, lanes])
+        if is_narrow:
+            sch.reorder(vector, several)
         sch.unroll(vector)
         start = sch.decompose_reduction(block, reduced)
         sch.vectorize(sch.get_loops(start)[-1])
-        sch.tensorize(lane, intrinsic)
+        sch.tensorize(several if steps > 1 else lane, intrinsic)
         return
     sch.reorder(step, lane)
     sch.unroll(step)
@@ -299,13 +412,19 @@ def accumulate(sch: Any, block: Any, reduced: Any, target: Target) -> None:
     sch.decompose_reduction(block, reduced)
 
 
-def _instruction(sch: Any, block: Any, width: int, target: Target) -> tuple[int, str]:
+def _instruction(sch: Any, block: Any, width: int, target: Target, narrow: int) -> tuple[int, str]:
     """Lanes and name of the tensor intrinsic for a block; 0 where the target has none."""
-    dtypes = {str(region.source.dtype) for region in sch.get(block).reads}
+    sources = [region.source for region in sch.get(block).reads]
+    dtypes = {str(source.dtype) for source in sources}
     if OF_BFLOAT16.data in dtypes:
         return (16, bfloat16_intrinsic()) if has_bfloat16(target) else (0, "")
     if OF_WORDS.data in dtypes:
         lanes = min(widened_lanes(target), width)
         return lanes, words_intrinsic(lanes)
+    if narrow:
+        lanes = min(narrow_lanes(target), width)
+        if narrow == 1:
+            return lanes, narrow_intrinsic(lanes)
+        return lanes, narrow_pair_intrinsic(lanes, int(sources[-1].shape[-2]))
     lanes = vnni_lanes(target)
     return lanes, dot_intrinsic(lanes) if lanes else ""

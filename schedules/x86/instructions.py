@@ -15,17 +15,22 @@ from .dots import OF_BFLOAT16, OF_BYTES
 from .machine import Machine
 
 FMA, VNNI, MADD, BF16 = "vfmadd", "vpdpbusd", "vpmaddwd", "vdpbf16ps"
+MADD_BYTES = "vpmaddubsw"
 INTRINSICS = {
     "llvm.x86.avx512bf16.dpbf16ps.512": BF16,
     **{f"llvm.x86.avx512.vpdpbusd.{bits}": VNNI for bits in (512, 256)},
     "llvm.x86.avx512.pmaddw.d.512": MADD,
     "llvm.x86.avx2.pmadd.wd": MADD,
     "llvm.x86.sse2.pmadd.wd": MADD,
+    "llvm.x86.avx512.pmaddubs.w.512": MADD_BYTES,
+    "llvm.x86.avx2.pmadd.ub.sw": MADD_BYTES,
+    "llvm.x86.ssse3.pmadd.ub.sw.128": MADD_BYTES,
 }
 """LLVM's names of those that schedules ask for."""
 
-PRODUCTS = {FMA: 1, MADD: 1, BF16: 2, VNNI: 4}
-"""Products that one instruction adds to a lane of 32 bits; `vpmaddwd` makes two, half of bytes'."""
+PRODUCTS = {FMA: 1, MADD: 1, BF16: 2, MADD_BYTES: 4, VNNI: 4}
+"""Products that one instruction adds to a lane of 32 bits; `vpmaddwd` makes two, half of bytes',
+and `vpmaddubsw` four, two in each half, which a `vpmaddwd` adds up later."""
 
 
 def instruction_of(func: tirx.PrimFunc, operands: str, target: Target) -> str:

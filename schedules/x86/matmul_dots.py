@@ -19,7 +19,18 @@ from ..config import ConfigEntity
 from ..matmul import BatchMatmulWorkload, DenseWorkload, Product
 from ..strategy import Implementation, register
 from .dense import pack_weight
-from .dots import BYTES, DOTS, OF_BYTES, Dot, accumulate, dot_of, kept, knobs, machine_of
+from .dots import (
+    BYTES,
+    DOTS,
+    OF_BYTES,
+    Dot,
+    accumulate,
+    dot_of,
+    kept,
+    knobs,
+    machine_of,
+    several_steps,
+)
 from .matmul_rules import Extents, plan
 from .matmul_tile import TiledMatmul, product
 
@@ -45,6 +56,9 @@ class TiledDotMatmul(TiledMatmul):
     def loops(self, sch: Any, anchor: Any) -> list[Any]:
         return list(sch.get_loops(anchor))[:-1]
 
+    def steps(self, sch: Any, loop: Any, config: ConfigEntity) -> tuple[Any, list[Any]]:
+        return several_steps(sch, loop, config)
+
     def multiply(self, sch: Any, anchor: Any, lane: Any, reduced: Any, target: Target) -> None:
         accumulate(sch, anchor, reduced, target)
 
@@ -55,7 +69,7 @@ class TiledDotMatmul(TiledMatmul):
 
 def fallback(dot: Dot, w: Product, target: Target) -> ConfigEntity:
     """By the cost rules of products of elements as large as a step."""
-    own = knobs(dot, target)
+    own = knobs(dot, target, w.narrow if isinstance(w, DenseWorkload) else 0)
     extents = replace(Extents.of(w, kept(dot, ConfigEntity(own)).size), item=BYTES)
     config = plan(extents, target, w.out_dtype, w.right, machine_of(dot, target))
     return ConfigEntity({**config, **own})

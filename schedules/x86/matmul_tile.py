@@ -261,6 +261,10 @@ class TiledMatmul(AnchorRule):
         """Columns that an epilogue which is not costly computes at a time."""
         return lanes
 
+    def steps(self, _: Any, loop: Any, __: ConfigEntity) -> tuple[Any, list[Any]]:
+        """The innermost loop over steps, and one over those that are taken together, if any."""
+        return loop, []
+
     def multiply(self, sch: Any, anchor: Any, lane: Any, reduced: Any, target: Target) -> None:
         """Finish one step, all lanes of a vector; sums start in front of the loop `reduced`."""
         sch.vectorize(lane)
@@ -311,13 +315,16 @@ class TiledMatmul(AnchorRule):
             stream, k = sch.split(k, [streams, None])
             unrolled.append(stream)
         together = microkernel.steps_together(block_k // streams, machine)
-        steps = k
         if together > 1:
-            steps, step = sch.split(k, [None, together])
-            unrolled.append(step)
+            steps, k = sch.split(k, [None, together])
+        k, several = self.steps(sch, k, config)
+        if together > 1:
+            unrolled.append(k)
+        else:
+            steps = k
         for loop in unrolled:
             sch.unroll(loop)
-        sch.reorder(*blocks, row_tile, steps, *unrolled, ii, vector, lane)
+        sch.reorder(*blocks, row_tile, steps, *unrolled, ii, vector, *several, lane)
         microkernel.mark(sch, steps if blocks else row_tile, block_k, machine)
         sch.unroll(ii)
         sch.unroll(vector)

@@ -14,6 +14,11 @@ the matrices of that axis are 1. `winograd_rules` says which convolutions and ti
 
 Convolutions of bfloat16 are transformed in float32; U and V are rounded to bfloat16, whose products
 are summed in float32 (`dots`).
+
+Those of bytes are exact. U and V are whole numbers of 16 bits, by matrices that are multiplied by
+their denominators, and so are the results, which are sums of products times a `unit`, 24 x 24 with
+F(4x4, 3x3). All of that is right modulo 2^32: a product by the inverse of 9 there leaves 64 times
+the sums, of which a shift leaves the sums, if 26 bits hold them (`winograd_rules`).
 """
 
 from __future__ import annotations
@@ -37,11 +42,14 @@ from ..anchor import (
 from ..config import ConfigEntity
 from ..conv2d import Conv2dWorkload
 from ..strategy import anchor_attrs
-from ..winograd import Matrix, algorithm, times, transform_matrices
-from .dots import OF_BFLOAT16, accumulate, dot_of
+from ..winograd import Matrix, algorithm, integer_matrices, times, transform_matrices, unit
+from .dots import OF_BFLOAT16, OF_BYTES, OF_WORDS, accumulate, dot_of
 from .prefetch import stream_panels
 
 NAME, OF_SHORT = "conv2d_winograd.x86", f"conv2d_winograd_{OF_BFLOAT16.name}.x86"
+OF_INTEGERS = f"conv2d_winograd_{OF_BYTES.name}.x86"
+NAMES = {"float32": NAME, OF_BFLOAT16.data: OF_SHORT, OF_WORDS.data: OF_INTEGERS}
+"""By the type of the operands of the products."""
 
 # Elements from one position of V or M to the next are a multiple of `APART` and one cache line: a
 # transform has all positions of a tile in hand, which a power of two would put into one cache set.
@@ -73,17 +81,20 @@ def grid(w: Conv2dWorkload, m: int) -> tuple[int, int]:
 def pack_weight(_: Any, weight: np.ndarray, config: ConfigEntity, ic_block: int) -> np.ndarray:
     """OIHW -> (points, O/oc_tile, I, oc_tile), transformed in float64; constants only.
 
-    Of bfloat16 (points, O/oc_tile, I/2, oc_tile, 2).
+    Of bfloat16 and int16, which int8 becomes, (points, O/oc_tile, I/2, oc_tile, 2).
     """
     m, oc_tile = config.val("m"), config.val("oc_tile")
     o, i, *kernel = weight.shape
+    is_integer = weight.dtype == OF_BYTES.weight
+    matrices = integer_matrices if is_integer else transform_matrices
     sizes = zip(tile_of(kernel, m), kernel, strict=True)
-    rows, columns = (transform_matrices(size, taps)[2] for size, taps in sizes)
+    rows, columns = (matrices(size, taps)[2] for size, taps in sizes)
     both_sides = np.kron(rows, columns)  # (points, taps): G g G' as one product
     g = weight.reshape(o // oc_tile, oc_tile, i, -1).transpose(3, 0, 2, 1)
     g = np.ascontiguousarray(g, "float64").reshape(-1, o * i)
-    u = (both_sides @ g).astype(weight.dtype).reshape(-1, o // oc_tile, i, oc_tile)
-    dot = dot_of(weight.dtype.name, "", "float32")
+    dtype = OF_WORDS.weight if is_integer else weight.dtype
+    u = (both_sides @ g).astype(dtype).reshape(-1, o // oc_tile, i, oc_tile)
+    dot = OF_WORDS if is_integer else dot_of(weight.dtype.name, "", "float32")
     if dot is None:
         return u
     pairs = u.reshape(-1, o // oc_tile, i // dot.size, dot.size, oc_tile)
@@ -91,13 +102,16 @@ def pack_weight(_: Any, weight: np.ndarray, config: ConfigEntity, ic_block: int)
 
 
 def compute(w: Conv2dWorkload, config: ConfigEntity, data: Any, weight: Any) -> Any:
-    """data (N, IC/b, H, W, b), weight as packed -> (N, OC/b, OH, OW, b)."""
+    """data (N, IC/b, H, W, b), weight as packed -> (N, OC/b, OH, OW, b).
+
+    Of bytes, the workload is that of the products, of int16.
+    """
     m, block, oc_tile = config.val("m"), int(data.shape[4]), int(weight.shape[3])
     together = [int(extent) for extent in weight.shape[4:]]
     (down, across), (high, wide) = tile_of(w.kernel, m), points_of(w, m)
-    down_matrices, across_matrices = (
-        transform_matrices(size, taps) for size, taps in zip((down, across), w.kernel)
-    )
+    matrices = integer_matrices if w.is_integer else transform_matrices
+    sizes = list(zip((down, across), w.kernel))
+    down_matrices, across_matrices = (matrices(size, taps) for size, taps in sizes)
     rows, columns = grid(w, m)
     # Whole register tiles and groups: a guard in the inner loop would cost more than zeros.
     if group_columns(config) or not config.val("flat", False):
@@ -121,10 +135,11 @@ def compute(w: Conv2dWorkload, config: ConfigEntity, data: Any, weight: Any) -> 
         (w.batch, high, wide, rows, columns, w.out_channels),
         multiplied,
         name="winograd_M",
-        attrs=anchor_attrs(OF_SHORT if part else NAME, config, algorithm((down, across), w.kernel)),
+        attrs=anchor_attrs(NAMES[w.dtype], config, algorithm((down, across), w.kernel)),
     )
     back = (down_matrices[0], across_matrices[0])
-    return transformed_output(w, lambda *index: product[index], back, tiles, block)
+    units = math.prod(unit(*size) for size in sizes) if w.is_integer else 1
+    return transformed_output(w, lambda *index: product(*index), back, tiles, block, units)
 
 
 def transformed_input(
@@ -146,6 +161,7 @@ def transformed_input(
     """
     (rows, columns), (down, across), chunks = tiles, steps, w.in_channels // block
     (high, wide), (of_rows, of_columns) = map(len, matrices), matrices
+    dtype = w.dtype if w.is_integer else w.out_dtype
     padded = te.compute(
         (w.batch, chunks, rows * down + high - down, columns * across + wide - across, block),
         lambda n, c, y, x, i: or_zero(w, y, x, lambda y, x: data[n, c, y, x, i]),
@@ -154,24 +170,25 @@ def transformed_input(
     half = te.compute(
         (w.batch, rows, columns, chunks, high, wide, block),
         lambda n, r, t, c, a, x, i: times(
-            of_rows, a, lambda y: padded[n, c, r * down + y, t * across + x, i].astype(w.out_dtype)
+            of_rows, a, lambda y: padded[n, c, r * down + y, t * across + x, i].astype(dtype)
         ),
         name="winograd_rows",
     )
     return te.compute(
         (w.batch, high, wide, rows, columns, chunks, block),
         lambda n, a, b, r, t, c, i: times(
-            of_columns, b, lambda x: half[n, r, t, c, a, x, i]
+            of_columns, b, lambda x: half(n, r, t, c, a, x, i)
         ).astype(w.dtype),
         name="winograd_V",
     )
 
 
 def or_zero(w: Conv2dWorkload, y: Any, x: Any, read: Callable[[Any, Any], Any]) -> Any:
-    """An element of the padded input."""
+    """An element of the padded input, which for integers is padded with their zero point."""
     top, left, _, _ = w.padding
     inside = tirx.all(y >= top, y < w.height + top, x >= left, x < w.width + left)
-    return tirx.if_then_else(inside, read(y - top, x - left), tirx.const(0, w.dtype))
+    beyond = tirx.const(w.pad_value, OF_BYTES.data if w.is_integer else w.dtype)
+    return tirx.if_then_else(inside, read(y - top, x - left), beyond)
 
 
 def transformed_output(
@@ -180,6 +197,7 @@ def transformed_output(
     matrices: tuple[Matrix, Matrix],
     tiles: tuple[int, int],
     block: int,
+    units: int = 1,
 ) -> te.Tensor:
     """The result (n, blocks of channels, h, w, block) of the products.
 
@@ -188,6 +206,8 @@ def transformed_output(
     read : (n, point, point, row, column of tiles, channel) -> element
     matrices
         Of rows and of columns, (outputs of a tile, points) each.
+    units
+        By how much integers are more than the result, modulo 2^32.
     """
     of_rows, of_columns = matrices
     down, across, wide = len(of_rows), len(of_columns), len(of_columns[0])
@@ -200,15 +220,27 @@ def transformed_output(
     done = te.compute(
         (*shape, down, across, block),
         lambda n, r, t, c, y, x, i: times(
-            of_columns, x, lambda b: columns_done[n, r, t, c, y, b, i]
+            of_columns, x, lambda b: columns_done(n, r, t, c, y, b, i)
         ),
         name="winograd_O",
     )
     return te.compute(
         (w.batch, shape[3], w.out_height, w.out_width, block),
-        lambda n, c, h, x, i: done[n, h // down, x // across, c, h % down, x % across, i],
+        lambda n, c, h, x, i: over(
+            units, done[n, h // down, x // across, c, h % down, x % across, i]
+        ),
         name="winograd_out",
     )
+
+
+def over(units: int, total: Any) -> Any:
+    """An int32 that is right modulo 2^32, over a number that divides it without a rest."""
+    if units == 1:
+        return total
+    twos = (units & -units).bit_length() - 1
+    inverse = pow(units >> twos, -1, 1 << 32)
+    signed = inverse - ((inverse >> 31) << 32)
+    return (total if signed == 1 else total * tirx.const(signed, "int32")) >> twos
 
 
 # --- schedule ----------------------------------------------------------------------------
@@ -263,7 +295,7 @@ class Winograd(AnchorRule):
             sch.compute_at(pad, group, preserve_unit_loops=True)
             channel = sch.get_loops(pad)[-1]
         sch.vectorize(channel)
-        if str(sch.get(v).writes[0].source.dtype) == OF_BFLOAT16.data:
+        if str(sch.get(v).writes[0].source.dtype) in (OF_BFLOAT16.data, OF_WORDS.data):
             accumulate(sch, product, steps, target)
         else:
             sch.vectorize(lane)
@@ -316,7 +348,10 @@ class Winograd(AnchorRule):
         extent = int(sch.get(k).extent)
         if config.val("flat", False):
             size = config.val("tile_columns")
-            outer, inner = split_in_order_of_memory(sch, [r, t], size)
+            if part:
+                outer, inner = _split_whole(sch, r, t, size)
+            else:
+                outer, inner = split_in_order_of_memory(sch, [r, t], size)
         else:
             row, row_inner = sch.split(r, [None, config.val("tile_rows")])
             tile, tile_inner = sch.split(t, [None, config.val("tile_columns")])
@@ -362,6 +397,16 @@ def split_in_order_of_memory(sch: Any, loops: Any, size: int) -> tuple[list[Any]
     return [tile], [inner]
 
 
+def _split_whole(sch: Any, r: Any, t: Any, size: int) -> tuple[list[Any], list[Any]]:
+    """As `split_in_order_of_memory`, of whole register tiles, in rows or of several rows."""
+    columns = int(sch.get(t).extent)
+    if columns % size == 0:
+        tile, inner = sch.split(t, [None, size])
+        return [r, tile], [inner]
+    tile, rows = sch.split(r, [None, size // columns])
+    return [tile], [rows, t]
+
+
 def keep_positions_apart(sch: Any, block: Any) -> None:
     """Let the positions of a tile, dimensions 1 and 2 of V or M, lie in different cache sets."""
     sch.storage_align(block, 0, 2, APART, LINE)
@@ -373,5 +418,5 @@ def group_columns(config: ConfigEntity) -> int:
     return int(config.val("group_columns", 0) or narrow)
 
 
-for _name in (NAME, OF_SHORT):
+for _name in NAMES.values():
     register_anchor_rule(_name, Winograd())

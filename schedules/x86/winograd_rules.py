@@ -7,18 +7,29 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
 from tvm import DataType
 from tvm.target import Target
 
 from ..config import ConfigEntity, option
 from ..conv2d import Conv2dWorkload
 from ..strategy import Implementation, implementations, register
-from .dots import OF_BFLOAT16, dot_of
+from ..winograd import MOST_WHOLE_POINTS, integer_matrices, unit
+from .dots import OF_BFLOAT16, OF_BYTES, OF_WORDS, WIDENED, dot_of, knobs, machine_of
 from .machine import Machine
 from .matmul_rules import GOOD_BALANCE
 from .microkernel import registers_are_scarce
 from .register_tile import best_tile, macs_per_cycle, register_tile, tile_pixels
-from .winograd import NAME, OF_SHORT, compute, grid, pack_weight, points_of
+from .winograd import (
+    NAME,
+    OF_INTEGERS,
+    OF_SHORT,
+    compute,
+    grid,
+    pack_weight,
+    points_of,
+    tile_of,
+)
 
 # A byte that groups of tiles read again and again takes the time of so many flops, depending on the
 # cache that has room for it.
@@ -28,8 +39,9 @@ TRANSFORM_OPERATIONS = 6
 # With rows outside the transformed weights are read again for each group of rows; that is cheaper
 # than V in memory while they fill no more than so many L2 caches.
 ROWS_OUTSIDE_L2S = 3
-# With 16 registers, V of an image goes through L3 while it fills no more than so many L2 caches.
-V_L2S = 2
+# With 16 registers, V of an image goes through L3 while it fills no more than so many L2 caches; a
+# row's V and M of integers gain less from being near.
+V_L2S, V_L2S_OF_INTEGERS = 2, 4
 # Groups of so few rows, as signals have, are as many columns as V and M of which half of L2 holds.
 FEW_ROWS = 3
 # V is read again for each group of output channels, so there are no more than needed.
@@ -49,6 +61,8 @@ MOST_POINTS_OF_BOTH, MOST_POINTS_OF_ONE = 6, 9
 # Of bfloat16: sums over 192 channels with F(2x2, 3x3) have up to 1.8 times the error of the direct
 # ones, with F(4x4, 3x3) eight times.
 MOST_POINTS_OF_SHORT = 4
+# Vectors of words that are multiplied and added in the time of a multiply-add of floats.
+RATE_OF_WORDS = 0.8
 
 
 def candidates(w: Conv2dWorkload) -> Sequence[int]:
@@ -59,9 +73,24 @@ def candidates(w: Conv2dWorkload) -> Sequence[int]:
     most = MOST_POINTS_OF_BOTH
     if min(w.kernel) == 1:
         sizes, most = TILES_OF_ONE, MOST_POINTS_OF_ONE
+    if w.is_integer:
+        return [m for m in sizes if max(points_of(w, m)) <= MOST_WHOLE_POINTS and _is_exact(w, m)]
     if _together(w) > 1:
         most = MOST_POINTS_OF_SHORT
     return [m for m in sizes if max(points_of(w, m)) <= most]
+
+
+def _is_exact(w: Conv2dWorkload, m: int) -> bool:
+    """Whether int16 holds U and V, whatever the bytes are, and results their sums: times a power
+    of two that divides the unit, they fit int32."""
+    sizes = list(zip(tile_of(w.kernel, m), w.kernel))
+    of_data, of_taps = zip(*(integer_matrices(*size)[1:] for size in sizes))
+    parts = [np.maximum(sign * np.kron(*of_data), 0).sum(1) for sign in (1, -1)]
+    largest_v = 255 * max(part.max() for part in parts)
+    largest_u = 128 * np.abs(np.kron(*of_taps)).sum(1).max()
+    units = math.prod(unit(*size) for size in sizes)
+    fits = max(largest_u, largest_v) < 1 << 15
+    return fits and 0 < w.largest * (units & -units) < 1 << 31
 
 
 def best_size(w: Conv2dWorkload, machine: Machine) -> int:
@@ -71,8 +100,15 @@ def best_size(w: Conv2dWorkload, machine: Machine) -> int:
 
 def _together(w: Conv2dWorkload) -> int:
     """Input channels that an instruction multiplies in each lane."""
+    if w.dtype == OF_WORDS.data:
+        return OF_WORDS.size
     dot = dot_of(w.dtype, w.weight_dtype, w.out_dtype)
     return 1 if dot is None else dot.size
+
+
+def _machine(w: Conv2dWorkload, target: Target) -> Machine:
+    """The machine as the register tiles of the products see it."""
+    return machine_of(OF_BYTES, target) if w.is_integer else Machine.from_target(target)
 
 
 def _bytes_of_tile(w: Conv2dWorkload, m: int) -> int:
@@ -92,7 +128,7 @@ def fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
     Rows go outside while the transformed weights are few L2 caches large; V and M of one group
     of rows then share L2. Otherwise channels go outside and the weights are read once.
     """
-    machine = Machine.from_target(target)
+    machine = _machine(w, target)
     block = machine.lanes(w.out_dtype)
     m = best_size(w, machine)
     if registers_are_scarce(machine):
@@ -195,10 +231,11 @@ def flat_fallback(w: Conv2dWorkload, m: int, machine: Machine) -> ConfigEntity:
     tile_bytes = w.item_bytes * values(w, m)
     v_bytes = tile_bytes * rows * columns * w.in_channels
     weight_bytes = tile_bytes * w.in_channels * w.out_channels
-    channels_outer = v_bytes < max(V_L2S * machine.l2_bytes, weight_bytes // 2)
-    tiles = rows * columns if channels_outer else columns
-    tile_columns, vectors = register_tile(tiles, chunks, machine, most_vectors=2)
-    m_bytes = tile_bytes * rows * columns * block
+    through_l3 = (V_L2S_OF_INTEGERS if w.is_integer else V_L2S) * machine.l2_bytes
+    channels_outer = v_bytes < max(through_l3, weight_bytes // 2)
+    rows_of_tiles = rows if channels_outer else 1
+    tile_columns, vectors = _flat_tile(w, rows_of_tiles, columns, chunks, machine)
+    m_bytes = DataType(w.out_dtype).itemsize * values(w, m) * rows * columns * block
     sizes = [n for n in range(vectors, chunks + 1, vectors) if chunks % n == 0]
     small = [
         n for n in sizes if n * m_bytes <= machine.l2_bytes and n * machine.num_cores <= chunks
@@ -211,7 +248,7 @@ def flat_fallback(w: Conv2dWorkload, m: int, machine: Machine) -> ConfigEntity:
     both = _tasks_of_both(w.batch, tasks, (chunks, vectors), (rows, 1), machine)
     if both:
         channels_outer, group_columns, (oc_group, group) = True, 0, both
-        tile_columns = register_tile(group * columns, vectors, machine, most_vectors=vectors)[0]
+        tile_columns = _flat_tile(w, group, columns, vectors, machine, vectors)[0]
     return ConfigEntity(
         {
             "m": option(m),
@@ -228,6 +265,29 @@ def flat_fallback(w: Conv2dWorkload, m: int, machine: Machine) -> ConfigEntity:
             "flat": option(True),
         }
     )
+
+
+def _flat_tile(
+    w: Conv2dWorkload, rows: int, columns: int, chunks: int, machine: Machine, least: int = 1
+) -> tuple[int, int]:
+    """Tiles and vectors of a register tile; of integers whole parts of a row, or whole rows, and
+    at least so many vectors."""
+    vectors = range(least, min(chunks, 2) + 1)
+    if not w.is_integer:
+        return register_tile(rows * columns, chunks, machine, most_vectors=vectors[-1])
+    sizes = [
+        (tiles, count)
+        for count in vectors
+        for tiles in range(1, tile_pixels(machine, count) + 1)
+        if chunks % count == 0
+        and (columns % tiles == 0 or rows * columns % tiles == tiles % columns == 0)
+    ]
+
+    def cycles(size: tuple[int, int]) -> float:
+        step = machine.step_cycles(size[0], size[1], machine.operations)
+        return (step + machine.core.loop_cycles) / math.prod(size)
+
+    return min(sizes, key=cycles)
 
 
 def _columns_of_signals(w: Conv2dWorkload, m: int, tile_columns: int, machine: Machine) -> int:
@@ -285,12 +345,13 @@ def transform_cycles(vectors: float, machine: Machine) -> float:
 def _rate(w: Conv2dWorkload, m: int, machine: Machine) -> float:
     """Vector multiply-adds of the products in a cycle."""
     (rows, columns), chunks = grid(w, m), w.out_channels // machine.lanes(w.out_dtype)
+    rate = RATE_OF_WORDS if w.is_integer else 1
     if registers_are_scarce(machine):
-        tile = register_tile(rows * columns, chunks, machine, most_vectors=2)
-        return macs_per_cycle(rows * columns, *tile, machine)
+        tile = _flat_tile(w, rows, columns, chunks, machine)
+        return macs_per_cycle(rows * columns, *tile, machine) * rate
     tile_rows, tile_columns, vectors = _tile(rows, columns, chunks, machine)
     whole, tiles = -(-columns // tile_columns) * tile_columns, tile_rows * tile_columns
-    return macs_per_cycle(tiles, tiles, vectors, machine) * columns / whole
+    return macs_per_cycle(tiles, tiles, vectors, machine) * columns / whole * rate
 
 
 def _tile(rows: int, columns: int, chunks: int, machine: Machine) -> tuple[int, int, int]:
@@ -309,7 +370,7 @@ def _tile(rows: int, columns: int, chunks: int, machine: Machine) -> tuple[int, 
 
 def cycles(w: Conv2dWorkload, target: Target) -> float:
     """Of a core, with the best tile size."""
-    machine = Machine.from_target(target)
+    machine = _machine(w, target)
     return cycles_of(w, best_size(w, machine), machine)
 
 
@@ -345,6 +406,39 @@ def supports(w: Conv2dWorkload, target: Target, dtype: str = "float32") -> bool:
     )
 
 
+def products_of(w: Conv2dWorkload) -> Conv2dWorkload:
+    """A convolution of bytes as its products are computed."""
+    return replace(w, dtype=OF_WORDS.data, weight_dtype=OF_WORDS.weight)
+
+
+def supports_integers(w: Conv2dWorkload, target: Target) -> bool:
+    """As `supports`, of bytes by weights that are known, where a step is two words: no VNNI."""
+    lanes = Machine.from_target(target).lanes(w.out_dtype)
+    return (
+        w.is_bytes
+        and WIDENED in knobs(OF_BYTES, target)
+        and w.groups == 1
+        and w.strides == w.dilation == (1, 1)
+        and w.in_channels % lanes == 0
+        and w.out_channels % lanes == 0
+        and len(candidates(products_of(w))) > 0
+    )
+
+
+register(
+    "nn.conv2d",
+    "cpu",
+    Implementation(
+        OF_INTEGERS,
+        15,
+        supports_integers,
+        lambda w, target: fallback(products_of(w), target),
+        lambda w, config, data, weight: compute(products_of(w), config, data, weight),
+        Conv2dWorkload.autotvm_args,
+        pack_weight,
+        lambda w, target: cycles(products_of(w), target),
+    ),
+)
 for _name, _type in ((NAME, "float32"), (OF_SHORT, OF_BFLOAT16.data)):
     register(
         "nn.conv2d",

@@ -15,7 +15,7 @@ logger = logging.getLogger("baton.quantize")
 
 _CHOICES: dict[str, tuple[Any, ...]] = {
     "nbit_input": (8,),
-    "nbit_weight": (8,),
+    "nbit_weight": (8, 7),
     "dtype_input": ("int8",),
     "dtype_weight": ("int8",),
     "calibrate_mode": ("global_scale", "kl_divergence", "percentile"),
@@ -30,6 +30,8 @@ class QConfig:
 
     Attributes
     ----------
+    nbit_weight : int
+        Of weights; CPUs without VNNI multiply by 7 bits faster.
     calibrate_mode : str
         Where the ranges of tensors come from: "global_scale" for all, or samples of a data set with
         "kl_divergence" or "percentile".

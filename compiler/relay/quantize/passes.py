@@ -64,7 +64,7 @@ def quantize(
     mod = _calibrate(mod, config, dataset)
     if config.do_simulation:
         return mod
-    mod = _realize(mod)
+    mod = _realize(mod, config)
     if config.partition_conversions == "disabled":
         return mod
     return partition_conversions(mod, config.partition_conversions == "fully_integral")
@@ -105,7 +105,8 @@ def calibrate(dataset: Samples | None = None) -> Any:
 
 def realize() -> Any:
     """The pass that makes int8 of weights."""
-    return module_pass("QuantizeRealize", 0, _realize)
+    config = current_qconfig()
+    return module_pass("QuantizeRealize", 0, lambda mod: _realize(mod, config))
 
 
 def _with_main(mod: tvm.IRModule, body: relax.Expr) -> tvm.IRModule:
@@ -202,7 +203,12 @@ def _weight_scale(weight: np.ndarray | None, config: QConfig) -> float:
         raise RelayError("a weight that is to be quantised has elements that are not finite")
     if config.weight_scale == "power2":
         largest = 2.0 ** math.ceil(math.log2(largest))
-    return largest / LEVELS
+    return largest / _levels(config)
+
+
+def _levels(config: QConfig) -> int:
+    """Of magnitudes that the weights' integers hold."""
+    return LEVELS >> (8 - config.nbit_weight)
 
 
 def _thresholds(
@@ -258,7 +264,9 @@ def _histograms(
 # --- realize -----------------------------------------------------------------------------
 
 
-def _realize(mod: tvm.IRModule) -> tvm.IRModule:
+def _realize(mod: tvm.IRModule, config: QConfig) -> tvm.IRModule:
+    levels = _levels(config)
+
     def change(_: relax.Expr, new: relax.Expr) -> relax.Expr:
         inner = _paired(new)
         if inner is None:
@@ -269,7 +277,7 @@ def _realize(mod: tvm.IRModule) -> tvm.IRModule:
         weight = array_of(inner)
         if weight is None:
             return new
-        steps = np.clip(np.rint(weight / np.float32(scale)), -LEVELS, LEVELS - 1)
+        steps = np.clip(np.rint(weight / np.float32(scale)), -levels, levels - 1)
         return _dequantized(relax.const(steps.astype("int8")), scale)
 
     return _with_main(mod, rewrite(nested(mod["main"]), change))

@@ -88,7 +88,13 @@ def test_memory_is_read_at_a_finite_rate(monkeypatch):
     assert 0.1 < peak.memory_gbytes(targets.parse("llvm"), 1) < 10_000
 
 
-def test_a_kernel_is_held_against_its_own_instruction(cli, tmp_path, machine, monkeypatch):
+@pytest.mark.parametrize(
+    ("weight", "instruction", "operands"),
+    [(3, "vpmaddubsw", "uint8 x int8"), (100, "vpmaddwd", "int16")],
+)
+def test_a_kernel_is_held_against_its_own_instruction(
+    cli, tmp_path, machine, monkeypatch, weight, instruction, operands
+):
     asked = []
 
     def peak_of(instruction, target, threads):
@@ -96,7 +102,7 @@ def test_a_kernel_is_held_against_its_own_instruction(cli, tmp_path, machine, mo
         return 400.0
 
     monkeypatch.setattr(kernel_bench, "peak_of", peak_of)
-    x = numpy_helper.from_array(np.full((8, 16), 3, "int8"), "w")
+    x = numpy_helper.from_array(np.full((8, 16), weight, "int8"), "w")
     scales = [numpy_helper.from_array(np.float32(0.1), "s")]
     scales += [
         numpy_helper.from_array(np.zeros((), kind), f"z_{kind}") for kind in ("uint8", "int8")
@@ -121,15 +127,18 @@ def test_a_kernel_is_held_against_its_own_instruction(cli, tmp_path, machine, mo
     result = cli.invoke(app, arguments)
     assert result.exit_code == 0, result.stderr
     (workload,) = json.loads(result.stdout)["workloads"]
-    assert asked == ["vpmaddwd"]
-    assert workload["kernel"]["operands"] == "int16"
+    assert asked == [instruction]
+    assert workload["kernel"]["operands"] == operands
     assert workload["of_peak"] == pytest.approx(workload["kernel"]["gflops"] / 400)
 
 
-@pytest.mark.parametrize("instruction", ["vfmadd", "vdpbf16ps", "vpdpbusd", "vpmaddwd"])
+@pytest.mark.parametrize(
+    "instruction", ["vfmadd", "vdpbf16ps", "vpdpbusd", "vpmaddwd", "vpmaddubsw"]
+)
 def test_instructions_of_this_cpu_have_peaks(monkeypatch, instruction):
     monkeypatch.setattr(peak, "_STEPS", 2_000)
     found = peak.peak_of(instruction, targets.parse("llvm"), 1)
     assert found is None or found > 0.1
     assert peak.peak_of("vpdpbusd", targets.parse("llvm -mcpu=x86-64-v3"), 1) is None
-    assert (peak.peak_of("vpmaddwd", targets.parse("llvm -mcpu=x86-64-v3"), 1) or 0) > 0.1
+    for always in ("vpmaddwd", "vpmaddubsw"):
+        assert (peak.peak_of(always, targets.parse("llvm -mcpu=x86-64-v3"), 1) or 0) > 0.1

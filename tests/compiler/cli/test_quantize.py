@@ -12,6 +12,8 @@ from onnx import TensorProto, helper, numpy_helper
 from typer.testing import CliRunner
 
 from compiler.cli.app import app
+from compiler.target import parse
+from schedules.x86.dots import narrow_steps
 
 LAYERS = ("first", "second", "dense")
 
@@ -95,6 +97,22 @@ def test_layers_that_are_skipped_stay_floats(files):
     assert weights["w1_along_0_quantized"] == TensorProto.INT8
 
 
+@pytest.mark.parametrize(("bits", "most"), [("8", 127), ("7", 63)])
+def test_weights_have_as_many_bits_as_are_asked_for(files, bits, most):
+    result = quantize("--weight-bits", bits, "-o", "out.onnx")
+    assert result.exit_code == 0, result.stderr
+    weights = [
+        numpy_helper.to_array(each)
+        for each in onnx.load("out.onnx").graph.initializer
+        if each.data_type == TensorProto.INT8 and len(each.dims) > 1
+    ]
+    assert len(weights) == len(LAYERS)
+    assert all(np.abs(each.astype("int32")).max() <= most for each in weights)
+    whole = [each if each.ndim == 2 else each.transpose(0, 2, 3, 1) for each in weights]
+    fits = 2 if bits == "7" else 0
+    assert {narrow_steps(each, parse("llvm -mcpu=x86-64-v3")) for each in whole} == {fits}
+
+
 def test_what_is_wrong_is_said(files):
     def fails(*arguments: str) -> str:
         result = quantize(*arguments)
@@ -102,6 +120,7 @@ def test_what_is_wrong_is_said(files):
         return " ".join(result.stderr.split())
 
     assert "no calibration 'best'" in fails("--calibration", "best")
+    assert "weights can have 8 or 7 bits, not 6" in fails("--weight-bits", "6")
     assert "no layer 'third' to skip; the first are first, second, dense" in fails(
         "--skip", "third"
     )
@@ -126,6 +145,12 @@ def test_compile_quantises_first_when_it_is_asked_for_int8(files):
     assert multiplied == ["uint8 x int8"] * len(LAYERS)
     assert [each["layer"] for each in said["quantised"]["layers"]] == list(LAYERS)
     assert sorted(each.name for each in files.iterdir()) == ["data", "int8.so", "model.onnx"]
+
+    narrow = ["--data", "data", "--weight-bits", "7", "--target", "llvm -mcpu=x86-64-v3"]
+    result = CliRunner().invoke(app, [*options, *narrow, "--json"])
+    assert result.exit_code == 0, result.stderr
+    kernels = json.loads(result.stdout)["report"]["kernels"]
+    assert [each["instruction"] for each in kernels if each["operands"]] == ["vpmaddubsw"] * 3
 
     for wrong in (options, ["compile", "model.onnx", "--data", "data"]):
         result = CliRunner().invoke(app, wrong)

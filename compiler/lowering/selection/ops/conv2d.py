@@ -11,7 +11,7 @@ from tvm import relax, te
 
 from schedules.conv2d import Conv2dWorkload
 from schedules.x86.conv2d import oc_block_of
-from schedules.x86.dots import dot_of
+from schedules.x86.dots import dot_of, largest_sum, narrow_steps
 from schedules.x86.group_conv2d_template import within_groups
 from schedules.x86.register_tile import channel_block
 
@@ -154,6 +154,10 @@ def emit_conv2d(
     -------
     As `lower_conv2d`.
     """
+    filters = array_of(weight)
+    if filters is not None and workload.is_bytes and not workload.is_depthwise:
+        fitting = narrow_steps(filters.transpose(0, 2, 3, 1), at.target)
+        workload = replace(workload, narrow=fitting, largest=largest_sum(filters))
     chosen = at.choose("nn.conv2d", workload)
     if chosen is None:
         return None

@@ -38,7 +38,7 @@ def phases_of(w: Conv2dWorkload, target: Target, disabled: Collection[str]) -> A
         return None
     phases = replace(w, height=height, width=width, padding=(1, 1, 1, 1), dilation=(1, 1))
     chosen = strategy.select("nn.conv2d", phases, target, None, disabled)
-    fast = (winograd.NAME, winograd.OF_SHORT, winograd_polyphase.NAME)
+    fast = (*winograd.NAMES.values(), winograd_polyphase.NAME)
     return phases if chosen is not None and chosen[0].name in fast else None
 
 

@@ -8,9 +8,11 @@ from typing import Any
 
 from tvm import relax, te, tirx
 from tvm.ir import GenericConst, Op
+from tvm.target import Target
 
 from schedules.matmul import BatchMatmulWorkload, DenseWorkload, Operand
 from schedules.x86 import dense, row_kernels
+from schedules.x86.dots import OF_BYTES, narrow_steps
 
 from .... import op_pattern
 from ....graph.constants import array_of, constant, static_shape
@@ -45,7 +47,7 @@ def lower_matmul(
     )
     if described is None:
         return None
-    workload = described.workload
+    workload = _with_narrow(described, at.target)
     operator = "nn.dense" if isinstance(workload, DenseWorkload) else "nn.batch_matmul"
     chosen = at.choose(operator, workload)
     if chosen is None:
@@ -98,6 +100,17 @@ class Described:
     rhs: relax.Expr
     rhs_axes: tuple[int, ...]
     any_rows: bool = False
+
+
+def _with_narrow(described: Described, target: Target) -> DenseWorkload | BatchMatmulWorkload:
+    """The workload, with how many steps by its constant weights fit int16."""
+    workload, weights = described.workload, array_of(described.rhs)
+    if weights is None or not isinstance(workload, DenseWorkload):
+        return workload
+    if not OF_BYTES.takes(workload.dtype, workload.rhs_dtype, workload.out_dtype):
+        return workload
+    columns = weights.transpose(described.rhs_axes).reshape(workload.k, workload.n).T
+    return replace(workload, narrow=narrow_steps(columns, target))
 
 
 def _with_short_weights(at: Site, described: Described) -> Described | None:

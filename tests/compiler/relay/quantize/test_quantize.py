@@ -163,6 +163,21 @@ def test_floats_between_conversions_are_left_there_or_refused():
         relay.quantize.quantize(mod, params)
 
 
+@pytest.mark.parametrize(("bits", "least", "most"), [(8, -128, 127), (7, -64, 63)])
+def test_weights_have_as_many_bits_as_are_asked_for(bits, least, most):
+    mod, params = network()
+    settings = {"nbit_weight": bits, "skip_conv_layers": [], "skip_dense_layer": False}
+    with relay.quantize.qconfig(weight_scale="max", **settings):
+        made = relay.quantize.quantize(mod, params)
+    found = [array_of(each) for each in post_order(nested(made["main"]))]
+    weights = [
+        each for each in found if each is not None and each.dtype == "int8" and each.size > 8
+    ]
+    assert len(weights) == 4
+    assert all(each.min() == least or each.max() == most for each in weights)
+    assert all(least <= each.min() and each.max() <= most for each in weights)
+
+
 def test_settings_hold_inside_of_the_context_alone():
     with relay.quantize.qconfig(global_scale=4.0):
         assert relay.quantize.current_qconfig().global_scale == 4.0
@@ -181,7 +196,7 @@ def test_what_is_wrong_is_said():
         with pytest.raises(RelayError, match="not finite"):
             relay.quantize.quantize(mod, params, [{"x": np.full(SHAPE, np.nan)}])
     for name, value in (
-        *(("nbit_input", 4), ("calibrate_mode", "best"), ("global_scale", 0.0)),
+        *(("nbit_input", 4), ("nbit_weight", 6), ("calibrate_mode", "best"), ("global_scale", 0.0)),
         ("partition_conversions", "fully"),
     ):
         with pytest.raises(RelayError, match=name), relay.quantize.qconfig(**{name: value}):
