@@ -93,7 +93,6 @@ MOVED = {
     "tvm.runtime.container": "compiler.legacy.container",
     "tvm.runtime.ndarray": "compiler.legacy.nd",
     "tvm.te.schedule": "compiler.te.schedule",
-    "tvm.relay.transform.mixed_precision": "compiler.relay.transform.precision",
     **dict.fromkeys(("tvm.script.tir", "tvm.script.parser.tir"), "tvm.tirx.script"),
     "tvm.testing.plugin": "compiler.legacy.testing_plugin",
     "tvm.tir": "compiler.legacy.tir",

@@ -41,11 +41,14 @@ from typing import Any
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-# The largest values of whole numbers, by the names, keyword arguments and keys they are given to.
+# The largest values of whole numbers, by the names, arguments and keys that they are given to, as
+# default or in a call.
 LARGEST = {
     **dict.fromkeys(("n_trial", "n_trials", "num_measure_trials", "num_trials", "trials"), 2),
     **dict.fromkeys(("max_trials_global", "max_trials_per_task", "num_trials_per_iter"), 2),
+    **dict.fromkeys(("total_trials", "num_trials_total", "tune_trials", "tuning_trials"), 2),
     **dict.fromkeys(("number", "repeat", "early_stopping", "num_iter", "niter"), 2),
+    **dict.fromkeys(("timing_repeat", "np_repeat", "iterations", "times", "run_time"), 2),
     **dict.fromkeys(("min_repeat_ms", "cooldown_interval"), 0),
     **dict.fromkeys(("M", "N", "K", "L"), 256),
 }
@@ -122,6 +125,15 @@ class _Cut(ast.NodeVisitor):
                         self._cut(each.id, value)
             elif isinstance(target, ast.Name):
                 self._cut(target.id, node.value)
+        self.generic_visit(node)
+
+    def visit_arguments(self, node: ast.arguments) -> None:
+        named = [*node.posonlyargs, *node.args]
+        for each, value in zip(named[len(named) - len(node.defaults) :], node.defaults):
+            self._cut(each.arg, value)
+        for each, default in zip(node.kwonlyargs, node.kw_defaults):
+            if default is not None:
+                self._cut(each.arg, default)
         self.generic_visit(node)
 
     def visit_keyword(self, node: ast.keyword) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import types
+
 import numpy as np
 import pytest
 import tvm
@@ -111,6 +114,30 @@ def test_names_have_the_modules_that_defined_them():
         assert tir.prim_func is by_script.prim_func
         assert relay.op.tensor.add is relay.add and relay.op.reduce.sum is relay.sum
         assert tvm.autotvm.LocalBuilder(do_fork=True, runtime=None).timeout == 10
+
+
+def test_modules_have_the_functions_that_tvm_defined_in_them():
+    with legacy.installed():
+        from tvm import relay
+        from tvm.relay.op.tensor import concatenate
+        from tvm.relay.op.transform import gather_nd, strided_slice
+        from tvm.relay.transform import fake_quantization_to_integer
+
+        assert gather_nd is relay.gather_nd and strided_slice is relay.strided_slice
+        assert concatenate is relay.concatenate
+        assert fake_quantization_to_integer.__name__.endswith(".fake_quantization_to_integer")
+        assert relay.transform.mixed_precision.MIXED_PRECISION_NEVER == 2
+        with pytest.raises(AttributeError, match=r"relay\.nonsense"):
+            relay.op.transform.nonsense  # noqa: B018
+
+
+def test_a_module_of_a_script_gets_the_functions_of_a_namespace(monkeypatch):
+    with legacy.installed():
+        own = types.ModuleType("strangers_own")
+        monkeypatch.setitem(sys.modules, "strangers_own", own)
+        tvm.register_func("strangers.namespace.twice", lambda value: 2 * value, override=True)
+        tvm._ffi._init_api("strangers.namespace", "strangers_own")
+        assert own.twice(4) == 8
 
 
 def test_functions_of_the_registry_are_listed_and_removed():

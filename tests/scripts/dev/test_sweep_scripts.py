@@ -88,6 +88,13 @@ def test_numbers_are_cut_where_names_say_what_they_are(sweep):
     ).replace("'trials': 9", "'trials': 2")
 
 
+def test_defaults_of_arguments_are_cut(sweep):
+    source = "def f(a, x=9, n_trial=9, *, repeat=9, trials=None, y): pass"
+    text, places = sweep.cut(source)
+    assert places == 2
+    assert text == source.replace("n_trial=9", "n_trial=2").replace("repeat=9", "repeat=2")
+
+
 @pytest.mark.parametrize(
     ("error", "outcome"),
     [
