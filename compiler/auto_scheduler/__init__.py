@@ -32,7 +32,6 @@ _MEMBERS = {
     "load_records": "..records.auto_scheduler.record",
     "record": "..records.auto_scheduler.record",
     "save_records": "..records.auto_scheduler.record",
-    "measure_record": ".reader",
     "LocalBuilder": ".search.options",
     "LocalRPCMeasureContext": ".search.options",
     "LocalRunner": ".search.options",
@@ -54,7 +53,8 @@ __all__ = sorted(_MEMBERS)
 # What Ansor had modules of its own for.
 _MODULES = {
     **dict.fromkeys(("cost_model", "search_policy"), ".search.policy"),
-    **dict.fromkeys(("measure", "search_task"), ""),
+    **dict.fromkeys(("measure", "relay_integration", "search_task"), ""),
+    "measure_record": ".reader",
     "task_scheduler": ".search.scheduler",
     "utils": ".workload_keys",
 }

@@ -66,7 +66,7 @@ MOVED = {
     "tvm.ir.container": "compiler.legacy.container",
     "tvm.ir.diagnostics": "compiler.legacy.diagnostics",
     "tvm.meta_schedule": "tvm.s_tir.meta_schedule",
-    "tvm.meta_schedule.relay_integration": "compiler.auto_scheduler.relay_integration",
+    "tvm.meta_schedule.relay_integration": "compiler.auto_scheduler.tune_relay",
     "tvm.module": "compiler.legacy.module",
     "tvm.nd": "compiler.legacy.nd",
     "tvm.parser": "compiler.legacy.parser",

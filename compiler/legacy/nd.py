@@ -59,7 +59,8 @@ def patch(patches: Patches) -> None:
     """Give today's arrays the methods of old ones."""
     patches.add(NDArray, "asnumpy", lambda self: self.numpy())
     patches.add(NDArray, "to_dlpack", lambda self: self.__dlpack__())
-    patches.add(NDArray, "ctx", property(lambda self: self.device))
+    for name in ("ctx", "context"):
+        patches.add(NDArray, name, property(lambda self: self.device))
     patches.add(tvm.runtime, "NDArray", NDArray)
     device = tvm.runtime.Device
     patches.add(device, "device_type", property(lambda self: int(self.dlpack_device_type())))

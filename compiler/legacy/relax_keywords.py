@@ -1,4 +1,4 @@
-"""Relax's operators under keywords of TVM 0.20: `out_sinfo` is `out_ty`, `sinfo_args` `ty_args`."""
+"""Relax's functions under keywords of TVM 0.20: `out_sinfo`, `sinfo_args`, `build(pipeline=)`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import tvm.script.parser
 
 from .patches import Patches
 
-_TODAY = {"out_sinfo": "out_ty", "sinfo_args": "ty_args"}
+_TODAY = {"out_sinfo": "out_ty", "sinfo_args": "ty_args", "pipeline": "relax_pipeline"}
 
 
 def patch(patches: Patches) -> None:

@@ -28,9 +28,11 @@ _RENAMED = {
     "layout": "slayout",
 }
 _new_prim_func = tirx.PrimFunc.__init__
+_new_var = tirx.Var.__init__
 _of_today = first_of("tvm.tir", tirx, s_tir, sym, tvm.ir, renamed=_RENAMED)
 _MODULES = {
     "analysis": "compiler.legacy.tir_analysis",
+    "generic": __name__,
     "ir_builder": "compiler.legacy.ir_builder",
     "stmt_functor": "compiler.legacy.stmt_functor",
     "tensor_intrin": "tvm.s_tir.tensor_intrin",
@@ -152,9 +154,19 @@ def _make_prim_func(
     _new_prim_func(self, buffers, *rest, **options)
 
 
+def _make_var(
+    self: typing.Any, *args: typing.Any, dtype: typing.Any = None, **options: typing.Any
+) -> None:
+    """A variable, whose type was its `dtype`."""
+    if dtype is not None:
+        options["ty"] = dtype
+    _new_var(self, *args, **options)
+
+
 def change(patches: Patches) -> None:
-    """Functions of parameters that `ir_builder` made."""
+    """Functions of parameters that `ir_builder` made, and variables."""
     patches.set(tirx.PrimFunc, "__init__", _make_prim_func)
+    patches.set(tirx.Var, "__init__", _make_var)
 
 
 def patch(patches: Patches) -> None:

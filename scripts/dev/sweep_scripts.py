@@ -53,6 +53,9 @@ LARGEST = {
     **dict.fromkeys(("M", "N", "K", "L"), 256),
 }
 
+# auto_scheduler's TaskScheduler wants a trial for each task of a network.
+LARGEST_OF_TASKS = {**LARGEST, "num_measure_trials": 40}
+
 RAN, CUT = "runs as it is", "runs, cut"
 PACKAGE, FILE, DEVICE = "needs a package or program", "needs a file", "needs a device"
 ARGUMENT = "needs an argument"
@@ -65,7 +68,7 @@ _FILE = re.compile(
     r"URLError|HTTPError|requests\.\S*ConnectionError|gaierror|ProxyError|MaxRetryError"
     r"|RemoteDisconnected|timed out.*download|download.*failed"
     r"|FileNotFoundError|No such file or directory|is not a file|Cannot create new file"
-    r"|no internet connection|No pretrained model found|We couldn't connect to",
+    r"|TVMCFileNotFound|no internet connection|No pretrained model found|We couldn't connect to",
     re.IGNORECASE,
 )
 _PROGRAM = re.compile(
@@ -77,7 +80,7 @@ _DEVICE = re.compile(
     r"(cuda|opencl|rocm|vulkan|metal|hexagon|ext_dev)\S* is not enabled|no CUDA|CUDA driver"
     r"|Cannot find (tracker|device)|Connection refused|Cannot connect to (the )?tracker"
     r"|is not TVM RPC server|Connect to \S+ failed|has no device with the key|no display name"
-    r"|this TVM has no runtime for|Cannot find ROCm path"
+    r"|needs cuda:0, and libcuda|this TVM has no runtime for|Cannot find ROCm path"
     r"|can't compile for sm_|Cannot (request|detect device)|device .* does not exist"
     r"|no (usable )?GPU|no code generator for|CUDA runtime is not linked|CUBLAS is not enabled"
     r"|Unknown optional runtime|Codegen is not found|KeyError: 'TVM_\w+_HOST'"
@@ -108,11 +111,12 @@ _WHICH = re.compile(r"\bwhich\([\"']([\w.+-]+)[\"']\)")
 class _Cut(ast.NodeVisitor):
     """Where whole numbers of a script are larger than `LARGEST` has them."""
 
-    def __init__(self) -> None:
+    def __init__(self, source: str) -> None:
+        self.largest = LARGEST_OF_TASKS if "TaskScheduler(" in source else LARGEST
         self.places: list[tuple[ast.Constant, int]] = []
 
     def _cut(self, name: str, value: ast.expr) -> None:
-        largest = LARGEST.get(name)
+        largest = self.largest.get(name)
         number = isinstance(value, ast.Constant) and type(value.value) is int
         if largest is not None and number and value.value > largest:  # type: ignore[attr-defined]
             self.places.append((value, largest))  # type: ignore[arg-type]
@@ -149,7 +153,7 @@ class _Cut(ast.NodeVisitor):
 
 def cut(source: str) -> tuple[str, int]:
     """A script's text with smaller numbers, and how many were cut."""
-    visitor = _Cut()
+    visitor = _Cut(source)
     visitor.visit(ast.parse(source))
     places = {(at.lineno, at.col_offset): (at, new) for at, new in visitor.places}
     lines = source.encode().splitlines(keepends=True)

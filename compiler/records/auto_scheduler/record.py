@@ -261,9 +261,9 @@ def scan(path: PathLike, strict: bool = False, n_lines: int | None = None) -> It
     skipped.report(count, text.endswith("\n"), "auto_scheduler record")
 
 
-def load_records(path: PathLike, strict: bool = False) -> list[AnyRecord]:
+def load_records(filename: PathLike, strict: bool = False) -> list[AnyRecord]:
     """All records of a log, failed measurements included."""
-    return list(scan(path, strict))
+    return list(scan(filename, strict))
 
 
 def load_best_record(

@@ -31,7 +31,9 @@ def test_a_module_is_the_package_that_has_its_names_today(name):
     "statement",
     [
         "from tvm.auto_scheduler.measure_record import load_records, RecordToFile",
+        "from tvm.auto_scheduler.relay_integration import extract_tasks",
         "from tvm.autotvm.graph_tuner.pbqp_tuner import PBQPTuner",
+        "from tvm.autotvm.measure.measure_methods import LocalRunner, request_remote",
         "from tvm.autotvm.record import ApplyHistoryBest",
         "from tvm.autotvm.task.relay_integration import extract_from_program",
         "from tvm.autotvm.task.topi_integration import register_topi_compute",
@@ -49,6 +51,7 @@ def test_a_module_is_the_package_that_has_its_names_today(name):
         "from tvm.runtime.packed_func import PackedFunc",
         "from tvm.te.tensor_intrin import decl_tensor_intrin",
         "from tvm.tir.analysis.analysis import verify_memory",
+        "from tvm.relay.ty import is_dynamic",
         "from tvm.tir.data_layout import layout",
         "from tvm.tir.schedule import BlockRV, LoopRV",
         "from tvm.tir.transform.transform import Simplify, MergeDynamicSharedMemoryAllocations",
@@ -58,6 +61,19 @@ def test_a_module_is_the_package_that_has_its_names_today(name):
 )
 def test_names_are_found_where_they_were_defined(statement):
     exec(statement, {})
+
+
+def test_modules_are_attributes_of_their_packages():
+    from tvm import auto_scheduler, autotvm, relay
+
+    records = importlib.import_module("tvm.auto_scheduler.measure_record")
+    assert auto_scheduler.measure_record is records
+    assert auto_scheduler.relay_integration.extract_tasks is auto_scheduler.extract_tasks
+    assert autotvm.measure.measure_methods.request_remote is autotvm.measure.request_remote
+    assert relay.op.contrib.dnnl.partition_for_dnnl and tvm.tir.generic.floordiv
+    assert not relay.ty.is_dynamic(relay.TensorType((1, 2)))
+    pair = relay.TupleType([relay.TensorType((1,)), relay.TensorType((relay.Any(), 2))])
+    assert relay.ty.is_dynamic(pair)
 
 
 def test_types_and_functions_are_instances_of_their_old_classes():
