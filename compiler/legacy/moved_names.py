@@ -66,8 +66,9 @@ def patch(patches: Patches) -> None:
     for owner in (relax, relax.expr):
         patches.set(owner, "const", _const)
     patches.add(relax, "vm", relax.vm_build)
-    patches.add(relax, "PrimValue", PrimValue)
-    patches.add(relax, "StringImm", tvm.ir.StringImm)
+    for owner in (relax, relax.expr):
+        patches.add(owner, "PrimValue", PrimValue)
+        patches.add(owner, "StringImm", tvm.ir.StringImm)
     patches.add(relax, "StructInfo", tvm.ir.Type)
     patches.add(relax, "PrimStructInfo", tvm.ir.PrimType)
     patches.add(relax, "Executable", tvm.runtime.Executable)

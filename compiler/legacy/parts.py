@@ -16,6 +16,7 @@ _PARTS = (
     ("tvm.autotvm.task", "compiler.autotvm.task", "relay_integration topi_integration"),
     ("tvm.autotvm.tuner", "compiler.autotvm.tuner", "index_based_tuner tuner xgboost_tuner"),
     ("tvm.contrib.torch", "compiler.legacy.torch_modules", "module pytorch_tvm"),
+    ("tvm.relax", "tvm.relax", "struct_info"),
     ("tvm.relay.analysis", "compiler.relay.analysis", "analysis"),
     ("tvm.relay.op.annotation", "compiler.relay.op.annotation", "annotation"),
     ("tvm.relay.op.image", "compiler.relay.op.image", "image"),

@@ -42,6 +42,8 @@ def test_a_module_is_the_package_that_has_its_names_today(name):
         "from tvm.autotvm.tuner.xgboost_tuner import XGBTuner",
         "from tvm.autotvm.utils import get_const_int, get_const_tuple",
         "from tvm.relay.backend.graph_runtime_factory import GraphExecutorFactoryModule",
+        "from tvm.relax.expr import Call, Constant, PrimValue, StringImm",
+        "from tvm.relax.struct_info import TensorStructInfo, TupleStructInfo",
         "from tvm.relay.build_module import Executor, Runtime",
         "from tvm.relay.expr import RelayExpr, bind",
         "from tvm.relay.op.nn.nn import conv2d, dense",
