@@ -28,12 +28,20 @@ class PrimValue(metaclass=_OfScalars):
     """What wrapped scalar expressions for Relax, up to TVM 0.20."""
 
 
-def _lazily(name: str) -> Any:
-    """Relay's types, which `tvm.ir` shared with it."""
-    from ..relay import ty
+_OF_RELAY = (
+    *("Constructor", "GlobalTypeVar", "IncompleteType", "TensorType", "TypeCall", "TypeData"),
+    *("TypeKind", "TypeVar"),
+)
 
-    if name in ("IncompleteType", "TensorType"):
-        return getattr(ty, name)
+
+def _lazily(name: str) -> Any:
+    """Relay's types, and what makes its data, which `tvm.ir` shared with it."""
+    from .. import relay
+
+    if name == "RelayRefType":
+        return relay.RefType
+    if name in _OF_RELAY:
+        return getattr(relay, name)
     raise AttributeError(f"module 'tvm.ir' has no attribute {name!r}")
 
 

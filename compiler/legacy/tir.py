@@ -10,6 +10,7 @@ import typing
 import tvm
 from tvm import s_tir, sym, tirx
 
+from .absent import Absent
 from .ir_builder import BufferVar
 from .lookup import first_of
 from .patches import Patches
@@ -37,6 +38,17 @@ _MODULES = {
     "stmt_functor": "compiler.legacy.stmt_functor",
     "tensor_intrin": "tvm.s_tir.tensor_intrin",
     "transform": "compiler.legacy.tir_transform",
+}
+
+# Nodes that TIR has no more.
+_GONE = {
+    **dict.fromkeys(("Load", "ProducerLoad"), "elements are read by tvm.tir.BufferLoad"),
+    **dict.fromkeys(("Store", "ProducerStore"), "elements are written by tvm.tir.BufferStore"),
+    **dict.fromkeys(
+        ("Allocate", "AllocateConst", "BufferRealize", "ProducerRealize"),
+        "buffers are allocated by tvm.tirx.AllocBuffer, or by the block around their use",
+    ),
+    "Prefetch": "code is made without it",
 }
 
 # Rules for intrinsics of one level must not meet; later ones that override get higher levels.
@@ -95,6 +107,8 @@ def subtract(lhs: typing.Any, rhs: typing.Any, span: typing.Any = None) -> typin
 def __getattr__(name: str) -> typing.Any:
     if name in _MODULES:
         return importlib.import_module(_MODULES[name])
+    if name in _GONE:
+        return Absent(f"tvm.tir.{name}", _GONE[name])
     if name == "Any":  # an extent; today's module has typing's
         from ..relay.ty import Any as extent
 

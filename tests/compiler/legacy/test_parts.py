@@ -65,6 +65,25 @@ def test_names_are_found_where_they_were_defined(statement):
     exec(statement, {})
 
 
+def test_nothing_is_a_node_that_is_gone():
+    from compiler.errors import LegacyImportError
+
+    assert not isinstance(tvm.tir.const(1, "int32"), tvm.tir.Load)
+    assert not isinstance(tvm.tir.Evaluate(0), (tvm.tir.Allocate, tvm.tir.Store))
+    with pytest.raises(LegacyImportError, match=r"tvm\.tir\.Load is gone .*\.BufferLoad"):
+        tvm.tir.Load("float32", tvm.tir.Var("p", "handle"), 0)
+
+
+def test_types_of_relay_are_those_of_ir():
+    from tvm import relay
+
+    for name in ("TypeCall", "TypeVar", "GlobalTypeVar", "TypeData", "Constructor", "TypeKind"):
+        assert getattr(tvm.ir, name) is getattr(relay, name)
+    assert tvm.ir.RelayRefType is relay.RefType
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        tvm.ir.nonsense  # noqa: B018
+
+
 def test_modules_are_attributes_of_their_packages():
     from tvm import auto_scheduler, autotvm, relay
 
