@@ -250,6 +250,7 @@ def _run(script: pathlib.Path, options: argparse.Namespace) -> tuple[int | None,
         **os.environ,
         **dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), nowhere),
         "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+        "HF_HUB_OFFLINE": "1",
         "MPLBACKEND": "Agg",
         "TEST_DATA_ROOT_PATH": str(options.files.resolve() if options.files else script.parent),
     }
