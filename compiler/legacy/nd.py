@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 import tvm
+import tvm_ffi
 from tvm.runtime import Tensor as NDArray
-from tvm.runtime import cpu, cuda, ext_dev, from_dlpack, metal, opencl, rocm, vulkan
+from tvm.runtime import cpu, cuda, ext_dev, metal, opencl, rocm, vulkan
 
 from .patches import Patches
 
@@ -48,6 +49,14 @@ def empty(
     """An array whose values nobody has set; `ctx` is `device` as TVM 0.7 spelled it."""
     device = ctx if device is None else device
     return tvm.runtime.empty(shape, dtype, device if device is not None else cpu(0), mem_scope)
+
+
+def from_dlpack(ext_tensor: Any) -> NDArray:
+    """Another library's array as one of TVM's, without a copy.
+
+    Its memory may begin where kernels do not take it, which they say themselves.
+    """
+    return tvm_ffi.from_dlpack(ext_tensor, require_alignment=0, require_contiguous=True)
 
 
 def numpyasarray(np_data: np.ndarray) -> NDArray:

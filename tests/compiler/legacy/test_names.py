@@ -131,6 +131,24 @@ def test_modules_have_the_functions_that_tvm_defined_in_them():
             relay.op.transform.nonsense  # noqa: B018
 
 
+def test_memory_of_numpy_is_an_array_wherever_it_begins():
+    with legacy.installed():
+        from tvm import te
+
+        rows = np.arange(24, dtype="float32")
+        for begin in (0, 1, 4):
+            array = tvm.nd.from_dlpack(rows[begin : begin + 16])
+            np.testing.assert_array_equal(array.asnumpy(), rows[begin : begin + 16])
+        rows[4] = 7
+        assert array.asnumpy()[0] == 7 and tvm.nd.numpyasarray(rows[1:5]).asnumpy()[3] == 7
+        a = te.placeholder((4,), name="a")
+        b = te.compute((4,), lambda i: a[i] + 1, name="b")
+        add = tvm.build(te.create_schedule(b.op), [a, b], "llvm")
+        memory = next(rows[i:] for i in range(16) if rows[i:].ctypes.data % 64)
+        with pytest.raises(ValueError, match="begin at a multiple of 64 bytes"):
+            add(tvm.nd.from_dlpack(memory[:4]), tvm.nd.empty((4,)))
+
+
 def test_a_module_of_a_script_gets_the_functions_of_a_namespace(monkeypatch):
     with legacy.installed():
         own = types.ModuleType("strangers_own")
