@@ -19,7 +19,7 @@ _MEMBERS = {
     **dict.fromkeys(("BuildResult", "MeasureErrorNo"), "..measure.candidate"),
     "ApplyHistoryBest": "..records.auto_scheduler.dispatcher",
     "ApplyHistoryBestOrSample": ".sampling",
-    **dict.fromkeys(("RecordReader", "load_best"), ".reader"),
+    **dict.fromkeys(("RecordReader", "load_best", "recover_measure_input"), ".reader"),
     **dict.fromkeys(("auto_schedule", "create_task"), ".one_task"),
     "DispatchContext": "..records.auto_scheduler.dispatcher",
     "FallbackContext": "..records.auto_scheduler.dispatcher",
@@ -60,7 +60,10 @@ _MODULES = {
 }
 
 _GONE = {
-    "ProgramMeasurer": "TaskScheduler measures, with the builder and runner of its TuningOptions",
+    **dict.fromkeys(
+        ("ProgramMeasurer", "local_builder_build", "local_run", "rpc_runner_run"),
+        "TaskScheduler measures, with the builder and runner of its TuningOptions",
+    ),
 }
 
 

@@ -71,6 +71,27 @@ def test_pairs_are_written_and_told_as_lines(log, tmp_path):
     assert told.state.record.trace == inp.state.record.trace and times.costs == (2.0, 4.0)
 
 
+def test_a_pair_is_given_its_whole_task(log):
+    inp, _ = auto_scheduler.load_best_record(log, tuned=True)
+    whole = auto_scheduler.measure.recover_measure_input(inp, rebuild_state=True)
+    assert whole.task.workload_key == inp.task.workload_key and whole.state == inp.state
+    assert len(whole.task.compute_dag.apply_steps_from_state(whole.state)[1]) == 2
+
+
+@pytest.mark.parametrize("name", ["registered", "unknown"])
+def test_a_pair_of_ansors_has_the_task_of_its_key(name):
+    from compiler.records.ansor.record import AnsorRecord
+
+    auto_scheduler.register_workload("registered_of_test_pairs", tripled, override=True)
+    record = AnsorRecord(f'["{name}_of_test_pairs", 32]', "llvm -keys=cpu", [], (1.0,))
+    inp, _ = record
+    if name == "unknown":
+        with pytest.raises(RecordError, match="unknown_of_test_pairs"):
+            auto_scheduler.recover_measure_input(inp)
+    else:
+        assert auto_scheduler.recover_measure_input(inp).task.compute_dag.flop_ct == 32
+
+
 @pytest.mark.parametrize("faster", [0, 1])
 def test_a_log_is_distilled_to_the_best_of_each_workload(tmp_path, faster):
     from compiler.records.auto_scheduler.record import Record
