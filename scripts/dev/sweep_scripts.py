@@ -67,12 +67,12 @@ _OURS = {"tvm", "topi", "nnvm", "vta", "compiler", "baton"}
 _FILE = re.compile(
     r"URLError|HTTPError|requests\.\S*ConnectionError|gaierror|ProxyError|MaxRetryError"
     r"|RemoteDisconnected|timed out.*download|download.*failed"
-    r"|FileNotFoundError|No such file or directory|is not a file|Cannot create new file"
+    r"|Error downloading|ExportError: can't export to|FileNotFoundError|No such file or directory|is not a file|Cannot create new file"
     r"|TVMCFileNotFound|no internet connection|No pretrained model found|We couldn't connect to",
     re.IGNORECASE,
 )
 _PROGRAM = re.compile(
-    r"cannot find clang|environment variable TVM_NDK_CC"
+    r"cannot find clang|needs the \w+ package|environment variable TVM_NDK_CC"
     r"|No such file or directory: '(nvcc|clang|dot|adb|git|llvm-ar-\d+)'"
     r"|Weights only load failed"  # PyTorch before 2.6 loaded modules
 )

@@ -108,6 +108,8 @@ def test_defaults_of_arguments_are_cut(sweep):
         ("urllib.error.URLError: <urlopen error [Errno 111] Connection refused>", "FILE"),
         ("FileNotFoundError: [Errno 2] No such file or directory: 'resnet18.onnx'", "FILE"),
         ("IncompatibleDeviceError: library 'default' needs cuda:0, and libcuda.so.1 is", "DEVICE"),
+        ("RuntimeError: Error downloading train-images.gz: Tried http://example.com", "FILE"),
+        ("RelayError: DotPlotter needs the graphviz package: pip install it", "PACKAGE"),
         ("TVMCFileNotFound: there is no model file m.onnx", "FILE"),
         ("BatonError: no RPC tracker answers at 127.0.0.1:9190: Connection refused", "DEVICE"),
         ("RuntimeError: cannot find clang, candidates are: []", "PACKAGE"),
