@@ -19,7 +19,7 @@ _MEMBERS = {
     **dict.fromkeys(("BuildResult", "MeasureErrorNo"), "..measure.candidate"),
     "ApplyHistoryBest": "..records.auto_scheduler.dispatcher",
     "ApplyHistoryBestOrSample": ".sampling",
-    **dict.fromkeys(("RecordReader", "load_best"), ".reader"),
+    **dict.fromkeys(("RecordReader", "load_best", "recover_measure_input"), ".reader"),
     **dict.fromkeys(("auto_schedule", "create_task"), ".one_task"),
     "DispatchContext": "..records.auto_scheduler.dispatcher",
     "FallbackContext": "..records.auto_scheduler.dispatcher",
@@ -32,7 +32,6 @@ _MEMBERS = {
     "load_records": "..records.auto_scheduler.record",
     "record": "..records.auto_scheduler.record",
     "save_records": "..records.auto_scheduler.record",
-    "measure_record": ".reader",
     "LocalBuilder": ".search.options",
     "LocalRPCMeasureContext": ".search.options",
     "LocalRunner": ".search.options",
@@ -54,13 +53,17 @@ __all__ = sorted(_MEMBERS)
 # What Ansor had modules of its own for.
 _MODULES = {
     **dict.fromkeys(("cost_model", "search_policy"), ".search.policy"),
-    **dict.fromkeys(("measure", "search_task"), ""),
+    **dict.fromkeys(("measure", "relay_integration", "search_task"), ""),
+    "measure_record": ".reader",
     "task_scheduler": ".search.scheduler",
     "utils": ".workload_keys",
 }
 
 _GONE = {
-    "ProgramMeasurer": "TaskScheduler measures, with the builder and runner of its TuningOptions",
+    **dict.fromkeys(
+        ("ProgramMeasurer", "local_builder_build", "local_run", "rpc_runner_run"),
+        "TaskScheduler measures, with the builder and runner of its TuningOptions",
+    ),
 }
 
 

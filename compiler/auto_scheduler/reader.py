@@ -5,27 +5,93 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from ..records.ansor.record import AnsorRecord
 from ..records.auto_scheduler.record import (
     RecordToFile,
     load_best_record,
     load_records,
+    parse_line,
     save_records,
     scan,
 )
 from ..records.pair import MeasureInput, MeasureResult
+from .task import SearchTask
 
 __all__ = [
     "RecordReader",
     "RecordToFile",
+    "distill_record_file",
+    "dump_record_to_string",
     "load_best",
     "load_best_record",
+    "load_record_from_string",
     "load_records",
+    "recover_measure_input",
     "save_records",
 ]
 
 load_best = load_best_record  # TVM 0.7's name
+
+
+def dump_record_to_string(inp: MeasureInput, res: MeasureResult) -> str:
+    """A pair as a line of a log."""
+    return str(inp.measured(res).to_line())
+
+
+def load_record_from_string(record: str) -> tuple[MeasureInput, MeasureResult]:
+    """The pair that a line of a log holds."""
+    inp, res = parse_line(record)
+    return inp, res
+
+
+def distill_record_file(in_file: str | os.PathLike[str], out_file: str | os.PathLike[str]) -> None:
+    """Write to a new log the cheapest record of each workload and target of another."""
+    best: dict[tuple[str, str], Any] = {}
+    for record in scan(in_file):
+        inp = next(iter(record))
+        key = record.workload_key, str(inp.task.target)
+        if key not in best or record.cost < best[key].cost:
+            best[key] = record
+    Path(out_file).write_text("")
+    save_records(out_file, (each for each in best.values() if each.error == 0))
+
+
+@dataclass(frozen=True)
+class RecoveredInput(MeasureInput):
+    """A `MeasureInput` that has its whole task."""
+
+    whole_task: SearchTask
+
+    @property
+    def task(self) -> Any:
+        """The task, with its compute."""
+        return self.whole_task
+
+
+def recover_measure_input(inp: MeasureInput, rebuild_state: bool = False) -> RecoveredInput:
+    """A record's first half with its whole task, whose compute the record or its key tells.
+
+    Parameters
+    ----------
+    rebuild_state : bool
+        Accepted; a record's state holds its steps.
+
+    Raises
+    ------
+    RecordError
+        The record does not hold its function, and its key is of no registered workload.
+    """
+    del rebuild_state
+    record = inp.record
+    if isinstance(record, AnsorRecord):
+        task = SearchTask(workload_key=record.workload_key, target=inp.task.target)
+    else:
+        task = SearchTask(record.unscheduled(), target=inp.task.target)
+    return RecoveredInput(record, task)
 
 
 class RecordReader:

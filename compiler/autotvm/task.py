@@ -490,6 +490,7 @@ def create(
     args: Sequence[Any],
     target: Any,
     target_host: Any | None = None,
+    template_key: str | None = None,
 ) -> Task:
     """Make a task.
 
@@ -501,6 +502,8 @@ def create(
     args : sequence
         TE tensors, or ("TENSOR", shape, dtype) for them, and plain values.
     target : str, dict or Target
+    template_key : str, optional
+        "direct", as TVM 0.6 called the templates that are no algorithm of their own.
 
     Raises
     ------
@@ -508,6 +511,12 @@ def create(
         There is no such template, or it does not take the arguments.
     """
     from .. import target as targets
+
+    if template_key not in (None, "direct"):
+        raise RecordError(
+            f"task {task_name}: there is no template {template_key!r} of it; an algorithm has a "
+            f"name of its own, as conv2d_NCHWc.x86"
+        )
 
     if callable(task_name):
         function, task_name = task_name, task_name.__name__

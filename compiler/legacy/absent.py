@@ -14,6 +14,8 @@ from ..errors import LegacyImportError
 class Absent:
     """A name of a module that nothing stands for; whatever is done with it says so.
 
+    Nothing is an instance of a class that is gone, which scripts may ask.
+
     Parameters
     ----------
     name : str
@@ -37,6 +39,9 @@ class Absent:
         if name.startswith("__"):
             raise AttributeError(name)
         return self._refuse()
+
+    def __instancecheck__(self, _instance: Any) -> bool:
+        return False
 
     def __repr__(self) -> str:
         return f"<{self._name}: gone>"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from tvm import get_global_func, register_object
+from tvm_ffi import init_ffi_api as _init_api
 
 from . import registry
 from .registry import register_func
@@ -14,6 +15,7 @@ base = sys.modules[__name__]
 
 __all__ = [
     "TVMError",
+    "_init_api",
     "base",
     "get_global_func",
     "py_str",

@@ -121,9 +121,16 @@ class IRBuilder:
         self.emit(lambda body: tirx.AttrStmt(node, attr_key, value, body))
 
     def for_range(
-        self, begin: Any, end: Any, name: str = "i", dtype: str | None = None, kind: str = "serial"
+        self,
+        begin: Any,
+        end: Any,
+        name: str = "i",
+        dtype: str | None = None,
+        kind: str = "serial",
+        for_type: str | None = None,
     ) -> Any:
-        """A loop; `with` gives its variable."""
+        """A loop; `with` gives its variable. `for_type` is `kind` as TVM 0.7 spelled it."""
+        kind = kind if for_type is None else for_type
         if kind not in _KINDS:
             raise ScheduleError(f"ir_builder: a loop is one of {', '.join(_KINDS)}, not {kind!r}")
         if dtype is None:

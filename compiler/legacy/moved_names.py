@@ -28,12 +28,20 @@ class PrimValue(metaclass=_OfScalars):
     """What wrapped scalar expressions for Relax, up to TVM 0.20."""
 
 
-def _lazily(name: str) -> Any:
-    """Relay's types, which `tvm.ir` shared with it."""
-    from ..relay import ty
+_OF_RELAY = (
+    *("Constructor", "GlobalTypeVar", "IncompleteType", "TensorType", "TypeCall", "TypeData"),
+    *("TypeKind", "TypeVar"),
+)
 
-    if name in ("IncompleteType", "TensorType"):
-        return getattr(ty, name)
+
+def _lazily(name: str) -> Any:
+    """Relay's types, and what makes its data, which `tvm.ir` shared with it."""
+    from .. import relay
+
+    if name == "RelayRefType":
+        return relay.RefType
+    if name in _OF_RELAY:
+        return getattr(relay, name)
     raise AttributeError(f"module 'tvm.ir' has no attribute {name!r}")
 
 
@@ -66,8 +74,9 @@ def patch(patches: Patches) -> None:
     for owner in (relax, relax.expr):
         patches.set(owner, "const", _const)
     patches.add(relax, "vm", relax.vm_build)
-    patches.add(relax, "PrimValue", PrimValue)
-    patches.add(relax, "StringImm", tvm.ir.StringImm)
+    for owner in (relax, relax.expr):
+        patches.add(owner, "PrimValue", PrimValue)
+        patches.add(owner, "StringImm", tvm.ir.StringImm)
     patches.add(relax, "StructInfo", tvm.ir.Type)
     patches.add(relax, "PrimStructInfo", tvm.ir.PrimType)
     patches.add(relax, "Executable", tvm.runtime.Executable)

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 import tvm
+import tvm_ffi
 from tvm.runtime import Tensor as NDArray
-from tvm.runtime import cpu, cuda, ext_dev, from_dlpack, metal, opencl, rocm, vulkan
+from tvm.runtime import cpu, cuda, ext_dev, metal, opencl, rocm, vulkan
 
 from .patches import Patches
 
@@ -50,6 +51,14 @@ def empty(
     return tvm.runtime.empty(shape, dtype, device if device is not None else cpu(0), mem_scope)
 
 
+def from_dlpack(ext_tensor: Any) -> NDArray:
+    """Another library's array as one of TVM's, without a copy.
+
+    Its memory may begin where kernels do not take it, which they say themselves.
+    """
+    return tvm_ffi.from_dlpack(ext_tensor, require_alignment=0, require_contiguous=True)
+
+
 def numpyasarray(np_data: np.ndarray) -> NDArray:
     """The array's memory as a TVM array, without a copy."""
     return from_dlpack(np_data)
@@ -59,7 +68,8 @@ def patch(patches: Patches) -> None:
     """Give today's arrays the methods of old ones."""
     patches.add(NDArray, "asnumpy", lambda self: self.numpy())
     patches.add(NDArray, "to_dlpack", lambda self: self.__dlpack__())
-    patches.add(NDArray, "ctx", property(lambda self: self.device))
+    for name in ("ctx", "context"):
+        patches.add(NDArray, name, property(lambda self: self.device))
     patches.add(tvm.runtime, "NDArray", NDArray)
     device = tvm.runtime.Device
     patches.add(device, "device_type", property(lambda self: int(self.dlpack_device_type())))

@@ -8,7 +8,7 @@ from __future__ import annotations
 # Package, the module that stands for it, and which modules of it stand for nothing else. A module
 # of a function's name (`tvm.relay.quantize.quantize`) would take the function's place.
 _PARTS = (
-    ("tvm.auto_scheduler", "compiler.auto_scheduler", "auto_schedule"),
+    ("tvm.auto_scheduler", "compiler.auto_scheduler", "auto_schedule relay_integration"),
     (
         *("tvm.autotvm.graph_tuner", "compiler.autotvm.graph_tuner"),
         "base_graph_tuner dynamic_programming_tuner pbqp_tuner",
@@ -16,6 +16,7 @@ _PARTS = (
     ("tvm.autotvm.task", "compiler.autotvm.task", "relay_integration topi_integration"),
     ("tvm.autotvm.tuner", "compiler.autotvm.tuner", "index_based_tuner tuner xgboost_tuner"),
     ("tvm.contrib.torch", "compiler.legacy.torch_modules", "module pytorch_tvm"),
+    ("tvm.relax", "tvm.relax", "struct_info"),
     ("tvm.relay.analysis", "compiler.relay.analysis", "analysis"),
     ("tvm.relay.op.annotation", "compiler.relay.op.annotation", "annotation"),
     ("tvm.relay.op.image", "compiler.relay.op.image", "image"),

@@ -1,4 +1,4 @@
-"""Relax's operators under keywords of TVM 0.20: `out_sinfo` is `out_ty`, `sinfo_args` `ty_args`."""
+"""Relax's functions under keywords of TVM 0.20: `out_sinfo`, `sinfo_args`, `build(pipeline=)`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,14 @@ import tvm.relax.op
 import tvm.relax.script
 import tvm.relax.script.builder.ir
 import tvm.script.parser
+from tvm.runtime.script_printer import Scriptable
 
 from .patches import Patches
 
-_TODAY = {"out_sinfo": "out_ty", "sinfo_args": "ty_args"}
+_TODAY = {
+    **{"out_sinfo": "out_ty", "sinfo_args": "ty_args", "pipeline": "relax_pipeline"},
+    "show_all_struct_info": "show_all_ty",
+}
 
 
 def patch(patches: Patches) -> None:
@@ -27,6 +31,8 @@ def patch(patches: Patches) -> None:
         for name, each in list(vars(module).items()):
             if inspect.isfunction(each) and set(_TODAY.values()) & set(_keywords(each)):
                 patches.set(module, name, _renamed(each))
+    for name in ("script", "show"):
+        patches.set(Scriptable, name, _renamed(getattr(Scriptable, name)))
 
 
 def _keywords(function: Callable[..., Any]) -> tuple[str, ...]:

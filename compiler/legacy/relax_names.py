@@ -31,6 +31,8 @@ def patch(patches: Patches) -> None:
         patches.add(relax, f"{kind}StructInfo", getattr(relax, f"{kind}Type"))
     patches.add(relax, "ObjectStructInfo", relax.AnyType)
     patches.add(relax, "Constant", tvm.ir.GenericConst)
+    for name in ("Call", "Constant"):
+        patches.add(relax.expr, name, getattr(relax, name))
     patches.add(relax.Var, "name_hint", property(lambda self: str(self.name)))
     patches.add(relax.Var, "type_annotation", property(lambda self: self.ty))
     patches.add(tvm.ir.GenericConst, "data", property(lambda self: self.value))

@@ -34,6 +34,7 @@ _new_dtype_of_var = tvm.ir.Var.dtype.fget
 _new_build = tvm.build
 _new_conv2d = tvm.topi.nn.conv2d
 _new_scan = te.scan
+_new_time_evaluator = tvm.runtime.Module.time_evaluator
 
 
 def patch(patches: Patches) -> None:
@@ -55,7 +56,8 @@ def patch(patches: Patches) -> None:
     patches.add(module, "imported_modules", property(lambda self: list(self.imports)))
     patches.add(module, "get_source", _source)
     patches.add(module, "type_key", property(lambda self: self.kind))
-    patches.add(module, "save", lambda self, path, fmt="": self.write_to_file(path, fmt))
+    patches.add(module, "save", _save)
+    patches.set(module, "time_evaluator", _time_evaluator)
     if tvm.tirx.IterVar.__hash__ is None:  # axes are kept in sets and as keys
         patches.set(tvm.tirx.IterVar, "__hash__", tvm_ffi.Object.__hash__)
 
@@ -141,6 +143,18 @@ def _dtype_of_scalar(expr: Any) -> DType:
 def _dtype_of_var(var: Any) -> Any:
     is_scalar = isinstance(var.ty, tvm.ir.PrimType)
     return _dtype_of_scalar(var) if is_scalar else _new_dtype_of_var(var)
+
+
+def _save(module: Any, file_name: str, fmt: str = "") -> None:
+    """Write the module to a file."""
+    module.write_to_file(file_name, fmt)
+
+
+def _time_evaluator(
+    module: Any, func_name: str, dev: Any = None, *options: Any, ctx: Any = None, **named: Any
+) -> Any:
+    """Time a function; `ctx` is `dev` as TVM 0.7 spelled it."""
+    return _new_time_evaluator(module, func_name, ctx if dev is None else dev, *options, **named)
 
 
 def _source(module: Any, fmt: str = "") -> str:

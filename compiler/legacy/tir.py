@@ -10,6 +10,7 @@ import typing
 import tvm
 from tvm import s_tir, sym, tirx
 
+from .absent import Absent
 from .ir_builder import BufferVar
 from .lookup import first_of
 from .patches import Patches
@@ -28,13 +29,26 @@ _RENAMED = {
     "layout": "slayout",
 }
 _new_prim_func = tirx.PrimFunc.__init__
+_new_var = tirx.Var.__init__
 _of_today = first_of("tvm.tir", tirx, s_tir, sym, tvm.ir, renamed=_RENAMED)
 _MODULES = {
     "analysis": "compiler.legacy.tir_analysis",
+    "generic": __name__,
     "ir_builder": "compiler.legacy.ir_builder",
     "stmt_functor": "compiler.legacy.stmt_functor",
     "tensor_intrin": "tvm.s_tir.tensor_intrin",
     "transform": "compiler.legacy.tir_transform",
+}
+
+# Nodes that TIR has no more.
+_GONE = {
+    **dict.fromkeys(("Load", "ProducerLoad"), "elements are read by tvm.tir.BufferLoad"),
+    **dict.fromkeys(("Store", "ProducerStore"), "elements are written by tvm.tir.BufferStore"),
+    **dict.fromkeys(
+        ("Allocate", "AllocateConst", "BufferRealize", "ProducerRealize"),
+        "buffers are allocated by tvm.tirx.AllocBuffer, or by the block around their use",
+    ),
+    "Prefetch": "code is made without it",
 }
 
 # Rules for intrinsics of one level must not meet; later ones that override get higher levels.
@@ -93,6 +107,8 @@ def subtract(lhs: typing.Any, rhs: typing.Any, span: typing.Any = None) -> typin
 def __getattr__(name: str) -> typing.Any:
     if name in _MODULES:
         return importlib.import_module(_MODULES[name])
+    if name in _GONE:
+        return Absent(f"tvm.tir.{name}", _GONE[name])
     if name == "Any":  # an extent; today's module has typing's
         from ..relay.ty import Any as extent
 
@@ -152,9 +168,19 @@ def _make_prim_func(
     _new_prim_func(self, buffers, *rest, **options)
 
 
+def _make_var(
+    self: typing.Any, *args: typing.Any, dtype: typing.Any = None, **options: typing.Any
+) -> None:
+    """A variable, whose type was its `dtype`."""
+    if dtype is not None:
+        options["ty"] = dtype
+    _new_var(self, *args, **options)
+
+
 def change(patches: Patches) -> None:
-    """Functions of parameters that `ir_builder` made."""
+    """Functions of parameters that `ir_builder` made, and variables."""
     patches.set(tirx.PrimFunc, "__init__", _make_prim_func)
+    patches.set(tirx.Var, "__init__", _make_var)
 
 
 def patch(patches: Patches) -> None:

@@ -1,8 +1,16 @@
 """`tvm.tir.transform`: passes that `tvm.tirx`, `tvm.s_tir` and `tvm.transform` share today."""
 
+from typing import Any
+
 from tvm import ir, s_tir, tirx
 
 from .lookup import first_of
+
+
+def RemoveWeightLayoutRewriteBlock(skip_ndarray_rewrite: bool = False) -> Any:
+    """The pass of this name, with its option as it was called."""
+    return s_tir.transform.RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=skip_ndarray_rewrite)
+
 
 __getattr__ = first_of(
     "tvm.tir.transform",

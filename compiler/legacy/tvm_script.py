@@ -14,6 +14,7 @@ from tvm import relax, s_tir
 from tvm.script import relax as relax_script
 from tvm.tirx import script
 from tvm.tirx.script import parser as text_script
+from tvm.tirx.script.builder.ir import DtypeConstructor
 from tvm.tirx.script.parser import parser
 
 from .patches import Patches
@@ -48,6 +49,15 @@ def _func_attr(attrs: Mapping[str, Any]) -> Any:
     return _new_func_attr({re.sub(r"^tir\.", "tirx.", name): attrs[name] for name in attrs})
 
 
+_new_scalar = DtypeConstructor.__call__
+
+
+def _scalar(self: Any, expr: Any = None, is_size_var: bool = False) -> Any:
+    """A scalar of a dtype; a variable of sizes is one like all others today."""
+    del is_size_var
+    return _new_scalar(self, expr)
+
+
 _WITH_OUT_DTYPE = [
     (relax_script, "matmul"),
     *((relax.op.nn, f"conv{n}d{kind}") for n in (1, 2, 3) for kind in ("", "_transpose")),
@@ -70,6 +80,7 @@ def change(patches: Patches) -> None:
     """Have `T.prim_func` make functions with blocks, and `T.alloc_buffer` allocate for them."""
     for owner, name in _WITH_OUT_DTYPE:
         patches.set(owner, name, _without_void(getattr(owner, name)))
+    patches.set(DtypeConstructor, "__call__", _scalar)
     for owner in _SCRIPTS:
         patches.set(owner, "func_attr", _func_attr)
         patches.set(owner, "alloc_buffer", script.sblock_alloc_buffer)

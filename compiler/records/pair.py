@@ -7,7 +7,7 @@ schedule, args = task.compute_dag.apply_steps_from_state(inp.state)
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 
@@ -46,6 +46,11 @@ class MeasureInput:
     def state(self) -> State:
         """The schedule."""
         return State(self.record)
+
+    def measured(self, result: MeasureResult) -> Any:
+        """The record of this schedule with these times."""
+        times = {"costs": tuple(map(float, result.costs)), "timestamp": float(result.timestamp)}
+        return replace(self.record, error=int(result.error_no), **times)
 
 
 @dataclass(frozen=True)

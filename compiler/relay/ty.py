@@ -45,6 +45,15 @@ def is_any(value: AnyValue) -> bool:
     return any(str(each.name) in _UNKNOWN for each in unknown)
 
 
+def is_dynamic(tensor_type: AnyValue) -> bool:
+    """Whether an extent of a tensor, or of one in a tuple, is not a number."""
+    if isinstance(tensor_type, TupleType):
+        return any(map(is_dynamic, tensor_type.fields))
+    return any(
+        is_any(each) or not isinstance(each, (int, tvm.tirx.IntImm)) for each in tensor_type.shape
+    )
+
+
 # Names of the extents that `fresh` makes for what is not known: of a type, and of a result.
 _UNKNOWN = ("any", "known")
 

@@ -18,35 +18,51 @@ from compiler.runtime.tensors import copy_into
 from compiler.tvm_faults.type_lookup import tvm
 
 
-def create(graph_json: str, lib: Any, device: Any) -> GraphModule:
+def create(graph_json_str: str, libmod: Any, device: Any = None, *, ctx: Any = None) -> GraphModule:
     """Make an executor from the parts that a library unpacks into.
 
     Parameters
     ----------
-    graph_json : str
+    graph_json_str : str
         `FactoryModule.get_graph_json()`.
-    lib : tvm.runtime.Module or FactoryModule
+    libmod : tvm.runtime.Module or FactoryModule
         `FactoryModule.get_lib()`, possibly exported and loaded by TVM itself, here or by an RPC
         server. Its weights are to be set, with `set_input(**params)` or `load_params`, unless it
         is a FactoryModule.
     device : tvm.runtime.Device or list of them
         Of the machine that loaded the library.
+    ctx
+        `device` as TVM 0.7 spelled it.
 
     Raises
     ------
     InputError
-        `graph_json` is not a graph of Baton's.
+        `graph_json_str` is not a graph of Baton's, or there is no device.
     IncompatibleDeviceError
         The library can't run on the device or on this machine's CPU.
     """
-    metadata = metadata_of(graph_json)
+    metadata, lib = metadata_of(graph_json_str), libmod
     if is_remote(lib):
         lib = RemoteLibrary(lib, metadata)
     elif not isinstance(lib, FactoryModule):
         # Its kernels may be object code that is still to be linked.
         lib = FactoryModule(tvm.runtime.Executable(lib), metadata, {})
-    devices = device if isinstance(device, (list, tuple)) else [device]
+    devices = devices_of(device, ctx)
     return GraphModule(lib[metadata.mod_name](*devices))
+
+
+def devices_of(device: Any, ctx: Any) -> list[Any]:
+    """The devices that one of the two, of which `ctx` is the older name, holds.
+
+    Raises
+    ------
+    InputError
+        Both are given, or none.
+    """
+    if (device is None) == (ctx is None):
+        raise InputError("ctx is an old name of device; give one of them")
+    given = ctx if device is None else device
+    return list(given) if isinstance(given, (list, tuple)) else [given]
 
 
 class GraphModule:

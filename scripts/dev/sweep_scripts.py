@@ -41,14 +41,20 @@ from typing import Any
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-# The largest values of whole numbers, by the names, keyword arguments and keys they are given to.
+# The largest values of whole numbers, by the names, arguments and keys that they are given to, as
+# default or in a call.
 LARGEST = {
     **dict.fromkeys(("n_trial", "n_trials", "num_measure_trials", "num_trials", "trials"), 2),
     **dict.fromkeys(("max_trials_global", "max_trials_per_task", "num_trials_per_iter"), 2),
+    **dict.fromkeys(("total_trials", "num_trials_total", "tune_trials", "tuning_trials"), 2),
     **dict.fromkeys(("number", "repeat", "early_stopping", "num_iter", "niter"), 2),
+    **dict.fromkeys(("timing_repeat", "np_repeat", "iterations", "times", "run_time"), 2),
     **dict.fromkeys(("min_repeat_ms", "cooldown_interval"), 0),
     **dict.fromkeys(("M", "N", "K", "L"), 256),
 }
+
+# auto_scheduler's TaskScheduler wants a trial for each task of a network.
+LARGEST_OF_TASKS = {**LARGEST, "num_measure_trials": 40}
 
 RAN, CUT = "runs as it is", "runs, cut"
 PACKAGE, FILE, DEVICE = "needs a package or program", "needs a file", "needs a device"
@@ -61,12 +67,12 @@ _OURS = {"tvm", "topi", "nnvm", "vta", "compiler", "baton"}
 _FILE = re.compile(
     r"URLError|HTTPError|requests\.\S*ConnectionError|gaierror|ProxyError|MaxRetryError"
     r"|RemoteDisconnected|timed out.*download|download.*failed"
-    r"|FileNotFoundError|No such file or directory|is not a file|Cannot create new file"
-    r"|no internet connection|No pretrained model found|We couldn't connect to",
+    r"|Error downloading|ExportError: can't export to|FileNotFoundError|No such file or directory|is not a file|Cannot create new file"
+    r"|TVMCFileNotFound|no internet connection|No pretrained model found|We couldn't connect to",
     re.IGNORECASE,
 )
 _PROGRAM = re.compile(
-    r"cannot find clang|environment variable TVM_NDK_CC"
+    r"cannot find clang|needs the \w+ package|environment variable TVM_NDK_CC"
     r"|No such file or directory: '(nvcc|clang|dot|adb|git|llvm-ar-\d+)'"
     r"|Weights only load failed"  # PyTorch before 2.6 loaded modules
 )
@@ -74,7 +80,7 @@ _DEVICE = re.compile(
     r"(cuda|opencl|rocm|vulkan|metal|hexagon|ext_dev)\S* is not enabled|no CUDA|CUDA driver"
     r"|Cannot find (tracker|device)|Connection refused|Cannot connect to (the )?tracker"
     r"|is not TVM RPC server|Connect to \S+ failed|has no device with the key|no display name"
-    r"|this TVM has no runtime for|Cannot find ROCm path"
+    r"|needs cuda:0, and libcuda|this TVM has no runtime for|Cannot find ROCm path"
     r"|can't compile for sm_|Cannot (request|detect device)|device .* does not exist"
     r"|no (usable )?GPU|no code generator for|CUDA runtime is not linked|CUBLAS is not enabled"
     r"|Unknown optional runtime|Codegen is not found|KeyError: 'TVM_\w+_HOST'"
@@ -105,11 +111,12 @@ _WHICH = re.compile(r"\bwhich\([\"']([\w.+-]+)[\"']\)")
 class _Cut(ast.NodeVisitor):
     """Where whole numbers of a script are larger than `LARGEST` has them."""
 
-    def __init__(self) -> None:
+    def __init__(self, source: str) -> None:
+        self.largest = LARGEST_OF_TASKS if "TaskScheduler(" in source else LARGEST
         self.places: list[tuple[ast.Constant, int]] = []
 
     def _cut(self, name: str, value: ast.expr) -> None:
-        largest = LARGEST.get(name)
+        largest = self.largest.get(name)
         number = isinstance(value, ast.Constant) and type(value.value) is int
         if largest is not None and number and value.value > largest:  # type: ignore[attr-defined]
             self.places.append((value, largest))  # type: ignore[arg-type]
@@ -122,6 +129,15 @@ class _Cut(ast.NodeVisitor):
                         self._cut(each.id, value)
             elif isinstance(target, ast.Name):
                 self._cut(target.id, node.value)
+        self.generic_visit(node)
+
+    def visit_arguments(self, node: ast.arguments) -> None:
+        named = [*node.posonlyargs, *node.args]
+        for each, value in zip(named[len(named) - len(node.defaults) :], node.defaults):
+            self._cut(each.arg, value)
+        for each, default in zip(node.kwonlyargs, node.kw_defaults):
+            if default is not None:
+                self._cut(each.arg, default)
         self.generic_visit(node)
 
     def visit_keyword(self, node: ast.keyword) -> None:
@@ -137,7 +153,7 @@ class _Cut(ast.NodeVisitor):
 
 def cut(source: str) -> tuple[str, int]:
     """A script's text with smaller numbers, and how many were cut."""
-    visitor = _Cut()
+    visitor = _Cut(source)
     visitor.visit(ast.parse(source))
     places = {(at.lineno, at.col_offset): (at, new) for at, new in visitor.places}
     lines = source.encode().splitlines(keepends=True)
@@ -234,6 +250,7 @@ def _run(script: pathlib.Path, options: argparse.Namespace) -> tuple[int | None,
         **os.environ,
         **dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), nowhere),
         "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+        "HF_HUB_OFFLINE": "1",
         "MPLBACKEND": "Agg",
         "TEST_DATA_ROOT_PATH": str(options.files.resolve() if options.files else script.parent),
     }

@@ -39,9 +39,11 @@ class LocalRunner(runner.LocalRunner):
         min_repeat_ms: int = 100,
         cooldown_interval: float = 0.0,
         enable_cpu_cache_flush: bool = False,
+        device: int = 0,
         memory: int = measure_builder.DEFAULT_MEMORY,
         constant_bytes: int = 0,
     ) -> None:
+        _refuse_other(device)
         if enable_cpu_cache_flush:
             number, min_repeat_ms = 1, 0
         super().__init__(
@@ -66,7 +68,9 @@ class RPCRunner(rpc.RPCRunner):
         min_repeat_ms: int = 100,
         cooldown_interval: float = 0.0,
         enable_cpu_cache_flush: bool = False,
+        device: int = 0,
     ) -> None:
+        _refuse_other(device)
         super().__init__(
             key, host, port, priority, timeout, n_parallel, number, repeat, min_repeat_ms,
             cooldown_interval, enable_cpu_cache_flush,
@@ -91,7 +95,9 @@ class LocalRPCMeasureContext:
         min_repeat_ms: int = 0,
         cooldown_interval: float = 0.0,
         enable_cpu_cache_flush: bool = False,
+        device: int = 0,
     ) -> None:
+        _refuse_other(device)
         from tvm.rpc.server import Server
         from tvm.rpc.tracker import Tracker
 
@@ -120,6 +126,12 @@ class LocalRPCMeasureContext:
     def __del__(self) -> None:
         if hasattr(self, "runner"):
             self.close()
+
+
+def _refuse_other(device: int) -> None:
+    """Candidates run on the first device of their kind."""
+    if device != 0:
+        raise RecordError(f"device={device}: candidates run on device 0 of their target")
 
 
 def _wait_for(key: str, port: int, seconds: float = 10) -> None:

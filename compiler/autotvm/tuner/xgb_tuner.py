@@ -47,6 +47,12 @@ class XGBTuner(Tuner):
     seed : int, optional
         For the same sequence again, given the same measurements.
 
+    Attributes
+    ----------
+    xs, ys : list
+        The indices of the configs that were measured, and their rates in FLOP/s; 0 for those that
+        did not run.
+
     Raises
     ------
     BatonError
@@ -84,17 +90,22 @@ class XGBTuner(Tuner):
 
     def reset(self) -> None:
         super().reset()
-        self._indices: list[int] = []
-        self._rates: list[float] = []
+        self.xs: list[int] = []
+        self.ys: list[float] = []
         self._transferred: tuple[np.ndarray, np.ndarray] | None = None
         self._plan: list[int] = []
         self._measured_since = 0
         self._model: Any = None
 
+    @property
+    def flops_max(self) -> float:
+        """The best of `ys`."""
+        return max(self.ys, default=0.0)
+
     # --- what to measure -------------------------------------------------------------------
 
     def next_indices(self, count: int) -> list[int]:
-        learned = len(self._indices) + (0 if self._transferred is None else LEAST_TO_LEARN)
+        learned = len(self.xs) + (0 if self._transferred is None else LEAST_TO_LEARN)
         if learned >= LEAST_TO_LEARN and (
             self._model is None or self._measured_since >= self._interval()
         ):
@@ -110,12 +121,12 @@ class XGBTuner(Tuner):
 
     def _interval(self) -> int:
         """The first trainings come sooner: the model learns most then."""
-        return min(self.plan_size, max(LEAST_TO_LEARN, len(self._indices) // 2))
+        return min(self.plan_size, max(LEAST_TO_LEARN, len(self.xs) // 2))
 
     def update(self, inputs: Sequence[MeasureInput], results: Sequence[MeasureResult]) -> None:
         for inp, result in zip(inputs, results):
-            self._indices.append(inp.index)
-            self._rates.append(self._rate(result))
+            self.xs.append(inp.index)
+            self.ys.append(self._rate(result))
 
     def _rate(self, result: Any) -> float:
         return self.task.flop / mean_seconds(result.costs, result.error_no)
@@ -129,8 +140,8 @@ class XGBTuner(Tuner):
         for inp, result in own:
             index = self.space.index_of(inp.config)
             if index is not None:
-                self._indices.append(index)
-                self._rates.append(self._rate(as_measured(result)))
+                self.xs.append(index)
+                self.ys.append(self._rate(as_measured(result)))
         others = [pair for pair in same_template if pair not in own]
         if self.feature_type != "knob" and len(others) >= min_seed_records:
             self._transfer(others)
@@ -163,7 +174,7 @@ class XGBTuner(Tuner):
         self._measured_since = 0
         known = [
             (feature, rate)
-            for index, rate in zip(self._indices, self._rates)
+            for index, rate in zip(self.xs, self.ys)
             if (feature := self._feature(index)) is not None
         ]
         best = max((rate for _, rate in known), default=0.0) or 1.0
@@ -239,7 +250,7 @@ class XGBTuner(Tuner):
     def _anneal(self) -> list[int]:
         """Indices with high guesses, best first, that were not measured."""
         walkers, steps = ANNEALING[self.feature_type]
-        best = sorted(zip(self._rates, self._indices), reverse=True)[: walkers // 4]
+        best = sorted(zip(self.ys, self.xs), reverse=True)[: walkers // 4]
         points = [index for _, index in best]
         points += self.space.sample_ints(walkers - len(points), self._rng)
         scores = self._guess(points)

@@ -60,6 +60,11 @@ MOVED = {
 
 
 _PASSES = ("ModulePass", "Pass", "PassContext", "PassInfo", "PrintIR", "Sequential", "module_pass")
+# Names that `tvm.relay` had then.
+_RELAY = {
+    *("Module", "alpha_equal", "build_module.build_config"),
+    *(f"transform.{name}" for name in _PASSES),
+}
 
 
 def find(name: str) -> Any:
@@ -90,6 +95,7 @@ def change(patches: Patches) -> None:
         patches.set(owner, "register_alter_op_layout", operators.register_alter_op_layout)
     for name in _PASSES:
         patches.set(relay.transform, name, getattr(tvm.transform, name))
+    patches.set(relay.build_module, "build_config", relay.build_config)
     for owner in (relay, relay.analysis):
         patches.set(owner, "alpha_equal", tvm.ir.structural_equal)
 
@@ -119,4 +125,7 @@ def _is_module(name: str) -> bool:
 
 def _is_name(name: str) -> bool:
     package, _, last = name.rpartition(".")
-    return _is_module(name) or name == "relay.Module" or (package == "tvm" and last in _NAMES)
+    is_relays = (
+        name.partition("relay.")[0] in ("", "tvm.") and name.partition("relay.")[2] in _RELAY
+    )
+    return _is_module(name) or is_relays or (package == "tvm" and last in _NAMES)

@@ -35,7 +35,7 @@ from ..ansor import record as ansor
 from ..autotvm.record import SkippedLines, read_lines
 from ..log_file import append_lines
 from ..log_target import LogTarget, log_target
-from ..pair import Pair
+from ..pair import MeasureInput, MeasureResult, Pair
 from ..strangers_json import mean_seconds, read_json, record_errors
 from .template import Template
 from .workload import ENTRY, canonical, distance, workload_key
@@ -261,13 +261,13 @@ def scan(path: PathLike, strict: bool = False, n_lines: int | None = None) -> It
     skipped.report(count, text.endswith("\n"), "auto_scheduler record")
 
 
-def load_records(path: PathLike, strict: bool = False) -> list[AnyRecord]:
+def load_records(filename: PathLike, strict: bool = False) -> list[AnyRecord]:
     """All records of a log, failed measurements included."""
-    return list(scan(path, strict))
+    return list(scan(filename, strict))
 
 
 def load_best_record(
-    path: PathLike,
+    filename: PathLike,
     workload_key: str | None = None,
     target: Any = None,
     include_compatible: bool = False,
@@ -289,7 +289,7 @@ def load_best_record(
     """
     kind = None if target is None else log_target(target).kind
     best, best_cost = None, math.inf
-    for record in scan(path):
+    for record in scan(filename):
         if kind is not None and matched_target(record).kind != kind:
             continue
         if tuned and isinstance(record, Record) and not record.has_trace:
@@ -310,15 +310,29 @@ def _distance(wanted: str, record: AnyRecord) -> float:
     return distance(wanted, record.workload_key)
 
 
-def save_records(path: PathLike, records: Iterable[AnyRecord]) -> None:
+def save_records(
+    filename: PathLike,
+    inputs: Iterable[AnyRecord | MeasureInput],
+    results: Iterable[MeasureResult] | None = None,
+) -> None:
     """Append records to a log, each by one write; the log and its folder are made if missing.
+
+    Parameters
+    ----------
+    inputs : iterable of records, or of MeasureInput
+    results : iterable of MeasureResult, optional
+        The times of each input, as `load_records` gives them with it.
 
     Raises
     ------
     RecordError
         The file can't be written.
     """
-    append_lines(path, (record.to_line() for record in records))
+    records: Iterable[Any] = inputs
+    if results is not None:
+        pairs: Any = zip(inputs, results, strict=True)
+        records = (inp.measured(result) for inp, result in pairs)
+    append_lines(filename, (record.to_line() for record in records))
 
 
 class RecordToFile:
@@ -326,12 +340,12 @@ class RecordToFile:
 
     Parameters
     ----------
-    path : str or path
+    filename : str or path
         Made with its folder when the first record comes.
     """
 
-    def __init__(self, path: PathLike) -> None:
-        self.path = Path(path)
+    def __init__(self, filename: PathLike) -> None:
+        self.path = Path(filename)
 
     def __call__(self, records: Iterable[AnyRecord]) -> None:
         save_records(self.path, records)

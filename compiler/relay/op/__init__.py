@@ -37,7 +37,7 @@ def _builders() -> Any:
 __getattr__ = lazy_attributes(
     __name__,
     {
-        **{name: f".{name}" for name in (*FAMILIES, *_FILES)},
+        **{name: f".{name}" for name in (*FAMILIES, *_FILES, "contrib")},
         **dict.fromkeys(_REGISTRATION, ".op"),
         "const": "..expr",
         "get": ".registry",

@@ -13,8 +13,11 @@ from . import layout_rules, quantization
 from .kernel import kernel
 from .raising import Definitions, from_relax, made, same_name, value_of
 from .record import BROADCAST, ELEMENTWISE, FOLLOW, NEVER
-from .registry import operator
+from .registry import builders_of, operator
 from .shapes import broadcast_extents, constant_value, dtype, extents, is_float, joint_shape, number
+
+# Operators that TVM defined here and another file does.
+__getattr__ = builders_of("")[0]
 
 op = relax.op
 Unary = Callable[[Any], relax.Expr]

@@ -14,7 +14,7 @@ from . import layout_rules, quantization, raising
 from .kernel import kernel
 from .raising import Definitions, axes_of, exact, from_relax, listed, made, shape_of
 from .record import BROADCAST, ELEMENTWISE, FOLLOW, INJECTIVE, REDUCTION
-from .registry import dynamic_form, operator
+from .registry import builders_of, dynamic_form, operator
 from .shapes import (
     Extent,
     axis_of,
@@ -28,6 +28,9 @@ from .shapes import (
     shaped,
     with_shape,
 )
+
+# Operators that TVM defined here and another file does.
+__getattr__ = builders_of("")[0]
 
 op = relax.op
 

@@ -20,13 +20,18 @@ from compiler.runtime.tensors import copy_into
 
 
 def create(
-    graph_json_str: str, libmod: Any, device: Any, dump_root: str | None = None
+    graph_json_str: str,
+    libmod: Any,
+    device: Any = None,
+    dump_root: str | None = None,
+    *,
+    ctx: Any = None,
 ) -> GraphModuleDebug:
     """Make a debug executor from the parts that a library unpacks into.
 
     Parameters
     ----------
-    graph_json_str, libmod, device
+    graph_json_str, libmod, device, ctx
         As for `graph_executor.create`.
     dump_root : str, optional
         Folder to dump to; a temporary one by default.
@@ -36,7 +41,7 @@ def create(
     InputError, IncompatibleDeviceError
         As `graph_executor.create` does.
     """
-    devices = list(device) if isinstance(device, (list, tuple)) else [device]
+    devices = graph_executor.devices_of(device, ctx)
     made = graph_executor.create(graph_json_str, libmod, devices)
     return GraphModuleDebug(made.module, devices, graph_json_str, dump_root)
 

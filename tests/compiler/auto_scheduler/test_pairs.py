@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 
 import numpy as np
@@ -55,6 +56,56 @@ def test_logs_are_read_pair_by_pair(log, tmp_path):
     assert len(pairs) == len(auto_scheduler.load_records(twice)) > 1
     inputs, results = reader.read_lines(max_lines=1, skip_lines=1)
     assert (inputs, results) == ([pairs[1][0]], [pairs[1][1]])
+
+
+def test_pairs_are_written_and_told_as_lines(log, tmp_path):
+    from compiler.auto_scheduler import measure_record as records
+
+    pairs = [tuple(each) for each in auto_scheduler.load_records(log)]
+    copy = tmp_path / "copy.json"
+    auto_scheduler.save_records(copy, [inp for inp, _ in pairs], [res for _, res in pairs])
+    assert copy.read_text() == pathlib.Path(log).read_text()
+    inp, res = pairs[0]
+    line = records.dump_record_to_string(inp, dataclasses.replace(res, costs=(2.0, 4.0)))
+    told, times = records.load_record_from_string(line)
+    assert told.state.record.trace == inp.state.record.trace and times.costs == (2.0, 4.0)
+
+
+def test_a_pair_is_given_its_whole_task(log):
+    inp, _ = auto_scheduler.load_best_record(log, tuned=True)
+    whole = auto_scheduler.measure.recover_measure_input(inp, rebuild_state=True)
+    assert whole.task.workload_key == inp.task.workload_key and whole.state == inp.state
+    assert len(whole.task.compute_dag.apply_steps_from_state(whole.state)[1]) == 2
+
+
+@pytest.mark.parametrize("name", ["registered", "unknown"])
+def test_a_pair_of_ansors_has_the_task_of_its_key(name):
+    from compiler.records.ansor.record import AnsorRecord
+
+    auto_scheduler.register_workload("registered_of_test_pairs", tripled, override=True)
+    record = AnsorRecord(f'["{name}_of_test_pairs", 32]', "llvm -keys=cpu", [], (1.0,))
+    inp, _ = record
+    if name == "unknown":
+        with pytest.raises(RecordError, match="unknown_of_test_pairs"):
+            auto_scheduler.recover_measure_input(inp)
+    else:
+        assert auto_scheduler.recover_measure_input(inp).task.compute_dag.flop_ct == 32
+
+
+@pytest.mark.parametrize("faster", [0, 1])
+def test_a_log_is_distilled_to_the_best_of_each_workload(tmp_path, faster):
+    from compiler.records.auto_scheduler.record import Record
+
+    cpu, times = {"kind": "llvm"}, [2.0, 2.0]
+    times[faster] = 1.0
+    many, few = tmp_path / "many.json", tmp_path / "few.json"
+    records = [Record("a", cpu, [[], []], (cost,), timestamp=0.0) for cost in times]
+    records += [Record("b", cpu, [[], []], (), error=4), Record("c", cpu, [[], []], (3.0,))]
+    auto_scheduler.save_records(many, records)
+    few.write_text("what was there before")
+    auto_scheduler.measure_record.distill_record_file(many, few)
+    left = auto_scheduler.load_records(few, strict=True)
+    assert [(each.workload_key, each.costs) for each in left] == [("a", (1.0,)), ("c", (3.0,))]
 
 
 def test_a_dag_is_made_of_tensors_and_refuses_states_of_others(log):

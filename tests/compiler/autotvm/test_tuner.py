@@ -81,6 +81,9 @@ def test_a_tuner_that_learns_measures_better_configs_than_chance(task, name):
         assert tuner.best_flops == rates[each].max() > 0
         assert tuner.best_config.index == both.measured[int(rates[each].argmax())]
         assert tuner.best_iter == int(rates[each].argmax()) + 1
+        if each.startswith("xgb"):
+            assert tuner.xs == both.measured and tuner.flops_max == tuner.best_flops
+            assert tuner.ys == pytest.approx(rates[each])
     assert rates[name].mean() > 1.2 * rates["random"].mean()
 
 

@@ -54,6 +54,8 @@ SCHEDULE = """
 
     x = relay.var("x", shape=(2, 3))
     mod = relay.Module.from_expr(relay.Function([x], relay.nn.relu(x)))
+    with relay.build_module.build_config(opt_level=2):
+        mod = relay.transform.Sequential([relay.transform.FoldConstant()])(mod)
     mod = relay.transform.Sequential([relay.transform.InferType()])(mod)
     assert relay.alpha_equal(mod["main"], mod["main"])
     print("to the end")
@@ -116,6 +118,12 @@ def test_its_names_are_off_for_scripts_of_later_eras_and_say_so(tmp_path):
         ("from tvm import placeholder", True),
         ("x = tvm.compute", True),
         ("m = relay.Module()", True),
+        ("p = relay.transform.Sequential([])", True),
+        ("p = tvm.relay.transform.Sequential([])", True),
+        ("from tvm.relay.transform import Sequential", True),
+        ("with relay.build_module.build_config(opt_level=3): pass", True),
+        ("p = tvm.transform.Sequential([])", False),
+        ("m = relay.transform.FoldConstant()", False),
         ("from tvm import te\nx = te.compute", False),
         ("tvm.build(s)", False),
         ("not Python(", False),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import types
+
 import numpy as np
 import pytest
 import tvm
@@ -111,6 +114,48 @@ def test_names_have_the_modules_that_defined_them():
         assert tir.prim_func is by_script.prim_func
         assert relay.op.tensor.add is relay.add and relay.op.reduce.sum is relay.sum
         assert tvm.autotvm.LocalBuilder(do_fork=True, runtime=None).timeout == 10
+
+
+def test_modules_have_the_functions_that_tvm_defined_in_them():
+    with legacy.installed():
+        from tvm import relay
+        from tvm.relay.op.tensor import concatenate
+        from tvm.relay.op.transform import gather_nd, strided_slice
+        from tvm.relay.transform import fake_quantization_to_integer
+
+        assert gather_nd is relay.gather_nd and strided_slice is relay.strided_slice
+        assert concatenate is relay.concatenate
+        assert fake_quantization_to_integer.__name__.endswith(".fake_quantization_to_integer")
+        assert relay.transform.mixed_precision.MIXED_PRECISION_NEVER == 2
+        with pytest.raises(AttributeError, match=r"relay\.nonsense"):
+            relay.op.transform.nonsense  # noqa: B018
+
+
+def test_memory_of_numpy_is_an_array_wherever_it_begins():
+    with legacy.installed():
+        from tvm import te
+
+        rows = np.arange(24, dtype="float32")
+        for begin in (0, 1, 4):
+            array = tvm.nd.from_dlpack(rows[begin : begin + 16])
+            np.testing.assert_array_equal(array.asnumpy(), rows[begin : begin + 16])
+        rows[4] = 7
+        assert array.asnumpy()[0] == 7 and tvm.nd.numpyasarray(rows[1:5]).asnumpy()[3] == 7
+        a = te.placeholder((4,), name="a")
+        b = te.compute((4,), lambda i: a[i] + 1, name="b")
+        add = tvm.build(te.create_schedule(b.op), [a, b], "llvm")
+        memory = next(rows[i:] for i in range(16) if rows[i:].ctypes.data % 64)
+        with pytest.raises(ValueError, match="begin at a multiple of 64 bytes"):
+            add(tvm.nd.from_dlpack(memory[:4]), tvm.nd.empty((4,)))
+
+
+def test_a_module_of_a_script_gets_the_functions_of_a_namespace(monkeypatch):
+    with legacy.installed():
+        own = types.ModuleType("strangers_own")
+        monkeypatch.setitem(sys.modules, "strangers_own", own)
+        tvm.register_func("strangers.namespace.twice", lambda value: 2 * value, override=True)
+        tvm._ffi._init_api("strangers.namespace", "strangers_own")
+        assert own.twice(4) == 8
 
 
 def test_functions_of_the_registry_are_listed_and_removed():

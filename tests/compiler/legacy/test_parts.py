@@ -31,7 +31,9 @@ def test_a_module_is_the_package_that_has_its_names_today(name):
     "statement",
     [
         "from tvm.auto_scheduler.measure_record import load_records, RecordToFile",
+        "from tvm.auto_scheduler.relay_integration import extract_tasks",
         "from tvm.autotvm.graph_tuner.pbqp_tuner import PBQPTuner",
+        "from tvm.autotvm.measure.measure_methods import LocalRunner, request_remote",
         "from tvm.autotvm.record import ApplyHistoryBest",
         "from tvm.autotvm.task.relay_integration import extract_from_program",
         "from tvm.autotvm.task.topi_integration import register_topi_compute",
@@ -40,6 +42,8 @@ def test_a_module_is_the_package_that_has_its_names_today(name):
         "from tvm.autotvm.tuner.xgboost_tuner import XGBTuner",
         "from tvm.autotvm.utils import get_const_int, get_const_tuple",
         "from tvm.relay.backend.graph_runtime_factory import GraphExecutorFactoryModule",
+        "from tvm.relax.expr import Call, Constant, PrimValue, StringImm",
+        "from tvm.relax.struct_info import TensorStructInfo, TupleStructInfo",
         "from tvm.relay.build_module import Executor, Runtime",
         "from tvm.relay.expr import RelayExpr, bind",
         "from tvm.relay.op.nn.nn import conv2d, dense",
@@ -49,6 +53,7 @@ def test_a_module_is_the_package_that_has_its_names_today(name):
         "from tvm.runtime.packed_func import PackedFunc",
         "from tvm.te.tensor_intrin import decl_tensor_intrin",
         "from tvm.tir.analysis.analysis import verify_memory",
+        "from tvm.relay.ty import is_dynamic",
         "from tvm.tir.data_layout import layout",
         "from tvm.tir.schedule import BlockRV, LoopRV",
         "from tvm.tir.transform.transform import Simplify, MergeDynamicSharedMemoryAllocations",
@@ -58,6 +63,38 @@ def test_a_module_is_the_package_that_has_its_names_today(name):
 )
 def test_names_are_found_where_they_were_defined(statement):
     exec(statement, {})
+
+
+def test_nothing_is_a_node_that_is_gone():
+    from compiler.errors import LegacyImportError
+
+    assert not isinstance(tvm.tir.const(1, "int32"), tvm.tir.Load)
+    assert not isinstance(tvm.tir.Evaluate(0), (tvm.tir.Allocate, tvm.tir.Store))
+    with pytest.raises(LegacyImportError, match=r"tvm\.tir\.Load is gone .*\.BufferLoad"):
+        tvm.tir.Load("float32", tvm.tir.Var("p", "handle"), 0)
+
+
+def test_types_of_relay_are_those_of_ir():
+    from tvm import relay
+
+    for name in ("TypeCall", "TypeVar", "GlobalTypeVar", "TypeData", "Constructor", "TypeKind"):
+        assert getattr(tvm.ir, name) is getattr(relay, name)
+    assert tvm.ir.RelayRefType is relay.RefType
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        tvm.ir.nonsense  # noqa: B018
+
+
+def test_modules_are_attributes_of_their_packages():
+    from tvm import auto_scheduler, autotvm, relay
+
+    records = importlib.import_module("tvm.auto_scheduler.measure_record")
+    assert auto_scheduler.measure_record is records
+    assert auto_scheduler.relay_integration.extract_tasks is auto_scheduler.extract_tasks
+    assert autotvm.measure.measure_methods.request_remote is autotvm.measure.request_remote
+    assert relay.op.contrib.dnnl.partition_for_dnnl and tvm.tir.generic.floordiv
+    assert not relay.ty.is_dynamic(relay.TensorType((1, 2)))
+    pair = relay.TupleType([relay.TensorType((1,)), relay.TensorType((relay.Any(), 2))])
+    assert relay.ty.is_dynamic(pair)
 
 
 def test_types_and_functions_are_instances_of_their_old_classes():

@@ -25,6 +25,27 @@ with legacy.installed():
                 vi = T.axis.spatial(8, i)
                 B[vi] = C[vi] * T.float32(2)
 
+    @T.prim_func
+    def twice(a: T.handle, b: T.handle):
+        n = T.int32(is_size_var=True)
+        A = T.match_buffer(a, (n,), "float32")
+        B = T.match_buffer(b, (n,), "float32")
+        for i in range(n):
+            with T.block("B"):
+                vi = T.axis.spatial(n, i)
+                B[vi] = A[vi] * T.float32(2)
+
+
+def test_sizes_are_variables_and_functions_are_shown(capsys):
+    with legacy.installed():
+        built = tvm.build(twice, target="llvm")
+        a, b = (tvm.nd.array(np.arange(5, dtype="float32")) for _ in range(2))
+        built(a, b)
+        tvm.IRModule({"main": twice}).show(show_all_struct_info=False)
+        assert "T.prim_func" in twice.script(show_all_struct_info=True)
+    np.testing.assert_array_equal(b.numpy(), np.arange(5) * 2)
+    assert "main" in capsys.readouterr().out
+
 
 def test_blocks_are_scheduled_and_built():
     with legacy.installed():

@@ -88,12 +88,29 @@ def test_numbers_are_cut_where_names_say_what_they_are(sweep):
     ).replace("'trials': 9", "'trials': 2")
 
 
+def test_a_scheduler_of_tasks_has_trials_for_them(sweep):
+    source = "tuner = auto_scheduler.TaskScheduler(tasks)\nf(num_measure_trials=200, repeat=9)"
+    text, _ = sweep.cut(source)
+    assert text == source.replace("200", "40").replace("repeat=9", "repeat=2")
+
+
+def test_defaults_of_arguments_are_cut(sweep):
+    source = "def f(a, x=9, n_trial=9, *, repeat=9, trials=None, y): pass"
+    text, places = sweep.cut(source)
+    assert places == 2
+    assert text == source.replace("n_trial=9", "n_trial=2").replace("repeat=9", "repeat=2")
+
+
 @pytest.mark.parametrize(
     ("error", "outcome"),
     [
         ("InternalError: Device API cuda is not enabled.", "DEVICE"),
         ("urllib.error.URLError: <urlopen error [Errno 111] Connection refused>", "FILE"),
         ("FileNotFoundError: [Errno 2] No such file or directory: 'resnet18.onnx'", "FILE"),
+        ("IncompatibleDeviceError: library 'default' needs cuda:0, and libcuda.so.1 is", "DEVICE"),
+        ("RuntimeError: Error downloading train-images.gz: Tried http://example.com", "FILE"),
+        ("RelayError: DotPlotter needs the graphviz package: pip install it", "PACKAGE"),
+        ("TVMCFileNotFound: there is no model file m.onnx", "FILE"),
         ("BatonError: no RPC tracker answers at 127.0.0.1:9190: Connection refused", "DEVICE"),
         ("RuntimeError: cannot find clang, candidates are: []", "PACKAGE"),
         ("compiler.errors.LegacyImportError: tvm.micro is gone", "REFUSED"),

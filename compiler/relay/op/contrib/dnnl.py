@@ -118,8 +118,17 @@ claim(
 )
 
 
-def partition_for_dnnl(mod: Any, params: Mapping[str, Any] | None = None) -> Any:
-    """The module with functions for oneDNN: biases as sums, batch norms folded, regions merged."""
+def partition_for_dnnl(
+    mod: Any,
+    params: Mapping[str, Any] | None = None,
+    alter_layout: bool = True,
+    prune_subgraphs: bool = True,
+) -> Any:
+    """The module with functions for oneDNN: biases as sums, batch norms folded, regions merged.
+
+    `alter_layout` and `prune_subgraphs` are accepted: layouts stay as they are, and so do regions.
+    """
+    del alter_layout, prune_subgraphs
     from ... import transform
 
     return partition(

@@ -63,7 +63,7 @@ def test_numbers_that_the_short_type_does_not_hold_stay() -> None:
 def test_scripts_say_how_an_operator_is_converted() -> None:
     def accumulating(call: Any, short: str) -> list[Any]:
         assert str(call.op.name) == "nn.dense"
-        return [transform.precision.ALWAYS, "float32", short]
+        return [transform.mixed_precision.MIXED_PRECISION_ALWAYS, "float32", short]
 
     with TempOpAttr("nn.dense", ATTRIBUTE, accumulating):
         after = transform.ToMixedPrecision()(module_of(dense()))

@@ -16,6 +16,17 @@ def @main(%x: Tensor[(4, 16), float32], %w: Tensor[(8, 16), float32]) {
 """
 
 
+@tvm.instrument.pass_instrument
+class PassesSeen:
+    """The names of passes that ran."""
+
+    def __init__(self):
+        self.names = []
+
+    def run_before_pass(self, _mod, info):
+        self.names.append(info.name)
+
+
 def test_a_relay_module_is_tuned_and_compiled(tmp_path):
     with legacy.installed():
         from tvm import meta_schedule as ms
@@ -31,8 +42,13 @@ def test_a_relay_module_is_tuned_and_compiled(tmp_path):
             mod, **tuned, max_trials_global=1, num_trials_per_iter=1, strategy="evolutionary"
         )
         assert database.log.read_text()
+        seen = PassesSeen()
         for backend in ("graph", "vm"):
-            lib = integration.compile_relay(database, mod, "llvm", {"w": w}, backend=backend)
+            lib = integration.compile_relay(
+                database, mod, "llvm", {"w": w}, backend=backend, instruments=[seen],
+                pass_config={"relay.backend.use_meta_schedule": True},
+            )  # fmt: skip
+        assert seen.names
         machine = tvm.runtime.vm.VirtualMachine(lib, tvm.cpu())
         np.testing.assert_allclose(machine.invoke("main", x).numpy(), x @ w.T)
         with pytest.raises(RecordError, match="strategy='replay-func'"):

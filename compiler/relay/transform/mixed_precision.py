@@ -22,6 +22,9 @@ from ..pass_config import setting
 from .base import body_wise
 from .build import again, dtype, is_op, op, tuple_of
 
+# What scripts return as an operator's category.
+MIXED_PRECISION_ALWAYS, MIXED_PRECISION_FOLLOW, MIXED_PRECISION_NEVER = ALWAYS, FOLLOW, NEVER
+
 _ATTRIBUTE = "FTVMMixedPrecisionConversionType"
 _LARGEST = {"float16": 65504.0, "bfloat16": 3.3895313892515355e38}
 

@@ -6,7 +6,7 @@ lib = ms.relay_integration.compile_relay(database, mod, target, params)
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -132,6 +132,8 @@ def compile_relay(
     opt_level: int = 3,
     executor: Any = None,
     runtime: Any = None,
+    pass_config: Mapping[str, Any] | None = None,
+    instruments: Sequence[Any] | None = None,
 ) -> Any:
     """Build a module with the best records.
 
@@ -141,6 +143,8 @@ def compile_relay(
         What `tune_relay` returned, or a `JSONDatabase` of MetaSchedule's.
     backend : str
         "graph" for `relay.build`, "vm" for `relay.vm.compile`.
+    pass_config, instruments
+        Of the build's PassContext.
 
     Raises
     ------
@@ -151,7 +155,10 @@ def compile_relay(
         raise RecordError(f"compile_relay(backend={backend!r}): give 'graph' or 'vm'")
     records = _records(database)
     history = ApplyHistoryBest(records) if records else nullcontext()
-    with history, tvm.transform.PassContext(opt_level=opt_level):
+    context = tvm.transform.PassContext(
+        opt_level=opt_level, config=dict(pass_config or {}), instruments=instruments
+    )
+    with history, context:
         if backend == "vm":
             return relay.vm.compile(mod, target, params=params)
         return relay.build(mod, target, None, executor, runtime, params=params)
