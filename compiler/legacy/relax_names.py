@@ -32,6 +32,7 @@ def patch(patches: Patches) -> None:
     patches.add(relax, "ObjectStructInfo", relax.AnyType)
     patches.add(relax, "Constant", tvm.ir.GenericConst)
     patches.add(relax.Var, "name_hint", property(lambda self: str(self.name)))
+    patches.add(relax.Var, "vid", property(lambda self: self))
     patches.add(relax.Var, "type_annotation", property(lambda self: self.ty))
     patches.add(tvm.ir.GenericConst, "data", property(lambda self: self.value))
     patches.add(tvm.ir.TupleGetItem, "tuple_value", property(lambda self: self.tuple))
