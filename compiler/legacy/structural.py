@@ -65,7 +65,8 @@ _DIGITS = 9  # numbers that differ by less than 1e-9 were equal
 def _plain(body: relax.Expr) -> relax.Expr:
     """An expression whose attributes say what was compared.
 
-    Numbers have so many digits; what repeats the type of the result is left out.
+    Numbers have so many digits; axes are counted from the front; what repeats the type of the
+    result is left out.
     """
     from ..relay.nest import rewrite
 
@@ -73,11 +74,14 @@ def _plain(body: relax.Expr) -> relax.Expr:
         if not isinstance(new, relax.Call) or not isinstance(new.attrs, tvm.ir.DictAttrs):
             return new  # Relax's own operators are compared as they are
         attrs = dict(new.attrs.items())
-        changed = {
+        changed: dict[str, Any] = {
             key: round(v, _DIGITS)
             for key, v in attrs.items()
             if isinstance(v, float) and v != round(v, _DIGITS)
         }
+        axis = attrs.get("axis")
+        if isinstance(axis, int) and axis < 0 and _has_same_rank(new):
+            changed["axis"] = axis + new.ty.ndim
         changed.update((key, no) for key, no in _ABSENT.items() if _repeats_type(key, attrs, new))
         if not changed:
             return new
@@ -102,6 +106,13 @@ def _repeats_type(key: str, attrs: dict[str, Any], call: relax.Call) -> bool:
     if key == "out_dtype":
         return str(value) == str(ty.dtype)
     return ty.shape is not None and _extents_equal(ty.shape.values[-1], value)
+
+
+def _has_same_rank(call: relax.Call) -> bool:
+    """Whether a call's result has the axes of its first operand."""
+    tensors = [call.ty, *(each.ty for each in call.args[:1])]
+    ranks = {each.ndim for each in tensors if isinstance(each, relax.TensorType)}
+    return len(tensors) == 2 and len(ranks) == 1 and min(ranks) > 0
 
 
 def structural_equal(lhs: Any, rhs: Any, map_free_vars: bool = False) -> bool:

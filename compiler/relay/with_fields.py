@@ -94,10 +94,12 @@ def LetWithFields(
     """A let of another variable, value or body, or with another span."""
     del virtual_device
     binding = let.blocks[0].bindings[0]
-    new = _replaced((binding.var, binding.value, let.body), (variable, value, body))
+    parts = (binding.var, binding.value, let.body)
+    new = _replaced(parts, (variable, value, body))
     if new is None and span is None:
         return let
-    return Let(*(new or (binding.var, binding.value, let.body)), span or let.span)
+    var, value, body = new or parts
+    return Let(var, value, body, let.span if span is None else span)
 
 
 def IfWithFields(

@@ -33,7 +33,7 @@ from .onnx_functions import (
     optional_attributes,
 )
 from .onnx_model import InputType, Model, refuse_narrow, tensor_array
-from .onnx_names import named_nodes, spans_of_operands
+from .onnx_names import named_nodes
 from .onnx_node import Node, Scope, constant_value, describe
 from .onnx_old_opsets import OLDEST_FORM, in_form_of_opset_7
 from .onnx_ops import CONVERTERS, PREFER_FUNCTION
@@ -105,6 +105,8 @@ class GraphImporter:
         Whether weights become constants instead of parameters of `main`.
     converters : dict of (str, str) to Converter, optional
         Converters of this import alone, by domain and operator type.
+    spans : dict of str to Span, optional
+        Of inputs and weights.
     """
 
     def __init__(
@@ -113,6 +115,7 @@ class GraphImporter:
         opsets: dict[str, int],
         freeze_params: bool,
         converters: Mapping[tuple[str, str], Converter] | None = None,
+        spans: Mapping[str, Span] | None = None,
     ):
         self.model = model
         self.opsets = opsets
@@ -125,7 +128,7 @@ class GraphImporter:
         self.symbolic: dict[relax.Expr, np.ndarray] = {}
         self.bounds: dict[str, int] = {}
         self._sources: dict[relax.Var, str] = {}
-        self._spans = spans_of_operands(model.proto.graph)
+        self._spans = dict(spans or {})
 
     def run(
         self, inputs: Sequence[InputType]
@@ -158,11 +161,12 @@ class GraphImporter:
             self.builder._end_block()  # else the builder prints a warning when it goes
             raise
         module = self.builder.get()
+        module["main"] = with_sources(module["main"], self._sources)
         if branches:
             module = relax.transform.ConvertToDataflow(min_size=1)(module)
         names = [value.name for value in graph.output]
         attrs = {"num_input": len(inputs), OUTPUT_NAMES: names}
-        module["main"] = with_sources(module["main"], self._sources).with_attrs(attrs)
+        module["main"] = module["main"].with_attrs(attrs)
         module = with_bounds(module, self.bounds)
         return module, {name: self.parameters[name][1] for name in self.parameters}
 

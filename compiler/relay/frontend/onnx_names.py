@@ -26,13 +26,17 @@ def named_nodes(graph: onnx.GraphProto) -> Iterator[tuple[onnx.NodeProto, str]]:
             yield node, f"{node.op_type}_{counts[node.op_type] - 1}"
 
 
-def spans_of_operands(graph: onnx.GraphProto) -> dict[str, Span]:
-    """Of each input and weight that a graph's nodes read, by name: "<first node>.<name>"."""
+def spans_of_operands(graph: onnx.GraphProto, short: bool = False) -> dict[str, Span]:
+    """Of each value that a graph's nodes read, by name: "<first node>.<name>".
+
+    With `short`, of the name the last part: "aten::linear_0.weight" of "classifier.weight".
+    """
     first: dict[str, Span] = {}
     for node, name in named_nodes(graph):
         for operand in node.input:
             if operand and operand not in first:
-                first[operand] = span_of(f"{name}.{operand}")
+                own = operand.rpartition(".")[2] if short else operand
+                first[operand] = span_of(f"{name}.{own}")
     return first
 
 
