@@ -11,7 +11,7 @@ MOVED = {
     "tvm.arith": "tvm.sym",
     "tvm.auto_scheduler": "compiler.auto_scheduler",
     "tvm.autotvm": "compiler.autotvm",
-    "tvm.container": "tvm_ffi.container",
+    "tvm.container": "compiler.legacy.container",
     "tvm.contrib.cc": "tvm.support.cc",
     "tvm.contrib.clang": "tvm.support.clang",
     "tvm.contrib.debugger": "compiler.runtime.debugger",
