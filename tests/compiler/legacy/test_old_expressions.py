@@ -366,9 +366,10 @@ def test_rules_on_integers_find_affine_types_where_they_were(relay):
 
 def test_a_call_of_a_global_function_gives_its_arguments_types(relay):
     name, taken = relay.GlobalVar("f"), relay.var("p", shape=(2, 3))
-    module = tvm.IRModule({name: relay.Function([taken], relay.Tuple([taken, taken]))})
+    module = tvm.IRModule()
+    module[name] = relay.Function([taken], relay.Tuple([taken, taken]))
     argument = relay.var("x")
-    field = relay.TupleGetItem(module.get_global_var("f")(argument), 1)
+    field = relay.TupleGetItem(name(argument), 1)
     assert argument.ty == field.ty == relay.TensorType((2, 3), "float32")
 
 
