@@ -108,7 +108,7 @@ MOVED = {
         f"tvm.topi.{each}": f"compiler.legacy.topi.{each}"
         for each in (
             *("adreno", "arm_cpu", "bifrost", "cuda", "generic", "hls"),
-            *("intel_graphics", "mali", "rocm", "x86"),
+            *("intel_graphics", "mali", "random", "rocm", "x86"),
         )
     },
     "tvm.topi.sparse.utils": "compiler.te.sparse",
@@ -195,6 +195,7 @@ ABSENT = {
     "tvm.te.gradient": "PyTorch differentiates; the gradient's model is imported",
     "tvm.te.hybrid": "te.compute and te.extern say the same; or write a function of TVMScript",
     "tvm.target.datatype": "TVM has no custom datatypes any more; compute in one of its own",
+    "tvm.contrib.sparse": "topi.nn.sparse_dense takes the three parts of a sparse matrix",
     "tvm.topi.sparse": "relay.nn.sparse_dense and its kin compute with sparse weights",
     # With a dot at the end: what is below a module that is there.
     "tvm.topi.cuda.": "schedules.cuda holds the CUDA schedules, chosen by relay.build",
