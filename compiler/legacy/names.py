@@ -195,6 +195,7 @@ ABSENT = {
     "tvm.te.gradient": "PyTorch differentiates; the gradient's model is imported",
     "tvm.te.hybrid": "te.compute and te.extern say the same; or write a function of TVMScript",
     "tvm.target.datatype": "TVM has no custom datatypes any more; compute in one of its own",
+    "tvm.ir.memory_pools": "the build plans memory itself, in one pool",
     "tvm.contrib.sparse": "topi.nn.sparse_dense takes the three parts of a sparse matrix",
     "tvm.topi.sparse": "relay.nn.sparse_dense and its kin compute with sparse weights",
     # With a dot at the end: what is below a module that is there.
