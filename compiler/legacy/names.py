@@ -179,7 +179,6 @@ ABSENT = {
     "tvm.autotvm.database": "a log file keeps records: autotvm.callback.log_to_file",
     "tvm.autotvm.feature": "XGBTuner computes the features of kernels' loops itself",
     "tvm.autotvm.measure.executor": "LocalBuilder and LocalRunner have worker processes",
-    "tvm.auto_scheduler.loop_state": "state.trace of a tvm.s_tir.Schedule says what was done",
     "tvm.auto_scheduler._ffi_api": (
         "sketches come from TVM's MetaSchedule; register a tvm.s_tir.meta_schedule.ScheduleRule"
     ),
