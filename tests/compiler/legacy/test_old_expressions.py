@@ -402,3 +402,12 @@ def test_what_repeats_a_results_type_is_not_compared(relay):
     other = relay.Function([data, weight], relay.nn.dense(data, weight, out_dtype="float64"))
     plain = relay.Function([data, weight], relay.nn.dense(data, weight))
     assert not tvm.ir.structural_equal(plain, other)
+
+
+def test_kernels_are_compared_without_their_names():
+    a = tvm.te.placeholder((4,), name="A")
+    made = tvm.te.create_prim_func([a, tvm.te.compute((4,), lambda i: a[i] + 1.0, name="B")])
+    other = tvm.te.create_prim_func([a, tvm.te.compute((4,), lambda i: a[i] + 2.0, name="B")])
+    named = made.with_attr("global_symbol", "add_one").without_attr("tirx.noalias")
+    tvm.ir.assert_structural_equal(made, named)
+    assert not tvm.ir.structural_equal(made, other)
