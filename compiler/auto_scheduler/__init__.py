@@ -14,7 +14,7 @@ from ..errors import LegacyImportError
 from ..lazy import lazy_attributes
 
 _MEMBERS = {
-    "ComputeDAG": ".compute_dag",
+    **dict.fromkeys(("ComputeDAG", "LayoutRewriteOption"), ".compute_dag"),
     **dict.fromkeys(("MeasureInput", "MeasureResult"), "..records.pair"),
     **dict.fromkeys(("BuildResult", "MeasureErrorNo"), "..measure.candidate"),
     "ApplyHistoryBest": "..records.auto_scheduler.dispatcher",
@@ -45,6 +45,7 @@ _MEMBERS = {
     "XGBModel": ".search.policy",
     "make_workload_key": ".workload_registry",
     "workload_registry": ".workload_registry",
+    "loop_state": ".loop_state",
     "register_workload": ".workload_registry",
 }
 

@@ -12,7 +12,23 @@ from ..errors import RecordError
 from ..records.auto_scheduler.workload import ENTRY, canonical
 from ..records.pair import State
 from ..tir import count_flops
+from .loop_state import State as LoopState
 from .workload_registry import tensors_of
+
+
+class LayoutRewriteOption:
+    """What Ansor did with weights' layouts, which follow from the schedule here."""
+
+    NO_REWRITE, INSERT_TRANSFORM_STAGE, REWRITE_FOR_PRE_TRANSFORMED = range(3)
+
+    @staticmethod
+    def get_target_default(target: Any, in_relay_integration: bool = False) -> int:
+        """What a task for a target had where nobody chose."""
+        if str(tvm.target.Target(target).kind.name) != "llvm":
+            return LayoutRewriteOption.NO_REWRITE
+        if in_relay_integration:
+            return LayoutRewriteOption.REWRITE_FOR_PRE_TRANSFORMED
+        return LayoutRewriteOption.INSERT_TRANSFORM_STAGE
 
 
 class ComputeDAG:
@@ -34,7 +50,8 @@ class ComputeDAG:
         if isinstance(compute, str):
             compute = tensors_of(compute)
         is_function = isinstance(compute, PrimFunc)
-        self.func = compute if is_function else tvm.te.create_prim_func(list(compute))
+        self.tensors = [] if is_function else list(compute)
+        self.func = compute if is_function else tvm.te.create_prim_func(self.tensors)
         self.target = target
 
     @cached_property
@@ -44,25 +61,29 @@ class ComputeDAG:
         return None if count is None else float(count)
 
     @property
-    def init_state(self) -> State:
-        """No schedule: loops as they are declared."""
-        return State(None)
+    def init_state(self) -> LoopState:
+        """No schedule: loops as they are declared, to be split, fused and moved by hand."""
+        return LoopState(self.func, self.tensors)
 
-    def get_init_state(self) -> State:
+    def get_init_state(self) -> LoopState:
         """`init_state`."""
         return self.init_state
+
+    def infer_bound_from_state(self, state: LoopState) -> LoopState:
+        """The state with the extents of loops that depend on where their stage is computed."""
+        return state.bounded()
 
     def __str__(self) -> str:
         return str(self.func.script())
 
     def apply_steps_from_state(
-        self, state: State, layout_rewrite: Any = None
+        self, state: State | LoopState, layout_rewrite: Any = None
     ) -> tuple[Any, list[Any]]:
         """The schedule of a record's state.
 
         Parameters
         ----------
-        state : State
+        state : State or LoopState
             Of a record of this computation, `inp.state`, or `init_state`.
         layout_rewrite
             Accepted; weights' layouts follow from the schedule.
@@ -77,13 +98,18 @@ class ComputeDAG:
             The record is of another computation.
         """
         del layout_rewrite
-        schedule = self._schedule(state.record)
+        if isinstance(state, LoopState):
+            schedule = state.schedule()
+        else:
+            schedule = self._schedule(state.record)
         return schedule, list(schedule.mod[ENTRY].params)
 
-    def print_python_code_from_state(self, state: State) -> str:
-        """The schedule of a record's state as Python."""
+    def print_python_code_from_state(self, state: State | LoopState) -> str:
+        """The schedule of a state as Python."""
         from ..records.auto_scheduler.record import Record
 
+        if isinstance(state, LoopState):
+            return str(state.schedule().trace)
         record = state.record
         if not isinstance(record, Record):
             return str(self._schedule(record).trace)

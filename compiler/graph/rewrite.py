@@ -11,6 +11,8 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from .spans import in_place_of
+
 SKIPPED_ATTRIBUTES = ("Primitive", "Composite", "Codegen")
 """Functions with one of these belong to fusion or to an external code generator."""
 
@@ -161,7 +163,7 @@ class _Applier(PyExprMutator):
         if replacement is None:
             return call
         self.has_changed = True
-        return self.builder_.normalize(replacement)
+        return self.builder_.normalize(in_place_of(call, replacement))
 
 
 def rewrite_calls(

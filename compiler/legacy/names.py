@@ -11,7 +11,7 @@ MOVED = {
     "tvm.arith": "tvm.sym",
     "tvm.auto_scheduler": "compiler.auto_scheduler",
     "tvm.autotvm": "compiler.autotvm",
-    "tvm.container": "tvm_ffi.container",
+    "tvm.container": "compiler.legacy.container",
     "tvm.contrib.cc": "tvm.support.cc",
     "tvm.contrib.clang": "tvm.support.clang",
     "tvm.contrib.debugger": "compiler.runtime.debugger",
@@ -107,7 +107,7 @@ MOVED = {
         f"tvm.topi.{each}": f"compiler.legacy.topi.{each}"
         for each in (
             *("adreno", "arm_cpu", "bifrost", "cuda", "generic", "hls"),
-            *("intel_graphics", "mali", "rocm", "x86"),
+            *("intel_graphics", "mali", "random", "rocm", "x86"),
         )
     },
     "tvm.topi.sparse.utils": "compiler.te.sparse",
@@ -178,7 +178,6 @@ ABSENT = {
     "tvm.autotvm.database": "a log file keeps records: autotvm.callback.log_to_file",
     "tvm.autotvm.feature": "XGBTuner computes the features of kernels' loops itself",
     "tvm.autotvm.measure.executor": "LocalBuilder and LocalRunner have worker processes",
-    "tvm.auto_scheduler.loop_state": "state.trace of a tvm.s_tir.Schedule says what was done",
     "tvm.auto_scheduler._ffi_api": (
         "sketches come from TVM's MetaSchedule; register a tvm.s_tir.meta_schedule.ScheduleRule"
     ),
@@ -194,6 +193,8 @@ ABSENT = {
     "tvm.te.gradient": "PyTorch differentiates; the gradient's model is imported",
     "tvm.te.hybrid": "te.compute and te.extern say the same; or write a function of TVMScript",
     "tvm.target.datatype": "TVM has no custom datatypes any more; compute in one of its own",
+    "tvm.ir.memory_pools": "the build plans memory itself, in one pool",
+    "tvm.contrib.sparse": "topi.nn.sparse_dense takes the three parts of a sparse matrix",
     "tvm.topi.sparse": "relay.nn.sparse_dense and its kin compute with sparse weights",
     # With a dot at the end: what is below a module that is there.
     "tvm.topi.cuda.": "schedules.cuda holds the CUDA schedules, chosen by relay.build",

@@ -34,6 +34,7 @@ def patch(patches: Patches) -> None:
     for name in ("Call", "Constant"):
         patches.add(relax.expr, name, getattr(relax, name))
     patches.add(relax.Var, "name_hint", property(lambda self: str(self.name)))
+    patches.add(relax.Var, "vid", property(lambda self: self))
     patches.add(relax.Var, "type_annotation", property(lambda self: self.ty))
     patches.add(tvm.ir.GenericConst, "data", property(lambda self: self.value))
     patches.add(tvm.ir.TupleGetItem, "tuple_value", property(lambda self: self.tuple))

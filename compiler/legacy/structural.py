@@ -14,7 +14,11 @@ from tvm import relax
 
 from ..errors import UntypedVariableError
 from ..relay.infer import set_type
+from ..runtime.metadata import OUTPUT_NAMES
 from .patches import Patches
+
+_OF_INTERFACES = ("num_input", OUTPUT_NAMES)
+"""Attributes that importers give functions: they name inputs and outputs."""
 
 _assert_equal = tvm.ir.assert_structural_equal
 
@@ -32,14 +36,16 @@ def comparable(node: Any) -> Any:
         return tvm.IRModule(functions, attrs=node.attrs, global_infos=node.global_infos)
     if isinstance(node, relax.Function):
         return _function(node, "main")
+    if isinstance(node, tvm.tirx.PrimFunc):  # TVMScript and TE of 0.8 set neither
+        return node.without_attr("global_symbol").without_attr("tirx.noalias")
     if isinstance(node, relax.SeqExpr):
         node = value_of(node)
     composite = (relax.Call, relax.Tuple, relax.TupleGetItem, relax.If, relax.SeqExpr)
     if isinstance(node, composite):
         try:
-            return function_of([], _rounded(node))
+            return function_of([], _plain(node))
         except UntypedVariableError:
-            return _rounded(node)
+            return _plain(node)
     return node
 
 
@@ -48,35 +54,67 @@ def _function(function: relax.Function, name: str) -> relax.Function:
     from ..relay.nest import nested
 
     attrs = dict((function.attrs or {}).items())
+    for key in _OF_INTERFACES:
+        attrs.pop(key, None)
     if attrs.get("global_symbol") == name:  # Relay's functions did not hold their own name
         del attrs["global_symbol"]
-    return function_of(function.params, _rounded(nested(function)), attrs or None)
+    return function_of(function.params, _plain(nested(function)), attrs or None)
 
 
 _DIGITS = 9  # numbers that differ by less than 1e-9 were equal
 
 
-def _rounded(body: relax.Expr) -> relax.Expr:
-    """An expression whose attributes' numbers have as many digits as were compared."""
+def _plain(body: relax.Expr) -> relax.Expr:
+    """An expression whose attributes say what was compared.
+
+    Numbers have so many digits; axes are counted from the front; what repeats the type of the
+    result is left out.
+    """
     from ..relay.nest import rewrite
 
     def change(_old: relax.Expr, new: relax.Expr) -> relax.Expr:
         if not isinstance(new, relax.Call) or not isinstance(new.attrs, tvm.ir.DictAttrs):
             return new  # Relax's own operators are compared as they are
         attrs = dict(new.attrs.items())
-        found = {
-            key: v for key, v in attrs.items() if isinstance(v, float) and v != round(v, _DIGITS)
+        changed: dict[str, Any] = {
+            key: round(v, _DIGITS)
+            for key, v in attrs.items()
+            if isinstance(v, float) and v != round(v, _DIGITS)
         }
-        if not found:
+        axis = attrs.get("axis")
+        if isinstance(axis, int) and axis < 0 and _has_same_rank(new):
+            changed["axis"] = axis + new.ty.ndim
+        changed.update((key, no) for key, no in _ABSENT.items() if _repeats_type(key, attrs, new))
+        if not changed:
             return new
-        rounded = {key: round(value, _DIGITS) for key, value in found.items()}
-        made = tvm.ir.make_node("ir.DictAttrs", **{**attrs, **rounded})
+        made = tvm.ir.make_node("ir.DictAttrs", **{**attrs, **changed})
         call = relax.Call(new.op, list(new.args), made)
         if not new.ty.is_missing():
             set_type(call, new.ty)
         return call
 
     return rewrite(body, change)
+
+
+_ABSENT = {"units": None, "out_dtype": ""}
+"""Attributes that importers gave some operators and builders left out."""
+
+
+def _repeats_type(key: str, attrs: dict[str, Any], call: relax.Call) -> bool:
+    """Whether a call's attribute of `_ABSENT` says what the type of its result does."""
+    ty, value = call.ty, attrs.get(key)
+    if not value or not isinstance(ty, relax.TensorType):
+        return False
+    if key == "out_dtype":
+        return str(value) == str(ty.dtype)
+    return ty.shape is not None and _extents_equal(ty.shape.values[-1], value)
+
+
+def _has_same_rank(call: relax.Call) -> bool:
+    """Whether a call's result has the axes of its first operand."""
+    tensors = [call.ty, *(each.ty for each in call.args[:1])]
+    ranks = {each.ndim for each in tensors if isinstance(each, relax.TensorType)}
+    return len(tensors) == 2 and len(ranks) == 1 and min(ranks) > 0
 
 
 def structural_equal(lhs: Any, rhs: Any, map_free_vars: bool = False) -> bool:

@@ -10,6 +10,7 @@ import tvm
 from tvm import relax
 
 from ..errors import RelayTypeError
+from ..graph.spans import with_span
 from ..lazy import lazy_attributes
 from .infer import infer_type_if_possible, is_untyped, set_type
 from .nest import is_let
@@ -65,7 +66,8 @@ def const(value: Any, dtype: str | None = None, span: Any = None) -> tvm.ir.Gene
         value = list(value)
     if not isinstance(value, (bool, int, float, list, np.ndarray, np.generic, tvm.runtime.Tensor)):
         raise RelayTypeError(f"a constant can't be made of a {type(value).__name__}")
-    return relax.const(value, dtype)
+    made = relax.const(value, dtype)
+    return made if span is None else with_span(made, span)
 
 
 class TupleWrapper:
@@ -154,7 +156,7 @@ class Constant(metaclass=Node):
 
     def __new__(cls, data: Any, span: Any = None) -> Any:
         array = data if hasattr(data, "dtype") else np.asarray(data)
-        return const(array, str(array.dtype))
+        return const(array, str(array.dtype), span)
 
 
 class Tuple(metaclass=Node):
@@ -226,4 +228,12 @@ def _typed_as(expr: relax.Expr, value: relax.Expr) -> relax.Expr:
 
 
 # What needs these; scripts look for it here.
-__getattr__ = lazy_attributes(__package__ or "", {"Call": ".call", "bind": ".function"})
+_FIELDS = ("Call", "Constant", "If", "Let", "Tuple", "TupleGetItem", "Var")
+__getattr__ = lazy_attributes(
+    __package__ or "",
+    {
+        **{f"{kind}WithFields": ".with_fields" for kind in _FIELDS},
+        "Call": ".call",
+        "bind": ".function",
+    },
+)

@@ -151,7 +151,17 @@ def _operands(node: relax.Expr) -> list[relax.Expr]:
 
 
 def _infer(node: relax.Expr) -> None:
+    if isinstance(node, tvm.ir.Call) and isinstance(node.op, tvm.ir.GlobalVar):
+        _give_types(node)
     set_type(node, type_of_parts(node))
+
+
+def _give_types(call: relax.Call) -> None:
+    """Give variables without types, which a function is called with, those that it takes."""
+    taken = call.op.ty.params if isinstance(call.op.ty, relax.FuncType) else None
+    for ty, operand in zip(taken or (), call.args):
+        if isinstance(operand, relax.Var) and operand.ty.is_missing():
+            set_type(operand, ty)
 
 
 def type_of_parts(node: relax.Expr) -> Any:

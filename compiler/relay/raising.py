@@ -10,6 +10,7 @@ from tvm import relax
 
 from ..backends import COMPILE_OPTIONS
 from ..graph.rewrite import relax_functions, with_functions
+from ..graph.spans import in_place_of
 from ..lowering.subgraphs import RELAY_FUNCTION
 from .external import without_operators
 from .flatten import in_dataflow
@@ -145,7 +146,9 @@ class _Raising:
         if isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.Op):
             rule = rule_for(value)
             result = None if rule is None else rule(value, self.definition)
-            return [binding] if result is None else _bound(binding.var, result, dataflow)
+            if result is None:
+                return [binding]
+            return _bound(binding.var, in_place_of(value, result), dataflow)
         if isinstance(value, relax.If):
             made = relax.If(
                 value.cond,
@@ -184,9 +187,9 @@ def _bound(var: relax.Var, value: relax.Expr, dataflow: bool) -> list[relax.VarB
         if all(new is old for new, old in zip(leaves, given)):
             return expr
         if isinstance(expr, relax.Tuple):
-            made: relax.Expr = relax.Tuple(leaves)
+            made: relax.Expr = relax.Tuple(leaves, expr.span)
         elif isinstance(expr, relax.TupleGetItem):
-            made = relax.TupleGetItem(leaves[0], expr.index)
+            made = relax.TupleGetItem(leaves[0], expr.index, expr.span)
         else:
             made = relax.Call(expr.op, leaves, expr.attrs, expr.ty_args, expr.span)
         if made.ty.is_missing():

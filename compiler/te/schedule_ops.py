@@ -126,8 +126,16 @@ def auto_inline_broadcast(schedule: Schedule) -> None:
 
 
 def _inline(schedule: Schedule, accepts: Callable[[Stage], bool]) -> None:
+    whole = {
+        schedule[tensor]
+        for reader in schedule.stages
+        if isinstance(reader.op, te.ExternOp)
+        for tensor in reader.op.inputs
+    }
     for stage in schedule.stages:
         is_free = stage.attach_type == ROOT and stage.group is None and not stage.is_output
+        if stage in whole:  # external operations read tensors
+            continue
         if not is_free or not isinstance(stage.op, te.ComputeOp) or len(stage.iter_var_attrs):
             continue
         if not isinstance(stage.op.body[0], tirx.Reduce) and accepts(stage):

@@ -1,8 +1,9 @@
-"""Names of `tvm.topi` that have another name today."""
+"""Names of `tvm.topi` that have another name today, or none."""
 
 import sys
 
 from ..patches import Patches
+from . import removed
 
 
 def patch(patches: Patches) -> None:
@@ -11,3 +12,4 @@ def patch(patches: Patches) -> None:
     patches.add(module, "ndarray_size", module.tensor_size)
     for part in ("rcnn", "ssd"):
         patches.add(module.vision, part, module.vision)
+    removed.patch(patches, module)

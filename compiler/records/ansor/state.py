@@ -186,15 +186,16 @@ def apply_steps(dag: ComputeDag, steps: Sequence[st.Step], same_extents: bool = 
     StepError
         A step refers to what is not there, or does what Ansor's rules forbid.
     """
-    state = _initial(dag)
-    simulation = _Simulation(state, steps, same_extents)
+    state = initial(dag)
+    simulation = Simulation(state, steps, same_extents)
     for index in range(len(steps)):
         simulation.apply(index)
     simulation.check()
     return state
 
 
-def _initial(dag: ComputeDag) -> State:
+def initial(dag: ComputeDag) -> State:
+    """The stages of a DAG as they are declared."""
     stages: dict[int, Stage] = {}
     for op in dag.operations:
         axes = tuple(Iterator(a.name, a.extent, REDUCE if a.is_reduction else SPATIAL)
@@ -207,7 +208,9 @@ def _initial(dag: ComputeDag) -> State:
     return State(list(stages.values()))
 
 
-class _Simulation:
+class Simulation:
+    """A state and its steps, each applied once; more steps may follow."""
+
     def __init__(self, state: State, steps: Sequence[st.Step], same_extents: bool) -> None:
         self.same_extents = same_extents
         self.state = state
@@ -231,6 +234,7 @@ class _Simulation:
         }
 
     def apply(self, index: int) -> None:
+        """Apply one of the steps."""
         self.index = index
         step = self.steps[index]
         self._apply[type(step)](self._stage(step.stage), step)  # type: ignore[operator]

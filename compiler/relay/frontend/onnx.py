@@ -96,8 +96,12 @@ def import_model(
     opset: int | None,
     freeze_params: bool,
     converters: Mapping[tuple[str, str], Converter],
+    short: bool = False,
 ) -> tuple[tvm.IRModule, dict[str, tvm.runtime.Tensor]]:
-    """`from_onnx`, with Relax's operators, and converters for operators of the caller's own."""
+    """`from_onnx`, with Relax's operators, and converters for operators of the caller's own.
+
+    With `short`, spans of operands name them by the last part of their names.
+    """
     from compiler.errors import BatonError, FrontendError
     from compiler.graph.fold_constants import FoldConstant
     from compiler.graph.recognize_gelu import RecognizeGelu
@@ -106,12 +110,15 @@ def import_model(
 
     from .onnx_graph import GraphImporter
     from .onnx_model import load_model, resolve_inputs, resolve_opsets
+    from .onnx_names import spans_of_operands
 
     try:
         loaded = load_model(model)
         opsets = resolve_opsets(loaded.proto, opset)
         inputs = resolve_inputs(loaded.proto.graph, shape, dtype)
-        module, params = GraphImporter(loaded, opsets, freeze_params, converters).run(inputs)
+        spans = spans_of_operands(loaded.proto.graph, short)
+        importer = GraphImporter(loaded, opsets, freeze_params, converters, spans)
+        module, params = importer.run(inputs)
     except BatonError:
         raise
     except Exception as error:

@@ -14,10 +14,12 @@ import tvm
 import tvm_ffi
 from onnx import AttributeProto
 from tvm import relax
+from tvm.ir import Span
 from tvm.relax.frontend.onnx.onnx_frontend import _get_convert_map, onnx_input
 
 from compiler.errors import FrontendError, UnsupportedOperatorError
 from compiler.graph.constants import constant, static_shape
+from compiler.graph.spans import with_sources, with_span
 from compiler.graph.symbols import as_extent, simplified, with_bounds
 from compiler.runtime.metadata import OUTPUT_NAMES
 from compiler.tvm_faults.block_builder import BlockBuilder
@@ -31,6 +33,7 @@ from .onnx_functions import (
     optional_attributes,
 )
 from .onnx_model import InputType, Model, refuse_narrow, tensor_array
+from .onnx_names import named_nodes
 from .onnx_node import Node, Scope, constant_value, describe
 from .onnx_old_opsets import OLDEST_FORM, in_form_of_opset_7
 from .onnx_ops import CONVERTERS, PREFER_FUNCTION
@@ -102,6 +105,8 @@ class GraphImporter:
         Whether weights become constants instead of parameters of `main`.
     converters : dict of (str, str) to Converter, optional
         Converters of this import alone, by domain and operator type.
+    spans : dict of str to Span, optional
+        Of inputs and weights.
     """
 
     def __init__(
@@ -110,6 +115,7 @@ class GraphImporter:
         opsets: dict[str, int],
         freeze_params: bool,
         converters: Mapping[tuple[str, str], Converter] | None = None,
+        spans: Mapping[str, Span] | None = None,
     ):
         self.model = model
         self.opsets = opsets
@@ -121,6 +127,8 @@ class GraphImporter:
         self._own = dict(converters or {})
         self.symbolic: dict[relax.Expr, np.ndarray] = {}
         self.bounds: dict[str, int] = {}
+        self._sources: dict[relax.Var, str] = {}
+        self._spans = dict(spans or {})
 
     def run(
         self, inputs: Sequence[InputType]
@@ -134,7 +142,7 @@ class GraphImporter:
     ) -> tuple[tvm.IRModule, dict[str, tvm.runtime.Tensor]]:
         graph = self.model.proto.graph
         self._check_operators(graph)
-        scope: Scope = _variables(inputs)
+        scope: Scope = _variables(inputs, self._spans)
         variables = list(scope.values())
         scope.update(_containers(graph, inputs, scope))
         self._add_initializers(graph, scope, self.model.array, not self.freeze_params)
@@ -153,6 +161,7 @@ class GraphImporter:
             self.builder._end_block()  # else the builder prints a warning when it goes
             raise
         module = self.builder.get()
+        module["main"] = with_sources(module["main"], self._sources)
         if branches:
             module = relax.transform.ConvertToDataflow(min_size=1)(module)
         names = [value.name for value in graph.output]
@@ -163,9 +172,18 @@ class GraphImporter:
 
     def convert_graph(self, graph: onnx.GraphProto, scope: Scope) -> list[relax.Expr]:
         """Convert the nodes of `graph`, whose initializers are in `scope`; returns its outputs."""
-        for node in graph.node:
+        for node, name in named_nodes(graph):
             self._convert_node(node, scope, self.opsets)
+            self._note_source(node, name, scope)
         return [self._output(value.name, scope) for value in graph.output]
+
+    def _note_source(self, node: onnx.NodeProto, name: str, scope: Scope) -> None:
+        """Note which node of the model its outputs came from."""
+        for output in node.output:
+            value = scope.get(output)
+            for part in value.fields if isinstance(value, relax.Tuple) else [value]:
+                if isinstance(part, relax.Var):
+                    self._sources.setdefault(part, name)
 
     def convert_node(
         self, node: onnx.NodeProto, scope: Scope, opset: int | None = None
@@ -231,10 +249,12 @@ class GraphImporter:
             refuse_narrow(str(array.dtype), f"initializer {tensor.name!r}")
             if as_parameters and _is_weight(array) and tensor.name not in read_now:
                 ty = relax.TensorType(array.shape, str(array.dtype))
-                scope[tensor.name] = relax.Var(tensor.name, ty)
+                scope[tensor.name] = relax.Var(tensor.name, ty, self._spans.get(tensor.name))
                 self.parameters.copy_of(array, scope[tensor.name])
             else:
                 scope[tensor.name] = constant(array)
+                if tensor.name in self._spans:
+                    scope[tensor.name] = with_span(scope[tensor.name], self._spans[tensor.name])
 
     def _check_operators(self, graph: onnx.GraphProto) -> None:
         """Raise for the operators that nothing can convert, before any work is done."""
@@ -447,7 +467,7 @@ class GraphImporter:
         return with_names(sequence.body)
 
 
-def _variables(inputs: Sequence[InputType]) -> dict[str, relax.Var]:
+def _variables(inputs: Sequence[InputType], spans: Mapping[str, Span]) -> dict[str, relax.Var]:
     """A variable for each input; extents of one name are one symbolic dimension."""
     names = {extent for entry in inputs for extent in entry.shape if isinstance(extent, str)}
     symbols = {name: tvm.tirx.Var(name, "int64") for name in sorted(names)}
@@ -457,6 +477,7 @@ def _variables(inputs: Sequence[InputType]) -> dict[str, relax.Var]:
             relax.TensorType(
                 [symbols.get(str(extent), extent) for extent in entry.shape], entry.dtype
             ),
+            spans.get(entry.name),
         )
         for entry in inputs
     }

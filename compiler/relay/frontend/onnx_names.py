@@ -5,11 +5,39 @@ from __future__ import annotations
 import collections
 import datetime
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import onnx
+from tvm.ir import Span
 
 from compiler.errors import FrontendError
+from compiler.graph.spans import span_of
+
+
+def named_nodes(graph: onnx.GraphProto) -> Iterator[tuple[onnx.NodeProto, str]]:
+    """The nodes of a graph with their names, or "<operator>_<number>" where they have none."""
+    counts: collections.Counter[str] = collections.Counter()
+    for node in graph.node:
+        if node.name:
+            yield node, node.name
+        else:
+            counts[node.op_type] += 1
+            yield node, f"{node.op_type}_{counts[node.op_type] - 1}"
+
+
+def spans_of_operands(graph: onnx.GraphProto, short: bool = False) -> dict[str, Span]:
+    """Of each value that a graph's nodes read, by name: "<first node>.<name>".
+
+    With `short`, of the name the last part: "aten::linear_0.weight" of "classifier.weight".
+    """
+    first: dict[str, Span] = {}
+    for node, name in named_nodes(graph):
+        for operand in node.input:
+            if operand and operand not in first:
+                own = operand.rpartition(".")[2] if short else operand
+                first[operand] = span_of(f"{name}.{own}")
+    return first
 
 
 def save_with_names(model: onnx.ModelProto, folder: str | os.PathLike[str]) -> Path:
@@ -34,11 +62,8 @@ def save_with_names(model: onnx.ModelProto, folder: str | os.PathLike[str]) -> P
         raise FrontendError("export_node_renamed_model_path needs the model as a ModelProto")
     named = onnx.ModelProto()
     named.CopyFrom(model)
-    counts: collections.Counter[str] = collections.Counter()
-    for node in named.graph.node:
-        if not node.name:
-            node.name = f"{node.op_type}_{counts[node.op_type]}"
-            counts[node.op_type] += 1
+    for node, name in named_nodes(named.graph):
+        node.name = name
     time = datetime.datetime.now().strftime("%m_%d_%Y_%H_%M_%S")
     path = Path(folder) / f"tvm_exported_model_{time}.onnx"
     try:

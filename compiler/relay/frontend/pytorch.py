@@ -113,7 +113,7 @@ def from_pytorch(
                 f"{type(script_module).__name__}; make one with torch.jit.trace(module, examples)"
             )
         model = _exported(replay, leaves, call, "_" if use_parser_friendly_name else ".")
-    mod, params = import_model(model, {}, {}, None, False, call.converters())
+    mod, params = import_model(model, {}, {}, None, False, call.converters(), short=True)
     bounds = {name: most for each in _inputs(leaves) for name, most in each.bounds.items()}
     return with_bounds(from_relax(mod), bounds), params
 
@@ -367,7 +367,7 @@ def _shown(leaves: Sequence[Any], which: int) -> str:
 
 
 def _with_own_names(path: Path, separator: str) -> onnx.ModelProto:
-    """The exported model, its weights named as in the program."""
+    """The exported model, its weights named as in the program, its nodes by their operators."""
     import onnx
 
     from .pytorch_replay import Replay
@@ -381,6 +381,7 @@ def _with_own_names(path: Path, separator: str) -> onnx.ModelProto:
     for tensor in model.graph.initializer:
         tensor.name = names.get(tensor.name, tensor.name)
     for node in model.graph.node:
+        node.name = node.name.split("/")[1] if node.name.startswith("/") else node.name
         for index, name in enumerate(node.input):
             if name in names:
                 node.input[index] = names[name]

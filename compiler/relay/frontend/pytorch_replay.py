@@ -7,8 +7,10 @@ inputs' values is refused (`pytorch_values`).
 
 from __future__ import annotations
 
+import collections
+import contextlib
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -116,6 +118,7 @@ class ScriptInterpreter:
         self.graph = script.graph.copy()
         torch._C._jit_pass_inline(self.graph)
         self._schemas: dict[str, Any] = {}
+        self._sources = _sources(self.graph)
         inputs = list(self.graph.inputs())
         self._has_self = isinstance(script, torch.jit.ScriptModule)
         self.arguments = inputs[1:] if self._has_self else inputs
@@ -196,9 +199,45 @@ class ScriptInterpreter:
                 kwargs[argument.name] = value
             else:
                 args.append(value)
-        if isinstance(op, torch._ops.OpOverload):
-            return self._call(op, args, kwargs)
-        return packet(*args, **kwargs)
+        with _recorded_as(self._sources.get(_first_output(node), "")):
+            if isinstance(op, torch._ops.OpOverload):
+                return self._call(op, args, kwargs)
+            return packet(*args, **kwargs)
+
+
+def _sources(graph: Any) -> dict[str, str]:
+    """What the nodes of a graph are called in spans, "aten::relu_0", by their first results."""
+    counts: collections.Counter[str] = collections.Counter()
+    found: dict[str, str] = {}
+
+    def visit(block: Any) -> None:
+        for node in block.nodes():
+            kind = node.kind()
+            found[_first_output(node)] = f"{kind}_{counts[kind]}"
+            counts[kind] += 1
+            for inner in node.blocks():
+                visit(inner)
+
+    visit(graph)
+    return found
+
+
+def _first_output(node: Any) -> str:
+    return next((str(output.debugName()) for output in node.outputs()), "")
+
+
+@contextlib.contextmanager
+def _recorded_as(source: str) -> Iterator[None]:
+    """Have an export name the nodes that it records "/<source>/<operator>"."""
+    state = torch._C._get_tracing_state() if source else None
+    if state is None:
+        yield
+        return
+    state.push_scope(f"operator::{source}")
+    try:
+        yield
+    finally:
+        state.pop_scope()
 
 
 def _results(block: Any) -> Any:

@@ -248,8 +248,14 @@ def _is_tensor(value: Any) -> bool:
     return isinstance(value, relax.Expr) and not isinstance(value.ty, tvm.ir.PrimType)
 
 
+_OF_LISTS = frozenset(["concatenate", "einsum", "meshgrid", "stack"])
+"""Operators of lists: of several results at once, each is one of the list."""
+
+
 def _call_operand(name: str, operand: str, value: Any) -> relax.Expr:
     """An operand as the expression that a call holds."""
+    if isinstance(value, TupleWrapper) and name in _OF_LISTS:
+        value = list(value)
     value = _operand(name, operand, value)
     if isinstance(value, relax.Expr):
         return value

@@ -122,7 +122,7 @@ def test_the_initial_state_schedules_nothing():
     b = te.compute((4, 4), lambda i, j: a[i, j] + 1.0, name="B")
     dag = auto_scheduler.ComputeDAG([a, b])
     schedule, args = dag.apply_steps_from_state(dag.init_state)
-    assert len(args) == 2 and str(dag.get_init_state()) == ""
+    assert len(args) == 2 and str(dag.get_init_state()).endswith("    B = ...")
     values = np.arange(16, dtype="float32").reshape(4, 4)
     found = tvm.runtime.tensor(np.zeros((4, 4), "float32"))
     tvm.compile(schedule.mod, "llvm")(tvm.runtime.tensor(values), found)

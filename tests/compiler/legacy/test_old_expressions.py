@@ -362,3 +362,52 @@ def test_rules_on_integers_find_affine_types_where_they_were(relay):
     body = relay.qnn.op.quantize(relay.cos(relay.qnn.op.dequantize(x, *numbers)), *numbers)
     mod = relay.transform.FakeQuantizationToInteger(hard_fail=True)(tvm.IRModule.from_expr(body))
     assert dict(relay.analysis.list_op_freqs(mod)) == {"negative": 1}
+
+
+def test_a_call_of_a_global_function_gives_its_arguments_types(relay):
+    name, taken = relay.GlobalVar("f"), relay.var("p", shape=(2, 3))
+    module = tvm.IRModule()
+    module[name] = relay.Function([taken], relay.Tuple([taken, taken]))
+    argument = relay.var("x")
+    field = relay.TupleGetItem(name(argument), 1)
+    assert argument.ty == field.ty == relay.TensorType((2, 3), "float32")
+
+
+def test_several_results_are_joined_one_by_one(relay):
+    parts = relay.split(relay.var("x", shape=(4, 2)), 2)
+    joined = relay.concatenate(parts, 0).args[0]
+    assert [int(field.index) for field in joined.fields] == [0, 1]
+
+
+def test_executors_tell_maps_of_shapes(relay):
+    x = relay.var("x", shape=(2, 3))
+    library = relay.build(tvm.IRModule.from_expr(relay.Function([x], relay.abs(x))), "llvm")
+    shapes, dtypes = tvm.contrib.graph_executor.GraphModule(
+        library["default"](tvm.cpu())
+    ).get_input_info()
+    assert isinstance(shapes, tvm.container.Map) and isinstance(dtypes, tvm.container.Map)
+    assert shapes["x"] == tvm.runtime.container.ShapeTuple([2, 3])
+
+
+def test_what_repeats_a_results_type_is_not_compared(relay):
+    data, weight = relay.var("x", shape=(2, 3)), relay.var("w", shape=(4, 3))
+    bias = relay.var("b", shape=(4,))
+
+    def layer(axis, **attributes):
+        product = relay.nn.dense(data, weight, **attributes)
+        return relay.Function([data, weight, bias], relay.nn.bias_add(product, bias, axis=axis))
+
+    full = layer(1, units=4, out_dtype="float32").with_attr("num_input", 1)
+    tvm.ir.assert_structural_equal(layer(-1), full)
+    other = relay.Function([data, weight], relay.nn.dense(data, weight, out_dtype="float64"))
+    plain = relay.Function([data, weight], relay.nn.dense(data, weight))
+    assert not tvm.ir.structural_equal(plain, other)
+
+
+def test_kernels_are_compared_without_their_names():
+    a = tvm.te.placeholder((4,), name="A")
+    made = tvm.te.create_prim_func([a, tvm.te.compute((4,), lambda i: a[i] + 1.0, name="B")])
+    other = tvm.te.create_prim_func([a, tvm.te.compute((4,), lambda i: a[i] + 2.0, name="B")])
+    named = made.with_attr("global_symbol", "add_one").without_attr("tirx.noalias")
+    tvm.ir.assert_structural_equal(made, named)
+    assert not tvm.ir.structural_equal(made, other)

@@ -146,3 +146,29 @@ def test_devices_that_are_gone_do_not_exist():
     assert not tvm.device("sdaccel", 0).exist
     assert not tvm.runtime.enabled("sdaccel")
     assert tvm.runtime.enabled("c")
+
+
+def test_anchors_are_those_of_relays_operator():
+    from tvm import topi
+
+    data = te.placeholder((1, 3, 5, 4), name="data")
+    boxes = topi.vision.multibox_prior(data, (0.5, 0.25), (1, 2), clip=True)
+    schedule = topi.generic.schedule_multibox_prior(boxes)
+    found = tvm.runtime.tensor(np.zeros([int(n) for n in boxes.shape], "float32"))
+    values = tvm.runtime.tensor(np.zeros((1, 3, 5, 4), "float32"))
+    tvm.build(schedule, [data, boxes], "llvm")(values, found)
+    from compiler import relay
+
+    x = relay.var("x", shape=(1, 3, 5, 4))
+    same = relay.Function([x], relay.vision.multibox_prior(x, (0.5, 0.25), (1, 2), clip=True))
+    expected = relay.create_executor("graph", tvm.IRModule.from_expr(same)).evaluate()(values)
+    np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=1e-5)
+
+
+def test_random_words_of_a_key():
+    from tvm import topi
+
+    key = te.placeholder((10,), "uint64", name="key")
+    following, words = topi.random.threefry_generate(key, (2, 5))
+    assert [int(extent) for extent in words.shape] == [2, 5] and following.dtype == "uint64"
+    assert topi.random.threefry_test_wrapping("llvm", tvm.cpu())

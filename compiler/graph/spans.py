@@ -1,0 +1,119 @@
+"""Spans: where in its source an expression came from.
+
+A span of an importer names the node of the model. What is made of an expression later has its span.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import tvm
+from tvm import relax
+from tvm.ir import SourceName, Span
+from tvm.relax.expr import _update_type
+
+
+def span_of(name: str) -> Span:
+    """The span of what a source names, without a place in it."""
+    return Span(SourceName(name), 0, 0, 0, 0)
+
+
+def with_span(expr: relax.Expr, span: Span) -> relax.Expr:
+    """A call, tuple, field, condition, constant or variable like `expr`, with another span."""
+    if isinstance(expr, relax.Call):
+        made: relax.Expr = relax.Call(expr.op, expr.args, expr.attrs, expr.ty_args, span)
+    elif isinstance(expr, relax.TupleGetItem):
+        made = relax.TupleGetItem(expr.tuple_value, expr.index, span)
+    elif isinstance(expr, relax.Tuple):
+        made = relax.Tuple(list(expr.fields), span)
+    elif isinstance(expr, relax.If):
+        made = relax.If(expr.cond, expr.true_branch, expr.false_branch, span)
+    elif isinstance(expr, tvm.ir.GenericConst):
+        return tvm.ir.GenericConst(expr.value, expr.ty, span)
+    elif isinstance(expr, relax.Var):
+        return relax.Var(expr.name, expr.ty, span)
+    else:
+        return expr
+    if made.ty.is_missing() and not expr.ty.is_missing():
+        _update_type(made, expr.ty)
+    return made
+
+
+def filled(expr: relax.Expr, span: Span | None, of_constants: Span | None = None) -> relax.Expr:
+    """An expression with a span for all its calls, tuples, fields and constants that have none.
+
+    What has one keeps it with all that is inside of it; variables stay. Constants get
+    `of_constants`, if it is given.
+    """
+    if span is None or getattr(expr, "span", None) is not None or isinstance(expr, relax.Var):
+        return expr
+    if isinstance(expr, relax.Call):
+        args = [filled(arg, span, of_constants) for arg in expr.args]
+        made = relax.Call(expr.op, args, expr.attrs, expr.ty_args, span)
+    elif isinstance(expr, relax.Tuple):
+        made = relax.Tuple([filled(each, span, of_constants) for each in expr.fields], span)
+    elif isinstance(expr, relax.TupleGetItem):
+        made = relax.TupleGetItem(filled(expr.tuple_value, span, of_constants), expr.index, span)
+    elif isinstance(expr, tvm.ir.GenericConst):
+        return with_span(expr, of_constants or span)
+    else:
+        return with_span(expr, span)
+    if made.ty.is_missing() and not expr.ty.is_missing():
+        _update_type(made, expr.ty)
+    return made
+
+
+def in_place_of(call: relax.Call, expr: relax.Expr) -> relax.Expr:
+    """What replaces a call, with its span; constants are made of its constant operands."""
+    if call.span is None:
+        return expr
+    constants = (each.span for each in call.args if isinstance(each, tvm.ir.GenericConst))
+    return filled(expr, call.span, next(constants, None))
+
+
+def with_sources(function: relax.Function, sources: Mapping[relax.Var, str]) -> relax.Function:
+    """The function, importers' spans filled in.
+
+    Parameters
+    ----------
+    function : relax.Function
+    sources : mapping of variable to str
+        What a variable came from. The bindings in front of it that have no entry, back to the
+        last one that has, are parts of it.
+    """
+
+    def sequence(body: relax.SeqExpr) -> relax.SeqExpr:
+        blocks = [type(block)(bindings(block), block.span) for block in body.blocks]
+        made = relax.SeqExpr(blocks, body.body, body.span)
+        _update_type(made, body.ty)
+        return made
+
+    def bindings(block: relax.BindingBlock) -> list[relax.Binding]:
+        made: list[relax.Binding] = []
+        span = None
+        for binding in reversed(block.bindings):
+            if binding.var in sources:
+                span = span_of(sources[binding.var])
+            made.append(bound(binding, span))
+        return made[::-1]
+
+    def bound(binding: relax.Binding, span: Span | None) -> relax.Binding:
+        value = binding.value
+        if isinstance(value, relax.If):
+            branches = [sequence(value.true_branch), sequence(value.false_branch)]
+            made = relax.If(value.cond, *branches)
+            _update_type(made, value.ty)
+            value = made
+        value = filled(value, span)
+        if isinstance(binding, relax.MatchCast):
+            return relax.MatchCast(binding.var, value, binding.ty, binding.span)
+        return relax.VarBinding(binding.var, value, binding.span)
+
+    return relax.Function(
+        function.params,
+        sequence(function.body),
+        function.ret_ty,
+        is_pure=function.is_pure,
+        attrs=function.attrs,
+        span=function.span,
+    )

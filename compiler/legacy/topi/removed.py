@@ -1,0 +1,188 @@
+"""Computes that TOPI had and TVM has no more, most of them by Relay's operators."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import tvm
+from tvm import te, tirx
+
+from ...te.relay_computes import compute
+from ..patches import Patches
+
+
+def patch(patches: Patches, topi: Any) -> None:
+    """Add them to `tvm.topi`, `nn` and `vision`."""
+    patches.set(topi, "unique", unique)
+    parts: Any = (
+        (topi.nn, (sparse_add, sparse_conv2d, sparse_transpose)),
+        (
+            topi.vision,
+            (multibox_detection, multibox_prior, multibox_transform_loc, proposal, reorg),
+        ),
+    )
+    for owner, functions in parts:
+        for function in functions:
+            patches.add(owner, function.__name__, function)
+
+
+def unique(data: Any, is_sorted: bool = True, return_counts: bool = False) -> list[Any]:
+    """See `relay.unique`."""
+    from ...relay import op
+
+    return list(compute(op.unique, data, is_sorted, return_counts))
+
+
+def sparse_add(
+    dense_data: Any, sparse_data: Any, sparse_indices: Any, sparse_indptr: Any
+) -> te.Tensor:
+    """See `relay.nn.sparse_add`."""
+    from ...relay.op import nn
+
+    return compute(nn.sparse_add, dense_data, (sparse_data, sparse_indices, sparse_indptr))
+
+
+def sparse_transpose(sparse_data: Any, sparse_indices: Any, sparse_indptr: Any) -> list[Any]:
+    """See `relay.nn.sparse_transpose`."""
+    from ...relay.op import nn
+
+    return list(compute(nn.sparse_transpose, (sparse_data, sparse_indices, sparse_indptr)))
+
+
+def sparse_conv2d(
+    dense_data: Any,
+    sparse_data: Any,
+    sparse_indices: Any,
+    sparse_indptr: Any,
+    layout: str = "NHWC",
+    kernel_size: Any = 1,
+) -> te.Tensor:
+    """See `relay.nn.sparse_conv2d`."""
+    from ...relay.op import nn
+
+    sizes = (kernel_size, kernel_size) if isinstance(kernel_size, int) else kernel_size
+    parts = (sparse_data, sparse_indices, sparse_indptr)
+    return compute(nn.sparse_conv2d, dense_data, *parts, layout=layout, kernel_size=sizes)
+
+
+def reorg(data: Any, stride: int) -> te.Tensor:
+    """Blocks of space moved to channels in the order of Darknet's reorg layer."""
+    return tvm.topi.cpp.vision.reorg(data, stride)
+
+
+def multibox_prior(
+    data: te.Tensor,
+    sizes: Sequence[float] = (1,),
+    ratios: Sequence[float] = (1,),
+    steps: Sequence[float] = (-1, -1),
+    offsets: Sequence[float] = (0.5, 0.5),
+    clip: bool = False,
+) -> te.Tensor:
+    """See `relay.vision.multibox_prior`."""
+    height, width = (int(extent) for extent in data.shape[2:])
+    shapes = [(size * height / width / 2, size / 2) for size in map(float, sizes)]
+    for ratio in map(float, list(ratios)[1:]):
+        root = math.sqrt(ratio)
+        shapes.append((sizes[0] * height / width * root / 2, sizes[0] / root / 2))
+    step = [1.0 / n if float(s) <= 0 else float(s) for s, n in zip(steps, (height, width))]
+
+    def number(value: Any) -> Any:
+        return tirx.const(float(value), data.dtype)
+
+    def corner(_batch: Any, box: Any, which: Any) -> Any:
+        cell, kind = tirx.floordiv(box, len(shapes)), tirx.floormod(box, len(shapes))
+        row, column = tirx.floordiv(cell, width), tirx.floormod(cell, width)
+        is_x = tirx.floormod(which, 2) == 0
+        centres = [
+            (place.astype(data.dtype) + number(offset)) * number(size)
+            for place, offset, size in zip((row, column), offsets, step)
+        ]
+        half: Any = number(0)
+        for index, (wide, high) in enumerate(shapes):
+            own = tirx.Select(is_x, number(wide), number(high))
+            half = tirx.Select(kind == index, own, half)
+        centre = tirx.Select(is_x, centres[1], centres[0])
+        return centre + tirx.Select(which < 2, -half, half)
+
+    boxes = te.compute((1, height * width * len(shapes), 4), corner, name="multibox_prior")
+    return tvm.topi.clip(boxes, 0, 1) if clip else boxes
+
+
+def multibox_transform_loc(
+    cls_prob: Any,
+    loc_pred: Any,
+    anchor: Any,
+    clip: bool = True,
+    threshold: float = 0.01,
+    variances: Sequence[float] = (0.1, 0.1, 0.2, 0.2),
+) -> list[Any]:
+    """See `relay.vision.multibox_transform_loc`."""
+    from ...relay.op import vision
+
+    operator = vision.multibox_transform_loc
+    return list(compute(operator, cls_prob, loc_pred, anchor, clip, threshold, variances))
+
+
+def multibox_detection(
+    cls_prob: Any,
+    loc_pred: Any,
+    anchor: Any,
+    clip: bool = True,
+    threshold: float = 0.01,
+    nms_threshold: float = 0.5,
+    force_suppress: bool = False,
+    variances: Sequence[float] = (0.1, 0.1, 0.2, 0.2),
+    nms_topk: int = -1,
+) -> te.Tensor:
+    """Boxes of `multibox_transform_loc` that no better one covers."""
+    from ...relay.op import vision
+
+    def detected(probabilities: Any, locations: Any, anchors: Any) -> Any:
+        boxes, counts = vision.multibox_transform_loc(
+            probabilities, locations, anchors, clip, threshold, variances
+        )
+        return vision.non_max_suppression(
+            boxes,
+            counts,
+            counts,
+            iou_threshold=nms_threshold,
+            force_suppress=force_suppress,
+            top_k=nms_topk,
+            return_indices=False,
+        )
+
+    return compute(detected, cls_prob, loc_pred, anchor)
+
+
+def proposal(
+    cls_prob: Any,
+    bbox_pred: Any,
+    im_info: Any,
+    scales: Sequence[float],
+    ratios: Sequence[float],
+    feature_stride: int,
+    threshold: float,
+    rpn_pre_nms_top_n: int,
+    rpn_post_nms_top_n: int,
+    rpn_min_size: int,
+    iou_loss: bool,
+) -> te.Tensor:
+    """See `relay.vision.proposal`."""
+    from ...relay.op import vision
+
+    return compute(
+        vision.proposal,
+        cls_prob,
+        bbox_pred,
+        im_info,
+        scales=scales,
+        ratios=ratios,
+        feature_stride=feature_stride,
+        threshold=threshold,
+        rpn_pre_nms_top_n=rpn_pre_nms_top_n,
+        rpn_post_nms_top_n=rpn_post_nms_top_n,
+        rpn_min_size=rpn_min_size,
+        iou_loss=iou_loss,
+    )
