@@ -120,7 +120,7 @@ class DepthwiseConv2d(AnchorRule):
         ow_outer, ow_inner = sch.split(ow, [None, config.val("tile_ow")])
         sch.reorder(n, c, oh_outer, oh_inner, ow_outer, ow_inner, lane)
         tile = sch.fuse(n, c, oh_outer)
-        if _is_parallel(macs, Machine.from_target(target)):
+        if is_parallel(macs, Machine.from_target(target)):
             sch.parallel(tile)
         sch.vectorize(lane)
         sch.unroll(ow_inner)
@@ -163,7 +163,7 @@ def direct_fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
         tile_oh = w.out_height
     tile_oh = best_tile(w.out_height, min(tile_oh, w.out_height))
     macs = w.batch * w.out_channels * w.out_height * w.out_width * w.kernel[0] * w.kernel[1]
-    if _is_parallel(macs, machine):
+    if is_parallel(macs, machine):
         tile_oh = _busy_rows(w, tile_oh, w.batch * -(-w.out_channels // block), machine)
     registers = max(machine.vector_registers // 2 // max(block // lanes, 1), 1)
     return ConfigEntity(
@@ -175,7 +175,7 @@ def direct_fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
     )
 
 
-def _is_parallel(macs: int, machine: Machine) -> bool:
+def is_parallel(macs: int, machine: Machine) -> bool:
     """Multiply-adds take twice as long as in other layers, so that four cores gain from half."""
     return macs >= (PARALLEL_MACS if machine.num_cores < 4 else PARALLEL_MACS // 2)
 
