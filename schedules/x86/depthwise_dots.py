@@ -24,11 +24,11 @@ from ..anchor import AnchorRule, inline_around, register_anchor_rule, sblocks
 from ..config import ConfigEntity, option
 from ..conv2d import Conv2dWorkload
 from ..strategy import Implementation, anchor_attrs, register
-from . import amx
-from .conv2d import choose_oc_block, extent_of
-from .depthwise import is_parallel
-from .dots import OF_BYTES, squares_dot_intrinsic, vnni_lanes
+from .conv2d import extent_of
+from .depthwise import block_of, is_parallel
+from .dots import squares_dot_intrinsic, vnni_lanes
 from .machine import Machine
+from .padded_rows import EMPTY
 
 NAME = "depthwise_conv2d_int8.x86"
 
@@ -38,8 +38,11 @@ EITHER = 2  # begins of windows: the first pixel of a pair, the second, either o
 
 # Fewer taps are not worth the copy.
 LEAST_TAPS = 4
-# Copying a row takes the time of so many rows of results; where the copy does not stay in L1, more.
-COPIED_ROW, FAR_ROW, L1_SHARE = 0.2, 0.25, 0.6
+# With more, the code of a row of them is repeated.
+MOST_UNROLLED_TAPS = 121
+# Copying a row takes the time of so many rows of results, and of more where the copies of a tile
+# fill more than a share of L2.
+COPIED_ROW, FAR_ROW, SHARE_OF_L2 = 0.15, 0.3, 8
 # Sums in registers: more wait no less for each other.
 MOST_SUMS = 14
 
@@ -83,7 +86,9 @@ class Windows:
 def _pack(ops: Any, weight: Any, config: ConfigEntity, block: int) -> Any:
     """(C, 1, KH, KW) -> (C/block, begin, begin, pair, pair, block, 2, 2), C padded with zeros."""
     channels, _, *kernel = (int(extent) for extent in weight.shape)
-    rows, columns = (Windows.of(taps, config, axis) for taps, axis in zip(kernel, "hw"))
+    rows, columns = (
+        Windows.of(taps, config, axis) for taps, axis in zip(kernel, "hw", strict=True)
+    )
     if channels % block:
         weight = ops.pad(weight, ((0, -channels % block), (0, 0), (0, 0), (0, 0)))
     weight = columns.shifted(ops, rows.shifted(ops, weight, 2), 3)
@@ -95,7 +100,9 @@ def _pack(ops: Any, weight: Any, config: ConfigEntity, block: int) -> Any:
 
 def _compute(w: Conv2dWorkload, config: ConfigEntity, data: Any, weight: Any) -> Any:
     """data (N, C/ib, H, W, ib) or (N, C, H, W), weight as packed -> (N, C/ob, OH, OW, ob)."""
-    rows, columns = (Windows.of(taps, config, axis) for taps, axis in zip(w.kernel, "hw"))
+    rows, columns = (
+        Windows.of(taps, config, axis) for taps, axis in zip(w.kernel, "hw", strict=True)
+    )
     block, lanes = int(weight.shape[5]), config.val("lanes")
     width = -(-w.out_width // config.val("tile_ow")) * config.val("tile_ow")
     top, left = _in_front(w)
@@ -112,14 +119,15 @@ def _compute(w: Conv2dWorkload, config: ConfigEntity, data: Any, weight: Any) ->
             y % SIDE if len(rows.begins) > 1 else 0,
             x % SIDE if len(columns.begins) > 1 else 0,
         )
-        place = (n, c, y // SIDE + qh, x // SIDE + qw, lane // lanes, lane % lanes, dy, dx)
-        tap = weight[(c, *forms, qh, qw, lane, dy, dx)]
-        product = squares[place].astype(w.out_dtype) * tap.astype(w.out_dtype)
+        at = (n, c, y // SIDE + qh, x // SIDE + qw, lane // lanes, lane % lanes, dy, dx)
+        of_tap = (c, *forms, qh, qw, lane, dy, dx)
+        product = squares[at].astype(w.out_dtype) * weight[of_tap].astype(w.out_dtype)
         return te.sum(product, axis=[qh, qw, dy, dx])
 
     shape = (w.batch, weight.shape[0], w.out_height, width, block)
-    name = "depthwise_conv2d_NCHWc"
-    conv = te.compute(shape, element, name=name, attrs=anchor_attrs(NAME, config))
+    products = rows.pairs * columns.pairs * SIDE * SIDE
+    attrs = {EMPTY: [products - w.kernel[0] * w.kernel[1], products], **anchor_attrs(NAME, config)}
+    conv = te.compute(shape, element, name="depthwise_conv2d_NCHWc", attrs=attrs)
     if width == w.out_width:
         return conv
     shape = (*shape[:3], w.out_width, block)
@@ -159,18 +167,10 @@ def _squares(w: Conv2dWorkload, data: Any, lanes: int, height: int, width: int) 
     def element(n: Any, c: Any, y: Any, x: Any, vector: Any, lane: Any, dy: Any, dx: Any) -> Any:
         row, column = y * SIDE + dy - top, x * SIDE + dx - left
         value = data[n, c, row, column, vector * lanes + lane]
-        whole, partly = [], []  # conditions on squares, and on pixels of a square
-        for square, pixel, before, inside, there in (
-            (y, row, top, w.height, height),
-            (x, column, left, w.width, width),
-        ):
-            if before:
-                whole.append(square >= before // SIDE)
-            if there * SIDE > before + inside:
-                whole.append(square < (before + inside + 1) // SIDE)
-            if there * SIDE > before + inside and inside % SIDE:
-                partly.append(pixel < inside)
-        for conditions in (partly, whole):
+        of_row, of_rows = _inside(y, row, top, w.height, height)
+        of_column, of_columns = _inside(x, column, left, w.width, width)
+        columns = [tirx.likely(tirx.all(*of_columns))] if of_columns else []
+        for conditions in (of_row + of_column, columns, of_rows):
             if conditions:
                 value = tirx.if_then_else(tirx.all(*conditions), value, beyond)
         return value
@@ -178,6 +178,29 @@ def _squares(w: Conv2dWorkload, data: Any, lanes: int, height: int, width: int) 
     chunks, block = int(data.shape[1]), int(data.shape[4])
     shape = (w.batch, chunks, height, width, block // lanes, lanes, SIDE, SIDE)
     return te.compute(shape, element, name="data_squares")
+
+
+def _inside(
+    pair: Any, pixel: Any, before: int, extent: int, pairs: int
+) -> tuple[list[Any], list[Any]]:
+    """Conditions on a pixel, and on the pair it is of, to be in the image along one axis.
+
+    Parameters
+    ----------
+    before : int
+        Pixels in front of the image, in whole pairs.
+    pairs : int
+        Of all that windows meet.
+    """
+    of_pixel: list[Any] = []
+    of_pair: list[Any] = []
+    if before:
+        of_pair.append(pair >= before // SIDE)
+    if pairs * SIDE > before + extent:
+        of_pair.append(pair < (before + extent + 1) // SIDE)
+        if extent % SIDE:
+            of_pixel.append(pixel < extent)
+    return of_pixel, of_pair
 
 
 # --- schedule ----------------------------------------------------------------------------
@@ -199,7 +222,8 @@ class DepthwiseDots(AnchorRule):
     def schedule(self, sch: Any, anchor: Any, config: ConfigEntity, target: Target) -> Any:
         out = inline_around(sch, anchor, keep=("data_blocks", "data_squares"))
         blocks, squares = (sblocks(sch).get(name) for name in ("data_blocks", "data_squares"))
-        macs = SIDE * SIDE * extent_of(sch, sch.get_loops(anchor)[:-2])
+        taps = config.val("taps")
+        macs = taps * extent_of(sch, sch.get_loops(anchor)[:5])
         n, c, oh, ow, lane = sch.get_loops(out)
         lanes = config.val("lanes")
         oh_outer, oh_inner = sch.split(oh, [None, config.val("tile_oh")])
@@ -218,13 +242,14 @@ class DepthwiseDots(AnchorRule):
         sch.compute_at(anchor, ow_outer, preserve_unit_loops=True)
         ow_inner, lane, qh, qw, *square = sch.get_loops(anchor)[-6:]
         sch.reorder(qh, qw, ow_inner, lane, *square)
-        for loop in (qh, qw, ow_inner):
+        for loop in (qw, ow_inner) if taps > MOST_UNROLLED_TAPS else (qh, qw, ow_inner):
             sch.unroll(loop)
         sch.compute_at(squares, tile, preserve_unit_loops=True)
         if blocks is not None:
             sch.compute_at(blocks, tile, preserve_unit_loops=True)
             sch.vectorize(sch.get_loops(blocks)[-1])
-        vector, copied = sch.get_loops(squares)[-4:-2]
+        column, vector, copied = sch.get_loops(squares)[-5:-2]
+        sch.annotate(column, "pragma_loop_partition_hint", 1)
         sch.unroll(vector)
         sch.annotate(copied, MARK, 1)
 
@@ -237,12 +262,6 @@ class DepthwiseDots(AnchorRule):
 # --- fallback ----------------------------------------------------------------------------
 
 
-def _block(w: Conv2dWorkload, target: Target) -> int:
-    if amx.multiplies(OF_BYTES, target):
-        return amx.channel_block(w.out_channels, OF_BYTES)
-    return choose_oc_block(w, Machine.from_target(target).lanes(w.out_dtype))
-
-
 def _supports(w: Conv2dWorkload, target: Target) -> bool:
     if not (w.is_depthwise and w.is_bytes) or w.dilation != (1, 1):
         return False
@@ -253,11 +272,12 @@ def _supports(w: Conv2dWorkload, target: Target) -> bool:
 
 def _fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
     """Tiles of rows that divide the image, in which the busiest core is done first."""
-    machine, block = Machine.from_target(target), _block(w, target)
+    machine, block = Machine.from_target(target), block_of(w, target)
     return ConfigEntity(
         {
             "oc_block": option(block),
             "lanes": option(math.gcd(block, vnni_lanes(target))),
+            "taps": option(w.kernel[0] * w.kernel[1]),
             "begin_h": option(_begin(w.padding[0], w.strides[0])),
             "begin_w": option(_begin(w.padding[1], w.strides[1])),
             "tile_oh": option(_tile_oh(w, block, machine)),
@@ -267,7 +287,7 @@ def _fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
 
 
 def _tile_oh(w: Conv2dWorkload, block: int, machine: Machine) -> int:
-    """Rows of a tile; those that two tiles read are copied twice, and all should stay in L1."""
+    """Rows of a tile; those that two tiles read are copied twice, and all should stay in L2."""
     macs = w.batch * w.out_channels * w.out_height * w.out_width * w.kernel[0] * w.kernel[1]
     cores = machine.num_cores if is_parallel(macs, machine) else 1
     blocks = w.batch * -(-w.out_channels // block)
@@ -275,7 +295,7 @@ def _tile_oh(w: Conv2dWorkload, block: int, machine: Machine) -> int:
 
     def busiest(rows: int) -> float:
         read = (rows - 1) * w.strides[0] + w.kernel[0]
-        is_near = read * row_bytes <= machine.l1_bytes * L1_SHARE
+        is_near = read * row_bytes <= machine.l2_bytes // SHARE_OF_L2
         tasks = blocks * w.out_height // rows
         return -(-tasks // cores) * (rows + read * (COPIED_ROW if is_near else FAR_ROW))
 
@@ -301,14 +321,6 @@ def _tile_ow(width: int) -> int:
 register(
     "nn.conv2d",
     "cpu",
-    Implementation(
-        NAME,
-        20,
-        _supports,
-        _fallback,
-        _compute,
-        None,
-        _pack,
-    ),
+    Implementation(NAME, 20, _supports, _fallback, _compute, None, _pack),
 )
 register_anchor_rule(NAME, DepthwiseDots())

@@ -12,7 +12,8 @@ from tvm import te, topi
 from schedules import rules, strategy
 from schedules.config import ConfigEntity, option
 from schedules.conv2d import Conv2dWorkload
-from schedules.x86 import depthwise, depthwise_dots
+from schedules.x86 import depthwise_dots
+from schedules.x86.padded_rows import skipped_flops
 from tests.sweep import examples
 
 from .kernels import compiled
@@ -60,7 +61,7 @@ def blocked(array, block):
 
 
 def run(w, target, config=None, ic_block=None, name=depthwise_dots.NAME):
-    """Bytes of a convolution with a bias behind it, requantised; and what they should be."""
+    """Bytes of a convolution and a bias, requantised; what they should be; the library."""
     rng = np.random.default_rng(0)
     impl = BY_NAME[name]
     assert impl.supports(w, target)
@@ -114,3 +115,50 @@ def test_any_shape_has_the_integers_of_numpy(target, n, channels, size, kernel, 
 @pytest.mark.parametrize("size", [7, 28])
 def test_kernels_of_networks_have_the_integers_of_numpy(target, kernel, stride, size):
     check(workload(48, (size,) * 2, (kernel,) * 2, (stride,) * 2, (kernel // 2,) * 4), target)
+
+
+@pytest.mark.parametrize("ic_block", [1, 8])
+@pytest.mark.parametrize("channels", [24, 64])
+def test_images_in_other_blocks_are_copied(channels, ic_block):
+    check(workload(channels, (9, 14)), TARGETS[0], ic_block=ic_block)
+
+
+@pytest.mark.parametrize("kernel, stride", [(12, 1), (13, 2)])
+def test_large_kernels_have_the_integers_of_numpy(kernel, stride):
+    check(workload(16, (20, 21), (kernel,) * 2, (stride,) * 2, (5, 6, 6, 5)), TARGETS[0])
+
+
+@pytest.mark.parametrize("rows", [3, 5, 75])
+def test_tiles_may_begin_in_the_midst_of_a_square(rows):
+    w = workload(16, (75, 10))
+    config = BY_NAME[depthwise_dots.NAME].fallback(w, TARGETS[0])
+    check(w, TARGETS[0], ConfigEntity({**config, "tile_oh": option(rows)}))
+
+
+@pytest.mark.parametrize("size", [7, 28, 75, 112])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_rows_of_tiles_divide_the_image_and_are_few_for_many_cores(size, stride):
+    many = tvm.target.Target({"kind": "llvm", "mcpu": "icelake-server", "num-cores": 16})
+    w = workload(32, (size,) * 2, strides=(stride,) * 2)
+    rows = BY_NAME[depthwise_dots.NAME].fallback(w, many).val("tile_oh")
+    assert w.out_height % rows == 0
+    assert size < 112 or 2 * w.out_height // rows >= 14
+
+
+def test_others_are_left_to_the_kernel_of_taps():
+    impl = BY_NAME[depthwise_dots.NAME]
+    without = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v4"})
+    assert impl.supports(workload(), TARGETS[0]) and not impl.supports(workload(), without)
+    assert not impl.supports(workload(dilation=(2, 2)), TARGETS[0])
+    assert not impl.supports(workload(kernel=(3, 1)), TARGETS[0])
+    assert not impl.supports(workload(dtype="int8"), TARGETS[0])
+
+
+def test_products_with_zeros_are_no_operations():
+    w = workload()
+    impl = BY_NAME[depthwise_dots.NAME]
+    config = impl.fallback(w, TARGETS[0])
+    data = te.placeholder((1, 1, 14, 14, 32), "uint8")
+    weight = te.placeholder((1, 2, 2, 2, 2, 32, 2, 2), "int8")
+    func = te.create_prim_func([data, weight, impl.compute(w, config, data, weight)])
+    assert skipped_flops(func) == 2 * 14 * 14 * 32 * (16 - 9)
