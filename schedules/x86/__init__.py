@@ -15,6 +15,7 @@ from . import (
     dense_amx,
     dense_halves,
     depthwise,
+    depthwise_dots,
     depthwise_template,
     group_conv2d_template,
     matmul_dots,

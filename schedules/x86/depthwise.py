@@ -118,19 +118,25 @@ class DepthwiseConv2d(AnchorRule):
             macs *= int(sch.get(loop).extent)
         oh_outer, oh_inner = sch.split(oh, [None, config.val("tile_oh")])
         ow_outer, ow_inner = sch.split(ow, [None, config.val("tile_ow")])
-        sch.reorder(n, c, oh_outer, oh_inner, ow_outer, ow_inner, lane)
+        block = int(sch.get(lane).extent)
+        # Of vectors much wider than registers LLVM makes poor code.
+        lanes = amx.TILE_COLUMNS if block % amx.TILE_COLUMNS == 0 else block
+        vector, lane = sch.split(lane, [None, lanes])
+        sch.reorder(n, c, oh_outer, oh_inner, ow_outer, ow_inner, vector, lane)
         tile = sch.fuse(n, c, oh_outer)
-        if _is_parallel(macs, Machine.from_target(target)):
+        if is_parallel(macs, Machine.from_target(target)):
             sch.parallel(tile)
         sch.vectorize(lane)
+        sch.unroll(vector)
         sch.unroll(ow_inner)
         sch.annotate(ow_outer, "pragma_loop_partition_hint", 1)
 
         sch.compute_at(anchor, ow_outer, preserve_unit_loops=True)
         ow_inner, lane, kh, kw = sch.get_loops(anchor)[-4:]
-        sch.reorder(kh, kw, ow_inner, lane)
+        vector, lane = sch.split(lane, [None, lanes])
+        sch.reorder(kh, kw, ow_inner, vector, lane)
         sch.vectorize(lane)
-        for loop in (kh, kw, ow_inner):
+        for loop in (kh, kw, ow_inner, vector):
             sch.unroll(loop)
         rows_inside = mark_taps(sch, anchor, kh)
         sch.decompose_reduction(anchor, kh)
@@ -143,6 +149,16 @@ class DepthwiseConv2d(AnchorRule):
 # --- fallback ----------------------------------------------------------------------------
 
 
+def block_of(w: Conv2dWorkload, target: Target) -> int:
+    """Channels of a block: those that fill vectors, or that tiles read."""
+    if w.is_bytes and amx.multiplies(OF_BYTES, target):
+        return amx.channel_block(w.out_channels, OF_BYTES)
+    machine = Machine.from_target(target)
+    if w.is_float:
+        machine = machine.for_channels(w.out_channels)
+    return choose_oc_block(w, machine.lanes(w.out_dtype))
+
+
 def direct_fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
     """As many output rows per tile as let the padded rows fill half of L1, or keep cores busy.
 
@@ -152,9 +168,7 @@ def direct_fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
     if w.is_float:
         machine = machine.for_channels(w.out_channels)
     lanes = machine.lanes(w.out_dtype)
-    block = choose_oc_block(w, lanes)
-    if w.is_bytes and amx.multiplies(OF_BYTES, target):
-        block = amx.channel_block(w.out_channels, OF_BYTES)
+    block = block_of(w, target)
     padded = w.width + w.padding[1] + w.padding[3]
     row_bytes = w.item_bytes * block * padded
     rows = max(machine.l1_bytes // 2 // row_bytes, w.kernel[0])
@@ -163,7 +177,7 @@ def direct_fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
         tile_oh = w.out_height
     tile_oh = best_tile(w.out_height, min(tile_oh, w.out_height))
     macs = w.batch * w.out_channels * w.out_height * w.out_width * w.kernel[0] * w.kernel[1]
-    if _is_parallel(macs, machine):
+    if is_parallel(macs, machine):
         tile_oh = _busy_rows(w, tile_oh, w.batch * -(-w.out_channels // block), machine)
     registers = max(machine.vector_registers // 2 // max(block // lanes, 1), 1)
     return ConfigEntity(
@@ -175,7 +189,7 @@ def direct_fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
     )
 
 
-def _is_parallel(macs: int, machine: Machine) -> bool:
+def is_parallel(macs: int, machine: Machine) -> bool:
     """Multiply-adds take twice as long as in other layers, so that four cores gain from half."""
     return macs >= (PARALLEL_MACS if machine.num_cores < 4 else PARALLEL_MACS // 2)
 

@@ -243,6 +243,14 @@ def narrow_pair_intrinsic(lanes: int, columns: int) -> str:
     return name
 
 
+@functools.lru_cache(maxsize=8)
+def squares_dot_intrinsic(lanes: int) -> str:
+    """Name of the tensor intrinsic C[lanes] += A[lanes, 2, 2] . B[lanes, 2, 2], lane by lane."""
+    name = f"baton_vpdpbusd_lanes_{lanes}"
+    TensorIntrin.register(name, *_lane_by_lane(lanes))
+    return name
+
+
 def _description(lanes: int) -> Any:
     @T.prim_func(s_tir=True)
     def description(
@@ -286,6 +294,44 @@ def _implementation(lanes: int) -> Any:
             )
 
     return implementation
+
+
+def _lane_by_lane(lanes: int) -> tuple[Any, Any]:
+    instruction = f"llvm.x86.avx512.vpdpbusd.{32 * lanes}"
+    numbers, octets = f"int32x{lanes}", f"int8x{4 * lanes}"
+
+    @T.prim_func(s_tir=True)
+    def description(
+        A: T.Buffer((lanes, 2, 2), "uint8", offset_factor=1),
+        B: T.Buffer((lanes, 2, 2), "int8", offset_factor=1),
+        C: T.Buffer((lanes,), "int32", offset_factor=1),
+    ) -> None:
+        with T.sblock("root"):
+            T.reads(C[0:lanes], A[0:lanes, 0:2, 0:2], B[0:lanes, 0:2, 0:2])
+            T.writes(C[0:lanes])
+            for i, y, x in T.grid(lanes, 2, 2):
+                with T.sblock("update"):
+                    vi, vy, vx = T.axis.remap("SRR", [i, y, x])
+                    C[vi] = C[vi] + T.cast(A[vi, vy, vx], "int32") * T.cast(B[vi, vy, vx], "int32")
+
+    @T.prim_func(s_tir=True)
+    def implementation(
+        A: T.Buffer((lanes, 2, 2), "uint8", offset_factor=1),
+        B: T.Buffer((lanes, 2, 2), "int8", offset_factor=1),
+        C: T.Buffer((lanes,), "int32", offset_factor=1),
+    ) -> None:
+        with T.sblock("root"):
+            T.reads(C[0:lanes], A[0:lanes, 0:2, 0:2], B[0:lanes, 0:2, 0:2])
+            T.writes(C[0:lanes])
+            C[T.ramp(T.int32(0), 1, lanes)] = T.call_llvm_pure_intrin(
+                T.llvm_lookup_intrinsic_id(instruction),
+                C.vload([0], dtype=numbers),
+                T.reinterpret(A.vload([0, 0, 0], dtype=f"u{octets}"), dtype=octets),
+                B.vload([0, 0, 0], dtype=octets),
+                dtype=numbers,
+            )
+
+    return description, implementation
 
 
 def _of_words(lanes: int) -> tuple[Any, Any]:

@@ -18,7 +18,7 @@ FMA, VNNI, MADD, BF16 = "vfmadd", "vpdpbusd", "vpmaddwd", "vdpbf16ps"
 MADD_BYTES = "vpmaddubsw"
 INTRINSICS = {
     "llvm.x86.avx512bf16.dpbf16ps.512": BF16,
-    **{f"llvm.x86.avx512.vpdpbusd.{bits}": VNNI for bits in (512, 256)},
+    **{f"llvm.x86.avx512.vpdpbusd.{bits}": VNNI for bits in (512, 256, 128)},
     "llvm.x86.avx512.pmaddw.d.512": MADD,
     "llvm.x86.avx2.pmadd.wd": MADD,
     "llvm.x86.sse2.pmadd.wd": MADD,

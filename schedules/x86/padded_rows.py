@@ -23,6 +23,8 @@ from ..generic.stages import substitute
 ROWS = "image_rows"
 """Annotation of an anchor: stride, dilation, rows of padding in front, rows of the image, and which
 of its axes the taps of a column are."""
+EMPTY = "empty_products"
+"""Annotation of an anchor: of its products, how many are with zeros that fill up steps; all."""
 _TAPS = "taps_of_rows"
 
 
@@ -45,13 +47,19 @@ def share_inside(w: Conv2dWorkload) -> float:
 
 
 def skipped_flops(func: tirx.PrimFunc) -> int:
-    """Operations of a function's anchor, not scheduled yet, that its schedule will leave out."""
+    """Operations of a function's anchor, not scheduled yet, that its operator does not need.
+
+    Its schedule will leave them out, or they are with zeros that fill up steps.
+    """
     for block in blocks(func):
+        extents = [int(axis.dom.extent) for axis in block.iter_vars]
         rows = [int(each) for each in block.annotations.get(ROWS, ())]
         if rows:
-            extents = [int(axis.dom.extent) for axis in block.iter_vars]
             share = _share(extents[2], extents[rows[-1]], rows)
             return round(2 * math.prod(extents) * (1 - share))
+        if EMPTY in block.annotations:
+            count, of = (int(each) for each in block.annotations[EMPTY])
+            return round(2 * math.prod(extents) * count / of)
     return 0
 
 

@@ -38,7 +38,7 @@ class _Lazy:
 
 
 class RelaxOps:
-    """numpy's `pad`, `reshape` and `transpose` as Relax operators."""
+    """numpy's `pad`, `reshape`, `transpose` and `concatenate` as Relax operators."""
 
     def __init__(self, builder: relax.BlockBuilder) -> None:
         self._builder = builder
@@ -55,6 +55,9 @@ class RelaxOps:
 
     def transpose(self, array: _Lazy, axes: Sequence[int]) -> _Lazy:
         return self._emit(relax.op.permute_dims(array.expr, list(axes)))
+
+    def concatenate(self, arrays: Sequence[_Lazy], axis: int) -> _Lazy:
+        return self._emit(relax.op.concat([array.expr for array in arrays], axis))
 
 
 class _Background:
@@ -120,7 +123,8 @@ def pack(
     weight
         A constant is packed now; anything else is packed by the library each time it runs.
     function
-        Uses `ops.pad`, `ops.reshape`, `ops.transpose`, `array.shape` and `array.astype` alone.
+        Uses `ops.pad`, `ops.reshape`, `ops.transpose`, `ops.concatenate`, `array.shape` and
+        `array.astype` alone.
     alike : hashable, optional
         The same for functions that make arrays of one shape and type of arrays of one shape and
         type, whatever is in them; others are not packed in the background.

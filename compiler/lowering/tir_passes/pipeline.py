@@ -23,6 +23,7 @@ from . import (
     prefetch_results,
     propagate_nan,
     scalar_calls,
+    squares,
 )
 
 PASSES = (
@@ -41,6 +42,7 @@ PASSES = (
     prefetch_results,
     propagate_nan,
     scalar_calls,
+    squares,
 )
 """Modules of the passes that are added to TVM's."""
 
@@ -62,6 +64,7 @@ def _pipeline() -> tuple[Any, Any, Any]:
                 microkernel.outline_microkernels(),
                 bfloat16.use_bfloat16_instructions(),
                 amx.multiply_tiles(),
+                squares.store_squares(),
                 scalar_calls.split_scalar_calls(),
                 propagate_nan.propagate_nan(),
                 pragmas.drop_unknown_pragmas(),

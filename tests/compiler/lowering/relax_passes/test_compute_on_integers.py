@@ -15,11 +15,17 @@ from onnx import TensorProto, helper, numpy_helper
 
 from compiler import relay
 from compiler.runtime import graph_executor
+from schedules.x86 import depthwise, depthwise_dots
+from schedules.x86.dots import vnni_lanes
+from schedules.x86.host import host_name
+from tests.kernel_names import without_amx
 
 onnxruntime = pytest.importorskip("onnxruntime")
 
 HOST = "llvm"
 AVX2 = "llvm -mcpu=x86-64-v3"
+HAS_VNNI = vnni_lanes(tvm.target.Target({"kind": "llvm", "mcpu": host_name()})) > 0
+DEPTHWISE = depthwise_dots.NAME if HAS_VNNI else depthwise.DIRECT
 TYPES = {
     "float32": TensorProto.FLOAT,
     "uint8": TensorProto.UINT8,
@@ -119,7 +125,7 @@ def compared(
 
 
 def implementations(library: Any) -> set[str]:
-    return {kernel.implementation for kernel in library.report.kernels}
+    return {without_amx(kernel.implementation) for kernel in library.report.kernels}
 
 
 def convolution(
@@ -156,6 +162,12 @@ CONVOLUTIONS = {
     "narrow groups": dict(channels=32, outputs=64, size=(6, 5), kernel=3, groups=8, pads=[1] * 4),
     "odd groups": dict(channels=32, outputs=22, size=(4, 9), kernel=1, groups=2, pads=[1] * 4),
     "depthwise": dict(channels=24, outputs=24, size=(9, 7), kernel=3, groups=24, pads=[1] * 4),
+    "depthwise by two": dict(
+        channels=72, outputs=72, size=(28, 27), kernel=5, groups=72, pads=[2] * 4, strides=[2, 2]
+    ),
+    "depthwise of int8": dict(
+        channels=32, outputs=32, size=(7, 30), kernel=3, groups=32, pads=[1] * 4, dtype="int8"
+    ),
     "signed": dict(channels=12, outputs=16, size=(6, 6), kernel=3, dtype="int8", pads=[1] * 4),
     "taps on padding alone": dict(channels=6, outputs=5, size=(1, 4), kernel=3, pads=[1] * 4),
     "one scale": dict(channels=16, outputs=16, size=(6, 6), kernel=3, per_channel=False),
@@ -167,12 +179,12 @@ def test_a_quantised_convolution_is_one_of_bytes(name):
     given: dict[str, Any] = dict(CONVOLUTIONS[name])
     net, y = convolution(**given)
     library = compared(net, y, given.get("dtype", "uint8"))
-    kernel = "depthwise_conv2d_direct.x86" if name == "depthwise" else "conv2d_direct_int8.x86"
+    kernel = DEPTHWISE if name.startswith("depthwise") else "conv2d_direct_int8.x86"
     assert kernel in implementations(library)
     assert not library.report.notes
 
 
-@pytest.mark.parametrize("name", ["odd", "depthwise", "narrow groups"])
+@pytest.mark.parametrize("name", ["odd", "depthwise", "depthwise by two", "narrow groups"])
 def test_without_dot_products_of_bytes_results_are_the_same(name):
     net, y = convolution(**CONVOLUTIONS[name])
     compared(net, y, "uint8", AVX2)
@@ -304,7 +316,7 @@ def test_an_attention_between_quantise_and_dequantise_multiplies_bytes(keys, dep
     joined = net.node("Transpose", mixed, perm=[0, 2, 1, 3])
     y = net.node("Reshape", joined, net.constant([2, 5, 3 * depth], "int64"))
     library = compared(net, y, "float32", target, quantum=0.0213, share=0.1)
-    kernels = [kernel.implementation for kernel in library.report.kernels]
+    kernels = [without_amx(kernel.implementation) for kernel in library.report.kernels]
     assert kernels.count("batch_matmul_dots.x86") == 2
     assert not library.report.notes
 
@@ -323,7 +335,7 @@ def test_averages_of_windows_are_sums_of_bytes(name):
     x = net.quantise("x", 0.03, 90)
     y = net.quantise(net.node("AveragePool", x, **POOLS[name]), 0.0213, 128)
     library = compared(net, y, "float32", quantum=0.0213)
-    is_of_bytes = "depthwise_conv2d_direct.x86" in implementations(library)
+    is_of_bytes = DEPTHWISE in implementations(library)
     assert is_of_bytes == (name in ("plain", "padded"))
 
 
