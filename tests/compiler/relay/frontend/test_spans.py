@@ -49,6 +49,7 @@ def test_calls_name_their_node(rng):
         "nn.bias_add": "first",
         "nn.relu": "Relu_0",
     }
+    relay.SpanCheck()(mod)
 
 
 def test_operands_name_the_first_node_that_reads_them(rng):
