@@ -67,7 +67,8 @@ _OURS = {"tvm", "topi", "nnvm", "vta", "compiler", "baton"}
 _FILE = re.compile(
     r"URLError|HTTPError|requests\.\S*ConnectionError|gaierror|ProxyError|MaxRetryError"
     r"|RemoteDisconnected|timed out.*download|download.*failed"
-    r"|Error downloading|ExportError: can't export to|FileNotFoundError|No such file or directory|is not a file|Cannot create new file"
+    r"|Error downloading|ExportError: can't export to"
+    r"|FileNotFoundError|No such file or directory|is not a file|Cannot create new file"
     r"|TVMCFileNotFound|no internet connection|No pretrained model found|We couldn't connect to",
     re.IGNORECASE,
 )
