@@ -24,6 +24,16 @@ _SCRIPTS = (script, text_script)
 _RENAMED = {"block": "sblock", "block_attr": "sblock_attr", "ret": "Return"}
 
 
+_new_blockize = s_tir.Schedule.blockize
+
+
+def _blockize(
+    self: Any, target: Any = None, preserve_unit_iters: bool = True, *, loop: Any = None
+) -> Any:
+    """A block of what is below a loop; `loop` is `target` as TVM 0.10 spelled it."""
+    return _new_blockize(self, loop if target is None else target, preserve_unit_iters)
+
+
 def patch(patches: Patches) -> None:
     """Let functions be written, and blocks of schedules be found, by the old names."""
     for owner in _SCRIPTS:
@@ -31,6 +41,7 @@ def patch(patches: Patches) -> None:
             if hasattr(owner, name):
                 patches.add(owner, old, getattr(owner, name))
     patches.add(s_tir.Schedule, "get_block", s_tir.Schedule.get_sblock)
+    patches.set(s_tir.Schedule, "blockize", _blockize)
 
 
 _annotation = parser.find_decorator_annotation

@@ -67,7 +67,8 @@ _OURS = {"tvm", "topi", "nnvm", "vta", "compiler", "baton"}
 _FILE = re.compile(
     r"URLError|HTTPError|requests\.\S*ConnectionError|gaierror|ProxyError|MaxRetryError"
     r"|RemoteDisconnected|timed out.*download|download.*failed"
-    r"|Error downloading|ExportError: can't export to|FileNotFoundError|No such file or directory|is not a file|Cannot create new file"
+    r"|Error downloading|ExportError: can't export to"
+    r"|FileNotFoundError|No such file or directory|is not a file|Cannot create new file"
     r"|TVMCFileNotFound|no internet connection|No pretrained model found|We couldn't connect to",
     re.IGNORECASE,
 )
@@ -82,7 +83,8 @@ _DEVICE = re.compile(
     r"|is not TVM RPC server|Connect to \S+ failed|has no device with the key|no display name"
     r"|needs cuda:0, and libcuda|this TVM has no runtime for|Cannot find ROCm path"
     r"|can't compile for sm_|Cannot (request|detect device)|device .* does not exist"
-    r"|no (usable )?GPU|no code generator for|CUDA runtime is not linked|CUBLAS is not enabled"
+    r"|not compiled with CUDA|no (usable )?GPU|no code generator for|CUDA runtime is not linked"
+    r"|CUBLAS is not enabled"
     r"|Unknown optional runtime|Codegen is not found|KeyError: 'TVM_\w+_HOST'"
     r"|missing attribute `max_threads_per_block`|names no CPU feature that TVM's LLVM knows",
     re.IGNORECASE,

@@ -61,6 +61,14 @@ def test_blocks_are_scheduled_and_built():
     np.testing.assert_array_equal(b.numpy(), (np.arange(8) + 1) * 2)
 
 
+def test_a_loop_becomes_a_block_by_its_old_keyword():
+    with legacy.installed():
+        sch = tvm.tir.Schedule(add_one)
+        _, inner = sch.split(sch.get_loops(sch.get_block("B"))[0], [None, 4])
+        block = sch.blockize(loop=inner)
+        assert len(sch.get_loops(block)) == 1
+
+
 def test_passes_and_analyses_are_found_where_they_were():
     with legacy.installed():
         module = tvm.IRModule({"main": add_one})
