@@ -329,8 +329,7 @@ def cycles_of(w: Conv2dWorkload, m: int, machine: Machine) -> float:
     and M, and the transformed weights from memory."""
     lanes = machine.lanes(w.out_dtype)
     tiles = w.batch * math.prod(grid(w, m)) * values(w, m)
-    dot = dot_of(w.dtype, w.weight_dtype, w.out_dtype)
-    steps = w.in_channels / (1 if dot is None else dot.size * dot.rate(machine))
+    steps = w.in_channels // _together(w)
     products = tiles * steps * (w.out_channels // lanes) / _rate(w, m, machine)
     transforms = transform_cycles(tiles * (w.in_channels + w.out_channels) // lanes, machine)
     weights = w.item_bytes * values(w, m) * w.in_channels * w.out_channels
@@ -345,7 +344,9 @@ def transform_cycles(vectors: float, machine: Machine) -> float:
 def _rate(w: Conv2dWorkload, m: int, machine: Machine) -> float:
     """Vector multiply-adds of the products in a cycle."""
     (rows, columns), chunks = grid(w, m), w.out_channels // machine.lanes(w.out_dtype)
-    rate = RATE_OF_WORDS if w.is_integer else 1
+    rate = RATE_OF_WORDS if w.is_integer else 1.0
+    if w.dtype == OF_BFLOAT16.data:
+        rate = OF_BFLOAT16.rate(machine)
     if registers_are_scarce(machine):
         tile = _flat_tile(w, rows, columns, chunks, machine)
         return macs_per_cycle(rows * columns, *tile, machine) * rate
