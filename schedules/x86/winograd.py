@@ -239,9 +239,8 @@ def over(units: int, total: Any) -> Any:
         return total
     twos = (units & -units).bit_length() - 1
     inverse = pow(units >> twos, -1, 1 << 32)
-    # TVM tells LLVM that products of 32 bits do not wrap; those of 64 do not, and are cut.
-    product = total.astype("int64") * tirx.const(inverse, "int64")
-    return (total if inverse == 1 else product.astype("int32")) >> twos
+    signed = inverse - ((inverse >> 31) << 32)
+    return (total if signed == 1 else total * tirx.const(signed, "int32")) >> twos
 
 
 # --- schedule ----------------------------------------------------------------------------
