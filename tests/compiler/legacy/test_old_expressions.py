@@ -362,3 +362,13 @@ def test_rules_on_integers_find_affine_types_where_they_were(relay):
     body = relay.qnn.op.quantize(relay.cos(relay.qnn.op.dequantize(x, *numbers)), *numbers)
     mod = relay.transform.FakeQuantizationToInteger(hard_fail=True)(tvm.IRModule.from_expr(body))
     assert dict(relay.analysis.list_op_freqs(mod)) == {"negative": 1}
+
+
+def test_a_let_has_its_variable_and_its_value(relay):
+    x, v = relay.var("x", shape=(2,)), relay.var("v")
+    let = relay.Let(v, relay.nn.relu(x), relay.add(v, v))
+    assert isinstance(let, relay.Let) and let.var.same_as(v)
+    assert let.value.op.name == "nn.relu" and let.body.op.name == "add"
+    two = tvm.relax.SeqExpr([*let.blocks, *let.blocks], let.body)
+    with pytest.raises(AttributeError, match="var"):
+        two.var  # noqa: B018
