@@ -91,9 +91,16 @@ def _dtype(self: Any) -> DType | None:
 
 
 def _of_value(self: Any, name: str) -> Any:
-    """An attribute of what a sequence of bindings computes: `function.body.op`, `.args`..."""
+    """An attribute of what a sequence of bindings computes: `function.body.op`, `.args`...
+
+    A sequence of one binding is Relay's let, with its `var` and its `value`.
+    """
     from ..relay.expr import value_of
 
+    if name in ("var", "value"):
+        bindings = [each for block in self.blocks for each in block.bindings]
+        if len(bindings) == 1:
+            return getattr(bindings[0], name)
     value = None if name.startswith("_") else value_of(self)
     if value is None or isinstance(value, relax.SeqExpr):
         raise AttributeError(f"'SeqExpr' object has no attribute {name!r}")

@@ -411,3 +411,13 @@ def test_kernels_are_compared_without_their_names():
     named = made.with_attr("global_symbol", "add_one").without_attr("tirx.noalias")
     tvm.ir.assert_structural_equal(made, named)
     assert not tvm.ir.structural_equal(made, other)
+
+
+def test_a_let_has_its_variable_and_its_value(relay):
+    x, v = relay.var("x", shape=(2,)), relay.var("v")
+    let = relay.Let(v, relay.nn.relu(x), relay.add(v, v))
+    assert isinstance(let, relay.Let) and let.var.same_as(v)
+    assert let.value.op.name == "nn.relu" and let.body.op.name == "add"
+    two = tvm.relax.SeqExpr([*let.blocks, *let.blocks], let.body)
+    with pytest.raises(AttributeError, match="var"):
+        two.var  # noqa: B018
