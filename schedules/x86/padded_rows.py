@@ -52,14 +52,15 @@ def skipped_flops(func: tirx.PrimFunc) -> int:
     Its schedule will leave them out, or they are with zeros that fill up steps.
     """
     for block in blocks(func):
-        extents = [int(axis.dom.extent) for axis in block.iter_vars]
         rows = [int(each) for each in block.annotations.get(ROWS, ())]
+        if not rows and EMPTY not in block.annotations:
+            continue
+        extents = [int(axis.dom.extent) for axis in block.iter_vars]
         if rows:
             share = _share(extents[2], extents[rows[-1]], rows)
             return round(2 * math.prod(extents) * (1 - share))
-        if EMPTY in block.annotations:
-            count, of = (int(each) for each in block.annotations[EMPTY])
-            return round(2 * math.prod(extents) * count / of)
+        count, of = (int(each) for each in block.annotations[EMPTY])
+        return round(2 * math.prod(extents) * count / of)
     return 0
 
 
