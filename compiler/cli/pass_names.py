@@ -11,14 +11,15 @@ from ..graph import simplify_passes
 _OF_KERNELS = (
     *(
         "DividePlainly",
+        "DropNeedlessCasts",
         "DropUnknownPragmas",
         "ExpandLoops",
         "FoldByteTables",
         "FoldConstantTables",
         "GuardLoops",
     ),
-    *("ImportTiles", "InsertPrefetches", "InterleaveVectors"),
-    *("JoinArgumentChecks", "MarkInternalTensors", "OutlineMicrokernels", "PackStorage"),
+    *("InsertPrefetches", "InterleaveVectors", "JoinArgumentChecks", "MarkInternalTensors"),
+    *("MultiplyTiles", "OutlineMicrokernels", "PackStorage", "StoreSquares"),
     *("PropagateNaN", "ReshapesAsViews", "RoundBFloat16", "SeparateCpus", "SplitScalarCalls"),
     *("StaticAllocation", "UseBFloat16Instructions"),
 )

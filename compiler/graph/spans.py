@@ -45,22 +45,35 @@ def filled(expr: relax.Expr, span: Span | None, of_constants: Span | None = None
     What has one keeps it with all that is inside of it; variables stay. Constants get
     `of_constants`, if it is given.
     """
-    if span is None or getattr(expr, "span", None) is not None or isinstance(expr, relax.Var):
+    if span is None:
         return expr
-    if isinstance(expr, relax.Call):
-        args = [filled(arg, span, of_constants) for arg in expr.args]
-        made = relax.Call(expr.op, args, expr.attrs, expr.ty_args, span)
-    elif isinstance(expr, relax.Tuple):
-        made = relax.Tuple([filled(each, span, of_constants) for each in expr.fields], span)
-    elif isinstance(expr, relax.TupleGetItem):
-        made = relax.TupleGetItem(filled(expr.tuple_value, span, of_constants), expr.index, span)
-    elif isinstance(expr, tvm.ir.GenericConst):
-        return with_span(expr, of_constants or span)
-    else:
-        return with_span(expr, span)
-    if made.ty.is_missing() and not expr.ty.is_missing():
-        _update_type(made, expr.ty)
-    return made
+    known: dict[relax.Expr, relax.Expr] = {}  # what is read twice stays one expression
+
+    def of(part: relax.Expr) -> relax.Expr:
+        if getattr(part, "span", None) is not None or isinstance(part, relax.Var):
+            return part
+        if part not in known:
+            known[part] = made_of(part)
+        return known[part]
+
+    def made_of(part: relax.Expr) -> relax.Expr:
+        if isinstance(part, relax.Call):
+            made = relax.Call(
+                part.op, [of(arg) for arg in part.args], part.attrs, part.ty_args, span
+            )
+        elif isinstance(part, relax.Tuple):
+            made = relax.Tuple([of(each) for each in part.fields], span)
+        elif isinstance(part, relax.TupleGetItem):
+            made = relax.TupleGetItem(of(part.tuple_value), part.index, span)
+        elif isinstance(part, tvm.ir.GenericConst):
+            return with_span(part, of_constants or span)
+        else:
+            return with_span(part, span)
+        if made.ty.is_missing() and not part.ty.is_missing():
+            _update_type(made, part.ty)
+        return made
+
+    return of(expr)
 
 
 def in_place_of(call: relax.Call, expr: relax.Expr) -> relax.Expr:
