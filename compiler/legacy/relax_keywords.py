@@ -31,6 +31,10 @@ def patch(patches: Patches) -> None:
         for name, each in list(vars(module).items()):
             if inspect.isfunction(each) and set(_TODAY.values()) & set(_keywords(each)):
                 patches.set(module, name, _renamed(each))
+
+
+def change(patches: Patches) -> None:
+    """Let the methods that write a module as text take them."""
     for name in ("script", "show"):
         patches.set(Scriptable, name, _renamed(getattr(Scriptable, name)))
 

@@ -47,8 +47,8 @@ from .patches import Patches
 from .registry import register_func
 
 _CHANGING: Any = (
-    *(relax_names, structural, arithmetic, te, tvm_script, global_functions, unset_inputs),
-    *(vm, rpc, tir),
+    *(relax_names, relax_keywords, structural, arithmetic, te, tvm_script, global_functions),
+    *(unset_inputs, vm, rpc, tir),
 )
 _NAMING: Any = (
     *(nd, targets, pass_context, relax_names, relax_keywords, moved_names, tir, tvm_script, te),

@@ -41,7 +41,6 @@ def patch(patches: Patches) -> None:
             if hasattr(owner, name):
                 patches.add(owner, old, getattr(owner, name))
     patches.add(s_tir.Schedule, "get_block", s_tir.Schedule.get_sblock)
-    patches.set(s_tir.Schedule, "blockize", _blockize)
 
 
 _annotation = parser.find_decorator_annotation
@@ -92,6 +91,7 @@ def change(patches: Patches) -> None:
     for owner, name in _WITH_OUT_DTYPE:
         patches.set(owner, name, _without_void(getattr(owner, name)))
     patches.set(DtypeConstructor, "__call__", _scalar)
+    patches.set(s_tir.Schedule, "blockize", _blockize)
     for owner in _SCRIPTS:
         patches.set(owner, "func_attr", _func_attr)
         patches.set(owner, "alloc_buffer", script.sblock_alloc_buffer)
