@@ -9,7 +9,7 @@ import numpy as np
 import tvm
 from tvm import te, tirx
 
-from ...te.relay_computes import compute
+from .computed import compute
 
 __all__ = [
     "multinomial",

@@ -9,8 +9,8 @@ from typing import Any
 import tvm
 from tvm import te, tirx
 
-from ...te.relay_computes import compute
 from ..patches import Patches
+from .computed import compute
 
 
 def patch(patches: Patches, topi: Any) -> None:
