@@ -22,7 +22,7 @@ from schedules.x86 import amx, conv2d_amx, dense_amx
 from schedules.x86.dots import OF_BFLOAT16, OF_BYTES, Dot
 
 SAPPHIRE_RAPIDS = "llvm -mcpu=sapphirerapids"
-EMULATED = "llvm -mcpu=icelake-server"
+EMULATED = "llvm"
 SOURCE = Path(__file__).with_name("emulated_tiles.c")
 
 

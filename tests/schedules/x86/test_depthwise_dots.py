@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tvm import te, topi
 
+from compiler.runtime.cpu import missing_features
+from compiler.target import cpu_features
 from schedules import rules, strategy
 from schedules.config import ConfigEntity, option
 from schedules.conv2d import Conv2dWorkload
@@ -18,12 +20,15 @@ from tests.sweep import examples
 
 from .kernels import compiled
 
-TARGETS = [
+ALL = [
     tvm.target.Target({"kind": "llvm", "mcpu": "sapphirerapids"}),
     tvm.target.Target({"kind": "llvm", "mcpu": "icelake-server"}),
     tvm.target.Target({"kind": "llvm", "mcpu": "cascadelake"}),
     tvm.target.Target({"kind": "llvm", "mcpu": "alderlake"}),
 ]
+RUNNABLE = [target for target in ALL if not missing_features(cpu_features(target))]
+TARGETS = RUNNABLE or ALL
+pytestmark = pytest.mark.skipif(not RUNNABLE, reason="this CPU has no VNNI to run it")
 BY_NAME = {impl.name: impl for impl in strategy.registered("nn.conv2d", TARGETS[0])}
 BASE = Conv2dWorkload(
     1, 32, 14, 14, 32, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), 32, "uint8", "int32", True, "int8", 7
