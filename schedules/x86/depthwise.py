@@ -2,14 +2,15 @@
 
 One vector holds a block of channels. Images of floats in the block of the results are read in
 place: taps that meet rows of padding are left out, and the first and last tile of a row have code
-of their own. Of others the rows of a tile are padded in a buffer that stays in L1.
+of their own. Of others the rows of a tile are padded in a buffer that stays in L1, where bfloat16
+become float32.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from tvm import te, tirx
+from tvm import DataType, te, tirx
 from tvm.target import Target
 
 from ..anchor import AnchorRule, inline_around, register_anchor_rule, sblocks
@@ -18,16 +19,18 @@ from ..conv2d import Conv2dWorkload, pad_data
 from ..strategy import Implementation, anchor_attrs, register
 from . import amx
 from .conv2d import PARALLEL_MACS, choose_oc_block
-from .dots import OF_BYTES
+from .dots import OF_BFLOAT16, Dot, dot_of
 from .machine import Machine
 from .padded_rows import mark_taps, rows_of, skip_padding
 from .register_tile import best_tile
 
 DIRECT = "depthwise_conv2d_direct.x86"
-
+OF_SHORT = "depthwise_conv2d_bf16.x86"
 
 # Taps of larger kernels, of which a row of tiles would have the code three times, read a copy.
 MOST_TAPS_IN_PLACE = 49
+# Vectors of sums; of more than these, TVM would allocate memory for each tile.
+MOST_SUMS = 14
 # Padding a row takes the time of so many rows of results. Tiles are cut for the cores where the
 # busiest is done in this share of the time.
 PADDED_ROW, CLEARLY_LESS = 0.3, 0.9
@@ -50,14 +53,25 @@ def pack_weight(ops: Any, weight: Any, config: ConfigEntity, block: int) -> Any:
 
 def _is_in_place(w: Conv2dWorkload) -> bool:
     """Whether an image in the block of the results is not padded."""
-    return bool(rows_of(w)) and w.kernel[0] * w.kernel[1] <= MOST_TAPS_IN_PLACE
+    is_short = _dot(w) is OF_BFLOAT16  # each is widened once, not for each tap
+    return bool(rows_of(w)) and not is_short and w.kernel[0] * w.kernel[1] <= MOST_TAPS_IN_PLACE
+
+
+def _dot(w: Conv2dWorkload) -> Dot | None:
+    return dot_of(w.dtype, w.weight_dtype, w.out_dtype)
+
+
+def _copied_type(w: Conv2dWorkload) -> str:
+    """Of the padded rows."""
+    return w.out_dtype if _dot(w) is OF_BFLOAT16 else w.dtype
 
 
 def compute(w: Conv2dWorkload, config: ConfigEntity, rule: str, data: Any, weight: Any) -> Any:
     """data (N, C/ib, H, W, ib) or (N, C, H, W), weight as packed -> (N, C/ob, OH, OW, ob)."""
     oc_block = int(weight.shape[3])
     is_read_in_place = _is_in_place(w) and [int(each) for each in data.shape[4:]] == [oc_block]
-    padded = data if is_read_in_place else pad_data(data, w.padding, w.pad_value)
+    copied = (w.padding, w.pad_value, _copied_type(w))
+    padded = data if is_read_in_place else pad_data(data, *copied)
     (sh, sw), (dh, dw) = w.strides, w.dilation
     kh = te.reduce_axis((0, w.kernel[0]), "kh")
     kw = te.reduce_axis((0, w.kernel[1]), "kw")
@@ -118,25 +132,20 @@ class DepthwiseConv2d(AnchorRule):
             macs *= int(sch.get(loop).extent)
         oh_outer, oh_inner = sch.split(oh, [None, config.val("tile_oh")])
         ow_outer, ow_inner = sch.split(ow, [None, config.val("tile_ow")])
-        block = int(sch.get(lane).extent)
-        # Of vectors much wider than registers LLVM makes poor code.
-        lanes = amx.TILE_COLUMNS if block % amx.TILE_COLUMNS == 0 else block
-        vector, lane = sch.split(lane, [None, lanes])
-        sch.reorder(n, c, oh_outer, oh_inner, ow_outer, ow_inner, vector, lane)
-        tile = sch.fuse(n, c, oh_outer)
+        vector, lane = sch.split(lane, [None, _lanes(int(sch.get(lane).extent))])
+        sch.reorder(n, c, vector, oh_outer, oh_inner, ow_outer, ow_inner, lane)
+        tile = sch.fuse(n, c, vector, oh_outer)
         if is_parallel(macs, Machine.from_target(target)):
             sch.parallel(tile)
         sch.vectorize(lane)
-        sch.unroll(vector)
         sch.unroll(ow_inner)
         sch.annotate(ow_outer, "pragma_loop_partition_hint", 1)
 
         sch.compute_at(anchor, ow_outer, preserve_unit_loops=True)
         ow_inner, lane, kh, kw = sch.get_loops(anchor)[-4:]
-        vector, lane = sch.split(lane, [None, lanes])
-        sch.reorder(kh, kw, ow_inner, vector, lane)
+        sch.reorder(kh, kw, ow_inner, lane)
         sch.vectorize(lane)
-        for loop in (kh, kw, ow_inner, vector):
+        for loop in (kh, kw, ow_inner):
             sch.unroll(loop)
         rows_inside = mark_taps(sch, anchor, kh)
         sch.decompose_reduction(anchor, kh)
@@ -151,12 +160,18 @@ class DepthwiseConv2d(AnchorRule):
 
 def block_of(w: Conv2dWorkload, target: Target) -> int:
     """Channels of a block: those that fill vectors, or that tiles read."""
-    if w.is_bytes and amx.multiplies(OF_BYTES, target):
-        return amx.channel_block(w.out_channels, OF_BYTES)
+    dot = _dot(w)
+    if dot is not None and amx.multiplies(dot, target):
+        return amx.channel_block(w.out_channels, dot)
     machine = Machine.from_target(target)
     if w.is_float:
         machine = machine.for_channels(w.out_channels)
     return choose_oc_block(w, machine.lanes(w.out_dtype))
+
+
+def _lanes(block: int) -> int:
+    """Of a vector: a block is several where tiles read it."""
+    return amx.TILE_COLUMNS if block % amx.TILE_COLUMNS == 0 else block
 
 
 def direct_fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
@@ -167,10 +182,9 @@ def direct_fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
     machine = Machine.from_target(target)
     if w.is_float:
         machine = machine.for_channels(w.out_channels)
-    lanes = machine.lanes(w.out_dtype)
     block = block_of(w, target)
     padded = w.width + w.padding[1] + w.padding[3]
-    row_bytes = w.item_bytes * block * padded
+    row_bytes = int(DataType(_copied_type(w)).itemsize) * _lanes(block) * padded
     rows = max(machine.l1_bytes // 2 // row_bytes, w.kernel[0])
     tile_oh = max((rows - w.kernel[0]) // w.strides[0] + 1, 1)
     if _is_in_place(w):
@@ -178,13 +192,13 @@ def direct_fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
     tile_oh = best_tile(w.out_height, min(tile_oh, w.out_height))
     macs = w.batch * w.out_channels * w.out_height * w.out_width * w.kernel[0] * w.kernel[1]
     if is_parallel(macs, machine):
-        tile_oh = _busy_rows(w, tile_oh, w.batch * -(-w.out_channels // block), machine)
-    registers = max(machine.vector_registers // 2 // max(block // lanes, 1), 1)
+        tile_oh = _busy_rows(w, tile_oh, w.batch * -(-w.out_channels // _lanes(block)), machine)
+    sums = min(machine.vector_registers // 2, MOST_SUMS)
     return ConfigEntity(
         {
             "oc_block": option(block),
             "tile_oh": option(tile_oh),
-            "tile_ow": option(best_tile(w.out_width, min(registers, 14))),
+            "tile_ow": option(best_tile(w.out_width, sums)),
         }
     )
 
@@ -207,17 +221,28 @@ def _busy_rows(w: Conv2dWorkload, most: int, blocks: int, machine: Machine) -> i
     return best if busiest(best) < CLEARLY_LESS * busiest(most) else most
 
 
-register(
-    "nn.conv2d",
-    "cpu",
-    Implementation(
-        DIRECT,
-        15,
-        lambda w, _: w.is_depthwise and (w.dtype == w.out_dtype == "float32" or w.is_bytes),
-        direct_fallback,
-        lambda w, config, data, weight: compute(w, config, DIRECT, data, weight),
-        Conv2dWorkload.autotvm_args,
-        pack_weight,
-    ),
-)
-register_anchor_rule(DIRECT, DepthwiseConv2d())
+def _is_direct(w: Conv2dWorkload, _: Target) -> bool:
+    return w.is_depthwise and (w.dtype == w.out_dtype == "float32" or w.is_bytes)
+
+
+def _is_short(w: Conv2dWorkload, _: Target) -> bool:
+    return w.is_depthwise and _dot(w) is OF_BFLOAT16
+
+
+def _pack_wide(ops: Any, weight: Any, config: ConfigEntity, block: int) -> Any:
+    return pack_weight(ops, weight.astype("float32"), config, block)
+
+
+def _register(name: str, supports: Any, pack: Any, task_args: Any = None) -> None:
+    def compute_it(w: Conv2dWorkload, config: ConfigEntity, data: Any, weight: Any) -> Any:
+        return compute(w, config, name, data, weight)
+
+    implementation = Implementation(
+        name, 15, supports, direct_fallback, compute_it, task_args, pack
+    )
+    register("nn.conv2d", "cpu", implementation)
+    register_anchor_rule(name, DepthwiseConv2d())
+
+
+_register(DIRECT, _is_direct, pack_weight, Conv2dWorkload.autotvm_args)
+_register(OF_SHORT, _is_short, _pack_wide)

@@ -25,6 +25,7 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm.target import Target
 
+from schedules.x86 import amx
 from schedules.x86.dots import OF_BFLOAT16
 from schedules.x86.winograd_rules import beats_half_floats
 
@@ -54,7 +55,8 @@ def bfloat16_products(
     function = mod[name]
 
     def takes(call: Any) -> bool:
-        return _takes(call, is_asked) and not (winograd and _is_faster_wide(call, target))
+        is_product = _takes(call, is_asked, amx.multiplies(OF_BFLOAT16, target))
+        return is_product and not (winograd and _is_faster_wide(call, target))
 
     bindings = [each for block in function.body.blocks for each in block.bindings]
     products = {each.var for each in bindings if takes(each.value)}
@@ -66,8 +68,11 @@ def bfloat16_products(
     return relax.transform.DeadCodeElimination([name])(rounder.builder_.get())
 
 
-def _takes(call: Any, is_asked: bool) -> bool:
-    """Whether a call has a kernel of dot products: constant weights, whole steps."""
+def _takes(call: Any, is_asked: bool, by_tiles: bool) -> bool:
+    """Whether a call has a kernel of dot products: constant weights, whole steps.
+
+    Depthwise convolutions have kernels of their own, whose blocks are those of tiles.
+    """
     name = operator_name(call)
     if name not in ("matmul", "nn.conv2d") or static_shape(call) is None:
         return False
@@ -84,7 +89,10 @@ def _takes(call: Any, is_asked: bool) -> bool:
     kernel = str(attrs.kernel_layout)
     if str(attrs.data_layout) not in ("NCHW", "NHWC") or sorted(kernel) != [*"HIOW"]:
         return False
-    return int(attrs.groups) == 1 or weight[kernel.index("I")] % OF_BFLOAT16.size == 0
+    groups, (filters, inputs) = int(attrs.groups), (weight[kernel.index(axis)] for axis in "OI")
+    if groups > 1 and inputs == 1:
+        return by_tiles and filters == groups
+    return groups == 1 or inputs % OF_BFLOAT16.size == 0
 
 
 def _is_faster_wide(call: relax.Call, target: Target) -> bool:
