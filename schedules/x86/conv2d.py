@@ -404,10 +404,19 @@ def _task_rows(w: Conv2dWorkload, weight_bytes: int, machine: Machine) -> int:
     return next(filter(suits, range(min(MOST_ROWS, w.out_height // 2), 1, -1)), 1)
 
 
-def direct_cycles(w: Conv2dWorkload, target: Target) -> float:
+def direct_cycles(
+    w: Conv2dWorkload, target: Target, speedup: float = 1, weight_bytes: int = 0
+) -> float:
     """Products at the rate of their register tile; weights, beside those of a pointwise one.
 
     Lanes that a block of few channels leaves empty are multiplied as well.
+
+    Parameters
+    ----------
+    speedup : float
+        Of other products than those of `w`'s type.
+    weight_bytes : int
+        Of a weight; 0 for `w`'s type.
     """
     machine = _for_blocks(w, Machine.from_target(target))
     lanes = machine.lanes(w.dtype)
@@ -415,8 +424,8 @@ def direct_cycles(w: Conv2dWorkload, target: Target) -> float:
     steps = with_empty_lanes(per_group, lanes)
     products = w.out_width * w.out_height * w.batch * w.kernel[0] * w.kernel[1] * steps
     vectors = w.groups * _chunks(w, choose_oc_block(w, lanes))
-    computing = products * share_inside(w) * vectors / _rate(w, machine)
-    weights = w.item_bytes * per_group * w.out_channels * w.kernel[0] * w.kernel[1]
+    computing = products * share_inside(w) * vectors / _rate(w, machine) / speedup
+    weights = (weight_bytes or w.item_bytes) * per_group * w.out_channels * w.kernel[0] * w.kernel[1]
     if w.is_pointwise:
         return machine.beside_weights(computing, weights)
     return computing + machine.weight_cycles(weights)

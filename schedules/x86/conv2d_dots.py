@@ -18,7 +18,18 @@ from ..config import ConfigEntity, option
 from ..conv2d import Conv2dWorkload
 from ..strategy import Implementation, register
 from . import conv2d
-from .dots import DOTS, Dot, accumulate, dot_of, kept, knobs, machine_of, several_steps, speedup
+from .dots import (
+    BYTES,
+    DOTS,
+    Dot,
+    accumulate,
+    dot_of,
+    kept,
+    knobs,
+    machine_of,
+    several_steps,
+    speedup,
+)
 from .register_tile import macs_per_cycle, register_tile
 
 DIRECT = {dot: f"conv2d_direct_{dot.name}.x86" for dot in DOTS}
@@ -95,10 +106,10 @@ def fallback(dot: Dot, w: Conv2dWorkload, target: Target) -> ConfigEntity:
 
 
 def _cycles(dot: Dot, w: Conv2dWorkload, target: Target) -> float:
-    """A step takes as long, and reads as many bytes, as one of float32; others multiply `speedup`
-    times as many elements as those of float32."""
+    """As of float32, but for the products' `speedup` and the bytes of the weights."""
+    own = kept(dot, ConfigEntity(knobs(dot, target, w.narrow)))
     wide = replace(w, dtype="float32", weight_dtype="", out_dtype="float32")
-    return conv2d.direct_cycles(wide, target) / speedup(dot, target, w.narrow)
+    return conv2d.direct_cycles(wide, target, speedup(dot, target, w.narrow), BYTES // own.size)
 
 
 for _dot in DOTS:
