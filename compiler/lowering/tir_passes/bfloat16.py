@@ -32,7 +32,12 @@ from schedules.x86.dots import has_bfloat16
 
 _DOT = "llvm.x86.avx512bf16.dpbf16ps.512"
 _ROUND = "llvm.x86.avx512bf16.cvtneps2bf16.{}"
-_ROUNDED_LANES = (8, 16)
+_ROUNDED_LANES = (8, 16, 32)  # more are rounded as words
+
+
+def _numbers(first: int, end: int) -> str:
+    return ", ".join(f"i32 {number}" for number in range(first, end))
+
 
 _DOT_TEXT = f"""
 declare <16 x float> @{_DOT}(<16 x float>, <32 x bfloat>, <32 x bfloat>)
@@ -54,14 +59,28 @@ define linkonce_odr <{lanes} x i16> @baton_round_bfloat16_{lanes}(
   ret <{lanes} x i16> %bits
 }}
 """
+_ROUND_HALVES_TEXT = f"""
+declare <16 x bfloat> @{_ROUND.format(512)}(<16 x float>)
+define linkonce_odr <32 x i16> @baton_round_bfloat16_32(<32 x float> %x) alwaysinline {{
+  %low = shufflevector <32 x float> %x, <32 x float> poison, <16 x i32> <{_numbers(0, 16)}>
+  %high = shufflevector <32 x float> %x, <32 x float> poison, <16 x i32> <{_numbers(16, 32)}>
+  %first = call <16 x bfloat> @{_ROUND.format(512)}(<16 x float> %low)
+  %second = call <16 x bfloat> @{_ROUND.format(512)}(<16 x float> %high)
+  %both = shufflevector <16 x bfloat> %first, <16 x bfloat> %second,
+    <32 x i32> <{_numbers(0, 32)}>
+  %bits = bitcast <32 x bfloat> %both to <32 x i16>
+  ret <32 x i16> %bits
+}}
+"""
 _TEXTS = {
     "baton_dot_bfloat16": _DOT_TEXT,
     **{
         f"baton_round_bfloat16_{lanes}": _ROUND_TEXT.format(
             lanes=lanes, intrinsic=_ROUND.format(32 * lanes)
         )
-        for lanes in _ROUNDED_LANES
+        for lanes in (8, 16)
     },
+    "baton_round_bfloat16_32": _ROUND_HALVES_TEXT,
 }
 """Functions by name, in LLVM's language."""
 
