@@ -425,7 +425,8 @@ def direct_cycles(
     products = w.out_width * w.out_height * w.batch * w.kernel[0] * w.kernel[1] * steps
     vectors = w.groups * _chunks(w, choose_oc_block(w, lanes))
     computing = products * share_inside(w) * vectors / _rate(w, machine) / speedup
-    weights = (weight_bytes or w.item_bytes) * per_group * w.out_channels * w.kernel[0] * w.kernel[1]
+    weights = per_group * w.out_channels * w.kernel[0] * w.kernel[1]
+    weights *= weight_bytes or w.item_bytes
     if w.is_pointwise:
         return machine.beside_weights(computing, weights)
     return computing + machine.weight_cycles(weights)

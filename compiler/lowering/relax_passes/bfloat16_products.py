@@ -3,14 +3,17 @@
     before   y = matmul(x, w)                 float32, or bfloat16 with every sum rounded
              z = add(y, x)
 
-    after    x1 = astype(x, "bfloat16")       where x is made: no other form of it is kept
+    after    x1 = astype(x, "bfloat16")       where x is made
              y = matmul(x1, const bfloat16)   float32
-             z = add(y, astype(x1, "float32"))
+             z = add(y, x)                    of an image: astype(x1, "float32")
 
 Products and convolutions of bfloat16 become this; those of float32 do if a build is asked for
 bfloat16 (`compiler.precision`). Convolutions that are faster by Winograd's product stay as they
 are. What moves elements works on the short numbers. Everything else, softmax and norms too, is
 computed in float32.
+
+What matrix products read, and others too, is kept in float32 beside: a transformer's sums of
+residuals would be rounded by each of its layers. Images, which are large, are not.
 """
 
 from __future__ import annotations
@@ -105,7 +108,7 @@ def _is_faster_wide(call: relax.Call, target: Target) -> bool:
 
 @mutator
 class _Rounder(PyExprMutator):
-    """Keeps nothing but bfloat16 of the values that products read."""
+    """Makes the values that products read bfloat16, and of images nothing else."""
 
     def __init__(
         self, mod: tvm.IRModule, bindings: Sequence[Any], products: set[relax.Var]
@@ -117,16 +120,21 @@ class _Rounder(PyExprMutator):
         }
         self._short: dict[relax.Var, relax.Expr] = {}
         self._read_short: set[relax.Var] = set()
+        self._images: set[relax.Var] = set()
+        self._only_short: set[relax.Var] = set()
         for binding in reversed(bindings):
             if binding.var in products:
-                self._note(binding.value.args[0])
+                is_image = operator_name(binding.value) != "matmul"
+                self._note(binding.value.args[0], is_image)
             elif self._moves_short(binding):
                 for operand in self._moved(binding.value):
-                    self._note(operand)
+                    self._note(operand, binding.var in self._images)
 
-    def _note(self, operand: relax.Expr) -> None:
+    def _note(self, operand: relax.Expr, is_image: bool) -> None:
         if isinstance(operand, relax.DataflowVar) and dtype_of(operand) == _WIDE:
             self._read_short.add(operand)
+            if is_image:
+                self._images.add(operand)
 
     def _moves_short(self, binding: relax.VarBinding) -> bool:
         return binding.var in self._read_short and operator_name(binding.value) in _MOVING
@@ -143,7 +151,7 @@ class _Rounder(PyExprMutator):
         return result
 
     def visit_dataflow_var_(self, op: relax.Var) -> relax.Expr:
-        if op in self._read_short and op in self._short:  # a cast for each reader, to be fused
+        if op in self._only_short and op in self._short:  # a cast for each reader, to be fused
             return self.builder_.emit(relax.op.astype(self._short[op], _WIDE))
         return super().visit_dataflow_var_(op)
 
@@ -154,6 +162,7 @@ class _Rounder(PyExprMutator):
             data = relax.Tuple(operands) if operator_name(value) == "concat" else operands[0]
             moved = RELAX.again(value, [data, *value.args[1:]])
             self._short[binding.var] = self.builder_.emit(moved)
+            self._only_short.add(binding.var)
             return
         if binding.var in self._products:
             value = self._product(binding)
@@ -163,8 +172,12 @@ class _Rounder(PyExprMutator):
             super().visit_var_binding_(binding)
             return
         if binding.var in self._read_short:
-            short = relax.op.astype(self._emitted(value), _SHORT)
-            self._short[binding.var] = self.builder_.emit(short)
+            wide = self._emitted(value)
+            self._short[binding.var] = self.builder_.emit(relax.op.astype(wide, _SHORT))
+            if binding.var in self._images:
+                self._only_short.add(binding.var)
+            else:
+                self.set_var_remap(binding.var, wide)
         elif isinstance(binding.var, relax.DataflowVar):
             self.set_var_remap(binding.var, self._emitted(value))
         else:

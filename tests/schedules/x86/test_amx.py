@@ -18,7 +18,7 @@ from compiler import PassContext, relay
 from compiler.lowering.tir_passes import amx as functions
 from compiler.runtime import graph_executor
 from compiler.runtime.disassembly import assembly
-from schedules.x86 import amx, conv2d_amx, dense_amx
+from schedules.x86 import amx, conv2d_amx, dense_amx, depthwise
 from schedules.x86.dots import OF_BFLOAT16, OF_BYTES, Dot
 
 SAPPHIRE_RAPIDS = "llvm -mcpu=sapphirerapids"
@@ -171,6 +171,21 @@ def test_dense_layers_are_right(plain_tiles, lead, k, n, dot):
 )
 def test_convolutions_are_right(plain_tiles, shape, out, dot, kernel, attrs):
     check(*convolution(shape, out, dot, kernel, **attrs), conv2d_amx.NAMES[dot])
+
+
+@pytest.mark.parametrize(
+    ("shape", "kernel", "attrs"),
+    [
+        ((1, 64, 14, 14), 3, {"padding": 1}),
+        ((2, 96, 23, 23), 3, {"padding": 1, "strides": 2}),
+        ((1, 40, 9, 9), 5, {"padding": 2}),
+        ((1, 32, 12, 12), 3, {"dilation": 2}),
+        ((1, 16, 60, 60), 7, {"padding": 3}),
+    ],
+)
+def test_depthwise_convolutions_between_tiles_are_right(plain_tiles, shape, kernel, attrs):
+    made = convolution(shape, shape[1], OF_BFLOAT16, kernel, groups=shape[1], **attrs)
+    check(*made, depthwise.OF_SHORT)
 
 
 @pytest.mark.parametrize(("dot", "name"), [(OF_BYTES, "tdpbusd"), (OF_BFLOAT16, "tdpbf16ps")])

@@ -18,10 +18,11 @@ from compiler.runtime import graph_executor
 from compiler.runtime.cpu import missing_features
 from compiler.runtime.disassembly import assembly
 from compiler.target import cpu_features, parse
-from schedules.x86 import winograd
+from schedules.x86 import depthwise, winograd
 
 # A Zen 4 without what Intel's CPUs lack, which multiply pairs more slowly than floats.
 WITH, WITHOUT = "llvm -mcpu=znver4 -mattr=-sse4a", "llvm -mcpu=x86-64-v3"
+TILES = "llvm -mcpu=sapphirerapids"
 CONV, DENSE = "conv2d_direct_bf16.x86", "dense_packed_bf16.x86"
 can_run = pytest.mark.skipif(
     bool(missing_features(cpu_features(parse(WITH)))), reason="this CPU has no AVX512-BF16"
@@ -118,6 +119,40 @@ def test_an_imported_network_is_near_its_float32_form_and_not_the_same():
     assert library.report.precision == "bf16"
     assert CONV in implementations(library, "nn.conv2d")
     assert implementations(library, "nn.dense") == {DENSE}
+
+
+def test_depthwise_convolutions_between_tiles_are_of_bfloat16():
+    mod, params = relay.frontend.from_onnx(network())
+    library = built(mod, params, TILES)
+    assert {"conv2d_amx_bf16.x86", depthwise.OF_SHORT} <= implementations(library, "nn.conv2d")
+    if missing_features(cpu_features(parse(TILES))):
+        return
+    x = np.random.default_rng(0).standard_normal((1, 3, 17, 19)).astype("float32")
+    expected, got = result(built(mod, params, TILES, value="f32"), x), result(library, x)
+    assert 0 < np.abs(got - expected).max() < 0.02 * np.abs(expected).max()
+
+
+@can_run
+def test_sums_of_residuals_that_matrix_products_read_are_not_rounded():
+    """x + x w + (x + x w) w ..., whose rounded sums would be off by a digit of bfloat16."""
+    rng = np.random.default_rng(5)
+    layers = [
+        numpy_helper.from_array((1e-4 * rng.standard_normal((64, 64))).astype("float32"), f"w{i}")
+        for i in range(6)
+    ]
+    nodes, x = [], "x"
+    for i in range(6):
+        nodes.append(helper.make_node("MatMul", [x, f"w{i}"], [f"v{i}"]))
+        nodes.append(helper.make_node("Add", [f"v{i}", x], [f"x{i}" if i < 5 else "y"]))
+        x = f"x{i}"
+    value = helper.make_tensor_value_info
+    ends = ([value(name, TensorProto.FLOAT, [32, 64])] for name in "xy")
+    graph = helper.make_graph(nodes, "residuals", *ends, layers)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    mod, params = relay.frontend.from_onnx(model)
+    data = rng.standard_normal((32, 64)).astype("float32")
+    expected, short = (result(built(mod, params, value=kind), data) for kind in ("f32", "bf16"))
+    assert 0 < np.abs(short - expected).max() < 1e-4 * np.abs(expected).max()
 
 
 @can_run
