@@ -375,7 +375,7 @@ def cycles(w: Conv2dWorkload, target: Target) -> float:
     return cycles_of(w, best_size(w, machine), machine)
 
 
-def beats_half_floats(w: Conv2dWorkload, target: Target) -> bool:
+def beats_half_floats(w: Conv2dWorkload, halves: Conv2dWorkload, target: Target) -> bool:
     """Whether the best product in float32 is estimated clearly below the best of bfloat16."""
     wide, short = (
         min(
@@ -386,7 +386,7 @@ def beats_half_floats(w: Conv2dWorkload, target: Target) -> bool:
             ),
             default=math.inf,
         )
-        for each in (w, replace(w, dtype=OF_BFLOAT16.data))
+        for each in (w, halves)
     )
     return wide < CLEARLY_WIDE * short < math.inf
 

@@ -36,6 +36,7 @@ from ...graph.constants import array_of, constant, dtype_of, numpy_type, static_
 from ...graph.rewrite import operator_name
 from ...graph.vocabulary import RELAX
 from ..selection.ops.conv2d import describe
+from ..selection.ops.join_groups import joined_workload
 
 _SHORT, _WIDE = "bfloat16", "float32"
 _MOVING = frozenset(
@@ -103,7 +104,8 @@ def _is_faster_wide(call: relax.Call, target: Target) -> bool:
     if workload is None:
         return False
     wide = replace(workload, dtype=_WIDE, out_dtype=_WIDE, weight_dtype="")
-    return beats_half_floats(wide, target)
+    halves = joined_workload(replace(wide, dtype=_SHORT), target, ())
+    return beats_half_floats(wide, halves, target)
 
 
 @mutator

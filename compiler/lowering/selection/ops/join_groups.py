@@ -32,11 +32,26 @@ def join_groups(
 
     Both as they are where there is nothing to gain. `disabled` are implementations' names.
     """
+    larger = joined_workload(w, target, disabled)
+    joined = w.groups // larger.groups
+    if joined == 1:
+        return w, filters
+    inputs, outputs = w.in_channels // w.groups, w.out_channels // w.groups
+    shape = (w.groups // joined, joined, outputs, joined, inputs, *w.kernel)
+    wide = np.zeros(shape, filters.dtype)
+    apart = filters.reshape(w.groups // joined, joined, outputs, inputs, *w.kernel)
+    for group in range(joined):
+        wide[:, group, :, group] = apart[:, group]
+    return larger, wide.reshape(w.out_channels, joined * inputs, *w.kernel)
+
+
+def joined_workload(w: Conv2dWorkload, target: Target, disabled: Collection[str]) -> Conv2dWorkload:
+    """The workload with the groups that `join_groups` makes."""
     dot = dot_of(w.dtype, w.weight_dtype, w.out_dtype)
     if dot is None or w.groups == 1 or w.is_depthwise or target.kind.name != "llvm":
-        return w, filters
+        return w
     if dot is not OF_BYTES and winograd.OF_SHORT in disabled:
-        return w, filters
+        return w
     inputs, outputs = w.in_channels // w.groups, w.out_channels // w.groups
     lanes = Machine.from_target(target).lanes(w.out_dtype)
 
@@ -51,17 +66,7 @@ def join_groups(
     if amx.multiplies(dot, target):
         joined = _first(w.groups, MOST_JOINED_BY_TILES, fills_tiles)
     joined = joined or _first(w.groups, MOST_JOINED, fills_vectors) or 1
-    if joined == 1:
-        return w, filters
-    shape = (w.groups // joined, joined, outputs, joined, inputs, *w.kernel)
-    wide = np.zeros(shape, filters.dtype)
-    apart = filters.reshape(w.groups // joined, joined, outputs, inputs, *w.kernel)
-    for group in range(joined):
-        wide[:, group, :, group] = apart[:, group]
-    return (
-        replace(w, groups=w.groups // joined),
-        wide.reshape(w.out_channels, joined * inputs, *w.kernel),
-    )
+    return replace(w, groups=w.groups // joined)
 
 
 def _first(groups: int, most: int, suits: Callable[[int], bool]) -> int | None:
