@@ -123,6 +123,7 @@ MOVED = {
 
 # TVM's own modules that lost names, and the modules whose `patch` brings these back.
 EXTENDED = {
+    "tvm.contrib.tvmjs": "compiler.legacy.tvmjs",
     "tvm.rpc": "compiler.legacy.rpc",
     "tvm.s_tir.meta_schedule": "compiler.legacy.meta_schedule",
     "tvm.testing": "compiler.legacy.testing",

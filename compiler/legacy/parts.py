@@ -13,7 +13,7 @@ _SCHEDULES = {
     "generic": "conv2d default extern image injective math nn search sort sparse vision",
     "x86": f"{_CONVOLUTIONS} {_MORE} conv2d_int8 conv3d_transpose nn roi_align",
     "arm_cpu": f"{_CONVOLUTIONS} batch_matmul conv1d group_conv2d pooling reduction",
-    "cuda": f"{_CONVOLUTIONS} {_MORE} conv2d_nhwc conv3d_transpose_ncdhw nn softmax transform vision",
+    "cuda": f"{_CONVOLUTIONS} {_MORE} conv2d_nhwc conv3d_transpose_ncdhw nn softmax vision",
 }
 
 # Package, the module that stands for it, and which modules of it stand for nothing else. A module

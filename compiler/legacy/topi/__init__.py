@@ -30,6 +30,7 @@ _SAME = {
     ),
     **dict.fromkeys(("conv2d_nchw_spatial_pack", "conv2d_nchw_winograd"), "conv2d_nchw"),
     **dict.fromkeys(("conv2d_nhwc_spatial_pack", "conv2d_nhwc_winograd"), "conv2d_nhwc"),
+    "compute_depthwise_conv2d_nhwc": "depthwise_conv2d_nhwc",
     "conv3d_ncdhw_winograd": "conv3d_ncdhw",
     "depthwise_conv2d_nchw_spatial_pack": "depthwise_conv2d_nchw",
 }

@@ -21,6 +21,7 @@ def patch(patches: Patches, topi: Any) -> None:
     patches.set(topi, "unique", unique)
     patches.add(topi, "argwhere", argwhere)
     patches.add(topi.nn, "pool", pool)
+    patches.set(topi.nn, "depthwise_conv2d_NCHWc", depthwise_conv2d_NCHWc)
     parts: Any = (
         (topi.nn, (sparse_add, sparse_conv2d, sparse_transpose)),
         (
@@ -96,6 +97,54 @@ def pool(
     return tvm.topi.nn.pool2d(
         data, kernel, stride, (1, 1), padding, pool_type, ceil_mode, layout, count_include_pad
     )
+
+
+def depthwise_conv2d_NCHWc(
+    data: te.Tensor,
+    kernel: te.Tensor,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    layout: str,
+    out_layout: str,
+    out_dtype: str | None = None,
+) -> te.Tensor:
+    """Depthwise convolution of blocked channels.
+
+    Parameters
+    ----------
+    data : te.Tensor
+        (batch, blocks, height, width, block).
+    kernel : te.Tensor
+        (out_blocks, 1, height, width, 1, out_block), a multiple of the data's channels.
+    layout, out_layout : str
+        As the shapes say.
+    """
+    from tvm.topi.nn.utils import get_pad_tuple
+
+    batch, blocks, height, width, block = data.shape
+    out_blocks, _, rows, columns, _, out_block = (int(extent) for extent in kernel.shape)
+    steps, gaps = (
+        (each, each) if isinstance(each, int) else tuple(each) for each in (stride, dilation)
+    )
+    reach = [(size - 1) * gap + 1 for size, gap in zip((rows, columns), gaps)]
+    top, left, bottom, right = get_pad_tuple(padding, reach)
+    padded = tvm.topi.nn.pad(data, [0, 0, top, left, 0], [0, 0, bottom, right, 0], name="padded")
+    high = (height + top + bottom - reach[0]) // steps[0] + 1
+    wide = (width + left + right - reach[1]) // steps[1] + 1
+    multiple = out_blocks * out_block // (int(blocks) * int(block))
+    dtype = out_dtype or str(data.dtype)
+    row, column = te.reduce_axis((0, rows), "kh"), te.reduce_axis((0, columns), "kw")
+
+    def element(n: Any, out: Any, y: Any, x: Any, inner: Any) -> Any:
+        channel = tirx.floordiv(out * out_block + inner, multiple)
+        place = (y * steps[0] + row * gaps[0], x * steps[1] + column * gaps[1])
+        value = padded(n, tirx.floordiv(channel, block), *place, tirx.floormod(channel, block))
+        weight = kernel(out, 0, row, column, 0, inner)
+        return te.sum(value.astype(dtype) * weight.astype(dtype), axis=[row, column])
+
+    shape = (batch, out_blocks, high, wide, out_block)
+    return te.compute(shape, element, name="DepthwiseConv2d", tag="depthwise_conv2d_NCHWc")
 
 
 def sparse_add(

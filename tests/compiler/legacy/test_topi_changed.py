@@ -122,6 +122,16 @@ def test_round_and_comparisons_of_a_tensor_without_axes():
         np.testing.assert_array_equal(found, values * factor)
 
 
+def test_a_pool_without_dilation():
+    from tvm import topi
+
+    data = te.placeholder((1, 2, 4, 6), name="data")
+    out = topi.nn.pool(data, (2, 2), (2, 2), (0, 0, 0, 0), "max")
+    values = np.random.default_rng(0).random((1, 2, 4, 6), "float32")
+    (found,) = run([data], out, values)
+    np.testing.assert_array_equal(found, values.reshape(1, 2, 2, 2, 3, 2).max((3, 5)))
+
+
 def test_suppressed_boxes_have_a_row_for_every_box_of_every_class():
     from tvm import topi
 
