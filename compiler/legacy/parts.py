@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-# Modules of computes and schedules, of which the package has the names; a compute of TOPI's may have
-# a module's name (`topi.nn.conv2d`), and is not meant.
+# Modules of computes and schedules, of which the package has the names. A compute of TOPI that has
+# a module's name (`topi.nn.conv2d`) is not meant.
 _CONVOLUTIONS = "conv2d conv2d_transpose dense depthwise_conv2d injective"
 _MORE = "batch_matmul conv1d conv3d group_conv2d pooling reduction sparse"
 _SCHEDULES = {

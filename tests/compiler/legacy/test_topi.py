@@ -133,6 +133,34 @@ def test_convolutions_take_their_layout_by_its_old_name():
     assert [int(extent) for extent in out.shape] == [1, 6, 6, 6]
 
 
+def test_convolutions_take_the_arguments_of_08():
+    from tvm import topi
+
+    def dtype_of(out):
+        return str(out.dtype)
+
+    line, wide = te.placeholder((1, 4, 8), "int8"), te.placeholder((1, 4, 8, 8), "int8")
+    cube, last = te.placeholder((1, 4, 6, 6, 6), "int8"), te.placeholder((1, 6, 6, 6, 4), "int8")
+    kernel = te.placeholder((6, 4, 3), "int8")
+    assert dtype_of(topi.nn.conv1d(line, kernel, 1, 0, 1, "NCW", "int32")) == "int32"
+    assert (
+        dtype_of(topi.nn.conv1d(line, kernel, 1, 0, 1, layout="NCW", out_dtype="int32")) == "int32"
+    )
+    kernel = te.placeholder((6, 4, 3, 3), "int8")
+    assert dtype_of(topi.nn.conv2d(wide, kernel, 1, 0, 1, "NCHW", "int32")) == "int32"
+    assert dtype_of(topi.nn.conv2d(wide, kernel, 1, 0, 1, "NCHW", "OIHW", "int32")) == "int32"
+    kernel = te.placeholder((6, 4, 3, 3, 3), "int8")
+    assert dtype_of(topi.nn.conv3d_ncdhw(cube, kernel, 1, 0, 1, "int32")) == "int32"
+    assert dtype_of(topi.nn.conv3d_ncdhw(cube, kernel, 1, 0, 1, 1, "int32")) == "int32"
+    kernel = te.placeholder((3, 3, 3, 4, 6), "int8")
+    assert dtype_of(topi.nn.conv3d_ndhwc(last, kernel, 1, 0, 1, out_dtype="int32")) == "int32"
+    last, kernel = te.placeholder((1, 6, 6, 4), "int8"), te.placeholder((3, 3, 4, 2), "int8")
+    assert dtype_of(topi.nn.depthwise_conv2d_nhwc(last, kernel, 1, 0, 1, "int32")) == "int32"
+    assert (
+        dtype_of(topi.nn.depthwise_conv2d_nhwc(last, kernel, 1, 0, 1, "HWOI", "int32")) == "int32"
+    )
+
+
 def test_a_table_is_asked_for_the_first_key_of_a_target():
     from tvm import topi
 
