@@ -19,6 +19,7 @@ MOVED = {
     "tvm.contrib.emcc": "tvm.support.emcc",
     "tvm.contrib.graph_executor": "compiler.runtime.graph_executor",
     "tvm.contrib.graph_runtime": "compiler.runtime.graph_executor",
+    "tvm.contrib.mkldnn": "tvm.contrib.dnnl",
     "tvm.contrib.ndk": "tvm.support.ndk",
     "tvm.contrib.nvcc": "tvm.support.nvcc",
     "tvm.contrib.popen_pool": "tvm.support.popen_pool",
@@ -26,6 +27,7 @@ MOVED = {
     "tvm.contrib.rocm": "tvm.support.rocm",
     "tvm.contrib.rpc": "tvm.rpc",
     "tvm.contrib.tar": "tvm.support.tar",
+    "tvm.contrib.sparse": "compiler.te.sparse_arrays",
     "tvm.contrib.target": "compiler.legacy.contrib_target",
     "tvm.contrib.tedd": "compiler.te.pictures",
     "tvm.contrib.torch": "compiler.legacy.torch_modules",
@@ -110,7 +112,7 @@ MOVED = {
             *("intel_graphics", "mali", "random", "rocm", "x86"),
         )
     },
-    "tvm.topi.sparse.utils": "compiler.te.sparse",
+    **dict.fromkeys(("tvm.topi.sparse", "tvm.topi.sparse.utils"), "compiler.te.sparse"),
     "tvm.topi.nn.util": "tvm.topi.nn.utils",
     "tvm.topi.util": "tvm.topi.utils",
     "tvm.topi.vision.rcnn": "tvm.topi.vision",
@@ -121,6 +123,7 @@ MOVED = {
 
 # TVM's own modules that lost names, and the modules whose `patch` brings these back.
 EXTENDED = {
+    "tvm.contrib.tvmjs": "compiler.legacy.tvmjs",
     "tvm.rpc": "compiler.legacy.rpc",
     "tvm.s_tir.meta_schedule": "compiler.legacy.meta_schedule",
     "tvm.testing": "compiler.legacy.testing",
@@ -194,8 +197,6 @@ ABSENT = {
     "tvm.te.hybrid": "te.compute and te.extern say the same; or write a function of TVMScript",
     "tvm.target.datatype": "TVM has no custom datatypes any more; compute in one of its own",
     "tvm.ir.memory_pools": "the build plans memory itself, in one pool",
-    "tvm.contrib.sparse": "topi.nn.sparse_dense takes the three parts of a sparse matrix",
-    "tvm.topi.sparse": "relay.nn.sparse_dense and its kin compute with sparse weights",
     # With a dot at the end: what is below a module that is there.
     "tvm.topi.cuda.": "schedules.cuda holds the CUDA schedules, chosen by relay.build",
     "tvm.topi.generic.": "schedules.generic holds the generic schedules, chosen by relay.build",

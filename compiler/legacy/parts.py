@@ -5,6 +5,17 @@
 
 from __future__ import annotations
 
+# Modules of computes and schedules, of which the package has the names. A compute of TOPI that has
+# a module's name (`topi.nn.conv2d`) is not meant.
+_CONVOLUTIONS = "conv2d conv2d_transpose dense depthwise_conv2d injective"
+_MORE = "batch_matmul conv1d conv3d group_conv2d pooling reduction sparse"
+_SCHEDULES = {
+    "generic": "conv2d default extern image injective math nn search sort sparse vision",
+    "x86": f"{_CONVOLUTIONS} {_MORE} conv2d_int8 conv3d_transpose nn roi_align",
+    "arm_cpu": f"{_CONVOLUTIONS} batch_matmul conv1d group_conv2d pooling reduction",
+    "cuda": f"{_CONVOLUTIONS} {_MORE} conv2d_nhwc conv3d_transpose_ncdhw nn softmax vision",
+}
+
 # Package, the module that stands for it, and which modules of it stand for nothing else. A module
 # of a function's name (`tvm.relay.quantize.quantize`) would take the function's place.
 _PARTS = (
@@ -30,6 +41,10 @@ _PARTS = (
     ("tvm.tir.analysis", "compiler.legacy.tir_analysis", "analysis"),
     ("tvm.tir.transform", "compiler.legacy.tir_transform", "function_pass transform"),
     ("tvm.topi.vision", "tvm.topi.vision", "rcnn ssd"),
+    *(
+        (f"tvm.topi.{package}", f"compiler.legacy.topi.{package}", parts)
+        for package, parts in _SCHEDULES.items()
+    ),
 )
 
 MODULES = {f"{package}.{part}": today for package, today, parts in _PARTS for part in parts.split()}

@@ -9,6 +9,7 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
+from . import intrinsic_names
 from .patches import Patches
 
 _new_dtype = relax.TensorType.dtype
@@ -135,9 +136,9 @@ def _from_expr(expr: Any, functions: Any = None, type_defs: Any = None) -> tvm.I
 
 
 def _operator(op_name: str) -> tvm.ir.Op:
-    """An operator by name, Relay's as well."""
+    """An operator by name, Relay's as well, and an intrinsic by its old one."""
     _register(op_name)
-    return _new_get(op_name)
+    return _new_get(intrinsic_names.today(op_name) if op_name.startswith("tir.") else op_name)
 
 
 def _attribute(self: tvm.ir.Op, attr_name: str) -> Any:

@@ -26,6 +26,7 @@ from . import (
     function_metadata,
     generic_func,
     global_functions,
+    intrinsic_names,
     moved_names,
     nd,
     pass_context,
@@ -48,7 +49,7 @@ from .registry import register_func
 
 _CHANGING: Any = (
     *(relax_names, relax_keywords, structural, arithmetic, te, tvm_script, global_functions),
-    *(unset_inputs, vm, rpc, tir),
+    *(unset_inputs, vm, rpc, tir, intrinsic_names),
 )
 _NAMING: Any = (
     *(nd, targets, pass_context, relax_names, relax_keywords, moved_names, tir, tvm_script, te),

@@ -32,7 +32,6 @@ _SHORT = {"subtract": "sub", "multiply": "mul", "divide": "div", "power": "pow"}
 _new_dtype = te.Tensor.dtype.fget
 _new_dtype_of_var = tvm.ir.Var.dtype.fget
 _new_build = tvm.build
-_new_conv2d = tvm.topi.nn.conv2d
 _new_scan = te.scan
 _new_time_evaluator = tvm.runtime.Module.time_evaluator
 
@@ -48,7 +47,6 @@ def patch(patches: Patches) -> None:
     for name in _BROADCASTS:
         patches.add(tvm.topi, f"broadcast_{_SHORT.get(name, name)}", getattr(tvm.topi, name))
     patches.add(tvm.topi.nn, "sparse_dense", _sparse_dense)
-    patches.set(tvm.topi.nn, "conv2d", _conv2d)
     patches.add(tvm.ir.Expr, "dtype", property(_dtype_of_scalar))
     patches.add(tvm.ir.Var, "name_hint", property(lambda self: str(self.name)))
     module = tvm.runtime.Module
@@ -75,21 +73,6 @@ def _of_te(name: str) -> Any:
     if name not in _TE:
         raise AttributeError(f"module 'tvm.te' has no attribute {name!r}")
     return getattr(importlib.import_module(_TE[name]), name)
-
-
-def _conv2d(
-    input: Any,
-    filter: Any,
-    strides: Any,
-    padding: Any,
-    dilation: Any,
-    layout: str = "NCHW",
-    *rest: Any,
-    **options: Any,
-) -> Any:
-    """`topi.nn.conv2d`, whose layout of the data was `layout` up to TVM 0.8."""
-    layout = options.pop("data_layout", layout)
-    return _new_conv2d(input, filter, strides, padding, dilation, layout, *rest, **options)
 
 
 def _sparse_dense(*args: Any, **kwargs: Any) -> Any:

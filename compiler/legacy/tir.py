@@ -10,6 +10,7 @@ import typing
 import tvm
 from tvm import s_tir, sym, tirx
 
+from . import intrinsic_names
 from .absent import Absent
 from .ir_builder import BufferVar
 from .lookup import first_of
@@ -118,19 +119,12 @@ def __getattr__(name: str) -> typing.Any:
 
 def call_intrin(dtype: typing.Any, func_name: typing.Any, *args: typing.Any) -> typing.Any:
     """A call of an intrinsic by its name, also by that of 0.18 ("tir.tvm_mma_sync")."""
-    return tirx.call_intrin(dtype, _today(func_name), *args)
+    return tirx.call_intrin(dtype, intrinsic_names.today(func_name), *args)
 
 
 def call_pure_intrin(dtype: typing.Any, func_name: typing.Any, *args: typing.Any) -> typing.Any:
     """A call of an intrinsic by its name alone, which TVM 0.7 and older took ("exp")."""
-    return tirx.call_intrin(dtype, _today(func_name), *args)
-
-
-def _today(op_name: typing.Any) -> typing.Any:
-    """An intrinsic's name: "tirx.exp" of "tir.exp" and of "exp"."""
-    if not isinstance(op_name, str) or op_name.startswith("tirx."):
-        return op_name
-    return f"tirx.{op_name.removeprefix('tir.')}"
+    return tirx.call_intrin(dtype, intrinsic_names.today(func_name), *args)
 
 
 def register_intrin_lowering(
@@ -140,7 +134,7 @@ def register_intrin_lowering(
 
     An intrinsic that nobody knows yet becomes one, without effects.
     """
-    name = _today(op_name)
+    name = intrinsic_names.today(op_name)
     if name not in tvm.ir.Op.list_op_names():
         tvm.ir.register_op_attr(name, "TCallEffectKind", tirx.CallEffectKind.Pure)
     level = next(_levels) if override else level

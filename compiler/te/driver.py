@@ -14,6 +14,7 @@ from tvm.tirx import PrimFunc
 from ..errors import ScheduleError
 from ..target import parse
 from .lowering import schedule_to_function
+from .rounding import halves_away
 from .schedule import Schedule
 
 
@@ -167,6 +168,7 @@ def build(
     from ..lowering.tir_passes.pipeline import PIPELINE
     from ..target.nvcc import device_code
 
+    mod = halves_away(mod)
     is_cuda = str(chosen.kind.name) == "cuda"
     with device_code() if is_cuda else nullcontext():
         return tirx.build(mod, chosen, pipeline=PIPELINE)

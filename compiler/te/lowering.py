@@ -63,10 +63,13 @@ def _arguments(
     parameters: list[Any] = []
     buffers: dict[tuple[Stage, int], Any] = {}
     for tensor, buffer in binds.items():
-        buffers[schedule[tensor], int(tensor.value_index)] = buffer
+        if tensor in schedule:
+            buffers[schedule[tensor], int(tensor.value_index)] = buffer
     for arg in args:
         if isinstance(arg, Tensor) and arg not in schedule:  # an input that nothing reads
-            parameters.append(_declare(arg, arg.op.name, arg.shape))
+            given = binds.get(arg)
+            unread = _declare(arg, arg.op.name, arg.shape) if given is None else given
+            parameters.append(unread)
         elif isinstance(arg, Tensor):
             stage, index = schedule[arg], int(arg.value_index)
             buffer = buffers.get((stage, index))

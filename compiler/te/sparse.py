@@ -9,7 +9,7 @@ import importlib
 from typing import Any
 
 import numpy as np
-from tvm import te
+from tvm import te, topi
 
 from ..errors import ScheduleError
 
@@ -76,6 +76,66 @@ def sparse_dense(
         (samples, rows * height), lambda s, r: blocks[s, r // height, r % height],
         name=tag, tag=tag,
     )  # fmt: skip
+
+
+def csrmv(a: Any, x: te.Tensor, y: te.Tensor | None = None) -> te.Tensor:
+    """Sparse matrix times vector: (m, k) and (k, 1) to (m, 1).
+
+    Parameters
+    ----------
+    a : CSRPlaceholderOp
+        Of `sparse_arrays`, or whatever has `data`, `indices` and `indptr`.
+    y : te.Tensor, optional
+        (m,), added.
+    """
+    return _csr_product(a, x, y, "csrmv")
+
+
+def csrmm(a: Any, b: te.Tensor, c: te.Tensor | None = None) -> te.Tensor:
+    """Sparse matrix times dense one: (m, k) and (k, n) to (m, n), with `c`, (m,), added to columns.
+
+    See `csrmv`.
+    """
+    return _csr_product(a, b, c, "csrmm")
+
+
+def _csr_product(a: Any, b: te.Tensor, bias: te.Tensor | None, name: str) -> te.Tensor:
+    def element(row: Any, column: Any) -> Any:
+        entry = te.reduce_axis((0, a.indptr[row + 1] - a.indptr[row]), "elem_idx")
+        place = a.indptr[row] + entry
+        return te.sum(a.data[place] * b[a.indices[place], column], axis=entry)
+
+    shape = (a.indptr.shape[0] - 1, b.shape[1])
+    product = te.compute(shape, element, name=name, tag=name)
+    if bias is None:
+        return product
+    return te.compute(shape, lambda i, j: product[i, j] + bias[i], tag=topi.tag.BROADCAST)
+
+
+def dense(data: Any, weight: Any, bias: te.Tensor | None = None) -> te.Tensor:
+    """data * transposed weight, one of which is sparse: (m, k) and (n, k) to (m, n).
+
+    Parameters
+    ----------
+    data, weight : te.Tensor or CSRPlaceholderOp
+        See `csrmv`.
+    bias : te.Tensor, optional
+        (n,).
+
+    Raises
+    ------
+    ScheduleError
+        Both are sparse, or neither.
+    """
+    if isinstance(data, te.Tensor) == isinstance(weight, te.Tensor):
+        raise ScheduleError("sparse.dense: one of data and weight is a matrix in CSR form")
+    if isinstance(data, te.Tensor):
+        product = sparse_dense(data, weight.data, weight.indices, weight.indptr)
+    else:
+        product = sparse_dense(weight, data.data, data.indices, data.indptr, sparse_lhs=True)
+    if bias is None:
+        return product
+    return te.compute(product.shape, lambda i, j: product[i, j] + bias[j], tag=topi.tag.BROADCAST)
 
 
 def random_bsr_matrix(

@@ -22,7 +22,7 @@ from ..errors import ScheduleError
 from ..tir import replace_loop
 from .bounds import VIRTUAL_THREADS, Bounds
 from .crossthread import cross_thread_reduction, reduces_across_threads
-from .dataflow import is_load, substitute
+from .dataflow import is_load, map_loads, substitute
 from .relations import constant, like, roots_of
 from .sequences import combine, sequence, store_all
 from .stage import Stage
@@ -149,7 +149,22 @@ class Statements:
             place = self.place_in_buffer(stage, index, list(call.args[1:]))
             return tirx.BufferLoad(self.buffer(stage, index), place)
 
-        return tvm_ffi.structural_map(substitute(expr, values), (Call, load))
+        found = map_loads(expr, self._broadcast)
+        return tvm_ffi.structural_map(substitute(found, values), (Call, load))
+
+    def _broadcast(self, tensor: Any, indices: list[Any]) -> Any | None:
+        """The read of a tensor whose extent may be 1 where an axis goes further.
+
+        Where two symbolic extents meet, the axis has the larger, and running tells which is 1.
+        """
+        places = [
+            tirx.Select(extent == like(extent, 1), like(index, 0), index)
+            if _is_larger_of(self.bounds.extents.get(index), extent)
+            else index
+            for index, extent in zip(indices, tensor.shape)
+        ]
+        changed = any(place is not index for place, index in zip(places, indices))
+        return tensor(*places) if changed else None
 
     def store(self, stage: Stage, index: int, value: Any, values: dict[Any, Any]) -> Any:
         """Store one element of a stage's output."""
@@ -368,6 +383,16 @@ class Statements:
         for key, value in reversed(mark.pragmas if mark else []):
             body = tirx.AttrStmt(leaf, f"pragma_{key}", value if value is not None else 1, body)
         return body
+
+
+def _is_larger_of(whole: Any, extent: Any) -> bool:
+    """Whether an axis's extent is the larger of a symbolic extent and something else."""
+    if not isinstance(whole, tirx.Max) or isinstance(extent, tirx.IntImm):
+        return False
+    return any(
+        tvm_ffi.structural_equal(side, extent) or _is_larger_of(side, extent)
+        for side in (whole.a, whole.b)
+    )
 
 
 def _thread(thread: Any, extent: Any, body: Any) -> Any:

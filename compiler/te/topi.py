@@ -27,6 +27,7 @@ from typing import Any
 from tvm import te, tirx
 from tvm.target import Target
 
+from .relations import constant
 from .schedule import Schedule, create_schedule
 from .schedule_ops import auto_inline_injective
 from .stage import INLINE, INLINED_ALREADY
@@ -68,7 +69,12 @@ def schedule_outputs(outs: Any, gpu: bool = False) -> Schedule:
 
 
 def schedule_stage(schedule: Schedule, op: Any, gpu: bool = False) -> Schedule:
-    """Schedule one stage of a schedule as above, and return the schedule."""
+    """Schedule one stage of a schedule as above, and return the schedule.
+
+    Loops of no turn stay as they are: nothing divides by their extents.
+    """
+    if any(constant(axis.dom.extent) == 0 for axis in schedule[op].op.axis):
+        return schedule
     if gpu:
         _on_gpu(schedule, op)
     else:

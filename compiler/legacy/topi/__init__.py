@@ -7,11 +7,13 @@ else those modules had says where it went when it is used.
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...target import parse
+from .. import parts
 from ..absent import Absent
 from ..patches import Patches
 
@@ -28,6 +30,7 @@ _SAME = {
     ),
     **dict.fromkeys(("conv2d_nchw_spatial_pack", "conv2d_nchw_winograd"), "conv2d_nchw"),
     **dict.fromkeys(("conv2d_nhwc_spatial_pack", "conv2d_nhwc_winograd"), "conv2d_nhwc"),
+    "compute_depthwise_conv2d_nhwc": "depthwise_conv2d_nhwc",
     "conv3d_ncdhw_winograd": "conv3d_ncdhw",
     "depthwise_conv2d_nchw_spatial_pack": "depthwise_conv2d_nchw",
 }
@@ -64,6 +67,8 @@ def names_of(module: str, gpu: bool | None, parallel: bool = True) -> Callable[[
 
         if name.startswith("__"):
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        if f"{module}.{name}" in parts.MODULES:
+            return importlib.import_module(f"{module}.{name}")
         if name == "schedule_injective_from_existing":
             return from_existing
         if name.startswith("schedule_") or name == "default_schedule":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import tvm
 from tvm import te, tirx
 
+from ...errors import InputError
+from .. import ir_builder
 from ..patches import Patches
 from .computed import compute
 
@@ -16,6 +19,9 @@ from .computed import compute
 def patch(patches: Patches, topi: Any) -> None:
     """Add them to `tvm.topi`, `nn` and `vision`."""
     patches.set(topi, "unique", unique)
+    patches.add(topi, "argwhere", argwhere)
+    patches.add(topi.nn, "pool", pool)
+    patches.set(topi.nn, "depthwise_conv2d_NCHWc", depthwise_conv2d_NCHWc)
     parts: Any = (
         (topi.nn, (sparse_add, sparse_conv2d, sparse_transpose)),
         (
@@ -33,6 +39,112 @@ def unique(data: Any, is_sorted: bool = True, return_counts: bool = False) -> li
     from ...relay import op
 
     return list(compute(op.unique, data, is_sorted, return_counts))
+
+
+def argwhere(output_shape: te.Tensor, condition: te.Tensor) -> te.Tensor:
+    """The places of the elements that are not zero, in order, on a CPU.
+
+    Parameters
+    ----------
+    output_shape : te.Tensor
+        (rows, axes): as many rows as there are such elements. Only its shape counts.
+    condition : te.Tensor
+        Of so many axes, at least one.
+
+    Returns
+    -------
+    te.Tensor
+        int32 of the shape of `output_shape`; further rows stay as they are.
+    """
+    extents = list(condition.shape)
+    if not extents or len(output_shape.shape) != 2:
+        raise InputError(
+            f"argwhere: a condition of shape {extents} and places of shape "
+            f"{list(output_shape.shape)}, which are (rows, axes)"
+        )
+
+    def body(ins: Any, outs: Any) -> Any:
+        builder = ir_builder.create()
+        values, places = builder.buffer_ptr(ins[0]), builder.buffer_ptr(outs[0])
+        row = builder.allocate("int32", (1,), name="row", scope="local")
+        row[0] = 0
+        with contextlib.ExitStack() as loops:
+            at = [
+                loops.enter_context(builder.for_range(0, extent, name=f"i{axis}"))
+                for axis, extent in enumerate(extents)
+            ]
+            counts = values[tuple(at)] != tirx.const(0, values.dtype)
+            with builder.if_scope(tirx.all(counts, row[0] < outs[0].shape[0])):
+                for axis, index in enumerate(at):
+                    places[row[0], axis] = index.astype("int32")
+                row[0] = row[0] + 1
+        return builder.get()
+
+    return te.extern(output_shape.shape, [condition], body, name="argwhere", dtype="int32")
+
+
+def pool(
+    data: te.Tensor,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    pool_type: str,
+    ceil_mode: bool = False,
+    layout: str = "NCHW",
+    count_include_pad: bool = True,
+) -> te.Tensor:
+    """`pool2d` without dilation, as TVM 0.7 and older had it."""
+    return tvm.topi.nn.pool2d(
+        data, kernel, stride, (1, 1), padding, pool_type, ceil_mode, layout, count_include_pad
+    )
+
+
+def depthwise_conv2d_NCHWc(
+    data: te.Tensor,
+    kernel: te.Tensor,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    layout: str,
+    out_layout: str,
+    out_dtype: str | None = None,
+) -> te.Tensor:
+    """Depthwise convolution of blocked channels.
+
+    Parameters
+    ----------
+    data : te.Tensor
+        (batch, blocks, height, width, block).
+    kernel : te.Tensor
+        (out_blocks, 1, height, width, 1, out_block), a multiple of the data's channels.
+    layout, out_layout : str
+        As the shapes say.
+    """
+    from tvm.topi.nn.utils import get_pad_tuple
+
+    batch, blocks, height, width, block = data.shape
+    out_blocks, _, rows, columns, _, out_block = (int(extent) for extent in kernel.shape)
+    steps, gaps = (
+        (each, each) if isinstance(each, int) else tuple(each) for each in (stride, dilation)
+    )
+    reach = [(size - 1) * gap + 1 for size, gap in zip((rows, columns), gaps)]
+    top, left, bottom, right = get_pad_tuple(padding, reach)
+    padded = tvm.topi.nn.pad(data, [0, 0, top, left, 0], [0, 0, bottom, right, 0], name="padded")
+    high = (height + top + bottom - reach[0]) // steps[0] + 1
+    wide = (width + left + right - reach[1]) // steps[1] + 1
+    multiple = out_blocks * out_block // (int(blocks) * int(block))
+    dtype = out_dtype or str(data.dtype)
+    row, column = te.reduce_axis((0, rows), "kh"), te.reduce_axis((0, columns), "kw")
+
+    def element(n: Any, out: Any, y: Any, x: Any, inner: Any) -> Any:
+        channel = tirx.floordiv(out * out_block + inner, multiple)
+        place = (y * steps[0] + row * gaps[0], x * steps[1] + column * gaps[1])
+        value = padded(n, tirx.floordiv(channel, block), *place, tirx.floormod(channel, block))
+        weight = kernel(out, 0, row, column, 0, inner)
+        return te.sum(value.astype(dtype) * weight.astype(dtype), axis=[row, column])
+
+    shape = (batch, out_blocks, high, wide, out_block)
+    return te.compute(shape, element, name="DepthwiseConv2d", tag="depthwise_conv2d_NCHWc")
 
 
 def sparse_add(
@@ -59,9 +171,11 @@ def sparse_conv2d(
     layout: str = "NHWC",
     kernel_size: Any = 1,
 ) -> te.Tensor:
-    """See `relay.nn.sparse_conv2d`."""
+    """See `relay.nn.sparse_conv2d`; blocks of one column may have two dimensions."""
     from ...relay.op import nn
 
+    if len(sparse_data.shape) == 2:
+        sparse_data = tvm.topi.expand_dims(sparse_data, 2)
     sizes = (kernel_size, kernel_size) if isinstance(kernel_size, int) else kernel_size
     parts = (sparse_data, sparse_indices, sparse_indptr)
     return compute(nn.sparse_conv2d, dense_data, *parts, layout=layout, kernel_size=sizes)

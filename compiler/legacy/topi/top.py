@@ -3,7 +3,7 @@
 import sys
 
 from ..patches import Patches
-from . import removed
+from . import arguments, changed, removed
 
 
 def patch(patches: Patches) -> None:
@@ -12,4 +12,6 @@ def patch(patches: Patches) -> None:
     patches.add(module, "ndarray_size", module.tensor_size)
     for part in ("rcnn", "ssd"):
         patches.add(module.vision, part, module.vision)
+    arguments.patch(patches)
+    changed.patch(patches)
     removed.patch(patches, module)

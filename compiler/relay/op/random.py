@@ -257,9 +257,13 @@ _choose_kernel = kernel("random.choose", _choose_compute)
 
 @operator("random.multinomial", 2, wraps=True, defaults={"num_samples": 1}, how="TE")
 def multinomial(key: relax.Expr, probs: relax.Expr, num_samples: int) -> relax.Expr:
-    """The next key, and classes drawn with the given probabilities along the last axis."""
+    """The next key, and classes drawn with the given probabilities along the last axis.
+
+    Negative ones are zeros.
+    """
     lead = extents(probs)[:-1]
     size = [*lead, int(num_samples)]
     following, fractions = _fractions(key, math.prod(size), "float32", size)
-    shares = infer_type(op.cumsum(cast_to(probs, "float32"), len(lead)))
+    weights = infer_type(op.maximum(cast_to(probs, "float32"), relax.const(0.0, "float32")))
+    shares = infer_type(op.cumsum(weights, len(lead)))
     return relax.Tuple([following, infer_type(_choose_kernel(shares, fractions))])

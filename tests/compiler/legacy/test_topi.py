@@ -8,7 +8,7 @@ import tvm
 from tvm import te
 
 from compiler import legacy
-from compiler.errors import LegacyImportError, UnavailableTargetError
+from compiler.errors import InputError, LegacyImportError, UnavailableTargetError
 from compiler.target import nvcc
 
 
@@ -133,6 +133,34 @@ def test_convolutions_take_their_layout_by_its_old_name():
     assert [int(extent) for extent in out.shape] == [1, 6, 6, 6]
 
 
+def test_convolutions_take_the_arguments_of_08():
+    from tvm import topi
+
+    def dtype_of(out):
+        return str(out.dtype)
+
+    line, wide = te.placeholder((1, 4, 8), "int8"), te.placeholder((1, 4, 8, 8), "int8")
+    cube, last = te.placeholder((1, 4, 6, 6, 6), "int8"), te.placeholder((1, 6, 6, 6, 4), "int8")
+    kernel = te.placeholder((6, 4, 3), "int8")
+    assert dtype_of(topi.nn.conv1d(line, kernel, 1, 0, 1, "NCW", "int32")) == "int32"
+    assert (
+        dtype_of(topi.nn.conv1d(line, kernel, 1, 0, 1, layout="NCW", out_dtype="int32")) == "int32"
+    )
+    kernel = te.placeholder((6, 4, 3, 3), "int8")
+    assert dtype_of(topi.nn.conv2d(wide, kernel, 1, 0, 1, "NCHW", "int32")) == "int32"
+    assert dtype_of(topi.nn.conv2d(wide, kernel, 1, 0, 1, "NCHW", "OIHW", "int32")) == "int32"
+    kernel = te.placeholder((6, 4, 3, 3, 3), "int8")
+    assert dtype_of(topi.nn.conv3d_ncdhw(cube, kernel, 1, 0, 1, "int32")) == "int32"
+    assert dtype_of(topi.nn.conv3d_ncdhw(cube, kernel, 1, 0, 1, 1, "int32")) == "int32"
+    kernel = te.placeholder((3, 3, 3, 4, 6), "int8")
+    assert dtype_of(topi.nn.conv3d_ndhwc(last, kernel, 1, 0, 1, out_dtype="int32")) == "int32"
+    last, kernel = te.placeholder((1, 6, 6, 4), "int8"), te.placeholder((3, 3, 4, 2), "int8")
+    assert dtype_of(topi.nn.depthwise_conv2d_nhwc(last, kernel, 1, 0, 1, "int32")) == "int32"
+    assert (
+        dtype_of(topi.nn.depthwise_conv2d_nhwc(last, kernel, 1, 0, 1, "HWOI", "int32")) == "int32"
+    )
+
+
 def test_a_table_is_asked_for_the_first_key_of_a_target():
     from tvm import topi
 
@@ -172,3 +200,70 @@ def test_random_words_of_a_key():
     following, words = topi.random.threefry_generate(key, (2, 5))
     assert [int(extent) for extent in words.shape] == [2, 5] and following.dtype == "uint64"
     assert topi.random.threefry_test_wrapping("llvm", tvm.cpu())
+
+
+def test_places_of_what_is_not_zero():
+    from tvm import topi
+
+    values = np.array([[0, 3, 0], [1, 0, 2]], "int32")
+    shape, condition = te.placeholder((3, 2), "int32"), te.placeholder((2, 3), "int32", name="c")
+    places = topi.argwhere(shape, condition)
+    found = tvm.nd.array(np.full((3, 2), -1, "int32"))
+    schedule = topi.generic.schedule_argwhere(places)
+    tvm.build(schedule, [condition, places], "llvm")(tvm.nd.array(values), found)
+    np.testing.assert_array_equal(found.numpy(), np.argwhere(values))
+    with pytest.raises(InputError, match="rows, axes"):
+        topi.argwhere(shape, te.placeholder((), "int32"))
+
+
+@pytest.mark.parametrize("multiple, dilation", [(1, 1), (2, 2)])
+def test_a_depthwise_convolution_of_blocked_channels(multiple, dilation):
+    from tvm import topi
+
+    random, channels, out_channels = np.random.default_rng(0), 8, 8 * multiple
+    values = random.random((1, channels, 9, 9), "float32")
+    weights = random.random((out_channels, 3, 3), "float32")
+    data = te.placeholder((1, 2, 9, 9, 4), name="data")
+    kernel = te.placeholder((multiple, 1, 3, 3, 1, 8), name="kernel")
+    out = topi.x86.depthwise_conv2d_NCHWc(
+        data, kernel, 2, (1, 1), dilation, "NCHW4c", "NCHW8c", "float32"
+    )
+    schedule = topi.x86.schedule_depthwise_conv2d_NCHWc(out)
+    found = tvm.nd.array(np.zeros([int(extent) for extent in out.shape], "float32"))
+    tvm.build(schedule, [data, kernel, out], "llvm")(
+        tvm.nd.array(values.reshape(1, 2, 4, 9, 9).transpose(0, 1, 3, 4, 2).copy()),
+        tvm.nd.array(weights.reshape(multiple, 1, 8, 3, 3, 1).transpose(0, 1, 3, 4, 5, 2).copy()),
+        found,
+    )
+    padded = np.pad(values, [(0, 0), (0, 0), (1, 1), (1, 1)])
+    views = np.lib.stride_tricks.sliding_window_view(padded, [2 * dilation + 1] * 2, (2, 3))
+    views = views[0, :, ::2, ::2, ::dilation, ::dilation].repeat(multiple, axis=0)
+    expected = np.einsum("chwij,cij->chw", views, weights)
+    result = found.numpy()[0].transpose(0, 3, 1, 2).reshape(expected.shape)
+    np.testing.assert_allclose(result, expected, rtol=1e-5)
+
+
+def test_schedules_of_nothing_compute_nothing():
+    from tvm import topi
+
+    data = te.placeholder((3, 4, 3), name="data")
+    out = topi.strided_slice(data, [0, 2, 0], [1, 2, 3]) + 1
+    found = tvm.nd.empty((1, 0, 3))
+    tvm.build(topi.x86.schedule_injective(out), [data, out], "llvm")(
+        tvm.nd.array(np.zeros((3, 4, 3), "float32")), found
+    )
+    assert found.numpy().shape == (1, 0, 3)
+
+
+def test_modules_of_schedules_have_the_names_of_their_package():
+    from tvm import topi
+    from tvm.topi.generic import conv2d as generic
+    from tvm.topi.x86.conv2d import conv2d_nchw, schedule_conv2d_nchw
+    from tvm.topi.x86.depthwise_conv2d import _fallback_schedule
+
+    assert conv2d_nchw is topi.nn.conv2d_nchw
+    data, weight = te.placeholder((1, 2, 6, 6)), te.placeholder((3, 2, 3, 3))
+    for schedule in (schedule_conv2d_nchw, generic.schedule_depthwise_conv2d_nhwc):
+        assert schedule(topi.nn.conv2d_nchw(data, weight, 1, 0, 1)).stages
+    with pytest.raises(LegacyImportError, match="schedules"):
+        _fallback_schedule()

@@ -169,6 +169,21 @@ def test_a_symbolic_extent_is_read_from_the_arguments():
         np.testing.assert_allclose(run(s, [a, c], values, out_shape=(size,)), values + 1)
 
 
+@pytest.mark.parametrize("inlines", [False, True])
+def test_a_symbolic_extent_of_one_is_read_again_and_again(inlines):
+    n, m = te.var("n"), te.var("m")
+    a, b = te.placeholder((n,), name="A"), te.placeholder((m,), name="B")
+    doubled = te.compute((n,), lambda i: a[i] * 2.0, name="doubled")
+    added = te.compute((te.max(n, m),), lambda i: doubled[i] + b[i], name="added")
+    schedule = cte.create_schedule(added.op)
+    if inlines:
+        schedule[doubled].compute_inline()
+    for left, right in ((1, 5), (5, 1), (5, 5)):
+        x, y = np.arange(left, dtype="float32"), np.arange(10, 10 + right, dtype="float32")
+        found = run(schedule, [a, b, added], x, y, out_shape=[5])
+        np.testing.assert_array_equal(found, x * 2 + y)
+
+
 def test_a_reduction_of_two_values_keeps_them_together():
     def combine(x, y):
         is_left = x[1] >= y[1]

@@ -53,7 +53,8 @@ def test_distributions_have_their_moments():
     assert abs(values.mean() - 4) < 0.1 and abs(values.std() - 4 / np.sqrt(12)) < 0.05
     _, values = _run(relay.random.normal(key, (4000,), "float64", 1.0, 3.0))
     assert abs(values.mean() - 1) < 0.2 and abs(values.std() - 3) < 0.15
-    probs = relay.const(np.array([0.1, 0.0, 0.6, 0.3], "float32"))
+    probs = relay.const(np.array([0.1, 0.0, 0.6, -0.2, 0.3], "float32"))
     _, classes = _run(relay.random.multinomial(key, probs, 4000))
-    shares = np.bincount(classes, minlength=4) / 4000
-    np.testing.assert_allclose(shares, [0.1, 0.0, 0.6, 0.3], atol=0.04)
+    shares = np.bincount(classes, minlength=5) / 4000
+    np.testing.assert_allclose(shares, [0.1, 0.0, 0.6, 0.0, 0.3], atol=0.04)
+    assert shares[1] == shares[3] == 0

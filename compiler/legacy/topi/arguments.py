@@ -1,0 +1,80 @@
+"""Convolutions of TOPI with the arguments that they had up to TVM 0.8.
+
+Those had no groups and no layout of the kernel, so that what came behind the dilation was a layout
+or the result's dtype.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tvm
+
+from ..patches import Patches
+
+
+def patch(patches: Patches) -> None:
+    """Let `tvm.topi.nn`'s convolutions take both."""
+    nn = tvm.topi.nn
+    for name, adapt in {
+        "conv1d": _with_groups,
+        "conv2d": _with_layouts,
+        "conv3d_ncdhw": _with_groups,
+        "conv3d_ndhwc": _with_groups,
+        "depthwise_conv2d_nhwc": _without_kernel_layout,
+    }.items():
+        patches.set(nn, name, adapt(getattr(nn, name)))
+
+
+def _is_dtype(value: Any) -> bool:
+    try:
+        np.dtype(str(value))
+    except TypeError:
+        return str(value) == "bfloat16"
+    return True
+
+
+def _with_groups(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`(data, kernel, strides, padding, dilation, [layout,] [out_dtype])`, of one group."""
+
+    def convolution(*args: Any, **options: Any) -> Any:
+        if len(args) > 5 and isinstance(args[5], str):
+            is_layout = not _is_dtype(args[5])
+            names = ("data_layout", "out_dtype") if is_layout else ("out_dtype",)
+            options = {**options, **dict(zip(names, args[5:]))}
+            args = args[:5]
+        if "layout" in options:
+            options["data_layout"] = options.pop("layout")
+        if len(args) < 6:
+            options.setdefault("groups", 1)
+        return function(*args, **options)
+
+    return convolution
+
+
+def _with_layouts(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`(data, kernel, strides, padding, dilation, layout, out_dtype)`."""
+
+    def convolution(*args: Any, **options: Any) -> Any:
+        if "layout" in options:
+            options["data_layout"] = options.pop("layout")
+        if len(args) > 6 and _is_dtype(args[6]):
+            options["out_dtype"] = args[6]
+            args = args[:6]
+        return function(*args, **options)
+
+    return convolution
+
+
+def _without_kernel_layout(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`(data, kernel, stride, padding, dilation, out_dtype)`, of a kernel in HWOI."""
+
+    def convolution(*args: Any, **options: Any) -> Any:
+        if len(args) > 5 and (args[5] is None or _is_dtype(args[5])):
+            options["out_dtype"] = args[5]
+            args = args[:5]
+        return function(*args, **options)
+
+    return convolution
