@@ -286,7 +286,9 @@ def _piece_size(rows: Rows, output: Stage, machine: Machine) -> tuple[int, int]:
     assert rows.piece is not None
     extent = rows.piece.extent
     most = machine.lanes(output.outputs[0].dtype)
-    for lanes in (most, most // NARROWEST):
+    # Blocks of channels are as wide as vectors of floats: bytes fill a quarter, and LLVM would
+    # compute a window of them one by one.
+    for lanes in (most, most // NARROWEST, machine.lanes("float32")):
         if lanes > 1 and extent % lanes == 0:
             vectors = next(n for n in range(MAX_ROW_VECTORS, 0, -1) if extent % (lanes * n) == 0)
             return lanes * vectors, lanes

@@ -287,6 +287,20 @@ def test_pooling_with_channels_as_lanes_is_right(
     assert error < 1e-5
 
 
+@pytest.mark.parametrize(("target", "block"), [(V3, 8), (HOST, 16)], ids=["AVX2", "host"])
+def test_bytes_of_a_block_of_channels_are_pooled_together(target, block):
+    error, scheduled = relative_error(
+        lambda x: op.nn.max_pool2d(x, (3, 3), (2, 2), (1, 1), layout=f"NCHW{block}c"),
+        lambda x: windows(x, 3, 2, 1, 0).max((-2, -1)),
+        (2, 3, 13, 13, block),
+        target=target,
+        dtypes=["uint8"],
+        low=256,
+    )
+    assert error == 0
+    assert "VECTORIZED" in loop_kinds(scheduled.func)
+
+
 def test_rows_of_an_embedding_are_gathered():
     error, _ = relative_error(
         lambda table, ids: op.take(table, ids, axis=0),
