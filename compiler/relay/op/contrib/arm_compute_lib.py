@@ -13,6 +13,7 @@ from .tables import (
     claim,
     dtype,
     has,
+    has_code_generator,
     inner,
     is_depthwise,
     partition,
@@ -154,6 +155,11 @@ claim(
         "qnn.add": _qnn_add,
     },
 )
+
+
+def is_arm_compute_runtime_enabled() -> bool:
+    """Whether functions for Arm Compute Library can be built and run."""
+    return has_code_generator("arm_compute_lib")
 
 
 def partition_for_arm_compute_lib(

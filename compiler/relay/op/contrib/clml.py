@@ -13,6 +13,7 @@ from .tables import (
     chain,
     dtype,
     has,
+    has_code_generator,
     inner,
     is_depthwise,
     name_of,
@@ -120,6 +121,11 @@ def clml_pattern_table() -> list[Row]:
     for name in f"reshape {pools} nn.relu clip nn.batch_flatten".split():
         rows.append((f"clml.{name.removeprefix('nn.')}", chain(name), _plain))
     return rows
+
+
+def is_clml_runtime_enabled() -> bool:
+    """Whether functions for CLML can be built and run."""
+    return has_code_generator("clml")
 
 
 def partition_for_clml(mod: Any, params: Mapping[str, Any] | None = None, **_options: Any) -> Any:

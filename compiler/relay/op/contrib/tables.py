@@ -162,6 +162,11 @@ def _answer(check: Check | bool) -> Check:
     return check if callable(check) else lambda _call: bool(check)
 
 
+def has_code_generator(compiler: str) -> bool:
+    """Whether somebody registered what compiles a back end's functions: TVM and Baton have none."""
+    return tvm.get_global_func(f"relay.ext.{compiler}", allow_missing=True) is not None
+
+
 def partition(mod: tvm.IRModule, params: Mapping[str, Any] | None, passes: Iterable[Any]) -> Any:
     """The module with its weights bound, behind passes at level 3."""
     from ....lowering.bind import bind_params

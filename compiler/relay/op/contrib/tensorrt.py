@@ -17,6 +17,7 @@ from .tables import (
     chain,
     dtype,
     has,
+    has_code_generator,
     is_constant_expr,
     name_of,
     partition,
@@ -255,6 +256,14 @@ def _table(options: Options) -> list[Row]:
 def pattern_table() -> list[Row]:
     """Single operators; regions of them are merged."""
     return _table(Options())
+
+
+def is_tensorrt_compiler_enabled() -> bool:
+    """Whether functions for TensorRT can be built and run."""
+    return has_code_generator("tensorrt")
+
+
+is_tensorrt_runtime_enabled = is_tensorrt_compiler_enabled
 
 
 def partition_for_tensorrt(

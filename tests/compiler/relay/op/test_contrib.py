@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 from collections import Counter
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import onnxruntime
 import pytest
 import tvm
+import tvm_ffi
 from tvm import relax
 
 from compiler import relay
@@ -178,3 +180,25 @@ def test_tables_that_are_not_data_and_chains_that_are_none_are_named() -> None:
         contrib.partition_for_vitis_ai  # noqa: B018
     with pytest.raises(RelayError, match=r"'nn\.relu\(' is not a step"):
         chain("nn.conv2d(c) nn.relu(")
+
+
+@pytest.mark.parametrize(
+    ("backend", "question"),
+    [
+        ("tensorrt", "is_tensorrt_runtime_enabled"),
+        ("tensorrt", "is_tensorrt_compiler_enabled"),
+        ("arm_compute_lib", "is_arm_compute_runtime_enabled"),
+        ("clml", "is_clml_runtime_enabled"),
+    ],
+)
+def test_a_back_end_is_enabled_where_its_code_generator_is_registered(
+    backend: str, question: str
+) -> None:
+    module = importlib.import_module(f"compiler.relay.op.contrib.{backend}")
+    assert not getattr(module, question)()
+    name = f"relay.ext.{backend}"
+    tvm.register_global_func(name, lambda function: None)
+    try:
+        assert getattr(module, question)()
+    finally:
+        tvm_ffi.registry.remove_global_func(name)
