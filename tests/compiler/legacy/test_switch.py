@@ -66,13 +66,13 @@ def test_what_is_gone_is_named_with_what_to_use_instead(old_names, name):
 
 def test_names_of_absent_modules_refuse_when_they_are_used(old_names):
     scope: dict = {}
-    exec("from tvm.topi.x86.conv2d import schedule_conv2d_nchw", scope)
+    exec("from tvm.topi.x86.conv2d_avx_1x1 import _fallback_schedule", scope)
     exec("from tvm.relay.op.strategy import conv2d_strategy", scope)
     exec(
         "from tvm.relay.op import strategy\nfrom tvm.relay.transform import mixed_precision", scope
     )
     assert scope["mixed_precision"].register_mixed_precision_conversion
-    for use in (scope["schedule_conv2d_nchw"], scope["strategy"].wrap, scope["conv2d_strategy"]):
+    for use in (scope["_fallback_schedule"], scope["strategy"].wrap, scope["conv2d_strategy"]):
         with pytest.raises(LegacyImportError, match=r"tvm\.(topi|relay)\..* is gone from TVM"):
             use()
 
