@@ -135,23 +135,27 @@ class Feature:
         self.name = name
         self._available = available
 
-    def marks(self, support_required: str = "compile-and-run") -> list[Any]:
+    def marks(self, support_required: str = "compile-and-run") -> Marks:
         """The marks of a test; only "optional" runs where the feature is missing."""
-        marks = [getattr(pytest.mark, self.name)]
+        marks = Marks([getattr(pytest.mark, self.name)])
         if support_required != "optional":
             reason = f"this machine or this TVM has no {self.name}"
             marks.append(pytest.mark.skipif(not self._available(), reason=reason))
         return marks
 
     def __call__(self, function: Any = None, *, support_required: str = "compile-and-run") -> Any:
-        """The test, marked; without a test, the decorator."""
+        """The test, marked; without a test, the decorator, which TVM 0.8 took for the marks."""
+        marks = self.marks(support_required)
+        return marks if function is None else marks(function)
 
-        def decorate(test: Any) -> Any:
-            for mark in self.marks(support_required):
-                test = mark(test)
-            return test
 
-        return decorate if function is None else decorate(function)
+class Marks(list[Any]):
+    """Marks, and the decorator that gives them to a test."""
+
+    def __call__(self, test: Any) -> Any:
+        for mark in self:
+            test = mark(test)
+        return test
 
 
 def _never() -> bool:

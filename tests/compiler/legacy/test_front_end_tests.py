@@ -80,3 +80,17 @@ def test_an_unknown_input_is_an_assertion_that_fails(model):
 def test_documents_of_tvm_install_a_hook_for_downloads():
     with legacy.installed():
         tvm.testing.utils.install_request_hook(depth=3)
+
+
+def test_what_a_test_needs_is_a_decorator_and_a_list_of_marks():
+    with legacy.installed():
+        requires = tvm.testing.requires_cudnn
+        cases = (
+            pytest.param(1, marks=[*requires()]),
+            pytest.param(1, marks=requires.marks()),
+            requires(lambda: None),
+            requires()(lambda: None),
+        )
+    for case in cases:
+        marks = case.marks if hasattr(case, "marks") else case.pytestmark
+        assert {mark.name for mark in marks} == {"cudnn", "skipif"}
