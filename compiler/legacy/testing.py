@@ -135,9 +135,9 @@ class Feature:
         self.name = name
         self._available = available
 
-    def marks(self, support_required: str = "compile-and-run") -> Marks:
+    def marks(self, support_required: str = "compile-and-run") -> list[Any]:
         """The marks of a test; only "optional" runs where the feature is missing."""
-        marks = Marks([getattr(pytest.mark, self.name)])
+        marks = [getattr(pytest.mark, self.name)]
         if support_required != "optional":
             reason = f"this machine or this TVM has no {self.name}"
             marks.append(pytest.mark.skipif(not self._available(), reason=reason))
@@ -145,12 +145,18 @@ class Feature:
 
     def __call__(self, function: Any = None, *, support_required: str = "compile-and-run") -> Any:
         """The test, marked; without a test, the decorator, which TVM 0.8 took for the marks."""
-        marks = self.marks(support_required)
-        return marks if function is None else marks(function)
+        decorator = _Decorator(functools.partial(self.marks, support_required))
+        return decorator if function is None else decorator(function)
 
 
-class Marks(list[Any]):
-    """Marks, and the decorator that gives them to a test."""
+class _Decorator:
+    """Gives marks to a test; they are made when they are asked for."""
+
+    def __init__(self, marks: Callable[[], list[Any]]) -> None:
+        self._marks = marks
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._marks())
 
     def __call__(self, test: Any) -> Any:
         for mark in self:

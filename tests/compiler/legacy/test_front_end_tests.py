@@ -82,7 +82,8 @@ def test_documents_of_tvm_install_a_hook_for_downloads():
         tvm.testing.utils.install_request_hook(depth=3)
 
 
-def test_what_a_test_needs_is_a_decorator_and_a_list_of_marks():
+def test_what_a_test_needs_is_a_decorator_and_marks(monkeypatch):
+    monkeypatch.setattr(pytest.mark, "_config", None)  # of which "cudnn" is none
     with legacy.installed():
         requires = tvm.testing.requires_cudnn
         cases = (
