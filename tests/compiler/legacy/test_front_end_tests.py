@@ -84,14 +84,16 @@ def test_documents_of_tvm_install_a_hook_for_downloads():
 
 def test_what_a_test_needs_is_a_decorator_and_marks(monkeypatch):
     monkeypatch.setattr(pytest.mark, "_config", None)  # of which "cudnn" is none
+
+    def test():
+        pass
+
     with legacy.installed():
         requires = tvm.testing.requires_cudnn
         cases = (
             pytest.param(1, marks=[*requires()]),
             pytest.param(1, marks=requires.marks()),
-            requires(lambda: None),
-            requires()(lambda: None),
         )
-    for case in cases:
-        marks = case.marks if hasattr(case, "marks") else case.pytestmark
+        assert requires(test) is requires()(test) is test
+    for marks in (*(case.marks for case in cases), test.pytestmark):
         assert {mark.name for mark in marks} == {"cudnn", "skipif"}
