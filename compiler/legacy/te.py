@@ -24,6 +24,7 @@ _TE = {
     "TensorIntrin": "compiler.te",
     "create_schedule": "compiler.te",
     "decl_tensor_intrin": "compiler.te",
+    "hybrid": "compiler.te",
     "schedule": "compiler.te",
 }
 # TOPI's operators on two tensors had longer names.
@@ -42,6 +43,8 @@ def patch(patches: Patches) -> None:
     patches.set(te, "__getattr__", _of_te)
     patches.set(te, "scan", _scan)
     patches.add(tvm.driver.build_module, "schedule_to_module", _schedule_to_module)
+    from ..te.dataflow import loops_of
+
     for owner in (tvm, tvm.driver):
         patches.set(owner, "build", build)
         patches.add(owner, "lower", lower)
@@ -50,6 +53,7 @@ def patch(patches: Patches) -> None:
     patches.add(tvm.topi.nn, "sparse_dense", _sparse_dense)
     patches.set(tvm.topi.nn, "conv2d", _conv2d)
     patches.add(tvm.ir.Expr, "dtype", property(_dtype_of_scalar))
+    patches.add(te.ExternOp, "axis", property(loops_of))
     patches.add(tvm.ir.Var, "name_hint", property(lambda self: str(self.name)))
     module = tvm.runtime.Module
     patches.add(module, "entry_func", property(lambda self: self[self.entry_name]))

@@ -13,11 +13,18 @@ from tvm.te import _ffi_api
 from schedules.nodes import nodes_of
 
 LOAD = Op.get("te.tensor_load")
+LOOPS = "hybrid_loops"
 
 
 def is_load(call: Call) -> bool:
     """Whether a call reads an element of a tensor."""
     return isinstance(call.op, Op) and call.op.same_as(LOAD)
+
+
+def loops_of(op: Any) -> list[Any]:
+    """The loops that an external operation was written with, if a hybrid function made it."""
+    is_hybrid = isinstance(op, te.ExternOp) and LOOPS in op.attrs
+    return list(op.attrs[LOOPS]) if is_hybrid else []
 
 
 def loads(expr: Any) -> Iterator[tuple[Any, list[Any]]]:

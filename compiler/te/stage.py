@@ -7,11 +7,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from tvm import tirx
+from tvm import te, tirx
 from tvm.ir import Range, StringImm
 from tvm.tirx import IterVar
 
 from ..errors import ScheduleError
+from .dataflow import loops_of
 from .layout import Layout
 from .relations import Fuse, Relation, Singleton, Split, Transform, position
 
@@ -459,7 +460,12 @@ _NO_REDUCTION = (IterVar.Vectorized, IterVar.Parallelized)
 
 
 def axes_of(op: Any) -> list[Any]:
-    """An operation's own axes, spatial ones first; none for a placeholder or an external one."""
+    """An operation's own axes, spatial ones first.
+
+    A hybrid function's are its loops; a placeholder and another external operation have none.
+    """
     if hasattr(op, "scan_axis"):
         return [op.scan_axis, *op.spatial_axis_]
+    if isinstance(op, te.ExternOp):
+        return loops_of(op)
     return [*getattr(op, "axis", ()), *getattr(op, "reduce_axis", ())]
