@@ -348,9 +348,7 @@ class Bounds:
             self._values[stage] = values
         return self._values[stage]
 
-    def conditions(
-        self, stage: Stage, of: Sequence[Any] | None = None
-    ) -> list[tuple[bool, Any]]:
+    def conditions(self, stage: Stage, of: Sequence[Any] | None = None) -> list[tuple[bool, Any]]:
         """What must hold for an iteration to count.
 
         Parameters

@@ -75,7 +75,9 @@ def operation(source: Source, arguments: Sequence[Any]) -> Any:
     def taken(value: Any) -> Any:
         if isinstance(value, Tensor):
             tensors.append(value)
-            buffers.append(tirx.decl_buffer(value.shape, str(value.dtype), _name(value), layout=None))
+            buffers.append(
+                tirx.decl_buffer(value.shape, str(value.dtype), _name(value), layout=None)
+            )
             return buffers[-1]
         if isinstance(value, (list, tuple, Array)):
             return [taken(each) for each in value]

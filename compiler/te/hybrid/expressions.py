@@ -15,6 +15,7 @@ from tvm.tirx.buffer import is_buffer_var
 from ...errors import ScheduleError
 from .blocks import Scalar
 from .functions import SYMBOLIC, LoopRange, as_expr
+from .source import Source
 
 _BINARY: dict[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
@@ -56,17 +57,17 @@ class Expressions(ast.NodeVisitor):
 
     Parameters
     ----------
-    name : str
+    source : Source
         The function's, for messages.
     """
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, source: Source) -> None:
+        self.source = source
 
     def refuse(self, node: ast.AST, reason: str) -> NoReturn:
-        """Raise a `ScheduleError` that names function and line."""
-        line = getattr(node, "lineno", "?")
-        raise ScheduleError(f"hybrid.script {self.name}, line {line}: {reason}")
+        """Raise a `ScheduleError` that names function, file and line."""
+        where = f"{self.source.file}:{getattr(node, 'lineno', '?')}"
+        raise ScheduleError(f"hybrid.script {self.source.name}, {where}: {reason}")
 
     def generic_visit(self, node: ast.AST) -> NoReturn:
         self.refuse(node, f"{type(node).__name__} is no part of the hybrid language")
@@ -194,7 +195,7 @@ class Expressions(ast.NodeVisitor):
         if SYMBOLIC.get(name) is not function:
             self.refuse(node, f"{name} is neither a hybrid.script nor of the language")
         try:
-            return function(*args, **named)
+            return SYMBOLIC[name](*args, **named)
         except TypeError as error:
             self.refuse(node, f"{name}: {error}")
 

@@ -127,9 +127,7 @@ EAGER: dict[str, Callable[..., Any]] = {
 # On expressions. `allocate` and `output_tensor` add to the function, and are the parser's.
 SYMBOLIC: dict[str, Callable[..., Any]] = {
     "range": _range("serial"),
-    **{
-        kind: _range(kind) for kind in ("serial", "parallel", "vectorize", "unroll", "const_range")
-    },
+    **{kind: _range(kind) for kind in ("serial", "parallel", "vectorize", "unroll", "const_range")},
     "bind": _bind,
     "ceil_div": _ceil_div,
     "max_num_threads": max_num_threads,

@@ -6,6 +6,7 @@ import ast
 from collections import Counter
 from typing import Any
 
+import tvm_ffi
 from tvm import tirx
 from tvm.ir import Range, StringImm, is_prim_expr
 from tvm.tirx import IterVar
@@ -43,9 +44,8 @@ class Parser(Expressions):
     """
 
     def __init__(self, source: Source, arguments: list[Any], caller: Parser | None = None) -> None:
-        super().__init__(source.name)
-        self.source = source
-        self.blocks = Blocks() if caller is None else caller.blocks
+        super().__init__(source)
+        self.blocks: Blocks = Blocks() if caller is None else caller.blocks
         self.loops: list[Any] = [] if caller is None else caller.loops
         self.threads: dict[str, Any] = {} if caller is None else caller.threads
         self.outputs: list[Any] = []
@@ -194,7 +194,7 @@ class Parser(Expressions):
             dom = Range(tirx.const(0, str(extent.ty.dtype)), extent)
             thread = IterVar(dom, var, IterVar.ThreadIndex, loop.thread)
             self.threads[loop.thread] = thread
-        elif not tirx.analysis.expr_deep_equal(thread.dom.extent, extent):
+        elif not tvm_ffi.structural_equal(thread.dom.extent, extent):
             self.refuse(node, f"{loop.thread} has {thread.dom.extent} threads already")
         self.blocks.names[name] = thread.var
         self._visit_all(node.body)

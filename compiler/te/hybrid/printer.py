@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tvm import tirx
-from tvm.ir import Call, Op, StringImm
+from tvm.ir import Call, Op, StringImm, TensorLoad
 from tvm.tirx.buffer import is_buffer_var
 
 from ...errors import ScheduleError
@@ -187,8 +187,8 @@ class _Printer:
     def _cast(self, node: tirx.Cast) -> str:
         return f"{node.ty.dtype}({self.expr(node.value)})"
 
-    def _load(self, node: tirx.BufferLoad) -> str:
-        return f"{self.name(node.buffer)}[{', '.join(map(self.expr, node.indices))}]"
+    def _load(self, node: TensorLoad) -> str:
+        return f"{self.name(node.source)}[{', '.join(map(self.expr, node.indices))}]"
 
     def _select(self, node: tirx.Select) -> str:
         return self._choice(node.condition, node.true_value, node.false_value)
@@ -197,7 +197,7 @@ class _Printer:
         return f"({self.expr(then)} if {self.expr(condition)} else {self.expr(otherwise)})"
 
     def _call(self, node: Call) -> str:
-        name = node.op.name.removeprefix("tirx.") if isinstance(node.op, Op) else str(node.op)
+        name = node.op.name.rpartition(".")[2] if isinstance(node.op, Op) else str(node.op)
         name = {"fabs": "abs", "pow": "power"}.get(name, name)
         if name == "if_then_else":
             return self._choice(*node.args)
@@ -223,7 +223,7 @@ _STATEMENTS: dict[type, Callable[[_Printer, Any], None]] = {
 _EXPRESSIONS: dict[type, Callable[[_Printer, Any], str]] = {
     Call: _Printer._call,
     StringImm: _Printer._text,
-    tirx.BufferLoad: _Printer._load,
+    TensorLoad: _Printer._load,
     tirx.Cast: _Printer._cast,
     tirx.Div: _Printer._div,
     tirx.FloatImm: _Printer._number,

@@ -7,6 +7,7 @@ import inspect
 import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from ...errors import ScheduleError
@@ -19,11 +20,14 @@ class Source:
     Attributes
     ----------
     node : ast.FunctionDef
+    file : str
+        Where its text is; the lines of `node` are counted there.
     closure, globals : mapping of str to Any
         What free names stand for: in the functions around it, and in its module.
     """
 
     node: ast.FunctionDef
+    file: str = "text"
     closure: Mapping[str, Any] = field(default_factory=dict)
     globals: Mapping[str, Any] = field(default_factory=dict)
 
@@ -45,15 +49,17 @@ def source_of(function: Callable[..., Any]) -> Source:
         Python does not know its text, as that of a function typed at its prompt.
     """
     try:
-        text = textwrap.dedent(inspect.getsource(function))
+        lines, first = inspect.getsourcelines(function)
     except (OSError, TypeError) as error:
         raise ScheduleError(
             f"hybrid.script {function.__name__}: its source is not to be had ({error}); "
             "write the function in a file"
         ) from error
     captured = inspect.getclosurevars(function)
-    node = _function(text, function.__name__)
-    return Source(node, captured.nonlocals, function.__globals__)
+    node = _function(textwrap.dedent("".join(lines)), function.__name__)
+    ast.increment_lineno(node, max(first, 1) - 1)
+    file = Path(function.__code__.co_filename).name
+    return Source(node, file, captured.nonlocals, function.__globals__)
 
 
 def parse_source(text: str) -> Source:

@@ -48,7 +48,9 @@ def test_old_scripts_multiply_by_a_sparse_matrix(form, sparse_lhs):
         out = tvm.nd.empty([int(extent) for extent in y.shape])
         built(*map(tvm.nd.array, (dense, *arrays)), out)
     expected = dense @ matrix.toarray().T
-    np.testing.assert_allclose(out.numpy(), expected.T if sparse_lhs else expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        out.numpy(), expected.T if sparse_lhs else expected, rtol=1e-5, atol=1e-6
+    )
 
 
 def test_data_that_are_neither_form_are_refused():
