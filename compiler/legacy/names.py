@@ -191,7 +191,6 @@ ABSENT = {
     ),
     "tvm.relay.op.strategy": "relay.op.OpStrategy says how operators of one's own are computed",
     "tvm.runtime.profiler_vm": "tvm.contrib.debugger.debug_executor times the kernels",
-    "tvm.te.gradient": "PyTorch differentiates; the gradient's model is imported",
     "tvm.target.datatype": "TVM has no custom datatypes any more; compute in one of its own",
     "tvm.ir.memory_pools": "the build plans memory itself, in one pool",
     "tvm.contrib.sparse": "topi.nn.sparse_dense takes the three parts of a sparse matrix",

@@ -24,6 +24,7 @@ _TE = {
     "TensorIntrin": "compiler.te",
     "create_schedule": "compiler.te",
     "decl_tensor_intrin": "compiler.te",
+    "gradient": "compiler.te",
     "hybrid": "compiler.te",
     "schedule": "compiler.te",
 }

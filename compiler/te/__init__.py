@@ -21,6 +21,7 @@ _MEMBERS = {
     "build": ".driver",
     "create_schedule": ".schedule",
     "decl_tensor_intrin": ".intrin",
+    "gradient": ".derivatives",
     "hybrid": ".hybrid",
     "infer_bound": ".schedule_ops",
     "lower": ".driver",

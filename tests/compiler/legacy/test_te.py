@@ -297,3 +297,29 @@ def test_hybrid_functions_of_both_eras_have_axes_to_schedule(tmp_path):
         """,
     )
     assert "in vectorize(4)" in shown
+
+
+def test_computes_are_differentiated(tmp_path):
+    shown = run(
+        tmp_path,
+        """
+        import numpy as np
+        import tvm
+        from tvm import te, topi
+
+        x = te.placeholder((4, 5), name="x")
+        w = te.placeholder((3, 5), name="w")
+        y = topi.nn.relu(topi.nn.dense(x, w))
+        of_x, of_w = te.gradient(y, [x, w], head=topi.full_like(y, 1.0))
+        s = te.create_schedule([of_x.op, of_w.op])
+        func = tvm.build(s, [x, w, of_x, of_w], "llvm")
+        a, b = np.random.randn(4, 5).astype("float32"), np.random.randn(3, 5).astype("float32")
+        outs = [tvm.nd.array(np.zeros(n, "float32")) for n in ((4, 5), (3, 5))]
+        func(tvm.nd.array(a), tvm.nd.array(b), *outs)
+        mask = (a @ b.T > 0).astype("float32")
+        np.testing.assert_allclose(outs[0].numpy(), mask @ b, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(outs[1].numpy(), mask.T @ a, rtol=1e-4, atol=1e-5)
+        print("right")
+        """,
+    )
+    assert "right" in shown
