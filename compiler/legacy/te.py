@@ -43,9 +43,8 @@ def patch(patches: Patches) -> None:
     """Let `tvm.te` have schedules, and `tvm.lower` and `tvm.build` take them."""
     patches.set(te, "__getattr__", _of_te)
     patches.set(te, "scan", _scan)
+    patches.set(te, "compute", _compute)
     patches.add(tvm.driver.build_module, "schedule_to_module", _schedule_to_module)
-    from ..te.dataflow import loops_of
-
     for owner in (tvm, tvm.driver):
         patches.set(owner, "build", build)
         patches.add(owner, "lower", lower)
@@ -54,7 +53,7 @@ def patch(patches: Patches) -> None:
     patches.add(tvm.topi.nn, "sparse_dense", _sparse_dense)
     patches.set(tvm.topi.nn, "conv2d", _conv2d)
     patches.add(tvm.ir.Expr, "dtype", property(_dtype_of_scalar))
-    patches.add(te.ExternOp, "axis", property(loops_of))
+    patches.add(te.ExternOp, "axis", property(_loops))
     patches.add(tvm.ir.Var, "name_hint", property(lambda self: str(self.name)))
     module = tvm.runtime.Module
     patches.add(module, "entry_func", property(lambda self: self[self.entry_name]))
@@ -101,6 +100,19 @@ def _sparse_dense(*args: Any, **kwargs: Any) -> Any:
     from ..te.sparse import sparse_dense
 
     return sparse_dense(*args, **kwargs)
+
+
+def _compute(*args: Any, **kwargs: Any) -> Any:
+    """`te.compute`: see `compiler.te.compute`."""
+    from ..te.intrin_call import compute
+
+    return compute(*args, **kwargs)
+
+
+def _loops(op: Any) -> list[Any]:
+    from ..te.dataflow import loops_of
+
+    return loops_of(op)
 
 
 def _scan(init: Any, update: Any, *args: Any, **kwargs: Any) -> Any:

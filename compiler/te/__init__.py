@@ -19,6 +19,7 @@ _MEMBERS = {
     "Stage": ".stage",
     "TensorIntrin": ".intrin",
     "build": ".driver",
+    "compute": ".intrin_call",
     "create_schedule": ".schedule",
     "decl_tensor_intrin": ".intrin",
     "gradient": ".derivatives",

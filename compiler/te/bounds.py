@@ -369,10 +369,18 @@ class Bounds:
             if var in values
         }
         axes = stage.axes if of is None else of
+        unchecked = [
+            root
+            for relation in stage.relations
+            if isinstance(relation, Split) and not relation.is_checked
+            for root in roots[relation.parent.var]
+        ]
         for axis in axes:
             value, low = values[axis.var], self.low[axis.var]
             if value.same_as(axis.var) and self._is_whole(axis):
                 continue  # its own loop
+            if position(unchecked, axis) is not None:
+                continue
             is_reduction = int(axis.iter_type) == tirx.IterVar.CommReduce
             limits = [value - low < extents[axis.var]]
             if not self._is_whole(axis):

@@ -11,7 +11,7 @@ import tvm
 from tvm import te
 
 from compiler import auto_scheduler, legacy
-from compiler.errors import LegacyImportError, RecordError, ScheduleError
+from compiler.errors import RecordError, ScheduleError
 from compiler.te.sparse import random_bsr_matrix, sparse_dense
 
 needs_tune = pytest.mark.skipif(
@@ -61,14 +61,11 @@ def test_data_that_are_neither_form_are_refused():
         random_bsr_matrix(10, 8, 4, 2, density=0.5)
 
 
-def test_what_else_was_there_for_sparse_matrices_is_refused_by_name():
+def test_the_old_module_of_helpers_is_this_one():
     with legacy.installed():
-        from tvm.topi.sparse import csrmm
         from tvm.topi.sparse.utils import random_bsr_matrix as found
 
         assert found is random_bsr_matrix
-        with pytest.raises(LegacyImportError, match="sparse_dense"):
-            csrmm(None, None)
 
 
 @auto_scheduler.register_workload("test_sparse.product", override=True)
