@@ -94,6 +94,7 @@ MOVED = {
     ),
     "tvm.runtime.container": "compiler.legacy.container",
     "tvm.runtime.ndarray": "compiler.legacy.nd",
+    **dict.fromkeys(("tvm.hybrid", "tvm.te.hybrid"), "compiler.te.hybrid"),
     "tvm.te.schedule": "compiler.te.schedule",
     **dict.fromkeys(("tvm.script.tir", "tvm.script.parser.tir"), "tvm.tirx.script"),
     "tvm.testing.plugin": "compiler.legacy.testing_plugin",
@@ -193,8 +194,6 @@ ABSENT = {
     ),
     "tvm.relay.op.strategy": "relay.op.OpStrategy says how operators of one's own are computed",
     "tvm.runtime.profiler_vm": "tvm.contrib.debugger.debug_executor times the kernels",
-    "tvm.te.gradient": "PyTorch differentiates; the gradient's model is imported",
-    "tvm.te.hybrid": "te.compute and te.extern say the same; or write a function of TVMScript",
     "tvm.target.datatype": "TVM has no custom datatypes any more; compute in one of its own",
     "tvm.ir.memory_pools": "the build plans memory itself, in one pool",
     # With a dot at the end: what is below a module that is there.

@@ -24,6 +24,8 @@ _TE = {
     "TensorIntrin": "compiler.te",
     "create_schedule": "compiler.te",
     "decl_tensor_intrin": "compiler.te",
+    "gradient": "compiler.te",
+    "hybrid": "compiler.te",
     "schedule": "compiler.te",
 }
 # TOPI's operators on two tensors had longer names.
@@ -40,6 +42,7 @@ def patch(patches: Patches) -> None:
     """Let `tvm.te` have schedules, and `tvm.lower` and `tvm.build` take them."""
     patches.set(te, "__getattr__", _of_te)
     patches.set(te, "scan", _scan)
+    patches.set(te, "compute", _compute)
     patches.add(tvm.driver.build_module, "schedule_to_module", _schedule_to_module)
     for owner in (tvm, tvm.driver):
         patches.set(owner, "build", build)
@@ -48,6 +51,7 @@ def patch(patches: Patches) -> None:
         patches.add(tvm.topi, f"broadcast_{_SHORT.get(name, name)}", getattr(tvm.topi, name))
     patches.add(tvm.topi.nn, "sparse_dense", _sparse_dense)
     patches.add(tvm.ir.Expr, "dtype", property(_dtype_of_scalar))
+    patches.add(te.ExternOp, "axis", property(_loops))
     patches.add(tvm.ir.Var, "name_hint", property(lambda self: str(self.name)))
     module = tvm.runtime.Module
     patches.add(module, "entry_func", property(lambda self: self[self.entry_name]))
@@ -79,6 +83,19 @@ def _sparse_dense(*args: Any, **kwargs: Any) -> Any:
     from ..te.sparse import sparse_dense
 
     return sparse_dense(*args, **kwargs)
+
+
+def _compute(*args: Any, **kwargs: Any) -> Any:
+    """`te.compute`: see `compiler.te.compute`."""
+    from ..te.intrin_call import compute
+
+    return compute(*args, **kwargs)
+
+
+def _loops(op: Any) -> list[Any]:
+    from ..te.dataflow import loops_of
+
+    return loops_of(op)
 
 
 def _scan(init: Any, update: Any, *args: Any, **kwargs: Any) -> Any:

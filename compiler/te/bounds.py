@@ -8,6 +8,7 @@ the buffer's memory.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tvm import sym, te, tirx
@@ -347,8 +348,13 @@ class Bounds:
             self._values[stage] = values
         return self._values[stage]
 
-    def conditions(self, stage: Stage) -> list[tuple[bool, Any]]:
+    def conditions(self, stage: Stage, of: Sequence[Any] | None = None) -> list[tuple[bool, Any]]:
         """What must hold for an iteration to count.
+
+        Parameters
+        ----------
+        of : sequence of IterVar, optional
+            Those axes alone.
 
         Returns
         -------
@@ -362,10 +368,19 @@ class Bounds:
             for var, extent in self.extents.items()
             if var in values
         }
-        for axis in stage.axes:
+        axes = stage.axes if of is None else of
+        unchecked = [
+            root
+            for relation in stage.relations
+            if isinstance(relation, Split) and not relation.is_checked
+            for root in roots[relation.parent.var]
+        ]
+        for axis in axes:
             value, low = values[axis.var], self.low[axis.var]
             if value.same_as(axis.var) and self._is_whole(axis):
                 continue  # its own loop
+            if position(unchecked, axis) is not None:
+                continue
             is_reduction = int(axis.iter_type) == tirx.IterVar.CommReduce
             limits = [value - low < extents[axis.var]]
             if not self._is_whole(axis):
@@ -377,6 +392,8 @@ class Bounds:
         own = [axis.var for axis in stage.axes]
         before = {var: value for var, value in values.items() if var not in own}
         for var, condition in overruns(stage.relations, extents, before, self.analyzer):
+            if any(position(axes, root) is None for root in roots[var]):
+                continue
             kinds = [int(root.iter_type) == tirx.IterVar.CommReduce for root in roots[var]]
             found.append((any(kinds), self.analyzer.simplify(condition)))
         return found

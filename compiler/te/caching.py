@@ -79,7 +79,8 @@ def cache_write(schedule: Schedule, tensors: Sequence[Any], scope: str) -> list[
         body = [reduction_of_tuple(body[0], index) for index in range(len(body))]
     computing = compute_op(f"{op.name}.{scope}", axes, body, op)
     copies = [computing.output(index)(*places) for index in range(op.num_outputs)]
-    _insert_writer(schedule, stage, computing, compute_op(str(op.name), op.axis, copies, op), scope)
+    copy = compute_op(str(op.name), op.axis, copies, op, calls_intrin=False)
+    _insert_writer(schedule, stage, computing, copy, scope)
     return [computing.output(index) for index in range(op.num_outputs)]
 
 

@@ -13,11 +13,20 @@ from tvm.te import _ffi_api
 from schedules.nodes import nodes_of
 
 LOAD = Op.get("te.tensor_load")
+# Attributes of operations: a hybrid function's loops, and the intrinsic that a compute calls.
+LOOPS = "hybrid_loops"
+INTRIN = "tensor_intrin"
 
 
 def is_load(call: Call) -> bool:
     """Whether a call reads an element of a tensor."""
     return isinstance(call.op, Op) and call.op.same_as(LOAD)
+
+
+def loops_of(op: Any) -> list[Any]:
+    """The loops that an external operation was written with, if a hybrid function made it."""
+    is_hybrid = isinstance(op, te.ExternOp) and LOOPS in op.attrs
+    return list(op.attrs[LOOPS]) if is_hybrid else []
 
 
 def loads(expr: Any) -> Iterator[tuple[Any, list[Any]]]:
@@ -44,9 +53,17 @@ def substitute(node: Any, values: dict[Any, Any]) -> Any:
     return tvm_ffi.structural_map(node, (tirx.Var, lambda var: values.get(var, var)))
 
 
-def compute_op(name: str, axis: Sequence[Any], body: Sequence[Any], like: Any | None = None) -> Any:
-    """A compute operation, with the tag and attributes of another."""
-    tag, attrs = (str(like.tag), like.attrs) if like is not None else ("", {})
+def compute_op(
+    name: str,
+    axis: Sequence[Any],
+    body: Sequence[Any],
+    like: Any | None = None,
+    calls_intrin: bool = True,
+) -> Any:
+    """A compute operation, with the tag and attributes of another, or but its intrinsic."""
+    tag, attrs = (str(like.tag), dict(like.attrs)) if like is not None else ("", {})
+    if not calls_intrin:
+        attrs.pop(INTRIN, None)
     return _ffi_api.ComputeOp(name, tag, attrs, list(axis), list(body))
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
 
 from tvm import te, tirx
 from tvm.ir import is_prim_expr
+from tvm.runtime import ObjectConvertible
+from tvm.te import Tensor
+from tvm.te.tensor import TensorSlice
+from tvm.tirx import IterVar
 
 from ..errors import ScheduleError
 
@@ -23,8 +27,12 @@ class TensorIntrin:
     inputs : tuple of Tensor
     buffers : tuple of Buffer
         Of the inputs, then of the outputs.
+    scalar_params : tuple of Var
+        Numbers that a call gives.
     body, reduce_init, reduce_update : Stmt
         The whole; the start of a reduction; one step of it. The last two may be missing.
+    scalar_values : dict of Var to Expr
+        What a call gave for `scalar_params`, over the indices of the calling compute.
     """
 
     name: str
@@ -35,12 +43,37 @@ class TensorIntrin:
     body: Any
     reduce_init: Any
     reduce_update: Any
+    scalar_values: Mapping[Any, Any] = field(default_factory=dict)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Raises: loops become the intrinsic by `tensorize`, not by a call."""
+    def __call__(self, *args: Any, reduce_axis: Any = ()) -> IntrinCall:
+        """A call inside of `te.compute`: tensors or slices of them, and numbers, in any order.
+
+        Parameters
+        ----------
+        reduce_axis : IterVar or sequence of IterVar
+            Reductions of which the intrinsic does a part.
+        """
+        is_region = [isinstance(each, (Tensor, TensorSlice)) for each in args]
+        regions = tuple(each for each, is_it in zip(args, is_region) if is_it)
+        scalars = tuple(each for each, is_it in zip(args, is_region) if not is_it)
+        axes = (reduce_axis,) if isinstance(reduce_axis, IterVar) else tuple(reduce_axis)
+        return IntrinCall(self, regions, scalars, axes)
+
+
+@dataclass(frozen=True, eq=False)
+class IntrinCall(ObjectConvertible):
+    """A call of an intrinsic, which the function of a `te.compute` returns."""
+
+    intrin: TensorIntrin
+    regions: tuple[Any, ...]
+    scalars: tuple[Any, ...]
+    reduce_axis: tuple[Any, ...]
+
+    def asobject(self) -> NoReturn:
+        """Raises: it is no expression."""
         raise ScheduleError(
-            f"{self.name}(...): an intrinsic can't be called inside of te.compute; write the "
-            "computation out and tensorize its stage"
+            f"{self.intrin.name}(...): a call of an intrinsic is the whole of what a te.compute "
+            "returns, whose function leaves the dimensions of the intrinsic's result out"
         )
 
 
@@ -60,21 +93,21 @@ def decl_tensor_intrin(
         What the intrinsic computes, on tensors of the intrinsic's shapes.
     fcompute : callable
         (input buffers, output buffers) -> the body, or (body, reset, update) for an intrinsic
-        that does a part of a reduction.
+        that does a part of a reduction. With `scalar_params`, these are a third argument.
     binds : dict of Tensor to Buffer, optional
         Buffers with strides or offsets of their own.
+    scalar_params : sequence of Var, optional
+        Numbers in the operation that each call of the intrinsic gives.
     default_buffer_params : dict, optional
         Of `tvm.tirx.decl_buffer`, for the others.
 
     Raises
     ------
     ScheduleError
-        The operation is no `te.compute`, or `scalar_params` are asked for.
+        The operation is no `te.compute`, or `fcompute` returns something else.
     """
     if not isinstance(op, te.ComputeOp):
         raise ScheduleError(f"te.decl_tensor_intrin {name}: {op!r} is not a te.compute operation")
-    if scalar_params:
-        raise ScheduleError(f"te.decl_tensor_intrin {name}: scalar_params are not supported")
     inputs = list(op.input_tensors)
     tensors = [*inputs, *(op.output(i) for i in range(op.num_outputs))]
     given = dict(binds or {})
@@ -87,9 +120,11 @@ def decl_tensor_intrin(
         )
         for tensor in tensors
     ]
-    made = fcompute(buffers[: len(inputs)], buffers[len(inputs) :])
-    parts = [None if part is None else _statement(part) for part in _three(name, made)]
-    return TensorIntrin(name, op, tuple(inputs), tuple(buffers), (), *parts)
+    scalars = tuple(scalar_params or ())
+    given_scalars = [list(scalars)] if scalars else []
+    made = fcompute(buffers[: len(inputs)], buffers[len(inputs) :], *given_scalars)
+    body, init, update = (None if part is None else _statement(part) for part in _three(name, made))
+    return TensorIntrin(name, op, tuple(inputs), tuple(buffers), scalars, body, init, update)
 
 
 def _three(name: str, made: Any) -> tuple[Any, ...]:

@@ -25,13 +25,17 @@ Var = Any
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """`parent` became `outer` and `inner`; either the inner extent is given, or the outer."""
+    """`parent` became `outer` and `inner`; either the inner extent is given, or the outer.
+
+    Unless it `is_checked`, an uneven split may run past the end of its parent.
+    """
 
     parent: IterVar
     outer: IterVar
     inner: IterVar
     factor: Expr | None
     nparts: Expr | None
+    is_checked: bool = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,7 +189,9 @@ def overruns(
     """
     found = []
     for relation in relations:
-        if isinstance(relation, Split) and relation.parent.var in values:
+        if not isinstance(relation, Split) or not relation.is_checked:
+            continue
+        if relation.parent.var in values:
             parent = extents[relation.parent.var]
             covered = extents[relation.outer.var] * extents[relation.inner.var]
             inside = values[relation.parent.var] < parent

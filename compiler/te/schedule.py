@@ -80,7 +80,7 @@ class Schedule:
         self.stages: list[Stage] = []
         self.groups: list[Stage] = []
         self.stage_map: dict[Any, Stage] = {}
-        for op in _in_order(ops):
+        for op in in_order(ops):
             stage = Stage(op)
             stage.is_output = any(op.same_as(output) for output in ops)
             self.stages.append(stage)
@@ -243,7 +243,7 @@ def _sequence(value: Any) -> list[Any]:
     return list(value)
 
 
-def _in_order(ops: Sequence[Any]) -> list[Any]:
+def in_order(ops: Sequence[Any]) -> list[Any]:
     """Operations after all that they read."""
     found: list[Any] = []
     done: set[Any] = set()

@@ -7,11 +7,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from tvm import tirx
+from tvm import te, tirx
 from tvm.ir import Range, StringImm
 from tvm.tirx import IterVar
 
 from ..errors import ScheduleError
+from .dataflow import loops_of
+from .intrin_call import called_intrin
 from .layout import Layout
 from .relations import Fuse, Relation, Singleton, Split, Transform, position
 
@@ -69,6 +71,10 @@ class LoopMarks:
 
     def get(self, iter_var: Any) -> LoopMark | None:
         return self._marks.get(iter_var.var)
+
+    def forget_intrins(self) -> None:
+        """Compute all loops as such."""
+        self._marks = {var: mark for var, mark in self._marks.items() if not mark.tensor_intrin}
 
     def of(self, iter_var: Any) -> LoopMark:
         """The loop's mark, a new one if need be."""
@@ -129,6 +135,20 @@ class Stage:
         self.relations = []
         self.all_iter_vars = self.axes
         self.leaf_iter_vars = self.axes
+        self.iter_var_attrs.forget_intrins()
+        called = called_intrin(self.op)
+        if called is not None:
+            self._call(called)
+
+    def _call(self, intrin: Any) -> None:
+        """Let the innermost loops be those that an intrinsic computes."""
+        spatial, reduced = list(self.op.axis), list(self.op.reduce_axis)
+        rank = len(spatial) - len(intrin.op.axis)
+        depth = len(reduced) - len(intrin.op.reduce_axis)
+        outside, inside = [*spatial[:rank], *reduced[:depth]], [*spatial[rank:], *reduced[depth:]]
+        self.leaf_iter_vars = [*outside, *inside]
+        mark = self.iter_var_attrs.of(inside[0])
+        mark.iter_type, mark.tensor_intrin = IterVar.Tensorized, intrin
 
     def set_op(self, op: Any) -> None:
         """Compute something else over the same axes."""
@@ -155,6 +175,9 @@ class Stage:
     ) -> tuple[Any, Any]:
         """Split a loop in two, the inner of extent `factor` or the outer of extent `nparts`.
 
+        With `disable_predication` an uneven split runs past the end of the loop, for code that is
+        right there.
+
         Returns
         -------
         Outer and inner loop.
@@ -165,16 +188,15 @@ class Stage:
             The loop is gone, a thread's, or both or neither extents are given.
         """
         index = self._leaf("split", parent)
-        if disable_predication:
-            self._refuse("split", "predicates of uneven splits can't be left out")
         if (factor is None) == (nparts is None):
             self._refuse("split", "either factor or nparts must be given")
         mark = self.iter_var_attrs.get(parent)
         if mark is not None and mark.bind_thread is not None:
             self._refuse("split", f"{parent.var.name} is bound to a thread")
         outer, inner = self._derived(parent, ".outer"), self._derived(parent, ".inner")
-        given = [self._length("split", parent, length) for length in (factor, nparts)]
-        self.relations.append(Split(parent, outer, inner, *given))
+        factor, nparts = (self._length("split", parent, length) for length in (factor, nparts))
+        is_checked = not disable_predication
+        self.relations.append(Split(parent, outer, inner, factor, nparts, is_checked))
         self.leaf_iter_vars[index : index + 1] = [outer, inner]
         self.all_iter_vars += [outer, inner]
         return outer, inner
@@ -296,6 +318,9 @@ class Stage:
     def tensorize(self, var: Any, tensor_intrin: Any) -> None:
         """Compute a loop and all inside of it by an intrinsic of `te.decl_tensor_intrin`."""
         self._leaf("tensorize", var)
+        if called_intrin(self.op) is not None:
+            logger.warning("tensorize of stage %s has no effect: it calls an intrinsic", self.name)
+            return
         mark = self.iter_var_attrs.of(var)
         if callable(getattr(tensor_intrin, "as_intrin", None)):
             tensor_intrin = tensor_intrin.as_intrin()
@@ -459,7 +484,12 @@ _NO_REDUCTION = (IterVar.Vectorized, IterVar.Parallelized)
 
 
 def axes_of(op: Any) -> list[Any]:
-    """An operation's own axes, spatial ones first; none for a placeholder or an external one."""
+    """An operation's own axes, spatial ones first.
+
+    A hybrid function's are its loops; a placeholder and another external operation have none.
+    """
     if hasattr(op, "scan_axis"):
         return [op.scan_axis, *op.spatial_axis_]
+    if isinstance(op, te.ExternOp):
+        return loops_of(op)
     return [*getattr(op, "axis", ()), *getattr(op, "reduce_axis", ())]

@@ -22,7 +22,8 @@ from ..errors import ScheduleError
 from ..tir import replace_loop
 from .bounds import VIRTUAL_THREADS, Bounds
 from .crossthread import cross_thread_reduction, reduces_across_threads
-from .dataflow import is_load, map_loads, substitute
+from .dataflow import is_load, loops_of, map_loads, substitute
+from .hybrid.loops import scheduled
 from .relations import constant, like, roots_of
 from .sequences import combine, sequence, store_all
 from .stage import Stage
@@ -230,7 +231,8 @@ class Statements:
                     "only the layout that it was written for"
                 )
             values |= self._bind_buffer(stage, placeholder, self.buffer(source, index))
-        return substitute(op.body, values)
+        body = scheduled(self, stage, op.body) if loops_of(op) else op.body
+        return substitute(body, values)
 
     def _bind_buffer(self, stage: Stage, placeholder: Any, buffer: Any) -> dict[Any, Any]:
         """What stands for the variables of an external operation's buffer."""
@@ -374,7 +376,8 @@ class Statements:
             if not self.bounds.runs_inside(stage, thread):
                 body = _thread(thread, extent, body)
         elif constant(extent) != 1:
-            kind = _KINDS.get(mark.iter_type if mark else -1, tirx.ForKind.SERIAL)
+            iter_type = mark.iter_type if mark else int(leaf.iter_type)
+            kind = _KINDS.get(iter_type, tirx.ForKind.SERIAL)
             if kind == tirx.ForKind.PARALLEL:
                 body = _serial(body)
             if constant(extent) is None:  # may read tensors, and axes that loops were made of

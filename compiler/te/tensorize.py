@@ -98,7 +98,15 @@ class _Tensorize:
             for tensor, buffer in zip(self.intrin.inputs, self.intrin.buffers)
         ]
         bindings = [*inputs, *outputs]
-        return self._loops(lambda part: _apply(part, bindings))
+        scalars = self._scalars(
+            {axis.var: tile.base for axis, tile in zip(stage.axes, tiles.values())}
+        )
+        return self._loops(lambda part: substitute(_apply(part, bindings), scalars))
+
+    def _scalars(self, values: dict[Any, Any]) -> dict[Any, Any]:
+        """What a call gives for the intrinsic's scalars."""
+        given = self.intrin.scalar_values
+        return {param: substitute(value, values) for param, value in given.items()}
 
     # --- matching ------------------------------------------------------------------------
 
@@ -144,6 +152,7 @@ class _Tensorize:
     def _match_bodies(self, values: dict[Any, Any]) -> dict[Any, tuple[Stage, int, Place]]:
         """Check that both compute the same; where the intrinsic's inputs lie."""
         own_axes = [*self.intrin.op.axis, *self.intrin.op.reduce_axis]
+        scalars = self._scalars(values)
         firsts = {axis.var: axis.dom.min for axis in own_axes}
         single = {a.var: a.dom.min for a in own_axes if constant(a.dom.extent) == 1}
         places: dict[Any, tuple[Stage, int, Place]] = {}
@@ -153,6 +162,7 @@ class _Tensorize:
             self._refuse(f"it has {len(expected_bodies)} outputs, and the stage {len(bodies)}")
         for body, expected in zip(bodies, expected_bodies):
             for ours, theirs in self._pairs(body, expected):
+                theirs = substitute(theirs, scalars)
                 moved = substitute(ours, values)
                 wanted = list(loads(theirs))
                 found = list(loads(moved))

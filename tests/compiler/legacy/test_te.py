@@ -252,3 +252,74 @@ def test_axes_are_kept_in_sets(tmp_path):
         """,
     )
     assert shown.split() == ["True", "found"]
+
+
+def test_hybrid_functions_of_both_eras_have_axes_to_schedule(tmp_path):
+    shown = run(
+        tmp_path,
+        """
+        import numpy as np
+        import tvm
+        from tvm import te
+        from tvm.te.hybrid import script
+
+        @tvm.hybrid.script
+        def doubled(a):
+            b = output_tensor(a.shape, a.dtype)
+            for i in range(a.shape[0]):
+                b[i] = a[i] * 2.0
+            return b
+
+        @script
+        def outer(a, b):
+            c = output_tensor((a.shape[0], b.shape[0]), a.dtype)
+            for i in range(a.shape[0]):
+                for j in range(b.shape[0]):
+                    c[i, j] = a[i] * b[j]
+            return c
+
+        a, b = te.placeholder((8,), name="a"), te.placeholder((6,), name="b")
+        c = outer(doubled(a), b)
+        s = te.create_schedule(c.op)
+        i, j = s[c].op.axis
+        outer_loop, inner_loop = s[c].split(i, factor=4)
+        s[c].reorder(outer_loop, j, inner_loop)
+        s[c].vectorize(inner_loop)
+        func = tvm.build(s, [a, b, c], "llvm")
+        x, y = np.random.rand(8).astype("float32"), np.random.rand(6).astype("float32")
+        out = tvm.nd.array(np.zeros((8, 6), "float32"))
+        func(tvm.nd.array(x), tvm.nd.array(y), out)
+        np.testing.assert_allclose(out.numpy(), np.outer(x * 2, y), rtol=1e-6)
+        np.testing.assert_allclose(outer(doubled(x), y), np.outer(x * 2, y), rtol=1e-6)
+        module = te.hybrid.build(s, [a, b], [c], name="made")
+        np.testing.assert_allclose(module(x, y), np.outer(x * 2, y), rtol=1e-6)
+        print(module.get_source())
+        """,
+    )
+    assert "in vectorize(4)" in shown
+
+
+def test_computes_are_differentiated(tmp_path):
+    shown = run(
+        tmp_path,
+        """
+        import numpy as np
+        import tvm
+        from tvm import te, topi
+
+        x = te.placeholder((4, 5), name="x")
+        w = te.placeholder((3, 5), name="w")
+        y = topi.nn.relu(topi.nn.dense(x, w))
+        of_x, of_w = te.gradient(y, [x, w], head=topi.full_like(y, 1.0))
+        s = te.create_schedule([of_x.op, of_w.op])
+        func = tvm.build(s, [x, w, of_x, of_w], "llvm")
+        a, b = np.random.randn(4, 5).astype("float32"), np.random.randn(3, 5).astype("float32")
+        outs = [tvm.nd.array(np.zeros(n, "float32")) for n in ((4, 5), (3, 5))]
+        func(tvm.nd.array(a), tvm.nd.array(b), *outs)
+        mask = (a @ b.T > 0).astype("float32")
+        np.testing.assert_allclose(outs[0].numpy(), mask @ b, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(outs[1].numpy(), mask.T @ a, rtol=1e-4, atol=1e-5)
+        print("right")
+        """,
+    )
+    assert "right" in shown

@@ -157,6 +157,17 @@ def test_loops_print_as_they_were_scheduled():
     assert "T.likely(i_outer * 32 + i_inner < n)" in text
 
 
+def test_a_split_without_predication_runs_past_the_end_of_its_loop():
+    n = te.var("n")
+    a = te.placeholder((n,), name="A")
+    c = te.compute((n,), lambda i: a[i] + 1.0, name="C")
+    s = cte.create_schedule(c.op)
+    s[c].split(c.op.axis[0], factor=32, disable_predication=True)
+    assert "likely" not in cte.lower(s, [a, c], simple_mode=True).script()
+    values = np.random.rand(64).astype("float32")
+    np.testing.assert_allclose(run(s, [a, c], values, out_shape=(64,)), values + 1)
+
+
 def test_a_symbolic_extent_is_read_from_the_arguments():
     n = te.var("n")
     a = te.placeholder((n,), name="A")
