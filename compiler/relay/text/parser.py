@@ -291,9 +291,12 @@ class _Parser(TokenReader):
                     made = syntax.Field(made, int(index))
             else:
                 break
-        if isinstance(made, syntax.Op) and not self.operators_are_values:
-            if made.name not in self.constructors:
-                raise self.error(f"the operator {made.name} is not called", start)
+        if (
+            isinstance(made, syntax.Op)
+            and not self.operators_are_values
+            and made.name not in self.constructors
+        ):
+            raise self.error(f"the operator {made.name} is not called", start)
         return made
 
     def atom(self) -> syntax.Expr:
