@@ -12,6 +12,7 @@ from tvm import relax
 
 from ...errors import RelayError
 from ...graph.rewrite import operator_name
+from ...lowering.subgraphs import RELAY_FUNCTION
 from .. import adt, dialect
 from ..nest import calls_itself, operands, post_order
 from ..raising import raised
@@ -117,6 +118,8 @@ class _Converter:
         self.bindings: list[tuple[syntax.Var, syntax.Expr]] = []
 
     def function(self, function: Any, name: str = "") -> syntax.Function:
+        if function.attrs is not None and RELAY_FUNCTION in function.attrs:
+            return self.function(function.attrs[RELAY_FUNCTION], name)  # as its compiler gets it
         outer, self.values = self.values, dict(self.values)
         parameters = [self.variable(var) for var in function.params]
         attributes = _attributes(function, name)
