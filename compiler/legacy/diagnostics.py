@@ -1,6 +1,7 @@
 """`tvm.ir.diagnostics`: renderers of messages, which nothing asks for messages any more.
 
-What is wrong with a program is said by the error that is raised, of `compiler.errors`.
+What is wrong with a program is said by the error that is raised, of `compiler.errors`;
+`except tvm.error.DiagnosticError` catches it.
 """
 
 from __future__ import annotations
@@ -8,7 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import tvm
+
+from ..errors import RelayError, RelaySyntaxError
+from .patches import Patches
+
 __all__ = ["DiagnosticRenderer", "get_renderer", "override_renderer"]
+
+
+TVM_ERROR = tvm.error.DiagnosticError
+"""TVM's own, which TVMScript's parser raises."""
+
+
+def patch(patches: Patches) -> None:
+    """Let `tvm.error.DiagnosticError` be what is wrong with Relay's programs, too."""
+    patches.set(tvm.error, "DiagnosticError", (TVM_ERROR, RelayError, RelaySyntaxError))
 
 
 class DiagnosticRenderer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import Any
 
@@ -63,6 +64,10 @@ def change(patches: Patches) -> None:
     patches.set(tvm.IRModule, "__init__", _init_module)
     patches.set(tvm.ir.Op, "get", staticmethod(_operator))
     patches.set(tvm.ir.Op, "get_attr", _attribute)
+    for kind in (relax.SeqExpr, relax.If, relax.Tuple, relax.TupleGetItem, tvm.ir.Call):
+        patches.set(kind, "__str__", _str)
+    for kind in (tvm.IRModule, relax.Function):
+        patches.set(kind, "__str__", _str)
 
 
 class DType(tvm_ffi.dtype):
@@ -186,6 +191,32 @@ def _astext(self: Any, show_meta_data: bool = True, annotate: Any = None) -> str
     if functions and all(isinstance(each, tvm.tirx.PrimFunc) for each in functions):
         return str(self.script())
     return astext(self, show_meta_data=show_meta_data)
+
+
+def _str(self: Any) -> str:
+    """What `print` shows: Relay's text, without header, of what calls Relay's operators."""
+    from ..errors import RelayError
+
+    if _is_relays(self):
+        with contextlib.suppress(RelayError):
+            return _astext(self, show_meta_data=False).partition("\n")[2].rstrip("\n")
+    return repr(self)
+
+
+def _is_relays(node: Any) -> bool:
+    """Whether a module, function or expression calls Relay's operators, or needs its language."""
+    from ..relay import dialect
+    from ..relay.function import OpenFunction
+    from ..relay.variables import nodes
+
+    if not dialect.in_use():
+        return False
+    functions = node.functions.values() if isinstance(node, tvm.IRModule) else [node]
+    return any(
+        isinstance(each, OpenFunction) or any(map(dialect.is_relay, nodes(each)))
+        for each in functions
+        if not isinstance(each, (tvm.tirx.PrimFunc, relax.ExternFunc))
+    )
 
 
 def _make_node(type_key: str, **kwargs: Any) -> Any:

@@ -7,9 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import tvm
-
 from ..errors import InputError
+from .diagnostics import TVM_ERROR
 from .era06 import is_of_the_era
 from .switch import install
 
@@ -42,7 +41,7 @@ def run_script(path: str | Path, arguments: Sequence[str] = (), era: str | None 
     sys.path.insert(0, str(script.resolve().parent))
     try:
         runpy.run_path(str(script), run_name="__main__")
-    except tvm.error.DiagnosticError as error:
+    except TVM_ERROR as error:
         # TVM's hook for exceptions takes it for printed already, and prints nothing of it.
         raise SystemExit(f"{type(error).__module__}.DiagnosticError: {error}") from error
     finally:

@@ -6,7 +6,7 @@ nothing about what an expression computes; two expressions are compared in a for
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tvm
 import tvm_ffi
@@ -16,6 +16,9 @@ from ..errors import UntypedVariableError
 from ..relay.infer import set_type
 from ..runtime.metadata import OUTPUT_NAMES
 from .patches import Patches
+
+if TYPE_CHECKING:
+    from ..relay.function import OpenFunction
 
 _OF_INTERFACES = ("num_input", OUTPUT_NAMES)
 """Attributes that importers give functions: they name inputs and outputs."""
@@ -30,14 +33,13 @@ def comparable(node: Any) -> Any:
 
     if isinstance(node, tvm.IRModule):
         functions = {
-            gvar: _function(each, str(gvar.name_hint)) if isinstance(each, relax.Function) else each
-            for gvar, each in node.functions_items()
+            gvar: _any_function(each, str(gvar.name_hint)) for gvar, each in node.functions_items()
         }
         return tvm.IRModule(functions, attrs=node.attrs, global_infos=node.global_infos)
-    if isinstance(node, relax.Function):
-        return _function(node, "main")
     if isinstance(node, tvm.tirx.PrimFunc):  # TVMScript and TE of 0.8 set neither
         return node.without_attr("global_symbol").without_attr("tirx.noalias")
+    if isinstance(node, tvm.ir.BaseFunc):
+        return _any_function(node, "main")
     if isinstance(node, relax.SeqExpr):
         node = value_of(node)
     composite = (relax.Call, relax.Tuple, relax.TupleGetItem, relax.If, relax.SeqExpr)
@@ -47,6 +49,24 @@ def comparable(node: Any) -> Any:
         except UntypedVariableError:
             return _plain(node)
     return node
+
+
+def _any_function(function: Any, name: str) -> Any:
+    from ..relay.function import OpenFunction
+
+    if isinstance(function, relax.Function):
+        return _function(function, name)
+    return _open_function(function) if isinstance(function, OpenFunction) else function
+
+
+def _open_function(function: OpenFunction) -> OpenFunction:
+    """A function that may leave out the type of its result, where its body has that type."""
+    from ..relay.function import OpenFunction
+
+    body, said = function.body, function.ret_type
+    if said is None or body.ty.is_missing() or not tvm_ffi.structural_equal(said, body.ty):
+        return function
+    return OpenFunction(function.params, body, function.attrs, None, function.type_params)
 
 
 def _function(function: relax.Function, name: str) -> relax.Function:
@@ -125,7 +145,14 @@ def structural_equal(lhs: Any, rhs: Any, map_free_vars: bool = False) -> bool:
 
 def assert_structural_equal(lhs: Any, rhs: Any, map_free_vars: bool = False) -> None:
     """Raises ValueError, which shows the first difference, unless `structural_equal`."""
-    _assert_equal(comparable(lhs), comparable(rhs), map_free_vars or _is_closed(lhs))
+    left, right, mapped = comparable(lhs), comparable(rhs), map_free_vars or _is_closed(lhs)
+    try:
+        _assert_equal(left, right, mapped)
+    except TypeError:  # TVMScript has no form for functions over data
+        paths = tvm_ffi.get_first_structural_mismatch(left, right, mapped)
+        if paths is None:
+            raise
+        raise ValueError(f"StructuralEqual check failed: {paths[0]} and {paths[1]}") from None
 
 
 def structural_hash(node: Any, map_free_vars: bool = False) -> int:

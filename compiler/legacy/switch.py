@@ -21,6 +21,7 @@ from ..errors import ForeignLibraryError, InputError
 from . import (
     affine,
     arithmetic,
+    diagnostics,
     era06,
     extern_functions,
     function_metadata,
@@ -53,7 +54,7 @@ _CHANGING: Any = (
 )
 _NAMING: Any = (
     *(nd, targets, pass_context, relax_names, relax_keywords, moved_names, tir, tvm_script, te),
-    *(affine, vm, generic_func, function_metadata),
+    *(affine, vm, generic_func, function_metadata, diagnostics),
 )
 _names, _changes = Patches(), Patches()
 _finder = Finder(_names)

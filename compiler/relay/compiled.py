@@ -38,6 +38,7 @@ from .interface import (
     grouped,
     leaf_types,
     leaves,
+    only_tensor,
     with_tensor_parameters,
 )
 from .program import evaluated
@@ -195,7 +196,8 @@ class Scheduled:
         parts = self._interface.parameters
         tensors = [leaf for value, part in zip(values, parts) for leaf in leaves(value, part)]
         for index, tensor in zip(self._places, tensors):
-            self._executor.set_input(index, tensor)
+            rank = len(self._executor.metadata.inputs[index].shape)
+            self._executor.set_input(index, only_tensor(tensor, rank))
         return self._run
 
     def use_kv_cache(self, cache: KVCache) -> Interface:

@@ -135,6 +135,16 @@ def leaves(value: Any, parts: Nesting) -> list[Any]:
     return [leaf for each, part in zip(value, parts) for leaf in leaves(each, part)]
 
 
+def only_tensor(value: Any, rank: int) -> Any:
+    """The tensor of that rank which a tuple holds alone; any other value as it is.
+
+    Relay's machine took a tuple apart where a kernel takes tensors.
+    """
+    if isinstance(value, tuple) and len(value) == 1 and getattr(value[0], "ndim", None) == rank:
+        return value[0]
+    return value
+
+
 def grouped(values: Iterator[Any], parts: Nesting) -> Any:
     """The way back: a tensor, or a list for a tuple."""
     return next(values) if parts is None else [grouped(values, part) for part in parts]

@@ -192,32 +192,40 @@ class _Nester:
         body = self.expression(function.body)
         return local_function(function.params, body, function.attrs)
 
-    def expression(self, expr: relax.Expr) -> relax.Expr:
+    def expression(self, root: relax.Expr) -> relax.Expr:
+        for node in post_order(root):
+            if handle(node) not in self.values:
+                self.values[handle(node)] = (node, self._made(node))
+        return self.values[handle(root)][1]
+
+    def _made(self, expr: relax.Expr) -> relax.Expr:
+        """A node over what stands for its operands."""
         if isinstance(expr, relax.SeqExpr):
-            bindings = [each for block in expr.blocks for each in block.bindings]
-            for place, binding in enumerate(bindings):
-                if isinstance(binding, relax.MatchCast):
-                    value = self._match(binding)
-                elif is_let(binding):
-                    return self._let(binding, bindings[place + 1 :], expr.body)
-                else:
-                    value = self.expression(binding.value)
-                self.values[handle(binding.var)] = (binding.var, value)
-            return self.expression(expr.body)
-        if isinstance(expr, relax.Var):
-            known = self.values.get(handle(expr))
-            return expr if known is None else known[1]
+            return self._sequence(expr)
         if isinstance(expr, relax.Function):
             return self.function(expr)
+        new = [self.values[handle(each)][1] for each in operands(expr)]
         if isinstance(expr, relax.If):
             branches = [self._branch(expr.true_branch), self._branch(expr.false_branch)]
-            made: relax.Expr = relax.If(self.expression(expr.cond), *branches, expr.span)
+            made: relax.Expr = relax.If(*new, *branches, expr.span)
             set_type(made, expr.ty)
             return made
-        made = with_operands(expr, [self.expression(each) for each in operands(expr)])
+        made = with_operands(expr, new)
         if isinstance(made, relax.Call) and isinstance(made.op, relax.Var):
             return call_of(self.expression(made.op), made.args, made.ty)
         return made
+
+    def _sequence(self, expr: relax.SeqExpr) -> relax.Expr:
+        bindings = [each for block in expr.blocks for each in block.bindings]
+        for place, binding in enumerate(bindings):
+            if isinstance(binding, relax.MatchCast):
+                value = self._match(binding)
+            elif is_let(binding):
+                return self._let(binding, bindings[place + 1 :], expr.body)
+            else:
+                value = self.expression(binding.value)
+            self.values[handle(binding.var)] = (binding.var, value)
+        return self.expression(expr.body)
 
     def _let(self, binding: relax.VarBinding, others: list[Any], body: relax.Expr) -> relax.Expr:
         """A binding of what has no type, a recursion or a reference's write, stays a binding."""

@@ -218,7 +218,7 @@ def _misfits(products: Sequence[Any]) -> te.Tensor:
 
 
 _checked_broadcast_kernel = kernel("broadcast_that_fits", _checked_broadcast_to)
-_misfits_kernel = kernel("broadcast_misfits", _misfits)
+_misfits_kernel = kernel("broadcast_shape_func", _misfits)
 
 
 def broadcast_extents(data: relax.Expr, shape: Sequence[Extent]) -> relax.Expr:

@@ -67,13 +67,13 @@ def parse_expr(source: str) -> Any:
     Returns
     -------
     relax.Expr
-        A function as it is; of another expression the nested expression, whose free variables
-        are those that the text declares with `free_var`.
+        The nested expression as it stands, nothing of it evaluated; its free variables are those
+        that the text declares with `free_var`.
     """
     from .parser import parse_expression
-    from .to_relax import expression
+    from .to_nodes import expression
 
-    return expression(parse_expression(source))
+    return expression(parse_expression(source), source)
 
 
 def astext(obj: Any, show_meta_data: bool = True, annotate: Any = None) -> str:
@@ -100,7 +100,7 @@ def astext(obj: Any, show_meta_data: bool = True, annotate: Any = None) -> str:
     from ...errors import RelayError
     from ..function import OpenFunction
     from ..variables import free_vars
-    from .from_relax import expression_of, from_relax, function_of
+    from .from_relax import expression_of, from_relax, open_function_of
     from .writer import write, write_expression, write_function
 
     if annotate is not None:
@@ -110,5 +110,6 @@ def astext(obj: Any, show_meta_data: bool = True, annotate: Any = None) -> str:
     if isinstance(obj, OpenFunction):
         return obj.astext(show_meta_data)
     if isinstance(obj, relax.Function):
-        return write_function(function_of(obj), show_meta_data)
+        function, free = open_function_of(free_vars(obj), obj)
+        return write_function(function, show_meta_data, free)
     return write_expression(*expression_of(free_vars(obj), obj), show_meta_data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,12 +11,15 @@ import tvm_ffi
 from tvm import relax
 
 from ...errors import RelayError
+from ...graph.rewrite import operator_name
+from ...lowering.subgraphs import RELAY_FUNCTION
 from .. import adt, dialect
 from ..nest import calls_itself, operands, post_order
 from ..raising import raised
 from . import syntax
 
 _handle = tvm_ffi.Object.__hash__
+_EXTENT = re.compile(r"T\.(?:int64\((-?\d+)\))?")
 
 
 def from_relax(mod: tvm.IRModule) -> syntax.Module:
@@ -38,6 +42,15 @@ def from_relax(mod: tvm.IRModule) -> syntax.Module:
 def function_of(function: relax.Function, name: str = "") -> syntax.Function:
     """One function as Relay's text has it."""
     return _Converter().function(function, name)
+
+
+def open_function_of(
+    free: Sequence[relax.Var], function: relax.Function
+) -> tuple[syntax.Function, list[syntax.Var]]:
+    """A function as Relay's text has it, and its free variables."""
+    converter = _Converter()
+    made = [converter.variable(var) for var in free]
+    return converter.function(function), made
 
 
 def expression_of(
@@ -105,6 +118,8 @@ class _Converter:
         self.bindings: list[tuple[syntax.Var, syntax.Expr]] = []
 
     def function(self, function: Any, name: str = "") -> syntax.Function:
+        if function.attrs is not None and RELAY_FUNCTION in function.attrs:
+            return self.function(function.attrs[RELAY_FUNCTION], name)  # as its compiler gets it
         outer, self.values = self.values, dict(self.values)
         parameters = [self.variable(var) for var in function.params]
         attributes = _attributes(function, name)
@@ -124,8 +139,12 @@ class _Converter:
 
     def block(self, body: relax.Expr) -> syntax.Block:
         outer, self.bindings = self.bindings, []
-        result = self.expression(body)
-        block = syntax.Block(_without_last(self.bindings, result), _tail(self.bindings, result))
+        made, result = self.bindings, self.expression(body)
+        if made and made[-1][0] is result:  # nothing else reads it
+            var, value = made.pop()
+            block = syntax.Block(made, value, var.type, var.place)
+        else:
+            block = syntax.Block(made, result)
         self.bindings = outer
         return block
 
@@ -160,7 +179,7 @@ class _Converter:
         made = self._made(expr)
         if isinstance(made, (syntax.Constant, syntax.Global, syntax.Var, syntax.Constructor)):
             return made
-        var = syntax.Var("", type_of(expr.ty), len(self.bindings), made)
+        var = syntax.Var("", type_of(expr.ty), len(self.bindings), made, _place(expr))
         self.bindings.append((var, made))
         self.values[_handle(expr)] = (expr, var)
         return var
@@ -224,6 +243,8 @@ class _Converter:
             taken = list(call.args)
         elif isinstance(call.op, tvm.ir.Op):
             made = raised(call)
+            if made is None and operator_name(call).startswith("relay."):
+                return self._kernel(call)
             if made is None:
                 raise RelayError(
                     f"this call of the Relax operator {call.op.name} has no form in Relay's text"
@@ -233,6 +254,17 @@ class _Converter:
             function = self.expression(call.op)
             return syntax.Call(function, [self.expression(arg) for arg in call.args])
         return syntax.Call(syntax.Op(name), [self.expression(each) for each in taken], attributes)
+
+    def _kernel(self, call: relax.Call) -> syntax.Expr:
+        """A call of a kernel of `op.kernel`, such as the check whether extents broadcast."""
+        taken = [
+            syntax.Extents(tuple(_EXTENT.sub(r"\1", str(extent)) for extent in each.values))
+            if isinstance(each, relax.ShapeExpr)
+            else self.expression(each)
+            for each in call.args
+        ]
+        kernel = syntax.Kernel(operator_name(call).removeprefix("relay."))
+        return syntax.Call(kernel, taken, dialect.attributes(call))
 
     def _constant(self, expr: Any) -> syntax.Constant:
         return syntax.Constant(expr.value)
@@ -247,14 +279,12 @@ def _attributes(function: Any, name: str) -> dict[str, Any]:
     return found
 
 
-def _tail(bindings: list[tuple[syntax.Var, syntax.Expr]], result: syntax.Expr) -> syntax.Expr:
-    return bindings[-1][1] if bindings and bindings[-1][0] is result else result
-
-
-def _without_last(
-    bindings: list[tuple[syntax.Var, syntax.Expr]], result: syntax.Expr
-) -> list[tuple[syntax.Var, syntax.Expr]]:
-    return bindings[:-1] if bindings and bindings[-1][0] is result else bindings
+def _place(expr: relax.Expr) -> str:
+    """The node of a model that an expression came from, or its line and column in a text."""
+    span = expr.span
+    if span is None or not isinstance(span, tvm.ir.Span) or not str(span.source_name.name):
+        return ""
+    return f"{span.source_name.name}:{span.line}:{span.column}"
 
 
 def _below(expr: relax.Expr) -> list[relax.Expr]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-from ...errors import RelaySyntaxError
+from ...errors import BatonError, RelaySyntaxError, RelayTypeError
 
-_NUMBER = r"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?(?:bf16|f(?:16|32|64)?|[iu](?:1|8|16|32|64))?(?![\w])"
+_NUMBER = r"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?(?:bf16|f(?:16|32|64)?|[iu](?:1|8|16|32|64)?)?(?![\w])"
 _WORD = r"[A-Za-z_][\w/]*"
 
 _TOKEN = re.compile(
@@ -67,6 +69,19 @@ def located(source: str, text: str, position: int, message: str) -> str:
     first = max(0, column - 100)  # lines of several thousand characters are usual
     shown = line[first : column + 60]
     return f"{source}:{number}:{column + 1}: {message}\n  {shown}\n  {' ' * (column - first)}^"
+
+
+@contextmanager
+def naming_place(source: str, text: str | None, position: int) -> Iterator[None]:
+    """Let an error inside say where in a text it is; a TypeError becomes a RelayTypeError."""
+    try:
+        yield
+    except (BatonError, TypeError) as error:
+        kind = type(error) if isinstance(error, BatonError) else RelayTypeError
+        message = f"{source}: {error}"
+        if position >= 0 and text is not None:
+            message = located(source, text, position, str(error))
+        raise kind(message) from None
 
 
 def split_metadata(text: str) -> tuple[str, str | None]:

@@ -67,6 +67,7 @@ def parse_expression(
 ) -> syntax.Block:
     """Read one expression, with the bindings before it; the header may be missing."""
     parser = _Parser(text, source, None, meta_table)
+    parser.operators_are_values = True
     with parser.reporting():
         parser.header(required=False)
         with parser.scope():
@@ -94,6 +95,7 @@ class _Parser(TokenReader):
         self.constructors = {
             name for each in self.found.types.values() for name in each.constructors
         }
+        self.operators_are_values = False
         self.scopes: list[dict[str, syntax.Var]] = []
         self.graph: dict[str, syntax.Var] = {}
 
@@ -161,6 +163,8 @@ class _Parser(TokenReader):
 
     def data_type(self, opaque: bool) -> None:
         name = self.take("word", "the name of a type")
+        if name in self.found.types:
+            raise self.error(f"the type {name} is defined twice", self.at - 1)
         made = syntax.DataType(name, self.type_params(), {})
         self.found.types[name] = made
         if opaque:
@@ -169,6 +173,8 @@ class _Parser(TokenReader):
         self.expect("{", "before the constructors")
         while not self.accept("}"):
             constructor = self.take("word", "the name of a constructor")
+            if constructor in self.constructors:
+                raise self.error(f"the constructor {constructor} is defined twice", self.at - 1)
             fields: list[syntax.Type] = []
             if self.accept("("):
                 while not self.accept(")"):
@@ -285,7 +291,11 @@ class _Parser(TokenReader):
                     made = syntax.Field(made, int(index))
             else:
                 break
-        if isinstance(made, syntax.Op) and made.name not in self.constructors:
+        if (
+            isinstance(made, syntax.Op)
+            and not self.operators_are_values
+            and made.name not in self.constructors
+        ):
             raise self.error(f"the operator {made.name} is not called", start)
         return made
 
@@ -306,11 +316,12 @@ class _Parser(TokenReader):
             return self.word(value, at)
         if kind == "mark" and value == "(":
             return self.parenthesis()
-        if kind == "mark" and value == "-" and self.kinds[self.at] == "word":
-            special = SPECIAL.match(self.values[self.at])
-            if special is not None:
-                self.at += 1
-                return syntax.Constant(-special_value(special))
+        if kind == "mark" and value == "-":
+            with self.nested():
+                inner = self.postfix()
+            if isinstance(inner, syntax.Constant) and isinstance(inner.value, np.number):
+                return syntax.Constant(-inner.value)
+            return syntax.Call(syntax.Op("negative"), [inner], {}, self.tokens.positions[at])
         self.at = at
         raise self.error(f"expected an expression, found {self.shown()}")
 

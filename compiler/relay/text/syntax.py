@@ -57,13 +57,14 @@ class Var:
     """A variable. `number` is that of a graph binding `%12`, else None.
 
     A graph binding names an expression more than it binds a variable: where it is out of scope,
-    it stands for its `definition`.
+    it stands for its `definition`. `place` is where a model has it: `conv1:0:0`.
     """
 
     name: str
     type: Type | None = None
     number: int | None = None
     definition: Expr | None = None
+    place: str = ""
 
 
 @dataclass(slots=True, eq=False)
@@ -78,6 +79,20 @@ class Op:
     """An operator by its registered name, `nn.conv2d`."""
 
     name: str
+
+
+@dataclass(slots=True, eq=False)
+class Kernel:
+    """A kernel that passes of today put in, by its name: shown, and never read."""
+
+    name: str
+
+
+@dataclass(slots=True, eq=False)
+class Extents:
+    """Extents that are an operand of a kernel, as they are written."""
+
+    values: tuple[str, ...]
 
 
 @dataclass(slots=True, eq=False)
@@ -117,10 +132,12 @@ class Call:
 
 @dataclass(slots=True, eq=False)
 class Block:
-    """Bindings in order, then the value of the block."""
+    """Bindings in order, then the value of the block, with its type and place where shown."""
 
     bindings: list[tuple[Var, Expr]]
     result: Expr
+    type: Type | None = None
+    place: str = ""
 
 
 @dataclass(slots=True, eq=False)
@@ -169,8 +186,8 @@ class RefWrite:
 
 
 Expr: TypeAlias = (
-    "Var | Global | Op | Constructor | Constant | Tuple | Field | Call | Block | Function | If | "
-    "Match | RefCreate | RefRead | RefWrite"
+    "Var | Global | Op | Kernel | Extents | Constructor | Constant | Tuple | Field | Call | "
+    "Block | Function | If | Match | RefCreate | RefRead | RefWrite"
 )
 
 

@@ -20,6 +20,8 @@ from ..infer import set_type
 from ..ty import FuncType
 from . import syntax
 from .kinds import relax_type
+from .lexer import naming_place
+from .traversal import deep, free_variables
 
 
 def is_library(program: syntax.Module) -> bool:
@@ -50,6 +52,15 @@ def to_nodes(program: syntax.Module, known: tvm.IRModule | None = None) -> tvm.I
     return mod
 
 
+def expression(block: syntax.Block, text: str) -> Any:
+    """One expression, of free variables and of global functions that some module will have."""
+    maker = _Maker(syntax.Module(text=text), tvm.IRModule(), is_open=True)
+    for var in free_variables(block):
+        maker.declared(var)
+    with deep():
+        return maker.block(block)
+
+
 def add_to_module(program: syntax.Module, mod: tvm.IRModule) -> None:
     """Add a program's data types and functions to a module, in place.
 
@@ -60,11 +71,13 @@ def add_to_module(program: syntax.Module, mod: tvm.IRModule) -> None:
     RelayError
         The program calls a function, or names a type, that neither has.
     """
-    _Maker(program, mod).add()
+    with deep():
+        _Maker(program, mod).add()
 
 
 class _Maker:
-    def __init__(self, program: syntax.Module, mod: tvm.IRModule) -> None:
+    def __init__(self, program: syntax.Module, mod: tvm.IRModule, is_open: bool = False) -> None:
+        self.is_open = is_open
         self.source = program.source
         self.program = program
         self.mod = mod
@@ -178,8 +191,12 @@ class _Maker:
             return self.function(expr)
         if isinstance(expr, syntax.Global):
             if expr.name not in self.globals:
-                raise RelayError(f"{self.source}: there is no function @{expr.name}")
+                if not self.is_open:
+                    raise RelayError(f"{self.source}: there is no function @{expr.name}")
+                self.globals[expr.name] = tvm.ir.GlobalVar(expr.name)
             return self.globals[expr.name]
+        if isinstance(expr, syntax.Op):
+            return dialect.operator(expr.name)
         if isinstance(expr, syntax.Constructor):
             return self.constructor(expr.name)
         if isinstance(expr, syntax.Block):
@@ -194,7 +211,8 @@ class _Maker:
                 for key, value in expr.attributes.items()
                 if not isinstance(value, syntax.Var)
             }
-            return dialect.call(expr.function.name, operands, attributes)
+            with naming_place(self.source, self.program.text, expr.position):
+                return dialect.call(expr.function.name, operands, attributes)
         called = expr.function
         if isinstance(called, syntax.Constructor):
             return relax.Call(self.constructors[called.name], operands)

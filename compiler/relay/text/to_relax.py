@@ -10,24 +10,22 @@ from __future__ import annotations
 import collections
 import itertools
 import json
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tvm
 from tvm import relax
 
-from ...errors import BatonError, RelayError, RelayTypeError
+from ...errors import RelayError
 from .. import dialect
 from ..expr import const
 from ..infer import infer_type, set_type, type_of
 from . import syntax
 from .folding import fold
 from .kinds import RESULT_FORM, relax_type
-from .lexer import located
+from .lexer import naming_place
 from .recursion import RunTime
-from .traversal import calls_itself, free_variables, is_straight
+from .traversal import calls_itself, deep, is_straight
 from .values import (
     Again,
     Closure,
@@ -70,34 +68,8 @@ def to_relax(
     RelayTypeError, UnsupportedRelayOperatorError
         An operator does not fit its operands, with the position of the call.
     """
-    with _deep():
+    with deep():
         return _Converter(module, known).convert(entries)
-
-
-def expression(block: syntax.Block) -> relax.Expr:
-    """One expression: a function, or a sequence of the bindings before it."""
-    converter = _Converter(syntax.Module(), None)
-    converter.is_straight = False
-    with _deep():
-        if isinstance(block.result, syntax.Function) and not block.bindings:
-            parameters = [converter._parameter("fn", var) for var in block.result.parameters]
-            return converter._function(block.result, parameters, Environment())
-        env = Environment()
-        for var in free_variables(block):
-            env.bind(var, converter._parameter("the expression", var))
-        made = converter.sequence(lambda: converter.block(block, env))
-    return made if made.blocks else made.body
-
-
-@contextmanager
-def _deep() -> Iterator[None]:
-    """Evaluation nests Python calls as deep as the program nests its own."""
-    limit = sys.getrecursionlimit()
-    sys.setrecursionlimit(max(limit, 10_000))
-    try:
-        yield
-    finally:
-        sys.setrecursionlimit(limit)
 
 
 class _Converter:
@@ -369,14 +341,8 @@ class _Converter:
         attributes = expr.attributes
         if any(isinstance(value, syntax.Var) for value in attributes.values()):
             attributes = {k: v for k, v in attributes.items() if not isinstance(v, syntax.Var)}
-        try:
+        with naming_place(self.module.source, self.module.text, expr.position):
             return self.call_operator(name, operands, attributes)
-        except (BatonError, TypeError) as error:
-            kind = type(error) if isinstance(error, BatonError) else RelayTypeError
-            message = f"{self.module.source}: {error}"
-            if expr.position >= 0 and self.module.text is not None:
-                message = located(self.module.source, self.module.text, expr.position, str(error))
-            raise kind(message) from None
 
     def call_operator(
         self, name: str, operands: list[relax.Expr], attributes: dict[str, Any]

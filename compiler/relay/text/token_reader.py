@@ -17,7 +17,7 @@ from .lexer import Tokens
 
 _SCALARS = re.compile(r"(?:bool|bfloat16|(?:u?int|float)(?:1|4|8|16|32|64))(?:x\d+)?\Z")
 _SHORT = {"int": "int32", "uint": "uint32", "float": "float32"}
-SUFFIX = re.compile(r"(bf16|f(?:16|32|64)?|[iu](?:1|8|16|32|64))\Z")
+SUFFIX = re.compile(r"(bf16|f(?:16|32|64)?|[iu](?:1|8|16|32|64)?)\Z")
 SPECIAL = re.compile(r"(inf|nan)(f(?:16|32|64)?)?\Z")
 _EXTENT = re.compile(r"\d{1,18}(?:i(?:32|64))?\Z")
 _MAX_DEPTH = 400
@@ -113,11 +113,14 @@ class TokenReader:
         if not kind and not re.fullmatch(r"-?\d+", digits):
             raise self.error(f"{literal} needs a suffix, e.g. {literal}f", at)
         try:
-            if kind in ("", "i32") or kind[0] in "iu":
-                return _integer(digits, kind or "i32")
+            if not kind:
+                fits = -(1 << 31) <= int(digits) < 1 << 31
+                return _integer(digits, "i32" if fits else "i64")
+            if kind[0] in "iu":
+                return _integer(digits, kind if kind[1:] else f"{kind}32")
             if kind == "bf16":
                 return np.asarray(float(digits), bfloat16())[()]
-            return np.dtype(f"float{kind[1:] or 32}").type(float(digits))
+            return _float(digits, f"float{kind[1:] or 32}")
         except (ValueError, OverflowError, TypeError) as error:
             raise self.error(f"{literal} is not a constant: {error}", at) from None
 
@@ -193,6 +196,13 @@ def _integer(digits: str, kind: str) -> Any:
     if not np.iinfo(dtype).min <= value <= np.iinfo(dtype).max:
         raise ValueError(f"it does not fit {dtype}")
     return dtype.type(value)
+
+
+def _float(digits: str, dtype: str) -> Any:
+    value = float(digits)
+    if abs(value) > float(np.finfo(dtype).max):
+        raise ValueError(f"it does not fit {dtype}")
+    return np.dtype(dtype).type(value)
 
 
 def special_value(special: re.Match[str]) -> Any:

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from . import syntax
 from .values import Environment
+
+
+@contextmanager
+def deep() -> Iterator[None]:
+    """Python calls nest as deep as a program nests its own expressions and calls."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(limit, 10_000))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(limit)
 
 
 def is_straight(function: syntax.Function) -> bool:

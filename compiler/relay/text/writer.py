@@ -40,10 +40,14 @@ def write(module: syntax.Module, show_meta_data: bool = True) -> str:
     return _document(writer, "\n".join(parts), show_meta_data)
 
 
-def write_function(function: syntax.Function, show_meta_data: bool = True) -> str:
-    """A function without a name, as text."""
+def write_function(
+    function: syntax.Function, show_meta_data: bool = True, free: Sequence[syntax.Var] = ()
+) -> str:
+    """A function without a name, as text, after the declarations of its free variables."""
     writer = _Writer()
-    return _document(writer, "fn " + writer.function(function, "") + "\n", show_meta_data)
+    declared = "".join(f"free_var {writer.parameter(var)};\n" for var in free)
+    program = f"{declared}fn {writer.function(function, '')}\n"
+    return _document(writer, program, show_meta_data)
 
 
 def write_expression(
@@ -130,8 +134,9 @@ class _Writer:
         lines = []
         for var, value in block.bindings:
             shown = self.expression(value, indent)
-            lines.append(f"{indent}{self.bound(var)} = {shown}{_comment(var.type)};")
-        return [*lines, f"{indent}{self.expression(block.result, indent)}"]
+            lines.append(f"{indent}{self.bound(var)} = {shown}{_comment(var.type, var.place)};")
+        shown = self.expression(block.result, indent)
+        return [*lines, f"{indent}{shown}{_comment(block.type, block.place)}"]
 
     def bound(self, var: syntax.Var) -> str:
         """The left side of a binding: the next number of a graph binding, or a let."""
@@ -174,8 +179,10 @@ class _Writer:
             return f"if ({condition}) {then} else {self.block(expr.otherwise, indent)}"
         if isinstance(expr, syntax.Global):
             return "@" + expr.name
-        if isinstance(expr, (syntax.Op, syntax.Constructor)):
+        if isinstance(expr, (syntax.Op, syntax.Kernel, syntax.Constructor)):
             return expr.name
+        if isinstance(expr, syntax.Extents):
+            return f"[{', '.join(expr.values)}]"
         if isinstance(expr, syntax.Match):
             return self.match(expr, indent)
         if isinstance(expr, syntax.RefCreate):
@@ -286,8 +293,10 @@ class _Writer:
         return json.dumps(document, indent=1)
 
 
-def _comment(kind: syntax.Type | None) -> str:
-    return "" if kind is None else f" /* ty={write_type(kind)} */"
+def _comment(kind: syntax.Type | None, place: str = "") -> str:
+    parts = [f"ty={write_type(kind)}"] if kind is not None else []
+    parts += [f"span={place}"] if place and "*/" not in place else []
+    return f" /* {' '.join(parts)} */" if parts else ""
 
 
 # Relay's own text always has these: the default is that of the Python function alone.

@@ -421,3 +421,43 @@ def test_a_let_has_its_variable_and_its_value(relay):
     two = tvm.relax.SeqExpr([*let.blocks, *let.blocks], let.body)
     with pytest.raises(AttributeError, match="var"):
         two.var  # noqa: B018
+
+
+def test_errors_of_texts_are_diagnostic_errors(relay):
+    with pytest.raises(tvm.error.DiagnosticError):
+        relay.parse_expr("let x = 1; ()")
+    try:
+        relay.fromtext("nothing")
+    except tvm.error.DiagnosticError as error:
+        assert "version" in str(error)
+
+
+def test_functions_over_data_are_compared(relay):
+    text = """#[version = "0.0.5"]
+    type Box[T] { box(T) }
+    def @pack[T](%x: T) -> Box[T] { box(%x) }
+    """
+    mod = relay.fromtext(text)
+    tvm.ir.assert_structural_equal(relay.fromtext(mod.astext()), mod)
+    other = relay.fromtext(text.replace("-> Box[T] { box(%x) }", "-> T { %x }"))
+    with pytest.raises(ValueError, match="pack"):
+        tvm.ir.assert_structural_equal(mod, other)
+
+
+def test_print_shows_relays_text_of_what_calls_relays_operators(relay):
+    x = relay.var("x", shape=(2,))
+    made = relay.nn.relu(relay.add(x, x))
+    assert (
+        str(made).splitlines()[0]
+        == "free_var %x: Tensor[(2), float32] /* ty=Tensor[(2), float32] */;"
+    )
+    assert "nn.relu(%0)" in str(made)
+    function = relay.Function([x], made)
+    assert str(function).startswith("fn (%x: Tensor[(2), float32]")
+    assert "nn.relu(%0)" in str(function.body)
+    module = tvm.IRModule.from_expr(function)
+    assert str(module).startswith("def @main(%x: Tensor[(2), float32]")
+    assert f"{relay.If(relay.const(True), x, made)}".count("nn.relu") == 1
+    assert "R.function" in str(relay.to_relax(module))
+    legacy.uninstall()
+    assert "R.function" in str(module)

@@ -78,6 +78,15 @@ def test_operators_on_expressions_build_and_run():
     np.testing.assert_allclose(got, -(a + b) * a - b / 2)
 
 
+def test_a_shared_expression_is_bound_once_below_a_let_too():
+    x, y = relay.var("x", shape=(2,)), relay.var("y", shape=(2,))
+    made = y
+    for _ in range(60):
+        made = relay.add(made, made)
+    function = relay.Function([x], relay.Let(y, relay.nn.relu(x), made))
+    assert len(function.body.blocks[0].bindings) == 61
+
+
 def test_let_and_if_run():
     x = relay.var("x", shape=(2,))
     flag = relay.var("flag", "bool")

@@ -161,3 +161,32 @@ def test_weights_may_be_in_a_file_of_their_own(tmp_path):
     np.testing.assert_array_equal(
         relay.vm.VirtualMachine(kept, tvm.cpu()).invoke("main", weight).numpy(), weight * 2
     )
+
+
+def test_a_tuple_of_one_tensor_is_taken_for_it():
+    x = relay.var("x", shape=(3,))
+    machine = vm.VirtualMachine(
+        vm.compile(tvm.IRModule.from_expr(relay.Function([x], relay.add(x, x))), "llvm")
+    )
+    data = np.arange(3, dtype="float32")
+    for given in ([data], (data,), [0.0, 1.0, 2.0]):
+        np.testing.assert_array_equal(machine.invoke("main", given).numpy(), 2 * data)
+    with pytest.raises(InputError, match="expected 1"):
+        machine.invoke("main", [data[None]])
+
+
+def test_what_checks_extents_is_shown_in_the_text_of_an_optimised_module():
+    x, y = (relay.var(name, shape=(relay.Any(), 3)) for name in "xy")
+    mod = tvm.IRModule.from_expr(relay.Function([x, y], relay.add(x, y)))
+    optimised, _ = vm.VMCompiler().optimize(mod, "llvm")
+    text = relay.astext(optimised, show_meta_data=False)
+    assert "broadcast_shape_func([(any - 1) * (max(any, any_1) - any)])" in text
+    assert text.count("broadcast_shape_func([") == 2
+
+
+def test_a_dense_layer_of_any_number_of_rows_is_shown_as_one():
+    x = relay.var("x", shape=(relay.Any(), 4))
+    weight = relay.const(np.ones((5, 4), "float32"))
+    mod = tvm.IRModule.from_expr(relay.Function([x], relay.nn.dense(x, weight)))
+    optimised, _ = relay.optimize(mod, "llvm")
+    assert "nn.dense(%x, %0, units=5)" in relay.astext(optimised, show_meta_data=False)

@@ -264,10 +264,13 @@ def _product_from_relax(call: relax.Call, definition: Definitions) -> relax.Expr
     """A matrix on the right makes a dense layer over joined rows, others a batch_matmul."""
     left, right = call.args
     a, b, result = shape_of(left), shape_of(right), shape_of(call)
-    if a is None or b is None or result is None or 0 in (*a, *b):
-        return None
     name = dtype(call)
     options = {"out_dtype": "" if name == dtype(left) else name}
+    if a is None and b is not None and left.ty.ndim == len(b) == 2 and 0 not in b:
+        weight = swapped_operand(right, definition)
+        return made("nn.dense", [left, weight], call.ty, units=b[1], **options)
+    if a is None or b is None or result is None or 0 in (*a, *b):
+        return None
     if len(b) == 1:
         right, b = spelled(right, [b[0], 1]), [b[0], 1]
     if len(a) == 1:

@@ -28,12 +28,37 @@ def body(text):
         ("inff", "float32", np.inf),
         ("-inff64", "float64", -np.inf),
         ("True", "bool", True),
+        ("2147483647", "int32", 2**31 - 1),
+        ("2147483648", "int64", 2**31),
+        ("-42i", "int32", -42),
+        ("--10", "int32", 10),
+        ("-(-1.5f)", "float32", 1.5),
     ],
 )
 def test_scalar_constants_have_the_type_of_their_suffix(literal, dtype, value):
     constant = parse_expression(literal).result
     assert str(constant.value.dtype) == dtype
     assert constant.value == value
+
+
+@pytest.mark.parametrize("literal", ["2147483648i32", "32768i16", "3.40283e+38f", "65505f16"])
+def test_a_number_that_its_type_can_not_hold_is_refused(literal):
+    with pytest.raises(RelaySyntaxError, match="does not fit"):
+        parse_expression(literal)
+
+
+def test_a_minus_before_what_is_no_number_is_a_call():
+    made = parse_expression("free_var %a; -%a * %a").result
+    assert made.function.name == "multiply"
+    assert made.arguments[0].function.name == "negative"
+
+
+@pytest.mark.parametrize(
+    "types", ["type A { X } type A { Y }", "type A { X } type B { X }", "type A { X, X }"]
+)
+def test_types_and_constructors_are_defined_once(types):
+    with pytest.raises(RelaySyntaxError, match="defined twice"):
+        parse_module('#[version = "0.0.5"]\n' + types)
 
 
 def test_operators_bind_as_in_arithmetic():

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+import tvm
 
 from compiler import relay
 from compiler.errors import RelayError, RelayTypeError
@@ -112,7 +113,7 @@ def test_constants_can_be_given_beside_the_text():
 
 def test_attributes_that_are_not_integers_are_refused_with_their_place():
     text = '#[version = "0.0.5"]\ndef @main(%x: Tensor[(1, 3, 6, 6), float32]) {\n'
-    text += "  nn.max_pool2d(%x, pool_size=[2, 2], padding=[1e999f, 0, 0, 0])\n}\n"
+    text += "  nn.max_pool2d(%x, pool_size=[2, 2], padding=[inff, 0, 0, 0])\n}\n"
     with pytest.raises(RelayTypeError, match=r"3:3.*\[inf, 0, 0, 0\] are not integers"):
         relay.fromtext(text)
 
@@ -133,3 +134,25 @@ def test_text_without_a_main_over_tensors_is_a_module_to_go_on_with():
     np.testing.assert_array_equal(found.numpy(), [1, 1])
     read = relay.fromtext(relay.astext(relay.transform.RemoveUnusedFunctions(["first"])(mod)))
     assert [str(name.name_hint) for name in read.get_global_vars()] == ["first"]
+
+
+def test_an_expression_is_read_as_it_stands():
+    function = relay.parse_expr("fn (%x: float32, Primitive=1) { add(%x, 1f) }")
+    assert int(function.attrs["Primitive"]) == 1
+    chosen = relay.parse_expr("if (True) { 0 } else { 1 }")
+    assert isinstance(chosen, tvm.relax.If)
+    called = relay.parse_expr("@helper")
+    assert isinstance(called, tvm.ir.GlobalVar) and called.name_hint == "helper"
+    assert relay.parse_expr("nn.relu").name == "nn.relu"
+    open_function = relay.parse_expr("fn (%x) { %x }")
+    assert len(open_function.params) == 1
+
+
+def test_errors_of_expressions_name_their_place():
+    with pytest.raises(RelayTypeError, match=r"from_string:2:9: .*nn.dense"):
+        relay.parse_expr("free_var %x: Tensor[(3, 4), float32];\nadd(1f, nn.dense(%x, 1f))")
+
+
+def test_expressions_nest_as_deep_as_the_parser_reads():
+    deep = relay.parse_expr("free_var %x: float32; " + "negative(" * 350 + "%x" + ")" * 350)
+    assert relay.astext(deep, show_meta_data=False).count("negative") == 350
