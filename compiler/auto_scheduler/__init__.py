@@ -36,6 +36,10 @@ _MEMBERS = {
     "LocalRPCMeasureContext": ".search.options",
     "LocalRunner": ".search.options",
     **dict.fromkeys(("PreloadCustomSketchRule", "PreloadMeasuredStates"), ".search.policy"),
+    **dict.fromkeys(
+        ("TASK_INPUT_BUFFER_TABLE", "get_task_input_buffer", "register_task_input_buffer"),
+        ".task_inputs",
+    ),
     "PythonBasedMeasureCallback": ".search.callbacks",
     "RPCRunner": ".search.options",
     "RandomModel": ".search.policy",
