@@ -214,16 +214,14 @@ class SearchTask:
 
         Parameters
         ----------
-        search_policy : SketchPolicy, optional
-            With a cost model, and possibly a log to go on from.
+        search_policy : SearchPolicy, optional
+            A `SketchPolicy` with a cost model, and possibly a log to go on from; or a script's own.
+        adaptive_training : bool
+            Accepted; `XGBModel` has it.
         """
         from .search.policy import SketchPolicy
-        from .search.scheduler import TaskScheduler
 
-        policy = search_policy or SketchPolicy(self)
-        scheduler = TaskScheduler([self], load_log_file=policy.log_file, callbacks=[])
-        parameters = {**policy.params, "seed": policy.seed}
-        scheduler.tune(tuning_options, [policy], parameters, adaptive_training)
+        (search_policy or SketchPolicy(self)).search(tuning_options)
 
     def apply_best(
         self,

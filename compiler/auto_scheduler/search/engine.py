@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -281,6 +282,11 @@ def random_state(seed: int | None) -> int:
     return -1 if seed is None else seed
 
 
+def random_seed(seed: int | None) -> int:
+    """A seed that MetaSchedule takes; another one each time for None."""
+    return random.randrange(1, 2**31 - 1) if seed is None else seed % (2**31 - 2) + 1
+
+
 # Ansor's parameters of the evolutionary search, and MetaSchedule's.
 _PARAMETERS = {
     "eps_greedy": "eps_greedy",
@@ -316,12 +322,12 @@ def context(
         "genetic_num_iters": _ITERATIONS,
     }
     given |= {_PARAMETERS[name]: parameters[name] for name in _PARAMETERS if name in parameters}
-    return _context(task, ms.search_strategy.EvolutionarySearch(**given), seed)
+    return tuning_context(task, ms.search_strategy.EvolutionarySearch(**given), seed)
 
 
 def samples(task: SearchTask, count: int, seed: int) -> list[Schedule]:
     """Random valid schedules of a task, at most so many; none where MetaSchedule finds none."""
-    sampling = _context(task, ms.search_strategy.ReplayTrace(), seed)
+    sampling = tuning_context(task, ms.search_strategy.ReplayTrace(), seed)
     sampling.pre_tuning(max_trials=count, num_trials_per_iter=count)
     try:
         return [each.sch for each in sampling.generate_measure_candidates() or ()]
@@ -329,7 +335,8 @@ def samples(task: SearchTask, count: int, seed: int) -> list[Schedule]:
         sampling.post_tuning()
 
 
-def _context(task: SearchTask, strategy: Any, seed: int | None) -> Any:
+def tuning_context(task: SearchTask, strategy: Any, seed: int | None) -> Any:
+    """MetaSchedule's view of a task, searched by a strategy."""
     import_intrinsics(task.target)
     return ms.TuneContext(
         mod=canonical(task.func),
