@@ -86,6 +86,8 @@ class ComputeDAG:
             It is of another computation, or a trace of TensorIR's primitives.
         """
         if isinstance(state, LoopState):
+            if not state.is_of(self.func):
+                raise RecordError("this state was made of another computation's dag")
             return state
         steps = getattr(state.record, "steps", None)
         if steps is None:
@@ -121,7 +123,7 @@ class ComputeDAG:
         """
         del layout_rewrite
         if isinstance(state, LoopState):
-            schedule = state.schedule()
+            schedule = self.loop_state(state).schedule()
         else:
             schedule = self._schedule(state.record)
         return schedule, list(schedule.mod[ENTRY].params)
@@ -131,7 +133,7 @@ class ComputeDAG:
         from ..records.auto_scheduler.record import Record
 
         if isinstance(state, LoopState):
-            return str(state.schedule().trace)
+            return str(self.loop_state(state).schedule().trace)
         record = state.record
         if not isinstance(record, Record):
             return str(self._schedule(record).trace)

@@ -139,13 +139,17 @@ class State:
             steps=tuple(self.transform_steps),
         )
 
+    def is_of(self, func: Any) -> bool:
+        """Whether it is a state of this function's computation."""
+        return bool(tvm_ffi.structural_equal(self._func, func))
+
     def __eq__(self, other: object) -> bool:
         """Whether the same steps were done to the same computation, with the same loops found."""
         return (
             isinstance(other, State)
             and self.transform_steps == other.transform_steps
             and str(self) == str(other)
-            and tvm_ffi.structural_equal(self._func, other._func)
+            and self.is_of(other._func)
         )
 
     __hash__ = None  # type: ignore[assignment]

@@ -130,9 +130,11 @@ class XGBModel(CostModel):
         """Learn from measurements; what can't be scheduled is passed over."""
         from .states import candidate_of, runner_result, scoring_context
 
-        pairs = zip(map(_with_whole_task, inputs), results, strict=True)
-        for task, group in itertools.groupby(pairs, lambda pair: pair[0].task):
-            known = [(candidate_of(task, inp.state), result) for inp, result in group]
+        pairs = zip(inputs, results, strict=True)
+        for _, group in itertools.groupby(pairs, lambda pair: _which(pair[0].task)):
+            measured = list(group)
+            task = _whole_task(measured[0][0])
+            known = [(candidate_of(task, inp.state), result) for inp, result in measured]
             known = [(candidate, result) for candidate, result in known if candidate is not None]
             candidates = [candidate for candidate, _ in known]
             times = [runner_result(result) for _, result in known]
@@ -225,7 +227,11 @@ class XGBModel(CostModel):
         model.data_size = sum(len(group.costs) for group in model.data.values())
 
 
-def _with_whole_task(inp: MeasureInput) -> MeasureInput:
+def _which(task: MeasuredTask | SearchTask) -> tuple[str, str]:
+    return task.workload_key, str(task.target)
+
+
+def _whole_task(inp: MeasureInput) -> SearchTask:
     from ..reader import recover_measure_input
 
-    return recover_measure_input(inp) if isinstance(inp.task, MeasuredTask) else inp
+    return (recover_measure_input(inp) if isinstance(inp.task, MeasuredTask) else inp).task

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -280,11 +279,6 @@ def with_num_cores(target: Target) -> Target:
 def random_state(seed: int | None) -> int:
     """A seed as MetaSchedule takes it; -1 for a different one each time."""
     return -1 if seed is None else seed
-
-
-def random_seed(seed: int | None) -> int:
-    """A seed that MetaSchedule takes; another one each time for None."""
-    return random.randrange(1, 2**31 - 1) if seed is None else seed % (2**31 - 2) + 1
 
 
 # Ansor's parameters of the evolutionary search, and MetaSchedule's.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import random
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,7 @@ __all__ = [
 ]
 
 _POPULATION = 50
+_SEEDS = 2**31 - 1  # that MetaSchedule takes
 
 logger = logging.getLogger("baton.auto_scheduler")
 
@@ -161,6 +163,7 @@ class SketchPolicy(SearchPolicy):
         callbacks = init_search_callbacks or ()
         preloaded = [c.filename for c in callbacks if isinstance(c, PreloadMeasuredStates)]
         self.log_file = next(iter([*preloaded, *([log] if log else [])]), None)
+        self._random = random.Random(seed)
         self._tried: set[str] = set()
 
     def search(self, options: TuningOptions) -> None:
@@ -182,12 +185,15 @@ class SketchPolicy(SearchPolicy):
         return found
 
     def sample_initial_population(self) -> list[State]:
-        """Random valid schedules of the task, as many as `sample_init_min_population` says."""
-        from .engine import random_seed, samples
+        """Random valid schedules of the task, as many as `sample_init_min_population` says.
+
+        Each call draws others.
+        """
+        from .engine import samples
         from .states import state_of
 
         count = int(self.params.get("sample_init_min_population", _POPULATION))
-        found = samples(self.search_task, count, random_seed(self.seed))
+        found = samples(self.search_task, count, self._random.randrange(1, _SEEDS))
         return [state_of(self.search_task, schedule) for schedule in found]
 
     def continue_search_one_round(

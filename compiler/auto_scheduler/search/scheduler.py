@@ -382,9 +382,16 @@ def _policies(
 
 
 def _shared_model(policies: Sequence[SketchPolicy]) -> CostModel:
-    """The model of all tasks: none if any has none, or else the first task's."""
+    """The model of all tasks; of several of Baton's own kinds, which learn of all, the first."""
     models = [policy.model for policy in policies]
-    return next((model for model in models if model.kind == RandomModel.kind), models[0])
+    distinct = {id(each) if each.kind == CostModel.kind else each.kind for each in models}
+    if len(distinct) > 1:
+        names = sorted({type(each).__name__ for each in models})
+        raise RecordError(
+            "tasks that are tuned together share one cost model; these have several "
+            f"({', '.join(names)}): give them one, or tune each by its `tune`"
+        )
+    return models[0]
 
 
 @contextmanager
