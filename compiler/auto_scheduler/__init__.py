@@ -35,14 +35,22 @@ _MEMBERS = {
     "LocalBuilder": ".search.options",
     "LocalRPCMeasureContext": ".search.options",
     "LocalRunner": ".search.options",
-    **dict.fromkeys(("PreloadCustomSketchRule", "PreloadMeasuredStates"), ".search.policy"),
+    **dict.fromkeys(
+        (
+            *("EmptyPolicy", "PreloadCustomSketchRule", "PreloadMeasuredStates", "SearchPolicy"),
+            *("PythonBasedModel", "RandomModel", "SketchPolicy", "XGBModel"),
+        ),
+        ".search.policy",
+    ),
+    "ProgramMeasurer": ".search.measurer",
+    **dict.fromkeys(
+        ("TASK_INPUT_BUFFER_TABLE", "get_task_input_buffer", "register_task_input_buffer"),
+        ".task_inputs",
+    ),
     "PythonBasedMeasureCallback": ".search.callbacks",
     "RPCRunner": ".search.options",
-    "RandomModel": ".search.policy",
-    "SketchPolicy": ".search.policy",
     "TaskScheduler": ".search.scheduler",
     "TuningOptions": ".search.options",
-    "XGBModel": ".search.policy",
     "make_workload_key": ".workload_registry",
     "workload_registry": ".workload_registry",
     "loop_state": ".loop_state",
@@ -62,8 +70,8 @@ _MODULES = {
 
 _GONE = {
     **dict.fromkeys(
-        ("ProgramMeasurer", "local_builder_build", "local_run", "rpc_runner_run"),
-        "TaskScheduler measures, with the builder and runner of its TuningOptions",
+        ("local_builder_build", "local_run", "rpc_runner_run"),
+        "LocalBuilder().build and LocalRunner().run measure",
     ),
 }
 

@@ -9,11 +9,11 @@ import tvm
 from tvm.tirx import PrimFunc
 
 from ..errors import RecordError
-from ..records.auto_scheduler.workload import ENTRY, canonical
+from ..records.auto_scheduler.workload import ENTRY, canonical, workload_key
 from ..records.pair import State
 from ..tir import count_flops
 from .loop_state import State as LoopState
-from .workload_registry import tensors_of
+from .workload_registry import computation_of
 
 
 class LayoutRewriteOption:
@@ -48,11 +48,15 @@ class ComputeDAG:
 
     def __init__(self, compute: Any, target: Any = None) -> None:
         if isinstance(compute, str):
-            compute = tensors_of(compute)
+            compute = computation_of(compute)
         is_function = isinstance(compute, PrimFunc)
-        self.tensors = [] if is_function else list(compute)
+        self.tensors: list[Any] = [] if is_function else list(compute)
         self.func = compute if is_function else tvm.te.create_prim_func(self.tensors)
         self.target = target
+
+    def workload_key(self) -> str:
+        """Under which records of it are kept, where it is no registered workload's."""
+        return workload_key(self.func)
 
     @cached_property
     def flop_ct(self) -> float | None:
@@ -69,9 +73,29 @@ class ComputeDAG:
         """`init_state`."""
         return self.init_state
 
-    def infer_bound_from_state(self, state: LoopState) -> LoopState:
+    def infer_bound_from_state(self, state: State | LoopState) -> LoopState:
         """The state with the extents of loops that depend on where their stage is computed."""
-        return state.bounded()
+        return self.loop_state(state).bounded()
+
+    def loop_state(self, state: State | LoopState) -> LoopState:
+        """The loops of a state by Ansor's steps.
+
+        Raises
+        ------
+        RecordError
+            It is of another computation, or a trace of TensorIR's primitives.
+        """
+        if isinstance(state, LoopState):
+            if not state.is_of(self.func):
+                raise RecordError("this state was made of another computation's dag")
+            return state
+        steps = getattr(state.record, "steps", None)
+        if steps is None:
+            raise RecordError(
+                f"{state.record.source}: this record's schedule is a trace, which has no loops by "
+                "Ansor's steps; print_python_code_from_state shows it"
+            )
+        return LoopState.of_steps(self.func, self.tensors, steps)
 
     def __str__(self) -> str:
         return str(self.func.script())
@@ -99,7 +123,7 @@ class ComputeDAG:
         """
         del layout_rewrite
         if isinstance(state, LoopState):
-            schedule = state.schedule()
+            schedule = self.loop_state(state).schedule()
         else:
             schedule = self._schedule(state.record)
         return schedule, list(schedule.mod[ENTRY].params)
@@ -109,7 +133,7 @@ class ComputeDAG:
         from ..records.auto_scheduler.record import Record
 
         if isinstance(state, LoopState):
-            return str(state.schedule().trace)
+            return str(self.loop_state(state).schedule().trace)
         record = state.record
         if not isinstance(record, Record):
             return str(self._schedule(record).trace)

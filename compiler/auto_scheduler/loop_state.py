@@ -4,6 +4,8 @@ state = dag.get_init_state()
 i, j, k = state[C].iters
 outer, inner = state.split(C, i, [16])
 schedule, args = dag.apply_steps_from_state(state)
+
+`save_records(log, [MeasureInput(task, state)], results)` keeps one as Ansor's records do.
 """
 
 from __future__ import annotations
@@ -12,14 +14,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import tvm_ffi
 from tvm import te
 
 from ..errors import RecordError
 from ..records.ansor import steps as st
 from ..records.ansor.dag import read_dag
+from ..records.ansor.record import AnsorRecord
 from ..records.ansor.replay import replay
 from ..records.ansor.state import Iterator as Loop
 from ..records.ansor.state import Simulation, Stage, StepError, initial
+from ..target import to_cli
+from .workload_registry import register_workload_tensors
 
 ROOT, INLINED, AT_ITERATOR = range(3)
 
@@ -95,6 +101,58 @@ class State:
         self._known: dict[int, tuple[Any, Stage]] = {}
         for op, stage in zip(_operations(self._tensors), self._stages):
             self._known[_identity(op)] = (op, stage)
+
+    @staticmethod
+    def of_steps(func: Any, tensors: Sequence[Any], steps: Sequence[st.Step]) -> State:
+        """The state that a record's steps lead to.
+
+        Raises
+        ------
+        StepError
+            They are those of another computation.
+        """
+        made = State(func, tensors)
+        for step in steps:
+            made._append(step)
+        return made
+
+    def record_of(self, task: Any) -> AnsorRecord:
+        """The state as one of Ansor's records, without times.
+
+        Parameters
+        ----------
+        task : SearchTask
+            Of this computation, which `recover_measure_input` finds by the record's key.
+        """
+        key = task.registered_key or register_workload_tensors(
+            task.workload_key, self._tensors or self._func
+        )
+        return AnsorRecord(
+            workload_key=key,
+            target_text=to_cli(task.target),
+            step_rows=[st.to_row(step) for step in self.transform_steps],
+            costs=(),
+            hardware=task.hardware_params.numbers,
+            host_text="" if task.target.host is None else to_cli(task.target.host),
+            layout_option=task.layout_rewrite_option,
+            input_names=tuple(task.task_input_names),
+            steps=tuple(self.transform_steps),
+        )
+
+    def is_of(self, func: Any) -> bool:
+        """Whether it is a state of this function's computation."""
+        return bool(tvm_ffi.structural_equal(self._func, func))
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the same steps were done to the same computation, with the same loops found."""
+        return (
+            isinstance(other, State)
+            and self.transform_steps == other.transform_steps
+            and str(self) == str(other)
+            and self.is_of(other._func)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
 
     @property
     def _stages(self) -> list[Stage]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from ..records.auto_scheduler.record import (
 )
 from ..records.pair import MeasureInput, MeasureResult
 from .task import SearchTask
+from .task_inputs import get_task_input_buffer
 
 __all__ = [
     "RecordReader",
@@ -53,45 +53,41 @@ def distill_record_file(in_file: str | os.PathLike[str], out_file: str | os.Path
     best: dict[tuple[str, str], Any] = {}
     for record in scan(in_file):
         inp = next(iter(record))
-        key = record.workload_key, str(inp.task.target)
+        key = record.workload_key, str(inp.task.spelled)
         if key not in best or record.cost < best[key].cost:
             best[key] = record
     Path(out_file).write_text("")
     save_records(out_file, (each for each in best.values() if each.error == 0))
 
 
-@dataclass(frozen=True)
-class RecoveredInput(MeasureInput):
-    """A `MeasureInput` that has its whole task."""
-
-    whole_task: SearchTask
-
-    @property
-    def task(self) -> Any:
-        """The task, with its compute."""
-        return self.whole_task
-
-
-def recover_measure_input(inp: MeasureInput, rebuild_state: bool = False) -> RecoveredInput:
+def recover_measure_input(inp: MeasureInput, rebuild_state: bool = False) -> MeasureInput:
     """A record's first half with its whole task, whose compute the record or its key tells.
 
     Parameters
     ----------
     rebuild_state : bool
-        Accepted; a record's state holds its steps.
+        Give the state of one of Ansor's records its loops, as `dag.get_init_state()` has them.
 
     Raises
     ------
     RecordError
         The record does not hold its function, and its key is of no registered workload.
     """
-    del rebuild_state
+    told: Any = inp.task
     record = inp.record
     if isinstance(record, AnsorRecord):
-        task = SearchTask(workload_key=record.workload_key, target=inp.task.target)
-    else:
-        task = SearchTask(record.unscheduled(), target=inp.task.target)
-    return RecoveredInput(record, task)
+        task = SearchTask(
+            workload_key=record.workload_key,
+            target=told.target,
+            layout_rewrite_option=told.layout_rewrite_option,
+            task_inputs={
+                name: get_task_input_buffer(record.workload_key, name)
+                for name in told.task_input_names
+            },
+        )
+        state = task.compute_dag.loop_state(inp.state) if rebuild_state else inp.state
+        return MeasureInput(task, state)
+    return MeasureInput(SearchTask(record.unscheduled(), target=told.target), inp.state)
 
 
 class RecordReader:

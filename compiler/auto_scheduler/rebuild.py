@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import tvm
-from tvm import te
 
 from schedules.cuda import violation
 
@@ -30,7 +29,8 @@ from ..records.ansor.unrolled import vectorize_unrolled
 from ..target import parse
 from ..target.nvcc import device_code
 from ..tvm_faults.index_guard import guard_indices
-from .workload_registry import registered_names, tensors_of
+from .compute_dag import ComputeDAG
+from .workload_registry import registered_names
 
 # The oldest architecture that today's CUDA compiles for.
 _OLDEST_ARCH = 75
@@ -181,7 +181,7 @@ def registered_compute(key: str) -> Candidate | None:
     if name not in registered_names():
         return None
     try:
-        dag = read_dag(te.create_prim_func(tensors_of(key)))
+        dag = read_dag(ComputeDAG(key).func)
     except RecordError:
         raise
     except Exception as error:  # whatever the user's function raises

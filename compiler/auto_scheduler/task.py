@@ -11,7 +11,6 @@ from dataclasses import InitVar, dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
 import tvm
 from tvm import relax
 from tvm.s_tir import SBlock
@@ -26,8 +25,9 @@ from ..records.auto_scheduler.dispatcher import extracting
 from ..records.auto_scheduler.workload import workload_key as key_of
 from ..records.pair import State
 from ..whole_files import write_file
-from .compute_dag import ComputeDAG
-from .workload_registry import make_workload_key, tensors_of
+from .compute_dag import ComputeDAG, LayoutRewriteOption
+from .task_inputs import as_array, operand_values, placed, register_task_input_buffer
+from .workload_registry import computation_of, make_workload_key
 
 if TYPE_CHECKING:
     from ..records.auto_scheduler.record import AnyRecord
@@ -60,6 +60,15 @@ class HardwareParams:
     target: InitVar[Any] = None
     target_host: InitVar[Any] = None
 
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """As a record has them; 0 for what is left to the target."""
+        return (
+            self.num_cores or 0, self.vector_unit_bytes or 0, self.cache_line_bytes or 0,
+            self.max_shared_memory_per_block or 0, self.max_local_memory_per_block or 0,
+            self.max_threads_per_block or 0, self.max_vthread_extent or 0, self.warp_size or 0,
+        )  # fmt: skip
+
     def applied_to(self, target: Target) -> Target:
         """The target with those parameters that TVM's targets have an attribute for."""
         attributes = {
@@ -82,7 +91,7 @@ class SearchTask:
         The unscheduled compute; or a registered workload, or its name.
     args : sequence, optional
         Of the registered workload.
-    compute_dag : sequence of te.Tensor, optional
+    compute_dag : ComputeDAG or sequence of te.Tensor, optional
         Inputs, then outputs, instead of `func`.
     workload_key : str, optional
         `make_workload_key(func, args)`, instead of both.
@@ -91,9 +100,11 @@ class SearchTask:
         Overrides what the target says.
     task_inputs : mapping of str to array, optional
         What it is measured on instead of random values, such as the indices of a sparse matrix:
-        each stands for the first operand left of its shape and dtype.
-    layout_rewrite_option, task_inputs_overwrite, task_inputs_save_to_file
-        Accepted; weights' layouts follow from the schedules, and nobody else's inputs are kept.
+        each stands for the operand of its name, or else the first one left of its shape and dtype.
+    task_inputs_overwrite, task_inputs_save_to_file : bool
+        As of `register_task_input_buffer`, which keeps them.
+    layout_rewrite_option : int, optional
+        Kept in records; weights' layouts follow from the schedules.
     desc : str
         What to call it; operators and operand shapes of a task that `extract_tasks` found.
 
@@ -123,7 +134,7 @@ class SearchTask:
         self,
         func: Any = None,
         args: Sequence[Any] | None = None,
-        compute_dag: Sequence[Any] | None = None,
+        compute_dag: ComputeDAG | Sequence[Any] | None = None,
         workload_key: str | None = None,
         target: targets.TargetLike | None = None,
         target_host: targets.TargetLike | None = None,
@@ -138,36 +149,41 @@ class SearchTask:
         origin: Origin | None = None,
     ) -> None:
         self.registered_key: str | None = None
+        self._tensors: list[Any] = []
         if isinstance(func, PrimFunc):
             self.func = func
         else:
             if compute_dag is None:
                 self.registered_key = _registered(func, args, workload_key)
-                compute_dag = tensors_of(self.registered_key)
-            self.func = tvm.te.create_prim_func(list(compute_dag))
+                compute_dag = computation_of(self.registered_key)
+            if not isinstance(compute_dag, ComputeDAG):
+                compute_dag = ComputeDAG(compute_dag)
+            self.func = compute_dag.func
+            self._tensors = compute_dag.tensors
         self.workload_key = key_of(self.func)
         self.target = targets.parse(target, target_host)
         if hardware_params is not None:
             self.target = hardware_params.applied_to(self.target)
-        self.hardware_params = hardware_params
+        self.hardware_params = hardware_params or HardwareParams()
+        if layout_rewrite_option is None:
+            layout_rewrite_option = LayoutRewriteOption.get_target_default(self.target)
+        self.layout_rewrite_option = int(layout_rewrite_option)
         self.desc = desc
         self.weight = weight
         self.origin = origin
-        self.inputs = self._places(task_inputs or {})
+        key = self.registered_key or self.workload_key
+        given = {name: as_array(value) for name, value in (task_inputs or {}).items()}
+        for name, array in given.items():
+            register_task_input_buffer(
+                key, name, array, task_inputs_overwrite, task_inputs_save_to_file
+            )
+        self.task_input_names = list(given)
+        self.inputs = placed(self.func, given)
 
-    def _places(self, given: Mapping[str, Any]) -> dict[int, np.ndarray]:
-        """The inputs of `given` by the operands' positions."""
-        operands = [(tuple(map(int, p.shape)), str(p.dtype)) for p in self.func.params[:-1]]
-        places: dict[int, np.ndarray] = {}
-        for name, value in given.items():
-            array = value if isinstance(value, np.ndarray) else value.numpy()
-            form = array.shape, str(array.dtype)
-            free = (i for i, operand in enumerate(operands) if operand == form and i not in places)
-            place = next(free, None)
-            if place is None:
-                raise RecordError(f"task_inputs: no operand is left for {name!r}, {form}")
-            places[place] = array
-        return places
+    @property
+    def operand_values(self) -> list[Any] | None:
+        """What it is measured on; None for random values alone."""
+        return operand_values(self.func, self.inputs)
 
     @property
     def flop_ct(self) -> float | None:
@@ -183,7 +199,7 @@ class SearchTask:
     @cached_property
     def compute_dag(self) -> ComputeDAG:
         """The compute, which scripts print and apply records' states to."""
-        return ComputeDAG(self.func, self.target)
+        return ComputeDAG(self._tensors or self.func, self.target)
 
     def __str__(self) -> str:
         return f"{self.desc or self.workload_key} on {targets.to_cli(self.target)}"
@@ -198,16 +214,14 @@ class SearchTask:
 
         Parameters
         ----------
-        search_policy : SketchPolicy, optional
-            With a cost model, and possibly a log to go on from.
+        search_policy : SearchPolicy, optional
+            A `SketchPolicy` with a cost model, and possibly a log to go on from; or a script's own.
+        adaptive_training : bool
+            Accepted; `XGBModel` has it.
         """
         from .search.policy import SketchPolicy
-        from .search.scheduler import TaskScheduler
 
-        policy = search_policy or SketchPolicy(self)
-        scheduler = TaskScheduler([self], load_log_file=policy.log_file, callbacks=[])
-        parameters = {**policy.params, "seed": policy.seed}
-        scheduler.tune(tuning_options, [policy], parameters, adaptive_training)
+        (search_policy or SketchPolicy(self)).search(tuning_options)
 
     def apply_best(
         self,

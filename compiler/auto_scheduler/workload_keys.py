@@ -25,7 +25,7 @@ _UNLIKE = float("inf")
 
 def get_func_name(func: Callable[..., Any]) -> str:
     """The name that a workload is registered under by itself."""
-    return func.__name__
+    return func.__qualname__
 
 
 def decode_workload_key(workload_key: str) -> tuple[str, tuple[Any, ...]] | tuple[str, None]:

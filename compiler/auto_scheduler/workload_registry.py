@@ -6,11 +6,14 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tvm.tirx import PrimFunc
+
 from ..errors import RecordError
 
 Workload = Callable[..., Sequence[Any]]
 
-_WORKLOADS: dict[str, Workload] = {}
+WORKLOAD_FUNC_REGISTRY: dict[str, Workload | list[Any] | PrimFunc] = {}
+"""Name to the function that defines a computation, or key to the computation itself."""
 
 
 def register_workload(
@@ -33,14 +36,14 @@ def register_workload(
         There is a workload of that name, and `override` is False.
     """
     if callable(func_name):
-        return register_workload(func_name.__name__, func_name, override)
+        return register_workload(func_name.__qualname__, func_name, override)
 
     def register(workload: Workload) -> Workload:
-        if func_name in _WORKLOADS and not override:
+        if func_name in WORKLOAD_FUNC_REGISTRY and not override:
             raise RecordError(
                 f"workload {func_name!r} is registered already; pass override=True to replace it"
             )
-        _WORKLOADS[func_name] = workload
+        WORKLOAD_FUNC_REGISTRY[func_name] = workload
         return workload
 
     return register if f is None else register(f)
@@ -48,8 +51,8 @@ def register_workload(
 
 def make_workload_key(func: str | Workload, args: Sequence[Any]) -> str:
     """Name and arguments of a registered workload as JSON: '["matmul", 128, 64, 32]'."""
-    name = func if isinstance(func, str) else func.__name__
-    if name not in _WORKLOADS:
+    name = func if isinstance(func, str) else func.__qualname__
+    if name not in WORKLOAD_FUNC_REGISTRY:
         raise RecordError(
             f"workload {name!r} is not registered; decorate it with "
             "@auto_scheduler.register_workload"
@@ -57,22 +60,85 @@ def make_workload_key(func: str | Workload, args: Sequence[Any]) -> str:
     return json.dumps([name, *args])
 
 
+def register_workload_tensors(
+    workload_key: str, tensors: Sequence[Any] | PrimFunc, override: bool = True
+) -> str:
+    """Register what a key stands for.
+
+    Parameters
+    ----------
+    tensors : sequence of te.Tensor, or PrimFunc
+        Inputs first; or the unscheduled function.
+
+    Returns
+    -------
+    The key.
+
+    Raises
+    ------
+    RecordError
+        There is a workload of that key, and `override` is False.
+    """
+    if workload_key in WORKLOAD_FUNC_REGISTRY and not override:
+        raise RecordError(f"workload {workload_key!r} is registered already")
+    computed = tensors if isinstance(tensors, PrimFunc) else list(tensors)
+    WORKLOAD_FUNC_REGISTRY[workload_key] = computed
+    return workload_key
+
+
+def serialize_workload_registry_entry(workload_key: str) -> tuple[str, Workload | str]:
+    """What another process registers a workload from: the function, or the computation as JSON.
+
+    Parameters
+    ----------
+    workload_key : str
+        A registered name, or a key with arguments.
+    """
+    import tvm
+
+    name = workload_key if workload_key in WORKLOAD_FUNC_REGISTRY else _read_key(workload_key)[0]
+    entry = WORKLOAD_FUNC_REGISTRY[name]
+    if callable(entry):
+        return name, entry
+    return name, str(tvm.ir.save_json(entry))
+
+
+def deserialize_workload_registry_entry(data: tuple[str, Workload | str]) -> None:
+    """Register a workload from what `serialize_workload_registry_entry` gave."""
+    import tvm
+
+    name, entry = data
+    if isinstance(entry, str):
+        register_workload_tensors(name, tvm.ir.load_json(entry))
+    else:
+        WORKLOAD_FUNC_REGISTRY.setdefault(name, entry)
+
+
 def registered_names() -> frozenset[str]:
     """Names of all registered workloads."""
-    return frozenset(_WORKLOADS)
+    return frozenset(WORKLOAD_FUNC_REGISTRY)
 
 
-def tensors_of(key: str) -> list[Any]:
-    """TE tensors of a registered workload: inputs, then outputs.
+def computation_of(key: str) -> list[Any] | PrimFunc:
+    """What a registered workload computes: TE tensors, inputs first, or a function.
 
     Raises
     ------
     RecordError
         The key is not a JSON list, or names no registered workload.
     """
+    entry = WORKLOAD_FUNC_REGISTRY.get(key)
+    if entry is None or callable(entry):
+        name, args = _read_key(key)
+        make_workload_key(name, args)
+        entry = WORKLOAD_FUNC_REGISTRY[name]
+        return list(entry(*args)) if callable(entry) else entry
+    return entry
+
+
+def _read_key(key: str) -> tuple[str, list[Any]]:
     try:
         name, *args = json.loads(key)
     except (ValueError, TypeError):
         raise RecordError(f"{key!r} is not the key of a registered workload") from None
-    make_workload_key(name, args)
-    return list(_WORKLOADS[name](*args))
+    return name, args

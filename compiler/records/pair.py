@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 
@@ -17,6 +18,11 @@ class State:
 
     record: Any
 
+    def record_of(self, task: Any) -> Any:
+        """The record, whose times are those of an earlier measurement."""
+        del task
+        return self.record
+
     def __str__(self) -> str:
         steps = getattr(self.record, "trace", None) or getattr(self.record, "step_rows", [])
         return "\n".join(map(str, steps))
@@ -24,33 +30,85 @@ class State:
 
 @dataclass(frozen=True)
 class MeasuredTask:
-    """Which workload a record is of, and the target, as the record's writer spelled it."""
+    """Which workload a record is of, and what it was tuned for.
+
+    Attributes
+    ----------
+    workload_key : str
+    spelled : str or dict
+        The target as the record's writer spelled it.
+    host : str
+        Its host; empty for that of the target.
+    layout_rewrite_option : int
+    task_input_names : tuple of str
+        Inputs that were not random.
+    """
 
     workload_key: str
-    target: Any
+    spelled: Any
+    host: str = ""
+    layout_rewrite_option: int = 0
+    task_input_names: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(record: Any) -> MeasuredTask:
+        """The task of a record of Baton's or of Ansor's."""
+        key = record.workload_key
+        if hasattr(record, "target"):
+            return MeasuredTask(key, record.target)
+        return MeasuredTask(
+            key, record.target_text, record.host_text, record.layout_option, record.input_names
+        )
+
+    @cached_property
+    def target(self) -> Any:
+        """As a `tvm.target.Target`.
+
+        Raises
+        ------
+        TargetError
+            Of an old log, whose target today's TVM does not have.
+        """
+        from ..target import parse
+
+        return parse(self.spelled, self.host or None)
 
 
 @dataclass(frozen=True)
 class MeasureInput:
-    """What was measured."""
+    """What is measured: a schedule of a task.
 
-    record: Any
+    Attributes
+    ----------
+    task : MeasuredTask or SearchTask
+    state : State or loop_state.State
+        Of a record, or made by hand.
+    """
+
+    task: Any
+    state: Any
 
     @property
-    def task(self) -> MeasuredTask:
-        """Workload and target."""
-        target = getattr(self.record, "target", None) or self.record.target_text
-        return MeasuredTask(self.record.workload_key, target)
+    def record(self) -> Any:
+        """The record of the schedule, before it is measured."""
+        return self.state.record_of(self.task)
 
-    @property
-    def state(self) -> State:
-        """The schedule."""
-        return State(self.record)
-
-    def measured(self, result: MeasureResult) -> Any:
+    def measured(self, result: Any) -> Any:
         """The record of this schedule with these times."""
+        record = self.record
         times = {"costs": tuple(map(float, result.costs)), "timestamp": float(result.timestamp)}
-        return replace(self.record, error=int(result.error_no), **times)
+        if hasattr(record, "all_cost"):
+            times["all_cost"] = float(result.all_cost)
+        return replace(record, error=int(result.error_no), **times)
+
+
+class Seconds(float):
+    """A time; `value` is the number, which scripts ask for since TVM's own were objects."""
+
+    @property
+    def value(self) -> float:
+        """The number."""
+        return float(self)
 
 
 @dataclass(frozen=True)
@@ -63,6 +121,8 @@ class MeasureResult:
         Seconds per run.
     error_no : int
         0 without an error.
+    error_msg : str
+        Which no log keeps.
     all_cost : float
         Seconds of the whole measurement, where the log says so.
     timestamp : float
@@ -71,8 +131,15 @@ class MeasureResult:
 
     costs: tuple[float, ...]
     error_no: int
-    all_cost: float
-    timestamp: float
+    error_msg: str = ""
+    all_cost: float = 0.0
+    timestamp: float = 0.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "costs", tuple(map(Seconds, self.costs)))
+        object.__setattr__(self, "error_no", int(self.error_no))
+        for name in ("all_cost", "timestamp"):
+            object.__setattr__(self, name, float(getattr(self, name)))
 
 
 class Pair:
@@ -80,6 +147,6 @@ class Pair:
 
     def __iter__(self) -> Iterator[Any]:
         record: Any = self
-        yield MeasureInput(record)
+        yield MeasureInput(MeasuredTask.of(record), State(record))
         all_cost = getattr(record, "all_cost", 0.0)
-        yield MeasureResult(record.costs, record.error, all_cost, record.timestamp)
+        yield MeasureResult(record.costs, record.error, "", all_cost, record.timestamp)

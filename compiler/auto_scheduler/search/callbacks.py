@@ -83,9 +83,9 @@ class PythonBasedMeasureCallback:
             print([result.costs for result in results])
     """
 
-    def __call__(self, records: Sequence[Any]) -> None:
+    def __call__(self, records: Sequence[Any], policy: Any = None) -> None:
         pairs = [tuple(record) for record in records]
-        self.callback(None, [inp for inp, _ in pairs], [result for _, result in pairs])
+        self.callback(policy, [inp for inp, _ in pairs], [result for _, result in pairs])
 
     def callback(
         self, policy: Any, inputs: Sequence[MeasureInput], results: Sequence[MeasureResult]
@@ -94,7 +94,7 @@ class PythonBasedMeasureCallback:
 
         Parameters
         ----------
-        policy
-            None: there is one search for all tasks.
+        policy : SearchPolicy or None
+            The search of their task.
         """
         raise NotImplementedError

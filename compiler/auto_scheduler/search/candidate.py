@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ...measure.candidate import ArgInfo, Lowered
+from ...errors import RecordError
+from ...measure.candidate import ArgInfo, InstantiationError, Lowered
 from ...records.auto_scheduler.workload import ENTRY
+from ...records.pair import MeasuredTask, MeasureInput
 from ...target.config import config_of_object
 
 if TYPE_CHECKING:
@@ -57,6 +59,53 @@ class ScheduledModule:
     def reference(self) -> None:
         """None: schedule primitives keep what a function computes, or refuse."""
         return None
+
+
+@dataclass(frozen=True)
+class Built:
+    """A candidate that only runs; if it is to be built, it says why it can't be.
+
+    Attributes
+    ----------
+    device : str
+    reason : str
+        Why its schedule is not possible.
+    """
+
+    device: str
+    reason: str = "built before"
+    modules: Sequence[str] = ("compiler.auto_scheduler.search.candidate",)
+
+    def lower(self) -> Lowered:
+        """Raises InstantiationError with the reason."""
+        raise InstantiationError(self.reason)
+
+    def reference(self) -> None:
+        """None: schedule primitives keep what a function computes, or refuse."""
+        return None
+
+
+def as_candidate(given: Any) -> Any:
+    """What is built and run of a `MeasureInput`; a candidate is one already.
+
+    Raises
+    ------
+    RecordError
+        The input is that of a record, which does not have its whole task.
+    """
+    if not isinstance(given, MeasureInput):
+        return given
+    task = given.task
+    if isinstance(task, MeasuredTask):
+        raise RecordError(
+            f"{task.workload_key}: an input from a log does not have its computation; "
+            "auto_scheduler.recover_measure_input(inp) gives it its whole task"
+        )
+    try:
+        schedule, _ = task.compute_dag.apply_steps_from_state(given.state)
+    except RecordError as error:
+        return Built(device_kind(task.target), str(error))
+    return ScheduledModule.of(schedule.mod, task.target)
 
 
 _DEVICES = {"llvm": "cpu", "c": "cpu", "nvptx": "cuda"}

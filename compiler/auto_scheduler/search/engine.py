@@ -316,12 +316,12 @@ def context(
         "genetic_num_iters": _ITERATIONS,
     }
     given |= {_PARAMETERS[name]: parameters[name] for name in _PARAMETERS if name in parameters}
-    return _context(task, ms.search_strategy.EvolutionarySearch(**given), seed)
+    return tuning_context(task, ms.search_strategy.EvolutionarySearch(**given), seed)
 
 
 def samples(task: SearchTask, count: int, seed: int) -> list[Schedule]:
     """Random valid schedules of a task, at most so many; none where MetaSchedule finds none."""
-    sampling = _context(task, ms.search_strategy.ReplayTrace(), seed)
+    sampling = tuning_context(task, ms.search_strategy.ReplayTrace(), seed)
     sampling.pre_tuning(max_trials=count, num_trials_per_iter=count)
     try:
         return [each.sch for each in sampling.generate_measure_candidates() or ()]
@@ -329,7 +329,8 @@ def samples(task: SearchTask, count: int, seed: int) -> list[Schedule]:
         sampling.post_tuning()
 
 
-def _context(task: SearchTask, strategy: Any, seed: int | None) -> Any:
+def tuning_context(task: SearchTask, strategy: Any, seed: int | None) -> Any:
+    """MetaSchedule's view of a task, searched by a strategy."""
     import_intrinsics(task.target)
     return ms.TuneContext(
         mod=canonical(task.func),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -11,6 +12,10 @@ from typing import Any
 from ...errors import RecordError
 from ...measure import builder as measure_builder
 from ...measure import rpc, runner
+from ...measure.candidate import BuildResult
+from ...records.pair import MeasureInput, MeasureResult
+from .callbacks import PythonBasedMeasureCallback
+from .candidate import Built, as_candidate, device_kind
 
 DEFAULT_TRIALS_PER_ROUND = 64
 
@@ -27,8 +32,45 @@ class LocalBuilder(measure_builder.LocalBuilder):
     ) -> None:
         super().__init__(timeout, n_parallel, build_func, memory)
 
+    def build(self, candidates: Sequence[Any]) -> list[BuildResult]:
+        """Build candidates, or `MeasureInput`s; a failure is part of its result."""
+        return super().build([as_candidate(each) for each in candidates])
 
-class LocalRunner(runner.LocalRunner):
+
+class _RunsInputs(runner.LocalRunner):
+    """A runner that takes `MeasureInput`s too, which run on their task's own operands."""
+
+    def run(self, candidates: Sequence[Any], builds: Sequence[BuildResult]) -> list[Any]:
+        """Run what was built of candidates, or of `MeasureInput`s."""
+        results: list[Any] = []
+        pairs = zip(candidates, builds, strict=True)
+        for task, group in itertools.groupby(pairs, lambda pair: _task_of(pair[0])):
+            given, built = zip(*group)
+            if task is None:
+                results += super().run(given, built)
+            else:
+                results += self._run_inputs(task, given, built)
+        return results
+
+    def _run_inputs(
+        self, task: Any, inputs: Sequence[MeasureInput], builds: Sequence[BuildResult]
+    ) -> list[MeasureResult]:
+        outer, self.ref_input = self.ref_input, task.operand_values
+        try:
+            measured = super().run([Built(device_kind(task.target))] * len(inputs), builds)
+        finally:
+            self.ref_input = outer
+        return [
+            MeasureResult(each.costs, each.error_no, each.message, each.all_cost, each.timestamp)
+            for each in measured
+        ]
+
+
+def _task_of(given: Any) -> Any:
+    return given.task if isinstance(given, MeasureInput) else None
+
+
+class LocalRunner(_RunsInputs):
     """Times candidates on this machine, with Ansor's defaults; see `compiler.measure`."""
 
     def __init__(
@@ -52,7 +94,7 @@ class LocalRunner(runner.LocalRunner):
         )  # fmt: skip
 
 
-class RPCRunner(rpc.RPCRunner):
+class RPCRunner(_RunsInputs, rpc.RPCRunner):
     """Times candidates on a tracker's devices, with Ansor's defaults; see `compiler.measure`."""
 
     def __init__(
@@ -193,10 +235,12 @@ class TuningOptions:
         callbacks = self.measure_callbacks
         self.measure_callbacks = [callbacks] if callable(callbacks) else list(callbacks or ())
 
-    def report(self, records: list[Any]) -> None:
-        """Hand records to the callbacks."""
-        if records:
-            for callback in self.measure_callbacks or ():
+    def report(self, records: list[Any], policy: Any = None) -> None:
+        """Hand records to the callbacks; a `PythonBasedMeasureCallback` is told the policy."""
+        for callback in (self.measure_callbacks or ()) if records else ():
+            if isinstance(callback, PythonBasedMeasureCallback):
+                callback(records, policy)
+            else:
                 callback(records)
 
     def close(self) -> None:

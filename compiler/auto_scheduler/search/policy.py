@@ -1,57 +1,39 @@
-"""Search policies and cost models by Ansor's names: what to ask of MetaSchedule's search."""
+"""Search policies by Ansor's names: MetaSchedule's search, and searches of a script's own."""
 
 from __future__ import annotations
 
 import logging
+import math
+import random
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...errors import RecordError
 from ...records.auto_scheduler.record import PathLike
+from ...records.pair import MeasureInput, MeasureResult, State
+from ...records.strangers_json import mean_seconds
+from .cost_model import CostModel, PythonBasedModel, RandomModel, XGBModel
+from .measurer import ProgramMeasurer
 
 if TYPE_CHECKING:
     from ..task import SearchTask
+    from .options import TuningOptions
+
+__all__ = [
+    "CostModel",
+    "EmptyPolicy",
+    "PreloadCustomSketchRule",
+    "PreloadMeasuredStates",
+    "PythonBasedModel",
+    "RandomModel",
+    "SearchPolicy",
+    "SketchPolicy",
+    "XGBModel",
+]
+
+_POPULATION = 50
+_SEEDS = 2**31 - 1  # that MetaSchedule takes
 
 logger = logging.getLogger("baton.auto_scheduler")
-
-
-class RandomModel:
-    """No model: candidates are as good as they are rare."""
-
-    kind = "random"
-
-
-class XGBModel:
-    """Gradient-boosted trees, trained on what the search measures.
-
-    The parameters of Ansor's model are accepted; MetaSchedule's has its own.
-    """
-
-    kind = "xgb"
-
-    def __init__(
-        self,
-        verbose_eval: int = 25,
-        num_warmup_sample: int = 100,
-        seed: int | None = None,
-        model_file: PathLike | None = None,
-        adaptive_training: bool = False,
-    ) -> None:
-        self.seed = seed
-        self.log_file: PathLike | None = None
-
-    def update_from_file(self, file_name: PathLike, n_lines: int | None = None) -> None:
-        """Learn from a log: the search starts from its measurements, as with
-        `PreloadMeasuredStates`.
-
-        Raises
-        ------
-        RecordError
-            `n_lines` is given: the log counts as a whole.
-        """
-        if n_lines is not None:
-            raise RecordError(f"{file_name}: n_lines={n_lines}; cut the log to the lines you want")
-        self.log_file = file_name
 
 
 class PreloadMeasuredStates:
@@ -79,13 +61,82 @@ class PreloadCustomSketchRule:
         )
 
 
-class SketchPolicy:
-    """An evolutionary search guided by a cost model.
+class SearchPolicy:
+    """Base of searches. One of a script's own says what each round measures.
+
+    class First(SearchPolicy):
+        def continue_search_one_round(self, num_measure, measurer):
+            inputs = [MeasureInput(self.search_task, state) for state in ...]
+            return inputs, measurer.measure(inputs, self)
 
     Parameters
     ----------
     task : SearchTask
-    program_cost_model : XGBModel or RandomModel, optional
+
+    Attributes
+    ----------
+    search_task : SearchTask
+    """
+
+    def __init__(self, task: SearchTask) -> None:
+        self.search_task = task
+
+    def continue_search_one_round(
+        self, num_measure: int, measurer: ProgramMeasurer
+    ) -> tuple[list[MeasureInput], list[MeasureResult]]:
+        """Measure at most so many schedules; none once there are no more.
+
+        Returns
+        -------
+        What was measured, and its times.
+        """
+        raise NotImplementedError
+
+    def search(self, options: TuningOptions) -> None:
+        """Measure round after round, until the trials of the options are used up."""
+        measurer = ProgramMeasurer.of(options)
+        left, best, since = options.num_measure_trials, math.inf, 0
+        try:
+            while left > 0:
+                wanted = min(options.num_measures_per_round, left)
+                _, results = self.continue_search_one_round(wanted, measurer)
+                left -= len(results)
+                cost = min((mean_seconds(r.costs, r.error_no) for r in results), default=math.inf)
+                since = 0 if cost < best else since + len(results)
+                best = min(best, cost)
+                patience = options.early_stopping
+                if not results or (patience is not None and since >= patience):
+                    break
+        finally:
+            options.close()
+
+
+class EmptyPolicy(SearchPolicy):
+    """Measures a task as it is declared, once."""
+
+    def __init__(
+        self, task: SearchTask, init_search_callbacks: Sequence[Any] | None = None
+    ) -> None:
+        super().__init__(task)
+        self._is_measured = False
+
+    def continue_search_one_round(
+        self, num_measure: int, measurer: ProgramMeasurer
+    ) -> tuple[list[MeasureInput], list[MeasureResult]]:
+        if self._is_measured:
+            return [], []
+        self._is_measured = True
+        inputs = [MeasureInput(self.search_task, self.search_task.compute_dag.init_state)]
+        return inputs, measurer.measure(inputs, self)
+
+
+class SketchPolicy(SearchPolicy):
+    """An evolutionary search by MetaSchedule, guided by a cost model.
+
+    Parameters
+    ----------
+    task : SearchTask
+    program_cost_model : XGBModel, RandomModel or PythonBasedModel, optional
         XGBoost by default.
     params : dict, optional
         Of the evolutionary search, by Ansor's names; those that MetaSchedule has none for have no
@@ -97,19 +148,65 @@ class SketchPolicy:
     def __init__(
         self,
         task: SearchTask,
-        program_cost_model: Any = None,
+        program_cost_model: CostModel | None = None,
         params: dict[str, Any] | None = None,
         seed: int | None = None,
         verbose: int = 1,
         init_search_callbacks: Sequence[Any] | None = None,
     ) -> None:
-        self.task = task
-        model = program_cost_model or XGBModel()
-        self.cost_model = model.kind
+        super().__init__(task)
+        self.model = program_cost_model or XGBModel()
         self.seed = seed
         self.params = dict(params or {})
         self.verbose = verbose
-        learnt = [model.log_file] if isinstance(model, XGBModel) and model.log_file else []
+        log = self.model.log_file if isinstance(self.model, XGBModel) else None
         callbacks = init_search_callbacks or ()
         preloaded = [c.filename for c in callbacks if isinstance(c, PreloadMeasuredStates)]
-        self.log_file = next(iter([*preloaded, *learnt]), None)
+        self.log_file = next(iter([*preloaded, *([log] if log else [])]), None)
+        self._random = random.Random(seed)
+        self._tried: set[str] = set()
+
+    def search(self, options: TuningOptions) -> None:
+        """Search by a `TaskScheduler` of this task alone."""
+        from .scheduler import TaskScheduler
+
+        scheduler = TaskScheduler([self.search_task], load_log_file=self.log_file, callbacks=[])
+        parameters = {**self.params, "seed": self.seed}
+        scheduler.tune(options, [self], parameters)
+
+    def generate_sketches(self, print_for_debug: bool = False) -> list[State]:
+        """What MetaSchedule's rules make of the task, each with the first tiles that were drawn."""
+        from .states import sketches
+
+        found = sketches(self.search_task)
+        if print_for_debug:
+            for number, state in enumerate(found):
+                print(f"sketch {number}:\n{state}")
+        return found
+
+    def sample_initial_population(self) -> list[State]:
+        """Random valid schedules of the task, as many as `sample_init_min_population` says.
+
+        Each call draws others.
+        """
+        from .engine import samples
+        from .states import state_of
+
+        count = int(self.params.get("sample_init_min_population", _POPULATION))
+        found = samples(self.search_task, count, self._random.randrange(1, _SEEDS))
+        return [state_of(self.search_task, schedule) for schedule in found]
+
+    def continue_search_one_round(
+        self, num_measure: int, measurer: ProgramMeasurer
+    ) -> tuple[list[MeasureInput], list[MeasureResult]]:
+        """Measure the random schedules that the cost model likes best, and have it learn."""
+        task = self.search_task
+        states = [each for each in self.sample_initial_population() if str(each) not in self._tried]
+        scores = self.model.predict(task, states) if states else []
+        ranked = sorted(range(len(states)), key=lambda i: -scores[i])[:num_measure]
+        self._tried.update(str(states[i]) for i in ranked)
+        inputs = [MeasureInput(task, states[i]) for i in ranked]
+        results = measurer.measure(inputs, self)
+        if inputs:
+            self.model.update(inputs, results)
+        return inputs, results

@@ -14,19 +14,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...errors import RecordError
-from ...measure.candidate import ArgInfo
 from ...measure.runner import LocalRunner
-from ...measure.timing import random_values
 from ...records.auto_scheduler.record import PathLike, Record, scan
 from ...temporary import TemporaryFolder
 from .callbacks import LogEstimatedLatency, PrintTableInfo, TaskSchedulerCallback
+from .cost_model import CostModel, RandomModel, XGBModel
 from .options import TuningOptions
 from .policy import SketchPolicy
 
 if TYPE_CHECKING:
     from ..task import SearchTask
 
-_COST_MODELS = {"default": "xgb", "sketch.xgb": "xgb", "sketch.random": "random"}
+_COST_MODELS: dict[str, type[CostModel]] = {
+    "default": XGBModel,
+    "sketch.xgb": XGBModel,
+    "sketch.random": RandomModel,
+}
 # A task's rules get no more trials when their best is so many times slower than another schedule.
 _HOPELESS = 3.0
 _STRATEGIES = ("gradient", "round-robin")
@@ -145,7 +148,7 @@ class TaskScheduler:
 
         Parameters
         ----------
-        search_policy : str
+        search_policy : str, or a SketchPolicy for each task
             "default" or "sketch.xgb": XGBoost guesses which candidates are fast;
             "sketch.random": none does.
         search_policy_params : dict, optional
@@ -160,8 +163,13 @@ class TaskScheduler:
         RecordError
             An unknown policy, too few trials, or a package that tuning needs is not installed.
         """
-        cost_model = _cost_model(search_policy)
-        check_installed("cloudpickle", "psutil", *(["xgboost"] if cost_model == "xgb" else []))
+        parameters = search_policy_params or {}
+        self._policies = _policies(search_policy, parameters, self.tasks)
+        model = _shared_model(self._policies)
+        cost_model = model.kind
+        check_installed(
+            "cloudpickle", "psutil", *(["xgboost"] if cost_model == XGBModel.kind else [])
+        )
         trials = tune_option.num_measure_trials
         per_round = min(tune_option.num_measures_per_round, trials // len(self.tasks))
         if per_round < 1:
@@ -173,13 +181,12 @@ class TaskScheduler:
             self.callbacks = [c for c in self.callbacks if not isinstance(c, PrintTableInfo)]
         self.round_size, self.start_time = per_round, time.time()
         self._options, self._patience = tune_option, per_task_early_stopping
-        parameters = search_policy_params or {}
         self._checker = LocalRunner(number=1, repeat=1, check_correctness=True)
         tune_option.runner.ref_input = self._inputs()
         try:
             self._measure_untuned()
             self._open_templates(cost_model, parameters.get("seed"))
-            self._search(cost_model, parameters)
+            self._search(model.searched_with(self.tasks), parameters)
             self._spend_the_rest()
         finally:
             self._checker.close()
@@ -192,8 +199,7 @@ class TaskScheduler:
             return None
         if len(self.tasks) > 1:
             raise RecordError(f"{task} has inputs of its own: tune it alone, by its `tune`")
-        operands = [ArgInfo(tuple(map(int, p.shape)), str(p.dtype)) for p in task.func.params]
-        return [task.inputs.get(i, value) for i, value in enumerate(random_values(operands))]
+        return task.operand_values
 
     def _measure_untuned(self) -> None:
         """Log what each task has to beat, unless the log says so already."""
@@ -210,7 +216,7 @@ class TaskScheduler:
         """Decide how many trials go to the templates of the schedule library."""
         from .templates import TemplateSearch
 
-        algorithm = "xgb_knob" if cost_model == "xgb" else "random"
+        algorithm = "xgb_knob" if cost_model == XGBModel.kind else "random"
         self._templates = [
             TemplateSearch(task, known, algorithm, seed)
             for task, known in zip(self.tasks, self._known, strict=True)
@@ -220,7 +226,7 @@ class TaskScheduler:
         self._template_trials = int(self._options.num_measure_trials * share)
         self._template_round = self.round_size // 2 if with_templates else 0
 
-    def _search(self, cost_model: str, parameters: Mapping[str, Any]) -> None:
+    def _search(self, cost_model: Any, parameters: Mapping[str, Any]) -> None:
         from tvm.s_tir import meta_schedule as ms
 
         from . import engine
@@ -358,16 +364,34 @@ class TaskScheduler:
         if best < self.best_costs[task_id]:
             self.best_costs[task_id] = best
             self.best_ct, self.task_best_cts[task_id] = self.ct, self.task_cts[task_id]
-        self._options.report(records)
+        self._options.report(records, self._policies[task_id])
 
 
-def _cost_model(policy: str | Sequence[SketchPolicy]) -> str:
+def _policies(
+    policy: str | Sequence[SketchPolicy], parameters: dict[str, Any], tasks: Sequence[SearchTask]
+) -> list[SketchPolicy]:
+    """One policy for each task."""
     if isinstance(policy, str):
         if policy not in _COST_MODELS:
             raise RecordError(f"search policy {policy!r} is none of {', '.join(_COST_MODELS)}")
-        return _COST_MODELS[policy]
-    kinds = {policy_of_task.cost_model for policy_of_task in policy}
-    return "random" if "random" in kinds else "xgb"
+        model = _COST_MODELS[policy]()
+        return [SketchPolicy(task, model, parameters, parameters.get("seed")) for task in tasks]
+    if len(policy) != len(tasks) or not all(isinstance(each, SketchPolicy) for each in policy):
+        raise RecordError(f"give one SketchPolicy for each of the {len(tasks)} tasks, or a name")
+    return list(policy)
+
+
+def _shared_model(policies: Sequence[SketchPolicy]) -> CostModel:
+    """The model of all tasks; of several of Baton's own kinds, which learn of all, the first."""
+    models = [policy.model for policy in policies]
+    distinct = {id(each) if each.kind == CostModel.kind else each.kind for each in models}
+    if len(distinct) > 1:
+        names = sorted({type(each).__name__ for each in models})
+        raise RecordError(
+            "tasks that are tuned together share one cost model; these have several "
+            f"({', '.join(names)}): give them one, or tune each by its `tune`"
+        )
+    return models[0]
 
 
 @contextmanager

@@ -14,11 +14,12 @@ from tvm.target import Target
 from schedules import rules
 from schedules.config import ConfigEntity, InstantiationError
 
-from ...measure.candidate import ArgInfo, Lowered, MeasureResult, Reference
-from ...records.autotvm.record import LoggedTask, MeasureInput
+from ...measure.candidate import MeasureResult
+from ...records.autotvm.record import MeasureInput
 from ...records.log_target import log_target
 from ...records.strangers_json import mean_seconds
 from ..measure import measure_batch
+from ..task import Task, TaskCandidate, get_config, template
 
 TASK = "layout_transform"
 PLAIN = 1
@@ -67,38 +68,21 @@ def _blocked(shape: tuple[int, ...], block: int) -> tuple[int, ...]:
     return shape if block == PLAIN else (n, -(-c // block), h, w, block)
 
 
-@dataclass(frozen=True)
-class TransformCandidate:
-    """A conversion's kernel, to be measured; a `measure.Candidate`."""
-
-    transform: Transform
-    target: Target
-
-    @property
-    def modules(self) -> tuple[str, ...]:
-        return ("compiler.autotvm.graph_tuner.transforms",)
-
-    @property
-    def device(self) -> str:
-        kind = str(self.target.kind.name)
-        return "cpu" if kind == "llvm" else kind
-
-    def lower(self) -> Lowered:
-        """The kernel that a build makes of the conversion."""
-        import tvm
-
-        t = self.transform
-        data = te.placeholder(_blocked(t.shape, t.before), t.dtype, name="data")
-        out = te.compute(_blocked(t.shape, t.after), _reader(t, data), name="layout_transform")
-        scheduled = rules.schedule(te.create_prim_func([data, out]), self.target)
-        if scheduled is None:
-            raise InstantiationError(f"no rule schedules {t}")
-        func = scheduled.func.with_attr("global_symbol", "main")
-        args = tuple(ArgInfo(tuple(map(int, x.shape)), str(x.dtype)) for x in (data, out))
-        return Lowered(tvm.IRModule({"main": func}), self.target, args)
-
-    def reference(self) -> Reference | None:
-        return None
+@template(TASK)
+def layout_transform(data: tuple, src_layout: str, dst_layout: str) -> tuple[Any, list[Any]]:
+    """The kernel that a build makes of a conversion, as AutoTVM's task, which has no knobs."""
+    t = Transform.from_args((data, src_layout, dst_layout))
+    if t is None:
+        raise InstantiationError(
+            f"{TASK} from {src_layout} to {dst_layout}: the graph tuner converts NCHW and NCHW[b]c"
+        )
+    get_config().add_flop(t.elements)
+    source = te.placeholder(_blocked(t.shape, t.before), t.dtype, name="data")
+    out = te.compute(_blocked(t.shape, t.after), _reader(t, source), name=TASK)
+    scheduled = rules.schedule(te.create_prim_func([source, out]), Target.current())
+    if scheduled is None:
+        raise InstantiationError(f"no rule schedules {t}")
+    return scheduled.func, [source, out]
 
 
 def _reader(t: Transform, data: te.Tensor) -> Callable[..., Any]:
@@ -142,10 +126,11 @@ class TransformCosts:
     def measure(self, transforms: Iterable[Transform], option: dict[str, Any]) -> None:
         """Measure the conversions that are not known yet."""
         missing = [t for t in dict.fromkeys(transforms) if t not in self.seconds]
-        results = measure_batch(option, [TransformCandidate(t, self.target) for t in missing])
-        for transform, result in zip(missing, results):
-            task = LoggedTask(TASK, transform.args())
-            inp = MeasureInput(log_target(self.target), task, ConfigEntity(index=0), 0)
+        config = ConfigEntity(index=0)
+        tasks = [Task(TASK, transform.args(), self.target) for transform in missing]
+        results = measure_batch(option, [TaskCandidate(task, config) for task in tasks])
+        for transform, task, result in zip(missing, tasks, results):
+            inp = MeasureInput(log_target(self.target), task.logged, config, 0)
             if result.is_right:
                 self._note(transform, inp, result)
 

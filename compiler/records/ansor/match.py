@@ -19,10 +19,12 @@ from schedules.strategy import DIRECT
 from schedules.winograd import algorithm
 
 from ...errors import RecordError
+from ..auto_scheduler.workload import workload_key
 from ..log_target import log_target
 from .candidates import Candidate, candidates
 from .dag import read_dag
 from .dag_text import dag_hash, dag_text
+from .emit import unchanged
 from .eras import names_of_eras
 from .layout_rewrite import rewrite_layouts
 from .packing import Packing
@@ -98,6 +100,10 @@ def matches(
         return
     refused: list[str] = []
     tried: set[str] = set()
+    for record in _of_own_key(func, described, contexts):
+        match = _replayed(Candidate(dag, unchanged(dag).operands), record, known, True, refused)
+        if match is not None:
+            yield match
     plausible = []
     for candidate in candidates(dag, known):
         dims = tuple(dim for shape in candidate.dag.operand_shapes for dim in shape)
@@ -120,6 +126,17 @@ def matches(
                     yield match
     for reason in refused:
         logger.warning("%s", reason)
+
+
+def _of_own_key(
+    func: tirx.PrimFunc, target: Any, contexts: tuple[DispatchContext, ...]
+) -> Iterator[AnsorRecord]:
+    """Records of schedules that a script made of the task itself, under Baton's key."""
+    asked = [context for context in contexts if context.has_ansor]
+    if asked:
+        key = WorkloadKey(workload_key(func), ())
+        for context in asked:
+            yield from context.find_ansor(target, key)
 
 
 def _of_keys(

@@ -178,6 +178,21 @@ def parse_steps(rows: Any) -> tuple[Step, ...]:
     return tuple(steps)
 
 
+def to_row(step: Step) -> list[Any]:
+    """A step as JSON has it, which `parse_steps` reads."""
+    row: list[Any] = [kind_of(step)]
+    for name, value in vars(step).items():
+        if name == "annotation":
+            row.append(ANNOTATIONS.index(value))
+        elif name == "max_step":
+            row.append(f"{UNROLL_PRAGMA}${value}")
+        elif isinstance(value, tuple):
+            row.append(list(value))
+        else:
+            row.append(int(value) if isinstance(value, bool) else value)
+    return row
+
+
 def kind_of(step: Step) -> str:
     """The code of a step's kind: "SP", "CA", ..."""
     return _CODES[type(step)]

@@ -36,7 +36,7 @@ def log(tmp_path_factory):
 def test_the_best_record_is_unpacked_and_applied(log):
     task = auto_scheduler.SearchTask(compute_dag=tripled(32), target="llvm")
     inp, res = auto_scheduler.load_best_record(log, task.workload_key, tuned=True)
-    assert inp.task.workload_key == task.workload_key and inp.task.target["kind"] == "llvm"
+    assert inp.task.workload_key == task.workload_key and inp.task.target.kind.name == "llvm"
     assert res.error_no == 0 and min(res.costs) > 0 and res.timestamp > 0
     sch, args = task.compute_dag.apply_steps_from_state(inp.state)
     assert len(args) == 2

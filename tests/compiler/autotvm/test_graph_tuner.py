@@ -6,9 +6,10 @@ import itertools
 
 import numpy as np
 import pytest
+import tvm
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tvm import relax
+from tvm import relax, te
 
 from compiler import autotvm
 from compiler.autotvm.graph_tuner.solver import eliminate, reduce, total_cost
@@ -185,3 +186,21 @@ def test_a_wrong_input_shape_and_a_missing_run_are_errors(network):
         autotvm.graph_tuner.DPTuner(
             network, {}, RECORDS, ["nn.conv2d"], "llvm"
         ).get_optimal_records()
+
+
+def test_a_conversion_is_a_task_with_one_config_that_can_be_measured():
+    data = te.placeholder((1, 3, 8, 8, 8), name="data")
+    task = autotvm.task.create("layout_transform", [data, "NCHW8c", "NCHW4c"], "llvm")
+    assert task.workload == autotvm.task.args_to_workload(
+        [data, "NCHW8c", "NCHW4c"], "layout_transform"
+    )
+    assert len(task.config_space) == 1 and task.flop == 24 * 8 * 8
+    func, tensors = task.instantiate(task.config_space.get(0))
+    given = np.random.rand(1, 3, 8, 8, 8).astype("float32")
+    out = tvm.runtime.empty((1, 6, 8, 8, 4), "float32")
+    tvm.compile(func.with_attr("global_symbol", "main"), "llvm")(tvm.runtime.tensor(given), out)
+    plain = given.transpose(0, 1, 4, 2, 3).reshape(1, 6, 4, 8, 8)
+    np.testing.assert_array_equal(out.numpy(), plain.transpose(0, 1, 3, 4, 2))
+    assert len(tensors) == 2
+    with pytest.raises(RecordError, match="the graph tuner converts NCHW"):
+        autotvm.task.create("layout_transform", [data, "NHWC", "NCHW4c"], "llvm")

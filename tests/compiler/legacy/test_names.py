@@ -91,8 +91,8 @@ def test_what_went_with_ansor_says_what_to_use():
         from tvm import auto_scheduler
         from tvm.auto_scheduler import _ffi_api
 
-        with pytest.raises(LegacyImportError, match="TaskScheduler"):
-            auto_scheduler.ProgramMeasurer()
+        with pytest.raises(LegacyImportError, match="LocalRunner"):
+            _ = auto_scheduler.local_run
         with pytest.raises(LegacyImportError, match="MetaSchedule"):
             _ffi_api.SearchPolicyUtilsGetConsumers(None, None)
 
