@@ -33,7 +33,7 @@ class Absent:
             name=self._name.rpartition(".")[0],
         )
 
-    __call__ = _refuse
+    __call__ = __mro_entries__ = _refuse
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
