@@ -8,6 +8,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
+from ..graph.spans import with_span
 from . import dialect
 from .expr import Node, as_expr
 from .infer import infer_type_if_possible, is_untyped, set_type
@@ -28,12 +29,14 @@ class Call(metaclass=Node):
         span: Any = None,
     ) -> Any:
         if isinstance(op, registry.Operator):
-            return registry.call(op.name, args, attrs or {}, type_args or ())
+            made = registry.call(op.name, args, attrs or {}, type_args or ())
+            return made if span is None else with_span(made, span)
         operands = [infer_type_if_possible(as_expr(argument)) for argument in args]
         if hasattr(op, "of") and not op.is_program:  # it takes the types of its arguments
             op = _with_types(op, operands)
         if isinstance(op, tvm.ir.Op) and registry.is_available(str(op.name)):
-            return dialect.call(str(op.name), operands, dialect.attribute_values(attrs))
+            made = dialect.call(str(op.name), operands, dialect.attribute_values(attrs))
+            return made if span is None else with_span(made, span)
         if isinstance(attrs, Mapping):
             attrs = tvm.ir.make_node("ir.DictAttrs", **attrs)
         if isinstance(op, relax.Function):

@@ -10,7 +10,7 @@ import tvm
 from tvm import relax
 from tvm_ffi.dataclasses import field, py_class
 
-from ..errors import RelayError, RelayTypeError, UntypedVariableError
+from ..errors import RelayTypeError, UntypedVariableError
 from ..graph.rewrite import expressions_in
 from .adt import EXPRESSIONS
 from .call import Call
@@ -100,12 +100,9 @@ class OpenFunction(tvm.ir.BaseFunc):
 
     def astext(self, show_meta_data: bool = True, annotate: Any = None) -> str:
         """The function as Relay text, its parameters without types."""
-        from .text.from_relax import function_of as text_of
-        from .text.writer import write_function
+        from .text import astext
 
-        if annotate is not None:
-            raise RelayError("annotate= is not supported; print the module and add comments there")
-        return write_function(text_of(self), show_meta_data)
+        return astext(self, show_meta_data, annotate)
 
     def __call__(self, *arguments: Any) -> relax.Expr:
         return Call(self, arguments)
@@ -133,9 +130,11 @@ class Function(metaclass=Node):
         value = infer_type_if_possible(as_expr(body))
         types = [each.ty for each in (*params, value)] + ([] if ret_type is None else [ret_type])
         is_open = bool(type_params) or any(map(mentions_data, types))
-        if value.ty.is_missing() and ret_type is not None and not is_open:
-            _declare_itself(params, value, ret_type)
-            value = infer_type_if_possible(value)
+        if value.ty.is_missing() and not is_open:
+            returned = _known_of_branches(value) if ret_type is None else ret_type
+            if returned is not None:
+                _declare_itself(params, value, returned)
+                value = infer_type_if_possible(value)
         if is_open or any(each.ty.is_missing() for each in (*params, value)):
             return OpenFunction(params, value, attrs, ret_type, type_params or ())
         made = function_of(params, value, attrs)
@@ -182,6 +181,18 @@ def _declare_itself(params: Sequence[relax.Var], body: relax.Expr, ret_type: Any
     if len(called) == 1:
         (itself,) = called.values()
         set_type(itself, relax.FuncType([var.ty for var in params], ret_type))
+
+
+def _known_of_branches(body: relax.Expr) -> Any:
+    """The type that one branch of a body has, and so the others; None where none has any."""
+    if isinstance(body, relax.SeqExpr):
+        return _known_of_branches(body.body)
+    if not body.ty.is_missing():
+        return body.ty
+    if not isinstance(body, relax.If):
+        return None
+    then = _known_of_branches(body.true_branch)
+    return _known_of_branches(body.false_branch) if then is None else then
 
 
 def _differ(declared: Any, given: Any) -> bool:

@@ -202,6 +202,8 @@ class _Converter:
             return syntax.If(condition, self.block(expr.true_branch), self.block(expr.false_branch))
         if isinstance(expr, relax.Call):
             return self._call(expr)
+        if isinstance(expr, tvm.ir.Op):
+            return syntax.Op(str(expr.name))
         if isinstance(expr, adt.Constructor):
             return syntax.Constructor(str(expr.name_hint))
         if isinstance(expr, adt.Match):

@@ -243,3 +243,33 @@ def test_a_condition_without_a_type_is_a_scalar_of_bool():
     run = relay.create_executor("vm").evaluate(function)
     zeros = np.zeros(2, "float32")
     assert [float(run(taken, zeros).numpy()[0]) for taken in (True, False)] == [1.0, 0.0]
+
+
+def test_a_call_has_the_span_that_it_is_given():
+    x = relay.var("x", shape=(2,))
+    made = relay.add(x, x)
+    span = relay.Span(relay.SourceName("sum"), 3, 3, 0, 5)
+    named = relay.Call(made.op, made.args, made.attrs, span=span)
+    assert named.span.source_name.name == "sum"
+    assert "span=sum:3:0" in relay.astext(relay.Function([x], relay.nn.relu(named)))
+
+
+def test_a_function_that_calls_itself_returns_what_its_other_branch_does():
+    count, data = relay.var("count", shape=(), dtype="int32"), relay.var("data", shape=(2,))
+    itself = relay.GlobalVar("halve")
+    again = itself(relay.subtract(count, relay.const(1)), relay.multiply(data, relay.const(0.5)))
+    body = relay.If(relay.equal(count, relay.const(0)), data, again)
+    mod = tvm.IRModule()
+    mod[itself] = relay.Function([count, data], body)
+    assert [int(extent) for extent in mod["halve"].ret_ty.shape.values] == [2]
+    x = relay.var("x", shape=(2,))
+    mod["main"] = relay.Function([x], itself(relay.const(3), x))
+    run = relay.create_executor("vm", mod=mod).evaluate()
+    np.testing.assert_array_equal(run(np.array([8, 16], "float32")).numpy(), [1, 2])
+
+
+def test_the_text_of_a_function_declares_what_it_does_not_bind():
+    x, y = relay.var("x"), relay.var("y")
+    text = relay.astext(relay.Function([x], y))
+    assert text.splitlines()[1:3] == ["free_var %y;", "fn (%x) {"]
+    assert [var.name for var in relay.analysis.free_vars(relay.parse_expr(text))] == ["y"]
