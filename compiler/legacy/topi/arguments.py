@@ -1,7 +1,7 @@
-"""Convolutions of TOPI with the arguments that they had up to TVM 0.8.
+"""Computes of TOPI with the arguments that they had up to TVM 0.8.
 
-Those had no groups and no layout of the kernel, so that what came behind the dilation was a layout
-or the result's dtype.
+Convolutions had no groups and no layout of the kernel, so that what came behind the dilation was a
+layout or the result's dtype; pictures were resized as a whole.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..patches import Patches
 
 
 def patch(patches: Patches) -> None:
-    """Let `tvm.topi.nn`'s convolutions take both."""
+    """Let `tvm.topi.nn` and `image` take both."""
     nn = tvm.topi.nn
     for name, adapt in {
         "conv1d": _with_groups,
@@ -26,6 +26,11 @@ def patch(patches: Patches) -> None:
         "depthwise_conv2d_nhwc": _without_kernel_layout,
     }.items():
         patches.set(nn, name, adapt(getattr(nn, name)))
+
+    for count in (1, 2, 3):
+        name = f"resize{count}d"
+        whole = _of_whole_images(getattr(tvm.topi.image, name), count)
+        patches.set(tvm.topi.image, name, whole)
 
 
 def _is_dtype(value: Any) -> bool:
@@ -78,3 +83,15 @@ def _without_kernel_layout(function: Callable[..., Any]) -> Callable[..., Any]:
         return function(*args, **options)
 
     return convolution
+
+
+def _of_whole_images(function: Callable[..., Any], count: int) -> Callable[..., Any]:
+    """`(data, size, layout, ...)`, without a region of interest."""
+
+    def resize(*args: Any, **options: Any) -> Any:
+        has_size = "size" in options or (len(args) > 2 and not isinstance(args[2], str))
+        if "roi" not in options and not (has_size and len(args) > 1):
+            args = (*args[:1], (0.0,) * (2 * count), *args[1:])
+        return function(*args, **options)
+
+    return resize

@@ -146,3 +146,26 @@ def test_suppressed_boxes_have_a_row_for_every_box_of_every_class():
     indices, count = run([boxes, scores], out, corners, values)
     assert int(count[0]) == 4
     np.testing.assert_array_equal(indices[:4], [[0, 0, 0], [0, 0, 2], [0, 1, 1], [0, 1, 2]])
+
+
+@pytest.mark.parametrize("spelled", ["by place", "by name", "with a region"])
+def test_pictures_are_resized_without_a_region(spelled):
+    image = np.random.rand(1, 2, 3, 4).astype("float32")
+    x = te.placeholder(image.shape, name="x")
+    options = {"method": "nearest_neighbor", "coordinate_transformation_mode": "asymmetric"}
+    made = {
+        "by place": lambda: tvm.topi.image.resize2d(x, (6, 8), "NCHW", **options),
+        "by name": lambda: tvm.topi.image.resize2d(x, size=(6, 8), layout="NCHW", **options),
+        "with a region": lambda: tvm.topi.image.resize2d(x, (0.0,) * 4, (6, 8), "NCHW", **options),
+    }[spelled]()
+    (found,) = run([x], made, image)
+    np.testing.assert_array_equal(found, image.repeat(2, 2).repeat(2, 3))
+
+
+def test_the_product_of_batches_is_a_compute_of_its_package():
+    from tvm.topi import x86
+
+    x, y = (te.placeholder((2, 3, 4), name=name) for name in "xy")
+    left, right = np.random.rand(2, 2, 3, 4).astype("float32")
+    (found,) = run([x, y], x86.batch_matmul(x, y), left, right)
+    np.testing.assert_allclose(found, left @ right.swapaxes(1, 2), rtol=1e-5)
