@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -352,7 +353,8 @@ def test_text_and_json_bring_a_network_back(importer: str, network: str) -> None
     text = relay.astext(mod)
     for back in (relay.fromtext(text), relay.load_json(tvm.ir.save_json(mod))):
         assert same(canonical(back), mod)
-    assert text == relay.astext(of_builder(importer, network))
+    without_places = re.sub(r" span=[^ ]+", "", text)
+    assert without_places == relay.astext(of_builder(importer, network))
 
 
 @pytest.mark.parametrize("network", ["residual", "mobile"])
