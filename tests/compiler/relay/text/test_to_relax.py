@@ -156,8 +156,3 @@ def test_errors_of_expressions_name_their_place():
 def test_expressions_nest_as_deep_as_the_parser_reads():
     deep = relay.parse_expr("free_var %x: float32; " + "negative(" * 350 + "%x" + ")" * 350)
     assert relay.astext(deep, show_meta_data=False).count("negative") == 350
-
-
-def test_a_call_of_a_tensor_is_refused():
-    with pytest.raises(RelayTypeError, match=r"no function, but Tensor\[\(2\), float32\]"):
-        relay.parse_expr("free_var %x: Tensor[(2), float32]; %x(%x)")
