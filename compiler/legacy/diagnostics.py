@@ -21,7 +21,7 @@ TVM_ERROR = tvm.error.DiagnosticError
 """TVM's own, which TVMScript's parser raises."""
 
 
-def patch(patches: Patches) -> None:
+def change(patches: Patches) -> None:
     """Let `tvm.error.DiagnosticError` be what is wrong with Relay's programs, too."""
     patches.set(tvm.error, "DiagnosticError", (TVM_ERROR, RelayError, RelaySyntaxError))
 

@@ -61,10 +61,11 @@ def _any_function(function: Any, name: str) -> Any:
 
 def _open_function(function: OpenFunction) -> OpenFunction:
     """A function that may leave out the type of its result, where its body has that type."""
-    from ..relay.function import OpenFunction
+    from ..relay.function import OpenFunction, type_of_branches
 
     body, said = function.body, function.ret_type
-    if said is None or body.ty.is_missing() or not tvm_ffi.structural_equal(said, body.ty):
+    found = None if said is None else type_of_branches(body)
+    if found is None or not tvm_ffi.structural_equal(said, found):
         return function
     return OpenFunction(function.params, body, function.attrs, None, function.type_params)
 

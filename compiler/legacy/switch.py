@@ -50,11 +50,11 @@ from .registry import register_func
 
 _CHANGING: Any = (
     *(relax_names, relax_keywords, structural, arithmetic, te, tvm_script, global_functions),
-    *(unset_inputs, vm, rpc, tir, intrinsic_names),
+    *(unset_inputs, vm, rpc, tir, intrinsic_names, diagnostics),
 )
 _NAMING: Any = (
     *(nd, targets, pass_context, relax_names, relax_keywords, moved_names, tir, tvm_script, te),
-    *(affine, vm, generic_func, function_metadata, diagnostics),
+    *(affine, vm, generic_func, function_metadata),
 )
 _names, _changes = Patches(), Patches()
 _finder = Finder(_names)

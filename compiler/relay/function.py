@@ -11,15 +11,14 @@ from tvm import relax
 from tvm_ffi.dataclasses import field, py_class
 
 from ..errors import RelayTypeError, UntypedVariableError
-from ..graph.rewrite import expressions_in
-from .adt import EXPRESSIONS
+from .adt import EXPRESSIONS, Match
 from .call import Call
 from .expr import Node, as_expr, const
 from .flatten import function_of
 from .infer import infer_type, infer_type_if_possible, set_type, type_of
 from .nest import dict_attrs, handle, local_function, nested, rewrite
 from .ty import PolymorphicType, mentions_data
-from .variables import nodes
+from .variables import nodes, post_order_visit
 
 
 @py_class("baton.relay.OpenFunction")
@@ -58,20 +57,25 @@ class OpenFunction(tvm.ir.BaseFunc):
         return bool(self.type_params) or needs_evaluation(self)
 
     @property
+    def result_type(self) -> Any:
+        """The type that the function declares to return, else that of its body; None if unknown."""
+        return type_of_branches(self.body) if self.ret_type is None else self.ret_type
+
+    @property
     def checked_type(self) -> Any:
-        """The type that the function declares.
+        """The type that the function declares, or that its body tells.
 
         Raises
         ------
         ValueError
-            It does not declare all of it.
+            They do not tell all of it.
         """
-        types = [var.ty for var in self.params]
-        if self.ret_type is None or any(ty.is_missing() for ty in types):
+        types, result = [var.ty for var in self.params], self.result_type
+        if result is None or any(ty.is_missing() for ty in types):
             raise ValueError("the function does not say what it takes and returns")
         if self.type_params:
-            return PolymorphicType(types, self.ret_type, list(self.type_params))
-        return relax.FuncType(types, self.ret_type)
+            return PolymorphicType(types, result, list(self.type_params))
+        return relax.FuncType(types, result)
 
     def of(self, arguments: Sequence[relax.Expr] = ()) -> relax.Function:
         """The function for arguments of these types.
@@ -131,7 +135,7 @@ class Function(metaclass=Node):
         types = [each.ty for each in (*params, value)] + ([] if ret_type is None else [ret_type])
         is_open = bool(type_params) or any(map(mentions_data, types))
         if value.ty.is_missing() and not is_open:
-            returned = _known_of_branches(value) if ret_type is None else ret_type
+            returned = type_of_branches(value) if ret_type is None else ret_type
             if returned is not None:
                 _declare_itself(params, value, returned)
                 value = infer_type_if_possible(value)
@@ -176,23 +180,26 @@ def _declare_itself(params: Sequence[relax.Var], body: relax.Expr, ret_type: Any
     """
     if any(var.ty.is_missing() for var in params):
         return
-    names = expressions_in(body, tvm.ir.GlobalVar)
+    found: list[relax.Expr] = []
+    post_order_visit(body, found.append)
+    names = [each for each in found if isinstance(each, tvm.ir.GlobalVar)]
     called = {handle(name): name for name in names if name.ty.is_missing()}
     if len(called) == 1:
         (itself,) = called.values()
         set_type(itself, relax.FuncType([var.ty for var in params], ret_type))
 
 
-def _known_of_branches(body: relax.Expr) -> Any:
-    """The type that one branch of a body has, and so the others; None where none has any."""
-    if isinstance(body, relax.SeqExpr):
-        return _known_of_branches(body.body)
+def type_of_branches(body: relax.Expr) -> Any:
+    """A body's type, else that which one of its branches has; None where none has any."""
     if not body.ty.is_missing():
         return body.ty
-    if not isinstance(body, relax.If):
-        return None
-    then = _known_of_branches(body.true_branch)
-    return _known_of_branches(body.false_branch) if then is None else then
+    if isinstance(body, relax.SeqExpr):
+        branches = [body.body]
+    elif isinstance(body, relax.If):
+        branches = [body.true_branch, body.false_branch]
+    else:
+        branches = [clause.rhs for clause in body.clauses] if isinstance(body, Match) else []
+    return next((ty for ty in map(type_of_branches, branches) if ty is not None), None)
 
 
 def _differ(declared: Any, given: Any) -> bool:

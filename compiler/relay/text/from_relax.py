@@ -128,7 +128,7 @@ class _Converter:
         if isinstance(function, relax.Function):
             return syntax.Function(parameters, body, type_of(function.ret_ty), (), attributes)
         names = tuple(str(each.name_hint) for each in function.type_params)
-        result = type_of(function.body.ty if function.ret_type is None else function.ret_type)
+        result = None if function.result_type is None else type_of(function.result_type)
         return syntax.Function(parameters, body, result, names, attributes)
 
     def variable(self, var: relax.Var) -> syntax.Var:

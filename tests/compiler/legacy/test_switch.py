@@ -66,13 +66,17 @@ def test_what_is_gone_is_named_with_what_to_use_instead(old_names, name):
 
 def test_names_of_absent_modules_refuse_when_they_are_used(old_names):
     scope: dict = {}
-    exec("from tvm.topi.x86.conv2d_avx_1x1 import _fallback_schedule", scope)
+    exec("from tvm.topi.x86.tensor_intrin import dot_16x1x16_uint8_int8_int32", scope)
     exec("from tvm.relay.op.strategy import conv2d_strategy", scope)
     exec(
         "from tvm.relay.op import strategy\nfrom tvm.relay.transform import mixed_precision", scope
     )
     assert scope["mixed_precision"].register_mixed_precision_conversion
-    for use in (scope["_fallback_schedule"], scope["strategy"].wrap, scope["conv2d_strategy"]):
+    for use in (
+        scope["dot_16x1x16_uint8_int8_int32"],
+        scope["strategy"].wrap,
+        scope["conv2d_strategy"],
+    ):
         with pytest.raises(LegacyImportError, match=r"tvm\.(topi|relay)\..* is gone from TVM"):
             use()
     with pytest.raises(LegacyImportError, match=r"schedule_conv2d_nchw is gone from TVM"):

@@ -259,11 +259,33 @@ def test_modules_of_schedules_have_the_names_of_their_package():
     from tvm import topi
     from tvm.topi.generic import conv2d as generic
     from tvm.topi.x86.conv2d import conv2d_nchw, schedule_conv2d_nchw
-    from tvm.topi.x86.depthwise_conv2d import _fallback_schedule
+    from tvm.topi.x86.conv2d_alter_op import _alter_conv2d_layout
 
     assert conv2d_nchw is topi.nn.conv2d_nchw
     data, weight = te.placeholder((1, 2, 6, 6)), te.placeholder((3, 2, 3, 3))
     for schedule in (schedule_conv2d_nchw, generic.schedule_depthwise_conv2d_nhwc):
         assert schedule(topi.nn.conv2d_nchw(data, weight, 1, 0, 1)).stages
     with pytest.raises(LegacyImportError, match="schedules"):
-        _fallback_schedule()
+        _alter_conv2d_layout()
+
+
+@pytest.mark.parametrize("kernel", [1, 3])
+@pytest.mark.parametrize("kind", ["conv2d", "depthwise_conv2d"])
+def test_templates_ask_for_tiles_that_fit(kind, kernel):
+    from tvm import autotvm
+    from tvm.topi.nn import conv2d, depthwise_conv2d
+    from tvm.topi.x86 import conv2d_avx_1x1, conv2d_avx_common
+    from tvm.topi.x86.depthwise_conv2d import _fallback_schedule
+
+    nn, fallback = {
+        "conv2d": (conv2d, (conv2d_avx_1x1 if kernel == 1 else conv2d_avx_common)),
+        "depthwise_conv2d": (depthwise_conv2d, None),
+    }[kind]
+    data = te.placeholder((1, 32, 28, 28))
+    weight = te.placeholder((32, 1 if fallback is None else 32, kernel, kernel))
+    workload = nn._get_workload(data, weight, (2, 2), kernel // 2, 1, "float32")
+    with tvm.target.Target("llvm"):
+        cfg = autotvm.get_config()
+        (fallback._fallback_schedule if fallback else _fallback_schedule)(cfg, workload)
+    knobs = {name: np.prod(cfg[name].size) for name in ("tile_ic", "tile_oc", "tile_ow")}
+    assert knobs == {"tile_ic": 32, "tile_oc": 32, "tile_ow": 14}

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tvm
+import tvm_ffi
 
 from compiler import relay
 from compiler.errors import RelayError
@@ -186,3 +187,21 @@ def test_a_pass_says_what_it_leaves_alone_and_partial_evaluation_what_is_left(sh
     plain = relay.transform.PartialEvaluate()(shapes)
     assert relay.analysis.list_op_freqs(plain) == {"exp": 1, "multiply": 1}
     assert "fast_exp" in relay.astext(relay.transform.FastMath()(plain))
+
+
+def test_the_type_of_a_function_over_data_is_told_by_its_body():
+    mod = tvm.IRModule()
+    header, element = relay.GlobalTypeVar("Box"), relay.TypeVar("T")
+    put = relay.Constructor("put", [element], header)
+    adt.define(mod, relay.TypeData(header, [element], [put]))
+    made = relay.Function([], relay.Tuple([put(relay.Tuple([])), put(relay.const(0.0))]))
+    scalar = relay.TensorType((), "float32")
+    expected = relay.TupleType([header(relay.TupleType([])), header(scalar)])
+    assert tvm_ffi.structural_equal(made.checked_type.ret, expected)
+    value = relay.Var("value", scalar)
+    clause = relay.Clause(relay.PatternConstructor(put, [relay.PatternVar(value)]), value)
+    taken = relay.Function([], relay.Match(put(relay.const(0.0)), [clause]))
+    assert tvm_ffi.structural_equal(taken.checked_type.ret, scalar)
+    assert "fn () -> float32 {" in relay.astext(taken)
+    with pytest.raises(ValueError, match="takes and returns"):
+        relay.Function([relay.var("x")], relay.var("y")).checked_type  # noqa: B018

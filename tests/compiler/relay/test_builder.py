@@ -273,3 +273,9 @@ def test_the_text_of_a_function_declares_what_it_does_not_bind():
     text = relay.astext(relay.Function([x], y))
     assert text.splitlines()[1:3] == ["free_var %y;", "fn (%x) {"]
     assert [var.name for var in relay.analysis.free_vars(relay.parse_expr(text))] == ["y"]
+
+
+def test_a_call_of_a_tensor_is_refused():
+    x = relay.var("x", shape=(2,))
+    with pytest.raises(RelayTypeError, match=r"no function, but Tensor\[\(2\), float32\]"):
+        relay.Call(x, [x])

@@ -1,0 +1,43 @@
+"""`_fallback_schedule` of TOPI's convolutions on x86, which templates of one's own call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+
+
+def fallback_schedule(cfg: Any, wkl: Any) -> None:
+    """Set the knobs of a config that nobody tuned, for the current target.
+
+    Parameters
+    ----------
+    cfg : FallbackConfigEntity
+        Gets "tile_ic", "tile_oc", "tile_ow", and "unroll_kw", or of a 1x1 convolution "tile_oh".
+    wkl : namedtuple
+        What `_get_workload` of `tvm.topi.nn.conv2d` or of `depthwise_conv2d` gives.
+    """
+    from schedules.conv2d import Conv2dWorkload
+    from schedules.x86 import conv2d_template, depthwise_template
+
+    from ...target import parse
+
+    is_depthwise = not hasattr(wkl, "groups")
+    workload = Conv2dWorkload(
+        batch=1,
+        in_channels=wkl.in_filter,
+        height=wkl.height,
+        width=wkl.width,
+        out_channels=wkl.out_filter,
+        kernel=(wkl.kernel_h, wkl.kernel_w),
+        strides=(wkl.stride_h, wkl.stride_w),
+        padding=(wkl.padt, wkl.padl, wkl.padb, wkl.padr),
+        dilation=(wkl.dilation_h, wkl.dilation_w),
+        groups=wkl.in_filter if is_depthwise else wkl.groups,
+        dtype=str(wkl.in_dtype),
+        out_dtype=str(wkl.out_dtype),
+    )
+    template = depthwise_template if is_depthwise else conv2d_template
+    target = parse(tvm.target.Target.current(allow_none=True) or "llvm")
+    for name, knob in template.fallback(workload, target).items():
+        cfg[name] = knob
