@@ -10,7 +10,7 @@ import tvm
 from tvm import relax
 from tvm_ffi.dataclasses import field, py_class
 
-from ..errors import RelayTypeError, UntypedVariableError
+from ..errors import RelayError, RelayTypeError, UntypedVariableError
 from .adt import EXPRESSIONS, Match
 from .call import Call
 from .expr import Node, as_expr, const
@@ -18,7 +18,7 @@ from .flatten import function_of
 from .infer import infer_type, infer_type_if_possible, set_type, type_of
 from .nest import dict_attrs, handle, local_function, nested, rewrite
 from .ty import PolymorphicType, mentions_data
-from .variables import nodes, post_order_visit
+from .variables import free_vars, nodes, post_order_visit
 
 
 @py_class("baton.relay.OpenFunction")
@@ -104,9 +104,13 @@ class OpenFunction(tvm.ir.BaseFunc):
 
     def astext(self, show_meta_data: bool = True, annotate: Any = None) -> str:
         """The function as Relay text, its parameters without types."""
-        from .text import astext
+        from .text.from_relax import open_function_of
+        from .text.writer import write_function
 
-        return astext(self, show_meta_data, annotate)
+        if annotate is not None:
+            raise RelayError("annotate= is not supported; print the module and add comments there")
+        function, free = open_function_of(free_vars(self), self)
+        return write_function(function, show_meta_data, free)
 
     def __call__(self, *arguments: Any) -> relax.Expr:
         return Call(self, arguments)

@@ -17,6 +17,7 @@ import numpy as np
 from ...errors import RecordError
 from ...records.auto_scheduler.record import PathLike, Record, scan
 from ...records.pair import MeasuredTask, MeasureInput
+from ..installed import check_installed
 
 if TYPE_CHECKING:
     from ..task import SearchTask
@@ -114,8 +115,6 @@ class XGBModel(CostModel):
         if self._made is None:
             from tvm.s_tir.meta_schedule.cost_model.xgb_model import XGBConfig
             from tvm.s_tir.meta_schedule.cost_model.xgb_model import XGBModel as Trees
-
-            from .scheduler import check_installed
 
             check_installed("psutil", "xgboost")
             config = XGBConfig() if self.seed is None else XGBConfig(seed=self.seed)
@@ -232,6 +231,7 @@ def _which(task: MeasuredTask | SearchTask) -> tuple[str, str]:
 
 
 def _whole_task(inp: MeasureInput) -> SearchTask:
-    from ..reader import recover_measure_input
+    from ... import auto_scheduler  # whose tasks search with this module
 
-    return (recover_measure_input(inp) if isinstance(inp.task, MeasuredTask) else inp).task
+    is_told = isinstance(inp.task, MeasuredTask)
+    return (auto_scheduler.recover_measure_input(inp) if is_told else inp).task

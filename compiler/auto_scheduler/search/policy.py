@@ -168,9 +168,11 @@ class SketchPolicy(SearchPolicy):
 
     def search(self, options: TuningOptions) -> None:
         """Search by a `TaskScheduler` of this task alone."""
-        from .scheduler import TaskScheduler
+        from ... import auto_scheduler  # whose scheduler makes policies
 
-        scheduler = TaskScheduler([self.search_task], load_log_file=self.log_file, callbacks=[])
+        scheduler = auto_scheduler.TaskScheduler(
+            [self.search_task], load_log_file=self.log_file, callbacks=[]
+        )
         parameters = {**self.params, "seed": self.seed}
         scheduler.tune(options, [self], parameters)
 

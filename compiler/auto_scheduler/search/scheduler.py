@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import math
 import time
@@ -17,6 +16,7 @@ from ...errors import RecordError
 from ...measure.runner import LocalRunner
 from ...records.auto_scheduler.record import PathLike, Record, scan
 from ...temporary import TemporaryFolder
+from ..installed import check_installed
 from .callbacks import LogEstimatedLatency, PrintTableInfo, TaskSchedulerCallback
 from .cost_model import CostModel, RandomModel, XGBModel
 from .options import TuningOptions
@@ -404,12 +404,3 @@ def _quiet() -> Iterator[None]:
         yield
     finally:
         logger.setLevel(level)
-
-
-def check_installed(*packages: str) -> None:
-    """Raise RecordError if a package that tuning needs is missing."""
-    missing = [name for name in packages if importlib.util.find_spec(name) is None]
-    if missing:
-        raise RecordError(
-            f"tuning needs {', '.join(missing)}; install them with: pip install 'baton-tvm[tune]'"
-        )

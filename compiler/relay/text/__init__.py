@@ -107,7 +107,9 @@ def astext(obj: Any, show_meta_data: bool = True, annotate: Any = None) -> str:
         raise RelayError("annotate= is not supported; print the module and add comments there")
     if isinstance(obj, tvm.IRModule):
         return write(from_relax(obj), show_meta_data)
-    if isinstance(obj, (relax.Function, OpenFunction)):
+    if isinstance(obj, OpenFunction):
+        return obj.astext(show_meta_data)
+    if isinstance(obj, relax.Function):
         function, free = open_function_of(free_vars(obj), obj)
         return write_function(function, show_meta_data, free)
     return write_expression(*expression_of(free_vars(obj), obj), show_meta_data)

@@ -273,19 +273,18 @@ def test_modules_of_schedules_have_the_names_of_their_package():
 @pytest.mark.parametrize("kind", ["conv2d", "depthwise_conv2d"])
 def test_templates_ask_for_tiles_that_fit(kind, kernel):
     from tvm import autotvm
-    from tvm.topi.nn import conv2d, depthwise_conv2d
-    from tvm.topi.x86 import conv2d_avx_1x1, conv2d_avx_common
-    from tvm.topi.x86.depthwise_conv2d import _fallback_schedule
+    from tvm.topi.nn.conv2d import _get_workload as of_all
+    from tvm.topi.nn.depthwise_conv2d import _get_workload as of_each
+    from tvm.topi.x86 import conv2d_avx_1x1, conv2d_avx_common, depthwise_conv2d
 
-    nn, fallback = {
-        "conv2d": (conv2d, (conv2d_avx_1x1 if kernel == 1 else conv2d_avx_common)),
-        "depthwise_conv2d": (depthwise_conv2d, None),
-    }[kind]
-    data = te.placeholder((1, 32, 28, 28))
-    weight = te.placeholder((32, 1 if fallback is None else 32, kernel, kernel))
-    workload = nn._get_workload(data, weight, (2, 2), kernel // 2, 1, "float32")
+    data, weight = te.placeholder((1, 32, 28, 28)), te.placeholder((32, 32, kernel, kernel))
+    describe, module = of_all, conv2d_avx_1x1 if kernel == 1 else conv2d_avx_common
+    if kind == "depthwise_conv2d":
+        describe, module = of_each, depthwise_conv2d
+        weight = te.placeholder((32, 1, kernel, kernel))
+    workload = describe(data, weight, (2, 2), kernel // 2, 1, "float32")
     with tvm.target.Target("llvm"):
         cfg = autotvm.get_config()
-        (fallback._fallback_schedule if fallback else _fallback_schedule)(cfg, workload)
+        module._fallback_schedule(cfg, workload)
     knobs = {name: np.prod(cfg[name].size) for name in ("tile_ic", "tile_oc", "tile_ow")}
     assert knobs == {"tile_ic": 32, "tile_oc": 32, "tile_ow": 14}
