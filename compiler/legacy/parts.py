@@ -6,14 +6,14 @@
 from __future__ import annotations
 
 # Modules of computes and schedules, of which the package has the names. A compute of TOPI that has
-# a module's name (`topi.nn.conv2d`) is not meant.
+# a module's name (`topi.nn.conv2d`) is not meant, and `batch_matmul` is the compute.
 _CONVOLUTIONS = "conv2d conv2d_transpose dense depthwise_conv2d injective"
-_MORE = "batch_matmul conv1d conv3d group_conv2d pooling reduction sparse"
+_MORE = "conv1d conv3d group_conv2d pooling reduction sparse"
 _SCHEDULES = {
     "generic": "conv2d default extern image injective math nn search sort sparse vision",
     "x86": f"{_CONVOLUTIONS} {_MORE} conv2d_int8 conv3d_transpose nn roi_align"
     " conv2d_avx_1x1 conv2d_avx_common",
-    "arm_cpu": f"{_CONVOLUTIONS} batch_matmul conv1d group_conv2d pooling reduction",
+    "arm_cpu": f"{_CONVOLUTIONS} conv1d group_conv2d pooling reduction",
     "cuda": f"{_CONVOLUTIONS} {_MORE} conv2d_nhwc conv3d_transpose_ncdhw nn softmax vision",
 }
 

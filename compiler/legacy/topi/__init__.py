@@ -36,10 +36,6 @@ _SAME = {
 }
 
 
-_BOTH = ("batch_matmul",)
-"""Modules with a compute of the same name, which is what the package has."""
-
-
 def names_of(module: str, gpu: bool | None, parallel: bool = True) -> Callable[[str], Any]:
     """The `__getattr__` of one of these modules.
 
@@ -71,7 +67,7 @@ def names_of(module: str, gpu: bool | None, parallel: bool = True) -> Callable[[
 
         if name.startswith("__"):
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
-        if f"{module}.{name}" in parts.MODULES and name not in _BOTH:
+        if f"{module}.{name}" in parts.MODULES:
             return importlib.import_module(f"{module}.{name}")
         if name == "schedule_injective_from_existing":
             return from_existing
