@@ -7,7 +7,7 @@ import sys
 from tvm import get_global_func, register_object
 from tvm_ffi import init_ffi_api as _init_api
 
-from . import registry
+from . import libinfo, registry
 from .registry import register_func
 
 TVMError = RuntimeError
@@ -18,6 +18,7 @@ __all__ = [
     "_init_api",
     "base",
     "get_global_func",
+    "libinfo",
     "py_str",
     "register_func",
     "register_object",

@@ -37,6 +37,7 @@ MOVED = {
     "tvm.driver.tvmc": "compiler.cli.tvmc",
     "tvm._ffi": "compiler.legacy.ffi",
     "tvm._ffi.base": "compiler.legacy.ffi",
+    "tvm._ffi.libinfo": "compiler.legacy.libinfo",
     "tvm._ffi.registry": "compiler.legacy.registry",
     **dict.fromkeys(
         ("tvm.autotvm.measure.measure", "tvm.autotvm.measure.measure_methods"),
@@ -113,6 +114,7 @@ MOVED = {
             *("intel_graphics", "mali", "random", "rocm", "x86"),
         )
     },
+    **dict.fromkeys(("tvm.topi.x86.util", "tvm.topi.x86.utils"), "compiler.legacy.topi.x86"),
     **dict.fromkeys(("tvm.topi.sparse", "tvm.topi.sparse.utils"), "compiler.te.sparse"),
     "tvm.topi.nn.util": "tvm.topi.nn.utils",
     "tvm.topi.util": "tvm.topi.utils",

@@ -43,8 +43,9 @@ from . import (
     unset_inputs,
     vm,
 )
+from .absent import AbsentModule
 from .finder import Finder, forget, today, use_names_of_06, uses_names_of_06
-from .names import ABSENT, EXTENDED
+from .names import ABSENT, EXTENDED, GONE
 from .patches import Patches
 from .registry import register_func
 
@@ -180,6 +181,8 @@ def _old_submodules(package: ModuleType) -> Any:
             full = f"{package.__name__}.{name}"
             if today(full) is not None or full in EXTENDED or full in ABSENT:
                 return importlib.import_module(full)
+            if full in GONE:
+                return AbsentModule(full, GONE[full])
             if before is not None:
                 return before(name)
             if package is tvm.contrib and importlib.util.find_spec(full) is not None:

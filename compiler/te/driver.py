@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm import IRModule, s_tir, tirx
 from tvm.target import Target
 from tvm.tirx import PrimFunc
@@ -49,9 +50,55 @@ def lower(
     ScheduleError
         A primitive does not fit, or the arguments do not.
     """
-    mod = _module(inp, args, name, binds)
+    return _lower(_module(inp, args, name, binds), simple_mode, _added())
+
+
+def with_added_passes(mod: IRModule) -> IRModule:
+    """A module whose TIR functions went through the PassContext's "tirx.add_lower_pass".
+
+    Parameters
+    ----------
+    mod : IRModule
+        Of scheduled loops, and of functions of Relax, which stay.
+
+    Returns
+    -------
+    Functions that the passes changed are lowered as by `lower`. Those that they only looked at
+    are as they were, so that whoever prints them gets the kernels that are printed.
+    """
+    passes = _added()
+    if not passes:
+        return mod
+    changed = dict(mod.functions_items())
+    for variable, function in mod.functions_items():
+        if isinstance(function, PrimFunc):
+            noted: list[bool] = []
+            noting = [(phase, _noting_changes(each, noted)) for phase, each in passes]
+            lowered = _lower(IRModule({variable: function}), False, noting)
+            changed[variable] = lowered[variable] if any(noted) else function
+    return IRModule(changed, attrs=mod.attrs, global_infos=mod.global_infos)
+
+
+def _noting_changes(own: Any, noted: list[bool]) -> Any:
+    """A pass that notes in a list whether it changed its module."""
+
+    @tvm.transform.module_pass(opt_level=0, name="AddedPass")
+    def run(mod: IRModule, _: tvm.transform.PassContext) -> IRModule:
+        after = own(mod)
+        noted.append(not tvm_ffi.structural_equal(mod, after, True))
+        return after
+
+    return run
+
+
+def _lower(mod: IRModule, simple_mode: bool, added: Sequence[tuple[int, Any]]) -> IRModule:
+    """The passes of `lower`, with passes of the caller's in their phases."""
+
+    def own(phase: int) -> list[Any]:
+        return [each for number, each in added if number == phase]
+
     passes = [
-        *_added(0),
+        *own(0),
         s_tir.transform.CanonicalizeLoop(),
         s_tir.transform.LowerCrossThreadReduction(),
         s_tir.transform.LowerInitBlock(),
@@ -63,29 +110,29 @@ def lower(
         tirx.transform.StmtSimplify(),
     ]
     if simple_mode:
-        passes += [*_added(1), *_added(2)]
+        passes += [*own(1), *own(2)]
     else:
         passes += [
             tirx.transform.FlattenBuffer(),
             tirx.transform.NarrowDataType(32),
-            *_added(1),
+            *own(1),
             s_tir.transform.LoopPartition(),
             tirx.transform.VectorizeLoop(),
             s_tir.transform.InjectVirtualThread(),
             s_tir.transform.InjectDoubleBuffer(),
             tirx.transform.StorageRewrite(),
             tirx.transform.UnrollLoop(),
-            *_added(2),
+            *own(2),
             tirx.transform.StmtSimplify(),
             tirx.transform.RemoveNoOp(),
         ]
-    return tvm.transform.Sequential([*passes, *_added(3)])(mod)
+    return tvm.transform.Sequential([*passes, *own(3)])(mod)
 
 
-def _added(phase: int) -> list[Any]:
-    """The caller's own passes for one phase of `lower`."""
+def _added() -> list[tuple[int, Any]]:
+    """The caller's own passes with their phases of `lower`."""
     config = tvm.transform.PassContext.current().config
-    return [each[1] for each in config.get("tirx.add_lower_pass", []) if int(each[0]) == phase]
+    return [(int(phase), each) for phase, each in config.get("tirx.add_lower_pass", [])]
 
 
 def _module(inp: Any, args: Any, name: str, binds: Mapping[Any, Any] | None) -> IRModule:
@@ -159,8 +206,7 @@ def build(
     if isinstance(inputs, Mapping):
         mod, chosen = _heterogeneous(inputs, target_host)
     else:
-        lowers = any(_added(phase) for phase in range(4))
-        make = lower if lowers else _module
+        make = lower if _added() else _module
         mod = make(inputs, args, name, binds)
         chosen = _target(target, target_host)
     if runtime is not None and "system-lib" in runtime and runtime["system-lib"]:

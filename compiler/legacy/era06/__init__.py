@@ -44,6 +44,8 @@ MOVED = {
         for target in ("arm_cpu", "cuda", "generic", "x86")
     },
     **dict.fromkeys(("tvm.expr", "tvm.stmt", "tvm.intrin"), "compiler.legacy.tir"),
+    "topi.x86.util": "compiler.legacy.topi.x86",
+    "tvm._ffi.function": "compiler.legacy.ffi",
     "tvm.api": f"{__name__}.api",
     "tvm.build_module": f"{__name__}.build",
     "tvm.codegen": "compiler.legacy.module",
@@ -62,7 +64,7 @@ MOVED = {
 _PASSES = ("ModulePass", "Pass", "PassContext", "PassInfo", "PrintIR", "Sequential", "module_pass")
 # Names that `tvm.relay` had then.
 _RELAY = {
-    *("Module", "alpha_equal", "build_module.build_config"),
+    *("Module", "alpha_equal", "build_module.build_config", "ir_pass", "module"),
     *(f"transform.{name}" for name in _PASSES),
 }
 
@@ -89,7 +91,10 @@ def change(patches: Patches) -> None:
 
     for owner in (tvm, tvm.driver):
         patches.set(owner, "lower", build.lower)
-    patches.set(relay, "Module", tvm.IRModule)
+    for owner in (relay, tvm.ir):
+        patches.set(owner, "Module", tvm.IRModule)
+    for name in ("ir_pass", "module"):
+        patches.set(relay, name, importlib.import_module(MOVED[f"tvm.relay.{name}"]))
     patches.set(ConfigSpace, "get", space.get)
     for owner in (relay.op, relay.op.op):
         patches.set(owner, "register_alter_op_layout", operators.register_alter_op_layout)

@@ -12,6 +12,7 @@ from tvm.target import Target
 
 from ...errors import BatonError, BuildError
 from ...target.nvcc import device_code
+from ...te.driver import with_added_passes
 from ...tvm_faults.memory_planner import can_plan_memory
 from ..cache.kernel_cache import user_cache
 from ..tir_passes.pipeline import PIPELINE
@@ -101,7 +102,7 @@ def link(mod: tvm.IRModule, target: Target, has_graph: bool = False) -> Linked:
     )
     try:
         with target, device_code(user_cache()):
-            lowered, kernels = lower(mod), codegen.CompiledKernels({}, {}, 0)
+            lowered, kernels = with_added_passes(lower(mod)), codegen.CompiledKernels({}, {}, 0)
             if codegen.has_linker():
                 lowered, kernels = codegen.compile_cpu_kernels(lowered, target, user_cache())
             else:

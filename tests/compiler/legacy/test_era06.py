@@ -52,7 +52,15 @@ SCHEDULE = """
         text = str(tvm.lower(tvm.create_schedule(Y.op), [X, Y], simple_mode=True))
     assert text.count("T.unroll(") == 2, text
 
+    from topi.x86.util import get_fp32_len
+    from tvm._ffi.function import _init_api
+
+    assert get_fp32_len() in (4, 8, 16) and callable(_init_api)
     x = relay.var("x", shape=(2, 3))
+    free = relay.ir_pass.free_vars(relay.nn.relu(x))
+    assert [each.name_hint for each in free] == ["x"]
+    assert relay.ir_pass.infer_type(relay.nn.relu(x)).checked_type == x.type_annotation
+    assert relay.module.Module is relay.Module
     mod = relay.Module.from_expr(relay.Function([x], relay.nn.relu(x)))
     with relay.build_module.build_config(opt_level=2):
         mod = relay.transform.Sequential([relay.transform.FoldConstant()])(mod)
@@ -118,6 +126,7 @@ def test_its_names_are_off_for_scripts_of_later_eras_and_say_so(tmp_path):
         ("from tvm import placeholder", True),
         ("x = tvm.compute", True),
         ("m = relay.Module()", True),
+        ("f = tvm.relay.ir_pass.free_vars(f)", True),
         ("p = relay.transform.Sequential([])", True),
         ("p = tvm.relay.transform.Sequential([])", True),
         ("from tvm.relay.transform import Sequential", True),

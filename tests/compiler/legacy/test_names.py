@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import types
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -250,3 +251,31 @@ def test_executables_of_open_extents_are_saved(tmp_path):
             value, shape = run.run(np.full((rows, 2), -1.0, "float32"))
             assert value.numpy().tolist() == [[0.0, 0.0]] * rows
             assert shape.numpy().tolist() == [rows, 2]
+
+
+def test_libraries_and_headers_of_tvm_are_found(tmp_path):
+    (tmp_path / "libown.so").touch()
+    with legacy.installed():
+        from tvm._ffi import libinfo
+
+        assert tvm._ffi.libinfo is libinfo and libinfo.__version__ == tvm.__version__
+        compiler_library, runtime_library = tvm._ffi.libinfo.find_lib_path()
+        assert "tvm_compiler" in compiler_library and "tvm_runtime" in runtime_library
+        assert libinfo.find_lib_path(Path(runtime_library).name) == [runtime_library]
+        assert libinfo.find_lib_path("libown.so", str(tmp_path)) == [str(tmp_path / "libown.so")]
+        assert libinfo.find_lib_path("tvmjs.bundle.js", optional=True) is None
+        with pytest.raises(RuntimeError, match=r"no libraries \['tvmjs.bundle.js'\] in \["):
+            libinfo.find_lib_path("tvmjs.bundle.js")
+        assert all((Path(each) / "tvm").is_dir() for each in libinfo.find_include_path())
+        headers = libinfo.find_include_path(["tvm/runtime/logging.h", "tvm/ffi/any.h"])
+        assert [Path(each).name for each in headers] == ["logging.h", "any.h"]
+
+
+def test_x86_vectors_have_as_many_lanes_as_the_targets_cpu():
+    with legacy.installed():
+        from tvm.topi.x86.utils import get_simd_32bit_lanes
+
+        for cpu, lanes in (("skylake-avx512", 16), ("core-avx2", 8), ("x86-64", 4)):
+            with tvm.target.Target(f"llvm -mcpu={cpu}"):
+                assert get_simd_32bit_lanes() == lanes == tvm.topi.x86.utils.get_fp32_len()
+        assert get_simd_32bit_lanes() in (4, 8, 16)

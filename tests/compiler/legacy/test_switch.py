@@ -64,6 +64,15 @@ def test_what_is_gone_is_named_with_what_to_use_instead(old_names, name):
     assert "nothing stands for it: " in str(error.value)
 
 
+def test_what_is_gone_is_named_too_where_a_script_did_not_import_it(old_names):
+    for use in (
+        lambda: tvm.micro.get_microtvm_template_projects("zephyr"),
+        lambda: tvm.contrib.micro.session.Session(),
+    ):
+        with pytest.raises(LegacyImportError, match=r"micro\.\w+ is gone .*: microTVM has no succ"):
+            use()
+
+
 def test_names_of_absent_modules_refuse_when_they_are_used(old_names):
     scope: dict = {}
     exec("from tvm.topi.x86.tensor_intrin import dot_16x1x16_uint8_int8_int32", scope)

@@ -160,6 +160,60 @@ def test_a_pass_of_the_scripts_own_is_run_while_lowering(tmp_path):
     assert shown.split("\n")[:2] == ["[0, 1, 2, 3]", "192.0"]
 
 
+def test_a_pass_of_ones_own_sees_and_changes_the_kernels_of_relay_build(tmp_path):
+    shown = run(
+        tmp_path,
+        """
+        import numpy as np
+        import tvm
+        from tvm import relay
+        from tvm.contrib import graph_executor
+
+        x = relay.var("x", shape=(1, 8, 10, 10))
+        weight = relay.const(np.ones((4, 8, 3, 3), "float32"))
+        y = relay.clip(relay.nn.conv2d(x, weight, channels=4, kernel_size=(3, 3)), 0.0, 3.0)
+        mod = tvm.IRModule.from_expr(relay.nn.max_pool2d(y, (2, 2)))
+        value = np.random.default_rng(0).standard_normal((1, 8, 10, 10), "float32")
+
+        def result(*passes):
+            with tvm.transform.PassContext(3, config={"tir.add_lower_pass": passes}):
+                lib = relay.build(mod, "llvm")
+            run = graph_executor.GraphModule(lib["default"](tvm.cpu()))
+            run.run(x=value)
+            return run.get_output(0).numpy()
+
+        seen = []
+
+        @tvm.tir.transform.prim_func_pass(opt_level=0)
+        def note(f, mod, ctx):
+            assert isinstance(f, tvm.tir.PrimFunc)
+            seen.append(f)
+            return f
+
+        def change(old, new):
+            def replace(op):
+                if isinstance(op, tvm.tir.FloatImm) and op.value == old:
+                    return tvm.tir.const(new, "float32")
+
+            @tvm.tir.transform.prim_func_pass(opt_level=0)
+            def run(f, mod, ctx):
+                return f.with_body(
+                    tvm.tir.stmt_functor.ir_transform(f.body, None, replace, ["tir.FloatImm"])
+                )
+            return run
+
+        as_before = result()
+        np.testing.assert_array_equal(result((0, note), (3, note)), as_before)
+        print(len(seen) >= 4, all(f.attrs["global_symbol"] for f in seen))
+        for phase in range(4):
+            clipped_higher = result((phase, change(3.0, 5.0)))
+            assert clipped_higher.max() == 5 > as_before.max() == 3
+            np.testing.assert_allclose(clipped_higher.clip(0, 3), as_before, rtol=1e-5)
+        """,
+    )
+    assert shown == "True True\n"
+
+
 def test_a_call_without_a_value_is_a_statement_of_the_builder(tmp_path):
     shown = run(
         tmp_path,
