@@ -7,12 +7,12 @@ from contextlib import nullcontext
 from typing import Any
 
 import tvm
-import tvm_ffi
-from tvm import IRModule, s_tir, tirx
+from tvm import IRModule, tirx
 from tvm.target import Target
 from tvm.tirx import PrimFunc
 
 from ..errors import ScheduleError
+from ..lowering.tir_passes.added import added_passes, lower_loops
 from ..target import parse
 from .lowering import schedule_to_function
 from .rounding import halves_away
@@ -50,89 +50,7 @@ def lower(
     ScheduleError
         A primitive does not fit, or the arguments do not.
     """
-    return _lower(_module(inp, args, name, binds), simple_mode, _added())
-
-
-def with_added_passes(mod: IRModule) -> IRModule:
-    """A module whose TIR functions went through the PassContext's "tirx.add_lower_pass".
-
-    Parameters
-    ----------
-    mod : IRModule
-        Of scheduled loops, and of functions of Relax, which stay.
-
-    Returns
-    -------
-    Functions that the passes changed are lowered as by `lower`. Those that they only looked at
-    are as they were, so that whoever prints them gets the kernels that are printed.
-    """
-    passes = _added()
-    if not passes:
-        return mod
-    changed = dict(mod.functions_items())
-    for variable, function in mod.functions_items():
-        if isinstance(function, PrimFunc):
-            noted: list[bool] = []
-            noting = [(phase, _noting_changes(each, noted)) for phase, each in passes]
-            lowered = _lower(IRModule({variable: function}), False, noting)
-            changed[variable] = lowered[variable] if any(noted) else function
-    return IRModule(changed, attrs=mod.attrs, global_infos=mod.global_infos)
-
-
-def _noting_changes(own: Any, noted: list[bool]) -> Any:
-    """A pass that notes in a list whether it changed its module."""
-
-    @tvm.transform.module_pass(opt_level=0, name="AddedPass")
-    def run(mod: IRModule, _: tvm.transform.PassContext) -> IRModule:
-        after = own(mod)
-        noted.append(not tvm_ffi.structural_equal(mod, after, True))
-        return after
-
-    return run
-
-
-def _lower(mod: IRModule, simple_mode: bool, added: Sequence[tuple[int, Any]]) -> IRModule:
-    """The passes of `lower`, with passes of the caller's in their phases."""
-
-    def own(phase: int) -> list[Any]:
-        return [each for number, each in added if number == phase]
-
-    passes = [
-        *own(0),
-        s_tir.transform.CanonicalizeLoop(),
-        s_tir.transform.LowerCrossThreadReduction(),
-        s_tir.transform.LowerInitBlock(),
-        s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
-        s_tir.transform.ConvertBlocksToOpaque(),
-        s_tir.transform.CompactBufferAllocation(),
-        s_tir.transform.LowerMatchBuffer(),
-        s_tir.transform.LowerOpaqueBlock(),
-        tirx.transform.StmtSimplify(),
-    ]
-    if simple_mode:
-        passes += [*own(1), *own(2)]
-    else:
-        passes += [
-            tirx.transform.FlattenBuffer(),
-            tirx.transform.NarrowDataType(32),
-            *own(1),
-            s_tir.transform.LoopPartition(),
-            tirx.transform.VectorizeLoop(),
-            s_tir.transform.InjectVirtualThread(),
-            s_tir.transform.InjectDoubleBuffer(),
-            tirx.transform.StorageRewrite(),
-            tirx.transform.UnrollLoop(),
-            *own(2),
-            tirx.transform.StmtSimplify(),
-            tirx.transform.RemoveNoOp(),
-        ]
-    return tvm.transform.Sequential([*passes, *own(3)])(mod)
-
-
-def _added() -> list[tuple[int, Any]]:
-    """The caller's own passes with their phases of `lower`."""
-    config = tvm.transform.PassContext.current().config
-    return [(int(phase), each) for phase, each in config.get("tirx.add_lower_pass", [])]
+    return lower_loops(_module(inp, args, name, binds), simple_mode, added_passes())
 
 
 def _module(inp: Any, args: Any, name: str, binds: Mapping[Any, Any] | None) -> IRModule:
@@ -206,7 +124,7 @@ def build(
     if isinstance(inputs, Mapping):
         mod, chosen = _heterogeneous(inputs, target_host)
     else:
-        make = lower if _added() else _module
+        make = lower if added_passes() else _module
         mod = make(inputs, args, name, binds)
         chosen = _target(target, target_host)
     if runtime is not None and "system-lib" in runtime and runtime["system-lib"]:

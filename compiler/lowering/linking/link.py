@@ -12,9 +12,9 @@ from tvm.target import Target
 
 from ...errors import BatonError, BuildError
 from ...target.nvcc import device_code
-from ...te.driver import with_added_passes
 from ...tvm_faults.memory_planner import can_plan_memory
 from ..cache.kernel_cache import user_cache
+from ..tir_passes.added import with_added_passes
 from ..tir_passes.pipeline import PIPELINE
 from . import codegen, cuda_graph, devices, segments, static_allocation
 from .concat_in_place import ConcatInPlace
