@@ -10,6 +10,7 @@ from ..graph import simplify_passes
 
 _OF_KERNELS = (
     *(
+        "AddedPass",
         "DividePlainly",
         "DropNeedlessCasts",
         "DropUnknownPragmas",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tarfile
 import tempfile
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 import numpy as np
@@ -57,7 +58,7 @@ class TVMCModel:
         """Read what `save` wrote."""
         folder = Path(self._folder.name)
         with tarfile.open(model_path) as tar:
-            tar.extractall(folder, filter="data")
+            _unpack(tar, folder)
         self.mod = relay.load_json((folder / _MODULE).read_text(), str(model_path))
         self.params = dict(relay.load_param_dict((folder / _PARAMS).read_bytes()))
 
@@ -108,7 +109,7 @@ class TVMCPackage:
         folder = Path(self._folder.name)
         try:
             with tarfile.open(package_path) as tar:
-                tar.extractall(folder, filter="data")
+                _unpack(tar, folder)
         except (OSError, tarfile.TarError) as error:
             raise TVMCException(f"{package_path} is not a package of tvmc: {error}") from error
         found = [folder / f"mod.{suffix}" for suffix in ("so", "tar")]
@@ -153,3 +154,24 @@ class TVMCResult:
 
     def __str__(self) -> str:
         return f"{self.format_times()}\nOutput Names:\n {list(self.outputs)}"
+
+
+def _unpack(tar: tarfile.TarFile, folder: Path) -> None:
+    """Write the plain files of an archive into a folder.
+
+    Raises
+    ------
+    TVMCException
+        One would lie outside of the folder, or is a link or a device.
+    """
+    for member in tar:
+        if member.isdir():
+            continue
+        path = PurePosixPath(member.name)
+        file = tar.extractfile(member) if member.isreg() else None
+        if file is None or path.is_absolute() or ".." in path.parts:
+            raise TVMCException(f"{member.name!r} in {tar.name!r} is no plain file of the archive's")
+        target = folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with file, target.open("wb") as output:
+            shutil.copyfileobj(file, output)

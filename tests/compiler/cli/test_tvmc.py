@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import tarfile
 
 import numpy as np
 import onnx
@@ -403,3 +404,15 @@ def test_operators_are_always_converted_where_they_are_named():
     assert str(short["main"].body.ty.dtype) == "float16"
     again = transform.apply_graph_transforms(mod, {"mixed_precision": True})
     assert str(again["main"].body.ty.dtype) == "float32"
+
+
+@pytest.mark.parametrize("name", ["../outside", "/tmp/outside", "link"])
+def test_archives_with_more_than_plain_files_are_refused(tmp_path, name):
+    package = tmp_path / "net.tar"
+    with tarfile.open(package, "w") as tar:
+        member = tarfile.TarInfo(name)
+        if name == "link":
+            member.type, member.linkname = tarfile.SYMTYPE, "/etc"
+        tar.addfile(member)
+    with pytest.raises(tvmc.TVMCException, match="is no plain file of the archive's"):
+        tvmc.TVMCPackage(str(package))
