@@ -170,7 +170,9 @@ def _unpack(tar: tarfile.TarFile, folder: Path) -> None:
         path = PurePosixPath(member.name)
         file = tar.extractfile(member) if member.isreg() else None
         if file is None or path.is_absolute() or ".." in path.parts:
-            raise TVMCException(f"{member.name!r} in {tar.name!r} is no plain file of the archive's")
+            raise TVMCException(
+                f"{member.name!r} in {tar.name!r} is no plain file of the archive's"
+            )
         target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
         with file, target.open("wb") as output:
