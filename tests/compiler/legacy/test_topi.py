@@ -117,10 +117,10 @@ def test_topis_tests_ask_for_the_schedules_of_a_target(target):
 
 def test_what_those_modules_had_besides_says_where_it_is_when_it_is_used():
     from tvm import topi
-    from tvm.topi.x86.utils import get_simd_32bit_lanes
+    from tvm.topi.x86.tensor_intrin import dot_16x1x16_uint8_int8_int32
 
     assert topi.cuda.conv2d_nchw is topi.nn.conv2d_nchw
-    for each in (get_simd_32bit_lanes, topi.x86.dense_alter_op):
+    for each in (dot_16x1x16_uint8_int8_int32, topi.x86.dense_alter_op):
         with pytest.raises(LegacyImportError, match="schedules"):
             each()
 
