@@ -15,7 +15,7 @@ from ...errors import RecordError
 from ...records.auto_scheduler.record import Record
 from ...records.auto_scheduler.workload import ENTRY, canonical, workload_key
 from ...records.pair import MeasureInput, MeasureResult, State
-from .engine import logged_target, trace_of, tuning_context, with_num_cores
+from .engine import error_number, logged_target, trace_of, tuning_context, with_num_cores
 
 if TYPE_CHECKING:
     from ..task import SearchTask
@@ -92,7 +92,5 @@ class CostModelOfStates(ms.cost_model.PyCostModel):
 
 
 def _measured(result: Any) -> MeasureResult:
-    from .engine import error_number
-
     costs = tuple(float(seconds) for seconds in result.run_secs or ())
     return MeasureResult(costs, error_number(result.error_msg), str(result.error_msg or ""))

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import tvm
+from tvm.target import Target
+
+from ...target import parse
+
+
+def current_target() -> Target:
+    """The target of the `with` around, else this machine's CPU."""
+    return parse(Target.current() or "llvm")
 
 
 def fallback_schedule(cfg: Any, wkl: Any) -> None:
@@ -19,8 +26,6 @@ def fallback_schedule(cfg: Any, wkl: Any) -> None:
     """
     from schedules.conv2d import Conv2dWorkload
     from schedules.x86 import conv2d_template, depthwise_template
-
-    from ...target import parse
 
     is_depthwise = not hasattr(wkl, "groups")
     workload = Conv2dWorkload(
@@ -38,6 +43,5 @@ def fallback_schedule(cfg: Any, wkl: Any) -> None:
         out_dtype=str(wkl.out_dtype),
     )
     template = depthwise_template if is_depthwise else conv2d_template
-    target = parse(tvm.target.Target.current(allow_none=True) or "llvm")
-    for name, knob in template.fallback(workload, target).items():
+    for name, knob in template.fallback(workload, current_target()).items():
         cfg[name] = knob

@@ -32,7 +32,8 @@ from schedules.x86.dots import has_bfloat16
 
 _DOT = "llvm.x86.avx512bf16.dpbf16ps.512"
 _ROUND = "llvm.x86.avx512bf16.cvtneps2bf16.{}"
-_ROUNDED_LANES = (8, 16, 32)  # more are rounded as words
+_ONE_VECTOR, _TWO_VECTORS = (8, 16), 32
+_ROUNDED_LANES = (*_ONE_VECTOR, _TWO_VECTORS)  # more are rounded as words
 
 
 def _numbers(first: int, end: int) -> str:
@@ -78,9 +79,9 @@ _TEXTS = {
         f"baton_round_bfloat16_{lanes}": _ROUND_TEXT.format(
             lanes=lanes, intrinsic=_ROUND.format(32 * lanes)
         )
-        for lanes in (8, 16)
+        for lanes in _ONE_VECTOR
     },
-    "baton_round_bfloat16_32": _ROUND_HALVES_TEXT,
+    f"baton_round_bfloat16_{_TWO_VECTORS}": _ROUND_HALVES_TEXT,
 }
 """Functions by name, in LLVM's language."""
 

@@ -35,13 +35,8 @@ def from_relax(mod: tvm.IRModule) -> syntax.Module:
     for name in sorted(functions):
         if not _is_function(functions[name]):
             raise RelayError(f"@{name} is a lowered kernel, which Relay's text has no form for")
-        made.functions[name] = function_of(functions[name], name)
+        made.functions[name] = _Converter().function(functions[name], name)
     return made
-
-
-def function_of(function: relax.Function, name: str = "") -> syntax.Function:
-    """One function as Relay's text has it."""
-    return _Converter().function(function, name)
 
 
 def open_function_of(

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
-
 import pytest
 from tvm import te
 
 from compiler import auto_scheduler
-from compiler import target as targets
 from compiler.auto_scheduler import MeasureInput, SearchTask, load_records
 from compiler.errors import RecordError
+from tests.compiler.auto_scheduler.small import CPU, matmul, needs_tune
 
-needs_tune = pytest.mark.skipif(
-    not all(map(importlib.util.find_spec, ("cloudpickle", "psutil", "xgboost"))),
-    reason="the extra 'tune' is not installed",
-)
-CPU = targets.parse("llvm -mcpu=x86-64-v3 -num-cores=2")
 SMALL = {
     "evolutionary_search_population": 4,
     "evolutionary_search_num_iters": 1,
@@ -24,11 +17,7 @@ SMALL = {
 }
 
 
-@auto_scheduler.register_workload("test_policies.matmul", override=True)
-def matmul(n, m, k):
-    x, w = te.placeholder((n, k), name="x"), te.placeholder((k, m), name="w")
-    axis = te.reduce_axis((0, k), name="k")
-    return [x, w, te.compute((n, m), lambda i, j: te.sum(x[i, axis] * w[axis, j], axis=axis))]
+auto_scheduler.register_workload("test_policies.matmul", matmul, override=True)
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import math
 from dataclasses import replace
@@ -32,11 +31,8 @@ from compiler.records.auto_scheduler.record import (
 from compiler.records.auto_scheduler.template import Template
 from compiler.records.log_target import log_target
 from compiler.runtime import graph_executor
+from tests.compiler.auto_scheduler.small import needs_tune
 
-needs_tune = pytest.mark.skipif(
-    not all(map(importlib.util.find_spec, ("cloudpickle", "psutil", "xgboost"))),
-    reason="the extra 'tune' is not installed",
-)
 CPU = targets.parse("llvm -mcpu=x86-64-v3")
 
 

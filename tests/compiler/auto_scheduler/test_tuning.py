@@ -12,7 +12,6 @@ import tvm
 from tvm import te
 
 from compiler import auto_scheduler, relay
-from compiler import target as targets
 from compiler.auto_scheduler import extract_tasks, load_records
 from compiler.auto_scheduler.search.callbacks import LogEstimatedLatency
 from compiler.auto_scheduler.search.scheduler import TaskScheduler
@@ -26,12 +25,8 @@ from compiler.records.auto_scheduler.record import (
 from compiler.records.auto_scheduler.workload import canonical, workload_key
 from compiler.runtime import graph_executor
 from tests.compiler.auto_scheduler.networks import dense_module
+from tests.compiler.auto_scheduler.small import CPU, matmul, needs_tune
 
-needs_tune = pytest.mark.skipif(
-    not all(map(importlib.util.find_spec, ("cloudpickle", "psutil", "xgboost"))),
-    reason="the extra 'tune' is not installed",
-)
-CPU = targets.parse("llvm -mcpu=x86-64-v3 -num-cores=2")
 # A few samples of a small space are enough here.
 SMALL = {
     "evolutionary_search_population": 4,
@@ -40,11 +35,7 @@ SMALL = {
 }
 
 
-@auto_scheduler.register_workload("test_tuning.matmul", override=True)
-def matmul(n, m, k):
-    x, w = te.placeholder((n, k), name="x"), te.placeholder((k, m), name="w")
-    axis = te.reduce_axis((0, k), name="k")
-    return [x, w, te.compute((n, m), lambda i, j: te.sum(x[i, axis] * w[axis, j], axis=axis))]
+auto_scheduler.register_workload("test_tuning.matmul", matmul, override=True)
 
 
 def options(log, trials, **more):
