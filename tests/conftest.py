@@ -8,6 +8,7 @@ import zlib
 import numpy as np
 import pytest
 
+from compiler.graph.rewrite import DEBUG_VARIABLE
 from compiler.lowering.cache.kernel_cache import LIMIT_VARIABLE
 from compiler.lowering.linking import codegen
 
@@ -30,6 +31,7 @@ def _the_same_random_numbers_each_time(request):
 def _no_kernel_cache():
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(LIMIT_VARIABLE, "0")
+        patch.setenv(DEBUG_VARIABLE, "1")
         yield
 
 

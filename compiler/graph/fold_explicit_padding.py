@@ -20,8 +20,9 @@ class PaddingRule(SharedRule):
     """Make padding of the spatial axes an attribute of the convolution or pooling after it.
 
     The pad value must be what the reader pads with: zero, a quantised convolution's zero point,
-    or, for the maximum, the smallest number. An average must count the padding. Padding that other
-    calls read too is folded all the same: the reader then need not wait for it.
+    or, for the maximum, the smallest number. An average must count the padding. A pool with
+    `ceil_mode` keeps it, since windows that begin in its own padding are dropped. Padding that
+    other calls read too is folded all the same: the reader then need not wait for it.
 
     Before::
 
@@ -40,6 +41,8 @@ class PaddingRule(SharedRule):
         if pad is None or str(pad.attrs["pad_mode"]) != "constant":
             return None
         attrs = call.attrs
+        if name in _POOLS and bool(attrs["ceil_mode"]):
+            return None  # windows that begin in the pool's own padding are dropped
         layout = str(attrs["layout"] if name in _POOLS else attrs["data_layout"])
         axes = [letter for letter in layout if letter.isalpha()]
         spatial = [axis for axis, letter in enumerate(axes) if letter in "DHW"]

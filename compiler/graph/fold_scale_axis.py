@@ -50,8 +50,7 @@ class _ScaleRule(SharedRule):
         if name == "divide" and b is not None and not b.all():
             return None
         if a is not None and b is not None:
-            a, b = a.astype("float64"), b.astype("float64")
-            return constant(_FUNCTIONS[name](a, b).astype(dtype_of(left)))
+            return _rounded(_FUNCTIONS[name](a.astype("float64"), b), dtype_of(left), a, b)
         return None if self.vocabulary.constants_only else self.vocabulary.make(name, left, right)
 
     def array(self, expr: Any) -> np.ndarray | None:
@@ -117,7 +116,8 @@ class _ScaleRule(SharedRule):
         grouped = moved.reshape(groups, -1, *moved.shape[1:])
         along = [groups, 1, factors.size // groups] + [1] * (moved.ndim - 2)
         result = (grouped * factors.astype("float64").reshape(along)).reshape(moved.shape)
-        return constant(np.moveaxis(result, (0, 1), (inner, outer)).astype(values.dtype))
+        result = np.moveaxis(result, (0, 1), (inner, outer))
+        return _rounded(result, str(values.dtype), values, factors)
 
     def result_axes(self, anchor: relax.Call) -> tuple[int, ...] | None:
         """Axes of the output channels in the result; None for what is computed in other types."""
@@ -270,8 +270,33 @@ class Backward(_ScaleRule):
         for shift in (first, second):
             if self.array(shift) is None or not self.varies_along(shift, base, axes):
                 return None
+        b, c = self.array(first), self.array(second)
+        if b is None or c is None or _cancels(b, c, _FUNCTIONS[name]):
+            return None
         total = self.computed(name, first, second)
         return None if total is None else self.vocabulary.make("add", base, total)
+
+
+def _rounded(result: np.ndarray, dtype: str, *operands: np.ndarray) -> relax.Expr | None:
+    """A float64 result as a constant of `dtype`.
+
+    None if finite operands overflow, or if all of a nonzero result is below the normal range: the
+    operations that it replaces may stay within it.
+    """
+    with np.errstate(over="ignore"):
+        rounded = result.astype(dtype)
+    finite = all(np.isfinite(each).all() for each in operands)
+    largest = np.abs(result).max(initial=0.0)
+    if (finite and not np.isfinite(rounded).all()) or 0 < largest < np.finfo(dtype).tiny:
+        return None
+    return constant(rounded)
+
+
+def _cancels(first: np.ndarray, second: np.ndarray, function: Any) -> bool:
+    """Whether constants cancel to 2 ** -16 or less of their size: they round what is between."""
+    first, second = np.broadcast_arrays(first.astype("float64"), second)
+    total = np.abs(function(first, second))
+    return bool((total < 2.0**-16 * np.maximum(np.abs(first), np.abs(second))).any())
 
 
 def _constant_last(call: relax.Call) -> tuple[Any, Any]:

@@ -7,8 +7,8 @@ from typing import Any
 
 from tvm import relax
 
-from .constants import dtype_of, scalar_of, static_shape
-from .rewrite import CallRule, call_pass, operator_name
+from .constants import dtype_of, scalar_of
+from .rewrite import CallRule, call_pass, is_same_type, operator_name
 
 TOLERANCE, OF_HALVES = 1e-4, 1e-3
 """Relative difference allowed in a constant: exporters round sqrt(2) and sqrt(2 / pi)."""
@@ -50,7 +50,7 @@ class _Recognize(CallRule):
             return None
         for data, gate in (factors, factors[::-1]):
             kind = self._gate(gate, data)
-            if kind is not None and static_shape(data) == static_shape(call):
+            if kind is not None and is_same_type(call.ty, data.ty):
                 return relax.op.nn.gelu(data) if kind == "erf" else relax.op.nn.gelu_tanh(data)
         return None
 

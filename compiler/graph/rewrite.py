@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
@@ -15,6 +16,39 @@ from .spans import in_place_of
 
 SKIPPED_ATTRIBUTES = ("Primitive", "Composite", "Codegen")
 """Functions with one of these belong to fusion or to an external code generator."""
+
+
+DEBUG_VARIABLE = "BATON_DEBUG"
+"""Environment variable: a rule that changes the type of a call raises instead of being ignored."""
+
+
+def is_same_type(old: Any, new: Any) -> bool:
+    """Whether a value of type `new` may replace one of `old`: same rank, dtype, known extents.
+
+    Extents that `old` leaves open may be known in `new`.
+    """
+    if isinstance(old, relax.TupleType) and isinstance(new, relax.TupleType):
+        return len(old.fields) == len(new.fields) and all(
+            map(is_same_type, old.fields, new.fields)
+        )
+    if isinstance(old, relax.ShapeType) and isinstance(new, relax.ShapeType):
+        return old.ndim in (-1, new.ndim)
+    if not isinstance(old, relax.TensorType) or not isinstance(new, relax.TensorType):
+        return bool(tvm.ir.structural_equal(old, new, map_free_vars=False))
+    if (str(old.dtype), old.ndim) != (str(new.dtype), new.ndim):
+        return False
+    if not isinstance(old.shape, relax.ShapeExpr):
+        return True
+    if not isinstance(new.shape, relax.ShapeExpr):
+        return False
+    pairs = zip(old.shape.values, new.shape.values)
+    return all(_is_same_extent(one, other) for one, other in pairs)
+
+
+def _is_same_extent(one: Any, other: Any) -> bool:
+    if isinstance(one, tvm.tirx.IntImm) and isinstance(other, tvm.tirx.IntImm):
+        return int(one) == int(other)
+    return bool(one.same_as(other) or tvm.arith.Analyzer().can_prove_equal(one, other))
 
 
 class CallRule(ABC):
@@ -34,7 +68,8 @@ class CallRule(ABC):
     def rewrite(self, call: relax.Call, name: str) -> relax.Expr | None:
         """What replaces `call`, which is of the operator `name`; None to leave it as it is.
 
-        The replacement must have the shape and dtype of the call. It may nest new calls.
+        The replacement must have the shape and dtype of the call, or it is not used. It may nest
+        new calls.
         """
 
 
@@ -162,8 +197,13 @@ class _Applier(PyExprMutator):
         replacement = self.rule.rewrite(call, name)
         if replacement is None:
             return call
+        replacement = self.builder_.normalize(in_place_of(call, replacement))
+        if not is_same_type(call.ty, replacement.ty):
+            if os.environ.get(DEBUG_VARIABLE):
+                raise TypeError(f"{self.rule}: {name} of {call.ty} becomes {replacement.ty}")
+            return call
         self.has_changed = True
-        return self.builder_.normalize(in_place_of(call, replacement))
+        return replacement
 
 
 def rewrite_calls(

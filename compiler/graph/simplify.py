@@ -97,7 +97,13 @@ class Simplify(SharedRule):
         return None
 
     def _together(self, call: relax.Call, name: str, function: Any) -> relax.Expr | None:
-        """x * (a * b) for (x * a) * b with numbers a and b; likewise sums."""
+        """x * (a * b) for (x * a) * b with integers a and b; likewise sums.
+
+        Integer arithmetic wraps around, so that the order does not matter. Floats keep theirs: the
+        combined constant may overflow, underflow or cancel where the two operations do not.
+        """
+        if not dtype_of(call).startswith(("int", "uint")):
+            return None
         for data, outer in (call.args, call.args[::-1]):
             inner = self.scope.call_of(data, name) if scalar_of(outer) is not None else None
             for base, factor in () if inner is None else (inner.args, inner.args[::-1]):
@@ -120,8 +126,8 @@ class _Simplify(Simplify):
     3. A transposition of a transposition becomes one; one that only moves axes of extent 1
        becomes a reshape.
     4. x + 0, x - 0, x * 1, x / 1 and x ** 1 become x.
-    5. (x * a) * b with numbers a, b becomes x * (a * b); x / a becomes x * (1 / a) where that is
-       exact, that is for powers of two.
+    5. (x * a) * b with integers a, b becomes x * (a * b), and likewise sums; for floats, x / a
+       becomes x * (1 / a) where that is exact, that is for powers of two.
     6. x ** 2 becomes x * x, x ** 0.5 sqrt(x), x ** -0.5 and 1 / sqrt(x) rsqrt(x), x ** 0.25
        sqrt(sqrt(x)), and x ** 0.75 the product of the two roots.
     7. relu(relu(x)) becomes relu(x), and clip(clip(x)) one clip.

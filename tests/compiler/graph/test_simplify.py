@@ -52,7 +52,6 @@ ONE = {
         lambda x: OPS.permute_dims(OPS.expand_dims(x, [0]), [1, 2, 0, 3]),
         "reshape",
     ),
-    "two factors": (lambda x: OPS.multiply(OPS.multiply(x, number(2.5)), number(0.4)), "multiply"),
     "division by a power of two": (lambda x: OPS.divide(x, number(8.0)), "multiply"),
     "square": (lambda x: OPS.power(x, number(2.0)), "multiply"),
     "root": (lambda x: OPS.power(OPS.exp(x), number(0.5)), "sqrt"),
