@@ -8,8 +8,7 @@ from dataclasses import replace
 from compiler.backends import partitioner
 from compiler.errors import UnknownBackendError
 from compiler.mxnet.graph import Graph, Node
-from compiler.mxnet.subgraph_node import claim_of, own_attrs, visible
-from compiler.runtime.library_operators import find
+from compiler.mxnet.subgraph_node import claim_of, library_operator, own_attrs, visible
 from compiler.symbol.symbol import Symbol
 
 
@@ -36,7 +35,7 @@ def _is_small(node: Node, limit: int) -> bool:
     claim = claim_of(node)
     if claim is None or own_attrs(node) or _operators(node.subgraphs) > limit:
         return False
-    if find(node.op) is not None:
+    if library_operator(node) is not None:
         return False
     try:
         return partitioner(claim.backend).compile is None
@@ -54,4 +53,5 @@ def _operators(graphs: Sequence[Graph]) -> int:
 
 
 def _inlined(node: Node) -> Node:
-    return replace(node, attrs=visible(node.attrs))
+    # Without its claim, the name that its strategy chose could be another library's operator.
+    return replace(node, op="_CachedOp", attrs=visible(node.attrs))

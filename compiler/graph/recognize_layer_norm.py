@@ -140,7 +140,11 @@ class _Recognize(CallRule):
         if scalar_of(beta) != 0.0 or (name == "multiply" and scalar_of(gamma) != 1.0):
             return None
         parameter = _of_shape(operand, static_shape(gamma))
-        if operand.ty.ndim > data.ty.ndim or parameter is None or dtype_of(operand) != dtype_of(data):
+        if (
+            operand.ty.ndim > data.ty.ndim
+            or parameter is None
+            or dtype_of(operand) != dtype_of(data)
+        ):
             return None
         gamma, beta = (parameter, beta) if name == "multiply" else (gamma, parameter)
         axes = [int(axis) for axis in norm.attrs.axes]

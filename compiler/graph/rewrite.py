@@ -28,9 +28,7 @@ def is_same_type(old: Any, new: Any) -> bool:
     Extents that `old` leaves open may be known in `new`.
     """
     if isinstance(old, relax.TupleType) and isinstance(new, relax.TupleType):
-        return len(old.fields) == len(new.fields) and all(
-            map(is_same_type, old.fields, new.fields)
-        )
+        return len(old.fields) == len(new.fields) and all(map(is_same_type, old.fields, new.fields))
     if isinstance(old, relax.ShapeType) and isinstance(new, relax.ShapeType):
         return old.ndim in (-1, new.ndim)
     if not isinstance(old, relax.TensorType) or not isinstance(new, relax.TensorType):

@@ -10,6 +10,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from compiler.runtime.library_operators import LibraryOperator, find
+
 from .graph import Graph, Node
 from .json_format import graph_data
 
@@ -72,6 +74,17 @@ def claim_of(node: Node) -> Claim | None:
         found.get("shared") == "True",
         found.get("options", "{}"),
     )
+
+
+def library_operator(node: Node) -> LibraryOperator | None:
+    """The operator of a loaded library that computes a node; None if there is none.
+
+    A claimed subgraph belongs to its back end, whatever other library has an operator of that name.
+    """
+    found, claim = find(node.op), claim_of(node)
+    if found is None or (claim is not None and not found.runs_subgraphs_of(claim.backend)):
+        return None
+    return found
 
 
 def visible(attrs: Mapping[str, str]) -> dict[str, str]:

@@ -53,6 +53,10 @@ class LibraryOperator:
         """The runtime of its code, among those of `foreign`."""
         return f"operator {self.name}"
 
+    def runs_subgraphs_of(self, backend: str) -> bool:
+        """Whether it runs the subgraphs of a back end: one that its own library registered."""
+        return self.runs_subgraphs and backend in self._library.partitioners
+
     def counts(self, attrs: Mapping[str, str]) -> tuple[int, int]:
         """Numbers of inputs and outputs with these attributes, extra inputs included."""
         inputs, outputs = self._call("counts", dict(attrs))

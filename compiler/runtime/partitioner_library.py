@@ -94,6 +94,11 @@ class PartitionerLibrary:
                 "files"
             )
 
+    @property
+    def partitioners(self) -> list[str]:
+        """Names of the back ends that it registers."""
+        return [str(name) for name, *_ in self.described]
+
     def call(self, entry: str, *arguments: Any) -> Any:
         """Call a function that the header defines."""
         function = self._find(entry)

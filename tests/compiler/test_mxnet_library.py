@@ -15,7 +15,7 @@ import tvm
 
 from compiler import library, relay
 from compiler import np as mxnp
-from compiler.backends import registered, restore
+from compiler.backends import Strategy, register, registered, restore
 from compiler.errors import (
     ArrayError,
     FrontendError,
@@ -296,6 +296,32 @@ def test_the_librarys_operator_runs_what_its_partitioner_claims() -> None:
     shared = chain().optimize_for("test_claims", dict(ARGS), dedup_subgraph=True)
     np.testing.assert_allclose(ran(shared), np.log(INSIDE + 100), rtol=1e-5)
     np.testing.assert_allclose(ran(Symbol.loads(made.tojson())), ran(made))
+
+
+def test_a_librarys_operator_never_runs_subgraphs_of_other_back_ends(tmp_path: Path) -> None:
+    def claims(graph_json: str, ids: list[int], _options: object) -> list[int]:
+        nodes = json.loads(graph_json)["nodes"]
+        return [
+            -1 if node["op"] in ("exp", "elemwise_add") else each for node, each in zip(nodes, ids)
+        ]
+
+    register("other", Strategy("s", claims, subgraph_op="_test_subgraph"))
+    made = chain().optimize_for("other", dict(ARGS))
+    assert [each.op for each in made.graph.nodes if each.subgraphs] == ["_test_subgraph"]
+    np.testing.assert_allclose(ran(made), np.log(INSIDE), rtol=1e-5)
+
+    class Net(HybridBlock):
+        def forward(self, x, w):
+            return nd.log(nd.elemwise_add(nd.exp(nd.elemwise_mul(x, w)), w))
+
+    inputs = (mxnp.array(X), mxnp.array(W))
+    for options in ({}, {"inline_limit": 0}):
+        net = Net()
+        net.optimize_for(*inputs, backend="other", **options)
+        np.testing.assert_allclose(net(*inputs).asnumpy(), np.log(INSIDE), rtol=1e-5)
+        files = net.export(tmp_path / "net")
+        again = SymbolBlock.imports(files[0], ["data0", "data1"], files[1])
+        np.testing.assert_allclose(again(*inputs).asnumpy(), np.log(INSIDE), rtol=1e-5)
 
 
 @pytest.mark.parametrize(("value", "accepted"), [(2, True), (-2, False)])

@@ -10,9 +10,9 @@ from tvm import relax
 from compiler.errors import FrontendError, LibraryOperatorError
 from compiler.graph.constants import dtype_of, static_shape
 from compiler.mxnet.graph import Graph
-from compiler.mxnet.subgraph_node import visible, visible_json
+from compiler.mxnet.subgraph_node import library_operator, visible, visible_json
 from compiler.runtime import foreign
-from compiler.runtime.library_operators import LibraryOperator, TensorType, find
+from compiler.runtime.library_operators import LibraryOperator, TensorType
 
 from .mxnet_node import SymbolNode, variables_for
 
@@ -27,7 +27,7 @@ def operator_of(node: SymbolNode) -> LibraryOperator | None:
 
     A node with a subgraph is computed by its body, unless its operator runs subgraphs.
     """
-    operator = find(node.op)
+    operator = library_operator(node.node)
     return operator if operator and operator.runs_subgraphs is _has_body(node) else None
 
 
