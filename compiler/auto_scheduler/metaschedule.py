@@ -17,10 +17,11 @@ from types import NoneType
 from typing import Any
 
 from ..errors import RecordError
-from ..records.auto_scheduler.record import Record, check_trace
+from ..records.auto_scheduler.record import Record
+from ..records.auto_scheduler.trace_check import check_trace
 from ..records.auto_scheduler.workload import ENTRY, canonical, workload_key
 from ..records.strangers_json import read_json, record_errors
-from ..tvm_faults.saved_graph import check_document
+from ..tvm_faults.saved_graph import check_document, check_no_code
 
 WORKLOADS, RECORDS = "database_workload.json", "database_tuning_record.json"
 
@@ -81,7 +82,9 @@ def _check_workload(row: Any) -> None:
     if not isinstance(row, list) or not isinstance(digest, str) or not isinstance(module, str):
         raise TypeError("it is not a hash and a module")
     text = base64.b64decode(module, validate=True)[8:]  # behind its length
-    check_document(json.loads(text))
+    document = json.loads(text)
+    check_document(document)
+    check_no_code(document, kernels=True)
 
 
 def _check_record(row: Any) -> None:

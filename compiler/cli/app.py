@@ -122,6 +122,9 @@ def compile_command(
     backend: Backend,
     plugin: Plugin,
     option: BackendOption,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Accept a saved module (.json) that holds code.")
+    ] = False,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
@@ -147,6 +150,7 @@ def compile_command(
         samples=data,
         calibration=calibration,
         weight_bits=weight_bits,
+        trust=trust,
     )
     with failures(debug):
         compiled = compile_or_restore(find_model(str(model)), options, output, Steps(), html=html)

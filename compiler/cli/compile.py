@@ -58,6 +58,8 @@ class BuildOptions:
         Python files that register partitioners.
     backend_options : dict of str to str
         What the partitioners' callbacks get.
+    trust : bool
+        Whether a saved module may hold code: kernels, and calls of functions by name.
     """
 
     target: str = "llvm"
@@ -77,6 +79,7 @@ class BuildOptions:
     samples: Path | None = None
     calibration: str = "minmax"
     weight_bits: int = 8
+    trust: bool = False
 
 
 @dataclass(frozen=True)
@@ -222,7 +225,7 @@ def import_model(
     require_known(options.disabled_passes)
     load_plugins((Path(plugin) for plugin in options.plugins), steps)
     with steps.step("import", str(model)):
-        mod, params = read_model(model, options.shapes)
+        mod, params = read_model(model, options.shapes, options.trust)
         mod = with_bounds(mod, options.bounds)
         for symbol, room in options.kv_cache.items():
             mod = with_kv_cache(mod, symbol, room)

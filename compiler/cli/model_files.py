@@ -16,7 +16,7 @@ _TORCH = (".pt", ".pth", ".pt2")
 
 
 def read_model(
-    path: Path, shapes: Mapping[str, tuple[int | str | None, ...]]
+    path: Path, shapes: Mapping[str, tuple[int | str | None, ...]], trust: bool = False
 ) -> tuple[tvm.IRModule, dict[str, Any]]:
     """The Relax module of a model file, and its weights by name.
 
@@ -33,6 +33,8 @@ def read_model(
     shapes : mapping of str to tuple
         Of inputs, where the file leaves them open. Those of ONNX models may have names, and None,
         for extents that only running tells.
+    trust : bool
+        Whether a `.json` may hold kernels and calls of functions by name, which can run any code.
 
     Raises
     ------
@@ -55,7 +57,9 @@ def read_model(
         )
     text = _text(path)
     mod = (
-        relay.load_json(text, str(path)) if path.suffix == ".json" else relay.parse(text, str(path))
+        relay.load_json(text, str(path), allow_code=trust)
+        if path.suffix == ".json"
+        else relay.parse(text, str(path))
     )
     if "main" not in [gvar.name_hint for gvar in getattr(mod, "get_global_vars", list)()]:
         raise FrontendError(f"{path} holds no function main, so it is not a model")

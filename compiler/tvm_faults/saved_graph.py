@@ -12,6 +12,7 @@ registered for it.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -46,12 +47,81 @@ _ATTRIBUTES = {
 }
 """Attributes of the operators of which TVM does not register them."""
 
+CODE = frozenset(
+    f"relax.{name}"
+    for name in (
+        "call_builtin_with_ctx", "call_dps_packed", "call_inplace_packed", "call_pure_packed",
+        "call_py_func", "call_tir", "call_tir_inplace", "call_tir_with_grad",
+        "dist.call_tir_local_view", "invoke_closure", "invoke_pure_closure", "vm.call_tir_dyn",
+    )
+)  # fmt: skip
+"""Relax operators that call functions by name, or kernels."""
+
+_ARITHMETIC = frozenset(
+    [
+        "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "ceil", "clz",
+        "copysign", "cos", "cosh", "ctpop", "erf", "exp", "exp10", "exp2", "fabs", "floor",
+        "fma", "fmod", "hypot", "if_then_else", "isfinite", "isinf", "isnan", "ldexp",
+        "likely", "log", "log10", "log1p", "log2", "nearbyint", "nextafter", "popcount",
+        "pow", "q_multiply_shift", "q_multiply_shift_per_axis", "reinterpret", "round",
+        "rsqrt", "selector", "sigmoid", "sin", "sinh", "sqrt", "tan", "tanh", "trunc",
+        "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "shift_left",
+        "shift_right", "large_uint_imm", "infinity", "max_value", "min_value",
+    ]
+)  # fmt: skip
+"""Operators of TIR that compute a number from numbers, and do nothing else."""
+
+_KERNEL_DIALECTS = ("tirx", "tir", "s_tir", "te", "prim")
+
+_MARKS = re.compile(r"pragma_\w+|\w*(import|extern|asm|llvm|source|scope)\w*", re.IGNORECASE)
+"""Annotations and attributes that TVM's passes act upon; a workload before tuning has none."""
+
 Schema = dict[str, Any]
 """A type as TVM registers it: its name as "type", those that it is made of as "args"."""
 
 
+def check_no_code(document: Any, kernels: bool = False) -> None:
+    """Reject a document of which a build would make code that its writer chose.
+
+    Parameters
+    ----------
+    document
+        What `check_document` accepts.
+    kernels : bool
+        Whether it may hold TIR functions that compute numbers: workloads of tuning logs.
+
+    Raises
+    ------
+    ValueError
+        It names external functions, calls kernels or functions by name, or holds machine code.
+    """
+    nodes = document["nodes"]
+    for node in nodes:
+        kind, data = node["type"], node.get("data")
+        if kind == "ir.Op" and isinstance(data, str):
+            dialect, _, name = data.partition(".")
+            if data in CODE or (dialect in _KERNEL_DIALECTS and name not in _ARITHMETIC):
+                raise ValueError(f"it calls {data}")
+        elif kind == "relax.expr.ExternFunc" or kind.startswith(("ffi.Module", "runtime.")):
+            raise ValueError(f"it holds {kind}")
+        elif kind == "tirx.PrimFunc" and not kernels:
+            raise ValueError("it holds kernels (TIR functions)")
+        elif kind == "tirx.AttrStmt" and _MARKS.search(_text(nodes, data["attr_key"])):
+            raise ValueError(f"it has the attribute {_text(nodes, data['attr_key'])!r}")
+        elif kind in ("tirx.For", "s_tir.SBlock") and isinstance(data, dict):
+            annotations = nodes[data["annotations"]].get("data") or ()
+            for key in annotations[::2]:
+                if _MARKS.search(_text(nodes, key)):
+                    raise ValueError(f"it has the annotation {_text(nodes, key)!r}")
+
+
+def _text(nodes: list[Any], value: Any) -> str:
+    """A string field: the text itself, or the number of the node that holds it."""
+    return str(nodes[value].get("data")) if type(value) is int else str(value)
+
+
 def check_document(document: Any) -> None:
-    """Refuse a document whose nodes are not what TVM's classes hold.
+    """Reject a document whose nodes are not what TVM's classes hold.
 
     Raises
     ------

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import RecordError
-from ...tvm_faults.saved_graph import check_document
+from ...tvm_faults.saved_graph import check_document, check_no_code
 from ..ansor import record as ansor
 from ..autotvm.record import SkippedLines, read_lines
 from ..log_file import append_lines
@@ -38,6 +38,7 @@ from ..log_target import LogTarget, log_target
 from ..pair import MeasureInput, MeasureResult, Pair
 from ..strangers_json import mean_seconds, read_json, record_errors
 from .template import Template
+from .trace_check import check_loops, check_trace
 from .workload import ENTRY, canonical, distance, workload_key
 
 if TYPE_CHECKING:
@@ -117,7 +118,9 @@ class Record(Pair):
         if self.tir is None:
             raise RecordError(f"{self.source}: the record does not hold its unscheduled function")
         try:
-            check_document(json.loads(self.tir))
+            document = json.loads(self.tir)
+            check_document(document)
+            check_no_code(document, kernels=True)
             func = tvm.ir.load_json(self.tir)
             matches = isinstance(func, tvm.tirx.PrimFunc) and (
                 workload_key(func) == self.workload_key
@@ -134,12 +137,14 @@ class Record(Pair):
         Raises
         ------
         RecordError
-            It is not a trace.
+            It is not a trace, or does what a record may not do.
         """
         from tvm.s_tir.schedule import Trace
 
         check_trace(self.trace)
         Trace.apply_json_to_schedule(self.trace, schedule)
+        for _, function in schedule.mod.functions_items():
+            check_loops(function.body)
 
     def with_tir(self, func: PrimFunc) -> Record:
         """The record with its unscheduled function."""
@@ -158,39 +163,6 @@ class Record(Pair):
             "trace": self.trace,
         }  # fmt: skip
         return json.dumps(row, separators=(",", ":"))
-
-
-@record_errors
-def check_trace(trace: Any) -> None:
-    """Refuse what is not a trace: TVM's reader of traces trusts the types of its parts.
-
-    Raises
-    ------
-    RecordError
-        It is not a list of instructions and one of decisions on them.
-    """
-    instructions, decisions = trace
-    if not isinstance(instructions, list) or not isinstance(decisions, list):
-        raise TypeError("trace is not two lists")
-    for instruction in instructions:
-        kind, inputs, attributes, outputs = instruction
-        if not isinstance(kind, str) or not all(
-            isinstance(part, list) for part in (instruction, inputs, attributes, outputs)
-        ):
-            raise TypeError(f"instruction {str(kind)[:40]!r} of the trace is malformed")
-        # The factors of a loop that is split may be open, all else is there.
-        needed = inputs[:1] if kind in ("Split", "LoopPartition") else inputs
-        if not all(isinstance(name, str) for name in outputs) or None in [*attributes, *needed]:
-            raise TypeError(f"instruction {kind[:40]!r} of the trace has null where it can't be")
-    for decision in decisions:
-        index, value = decision
-        if type(index) is not int or not 0 <= index < len(instructions):
-            raise ValueError(f"a decision of the trace is on instruction {str(index)[:40]}")
-        tiles = value if isinstance(value, list) else [1]
-        if not all(type(tile) is int and tile > 0 for tile in tiles) or (
-            type(value) not in (int, list) or not instructions[index][0].startswith("Sample")
-        ):
-            raise ValueError(f"the decision on instruction {index} of the trace is not one")
 
 
 AnyRecord = Record | ansor.AnsorRecord
@@ -354,8 +326,8 @@ class RecordToFile:
 def replay(record: Record, func: PrimFunc, target: Any = None) -> PrimFunc:
     """Schedule an unscheduled TIR function as a record says.
 
-    The steps are TensorIR schedule primitives, each of which keeps what the function computes
-    or refuses, so that a record of something else can't give wrong numbers.
+    The steps are TensorIR schedule primitives of an allow-list, each of which keeps what the
+    function computes or raises, so that no record gives wrong numbers or runs code.
 
     Parameters
     ----------

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import SavedModuleError
 from ...lazy import lazy_attributes
-from ...tvm_faults.saved_graph import check_document
+from ...tvm_faults.saved_graph import check_document, check_no_code
 
 if TYPE_CHECKING:
     import tvm
@@ -17,7 +17,9 @@ __getattr__ = lazy_attributes(
 )
 
 
-def load_json(json_str: str, source_name: str = "json") -> tvm.IRModule | Any:
+def load_json(
+    json_str: str, source_name: str = "json", allow_code: bool = False
+) -> tvm.IRModule | Any:
     """Read what `tvm.ir.save_json` wrote, of TVM 0.6 to 0.18 or of this one.
 
     Parameters
@@ -26,6 +28,9 @@ def load_json(json_str: str, source_name: str = "json") -> tvm.IRModule | Any:
         The JSON document.
     source_name : str
         What errors call it.
+    allow_code : bool
+        Whether the document may hold kernels, external functions and calls of functions by name.
+        They run with the rights of the process: allow them only in files of your own.
 
     Returns
     -------
@@ -34,12 +39,12 @@ def load_json(json_str: str, source_name: str = "json") -> tvm.IRModule | Any:
     Raises
     ------
     SavedModuleError
-        The document is damaged or holds something else.
+        The document is damaged, holds something else, or holds code without `allow_code`.
     RelayError
         The program has no form in a compiled module.
     """
     if '"root_index"' in json_str:
-        return _of_this_tvm(json_str, source_name)
+        return _of_this_tvm(json_str, source_name, allow_code)
     from ..text.to_relax import to_relax
     from .module import read_module
 
@@ -49,7 +54,7 @@ def load_json(json_str: str, source_name: str = "json") -> tvm.IRModule | Any:
         raise SavedModuleError(f"{source_name}: {error.object!r} is not text") from error
 
 
-def _of_this_tvm(text: str, source: str) -> Any:
+def _of_this_tvm(text: str, source: str, allow_code: bool) -> Any:
     import tvm
 
     from .types import check_types
@@ -57,10 +62,14 @@ def _of_this_tvm(text: str, source: str) -> Any:
     try:
         document = json.loads(text)
         check_document(document)
+        if not allow_code:
+            _check_no_code(document, source)
         register_operators(document)
         made = tvm.ir.load_json(text)
         if isinstance(made, tvm.IRModule):
             check_types(made)
+    except SavedModuleError:
+        raise
     except Exception as error:
         # A damaged document is wrong in ways that only TVM's reader notices.
         reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
@@ -68,6 +77,16 @@ def _of_this_tvm(text: str, source: str) -> Any:
     if not isinstance(made, (tvm.ir.IRModule, tvm.ir.Expr, tvm.ir.Map)):
         raise SavedModuleError(f"{source}: the document holds {type(made).__name__}, not a module")
     return made
+
+
+def _check_no_code(document: Any, source: str) -> None:
+    try:
+        check_no_code(document)
+    except ValueError as error:
+        raise SavedModuleError(
+            f"{source}: {error}, so that building it could run code that the file brings; if you "
+            "trust its writer, load it with allow_code=True (baton compile --trust)"
+        ) from None
 
 
 def register_operators(document: Any) -> None:
