@@ -192,6 +192,16 @@ class OtherOptionEntity:
     val: Any
 
 
+_MAX_FACTOR = 2**31 - 1
+
+
+def _are_factors(size: Sequence[Any]) -> bool:
+    """Whether they are positive integers, of which one may be open (-1)."""
+    return sum(factor == -1 for factor in size) <= 1 and all(
+        type(factor) is int and (factor == -1 or 0 < factor <= _MAX_FACTOR) for factor in size
+    )
+
+
 Knob = SplitEntity | ReorderEntity | AnnotateEntity | OtherOptionEntity
 _KINDS: dict[str, tuple[type, str]] = {
     "sp": (SplitEntity, "size"),
@@ -316,6 +326,29 @@ class ConfigEntity(Mapping[str, Knob]):
 
     def multi_filter(self, filter: Any) -> None:
         """Nothing; see `ConfigSpace.multi_filter`."""
+
+    def require_knobs_of(self, other: ConfigEntity) -> None:
+        """Reject knobs of another kind than the template's, or with impossible factors.
+
+        Parameters
+        ----------
+        other : ConfigEntity
+            One of the same template, such as its fallback. Knobs may be missing: templates have
+            defaults for those that older versions did not write.
+
+        Raises
+        ------
+        InstantiationError
+            It names the knob.
+        """
+        for name, knob in other.knobs.items():
+            own = self.knobs.get(name)
+            if own is None:
+                continue
+            if not isinstance(own, type(knob)):
+                raise InstantiationError(f"its knob {name!r} is {own}")
+            if isinstance(own, SplitEntity) and not _are_factors(own.size):
+                raise InstantiationError(f"its knob {name!r} has the factors {list(own.size)}")
 
     def raise_error(self, message: str) -> None:
         """Refuse this config, from inside a template.

@@ -90,7 +90,7 @@ def schedule(func: tirx.PrimFunc, target: Target) -> Scheduled | None:
     """
     func = func.without_attr("global_symbol") if "global_symbol" in func.attrs else func
     for name, source, rule in _candidates(func, target):
-        sch = _attempt(name, rule, func, target)
+        sch = _attempt(name, source, rule, func, target)
         if sch is not None:
             scheduled = sch.mod["main"].with_attr("tirx.is_scheduled", True)
             plain = without_anchor(scheduled)
@@ -143,20 +143,27 @@ def generic_rules(target: Target) -> Sequence[ScheduleRule]:
 
 
 def _attempt(
-    name: str, rule: ScheduleRule, func: tirx.PrimFunc, target: Target
+    name: str, source: str, rule: ScheduleRule, func: tirx.PrimFunc, target: Target
 ) -> s_tir.Schedule | None:
+    is_recorded = source != GENERIC_SOURCE
     try:
         with target:
             return rule.apply(func, target, False)
-    except (s_tir.ScheduleError, InternalError) as error:
+    except (s_tir.ScheduleError, InternalError, *(_MISFITS if is_recorded else ())) as error:
         reason = str(error).strip().splitlines()
+        record = f"{source}: the record can't be used: " if is_recorded else ""
         _LOG.warning(
-            "rule %s can't schedule the function with blocks %s: %s",
+            "%srule %s can't schedule the function with blocks %s: %s",
+            record,
             name,
             block_names(func),
             reason[-1] if reason else type(error).__name__,
         )
         return None
+
+
+_MISFITS = (ArithmeticError, AssertionError, LookupError, RuntimeError, TypeError, ValueError)
+"""What a rule raises for knobs of a record that do not fit."""
 
 
 def without_anchor(func: tirx.PrimFunc) -> tirx.PrimFunc:

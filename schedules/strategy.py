@@ -138,6 +138,11 @@ def select(
         Looks up tuning records in the active dispatch contexts.
     disabled
         Names of implementations that must not be chosen.
+
+    Raises
+    ------
+    InstantiationError
+        The record that was found lacks a knob, or has an impossible one.
     """
     candidates = [
         impl for impl in implementations(op, workload, target) if impl.name not in disabled
@@ -155,6 +160,7 @@ def select(
     if recorded:
         # A log that the user applies goes before the shipped ones, whatever they promise.
         _, impl, config = min(recorded, key=lambda entry: (entry[2].level, entry[0]))
+        config.require_knobs_of(impl.fallback(workload, target))
         return impl, config
     unasked = [impl for impl in candidates if not impl.only_recorded]
     return (unasked[0], unasked[0].fallback(workload, target)) if unasked else None

@@ -11,6 +11,7 @@ reader needs it, at most once per layout.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Mapping
 
 import tvm
@@ -41,6 +42,8 @@ from .ops.recurrent import lower_recurrent
 from .packing import packing_in_background
 from .site import Site
 from .wanted_layouts import block_of, worth_blocking
+
+logger = logging.getLogger("baton.lowering")
 
 _CONVOLUTIONS = {
     "relax.nn.conv1d": lower_conv1d,
@@ -103,7 +106,7 @@ class _Selector(PyExprMutator):
                 () if self.may_pair_rows(binding.var) else (strassen.DENSE, strassen.CONV2D)
             )
             disabled = (*self.disabled, *pairs_rows)
-            lowered = self._lower(call, self._site(_asked_once(query), disabled))
+            lowered = self._lower_or_fall_back(call, query, disabled)
         if lowered is None:
             super().visit_var_binding_(binding)
             if self.block and binding.var in self.wanted:
@@ -116,6 +119,25 @@ class _Selector(PyExprMutator):
             if self.builder_.current_block_is_dataflow():
                 plain = self.builder_.emit_output(plain)
             self.set_var_remap(binding.var, plain)
+
+    def _lower_or_fall_back(
+        self, call: relax.Call, query: strategy.Query | None, disabled: Collection[str]
+    ) -> tuple[int, relax.Expr] | None:
+        """What `_lower` gives; without records where a record's config can't be scheduled."""
+        asked = None if query is None else _AskedOnce(query)
+        try:
+            return self._lower(call, self._site(asked, disabled))
+        except _MISFITS as error:
+            sources = [] if asked is None else asked.sources
+            if not sources:
+                raise
+            logger.warning(
+                "%s: %s: the record can't be used: %s; the kernel takes its fallback schedule",
+                str(call.op.name).removeprefix("relax."),
+                ", ".join(sources),
+                (str(error).strip().splitlines() or [type(error).__name__])[-1],
+            )
+        return self._lower(call, self._site(None, disabled))
 
     def _fuse_attention(self, result: relax.Var) -> tuple[int, relax.Expr] | None:
         kernel = lower_attention(
@@ -166,19 +188,27 @@ class _Selector(PyExprMutator):
         return self.builder_.normalize(plain)
 
 
-def _asked_once(query: strategy.Query | None) -> strategy.Query | None:
+_MISFITS = (ArithmeticError, AssertionError, LookupError, RuntimeError, TypeError, ValueError)
+"""What templates raise for knobs that do not fit."""
+
+
+class _AskedOnce:
     """A query for one operator, which takes one record however often it asks for it."""
-    if query is None:
-        return None
-    answers: dict[str, ConfigEntity | None] = {}
 
-    def ask(target: Target, workload: tuple) -> ConfigEntity | None:
+    def __init__(self, query: strategy.Query) -> None:
+        self._query = query
+        self._answers: dict[str, ConfigEntity | None] = {}
+
+    def __call__(self, target: Target, workload: tuple) -> ConfigEntity | None:
         key = repr(workload)
-        if key not in answers:
-            answers[key] = query(target, workload)
-        return answers[key]
+        if key not in self._answers:
+            self._answers[key] = self._query(target, workload)
+        return self._answers[key]
 
-    return ask
+    @property
+    def sources(self) -> list[str]:
+        """The log and line of each record that was found."""
+        return [config.source for config in self._answers.values() if config is not None]
 
 
 def select_implementations(

@@ -64,7 +64,7 @@ def AnnotateTarget(targets: str | Sequence[str], include_non_call_ops: bool = Tr
         load(compiler)
 
     def change(body: relax.Expr) -> relax.Expr:
-        return _Annotator(compilers, include_non_call_ops).annotate(body)
+        return _Annotator(compilers, include_non_call_ops).annotate(_without_default(body))
 
     return body_wise("AnnotateTarget", 0, change)
 
@@ -133,7 +133,7 @@ class _Annotator:
 
     def _change(self, old: relax.Expr, new: relax.Expr) -> relax.Expr:
         if is_begin(old):
-            return new
+            return with_operands(new, [self._ended(new.args[0])])
         if is_end(old):
             inner = new.args[0]
             self.compiler.setdefault(handle(inner), (inner, compiler_of(new)))
@@ -278,10 +278,11 @@ def _without_default(body: relax.Expr) -> relax.Expr:
 def _partitioned(mod: tvm.IRModule, name: str, mod_name: str, bind_constants: bool) -> tvm.IRModule:
     """The module with the regions of one function outlined."""
     function = mod[name]
-    body = _without_default(nested(function))
-    regions = Regions(body)
-    if not regions.all():
+    marked = nested(function)
+    if not any(is_begin(node) or is_end(node) for node in post_order(marked)):
         return mod
+    body = _without_default(marked)
+    regions = Regions(body)
     plain: dict[int, relax.Expr] = {}
     for node in post_order(body):
         below = [plain[handle(each)] for each in operands(node)]
