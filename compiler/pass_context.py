@@ -2,16 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import tvm
+from tvm.ir import _ffi_transform_api
 
 from .precision import todays_arguments
+
+DEFAULT_OPT_LEVEL = 3
+"""Of builds outside of any PassContext. TVM's own is 2, which old names restore."""
+
+
+@contextmanager
+def default_opt_level() -> Iterator[None]:
+    """Enter a PassContext of `DEFAULT_OPT_LEVEL` where the caller has entered none."""
+    if _is_entered():
+        yield
+        return
+    with tvm.transform.PassContext(opt_level=DEFAULT_OPT_LEVEL):
+        yield
+
+
+def _is_entered() -> bool:
+    """Whether the thread is within a PassContext; TVM tells only by failing to leave one."""
+    current = tvm.transform.PassContext.current()
+    parts = (current.required_pass, current.disabled_pass, current.instruments, current.config)
+    if int(current.opt_level) != 2 or any(len(part or ()) for part in parts):
+        return True
+    try:
+        _ffi_transform_api.ExitPassContext(current)
+    except tvm.error.InternalError:
+        return False
+    _ffi_transform_api.EnterPassContext(current)
+    return True
 
 
 class PassContext(tvm.transform.PassContext):
     """`tvm.transform.PassContext`, whose `config` may also have `"baton.precision"`.
+
+    Its `opt_level` is 3 by default, as that of a build outside of any context.
 
     Raises
     ------
@@ -21,7 +52,7 @@ class PassContext(tvm.transform.PassContext):
 
     def __init__(
         self,
-        opt_level: int = 2,
+        opt_level: int = DEFAULT_OPT_LEVEL,
         required_pass: Sequence[str] | None = None,
         disabled_pass: Sequence[str] | None = None,
         instruments: Sequence[Any] | None = None,

@@ -11,6 +11,7 @@ import tvm
 import tvm_ffi
 from tvm.ir.transform import PassContext
 
+from .. import pass_context
 from ..precision import todays_arguments
 from ..relay import pass_config
 from .patches import Patches
@@ -58,7 +59,8 @@ _handle = tvm_ffi.Object.__hash__
 
 
 def patch(patches: Patches) -> None:
-    """Let `PassContext(config=...)` take the old keys."""
+    """Let `PassContext(config=...)` take the old keys, and builds outside of one be at level 2."""
+    patches.set(pass_context, "DEFAULT_OPT_LEVEL", 2)
     construct = PassContext.__init__
 
     def __init__(

@@ -19,6 +19,7 @@ from tvm.target import Target
 from .. import precision
 from .. import target as targets
 from ..contexts import lowering_settings
+from ..pass_context import default_opt_level
 from ..runtime.factory import FactoryModule
 from .bind import bind_params, without_aliases
 from .cache import library_cache, library_key
@@ -67,7 +68,8 @@ def build(
         request = _Request(target, mod_name, tuple(notes), ScheduleSource.from_contexts())
         return _build(mod, params or {}, request, lower)
 
-    return build_or_retreat(mod, target, params or {}, attempt)
+    with default_opt_level():
+        return build_or_retreat(mod, target, params or {}, attempt)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from tvm import relax
 from .. import target as targets
 from ..errors import BuildError
 from ..lowering import bind
+from ..pass_context import default_opt_level
 from ..records.auto_scheduler import dispatcher as auto_scheduler
 from ..records.autotvm import dispatcher as autotvm
 from .compiled import Compiled, CompiledFunction
@@ -139,7 +140,8 @@ def _array(value: Any) -> Any:
 
 def _contexts_key() -> Any:
     """Equal where a build is done alike; None where nothing can say so."""
-    context = tvm.transform.PassContext.current()
+    with default_opt_level():
+        context = tvm.transform.PassContext.current()
     digests = [each.content_digest() for each in autotvm.active_contexts()]
     digests += [each.content_digest() for each in auto_scheduler.active_contexts()]
     if context.instruments or None in digests or auto_scheduler.is_extracting():

@@ -179,6 +179,8 @@ def _is_skipping(statement: tirx.Stmt) -> bool:
 def _with_prefetches(loop: tirx.For, inner: _Steps, nest: _Nest) -> tirx.For:
     """A loop of the reduction, each iteration of which asks for its share of the next panel."""
     weights = _first_vector(loop.body)
+    if weights is None:  # under tirx.disable_vectorize
+        return loop
     item, panel_bytes = tvm.DataType(weights.source.dtype).itemsize, inner.panel_bytes
     step, steps = _position(nest.steps)
     row, rows = _position(nest.rows)
@@ -211,12 +213,13 @@ def _at_first_step(index: Any, body: tirx.Stmt, loops: tuple[tirx.For, ...]) -> 
     return expanded(index, bound_values(body) | first)
 
 
-def _first_vector(body: tirx.Stmt) -> TensorLoad:
-    """The first whole vector that is read; of inputs, single elements or dot products' few are."""
+def _first_vector(body: tirx.Stmt) -> TensorLoad | None:
+    """The first of the widest vectors that are read and not written; None of scalar code."""
     vectors = [v for v in nodes_of(body, TensorLoad) if isinstance(v.indices[0], tirx.Ramp)]
     written = [store.buffer for store in nodes_of(body, tirx.BufferStore)]
     read = [v for v in vectors if not any(v.source.same_as(buffer) for buffer in written)]
-    return max(read, key=lambda v: v.indices[0].lanes * tvm.DataType(v.source.dtype).itemsize)
+    sizes = [v.indices[0].lanes * tvm.DataType(v.source.dtype).itemsize for v in read]
+    return read[sizes.index(max(sizes))] if read else None
 
 
 def _quotient(whole: Any, parts: Any) -> Any:
