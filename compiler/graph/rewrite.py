@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import tvm
-from tvm import relax
+from tvm import relax, sym
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from .spans import in_place_of
@@ -46,7 +46,7 @@ def is_same_type(old: Any, new: Any) -> bool:
 def _is_same_extent(one: Any, other: Any) -> bool:
     if isinstance(one, tvm.tirx.IntImm) and isinstance(other, tvm.tirx.IntImm):
         return int(one) == int(other)
-    return bool(one.same_as(other) or tvm.arith.Analyzer().can_prove_equal(one, other))
+    return bool(one.same_as(other) or sym.Analyzer().can_prove_equal(one, other))
 
 
 class CallRule(ABC):

@@ -30,6 +30,7 @@ from ...op_pattern import called_kernel
 from ...runtime.foreign import RUN_ON_CUDA
 from ...tvm_faults.block_builder import BlockBuilder
 from ..relax_passes.sort_keys import sort_by_keys
+from ..relax_passes.symbolic_scan import scan_symbolic
 from ..tir_passes.pipeline import PIPELINE
 
 MAIN = "main"
@@ -127,6 +128,8 @@ def dispatch_sorts(mod: tvm.IRModule, function_targets: Mapping[str, Target]) ->
     """
     for name, target in function_targets.items():
         mod = sort_by_keys(mod, name)
+        if device_kind(target) == "cpu":
+            mod = scan_symbolic(mod, name)
         gvar = mod.get_global_var(name)
         # The pass works on every Relax function of a module; the kernels keep names apart.
         alone = {g: f for g, f in mod.functions_items() if not isinstance(f, relax.Function)}
