@@ -267,12 +267,51 @@ def _channel(call: relax.Call) -> list[int]:
     return [int(call.attrs.channel_axis)]
 
 
+def _some(axes: Callable[[relax.Call, int], list[int]]) -> Rule:
+    """An element at least along some axes of the first operand: there is no value for none."""
+
+    def rule(call: relax.Call) -> Iterator[Need]:
+        shape = extents_of(call.args[0])
+        for axis in axes(call, len(shape)) if shape is not None else ():
+            yield Need(0, axis, tirx.IntImm("int64", 1), "less than")
+
+    return rule
+
+
+def _reduced(call: relax.Call, rank: int) -> list[int]:
+    return list(range(rank)) if call.attrs.axis is None else [int(call.attrs.axis) % rank]
+
+
+def _repeated(call: relax.Call, rank: int) -> list[int]:
+    """Axes that are padded with elements of the tensor."""
+    if str(call.attrs.pad_mode) == "constant":
+        return []
+    widths = [int(width) for width in call.attrs.pad_width]
+    return [axis for axis in range(rank) if any(widths[2 * axis : 2 * axis + 2])]
+
+
+def _spatial(call: relax.Call, rank: int) -> list[int]:
+    layout = str(call.attrs.layout)
+    return [axis for axis in range(rank) if layout[axis : axis + 1] in ("D", "H", "W")]
+
+
+def _both(*rules: Rule) -> Rule:
+    def rule(call: relax.Call) -> Iterator[Need]:
+        for each in rules:
+            yield from each(call)
+
+    return rule
+
+
 RULES: dict[str, Rule] = {
+    **dict.fromkeys(("argmax", "argmin"), _some(_reduced)),
+    **{f"image.resize{rank}d": _some(_spatial) for rank in (1, 2, 3)},
+    "nn.pad": _some(_repeated),
     "concat": _concat,
     "einsum": _einsum,
     "gather_elements": _along_axis,
     "gather_nd": _places(last=True),
-    "image.grid_sample": _same(1, 0, of=0, of_axis=0),
+    "image.grid_sample": _both(_same(1, 0, of=0, of_axis=0), _some(_spatial)),
     "matmul": _matmul,
     "nn.attention": _attention,
     "nn.attention_bias": _attention,
