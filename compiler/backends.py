@@ -72,6 +72,9 @@ class Strategy:
         Instead of `supported_ops`: makes the object that grows subgraphs node by node.
     review : optional
         Another name of `accept_subgraph`; both attributes are the same callback.
+    library : str
+        Identity of the C++ library that brings the strategy, if one does: only its operator
+        `subgraph_op` runs the accepted subgraphs.
 
     Notes
     -----
@@ -85,6 +88,7 @@ class Strategy:
     subgraph_op: str = "_custom_subgraph_op"
     selector: MakeSelector | None = None
     review: AcceptSubgraph | None = None
+    library: str = ""
 
     def __post_init__(self) -> None:
         for what, value in (("name", self.name), ("subgraph_op", self.subgraph_op)):

@@ -26,7 +26,8 @@ def lazy_attributes(
     def __getattr__(name: str) -> Any:
         if name not in where:
             plain = not name.startswith("_")
-            if others and plain and importlib.util.find_spec(f"{package}.{name}") is None:
+            spec = importlib.util.find_spec(f"{package}.{name}") if others and plain else None
+            if others and plain and (spec is None or spec.origin is None):  # a folder of data
                 return others(name)
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         try:

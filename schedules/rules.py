@@ -146,10 +146,11 @@ def _attempt(
     name: str, source: str, rule: ScheduleRule, func: tirx.PrimFunc, target: Target
 ) -> s_tir.Schedule | None:
     is_recorded = source != GENERIC_SOURCE
+    misfits = (s_tir.ScheduleError, InternalError, *(_MISFITS if is_recorded else ()))
     try:
         with target:
             return rule.apply(func, target, False)
-    except (s_tir.ScheduleError, InternalError, *(_MISFITS if is_recorded else ())) as error:
+    except misfits as error:
         reason = str(error).strip().splitlines()
         record = f"{source}: the record can't be used: " if is_recorded else ""
         _LOG.warning(

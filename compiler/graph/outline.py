@@ -137,6 +137,8 @@ def outline(main: RelaxFunction, groups: Sequence[Group], *, share: bool = False
     for same in sorted(classes):
         function = _common([outlined[number].function for number in same])
         callee = GlobalVar(names.unique(groups[same[0]].name))
+        if "global_symbol" in (function.attrs or {}):
+            function = function.with_attr("global_symbol", callee.name_hint)
         _update_type(callee, function.ty)
         functions[callee] = function
         for number in same:

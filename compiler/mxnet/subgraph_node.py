@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from compiler.runtime.library_operators import LibraryOperator, find
+from compiler.runtime.library_operators import LibraryOperator, find, find_for_subgraphs
 
 from .graph import Graph, Node
 from .json_format import graph_data
@@ -33,6 +33,8 @@ class Claim:
         Whether identical subgraphs share one function.
     options : str
         Options of the call, as JSON.
+    library : str
+        `Strategy.library`: whose operator runs the subgraph.
     """
 
     backend: str
@@ -41,6 +43,7 @@ class Claim:
     on_compile_error: str = "raise"
     shared: bool = False
     options: str = "{}"
+    library: str = ""
 
     def annotations(self) -> dict[str, str]:
         """Attributes of the subgraph node."""
@@ -51,6 +54,7 @@ class Claim:
             "on_compile_error": self.on_compile_error,
             "shared": str(self.shared),
             "options": self.options,
+            "library": self.library,
         }
         return {f"{_PREFIX}{key}__": value for key, value in values.items()}
 
@@ -73,18 +77,25 @@ def claim_of(node: Node) -> Claim | None:
         policy if policy in ("back", "split") else "raise",
         found.get("shared") == "True",
         found.get("options", "{}"),
+        found.get("library", ""),
     )
 
 
 def library_operator(node: Node) -> LibraryOperator | None:
     """The operator of a loaded library that computes a node; None if there is none.
 
-    A claimed subgraph belongs to its back end, whatever other library has an operator of that name.
+    A claimed subgraph belongs to the library of its back end, whatever other library has an
+    operator of that name. MXNet's own files tell no back end: of them the name decides.
+
+    Raises
+    ------
+    LibraryOperatorError
+        Several libraries have an operator of that name, and the file does not tell which.
     """
-    found, claim = find(node.op), claim_of(node)
-    if found is None or (claim is not None and not found.runs_subgraphs_of(claim.backend)):
-        return None
-    return found
+    if len(node.subgraphs) != 1:
+        return find(node.op)
+    claim = claim_of(node)
+    return find_for_subgraphs(node.op, None if claim is None else claim.library)
 
 
 def visible(attrs: Mapping[str, str]) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -30,7 +31,7 @@ class OnnxModel:
     ):
         self.provider = choose_provider(providers)
         self._source, self._options = source, options
-        skeleton = _read(source, weights=False)
+        self._skeleton = skeleton = _read(source, weights=False)
         graph = skeleton.graph
         weights = {tensor.name for tensor in graph.initializer}
         named = options._dimensions
@@ -47,20 +48,18 @@ class OnnxModel:
             skeleton.model_version,
             {entry.key: entry.value for entry in skeleton.metadata_props},
         )
-        self._built: dict[Shapes, _Program] = {}
-        self._lock = threading.Lock()
+        self._built = _Programs(options.cached_builds, options.cached_bytes)
         shapes = tuple(tuple(entry.shape) for entry in self.inputs)
         self._for_all: _Program | None = None
         if all(isinstance(extent, int) for shape in shapes for extent in shape):
             self._program(shapes)  # type: ignore[arg-type]
         elif options.shapes == "symbolic":
-            by_name = {entry.name: tuple(entry.shape) for entry in self.inputs}
-            self._for_all = _Program(source, by_name, options, TARGETS[self.provider])
+            self._for_all = self._make_program(shapes)
 
     @property
     def parts(self) -> list[Part]:
-        """Of the programs that were built, in the order of their building."""
-        programs = [self._for_all] if self._for_all else self._built.values()
+        """Of the programs that are kept, in the order of their building."""
+        programs = [self._for_all] if self._for_all else self._built.kept()
         return [part for program in programs for part in program.parts]
 
     def run(self, feed: dict[str, Any], shapes: Shapes) -> dict[str, Any]:
@@ -70,21 +69,81 @@ class OnnxModel:
     def _program(self, shapes: Shapes) -> _Program:
         if self._for_all:
             return self._for_all
+        return self._built.get(shapes, self._make_program)
+
+    def _make_program(self, shapes: Sequence[tuple[Any, ...]]) -> _Program:
+        by_name = {entry.name: shape for entry, shape in zip(self.inputs, shapes)}
+        target = TARGETS[self.provider]
+        return _Program(self._source, self._skeleton, by_name, self._options, target)
+
+
+class _Programs:
+    """The programs of a model by their shapes; those that were used last are kept.
+
+    A program that is dropped while a request runs it is freed when the request is done. One is
+    built at a time, while requests for others go on.
+    """
+
+    def __init__(self, most: int, most_bytes: int):
+        self._most, self._most_bytes = most, most_bytes
+        self._programs: dict[Shapes, _Program] = {}
+        self._used: dict[Shapes, int] = {}
+        self._clock = itertools.count()
+        self._lock = threading.Lock()
+        self._building = threading.Lock()
+
+    def kept(self) -> list[_Program]:
+        """In the order of their building."""
         with self._lock:
-            if shapes not in self._built:
-                by_name = {entry.name: shape for entry, shape in zip(self.inputs, shapes)}
-                self._built[shapes] = _Program(
-                    self._source, by_name, self._options, TARGETS[self.provider]
-                )
-            return self._built[shapes]
+            return list(self._programs.values())
+
+    def get(self, shapes: Shapes, build: Callable[[Shapes], _Program]) -> _Program:
+        """The program of the shapes, built if it is not kept."""
+        found = self._found(shapes)
+        if found is not None:
+            return found
+        with self._building:
+            found = self._found(shapes)  # another thread built it
+            if found is None:
+                found = build(shapes)
+                self._keep(shapes, found)
+        return found
+
+    def _found(self, shapes: Shapes) -> _Program | None:
+        with self._lock:
+            found = self._programs.get(shapes)
+            if found is not None:
+                self._used[shapes] = next(self._clock)
+            return found
+
+    def _keep(self, shapes: Shapes, program: _Program) -> None:
+        """Keep a new program; drop those that were not used for longest while it is too much."""
+        with self._lock:
+            self._programs[shapes] = program
+            self._used[shapes] = next(self._clock)
+            total = sum(each.nbytes for each in self._programs.values())
+            while len(self._programs) > 1 and (
+                len(self._programs) > self._most or total > self._most_bytes
+            ):
+                oldest = min(self._used, key=self._used.__getitem__)
+                total -= self._programs.pop(oldest).nbytes
+                del self._used[oldest]
 
 
 class _Program:
-    """A model at fixed shapes, or at all of them: its parts and what runs each."""
+    """A model at fixed shapes, or at all of them: its parts and what runs each.
+
+    Attributes
+    ----------
+    parts : list of Part
+    nbytes : int
+        Of weights and intermediate tensors, those of the parts in onnxruntime by their models.
+    """
 
     def __init__(
         self,
         source: bytes | Path,
+        skeleton: onnx.ModelProto,
         shapes: Mapping[str, tuple[Any, ...]],
         options: SessionOptions,
         target: str,
@@ -93,8 +152,9 @@ class _Program:
 
         self._weights: dict[str, Any] = {}
         """Weights that are outputs of a model in parts."""
+        self.nbytes = 0
         try:
-            run = _built(source, shapes, options, target)
+            run = self._baton(source, shapes, options, target)
         except UnsupportedOperatorError as error:
             if options.shapes == "symbolic":
                 raise
@@ -114,13 +174,13 @@ class _Program:
             except UnsupportedOperatorError as refusal:
                 raise UnsupportedOperatorError(f"{error}; {refusal}") from error
             self._runs = [
-                _built(part.model, {}, options, target)
+                self._baton(part.model, {}, options, target)
                 if part.engine == BATON
-                else _foreign(part.model, options)
+                else self._onnxruntime(part.model, options)
                 for part in self.parts
             ]
             return
-        self.parts = [Part(BATON, _read(source, weights=False))]
+        self.parts = [Part(BATON, skeleton)]
         self._runs = [run]
 
     def run(self, feed: dict[str, Any]) -> dict[str, Any]:
@@ -130,37 +190,42 @@ class _Program:
             values.update(run({name: values[name] for name in part.inputs if name in values}))
         return values
 
+    def _baton(
+        self,
+        source: bytes | Path | onnx.ModelProto,
+        shapes: Mapping[str, tuple[Any, ...]],
+        options: SessionOptions,
+        target: str,
+    ) -> Run:
+        """What runs a model that Baton builds."""
+        from compiler import PassContext, relay
+
+        mod, params = relay.frontend.from_onnx(source, shape=shapes, freeze_params=False)
+        level = options.graph_optimization_level
+        with PassContext(opt_level=min(int(level), 3)):
+            library = relay.build(mod, target=target, params=params)
+        library.ir_mod = None  # it has the weights a second time
+        requests = requests_at_a_time(options)
+        self.nbytes += library.report.weights_bytes
+        self.nbytes += library.report.activations_bytes * requests["parallel"]
+        return library.session(**requests).run
+
+    def _onnxruntime(self, model: onnx.ModelProto, options: SessionOptions) -> Run:
+        """What runs a model in onnxruntime."""
+        import onnxruntime
+
+        theirs = onnxruntime.SessionOptions()
+        theirs.intra_op_num_threads = options.intra_op_num_threads
+        serialized = model.SerializeToString()
+        session = onnxruntime.InferenceSession(
+            serialized, theirs, providers=["CPUExecutionProvider"]
+        )
+        self.nbytes += len(serialized)
+        names = [value.name for value in model.graph.output]
+        return lambda feed: dict(zip(names, session.run(names, feed)))
+
 
 Run = Callable[[dict[str, Any]], dict[str, Any]]
-
-
-def _built(
-    source: bytes | Path | onnx.ModelProto,
-    shapes: Mapping[str, tuple[Any, ...]],
-    options: SessionOptions,
-    target: str,
-) -> Run:
-    """What runs a model that Baton builds."""
-    from compiler import PassContext, relay
-
-    mod, params = relay.frontend.from_onnx(source, shape=shapes, freeze_params=False)
-    level = options.graph_optimization_level
-    with PassContext(opt_level=min(int(level), 3)):
-        library = relay.build(mod, target=target, params=params)
-    return library.session(**requests_at_a_time(options)).run
-
-
-def _foreign(model: onnx.ModelProto, options: SessionOptions) -> Run:
-    """What runs a model in onnxruntime."""
-    import onnxruntime
-
-    theirs = onnxruntime.SessionOptions()
-    theirs.intra_op_num_threads = options.intra_op_num_threads
-    session = onnxruntime.InferenceSession(
-        model.SerializeToString(), theirs, providers=["CPUExecutionProvider"]
-    )
-    names = [value.name for value in model.graph.output]
-    return lambda feed: dict(zip(names, session.run(names, feed)))
 
 
 def _read(source: bytes | Path, weights: bool = True) -> onnx.ModelProto:

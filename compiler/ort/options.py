@@ -17,6 +17,8 @@ logger = logging.getLogger(__name__)
 TARGETS = {"CPUExecutionProvider": "llvm", "CUDAExecutionProvider": "cuda"}
 """Execution provider to the target that a session builds for."""
 _SHAPES = "baton.shapes"
+_LIMITS = {"baton.cached_builds": 32, "baton.cached_bytes": 4 << 30}
+"""What a session keeps of the builds for single shapes; see docs/onnxruntime_scripts.md."""
 
 
 class GraphOptimizationLevel(enum.IntEnum):
@@ -85,16 +87,29 @@ enable_mem_reuse, use_deterministic_compute, log_severity_level, log_verbosity_l
         self._dimensions[name] = extent
 
     def add_session_config_entry(self, key: str, value: str) -> None:
-        """Keep an entry of the configuration; none but "baton.shapes" has an effect on Baton.
+        """Keep an entry of the configuration; those that begin with "baton." have an effect.
+
+        Parameters
+        ----------
+        key : str
+            "baton.shapes": "static" builds a model with open dimensions for each combination of
+            shapes, "symbolic" once for all. "baton.cached_builds" and "baton.cached_bytes": how
+            many of the former builds are kept, those that were used last, and how many bytes their
+            weights and intermediate tensors may take; 32 and 4 GiB by default.
+        value : str
 
         Raises
         ------
         InputError
-            "baton.shapes" is neither "static" nor "symbolic".
+            There is no such value, or no such key of Baton's.
         """
         if key == _SHAPES and value not in ("static", "symbolic"):
             raise InputError(f'{_SHAPES} is "static" or "symbolic", not {value!r:.60}')
-        if key != _SHAPES:
+        if key in _LIMITS and not (value.isascii() and value.isdigit() and int(value[:19]) > 0):
+            raise InputError(f"{key} is a number of at least 1, not {value!r:.60}")
+        if key.startswith("baton.") and key not in (_SHAPES, *_LIMITS):
+            raise InputError(f"there is no {key!r}; there are {', '.join((_SHAPES, *_LIMITS))}")
+        if not key.startswith("baton."):
             logger.info("session configuration %s=%s has no effect in Baton", key, value)
         self._entries[key] = value
 
@@ -102,6 +117,19 @@ enable_mem_reuse, use_deterministic_compute, log_severity_level, log_verbosity_l
     def shapes(self) -> str:
         """Whether a model with open dimensions is built for each shape, or once for all."""
         return self._entries.get(_SHAPES, "static")
+
+    @property
+    def cached_builds(self) -> int:
+        """Most builds for single shapes that a session keeps."""
+        return self._limit("baton.cached_builds")
+
+    @property
+    def cached_bytes(self) -> int:
+        """Most bytes that they may take together."""
+        return self._limit("baton.cached_bytes")
+
+    def _limit(self, key: str) -> int:
+        return int(self._entries.get(key, _LIMITS[key]))
 
     def get_session_config_entry(self, key: str) -> str:
         """An entry that was added."""

@@ -29,8 +29,9 @@ class InferenceSession:
 
     A library that was exported runs as it is, and needs the runtime alone. An ONNX model whose
     inputs have fixed shapes is built at once. One with open dimensions is built for each
-    combination of shapes that it meets, at the first request that has it; what was built before
-    stays in memory and, as every build, in the kernel cache. With the session configuration
+    combination of shapes that it meets, at the first request that has it; the builds that were
+    used last stay in memory (`SessionOptions.add_session_config_entry`), all in the kernel cache,
+    as every build. With the session configuration
     "baton.shapes" = "symbolic" it is built at once for all shapes, as one library.
 
     Parameters

@@ -68,6 +68,7 @@ def _partitioner(
                 _accept_subgraph(library, number, index) if reviews else None,
                 str(subgraph_op),
                 _make_selector(library, number, index) if selects else None,
+                library=library.identity,
             )
         )
     return Partitioner(

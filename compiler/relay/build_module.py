@@ -13,6 +13,7 @@ from ..errors import BuildError
 from ..lowering import bind
 from ..lowering import build as driver
 from ..lowering.simplify import simplify
+from ..pass_context import default_opt_level
 from ..runtime.factory import FactoryModule
 from .backend.options import Executor as Executor
 from .backend.options import Runtime as Runtime
@@ -36,7 +37,7 @@ def build(
     *,
     mod: tvm.IRModule | relax.Function | None = None,
 ) -> FactoryModule:
-    """Compile a module to a library.
+    """Compile a module to a library: at `opt_level` 3, unless a PassContext says another.
 
     Parameters
     ----------
@@ -102,7 +103,8 @@ def optimize(
     if target is not None:
         targets.parse(only_target(target))
     bound, _ = bind.bind_params(as_module(_with_fast_math(mod)), params or {})
-    return simplify(bound), {}
+    with default_opt_level():
+        return simplify(bound), {}
 
 
 def _with_fast_math(mod: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from ..backends import COMPILE_OPTIONS, list_partitioners
+from ..backends import COMPILE_OPTIONS, compiled_attrs, list_partitioners, partitioner
 from ..graph.rewrite import expressions_in, relax_functions
 from ..lowering.subgraphs import (
     BACKEND,
@@ -31,7 +31,7 @@ def _with_code_generators(mod: tvm.IRModule) -> tvm.IRModule:
 
     The code generator is a global function of TVM and gets the function as Relay wrote it, with
     the attributes `Compiler` and `global_symbol`. The log names the compilers that have neither a
-    code generator nor a backend of `compiler.partition`: TVM compiles their functions.
+    code generator nor a backend of `compiler.partition` for the CPU: TVM compiles their functions.
     """
     from .nest import nested_function  # which needs flatten, which needs this module
 
@@ -41,7 +41,7 @@ def _with_code_generators(mod: tvm.IRModule) -> tvm.IRModule:
             continue
         compiler = str(function.attrs["Compiler"])
         if tvm.get_global_func(f"relay.ext.{compiler}", allow_missing=True) is None:
-            if compiler not in list_partitioners():
+            if compiler not in list_partitioners() or partitioner(compiler).device != "cpu":
                 without[compiler].append(str(gvar.name_hint))
         else:
             whole = nested_function(function).with_attr("global_symbol", str(gvar.name_hint))
@@ -102,10 +102,13 @@ def _subgraph(function: relax.Function, name: str, number: int, names: list[str]
     compiler = str(function.attrs["Compiler"])
     for attribute in _RELAYS_OWN:
         function = function.without_attr(attribute)
-    if RELAY_FUNCTION in function.attrs:
-        function = function.with_attr(COMPILE_OPTIONS, "{}")
+    options = {COMPILE_OPTIONS: "{}"} if RELAY_FUNCTION in function.attrs else {}
+    # What these passes took need not be what a back end for the GPU can compile.
+    if not options and compiler in list_partitioners() and partitioner(compiler).device == "cpu":
+        options = compiled_attrs(compiler, {})
     return function.with_attrs(
         {
+            **options,
             BACKEND: compiler,
             "baton.strategy": "relay",
             "baton.subgraph_op": name,

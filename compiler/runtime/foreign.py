@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from compiler.errors import BuildError, LibraryOperatorError, LoadError
+from compiler.errors import BuildError, LibraryOperatorError, LoadError, PartitionError
 
 RUN = "baton.foreign.run"
 """Name of the packed function: (code, inputs..., outputs...)."""
@@ -98,21 +98,50 @@ def split_header(data: bytes) -> tuple[dict[str, Any], bytes]:
 _DAMAGED = "the code of a foreign subgraph is damaged; build again"
 
 
-_runtimes: dict[str, Callable[[bytes], Engine]] = {}
+_runtimes: dict[str, tuple[str, Callable[[bytes], Engine]]] = {}
 _callables: dict[int, Runnable] = {}
 _numbers = itertools.count(1)
 _lock = threading.Lock()
 
 
 def register_runtime(name: str, load: Callable[[bytes], Runnable]) -> None:
-    """Make a runtime known: `load` turns code into a callable of numpy arrays."""
-    register_engine(name, lambda code: _copying(load(code)))
+    """Make a runtime known: `load` turns code into a callable of numpy arrays.
+
+    See `register_engine`.
+    """
+    register_engine(name, lambda code: _copying(load(code)), str(getattr(load, "__module__", "")))
 
 
-def register_engine(name: str, load: Callable[[bytes], Engine]) -> None:
-    """Make a runtime known: `load` turns code into a function that fills tensors."""
+def register_engine(name: str, load: Callable[[bytes], Engine], owner: str = "") -> None:
+    """Make a runtime known: `load` turns code into a function that fills tensors.
+
+    Parameters
+    ----------
+    name : str
+        Libraries that were built for it find it by this name.
+    load : callable
+    owner : str
+        Who may register the name again; by default the module that defines `load`.
+
+    Raises
+    ------
+    PartitionError
+        Another owner has the name: libraries that were built for its runtime would run in this one.
+    """
+    register_engines({name: load}, owner or str(getattr(load, "__module__", "")))
+
+
+def register_engines(engines: Mapping[str, Callable[[bytes], Engine]], owner: str) -> None:
+    """Make several runtimes known, all or none; see `register_engine`."""
     with _lock:
-        _runtimes[name] = load
+        for name in engines:
+            known, _ = _runtimes.get(name, (owner, None))
+            if known != owner:
+                raise PartitionError(
+                    f"{owner}: the runtime {name!r} is already registered by {known}; give it "
+                    "another name"
+                )
+        _runtimes.update((name, (owner, load)) for name, load in engines.items())
 
 
 def in_process(function: Runnable) -> ForeignCode:
@@ -137,7 +166,7 @@ def load(code: ForeignCode) -> Engine:
             raise LoadError("a subgraph was compiled to a Python function of another process")
         return _copying(found)
     with _lock:
-        make = _runtimes.get(code.runtime)
+        _, make = _runtimes.get(code.runtime, ("", None))
     if make is None:
         known = ", ".join(sorted(_runtimes)) or "none"
         library = code.library or "the partitioner library that brings it"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from compiler.errors import LibraryOperatorError, LoadError, OutOfScopeError, PartitionError
+from compiler.errors import LibraryOperatorError, LoadError, OutOfScopeError
 
 from . import foreign
 
@@ -51,11 +51,13 @@ class LibraryOperator:
     @property
     def runtime(self) -> str:
         """The runtime of its code, among those of `foreign`."""
-        return f"operator {self.name}"
+        owner = f" of {self.library}" if self.library else ""
+        return f"operator {self.name}{owner}"
 
-    def runs_subgraphs_of(self, backend: str) -> bool:
-        """Whether it runs the subgraphs of a back end: one that its own library registered."""
-        return self.runs_subgraphs and backend in self._library.partitioners
+    @property
+    def library(self) -> str:
+        """Identity of its library if it runs subgraphs: others may have one of its name."""
+        return self._library.identity if self.runs_subgraphs else ""
 
     def counts(self, attrs: Mapping[str, str]) -> tuple[int, int]:
         """Numbers of inputs and outputs with these attributes, extra inputs included."""
@@ -150,35 +152,50 @@ class LibraryOperator:
         return f"operator {self.name} of {self.file.name}"
 
 
-_operators: dict[str, LibraryOperator] = {}
+_operators: dict[tuple[str, str], LibraryOperator] = {}
 _lock = threading.Lock()
 
 
 def find(name: str) -> LibraryOperator | None:
-    """The operator of a library under a name; None if no library that is loaded has one."""
-    return _operators.get(name)
+    """The operator that graphs call by a name; None if no library that is loaded has one."""
+    found = _operators.get((name, ""))
+    return found if found is not None and not found.runs_subgraphs else None
 
 
-def register(operators: Iterable[LibraryOperator]) -> None:
-    """Make operators known, all or none; those of a file that is loaded again are replaced.
+def find_for_subgraphs(name: str, library: str | None) -> LibraryOperator | None:
+    """The operator that runs the subgraphs of a library; None if that library is not loaded.
+
+    Parameters
+    ----------
+    name : str
+    library : str, optional
+        `LibraryOperator.library`; None takes the one that has an operator of that name.
 
     Raises
     ------
-    PartitionError
-        A name belongs to another library.
+    LibraryOperatorError
+        Several have one, and `library` is None.
     """
-    new = list(operators)
     with _lock:
-        for operator in new:
-            known = _operators.get(operator.name)
-            if known is not None and known.file.resolve() != operator.file.resolve():
-                raise PartitionError(
-                    f"{operator.file}: the operator {operator.name!r} is already registered by "
-                    f"{known.file}"
-                )
-        for operator in new:
-            _operators[operator.name] = operator
-            foreign.register_engine(operator.runtime, operator.load)
+        found = [
+            operator
+            for (known, owner), operator in _operators.items()
+            if operator.runs_subgraphs and known == name
+            if library is None or (library and library == owner)
+        ]
+    if len(found) > 1:
+        files = ", ".join(sorted(operator.file.name for operator in found))
+        raise LibraryOperatorError(
+            f"{files} each have an operator {name!r} for subgraphs, and the graph does not tell "
+            "which runs it; load one of them only"
+        )
+    return found[0] if found else None
+
+
+def register(operators: Iterable[LibraryOperator]) -> None:
+    """Make operators known; those of a library that is loaded again are replaced."""
+    with _lock:
+        _operators.update(((each.name, each.library), each) for each in operators)
 
 
 def _split(inputs: Sequence[TensorType]) -> tuple[list[list[int]], list[str]]:

@@ -95,9 +95,9 @@ class PartitionerLibrary:
             )
 
     @property
-    def partitioners(self) -> list[str]:
-        """Names of the back ends that it registers."""
-        return [str(name) for name, *_ in self.described]
+    def identity(self) -> str:
+        """The names of its partitioners, which no other library has, wherever its file lies."""
+        return ", ".join(sorted(str(name) for name, *_ in self.described))
 
     def call(self, entry: str, *arguments: Any) -> Any:
         """Call a function that the header defines."""
@@ -120,13 +120,16 @@ class PartitionerLibrary:
 
         Returns the names of the partitioners that have an engine, and of the operators.
         """
+        names = {
+            str(name): partial(self._engine, number)
+            for number, (name, _checks, compiles, _strategies) in enumerate(self.described)
+            if compiles
+        }
+        engines = {operator.runtime: operator.load for operator in self.operators}
+        engines |= {runtime_name(name): load for name, load in names.items()}
+        foreign.register_engines(engines, str(self._file.resolve()))
         library_operators.register(self.operators)
-        names = [operator.name for operator in self.operators]
-        for number, (name, _checks, compiles, _strategies) in enumerate(self.described):
-            if compiles:
-                foreign.register_engine(runtime_name(str(name)), partial(self._engine, number))
-                names.append(str(name))
-        return names
+        return [*(operator.name for operator in self.operators), *names]
 
     def _engine(self, number: int, code: bytes) -> foreign.Engine:
         header, content = foreign.split_header(code)

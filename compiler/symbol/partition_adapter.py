@@ -137,6 +137,7 @@ class SymbolAdapter:
             self._limits.on_compile_error,
             self._limits.dedup_subgraph,
             self._options,
+            self._strategy.library,
         )
         known = [texts for texts in lists if texts is not None] if None not in lists else []
         inferred = {

@@ -235,14 +235,15 @@ class _FlatViews:
         self._analyzer = sym.Analyzer()
         self._analyzer.bind(flat[0], range_of(*flat))
         replaced = [old for old, _ in pairs]
-        for it in stage.iters:
-            if not any(it.var.same_as(old) for old in replaced):
-                self._analyzer.bind(it.var, range_of(it.var, it.extent))
+        kept = [it for it in stage.iters if not any(it.var.same_as(old) for old in replaced)]
+        for it in kept:
+            self._analyzer.bind(it.var, range_of(it.var, it.extent))
         # The offset is linear in the group only within its bounds: simplify it before the
         # group's variables are replaced.
         self._bounded = sym.Analyzer()
         for it in stage.iters:
             self._bounded.bind(it.var, range_of(it.var, it.extent))
+        self._kept = [it.var for it in kept]
         for buffer in buffers:
             if self._view_of(buffer) is None:
                 size: Any = 1
@@ -265,7 +266,7 @@ class _FlatViews:
             if view is not None:
                 return tirx.BufferLoad(view, [self._flat(old.source, old)])
             # What stands still while the group moves may name its variables all the same.
-            return tirx.BufferLoad(old.source, [self._bounded.simplify(i) for i in old.indices])
+            return tirx.BufferLoad(old.source, [self._still(index) for index in old.indices])
 
         def store(old: Any) -> Any:
             view = self._view_of(old.buffer)
@@ -275,6 +276,12 @@ class _FlatViews:
 
         flattened = tvm_ffi.structural_map(node, [(TensorLoad, load), (tirx.BufferStore, store)])
         return substitute(flattened, self._pairs)
+
+    def _still(self, index: Expr) -> Expr:
+        # A lone variable stays, of one element too: `rfactor` compares the load of a sum with its
+        # store, which is not simplified.
+        is_kept = any(index.same_as(var) for var in self._kept)
+        return index if is_kept else self._bounded.simplify(index)
 
     def _flat(self, buffer: Any, access: Any) -> Expr:
         offset = self._bounded.simplify(element_offset(buffer, list(access.indices)))

@@ -179,9 +179,17 @@ def partial_results(sch: s_tir.Schedule, cut: Cut) -> list[Any]:
     blocks = []
     for width in widths:
         _, lane = sch.split(loop, [None, width])
-        blocks.append(sch.rfactor(lane, factor_axis=len(stage.outputs[0].shape)))
+        blocks.append(rfactor(sch, lane, len(stage.outputs[0].shape)))
         loop = sch.get_loops(stage.rv)[-1]
     return blocks
+
+
+def rfactor(sch: s_tir.Schedule, loop: Any, factor_axis: int) -> Any:
+    """Reduce the iterations of a loop in a block before; TVM fails next to blocks without loops."""
+    for stage in stages(sch):
+        if not sch.get_loops(stage.rv):
+            sch.add_unit_loop(stage.rv)
+    return sch.rfactor(loop, factor_axis)
 
 
 def loops_of(sch: s_tir.Schedule, block: Any, depth: int) -> list[tuple[Any | None, Any]]:

@@ -20,6 +20,7 @@ from .reduction import (
     moving,
     partial_results,
     reduce_lanes,
+    rfactor,
     schedule_partial,
     schedule_scalar,
     slides,
@@ -142,7 +143,7 @@ def _in_chunks(sch: s_tir.Schedule, stage: Stage) -> str | None:
     if chunks < FEW_RESULTS:
         return None
     chunk, _ = sch.split(loop, [chunks, None])
-    partial = sch.rfactor(chunk, factor_axis=0)
+    partial = rfactor(sch, chunk, 0)
     return str(sch.get(partial).name_hint)
 
 

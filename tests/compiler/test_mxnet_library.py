@@ -104,7 +104,7 @@ def test_loading_says_what_it_found(loaded: library.Loaded, built: Path) -> None
 def test_a_name_of_another_library_is_refused(built: Path, tmp_path: Path) -> None:
     restore({})
     shutil.copy(built, tmp_path / "libother.so")
-    with pytest.raises(PartitionError, match=r"libother\.so: the operator .* already registered"):
+    with pytest.raises(PartitionError, match=r"libother\.so: the runtime .* already registered"):
         library.load(tmp_path / "libother.so")
     assert "test_claims" not in list_partitioners()
 
@@ -306,6 +306,9 @@ def test_a_librarys_operator_never_runs_subgraphs_of_other_back_ends(tmp_path: P
         ]
 
     register("other", Strategy("s", claims, subgraph_op="_test_subgraph"))
+    register("test_claims", Strategy("s", claims, subgraph_op="_test_subgraph"), replace=True)
+    replaced = chain().optimize_for("test_claims", dict(ARGS))
+    np.testing.assert_allclose(ran(replaced), np.log(INSIDE), rtol=1e-5)
     made = chain().optimize_for("other", dict(ARGS))
     assert [each.op for each in made.graph.nodes if each.subgraphs] == ["_test_subgraph"]
     np.testing.assert_allclose(ran(made), np.log(INSIDE), rtol=1e-5)
@@ -322,6 +325,56 @@ def test_a_librarys_operator_never_runs_subgraphs_of_other_back_ends(tmp_path: P
         files = net.export(tmp_path / "net")
         again = SymbolBlock.imports(files[0], ["data0", "data1"], files[1])
         np.testing.assert_allclose(again(*inputs).asnumpy(), np.log(INSIDE), rtol=1e-5)
+
+
+_FILLING = """
+#include "lib_api.h"
+using namespace mxnet::ext;
+using Attrs = std::unordered_map<std::string, std::string>;
+
+struct Fill : CustomStatefulOp {
+  MXReturnValue Forward(std::vector<MXTensor>*, std::vector<MXTensor>* out,
+                        const OpResource&) override {
+    for (int64_t i = 0; i < out->at(0).size(); ++i) out->at(0).data<float>()[i] = VALUE;
+    return MX_SUCCESS;
+  }
+};
+MXReturnValue make(const Attrs&, const MXContext&, const std::vector<std::vector<unsigned>>&,
+                   const std::vector<int>, CustomStatefulOp** op) {
+  *op = CustomStatefulOp::create<Fill>();
+  return MX_SUCCESS;
+}
+REGISTER_OP(_custom_subgraph_op).setIsSubgraphOp().setCreateOpState(make, "cpu");
+
+MXReturnValue claim(const Graph* graph, std::vector<int>* ids, const Attrs&) {
+  for (size_t i = 0; i < graph->size(); ++i) ids->at(i) = graph->getNode(i)->op == OP ? 1 : -2;
+  return MX_SUCCESS;
+}
+REGISTER_PARTITIONER(NAME).addStrategy("s", "_custom_subgraph_op").setSupportedOps("s", claim);
+MXReturnValue initialize(int) { return MX_SUCCESS; }
+"""
+
+
+def test_libraries_with_subgraph_operators_of_one_name_run_their_own_subgraphs(
+    built: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "filling.cc").write_text(_FILLING)
+    for name, op, value in (("fills_exp", "exp", 42), ("fills_log", "log", 7)):
+        flags = ["-O0", f"-DNAME={name}", f'-DOP="{op}"', f"-DVALUE={value}"]
+        library.load(library.build([tmp_path / "filling.cc"], tmp_path / f"lib{name}.so", flags))
+    made = chain().optimize_for("fills_exp", dict(ARGS))
+    np.testing.assert_allclose(ran(made), np.log(42 + W), rtol=1e-5)
+    both = made.optimize_for("fills_log", dict(ARGS))
+    np.testing.assert_array_equal(ran(Symbol.loads(both.tojson())), np.full((2, 3), 7))
+    claimed = [each for each in made.graph.nodes if each.subgraphs]
+    plain = json.loads(made.tojson())
+    for each in plain["nodes"]:  # as MXNet writes it
+        attrs = each.get("attrs", {})
+        each["attrs"] = {key: text for key, text in attrs.items() if "baton" not in key}
+    assert len(claimed) == 1
+    message = r"libfills_exp\.so, libfills_log\.so each have an operator '_custom_subgraph_op'"
+    with pytest.raises(LibraryOperatorError, match=message):
+        ran(Symbol.loads(json.dumps(plain)))
 
 
 @pytest.mark.parametrize(("value", "accepted"), [(2, True), (-2, False)])
@@ -369,7 +422,7 @@ def test_blocks_are_partitioned_exported_and_imported(tmp_path: Path) -> None:
     expected = np.log(INSIDE + 100)
     np.testing.assert_allclose(net(*inputs).asnumpy(), expected, rtol=1e-5)
     (info,) = net.cached_op.library().partition_info().values()
-    assert info["runtime"] == "operator _test_subgraph"
+    assert info["runtime"] == "operator _test_subgraph of test_claims, test_selects, test_text"
     assert info["operators"] == ["elemwise_mul", "exp", "elemwise_add"]
     net.optimize_for(*inputs, backend="test_add_input")
     assert net.collect_params()["_op0_more"].data().asnumpy() == 1000

@@ -41,7 +41,22 @@ def test_batons_context_is_at_level_3_by_default():
 def test_old_names_keep_the_level_of_tvm():
     with legacy.installed():
         assert level_of_a_build() == 2
+        with relay.build_config():
+            assert level_of_a_build() == 2
     assert level_of_a_build() == 3
+    with relay.build_config():
+        assert level_of_a_build() == 3
+
+
+def test_optimize_simplifies_as_a_build_does():
+    x, scale = relay.var("x", shape=(1, 4, 8, 8)), relay.const(np.full((4, 1, 1), 2, "float32"))
+    conv = relay.nn.conv2d(x, relay.const(np.ones((4, 4, 1, 1), "float32")))
+    mod = tvm.IRModule.from_expr(relay.Function([x], relay.multiply(conv, scale)))
+    plain, _ = relay.optimize(mod)
+    with tvm.transform.PassContext(opt_level=3):
+        within, _ = relay.optimize(mod)
+    tvm.ir.assert_structural_equal(plain, within)
+    assert "multiply" not in plain.script()  # FoldScaleAxis, of level 3
 
 
 def test_a_build_without_vectors_computes_the_same():

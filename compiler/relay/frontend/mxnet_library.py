@@ -27,8 +27,7 @@ def operator_of(node: SymbolNode) -> LibraryOperator | None:
 
     A node with a subgraph is computed by its body, unless its operator runs subgraphs.
     """
-    operator = library_operator(node.node)
-    return operator if operator and operator.runs_subgraphs is _has_body(node) else None
+    return library_operator(node.node)
 
 
 def _has_body(node: SymbolNode) -> bool:

@@ -118,9 +118,12 @@ class _Annotator:
 
     def annotate(self, body: relax.Expr) -> relax.Expr:
         made: dict[int, relax.Expr] = {}
+        earlier = Regions(body)
         for node in post_order(body):
             below = [made[handle(each)] for each in operands(node)]
-            if isinstance(node, relax.TupleGetItem):
+            if earlier.of(node) is not None and not is_begin(node) and not is_end(node):
+                made[handle(node)] = with_operands(node, below)
+            elif isinstance(node, relax.TupleGetItem):
                 made[handle(node)] = self._field(below[0], int(node.index))
             else:
                 made[handle(node)] = self._change(node, with_operands(node, below))
@@ -139,9 +142,6 @@ class _Annotator:
             self.compiler.setdefault(handle(inner), (inner, compiler_of(new)))
             return new
         if isinstance(old, relax.Call):
-            first = old.args[0] if len(old.args) else None
-            if is_begin(first) and compiler_of(first) != DEFAULT:
-                return new
             return self._marked(new, self._supported(old))
         if isinstance(old, relax.If):
             return self._condition(new)
@@ -243,11 +243,23 @@ def _merged(body: relax.Expr) -> relax.Expr:
 def _absorb_parents(regions: Regions, region: Region, restrictions: dict[int, set[int]]) -> None:
     """Take in the regions that this one reads, where nothing in between would read it back."""
     parents: list[Region] = []
+    between: list[relax.Expr] = []  # in no region, as bare tuples
     for mark in region.ins:
         parent = regions.of(mark.args[0])
-        if parent is not None and parent not in parents:
+        if parent is None:
+            between += operands(mark)
+        elif parent not in parents:
             parents.append(parent)
     own = restrictions.setdefault(region.number, set())
+    seen: set[int] = set()
+    while between:
+        node = between.pop()
+        found = regions.of(node)
+        if found is not None:
+            own |= restrictions.get(found.number, set()) | {found.number}
+        elif handle(node) not in seen:
+            seen.add(handle(node))
+            between += operands(node)
     for parent in parents:
         own |= restrictions.get(parent.number, set())
     for parent in parents:

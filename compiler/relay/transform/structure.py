@@ -9,6 +9,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
+from ... import pass_context
 from ...graph.rewrite import functions_by_name
 from .. import dialect
 from ..flatten import Flattener
@@ -166,15 +167,16 @@ def Legalize(legalize_map_attr_name: str = "FTVMLegalize") -> Any:
 
 
 def build_config(
-    opt_level: int = 2,
+    opt_level: int | None = None,
     required_pass: Sequence[str] | None = None,
     disabled_pass: Sequence[str] | None = None,
     trace: Any = None,
 ) -> tvm.transform.PassContext:
-    """`tvm.transform.PassContext` under its name of TVM 0.6."""
+    """`tvm.transform.PassContext` under its name of TVM 0.6; the level is a build's by default."""
     del trace
+    level = pass_context.DEFAULT_OPT_LEVEL if opt_level is None else opt_level
     return tvm.transform.PassContext(
-        opt_level=opt_level, required_pass=required_pass, disabled_pass=disabled_pass
+        opt_level=level, required_pass=required_pass, disabled_pass=disabled_pass
     )
 
 

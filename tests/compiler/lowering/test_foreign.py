@@ -17,6 +17,7 @@ from tvm.script import relax as R
 from compiler import relay
 from compiler.errors import BuildError, ExportError, PartitionError
 from compiler.partition import Strategy, partition, register, subgraphs, unregister
+from compiler.runtime import foreign
 from compiler.runtime.graph_executor import GraphModule
 from compiler.runtime.load import load_module
 from compiler.target import to_cli
@@ -237,3 +238,16 @@ def test_cuda_claims_for_the_gpu_and_foreign_code_stays_on_the_host(
     text = devices.place(lowered, target, chosen).script()
     assert text.count("to_vdevice") == 2, text
     assert to_cli(target).startswith("cuda")
+
+
+def test_a_runtime_of_another_module_is_not_replaced() -> None:
+    def load(code: bytes) -> Callable[..., np.ndarray]:
+        return lambda x: x
+
+    foreign.register_runtime("of_this_module", load)
+    foreign.register_runtime("of_this_module", load)  # again, as a plugin that is loaded again
+    load.__module__ = "another"
+    with pytest.raises(PartitionError, match="another: the runtime 'of_this_module' is already"):
+        foreign.register_runtime("of_this_module", load)
+    with pytest.raises(PartitionError, match="the runtime 'onnxruntime' is already registered"):
+        foreign.register_engine("onnxruntime", load)

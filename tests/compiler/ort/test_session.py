@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -105,6 +107,104 @@ def test_one_library_may_serve_all_shapes():
         ort.InferenceSession(model(foreign=True), options)
     with pytest.raises(InputError, match="symbolic"):
         options.add_session_config_entry("baton.shapes", "any")
+
+
+def limited(**limits: str) -> ort.InferenceSession:
+    options = ort.SessionOptions()
+    for name, value in limits.items():
+        options.add_session_config_entry(f"baton.{name}", value)
+    return ort.InferenceSession(model(), options)
+
+
+def builds(monkeypatch) -> list[tuple[int, ...]]:
+    """The shape of x of every build from now on."""
+    found, build = [], relay.build
+
+    def counted(mod, **arguments):
+        found.append(tuple(map(int, mod["main"].params[0].ty.shape)))
+        return build(mod, **arguments)
+
+    monkeypatch.setattr(relay, "build", counted)
+    return found
+
+
+def test_the_builds_that_were_used_last_are_kept(monkeypatch):
+    session, found = limited(cached_builds="2"), builds(monkeypatch)
+    for count in (1, 2, 1, 3, 1, 2):
+        (y,) = session.run(None, {"x": rows(count)})
+        np.testing.assert_allclose(y, expected(rows(count)), rtol=1e-5, atol=1e-5)
+        assert len(session.parts) <= 2
+    assert found == [(1, 8), (2, 8), (3, 8), (2, 8)]
+
+
+def test_builds_are_kept_by_their_bytes_and_dropped_ones_are_freed(monkeypatch):
+    freed, build = [], relay.build
+
+    def watched(*args, **kwargs):
+        library = build(*args, **kwargs)
+        weakref.finalize(library, freed.append, len(freed))
+        return library
+
+    monkeypatch.setattr(relay, "build", watched)
+    session = limited(cached_bytes="1")  # the last one is kept whatever it takes
+    for count in (1, 2, 3):
+        session.run(None, {"x": rows(count)})
+        gc.collect()
+        assert len(session.parts) == 1
+        assert len(freed) == count - 1
+    assert len(limited(cached_bytes="1000000").parts) == 0
+
+
+def test_threads_share_a_bounded_number_of_builds():
+    session = limited(cached_builds="2")
+
+    def request(number):
+        x = rows(number % 5 + 1, number)
+        return x, session.run(None, {"x": x})[0]
+
+    with ThreadPoolExecutor(8) as pool:
+        for x, y in pool.map(request, range(60)):
+            np.testing.assert_allclose(y, expected(x), rtol=1e-5, atol=1e-5)
+    assert len(session.parts) == 2
+
+
+def test_requests_run_while_another_shape_is_built(monkeypatch):
+    session = limited(cached_builds="2")
+    session.run(None, {"x": rows(1)})
+    building, go_on, build = threading.Event(), threading.Event(), relay.build
+
+    def waiting(*args, **kwargs):
+        building.set()
+        assert go_on.wait(60)
+        return build(*args, **kwargs)
+
+    monkeypatch.setattr(relay, "build", waiting)
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(session.run, None, {"x": rows(2)})
+        assert building.wait(60)
+        (y,) = session.run(None, {"x": rows(1)})
+        go_on.set()
+        np.testing.assert_allclose(y, expected(rows(1)), rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(other.result()[0], expected(rows(2)), rtol=1e-5, atol=1e-5)
+
+
+def test_a_build_that_fails_is_tried_again(monkeypatch):
+    session, build = limited(), relay.build
+    monkeypatch.setattr(relay, "build", lambda *_, **__: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        session.run(None, {"x": rows(1)})
+    monkeypatch.setattr(relay, "build", build)
+    (y,) = session.run(None, {"x": rows(1)})
+    np.testing.assert_allclose(y, expected(rows(1)), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("cached_builds", "0"), ("cached_builds", "many"), ("cached_bytes", "-1"), ("cache", "2")],
+)
+def test_limits_that_make_no_sense_are_named(key, value):
+    with pytest.raises(InputError, match=f"baton.{key}"):
+        ort.SessionOptions().add_session_config_entry(f"baton.{key}", value)
 
 
 def test_a_dimension_given_by_name_is_fixed():

@@ -10,7 +10,7 @@ import pytest
 import tvm
 from tvm import te
 
-from compiler import relay
+from compiler import backends, relay
 from compiler.errors import BuildError
 from compiler.relay import dialect, transform
 from compiler.runtime.graph_executor import GraphModule
@@ -72,6 +72,43 @@ def test_a_code_generator_that_fails_is_named() -> None:
     register("nothing", lambda function: None)
     with pytest.raises(BuildError, match=r"relay\.ext\.nothing returned None"):
         relay.build(external("nothing"), "llvm")
+
+
+def test_a_back_end_that_compiles_is_asked_for_what_relays_passes_gave_it() -> None:
+    seen: list[Any] = []
+
+    def compile_subgraph(subgraph: Any, params: Any, options: Any) -> Any:
+        seen.append(subgraph)
+        return lambda data: np.exp(data) + 2  # one more, to be seen
+
+    backends.register("asked", backends.Strategy("s", lambda *_: None), compile=compile_subgraph)
+    try:
+        library = relay.build(external("asked"), "llvm")
+    finally:
+        backends.unregister("asked")
+    assert len(seen) == 1
+    data = np.random.default_rng(0).standard_normal((3, 4)).astype("float32")
+    (result,) = library.session().run({"data": data}).values()
+    np.testing.assert_allclose(result, 2 * (np.exp(data) + 2), rtol=1e-5)
+
+
+def test_functions_of_two_runs_have_symbols_of_their_own() -> None:
+    mod = external("twice")
+    tvm.ir.register_op_attr(dialect.operator("multiply").name, "target.twice", lambda _: True)
+    for change in (transform.AnnotateTarget("twice"), transform.PartitionGraph()):
+        mod = change(mod)
+    taken = [function for function in mod.functions.values() if "Compiler" in function.attrs]
+    symbols = {str(function.attrs["global_symbol"]) for function in taken}
+    assert len(symbols) == len(taken) == 2
+    assert symbols == {str(gvar.name_hint) for gvar in mod.get_global_vars()} - {"main"}
+
+
+@pytest.mark.parametrize("name", ["without_generator", "cublaslt"])
+def test_the_log_names_compilers_whose_functions_tvm_compiles(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    relay.build(external(name), "llvm")
+    assert f"no code generator relay.ext.{name} is registered" in caplog.text
 
 
 def test_a_compiler_without_a_code_generator_is_built_by_tvm() -> None:

@@ -306,9 +306,10 @@ def _without_refused(mod: tvm.IRModule, options: Options) -> tvm.IRModule:
     functions = dict(mod.functions_items())
     kept = {}
     for gvar, function in relax_functions(mod):
-        if "Compiler" not in (function.attrs or {}):
+        compiler = (function.attrs or {}).get("Compiler")
+        if compiler is None:
             continue
-        if _accepts(function, options):
+        if compiler != "tensorrt" or _accepts(function, options):
             kept[gvar.name_hint] = function.attrs["Inline"]
             functions[gvar] = function.without_attr("Inline")
         else:

@@ -162,6 +162,28 @@ def test_a_partitioned_network_computes_the_same_and_the_log_names_the_missing_c
     np.testing.assert_allclose(module.get_output(0).numpy(), expected, rtol=1e-4, atol=1e-5)
 
 
+LIBRARIES = ("arm_compute_lib", "bnns", "clml", "cublas", "cudnn", "cutlass", "dnnl", "tensorrt")
+
+
+def count_by_library(mod: tvm.IRModule) -> Counter[str]:
+    return Counter(str(function.attrs["Compiler"]) for function in regions(mod))
+
+
+@pytest.mark.parametrize("first", LIBRARIES)
+def test_a_library_leaves_the_regions_of_the_one_before_and_marks_of_none(first: str) -> None:
+    name = "transformer" if first == "cutlass" else "residual"
+    mod = getattr(contrib, f"partition_for_{first}")(network(name))
+    before = count_by_library(mod)
+    for second in set(LIBRARIES) - {first}:
+        partition = getattr(contrib, f"partition_for_{second}")
+        both = partition(mod)
+        assert count_by_library(both)[first] == before[first]
+        if not before:
+            assert count_by_library(both) == count_by_library(partition(network(name)))
+        left = relay.astext(tvm.IRModule({"main": both["main"]}), show_meta_data=False)
+        assert "annotation." not in left and "Composite=" not in left
+
+
 def test_scripts_register_tables_and_ask_for_them() -> None:
     names = [row[0] for row in contrib.get_pattern_table("dnnl")]
     assert names.index("dnnl.conv2d_bias_relu") < names.index("dnnl.conv2d_relu")

@@ -52,6 +52,8 @@ def test_reductions_take_axes_exclude_and_keepdims():
     np.testing.assert_allclose(got, data.sum((0, 2), keepdims=True), rtol=1e-5)
     got = _run(lambda x: relay.variance(x, axis=[1], unbiased=True), data)
     np.testing.assert_allclose(got, data.var(1, ddof=1), rtol=1e-4)
+    got = _run(lambda x: relay.std(x, axis=[1]), data)
+    np.testing.assert_allclose(got, data.std(1), rtol=1e-4)
     assert _run(lambda x: relay.argmax(x, axis=2), data).dtype == np.int32
 
 

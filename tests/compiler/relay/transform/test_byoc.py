@@ -1,5 +1,6 @@
 import json
 import re
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from compiler.partition import subgraphs
 from compiler.relay import dialect, transform
 from compiler.relay.dataflow_pattern import is_constant, is_op, wildcard
 from compiler.relay.flatten import function_of, lower
-from compiler.relay.nest import nested
+from compiler.relay.nest import nested, post_order
 from compiler.relay.transform.regions import begin, end
 from compiler.runtime import graph_executor
 from tests.compiler.relay.oracle import read, run
@@ -139,6 +140,75 @@ def test_marks_of_an_earlier_run_stay():
     compilers = [each for name in ("first", "second") for each in (name, name)]
     marks = re.findall(r'compiler="(\w+)"', relay.astext(once))
     assert marks == compilers
+
+
+def taken(mod):
+    """Per compiler the operators of its functions, and those that no compiler took."""
+    found = {}
+    for _, function in mod.functions_items():
+        compiler = str((function.attrs or {}).get("Compiler", ""))
+        found.setdefault(compiler, Counter()).update(
+            map(dialect.relay_name, filter(dialect.is_relay, post_order(nested(function))))
+        )
+    assert not any("annotation." in name for names in found.values() for name in names)
+    return found
+
+
+def two_compilers(first, second):
+    """tanh is one's; exp and add are the other's; a split, a tuple and a sum are left."""
+    for name, compiler in (("tanh", first), ("exp", second), ("add", second)):
+        attribute = f"target.{compiler}"
+        tvm.ir.register_op_attr(dialect.operator(name).name, attribute, lambda _call: True)
+    x = relay.var("x", shape=(4,))
+    inner = relay.add(relay.exp(relay.tanh(x)), x)
+    low, high = relay.split(inner, 2)
+    left = relay.concatenate(relay.Tuple([relay.tanh(high), relay.negative(low)]), 0)
+    return tvm.IRModule.from_expr(relay.Function([x], relay.add(inner, relay.exp(left))))
+
+
+MERGE, PARTITION = transform.MergeCompilerRegions, transform.PartitionGraph
+
+
+@pytest.mark.parametrize("tuples", [True, False], ids=["with tuples", "calls alone"])
+@pytest.mark.parametrize(
+    "between", [(), (MERGE,), (MERGE, PARTITION)], ids=["", "merged", "partitioned"]
+)
+def test_compilers_may_be_annotated_one_after_the_other(between, tuples):
+    names = [f"{each}_{len(between)}_{tuples}" for each in ("first", "second")]
+    mod = two_compilers(*names)
+    together = tvm.transform.Sequential(
+        [transform.AnnotateTarget(names, tuples), MERGE(), PARTITION()]
+    )(mod)
+    for order in (names, names[::-1]):
+        steps = []
+        for each in order:
+            steps += [transform.AnnotateTarget(each, tuples), *(step() for step in between)]
+        apart = tvm.transform.Sequential([*steps, MERGE(), PARTITION()])(mod)
+        assert taken(apart) == taken(together)
+        value = np.float32([0.1, -0.2, 0.3, 0.4])
+        np.testing.assert_allclose(run(apart, [value])[0], run(mod, [value])[0], rtol=1e-5)
+
+
+def test_a_compiler_that_takes_nothing_leaves_the_module_as_it_was():
+    x = relay.var("x", shape=(4,))
+    mod = tvm.IRModule.from_expr(relay.Function([x], relay.tanh(relay.exp(x))))
+    steps = [transform.AnnotateTarget("takes_nothing"), MERGE(), PARTITION()]
+    assert canonical(tvm.transform.Sequential(steps)(mod)) == canonical(mod)
+
+
+def test_regions_on_both_sides_of_a_bare_tuple_do_not_become_one():
+    attribute = "target.around"
+    for name in ("abs", "add"):
+        tvm.ir.register_op_attr(dialect.operator(name).name, attribute, lambda _call: True)
+    x = relay.var("x", shape=(4,))
+    first = relay.abs(x)
+    middle = relay.split(relay.concatenate(relay.Tuple([first, relay.exp(first)]), 0), 2)[1]
+    mod = tvm.IRModule.from_expr(relay.Function([x], relay.add(first, middle)))
+    steps = [transform.AnnotateTarget("around", False), MERGE(), PARTITION()]
+    made = tvm.transform.Sequential(steps)(mod)
+    assert len(made.functions) == 3
+    value = np.float32([0.1, -0.2, 0.3, 0.4])
+    np.testing.assert_allclose(run(made, [value])[0], run(mod, [value])[0], rtol=1e-5)
 
 
 def test_results_of_a_region_follow_their_readers_and_its_compiler_optimises_it():
