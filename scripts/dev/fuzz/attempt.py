@@ -106,21 +106,21 @@ def attempt(
     try:
         mod, params = from_onnx(model)
     except Exception as error:
-        return [_refusal(error, None)]
+        return [refusal(error, None)]
     events = []
     for config in configs:
         say(Step("build", config))
         started = time.process_time()
         try:
-            library = _build(mod, params, config)
+            library = build(mod, params, config)
         except Exception as error:
-            events.append(_refusal(error, config))
+            events.append(refusal(error, config))
             continue
         seconds = (time.process_time() - started) / (1 + len(library.report.kernels))
         events.append(Event("built", config=config, seconds=seconds))
         for kind, feed in feeds.items():
             say(Step("run", config, kind))
-            events.append(_compare(library, model, feed, kind, expected[kind], config))
+            events.append(compare(library, model, feed, kind, expected[kind], config))
     return events
 
 
@@ -145,7 +145,7 @@ def _expect(
         return Expected(error=str(error))
 
 
-def _build(mod: Any, params: Any, config: Config) -> Any:
+def build(mod: Any, params: Any, config: Config) -> Any:
     from compiler import PassContext, relay
 
     options = {"baton.precision": config.precision} if config.precision != "default" else {}
@@ -153,7 +153,7 @@ def _build(mod: Any, params: Any, config: Config) -> Any:
         return relay.build(mod, target=config.target, params=params)
 
 
-def _compare(
+def compare(
     library: Any,
     model: onnx.ModelProto,
     feed: Mapping[str, np.ndarray],
@@ -225,7 +225,7 @@ def _is_needed(node: onnx.NodeProto, model: onnx.ModelProto) -> bool:
     return False
 
 
-def _refusal(error: Exception, config: Config | None) -> Event:
+def refusal(error: Exception, config: Config | None) -> Event:
     """An error of Baton's own is a refusal; one that hands on somebody else's is unclear."""
     from compiler.errors import BatonError
 
