@@ -120,7 +120,7 @@ def attempt(
         events.append(Event("built", config=config, seconds=seconds))
         for kind, feed in feeds.items():
             say(Step("run", config, kind))
-            events.append(compare(library, model, feed, kind, expected[kind], config))
+            events.append(_compare(library, model, feed, kind, expected[kind], config))
     return events
 
 
@@ -145,7 +145,21 @@ def _expect(
         return Expected(error=str(error))
 
 
+def outputs(library: Any, feed: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    """Run a library."""
+    import tvm
+
+    from compiler.runtime import graph_executor
+
+    module = graph_executor.GraphModule(library["default"](tvm.cpu()))
+    for name, array in feed.items():
+        module.set_input(name, array)
+    module.run()
+    return [module.get_output(i).numpy() for i in range(module.get_num_outputs())]
+
+
 def build(mod: Any, params: Any, config: Config) -> Any:
+    """Build a module as the configuration says."""
     from compiler import PassContext, relay
 
     options = {"baton.precision": config.precision} if config.precision != "default" else {}
@@ -153,7 +167,7 @@ def build(mod: Any, params: Any, config: Config) -> Any:
         return relay.build(mod, target=config.target, params=params)
 
 
-def compare(
+def _compare(
     library: Any,
     model: onnx.ModelProto,
     feed: Mapping[str, np.ndarray],
@@ -161,17 +175,10 @@ def compare(
     expected: Expected,
     config: Config,
 ) -> Event:
-    import tvm
-
     from compiler.errors import BatonError, DivisionByZeroError, IndexRangeError
-    from compiler.runtime import graph_executor
 
     try:
-        module = graph_executor.GraphModule(library["default"](tvm.cpu()))
-        for name, array in feed.items():
-            module.set_input(name, array)
-        module.run()
-        got = [module.get_output(i).numpy() for i in range(module.get_num_outputs())]
+        got = outputs(library, feed)
     except (DivisionByZeroError, IndexRangeError) as error:
         # Stricter than onnxruntime on indices that are meant to be wrong is right.
         if expected.values is None or kind == values.OUTSIDE:

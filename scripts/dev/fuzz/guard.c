@@ -45,6 +45,7 @@ int posix_memalign(void **result, size_t alignment, size_t size) {
   if (!real) real = next_of("posix_memalign");
   if (alignment < 64 || alignment > PAGE || !is_of_tvm(__builtin_return_address(0)))
     return real(result, alignment, size);
+  if (size > ROOM / 256) return ENOMEM;
   if (!first) {
     char *room = mmap(0, ROOM, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (room == MAP_FAILED) return ENOMEM;
