@@ -131,7 +131,8 @@ class _Simplify(Simplify):
     6. x ** 2 becomes x * x, x ** 0.5 sqrt(x), x ** -0.5 and 1 / sqrt(x) rsqrt(x), x ** 0.25
        sqrt(sqrt(x)), and x ** 0.75 the product of the two roots.
     7. relu(relu(x)) becomes relu(x), and clip(clip(x)) one clip.
-    8. What has no elements becomes a constant, and nothing is left to compute it.
+    8. What has no elements becomes a constant, and nothing is left to compute it. A matmul or a
+       convolution that sums no products becomes zeros, and a scatter without indices its operand.
 
     Before::
 
@@ -148,6 +149,13 @@ class _Simplify(Simplify):
         nothing = _without_elements(call.ty) if name else None
         if nothing is not None:
             return nothing
+        if name in _SUMS or name in _SCATTERS:
+            empty = [0 in (static_shape(each) or ()) for each in _operands(call)]
+            shape = static_shape(call)
+            if name in _SUMS and any(empty) and shape is not None:
+                return relax.op.zeros(shape, dtype_of(call))
+            if name in _SCATTERS and empty[1]:
+                return call.args[0]
         rule = _RULES.get(name)
         return rule(self, call) if rule is not None else None
 
@@ -295,6 +303,23 @@ def _axes(call: relax.Call, rank: int) -> tuple[int, ...]:
     if axes is None:
         return tuple(reversed(range(rank)))
     return tuple(int(axis) % rank for axis in axes)
+
+
+_SUMS = frozenset(
+    [
+        *("einsum", "nn.matmul", "nn.conv1d", "nn.conv2d", "nn.conv3d"),
+        *(f"nn.conv{rank}d_transpose" for rank in (1, 2, 3)),
+    ]
+)
+"""Operators whose results are sums of products of their operands' elements."""
+_SCATTERS = frozenset(
+    ["scatter_elements", "scatter_nd", "relay.scatter_elements", "relay.scatter_nd"]
+)
+
+
+def _operands(call: relax.Call) -> list[relax.Expr]:
+    first = call.args[0]
+    return list(first.fields) if isinstance(first, relax.Tuple) else list(call.args)
 
 
 _RULES: dict[str, Callable[[_Simplify, relax.Call], relax.Expr | None]] = {

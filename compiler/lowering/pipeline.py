@@ -92,6 +92,7 @@ SCHEDULE = (
     Step("legalise and fuse", steps.fuse_operators, asks=(switches.CONCAT_IN_PLACE,)),
     Step("schedule kernels", steps.schedule, asks=(switches.FAST_MATH, switches.TO_TF32)),
     Step("loop over samples", steps.loop_over_samples),
+    Step("check bounds", steps.check_all_bounds),
 )
 LIFT = (
     Step("inline subgraphs", steps.inline),

@@ -25,6 +25,7 @@ from .linking.link import Linked, link
 from .linking.loops import hoist_constants
 from .linking.workspaces import lift_workspaces
 from .relax_passes.bfloat16_products import bfloat16_products
+from .relax_passes.check_bounds import check_bounds
 from .relax_passes.check_indices import check_indices, limited_takes
 from .relax_passes.combine_matmul import combine_matmul
 from .relax_passes.compute_on_integers import compute_on_integers
@@ -304,6 +305,11 @@ def schedule(state: State) -> None:
         report.notes += recorded.warn_missing(report.kernels)
     disabled = switches.disabled_implementations()
     report.notes += source.passed_over(state.targets.values(), disabled)
+
+
+def check_all_bounds(state: State) -> None:
+    """Have CPU kernels compare extents that the operators' own rules left unchecked."""
+    state.mod = check_bounds(state.mod, state.target)
 
 
 def inline(state: State) -> None:

@@ -71,7 +71,7 @@ class StageByStage(s_tir.dlight.ScheduleRule):
 class Empty(s_tir.dlight.ScheduleRule):
     """Takes functions with a stage that never runs, because a tensor has no elements.
 
-    Its other stages stay serial loops; the sum over nothing is not worth a schedule. A stage
+    Its other stages stay serial loops; the sum over nothing is its initial value. A stage
     without elements that another one only reads (what a first step concatenates to an empty
     cache) is no obstacle for the other rules, which inline it.
     """
@@ -81,7 +81,12 @@ class Empty(s_tir.dlight.ScheduleRule):
         if not _has_empty(sch):
             return None
         inline_stages(sch)
-        return sch if _has_empty(sch) else None
+        if not _has_empty(sch):
+            return None
+        for stage in stages(sch):  # a reduction is initialized in its first step: there is none
+            if stage.block.init is not None:
+                sch.decompose_reduction(stage.rv, by_kind(sch, stage.rv, 0)[1][0])
+        return sch
 
 
 def _has_empty(sch: s_tir.Schedule) -> bool:

@@ -182,15 +182,14 @@ class _Loops:
         gvar, given = call.args[:2]
         operands = [self._expr(each) for each in given.fields]
         flags = tuple(self._holds_samples(each) for each in operands)
-        arguments = _typed(
-            relax.Tuple(operands), relax.TupleType([operand.ty for operand in operands])
-        )
         if not any(flags):
-            same = relax.Call(call.op, [gvar, arguments], call.attrs, call.ty_args)
+            same = relax.Call(call.op, [gvar, _tuple(operands)], call.attrs, call.ty_args)
             return _typed(same, call.ty)
         (out,) = call.ty_args
         outs = list(out.fields) if isinstance(out, relax.TupleType) else [out]
-        kernel = self._kernel(gvar, (*flags, *([True] * len(outs))))
+        kernel = self._kernel(gvar, flags, len(outs))
+        operands += [self.count] * (len(self.functions[kernel].params) - len(flags) - len(outs))
+        arguments = _tuple(operands)
         types = [self._with_samples(ty) for ty in outs]
         result = relax.TupleType(types) if isinstance(out, relax.TupleType) else types[0]
         return _typed(relax.Call(call.op, [kernel, arguments], call.attrs, [result]), result)
@@ -206,17 +205,25 @@ class _Loops:
         first, *others = map(int, ty.shape.values)
         return relax.TensorType([_times(self.count, first), *others], ty.dtype)
 
-    def _kernel(self, gvar: tvm.ir.GlobalVar, flags: tuple[bool, ...]) -> tvm.ir.GlobalVar:
+    def _kernel(
+        self, gvar: tvm.ir.GlobalVar, flags: tuple[bool, ...], outs: int
+    ) -> tvm.ir.GlobalVar:
         key = (gvar.name_hint, flags)
         if key not in self.kernels:
             func = self.mod[gvar.name_hint]
-            made = _looped(func, flags)
-            if sum(name == gvar.name_hint for name, _ in self.kernels) == 0:
-                self.kernels[key] = gvar
-            else:
-                self.kernels[key] = new_global_var(f"{gvar.name_hint}_{len(self.kernels)}", gvar.ty)
+            made = _looped(func, flags, outs)
+            is_first = all(name != gvar.name_hint for name, _ in self.kernels)
+            name = gvar.name_hint if is_first else f"{gvar.name_hint}_{len(self.kernels)}"
+            self.functions.pop(gvar if is_first else None, None)
+            self.kernels[key] = new_global_var(name, made.ty)
             self.functions[self.kernels[key]] = made
         return self.kernels[key]
+
+
+def _tuple(operands: list[Any]) -> relax.Tuple:
+    types = relax.TupleType([operand.ty for operand in operands])
+    made: relax.Tuple = _typed(relax.Tuple(operands), types)
+    return made
 
 
 def _typed(expr: Any, ty: Any) -> Any:
@@ -230,11 +237,14 @@ def _times(count: Any, extent: int) -> Any:
     return count if extent == 1 else count * extent
 
 
-def _looped(func: tirx.PrimFunc, flags: tuple[bool, ...]) -> tirx.PrimFunc:
-    """A kernel for one sample in a loop over samples, which some of its parameters hold."""
+def _looped(func: tirx.PrimFunc, flags: tuple[bool, ...], outs: int) -> tirx.PrimFunc:
+    """A kernel for one sample in a loop over samples, which some operands and all results hold.
+
+    The number of samples is a parameter after the operands if no extent is that number.
+    """
     count = tirx.Var("samples", "int64")
     parameters, sizes = [], []
-    for param, holds in zip(func.params, flags, strict=True):
+    for param, holds in zip(func.params, flags + (True,) * outs, strict=True):
         extents = [int(extent) for extent in param.shape]
         size = 1
         for extent in extents:
@@ -242,5 +252,7 @@ def _looped(func: tirx.PrimFunc, flags: tuple[bool, ...]) -> tirx.PrimFunc:
         shape = [_times(count, extents[0]), *extents[1:]] if holds else extents
         parameters.append(tirx.decl_buffer(shape, param.dtype, param.name))
         sizes.append(size if holds else None)
+    if not any(count.same_as(each.shape[0]) for each in parameters if each.shape):
+        parameters.insert(len(flags), count)
     shell = tirx.PrimFunc(parameters, func.body, func.ret_type).with_attrs(dict(func.attrs))
     return assemble(Rows(shell, [count], sizes), {1: func}, {1: Tiling()})

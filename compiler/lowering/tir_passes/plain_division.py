@@ -5,7 +5,12 @@ signs of both operands. It takes extents that only running tells for numbers tha
 so that each of the divisions that a reshape consists of was corrected, in an expression that
 contains the one before: its code took time that grows with powers of their number.
 
-    floordiv(i * n + j, m)  ->  (i * n + j) / m        where i, j count and n, m are extents
+    floordiv(i * n + j, m)  ->  (i * n + j) / max(m, 1)   where i, j count and n, m are extents
+
+An extent may be 0. Nothing is computed from such a quotient, but a quotient that LLVM moves out of
+its loop, or one in the shape of an empty tensor, must not end the process: every divisor that is
+not a positive number becomes 1 where it is 0. Divisors that a model's operators read from tensors
+are checked elsewhere (`relax_passes.check_divisors`).
 """
 
 from __future__ import annotations
@@ -17,6 +22,10 @@ import tvm_ffi
 from tvm import tirx
 
 _PLAIN = {tirx.FloorDiv: tirx.truncdiv, tirx.FloorMod: tirx.truncmod}
+_DIVISIONS = {
+    **{tirx.FloorDiv: tirx.floordiv, tirx.FloorMod: tirx.floormod},
+    **{tirx.Div: tirx.truncdiv, tirx.Mod: tirx.truncmod},
+}
 _KEEP_SIGN = (tirx.Add, tirx.Mul, tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod, tirx.Min)
 """Operators whose results are not negative where none of the operands is."""
 
@@ -27,11 +36,8 @@ def divide_plainly() -> tvm.transform.Pass:
     @tvm.tirx.transform.prim_func_pass(opt_level=0, name="DividePlainly")
     def divide(func: tirx.PrimFunc, _: tvm.IRModule, __: Any) -> tirx.PrimFunc:
         counts = _counts(func)
-        if not counts.variables:
-            return func
-        return func.with_body(
-            tvm_ffi.structural_map(func.body, [(kind, counts.plain) for kind in _PLAIN])
-        )
+        rules = [(kind, counts.safe) for kind in _DIVISIONS]
+        return func.with_body(tvm_ffi.structural_map(func.body, rules))
 
     return divide
 
@@ -65,11 +71,31 @@ class _Counts:
             return self.holds(value.a) or self.holds(value.b)
         return isinstance(value, _KEEP_SIGN) and self.holds(value.a) and self.holds(value.b)
 
-    def plain(self, division: Any) -> Any:
-        operands = division.a, division.b
-        if isinstance(division.b, tirx.IntImm) or not all(map(self.holds, operands)):
+    def is_positive(self, value: Any) -> bool:
+        """Whether an integer is larger than 0; False where that is not seen."""
+        if isinstance(value, tirx.IntImm):
+            return int(value) > 0
+        if isinstance(value, tirx.Max):
+            return self.is_positive(value.a) or self.is_positive(value.b)
+        if isinstance(value, tirx.Mul):
+            return self.is_positive(value.a) and self.is_positive(value.b)
+        if isinstance(value, tirx.Add):
+            return any(
+                self.is_positive(one) and self.holds(other)
+                for one, other in ((value.a, value.b), (value.b, value.a))
+            )
+        return False
+
+    def safe(self, division: Any) -> Any:
+        kind, a, b = type(division), division.a, division.b
+        if isinstance(b, tirx.IntImm) or "int" not in str(b.ty.dtype):
             return division
-        return _PLAIN[type(division)](*operands)
+        is_plain = kind in _PLAIN and self.holds(a) and self.holds(b)
+        if self.is_positive(b):
+            return _PLAIN[kind](a, b) if is_plain else division
+        one = tirx.const(1, b.ty.dtype)
+        divisor = tirx.Max(b, one) if self.holds(b) else tirx.Select(b.equal(0), one, b)
+        return (_PLAIN if is_plain else _DIVISIONS)[kind](a, divisor)
 
 
 def _counts(func: tirx.PrimFunc) -> _Counts:

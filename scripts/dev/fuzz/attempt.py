@@ -106,15 +106,15 @@ def attempt(
     try:
         mod, params = from_onnx(model)
     except Exception as error:
-        return [_refusal(error, None)]
+        return [refusal(error, None)]
     events = []
     for config in configs:
         say(Step("build", config))
         started = time.process_time()
         try:
-            library = _build(mod, params, config)
+            library = build(mod, params, config)
         except Exception as error:
-            events.append(_refusal(error, config))
+            events.append(refusal(error, config))
             continue
         seconds = (time.process_time() - started) / (1 + len(library.report.kernels))
         events.append(Event("built", config=config, seconds=seconds))
@@ -145,7 +145,21 @@ def _expect(
         return Expected(error=str(error))
 
 
-def _build(mod: Any, params: Any, config: Config) -> Any:
+def outputs(library: Any, feed: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    """Run a library."""
+    import tvm
+
+    from compiler.runtime import graph_executor
+
+    module = graph_executor.GraphModule(library["default"](tvm.cpu()))
+    for name, array in feed.items():
+        module.set_input(name, array)
+    module.run()
+    return [module.get_output(i).numpy() for i in range(module.get_num_outputs())]
+
+
+def build(mod: Any, params: Any, config: Config) -> Any:
+    """Build a module as the configuration says."""
     from compiler import PassContext, relay
 
     options = {"baton.precision": config.precision} if config.precision != "default" else {}
@@ -161,17 +175,10 @@ def _compare(
     expected: Expected,
     config: Config,
 ) -> Event:
-    import tvm
-
     from compiler.errors import BatonError, DivisionByZeroError, IndexRangeError
-    from compiler.runtime import graph_executor
 
     try:
-        module = graph_executor.GraphModule(library["default"](tvm.cpu()))
-        for name, array in feed.items():
-            module.set_input(name, array)
-        module.run()
-        got = [module.get_output(i).numpy() for i in range(module.get_num_outputs())]
+        got = outputs(library, feed)
     except (DivisionByZeroError, IndexRangeError) as error:
         # Stricter than onnxruntime on indices that are meant to be wrong is right.
         if expected.values is None or kind == values.OUTSIDE:
@@ -225,7 +232,7 @@ def _is_needed(node: onnx.NodeProto, model: onnx.ModelProto) -> bool:
     return False
 
 
-def _refusal(error: Exception, config: Config | None) -> Event:
+def refusal(error: Exception, config: Config | None) -> Event:
     """An error of Baton's own is a refusal; one that hands on somebody else's is unclear."""
     from compiler.errors import BatonError
 

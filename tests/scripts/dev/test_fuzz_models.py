@@ -283,7 +283,7 @@ def test_indices_that_only_an_empty_tensor_depends_on_are_not_read(extent, kind)
     expected = attempt._expect(model, feeds, "outside", (), lambda step: None)
     without = model_of([NODE("Identity", ["x"], ["y"])], {"x": feeds["x"]}, ["y"])
     config = attempt.Config(0, "llvm")
-    library = attempt._build(*from_onnx(without), config)
+    library = attempt.build(*from_onnx(without), config)
     event = attempt._compare(library, model, {"x": feeds["x"]}, "outside", expected, config)
     assert event.kind == kind
 
