@@ -77,8 +77,8 @@ def sources(op: str) -> int:
 def base(op: str, number: int) -> Base | None:
     """Case `number` of an operator, which onnxruntime runs; None where there is none."""
     if op not in MAKERS:
-        case = _node_tests()[op][number]
-        return case if expect(case.model, case.feed).values is not None else None
+        given = _node_tests()[op][number]
+        return given if expect(given.model, given.feed).values is not None else None
     for attempt in range(TRIES):
         rng = np.random.default_rng([zlib.crc32(op.encode()), number, attempt])
         opsets = [opset for opset in OPSETS if op in available(opset)]
