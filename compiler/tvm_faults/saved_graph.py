@@ -71,6 +71,9 @@ _ARITHMETIC = frozenset(
 )  # fmt: skip
 """Operators of TIR that compute a number from numbers, and do nothing else."""
 
+_TYPE_RULES = frozenset(["tvm.relax.type.infer_by_ty_args", "tvm.relax.type.infer_view_ty"])
+"""Functions by which TVM infers the type of a call; it calls whatever name a document gives."""
+
 _KERNEL_DIALECTS = ("tirx", "tir", "s_tir", "te", "prim")
 
 _MARKS = re.compile(r"pragma_\w+|\w*(import|extern|asm|llvm|source|scope)\w*", re.IGNORECASE)
@@ -102,6 +105,8 @@ def check_no_code(document: Any, kernels: bool = False) -> None:
             dialect, _, name = data.partition(".")
             if data in CODE or (dialect in _KERNEL_DIALECTS and name not in _ARITHMETIC):
                 raise ValueError(f"it calls {data}")
+        elif kind == "ir.EnvFunc" and data not in _TYPE_RULES:
+            raise ValueError(f"it calls the registered function {str(data)[:60]!r}")
         elif kind == "relax.expr.ExternFunc" or kind.startswith(("ffi.Module", "runtime.")):
             raise ValueError(f"it holds {kind}")
         elif kind == "tirx.PrimFunc" and not kernels:

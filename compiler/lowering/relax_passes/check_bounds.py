@@ -176,7 +176,20 @@ def _checked(func: tirx.PrimFunc, name: str, needs: list[Any]) -> tirx.PrimFunc:
                 set_error(KIND, [_message(name, needs)])
                 give_up()
         check = builder.get()
-    return func.with_body(tirx.SeqStmt([check, func.body]))
+    return func.with_body(_behind(check, func.body))
+
+
+def _behind(check: Any, body: Any) -> Any:
+    """The statement behind a check; TVM's passes expect a root block to stay the outermost."""
+    if not isinstance(body, s_tir.SBlockRealize):
+        return tirx.SeqStmt([check, body])
+    root = body.block
+    block = s_tir.SBlock(
+        *(root.iter_vars, root.reads, root.writes, root.name_hint),
+        *(tirx.SeqStmt([check, root.body]), root.init, root.alloc_buffers),
+        *(root.match_buffers, root.annotations, root.span),
+    )
+    return s_tir.SBlockRealize(body.iter_values, body.predicate, block, body.span)
 
 
 def _message(name: str, needs: list[Any]) -> str:

@@ -13,6 +13,7 @@ import itertools
 import json
 import os
 import pathlib
+import re
 import struct
 import tempfile
 from collections.abc import Callable, Sequence
@@ -423,10 +424,87 @@ def read_relay_json(path: pathlib.Path) -> None:
 
     from compiler import relay
 
-    mod = relay.load_json(_text_of(path))
+    mod = relay.load_json(_text_of(path), allow_code=True)
     functions = getattr(mod, "functions", {}).values()
     if not any(isinstance(function, tirx.PrimFunc) for function in functions):
         relay.fromtext(relay.astext(mod))
+
+
+_CODE = re.compile(
+    r'"(tirx\.PrimFunc|relax\.expr\.ExternFunc|ffi\.Module|tirx\.call_\w+|relax\.call_(?!expr)\w+|'
+    r"\w+\.call_extern\w*)"
+)
+"""How a saved module names what would run code of its writer."""
+
+
+def modules_with_code() -> list[bytes]:
+    """Saved modules, and the same with nodes that call functions by name."""
+    seeds = saved_modules()
+    calls = ("tirx.call_extern", "tirx.call_packed", "relax.call_dps_packed", "relax.call_tir")
+    hostile = []
+    for seed, call in itertools.product(seeds[1:3], calls):
+        document = json.loads(seed)
+        ops = [node for node in document["nodes"] if node["type"] == "ir.Op"]
+        ops[len(hostile) % len(ops)]["data"] = call
+        hostile.append(json.dumps(document).encode())
+    return [*seeds, *hostile]
+
+
+def read_untrusted_module(path: pathlib.Path) -> None:
+    """What is read without trust holds no kernel and calls no function by its name."""
+    import tvm
+
+    from compiler import relay
+    from compiler.errors import SavedModuleError
+
+    try:
+        made = relay.load_json(_text_of(path))
+    except SavedModuleError:
+        return
+    found = _CODE.search(str(tvm.ir.save_json(made)))
+    assert found is None, f"a module that holds {found} was accepted"
+
+
+_TRACE_CODE = (
+    "pragma_import_llvm",
+    "pragma_import_c",
+    "pragma_debug_skip_region",
+    "UnsafeSetDType",
+)
+
+
+def traces_with_code() -> list[bytes]:
+    """Baton's own records, with instructions and annotations that change or add code."""
+    own = TESTS / "compiler" / "records" / "auto_scheduler" / "data" / "three_kernels.json"
+    lines = sorted(own.read_bytes().splitlines(keepends=True), key=len)[:6]
+    hostile = []
+    for line, code in itertools.product(lines, _TRACE_CODE):
+        row = json.loads(line)
+        instructions = row["trace"][0]
+        if not instructions:
+            continue
+        first = next(each for each in instructions if each[0] == "GetSBlock")
+        kind = code if code == "UnsafeSetDType" else "Annotate"
+        instructions.append([kind, [first[3][0], "text"], [code], []])
+        hostile.append(json.dumps(row).encode())
+    return [*lines, *hostile]
+
+
+def read_untrusted_trace(path: pathlib.Path) -> None:
+    """No trace that adds or changes code passes the check that is made before it is applied."""
+    from compiler.errors import RecordError
+    from compiler.records.auto_scheduler.record import Record, load_records
+    from compiler.records.auto_scheduler.trace_check import check_trace
+
+    for record in load_records(path):
+        if not isinstance(record, Record):
+            continue
+        try:
+            check_trace(record.trace)
+        except RecordError:
+            continue
+        found = [code for code in _TRACE_CODE if code in json.dumps(record.trace)]
+        assert not found, f"a trace with {found} passed"
 
 
 def tflite_models() -> list[bytes]:
@@ -684,6 +762,8 @@ READERS = {
     "relay text": Reader(functools.partial(relay_programs, "text"), read_relay_text, _RELAY_TEXT),
     "relay json": Reader(functools.partial(relay_programs, "json"), read_relay_json, _RELAY_JSON),
     "saved module": Reader(saved_modules, read_relay_json, change_json, 0.5),
+    "untrusted module": Reader(modules_with_code, read_untrusted_module, change_json, 0.5),
+    "untrusted trace": Reader(traces_with_code, read_untrusted_trace, _LOG_LINE, 0.5),
     "library": Reader(functools.partial(exported, "so"), load_library, _LIBRARY),
     "library archive": Reader(functools.partial(exported, "tar"), check_library),
     "graph json": Reader(graph_jsons, run_graph_json, _JSON),
