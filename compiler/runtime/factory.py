@@ -5,13 +5,12 @@ from __future__ import annotations
 import copy
 import os
 import pathlib
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from compiler.errors import InputError
-from compiler.runtime import foreign
+from compiler.runtime import foreign, forks
 from compiler.runtime.code import runnable
 from compiler.runtime.export import export_library, linked_image
 from compiler.runtime.graph_json import graph_json
@@ -92,7 +91,7 @@ class FactoryModule:
         self._executable = executable
         self._runnable: Any = None
         self._images: dict[str, bytes] = {}
-        self._lock = threading.Lock()
+        self._lock = forks.ForkSafeLock()
         self._placed: dict[tuple[str, int], dict[str, Any]] = {}
 
     def partition_info(self) -> dict[str, dict[str, Any]]:

@@ -6,14 +6,16 @@
 TVM gives every thread that runs kernels a pool of workers of its own, so four callers with two
 workers each would keep eight threads busy. A session's requests are done by lanes instead: threads
 of this process, each with one pool, which sessions of the same settings share. A lane takes one
-request after the other in the order of their arrival.
+request after the other in the order of their arrival. Callbacks of requests run on a thread of
+their own, so that they may make requests themselves.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
@@ -21,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from compiler.errors import InputError
-from compiler.runtime import thread_pool
+from compiler.runtime import forks, thread_pool
 from compiler.runtime.executor import GraphExecutor
 from compiler.runtime.kv_cache import KVCache
 from compiler.runtime.metadata import ALIGNMENT, TensorInfo
@@ -31,7 +33,45 @@ from compiler.tvm_faults.type_lookup import tvm
 if TYPE_CHECKING:
     from compiler.runtime.factory import FactoryModule
 
+_logger = logging.getLogger(__name__)
+
 Results = dict[str, np.ndarray]
+
+MAX_THREADS = 1024
+"""Threads of one request, and requests at a time."""
+
+
+class _Request(Future[Any]):
+    """A future whose callbacks do not run on the lane that computed it.
+
+    A lane that ran a callback could not serve the requests that the callback makes and waits for.
+    """
+
+    def do(self, work: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+        """Compute the result, on the calling thread."""
+        if not self.set_running_or_notify_cancel():
+            return
+        try:
+            result = work(*arguments)
+        except BaseException as error:
+            self.set_exception(error)
+        else:
+            self.set_result(result)
+
+    def add_done_callback(self, fn: Callable[[Future[Any]], object]) -> None:
+        """Call `fn` with this future when it is done, after the callbacks that were added before.
+
+        Callbacks of all requests of a process run one after the other on one thread. One that waits
+        for another callback waits forever.
+        """
+        super().add_done_callback(lambda future: _callbacks().submit(_call_back, fn, future))
+
+
+def _call_back(function: Callable[[Future[Any]], object], future: Future[Any]) -> None:
+    try:
+        function(future)
+    except Exception:
+        _logger.exception("a callback of a request failed")
 
 
 class Session:
@@ -67,8 +107,11 @@ class Session:
         parallel: int = 1,
     ) -> None:
         for name, value in (("num_threads", num_threads), ("parallel", parallel)):
-            if value is not None and (not isinstance(value, int) or value < 1):
-                raise InputError(f"{name} must be an integer of at least 1, not {value!r:.60}")
+            is_count = isinstance(value, int) and not isinstance(value, bool)
+            if value is not None and not (is_count and 1 <= value <= MAX_THREADS):
+                raise InputError(
+                    f"{name} must be an integer from 1 to {MAX_THREADS}, not {repr(value)[:60]}"
+                )
         kept = library.metadata.kv_cache
         reserved = {kept.rows, *(name for name, _ in kept.tensors)} if kept else set()
         self.inputs: tuple[TensorInfo, ...] = tuple(
@@ -82,8 +125,9 @@ class Session:
             tvm.device(kind, 0) for kind in library.metadata.devices
         )
         self._idle: SimpleQueue[GraphExecutor] = SimpleQueue()
-        for _ in range(parallel):
-            self._idle.put(self._make_executor())
+        self._process = 0
+        self._lock = forks.ForkSafeLock()
+        self._own_executors()
 
     def make_kv_cache(self) -> KVCache:
         """An empty cache for one text; raises InputError where the library keeps none."""
@@ -172,16 +216,34 @@ class Session:
             _arrays("output", self.outputs, outputs or {}, writable=True),
         )
 
+    def _own_executors(self) -> SimpleQueue[GraphExecutor]:
+        """The executors that no request has; a forked child makes its own.
+
+        Those that other threads were using when the process was forked never come back there.
+        """
+        if self._process == os.getpid():
+            return self._idle
+        with self._lock:
+            if self._process != os.getpid():
+                self._idle = SimpleQueue()
+                for _ in range(self.parallel):
+                    self._idle.put(self._make_executor())
+                self._process = os.getpid()
+            return self._idle
+
     def _make_executor(self) -> GraphExecutor:
         return self._library[self._library.libmod_name](*self._devices)
 
     def _submit(self, work: Any, *arguments: Any) -> Future[Any]:
-        return _lanes(self.num_threads, self.parallel).submit(work, *arguments)
+        request = _Request()
+        _lanes(self.num_threads, self.parallel).submit(request.do, work, arguments)
+        return request
 
     def _request(
         self, inputs: dict[str, Any], wanted: list[int], kv_cache: KVCache | None
     ) -> Results:
-        executor = self._idle.get()
+        idle = self._own_executors()
+        executor = idle.get()
         try:
             if kv_cache is not None:
                 executor.use_kv_cache(kv_cache)
@@ -191,7 +253,7 @@ class Session:
                 self.outputs[index].name: executor.get_output(index).numpy() for index in wanted
             }
         finally:
-            self._idle.put(executor)
+            idle.put(executor)
 
     def _positions(self, outputs: Iterable[str] | None) -> list[int]:
         positions = {info.name: index for index, info in enumerate(self.outputs)}
@@ -221,10 +283,14 @@ class Binding:
         self.inputs, self.outputs = inputs, outputs
         self._session = session
         self._executor = executor
-        self._copied = {}
-        for name, array in inputs.items():
+        self._copied: dict[str, np.ndarray] = {}
+        self._process = os.getpid()
+        self._bind()
+
+    def _bind(self) -> None:
+        for name, array in self.inputs.items():
             try:
-                executor.set_input_zero_copy(name, array)
+                self._executor.set_input_zero_copy(name, array)
             except InputError:  # read-only, not aligned, or the device has memory of its own
                 self._copied[name] = array
 
@@ -237,6 +303,9 @@ class Binding:
         return self._session._submit(self._run)
 
     def _run(self) -> dict[str, np.ndarray]:
+        if self._process != os.getpid():  # a fork may have come in the middle of a run
+            self._executor, self._process = self._session._make_executor(), os.getpid()
+            self._bind()
         self._executor.set_input(self._copied)
         self._executor.run()
         for index, array in enumerate(self.outputs.values()):
@@ -296,6 +365,7 @@ def _listed(infos: tuple[TensorInfo, ...]) -> str:
 
 
 _pools: dict[tuple[int, int], ThreadPoolExecutor] = {}
+_callback_pools: list[ThreadPoolExecutor] = []
 _pools_lock = threading.Lock()
 
 
@@ -310,11 +380,20 @@ def _lanes(num_threads: int, parallel: int) -> ThreadPoolExecutor:
         return pool
 
 
+def _callbacks() -> ThreadPoolExecutor:
+    """The thread of this process that calls back."""
+    with _pools_lock:
+        if not _callback_pools:
+            _callback_pools.append(ThreadPoolExecutor(1, "baton-callbacks"))
+        return _callback_pools[0]
+
+
 def _after_fork() -> None:
     """A child has none of the threads, so it starts its own."""
     global _pools_lock
     _pools_lock = threading.Lock()
     _pools.clear()
+    _callback_pools.clear()
 
 
 if hasattr(os, "register_at_fork"):
