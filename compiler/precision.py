@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from .errors import BuildError
 
 KEY = "baton.precision"
-DEFAULT, STRICT = "default", "strict"
+DEFAULT, STRICT, FAST = "default", "strict", "fast"
 WINOGRAD, STRASSEN, ROUND_ROWS = "Winograd", "Strassen", "RoundRows"
 INTEGERS, BFLOAT16_PRODUCTS = "ComputeOnIntegers", "BFloat16Products"
 TO_BFLOAT16, TO_FLOAT16, TO_TF32 = "ToBFloat16", "ToFloat16", "ToTF32"
@@ -28,17 +28,22 @@ class _Passes(NamedTuple):
 
 PRECISIONS = {
     STRICT: _Passes(disabled=(WINOGRAD, STRASSEN, ROUND_ROWS)),
+    FAST: _Passes(required=(STRASSEN,)),
     "f32": _Passes(disabled=(INTEGERS, BFLOAT16_PRODUCTS, ROUND_ROWS)),
     "bf16": _Passes(required=(TO_BFLOAT16,)),
     "f16": _Passes(required=(TO_FLOAT16,)),
     "tf32": _Passes(required=(TO_TF32,)),
     DEFAULT: _Passes(),
 }
-"""By name: "strict" without algorithms that round differently; "f32" with products of float32 also
-in networks of bytes and of bfloat16; "bf16" with products rounded to bfloat16 and summed in float32
-where the CPU has instructions for it; "f16" with the weights of products that wait for memory
-rounded to float16; "tf32" with products of float32 on tensor cores, which keep 10 bits of what
-they multiply and sum in float32."""
+"""By name:
+
+* "strict": without Winograd's and Strassen's algorithms;
+* "fast": with Strassen's product, whose errors follow the largest value of two neighboring rows;
+* "f32": products of float32 also in networks of bytes and of bfloat16;
+* "bf16": products rounded to bfloat16 and summed in float32, where the CPU has instructions for it;
+* "f16": weights of products that wait for memory rounded to float16;
+* "tf32": products of float32 on tensor cores, which keep 10 bits of the factors and sum in float32.
+"""
 
 INT8 = "int8"
 """What a model is calibrated for with samples, before it is built."""

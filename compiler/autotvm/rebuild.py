@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from .. import precision
 from ..errors import BatonError, RecordError
 from ..records.autotvm.record import LoggedTask, MeasureInput, MeasureResult
 from ..tvm_faults.block_builder import BlockBuilder
@@ -143,7 +144,7 @@ def build_alone(inp: MeasureInput, program: Program, target: Any) -> tuple[Facto
     config = replace(inp.config, source="topi:rebuilt:1")
     alone = replace(inp, task=_four_sided(inp.task), config=config)
     records = ApplyHistoryBest([(alone, MeasureResult((1.0,), 0, 0.0, 0.0))])
-    with records, tvm.transform.PassContext(opt_level=3):
+    with records, tvm.transform.PassContext(opt_level=3, required_pass=[precision.STRASSEN]):
         library = build(program.mod, target)
     report = cast("Report", library.report)
     return library, any(kernel.source == config.source for kernel in report.kernels)

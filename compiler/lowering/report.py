@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -66,6 +67,17 @@ class Kernel:
     def megaflops(self) -> str:
         """Millions of floating-point operations of one call, for tables."""
         return "unknown" if self.flops is None else f"{self.flops / 1e6:.2f}"
+
+
+_ERRORS_FOLLOW = {
+    "winograd": "of a tile of the image (Winograd)",
+    "strassen": "of two rows (Strassen)",
+}
+_ROUNDED = {
+    "bf16": "factors of products to bfloat16, where the CPU multiplies it",
+    "f16": "weights of products that wait for memory to float16",
+    "tf32": "factors of products to TF32",
+}
 
 
 def _origin(kernel: Kernel) -> str:
@@ -133,6 +145,18 @@ class Report:
             sizes.append(f"library: {_megabytes(self.library_bytes)}")
         return "; ".join(sizes)
 
+    @property
+    def rounding(self) -> str:
+        """One line: what rounds otherwise than sums of products in the dtype of the model."""
+        algorithms = Counter(each.algorithm.split()[0] for each in self.kernels)
+        parts = [
+            f"{algorithms[name]} kernels relative to the largest value {where}"
+            for name, where in _ERRORS_FOLLOW.items()
+            if algorithms[name]
+        ]
+        parts += [text for name, text in _ROUNDED.items() if name == self.precision]
+        return f"rounding: {'; '.join(parts) or 'only the order of sums'}"
+
     def drop(self, calls: Mapping[str, int]) -> None:
         """Take off calls that the linked library does not make, by the kernel's name."""
         for kernel in self.kernels:
@@ -186,7 +210,8 @@ class Report:
         ]
         found = [f"found in the cache: {self.cache}"] if self.cache else []
         precision = f"precision: {self.precision}"
-        lines = [lines[0], "-" * len(lines[0]), *lines[1:], *found, precision, self.sizes]
+        lines = [lines[0], "-" * len(lines[0]), *lines[1:], *found, precision, self.rounding]
+        lines.append(self.sizes)
         lines += self.notes
         return "\n".join(lines)
 

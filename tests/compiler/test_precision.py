@@ -57,12 +57,13 @@ def algorithms(library):
     return [k.algorithm for k in library.report.kernels if k.operators == ["nn.conv2d"]]
 
 
-def test_strict_builds_have_no_winograd_and_no_strassen_and_a_library_of_their_own():
+def test_each_precision_has_its_algorithms_and_a_library_of_its_own():
     mod, x, expected = network()
     for value, names in (
-        (None, ["winograd F(4x4,3x3)", "strassen"]),
+        (None, ["winograd F(4x4,3x3)", "direct"]),
         ("strict", ["direct", "direct"]),
-        ("default", ["winograd F(4x4,3x3)", "strassen"]),
+        ("fast", ["winograd F(4x4,3x3)", "strassen"]),
+        ("default", ["winograd F(4x4,3x3)", "direct"]),
     ):
         with context(value):
             library = relay.build(mod, TARGET)
@@ -75,6 +76,11 @@ def test_strict_builds_have_no_winograd_and_no_strassen_and_a_library_of_their_o
         assert [k.algorithm for k in read.kernels] == [k.algorithm for k in library.report.kernels]
         assert names[0] in str(library.report)
         assert f"precision: {value or 'default'}" in str(library.report)
+        for algorithm, where in (("winograd", "of a tile"), ("strassen", "of two rows")):
+            is_used = any(algorithm in name for name in names)
+            assert (
+                f"1 kernels relative to the largest value {where}" in str(library.report)
+            ) == is_used
 
 
 def test_strict_wins_against_a_pass_that_is_required():
@@ -85,7 +91,9 @@ def test_strict_wins_against_a_pass_that_is_required():
 
 def test_a_value_that_is_none_of_them_is_an_error_that_names_all():
     for value in ("exact", 1, None):
-        with pytest.raises(BuildError, match="'bf16', 'default', 'f16', 'f32', 'strict', 'tf32'"):
+        with pytest.raises(
+            BuildError, match="'bf16', 'default', 'f16', 'f32', 'fast', 'strict', 'tf32'"
+        ):
             PassContext(config={precision.KEY: value})
 
 

@@ -108,7 +108,7 @@ def test_a_library_is_little_larger_than_its_packed_parameters(tmp_path):
     assert load_module(path).report["library_bytes"] == path.stat().st_size
 
 
-def test_strassens_product_is_on_at_opt_level_3_and_has_a_name():
+def test_strassens_product_is_only_where_a_build_requires_it():
     rng = np.random.default_rng(0)
     x, weight = rng.standard_normal((1, 128, 512), "f4"), rng.standard_normal((512, 512), "f4")
     builder = relax.BlockBuilder()
@@ -119,12 +119,12 @@ def test_strassens_product_is_on_at_opt_level_3_and_has_a_name():
             out = builder.emit_output(relax.op.nn.relu(product))
         builder.emit_func_output(out)
     expected = np.maximum(x.astype("f8") @ weight.astype("f8"), 0)
-    for opt_level, disabled, name in (
-        (3, [], "dense_strassen.x86"),
-        (3, ["Strassen"], "dense_packed.x86"),
-        (2, [], "dense_packed.x86"),
+    for opt_level, required, name in (
+        (3, [], "dense_packed.x86"),
+        (3, ["Strassen"], "dense_strassen.x86"),
+        (2, ["Strassen"], "dense_strassen.x86"),
     ):
-        with tvm.transform.PassContext(opt_level=opt_level, disabled_pass=disabled):
+        with tvm.transform.PassContext(opt_level=opt_level, required_pass=required):
             lib = relay.build(builder.get(), "llvm -mcpu=x86-64-v3")
         assert [kernel.implementation for kernel in lib.report.kernels] == [name]
         np.testing.assert_allclose(run(lib, x=x), expected, atol=5e-6 * expected.max())
@@ -143,7 +143,7 @@ def test_strassens_product_of_a_strided_convolution_is_added_to_a_tensor():
             out = builder.emit_output(relax.op.add(builder.emit(conv), inputs[1]))
         builder.emit_func_output(out)
     expected = np.einsum("ncyx,oc->noyx", x[:, :, ::2, ::2], weight[:, :, 0, 0], dtype="f8") + y
-    with tvm.transform.PassContext(opt_level=3):
+    with tvm.transform.PassContext(opt_level=3, required_pass=["Strassen"]):
         lib = relay.build(builder.get(), "llvm -mcpu=x86-64-v3")
     assert "conv2d_strassen.x86" in [kernel.implementation for kernel in lib.report.kernels]
     np.testing.assert_allclose(run(lib, x=x, y=y), expected, atol=5e-6 * expected.max())

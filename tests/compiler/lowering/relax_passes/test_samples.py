@@ -42,7 +42,7 @@ def network(shapes, emit, **attrs):
 
 
 def built(mod):
-    with tvm.transform.PassContext(opt_level=3):
+    with tvm.transform.PassContext(opt_level=3, required_pass=["Strassen"]):
         return relay.build(mod, TARGET)
 
 
@@ -174,7 +174,7 @@ def test_recurrent_layers_do_not_mix_samples():
 def chosen(shapes, emit, **attrs):
     """Which implementations of Strassen's product a build would choose."""
     target = targets.parse(TARGET)
-    with tvm.transform.PassContext(opt_level=3):
+    with tvm.transform.PassContext(opt_level=3, required_pass=["Strassen"]):
         kernels = pipeline.scheduled(network(shapes, emit, **attrs), target).report.kernels
     return {kernel.implementation for kernel in kernels if kernel.algorithm == "strassen"}
 
@@ -344,7 +344,7 @@ def transformer():
 @pytest.mark.parametrize("made", [residual_network, transformer])
 def test_no_network_mixes_samples(made, whatever_it_costs, monkeypatch):
     mod, params = relay.frontend.from_onnx(made())
-    with tvm.transform.PassContext(opt_level=3):
+    with tvm.transform.PassContext(opt_level=3, required_pass=["Strassen"]):
         library = relay.build(mod, TARGET, params=params)
     algorithms = {kernel.algorithm.split()[0] for kernel in library.report.kernels}
     assert algorithms == (
