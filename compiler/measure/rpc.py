@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import time
@@ -14,6 +15,8 @@ from ..errors import BatonError
 from .builder import DEFAULT_MEMORY
 from .candidate import BuildResult, Candidate, MeasureErrorNo, MeasureResult, RunOptions
 from .runner import LocalRunner
+
+_logger = logging.getLogger(__name__)
 
 
 class RPCRunner(LocalRunner):
@@ -60,6 +63,12 @@ class RPCRunner(LocalRunner):
             check_correctness, memory,
         )  # fmt: skip
         self.key, self.host, self.port, self.priority = key, host, port, priority
+        if host != "localhost" and not host.startswith("127.") and host != "::1":
+            _logger.warning(
+                "RPC with %s has no password and no encryption: whoever reaches the tracker or its "
+                "servers can run any code there; keep them on a private network or behind a tunnel",
+                host,
+            )
         self.n_parallel = n_parallel or self._devices()
 
     def _devices(self) -> int:

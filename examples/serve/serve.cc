@@ -1,19 +1,36 @@
 // Serves a library over TCP: a request is the bytes of all inputs in their order, an answer those of all
 // outputs. A connection may send any number of requests; each has a thread and a session of its own,
-// and all share the weights.
+// and all share the weights. It listens on loopback alone. Of more than CONNECTIONS at a time the
+// last are closed at once, and so is one that neither sends nor reads for SECONDS.
 //
-//     serve LIBRARY.so PORT [THREADS]
+//     serve LIBRARY.so PORT [THREADS [SECONDS [CONNECTIONS]]]
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <thread>
 
 #include <baton/runtime.h>
+
+constexpr int kMaxConnections = 64;
+constexpr int kTimeoutSeconds = 30;
+
+static std::atomic<int> connections{0};
+
+// Have reads and writes of a connection fail after so many seconds without a byte.
+static bool set_timeout(int connection, int seconds) {
+  timeval limit{};
+  limit.tv_sec = seconds;
+  return setsockopt(connection, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit)) == 0 &&
+         setsockopt(connection, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)) == 0;
+}
 
 // Whether all of `size` bytes came or went.
 template <typename Transfer, typename Byte>
@@ -59,12 +76,23 @@ static void serve(int connection, const baton_library* library, int threads) {
     }
     baton_session_destroy(session);
   }
+  --connections;
   close(connection);
 }
 
+// A number of the command line from 1 to `most`; 0 where the text is none.
+static int number(const char* text, int most) {
+  char* end = nullptr;
+  const long value = std::strtol(text, &end, 10);
+  return *text != '\0' && *end == '\0' && value >= 1 && value <= most ? static_cast<int>(value) : 0;
+}
+
 int main(int argc, char** argv) {
-  if (argc < 3) {
-    std::fprintf(stderr, "usage: serve LIBRARY.so PORT [THREADS]\n");
+  const int threads = argc > 3 ? number(argv[3], 1024) : 1;
+  const int seconds = argc > 4 ? number(argv[4], 86400) : kTimeoutSeconds;
+  const int most = argc > 5 ? number(argv[5], 4096) : kMaxConnections;
+  if (argc < 3 || argc > 6 || threads == 0 || seconds == 0 || most == 0) {
+    std::fprintf(stderr, "usage: serve LIBRARY.so PORT [THREADS [SECONDS [CONNECTIONS]]]\n");
     return 2;
   }
   std::signal(SIGPIPE, SIG_IGN);
@@ -73,7 +101,6 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "%s\n", baton_last_error());
     return 1;
   }
-  const int threads = argc > 3 ? std::atoi(argv[3]) : 1;
   const int listener = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -90,6 +117,13 @@ int main(int argc, char** argv) {
   std::fflush(stdout);
   while (true) {
     const int connection = accept(listener, nullptr, nullptr);
-    if (connection >= 0) std::thread(serve, connection, library, threads).detach();
+    if (connection < 0) {  // out of descriptors, or the client is gone
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    } else if (connections >= most || !set_timeout(connection, seconds)) {
+      close(connection);
+    } else {
+      ++connections;
+      std::thread(serve, connection, library, threads).detach();
+    }
   }
 }

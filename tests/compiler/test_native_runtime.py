@@ -7,6 +7,7 @@ import socket
 import subprocess
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -243,25 +244,55 @@ def test_damaged_and_foreign_files_are_refused_before_their_code_is_loaded(
     assert "No such file" in run(program, tmp_path / "missing.so").stdout
 
 
-def test_the_example_serves_four_clients(prefix, exported, tmp_path):
+@pytest.fixture(scope="module")
+def serve(prefix, tmp_path_factory):
+    """The example's program."""
+    build = tmp_path_factory.mktemp("serve")
     if shutil.which("cmake") is None:
         pytest.skip("there is no cmake")
     for command in (
-        ["-S", ROOT / "examples/serve", "-B", tmp_path, f"-DCMAKE_PREFIX_PATH={prefix}"],
-        ["--build", tmp_path],
+        ["-S", ROOT / "examples/serve", "-B", build, f"-DCMAKE_PREFIX_PATH={prefix}"],
+        ["--build", build],
     ):
         done = run("cmake", *command)
         assert done.returncode == 0, done.stdout + done.stderr
-    with subprocess.Popen(
-        [tmp_path / "serve", exported, "0"], stdout=subprocess.PIPE, text=True
-    ) as server:
+    return build / "serve"
+
+
+@contextmanager
+def serving(*command):
+    """The port of a server."""
+    with subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, text=True) as server:
         try:
             assert server.stdout is not None
-            port = int(server.stdout.readline().split()[-1])
-            with ThreadPoolExecutor(4) as clients:
-                list(clients.map(lambda seed: ask(port, seed), range(4)))
+            yield int(server.stdout.readline().split()[-1])
         finally:
             server.kill()
+
+
+def test_the_example_serves_four_clients(serve, exported):
+    with serving(serve, exported, 0) as port, ThreadPoolExecutor(4) as clients:
+        list(clients.map(lambda seed: ask(port, seed), range(4)))
+
+
+def test_the_example_closes_silent_connections_and_those_beyond_its_limit(serve, exported):
+    with serving(serve, exported, 0, 1, 1, 2) as port:
+        address = ("127.0.0.1", port)
+        with (
+            socket.create_connection(address, timeout=60) as first,
+            socket.create_connection(address, timeout=60) as second,
+            socket.create_connection(address, timeout=60) as third,
+        ):
+            assert third.recv(1) == b""  # at once: two are served
+            first.sendall(b"half")
+            assert (first.recv(1), second.recv(1)) == (b"", b"")  # after a second
+        ask(port, 0)
+
+
+@pytest.mark.parametrize("more", [["0"], ["x"], ["1", "0"], ["1", "1", "99999"], ["1"] * 4])
+def test_the_example_refuses_numbers_out_of_range(serve, exported, more):
+    done = run(serve, exported, "0", *more)
+    assert done.returncode == 2 and "usage: serve" in done.stderr
 
 
 def ask(port: int, seed: int) -> None:

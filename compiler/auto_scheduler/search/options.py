@@ -144,7 +144,7 @@ class LocalRPCMeasureContext:
         from tvm.rpc.tracker import Tracker
 
         key = f"baton-{os.getpid()}-{time.monotonic_ns()}"
-        self.tracker = Tracker(port=9000, port_end=10000, silent=True)
+        self.tracker = Tracker("127.0.0.1", port=9000, port_end=10000, silent=True)
         self.server = Server(
             host="127.0.0.1",
             port=self.tracker.port,

@@ -441,7 +441,7 @@ def modules_with_code() -> list[bytes]:
     """Saved modules, and the same with nodes that call functions by name."""
     seeds = saved_modules()
     calls = ("tirx.call_extern", "tirx.call_packed", "relax.call_dps_packed", "relax.call_tir")
-    hostile = []
+    hostile: list[bytes] = []
     for seed, call in itertools.product(seeds[1:3], calls):
         document = json.loads(seed)
         ops = [node for node in document["nodes"] if node["type"] == "ir.Op"]
@@ -477,7 +477,7 @@ def traces_with_code() -> list[bytes]:
     """Baton's own records, with instructions and annotations that change or add code."""
     own = TESTS / "compiler" / "records" / "auto_scheduler" / "data" / "three_kernels.json"
     lines = sorted(own.read_bytes().splitlines(keepends=True), key=len)[:6]
-    hostile = []
+    hostile: list[bytes] = []
     for line, code in itertools.product(lines, _TRACE_CODE):
         row = json.loads(line)
         instructions = row["trace"][0]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 import time
 
 import pytest
 from templates import register
 
-from compiler import autotvm
+from compiler import auto_scheduler, autotvm
 from compiler.autotvm.measure import measure_batch
 from compiler.autotvm.task import TaskCandidate
 from compiler.errors import BatonError
@@ -55,6 +56,27 @@ def test_candidates_run_on_a_trackers_device(tracker):
     runner.close()
     assert all(result.is_right for result in results), [r.message for r in results]
     assert all(0 < result.costs[0] < 1 for result in results)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "192.0.2.7", "tracker.example"])
+def test_a_tracker_that_others_reach_is_warned_of(host, caplog):
+    autotvm.RPCRunner("local", host, 9190, n_parallel=1)
+    is_open = host not in ("127.0.0.1", "localhost")
+    assert ("can run any code" in caplog.text) == is_open
+
+
+def test_a_measure_context_listens_on_loopback_alone():
+    context = auto_scheduler.LocalRPCMeasureContext()
+    try:
+        for port in (context.tracker.port, context.server.port):
+            with socket.create_connection(("127.0.0.1", port), 10):
+                pass
+            for address in set(socket.gethostbyname_ex(socket.gethostname())[2]) | {"127.0.0.2"}:
+                if address != "127.0.0.1":
+                    with pytest.raises(OSError):
+                        socket.create_connection((address, port), 10)
+    finally:
+        context.close()
 
 
 def test_a_key_without_devices_is_an_error(tracker):
