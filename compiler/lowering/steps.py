@@ -106,8 +106,13 @@ class State:
         self.take(self.mod)
 
     def take(self, mod: tvm.IRModule, found: recorded.Recorded | None = None) -> None:
-        """Go on with a module of other functions, as users see them."""
-        self.mod = self.described = mod
+        """Go on with a module of other functions, as users see them.
+
+        A module of one sample is not what users see; `described` stays the one of any number.
+        """
+        self.mod = mod
+        if self.any_samples is None:
+            self.described = mod
         self.found = found or recorded.Recorded(mod)
         self.targets = function_targets(mod, self.target)
 

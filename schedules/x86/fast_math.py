@@ -7,7 +7,7 @@ arithmetic instructions, and handles NaN and infinities.
 ========  =======================================  ==========================================
 function  largest error against the exact value    exceptions
 ========  =======================================  ==========================================
-exp       6 ULP                                    results below 1.7e-38 become 0
+exp       6 ULP; below 1.2e-38 4 * 2^-149         in a softmax, results below 1.7e-38 become 0
 log       2 ULP                                    denormal inputs are exact to the same bound
 tanh      8 ULP
 erf       8 ULP
@@ -32,25 +32,29 @@ from typing import Any
 
 import tvm_ffi
 from tvm import tirx
-from tvm.ir import Call, Op
+from tvm.ir import Call, Op, TensorLoad
 from tvm.target import Target
 
+from ..nodes import nodes_of
 from .machine import Machine
 
 Expr = Any
 
 # Adding and subtracting 1.5 * 2^23 rounds a float32 to an integer, which then stands in the
 # low bits of the sum: neither a rounding nor a conversion instruction is needed. With 126 more, the
-# bits are the biased exponent of half the power of two.
+# bits are the biased exponent of half the power of two; with 253 more, the sum of the biased
+# exponents of two factors of it.
 _ROUND = 1.5 * 2.0**23 + 126.0
+_ROUND_TWICE = 1.5 * 2.0**23 + 253.0
 _LOG2_E = 1.0 / math.log(2.0)
 _LN2 = math.log(2.0)
 # ln 2 in two parts; products of the first with integers below 2^15 are exact.
 _LN2_HIGH = 0.693359375
 _LN2_LOW = _LN2 - _LN2_HIGH
 
-# exp: results leave the range of normal numbers outside of these arguments.
+# exp: results leave the range of normal numbers, and of all numbers, outside of these arguments.
 _EXP_LOWEST, _EXP_HIGHEST = -87.5, 89.0
+_EXP_TO_ZERO = -105.0
 _LEAST_NORMAL = 2.0**-126
 # 2 * exp(r) on [-ln2 / 2, ln2 / 2].
 _EXP = (
@@ -121,6 +125,7 @@ def approximate(func: tirx.PrimFunc, target: Target | None = None) -> tirx.PrimF
         An LLVM CPU. Where its multiply-add is one instruction, an exponential is one shorter.
     """
     fused = target is not None and Machine.from_target(target).has_fma
+    has_running_max = _has_running_max(func)
     replaced = False
 
     def divide(product: tirx.Mul) -> Expr:
@@ -136,7 +141,8 @@ def approximate(func: tirx.PrimFunc, target: Target | None = None) -> tirx.PrimF
         nonlocal replaced
         name = _function(call)
         if name == "tirx.exp":
-            result = _exp(_argument(call), fused)
+            is_softmax = has_running_max and isinstance(call.args[0], tirx.Sub)
+            result = (_exp_to_normal if is_softmax else _exp)(_argument(call), fused)
         elif name == "tirx.sigmoid":
             result = _f32(1.0) / _one_plus_exp_of_negative(_argument(call), fused)
         elif name in _OTHERS:
@@ -159,6 +165,22 @@ def approximate(func: tirx.PrimFunc, target: Target | None = None) -> tirx.PrimF
     body = tvm_ffi.structural_map(func.body, (tirx.Mul, divide))
     body = tvm_ffi.structural_map(body, [(Call, replace), (tirx.Div, multiply)])
     return func.with_body(body) if replaced else func
+
+
+def _has_running_max(func: tirx.PrimFunc) -> bool:
+    """Whether a kernel takes a maximum over an axis, as a softmax does.
+
+    Its exponentials are of differences from that maximum, and are added to exp(0) = 1.
+    """
+    for store in nodes_of(func.body, tirx.BufferStore):
+        loads = (load.source for each in nodes_of(store.value, tirx.Max) for load in _loads(each))
+        if any(source.same_as(store.buffer) for source in loads):
+            return True
+    return False
+
+
+def _loads(value: Expr) -> list[TensorLoad]:
+    return nodes_of(value, TensorLoad)
 
 
 def _function(value: Expr) -> str:
@@ -211,47 +233,73 @@ def _float(bits: Expr) -> Expr:
 
 
 def _exp(argument: Expr, fused: bool) -> Expr:
-    """exp(x), see `_scaled_exp`."""
-    return _scaled_exp(argument, 1.0, fused, lambda value, scale: value * scale)
+    """exp(x), see `_scaled_exp`, with denormal results.
+
+    2^(n - 1) is a product of two normal numbers, of which the second makes the result denormal.
+    """
+
+    def finish(value: Expr, shifted: Expr) -> Expr:
+        half = _bits(shifted) >> 1
+        return value * _float(half << 23) * _float((_bits(shifted) - half) << 23)
+
+    return _scaled_exp(argument, 1.0, fused, finish, _EXP_TO_ZERO, _ROUND_TWICE)
+
+
+def _exp_to_normal(argument: Expr, fused: bool) -> Expr:
+    """exp(x), see `_scaled_exp`, or 0 where that is below 1.7e-38."""
+    return _scaled_exp(argument, 1.0, fused, lambda value, shifted: value * _power(shifted))
+
+
+def _power(shifted: Expr) -> Expr:
+    return _float(_bits(shifted) << 23)
 
 
 def _one_plus_exp_of_negative(argument: Expr, fused: bool) -> Expr:
     """1 + exp(-x), infinite below the lowest argument."""
-    return _scaled_exp(argument, -1.0, fused, lambda value, scale: value * scale + _f32(1.0))
+    return _scaled_exp(
+        argument, -1.0, fused, lambda value, shifted: value * _power(shifted) + _f32(1.0)
+    )
 
 
 def _scaled_exp(
-    argument: Expr, sign: float, fused: bool, finish: Callable[[Expr, Expr], Expr]
+    argument: Expr,
+    sign: float,
+    fused: bool,
+    finish: Callable[[Expr, Expr], Expr],
+    lowest: float = _EXP_LOWEST,
+    rounding: float = _ROUND,
 ) -> Expr:
-    """`finish` of the factors of exp(y) = 2 exp(r) * 2^(n - 1), y = sign x = r + n ln 2.
+    """`finish` of 2 exp(r) and n + rounding, for exp(y) = 2 exp(r) * 2^(n - 1), y = r + n ln 2.
 
-    n = round(y / ln 2). The factor 2 moves to the polynomial so that n = 128, just below
-    overflow, needs no special case; n = -126 gives the factor 0. The polynomial is one of
+    y = sign x, n = round(y / ln 2). The factor 2 moves to the polynomial so that n = 128, just
+    below overflow, needs no special case; n = -126 gives the factor 0. The polynomial is one of
     sign r, and negative only in its coefficients, so that -x is never computed.
 
     Parameters
     ----------
+    lowest : float
+        y, from which results are 0.
+    rounding : float
+        `_ROUND`, or another constant that rounds n.
     fused : bool
         Whether the product n ln 2 is rounded only with the difference. Then one constant will
         do: ln 2 as a float32 is good to 33 bits.
     """
-    low, high = sorted((sign * _EXP_LOWEST, sign * _EXP_HIGHEST))
+    low, high = sorted((sign * lowest, sign * _EXP_HIGHEST))
     coefficients = [value * sign**power for power, value in enumerate(_EXP)]
 
     def with_shifted(x: Expr, shifted: Expr) -> Expr:
-        scale = _float(_bits(shifted) << 23)
-
         def with_n(n: Expr) -> Expr:
             if fused:
                 reduced = x - n * _f32(sign * _LN2)
             else:
                 reduced = (x - n * _f32(sign * _LN2_HIGH)) - n * _f32(sign * _LN2_LOW)
-            return _bind(reduced, lambda r: finish(_horner(coefficients, r), scale), "r")
+            return _bind(reduced, lambda r: finish(_horner(coefficients, r), shifted), "r")
 
-        return _bind(shifted - _f32(_ROUND), with_n, "n")
+        return _bind(shifted - _f32(rounding), with_n, "n")
 
     def with_clamped(x: Expr) -> Expr:
-        shifted = x * _f32(sign * _LOG2_E) + _f32(_ROUND)
+        shifted = x * _f32(sign * _LOG2_E) + _f32(rounding)
         return _bind(shifted, lambda s: with_shifted(x, s), "shifted")
 
     def with_argument(x: Expr) -> Expr:

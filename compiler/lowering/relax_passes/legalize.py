@@ -11,7 +11,7 @@ maximum, minimum
 logical_not            of a < b it is a >= b, also for NaN
 sign                   0 for NaN; not there for unsigned integers
 argmax, argmin         -1 where all elements have the lowest value; any index where one is NaN
-group_norm, ...        of float64: an error (`legalize_normalization`)
+group_norm, ...        of float64: an error; a group norm cancels (`legalize_normalization`)
 sum, softmax, ...      of halves: sums of halves (`legalize_sums`)
 mean                   of integers: one of 64 bits
 max, min, mean,        of nothing: memory that nobody wrote, or a division by the integer 0

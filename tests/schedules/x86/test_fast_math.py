@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tvm
 import tvm_ffi
+from onnx import TensorProto, helper
 from tvm import s_tir, te, tirx
 
 from compiler import relay
@@ -67,11 +68,30 @@ def test_a_function_stays_within_its_bound_everywhere(name, target):
     infinite = np.isinf(rounded)
     np.testing.assert_array_equal(np.isinf(got), infinite)
     np.testing.assert_array_equal(got[infinite], rounded[infinite])
-    normal = np.isfinite(rounded) & (np.abs(want) >= SMALLEST)
+    smallest = 2.0**-126 if name == "exp" else SMALLEST
+    normal = np.isfinite(rounded) & (np.abs(want) >= smallest)
     error = np.abs(got[normal] - want[normal]) / np.spacing(np.abs(rounded[normal]))
     assert error.max() <= ulps
     tiny = np.isfinite(rounded) & ~normal
-    assert np.abs(got[tiny] - want[tiny]).max(initial=0) <= SMALLEST
+    largest = 4 * 2.0**-149 if name == "exp" else SMALLEST
+    assert np.abs(got[tiny] - want[tiny]).max(initial=0) <= largest
+
+
+@pytest.mark.parametrize("level", [0, 3])
+def test_exponentials_below_the_normal_numbers_are_there_in_imported_models(level):
+    x = np.linspace(-104, -80, 301, dtype="float32")
+    graph = helper.make_graph(
+        [helper.make_node("Exp", ["x"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, x.shape)],
+    )
+    mod, _ = relay.frontend.from_onnx(helper.make_model(graph))
+    with tvm.transform.PassContext(opt_level=level):
+        (y,) = relay.build(mod, "llvm").session().run({"x": x}).values()
+    want = np.exp(x.astype("float64"))
+    np.testing.assert_allclose(y, want, rtol=1e-6, atol=4 * 2.0**-149)
+    assert np.count_nonzero(y) == np.count_nonzero(want.astype("float32"))
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

@@ -28,7 +28,9 @@ def in_range(indices: relax.Expr, extent: Any) -> relax.Expr:
     """
     array, dtype = constant_value(indices), dtype_of(indices)
     if array is not None and (isinstance(extent, int) or (array >= 0).all()):
-        return constant(np.where(array < 0, array + extent, array).astype(array.dtype))
+        if isinstance(extent, int):  # one that is out of range stays, for the error to name it
+            array = np.where((array < 0) & (array >= -extent), array + extent, array)
+        return constant(array.astype(dtype))
     if dtype.startswith("uint"):
         return indices
     if isinstance(extent, int):

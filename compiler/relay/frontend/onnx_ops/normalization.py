@@ -105,6 +105,25 @@ def lp_normalization(node: Node) -> relax.Expr:
     return relax.op.where(relax.op.equal(norm, zero), zero, relax.op.divide(data, norm))
 
 
+def group_normalization(node: Node) -> relax.Expr:
+    """Group norm with a scale and a shift for each channel, before opset 21 for each group.
+
+    The function that defines it takes the mean of squares less the square of the mean, which
+    cancels where the mean is large.
+    """
+    extents, groups = node.extents(0), node.required("num_groups")
+    channels = extents[1]
+    if not isinstance(channels, int) or groups < 1 or channels % groups:
+        raise node.unsupported(f"num_groups={groups} does not divide the channels, {channels}")
+    wide = "float32" if node.attr("stash_type", 1) == 1 else node.dtype(0)
+    operands = [node.emit(relax.op.astype(node[index], wide)) for index in range(3)]
+    if node.opset < 21:
+        operands[1:] = [node.emit(relax.op.repeat(e, channels // groups, 0)) for e in operands[1:]]
+    axes, epsilon = list(range(2, len(extents))), node.attr("epsilon", 1e-5)
+    normal = node.emit(relax.op.nn.group_norm(*operands, groups, 1, axes, epsilon))
+    return relax.op.astype(normal, node.dtype(0))
+
+
 def batch_normalization(node: Node) -> list[relax.Expr] | None:
     """Training mode: the batch's own statistics, and the moving ones updated."""
     if node.opset < 9 and not node.attr("spatial", 1):
@@ -150,6 +169,7 @@ def softmax(node: Node) -> relax.Expr | None:
 CONVERTERS = {
     **dict.fromkeys(("Hardmax", "LogSoftmax", "Softmax"), softmax),
     "BatchNormalization": batch_normalization,
+    "GroupNormalization": group_normalization,
     "LayerNormalization": layer_normalization,
     "LRN": local_response_normalization,
     "LpNormalization": lp_normalization,

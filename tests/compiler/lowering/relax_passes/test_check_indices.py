@@ -9,7 +9,7 @@ import onnx
 import onnxruntime
 import pytest
 import tvm
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from compiler import relay
 from compiler.errors import BatonError, BuildError, IndexRangeError
@@ -223,6 +223,15 @@ def test_constant_indices_are_checked_when_a_model_is_built() -> None:
         model.graph.initializer.append(wrong)
         with pytest.raises(BatonError, match=f"{ROWS}.* outside of"):
             _built(*relay.frontend.from_onnx(model), 0)
+
+
+def test_a_constant_index_is_named_as_the_model_has_it() -> None:
+    node = helper.make_node("Gather", ["x", "row"], ["gathered"])
+    model = _model([node], {"x": np.zeros(10, "float32")})
+    model.graph.initializer.append(numpy_helper.from_array(np.array([-11]), "row"))
+    mod, params = relay.frontend.from_onnx(model)
+    with pytest.raises(BuildError, match="the constant index -11 is outside"):
+        relay.build(mod, "llvm", params=params)
 
 
 def test_constant_indices_cost_nothing_at_run_time() -> None:

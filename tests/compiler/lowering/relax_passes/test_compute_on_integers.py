@@ -281,6 +281,29 @@ def test_an_integer_convolution_less_its_zero_point():
     assert "conv2d_direct_int8.x86" in implementations(compared(net, y, "int32", quantum=0))
 
 
+def test_an_open_batch_of_integers_stays_open():
+    weights = np.random.default_rng(1).integers(0, 255, (5, 4, 3, 3)).astype("uint8")
+    model = helper.make_model(
+        helper.make_graph(
+            [helper.make_node("ConvInteger", ["x", "w"], ["y"])],
+            "g",
+            [helper.make_tensor_value_info("x", TensorProto.UINT8, ("n", 4, 8, 8))],
+            [helper.make_tensor_value_info("y", TensorProto.INT32, ("n", 5, 6, 6))],
+            [numpy_helper.from_array(weights, "w")],
+        )
+    )
+    mod, params = relay.frontend.from_onnx(model)
+    session = relay.build(mod, "llvm", params=params).session()
+    assert session.inputs[0].shape == ("n", 4, 8, 8)
+    wide = weights.astype("int64")
+    for batch in (0, 1, 3):
+        x = np.random.default_rng(batch).integers(0, 255, (batch, 4, 8, 8)).astype("uint8")
+        windows = np.lib.stride_tricks.sliding_window_view(x.astype("int64"), (3, 3), (2, 3))
+        np.testing.assert_array_equal(
+            session.run({"x": x})["y"], np.einsum("nchwij,ocij->nohw", windows, wide)
+        )
+
+
 def test_parts_of_a_concatenation_are_quantised_where_they_are_made():
     net = Network(x=("uint8", (1, 16, 6, 6)))
     parts = []

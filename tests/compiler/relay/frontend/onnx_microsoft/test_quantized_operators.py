@@ -75,7 +75,8 @@ def test_quantized_convolutions_agree(last, as_onnxruntime, codes):
         "zx": np.array(120, "uint8"),
         "zy": np.array(130, "uint8"),
         "zw": np.zeros(3, "int8"),
-        "w": codes("int8", 3, 2, 3, 3),
+        "w": codes("int8", 3, 2, 3, 3)
+        // 2,  # without VNNI, onnxruntime saturates pairs of products
         "b": np.array([300, -200, 10], "int32"),
     }
     node = own("QLinearConv", "x sx zx w sw zw sy zy b", "y", channels_last=last, pads=[1, 0, 1, 0])
@@ -90,8 +91,8 @@ def test_quantized_products_agree(as_onnxruntime, codes, floats):
         "zb": np.array(3, "int8"),
         "zeros": np.array([1, -2, 3, 0], "int8"),
         "zy": np.array(130, "uint8"),
-        "b": codes("int8", 5, 4),
-        "t": codes("int8", 4, 5),
+        "b": codes("int8", 5, 4) // 2,
+        "t": codes("int8", 4, 5) // 2,
         "c": np.array([300, -200, 10, 0], "int32"),
         "bias": floats(4),
         "i": codes("int16", 5, 4),
