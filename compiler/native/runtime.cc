@@ -280,7 +280,10 @@ struct Code {
       }
       weights.push_back(baton::tensor_over(start + info.offset, info, info.shape, file.file));
     }
-    module = ffi::Module::LoadFromFile(file.file->own_spelling());
+    // Module::LoadFromFile needs a suffix, which paths of descriptors lack.
+    const auto load = ffi::Function::GetGlobalRequired("ffi.Module.load_from_file.so");
+    module = load(file.file->path_for_loader(), "so").cast<ffi::Module>();
+    file.file->close();
   }
 
  private:

@@ -31,7 +31,9 @@ _OBJECT_NAME = re.compile(r"\d{2,}-[\w.+-]+\.[oa]")
 
 
 class LoadedFile:
-    """The file of a loaded library, kept open: its path may be another's, or nobody's, by now.
+    """The file of a loaded library, kept open.
+
+    Another file may have replaced it at its path, or the path may be gone.
 
     Parameters
     ----------
@@ -48,6 +50,11 @@ class LoadedFile:
     def _now(self) -> tuple[int, int]:
         status = os.fstat(self._file.fileno())
         return status.st_size, status.st_mtime_ns
+
+    @property
+    def descriptor(self) -> int:
+        """The descriptor of the open file."""
+        return self._file.fileno()
 
     @property
     def nbytes(self) -> int:
@@ -82,7 +89,8 @@ class _Opened:
     envelope: container.Envelope
     weights_offset: int
     machine: str
-    load_code: Callable[[], Any]
+    load_code: Callable[[int], Any]
+    """Takes the descriptor of the file."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +101,8 @@ class CheckedFile:
     metadata: Metadata
     params: dict[str, Any]
     machine: str
-    load_code: Callable[[], Any]
+    load_code: Callable[[int], Any]
+    """Takes the descriptor of `file`."""
 
 
 def load_module(path: str | os.PathLike[str], verify_weights: bool = False) -> FactoryModule:
@@ -132,7 +141,7 @@ def load_module(path: str | os.PathLike[str], verify_weights: bool = False) -> F
     require_cpu_features(metadata, f"the library {str(origin)!r}")
     lacking = cuda_runtime.prepare() if "cuda" in metadata.devices else None
     try:
-        code = checked.load_code()
+        code = checked.load_code(checked.file.descriptor)
     except Exception as error:
         if lacking is not None:
             raise LoadError(f"{str(origin)!r} has kernels for CUDA, and {lacking}") from error
@@ -200,7 +209,7 @@ def _open_shared_library(file: BinaryIO, origin: Path) -> _Opened:
     _require_size(envelope, weights.size, origin)
     _require_checksum(elf.image_checksum(file), envelope, origin)
     machine = elf.machine(file)
-    return _Opened(envelope, weights.offset, machine, lambda: load_code(origin))
+    return _Opened(envelope, weights.offset, machine, load_code)
 
 
 def _open_archive(file: BinaryIO, origin: Path) -> _Opened:
@@ -221,7 +230,7 @@ def _open_archive(file: BinaryIO, origin: Path) -> _Opened:
         checksum = zlib.crc32(content, checksum)
     _require_checksum(checksum, envelope, origin)
     machine = elf.machine(io.BytesIO(next(iter(contents.values()), b"")))
-    return _Opened(envelope, weights.offset, machine, lambda: link_and_load(contents))
+    return _Opened(envelope, weights.offset, machine, lambda _: link_and_load(contents))
 
 
 def _blocks_of_archive(
