@@ -47,11 +47,11 @@ class Session:
     devices : sequence of tvm.runtime.Device
         As for an executor; the CPU where empty.
     num_threads : int, optional
-        Threads that work on one request. TVM_NUM_THREADS by default, else the cores that this
-        process may use.
+        Threads that work on one request, at most 1024. TVM_NUM_THREADS by default, else the cores
+        that this process may use.
     parallel : int
-        Requests that are worked on at a time. Each has intermediate tensors of its own; weights are
-        there once. More requests wait in the order of their arrival.
+        Requests that are worked on at a time, at most 1024. Each has its own intermediate tensors;
+        weights are there once. More requests wait in the order of their arrival.
 
     Attributes
     ----------
@@ -67,8 +67,8 @@ class Session:
         parallel: int = 1,
     ) -> None:
         for name, value in (("num_threads", num_threads), ("parallel", parallel)):
-            if value is not None and (not isinstance(value, int) or value < 1):
-                raise InputError(f"{name} must be an integer of at least 1, not {value!r:.60}")
+            if value is not None or name == "parallel":
+                thread_pool.require_thread_count(name, value)
         kept = library.metadata.kv_cache
         reserved = {kept.rows, *(name for name, _ in kept.tensors)} if kept else set()
         self.inputs: tuple[TensorInfo, ...] = tuple(
@@ -245,11 +245,24 @@ class Binding:
 
 
 def default_threads() -> int:
-    """Threads of one request where nothing says how many: TVM_NUM_THREADS, else the cores."""
-    text = os.environ.get("TVM_NUM_THREADS", "")
-    if text.isdigit() and int(text) > 0:
-        return int(text)
-    return len(os.sched_getaffinity(0))
+    """The default number of threads of one request: TVM_NUM_THREADS, else the cores.
+
+    Raises
+    ------
+    InputError
+        TVM_NUM_THREADS is larger than the limit.
+    """
+    text = os.environ.get("TVM_NUM_THREADS", "").lstrip("0")
+    if text.isascii() and text.isdecimal():
+        is_long = len(text) > len(str(thread_pool.MAX_THREADS))
+        count = thread_pool.MAX_THREADS + 1 if is_long else int(text)
+        if count > thread_pool.MAX_THREADS:
+            raise InputError(
+                f"TVM_NUM_THREADS={text:.60} is too large; set it to at most "
+                f"{thread_pool.MAX_THREADS}"
+            )
+        return count
+    return min(len(os.sched_getaffinity(0)), thread_pool.MAX_THREADS)
 
 
 def _arrays(
