@@ -17,7 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+from compiler.archive_limits import ArchiveError, opened_tar, plain_members
 from compiler.errors import ForeignLibraryError, IncompatibleDeviceError, LoadError
+from compiler.regular_files import open_regular
 from compiler.runtime import container, cuda_runtime, elf
 from compiler.runtime.code import link_and_load, load_code
 from compiler.runtime.factory import FactoryModule
@@ -26,6 +28,7 @@ from compiler.runtime.metadata import Metadata
 from compiler.runtime.weights import map_weights
 
 _PIECE = 1 << 22  # bytes that are copied at a time
+_TAR_MAGIC, _TAR_MAGIC_OFFSET = b"ustar", 257
 _GZIP_MAGIC = b"\x1f\x8b"
 _OBJECT_NAME = re.compile(r"\d{2,}-[\w.+-]+\.[oa]")
 
@@ -155,17 +158,18 @@ def load_module(path: str | os.PathLike[str], verify_weights: bool = False) -> F
 
 def check_file(path: str | os.PathLike[str], verify_weights: bool = False) -> CheckedFile:
     """Read everything but the code of an exported library; raises LoadError as `load_module`."""
-    origin = Path(os.path.realpath(os.fspath(path)))
     try:
-        file = open(origin, "rb")  # noqa: SIM115 (closed below)
-    except OSError as error:
-        raise LoadError(f"can't open the library {str(path)!r}: {error.strerror}") from error
+        origin = Path(os.path.realpath(os.fspath(path)))
+        file = open_regular(origin)
+    except (OSError, TypeError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise LoadError(f"can't open the library {path!r:.200}: {reason}") from error
     with file:
         try:
             opened = _open(file, origin)
             if verify_weights:
                 _require_intact_weights(file, opened, origin)
-        except (elf.MalformedElfError, tarfile.TarError, OSError) as error:
+        except (elf.MalformedElfError, ArchiveError, OSError, MemoryError) as error:
             raise LoadError(
                 f"{str(origin)!r} is corrupt or truncated ({error}); export the model again"
             ) from error
@@ -187,15 +191,19 @@ def _open(file: BinaryIO, origin: Path) -> _Opened:
     magic = file.read(len(elf.MAGIC))
     if magic == elf.MAGIC:
         return _open_shared_library(file, origin)
-    file.seek(0)
-    if magic and tarfile.is_tarfile(file):
-        if magic.startswith(_GZIP_MAGIC):  # TVM's own archives; Baton's are plain
-            raise _not_ours(origin)
+    if magic.startswith(_GZIP_MAGIC):  # TVM's own archives; Baton's are plain
+        raise _not_ours(origin)
+    if magic and _is_tar(file):
         return _open_archive(file, origin)
     raise LoadError(
         f"{str(origin)!r} is neither a shared library nor a .tar archive; load a file that "
         "export_library wrote"
     )
+
+
+def _is_tar(file: BinaryIO) -> bool:
+    file.seek(_TAR_MAGIC_OFFSET)
+    return file.read(len(_TAR_MAGIC)) == _TAR_MAGIC
 
 
 def _open_shared_library(file: BinaryIO, origin: Path) -> _Opened:
@@ -214,8 +222,8 @@ def _open_shared_library(file: BinaryIO, origin: Path) -> _Opened:
 
 def _open_archive(file: BinaryIO, origin: Path) -> _Opened:
     file.seek(0)
-    with tarfile.open(fileobj=file, mode="r:") as archive:
-        members = {info.name: info for info in archive.getmembers() if info.isreg()}
+    with opened_tar(file) as (archive, most):
+        members = {info.name: info for info in plain_members(archive, most)}
         objects = {name: info for name, info in members.items() if _OBJECT_NAME.fullmatch(name)}
         contents = {name: _read_member(file, info) for name, info in sorted(objects.items())}
         blocks = _blocks_of_archive(archive, members)

@@ -345,3 +345,35 @@ def test_a_library_for_another_processor_is_refused(network, tmp_path):
         file.write((183).to_bytes(2, "little"))
     with pytest.raises(IncompatibleDeviceError, match=r"built for aarch64, and this machine is"):
         load_module(path)
+
+
+@pytest.mark.parametrize("suffix", [".so", ".tar"])
+@pytest.mark.parametrize("kind", ["fifo", "device", "directory", "sparse"])
+def test_what_is_no_regular_file_is_a_load_error_without_waiting(tmp_path, suffix, kind):
+    path = tmp_path / f"net{suffix}"
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    elif kind == "directory":
+        path.mkdir()
+    else:
+        with open(path, "wb") as file:
+            file.truncate(1 << 41)
+    with pytest.raises(LoadError, match=r"net\.|zero"):
+        load_module(path)
+
+
+@pytest.mark.parametrize("path", ["net\0.so", "net\ud800.so", None, 3.5])
+def test_an_invalid_path_is_a_load_error(path):
+    with pytest.raises(LoadError, match="can't open the library"):
+        load_module(path)
+
+
+def test_an_archive_with_a_sparse_member_is_a_load_error(tmp_path):
+    info = tarfile.TarInfo("0000-code.o")
+    info.pax_headers = {"GNU.sparse.size": str(1 << 41), "GNU.sparse.map": "0,0"}
+    with tarfile.open(tmp_path / "net.tar", "w") as archive:
+        archive.addfile(info)
+    with pytest.raises(LoadError, match="is sparse"):
+        load_module(tmp_path / "net.tar")
