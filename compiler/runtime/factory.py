@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import copy
 import os
-import pathlib
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from compiler.errors import InputError
+from compiler.regular_files import read_regular
 from compiler.runtime import foreign
 from compiler.runtime.bound_memory import BoundMemory
 from compiler.runtime.code import runnable
@@ -219,7 +219,13 @@ class FactoryModule:
         """
         from compiler.runtime.executor import parse_params
 
-        self.load_late_bound_consts_from_map(parse_params(pathlib.Path(path).read_bytes()))
+        try:
+            content = read_regular(path)
+        except OSError as error:
+            raise InputError(
+                f"can't read the parameter file {str(path)!r}: {error.strerror}"
+            ) from error
+        self.load_late_bound_consts_from_map(parse_params(content))
 
     def load_late_bound_consts_from_map(self, weights: Mapping[str, Any]) -> None:
         """Take the weights of a library that has none, by name.
