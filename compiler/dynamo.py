@@ -23,6 +23,7 @@ import torch
 from torch.utils import _pytree
 
 from compiler.errors import FrontendError, InputError, UnsupportedOperatorError
+from compiler.runtime.thread_pool import require_thread_count
 
 logger = logging.getLogger(__name__)
 
@@ -99,6 +100,9 @@ def baton(
             raise InputError(
                 f'backend="baton" has no option {name!r}; it has {", ".join(sorted(known))}'
             )
+    chosen = Options(**(options or {}))
+    if chosen.num_threads is not None:
+        require_thread_count("num_threads", chosen.num_threads)
     tensors = [value for value in examples if isinstance(value, torch.Tensor)]
     weights = [*graph.parameters(), *graph.buffers()]  # arguments as well from PyTorch 2.5 on
     if torch.is_grad_enabled() and any(each.requires_grad for each in [*tensors, *weights]):
@@ -112,7 +116,7 @@ def baton(
                 f'backend="baton" takes tensors in the CPU\'s memory, not on {tensor.device}'
             )
     fixed = [index for index, value in enumerate(examples) if _is_weight(value)]
-    return _Compiled(graph, examples, fixed, Options(**(options or {})))
+    return _Compiled(graph, examples, fixed, chosen)
 
 
 class _Compiled:
@@ -273,7 +277,8 @@ def _build(
     config = {"baton.precision": options.precision}
     with PassContext(options.opt_level, disabled_pass=list(options.disabled_pass), config=config):
         library = relay.build(mod, target=options.target, params=params)
-    session = library.session(num_threads=options.num_threads or torch.get_num_threads())
+    count = torch.get_num_threads() if options.num_threads is None else options.num_threads
+    session = library.session(num_threads=count)
     inputs = {info.name: places[info.name] for info in session.inputs}
     outputs = [info.name for info in session.outputs]
     examples = [

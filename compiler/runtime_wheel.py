@@ -22,10 +22,10 @@ from compiler.errors import ExportError
 from compiler.whole_files import replacing
 
 _BATON = (
-    "__init__.py", "errors.py", "lazy.py", "own_packages.py", "py.typed", "temporary.py",
-    "version.py", "whole_files.py", "ort/__init__.py", "ort/described.py", "ort/libraries.py",
-    "ort/options.py", "ort/session.py", "ort/values.py", "runtime/", "tvm_faults/__init__.py",
-    "tvm_faults/type_lookup.py",
+    "__init__.py", "archive_limits.py", "errors.py", "lazy.py", "own_packages.py", "py.typed",
+    "regular_files.py", "temporary.py", "version.py", "whole_files.py",
+    "ort/__init__.py", "ort/described.py", "ort/libraries.py", "ort/options.py", "ort/session.py",
+    "ort/values.py", "runtime/", "tvm_faults/__init__.py", "tvm_faults/type_lookup.py",
 )  # fmt: skip
 _TVM = re.compile(
     r"tvm/(((runtime|rpc|support)/.*|base|error|libinfo|_version)\.py"

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from tvm.tirx import PrimFunc
 
+from compiler.numpy_files import read_npy
+
 from ..errors import RecordError
 from ..measure.candidate import ArgInfo
 from ..measure.timing import random_values
@@ -72,7 +74,12 @@ def get_task_input_buffer(workload_key: str, input_name: str) -> np.ndarray:
             f"task input {input_name!r} of {workload_key!r} is not registered, and there is no "
             f"{path}; give it with task_inputs or register_task_input_buffer"
         )
-    return np.load(path, allow_pickle=False)
+    try:
+        return read_npy(path)
+    except OSError as error:
+        raise RecordError(
+            f"task input {input_name!r}: can't read {path}: {error.strerror}"
+        ) from error
 
 
 def as_array(value: Any) -> np.ndarray:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compiler.errors import FrontendError
+from compiler.regular_files import read_regular
 
 if TYPE_CHECKING:
     import tvm
@@ -152,7 +153,7 @@ def _is_of(path: Path, stem: str) -> bool:
 
 def _bytes(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_regular(path)
     except OSError as error:
         raise FrontendError(f"can't read {path}: {error.strerror}") from error
 

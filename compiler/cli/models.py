@@ -132,22 +132,14 @@ def read_inputs(files: Mapping[str, Path]) -> dict[str, np.ndarray]:
     InputError
         A file can't be read or holds no plain array; names the input and the file.
     """
-    import numpy as np
+    from compiler.numpy_files import read_npy
 
     values = {}
     for name, path in files.items():
         try:
-            value = np.load(path, allow_pickle=False)
+            values[name] = read_npy(path)
         except OSError as error:
             raise InputError(f"input {name!r}: can't read {path}: {error.strerror}") from error
-        except (ValueError, EOFError) as error:
-            raise InputError(
-                f"input {name!r}: {path} is not a whole .npy file of plain numbers (pickles "
-                "are refused)"
-            ) from error
-        if not isinstance(value, np.ndarray):
-            raise InputError(f"input {name!r}: {path} holds several arrays; give one as .npy")
-        values[name] = value
     return values
 
 

@@ -93,7 +93,7 @@ Plugin = Annotated[
 BackendOption = Annotated[
     list[str], several("For the partitioners.", "--option", metavar="KEY=VALUE")
 ]
-Threads = Annotated[int, typer.Option(min=1, help="Of every engine.")]
+Threads = Annotated[int, typer.Option(min=1, max=1024, help="Of every engine.")]
 Peers = Annotated[str, typer.Option(help="Comma-separated; empty for none.")]
 Rounds = Annotated[int, typer.Option(min=1, help="How often every engine is measured in turn.")]
 Seconds = Annotated[float, typer.Option(min=0.01, help="Length of one measurement.")]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from compiler.errors import FrontendError, InputError
+from compiler.numpy_files import read_npy, read_npz
 
 from .console import Steps, show, table
 from .files import write_whole
@@ -208,10 +209,9 @@ class _Network:
 
     def _read(self, path: Path) -> dict[str, np.ndarray]:
         try:
-            read = np.load(path, allow_pickle=False)
-            arrays = {name: read[name] for name in read.files} if path.suffix == ".npz" else read
-        except (OSError, ValueError, EOFError) as error:
-            raise InputError(f"can't read the sample {str(path)!r}: {error}") from error
+            arrays: Any = read_npz(path) if path.suffix == ".npz" else read_npy(path)
+        except OSError as error:
+            raise InputError(f"can't read the sample {str(path)!r}: {error.strerror}") from error
         if not isinstance(arrays, dict):
             arrays = dict.fromkeys(self._inputs, arrays) if len(self._inputs) == 1 else {}
         if arrays.keys() != self._inputs.keys():

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from compiler.errors import BlockArgumentError
 from compiler.runtime import forks
+from compiler.runtime.bound_memory import copied_where_bound
 
 from .device import Device
 from .inline import inline_small
@@ -103,6 +104,7 @@ class Program:
         self._tvm_device = device.tvm_device()
         self._states: deque[Callable[..., Any]] = deque()
         self._states.append(self._new_state())
+        self._weights = self.library.weights_memory(self._tvm_device)
 
     def __call__(self, tensors: Sequence[Any]) -> Sequence[Any]:
         """Run on tensors in the order of `types`; returns the outputs, which are the caller's."""
@@ -121,7 +123,8 @@ class Program:
             result = state(*tensors)
         finally:
             self._states.append(state)
-        return (result,) if self._single else result
+        results = (result,) if self._single else result
+        return copied_where_bound(results, tensors, self._weights)
 
     @property
     def states(self) -> int:

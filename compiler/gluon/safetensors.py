@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from compiler.errors import ExportError, FrontendError
+from compiler.regular_files import read_regular
 from compiler.whole_files import replacing
 
 _DTYPES = {
@@ -76,10 +77,9 @@ def read(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     """
     where = f"the parameter file {os.fspath(path)!r}"
     try:
-        with open(path, "rb") as file:
-            data = file.read()
+        data = read_regular(path)
     except OSError as error:
-        raise FrontendError(f"{where} can't be read: {error}") from error
+        raise FrontendError(f"{where} can't be read: {error.strerror}") from error
     if len(data) < 8:
         raise FrontendError(f"{where} is not a safetensors file")
     (length,) = struct.unpack_from("<Q", data)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from compiler.errors import ExportError, FrontendError
+from compiler.regular_files import read_regular
 from compiler.whole_files import replacing
 
 from .attributes import DTYPES
@@ -121,10 +122,9 @@ def _bytes_of(source: str | os.PathLike[str] | bytes) -> tuple[bytes, str]:
         return source, "the parameter data"
     where = f"the parameter file {os.fspath(source)!r}"
     try:
-        with open(source, "rb") as file:
-            return file.read(), where
+        return read_regular(source), where
     except OSError as error:
-        raise FrontendError(f"{where} can't be read: {error}") from error
+        raise FrontendError(f"{where} can't be read: {error.strerror}") from error
 
 
 def _dense(value: Any) -> np.ndarray:

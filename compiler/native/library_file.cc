@@ -8,7 +8,6 @@
 
 #include <array>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <optional>
 #include <stdexcept>
@@ -144,9 +143,8 @@ std::runtime_error cant_open(const std::string& path) {
 }  // namespace
 
 MappedFile::MappedFile(const std::string& path) {
-  std::unique_ptr<char, void (*)(void*)> real(realpath(path.c_str(), nullptr), std::free);
-  if (!real) throw cant_open(path);
-  const int descriptor = open(real.get(), O_RDONLY | O_CLOEXEC);
+  // Opening a FIFO would wait for a writer without O_NONBLOCK, which regular files ignore.
+  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) throw cant_open(path);
   struct stat status;
   const bool known = fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode);
@@ -155,25 +153,33 @@ MappedFile::MappedFile(const std::string& path) {
     mapped = mmap(nullptr, static_cast<std::size_t>(status.st_size), PROT_READ | PROT_WRITE,
                   MAP_PRIVATE, descriptor, 0);
   }
-  close(descriptor);
-  if (!known) throw std::runtime_error(path + " is not a file");
-  if (status.st_size > 0 && mapped == MAP_FAILED) throw cant_open(path);
+  if (!known || (status.st_size > 0 && mapped == MAP_FAILED)) {
+    const std::runtime_error error =
+        known ? cant_open(path) : std::runtime_error(path + " is not a regular file");
+    ::close(descriptor);
+    throw error;
+  }
+  descriptor_ = descriptor;
   if (status.st_size > 0) {
     madvise(mapped, static_cast<std::size_t>(status.st_size), MADV_HUGEPAGE);  // a wish
     data_ = static_cast<unsigned char*>(mapped);
   }
   size_ = static_cast<std::uint64_t>(status.st_size);
-  const std::string whole(real.get());
-  const std::size_t slash = whole.rfind('/');
-  spelling_ = whole.substr(0, slash);
+  path_for_loader_ = "/proc/self/fd";
   for (const std::uint64_t part : {static_cast<std::uint64_t>(status.st_dev),
                                    static_cast<std::uint64_t>(status.st_ino)}) {
-    for (int bit = 63; bit >= 0; --bit) spelling_ += part >> bit & 1 ? "/." : "/";
+    for (int bit = 63; bit >= 0; --bit) path_for_loader_ += part >> bit & 1 ? "/." : "/";
   }
-  spelling_ += whole.substr(slash);
+  path_for_loader_ += "/" + std::to_string(descriptor);
+}
+
+void MappedFile::close() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+  descriptor_ = -1;
 }
 
 MappedFile::~MappedFile() {
+  close();
   if (data_ != nullptr) munmap(data_, size_);
 }
 

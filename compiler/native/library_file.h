@@ -18,13 +18,17 @@ class MappedFile {
 
   unsigned char* data() const { return data_; }
   std::uint64_t size() const { return size_; }
-  /// The path, spelled as no other file's: the dynamic loader takes equal names for one library.
-  const std::string& own_spelling() const { return spelling_; }
+  /// A path of the open file itself, whatever lies at its own path by now. It names the device and
+  /// inode, because the dynamic loader takes equal names for one library. Valid until `close`.
+  const std::string& path_for_loader() const { return path_for_loader_; }
+  /// Close the descriptor. The mapping stays.
+  void close();
 
  private:
   unsigned char* data_ = nullptr;
   std::uint64_t size_ = 0;
-  std::string spelling_;
+  std::string path_for_loader_;
+  int descriptor_ = -1;
 };
 
 /// A whole library for this kind of processor, of which no code has been loaded.

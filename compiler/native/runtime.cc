@@ -36,6 +36,7 @@ constexpr int kPooledAllocator = 2;         // TVM's number of it
 // TVM's mode in which a thread may run on any of the given CPUs; its other modes bind the first
 // thread of each pool to the first CPU, which the pools of all threads would share.
 constexpr std::int64_t kShareCpus = -3;
+constexpr int kMaxThreads = 1024;  // as in compiler/runtime/thread_pool.py
 
 // LLVM's name of each CPU feature that Linux lists, and Linux's; from compiler/runtime/cpu.py.
 constexpr const char* kCpuFlags[][2] = {
@@ -280,7 +281,10 @@ struct Code {
       }
       weights.push_back(baton::tensor_over(start + info.offset, info, info.shape, file.file));
     }
-    module = ffi::Module::LoadFromFile(file.file->own_spelling());
+    // Module::LoadFromFile needs a suffix, which paths of descriptors lack.
+    const auto load = ffi::Function::GetGlobalRequired("ffi.Module.load_from_file.so");
+    module = load(file.file->path_for_loader(), "so").cast<ffi::Module>();
+    file.file->close();
   }
 
  private:
@@ -311,7 +315,11 @@ struct baton_session {
 
   baton_session(std::shared_ptr<const Code> of, int threads)
       : code(std::move(of)), num_threads(threads) {
-    if (threads < 0) throw std::runtime_error("num_threads can't be negative");
+    if (threads < 0 || threads > baton::kMaxThreads) {
+      throw std::runtime_error("num_threads must be from 0 to " +
+                               std::to_string(baton::kMaxThreads) + ", not " +
+                               std::to_string(threads));
+    }
     configure_threads = ffi::Function::GetGlobalRequired("runtime.config_threadpool");
     machine = baton::function_of(*code->module, "vm_load_executable")().cast<ffi::Module>();
     const int cpu = static_cast<int>(kDLCPU);

@@ -11,6 +11,7 @@ from typing import Any
 
 from compiler.errors import InputError, TargetError
 from compiler.runtime.session import default_threads
+from compiler.runtime.thread_pool import require_thread_count
 
 logger = logging.getLogger(__name__)
 
@@ -158,9 +159,7 @@ enable_mem_reuse, use_deterministic_compute, log_severity_level, log_verbosity_l
             raise InputError(
                 "optimized_model_filepath: Baton writes no ONNX; `baton compile -o` keeps a library"
             )
-        threads = self.intra_op_num_threads
-        if not isinstance(threads, int) or threads < 0:
-            raise InputError(f"intra_op_num_threads can't be {threads!r:.60}")
+        require_thread_count("intra_op_num_threads", self.intra_op_num_threads, least=0)
 
 
 @dataclass(slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,19 +12,22 @@ import tvm_ffi
 from compiler.temporary import TemporaryFolder
 
 
-def load_code(path: Path) -> Any:
-    """Hand the file to the dynamic loader, under a spelling of its path that no other file has.
+def load_code(descriptor: int) -> Any:
+    """Load the shared library that is open as `descriptor`.
 
-    The dynamic loader returns the library it already has when it knows the name, even if
-    another file lies there by now; only for an unknown name does it compare the files. Slashes
-    and dots that change nothing about the path spell which file it is. The code is unloaded when
-    nothing refers to the module any more.
+    The dynamic loader gets the descriptor's path in /proc, so it loads the open file itself. A file
+    that replaced the open file at its path is never loaded.
+
+    The dynamic loader returns a library that it already has if it knows the name. Descriptors are
+    reused, so the name also spells the device and inode: as slashes and dots that do not change
+    the path. The code is unloaded when the last reference to the module is gone.
     """
-    status = path.stat()
+    status = os.fstat(descriptor)
     identity = f"{status.st_dev:b}{status.st_ino:064b}"
     spelling = identity.translate({ord("0"): "/", ord("1"): "/."})
-    name = f"{path.parent}{spelling}/{path.name}"
-    return tvm_ffi.load_module(name, keep_module_alive=False)
+    # tvm_ffi.load_module needs a suffix, which paths of descriptors lack.
+    load = tvm_ffi.get_global_func("ffi.Module.load_from_file.so")
+    return load(f"/proc/self/fd{spelling}/{descriptor}", "so")
 
 
 def link_and_load(objects: Mapping[str, bytes]) -> Any:
@@ -37,7 +41,7 @@ def link_and_load(objects: Mapping[str, bytes]) -> Any:
             names.append(str(Path(folder, name)))
         library = Path(folder, "library.so")
         cc.create_shared(str(library), names)
-        return load_code(library)
+        return _load_path(library)
 
 
 def runnable(module: Any) -> Any:
@@ -50,4 +54,9 @@ def runnable(module: Any) -> Any:
     with TemporaryFolder("run") as folder:
         library = Path(folder, "library.so")
         module.export_library(str(library), workspace_dir=folder)
-        return load_code(library)
+        return _load_path(library)
+
+
+def _load_path(path: Path) -> Any:
+    with open(path, "rb") as file:
+        return load_code(file.fileno())

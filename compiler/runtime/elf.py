@@ -25,6 +25,7 @@ _RELOCATABLE = 1
 _MACHINES = {21: "powerpc64", 22: "s390x", 62: "x86-64", 183: "aarch64", 243: "riscv64"}
 _MAX_SECTIONS = 0xFF00  # larger counts use an extension that no library of Baton's needs
 _CHUNK = 1 << 20
+_MAX_IMAGE = 1 << 34  # bytes; code models of LLVM reach 2 GiB, sparse files reach anything
 
 
 class MalformedElfError(ValueError):
@@ -223,13 +224,16 @@ def image_checksum(file: BinaryIO) -> int:
     header = _read_header(file)
     segments = map(_Segment._make, _read_table(file, _SEGMENT_LAYOUT, header.phoff, header.phnum))
     end = _size_of(file)
-    checksum = 0
+    checksum = total = 0
     for segment in segments:
         if segment.type != _LOADED_SEGMENT:
             continue
         start, stop = segment.offset, segment.offset + segment.filesz
         if stop > end:
             raise MalformedElfError("the program reaches beyond the end of the file")
+        total += segment.filesz
+        if total > _MAX_IMAGE:
+            raise MalformedElfError(f"the program has more than {_MAX_IMAGE} bytes")
         checksum = range_checksum(file, max(start, _HEADER_LAYOUT.size), stop, checksum)
     return checksum
 

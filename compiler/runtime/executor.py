@@ -16,6 +16,7 @@ import tvm_ffi
 
 from compiler.errors import BuildError, DivisionByZeroError, IndexRangeError, InputError
 from compiler.runtime import cuda_code, forks
+from compiler.runtime.bound_memory import BoundMemory
 from compiler.runtime.entry import GRAPH_ENTRY, fastest
 from compiler.runtime.extents import require_equal_symbols, require_shape
 from compiler.runtime.host import kind_of
@@ -111,7 +112,7 @@ class GraphExecutor:
         self._buffers: list[Any] = [None] * arity  # what set_input copies into
         self._views: list[Any] = [None] * arity  # the buffers as numpy arrays, where possible
         self._bound: list[Any] = [params.get(info.name) for info in self._infos]
-        self._pointers = [0 if tensor is None else tensor.data_ptr() for tensor in self._bound]
+        self._memory = BoundMemory(self._bound, len(metadata.inputs))
         self._what = [f"input {info.name!r}" for info in self._infos]
         self._symbolic = [
             (index, axis, extent)
@@ -283,7 +284,7 @@ class GraphExecutor:
         Returns
         -------
         output : tvm.runtime.Tensor
-            Belongs to the caller: no later run changes it.
+            Belongs to the caller: no later run changes it, and writing to it changes no weight.
 
         Raises
         ------
@@ -426,9 +427,11 @@ class GraphExecutor:
         return evaluate
 
     def _own(self, result: Any) -> Any:
-        """A result that no later change of the inputs changes: a copy if it is one of them."""
-        is_bound = result.data_ptr() in self._pointers
-        return result.copyto(result.device) if is_bound else result
+        """The result, copied if it is an input, a weight or a view of one.
+
+        The caller may write to it, and later runs change the inputs.
+        """
+        return result.copyto(result.device) if self._memory.holds(result) else result
 
     def _place_rows(self, cache: KVCache) -> int:
         """Say which rows are there; returns how many will come."""
@@ -473,7 +476,7 @@ class GraphExecutor:
                 self._vm = tvm.runtime.vm.VirtualMachine(self._code, list(self.devices))
                 self._has_graphs = False
             self._bound[index] = tensor
-            self._pointers[index] = tensor.data_ptr()
+            self._memory.bind(index, tensor)
             self._run = None
 
     def _copy_in(self, index: int, value: Any) -> None:

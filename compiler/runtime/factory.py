@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 import os
-import pathlib
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from compiler.errors import InputError
+from compiler.regular_files import read_regular
 from compiler.runtime import foreign, forks
+from compiler.runtime.bound_memory import BoundMemory
 from compiler.runtime.code import runnable
 from compiler.runtime.export import export_library, linked_image
 from compiler.runtime.graph_json import graph_json
@@ -217,7 +218,13 @@ class FactoryModule:
         """
         from compiler.runtime.executor import parse_params
 
-        self.load_late_bound_consts_from_map(parse_params(pathlib.Path(path).read_bytes()))
+        try:
+            content = read_regular(path)
+        except OSError as error:
+            raise InputError(
+                f"can't read the parameter file {str(path)!r}: {error.strerror}"
+            ) from error
+        self.load_late_bound_consts_from_map(parse_params(content))
 
     def load_late_bound_consts_from_map(self, weights: Mapping[str, Any]) -> None:
         """Take the weights of a library that has none, by name.
@@ -271,13 +278,18 @@ class FactoryModule:
             Takes one tensor for each of `metadata.inputs`, on its device, contiguous and aligned
             to 64 bytes; returns a tensor, or an array of tensors. Kernels and the virtual machine
             refuse any other with TVM's errors: TypeError, ValueError or RuntimeError. An output
-            that is one of the inputs is that tensor itself.
+            that is an input or a weight is that tensor itself; see `copied_where_bound`.
         """
         from compiler.runtime.entry import make_entry
 
         require_cpu_features(self.metadata, f"library {self.libmod_name!r}")
         arranged = arrange_devices(self.metadata, devices)
         return make_entry(self._code(), arranged, self._params_on(arranged).values())
+
+    def weights_memory(self, *devices: Any) -> BoundMemory:
+        """Address ranges of the weights on the given devices; see `copied_where_bound`."""
+        placed = self._params_on(arrange_devices(self.metadata, devices))
+        return BoundMemory(list(placed.values()), num_inputs=0)
 
     def session(self, *devices: Any, num_threads: int | None = None, parallel: int = 1) -> Session:
         """A session: `run({name: array})`, from any number of threads; see `Session`."""

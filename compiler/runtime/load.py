@@ -17,7 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+from compiler.archive_limits import ArchiveError, opened_tar, plain_members
 from compiler.errors import ForeignLibraryError, IncompatibleDeviceError, LoadError
+from compiler.regular_files import open_regular
 from compiler.runtime import container, cuda_runtime, elf
 from compiler.runtime.code import link_and_load, load_code
 from compiler.runtime.factory import FactoryModule
@@ -26,12 +28,15 @@ from compiler.runtime.metadata import Metadata
 from compiler.runtime.weights import map_weights
 
 _PIECE = 1 << 22  # bytes that are copied at a time
+_TAR_MAGIC, _TAR_MAGIC_OFFSET = b"ustar", 257
 _GZIP_MAGIC = b"\x1f\x8b"
 _OBJECT_NAME = re.compile(r"\d{2,}-[\w.+-]+\.[oa]")
 
 
 class LoadedFile:
-    """The file of a loaded library, kept open: its path may be another's, or nobody's, by now.
+    """The file of a loaded library, kept open.
+
+    Another file may have replaced it at its path, or the path may be gone.
 
     Parameters
     ----------
@@ -48,6 +53,11 @@ class LoadedFile:
     def _now(self) -> tuple[int, int]:
         status = os.fstat(self._file.fileno())
         return status.st_size, status.st_mtime_ns
+
+    @property
+    def descriptor(self) -> int:
+        """The descriptor of the open file."""
+        return self._file.fileno()
 
     @property
     def nbytes(self) -> int:
@@ -82,7 +92,8 @@ class _Opened:
     envelope: container.Envelope
     weights_offset: int
     machine: str
-    load_code: Callable[[], Any]
+    load_code: Callable[[int], Any]
+    """Takes the descriptor of the file."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +104,8 @@ class CheckedFile:
     metadata: Metadata
     params: dict[str, Any]
     machine: str
-    load_code: Callable[[], Any]
+    load_code: Callable[[int], Any]
+    """Takes the descriptor of `file`."""
 
 
 def load_module(path: str | os.PathLike[str], verify_weights: bool = False) -> FactoryModule:
@@ -132,7 +144,7 @@ def load_module(path: str | os.PathLike[str], verify_weights: bool = False) -> F
     require_cpu_features(metadata, f"the library {str(origin)!r}")
     lacking = cuda_runtime.prepare() if "cuda" in metadata.devices else None
     try:
-        code = checked.load_code()
+        code = checked.load_code(checked.file.descriptor)
     except Exception as error:
         if lacking is not None:
             raise LoadError(f"{str(origin)!r} has kernels for CUDA, and {lacking}") from error
@@ -146,17 +158,18 @@ def load_module(path: str | os.PathLike[str], verify_weights: bool = False) -> F
 
 def check_file(path: str | os.PathLike[str], verify_weights: bool = False) -> CheckedFile:
     """Read everything but the code of an exported library; raises LoadError as `load_module`."""
-    origin = Path(os.path.realpath(os.fspath(path)))
     try:
-        file = open(origin, "rb")  # noqa: SIM115 (closed below)
-    except OSError as error:
-        raise LoadError(f"can't open the library {str(path)!r}: {error.strerror}") from error
+        origin = Path(os.path.realpath(os.fspath(path)))
+        file = open_regular(origin)
+    except (OSError, TypeError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise LoadError(f"can't open the library {path!r:.200}: {reason}") from error
     with file:
         try:
             opened = _open(file, origin)
             if verify_weights:
                 _require_intact_weights(file, opened, origin)
-        except (elf.MalformedElfError, tarfile.TarError, OSError) as error:
+        except (elf.MalformedElfError, ArchiveError, OSError, MemoryError) as error:
             raise LoadError(
                 f"{str(origin)!r} is corrupt or truncated ({error}); export the model again"
             ) from error
@@ -178,15 +191,19 @@ def _open(file: BinaryIO, origin: Path) -> _Opened:
     magic = file.read(len(elf.MAGIC))
     if magic == elf.MAGIC:
         return _open_shared_library(file, origin)
-    file.seek(0)
-    if magic and tarfile.is_tarfile(file):
-        if magic.startswith(_GZIP_MAGIC):  # TVM's own archives; Baton's are plain
-            raise _not_ours(origin)
+    if magic.startswith(_GZIP_MAGIC):  # TVM's own archives; Baton's are plain
+        raise _not_ours(origin)
+    if magic and _is_tar(file):
         return _open_archive(file, origin)
     raise LoadError(
         f"{str(origin)!r} is neither a shared library nor a .tar archive; load a file that "
         "export_library wrote"
     )
+
+
+def _is_tar(file: BinaryIO) -> bool:
+    file.seek(_TAR_MAGIC_OFFSET)
+    return file.read(len(_TAR_MAGIC)) == _TAR_MAGIC
 
 
 def _open_shared_library(file: BinaryIO, origin: Path) -> _Opened:
@@ -200,13 +217,13 @@ def _open_shared_library(file: BinaryIO, origin: Path) -> _Opened:
     _require_size(envelope, weights.size, origin)
     _require_checksum(elf.image_checksum(file), envelope, origin)
     machine = elf.machine(file)
-    return _Opened(envelope, weights.offset, machine, lambda: load_code(origin))
+    return _Opened(envelope, weights.offset, machine, load_code)
 
 
 def _open_archive(file: BinaryIO, origin: Path) -> _Opened:
     file.seek(0)
-    with tarfile.open(fileobj=file, mode="r:") as archive:
-        members = {info.name: info for info in archive.getmembers() if info.isreg()}
+    with opened_tar(file) as (archive, most):
+        members = {info.name: info for info in plain_members(archive, most)}
         objects = {name: info for name, info in members.items() if _OBJECT_NAME.fullmatch(name)}
         contents = {name: _read_member(file, info) for name, info in sorted(objects.items())}
         blocks = _blocks_of_archive(archive, members)
@@ -221,7 +238,7 @@ def _open_archive(file: BinaryIO, origin: Path) -> _Opened:
         checksum = zlib.crc32(content, checksum)
     _require_checksum(checksum, envelope, origin)
     machine = elf.machine(io.BytesIO(next(iter(contents.values()), b"")))
-    return _Opened(envelope, weights.offset, machine, lambda: link_and_load(contents))
+    return _Opened(envelope, weights.offset, machine, lambda _: link_and_load(contents))
 
 
 def _blocks_of_archive(

@@ -37,9 +37,6 @@ _logger = logging.getLogger(__name__)
 
 Results = dict[str, np.ndarray]
 
-MAX_THREADS = 1024
-"""Threads of one request, and requests at a time."""
-
 
 class _Request(Future[Any]):
     """A future whose callbacks do not run on the lane that computed it.
@@ -87,11 +84,11 @@ class Session:
     devices : sequence of tvm.runtime.Device
         As for an executor; the CPU where empty.
     num_threads : int, optional
-        Threads that work on one request. TVM_NUM_THREADS by default, else the cores that this
-        process may use.
+        Threads that work on one request, at most 1024. TVM_NUM_THREADS by default, else the cores
+        that this process may use.
     parallel : int
-        Requests that are worked on at a time. Each has intermediate tensors of its own; weights are
-        there once. More requests wait in the order of their arrival.
+        Requests that are worked on at a time, at most 1024. Each has its own intermediate tensors;
+        weights are there once. More requests wait in the order of their arrival.
 
     Attributes
     ----------
@@ -107,11 +104,8 @@ class Session:
         parallel: int = 1,
     ) -> None:
         for name, value in (("num_threads", num_threads), ("parallel", parallel)):
-            is_count = isinstance(value, int) and not isinstance(value, bool)
-            if value is not None and not (is_count and 1 <= value <= MAX_THREADS):
-                raise InputError(
-                    f"{name} must be an integer from 1 to {MAX_THREADS}, not {repr(value)[:60]}"
-                )
+            if value is not None or name == "parallel":
+                thread_pool.require_thread_count(name, value)
         kept = library.metadata.kv_cache
         reserved = {kept.rows, *(name for name, _ in kept.tensors)} if kept else set()
         self.inputs: tuple[TensorInfo, ...] = tuple(
@@ -314,11 +308,24 @@ class Binding:
 
 
 def default_threads() -> int:
-    """Threads of one request where nothing says how many: TVM_NUM_THREADS, else the cores."""
-    text = os.environ.get("TVM_NUM_THREADS", "")
-    if text.isdigit() and int(text) > 0:
-        return int(text)
-    return len(os.sched_getaffinity(0))
+    """The default number of threads of one request: TVM_NUM_THREADS, else the cores.
+
+    Raises
+    ------
+    InputError
+        TVM_NUM_THREADS is larger than the limit.
+    """
+    text = os.environ.get("TVM_NUM_THREADS", "").lstrip("0")
+    if text.isascii() and text.isdecimal():
+        is_long = len(text) > len(str(thread_pool.MAX_THREADS))
+        count = thread_pool.MAX_THREADS + 1 if is_long else int(text)
+        if count > thread_pool.MAX_THREADS:
+            raise InputError(
+                f"TVM_NUM_THREADS={text:.60} is too large; set it to at most "
+                f"{thread_pool.MAX_THREADS}"
+            )
+        return count
+    return min(len(os.sched_getaffinity(0)), thread_pool.MAX_THREADS)
 
 
 def _arrays(

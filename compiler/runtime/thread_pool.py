@@ -3,10 +3,26 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import tvm_ffi
 
+from compiler.errors import InputError
+
+MAX_THREADS = 1024
+"""The largest number of threads of one request. TVM takes an int and starts each at once."""
+
 _SHARE_CPUS = -3  # TVM's mode in which a thread may run on any of the given CPUs
+
+
+def require_thread_count(name: str, value: Any, least: int = 1) -> int:
+    """Return a number of threads; raise InputError unless it is an integer in range."""
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MAX_THREADS:
+        # Python prints no int of more than 4300 digits.
+        is_long = isinstance(value, int) and value.bit_length() > 128
+        shown = f"one of {value.bit_length()} bits" if is_long else f"{value!r:.60}"
+        raise InputError(f"{name} must be an integer from {least} to {MAX_THREADS}, not {shown}")
+    return value
 
 
 def configure(num_threads: int) -> None:

@@ -15,6 +15,7 @@ from compiler.mxnet.graph import VARIABLE, Entry, Graph, Node
 from compiler.mxnet.json_format import read_json, write_json
 from compiler.mxnet.operators import auxiliary_nodes, output_name, outputs_of, sort_arguments
 from compiler.mxnet.params import load_params, split_prefixes
+from compiler.regular_files import read_regular
 from compiler.whole_files import replacing
 
 from .compose import apply, known_operator, merged
@@ -48,10 +49,9 @@ class Symbol:
         """
         where = f"the symbol file {os.fspath(path)!r}"
         try:
-            with open(path, "rb") as file:
-                text = file.read()
+            text = read_regular(path)
         except OSError as error:
-            raise FrontendError(f"{where} can't be read: {error}") from error
+            raise FrontendError(f"{where} can't be read: {error.strerror}") from error
         return cls(read_json(text, where))
 
     @classmethod

@@ -163,6 +163,8 @@ def test_unknown_options_are_refused():
     graph = torch.fx.symbolic_trace(nn.ReLU())
     with pytest.raises(InputError, match="no option 'levl'"):
         baton(graph, [torch.ones(1)], options={"levl": 3})
+    with pytest.raises(InputError, match="num_threads must be an integer from 1 to 1024"):
+        baton(graph, [torch.ones(1)], options={"num_threads": 0})
     with pytest.raises(InputError, match="no mode 'max-autotune'"):
         baton(graph, [torch.ones(1)], mode="max-autotune")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import subprocess
@@ -118,6 +119,44 @@ int main(int argc, char** argv) {
   if (!baton_session_output(session, 9, &output) || baton_session_input(session, 9)) return 5;
   baton_session_destroy(session);
   return 0;
+}
+"""
+
+
+REPLACED = r"""
+#include <atomic>
+#include <baton/runtime.hpp>
+#include <cstdio>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+std::string content(const std::string& path) {
+  std::stringstream text;
+  text << std::ifstream(path, std::ios::binary).rdbuf();
+  return text.str();
+}
+
+int main(int, char** argv) {
+  const std::string live = argv[3], draft = live + ".tmp";
+  const std::string versions[] = {content(argv[1]), content(argv[2])};
+  std::atomic<bool> done{false};
+  const auto replace = [&](int version) {
+    std::ofstream(draft, std::ios::binary) << versions[version];
+    std::rename(draft.c_str(), live.c_str());
+  };
+  replace(0);
+  std::thread writer([&] {
+    for (int i = 0; !done; ++i) replace(i % 2);
+  });
+  for (int i = 0; i < 100; ++i) {
+    baton::Session session(baton::Library(live), 1);
+    for (float& value : session.input<float>(0)) value = 10;
+    session.run();
+    std::printf("%.0f\n", static_cast<double>(session.output<float>(0)[0]));
+  }
+  done = true;
+  writer.join();
 }
 """
 
@@ -242,6 +281,28 @@ def test_damaged_and_foreign_files_are_refused_before_their_code_is_loaded(
         assert done.returncode == 1
         assert message in done.stdout
     assert "No such file" in run(program, tmp_path / "missing.so").stdout
+
+
+def test_a_file_that_is_replaced_while_it_is_loaded_gives_one_version(prefix, tmp_path):
+    paths = [tmp_path / "sum.so", tmp_path / "product.so"]
+    for path, operator, value in zip(paths, (relay.add, relay.multiply), (2.0, 5.0)):
+        x = relay.var("x", shape=(128,), dtype="float32")
+        weight = relay.const(np.full(128, value, "float32"))
+        mod = tvm.IRModule.from_expr(relay.Function([x], operator(x, weight)))
+        relay.build(mod, target="llvm").export_library(path)
+    program = compiled(prefix, tmp_path, "replaced.cc", REPLACED, "-std=c++17", "-pthread")
+    done = run(program, *paths, tmp_path / "live.so")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert set(done.stdout.split()) <= {"12", "50"}  # not 15 and 20, which mix the two
+
+
+def test_a_file_that_is_not_regular_is_rejected_without_waiting(prefix, tmp_path):
+    program = compiled(prefix, tmp_path, "main.cc", PROGRAM, "-std=c++17", "-pthread")
+    os.mkfifo(tmp_path / "fifo.so")
+    for path in (tmp_path / "fifo.so", tmp_path, Path("/dev/zero")):
+        done = run(program, path)
+        assert done.returncode == 1
+        assert f"{path} is not a regular file" in done.stdout
 
 
 @pytest.fixture(scope="module")

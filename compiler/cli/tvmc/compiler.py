@@ -14,6 +14,7 @@ from typing import Any
 import tvm
 
 from compiler import auto_scheduler, autotvm, legacy, relay
+from compiler.regular_files import open_regular
 
 from . import TVMCException
 from . import target as targets
@@ -130,7 +131,7 @@ def history(path: str) -> Any:
         The file can't be read or holds no records.
     """
     try:
-        with open(path) as log:
+        with io.TextIOWrapper(open_regular(path), "utf-8", "replace") as log:
             first = next((line for line in log if line.strip()), "{}")
     except OSError as error:
         raise TVMCException(f"{path} can't be read: {error.strerror}") from error

@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from compiler.regular_files import read_regular
+
 from . import TVMCException
 
 _WITH_KINDS = ("executor", "runtime")
@@ -42,7 +44,7 @@ def read_config(name: str) -> dict[str, Any]:
     if not path.is_file() and folder is not None:
         path = Path(folder) / (name if name.endswith(".json") else f"{name}.json")
     try:
-        flags = json.loads(path.read_text())
+        flags = json.loads(read_regular(path))
     except (OSError, ValueError) as error:
         raise TVMCException(f"--config {name}: not a file of flags: {error}") from error
     if not isinstance(flags, dict):

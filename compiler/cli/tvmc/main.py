@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from compiler.errors import BatonError
+from compiler.numpy_files import read_npz
 from compiler.relay.backend import Executor, Runtime
 
 from ..console import set_verbosity
@@ -246,10 +247,11 @@ def _inputs(path: str | None) -> dict[str, np.ndarray]:
     if not path:
         return {}
     try:
-        with np.load(path, allow_pickle=False) as file:
-            return dict(file)
-    except (OSError, ValueError) as error:
-        raise TVMCException(f"--inputs {path} is not an .npz of arrays: {error}") from error
+        return read_npz(path)
+    except OSError as error:
+        raise TVMCException(
+            f"--inputs {path} is not an .npz of arrays: {error.strerror}"
+        ) from error
 
 
 def _add_tune(parser: argparse.ArgumentParser) -> None:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
-import shutil
 import tarfile
 import tempfile
-from collections.abc import Mapping
-from pathlib import Path, PurePosixPath
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 import tvm
 
 from compiler import relay, runtime
+from compiler.archive_limits import ArchiveError, unpack_tar
+from compiler.regular_files import open_regular
 
 from . import TVMCException
 
@@ -57,8 +58,7 @@ class TVMCModel:
     def load(self, model_path: str | os.PathLike[str]) -> None:
         """Read what `save` wrote."""
         folder = Path(self._folder.name)
-        with tarfile.open(model_path) as tar:
-            _unpack(tar, folder)
+        _unpack(model_path, folder, "a model of tvmc", (_MODULE, _PARAMS))
         self.mod = relay.load_json((folder / _MODULE).read_text(), str(model_path))
         self.params = dict(relay.load_param_dict((folder / _PARAMS).read_bytes()))
 
@@ -107,16 +107,13 @@ class TVMCPackage:
     def import_package(self, package_path: str) -> None:
         """Unpack a package."""
         folder = Path(self._folder.name)
-        try:
-            with tarfile.open(package_path) as tar:
-                _unpack(tar, folder)
-        except (OSError, tarfile.TarError) as error:
-            raise TVMCException(f"{package_path} is not a package of tvmc: {error}") from error
+        _unpack(package_path, folder, "a package of tvmc")
         found = [folder / f"mod.{suffix}" for suffix in ("so", "tar")]
         libraries = [path for path in found if path.is_file()]
         if not libraries:
             what = "microTVM's model library format" if (folder / "metadata.json").exists() else ""
             raise TVMCException(f"{package_path} holds no library mod.so {what and f'({what})'}")
+        _require_files(package_path, folder, ("mod.json", "mod.params"))
         self.package_path, self.lib_path = package_path, str(libraries[0])
         self.graph = (folder / "mod.json").read_text()
         self.params = (folder / "mod.params").read_bytes()
@@ -156,24 +153,27 @@ class TVMCResult:
         return f"{self.format_times()}\nOutput Names:\n {list(self.outputs)}"
 
 
-def _unpack(tar: tarfile.TarFile, folder: Path) -> None:
+def _unpack(
+    path: str | os.PathLike[str], folder: Path, what: str, files: Sequence[str] = ()
+) -> None:
     """Write the plain files of an archive into a folder.
 
     Raises
     ------
     TVMCException
-        One would lie outside of the folder, or is a link or a device.
+        The file can't be read, is no tar, exceeds a limit, or lacks one of `files`.
     """
-    for member in tar:
-        if member.isdir():
-            continue
-        path = PurePosixPath(member.name)
-        file = tar.extractfile(member) if member.isreg() else None
-        if file is None or path.is_absolute() or ".." in path.parts:
-            raise TVMCException(
-                f"{member.name!r} in {tar.name!r} is no plain file of the archive's"
-            )
-        target = folder / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with file, target.open("wb") as output:
-            shutil.copyfileobj(file, output)
+    try:
+        with open_regular(path) as file:
+            unpack_tar(file, folder)
+    except OSError as error:
+        raise TVMCException(f"can't read {path}: {error.strerror}") from error
+    except ArchiveError as error:
+        raise TVMCException(f"{path} is not {what}: {error}; pack it again") from error
+    _require_files(path, folder, files)
+
+
+def _require_files(path: str | os.PathLike[str], folder: Path, files: Sequence[str]) -> None:
+    missing = [name for name in files if not (folder / name).is_file()]
+    if missing:
+        raise TVMCException(f"{path} holds no {', '.join(missing)}; pack it again with tvmc")

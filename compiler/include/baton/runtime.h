@@ -74,8 +74,8 @@ BATON_API int64_t baton_library_find_input(const baton_library* library, const c
 /* The metadata as JSON: target, CPU features, report, what partitioners took. */
 BATON_API const char* baton_library_metadata(const baton_library* library);
 
-/* `num_threads` threads work on a run; 0 means TVM_NUM_THREADS, else all cores. The threads are
- * those of the thread that runs the session. */
+/* `num_threads` threads work on a run, at most 1024; 0 means TVM_NUM_THREADS, else all cores.
+ * The threads are those of the thread that runs the session. */
 BATON_API int baton_session_create(const baton_library* library, int num_threads,
                                    baton_session** session);
 BATON_API void baton_session_destroy(baton_session* session);

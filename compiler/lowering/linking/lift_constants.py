@@ -10,6 +10,7 @@ mapped when it is loaded, instead of inside the executable's constant pool, whic
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,11 @@ from tvm.ir import GenericConst
 
 from compiler.errors import BuildError
 
+from ...graph.loops import loop_of
 from ...graph.rewrite import expressions_in, relax_functions
 
 _FINGERPRINT_BYTES = 4096
+_CALLS_OF_PACKED = ("relax.call_pure_packed", "relax.call_inplace_packed")
 MIN_ELEMENTS = 64
 """The largest number of elements with which a constant stays in the executable."""
 
@@ -29,10 +32,12 @@ MIN_ELEMENTS = 64
 def lift_constants(
     mod: tvm.IRModule, min_elements: int = MIN_ELEMENTS
 ) -> tuple[tvm.IRModule, list[tuple[str, Any]]]:
-    """Lift every tensor constant of `main` with more than `min_elements` elements, or none.
+    """Lift the tensor constants of `main` with more than `min_elements` elements, or none.
 
     Constants of equal dtype, shape and bytes become one parameter. Smaller constants stay: they
-    cost nothing in the executable's pool, and an argument costs a little on each call.
+    cost nothing in the executable's pool, and an argument costs a little on each call. Constants
+    that `main` returns are lifted too: an executor copies results that are parameters, and does not
+    know the addresses of the pool.
 
     Parameters
     ----------
@@ -65,7 +70,7 @@ def lift_constants(
     _require_no_large_constant_elsewhere(mod, min_elements)
 
     main = mod[names["main"]]
-    lifter = _Lifter({var.name for var in main.params}, min_elements)
+    lifter = _Lifter({var.name for var in main.params}, min_elements, returned_constants(main))
     body = lifter.visit_expr(main.body)
     if not lifter.lifted:
         return mod, []
@@ -115,19 +120,75 @@ def is_large(constant: GenericConst, min_elements: int) -> bool:
     return elements == 0 or elements > min_elements
 
 
+def returned_constants(function: relax.Function) -> frozenset[GenericConst]:
+    """The tensor constants that a function may return as they are.
+
+    The results of kernels and of Relax's operators are new tensors. Other callees (functions of the
+    module, loops, packed functions) may return any argument that has the type of a result.
+    """
+    results = set(_leaf_types(function.ret_ty))
+    values = {
+        binding.var: binding.value
+        for sequence in expressions_in(function, relax.SeqExpr)
+        for block in sequence.blocks
+        for binding in block.bindings
+    }
+    found: set[GenericConst] = set()
+    seen: set[Any] = set()
+    pending: list[Any] = [function.body]
+    while pending:
+        expr = pending.pop()
+        if expr in seen:
+            continue
+        seen.add(expr)
+        if isinstance(expr, GenericConst):
+            found.update([expr] if results.intersection(_leaf_types(expr.ty)) else [])
+        elif isinstance(expr, relax.Var):
+            pending.extend([values[expr]] if expr in values else [])
+        elif isinstance(expr, relax.SeqExpr):
+            pending.append(expr.body)
+        elif isinstance(expr, relax.Tuple):
+            pending.extend(expr.fields)
+        elif isinstance(expr, relax.TupleGetItem):
+            pending.append(expr.tuple_value)
+        elif isinstance(expr, relax.If):
+            pending.extend([expr.true_branch, expr.false_branch])
+        elif (loop := loop_of(expr)) is not None:
+            pending.extend([loop.states, loop.empty, loop.captured])  # not whether to go on
+        elif isinstance(expr, tvm.ir.Call) and _may_return_arguments(expr):
+            pending.extend(expr.args)
+    return frozenset(found)
+
+
+def _leaf_types(ty: Any) -> Iterator[tuple[str, int]]:
+    """Dtype and rank of the tensors of a type."""
+    if isinstance(ty, relax.TupleType):
+        for field in ty.fields:
+            yield from _leaf_types(field)
+    elif isinstance(ty, relax.TensorType):
+        yield str(ty.dtype), ty.ndim
+
+
+def _may_return_arguments(call: tvm.ir.Call) -> bool:
+    return not isinstance(call.op, tvm.ir.Op) or call.op.name in _CALLS_OF_PACKED
+
+
 @relax.expr_functor.mutator
 class _Lifter(relax.expr_functor.PyExprMutator):
     """Replaces large constants by new variables and remembers which stands for which."""
 
-    def __init__(self, taken: set[str], min_elements: int) -> None:
+    def __init__(
+        self, taken: set[str], min_elements: int, returned: frozenset[GenericConst]
+    ) -> None:
         super().__init__()
         self.lifted: list[tuple[Any, Any]] = []
         self._taken = taken
         self._min_elements = min_elements
+        self._returned = returned
         self._by_fingerprint: dict[tuple[Any, ...], list[tuple[Any, np.ndarray]]] = {}
 
     def visit_generic_const_(self, constant: GenericConst) -> Any:
-        if not is_large(constant, self._min_elements):
+        if constant not in self._returned and not is_large(constant, self._min_elements):
             return constant
         data = bytes_of(constant.value)
         candidates = self._by_fingerprint.setdefault(_fingerprint(constant, data), [])

@@ -31,7 +31,7 @@ from ...graph.constants import shape_of_type
 from ...graph.loops import Loop, erased, loop_of
 from ...graph.rewrite import expressions_in
 from ..subgraphs import new_global_var
-from .lift_constants import MIN_ELEMENTS, is_large
+from .lift_constants import MIN_ELEMENTS, is_large, returned_constants
 
 FAN_OUT = 8
 LEVELS = 13
@@ -39,9 +39,9 @@ _NOTHING = relax.TupleType([])
 
 
 def hoist_constants(mod: tvm.IRModule) -> tvm.IRModule:
-    """Hand the large constants of loops' bodies over to them, as further captured values.
+    """Pass the large constants of loops' bodies to the loops, as further captured values.
 
-    From `main` they become weights of the library.
+    So are the constants that a body returns. In `main` they become weights of the library.
     """
     functions = dict(mod.functions_items())
     _Hoister(mod, functions).function(mod.get_global_var("main"))
@@ -58,10 +58,12 @@ class _Hoister(PyExprMutator):
         self.functions = functions
         self.is_body = False
         self.parameters: dict[relax.Var, relax.Expr] = {}
+        self.returned: frozenset[tvm.ir.GenericConst] = frozenset()
 
     def function(self, gvar: tvm.ir.GlobalVar) -> None:
         """Put the rewritten function into `functions`; a new type needs a new variable."""
         old = self.mod[gvar]
+        self.returned = returned_constants(old)
         body = self.visit_expr(old.body)
         parameters = [*old.params, *self.parameters]
         made = relax.Function(parameters, body, old.ret_ty, old.is_pure, old.attrs)
@@ -87,7 +89,7 @@ class _Hoister(PyExprMutator):
         return self.builder_.normalize(super().visit_call_(made))
 
     def visit_generic_const_(self, op: tvm.ir.GenericConst) -> relax.Expr:
-        if not self.is_body or not is_large(op, MIN_ELEMENTS):
+        if not self.is_body or not (op in self.returned or is_large(op, MIN_ELEMENTS)):
             return op
         var = relax.Var(f"weight_{len(self.parameters)}", op.ty)
         self.parameters[var] = op

@@ -13,6 +13,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from compiler.regular_files import open_regular
+
 from ...errors import RecordError
 from ..ansor import record as ansor
 from ..autotvm.record import NUMBER, SkippedLines
@@ -122,7 +124,7 @@ class LogFile:
 
     def _runs(self) -> Iterator[Run]:
         try:
-            with open(self.path, "rb") as file:
+            with open_regular(self.path) as file:
                 stat = os.fstat(file.fileno())
                 self._state = f"{stat.st_ino} {stat.st_size} {stat.st_mtime_ns}"
                 yield from runs(file, _LAYOUTS)
@@ -151,7 +153,7 @@ class LogFile:
             What the index does not read is damaged, or the file has changed since.
         """
         try:
-            with open(self.path, "rb") as file:
+            with open_regular(self.path) as file:
                 file.seek(offset)
                 raw = file.read(length)
         except OSError as error:

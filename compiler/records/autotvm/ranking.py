@@ -15,6 +15,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from compiler.regular_files import open_regular
+
 from ...errors import RecordError
 from ..log_file import BOM, Run, line_layout, runs
 from ..log_target import LogTarget, log_target
@@ -80,7 +82,7 @@ def rank_log(path: str | os.PathLike, strict: bool = False) -> Iterator[Ranked]:
     name = Path(path).name
     skipped, count, raw = SkippedLines(name), 0, b"\n"
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             for run in runs(file, (_LAYOUT,)):
                 found = _cut(run) if run.layout >= 0 else None
                 if found is not None:

@@ -14,6 +14,7 @@ Lines that are not records are skipped and named in one warning for each file, o
 from __future__ import annotations
 
 import functools
+import io
 import json
 import logging
 import math
@@ -24,6 +25,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from compiler.regular_files import open_regular
 from schedules.config import (
     ConfigEntity,
     OtherOptionEntity,
@@ -345,7 +347,7 @@ def read_lines(path: PathLike, what: str = "tuning log") -> Iterator[str]:
         The file can't be opened or read.
     """
     try:
-        with open(path, encoding="utf-8-sig", errors="surrogateescape") as file:
+        with io.TextIOWrapper(open_regular(path), "utf-8-sig", "surrogateescape") as file:
             yield from file
     except OSError as error:
         raise RecordError(f"{what} {str(path)!r} can't be read: {error.strerror}") from error

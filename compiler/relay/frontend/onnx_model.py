@@ -25,6 +25,7 @@ from compiler.errors import (
     UnsupportedOperatorError,
 )
 from compiler.graph.constants import NUMPY_DTYPES
+from compiler.regular_files import memory_nbytes, open_regular
 
 from ..ty import is_any
 from .onnx_wire import WireError, split_weights
@@ -131,7 +132,7 @@ def load_model(source: onnx.ModelProto | str | os.PathLike[str] | bytes) -> Mode
 def _read(path: pathlib.Path) -> Model:
     """A model without what lies in other files."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             empty = os.fstat(file.fileno()).st_size == 0
             data = b"" if empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except OSError as error:
@@ -161,13 +162,30 @@ def _complete(model: Model, origin: str, folder: pathlib.Path | None) -> Model:
         if folder is None:
             raise _elsewhere(tensor)
         try:
+            _require_external_bytes(tensor, folder)
             load_external_data_for_tensor(tensor, str(folder))
-        except (onnx.checker.ValidationError, OSError, ValueError) as error:
+        except (onnx.checker.ValidationError, OSError, ValueError, MemoryError) as error:
+            reason = getattr(error, "strerror", None) or error
             raise FrontendError(
-                f"the external weights of {origin} can't be loaded: {error}"
+                f"the external weights of {origin} can't be loaded: weight {tensor.name!r}: "
+                f"{reason}"
             ) from error
     _log_checker_findings(model.proto, origin)
     return model
+
+
+def _require_external_bytes(tensor: onnx.TensorProto, folder: pathlib.Path) -> None:
+    """Raise OSError or ValueError unless the tensor's bytes are in a regular file."""
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    path = folder / entries.get("location", "")
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+    offset = int(entries.get("offset") or 0)
+    length = int(entries.get("length") or size - offset)
+    if offset < 0 or length < 0 or length > size - offset:
+        raise ValueError(f"it declares {length} bytes at offset {offset}, and {path} has {size}")
+    if length > memory_nbytes():
+        raise ValueError(f"its {length} bytes are more than the memory of this machine")
 
 
 def data_files(path: pathlib.Path) -> list[pathlib.Path]:

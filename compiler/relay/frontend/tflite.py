@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import tvm
@@ -16,6 +15,7 @@ from compiler.errors import (
     UnknownShapeError,
     UnsupportedOperatorError,
 )
+from compiler.regular_files import read_regular
 
 
 def from_tflite(
@@ -92,7 +92,7 @@ def from_tflite(
 def _read(model: Any, tflite: Any) -> Any:
     if isinstance(model, (str, os.PathLike)):
         try:
-            data = Path(model).read_bytes()
+            data = read_regular(model)
         except OSError as error:
             raise FrontendError(f"can't read the TFLite model {model}: {error.strerror}") from error
     elif isinstance(model, (bytes, bytearray)):

@@ -414,5 +414,5 @@ def test_archives_with_more_than_plain_files_are_refused(tmp_path, name):
         if name == "link":
             member.type, member.linkname = tarfile.SYMTYPE, "/etc"
         tar.addfile(member)
-    with pytest.raises(tvmc.TVMCException, match="is no plain file of the archive's"):
+    with pytest.raises(tvmc.TVMCException, match=r"is no plain file|is outside of the archive"):
         tvmc.TVMCPackage(str(package))

@@ -765,3 +765,26 @@ def test_summary_prints_shapes_and_counts(net, capsys):
     net.hybridize()
     with pytest.raises(BlockError, match="hybridized"):
         net.summary(data(2, 5))
+
+
+@pytest.mark.parametrize("flags", [{}, {"static_alloc": True}])
+def test_writing_to_outputs_that_are_inputs_or_weights_changes_neither(flags):
+    class Passing(HybridBlock):
+        def __init__(self):
+            super().__init__()
+            self.weight = Parameter("weight", shape=(128,))
+
+        def forward(self, x):
+            return x, self.weight.data(), x + self.weight.data()
+
+    block = Passing()
+    block.initialize()
+    block.hybridize(**flags)
+    x = data(128)
+    given, weight = x.asnumpy().copy(), block.weight.data().asnumpy().copy()
+    for _ in range(2):
+        outputs = block(x)
+        for output, expected in zip(outputs, (given, weight, given + weight)):
+            onp.testing.assert_array_equal(output.asnumpy(), expected)
+            output[:] = -77
+    onp.testing.assert_array_equal(x.asnumpy(), given)

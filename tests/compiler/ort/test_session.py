@@ -207,6 +207,14 @@ def test_limits_that_make_no_sense_are_named(key, value):
         ort.SessionOptions().add_session_config_entry(f"baton.{key}", value)
 
 
+@pytest.mark.parametrize("count", [-1, True, 2.0, 1025, 2**70])
+def test_a_number_of_threads_out_of_range_is_an_error(count):
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = count
+    with pytest.raises(InputError, match="intra_op_num_threads must be an integer from 0 to 1024"):
+        ort.InferenceSession(model(), options)
+
+
 def test_a_dimension_given_by_name_is_fixed():
     options = ort.SessionOptions()
     options.add_free_dimension_override_by_name("n", 2)

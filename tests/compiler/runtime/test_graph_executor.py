@@ -10,7 +10,7 @@ from tvm import relax
 from tvm.runtime.module import BenchmarkResult
 
 from compiler.errors import IncompatibleDeviceError, InputError
-from compiler.runtime import graph_executor
+from compiler.runtime import graph_executor, load_module
 
 
 @pytest.fixture
@@ -175,6 +175,51 @@ def test_an_output_that_is_an_input_is_not_changed_by_the_next_input(build):
     output = module.get_output(0)
     module.run(x=np.zeros((4, 2)))
     assert output.numpy().tolist() == list(range(8))
+
+
+@pytest.mark.parametrize("elements", [4, 128])
+@pytest.mark.parametrize("exported", [False, True])
+def test_writing_to_an_output_that_is_a_constant_changes_no_weight(
+    build, tmp_path, elements, exported
+):
+    values = np.arange(elements, dtype="float32")
+
+    def emit(builder, x):
+        constant = relax.const(values)
+        return builder.emit(relax.Tuple([constant, builder.emit(relax.op.add(x, constant))]))
+
+    library = build([("x", (elements,), "float32")], emit)
+    if exported:
+        library.export_library(tmp_path / "net.so")
+        library = load_module(tmp_path / "net.so")
+    for _ in range(2):
+        module = graph_executor.GraphModule(library["default"](tvm.cpu()))
+        for _ in range(2):
+            module.run(x=np.zeros(elements, "float32"))
+            for index in range(2):
+                output = np.from_dlpack(module.get_output(index))
+                np.testing.assert_array_equal(output, values)
+                output[:] = -77
+
+
+def test_an_output_that_a_kernel_writes_is_not_copied(module, network, monkeypatch):
+    module.set_input(**network.inputs(0))
+    written = []
+    prepare = module.module._prepare
+
+    def recording():
+        run = prepare()
+
+        def once():
+            written.extend(run())
+            return written
+
+        return once
+
+    monkeypatch.setattr(module.module, "_prepare", recording)
+    module.run()
+    for index, tensor in enumerate(written):
+        assert module.get_output(index).data_ptr() == tensor.data_ptr()
 
 
 def test_outputs_are_copied_into_out(module, network):

@@ -13,7 +13,7 @@ import pytest
 import tvm
 
 from compiler.errors import IncompatibleDeviceError, LoadError
-from compiler.runtime import FactoryModule, elf, graph_executor, load_module
+from compiler.runtime import FactoryModule, elf, graph_executor, load, load_module
 
 ROOT = Path(__file__).parents[3]
 
@@ -142,6 +142,40 @@ def test_a_path_has_as_many_libraries_as_are_exported_there(build, tmp_path):
         executor = library["default"](tvm.cpu())
         executor.run(x=np.zeros(2, "float32"))
         assert executor.get_output(0).numpy().tolist() == [number, number]
+
+
+@pytest.mark.parametrize("suffix", [".so", ".tar"])
+@pytest.mark.parametrize("change", ["replaced", "deleted"])
+def test_code_and_weights_are_of_the_file_that_was_opened(
+    build, tmp_path, monkeypatch, suffix, change
+):
+    from tvm import relax
+
+    path, other = tmp_path / f"net{suffix}", tmp_path / f"other{suffix}"
+    for target, operator, value in ((path, relax.op.add, 2.0), (other, relax.op.multiply, 5.0)):
+        weight = np.full(128, value, "float32")  # large enough to lie outside of the code
+        build(
+            [("x", (128,), "float32")],
+            lambda builder, x, op=operator, w=weight: builder.emit(op(x, relax.const(w))),
+        ).export_library(target)
+
+    check_file = load.check_file
+
+    def check_then_change(*arguments):
+        checked = check_file(*arguments)
+        os.replace(other, path) if change == "replaced" else path.unlink()
+        return checked
+
+    with monkeypatch.context() as patch:
+        patch.setattr(load, "check_file", check_then_change)
+        library = load_module(path)
+    executor = library["default"](tvm.cpu())
+    executor.run(x=np.full(128, 10, "float32"))
+    np.testing.assert_array_equal(executor.get_output(0).numpy(), np.full(128, 12, "float32"))
+    if change == "replaced":
+        executor = load_module(path)["default"](tvm.cpu())
+        executor.run(x=np.full(128, 10, "float32"))
+        np.testing.assert_array_equal(executor.get_output(0).numpy(), np.full(128, 50, "float32"))
 
 
 MEASURE = """
@@ -277,7 +311,8 @@ def test_missing_cpu_features_are_named_before_any_code_is_loaded(network, tmp_p
     monkeypatch.setattr(
         "compiler.runtime.cpu.missing_features", lambda names: [n for n in names if n != "sse2"]
     )
-    monkeypatch.setattr("tvm_ffi.load_module", never)
+    monkeypatch.setattr("compiler.runtime.load.load_code", never)
+    monkeypatch.setattr("compiler.runtime.load.link_and_load", never)
     for name in ("net.so", "net.tar"):
         with pytest.raises(IncompatibleDeviceError, match=r"-mcpu=znver5.*avx512f") as error:
             load_module(tmp_path / name)
@@ -310,3 +345,35 @@ def test_a_library_for_another_processor_is_refused(network, tmp_path):
         file.write((183).to_bytes(2, "little"))
     with pytest.raises(IncompatibleDeviceError, match=r"built for aarch64, and this machine is"):
         load_module(path)
+
+
+@pytest.mark.parametrize("suffix", [".so", ".tar"])
+@pytest.mark.parametrize("kind", ["fifo", "device", "directory", "sparse"])
+def test_what_is_no_regular_file_is_a_load_error_without_waiting(tmp_path, suffix, kind):
+    path = tmp_path / f"net{suffix}"
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    elif kind == "directory":
+        path.mkdir()
+    else:
+        with open(path, "wb") as file:
+            file.truncate(1 << 41)
+    with pytest.raises(LoadError, match=r"net\.|zero"):
+        load_module(path)
+
+
+@pytest.mark.parametrize("path", ["net\0.so", "net\ud800.so", None, 3.5])
+def test_an_invalid_path_is_a_load_error(path):
+    with pytest.raises(LoadError, match="can't open the library"):
+        load_module(path)
+
+
+def test_an_archive_with_a_sparse_member_is_a_load_error(tmp_path):
+    info = tarfile.TarInfo("0000-code.o")
+    info.pax_headers = {"GNU.sparse.size": str(1 << 41), "GNU.sparse.map": "0,0"}
+    with tarfile.open(tmp_path / "net.tar", "w") as archive:
+        archive.addfile(info)
+    with pytest.raises(LoadError, match="is sparse"):
+        load_module(tmp_path / "net.tar")

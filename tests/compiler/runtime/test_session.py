@@ -134,9 +134,34 @@ def test_what_does_not_fit_is_refused(library):
         session.bind(outputs={"out:0": np.zeros((2, 3))})
     with pytest.raises(InputError, match="no input"):
         session.bind({"x": np.zeros((2, 3), "float32")})
-    with pytest.raises(InputError, match="num_threads"):
-        library.session(num_threads=0)
     assert is_right(session.run(request(1, 1)), 1, 1)
+
+
+@pytest.mark.parametrize("name", ["num_threads", "parallel"])
+@pytest.mark.parametrize(
+    "count", [0, -1, True, 1.0, "2", 1025, 2**70, -(2**70), pytest.param(1 << 20000, id="huge")]
+)
+def test_a_number_of_threads_out_of_range_is_an_error(library, name, count):
+    with pytest.raises(InputError, match=f"{name} must be an integer from 1 to 1024, not"):
+        library.session(**{name: count})
+
+
+def test_a_session_has_at_least_one_executor(library):
+    with pytest.raises(InputError, match="parallel"):
+        library.session(parallel=None)
+
+
+@pytest.mark.parametrize("text", ["1025", "9" * 5000])
+def test_a_default_number_of_threads_that_is_too_large_is_an_error(library, monkeypatch, text):
+    monkeypatch.setenv("TVM_NUM_THREADS", text)
+    with pytest.raises(InputError, match=r"TVM_NUM_THREADS=.* at most 1024"):
+        library.session()
+
+
+@pytest.mark.parametrize("text", ["", "0", "-3", "two", "\u00b2", "\u0663"])
+def test_the_cores_are_used_where_the_default_is_no_number_of_threads(library, monkeypatch, text):
+    monkeypatch.setenv("TVM_NUM_THREADS", text)
+    assert library.session().num_threads == len(os.sched_getaffinity(0))
 
 
 def test_a_forked_child_has_lanes_of_its_own(library):

@@ -184,3 +184,27 @@ def test_a_constant_without_elements_is_lifted_and_runs():
     executor = graph_executor.GraphModule(relay.build(mod, "llvm")["default"](tvm.cpu()))
     executor.run(x=normal(4, 128))
     assert executor.get_output(1).numpy().shape == (3, 0)
+
+
+def test_small_constants_that_main_returns_are_lifted():
+    returned, added = relax.const(normal(4, seed=1)), relax.const(normal(1, seed=2))
+
+    def emit(builder, x):
+        pair = builder.emit(relax.Tuple([returned, builder.emit(relax.op.add(x, added))]))
+        first = builder.emit(relax.TupleGetItem(pair, 0))
+        return builder.emit(relax.Tuple([first, builder.emit(relax.TupleGetItem(pair, 1))]))
+
+    _, params = lift_constants(module(emit))
+    assert [value.shape for _, value in params] == [(4,)]
+
+
+def test_small_constants_that_a_branch_returns_are_lifted():
+    returned, condition = relax.const(normal(4)), relax.Var("c", relax.TensorType((), "bool"))
+    result = relax.Var("result", returned.ty)
+    branches = [relax.SeqExpr([], returned), relax.SeqExpr([], relax.const(normal(4, seed=1)))]
+    block = relax.BindingBlock([relax.VarBinding(result, relax.If(condition, *branches))])
+    main = relax.Function([condition], relax.SeqExpr([block], result), returned.ty)
+    main = main.with_attr("global_symbol", "main")
+    lifted, params = lift_constants(tvm.IRModule({"main": main}))
+    assert len(params) == 2
+    assert len(lifted["main"].params) == 3

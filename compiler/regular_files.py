@@ -1,0 +1,88 @@
+"""Open input files that must be regular files.
+
+Opening a FIFO waits for a writer, and reading a device may never end. Paths of input files come
+from users and models, so every reader opens them here. Errors are OSError with a `strerror` that
+says what to do; readers turn them into the BatonError of their format.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from typing import BinaryIO
+
+_KINDS = (
+    (stat.S_ISFIFO, "a FIFO"),
+    (stat.S_ISCHR, "a character device"),
+    (stat.S_ISBLK, "a block device"),
+    (stat.S_ISSOCK, "a socket"),
+)
+
+
+def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
+    """Open a regular file for reading, without waiting for anything else.
+
+    Raises
+    ------
+    OSError
+        The file can't be opened or is not a regular file.
+    """
+    name = os.fspath(path)
+    try:
+        # O_NONBLOCK does not wait for the writer of a FIFO; regular files ignore it.
+        descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # a socket, or a device without a driver
+            reason = "it is not a regular file; copy its content to a file first"
+            raise OSError(errno.EINVAL, reason, name) from error
+        raise
+    except ValueError as error:  # a NUL character or a lone surrogate
+        raise OSError(errno.EINVAL, f"its path is invalid ({error})", name) from error
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)
+        if not stat.S_ISREG(mode):
+            kind = next((text for test, text in _KINDS if test(mode)), "no regular file")
+            reason = f"it is {kind}; copy its content to a regular file first"
+            raise OSError(errno.EINVAL, reason, name)
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def read_regular(path: str | os.PathLike[str]) -> bytes:
+    """Read a regular file whole.
+
+    Raises
+    ------
+    OSError
+        As `open_regular`, or the file does not fit into memory.
+    """
+    with open_regular(path) as file:
+        return read_rest(file)
+
+
+def read_rest(file: BinaryIO) -> bytes:
+    """Read an open regular file from its position on; raises OSError as `read_regular`."""
+    size = os.fstat(file.fileno()).st_size
+    if size > memory_nbytes():
+        raise OSError(
+            errno.EFBIG,
+            f"its {size} bytes are more than the memory of this machine; check that it is not a "
+            "sparse file",
+            file.name,
+        )
+    try:
+        return file.read()
+    except MemoryError as error:
+        raise OSError(errno.ENOMEM, f"its {size} bytes do not fit into memory", file.name) from (
+            error
+        )
+
+
+def memory_nbytes() -> int:
+    """Bytes of physical memory."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
