@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from compiler import autotvm, relay
+from compiler import autotvm, ort, relay
 from compiler.auto_scheduler import ApplyHistoryBest
 from compiler.cli.models import read_inputs
 from compiler.cli.tvmc.compiler import history
@@ -24,6 +24,7 @@ from compiler.symbol import Symbol, load_params
 
 READERS = {
     "onnx": lambda path: relay.frontend.from_onnx(path),
+    "onnx session": ort.InferenceSession,
     "symbol": Symbol.load,
     "params": load_params,
     "safetensors": safetensors.read,
