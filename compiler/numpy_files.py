@@ -39,7 +39,7 @@ def read_npy(path: str | os.PathLike[str]) -> np.ndarray:
     """
     with open_regular(path) as file:
         try:
-            return _read_array(file, _size_of(file))
+            return read_array(file, _size_of(file))
         except _FAILURES as error:
             raise _damaged(file, "an .npy file", error) from error
 
@@ -66,12 +66,12 @@ def _read_archive(file: BinaryIO, size: int) -> dict[str, np.ndarray]:
             if name in arrays:
                 raise ValueError(f"two of its members are called {name!r}")
             with archive.open(info) as member:
-                arrays[name] = _read_array(cast(BinaryIO, member), info.file_size)
+                arrays[name] = read_array(cast(BinaryIO, member), info.file_size)
     return arrays
 
 
-def _read_array(file: BinaryIO, size: int) -> np.ndarray:
-    """The array at the start of a stream of `size` bytes."""
+def read_array(file: BinaryIO, size: int) -> np.ndarray:
+    """Read the array at the start of a stream of `size` bytes; raises ValueError and others."""
     head = _Recorder(file)
     version = np.lib.format.read_magic(head)
     if version == (1, 0):

@@ -47,7 +47,8 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
             kind = next((text for test, text in _KINDS if test(mode)), "no regular file")
             reason = f"it is {kind}; copy its content to a regular file first"
             raise OSError(errno.EINVAL, reason, name)
-        return os.fdopen(descriptor, "rb")
+        # Unlike os.fdopen, this gives the file its path as `name`.
+        return open(name, "rb", opener=lambda *_: descriptor)
     except BaseException:
         os.close(descriptor)
         raise

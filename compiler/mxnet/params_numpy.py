@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import tokenize
 import zipfile
 import zlib
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from compiler.errors import FrontendError
+from compiler.numpy_files import read_array
 
 from .sparse_array import SparseArray
 
@@ -51,7 +53,15 @@ def read_numpy_file(data: bytes, where: str) -> tuple[dict[str, Any], np.ndarray
         raise
     except (
         *(ValueError, KeyError, OSError, EOFError, OverflowError, MemoryError),
-        *(zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, SyntaxError),
+        *(
+            tokenize.TokenError,
+            zipfile.BadZipFile,
+            zlib.error,
+            NotImplementedError,
+            RuntimeError,
+            SyntaxError,
+            TypeError,
+        ),
     ) as error:
         raise FrontendError(f"{where} is damaged: {error or type(error).__name__}") from error
 
@@ -68,7 +78,7 @@ def _read_member(archive: zipfile.ZipFile, name: str, size: int) -> np.ndarray:
 
 def _read_array(data: bytes) -> np.ndarray:
     stream = io.BytesIO(data)
-    array = np.lib.format.read_array(stream, allow_pickle=False)
+    array = read_array(stream, len(data))
     if stream.tell() != len(data):
         raise ValueError("bytes follow the end of an array")
     if array.dtype.hasobject or array.dtype.kind not in "biufU":

@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import onnx
+from onnx.external_data_helper import load_external_data_for_model
 
 from compiler.errors import FrontendError, UnsupportedOperatorError
+from compiler.regular_files import open_regular
+from compiler.relay.frontend.onnx_model import require_external_files
 
 from .described import ModelMetadata, NodeArg, Shapes
 from .options import TARGETS, SessionOptions, choose_provider, requests_at_a_time
@@ -233,7 +236,12 @@ def _read(source: bytes | Path, weights: bool = True) -> onnx.ModelProto:
     try:
         if isinstance(source, bytes):
             return onnx.load_from_string(source)
-        return onnx.load(source, load_external_data=weights)
+        with open_regular(source) as file:
+            model = onnx.load(file, load_external_data=False)
+        if weights:
+            require_external_files(model, source.parent)
+            load_external_data_for_model(model, str(source.parent))
+        return model
     except OSError as error:
         raise FrontendError(f"can't read the ONNX model {source!s}: {error.strerror}") from error
     except Exception as error:

@@ -14,6 +14,7 @@ def test_a_regular_file_is_read_whole(tmp_path):
     assert read_regular(tmp_path / "file") == read_regular(str(tmp_path / "link")) == b"content"
     with open_regular(tmp_path / "file") as file:
         assert file.read(3) == b"con"
+        assert file.name == str(tmp_path / "file")
         assert not os.get_inheritable(file.fileno())
 
 

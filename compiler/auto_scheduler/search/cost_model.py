@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...errors import RecordError
+from ...numpy_files import read_npz
 from ...records.auto_scheduler.record import PathLike, Record, scan
 from ...records.pair import MeasuredTask, MeasureInput
 from ..installed import check_installed
@@ -208,13 +209,13 @@ class XGBModel(CostModel):
 
         model = self._model
         try:
-            with np.load(file_name, allow_pickle=False) as arrays:
-                model.data.clear()
-                for number, name in enumerate(map(str, arrays["names"])):
-                    rows = np.cumsum(arrays[f"rows{number}"])[:-1]
-                    features = np.split(arrays[f"features{number}"], rows)
-                    model.data[name] = FeatureGroup(name, features, arrays[f"costs{number}"])
-                trees = arrays["trees"].tobytes()
+            arrays = read_npz(file_name)
+            model.data.clear()
+            for number, name in enumerate(map(str, arrays["names"])):
+                rows = np.cumsum(arrays[f"rows{number}"])[:-1]
+                features = np.split(arrays[f"features{number}"], rows)
+                model.data[name] = FeatureGroup(name, features, arrays[f"costs{number}"])
+            trees = arrays["trees"].tobytes()
             model.booster = None
             if trees:
                 model.booster = xgboost.Booster()

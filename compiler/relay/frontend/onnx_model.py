@@ -174,6 +174,13 @@ def _complete(model: Model, origin: str, folder: pathlib.Path | None) -> Model:
     return model
 
 
+def require_external_files(proto: onnx.ModelProto, folder: pathlib.Path) -> None:
+    """Raise OSError or ValueError unless external weights are in regular files, whole."""
+    for tensor in _tensors(proto):
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            _require_external_bytes(tensor, folder)
+
+
 def _require_external_bytes(tensor: onnx.TensorProto, folder: pathlib.Path) -> None:
     """Raise OSError or ValueError unless the tensor's bytes are in a regular file."""
     entries = {entry.key: entry.value for entry in tensor.external_data}
