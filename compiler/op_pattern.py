@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import tvm
+import tvm_ffi
 from tvm import relax, tirx
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
@@ -95,12 +96,13 @@ class _Separator(PyExprMutator):
     def __init__(self, mod: tvm.IRModule, calls: list[relax.Call], pattern: int) -> None:
         super().__init__(mod)
         self._mod = mod
-        self._calls = calls
+        self._calls = calls  # keeps them alive: a new call may else have the hash of one of them
+        self._hashes = {tvm_ffi.Object.__hash__(call) for call in calls}
         self._pattern = pattern
         self._copies: dict[str, relax.GlobalVar] = {}
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
-        if not any(call.same_as(each) for each in self._calls):
+        if tvm_ffi.Object.__hash__(call) not in self._hashes:
             return super().visit_call_(call)
         name = call.args[0].name_hint
         if name not in self._copies:

@@ -78,6 +78,7 @@ class Scope:
         self.function = function
         self._mutator = mutator_
         self._uses: Counter[relax.Var] = Counter()
+        self._sources: dict[relax.Var, relax.Var] = {}
         relax.analysis.post_order_visit(function.body, self._count)
 
     def _count(self, expr: relax.Expr) -> None:
@@ -107,12 +108,26 @@ class Scope:
 
     def definition(self, expr: Any) -> Any:
         """The expression that computes `expr`: what a variable is bound to, else `expr` itself."""
-        while isinstance(expr, relax.Var):
-            value = self._mutator.lookup_binding(expr)
+        if not isinstance(expr, relax.Var):
+            return expr
+        var = self._source(expr)
+        value = self._mutator.lookup_binding(var)
+        return var if value is None else value
+
+    def _source(self, var: relax.Var) -> relax.Var:
+        """The variable at the end of a chain of aliases; each alias is followed once."""
+        aliases = []
+        while True:
+            value = self._sources.get(var)
             if value is None:
-                return expr
-            expr = value
-        return expr
+                value = self._mutator.lookup_binding(var)
+            if not isinstance(value, relax.Var):
+                break
+            aliases.append(var)
+            var = value
+        for alias in aliases:
+            self._sources[alias] = var
+        return var
 
     def call_of(self, expr: Any, name: str) -> relax.Call | None:
         """The call that computes `expr` if it is one of the operator `name`; else None."""

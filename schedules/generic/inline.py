@@ -10,7 +10,7 @@ from tvm.error import InternalError
 from tvm.ir import TensorLoad
 
 from ..nodes import nodes_of
-from .stages import Stage, body_cost, expensive_calls, stage_of, stages
+from .stages import Stage, body_cost, expensive_calls, nested_extremes, stage_of, stages
 
 KEPT = "baton.kept_stage"
 """Annotation of a block that is computed once, not again wherever its elements are read."""
@@ -19,14 +19,22 @@ KEPT = "baton.kept_stage"
 # stage: a value that is used twice, twice over, doubles the expression each time.
 MAX_INLINED_COST = 400
 
+# Each operand of a floating-point maximum becomes a `let` that is used twice, and TVM's analyzers
+# replace a `let` by its value: 24 nested ones compile for minutes, 4 as fast as 1.
+MAX_NESTED_EXTREMES = 4
+
 
 def inline_stages(sch: s_tir.Schedule, keep: Callable[[Stage], bool] = lambda stage: False) -> None:
     """Inline every injective stage that is cheap to compute again where it is read.
 
-    A stage stays when it calls an expensive function and is read more often than it has
-    elements (the exp of a softmax), when both it and a reader call expensive functions (nested,
-    their polynomials grow exponentially in TVM's code generator, which replaces every `let`
-    by its value), when `keep` or the block says so, and where TVM can't inline it.
+    A stage stays in these cases:
+
+    - It calls an expensive function and is read more often than it has elements, as the exp of a
+      softmax.
+    - Both it and a reader call expensive functions. Nested, their polynomials grow exponentially
+      in TVM's code generator, which replaces every `let` by its value.
+    - Maxima and minima would nest more than `MAX_NESTED_EXTREMES` deep.
+    - `keep` or the block says so, or TVM can't inline it.
     """
     for rv in [stage.rv for stage in stages(sch)]:
         stage = stage_of(sch, rv)  # as it is after the inlining before
@@ -34,6 +42,9 @@ def inline_stages(sch: s_tir.Schedule, keep: Callable[[Stage], bool] = lambda st
             continue
         consumers = [sch.get(rv) for rv in sch.get_consumers(stage.rv)]
         if not consumers or _inlined_cost(stage, consumers) > MAX_INLINED_COST:
+            continue
+        nested = nested_extremes(stage.block)
+        if nested and nested + max(map(nested_extremes, consumers)) > MAX_NESTED_EXTREMES:
             continue
         if expensive_calls(stage.block) and (
             any(expensive_calls(block) for block in consumers)

@@ -297,6 +297,23 @@ def expensive_calls(block: Any) -> bool:
     return _calls(block, CALL_COST)
 
 
+def nested_extremes(block: Any) -> int:
+    """The depth to which the body nests maxima and minima of two non-constant operands."""
+    depth = deepest = 0
+
+    def extreme(node: Any, visitor: Any) -> None:
+        nonlocal depth, deepest
+        constants = (tirx.FloatImm, tirx.IntImm)
+        is_one = not isinstance(node.a, constants) and not isinstance(node.b, constants)
+        depth += is_one
+        deepest = max(deepest, depth)
+        visitor.default_visit(node)
+        depth -= is_one
+
+    tvm_ffi.structural_visit(block.body, ((tirx.Max, tirx.Min), extreme))
+    return deepest
+
+
 def has_branches(stage: Stage) -> bool:
     """Whether the body computes one of two expressions, as padding does by the position."""
     return _calls(stage.block, (IF_THEN_ELSE,))

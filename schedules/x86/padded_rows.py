@@ -66,8 +66,13 @@ def skipped_flops(func: tirx.PrimFunc) -> int:
 
 def _share(out_rows: int, taps: int, rows: list[int]) -> float:
     stride, dilation, top, height, _ = rows
-    met = (row * stride + tap * dilation - top for row in range(out_rows) for tap in range(taps))
-    return sum(0 <= row < height for row in met) / (out_rows * taps)
+    met = 0
+    for tap in range(taps):
+        first = tap * dilation - top  # the row of the image that the first row of the result meets
+        start = min(max(-(first // stride), 0), out_rows)
+        stop = min(max(-((first - height) // stride), 0), out_rows)
+        met += max(stop - start, 0)
+    return met / (out_rows * taps)
 
 
 def mark_taps(sch: Any, anchor: Any, kh: Any) -> list[int]:

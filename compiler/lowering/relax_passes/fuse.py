@@ -17,6 +17,7 @@ from .bounded_epilogues import bound_epilogues
 from .interpolate import interpolations
 from .legalize import legalize_ops
 from .separate_concat import separate_concatenations
+from .split_concat import separate_groups, split_concatenations
 from .spread_results import separate_spread_results
 from .symbols_first import symbols_first
 
@@ -45,7 +46,9 @@ def fuse(
     """
     with target:
         mod = interpolations(mod) if target.kind.name == "llvm" else mod
+        mod = split_concatenations(mod)
         mod = relax.transform.AnnotateTIROpPattern()(legalize_ops()(mod))
+        mod = separate_groups(mod)
         mod = bound_epilogues(separate_spread_results(separate_scalar_operands(mod)))
         mod = separate_concatenations(mod, target) if concat_in_place else mod
         mod = in_order(relax.transform.FuseOps(fuse_opt_level=2)(plain_branches(alias_tuples(mod))))

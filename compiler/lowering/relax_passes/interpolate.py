@@ -65,13 +65,20 @@ class _Finder:
 
     def _terms(self, value: relax.Expr) -> list[_Term]:
         """Those of a sum, in its order; none if any of its operands is something else."""
-        if operator_name(value) != "add":
-            return []
-        first, last = value.args
-        sum_before = self._own(first, "add")
-        before = [self._term(first)] if sum_before is None else self._terms(sum_before)
-        terms = [*before, self._term(last)]
-        return [] if not before or None in terms else [term for term in terms if term]
+        backwards: list[_Term] = []
+        while operator_name(value) == "add":
+            first, last = value.args
+            term = self._term(last)
+            if term is None:
+                return []
+            backwards.append(term)
+            sum_before = self._own(first, "add")
+            if sum_before is not None:
+                value = sum_before
+                continue
+            term = self._term(first)
+            return [] if term is None else [term, *reversed(backwards)]
+        return []
 
     def _own(self, operand: relax.Expr, name: str) -> relax.Call | None:
         """The call of this operator that an operand is, if nobody else reads it."""

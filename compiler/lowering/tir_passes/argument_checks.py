@@ -114,21 +114,26 @@ class _Entry:
 
     def read(self, statement: Any) -> None:
         """Note the comparisons, in order."""
-        kind = type(statement)
-        if kind is SeqStmt:
-            for each in list(statement.seq):
-                self.read(each)
-        elif kind is AttrStmt and statement.attr_key != _BODY:
-            self.read(statement.body)
-        elif kind is Bind:
-            self._bind(statement)
-        elif kind is AssertStmt:
-            self._note(statement)
-        elif kind is IfThenElse and _is_check(statement):
-            variables = _Parts(statement.condition).variables
-            numbers = {self._strides_of.get(each) for each in variables}
-            if len(numbers) == 1 and (number := numbers.pop()) is not None:
-                self._of_strides[number] = statement
+        pending = [statement]  # a kernel of many arguments nests deeper than Python may recurse
+        while pending:
+            statement = pending.pop()
+            kind = type(statement)
+            if kind is SeqStmt:
+                pending += reversed(list(statement.seq))
+            elif kind is AttrStmt and statement.attr_key != _BODY:
+                pending.append(statement.body)
+            elif kind is Bind:
+                self._bind(statement)
+            elif kind is AssertStmt:
+                self._note(statement)
+            elif kind is IfThenElse and _is_check(statement):
+                self._note_strides(statement)
+
+    def _note_strides(self, check: IfThenElse) -> None:
+        variables = _Parts(check.condition).variables
+        numbers = {self._strides_of.get(each) for each in variables}
+        if len(numbers) == 1 and (number := numbers.pop()) is not None:
+            self._of_strides[number] = check
 
     def _bind(self, statement: Bind) -> None:
         self._bound.add(statement.var)

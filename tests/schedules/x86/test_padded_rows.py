@@ -38,6 +38,11 @@ def test_shares_of_taps_that_meet_the_image(changes, share):
     assert skipped_flops(func) == pytest.approx(flops * (1 - share))
 
 
+def test_share_of_taps_of_huge_padding_is_not_counted_row_by_row():
+    w = replace(SEVEN, padding=(10**12, 1, 10**12, 1))
+    assert share_inside(w) == pytest.approx(7 / w.out_height)
+
+
 def test_what_integers_are_padded_with_counts():
     bytes_ = replace(SEVEN, dtype="uint8", weight_dtype="int8", out_dtype="int32", pad_value=3)
     assert not rows_of(bytes_) and share_inside(bytes_) == 1

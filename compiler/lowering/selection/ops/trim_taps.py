@@ -37,8 +37,9 @@ def trim_taps(w: Conv2dWorkload, filters: np.ndarray) -> tuple[Conv2dWorkload, n
 
 def _met(extent: int, out: int, taps: int, stride: int, dilation: int, front: int) -> range:
     """From the first to the last tap that meets the image at some output position."""
-    at = np.arange(out)[:, np.newaxis] * stride + np.arange(taps) * dilation - front
-    met = np.flatnonzero(((at >= 0) & (at < extent)).any(0))
+    at = np.arange(taps) * dilation - front  # the position that the first output meets
+    first, stop = np.maximum(-(at // stride), 0), np.minimum(-((at - extent) // stride), out)
+    met = np.flatnonzero(first < stop)
     return range(int(met[0]), int(met[-1]) + 1) if met.size else range(taps)
 
 

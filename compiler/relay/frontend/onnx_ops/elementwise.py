@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from tvm import relax
@@ -164,11 +164,21 @@ def mish(node: Node) -> relax.Expr:
     return relax.op.multiply(node[0], relax.op.tanh(_softplus(node[0])))
 
 
+# A chain of 1,500 additions exceeds Python's default recursion limit in passes over expressions.
+MAX_IN_ORDER = 32
+"""Operands of Sum, Max, Min and Mean that are combined one after the other."""
+
+
 def _of_all(function: Callable[[relax.Expr, relax.Expr], relax.Expr]) -> Converter:
-    """A function of the first two operands, of its result and the third, and so on."""
+    """An associative function of two operands, applied to all: in order, or in halves if many."""
 
     def convert(node: Node) -> relax.Expr:
-        operands = [node[index] for index in range(len(node.inputs))]
+        return combined([node[index] for index in range(len(node.inputs))], node)
+
+    def combined(operands: Sequence[relax.Expr], node: Node) -> relax.Expr:
+        if len(operands) > MAX_IN_ORDER:
+            half = len(operands) // 2
+            operands = [combined(operands[:half], node), combined(operands[half:], node)]
         return functools.reduce(lambda left, right: node.emit(function(left, right)), operands)
 
     return convert
