@@ -39,6 +39,7 @@ from .onnx_old_opsets import OLDEST_FORM, in_form_of_opset_7
 from .onnx_ops import CONVERTERS, PREFER_FUNCTION
 from .onnx_ops.microsoft import REFUSED
 from .onnx_parameters import Parameters
+from .onnx_validation import check_names, validate
 from .plain_words import reason_of
 
 _ASK_ONNX = "onnx.checker.check_model(model, full_check=True) says whether the model is right"
@@ -142,6 +143,8 @@ class GraphImporter:
     ) -> tuple[tvm.IRModule, dict[str, tvm.runtime.Tensor]]:
         graph = self.model.proto.graph
         self._check_operators(graph)
+        for each in (graph, *self.functions.values()):
+            check_names(each)
         scope: Scope = _variables(inputs, self._spans)
         variables = list(scope.values())
         scope.update(_containers(graph, inputs, scope))
@@ -173,7 +176,7 @@ class GraphImporter:
     def convert_graph(self, graph: onnx.GraphProto, scope: Scope) -> list[relax.Expr]:
         """Convert the nodes of `graph`, whose initializers are in `scope`; returns its outputs."""
         for node, name in named_nodes(graph):
-            self._convert_node(node, scope, self.opsets)
+            self._convert_node(node, scope, self.opsets, from_model=True)
             self._note_source(node, name, scope)
         return [self._output(value.name, scope) for value in graph.output]
 
@@ -282,7 +285,14 @@ class GraphImporter:
             or (domain in self.opsets and has_function(node, domain, self.opsets[domain]))
         )
 
-    def _convert_node(self, proto: onnx.NodeProto, scope: Scope, opsets: dict[str, int]) -> None:
+    def _convert_node(
+        self,
+        proto: onnx.NodeProto,
+        scope: Scope,
+        opsets: dict[str, int],
+        from_model: bool = False,
+    ) -> None:
+        """Convert a node; validate it against its schema first if it comes from the model."""
         domain = _domain(proto)
         opset = opsets.get(domain, 1)
         missing = [name for name in proto.input if name and name not in scope]
@@ -293,6 +303,7 @@ class GraphImporter:
         inputs = [scope[name] if name else None for name in proto.input]
         node = Node(proto, opset, inputs, _Attributes(_attributes(proto)), self, scope)
         try:
+            validate(node, domain, opsets, from_model, self._has_schema(proto, domain))
             if domain == "" and opset < OLDEST_FORM:
                 node = in_form_of_opset_7(node)
             outputs = self._convert(node, domain)
@@ -308,6 +319,12 @@ class GraphImporter:
                 refuse_narrow(str(value.ty.dtype), f"result {name!r} of {describe(proto, opset)}")
             if name:
                 scope[name] = value
+
+    def _has_schema(self, proto: onnx.NodeProto, domain: str) -> bool:
+        """Whether ONNX's schema describes the node: its operator is not redefined, and it has no
+        graphs, whose outer scope ONNX's inference lacks."""
+        key = (domain, proto.op_type)
+        return key not in self._own and key not in self.functions and key[1] not in _WITH_BODIES
 
     def _convert(self, node: Node, domain: str) -> list[Any]:
         folded = self._evaluate(node, domain)
@@ -541,6 +558,8 @@ def _attributes(proto: onnx.NodeProto) -> dict[str, Any]:
             AttributeProto.STRINGS,
         )
         values[entry.name] = tuple(value) if repeated else value
+    if values.get("auto_pad") == b"":  # onnxruntime takes it for the default
+        values["auto_pad"] = b"NOTSET"
     return values
 
 
