@@ -27,6 +27,9 @@ logger = logging.getLogger(__name__)
 LARGEST_DATA = 1024
 """Largest number of elements of a constant that ONNX's shape inference receives by value."""
 
+_NOT_INFERRED = frozenset(["Range"])
+"""Operators that ONNX's function bodies call with shapes that ONNX's inference rejects."""
+
 _PREFIX = re.compile(r"\[(Shape|Type)InferenceError\]\s*|\(op_type:[^)]*\):?\s*")
 
 
@@ -152,6 +155,8 @@ def _infer_shapes(node: Node, schema: Any, opsets: Mapping[str, int]) -> None:
 
     Its errors on types are ignored: the importer accepts more types than ONNX's schemas.
     """
+    if schema.name in _NOT_INFERRED:
+        return
     types: dict[str, onnx.TypeProto] = {}
     data: dict[str, onnx.TensorProto] = {}
     for name, value in zip(node.proto.input, node.inputs):

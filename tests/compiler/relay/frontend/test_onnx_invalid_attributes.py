@@ -208,3 +208,11 @@ def test_an_empty_auto_pad_is_the_default(agrees, model):
     node = helper.make_node("Conv", ["x", "w"], ["y"], auto_pad="")
     proto = model([node], {"x": IMAGE}, ["y"], {"w": WEIGHT})
     agrees(proto, {"x": np.ones(IMAGE, "float32")})
+
+
+def test_a_range_with_bounds_of_one_element_is_accepted():
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> test (float[4] x) => (int64[4] y) '
+        "<int64 a = {0}, int64[1] b = {4}, int64 c = {1}> { y = Range(a, b, c) }"
+    )
+    assert "main" in str(from_onnx(model)[0])
