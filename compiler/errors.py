@@ -31,6 +31,10 @@ class FrontendError(BatonError, ValueError):
     """A model file that can't be read or imported."""
 
 
+class ImportLimitError(FrontendError):
+    """An import that exceeds a limit of nodes, bytes or seconds; names the limit and the node."""
+
+
 class UnsupportedOperatorError(FrontendError, NotImplementedError):
     """An operator, or a form of it, that the importer or the build can't handle."""
 

@@ -14,11 +14,14 @@ import tvm_ffi
 from tvm import relax
 
 from .constants import NUMPY_DTYPES, array_of, constant, integers, numpy_type, static_shape
-from .rewrite import CallRule, operator_name, rewrite_calls
+from .rewrite import CallRule, expressions_in, operator_name, rewrite_calls
 
 MAX_GROWTH = 4
 SMALL_BYTES = 1 << 20
 """A result is kept symbolic if it is larger than this and `MAX_GROWTH` times its operands."""
+
+TOTAL_BYTES = 1 << 30
+"""Bytes that folding a function may make, besides `MAX_GROWTH` times those of its constants."""
 
 _OF_ANY_TYPE = frozenset(["astype", "expand_dims", "permute_dims", "reshape", "squeeze"])
 """Operators that are computed for types that numpy lacks, too."""
@@ -35,7 +38,8 @@ class FoldConstant:
        transcendental functions are computed in float64 and rounded once.
     2. `shape_of` a tensor of static shape becomes that shape, `shape_to_tensor` of a static shape
        a constant, `tensor_to_shape` of a constant a shape.
-    3. What would grow is left alone: results of more than 1 MiB and four times their operands.
+    3. What would grow is left alone: results of more than 1 MiB and four times their operands, and
+       all results after the first 1 GiB and four times the constants of the function.
 
     Before::
 
@@ -63,6 +67,7 @@ class _Fold(CallRule):
     def __init__(self, transpose: bool) -> None:
         super().__init__()
         self.transpose = transpose
+        self._left: int | None = None
         self._undone: set[Any] | None = None
 
     def rewrite(self, call: relax.Call, name: str) -> relax.Expr | None:
@@ -79,7 +84,18 @@ class _Fold(CallRule):
         operands = _arrays(call, self.scope.definition)
         if operands is None or not _has_static_result(call) or _grows(call, operands):
             return None
-        return _computed(call, operands)
+        return _computed(call, operands) if self._may_spend(_size(call, operands)) else None
+
+    def _may_spend(self, size: int) -> bool:
+        """Whether so many bytes more of results keep within `MAX_GROWTH` of all constants."""
+        if self._left is None:
+            found = expressions_in(self.scope.function, tvm.ir.GenericConst)
+            constants = {tvm_ffi.Object.__hash__(each): each for each in found}  # each once
+            self._left = TOTAL_BYTES + MAX_GROWTH * sum(map(_nbytes, constants.values()))
+        if size > self._left:
+            return False
+        self._left -= size
+        return True
 
     def _undone_later(self) -> set[Any]:
         """The permuted constants of this function that are only read to be permuted back."""
@@ -206,10 +222,21 @@ def _has_static_result(call: relax.Call) -> bool:
 def _grows(call: relax.Call, operands: list[np.ndarray]) -> bool:
     if isinstance(call.ty, relax.TupleType):
         return False
-    shape = static_shape(call)
-    assert shape is not None
-    size = math.prod(shape) * tvm.DataType(str(call.ty.dtype)).itemsize
+    size = _size(call, operands)
     return size > SMALL_BYTES and size > MAX_GROWTH * sum(array.nbytes for array in operands)
+
+
+def _size(call: relax.Call, operands: list[np.ndarray]) -> int:
+    """Bytes of the result; those of a tuple's parts are the operands'."""
+    if isinstance(call.ty, relax.TupleType):
+        return sum(array.nbytes for array in operands)
+    return _nbytes(call)
+
+
+def _nbytes(expr: relax.Expr) -> int:
+    """Bytes of a tensor; 0 if its shape is not static."""
+    shape = static_shape(expr)
+    return 0 if shape is None else math.prod(shape) * tvm.DataType(str(expr.ty.dtype)).itemsize
 
 
 def _split(call: relax.Call, operands: list[np.ndarray]) -> list[np.ndarray]:

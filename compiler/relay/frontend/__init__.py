@@ -12,6 +12,7 @@ _GONE = (
 __getattr__ = lazy_attributes(
     __name__,
     {
+        "ImportLimits": ".import_limits",
         "from_mxnet": ".mxnet",
         "from_onnx": ".onnx",
         "from_pytorch": ".pytorch",

@@ -11,6 +11,7 @@ import tvm
 if TYPE_CHECKING:
     import onnx
 
+    from .import_limits import ImportLimits
     from .onnx_graph import Converter
     from .onnx_model import Extent
 
@@ -23,6 +24,7 @@ def from_onnx(
     freeze_params: bool = True,
     convert_config: Mapping[str, Any] | None = None,
     export_node_renamed_model_path: str | os.PathLike[str] | None = None,
+    limits: ImportLimits | None = None,
 ) -> tuple[tvm.IRModule, dict[str, tvm.runtime.Tensor]]:
     """Import an ONNX model as a module of Relay's operators.
 
@@ -59,6 +61,8 @@ def from_onnx(
         Accepted: it chose between forms of matrix products, which the build chooses itself.
     export_node_renamed_model_path
         Folder for a copy of the model in which each node has a name, `onnx_names` says which.
+    limits
+        Budgets of nodes, folded bytes and seconds; the defaults of `ImportLimits` if omitted.
 
     Returns
     -------
@@ -72,6 +76,8 @@ def from_onnx(
     ------
     FrontendError
         The file is not ONNX, is truncated, contradicts itself or has an unknown operator set.
+    ImportLimitError
+        The import exceeds `limits`, or a tensor is larger than any machine's memory.
     UnsupportedOperatorError
         An operator, or a form of one, can't be converted; the message names its type, domain
         and node.
@@ -85,7 +91,7 @@ def from_onnx(
         from .onnx_names import save_with_names
 
         save_with_names(model, export_node_renamed_model_path)
-    mod, params = import_model(model, shape or {}, dtype, opset, freeze_params, {})
+    mod, params = import_model(model, shape or {}, dtype, opset, freeze_params, {}, limits=limits)
     return from_relax(mod), params
 
 
@@ -97,6 +103,7 @@ def import_model(
     freeze_params: bool,
     converters: Mapping[tuple[str, str], Converter],
     short: bool = False,
+    limits: ImportLimits | None = None,
 ) -> tuple[tvm.IRModule, dict[str, tvm.runtime.Tensor]]:
     """`from_onnx`, with Relax's operators, and converters for operators of the caller's own.
 
@@ -117,7 +124,7 @@ def import_model(
         opsets = resolve_opsets(loaded.proto, opset)
         inputs = resolve_inputs(loaded.proto.graph, shape, dtype)
         spans = spans_of_operands(loaded.proto.graph, short)
-        importer = GraphImporter(loaded, opsets, freeze_params, converters, spans)
+        importer = GraphImporter(loaded, opsets, freeze_params, converters, spans, limits)
         module, params = importer.run(inputs)
     except BatonError:
         raise

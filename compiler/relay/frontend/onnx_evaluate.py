@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,13 @@ FOLDABLE = frozenset(_NAMES.split())
 
 ACCUMULATING = frozenset(["CumSum", "MatMul", "Mean", "Softmax", "Sum"])
 """Operators besides reductions that sum, which halves do in float32."""
+
+_NAMES_OF_BROADCASTING = """
+Add And BitShift BitwiseAnd BitwiseOr BitwiseXor Div Equal Greater GreaterOrEqual Less
+LessOrEqual Max Mean Min Mod Mul Or Pow Sub Sum Where Xor
+"""
+BROADCASTING = frozenset(_NAMES_OF_BROADCASTING.split())
+"""Operators whose operands are broadcast to each other."""
 
 
 def evaluate(
@@ -100,8 +107,7 @@ def _result_size(node: onnx.NodeProto, arrays: list[np.ndarray]) -> int:
     if node.op_type == "ConstantOfShape" and arrays:
         return math.prod(int(extent) for extent in arrays[0].ravel())
     if node.op_type == "Expand" and len(arrays) == 2:
-        wanted = math.prod(max(int(extent), 1) for extent in arrays[1].ravel())
-        return max(wanted, arrays[0].size)
+        return broadcast_size(arrays[0].shape, [int(extent) for extent in arrays[1].ravel()])
     if node.op_type == "Tile" and len(arrays) == 2:
         return arrays[0].size * math.prod(int(repeat) for repeat in arrays[1].ravel())
     if node.op_type == "Range" and len(arrays) == 3:
@@ -110,15 +116,33 @@ def _result_size(node: onnx.NodeProto, arrays: list[np.ndarray]) -> int:
     if node.op_type == "OneHot" and len(arrays) == 3:
         return arrays[0].size * int(arrays[1].reshape(-1)[0])
     if node.op_type == "Pad" and len(arrays) > 1:
-        pads = arrays[1].ravel()
+        pads = [int(pad) for pad in arrays[1].ravel()]
         half = len(pads) // 2
         if len(arrays) <= 3 and half == arrays[0].ndim:
             return math.prod(
-                extent + int(pads[i] + pads[i + half]) for i, extent in enumerate(arrays[0].shape)
+                extent + pads[i] + pads[i + half] for i, extent in enumerate(arrays[0].shape)
             )
-    if node.op_type in ("MatMul", "Add", "Sub", "Mul", "Div", "Where") and len(arrays) > 1:
-        return max(array.size for array in arrays) * min(array.size for array in arrays)
+        whole = max(arrays[0].size, 1)  # an upper bound, whichever axes are padded
+        return whole * math.prod(1 + max(pads[i] + pads[i + half], 0) for i in range(half))
+    if node.op_type in ("Gather", "GatherND", "MatMul") and len(arrays) == 2:
+        if node.op_type == "Gather" and arrays[0].ndim:
+            axis = _attribute(node, "axis", 0)
+            if -arrays[0].ndim <= axis < arrays[0].ndim and arrays[0].shape[axis]:
+                return arrays[0].size // arrays[0].shape[axis] * arrays[1].size
+        return arrays[0].size * arrays[1].size
+    if node.op_type == "MelWeightMatrix" and len(arrays) == 5:
+        bins, length = (int(array.reshape(-1)[0]) for array in arrays[:2])
+        return max(bins, 0) * (max(length, 0) // 2 + 1)
+    if node.op_type in BROADCASTING and len(arrays) > 1:
+        return broadcast_size(*(array.shape for array in arrays))
     return 0
+
+
+def broadcast_size(*shapes: Sequence[int]) -> int:
+    """Elements of tensors of these shapes broadcast to each other, if they can be."""
+    rank = max(map(len, shapes))
+    padded = [(1,) * (rank - len(shape)) + tuple(shape) for shape in shapes]
+    return math.prod(max(extents) for extents in zip(*padded))
 
 
 def _attribute(node: onnx.NodeProto, name: str, default: Any = None) -> Any:

@@ -17,7 +17,7 @@ from tvm import relax
 from tvm.ir import Span
 from tvm.relax.frontend.onnx.onnx_frontend import _get_convert_map, onnx_input
 
-from compiler.errors import FrontendError, UnsupportedOperatorError
+from compiler.errors import FrontendError, ImportLimitError, UnsupportedOperatorError
 from compiler.graph.constants import constant, static_shape
 from compiler.graph.spans import with_sources, with_span
 from compiler.graph.symbols import as_extent, simplified, with_bounds
@@ -25,7 +25,8 @@ from compiler.runtime.metadata import OUTPUT_NAMES
 from compiler.tvm_faults.block_builder import BlockBuilder
 
 from . import onnx_symbolic as symbolic
-from .onnx_evaluate import FOLDABLE, LARGEST, evaluate
+from .import_limits import MAX_TENSOR_BYTES, Budget, ImportLimits
+from .onnx_evaluate import BROADCASTING, FOLDABLE, LARGEST, broadcast_size, evaluate
 from .onnx_functions import (
     default_attributes,
     function_body,
@@ -108,6 +109,7 @@ class GraphImporter:
         Converters of this import alone, by domain and operator type.
     spans : dict of str to Span, optional
         Of inputs and weights.
+    limits : ImportLimits, optional
     """
 
     def __init__(
@@ -117,6 +119,7 @@ class GraphImporter:
         freeze_params: bool,
         converters: Mapping[tuple[str, str], Converter] | None = None,
         spans: Mapping[str, Span] | None = None,
+        limits: ImportLimits | None = None,
     ):
         self.model = model
         self.opsets = opsets
@@ -130,6 +133,8 @@ class GraphImporter:
         self.bounds: dict[str, int] = {}
         self._sources: dict[relax.Var, str] = {}
         self._spans = dict(spans or {})
+        self.budget = Budget(limits or ImportLimits())
+        self._nesting = 0
 
     def run(
         self, inputs: Sequence[InputType]
@@ -203,9 +208,15 @@ class GraphImporter:
     ) -> list[relax.Expr]:
         """Convert a graph that is an attribute; it sees `scope` and binds its own inputs."""
         inner = dict(scope)
+        for tensor in graph.initializer:
+            self.budget.add_bytes(tensor.ByteSize(), f"the initializer {tensor.name!r}")
         self._add_initializers(graph, inner, tensor_array, as_parameters=False)
         inner.update(zip((value.name for value in graph.input), arguments))
-        return self.convert_graph(graph, inner)
+        self._nesting += 1
+        try:
+            return self.convert_graph(graph, inner)
+        finally:
+            self._nesting -= 1
 
     def convert_branch(self, graph: onnx.GraphProto, scope: Scope) -> relax.SeqExpr:
         """Convert a graph that is an attribute and has no inputs, bindings and all, to a tuple."""
@@ -295,6 +306,7 @@ class GraphImporter:
         """Convert a node; validate it against its schema first if it comes from the model."""
         domain = _domain(proto)
         opset = opsets.get(domain, 1)
+        self.budget.add_node(describe(proto, opset))
         missing = [name for name in proto.input if name and name not in scope]
         if missing:
             raise FrontendError(
@@ -317,6 +329,7 @@ class GraphImporter:
         for name, value in zip(proto.output, outputs):
             if isinstance(value, relax.Expr) and isinstance(value.ty, relax.TensorType):
                 refuse_narrow(str(value.ty.dtype), f"result {name!r} of {describe(proto, opset)}")
+                _check_size(value, f"result {name!r} of {describe(proto, opset)}")
             if name:
                 scope[name] = value
 
@@ -329,6 +342,10 @@ class GraphImporter:
     def _convert(self, node: Node, domain: str) -> list[Any]:
         folded = self._evaluate(node, domain)
         if folded is not None:
+            # A Constant of the main graph is converted once: the model holds its bytes already.
+            if self._nesting or node.proto.op_type != "Constant":
+                size = sum(array.nbytes for array in folded)
+                self.budget.add_bytes(size, describe(node.proto, node.opset))
             return [constant(array) for array in folded]
         extents = self._evaluate_on_symbols(node) if domain == "" else None
         if extents is not None:
@@ -405,8 +422,10 @@ class GraphImporter:
     def _convert_stock(self, node: Node) -> Any:
         """Let TVM's own converter have the node, if it reads every attribute that says anything."""
         inputs = onnx_input()
+        # TVM's converters fold constants of any size; variables they leave alone.
+        is_large = node.proto.op_type in BROADCASTING and _makes_large_constant(node.inputs)
         for value in node.inputs:
-            inputs.append(value)
+            inputs.append(self.builder.emit(value) if is_large else value)
         attrs = _Attributes(node.attrs)
         attrs["tvm_custom"] = {"name": node.proto.name, "num_outputs": len(node.proto.output)}
         converter = self._stock[node.proto.op_type].get_converter(node.opset)
@@ -425,8 +444,12 @@ class GraphImporter:
         attributes.update({entry.name: entry for entry in node.proto.attribute})
         opsets = {**self.opsets}
         opsets.update({_domain(entry): entry.version for entry in function.opset_import})
-        for inner in function.node:
-            self._convert_node(_with_attributes(inner, attributes, scope), scope, opsets)
+        self._nesting += 1
+        try:
+            for inner in function.node:
+                self._convert_node(_with_attributes(inner, attributes, scope), scope, opsets)
+        finally:
+            self._nesting -= 1
         wanted = function.output[: len(node.proto.output)]
         return [scope[name] if out else None for name, out in zip(wanted, node.proto.output)]
 
@@ -521,6 +544,19 @@ def _refuse_unread(node: Node) -> None:
             raise node.unsupported(f"the attribute {name}={node.attr(name)!r} is not supported")
 
 
+def _check_size(value: relax.Expr, what: str) -> None:
+    """Raise for a tensor that no machine can hold."""
+    shape = static_shape(value)
+    if shape is None or math.prod(shape) <= MAX_TENSOR_BYTES >> 4:  # at most 16 bytes an element
+        return
+    dtype = str(value.ty.dtype)
+    size = math.prod(shape) * max(tvm.DataType(dtype).itemsize, 1)
+    if size > MAX_TENSOR_BYTES:
+        raise ImportLimitError(
+            f"{what} is a tensor {list(shape)} of {dtype}, {size} bytes; no machine can hold it"
+        )
+
+
 def _domain(proto: Any) -> str:
     return "" if proto.domain == "ai.onnx" else proto.domain
 
@@ -532,6 +568,13 @@ def _is_small_constant(value: relax.Expr | None) -> bool:
     if isinstance(value, tvm.ir.GenericConst):
         return math.prod(static_shape(value) or ()) <= LARGEST
     return constant_value(value) is not None
+
+
+def _makes_large_constant(values: Sequence[relax.Expr | None]) -> bool:
+    """Whether all operands are constants that broadcast to more than `LARGEST` elements."""
+    shapes = [static_shape(each) for each in values if isinstance(each, tvm.ir.GenericConst)]
+    known = [shape for shape in shapes if shape is not None]
+    return 0 < len(known) == len(values) and broadcast_size(*known) > LARGEST
 
 
 def _is_weight(array: np.ndarray) -> bool:

@@ -10,6 +10,7 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
+from compiler.graph import fold_constants
 from compiler.graph.constants import array_of
 from compiler.graph.fold_constants import FOLDERS, FoldConstant
 from compiler.graph.rewrite import expressions_in, operator_name
@@ -137,6 +138,22 @@ def test_split_of_a_constant_becomes_constants(build, operators):
 def test_what_depends_on_an_input_is_left_alone(build):
     mod = build(lambda builder, x: OPS.add(x, const(A)), x=((2, 3), "float32"))
     assert tvm_ffi.structural_equal(FoldConstant()(mod), mod)
+
+
+def test_a_chain_of_growing_results_stays_within_the_bound(build, monkeypatch):
+    monkeypatch.setattr(fold_constants, "TOTAL_BYTES", 1 << 16)
+
+    def grow(builder):
+        value = const(A)
+        for _ in range(10):
+            value = builder.emit(OPS.concat([value] * 4, 0))
+        return value
+
+    mod = FoldConstant()(build(grow))
+    largest = max(
+        array_of(each).nbytes for each in expressions_in(mod["main"], tvm.ir.GenericConst)
+    )
+    assert A.nbytes < largest <= (1 << 16) + 4 * A.nbytes
 
 
 def test_a_large_broadcast_is_not_materialized(build, operators):
