@@ -43,6 +43,7 @@ from ..config import ConfigEntity
 from ..conv2d import Conv2dWorkload
 from ..strategy import anchor_attrs
 from ..winograd import Matrix, algorithm, integer_matrices, times, transform_matrices, unit
+from . import sum_blocks
 from .dots import OF_BFLOAT16, OF_BYTES, OF_WORDS, accumulate, dot_of
 from .prefetch import stream_panels
 
@@ -299,6 +300,8 @@ class Winograd(AnchorRule):
             accumulate(sch, product, steps, target)
         else:
             sch.vectorize(lane)
+            points = math.prod(map(int, sch.get(product).writes[0].source.shape[1:3]))
+            sum_blocks.mark(sch, steps, points)
             sch.decompose_reduction(product, steps)
         return sch
 

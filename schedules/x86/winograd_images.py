@@ -27,6 +27,7 @@ from tvm.script.ir_builder import tirx as T
 from tvm.target import Target
 
 from ..winograd import algorithm, combine, transform_matrices
+from . import sum_blocks
 from .machine import Machine
 from .register_tile import largest_divisor, tile_pixels
 
@@ -257,7 +258,8 @@ class _Loops:
         sums = self._registers(rows, plan.vectors)
         for r, v in parts:
             sums[r, v][whole] = tirx.const(0.0, f"float32x{lanes}")
-        with T.serial(0, plan.channels) as i:
+        marks = sum_blocks.annotations(plan.points**2)
+        with T.serial(0, plan.channels, annotations=marks) as i:
             for r, v in parts:
                 value = self.v[point * self.v_stride + (first + r) * plan.channels + i]
                 weight = self.weight[point, panel, i, self._vector(v * lanes)]

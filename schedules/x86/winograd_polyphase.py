@@ -38,6 +38,7 @@ from ..config import ConfigEntity
 from ..conv2d import Conv2dWorkload
 from ..strategy import anchor_attrs
 from ..winograd import Matrix, algorithm, times, transform_matrices
+from . import sum_blocks
 from .conv2d import buffer_bytes
 from .machine import Machine
 from .prefetch import stream_panels
@@ -282,9 +283,10 @@ class WinogradParts(AnchorRule):
         compute_in_tile(sch, tiles, out)
         compute_in_tile(sch, columns_done, tiles)
         row_of_tiles = int(sch.get(anchor).writes[0].source.shape[4])
+        finite = int(sch.get(sch.get_loops(products[0])[1]).extent)  # those of an axis
         for product in products:
             sch.compute_at(product, group, preserve_unit_loops=True)
-            self._product(sch, product, row_of_tiles, config, machine)
+            self._product(sch, product, row_of_tiles, config, machine, (finite + 1) ** 2)
 
         if is_plain:
             sch.compute_at(v, row, preserve_unit_loops=True)
@@ -328,7 +330,12 @@ class WinogradParts(AnchorRule):
 
     @staticmethod
     def _product(
-        sch: Any, product: Any, row_of_tiles: int, config: ConfigEntity, machine: Machine
+        sch: Any,
+        product: Any,
+        row_of_tiles: int,
+        config: ConfigEntity,
+        machine: Machine,
+        points: int,
     ) -> None:
         """a, b, oc_tile, tiles: registers [tiles, oc_tile].
 
@@ -366,6 +373,8 @@ class WinogradParts(AnchorRule):
         elif buffer_bytes(weights) > machine.l2_bytes // 2:
             rows = [(loop, int(sch.get(loop).extent)) for loop in outer]
             stream_panels(sch, rows, steps, steps_in_all * stride, stride)
+        if not few:
+            sum_blocks.mark(sch, steps[-2], points)
         sch.decompose_reduction(product, steps[0])
 
 

@@ -11,6 +11,8 @@ terms by b + K / b. Sums of products of one sign at K = 4096 were off by 11 time
 are, which adds blocks too. A block costs one addition for each vector of a register tile, where it
 has thousands of multiply-adds.
 
+A loop that `schedules.x86.sum_blocks` marks is added in shorter blocks, with the loops inside.
+
 Runs on lowered functions: flat buffers, explicit vectors, unrolled register tiles.
 """
 
@@ -25,6 +27,8 @@ from tvm import tirx
 from tvm.ir import TensorLoad
 
 from schedules.generic.stages import substitute, uses
+from schedules.nodes import nodes_of
+from schedules.x86.sum_blocks import MARK
 
 from ...tir import bound_values, expanded, replace_loop
 
@@ -43,10 +47,13 @@ class _Sums(NamedTuple):
         Where the sums are, the indices in terms of what is bound outside of the loop.
     of_store : dict
         By store of the loop's body, the position of its sum in `places`.
+    terms : int
+        That one iteration of the loop adds to each sum.
     """
 
     places: list[tuple[Any, Any]]
     of_store: dict[Any, int]
+    terms: int
 
 
 def add_in_blocks() -> tvm.transform.Pass:
@@ -64,14 +71,26 @@ class _Splitter:
     def __init__(self, bound: dict[Any, Any]) -> None:
         self._bound = bound
 
-    def split(self, statement: tirx.Stmt, around: tuple[tirx.For, ...]) -> tirx.Stmt:
-        """The statement with its long reductions in blocks; `around` are the loops outside."""
+    def split(
+        self, statement: tirx.Stmt, around: tuple[tirx.For, ...], most: int | None = None
+    ) -> tirx.Stmt:
+        """The statement with its long reductions in blocks.
+
+        Parameters
+        ----------
+        around
+            The loops outside.
+        most : int, optional
+            Terms of a block, where the statement is marked.
+        """
         if isinstance(statement, tirx.SeqStmt):
             parts = [self.split(part, around) for part in statement.seq]
             changed = any(not a.same_as(b) for a, b in zip(parts, statement.seq))
             return tirx.SeqStmt(parts) if changed else statement
         if isinstance(statement, tirx.AttrStmt):
-            body = self.split(statement.body, around)
+            if statement.attr_key == MARK:
+                return self.split(statement.body, around, int(statement.value))
+            body = self.split(statement.body, around, most)
             if body.same_as(statement.body):
                 return statement
             return tirx.AttrStmt(statement.node, statement.attr_key, statement.value, body)
@@ -81,12 +100,18 @@ class _Splitter:
             return tirx.IfThenElse(statement.condition, then, other)
         if not isinstance(statement, tirx.For):
             return statement
+        if most is not None:
+            return self._in_blocks(statement, around, most, most // 2) or statement
         body = self.split(statement.body, (*around, statement))
         if not body.same_as(statement.body):
             return replace_loop(statement, body=body)
-        return self._in_blocks(statement, around) or statement
+        if isinstance(statement.body, tirx.For) or nodes_of(statement.body, tirx.For):
+            return statement
+        return self._in_blocks(statement, around, _MOST_TERMS, _LEAST_TERMS) or statement
 
-    def _in_blocks(self, loop: tirx.For, around: tuple[tirx.For, ...]) -> tirx.Stmt | None:
+    def _in_blocks(
+        self, loop: tirx.For, around: tuple[tirx.For, ...], most: int, least: int
+    ) -> tirx.Stmt | None:
         """A loop of sums alone, in blocks; None for any other, and for a short one."""
         if loop.kind != tirx.ForKind.SERIAL or not isinstance(loop.extent, tirx.IntImm):
             return None
@@ -94,16 +119,13 @@ class _Splitter:
         if sums is None:
             return None
         extent = int(loop.extent)
-        each = len(sums.of_store) // len(sums.places)  # terms of a sum in one iteration
-        terms = extent * each
-        if terms < _LEAST_TERMS or terms * self._repeats(sums, around) <= _MOST_TERMS:
+        each = sums.terms  # of a sum, in one iteration
+        if extent * each < least or extent * each * self._repeats(sums, around) <= most:
             return None
-        size = max(
-            (n for n in range(1, extent + 1) if extent % n == 0 and n * each <= _MOST_TERMS),
-            default=1,
-        )
-        if size * each < _LEAST_TERMS:  # the extent has no such divisor
-            return None
+        sizes = [n for n in range(1, extent + 1) if extent % n == 0 and n * each <= most]
+        size = max(sizes, default=1)
+        if size * each < least:  # no such divisor: the last block is shorter
+            size = max(most // each, 1)
         return _blocks(loop, sums, size)
 
     def _repeats(self, sums: _Sums, around: tuple[tirx.For, ...]) -> int:
@@ -116,30 +138,49 @@ class _Splitter:
 
     def _sums(self, loop: tirx.For) -> _Sums | None:
         """The sums of a loop whose every store adds to one; None if it does anything else."""
-        parts = loop.body.seq if isinstance(loop.body, tirx.SeqStmt) else [loop.body]
-        inside = {part.var: part.value for part in parts if isinstance(part, tirx.stmt.Bind)}
+        found = _stores(loop.body)
+        if found is None:
+            return None
+        stores, loops, repeats = found
+        inside = bound_values(loop.body)
+        variables = [loop.loop_var, *(each.loop_var for each in loops)]
         places: list[tuple[Any, Any]] = []
         of_store: dict[Any, int] = {}
-        for part in parts:
-            if isinstance(part, (tirx.stmt.Bind, tirx.Evaluate)):
-                continue
-            if not isinstance(part, tirx.BufferStore) or not _is_sum(part):
+        for store in stores:
+            index = expanded(store.indices[0], inside)
+            known = expanded(index, self._bound)
+            if any(uses(known, var) for var in variables):
                 return None
-            index = expanded(part.indices[0], inside)
-            if uses(expanded(index, self._bound), loop.loop_var):
-                return None
-            for at, (buffer, known) in enumerate(places):
-                if buffer.same_as(part.buffer) and tvm_ffi.structural_equal(known, index):
-                    of_store[part] = at
+            for at, (buffer, other) in enumerate(places):
+                if buffer.same_as(store.buffer) and tvm_ffi.structural_equal(other, index):
+                    of_store[store] = at
                     break
             else:
-                of_store[part] = len(places)
-                places.append((part.buffer, index))
-        buffers = {buffer for buffer, _ in places}
-        reads = _reads(loop.body, buffers)
-        if not places or reads != len(of_store) or len(of_store) % len(places):
+                of_store[store] = len(places)
+                places.append((store.buffer, index))
+        is_read = _reads(loop.body, {buffer for buffer, _ in places}) != len(stores)
+        if not places or is_read or len(stores) % len(places):
             return None  # a sum is read while it is made, or they have unlike numbers of terms
-        return _Sums(places, of_store)
+        return _Sums(places, of_store, repeats * len(stores) // len(places))
+
+
+def _stores(body: tirx.Stmt) -> tuple[list[tirx.BufferStore], list[tirx.For], int] | None:
+    """Stores that add to a sum, the loops around them, and how often these run them.
+
+    None if the body has any other statement but bindings and calls, such as prefetches.
+    """
+    parts = body.seq if isinstance(body, tirx.SeqStmt) else [body]
+    parts = [part for part in parts if not isinstance(part, (tirx.stmt.Bind, tirx.Evaluate))]
+    if len(parts) == 1 and isinstance(parts[0], tirx.For):
+        loop = parts[0]
+        found = _stores(loop.body)
+        if found is None or not isinstance(loop.extent, tirx.IntImm):
+            return None
+        stores, loops, repeats = found
+        return stores, [loop, *loops], repeats * int(loop.extent)
+    if not all(isinstance(part, tirx.BufferStore) and _is_sum(part) for part in parts):
+        return None
+    return parts, [], 1
 
 
 def _is_sum(store: tirx.BufferStore) -> bool:
@@ -176,19 +217,20 @@ def _blocks(loop: tirx.For, sums: _Sums, size: int) -> tirx.Stmt:
         for at in range(len(sums.places))
     ]
 
-    def add(part: tirx.Stmt) -> tirx.Stmt:
-        at = sums.of_store.get(part)
+    def add(store: tirx.BufferStore) -> tirx.Stmt:
+        at = sums.of_store.get(store)
         if at is None:
-            return part
-        return tirx.BufferStore(own[at], _load(own[at], 0) + part.value.b, [0])
+            return store
+        return tirx.BufferStore(own[at], _load(own[at], 0) + store.value.b, [0])
 
-    parts = loop.body.seq if isinstance(loop.body, tirx.SeqStmt) else [loop.body]
-    body: Any = tirx.SeqStmt([add(part) for part in parts])
-    count = int(loop.extent) // size
+    body = tvm_ffi.structural_map(loop.body, (tirx.BufferStore, add))
+    extent = int(loop.extent)
+    count = -(-extent // size)
     block, step = tirx.Var("block", loop.loop_var.ty), tirx.Var("step", loop.loop_var.ty)
     place = loop.min + (block * size + step if count > 1 else step)
     body = substitute(body, [(loop.loop_var, place)])
-    inner = tirx.For(step, 0, size, loop.kind, body, None, loop.annotations)
+    steps = size if extent % size == 0 else tirx.min(size, extent - block * size)
+    inner = tirx.For(step, 0, steps, loop.kind, body, None, loop.annotations)
     zeros = [tirx.BufferStore(each, tirx.const(0, str(each.dtype)), [0]) for each in own]
     ends = [
         tirx.BufferStore(buffer, _load(buffer, index) + _load(each, 0), [index])
