@@ -18,12 +18,12 @@ _MANY_POINTS = 25
 """Products of a tile from which the magnitudes of all terms grow by 49 and more."""
 
 
-def annotations(points: int) -> dict[str, int]:
+def marks(points: int) -> dict[str, int]:
     """Annotations of a loop that adds the products of a tile with so many of them."""
     return {MARK: TERMS} if points >= _MANY_POINTS else {}
 
 
 def mark(sch: Any, loop: Any, points: int) -> None:
     """Have the reduction of `loop`, and of loops inside, added in blocks."""
-    for key, value in annotations(points).items():
+    for key, value in marks(points).items():
         sch.annotate(loop, key, value)

@@ -258,7 +258,7 @@ class _Loops:
         sums = self._registers(rows, plan.vectors)
         for r, v in parts:
             sums[r, v][whole] = tirx.const(0.0, f"float32x{lanes}")
-        marks = sum_blocks.annotations(plan.points**2)
+        marks = sum_blocks.marks(plan.points**2)
         with T.serial(0, plan.channels, annotations=marks) as i:
             for r, v in parts:
                 value = self.v[point * self.v_stride + (first + r) * plan.channels + i]
