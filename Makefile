@@ -48,6 +48,7 @@ sweep: ## run the tests with ten times as many random examples
 fuzz: c-compiler $(INSTALLED) ## damaged files, random programs and models: SECONDS=600 JOBS=1
 	@$(BIN)/python scripts/dev/fuzz_files.py --seconds $(SECONDS) --seed $$(date +%s)
 	@$(BIN)/python scripts/dev/fuzz_extents.py --seconds $(SECONDS) --first $$(date +%s)
+	@$(BIN)/python scripts/dev/fuzz_processes.py --seconds $(SECONDS) --seed $$(date +%s)
 	@$(BIN)/python scripts/dev/fuzz_relay.py --seconds $(SECONDS) --seed $$(date +%s)
 	@$(BIN)/python scripts/dev/fuzz_models.py --seconds $(SECONDS) --jobs $(JOBS) --seed $$(date +%s)
 
