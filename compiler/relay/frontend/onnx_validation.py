@@ -183,7 +183,10 @@ def _infer_shapes(node: Node, schema: Any, opsets: Mapping[str, int]) -> None:
     except onnx.shape_inference.InferenceError as error:
         if "TypeInferenceError" not in str(error):
             lines = [line for line in str(error).splitlines() if line.strip()]
-            raise node.unsupported(_PREFIX.sub("", lines[0]).strip().rstrip(".")) from error
+            reason = _PREFIX.sub("", lines[0]).strip().rstrip(".")
+            raise node.unsupported(
+                f"{reason}; onnx.checker.check_model(model, full_check=True) rejects the model too"
+            ) from error
     except Exception as error:
         logger.debug("ONNX can't check %s: %s", node.proto.op_type, error)
 
