@@ -13,6 +13,7 @@ from tvm.target import Target
 
 from schedules.strategy import Query
 
+from ..errors import BatonError, BuildError
 from ..graph.unroll_recurrent import unroll_recurrent
 from . import steps, switches
 from .relax_passes.agreeing_extents import agreeing_extents
@@ -23,6 +24,7 @@ from .relax_passes.widen_half import widen_halves
 from .report import Report
 from .selection.schedule_source import ScheduleSource
 from .simplify import simplify
+from .step_errors import is_of_a_caller, reason_of
 from .steps import State, on_cpus, on_gpus
 from .switches import Switch
 
@@ -117,10 +119,22 @@ def run(
     ----------
     lap
         Told the name of each step when it is over.
+
+    Raises
+    ------
+    BuildError
+        A step failed in TVM's code or Baton's. What callers' own functions raise comes as it is.
     """
     for step in sequence:
         if all(switch.on for switch in step.needs):
-            step.run(state)
+            try:
+                step.run(state)
+            except BatonError:
+                raise
+            except Exception as error:
+                if is_of_a_caller(error):
+                    raise
+                raise BuildError(f"the step {step.name!r} failed: {reason_of(error)}") from error
             lap(step.name)
     return state
 
