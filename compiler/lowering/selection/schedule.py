@@ -20,6 +20,7 @@ from schedules.x86.padded_rows import skipped_flops
 from ...graph.rewrite import expressions_in, relax_functions
 from ...records.auto_scheduler.record import Record, replay
 from ...tir import count_flops
+from ...tvm_faults.float_differences import keep_differences
 from ...tvm_faults.index_guard import guard_indices
 from ..linking.concat_in_place import CONCATENATES, is_profitable
 from ..linking.views import VIEW, is_reshape
@@ -169,6 +170,7 @@ def _schedule(
             entry.operands, entry.instruction = scheduled.operands, scheduled.instruction
             entry.flops = entry.flops and entry.flops - skipped
         entry.algorithm = rules.algorithm(func) if scheduled is None else scheduled.algorithm
+    func = keep_differences(func)
     if kind == "llvm":  # reductions across the threads of a GPU are still to be recognized
         func = vectorise_rounding(start_at_infinity(func))
     if fast_math and kind == "llvm":
