@@ -12,6 +12,7 @@ _OF_KERNELS = (
     *(
         "AddedPass",
         "DividePlainly",
+        "AddInBlocks",
         "DropNeedlessCasts",
         "DropUnknownPragmas",
         "ExpandLoops",

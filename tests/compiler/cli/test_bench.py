@@ -126,7 +126,7 @@ def test_a_precision_that_is_not_known_is_an_error_of_the_command(cli, model):
     for command in (["bench", str(model), "--peers", ""], ["compile", str(model)]):
         result = cli.invoke(app, [*command, "--precision", "exact"])
         assert result.exit_code == 1
-        assert "'default', 'f16', 'f32', 'strict'" in result.stderr.splitlines()[-1]
+        assert "'default', 'f16', 'f32', 'fast', 'strict'" in result.stderr.splitlines()[-1]
 
 
 def test_a_slow_engine_leaves_after_two_rounds(fake, model):
