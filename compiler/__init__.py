@@ -6,7 +6,7 @@ with its array functions `compiler.np` and `compiler.npx`.
 """
 
 from . import own_packages
-from .lazy import lazy_attributes
+from .support.lazy_import import lazy_attributes
 
 own_packages.load()
 

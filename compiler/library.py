@@ -127,7 +127,7 @@ def build(
         There is no C++ compiler ($CXX names one), a source does not exist, or the compiler
         refuses it; with what it prints.
     """
-    from compiler.whole_files import replacing_path
+    from compiler.support.atomic_file import replacing_path
 
     files, result = [Path(source) for source in sources], Path(output)
     for file in files:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from compiler.errors import ExportError
 from compiler.library import cxx, include_dir
-from compiler.temporary import TemporaryFolder
-from compiler.whole_files import write_file
+from compiler.support.atomic_file import write_file
+from compiler.support.tempdir import TemporaryFolder
 
 _SOURCES = Path(__file__).parent / "native"
 _HEADERS = ("runtime.h", "runtime.hpp")

@@ -19,13 +19,14 @@ from importlib import metadata
 from pathlib import Path
 
 from compiler.errors import ExportError
-from compiler.whole_files import replacing
+from compiler.support.atomic_file import replacing
 
 _BATON = (
-    "__init__.py", "archive_limits.py", "errors.py", "lazy.py", "own_packages.py", "py.typed",
-    "regular_files.py", "temporary.py", "version.py", "whole_files.py",
+    "__init__.py", "errors.py", "own_packages.py", "py.typed", "version.py",
+    "support/__init__.py", "support/archive_limits.py", "support/atomic_file.py",
+    "support/lazy_import.py", "support/regular_files.py", "support/tempdir.py",
     "ort/__init__.py", "ort/described.py", "ort/libraries.py", "ort/options.py", "ort/session.py",
-    "ort/values.py", "runtime/", "tvm_faults/__init__.py", "tvm_faults/type_lookup.py",
+    "ort/values.py", "runtime/", "tvm_workarounds/__init__.py", "tvm_workarounds/fast_import.py",
 )  # fmt: skip
 _TVM = re.compile(
     r"tvm/(((runtime|rpc|support)/.*|base|error|libinfo|_version)\.py"

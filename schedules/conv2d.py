@@ -7,7 +7,7 @@ from typing import Any
 
 from tvm import DataType, te, tirx
 
-from .windows import window_places
+from .conv_shape import window_places
 
 INTEGERS = frozenset(("int8", "uint8", "int16", "uint16", "int32"))
 
@@ -30,7 +30,8 @@ class Conv2dWorkload:
     pad_value : int
         What an image of integers is padded with: its zero point.
     narrow : int
-        Steps of a dot product of bytes by these weights that fit int16 (`x86.dots.narrow_steps`).
+        Steps of a dot product of bytes by these weights that fit int16
+        (`x86.dot_product.narrow_steps`).
     largest : int
         No sum of products of bytes by these weights is larger, or smaller than minus that; 0 where
         that is not known.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from .windows import window_places
+from .conv_shape import window_places
 
 
 @dataclass(frozen=True)

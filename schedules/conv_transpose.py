@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from .windows import spread_size
+from .conv_shape import spread_size
 
 
 @dataclass(frozen=True)

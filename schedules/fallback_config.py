@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .candidates import VirtualAxis, axis_of, divisors
 from .config import InstantiationError, Knob, SplitEntity
+from .knob_candidates import VirtualAxis, axis_of, divisors
 from .space import ConfigSpace
 
 

@@ -86,7 +86,8 @@ class DenseWorkload:
     rhs_dtype : str
         Element type of the weight; empty where it is that of x.
     narrow : int
-        Steps of a dot product of bytes by this weight that fit int16 (`x86.dots.narrow_steps`).
+        Steps of a dot product of bytes by this weight that fit int16
+        (`x86.dot_product.narrow_steps`).
     """
 
     lead: tuple[int, ...]

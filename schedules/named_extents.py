@@ -11,7 +11,7 @@ from typing import Any
 import tvm_ffi
 from tvm import sym, tirx
 
-from .nodes import nodes_of
+from .tir_visit import nodes_of
 
 _COMPOUND = (tirx.Min, tirx.Max, tirx.Add, tirx.Sub, tirx.Mul, tirx.FloorDiv)
 

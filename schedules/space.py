@@ -15,16 +15,6 @@ from typing import Any
 
 from tvm.target import Target
 
-from .candidates import (
-    GPU_AXES,
-    VIRTUAL_GPU_AXES,
-    VirtualAxis,
-    axis_of,
-    factors_of,
-    inner_factors,
-    interleaved,
-    place_of,
-)
 from .config import (
     AnnotateEntity,
     ConfigEntity,
@@ -33,6 +23,16 @@ from .config import (
     OtherOptionEntity,
     ReorderEntity,
     SplitEntity,
+)
+from .knob_candidates import (
+    GPU_AXES,
+    VIRTUAL_GPU_AXES,
+    VirtualAxis,
+    axis_of,
+    factors_of,
+    inner_factors,
+    interleaved,
+    place_of,
 )
 
 MOST_STEPS = 50

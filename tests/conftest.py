@@ -8,11 +8,11 @@ import zlib
 import numpy as np
 import pytest
 
-from compiler.graph.rewrite import DEBUG_VARIABLE
+from compiler.ir.rewrite import DEBUG_VARIABLE
 from compiler.lowering.cache.kernel_cache import LIMIT_VARIABLE
-from compiler.lowering.linking import codegen
+from compiler.lowering.codegen import compile_kernels
 
-_compile_all = codegen._compile_all
+_compile_all = compile_kernels._compile_all
 
 
 def pytest_collection_finish():
@@ -47,11 +47,11 @@ def _equal_kernels_are_compiled_once():
         return {symbol: known[key] for symbol, (key, _) in kernels.items()}
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(codegen, "_compile_all", compile_new)
+        patch.setattr(compile_kernels, "_compile_all", compile_new)
         yield
 
 
 @pytest.fixture
 def compiles_every_kernel(monkeypatch):
     """For tests of what is compiled, and when."""
-    monkeypatch.setattr(codegen, "_compile_all", _compile_all)
+    monkeypatch.setattr(compile_kernels, "_compile_all", _compile_all)

@@ -7,10 +7,10 @@ import pytest
 import tvm
 
 from compiler import relay
-from compiler.models import hydrate
+from compiler.models import fill_weights
 from compiler.runtime import graph_executor, load_module
 
-NAMES = hydrate.names()
+NAMES = fill_weights.names()
 
 
 def example_inputs(model: onnx.ModelProto) -> dict[str, np.ndarray]:
@@ -40,7 +40,7 @@ def test_all_six_models_are_here():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_model_gives_onnxruntimes_numbers(name, tmp_path):
-    model = hydrate.hydrate(name)
+    model = fill_weights.hydrate(name)
     inputs = example_inputs(model)
     session = onnxruntime.InferenceSession(model.SerializeToString())
     expected = session.run(None, inputs)

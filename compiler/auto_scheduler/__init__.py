@@ -11,16 +11,16 @@ import importlib
 from typing import Any
 
 from ..errors import LegacyImportError
-from ..lazy import lazy_attributes
+from ..support.lazy_import import lazy_attributes
 
 _MEMBERS = {
     **dict.fromkeys(("ComputeDAG", "LayoutRewriteOption"), ".compute_dag"),
-    **dict.fromkeys(("MeasureInput", "MeasureResult"), "..records.pair"),
+    **dict.fromkeys(("MeasureInput", "MeasureResult"), "..records.measure_pair"),
     **dict.fromkeys(("BuildResult", "MeasureErrorNo"), "..measure.candidate"),
     "ApplyHistoryBest": "..records.auto_scheduler.dispatcher",
     "ApplyHistoryBestOrSample": ".sampling",
     **dict.fromkeys(("RecordReader", "load_best", "recover_measure_input"), ".reader"),
-    **dict.fromkeys(("auto_schedule", "create_task"), ".one_task"),
+    **dict.fromkeys(("auto_schedule", "create_task"), ".auto_schedule_07"),
     "DispatchContext": "..records.auto_scheduler.dispatcher",
     "FallbackContext": "..records.auto_scheduler.dispatcher",
     "HardwareParams": ".task",

@@ -9,9 +9,9 @@ import tvm
 from tvm.tirx import PrimFunc
 
 from ..errors import RecordError
+from ..primfuncs.query import count_flops
 from ..records.auto_scheduler.workload import ENTRY, canonical, workload_key
-from ..records.pair import State
-from ..tir import count_flops
+from ..records.measure_pair import State
 from .loop_state import State as LoopState
 from .workload_registry import computation_of
 

@@ -20,8 +20,8 @@ from ..errors import RecordError
 from ..records.auto_scheduler.record import Record
 from ..records.auto_scheduler.trace_check import check_trace
 from ..records.auto_scheduler.workload import ENTRY, canonical, workload_key
-from ..records.strangers_json import read_json, record_errors
-from ..tvm_faults.saved_graph import check_document, check_no_code
+from ..records.untrusted_json import read_json, record_errors
+from ..tvm_workarounds.validate_json import check_document, check_no_code
 
 WORKLOADS, RECORDS = "database_workload.json", "database_tuning_record.json"
 
@@ -123,7 +123,7 @@ def _block_names(func: Any) -> dict[str, str]:
     """Name of each block, and the name that it has in the canonical function."""
     from tvm.s_tir import SBlock
 
-    from schedules.nodes import nodes_of
+    from schedules.tir_visit import nodes_of
 
     def names(body: Any) -> list[str]:
         found = (str(block.name_hint) for block in nodes_of(body, SBlock))

@@ -17,7 +17,7 @@ from ..records.auto_scheduler.record import (
     save_records,
     scan,
 )
-from ..records.pair import MeasureInput, MeasureResult
+from ..records.measure_pair import MeasureInput, MeasureResult
 from .task import SearchTask
 from .task_inputs import get_task_input_buffer
 

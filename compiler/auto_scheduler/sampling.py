@@ -9,7 +9,7 @@ from ..errors import RecordError
 from ..records.auto_scheduler.dispatcher import ApplyHistoryBest, Records
 from ..records.auto_scheduler.record import Record
 from ..records.log_target import LogTarget, log_target
-from .installed import check_installed
+from .require_extras import check_installed
 from .search.sample import sample
 from .task import SearchTask, has_reduction
 

@@ -17,14 +17,14 @@ from tvm.s_tir import SBlock
 from tvm.target import Target
 from tvm.tirx import PrimFunc
 
-from schedules.nodes import nodes_of
+from schedules.tir_visit import nodes_of
 
 from .. import target as targets
 from ..errors import RecordError
 from ..records.auto_scheduler.dispatcher import extracting
 from ..records.auto_scheduler.workload import workload_key as key_of
-from ..records.pair import State
-from ..whole_files import write_file
+from ..records.measure_pair import State
+from ..support.atomic_file import write_file
 from .compute_dag import ComputeDAG, LayoutRewriteOption
 from .task_inputs import as_array, operand_values, placed, register_task_input_buffer
 from .workload_registry import computation_of, make_workload_key

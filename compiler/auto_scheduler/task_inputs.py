@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from tvm.tirx import PrimFunc
 
-from compiler.numpy_files import read_npy
+from compiler.support.numpy_files import read_npy
 
 from ..errors import RecordError
 from ..measure.candidate import ArgInfo

@@ -6,7 +6,7 @@ with autotvm.apply_history_best("resnet18.log"):
 
 from __future__ import annotations
 
-from ..lazy import lazy_attributes
+from ..support.lazy_import import lazy_attributes
 
 _MEMBERS = {
     "ApplyGraphBest": "..records.autotvm.dispatcher",

@@ -19,7 +19,7 @@ from ..measure.candidate import FAILED_COST, MeasureErrorNo, MeasureResult
 from ..records.autotvm.dispatcher import FallbackContext, query_contexts
 from ..records.autotvm.record import MeasureInput
 from ..records.autotvm.workload import digest
-from ..records.strangers_json import mean_seconds
+from ..records.untrusted_json import mean_seconds
 from .measure import release
 from .task import Task, TaskCandidate
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from schedules.windows import window_places
+from schedules.conv_shape import window_places
 
 
 def exact(values: np.ndarray) -> np.ndarray:

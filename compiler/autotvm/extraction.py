@@ -89,15 +89,15 @@ def _queried(
     """Workloads that a build of the module asks records for, with the number of times."""
     import tvm
 
-    from ..graph.convert_layout import convert_layout
+    from ..ir.convert_layout import convert_layout
     from ..lowering.bind import bind_params
-    from ..lowering.relax_passes.specialise import specialise
-    from ..lowering.relax_passes.widen_half import widen_halves
+    from ..lowering.graph_passes.fp32_accumulation import widen_halves
+    from ..lowering.graph_passes.shape_multiversioning import specialise
+    from ..lowering.offloaded_functions import function_targets
+    from ..lowering.pass_flags import FUSE_ATTENTION
     from ..lowering.selection.ops.attention import find_attention
-    from ..lowering.selection.select import select_implementations
+    from ..lowering.selection.select_implementations import select_implementations
     from ..lowering.simplify import simplify
-    from ..lowering.subgraphs import function_targets
-    from ..lowering.switches import FUSE_ATTENTION
     from ..relay.build_module import as_module
 
     asked: Counter[tuple] = Counter()

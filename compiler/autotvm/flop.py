@@ -7,7 +7,7 @@ from typing import Any
 from tvm import te
 
 from ..errors import ScheduleError
-from ..tir import count_flops
+from ..primfuncs.query import count_flops
 
 
 def compute_flop(sch: Any) -> int:

@@ -9,14 +9,14 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..accepted import set_cuda_target_arch
 from ..errors import BatonError
 from ..measure.builder import LocalBuilder
 from ..measure.candidate import BuildResult, Candidate, MeasureErrorNo, MeasureResult
 from ..measure.rpc import RPCRunner, check_remote, request_remote
 from ..measure.runner import LocalRunner
 from ..records.autotvm.record import MeasureInput
-from ..records.strangers_json import mean_seconds
+from ..records.untrusted_json import mean_seconds
+from ..support.noop_api import set_cuda_target_arch
 
 __all__ = [
     "Builder",

@@ -28,7 +28,7 @@ from schedules.x86.group_conv2d_template import within_groups
 from schedules.x86.machine import Machine
 from schedules.x86.register_tile import fewest_vectors
 
-from ..lowering.selection.layout import PLAIN
+from ..lowering.selection.layout_cache import PLAIN
 from ..lowering.selection.ops.conv2d import READ_PLAIN_BELOW, input_block, plain_if_unblocked
 from .convolutions import convolution, exact
 

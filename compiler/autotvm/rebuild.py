@@ -15,7 +15,7 @@ import numpy as np
 from .. import precision
 from ..errors import BatonError, RecordError
 from ..records.autotvm.record import LoggedTask, MeasureInput, MeasureResult
-from ..tvm_faults.block_builder import BlockBuilder
+from ..tvm_workarounds.block_builder import BlockBuilder
 from .convolutions import exact, transposed_convolution
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ def _module(
     import tvm
     from tvm import relax
 
-    from ..lowering.relax_passes.samples import ONE_SAMPLE
+    from ..lowering.graph_passes.batch_provenance import ONE_SAMPLE
 
     variables = [
         relax.Var(name, relax.TensorType(value.shape, str(value.dtype)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ..lazy import lazy_attributes
 from ..records.autotvm.record import (
     MeasureInput,
     MeasureResult,
@@ -11,6 +10,7 @@ from ..records.autotvm.record import (
     load_from_buffer,
     load_from_file,
 )
+from ..support.lazy_import import lazy_attributes
 
 __all__ = [
     "MeasureInput",
@@ -24,7 +24,7 @@ __all__ = [
 __getattr__ = lazy_attributes(
     __package__ or "",
     {
-        **dict.fromkeys(("measure_str_key", "pick_best", "split_workload"), ".picking"),
+        **dict.fromkeys(("measure_str_key", "pick_best", "split_workload"), ".best_records"),
         "ApplyHistoryBest": "..records.autotvm.dispatcher",
     },
 )

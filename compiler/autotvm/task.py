@@ -36,10 +36,10 @@ from schedules.fallback_config import FallbackConfigEntity
 from schedules.space import ConfigSpace, space_of
 
 from ..errors import RecordError, ScheduleError
-from ..lazy import lazy_attributes
 from ..measure.candidate import ArgInfo, Lowered, Reference
 from ..records.autotvm.record import LoggedTask
 from ..records.autotvm.workload import normalize, to_tuple
+from ..support.lazy_import import lazy_attributes
 
 if TYPE_CHECKING:
     import tvm
@@ -321,7 +321,7 @@ class Task:
             return self.tunable.operator.flop(self.tunable.workload)
         if self.config_space.flop:
             return self.config_space.flop
-        from ..tir import count_flops
+        from ..primfuncs.query import count_flops
 
         made, tensors = self._template.instantiate(ConfigSpace(), self.args)
         count = count_flops(_function(made, tensors))
@@ -372,7 +372,7 @@ class Task:
 
 def _era() -> str | None:
     """The version of TVM whose names the templates of this process may use; None for today's."""
-    switch = sys.modules.get("compiler.legacy.switch")
+    switch = sys.modules.get("compiler.legacy.installation")
     return None if switch is None else switch.era()
 
 
@@ -397,7 +397,11 @@ class TaskCandidate:
 
     @property
     def modules(self) -> tuple[str, ...]:
-        return ("compiler.autotvm.operators", "compiler.tvm_faults.index_guard", "schedules.rules")
+        return (
+            "compiler.autotvm.operators",
+            "compiler.tvm_workarounds.index_guard",
+            "schedules.rules",
+        )
 
     @property
     def device(self) -> str:
@@ -417,7 +421,7 @@ class TaskCandidate:
 
             legacy.install(everything=True, era=self.era)
 
-        from ..tvm_faults.index_guard import guard_indices
+        from ..tvm_workarounds.index_guard import guard_indices
 
         made, tensors = self.task.instantiate(self.config)
         func = guard_indices(_function(made, tensors)).with_attr("global_symbol", "main")

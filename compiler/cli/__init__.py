@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from compiler.lazy import lazy_attributes
+from compiler.support.lazy_import import lazy_attributes
 
 _OBJECTS_BETWEEN_COLLECTIONS = 100_000
 """Python looks for unreachable circles after each 700 new objects, a tenth of a build's time."""

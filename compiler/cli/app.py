@@ -129,8 +129,8 @@ def compile_command(
     debug: Debug = False,
 ) -> None:
     """Build a library and print where the schedule of each kernel came from."""
+    from .cached_compile import compile_or_restore
     from .compile import BuildOptions, show_compiled
-    from .compile_again import compile_or_restore
 
     options = BuildOptions(
         target=target,

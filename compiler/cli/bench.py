@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from compiler.errors import BatonError
 from compiler.precision import DEFAULT, PRECISIONS, check
-from compiler.temporary import TemporaryFolder
+from compiler.support.tempdir import TemporaryFolder
 
 from .compile import BuildOptions
 from .console import Steps, table

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from compiler.cache_folder import MISSING
 from compiler.errors import ExportError
 from compiler.lowering.cache.kernel_cache import LIMIT_VARIABLE, Usage, user_cache
+from compiler.support.cache_dir import MISSING
 
 from .console import show
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from .program import Program
+from .vm_program import Program
 
 _WIDTH, _HEIGHT = 960, 520
 _LEFT, _RIGHT, _TOP, _BOTTOM = 80, 24, 24, 52

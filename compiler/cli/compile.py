@@ -216,9 +216,9 @@ def import_model(
 ) -> tuple[tvm.IRModule, dict[str, Any]]:
     """Load the plugins; then the Relax module of a model file, and its weights by name."""
     from compiler.cli.pass_names import require_known
-    from compiler.graph.kv_cache import with_kv_cache
-    from compiler.graph.sizes import with_sizes
-    from compiler.graph.symbols import with_bounds
+    from compiler.ir.dynamic_shape import with_bounds
+    from compiler.ir.kv_cache import with_kv_cache
+    from compiler.ir.shape_hints import with_sizes
 
     from .model_files import read_model
 

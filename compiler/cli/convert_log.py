@@ -59,7 +59,7 @@ def convert_logs(
         A log that can't be read.
     """
     from compiler.autotvm import encode
-    from compiler.autotvm.picking import best_records
+    from compiler.autotvm.best_records import best_records
     from compiler.records.autotvm.record import decode, read_lines
 
     done = Converted()

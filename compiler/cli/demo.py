@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from compiler.temporary import TemporaryFolder
+from compiler.support.tempdir import TemporaryFolder
 
 from . import demo_backend
 from .bench import BenchOptions, Comparison, ModelResult, check_peers, result_table

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from compiler.errors import ExportError
-from compiler.whole_files import replacing
+from compiler.support.atomic_file import replacing
 
 
 def write_whole(path: Path, write: Callable[[BinaryIO], Any]) -> None:

@@ -15,8 +15,8 @@ from schedules.x86.instructions import FMA
 from .compile import BuildOptions
 from .console import Steps, show, table
 from .kernel_times import KernelTime, gflops_of
+from .machine_peak import memory_gbytes, peak_gflops, peak_of
 from .models import find_model
-from .peak import memory_gbytes, peak_gflops, peak_of
 from .profile import profile_model
 
 ANCHORS = ("conv", "dense", "matmul")

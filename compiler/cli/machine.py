@@ -58,10 +58,10 @@ def examine(text: str) -> Figures:
     """
     from compiler import target as targets
     from compiler.target.cpu import architecture, system_triple
-    from schedules.x86.cores import CORES, core_of
+    from schedules.x86.cpu_models import CORES, core_of
     from schedules.x86.machine import Machine, is_host
 
-    from .peak import gigahertz, memory_gbytes, peak_gflops
+    from .machine_peak import gigahertz, memory_gbytes, peak_gflops
 
     target = targets.parse(text)
     triple = str(target.attrs.get("mtriple", "")) or system_triple()

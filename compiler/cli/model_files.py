@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compiler.errors import FrontendError
-from compiler.regular_files import read_regular
+from compiler.support.regular_files import read_regular
 
 if TYPE_CHECKING:
     import tvm

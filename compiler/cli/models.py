@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from compiler.cache_folder import MISSING, cache_folder
 from compiler.errors import ExportError, FrontendError, InputError
-from compiler.whole_files import replacing_path
+from compiler.support.atomic_file import replacing_path
+from compiler.support.cache_dir import MISSING, cache_folder
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 def bundled() -> list[str]:
     """Names of the bundled models."""
-    from compiler.models import hydrate
+    from compiler.models import fill_weights
 
-    return hydrate.names()
+    return fill_weights.names()
 
 
 def find_model(name: str) -> Path:
@@ -42,9 +42,9 @@ def find_model(name: str) -> Path:
     if name not in bundled():
         known = ", ".join(bundled())
         raise FrontendError(f"{name!r} is neither a file nor a bundled model (those are: {known})")
-    from compiler.models import hydrate
+    from compiler.models import fill_weights
 
-    skeleton = hydrate.skeleton(name).read_bytes()
+    skeleton = fill_weights.skeleton(name).read_bytes()
     filled = _models_folder() / f"{zlib.crc32(skeleton):08x}" / f"{name}.onnx"
     if not filled.is_file():
         _hydrate(name, filled)
@@ -62,12 +62,12 @@ def _hydrate(name: str, path: Path) -> None:
     """Fill in a skeleton's weights and put the file in place whole."""
     import onnx
 
-    from compiler.models import hydrate
+    from compiler.models import fill_weights
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing_path(path) as draft:
-            onnx.save(hydrate.hydrate(name), draft)
+            onnx.save(fill_weights.hydrate(name), draft)
     except OSError as error:
         raise ExportError(
             f"can't keep the weights of {name!r} in {path.parent}: {error.strerror}; set "
@@ -132,7 +132,7 @@ def read_inputs(files: Mapping[str, Path]) -> dict[str, np.ndarray]:
     InputError
         A file can't be read or holds no plain array; names the input and the file.
     """
-    from compiler.numpy_files import read_npy
+    from compiler.support.numpy_files import read_npy
 
     values = {}
     for name, path in files.items():

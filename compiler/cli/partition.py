@@ -66,7 +66,7 @@ def partition_model(
     import tvm
 
     from compiler.partition import partition_with_report, subgraphs
-    from compiler.partition.picture import to_html, to_svg
+    from compiler.partition.partition_page import to_html, to_svg
     from compiler.relay import to_relax
 
     steps = steps or Steps()

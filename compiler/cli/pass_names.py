@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable
 
 from ..errors import InputError
-from ..graph import simplify_passes
+from ..ir import simplify_passes
 
 _OF_KERNELS = (
     *(
@@ -33,7 +33,7 @@ def known() -> frozenset[str]:
     from tvm.s_tir import transform as of_schedulable_tir
     from tvm.tirx import transform as of_tir
 
-    from ..lowering import switches
+    from ..lowering import pass_flags
     from ..relay import transform as of_relay
 
     public = {
@@ -42,7 +42,7 @@ def known() -> frozenset[str]:
         for name in dir(module)
         if name[:1].isupper()
     }
-    steps = [each.name for each in vars(switches).values() if isinstance(each, switches.Switch)]
+    steps = [each.name for each in vars(pass_flags).values() if isinstance(each, pass_flags.Switch)]
     return frozenset(
         {*steps, *_OF_KERNELS, *(each.info.name for each in simplify_passes()), *public}
     )

@@ -10,7 +10,8 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from compiler import errors, fresh_python
+from compiler import errors
+from compiler.support import isolated_python
 
 # The folder of the `compiler` package takes the place of the current one, which -c puts first
 # and in which the user may have modules of the same names.
@@ -51,7 +52,7 @@ class WorkerProcess:
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 (closed by `close`)
         own = {"TVM_NUM_THREADS": str(threads), "OMP_NUM_THREADS": str(threads)}
         self._process = subprocess.Popen(
-            fresh_python.running(_PROGRAM, ",".join(map(str, cpus))),
+            isolated_python.running(_PROGRAM, ",".join(map(str, cpus))),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._stderr,

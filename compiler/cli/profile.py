@@ -73,7 +73,7 @@ def _draw(
 ) -> None:
     from compiler import target as targets
 
-    from .peak import memory_gbytes, peak_gflops
+    from .machine_peak import memory_gbytes, peak_gflops
     from .report_page import Machine, write_page
 
     target, machine = targets.parse(library.metadata.target), None

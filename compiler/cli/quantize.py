@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from compiler.errors import FrontendError, InputError
-from compiler.numpy_files import read_npy, read_npz
+from compiler.support.numpy_files import read_npy, read_npz
 
 from .console import Steps, show, table
 from .files import write_whole

@@ -13,7 +13,7 @@ from .console import Steps, show, table
 from .replay import Checked
 
 if TYPE_CHECKING:
-    from compiler.auto_scheduler.rebuild import Outcome
+    from compiler.auto_scheduler.replay_log import Outcome
 
 
 class CheckedSteps(Checked):
@@ -69,8 +69,8 @@ def check_ansor_records(
     InputError
         A script that fails.
     """
-    from compiler.auto_scheduler.rebuild import Rebuilder
-    from compiler.lowering.checking.check import Checker
+    from compiler.auto_scheduler.replay_log import Rebuilder
+    from compiler.lowering.validate.validator import Checker
     from compiler.records.ansor.record import AnsorRecord
     from compiler.records.auto_scheduler.record import scan
     from compiler.target import parse

@@ -15,13 +15,13 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from compiler.partition.drawing import Box, color, draw
+from compiler.partition.svg import Box, color, draw
 from compiler.runtime import FactoryModule, foreign
 
 from .charts import Point, live, memory_map, roofline
 from .files import write_text
 from .kernel_times import RUNTIME, Profile, gflops_of, report_of
-from .program import Program, read_program
+from .vm_program import Program, read_program
 
 if TYPE_CHECKING:
     from compiler.lowering.report import Kernel, Report

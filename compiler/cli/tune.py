@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..graph.rewrite import expressions_in
+from ..ir.rewrite import expressions_in
 from .compile import BuildOptions, build_module, import_model
 from .console import Steps, show, table
 from .files import write_text
@@ -232,7 +232,7 @@ def constant_bytes(mod: tvm.IRModule, params: Mapping[str, Any]) -> int:
     """Bytes of a model's parameters, between two uses of which an inference reads all others."""
     from tvm import relax
 
-    from compiler.graph.constants import array_of, view_of
+    from compiler.ir.constants import array_of, view_of
 
     total = sum(view_of(each).nbytes for each in params.values())
     functions = (each for each in mod.functions.values() if isinstance(each, relax.Function))

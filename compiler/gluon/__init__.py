@@ -6,7 +6,7 @@
 `docs/gluon.md` is the guide.
 """
 
-from ..lazy import lazy_attributes
+from ..support.lazy_import import lazy_attributes
 from . import methods  # noqa: F401  (gives them to `ndarray`)
 
 __getattr__ = lazy_attributes(

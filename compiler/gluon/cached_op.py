@@ -14,7 +14,7 @@ import numpy as np
 from compiler.errors import ArrayError, BatonError, BlockArgumentError, BlockError
 from compiler.symbol.symbol import Symbol
 
-from . import parameter_epoch
+from . import param_version
 from .engine import tensor_of
 from .ndarray import ndarray
 from .parameter import Parameter
@@ -116,7 +116,7 @@ class CachedOp:
         device = values[0].device
         key = (*[(value.shape, value.dtype) for value in values], device)
         entry = self._entries.get(key)
-        if entry is None or entry.epoch != parameter_epoch.current():
+        if entry is None or entry.epoch != param_version.current():
             entry = self._prepare(key, values)
         else:
             self._hits += 1
@@ -150,7 +150,7 @@ class CachedOp:
     def _prepare(self, key: Any, values: Sequence[Value]) -> _Entry:
         """The entry of a signature, compiled where it is missing or parameters have changed."""
         with self._lock:
-            epoch = parameter_epoch.current()
+            epoch = param_version.current()
             entry = self._entries.get(key)
             if entry is not None:
                 changed = [name for name, array, value in entry.inside if array._value is not value]

@@ -243,7 +243,7 @@ def create_tensor(array: np.ndarray, device: Device) -> Any:
     """A copy of a host array on a device."""
     import tvm
 
-    from compiler.graph.constants import to_tensor
+    from compiler.ir.constants import to_tensor
 
     if device.is_cpu:
         return to_tensor(np.ascontiguousarray(array).reshape(array.shape))

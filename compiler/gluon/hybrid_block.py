@@ -23,15 +23,15 @@ from .backend_options import backend_arguments
 from .block import Block, HookHandle
 from .cached_op import CachedOp
 from .deferred import get_symbol, tracing
+from .deferred_shape import Unshaped
 from .dynamic import DynamicOp
 from .files import write_model
 from .ndarray import ndarray
 from .parameter import Constant, Parameter
 from .parameter_dict import ParameterDict
 from .program import Flags, require_bool
+from .pytree import ARRAY, NOTHING, arrays_in, flatten, regroup, trimmed, with_arrays
 from .shape_traces import ShapeTraces
-from .structure import ARRAY, NOTHING, arrays_in, flatten, regroup, trimmed, with_arrays
-from .unshaped import Unshaped
 from .value import Trace, Variable, call_site, current_trace
 
 _BUILDING = threading.RLock()

@@ -11,7 +11,7 @@ import numpy as np
 
 from compiler.errors import ArrayError, ArrayTypeError, DeferredComputeError, OutOfScopeError
 
-from . import indexing, parameter_epoch
+from . import indexing, param_version
 from .autograd import no_gradients
 from .device import Device
 from .engine import create_tensor, evaluate, tensor_of
@@ -275,7 +275,7 @@ def rebind(array: ndarray, value: Value) -> None:
     fresh.owner = weakref.ref(array)
     array._value = fresh
     if variable is not None:
-        parameter_epoch.advance()
+        param_version.advance()
 
 
 def refuse_in_trace(array: ndarray) -> None:

@@ -136,12 +136,14 @@ class Program:
 
 
 def _required_passes(flags: Flags) -> list[str]:
-    from compiler.lowering.linking import segments, static_allocation
+    from compiler.lowering.codegen import bulk_segments, static_allocation
 
     if flags.static_alloc:
         return [static_allocation.NAME]
     return (
-        [] if flags.forward_bulk_size is None else [segments.required_pass(flags.forward_bulk_size)]
+        []
+        if flags.forward_bulk_size is None
+        else [bulk_segments.required_pass(flags.forward_bulk_size)]
     )
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from compiler.errors import ExportError, FrontendError
-from compiler.regular_files import read_regular
-from compiler.whole_files import replacing
+from compiler.support.atomic_file import replacing
+from compiler.support.regular_files import read_regular
 
 _DTYPES = {
     "BOOL": "bool",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from compiler.errors import BlockError
 
 from .ndarray import ndarray
-from .structure import arrays_in
+from .pytree import arrays_in
 
 if TYPE_CHECKING:
     from .block import Block

@@ -16,7 +16,7 @@ from .hybrid_block import HybridBlock
 from .invoke import invoke
 from .ndarray import ndarray
 from .parameter import Parameter
-from .structure import ARRAY, flatten
+from .pytree import ARRAY, flatten
 from .value import current_trace
 
 

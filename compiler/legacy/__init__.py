@@ -16,14 +16,14 @@ The installed TVM's files stay as they are; `uninstall` takes everything back.
 
 from __future__ import annotations
 
-from ..lazy import lazy_attributes
+from ..support.lazy_import import lazy_attributes
 
 _MEMBERS = {
-    "install": ".switch",
-    "installed": ".switch",
-    "is_installed": ".switch",
+    "install": ".installation",
+    "installed": ".installation",
+    "is_installed": ".installation",
     "run_script": ".script",
-    "uninstall": ".switch",
+    "uninstall": ".installation",
 }
 
 __all__ = sorted(_MEMBERS)

@@ -54,7 +54,7 @@ def _binary(
     def make(this: Any, other: Any) -> Any:
         from ..relay import op
         from ..relay.expr import TupleWrapper, const
-        from ..relay.infer import infer_type
+        from ..relay.type_infer import infer_type
 
         if isinstance(other, TupleWrapper):
             return NotImplemented

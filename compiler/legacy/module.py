@@ -5,6 +5,6 @@ from __future__ import annotations
 from tvm.runtime import Module, enabled, system_lib
 from tvm.target.codegen import build_module
 
-from .switch import load_module as load
+from .installation import load_module as load
 
 __all__ = ["Module", "build_module", "enabled", "load", "system_lib"]

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from ..errors import InputError
 from .diagnostics import TVM_ERROR
-from .era06 import is_of_the_era
-from .switch import install
+from .installation import install
+from .v0_6 import is_of_the_era
 
 
 def run_script(path: str | Path, arguments: Sequence[str] = (), era: str | None = None) -> None:

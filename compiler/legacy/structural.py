@@ -13,7 +13,7 @@ import tvm_ffi
 from tvm import relax
 
 from ..errors import UntypedVariableError
-from ..relay.infer import set_type
+from ..relay.type_infer import set_type
 from ..runtime.metadata import OUTPUT_NAMES
 from .patches import Patches
 
@@ -29,7 +29,7 @@ _assert_equal = tvm.ir.assert_structural_equal
 def comparable(node: Any) -> Any:
     """A module, function or expression in the form in which equal ones are equal objects."""
     from ..relay.expr import value_of
-    from ..relay.flatten import function_of
+    from ..relay.relay_to_relax import function_of
 
     if isinstance(node, tvm.IRModule):
         functions = {
@@ -71,8 +71,8 @@ def _open_function(function: OpenFunction) -> OpenFunction:
 
 
 def _function(function: relax.Function, name: str) -> relax.Function:
-    from ..relay.flatten import function_of
-    from ..relay.nest import nested
+    from ..relay.nested_expressions import nested
+    from ..relay.relay_to_relax import function_of
 
     attrs = dict((function.attrs or {}).items())
     for key in _OF_INTERFACES:
@@ -91,7 +91,7 @@ def _plain(body: relax.Expr) -> relax.Expr:
     Numbers have so many digits; axes are counted from the front; what repeats the type of the
     result is left out.
     """
-    from ..relay.nest import rewrite
+    from ..relay.nested_expressions import rewrite
 
     def change(_old: relax.Expr, new: relax.Expr) -> relax.Expr:
         if not isinstance(new, relax.Call) or not isinstance(new.attrs, tvm.ir.DictAttrs):

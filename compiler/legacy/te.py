@@ -11,10 +11,10 @@ import tvm.driver.build_module
 import tvm_ffi
 from tvm import te
 
-from .absent import Absent
-from .names import ABSENT
+from .module_map import ABSENT
 from .patches import Patches
 from .relax_names import DType
+from .removed_modules import Absent
 
 # What `tvm.te` had, and the module that has it now; loaded when a script first names it.
 _TE = {

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import tvm
 
-from ..accepted import install_request_hook
+from ..support.noop_api import install_request_hook
 from .patches import Patches
 
 DEFAULT_TARGETS = (

@@ -11,10 +11,10 @@ import tvm
 from tvm import s_tir, sym, tirx
 
 from . import intrinsic_names
-from .absent import Absent
 from .ir_builder import BufferVar
 from .lookup import first_of
 from .patches import Patches
+from .removed_modules import Absent
 
 # Submodules are found below tvm.tirx, as `tvm.tir.expr`.
 __path__ = tirx.__path__

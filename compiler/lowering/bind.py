@@ -11,9 +11,9 @@ import tvm
 from tvm import relax
 
 from ..errors import BuildError
-from ..graph.constants import static_shape, to_tensor
+from ..ir.constants import static_shape, to_tensor
 from ..runtime.metadata import ALIGNMENT
-from .linking.lift_constants import MIN_ELEMENTS
+from .codegen.lift_constants import MIN_ELEMENTS
 
 
 def bind_params(

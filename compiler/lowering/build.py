@@ -18,16 +18,16 @@ from tvm.target import Target
 
 from .. import precision
 from .. import target as targets
-from ..contexts import lowering_settings
 from ..pass_context import default_opt_level
 from ..runtime.factory import FactoryModule
+from ..support.scoped_context import lowering_settings
 from .bind import bind_params, without_aliases
-from .cache import library_cache, library_key
-from .cache.messages import recorded_warnings
-from .compile_errors import build_or_retreat
-from .foreign import Lower, compile_foreign
+from .cache import key, library_cache
+from .cache.warnings import recorded_warnings
+from .external_codegen import Lower, compile_foreign
 from .report import Report
 from .selection.schedule_source import ScheduleSource
+from .subgraph_fallback import build_or_retreat
 
 if TYPE_CHECKING:
     from .steps import State
@@ -101,7 +101,7 @@ def _build(
     """One attempt at a build: put together again from the cache, or made and kept there."""
     watch = _Stopwatch()
     target, source = request.target, request.source
-    obstacle = library_key.obstacle(mod, target, source)
+    obstacle = key.obstacle(mod, target, source)
     compiled, foreign_modules = compile_foreign(mod, target, params, lower)
     bound, bound_names = bind_params(compiled, params)
     watch.lap("bind")
@@ -118,7 +118,7 @@ def _build(
     with library_cache.Keeping(slot) as keeping:
         with recorded_warnings("baton") as messages:
             state, weights = _compile(bound, foreign_modules, request, watch, params, keeping)
-        from .describe import describe
+        from .metadata import describe
 
         linked, report = state.linked, state.report
         metadata = describe(state, request.mod_name, bound_names)
@@ -161,8 +161,8 @@ def _compile(
     """
     # All passes and schedules, without which a library comes from the cache.
     from . import pipeline
-    from .checking.check import Checker
     from .steps import State
+    from .validate.validator import Checker
 
     context = tvm.transform.PassContext.current()
     with Checker() as checker:

@@ -14,19 +14,19 @@ from tvm.target import Target
 from schedules.strategy import Query
 
 from ..errors import BatonError, BuildError
-from ..graph.unroll_recurrent import unroll_recurrent
-from . import steps, switches
-from .relax_passes.agreeing_extents import agreeing_extents
-from .relax_passes.check_divisors import check_divisors
-from .relax_passes.fold_gate import fold_gates
-from .relax_passes.rounded_norms import round_norms
-from .relax_passes.widen_half import widen_halves
+from ..ir.unroll_recurrent import unroll_recurrent
+from . import pass_flags, steps
+from .graph_passes.dual_output_layer_norm import round_norms
+from .graph_passes.fold_se_gate import fold_gates
+from .graph_passes.fp32_accumulation import widen_halves
+from .graph_passes.insert_division_checks import check_divisors
+from .graph_passes.insert_shape_checks import agreeing_extents
+from .pass_flags import Switch
 from .report import Report
 from .selection.schedule_source import ScheduleSource
 from .simplify import simplify
 from .step_errors import is_of_a_caller, reason_of
 from .steps import State, on_cpus, on_gpus
-from .switches import Switch
 
 
 class Step(NamedTuple):
@@ -50,17 +50,17 @@ class Step(NamedTuple):
     asks: tuple[Switch, ...] = ()
 
 
-_ROUNDING = (switches.WINOGRAD, switches.STRASSEN, switches.ROUND_ROWS)
-_ATTENTION = (switches.FUSE_ATTENTION,)
+_ROUNDING = (pass_flags.WINOGRAD, pass_flags.STRASSEN, pass_flags.ROUND_ROWS)
+_ATTENTION = (pass_flags.FUSE_ATTENTION,)
 
 PREPARE = (
     Step("simplify", steps.simplify_module),
     Step("keep the cache", steps.keep_cache),
     Step("specialise", steps.specialise_sizes),
-    Step("compute on integers", steps.use_integers, (switches.INTEGERS,)),
+    Step("compute on integers", steps.use_integers, (pass_flags.INTEGERS,)),
     Step("set aside recorded kernels", steps.set_aside_recorded, asks=_ROUNDING),
-    Step("move strides", steps.move_all_strides, (switches.MOVE_STRIDES,)),
-    Step("split the batch", steps.split_the_batch, (switches.SPLIT_BATCH,)),
+    Step("move strides", steps.move_all_strides, (pass_flags.MOVE_STRIDES,)),
+    Step("split the batch", steps.split_the_batch, (pass_flags.SPLIT_BATCH,)),
     Step("check extents", on_cpus(agreeing_extents)),
     Step("check divisors", on_cpus(check_divisors)),
     Step("check indices", steps.check_all_indices),
@@ -70,29 +70,29 @@ SCHEDULE = (
     Step(
         "multiply bfloat16",
         steps.multiply_bfloat16,
-        (switches.BFLOAT16_PRODUCTS,),
-        (switches.TO_BFLOAT16,),
+        (pass_flags.BFLOAT16_PRODUCTS,),
+        (pass_flags.TO_BFLOAT16,),
     ),
     Step("widen halves", on_cpus(widen_halves)),
     Step("unroll recurrent layers", on_gpus(unroll_recurrent)),
-    Step("multiply patches", steps.multiply_all_patches, asks=(switches.WINOGRAD,)),
+    Step("multiply patches", steps.multiply_all_patches, asks=(pass_flags.WINOGRAD,)),
     Step(
         "convert layouts",
         steps.convert_layouts,
-        (switches.CONVERT_LAYOUT,),
-        (switches.TO_TF32,),
+        (pass_flags.CONVERT_LAYOUT,),
+        (pass_flags.TO_TF32,),
     ),
-    Step("fold gates", on_cpus(fold_gates), (switches.FOLD_GATE,)),
-    Step("combine matrix products", steps.combine, (switches.COMBINE_MATMUL, *_ATTENTION)),
+    Step("fold gates", on_cpus(fold_gates), (pass_flags.FOLD_GATE,)),
+    Step("combine matrix products", steps.combine, (pass_flags.COMBINE_MATMUL, *_ATTENTION)),
     Step("round norms", on_gpus(round_norms)),
     Step(
         "select",
         steps.select,
-        asks=(switches.BLOCK_LAYOUTS, *_ATTENTION, *_ROUNDING, switches.TO_FLOAT16),
+        asks=(pass_flags.BLOCK_LAYOUTS, *_ATTENTION, *_ROUNDING, pass_flags.TO_FLOAT16),
     ),
     Step("dispatch sorts", steps.dispatch_all_sorts),
-    Step("legalise and fuse", steps.fuse_operators, asks=(switches.CONCAT_IN_PLACE,)),
-    Step("schedule kernels", steps.schedule, asks=(switches.FAST_MATH, switches.TO_TF32)),
+    Step("legalise and fuse", steps.fuse_operators, asks=(pass_flags.CONCAT_IN_PLACE,)),
+    Step("schedule kernels", steps.schedule, asks=(pass_flags.FAST_MATH, pass_flags.TO_TF32)),
     Step("loop over samples", steps.loop_over_samples),
     Step("check bounds", steps.check_all_bounds),
 )
@@ -104,7 +104,7 @@ LIFT = (
 LINK = (
     Step("place on devices", steps.place),
     Step("attach foreign code", steps.attach_foreign),
-    Step("link", steps.link_library, asks=(switches.CUDA_GRAPH,)),
+    Step("link", steps.link_library, asks=(pass_flags.CUDA_GRAPH,)),
     Step("check replayed kernels", steps.check_replayed),
 )
 STEPS = (*PREPARE, *SCHEDULE, *LIFT, *LINK)

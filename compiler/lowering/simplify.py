@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import tvm
 
-from .. import graph
+from .. import ir
 
 
 def simplify(mod: tvm.IRModule) -> tvm.IRModule:
     """Run the target-independent passes that the current PassContext allows."""
-    return tvm.transform.Sequential(graph.simplify_passes())(mod)
+    return tvm.transform.Sequential(ir.simplify_passes())(mod)

@@ -11,40 +11,40 @@ import tvm
 from tvm import relax
 from tvm.target import Target
 
-from schedules.x86.dots import has_bfloat16
+from schedules.x86.dot_product import has_bfloat16
 
 from .. import target as targets
-from ..graph import sizes
-from ..graph.convert_layout import CHANNELS_LAST, convert_layout
-from . import switches
-from .checking.check import Checker
-from .linking import cuda_graph, devices
-from .linking.codegen import with_modules
-from .linking.lift_constants import lift_constants
-from .linking.link import Linked, link
-from .linking.loops import hoist_constants
-from .linking.workspaces import lift_workspaces
-from .relax_passes.bfloat16_products import bfloat16_products
-from .relax_passes.check_bounds import check_bounds
-from .relax_passes.check_indices import check_indices, limited_takes
-from .relax_passes.combine_matmul import combine_matmul
-from .relax_passes.compute_on_integers import compute_on_integers
-from .relax_passes.fuse import fuse
-from .relax_passes.kv_cache import keep_kv_cache
-from .relax_passes.move_strides import move_strides
-from .relax_passes.over_samples import Samples, any_samples, over_samples
-from .relax_passes.patches import multiply_patches
-from .relax_passes.samples import Provenance, provenance
-from .relax_passes.specialise import specialise
-from .relax_passes.split_batch import is_recorded, split_batch
+from ..ir import shape_hints
+from ..ir.convert_layout import CHANNELS_LAST, convert_layout
+from . import pass_flags
+from .codegen import cuda_graph, device_placement
+from .codegen.compile_kernels import with_modules
+from .codegen.lift_constants import lift_constants
+from .codegen.link import Linked, link
+from .codegen.loops import hoist_constants
+from .codegen.workspaces import lift_workspaces
+from .graph_passes.batch_provenance import Provenance, provenance
+from .graph_passes.bf16_matmul import bfloat16_products
+from .graph_passes.check_bounds import check_bounds
+from .graph_passes.combine_matmul import combine_matmul
+from .graph_passes.dynamic_batch_loop import Samples, any_samples, over_samples
+from .graph_passes.dynamic_conv_im2col import multiply_patches
+from .graph_passes.fuse import fuse
+from .graph_passes.hoist_conv_strides import move_strides
+from .graph_passes.insert_bounds_checks import check_indices, limited_takes
+from .graph_passes.kv_cache import keep_kv_cache
+from .graph_passes.lower_qdq_to_int8 import compute_on_integers
+from .graph_passes.shape_multiversioning import specialise
+from .graph_passes.split_batch import is_recorded, split_batch
+from .offloaded_functions import bind_constant_arguments, function_targets, inline_subgraphs
 from .report import Report
-from .selection import recorded
+from .selection import auto_scheduler_records
 from .selection.ops import gpu
 from .selection.schedule import schedule_kernels
 from .selection.schedule_source import ScheduleSource
-from .selection.select import select_implementations
+from .selection.select_implementations import select_implementations
 from .simplify import simplify
-from .subgraphs import bind_constant_arguments, function_targets, inline_subgraphs
+from .validate.validator import Checker
 
 GRAPH_NOTE = "launches are replayed as a CUDA graph"
 
@@ -93,7 +93,7 @@ class State:
     checker: Checker | None = None
     foreign: list[Any] = field(default_factory=list)
     described: tvm.IRModule = field(init=False)
-    found: recorded.Recorded = field(init=False)
+    found: auto_scheduler_records.Recorded = field(init=False)
     samples: Provenance | None = None
     operators: dict[str, list[str]] = field(default_factory=dict)
     scheduled: tvm.IRModule = field(init=False)
@@ -105,7 +105,7 @@ class State:
     def __post_init__(self) -> None:
         self.take(self.mod)
 
-    def take(self, mod: tvm.IRModule, found: recorded.Recorded | None = None) -> None:
+    def take(self, mod: tvm.IRModule, found: auto_scheduler_records.Recorded | None = None) -> None:
         """Go on with a module of other functions, as users see them.
 
         A module of one sample is not what users see; `described` stays the one of any number.
@@ -113,7 +113,7 @@ class State:
         self.mod = mod
         if self.any_samples is None:
             self.described = mod
-        self.found = found or recorded.Recorded(mod)
+        self.found = found or auto_scheduler_records.Recorded(mod)
         self.targets = function_targets(mod, self.target)
 
     def unrecorded(self) -> list[tuple[str, Target]]:
@@ -143,7 +143,7 @@ def keep_cache(state: State) -> None:
 def specialise_sizes(state: State) -> None:
     """Have functions of their own for the extents that the module names."""
     if state.any_samples is not None:
-        asked = sizes.asked(state.described["main"])
+        asked = shape_hints.asked(state.described["main"])
         note = "samples are computed one by one with static kernels, whatever sizes are named"
         state.report.notes += [note] if asked else []
         return
@@ -169,8 +169,10 @@ def set_aside_recorded(state: State) -> None:
     if state.source.use_topi_schedule:
         return
     assert state.checker is not None
-    disabled = switches.disabled_implementations()
-    found = recorded.set_aside(state.mod, state.targets, state.source, state.checker, disabled)
+    disabled = pass_flags.disabled_implementations()
+    found = auto_scheduler_records.set_aside(
+        state.mod, state.targets, state.source, state.checker, disabled
+    )
     state.take(found.mod, found)
     state.report.notes += found.notes
 
@@ -230,7 +232,7 @@ def convert_layouts(state: State) -> None:
         if target.kind.name == "llvm":
             state.mod = convert_layout(state.mod, name)
         elif gpu.is_gpu(target) and not state.source.extracting:
-            wanted = gpu.channels_last(target, state.source.autotvm_known, switches.TO_TF32.on)
+            wanted = gpu.channels_last(target, state.source.autotvm_known, pass_flags.TO_TF32.on)
             state.mod = convert_layout(state.mod, name, CHANNELS_LAST, wanted)
 
 
@@ -238,9 +240,9 @@ def multiply_bfloat16(state: State) -> None:
     """Have CPUs multiply bfloat16; note those without the instruction where it is asked for."""
     for name, target in state.unrecorded():
         if has_bfloat16(target):
-            options = (switches.TO_BFLOAT16.on, switches.WINOGRAD.on)
+            options = (pass_flags.TO_BFLOAT16.on, pass_flags.WINOGRAD.on)
             state.mod = bfloat16_products(state.mod, name, target, *options)
-        elif switches.TO_BFLOAT16.on:
+        elif pass_flags.TO_BFLOAT16.on:
             note = f"{target} has no AVX512-BF16: its products stay in float32"
             state.report.notes += [note] if note not in state.report.notes else []
 
@@ -249,7 +251,7 @@ def multiply_all_patches(state: State) -> None:
     """Have CPUs multiply patches of images of unknown extents, or their Winograd transforms."""
     for name, target in state.unrecorded():
         if target.kind.name == "llvm":
-            state.mod = multiply_patches(state.mod, name, target, switches.WINOGRAD.on)
+            state.mod = multiply_patches(state.mod, name, target, pass_flags.WINOGRAD.on)
 
 
 def on_gpus(rewrite: Rewrite) -> Callable[[State], None]:
@@ -276,21 +278,21 @@ def select(state: State) -> None:
             name,
             target,
             state.source.autotvm_query,
-            keep_layouts=not switches.BLOCK_LAYOUTS.on,
-            fuse_attention=switches.FUSE_ATTENTION.on,
-            disabled=switches.disabled_implementations(),
+            keep_layouts=not pass_flags.BLOCK_LAYOUTS.on,
+            fuse_attention=pass_flags.FUSE_ATTENTION.on,
+            disabled=pass_flags.disabled_implementations(),
             own_queries=state.found.templates.get(name),
             known=state.samples,
-            may_round=switches.TO_FLOAT16.on,
+            may_round=pass_flags.TO_FLOAT16.on,
         )
 
 
 def dispatch_all_sorts(state: State) -> None:
-    state.mod = devices.dispatch_sorts(state.mod, state.targets)
+    state.mod = device_placement.dispatch_sorts(state.mod, state.targets)
 
 
 def fuse_operators(state: State) -> None:
-    in_place = state.target.kind.name == "llvm" and switches.CONCAT_IN_PLACE.on
+    in_place = state.target.kind.name == "llvm" and pass_flags.CONCAT_IN_PLACE.on
     state.mod, state.operators = fuse(state.mod, state.target, in_place)
 
 
@@ -299,16 +301,16 @@ def schedule(state: State) -> None:
     found, source, report = state.found, state.source, state.report
     state.mod, report.kernels = schedule_kernels(
         *(state.mod, state.targets, state.operators, found.records),
-        fast_math=switches.FAST_MATH.on,
-        tf32=switches.TO_TF32.on,
+        fast_math=pass_flags.FAST_MATH.on,
+        tf32=pass_flags.TO_TF32.on,
     )
-    if switches.TO_TF32.on and not gpu.has_tensor_cores(state.target):
+    if pass_flags.TO_TF32.on and not gpu.has_tensor_cores(state.target):
         report.notes.append(f"{state.target} has no TF32: its products stay in float32")
     for kernel in report.kernels:
         kernel.remark = source.slower.get(kernel.source, "")
     if not source.use_topi_schedule:
-        report.notes += recorded.warn_missing(report.kernels)
-    disabled = switches.disabled_implementations()
+        report.notes += auto_scheduler_records.warn_missing(report.kernels)
+    disabled = pass_flags.disabled_implementations()
     report.notes += source.passed_over(state.targets.values(), disabled)
 
 
@@ -327,7 +329,7 @@ def lift_weights(state: State) -> None:
 
 
 def place(state: State) -> None:
-    state.mod = devices.place(state.mod, state.target, state.targets)
+    state.mod = device_placement.place(state.mod, state.target, state.targets)
 
 
 def attach_foreign(state: State) -> None:
@@ -350,4 +352,4 @@ def check_replayed(state: State) -> None:
     if state.found.unchecked:
         assert state.checker is not None
         code = state.linked.kernels.code
-        state.is_right = recorded.all_right(state.found, code, state.checker)
+        state.is_right = auto_scheduler_records.all_right(state.found, code, state.checker)

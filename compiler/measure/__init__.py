@@ -7,7 +7,7 @@ candidate does to its process ends up as a `MeasureErrorNo`, and the next one is
 
 from __future__ import annotations
 
-from ..lazy import lazy_attributes
+from ..support.lazy_import import lazy_attributes
 
 _MEMBERS = {
     "ArgInfo": ".candidate",

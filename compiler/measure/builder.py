@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import BatonError
-from ..temporary import TemporaryFolder
+from ..support.tempdir import TemporaryFolder
 from .candidate import BuildResult, Candidate, InstantiationError, Lowered, MeasureErrorNo
 from .workers import Outcome, WorkerPool
 
@@ -151,7 +151,7 @@ def shared_library(lowered: Lowered, path: str) -> str:
     """
     import tvm
 
-    from ..lowering.tir_passes.pipeline import PIPELINE
+    from ..lowering.kernel_passes.pipeline import PIPELINE
     from ..target.nvcc import device_code
 
     with lowered.target, device_code():

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BatonError
-from ..temporary import TemporaryFolder
+from ..support.tempdir import TemporaryFolder
 from .builder import LocalBuilder
 from .candidate import BuildResult, Candidate, MeasureResult
 from .runner import LocalRunner, failed

@@ -18,8 +18,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
-from .. import fresh_python
 from ..errors import BatonError
+from ..support import isolated_python
 from .fork_server import read_frame, write_frame
 
 # The folder of the `compiler` package takes the place of the current one, which -c puts first
@@ -30,7 +30,7 @@ _PROGRAM = "from compiler.measure.fork_server import serve; serve()"
 _IMPORTABLE = ("compiler", "schedules", "tvm", "tvm_ffi", "numpy")
 
 PRELOAD = (
-    "compiler.lowering.tir_passes.pipeline",
+    "compiler.lowering.kernel_passes.pipeline",
     "compiler.measure.builder",
     "compiler.measure.rpc",
     "compiler.measure.runner",
@@ -169,7 +169,7 @@ class _ForkServer:
     def __init__(self, environment: dict[str, str]) -> None:
         self.conditions = _conditions(environment)
         self._process = subprocess.Popen(
-            fresh_python.running(_PROGRAM),
+            isolated_python.running(_PROGRAM),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, **environment},

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from compiler.errors import ExportError, FrontendError
-from compiler.regular_files import read_regular
-from compiler.whole_files import replacing
+from compiler.support.atomic_file import replacing
+from compiler.support.regular_files import read_regular
 
 from .attributes import DTYPES
 from .params_numpy import is_numpy_file, read_numpy_file, write_numpy_file

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from compiler.errors import FrontendError
-from compiler.numpy_files import read_array
+from compiler.support.numpy_files import read_array
 
 from .sparse_array import SparseArray
 

@@ -9,7 +9,7 @@ Operators that Baton can't build run in onnxruntime, where it is installed; `ses
 which. docs/onnxruntime_scripts.md says what differs.
 """
 
-from ..lazy import lazy_attributes
+from ..support.lazy_import import lazy_attributes
 
 __getattr__ = lazy_attributes(
     __name__,

@@ -12,8 +12,8 @@ import onnx
 from onnx.external_data_helper import load_external_data_for_model
 
 from compiler.errors import FrontendError, UnsupportedOperatorError
-from compiler.regular_files import open_regular
 from compiler.relay.frontend.onnx_model import require_external_files
+from compiler.support.regular_files import open_regular
 
 from .described import ModelMetadata, NodeArg, Shapes
 from .options import TARGETS, SessionOptions, choose_provider, requests_at_a_time

@@ -175,7 +175,7 @@ class RunOptions:
 
 def get_available_providers() -> list[str]:
     """Names of the execution providers that this machine can compile for and run."""
-    from compiler.tvm_faults.type_lookup import tvm
+    from compiler.tvm_workarounds.fast_import import tvm
 
     names = ["CPUExecutionProvider"]
     return ["CUDAExecutionProvider", *names] if tvm.cuda(0).exist else names

@@ -11,7 +11,7 @@ import onnx
 from tvm import relax
 
 from compiler.errors import UnsupportedOperatorError
-from compiler.graph.constants import static_shape
+from compiler.ir.constants import static_shape
 from compiler.relay.frontend.onnx_graph import GraphImporter
 from compiler.relay.frontend.onnx_model import load_model, resolve_inputs, resolve_opsets
 

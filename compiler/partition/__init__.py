@@ -8,13 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from compiler.backends import Strategy, list_partitioners, register, unregister
-from compiler.lazy import lazy_attributes
+from compiler.support.lazy_import import lazy_attributes
 
 from .built_in import register_built_in
 from .selector import Selector
 
 if TYPE_CHECKING:
-    from compiler.graph.outline_by_name import contract
+    from compiler.ir.outline_by_name import contract
 
     from .candidates import Candidate, Partitioning
     from .driver import partition, partition_with_report
@@ -39,7 +39,7 @@ __all__ = [
 __getattr__ = lazy_attributes(
     __name__,
     {
-        "contract": "..graph.outline_by_name",
+        "contract": "..ir.outline_by_name",
         "partition": ".driver",
         "partition_with_report": ".driver",
         "Candidate": ".candidates",

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from compiler.backends import GraphPass, Options, Partitioner, Strategy
 from compiler.errors import PartitionCallbackError, PartitionError
 
-from .deadline import within
 from .regions import UNMARKED
 from .selector import Selector
+from .timeout import within
 
 if TYPE_CHECKING:
     import numpy as np

@@ -115,7 +115,7 @@ def _accept_subgraph(
 
 def _compile(library: PartitionerLibrary, partitioner: int, name: str) -> Compile:
     def compile_subgraph(subgraph: Any, params: Mapping[str, np.ndarray], options: Options) -> Any:
-        from compiler.graph.relax_function import RelaxFunction
+        from compiler.ir.dataflow_graph import RelaxFunction
         from compiler.runtime.foreign import ForeignCode
 
         from .relax_graph import RelaxGraph

@@ -9,15 +9,15 @@ from typing import Any
 from tvm import IRModule
 
 from compiler.backends import Options, Strategy, compiled_attrs, partitioner, subgraph_name
-from compiler.graph.outline import ON_COMPILE_ERROR, Group, outline
-from compiler.graph.relax_function import RelaxFunction
-from compiler.lowering.subgraphs import operators_of
+from compiler.ir.dataflow_graph import RelaxFunction
+from compiler.ir.outline import ON_COMPILE_ERROR, Group, outline
+from compiler.lowering.offloaded_functions import operators_of
 
 from .callbacks import check_options
 from .candidates import Candidate, Partitioning
-from .collection import paused_collection
+from .gc_pause import paused_collection
 from .graph import Graph, SubgraphExtractor
-from .limits import Limits
+from .options import Limits
 from .regions import UNMARKED
 from .relax_graph import RelaxGraph
 from .strategy_run import claims, run_strategy
@@ -52,7 +52,7 @@ def partition(
     **options
         Passed to the callbacks, values converted with `str`. Those that every backend has
         (`min_ops`, `max_ops`, `max_bytes`, `max_subgraphs`, `dedup_subgraph`, `on_compile_error`,
-        `callback_timeout`) are explained in `compiler.partition.limits`.
+        `callback_timeout`) are explained in `compiler.partition.options`.
 
     Returns
     -------
@@ -91,7 +91,7 @@ def partition_with_report(
     limits = Limits.from_options(texts)
     for each in chain:
         check_options(each, texts, limits.callback_timeout)
-    from ..relay.raising import as_relay
+    from ..relay.relax_to_relay import as_relay
 
     module, plain = as_relay(mod), mod
     first: Graph | None = None
@@ -137,7 +137,7 @@ def _asked_in_relax(
     options: Options,
 ) -> tuple[_ModuleAdapter, list[int]] | None:
     """The same of the module in Relax's operators; None if the strategy does not know those."""
-    from ..relay.raising import to_relax
+    from ..relay.relax_to_relay import to_relax
 
     names = operators_of(mod["main"])
     if not (knows_relay(names) or knows_relax(names)):

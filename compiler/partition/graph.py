@@ -29,7 +29,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from compiler.graph.names import Names
+from compiler.ir.unique_names import Names
 
 VARIABLE = "null"
 """Operator name of a node that computes nothing: a parameter, a constant, an input."""

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from tvm import IRModule, relax
 from tvm.ir import Call, GlobalVar
 
-from compiler.graph.outline import INPUT_NAMES
-from compiler.lowering.subgraphs import operators_of
+from compiler.ir.outline import INPUT_NAMES
+from compiler.lowering.offloaded_functions import operators_of
 
-from ..graph.rewrite import relax_functions
+from ..ir.rewrite import relax_functions
 
 _OWN = "baton."
 

@@ -252,7 +252,7 @@ def _sides(node: _Node) -> list[int]:
 
 def _only_layer(subgraph: IRModule, accepts: Accepts) -> _Layer:
     """The layer that a claimed subgraph is; its variables are the function's parameters."""
-    from compiler.graph.relax_function import RelaxFunction
+    from compiler.ir.dataflow_graph import RelaxFunction
 
     from .relax_graph import RelaxGraph
 
@@ -273,7 +273,7 @@ def _code(runtime: str, description: Any) -> ForeignCode:
 
 
 def _tf32() -> bool:
-    from compiler.lowering.switches import TO_TF32
+    from compiler.lowering.pass_flags import TO_TF32
 
     return TO_TF32.on
 

@@ -15,11 +15,11 @@ import tvm
 from tvm import relax
 
 from compiler.errors import UnsupportedOperatorError
-from compiler.graph import symbols
-from compiler.graph.constants import integers
-from compiler.graph.names import Names
+from compiler.ir import dynamic_shape
+from compiler.ir.constants import integers
+from compiler.ir.unique_names import Names
 
-from ..graph.rewrite import relax_functions
+from ..ir.rewrite import relax_functions
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -150,7 +150,7 @@ class _Exporter:
     def model(self, function: relax.Function, output_names: Sequence[str]) -> ModelProto:
         import onnx
 
-        self._symbols = symbols.names(function)
+        self._symbols = dynamic_shape.names(function)
         inputs = []
         for var in function.params:
             name = self._names[var] = self._fresh(var.name)
@@ -181,7 +181,7 @@ class _Exporter:
         import onnx
 
         dtype = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(str(ty.dtype)))
-        extents = [symbols.number_or_text(extent, self._symbols) for extent in extents_of(ty)]
+        extents = [dynamic_shape.number_or_text(extent, self._symbols) for extent in extents_of(ty)]
         return onnx.helper.make_tensor_value_info(name, dtype, extents)
 
     def _initialize(self, name: str, value: np.ndarray) -> None:

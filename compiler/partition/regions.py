@@ -36,7 +36,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from .contraction import AcyclicContraction
-from .growth import ANY, UNMARKED, grow, last_return, readers_of
+from .region_growing import ANY, UNMARKED, grow, last_return, readers_of
 
 __all__ = ["ANY", "UNMARKED", "find_regions"]
 

@@ -19,10 +19,10 @@ from tvm.ir import GenericConst, GlobalVar, Op, StringImm, Tuple
 from tvm.tirx import IntImm
 
 from compiler.errors import PartitionError
-from compiler.graph import symbols
-from compiler.graph.names import Names
-from compiler.graph.relax_function import OPERATION, RelaxFunction
-from compiler.graph.vocabulary import attribute_values
+from compiler.ir import dynamic_shape
+from compiler.ir.dataflow_graph import OPERATION, RelaxFunction
+from compiler.ir.op_dialect import attribute_values
+from compiler.ir.unique_names import Names
 
 from .graph import VARIABLE, Entry, Graph, Node, OutputType
 
@@ -49,8 +49,8 @@ class RelaxGraph:
     """
 
     def __init__(self, main: RelaxFunction, params: Mapping[str, Any] | None) -> None:
-        self.graph = Graph(bounds=symbols.bounds(main.function))
-        self._symbols = symbols.names(main.function)
+        self.graph = Graph(bounds=dynamic_shape.bounds(main.function))
+        self._symbols = dynamic_shape.names(main.function)
         self.binding_of: list[int | None] = []
         self._values: dict[str, np.ndarray] = {}
         self._main = main
@@ -184,7 +184,7 @@ def _describe(ty: Any, known: Mapping[Any, str]) -> OutputType:
     text = ""
     if isinstance(shape, relax.ShapeExpr):
         sizes = (
-            str(size.value if type(size) is IntImm else symbols.number_or_text(size, known))
+            str(size.value if type(size) is IntImm else dynamic_shape.number_or_text(size, known))
             for size in shape.values[:]
         )
         text = f"[{', '.join(sizes)}]"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from compiler.errors import PartitionCallbackError
 
-from .growth import UNMARKED, last_return, readers_of
+from .region_growing import UNMARKED, last_return, readers_of
 
 if TYPE_CHECKING:
     from .graph import Graph

@@ -9,11 +9,11 @@ from compiler.backends import Options, Strategy
 
 from .callbacks import accept, claim_nodes, make_selector
 from .candidates import Candidate
-from .deadline import within
 from .graph import Graph
-from .limits import Limits, bounded
+from .options import Limits, bounded
 from .regions import UNMARKED, find_regions
 from .selector import select_marks
+from .timeout import within
 
 if TYPE_CHECKING:
     import numpy as np

@@ -17,7 +17,7 @@ from functools import cache
 from tvm.ir import Op
 
 from .graph import VARIABLE, Graph
-from .growth import UNMARKED
+from .region_growing import UNMARKED
 
 _ARRANGING = frozenset(("expand_dims", "permute_dims", "reshape"))
 

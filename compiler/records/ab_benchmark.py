@@ -16,9 +16,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from .. import fresh_python
-from ..cache_folder import MISSING, cache_folder
 from ..errors import RecordError
+from ..support import isolated_python
+from ..support.cache_dir import MISSING, cache_folder
 from .log_file import append_lines
 
 logger = logging.getLogger("baton.measure")
@@ -108,7 +108,7 @@ def measure_elsewhere(module: str, request: Mapping[str, Any], name: str) -> Out
     """
     try:
         done = subprocess.run(
-            fresh_python.running_module(module),
+            isolated_python.running_module(module),
             input=json.dumps(request),
             capture_output=True,
             text=True,

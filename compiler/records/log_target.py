@@ -17,7 +17,7 @@ from ..errors import RecordError, TargetError
 from ..target import parse
 from ..target import text as target_text
 from ..target.config import to_cli
-from .strangers_json import read_json, record_errors
+from .untrusted_json import read_json, record_errors
 
 UNKNOWN_MODEL = "unknown"
 

@@ -1,6 +1,6 @@
 """The front door that compile scripts import: `from compiler import relay`."""
 
-from ..lazy import lazy_attributes
+from ..support.lazy_import import lazy_attributes
 from . import op
 from .op import FAMILIES
 
@@ -55,11 +55,11 @@ __getattr__ = lazy_attributes(
         "bind": ".function",
         "build": ".build_module",
         "optimize": ".build_module",
-        "with_bounds": "..graph.symbols",
-        "with_sizes": "..graph.sizes",
-        "with_kv_cache": "..graph.kv_cache",
+        "with_bounds": "..ir.dynamic_shape",
+        "with_sizes": "..ir.shape_hints",
+        "with_kv_cache": "..ir.kv_cache",
         "frontend": ".frontend",
-        **dict.fromkeys(("from_relax", "to_relax"), ".raising"),
+        **dict.fromkeys(("from_relax", "to_relax"), ".relax_to_relay"),
         "create_executor": ".executor",
         "transform": ".transform",
         "viz": ".viz",

@@ -11,15 +11,15 @@ import tvm_ffi
 from tvm import relax
 
 from ..errors import RelayError
-from ..graph.constants import static_shape
-from ..graph.rewrite import relax_functions
+from ..ir.constants import static_shape
+from ..ir.rewrite import relax_functions
 from . import dialect
-from .compiled import Compiled, CompiledFunction
+from .compiled_function import Compiled, CompiledFunction
 from .expr import Tuple, as_expr
-from .flatten import function_of
 from .match_analysis import unmatched_cases as unmatched_cases
-from .nest import handle, nested, nested_function, operands, post_order
+from .nested_expressions import handle, nested, nested_function, operands, post_order
 from .op import registry
+from .relay_to_relax import function_of
 from .type_analysis import Feature as Feature
 from .type_analysis import all_type_vars as all_type_vars
 from .type_analysis import bound_type_vars as bound_type_vars

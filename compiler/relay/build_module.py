@@ -17,10 +17,10 @@ from ..pass_context import default_opt_level
 from ..runtime.factory import FactoryModule
 from .backend.options import Executor as Executor
 from .backend.options import Runtime as Runtime
+from .calling_convention import as_module, is_closed, module_of
 from .executor import create_executor as create_executor
 from .function import bind_params_by_name as bind_params_by_name
-from .interface import as_module, is_closed, module_of
-from .raising import with_relay_subgraphs
+from .relax_to_relay import with_relay_subgraphs
 from .transform.simplify import FastMath
 
 

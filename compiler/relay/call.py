@@ -8,11 +8,11 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from ..graph.spans import with_span
+from ..ir.spans import with_span
 from . import dialect
 from .expr import Node, as_expr
-from .infer import infer_type_if_possible, is_untyped, set_type
 from .op import registry
+from .type_infer import infer_type_if_possible, is_untyped, set_type
 
 
 class Call(metaclass=Node):

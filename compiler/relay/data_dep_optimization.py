@@ -13,7 +13,7 @@ import tvm
 from tvm import relax
 
 from ..errors import UnsupportedRelayOperatorError
-from .nest import nested, post_order
+from .nested_expressions import nested, post_order
 from .transform.build import is_op
 from .transform.parameters import SimplifyFCTranspose, is_transposed_weight
 

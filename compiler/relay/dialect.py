@@ -20,9 +20,9 @@ from tvm import relax
 from tvm.ir import _ffi_api
 
 from ..errors import RelayTypeError, UntypedVariableError
-from ..graph.constants import static_key
-from .infer import INFERENCE, is_untyped, set_type
+from ..ir.constants import static_key
 from .op import lookup
+from .type_infer import INFERENCE, is_untyped, set_type
 
 
 @functools.cache

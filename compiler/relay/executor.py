@@ -14,11 +14,11 @@ from ..lowering import bind
 from ..pass_context import default_opt_level
 from ..records.auto_scheduler import dispatcher as auto_scheduler
 from ..records.autotvm import dispatcher as autotvm
-from .compiled import Compiled, CompiledFunction
+from .calling_convention import as_main
+from .compiled_function import Compiled, CompiledFunction
 from .expr import as_expr
 from .function import OpenFunction
-from .interface import as_main
-from .nest import handle
+from .nested_expressions import handle
 from .variables import free_vars
 
 KINDS = ("graph", "vm", "debug", "aot")

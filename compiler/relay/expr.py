@@ -10,12 +10,12 @@ import tvm
 from tvm import relax
 
 from ..errors import RelayTypeError
-from ..graph.spans import with_span
-from ..lazy import lazy_attributes
-from .infer import infer_type_if_possible, is_untyped, set_type
-from .nest import is_let
-from .nest import value_of as value_of
+from ..ir.spans import with_span
+from ..support.lazy_import import lazy_attributes
+from .nested_expressions import is_let
+from .nested_expressions import value_of as value_of
 from .ty import IncompleteType, TensorType
+from .type_infer import infer_type_if_possible, is_untyped, set_type
 
 Expr = RelayExpr = relax.Expr
 GlobalVar = tvm.ir.GlobalVar

@@ -13,10 +13,10 @@ import tvm
 from tvm import relax
 
 from ..errors import RelayError
-from ..lazy import lazy_attributes
-from .flatten import function_of
-from .infer import infer_type, set_type
-from .nest import call_of, handle, nested, with_operands
+from ..support.lazy_import import lazy_attributes
+from .nested_expressions import call_of, handle, nested, with_operands
+from .relay_to_relax import function_of
+from .type_infer import infer_type, set_type
 
 _FRAMES = 10_000
 

@@ -14,10 +14,10 @@ from ..errors import RelayError, RelayTypeError, UntypedVariableError
 from .adt import EXPRESSIONS, Match
 from .call import Call
 from .expr import Node, as_expr, const
-from .flatten import function_of
-from .infer import infer_type, infer_type_if_possible, set_type, type_of
-from .nest import dict_attrs, handle, local_function, nested, rewrite
+from .nested_expressions import dict_attrs, handle, local_function, nested, rewrite
+from .relay_to_relax import function_of
 from .ty import PolymorphicType, mentions_data
+from .type_infer import infer_type, infer_type_if_possible, set_type, type_of
 from .variables import free_vars, nodes, post_order_visit
 
 

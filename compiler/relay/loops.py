@@ -9,7 +9,7 @@ from tvm import relax
 
 from .expr import If, Let, Tuple, as_expr, var
 from .function import OpenFunction
-from .infer import infer_type
+from .type_infer import infer_type
 
 
 def while_loop(

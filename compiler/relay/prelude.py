@@ -14,7 +14,7 @@ import tvm
 
 from ..errors import RelayError
 from . import adt, tensor_arrays
-from .program import add_text
+from .adt_eval import add_text
 
 _FUNCTIONS = (
     *("id", "compose", "flip", "iterate"),

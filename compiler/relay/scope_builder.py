@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import RelayError
 from .expr import If, Let, as_expr, var
-from .infer import infer_type, infer_type_if_possible
+from .type_infer import infer_type, infer_type_if_possible
 
 
 @dataclass

@@ -9,11 +9,11 @@ import tvm
 from tvm import relax
 
 from ..errors import InputError
-from ..graph import symbols
-from ..graph.constants import shape_of_type
+from ..ir import dynamic_shape
+from ..ir.constants import shape_of_type
 from ..runtime.extents import require_equal_symbols, require_shape
-from .flatten import Flattener
-from .infer import set_type, type_of
+from .relay_to_relax import Flattener
+from .type_infer import set_type, type_of
 
 
 def specialize(mod: tvm.IRModule, values: Sequence[Any], name: str = "main") -> tvm.IRModule:
@@ -112,8 +112,8 @@ def _require_extents(function: relax.Function, values: Sequence[Any]) -> None:
         for var, value in zip(function.params, values)
         for each in _tensors(f"parameter {var.name!r}", var.ty, value)
     ]
-    names = symbols.names(function)
-    bounds = symbols.bounds(function)
+    names = dynamic_shape.names(function)
+    bounds = dynamic_shape.bounds(function)
 
     def name(extent: Any) -> int | str:
         return int(extent) if isinstance(extent, tvm.tirx.IntImm) else names.get(extent, "?")

@@ -12,7 +12,7 @@ from tvm.runtime import ObjectConvertible
 from tvm_ffi.dataclasses import field, py_class
 
 from ..errors import RelayTypeError
-from ..graph import symbols
+from ..ir import dynamic_shape
 
 Type = tvm.ir.Type
 TupleType = relax.TupleType
@@ -205,7 +205,7 @@ def extent(value: AnyValue) -> AnyValue:
     if value is None:
         return fresh("any")
     if isinstance(value, str) and value:
-        return symbols.named(value)
+        return dynamic_shape.named(value)
     if isinstance(value, (int, np.integer)):
         if value < 0:
             raise RelayTypeError(f"an extent of {value} in a shape")

@@ -12,7 +12,7 @@ from tvm import relax
 from ..errors import RelayTypeError
 from . import adt
 from .function import OpenFunction
-from .nest import operands
+from .nested_expressions import operands
 from .ty import TypeKind
 from .variables import nodes, post_order_visit
 

@@ -10,7 +10,7 @@ from tvm import relax
 
 from .adt import Match, variables_of
 from .expr import as_expr
-from .nest import handle, nested, post_order, value_of
+from .nested_expressions import handle, nested, post_order, value_of
 
 
 def _inside(node: relax.Expr) -> list[relax.Expr]:

@@ -11,16 +11,16 @@ from tvm.runtime.module import BenchmarkResult
 
 from .. import target as targets
 from ..errors import BuildError, InputError
-from ..graph.rewrite import functions_by_name
+from ..ir.rewrite import functions_by_name
 from ..runtime.factory import FactoryModule
 from ..runtime.graph_executor import time_repeats
 from ..runtime.kv_cache import KVCache
 from ..runtime.tensors import copy_into
+from .adt_eval import evaluated
 from .build_module import only_target, optimize
-from .compiled import Compiled, CompiledFunction, Contexts
+from .calling_convention import as_main
+from .compiled_function import Compiled, CompiledFunction, Contexts
 from .function import OpenFunction
-from .interface import as_main
-from .program import evaluated
 from .vm_saved import (
     SavedExecutable,
     SavedFunction,

@@ -20,12 +20,13 @@ import tvm_ffi
 from tvm import relax
 
 from ..errors import BuildError, InputError, LoadError
-from ..graph.rewrite import functions_by_name
+from ..ir.rewrite import functions_by_name
 from ..lowering import bind
 from ..runtime.factory import FactoryModule
 from ..runtime.kv_cache import KVCache
 from ..runtime.metadata import Metadata
-from .compiled import (
+from .calling_convention import Interface, as_argument, tensors
+from .compiled_function import (
     Loaded,
     Scheduled,
     compile_function,
@@ -35,7 +36,6 @@ from .compiled import (
     leaf_types,
     load,
 )
-from .interface import Interface, as_argument, tensors
 from .saved import load_param_dict, save_param_dict
 
 _MAGIC = b"baton vm 1\n"

@@ -12,7 +12,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from ..graph.spans import with_span
+from ..ir.spans import with_span
 from .call import Call
 from .expr import Constant, If, Let, Tuple, TupleGetItem, Var
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from compiler.lazy import lazy_attributes
+from compiler.support.lazy_import import lazy_attributes
 
 if TYPE_CHECKING:
     from compiler.runtime import graph_executor

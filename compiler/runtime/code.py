@@ -9,7 +9,7 @@ from typing import Any
 
 import tvm_ffi
 
-from compiler.temporary import TemporaryFolder
+from compiler.support.tempdir import TemporaryFolder
 
 
 def load_code(descriptor: int) -> Any:

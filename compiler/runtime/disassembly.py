@@ -1,7 +1,7 @@
 """The machine code of a library's CPU kernels as assembly text.
 
-A library holds its kernels as object code (`lowering.linking.codegen`); what is read here is that
-code, disassembled, so that a build costs nothing for a text that few ask for.
+A library holds its kernels as object code (`lowering.codegen.compile_kernels`). What is read here
+is that code, disassembled, so that a build costs nothing for a text that few ask for.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from compiler.errors import BuildError
-from compiler.temporary import TemporaryFolder
+from compiler.support.tempdir import TemporaryFolder
 
 # LLVM's knows all machines, GNU's those that it was made for.
 _DISASSEMBLERS = ("llvm-objdump", "objdump")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from compiler.runtime import forks
-from compiler.tvm_faults.type_lookup import tvm
+from compiler.tvm_workarounds.fast_import import tvm
 
 _STATIC, _WORKSPACE, _ENTRY = "main_static", "workspace", "entry"
 GRAPH_ENTRY = "main_graph"

@@ -31,7 +31,7 @@ from compiler.runtime.tensors import (
     require_convertible,
 )
 from compiler.runtime.thread_use import ThreadUse
-from compiler.tvm_faults.type_lookup import tvm
+from compiler.tvm_workarounds.fast_import import tvm
 
 for _error in (
     DivisionByZeroError,

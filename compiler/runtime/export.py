@@ -32,8 +32,8 @@ from compiler.runtime.shared_library import (
 )
 from compiler.runtime.standalone import require_standalone, write_standalone
 from compiler.runtime.weights import write_weights
-from compiler.temporary import TemporaryFolder
-from compiler.whole_files import replacing_path
+from compiler.support.atomic_file import replacing_path
+from compiler.support.tempdir import TemporaryFolder
 
 if TYPE_CHECKING:
     from compiler.runtime.factory import FactoryModule

@@ -9,7 +9,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from compiler.errors import InputError
-from compiler.regular_files import read_regular
 from compiler.runtime import foreign, forks
 from compiler.runtime.bound_memory import BoundMemory
 from compiler.runtime.code import runnable
@@ -17,6 +16,7 @@ from compiler.runtime.export import export_library, linked_image
 from compiler.runtime.graph_json import graph_json
 from compiler.runtime.host import arrange_devices, kind_of, require_cpu_features
 from compiler.runtime.metadata import Metadata
+from compiler.support.regular_files import read_regular
 
 if TYPE_CHECKING:
     from compiler.runtime.load import LoadedFile

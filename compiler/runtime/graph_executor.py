@@ -15,7 +15,7 @@ from compiler.runtime.graph_json import metadata_of
 from compiler.runtime.kv_cache import KVCache
 from compiler.runtime.remote import RemoteLibrary, is_remote
 from compiler.runtime.tensors import copy_into
-from compiler.tvm_faults.type_lookup import tvm
+from compiler.tvm_workarounds.fast_import import tvm
 
 
 def create(graph_json_str: str, libmod: Any, device: Any = None, *, ctx: Any = None) -> GraphModule:

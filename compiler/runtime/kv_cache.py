@@ -16,7 +16,7 @@ import numpy as np
 
 from compiler.errors import InputError
 from compiler.runtime.metadata import KVCacheInfo, Metadata, TensorInfo
-from compiler.tvm_faults.type_lookup import tvm
+from compiler.tvm_workarounds.fast_import import tvm
 
 
 class KVCache:

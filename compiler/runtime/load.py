@@ -17,15 +17,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from compiler.archive_limits import ArchiveError, opened_tar, plain_members
 from compiler.errors import ForeignLibraryError, IncompatibleDeviceError, LoadError
-from compiler.regular_files import open_regular
 from compiler.runtime import container, cuda_runtime, elf
 from compiler.runtime.code import link_and_load, load_code
 from compiler.runtime.factory import FactoryModule
 from compiler.runtime.host import require_cpu_features
 from compiler.runtime.metadata import Metadata
 from compiler.runtime.weights import map_weights
+from compiler.support.archive_limits import ArchiveError, opened_tar, plain_members
+from compiler.support.regular_files import open_regular
 
 _PIECE = 1 << 22  # bytes that are copied at a time
 _TAR_MAGIC, _TAR_MAGIC_OFFSET = b"ustar", 257

@@ -23,7 +23,7 @@ from compiler.runtime.host import arrange_devices
 from compiler.runtime.kv_cache import KVCache
 from compiler.runtime.load import check_file
 from compiler.runtime.metadata import Metadata
-from compiler.temporary import TemporaryFolder
+from compiler.support.tempdir import TemporaryFolder
 
 
 def load_module(

@@ -28,7 +28,7 @@ from compiler.runtime.executor import GraphExecutor
 from compiler.runtime.kv_cache import KVCache
 from compiler.runtime.metadata import ALIGNMENT, TensorInfo
 from compiler.runtime.tensors import numpy_dtype
-from compiler.tvm_faults.type_lookup import tvm
+from compiler.tvm_workarounds.fast_import import tvm
 
 if TYPE_CHECKING:
     from compiler.runtime.factory import FactoryModule

@@ -13,7 +13,7 @@ import numpy as np
 
 from compiler.errors import InputError
 from compiler.runtime.metadata import ALIGNMENT, TensorInfo, dtype_bits
-from compiler.tvm_faults.type_lookup import tvm
+from compiler.tvm_workarounds.fast_import import tvm
 
 
 class _DLTensor(ctypes.Structure):

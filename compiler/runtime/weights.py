@@ -19,7 +19,7 @@ import numpy as np
 
 from compiler.errors import LoadError
 from compiler.runtime.metadata import ALIGNMENT, Metadata
-from compiler.tvm_faults.type_lookup import tvm
+from compiler.tvm_workarounds.fast_import import tvm
 
 
 def write_weights(stream: BinaryIO, metadata: Metadata, params: Mapping[str, Any]) -> int:

@@ -5,7 +5,7 @@
 
 from typing import Any
 
-from ..lazy import lazy_attributes
+from ..support.lazy_import import lazy_attributes
 
 
 def _operator(name: str) -> Any:

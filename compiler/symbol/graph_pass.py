@@ -11,7 +11,7 @@ from compiler.errors import FrontendError, PartitionCallbackError
 from compiler.mxnet.graph import Graph
 from compiler.mxnet.json_format import read_json, write_json
 from compiler.partition.callbacks import run_pass
-from compiler.partition.limits import Limits
+from compiler.partition.options import Limits
 
 from .partition import KnownValues
 from .partition_adapter import type_attrs

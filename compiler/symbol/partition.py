@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from compiler.backends import partitioner
 from compiler.partition.callbacks import check_options
 from compiler.partition.candidates import Candidate
-from compiler.partition.collection import paused_collection
+from compiler.partition.gc_pause import paused_collection
 from compiler.partition.graph import Graph
-from compiler.partition.limits import Limits
+from compiler.partition.options import Limits
 from compiler.partition.strategy_run import run_strategy
 
 from .partition_adapter import OutputType, SymbolAdapter

@@ -26,7 +26,7 @@ from compiler.mxnet.graph import Graph as SymbolGraph
 from compiler.mxnet.operators import auxiliary_nodes, input_names, output_name, outputs_of
 from compiler.mxnet.subgraph_node import Claim, visible, visible_json
 from compiler.partition import graph as neutral
-from compiler.partition.limits import Limits
+from compiler.partition.options import Limits
 
 if TYPE_CHECKING:
     import numpy as np

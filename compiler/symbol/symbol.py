@@ -15,8 +15,8 @@ from compiler.mxnet.graph import VARIABLE, Entry, Graph, Node
 from compiler.mxnet.json_format import read_json, write_json
 from compiler.mxnet.operators import auxiliary_nodes, output_name, outputs_of, sort_arguments
 from compiler.mxnet.params import load_params, split_prefixes
-from compiler.regular_files import read_regular
-from compiler.whole_files import replacing
+from compiler.support.atomic_file import replacing
+from compiler.support.regular_files import read_regular
 
 from .compose import apply, known_operator, merged
 
@@ -250,7 +250,7 @@ class Symbol:
             Infer nothing.
         **options
             Handed to the callbacks, converted with `str`; those that every backend has are
-            explained in `compiler.partition.limits`.
+            explained in `compiler.partition.options`.
 
         Returns
         -------

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from compiler import forgiven
 from compiler.errors import TargetError, UnavailableTargetError
 from compiler.runtime.cpu import missing_features
+from compiler.support import strictness
 
 # First part of a triple -> LLVM's name of the architecture. The first match counts. LLVM reads
 # more than these; what is not listed is refused, because LLVM crashes on an unknown
@@ -107,7 +107,7 @@ def known_cpu(name: str, triple: str) -> str:
         + _nearest(name, known)
         + ("; leave -mcpu away for this machine's CPU" if triple == system_triple() else "")
     )
-    forgiven.refuse(error, "code is made for -mcpu=generic, as TVM did")
+    strictness.refuse(error, "code is made for -mcpu=generic, as TVM did")
     return "generic"
 
 

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, Protocol
 from compiler.errors import BatonError, BuildError, TargetError, UnavailableTargetError
 from compiler.runtime import cuda_code, cuda_files
 from compiler.runtime.cuda_code import attach
-from compiler.temporary import TemporaryFolder
+from compiler.support.tempdir import TemporaryFolder
 
 PACKAGES = "nvidia-cuda-nvcc nvidia-cuda-crt nvidia-cuda-runtime nvidia-cuda-cccl nvidia-nvvm"
 _HOOK = "tvm_callback_cuda_postproc"

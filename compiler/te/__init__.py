@@ -11,7 +11,7 @@ TVM removed them in 0.20; `compiler.legacy` puts them back under `tvm.te`, `tvm.
 
 from __future__ import annotations
 
-from ..lazy import lazy_attributes
+from ..support.lazy_import import lazy_attributes
 
 _MEMBERS = {
     "AXIS_SEPARATOR": ".layout",

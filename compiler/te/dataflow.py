@@ -10,7 +10,7 @@ from tvm import te, tirx
 from tvm.ir import Call, Op
 from tvm.te import _ffi_api
 
-from schedules.nodes import nodes_of
+from schedules.tir_visit import nodes_of
 
 LOAD = Op.get("te.tensor_load")
 # Attributes of operations: a hybrid function's loops, and the intrinsic that a compute calls.

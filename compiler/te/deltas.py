@@ -15,7 +15,7 @@ from typing import Any
 from tvm import sym, te, tirx
 from tvm.ir import Range
 
-from schedules.nodes import nodes_of
+from schedules.tir_visit import nodes_of
 
 from .dataflow import loads, map_loads, substitute
 from .relations import constant

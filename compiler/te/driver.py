@@ -12,7 +12,7 @@ from tvm.target import Target
 from tvm.tirx import PrimFunc
 
 from ..errors import ScheduleError
-from ..lowering.tir_passes.added import added_passes, lower_loops
+from ..lowering.kernel_passes.custom_lower_passes import added_passes, lower_loops
 from ..target import parse
 from .lowering import schedule_to_function
 from .rounding import halves_away
@@ -129,7 +129,7 @@ def build(
         chosen = _target(target, target_host)
     if runtime is not None and "system-lib" in runtime and runtime["system-lib"]:
         mod = mod.with_attr("system_lib_prefix", "")
-    from ..lowering.tir_passes.pipeline import PIPELINE
+    from ..lowering.kernel_passes.pipeline import PIPELINE
     from ..target.nvcc import device_code
 
     mod = halves_away(mod)

@@ -10,7 +10,7 @@ from typing import Any
 from tvm import tirx
 from tvm.ir import Call, Op
 
-from schedules.nodes import nodes_of
+from schedules.tir_visit import nodes_of
 
 from ..errors import ScheduleError
 

@@ -18,7 +18,7 @@ from tvm import te, tirx
 from tvm.tirx import IterVar
 
 from ..errors import ScheduleError
-from ..whole_files import write_file
+from ..support.atomic_file import write_file
 from .dataflow import map_loads
 from .relations import Fuse, Singleton, Split, Transform, position
 from .schedule import Schedule

@@ -36,11 +36,11 @@ def compute(operator: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     ScheduleError
         The operator needs more than kernels over tensors of known extents.
     """
-    from ..lowering.linking.devices import dispatch_sorts
-    from ..lowering.relax_passes.legalize import legalize_ops
+    from ..lowering.codegen.device_placement import dispatch_sorts
+    from ..lowering.graph_passes.legalize import legalize_ops
+    from ..relay.calling_convention import as_module
     from ..relay.expr import as_expr
     from ..relay.function import Function
-    from ..relay.interface import as_module
 
     target = tvm.target.Target.current() or tvm.target.Target("llvm")
     tensors: list[Any] = []

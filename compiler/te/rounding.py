@@ -9,7 +9,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call, Op
 
-from schedules.nodes import nodes_of
+from schedules.tir_visit import nodes_of
 
 _ROUND = Op.get("tirx.round")
 

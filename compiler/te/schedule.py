@@ -10,7 +10,7 @@ from tvm.te.tensor import Operation, Tensor
 from tvm.tirx import Buffer, IterVar
 
 from ..errors import ScheduleError
-from ..lazy import lazy_attributes
+from ..support.lazy_import import lazy_attributes
 from .relations import Fuse, Singleton, Split
 from .stage import SCAN_UPDATE, Stage
 

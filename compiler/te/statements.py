@@ -19,7 +19,7 @@ from tvm.ir import Call, Range
 from tvm.tirx import IterVar
 
 from ..errors import ScheduleError
-from ..tir import replace_loop
+from ..primfuncs.query import replace_loop
 from .bounds import VIRTUAL_THREADS, Bounds
 from .crossthread import cross_thread_reduction, reduces_across_threads
 from .dataflow import is_load, loops_of, map_loads, substitute

@@ -16,7 +16,7 @@ from tvm import tirx
 from tvm.ir import TensorLoad
 from tvm.sym import IntervalSet
 
-from schedules.nodes import nodes_of
+from schedules.tir_visit import nodes_of
 
 from ..errors import ScheduleError
 from .dataflow import loads, map_loads, substitute

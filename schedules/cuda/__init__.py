@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .checked import TVM_REFUSALS, Checked
+from .verified_rule import TVM_REFUSALS, Checked
 from .verify import has_thread_bindings, violation
 
 __all__ = ["TVM_REFUSALS", "Checked", "has_thread_bindings", "rules", "violation"]
@@ -19,21 +19,21 @@ def rules() -> list[Checked]:
     from tvm.s_tir.dlight import gpu
 
     from .convolution import Convolution
+    from .dlight_matmul import Products
     from .float32_products import Float32Products
     from .opaque import Opaque
-    from .products import Products
     from .row_reductions import RowReductions
+    from .split_reduction import WideReduction
     from .stages import Stages, Windows
     from .tensor_cores import TensorCores
     from .transpose import Transpose
-    from .wide_reduction import WideReduction
 
     return [
         Checked("cuda.tensor_cores", TensorCores()),
         Checked("cuda.float32_products", Float32Products()),
         Checked("cuda.convolution", Convolution()),
         Checked("dlight.matmul", Products(), TVM_REFUSALS),
-        Checked("cuda.wide_reduction", WideReduction()),
+        Checked("cuda.split_reduction", WideReduction()),
         Checked("cuda.row_reductions", RowReductions()),
         Checked("cuda.windows", Windows()),
         # No gpu.GEMV: where its rows don't divide by its threads it writes beyond the output

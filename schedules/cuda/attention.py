@@ -27,10 +27,10 @@ from ..config import ConfigEntity, option
 from ..matmul import unravel
 from ..strategy import Implementation, anchor_attrs, register
 from . import device as devices
-from . import fragments
+from . import intrinsics
 from .attention_cores import AttentionTile, FmaPair, MmaPair, pair
 from .device import Device
-from .fragments import FIRST_ARCH, pointer
+from .intrinsics import FIRST_ARCH, pointer
 from .tile_loops import both, each_vector, where
 from .verify import limit_violation
 
@@ -215,15 +215,15 @@ class _Kernel:
         totals, factors = self._rows(0.0), self._rows(0.0)
         self._copy(scores, "i", 0, self._query)
         self._copy_step(keys, values, tirx.const(0, "int32"), tirx.const(0, "int32"))
-        T.evaluate(fragments.commit())
+        T.evaluate(intrinsics.commit())
         with T.serial(0, key_tiles) as step:
             stage = step % STAGES
-            T.evaluate(fragments.wait(STAGES - 2))
+            T.evaluate(intrinsics.wait(STAGES - 2))
             T.evaluate(T.tvm_storage_sync("shared.dyn"))
             ahead = step + (STAGES - 1)
             with T.If(ahead < key_tiles), T.Then():
                 self._copy_step(keys, values, ahead, ahead % STAGES)
-            T.evaluate(fragments.commit())
+            T.evaluate(intrinsics.commit())
             scores.clear()
             scores.multiply(self.shared, self.shared, 0, keys + stage * scores.length("j"))
             self._mask(step)
@@ -293,12 +293,12 @@ class _Kernel:
         with each_vector(core, letter, self.thread) as (row, k):
             to = pointer(self.shared, first + core.place(letter, row, k))
             source, inside = element(row, k)
-            if size >= fragments.FEWEST_BYTES:
-                T.evaluate(fragments.copy(size, to, T.address_of(source), both(inside)))
+            if size >= intrinsics.FEWEST_BYTES:
+                T.evaluate(intrinsics.copy(size, to, T.address_of(source), both(inside)))
             else:
                 zero = tirx.const(0, self.w.dtype)
                 value = tirx.if_then_else(both(inside), source, zero) if inside else source
-                T.evaluate(fragments.store(to, value))
+                T.evaluate(intrinsics.store(to, value))
 
     @staticmethod
     def _inside(at: Expr, extent: Any, tile: int) -> list[Expr]:

@@ -15,11 +15,11 @@ import tvm
 from tvm.script.ir_builder import tirx as T
 
 from ..attention import AttentionWorkload, Heads
-from . import fragments
+from . import intrinsics
 from .contraction import VECTOR_BYTES, Operand
 from .fma_core import FmaCore
-from .fragments import INSTRUCTIONS, MMA_I, QUAD, WARP, pointer
 from .gemm_tiles import FMA_LANES_I, FMA_LANES_J, Tile
+from .intrinsics import INSTRUCTIONS, MMA_I, QUAD, WARP, pointer
 from .mma_core import MmaCore
 from .online_softmax import Rows
 
@@ -97,7 +97,7 @@ class _OnWeights(MmaCore):
     def _load_rows(self, a: Any, first_a: Expr, k: int) -> None:
         # Sums of 16 rows and twice 8 columns lie in a thread as the operand's registers do.
         sums = pointer(self.weights, k // 8 * 4)
-        T.evaluate(fragments.pack(self.instruction, pointer(self._a, 0), sums))
+        T.evaluate(intrinsics.pack(self.instruction, pointer(self._a, 0), sums))
 
 
 class FmaPair:
@@ -130,8 +130,8 @@ class FmaPair:
         for at, i, j in self.scores.places():
             if at // columns % QUAD == 0:
                 to = pointer(shared, first + self.products.place("i", i, j))
-                T.evaluate(fragments.store_column(to, pointer(self.scores.sums, at), columns))
-        T.evaluate(fragments.barrier_of_warp())
+                T.evaluate(intrinsics.store_column(to, pointer(self.scores.sums, at), columns))
+        T.evaluate(intrinsics.barrier_of_warp())
 
 
 def pair(w: AttentionWorkload, tile: AttentionTile) -> MmaPair | FmaPair:

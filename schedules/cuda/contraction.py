@@ -21,7 +21,7 @@ from tvm.ir import TensorLoad
 from tvm.tirx.analysis import undefined_vars
 
 from ..anchor import with_narrow_indices
-from ..nodes import nodes_of
+from ..tir_visit import nodes_of
 from .blocks import inline_producers, stages
 from .convolution import find_anchor, split_groups
 from .stages import fuse_consumers

@@ -11,7 +11,6 @@ from ..anchor import AnchorRule, inline_around, register_anchor_rule, sblocks
 from ..config import ConfigEntity
 from ..conv2d import Conv2dWorkload, pad_data
 from ..strategy import Implementation, anchor_attrs, register
-from .checked import Checked
 from .template_loops import (
     accumulate_in_registers,
     bind_all,
@@ -26,6 +25,7 @@ from .template_loops import (
     split_threads,
     unroll,
 )
+from .verified_rule import Checked
 
 DIRECT = "conv2d_nchw.cuda"
 DEPTHWISE = "depthwise_conv2d_nchw.cuda"

@@ -11,7 +11,6 @@ from ..anchor import AnchorRule, inline_around, register_anchor_rule, sblocks
 from ..config import ConfigEntity, option, split
 from ..conv_transpose import ConvTransposeWorkload
 from ..strategy import Implementation, anchor_attrs, register
-from .checked import Checked
 from .conv2d_template import BLOCK_ZYX, ZYX, is_float
 from .template_loops import (
     accumulate_in_registers,
@@ -26,6 +25,7 @@ from .template_loops import (
     split_threads,
     unroll,
 )
+from .verified_rule import Checked
 
 IMAGES = "conv2d_transpose_nchw.cuda"
 SIGNALS = "conv1d_transpose_nchw.cuda"

@@ -8,9 +8,9 @@ from tvm.target import Target
 
 from . import device as devices
 from .contraction import multiplied, take_apart
-from .fragments import FIRST_ARCH
 from .gemm_tiles import FMA_TILES, Plan, cheapest
 from .implicit_gemm import kernel
+from .intrinsics import FIRST_ARCH
 
 FEWEST_COLUMNS = 8
 """Below, most of a tile would be empty. Few rows are better off with one all the same: reading the

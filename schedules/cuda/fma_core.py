@@ -10,10 +10,10 @@ import tvm
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
-from . import fragments
+from . import intrinsics
 from .contraction import Operand
-from .fragments import QUAD, WARP, pointer
 from .gemm_tiles import FMA_LANES_I, FMA_LANES_J, Tile
+from .intrinsics import QUAD, WARP, pointer
 
 Expr = Any
 _UNROLLED = 16
@@ -86,13 +86,13 @@ class FmaCore:
         for n in range(tile.quads_i):
             row = self._row["i"] + n * FMA_LANES_I * QUAD
             source = pointer(a, first_a + self.place("i", row, k))
-            T.evaluate(fragments.load_vector(pointer(self._a, n * QUAD), source))
+            T.evaluate(intrinsics.load_vector(pointer(self._a, n * QUAD), source))
         for n in range(tile.quads_j):
             row = self._row["j"] + n * FMA_LANES_J * QUAD
             source = pointer(b, first_b + self.place("j", row, k))
-            T.evaluate(fragments.load_vector(pointer(self._b, n * QUAD), source))
+            T.evaluate(intrinsics.load_vector(pointer(self._b, n * QUAD), source))
         registers = (pointer(each, 0) for each in (self.sums, self._a, self._b))
-        T.evaluate(fragments.outer_product(QUAD * tile.quads_i, self.columns, *registers))
+        T.evaluate(intrinsics.outer_product(QUAD * tile.quads_i, self.columns, *registers))
 
     def places(self) -> Iterator[tuple[int, Expr, Expr]]:
         """Each sum of a thread, with its row and column in the tile."""

@@ -12,7 +12,7 @@ import tvm
 from ..strategy import CLEARLY
 from .contraction import Contraction
 from .device import Device
-from .fragments import MMA_I, MMA_J, QUAD, WARP
+from .intrinsics import MMA_I, MMA_J, QUAD, WARP
 from .limits import MAX_GRID_YZ
 
 FMA_LANES_I, FMA_LANES_J = 4, 8

@@ -23,12 +23,12 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from ..strategy import PREDICTED
-from . import fragments, tile_loops
+from . import intrinsics, tile_loops
 from .contraction import RESULT_LANES, Contraction
 from .device import Device
 from .fma_core import FmaCore
-from .fragments import INSTRUCTIONS, pointer
 from .gemm_tiles import Plan
+from .intrinsics import INSTRUCTIONS, pointer
 from .mma_core import MmaCore
 from .tile_loops import both, rounds, where
 
@@ -115,14 +115,14 @@ class _Kernel:
         for stage in range(plan.stages - 1):
             if stage < plan.steps:
                 self._load(_const(stage), _const(stage))
-            T.evaluate(fragments.commit())
+            T.evaluate(intrinsics.commit())
         with T.serial(0, plan.steps) as step:
-            T.evaluate(fragments.wait(plan.stages - 2))
+            T.evaluate(intrinsics.wait(plan.stages - 2))
             T.evaluate(T.tvm_storage_sync("shared.dyn"))
             ahead = step + (plan.stages - 1)
             with T.If(ahead < plan.steps), T.Then():
                 self._load(ahead, ahead % plan.stages)
-            T.evaluate(fragments.commit())
+            T.evaluate(intrinsics.commit())
             stage = step % plan.stages
             firsts = (stage * core.length(letter) for letter in "ij")
             core.multiply(self.shared["i"], self.shared["j"], *firsts)
@@ -150,14 +150,14 @@ class _Kernel:
             inside.append(at_k < c.extent("k"))
         to = stage * core.length(letter) + core.place(letter, row, k)
         to, size = pointer(self.shared[letter], to), operand.lanes * core.itemsize
-        if operand.is_read and size >= fragments.FEWEST_BYTES:
+        if operand.is_read and size >= intrinsics.FEWEST_BYTES:
             source, condition = operand.read(values)
             inside += [] if condition is None else [condition]
-            T.evaluate(fragments.copy(size, to, T.address_of(source), both(inside)))
+            T.evaluate(intrinsics.copy(size, to, T.address_of(source), both(inside)))
             return
         value, zero = operand.at(values), tirx.const(0, operand.dtype)
         value = tirx.if_then_else(both(inside), value, zero) if inside else value
-        T.evaluate(fragments.store(to, value))
+        T.evaluate(intrinsics.store(to, value))
 
     # --- the results -------------------------------------------------------------------------
 

@@ -21,7 +21,6 @@ from ..matmul import BatchMatmulWorkload, DenseWorkload, Operand
 from ..strategy import Implementation, anchor_attrs, register
 from ..x86.matmul_templates import plain_batch_matmul_args, transpose_weight
 from ..x86.matmul_tile import flatten_rows, view
-from .checked import Checked
 from .conv2d_template import BLOCK_ZYX, is_float
 from .template_loops import (
     accumulate_in_registers,
@@ -32,6 +31,7 @@ from .template_loops import (
     split_threads,
     unroll,
 )
+from .verified_rule import Checked
 
 SMALL_BATCH = "dense_small_batch.gpu"
 LARGE_BATCH = "dense_large_batch.gpu"

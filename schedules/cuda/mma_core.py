@@ -10,10 +10,10 @@ import tvm
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
-from . import fragments
+from . import intrinsics
 from .contraction import Operand
-from .fragments import CHUNK_BYTES, MMA_I, MMA_J, MMA_K_BYTES, WARP, Instruction, pointer
 from .gemm_tiles import Tile
+from .intrinsics import CHUNK_BYTES, MMA_I, MMA_J, MMA_K_BYTES, WARP, Instruction, pointer
 
 Expr = Any
 
@@ -88,7 +88,7 @@ class MmaCore:
                 for m in range(tile.mma_j):
                     sums = pointer(self.sums, (n * tile.mma_j + m) * 4)
                     operands = pointer(self._a, n * 4), pointer(self._b, m * 2)
-                    T.evaluate(fragments.mma(self.instruction, sums, *operands))
+                    T.evaluate(intrinsics.mma(self.instruction, sums, *operands))
 
     def _load_rows(self, a: Any, first_a: Expr, k: int) -> None:
         """The first operand's registers, for one step of the instruction."""
@@ -109,9 +109,9 @@ class MmaCore:
         row, at_k = row + half_row * 8, k + half_k * self._chunk
         row, at_k = (row + line, at_k) if by_row else (row, at_k + line)
         source = pointer(shared, first + self.place(letter, row, at_k))
-        T.evaluate(fragments.ldmatrix(pointer(to, n * 4), source, not by_row))
+        T.evaluate(intrinsics.ldmatrix(pointer(to, n * 4), source, not by_row))
         if self.instruction.dtype == "float32":
-            T.evaluate(fragments.round_tf32(pointer(to, n * 4)))
+            T.evaluate(intrinsics.round_tf32(pointer(to, n * 4)))
 
     def places(self) -> Iterator[tuple[int, Expr, Expr]]:
         """Each sum of a thread, with its row and column in the tile."""
@@ -126,6 +126,6 @@ class MmaCore:
 
 def _transposable(operand: Operand) -> Operand:
     """The operand as it is stored in shared memory: only 16 bits can be transposed from there."""
-    if operand.along != "k" and tvm.DataType(operand.dtype).bits != fragments.TRANSPOSED_BITS:
+    if operand.along != "k" and tvm.DataType(operand.dtype).bits != intrinsics.TRANSPOSED_BITS:
         return replace(operand, along="k", lanes=1)
     return operand

@@ -18,7 +18,7 @@ from tvm.s_tir.dlight.analysis import normalize_prim_func
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.target import Target
 
-from . import limits, vectors
+from . import limits, vectorized_elementwise
 from .blocks import Stage, inline_producers, stages
 
 THREADS = 128
@@ -38,7 +38,7 @@ class Stages(ScheduleRule):
         if not stages(schedule) or any(stage.is_opaque for stage in stages(schedule)):
             return None
         inline_producers(schedule)
-        bind_stages(schedule, vectors.fewest(limits.of(target)))
+        bind_stages(schedule, vectorized_elementwise.fewest(limits.of(target)))
         return schedule
 
 
@@ -63,11 +63,11 @@ def bind_stages(schedule: s_tir.Schedule, fewest: float = inf) -> None:
             bind_reduction(schedule, stage, fewest)
     for stage in stages(schedule):
         if not stage.is_bound and not stage.is_reduction:
-            reads = vectors.reads(schedule, stage)
+            reads = vectorized_elementwise.reads(schedule, stage)
             if prod(stage.extents) < fewest or reads is None:
                 _bind_spatial(schedule, stage.block)
             else:
-                vectors.map_vectors(schedule, stage.block, reads, THREADS)
+                vectorized_elementwise.map_vectors(schedule, stage.block, reads, THREADS)
 
 
 def bind_reduction(schedule: s_tir.Schedule, stage: Stage, fewest: float = inf) -> None:
@@ -81,8 +81,8 @@ def bind_reduction(schedule: s_tir.Schedule, stage: Stage, fewest: float = inf) 
     fuse_consumers(schedule, store)
     if across_threads:
         _reduce_across_threads(schedule, stage, store, length)
-    elif width >= fewest and vectors.are_summed(schedule, stage, store):
-        vectors.sum_vectors(schedule, stage, store, THREADS)
+    elif width >= fewest and vectorized_elementwise.are_summed(schedule, stage, store):
+        vectorized_elementwise.sum_vectors(schedule, stage, store, THREADS)
     else:
         reduce_in_thread(schedule, stage.block, store)
 

@@ -12,9 +12,9 @@ from ..anchor import block_names
 from . import device as devices
 from .contraction import Contraction, multiplied, take_apart
 from .device import Device
-from .fragments import FIRST_ARCH, INSTRUCTIONS
 from .gemm_tiles import MMA_TILES, Plan, cheapest
 from .implicit_gemm import kernel
+from .intrinsics import FIRST_ARCH, INSTRUCTIONS
 
 _logger = logging.getLogger("baton.schedules")
 

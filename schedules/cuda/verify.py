@@ -11,7 +11,7 @@ from tvm.s_tir.analysis import verify_gpu_code
 from tvm.target import Target
 from tvm.tirx.build import split_host_device_mods
 
-from ..nodes import nodes_of
+from ..tir_visit import nodes_of
 from . import limits as device_limits
 from .limits import MAX_GRID_YZ, Limits
 

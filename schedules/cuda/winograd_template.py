@@ -17,7 +17,6 @@ from ..config import ConfigEntity
 from ..conv2d import Conv2dWorkload
 from ..strategy import Implementation, anchor_attrs, register
 from ..winograd import algorithm, times, transform_matrices
-from .checked import Checked
 from .conv2d_template import BLOCK_ZYX, ZYX, direct_args
 from .template_loops import (
     bind_all,
@@ -30,6 +29,7 @@ from .template_loops import (
     split_threads,
     unroll,
 )
+from .verified_rule import Checked
 
 NAME = "conv2d_nchw_winograd.cuda"
 

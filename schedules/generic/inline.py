@@ -9,7 +9,7 @@ from tvm import s_tir
 from tvm.error import InternalError
 from tvm.ir import TensorLoad
 
-from ..nodes import nodes_of
+from ..tir_visit import nodes_of
 from .stages import Stage, body_cost, expensive_calls, nested_extremes, stage_of, stages
 
 KEPT = "baton.kept_stage"

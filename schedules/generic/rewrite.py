@@ -20,7 +20,7 @@ import tvm_ffi
 from tvm import s_tir, sym, tirx
 from tvm.ir import TensorLoad
 
-from ..nodes import nodes_of
+from ..tir_visit import nodes_of
 from .stages import Iter, Stage, accesses, element_offset, range_of, stride, substitute
 
 Block = Any

@@ -13,7 +13,7 @@ import tvm_ffi
 from tvm import s_tir, sym, tirx
 from tvm.ir import Call, Op, Range, TensorLoad
 
-from ..nodes import nodes_of
+from ..tir_visit import nodes_of
 
 Expr = Any
 Var = Any

@@ -7,13 +7,11 @@ from . import (
     batch_matmul,
     conv2d,
     conv2d_amx,
-    conv2d_dots,
     conv2d_int8_template,
     conv2d_template,
     conv3d_template,
     dense,
     dense_amx,
-    dense_halves,
     depthwise,
     depthwise_dots,
     depthwise_template,
@@ -22,9 +20,11 @@ from . import (
     matmul_int8_templates,
     matmul_of_bits,
     matmul_templates,
-    narrow_conv2d,
     recurrent,
     strassen_rules,
     winograd_polyphase_rules,
     winograd_rules,
 )
+from . import conv2d_dot as conv2d_dots
+from . import conv2d_few_channels as narrow_conv2d
+from . import dense_fp16_weight as dense_halves

@@ -8,7 +8,7 @@
 
 `tdpbusd` multiplies 16 rows of 64 bytes with 16 columns of as many, `tdpbf16ps` 32 bfloat16.
 Weights lie in tiles, those of a step side by side: (columns / 16, k, 16, part). The pass
-`lowering.tir_passes.amx` finds rows, strides and columns in the nest's indices.
+`lowering.kernel_passes.amx` finds rows, strides and columns in the nest's indices.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 from tvm.target import Target, codegen
 
-from .dots import OF_BFLOAT16, OF_BYTES, Dot
+from .dot_product import OF_BFLOAT16, OF_BYTES, Dot
 
 MARK = "pragma_amx_tiles"
 

@@ -30,7 +30,7 @@ from ..attention import AttentionWorkload
 from ..config import ConfigEntity, option
 from ..matmul import unravel
 from ..strategy import Implementation, register
-from .lane_sums import joins, places
+from .horizontal_sum import joins, places
 from .machine import Machine
 
 NAME = "attention_rows.x86"

@@ -26,7 +26,6 @@ from ..epilogue import is_costly
 from ..strategy import Implementation, anchor_attrs, register
 from . import microkernel
 from .machine import SET_BYTES, SET_WAYS, Machine
-from .padded_rows import mark_taps, rows_of, share_inside, skip_padding
 from .prefetch import prefetch_tile, stream_panels
 from .register_tile import (
     channel_block,
@@ -35,6 +34,7 @@ from .register_tile import (
     register_tile,
     with_empty_lanes,
 )
+from .skip_padding import mark_taps, rows_of, share_inside, skip_padding
 
 DIRECT = "conv2d_direct.x86"
 SPREAD = "data_spread"

@@ -21,7 +21,7 @@ from ..conv2d import Conv2dWorkload, pad_data
 from ..epilogue import is_costly
 from ..strategy import Implementation, anchor_attrs, register
 from . import amx, conv2d
-from .dots import DOTS, Dot, dot_of
+from .dot_product import DOTS, Dot, dot_of
 from .machine import Machine
 from .register_tile import largest_divisor
 

@@ -13,7 +13,7 @@ from ..conv2d import Conv2dWorkload, pad_data
 from ..strategy import Implementation, anchor_attrs, register
 from .conv2d import blocked_loops
 from .conv2d_template import template_knobs
-from .dots import BYTES, accumulate
+from .dot_product import BYTES, accumulate
 
 NAME = "conv2d_NCHWc_int8.x86"
 

@@ -16,7 +16,7 @@ from ..config import ConfigEntity, option
 from ..matmul import DenseWorkload
 from ..strategy import Implementation, register
 from . import amx, matmul_dots
-from .dots import DOTS, Dot, dot_of
+from .dot_product import DOTS, Dot, dot_of
 from .matmul_rules import fallback
 from .matmul_tile import tiled_product, view
 from .register_tile import largest_divisor

@@ -19,10 +19,10 @@ from ..conv2d import Conv2dWorkload, pad_data
 from ..strategy import Implementation, anchor_attrs, register
 from . import amx
 from .conv2d import PARALLEL_MACS, choose_oc_block
-from .dots import OF_BFLOAT16, Dot, dot_of
+from .dot_product import OF_BFLOAT16, Dot, dot_of
 from .machine import Machine
-from .padded_rows import mark_taps, rows_of, skip_padding
 from .register_tile import best_tile
+from .skip_padding import mark_taps, rows_of, skip_padding
 
 DIRECT = "depthwise_conv2d_direct.x86"
 OF_SHORT = "depthwise_conv2d_bf16.x86"

@@ -26,9 +26,9 @@ from ..conv2d import Conv2dWorkload
 from ..strategy import Implementation, anchor_attrs, register
 from .conv2d import extent_of
 from .depthwise import block_of, is_parallel
-from .dots import squares_dot_intrinsic, vnni_lanes
+from .dot_product import squares_dot_intrinsic, vnni_lanes
 from .machine import Machine
-from .padded_rows import EMPTY
+from .skip_padding import EMPTY
 
 NAME = "depthwise_conv2d_int8.x86"
 

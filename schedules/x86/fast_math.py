@@ -35,7 +35,7 @@ from tvm import tirx
 from tvm.ir import Call, Op, TensorLoad
 from tvm.target import Target
 
-from ..nodes import nodes_of
+from ..tir_visit import nodes_of
 from .machine import Machine
 
 Expr = Any

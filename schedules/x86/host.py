@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tvm.target import Target, codegen
 
-from .cores import CORES
+from .cpu_models import CORES
 
 _CPUINFO = Path("/proc/cpuinfo")
 

@@ -9,9 +9,9 @@ from tvm import tirx
 from tvm.ir import Call, Op
 from tvm.target import Target, codegen
 
-from ..nodes import nodes_of
+from ..tir_visit import nodes_of
 from . import amx
-from .dots import OF_BFLOAT16, OF_BYTES
+from .dot_product import OF_BFLOAT16, OF_BYTES
 from .machine import Machine
 
 FMA, VNNI, MADD, BF16 = "vfmadd", "vpdpbusd", "vpmaddwd", "vdpbf16ps"

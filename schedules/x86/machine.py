@@ -11,7 +11,7 @@ from pathlib import Path
 from tvm import DataType
 from tvm.target import Target, codegen
 
-from .cores import Core, core_of
+from .cpu_models import Core, core_of
 from .host import host_name
 
 # Threads that a parallel loop counts on where the target says nothing and is not this machine.

@@ -19,7 +19,7 @@ from ..config import ConfigEntity
 from ..matmul import BatchMatmulWorkload, DenseWorkload, Product
 from ..strategy import Implementation, register
 from .dense import pack_weight
-from .dots import (
+from .dot_product import (
     BYTES,
     DOTS,
     OF_BYTES,

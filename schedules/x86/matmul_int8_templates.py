@@ -16,7 +16,7 @@ from ..config import ConfigEntity, option, split
 from ..epilogue import inline_epilogue
 from ..matmul import BatchMatmulWorkload, DenseWorkload, Product
 from ..strategy import Implementation, register
-from .dots import BYTES, OF_BYTES, accumulate
+from .dot_product import BYTES, OF_BYTES, accumulate
 from .machine import Machine
 from .matmul_tile import PANEL, flatten_rows, product, schedule_alone
 

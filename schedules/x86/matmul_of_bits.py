@@ -18,8 +18,8 @@ from ..config import ConfigEntity, option
 from ..epilogue import inline_epilogue
 from ..matmul import BitsWorkload, unravel
 from ..strategy import Implementation, anchor_attrs, register
-from . import bits
-from .dots import vnni_lanes
+from . import low_bit
+from .dot_product import vnni_lanes
 from .machine import Machine
 from .matmul_rules import PARALLEL_CYCLES
 from .matmul_tile import flatten_rows, view
@@ -70,14 +70,14 @@ def compute_floats(
     less its product with the row's sum, what is infinite or overflows would be NaN.
     """
     _, blocks, count, _, lanes = (int(extent) for extent in words.shape)
-    numbers, panels = bits.WORD // w.bits, w.n // lanes
+    numbers, panels = low_bit.WORD // w.bits, w.n // lanes
     word_at, scale_at, *zero_at = (_reader(each) for each in (words, scales, *zeros))
     word = te.reduce_axis((0, count), "word")
     place = te.reduce_axis((0, numbers), "place")
 
     def partial(i: Any, panel: Any, block: Any, lane: Any) -> Any:
         zero = zero_at[0](panel, block, lane) if w.zero is None else w.zero
-        weight = bits.as_float(word_at(panel, block, word, lane), place, w.bits, zero)
+        weight = low_bit.as_float(word_at(panel, block, word, lane), place, w.bits, zero)
         k = block * w.block + word * numbers + place
         at = (*unravel(i, w.lead), k)
         return te.sum(x[at] * weight, axis=[word, place])
@@ -108,13 +108,13 @@ def compute_int8(
     word_at, scale_at, *zero_at = (_reader(each) for each in (words, scales, *zeros))
     rounded, unit, sums = _rounded(w, x, blocks)
     word = te.reduce_axis((0, count), "word")
-    number = te.reduce_axis((0, bits.WORD // w.bits), "number")
+    number = te.reduce_axis((0, low_bit.WORD // w.bits), "number")
     products = te.compute(
         (w.m, panels, blocks, lanes),
         lambda i, panel, b, lane: te.sum(
             rounded[i, b, word, number].astype("int32")
-            * bits.as_integer(
-                word_at(panel, b, word, lane), bits.bit_of_step(number, w.bits), w.bits
+            * low_bit.as_integer(
+                word_at(panel, b, word, lane), low_bit.bit_of_step(number, w.bits), w.bits
             ),
             axis=[word, number],
         ),
@@ -138,7 +138,7 @@ def compute_int8(
 
 def _rounded(w: BitsWorkload, x: te.Tensor, blocks: int) -> tuple[te.Tensor, Any, te.Tensor]:
     """Bytes of the rows by the places of their weights in a word, their units, and their sums."""
-    numbers = bits.WORD // w.bits
+    numbers = low_bit.WORD // w.bits
     width = math.gcd(w.block, 16)
     group = te.reduce_axis((0, w.block // width), "group")
 
@@ -169,7 +169,7 @@ def _rounded(w: BitsWorkload, x: te.Tensor, blocks: int) -> tuple[te.Tensor, Any
     spread = te.compute(
         (w.m, blocks, w.block // numbers, numbers),
         lambda i, b, word, number: natural[
-            i, b, word * numbers + bits.bit_of_step(number, w.bits) // w.bits
+            i, b, word * numbers + low_bit.bit_of_step(number, w.bits) // w.bits
         ],
         name=ROUNDED,
     )
@@ -244,7 +244,7 @@ class BitsProduct(AnchorRule):
         sch.vectorize(lane)
         if vectors == config.val("together"):
             _, blocks, count, _, _ = (int(extent) for extent in words.shape)
-            step = vectors * lanes * bits.WORD // 8
+            step = vectors * lanes * low_bit.WORD // 8
             stream_panels(sch, [], [block, word], blocks * count * step, step)
         intrinsic = self._step(config, target)
         if not intrinsic:
@@ -262,11 +262,11 @@ class BitsProduct(AnchorRule):
 def _float_step(config: ConfigEntity, target: Target) -> str:
     """The tensor intrinsic for a word in each lane; "" where vector code does as well."""
     count, zero = config.val("bits"), config.val("zero")
-    return bits.float_step(count, zero) if bits.has_table(target, count) else ""
+    return low_bit.float_step(count, zero) if low_bit.has_table(target, count) else ""
 
 
 def _byte_step(config: ConfigEntity, target: Target) -> str:
-    return bits.byte_step(config.val("bits"), config.val("lanes"), bool(vnni_lanes(target)))
+    return low_bit.byte_step(config.val("bits"), config.val("lanes"), bool(vnni_lanes(target)))
 
 
 def _weights(sch: Any, products: Any) -> Any:
@@ -301,13 +301,13 @@ def vectors_of(rows: int, panels: int, machine: Machine) -> int:
 def supports(w: BitsWorkload, target: Target) -> bool:
     """Few rows of float32, whole vectors of columns, whole blocks of whole words."""
     lanes = Machine.from_target(target).lanes(w.dtype)
-    is_whole = w.n % lanes == 0 and w.k % w.block == 0 and w.block * w.bits % bits.WORD == 0
+    is_whole = w.n % lanes == 0 and w.k % w.block == 0 and w.block * w.bits % low_bit.WORD == 0
     return w.dtype == "float32" and w.m <= MOST_ROWS and is_whole
 
 
 def supports_int8(w: BitsWorkload, target: Target) -> bool:
     """The same where the rows may be rounded, and the target multiplies such bytes."""
-    return w.rounds and supports(w, target) and bits.multiplies_bytes(target, w.bits)
+    return w.rounds and supports(w, target) and low_bit.multiplies_bytes(target, w.bits)
 
 
 for _made in (

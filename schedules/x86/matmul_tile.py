@@ -21,7 +21,7 @@ from ..epilogue import Surroundings, inline_epilogue, with_index
 from ..matmul import DenseWorkload, Product, Reader
 from ..strategy import anchor_attrs
 from . import microkernel
-from .dots import Dot, as_kept, kept
+from .dot_product import Dot, as_kept, kept
 from .machine import Machine
 from .matmul_rules import PARALLEL_CYCLES, Extents
 from .prefetch import stream_panels

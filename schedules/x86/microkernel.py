@@ -6,7 +6,7 @@ instructions. Two things that 32 registers forgive therefore cost a third of the
 
 1. Whatever LLVM keeps in registers over the reduction, as the constants of an epilogue's
    polynomials, which it loads in front of the loops, pushes accumulators out: they are loaded
-   and stored in every step. `mark` has `lowering.tir_passes.microkernel` make a function
+   and stored in every step. `mark` has `lowering.kernel_passes.microkernel` make a function
    of the reduction, which such values cannot reach.
 2. The loop's own instructions and the address of a prefetch are a third of all that a step
    issues. `steps_together` says how many steps share them.

@@ -8,8 +8,8 @@ other. All row tiles pass over one panel before the next one is needed:
         steps                                  of the reduction: stride_bytes further each
           fma
 
-The pass `lowering.tir_passes.prefetch` lets each step ask for its share of the next panel, so that
-memory is read evenly all the time, not only while the first row tile waits for it.
+The pass `lowering.kernel_passes.prefetch` lets each step ask for its share of the next panel, so
+that memory is read evenly all the time, not only while the first row tile waits for it.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ from tvm.target import Target
 
 from ..anchor import blocks, with_annotations
 from ..config import ConfigEntity, option
+from ..dynamic_rows import Rows, Tiling
 from ..generic.stages import stages, work
-from ..symbolic import Rows, Tiling
 from . import matmul_of_bits, prefetch
 from .dense import PACKED
 from .injective import PARALLEL_WORK

@@ -27,7 +27,7 @@ from tvm.target import Target
 from ..generic.inline import inline_output_copy, inline_stages
 from ..generic.rewrite import merge_axes, multiply_by_reciprocals
 from ..generic.stages import Iter, Stage, contiguous_group, stages, work
-from ..nodes import nodes_of
+from ..tir_visit import nodes_of
 from .injective import NARROWEST, PARALLEL_ITERATIONS, PARALLEL_WORK, vectorize_inner
 from .machine import Machine
 from .reduction import (

@@ -11,9 +11,9 @@ from typing import Any
 
 from tvm.target import Target
 
-from ..candidates import divisors
 from ..config import ConfigEntity, SplitEntity
 from ..conv2d import Conv2dWorkload
+from ..knob_candidates import divisors
 from ..matmul import BatchMatmulWorkload, DenseWorkload, Product
 from ..space import ConfigSpace, Define, register_space
 from . import (

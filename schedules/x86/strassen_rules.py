@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from tvm.target import Target
 
-from ..candidates import divisors
 from ..config import ConfigEntity, option
 from ..conv2d import Conv2dWorkload
+from ..knob_candidates import divisors
 from ..matmul import DenseWorkload
 from ..strategy import Implementation, register
 from . import conv2d

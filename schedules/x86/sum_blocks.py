@@ -2,7 +2,7 @@
 
 Winograd's larger tiles multiply what is added by up to 256 (`error_bounds`). On random images, sums
 of 256 products in one chain were off by 1.4e-5 of the largest result, in blocks of 64 by 5e-6.
-`lowering.tir_passes.partial_sums` makes the blocks.
+`lowering.kernel_passes.partial_sums` makes the blocks.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ from ..conv2d import Conv2dWorkload
 from ..strategy import anchor_attrs
 from ..winograd import Matrix, algorithm, integer_matrices, times, transform_matrices, unit
 from . import sum_blocks
-from .dots import OF_BFLOAT16, OF_BYTES, OF_WORDS, accumulate, dot_of
+from .dot_product import OF_BFLOAT16, OF_BYTES, OF_WORDS, accumulate, dot_of
 from .prefetch import stream_panels
 
 NAME, OF_SHORT = "conv2d_winograd.x86", f"conv2d_winograd_{OF_BFLOAT16.name}.x86"

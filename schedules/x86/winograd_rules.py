@@ -15,7 +15,7 @@ from ..config import ConfigEntity, option
 from ..conv2d import Conv2dWorkload
 from ..strategy import Implementation, implementations, register
 from ..winograd import MOST_WHOLE_POINTS, integer_matrices, unit
-from .dots import OF_BFLOAT16, OF_BYTES, OF_WORDS, WIDENED, dot_of, knobs, machine_of
+from .dot_product import OF_BFLOAT16, OF_BYTES, OF_WORDS, WIDENED, dot_of, knobs, machine_of
 from .machine import Machine
 from .matmul_rules import GOOD_BALANCE
 from .microkernel import registers_are_scarce

@@ -25,7 +25,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 from decoder_models import Graph
 
 from compiler import target as targets
-from compiler.cli.peak import memory_gbytes
+from compiler.cli.machine_peak import memory_gbytes
 
 
 def model(rows: int, inner: int, outer: int, level: int) -> onnx.ModelProto:

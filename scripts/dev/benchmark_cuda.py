@@ -27,7 +27,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
 import compiler
 from compiler import relay
-from compiler.models import hydrate
+from compiler.models import fill_weights
 from compiler.partition import partition
 from compiler.runtime import cuda_runtime, graph_executor
 from tests.test_models import example_inputs
@@ -78,7 +78,7 @@ def product(text: str, dtype: str) -> Case:
 
 def model(name: str, dtype: str) -> Case:
     """One of the six models; its floats of a dtype."""
-    network = hydrate.hydrate(name)
+    network = fill_weights.hydrate(name)
     inputs = example_inputs(network)
     mod, params = relay.frontend.from_onnx(network)
     if dtype != "float32":

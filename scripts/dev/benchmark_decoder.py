@@ -28,7 +28,7 @@ from onnx import numpy_helper
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
 from compiler import target as targets
-from compiler.cli.peak import memory_gbytes
+from compiler.cli.machine_peak import memory_gbytes
 
 Step = Callable[[np.ndarray], np.ndarray]
 """From the tokens (1, n) that are new to the logits (1, n, vocabulary)."""

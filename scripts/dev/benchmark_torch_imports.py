@@ -7,7 +7,7 @@ import transformers  # noqa: F401
 
 import compiler.dynamo
 import compiler.relay.frontend.onnx_graph
-import compiler.relay.frontend.pytorch_replay  # noqa: F401
+import compiler.relay.frontend.retrace  # noqa: F401
 from compiler import relay
 
 relay.build  # noqa: B018 - importing the package alone loads none of it

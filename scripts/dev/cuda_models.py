@@ -33,7 +33,7 @@ from tvm.target import Target
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
-from compiler.models import hydrate
+from compiler.models import fill_weights
 from schedules.cuda import device as devices
 from tests import cuda_mock
 from tests.ptx import ptxas
@@ -136,7 +136,7 @@ def main() -> int:
     parser.add_argument("--dtype", default="float32", choices=["float32", "float16", "bfloat16"])
     parser.add_argument("--run", action="store_true", help="small sizes, in the interpreter")
     options = parser.parse_args()
-    unknown = set(options.models) - set(hydrate.names())
+    unknown = set(options.models) - set(fill_weights.names())
     if unknown:
         parser.error(f"there is no model {', '.join(sorted(unknown))}")
     columns = ["model", "launches"]
@@ -149,7 +149,7 @@ def main() -> int:
     failures = 0
     with tempfile.TemporaryDirectory() as folder:
         home = cuda_mock.make_home(pathlib.Path(folder, "home"), ptxas.NVCC)
-        for name in options.models or hydrate.names():
+        for name in options.models or fill_weights.names():
             size = "small" if options.run else "real"
             printed = cuda_mock.run(
                 CHILD, home, name, options.arch, options.dtype, size, limit=3600

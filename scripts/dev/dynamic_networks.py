@@ -17,7 +17,7 @@ from decoder_models import Graph, decoder
 from dynamic_models import with_any_batch, with_symbols
 from onnx import TensorProto, helper
 
-from compiler.models.hydrate import hydrate
+from compiler.models.fill_weights import hydrate
 
 OPSET, IR = 20, 9
 Input = tuple[str, int, Sequence[int | str]]

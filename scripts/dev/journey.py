@@ -81,7 +81,7 @@ class Journey:
         if self.short:
             self.home.python(self.program("small_model"), str(self.model))
         else:
-            self.home.python("-m", "compiler.models.hydrate", "squeezenet1_1", str(self.model))
+            self.home.python("-m", "compiler.models.fill_weights", "squeezenet1_1", str(self.model))
         self.home.python(self.program("reference"), str(self.model), str(self.cases))
         return f"{version}; {self.home.megabytes():.0f} MB"
 

@@ -204,7 +204,7 @@ def _of_auto_scheduler(line: str) -> str:
 
 def _of_autotvm(line: str) -> str:
     from compiler.autotvm import decode
-    from compiler.autotvm.picking import measure_str_key
+    from compiler.autotvm.best_records import measure_str_key
 
     return measure_str_key(decode(line)[0])
 

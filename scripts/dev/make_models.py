@@ -524,7 +524,7 @@ def bundled(name: str, batch: int) -> onnx.ModelProto:
     """A bundled model for another batch."""
     from dynamic_models import with_symbols
 
-    from compiler.models.hydrate import hydrate
+    from compiler.models.fill_weights import hydrate
 
     model = with_symbols(hydrate(name))
     for value in model.graph.input:
@@ -536,7 +536,7 @@ def bundled(name: str, batch: int) -> onnx.ModelProto:
 
 def main() -> None:
     """Read the command line and write the files."""
-    from compiler.models.hydrate import names as bundled_names
+    from compiler.models.fill_weights import names as bundled_names
 
     known = [*MODELS, *bundled_names()]
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])

@@ -25,7 +25,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 import tvm
 from tvm import te
 
-from compiler.lowering.tir_passes import pipeline as tir_pipeline
+from compiler.lowering.kernel_passes import pipeline as tir_pipeline
 from schedules import error_bounds, rules, strategy
 from schedules.config import ConfigEntity, option
 from schedules.conv2d import Conv2dWorkload

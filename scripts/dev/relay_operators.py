@@ -15,7 +15,7 @@ PATH = Path(__file__).parents[2] / "docs" / "relay_operators.md"
 sys.path.insert(0, str(PATH.parent.parent))
 
 from compiler.relay.op import lookup  # noqa: E402  (needs the path above)
-from compiler.relay.op.record import REQUIRED, Operator  # noqa: E402
+from compiler.relay.op.op_def import REQUIRED, Operator  # noqa: E402
 
 HOW = {
     "direct": "one operator of Relax, arguments adjusted",

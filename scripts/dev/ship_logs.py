@@ -33,7 +33,7 @@ from compiler.records.autotvm.record import (  # noqa: E402
 )
 from compiler.records.autotvm.workload import digest  # noqa: E402
 from compiler.records.log_target import log_target  # noqa: E402
-from compiler.records.strangers_json import mean_seconds  # noqa: E402
+from compiler.records.untrusted_json import mean_seconds  # noqa: E402
 
 Record = tuple[MeasureInput, MeasureResult]
 

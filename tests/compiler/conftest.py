@@ -17,7 +17,7 @@ def oracle() -> pathlib.Path:
 def checker(tmp_path_factory):
     """Checks replayed kernels; its verdicts are kept for these tests alone."""
     from compiler.lowering.cache.kernel_cache import KernelCache
-    from compiler.lowering.checking.check import Checker
+    from compiler.lowering.validate.validator import Checker
 
     with Checker(KernelCache(tmp_path_factory.mktemp("verdicts"), 10**7)) as made:
         yield made

@@ -11,7 +11,7 @@ from tvm import relax
 
 from compiler import PassContext, auto_scheduler, autotvm, precision, relay
 from compiler.errors import BuildError
-from compiler.lowering import switches
+from compiler.lowering import pass_flags
 from compiler.lowering.report import Report
 from compiler.records.auto_scheduler.record import Record, save_records
 from compiler.records.auto_scheduler.template import Template
@@ -85,8 +85,8 @@ def test_each_precision_has_its_algorithms_and_a_library_of_its_own():
 
 def test_strict_wins_against_a_pass_that_is_required():
     with context("strict", required_pass=["Strassen", "Winograd"]):
-        names = switches.disabled_implementations()
-    assert set(names) == {n for each in switches.IMPLEMENTATIONS.values() for n in each}
+        names = pass_flags.disabled_implementations()
+    assert set(names) == {n for each in pass_flags.IMPLEMENTATIONS.values() for n in each}
 
 
 def test_a_value_that_is_none_of_them_is_an_error_that_names_all():

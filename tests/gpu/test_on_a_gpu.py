@@ -10,7 +10,7 @@ import pytest
 import tvm
 
 from compiler import relay
-from compiler.models import hydrate
+from compiler.models import fill_weights
 from compiler.partition import partition
 from compiler.runtime import cuda_files, cuda_runtime, graph_executor, nvidia
 from compiler.target.nvcc import device_code
@@ -61,7 +61,7 @@ def run(library, device, inputs, rounds=1):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_model_gives_the_cpus_numbers_also_by_graphs(name):
-    model = hydrate.hydrate(name)
+    model = fill_weights.hydrate(name)
     inputs = example_inputs(model)
     mod, params = relay.frontend.from_onnx(model)
     expected = run(relay.build(mod, "llvm", params=params), tvm.cpu(), inputs)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tvm import te, tirx
 
+from schedules.dynamic_rows import rows_of
 from schedules.named_extents import with_named_extents
-from schedules.symbolic import rows_of
 
 N = tirx.Var("n", "int64")
 

@@ -9,8 +9,8 @@ import tvm
 
 from ...autotvm.measure import measure_batch
 from ...errors import BatonError
+from ...lowering.selection.default_kernel import library_kernels
 from ...lowering.selection.extract import alone
-from ...lowering.selection.untuned import library_kernels
 from ...records.auto_scheduler.record import Record
 from ...records.auto_scheduler.workload import ENTRY
 from .candidate import ScheduledModule

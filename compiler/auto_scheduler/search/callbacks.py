@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ...records.pair import MeasureInput, MeasureResult
+    from ...records.measure_pair import MeasureInput, MeasureResult
     from .scheduler import TaskScheduler
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import RecordError
 from ...measure.candidate import ArgInfo, InstantiationError, Lowered
 from ...records.auto_scheduler.workload import ENTRY
-from ...records.pair import MeasuredTask, MeasureInput
+from ...records.measure_pair import MeasuredTask, MeasureInput
 from ...target.config import config_of_object
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ import tvm
 from ...autotvm.confirm import FINALISTS, LEAST_GAIN, undisturbed
 from ...autotvm.measure import release
 from ...errors import RecordError
+from ...lowering.selection.default_kernel import library_kernels
 from ...lowering.selection.extract import alone
-from ...lowering.selection.untuned import library_kernels
 from ...records.auto_scheduler.record import Record, replay
 from ...records.auto_scheduler.workload import ENTRY
 from .candidate import ScheduledModule, device_kind, plain_config

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...errors import RecordError
-from ...numpy_files import read_npz
 from ...records.auto_scheduler.record import PathLike, Record, scan
-from ...records.pair import MeasuredTask, MeasureInput
-from ..installed import check_installed
+from ...records.measure_pair import MeasuredTask, MeasureInput
+from ...support.numpy_files import read_npz
+from ..require_extras import check_installed
 
 if TYPE_CHECKING:
     from ..task import SearchTask

@@ -10,7 +10,7 @@ from ...errors import RecordError
 from .options import TuningOptions
 
 if TYPE_CHECKING:
-    from ...records.pair import MeasureInput, MeasureResult
+    from ...records.measure_pair import MeasureInput, MeasureResult
 
 logger = logging.getLogger("baton.auto_scheduler")
 

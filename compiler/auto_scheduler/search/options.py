@@ -13,7 +13,7 @@ from ...errors import RecordError
 from ...measure import builder as measure_builder
 from ...measure import rpc, runner
 from ...measure.candidate import BuildResult
-from ...records.pair import MeasureInput, MeasureResult
+from ...records.measure_pair import MeasureInput, MeasureResult
 from .callbacks import PythonBasedMeasureCallback
 from .candidate import Built, as_candidate, device_kind
 

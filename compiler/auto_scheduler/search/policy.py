@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...records.auto_scheduler.record import PathLike
-from ...records.pair import MeasureInput, MeasureResult, State
-from ...records.strangers_json import mean_seconds
+from ...records.measure_pair import MeasureInput, MeasureResult, State
+from ...records.untrusted_json import mean_seconds
 from .cost_model import CostModel, PythonBasedModel, RandomModel, XGBModel
 from .measurer import ProgramMeasurer
 

@@ -15,8 +15,8 @@ import numpy as np
 from ...errors import RecordError
 from ...measure.runner import LocalRunner
 from ...records.auto_scheduler.record import PathLike, Record, scan
-from ...temporary import TemporaryFolder
-from ..installed import check_installed
+from ...support.tempdir import TemporaryFolder
+from ..require_extras import check_installed
 from .callbacks import LogEstimatedLatency, PrintTableInfo, TaskSchedulerCallback
 from .cost_model import CostModel, RandomModel, XGBModel
 from .options import TuningOptions

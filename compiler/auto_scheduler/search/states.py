@@ -14,7 +14,7 @@ from tvm.s_tir import meta_schedule as ms
 from ...errors import RecordError
 from ...records.auto_scheduler.record import Record
 from ...records.auto_scheduler.workload import ENTRY, canonical, workload_key
-from ...records.pair import MeasureInput, MeasureResult, State
+from ...records.measure_pair import MeasureInput, MeasureResult, State
 from .engine import error_number, logged_target, trace_of, tuning_context, with_num_cores
 
 if TYPE_CHECKING:

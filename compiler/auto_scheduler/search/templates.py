@@ -19,8 +19,8 @@ from ...autotvm.task import TaskCandidate
 from ...autotvm.tuner import make_tuner
 from ...autotvm.tuner.base import Tuner, as_measured
 from ...errors import BatonError
+from ...lowering.selection.default_kernel import LibraryKernel, library_kernels
 from ...lowering.selection.extract import alone
-from ...lowering.selection.untuned import LibraryKernel, library_kernels
 from ...measure.candidate import (
     FAILED_COST,
     ArgInfo,

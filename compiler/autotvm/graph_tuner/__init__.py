@@ -9,7 +9,7 @@ executor.write_opt_sch2record_file("net.graph.log")
 
 from __future__ import annotations
 
-from ...lazy import lazy_attributes
+from ...support.lazy_import import lazy_attributes
 
 _MEMBERS = {
     "BaseGraphTuner": ".graph_tuner",

@@ -17,8 +17,8 @@ from ...records.autotvm.record import MeasureInput, encode, load_from_file
 from ...records.autotvm.workload import digest
 from ...records.log_file import append_lines
 from ...relay.build_module import as_module
+from ..best_records import mean_of
 from ..measure import measure_option
-from ..picking import mean_of
 from .network import Network, Node, network_of
 from .solver import eliminate, reduce, total_cost
 from .transforms import PLAIN, Transform, TransformCosts

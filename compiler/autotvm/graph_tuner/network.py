@@ -14,7 +14,7 @@ from schedules.conv2d import Conv2dWorkload
 from schedules.x86.conv2d_template import NAME as CONV2D
 from schedules.x86.depthwise_template import NAME as DEPTHWISE
 
-from ...graph.constants import static_shape
+from ...ir.constants import static_shape
 from ...lowering.selection.layout_rules import RULES
 from ...lowering.selection.ops.conv2d import describe
 

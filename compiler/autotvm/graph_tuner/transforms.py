@@ -17,7 +17,7 @@ from schedules.config import ConfigEntity, InstantiationError
 from ...measure.candidate import MeasureResult
 from ...records.autotvm.record import MeasureInput
 from ...records.log_target import log_target
-from ...records.strangers_json import mean_seconds
+from ...records.untrusted_json import mean_seconds
 from ..measure import measure_batch
 from ..task import Task, TaskCandidate, get_config, template
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...lazy import lazy_attributes
+from ...support.lazy_import import lazy_attributes
 
 _MEMBERS = {
     "DropletTuner": ".droplet_tuner",

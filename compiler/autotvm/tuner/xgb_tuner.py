@@ -14,7 +14,7 @@ from schedules.config import InstantiationError
 from ...errors import BatonError
 from ...measure.candidate import MeasureResult
 from ...records.autotvm.record import MeasureInput
-from ...records.strangers_json import mean_seconds
+from ...records.untrusted_json import mean_seconds
 from ..measure import as_measured
 from ..task import Task
 from .base import Tuner

@@ -13,7 +13,7 @@ with `mod.json` and `mod.params` as TVM's packages had them.
 from __future__ import annotations
 
 from compiler.errors import BatonError
-from compiler.lazy import lazy_attributes
+from compiler.support.lazy_import import lazy_attributes
 
 
 class TVMCException(BatonError):

@@ -14,7 +14,7 @@ from typing import Any
 import tvm
 
 from compiler import auto_scheduler, autotvm, legacy, relay
-from compiler.regular_files import open_regular
+from compiler.support.regular_files import open_regular
 
 from . import TVMCException
 from . import target as targets

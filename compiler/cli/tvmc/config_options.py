@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from compiler.regular_files import read_regular
+from compiler.support.regular_files import read_regular
 
 from . import TVMCException
 

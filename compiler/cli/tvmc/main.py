@@ -14,8 +14,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from compiler.errors import BatonError
-from compiler.numpy_files import read_npz
 from compiler.relay.backend import Executor, Runtime
+from compiler.support.numpy_files import read_npz
 
 from ..console import set_verbosity
 from . import TVMCException

@@ -13,8 +13,8 @@ import numpy as np
 import tvm
 
 from compiler import relay, runtime
-from compiler.archive_limits import ArchiveError, unpack_tar
-from compiler.regular_files import open_regular
+from compiler.support.archive_limits import ArchiveError, unpack_tar
+from compiler.support.regular_files import open_regular
 
 from . import TVMCException
 

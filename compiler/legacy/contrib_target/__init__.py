@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from types import ModuleType
 
-from ..names import ABSENT
+from ..module_map import ABSENT
 
 
 def __getattr__(name: str) -> ModuleType:

@@ -11,7 +11,7 @@ import tvm
 
 from ...errors import UnsupportedOperatorError
 from ...partition import onnx_export
-from ...relay.raising import to_relax
+from ...relay.relax_to_relay import to_relax
 
 if TYPE_CHECKING:
     from onnx import ModelProto

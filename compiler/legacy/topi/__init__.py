@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...target import parse
-from .. import parts
-from ..absent import Absent
+from .. import module_aliases as parts
 from ..patches import Patches
+from ..removed_modules import Absent
 
 _INSTEAD = (
     "the schedule library is in `schedules`, and relay.build chooses from it; "

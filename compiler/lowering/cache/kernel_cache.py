@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from ...cache_folder import MISSING, cache_folder
-from ...temporary import remove_abandoned
-from ...whole_files import replacing
+from ...support.atomic_file import replacing
+from ...support.cache_dir import MISSING, cache_folder
+from ...support.tempdir import remove_abandoned
 
 logger = logging.getLogger("baton.lowering.kernel_cache")
 

@@ -28,13 +28,13 @@ from ...runtime.factory import FactoryModule
 from ...runtime.metadata import Metadata
 from ...runtime.weights import map_weights, write_weights
 from ...target.nvcc import device_code
-from ..linking import codegen
-from ..linking.link import Linked, assemble
+from ..codegen import compile_kernels
+from ..codegen.link import Linked, assemble
 from ..report import Report
 from ..selection.schedule_source import ScheduleSource
 from . import kernel_cache, library_file
-from .library_key import library_key
-from .messages import Message, repeat
+from .key import library_key
+from .warnings import Message, repeat
 
 logger = kernel_cache.logger
 
@@ -72,7 +72,7 @@ class Slot:
             As for `library_key`.
         """
         cache = kernel_cache.user_cache()
-        if not cache.limit or not codegen.has_linker():
+        if not cache.limit or not compile_kernels.has_linker():
             return None
         return Slot(cache, library_key(bound, target, source, others), target)
 
@@ -210,7 +210,7 @@ class Keeping:
         slot = self._slot
         if slot is None or self._writer is None:
             return library
-        if codegen.has_cpu_kernels(linked.lowered, slot.target):
+        if compile_kernels.has_cpu_kernels(linked.lowered, slot.target):
             return library
         self._description.set_result(
             {

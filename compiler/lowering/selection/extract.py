@@ -11,18 +11,18 @@ from tvm import relax
 from tvm.target import Target
 from tvm.tirx import PrimFunc
 
-from ...graph.outline_by_name import contract
-from ...graph.rewrite import relax_functions
-from ...tvm_faults.block_builder import BlockBuilder
+from ...ir.outline_by_name import contract
+from ...ir.rewrite import relax_functions
+from ...tvm_workarounds.block_builder import BlockBuilder
 from ..bind import bind_params
-from ..relax_passes.check_indices import limited_takes
-from ..relax_passes.fuse import called_kernel, is_fused, operators_of
-from ..relax_passes.legalize import legalize_ops
-from ..relax_passes.samples import ONE_SAMPLE, provenance
-from ..relax_passes.specialise import specialise
-from ..relax_passes.unique_names import unique_names
+from ..graph_passes.batch_provenance import ONE_SAMPLE, provenance
+from ..graph_passes.fuse import called_kernel, is_fused, operators_of
+from ..graph_passes.insert_bounds_checks import limited_takes
+from ..graph_passes.legalize import legalize_ops
+from ..graph_passes.shape_multiversioning import specialise
+from ..graph_passes.unique_names import unique_names
+from ..offloaded_functions import function_targets
 from ..simplify import simplify
-from ..subgraphs import function_targets
 
 _TAG = "__of_"
 _ALONE = "baton.alone"

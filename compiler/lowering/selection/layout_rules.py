@@ -13,9 +13,9 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from ...graph.constants import constant, integers, static_shape
-from ...graph.elementwise import BINARY, UNARY, UNBOUNDED
-from .layout import PLAIN, LayoutMap, image_axis, image_shape, unblock
+from ...ir.constants import constant, integers, static_shape
+from ...ir.elementwise import BINARY, UNARY, UNBOUNDED
+from .layout_cache import PLAIN, LayoutMap, image_axis, image_shape, unblock
 
 Lowered = tuple[int, relax.Expr] | None
 Rule = Callable[[relax.BlockBuilder, relax.Call, LayoutMap], Lowered]

@@ -12,23 +12,23 @@ import tvm_ffi
 from tvm import relax
 from tvm.target import Target
 
-from schedules import rules, symbolic
+from schedules import dynamic_rows, rules
 from schedules.cuda.tensor_cores import TF32
 from schedules.x86 import row_kernels
-from schedules.x86.padded_rows import skipped_flops
+from schedules.x86.skip_padding import skipped_flops
 
-from ...graph.rewrite import expressions_in, relax_functions
+from ...ir.rewrite import expressions_in, relax_functions
+from ...primfuncs.query import count_flops
 from ...records.auto_scheduler.record import Record, replay
-from ...tir import count_flops
-from ...tvm_faults.float_differences import keep_differences
-from ...tvm_faults.index_guard import guard_indices
-from ..linking.concat_in_place import CONCATENATES, is_profitable
-from ..linking.views import VIEW, is_reshape
-from ..relax_passes.fuse import called_kernel
+from ...tvm_workarounds.float_differences import keep_differences
+from ...tvm_workarounds.index_guard import guard_indices
+from ..codegen.concat_in_place import CONCATENATES, is_profitable
+from ..codegen.reshape_to_view import VIEW, is_reshape
+from ..graph_passes.fuse import called_kernel
+from ..kernel_passes.inf_reduction_init import pad_with_infinity, start_at_infinity
+from ..kernel_passes.vector_rounding import vectorise_rounding
+from ..offloaded_functions import backends, call_counts, new_global_var
 from ..report import Kernel
-from ..subgraphs import backends, call_counts, new_global_var
-from ..tir_passes.infinite_extremes import pad_with_infinity, start_at_infinity
-from ..tir_passes.vector_rounding import vectorise_rounding
 
 logger = logging.getLogger("baton.lowering")
 
@@ -120,10 +120,10 @@ def _kernel(
     func: tvm.tirx.PrimFunc, name: str, target: Target, record: Any | None, fast_math: bool
 ) -> tuple[tvm.tirx.PrimFunc, Kernel]:
     """A kernel; over any number of rows it is made of static ones."""
-    rows = symbolic.rows_of(func) if target.kind.name == "llvm" else None
+    rows = dynamic_rows.rows_of(func) if target.kind.name == "llvm" else None
     chosen = None if rows is None else row_kernels.static_kernels(rows, target)
     if rows is None or chosen is None:
-        if not symbolic.is_symbolic(func):
+        if not dynamic_rows.is_symbolic(func):
             return _schedule(func, name, target, record, fast_math)
         plain = rules.without_anchor(func)  # the rules of anchors take known extents
         made, entry = _schedule(plain, name, target, record, fast_math)
@@ -131,7 +131,7 @@ def _kernel(
         return made, entry
     kernels, tilings = chosen
     made = {size: _schedule(each, name, target, None, fast_math) for size, each in kernels.items()}
-    whole = symbolic.assemble(rows, {size: each for size, (each, _) in made.items()}, tilings)
+    whole = dynamic_rows.assemble(rows, {size: each for size, (each, _) in made.items()}, tilings)
     _, entry = made[max(made)]
     entry.flops, entry.bytes = None, count_bytes(func)
     return whole.with_attr("target", target), entry

@@ -17,7 +17,7 @@ from tvm import tirx
 from tvm.ir import TensorLoad
 from tvm.s_tir import SBlock, SBlockRealize
 
-from schedules.nodes import nodes_of
+from schedules.tir_visit import nodes_of
 
 from ...errors import RecordError
 

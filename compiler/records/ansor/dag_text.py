@@ -6,7 +6,7 @@
     conv2d_nhwc(nn, yy, xx, ff) += (pad_temp[nn, (yy + ry), (xx + rx), rc]*p1[ry, rx, rc, ff])
 
 Names of operators, axes and placeholders are part of it; they changed between TVM's releases, see
-`eras.py`.
+`tvm_versions.py`.
 """
 
 from __future__ import annotations

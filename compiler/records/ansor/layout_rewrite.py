@@ -19,8 +19,8 @@ from typing import Any
 from tvm import tirx
 
 from . import state as model
-from .access import index_of
-from .candidates import Candidate
+from .compute_variants import Candidate
+from .index_coefficients import index_of
 from .packing import Packing
 from .replay import Replayed
 from .state import Stage

@@ -1,8 +1,9 @@
 """Finds the record of Ansor's for a kernel of a module, and replays it there.
 
 A kernel's compute is brought into each form that TVM may have given Ansor (`candidates.py`),
-printed in the names of every era (`eras.py`), and its key looked up. Where no hash agrees, records
-for operands of the same extents are tried, the cheapest first: their steps must fit the compute.
+printed in the names of every era (`tvm_versions.py`), and its key looked up. Where no hash agrees,
+records for operands of the same extents are tried, the cheapest first: their steps must fit the
+compute.
 Either way the result is checked against the kernel's own compute before it is used.
 """
 
@@ -21,15 +22,15 @@ from schedules.winograd import algorithm
 from ...errors import RecordError
 from ..auto_scheduler.workload import workload_key
 from ..log_target import log_target
-from .candidates import Candidate, candidates
+from .compute_variants import Candidate, candidates
 from .dag import read_dag
 from .dag_text import dag_hash, dag_text
-from .emit import unchanged
-from .eras import names_of_eras
+from .dag_to_primfunc import unchanged
 from .layout_rewrite import rewrite_layouts
 from .packing import Packing
 from .record import AnsorRecord, WorkloadKey
 from .replay import replay
+from .tvm_versions import names_of_eras
 from .unrolled import vectorize_unrolled
 from .winograd import KERNEL
 

@@ -21,8 +21,8 @@ from ...errors import RecordError
 from ..autotvm.record import NUMBER
 from ..log_file import line_layout
 from ..log_target import LogTarget, log_target
-from ..pair import Pair
-from ..strangers_json import check_characters, mean_seconds, record_errors
+from ..measure_pair import Pair
+from ..untrusted_json import check_characters, mean_seconds, record_errors
 from .steps import Step, parse_steps
 
 # Position is the number in the record.

@@ -23,7 +23,7 @@ import tvm
 from tvm import tirx
 from tvm.s_tir import SBlockRealize, Schedule, renew_defs
 
-from schedules.nodes import nodes_of
+from schedules.tir_visit import nodes_of
 
 from . import state as model
 from . import steps as st

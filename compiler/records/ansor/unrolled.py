@@ -18,9 +18,9 @@ from tvm.ir import Call, Op, TensorLoad
 from tvm.s_tir import SBlockRealize
 
 from schedules.generic.stages import substitute
-from schedules.nodes import nodes_of
+from schedules.tir_visit import nodes_of
 
-from ...tir import replace_loop
+from ...primfuncs.query import replace_loop
 
 _PRAGMA = "pragma_auto_unroll_max_step"
 _SPATIAL = 0  # tirx.IterVar.DataPar

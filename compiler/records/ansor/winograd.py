@@ -20,7 +20,7 @@ from tvm.topi.nn.winograd_util import winograd_transform_matrices
 from schedules.generic.stages import substitute
 
 from .dag import Operation
-from .emit import Replacement
+from .dag_to_primfunc import Replacement
 from .packing import Packing
 
 KERNEL = 3

@@ -17,8 +17,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-from ...contexts import NestedContext
 from ...errors import RecordError
+from ...support.scoped_context import NestedContext
 from ..ansor.record import AnsorRecord, WorkloadKey
 from ..autotvm.dispatcher import checked_preference
 from ..log_target import LogTarget, log_target

@@ -13,13 +13,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from compiler.regular_files import open_regular
+from compiler.support.regular_files import open_regular
 
 from ...errors import RecordError
 from ..ansor import record as ansor
 from ..autotvm.record import NUMBER, SkippedLines
 from ..log_file import BOM, Run, line_layout, runs
-from ..strangers_json import mean_seconds
+from ..untrusted_json import mean_seconds
 from .record import AnyRecord, parse_line
 
 # A line as `Record.to_line` lays it out: key, target, costs and error number. The trace is not

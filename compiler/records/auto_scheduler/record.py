@@ -30,13 +30,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import RecordError
-from ...tvm_faults.saved_graph import check_document, check_no_code
+from ...tvm_workarounds.validate_json import check_document, check_no_code
 from ..ansor import record as ansor
 from ..autotvm.record import SkippedLines, read_lines
 from ..log_file import append_lines
 from ..log_target import LogTarget, log_target
-from ..pair import MeasureInput, MeasureResult, Pair
-from ..strangers_json import mean_seconds, read_json, record_errors
+from ..measure_pair import MeasureInput, MeasureResult, Pair
+from ..untrusted_json import mean_seconds, read_json, record_errors
 from .template import Template
 from .trace_check import check_loops, check_trace
 from .workload import ENTRY, canonical, distance, workload_key

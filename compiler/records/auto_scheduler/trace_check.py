@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ...errors import RecordError
-from ..strangers_json import record_errors
+from ..untrusted_json import record_errors
 
 INSTRUCTIONS = frozenset(
     [

@@ -23,7 +23,7 @@ import tvm_ffi
 from tvm.s_tir import SBlock
 from tvm.tirx import IntImm, PrimFunc
 
-from schedules.nodes import nodes_of
+from schedules.tir_visit import nodes_of
 
 from ...errors import RecordError
 

@@ -21,10 +21,10 @@ from typing import Any
 
 from schedules.config import ConfigEntity
 
-from ...contexts import NestedContext
 from ...errors import RecordError
+from ...support.scoped_context import NestedContext
 from ..log_target import LogTarget, log_target
-from ..strangers_json import mean_seconds
+from ..untrusted_json import mean_seconds
 from . import log_benchmark, tophub
 from .history import BestRecords
 from .ranking import rank_line, rank_log

@@ -19,7 +19,7 @@ from typing import Any
 from schedules.config import ConfigEntity
 
 from ..log_target import UNKNOWN_MODEL, log_target
-from ..strangers_json import mean_seconds
+from ..untrusted_json import mean_seconds
 from .ranking import Ranked
 from .record import MeasureInput, MeasureResult
 from .workload import digest

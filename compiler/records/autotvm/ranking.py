@@ -15,12 +15,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from compiler.regular_files import open_regular
+from compiler.support.regular_files import open_regular
 
 from ...errors import RecordError
 from ..log_file import BOM, Run, line_layout, runs
 from ..log_target import LogTarget, log_target
-from ..strangers_json import mean_seconds, read_json
+from ..untrusted_json import mean_seconds, read_json
 from .legacy import changes_spelling
 from .record import NUMBER, TEXT, RawRecord, SkippedLines, known_entity, parse_line
 from .workload import digests_of_bytes, is_normal_text

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from compiler.regular_files import open_regular
+from compiler.support.regular_files import open_regular
 from schedules.config import (
     ConfigEntity,
     OtherOptionEntity,
@@ -35,7 +35,7 @@ from schedules.config import (
 
 from ...errors import RecordError
 from ..log_target import LogTarget, log_target
-from ..strangers_json import mean_seconds, read_json, record_errors
+from ..untrusted_json import mean_seconds, read_json, record_errors
 from .legacy import current_spelling
 from .version_0_1 import translate_version_0_1
 from .workload import digest_of_json, normalize, to_tuple

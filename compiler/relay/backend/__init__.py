@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...lazy import lazy_attributes
+from ...support.lazy_import import lazy_attributes
 
 __getattr__ = lazy_attributes(
     __name__,

@@ -1,7 +1,7 @@
 """`relay.dataflow_pattern`: patterns over Relay expressions, rewriting and partitioning by them.
 
 Patterns see nested expressions, so a function of a module is taken apart and put into bindings
-again; see `compiler.relay.nest`.
+again; see `compiler.relay.nested_expressions`.
 """
 
 from .partition import DFPatternCallback, partition, rewrite

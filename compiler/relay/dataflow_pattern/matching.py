@@ -11,7 +11,7 @@ from tvm import relax
 
 from .. import dialect
 from ..function import OpenFunction
-from ..nest import handle, operands
+from ..nested_expressions import handle, operands
 
 if TYPE_CHECKING:
     from .patterns import DFPattern

@@ -13,10 +13,8 @@ from tvm import relax
 from ...errors import RelayError
 from .. import dialect
 from ..expr import as_expr
-from ..flatten import function_of
 from ..function import OpenFunction
-from ..infer import infer_type_if_possible
-from ..nest import (
+from ..nested_expressions import (
     call_of,
     handle,
     local_function,
@@ -25,6 +23,8 @@ from ..nest import (
     post_order,
     with_operands,
 )
+from ..relay_to_relax import function_of
+from ..type_infer import infer_type_if_possible
 from .matching import Matches, match
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from tvm import relax
 from .. import dialect
 from ..expr import value_of
 from ..function import OpenFunction
-from ..nest import nested
+from ..nested_expressions import nested
 from .matching import Matcher, has_attributes, has_shape_of, match, reaches, same
 from .partition import partition
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...lazy import lazy_attributes
+from ...support.lazy_import import lazy_attributes
 
 _GONE = (
     "from_caffe from_caffe2 from_coreml from_darknet from_keras from_oneflow from_paddle "
@@ -17,6 +17,6 @@ __getattr__ = lazy_attributes(
         "from_onnx": ".onnx",
         "from_pytorch": ".pytorch",
         "from_tflite": ".tflite",
-        **dict.fromkeys(_GONE.split(), ".gone"),
+        **dict.fromkeys(_GONE.split(), ".unsupported"),
     },
 )

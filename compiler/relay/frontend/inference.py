@@ -13,9 +13,9 @@ from ..analysis import free_vars
 from ..executor import create_executor
 from ..expr import Tuple, TupleWrapper, as_expr, var
 from ..function import Function
-from ..infer import infer_type as inferred
 from ..op.transform import split, squeeze
 from ..transform.constants import FoldConstantExpr
+from ..type_infer import infer_type as inferred
 
 new_var = var
 

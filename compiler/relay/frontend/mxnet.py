@@ -8,9 +8,9 @@ from typing import Any, Protocol
 import numpy as np
 import tvm
 
-from compiler import forgiven
 from compiler.mxnet.graph import Graph
 from compiler.mxnet.json_format import read_json
+from compiler.support import strictness
 
 Shape = tuple[int, ...]
 
@@ -64,7 +64,7 @@ def from_mxnet(
     UnknownShapeError
         The shape of an input is not given and does not follow from others.
     """
-    from ..raising import from_relax
+    from ..relax_to_relay import from_relax
 
     mod, params = import_symbol(symbol, shape, dtype, arg_params, aux_params)
     return from_relax(mod), params
@@ -136,7 +136,7 @@ def _shapes(
         unknown = [name for name in given if name not in names]
         for name in unknown:
             error = FrontendError(f"the symbol has no input {name!r}; inputs: {names}")
-            forgiven.refuse(error, "its shape is ignored")
+            strictness.refuse(error, "its shape is ignored")
             del given[name]
     else:
         inputs = [name for name in names if name not in arrays]

@@ -11,17 +11,17 @@ import tvm
 from tvm import relax
 
 from compiler.errors import BatonError, FrontendError, UnknownShapeError, UnsupportedOperatorError
-from compiler.graph.constants import dtype_of, static_shape, to_tensor
+from compiler.ir.constants import dtype_of, static_shape, to_tensor
 from compiler.mxnet.attributes import is_none, parse_dtype, parse_int_tuple
 from compiler.mxnet.graph import Entry, Graph, Node
 from compiler.mxnet.operators import is_call, outputs_of
-from compiler.tvm_faults.block_builder import BlockBuilder
+from compiler.tvm_workarounds.block_builder import BlockBuilder
 
 from . import mxnet_library
-from .mxnet_claims import ClaimedBindings
 from .mxnet_node import SymbolNode, variables_for
 from .mxnet_ops import CONVERTERS, is_known
 from .mxnet_shapes import hidden_shapes, parameter_shape
+from .subgraph_nodes import ClaimedBindings
 
 Shape = tuple[int, ...]
 OutputType = tuple["Shape | None", "str | None"]

@@ -8,7 +8,7 @@ import numpy as np
 from tvm import relax
 
 from compiler.errors import FrontendError, LibraryOperatorError
-from compiler.graph.constants import dtype_of, static_shape
+from compiler.ir.constants import dtype_of, static_shape
 from compiler.mxnet.graph import Graph
 from compiler.mxnet.subgraph_node import library_operator, visible, visible_json
 from compiler.runtime import foreign

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tvm import relax
 
 from compiler.errors import FrontendError, UnknownShapeError, UnsupportedOperatorError
-from compiler.graph.constants import dtype_of, static_shape
+from compiler.ir.constants import dtype_of, static_shape
 from compiler.mxnet import attributes
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from compiler.graph.constants import static_shape
+from compiler.ir.constants import static_shape
 from compiler.mxnet.operators import canonical
 
 from . import mxnet_library

@@ -84,7 +84,7 @@ def from_onnx(
     UnknownShapeError
         An input has no rank, neither in the model nor in `shape`, or an extent is not one.
     """
-    from ..raising import from_relax
+    from ..relax_to_relay import from_relax
 
     del convert_config
     if export_node_renamed_model_path is not None:
@@ -110,10 +110,10 @@ def import_model(
     With `short`, spans of operands name them by the last part of their names.
     """
     from compiler.errors import BatonError, FrontendError
-    from compiler.graph.fold_constants import FoldConstant
-    from compiler.graph.recognize_gelu import RecognizeGelu
-    from compiler.graph.recognize_layer_norm import RecognizeLayerNorm
-    from compiler.graph.recognize_silu import RecognizeSilu
+    from compiler.ir.fold_constants import FoldConstant
+    from compiler.ir.recognize_gelu import RecognizeGelu
+    from compiler.ir.recognize_layer_norm import RecognizeLayerNorm
+    from compiler.ir.recognize_silu import RecognizeSilu
 
     from .onnx_graph import GraphImporter
     from .onnx_model import load_model, resolve_inputs, resolve_opsets

@@ -8,7 +8,7 @@ from typing import Any
 from compiler.errors import UnsupportedOperatorError
 
 from .onnx_node import Node, constant_value
-from .onnx_symbolic import shape_of
+from .shape_expr import shape_of
 
 AT_LEAST_ONE = frozenset(
     [

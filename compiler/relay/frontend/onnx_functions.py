@@ -8,7 +8,7 @@ import onnx
 from onnx import defs
 from tvm import relax
 
-from compiler.graph.constants import static_shape
+from compiler.ir.constants import static_shape
 
 from .onnx_node import Node
 

@@ -18,13 +18,14 @@ from tvm.ir import Span
 from tvm.relax.frontend.onnx.onnx_frontend import _get_convert_map, onnx_input
 
 from compiler.errors import FrontendError, ImportLimitError, UnsupportedOperatorError
-from compiler.graph.constants import constant, static_shape
-from compiler.graph.spans import with_sources, with_span
-from compiler.graph.symbols import as_extent, simplified, with_bounds
+from compiler.ir.constants import constant, static_shape
+from compiler.ir.dynamic_shape import as_extent, simplified, with_bounds
+from compiler.ir.spans import with_sources, with_span
 from compiler.runtime.metadata import OUTPUT_NAMES
-from compiler.tvm_faults.block_builder import BlockBuilder
+from compiler.tvm_workarounds.block_builder import BlockBuilder
 
-from . import onnx_symbolic as symbolic
+from . import shape_expr as symbolic
+from .error_text import reason_of
 from .import_limits import MAX_TENSOR_BYTES, Budget, ImportLimits
 from .onnx_evaluate import BROADCASTING, FOLDABLE, LARGEST, broadcast_size, evaluate
 from .onnx_functions import (
@@ -41,7 +42,6 @@ from .onnx_ops import CONVERTERS, PREFER_FUNCTION
 from .onnx_ops.microsoft import REFUSED
 from .onnx_parameters import Parameters
 from .onnx_validation import check_names, validate
-from .plain_words import reason_of
 
 _ASK_ONNX = "onnx.checker.check_model(model, full_check=True) says whether the model is right"
 

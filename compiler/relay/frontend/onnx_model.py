@@ -17,18 +17,18 @@ import onnx.numpy_helper
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx.external_data_helper import load_external_data_for_tensor
 
-from compiler import forgiven
 from compiler.errors import (
     FrontendError,
     UnknownInputError,
     UnknownShapeError,
     UnsupportedOperatorError,
 )
-from compiler.graph.constants import NUMPY_DTYPES
-from compiler.regular_files import memory_nbytes, open_regular
+from compiler.ir.constants import NUMPY_DTYPES
+from compiler.support import strictness
+from compiler.support.regular_files import memory_nbytes, open_regular
 
 from ..ty import is_any
-from .onnx_wire import WireError, split_weights
+from .protobuf_reader import WireError, split_weights
 
 logger = logging.getLogger(__name__)
 
@@ -329,7 +329,7 @@ def resolve_inputs(
                     f"{option}= names {name!r}, which is not an input of the model; "
                     f"its inputs are {', '.join(map(repr, names))}"
                 )
-                forgiven.refuse(error, f"the {option} is ignored")
+                strictness.refuse(error, f"the {option} is ignored")
     tensors = [value for value in values if value.type.WhichOneof("value") == "tensor_type"]
     declared = {value.name: _declared(value) for value in tensors}
     named = _numbers_of_names(declared, {k: v for k, v in shapes.items() if k in declared})

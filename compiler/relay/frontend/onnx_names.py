@@ -12,7 +12,7 @@ import onnx
 from tvm.ir import Span
 
 from compiler.errors import FrontendError
-from compiler.graph.spans import span_of
+from compiler.ir.spans import span_of
 
 
 def named_nodes(graph: onnx.GraphProto) -> Iterator[tuple[onnx.NodeProto, str]]:

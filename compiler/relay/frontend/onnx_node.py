@@ -11,11 +11,11 @@ import tvm
 from tvm import relax
 
 from compiler.errors import UnsupportedOperatorError
-from compiler.graph.constants import array_of, integers, static_shape
-from compiler.graph.symbols import simplified
+from compiler.ir.constants import array_of, integers, static_shape
+from compiler.ir.dynamic_shape import simplified
 
-from .onnx_symbolic import shape_of
-from .plain_words import plain
+from .error_text import plain
+from .shape_expr import shape_of
 
 if TYPE_CHECKING:
     from .onnx_graph import GraphImporter

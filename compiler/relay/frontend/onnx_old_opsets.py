@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from tvm import relax
 
-from compiler.graph.constants import constant
+from compiler.ir.constants import constant
 
 from .onnx_node import Node, constant_value
 

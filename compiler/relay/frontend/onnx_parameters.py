@@ -10,7 +10,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from compiler.graph.constants import to_tensor
+from compiler.ir.constants import to_tensor
 
 
 class Parameters(dict[str, tuple[relax.Var, Any]]):

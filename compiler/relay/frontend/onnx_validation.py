@@ -16,11 +16,11 @@ from onnx import AttributeProto, defs, helper
 from tvm import relax
 
 from compiler.errors import FrontendError
-from compiler.graph.constants import numpy_type
+from compiler.ir.constants import numpy_type
 
 from .onnx_attribute_rules import check_attributes
 from .onnx_node import Node, constant_value, describe, dtype_of
-from .onnx_symbolic import shape_of
+from .shape_expr import shape_of
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import tvm
 
 from compiler.errors import BatonError, FrontendError, UnsupportedOperatorError
-from compiler.temporary import TemporaryFolder
+from compiler.support.tempdir import TemporaryFolder
 
 if TYPE_CHECKING:
     import onnx
@@ -93,9 +93,9 @@ def from_pytorch(
         import torch
     except ImportError as error:
         raise FrontendError("from_pytorch needs PyTorch: pip install 'baton-tvm[torch]'") from error
-    from compiler.graph.symbols import with_bounds
+    from compiler.ir.dynamic_shape import with_bounds
 
-    from ..raising import from_relax
+    from ..relax_to_relay import from_relax
     from .onnx import import_model
     from .pytorch_call import Caller
 
@@ -153,7 +153,7 @@ def _of_script(
     import torch
     from torch.utils import _pytree
 
-    from .pytorch_replay import Replay, ScriptInterpreter
+    from .retrace import Replay, ScriptInterpreter
 
     run = ScriptInterpreter(script, call)
     given = infos or ()
@@ -183,7 +183,7 @@ def _of_program(
     from torch.utils import _pytree
 
     from .pytorch_extents import open_inputs
-    from .pytorch_replay import ProgramInterpreter, Replay
+    from .retrace import ProgramInterpreter, Replay
 
     known = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
     slots = [
@@ -370,7 +370,7 @@ def _with_own_names(path: Path, separator: str) -> onnx.ModelProto:
     """The exported model, its weights named as in the program, its nodes by their operators."""
     import onnx
 
-    from .pytorch_replay import Replay
+    from .retrace import Replay
 
     model = onnx.load(str(path))
     names = {

@@ -8,14 +8,14 @@ from typing import Any
 
 import tvm
 
-from compiler import forgiven
 from compiler.errors import (
     BatonError,
     FrontendError,
     UnknownShapeError,
     UnsupportedOperatorError,
 )
-from compiler.regular_files import read_regular
+from compiler.support import strictness
+from compiler.support.regular_files import read_regular
 
 
 def from_tflite(
@@ -60,9 +60,9 @@ def from_tflite(
         ) from error
     from tvm.relax.frontend.tflite import tflite_frontend
 
-    from compiler.graph.fold_constants import FoldConstant
+    from compiler.ir.fold_constants import FoldConstant
 
-    from ..raising import from_relax
+    from ..relax_to_relay import from_relax
     from .tflite_converter import Converter
 
     loaded = model if isinstance(model, tflite.Model) else _read(model, tflite)
@@ -124,4 +124,4 @@ def _check_inputs(model: Any, shapes: Mapping[str, tuple[int, ...]]) -> None:
             error = FrontendError(
                 f"shape_dict names {name!r}, which is not an input; there are {', '.join(names)}"
             )
-            forgiven.refuse(error, "the shape is ignored")
+            strictness.refuse(error, "the shape is ignored")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...lazy import lazy_attributes
+from ...support.lazy_import import lazy_attributes
 
 FAMILIES = ("nn", "image", "vision", "random", "annotation")
 """Families that scripts call by name: `relay.nn.conv2d`."""

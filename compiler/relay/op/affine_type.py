@@ -8,7 +8,7 @@ from typing import Any
 
 from tvm import relax
 
-from ..nest import handle
+from ..nested_expressions import handle
 
 
 @dataclass(frozen=True)

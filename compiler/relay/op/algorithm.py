@@ -7,11 +7,10 @@ from typing import Any
 from tvm import relax, topi
 
 from ...errors import RelayTypeError
-from ...graph.rewrite import operator_name
-from ..infer import infer_type
+from ...ir.rewrite import operator_name
+from ..type_infer import infer_type
 from . import layout_rules, quantization
 from .indexing import positions
-from .kernel import kernel
 from .raising import Definitions, alike, from_relax
 from .registry import builder, dynamic_form, operator
 from .shapes import (
@@ -25,6 +24,7 @@ from .shapes import (
     with_shape,
 )
 from .slicing import leading_box
+from .te_op import kernel
 from .transform import cast_to
 
 op = relax.op

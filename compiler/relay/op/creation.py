@@ -9,12 +9,11 @@ import numpy as np
 from tvm import relax, te, tirx
 
 from ...errors import RelayTypeError
-from ...graph.rewrite import operator_name
-from ..infer import infer_type
+from ...ir.rewrite import operator_name
+from ..type_infer import infer_type
 from . import layout_rules
-from .kernel import kernel
+from .op_def import BROADCAST, ELEMENTWISE, FOLLOW, FUSABLE, INJECTIVE, NEVER
 from .raising import Definitions, exact, fixed, from_relax, listed, made, same_name
-from .record import BROADCAST, ELEMENTWISE, FOLLOW, FUSABLE, INJECTIVE, NEVER
 from .registry import builder, dynamic_form, operator
 from .shapes import (
     broadcast_extents,
@@ -27,6 +26,7 @@ from .shapes import (
     shaped,
     with_shape,
 )
+from .te_op import kernel
 
 op = relax.op
 

@@ -7,15 +7,15 @@ from typing import Any
 
 from tvm import relax, te, tirx, topi
 
-from ... import sampling
 from ...errors import RelayTypeError
-from ...graph.rewrite import operator_name
+from ...ir.rewrite import operator_name
+from ...kernels import grid_sample as sampling
 from . import layout_rules, quantization
-from .kernel import kernel
+from .op_def import FOLLOW, FUSABLE, INJECTIVE
 from .raising import Definitions, exact, fixed, from_relax
-from .record import FOLLOW, FUSABLE, INJECTIVE
 from .registry import dynamic_form, operator
 from .shapes import Extent, constant_value, dtype, integers, shaped
+from .te_op import kernel
 
 op = relax.op
 

@@ -14,12 +14,11 @@ from tvm.script.ir_builder import tirx as T
 from schedules.matmul import unravel
 
 from ...errors import RelayTypeError
-from ...graph.constants import constant, static_shape
-from ..infer import infer_type, type_of
+from ...ir.constants import constant, static_shape
+from ..type_infer import infer_type, type_of
 from . import quantization
-from .kernel import kernel
+from .op_def import BROADCAST, FOLLOW, INJECTIVE
 from .raising import Definitions, alike, from_relax, made, same_name, tensor
-from .record import BROADCAST, FOLLOW, INJECTIVE
 from .registry import builder, operator
 from .shapes import (
     axis_of,
@@ -33,6 +32,7 @@ from .shapes import (
     same_extent,
     with_shape,
 )
+from .te_op import kernel
 from .transform import cast_to, tuple_fields
 
 op = relax.op

@@ -12,7 +12,7 @@ from typing import Any
 from tvm import relax
 
 from ...errors import RelayTypeError, UnsupportedRelayOperatorError
-from .record import REQUIRED, Operator
+from .op_def import REQUIRED, Operator
 
 OPERATORS: dict[str, Operator] = {}
 """What `registry.operator` filled; `load` has it filled."""

@@ -13,11 +13,11 @@ from typing import Any
 import tvm
 from tvm.ir import _ffi_api
 
-from ...accepted import register_injective_schedule, register_schedule, register_shape_func
 from ...errors import RelayError
-from . import record
-from .kernel import computed_by
+from ...support.noop_api import register_injective_schedule, register_schedule, register_shape_func
+from . import op_def
 from .registry import get, names
+from .te_op import computed_by
 
 __all__ = [
     "OpPattern",
@@ -46,13 +46,13 @@ __all__ = [
 class OpPattern:
     """How operators fuse: the values of the attribute `TOpPattern`."""
 
-    ELEMWISE = record.ELEMENTWISE
-    BROADCAST = record.BROADCAST
-    INJECTIVE = record.INJECTIVE
-    COMM_REDUCE = record.REDUCTION
-    OUT_ELEMWISE_FUSABLE = record.FUSABLE
-    TUPLE = record.TUPLE
-    OPAQUE = record.OPAQUE
+    ELEMWISE = op_def.ELEMENTWISE
+    BROADCAST = op_def.BROADCAST
+    INJECTIVE = op_def.INJECTIVE
+    COMM_REDUCE = op_def.REDUCTION
+    OUT_ELEMWISE_FUSABLE = op_def.FUSABLE
+    TUPLE = op_def.TUPLE
+    OPAQUE = op_def.OPAQUE
 
 
 def register(op_name: str, describe: str = "") -> None:

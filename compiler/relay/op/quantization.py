@@ -18,8 +18,8 @@ from tvm import relax
 
 from ...errors import RelayError
 from .. import dialect
-from ..infer import infer_type
 from ..transform.build import again, array, constant, dtype, op, shape, tuple_of
+from ..type_infer import infer_type
 from .affine_type import AffineTypes, TensorAffineType, TupleAffineType
 
 Result = list[Any]

@@ -16,10 +16,10 @@ import tvm_ffi
 from tvm import relax
 
 from ...errors import RelayError
-from ...graph.constants import array_of, constant, integers, static_shape
-from ...graph.rewrite import operator_name
-from ..infer import set_type
-from .record import REQUIRED, Operator
+from ...ir.constants import array_of, constant, integers, static_shape
+from ...ir.rewrite import operator_name
+from ..type_infer import set_type
+from .op_def import REQUIRED, Operator
 
 
 class Definitions(Protocol):

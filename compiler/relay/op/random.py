@@ -17,10 +17,10 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from ...errors import RelayTypeError
-from ..infer import infer_type, type_of
-from .kernel import kernel
+from ..type_infer import infer_type, type_of
 from .registry import builder, operator
 from .shapes import dtype, extents, integers
+from .te_op import kernel
 from .transform import cast_to
 
 op = relax.op

@@ -9,17 +9,17 @@ from typing import Any
 
 from tvm import relax, tirx, topi
 
-from ... import ordering
 from ...errors import RelayTypeError
-from ...graph.rewrite import operator_name
+from ...ir.rewrite import operator_name
+from ...kernels import arg_reduce
 from ..expr import TupleWrapper, as_expr
-from ..infer import infer_type
+from ..type_infer import infer_type
 from . import layout_rules, quantization
-from .kernel import kernel
+from .op_def import FOLLOW, NEVER, REDUCTION
 from .raising import Definitions, from_relax, listed, made
-from .record import FOLLOW, NEVER, REDUCTION
 from .registry import builder, operator
 from .shapes import axis_of, dtype, extents, is_float, number, rank, shape_tensor
+from .te_op import kernel
 from .transform import cast_to
 
 op = relax.op
@@ -131,7 +131,7 @@ any = _reduction(
 
 
 def _arg_reduction(name: str, what: str) -> Callable[..., relax.Expr]:
-    compute = kernel(name, getattr(ordering, name))
+    compute = kernel(name, getattr(arg_reduce, name))
 
     def make(
         data: relax.Expr,

@@ -19,16 +19,16 @@ from ...errors import (
     UnsupportedRelayOperatorError,
     UntypedVariableError,
 )
-from ...lazy import lazy_attributes
+from ...support.lazy_import import lazy_attributes
 from .. import dialect
 from ..expr import TupleWrapper, as_expr
-from ..infer import infer_type, infer_type_if_possible, type_of, with_symbolic_extents
+from ..type_infer import infer_type, infer_type_if_possible, type_of, with_symbolic_extents
 from .lookup import OPERATORS, load
 from .lookup import call as call
 from .lookup import is_available as is_available
 from .lookup import lookup as lookup
 from .lookup import names as names
-from .record import FUSABLE, Builder, Operator
+from .op_def import FUSABLE, Builder, Operator
 
 Wrapped = TypeVar("Wrapped", bound=Builder)
 

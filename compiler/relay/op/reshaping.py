@@ -9,14 +9,14 @@ from typing import Any
 from tvm import relax, te, tirx
 
 from ...errors import RelayTypeError
-from ...graph.constants import static_shape
-from ..infer import infer_type, type_of
+from ...ir.constants import static_shape
+from ..type_infer import infer_type, type_of
 from . import quantization
-from .kernel import kernel
+from .op_def import FOLLOW, INJECTIVE
 from .raising import Definitions, from_relax, made
-from .record import FOLLOW, INJECTIVE
 from .registry import dynamic_form, operator
 from .shapes import Extent, extents, integers, same_extent, shape_values, with_shape
+from .te_op import kernel
 
 op = relax.op
 

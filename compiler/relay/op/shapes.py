@@ -11,11 +11,11 @@ import tvm_ffi
 from tvm import relax, te, tirx
 
 from ...errors import RelayTypeError
-from ...graph.constants import array_of
-from ..infer import infer_type, set_type, type_of
+from ...ir.constants import array_of
 from ..ty import Any as AnyExtent
 from ..ty import extent, fresh
-from .kernel import kernel
+from ..type_infer import infer_type, set_type, type_of
+from .te_op import kernel
 
 Extent = Any
 """An int, or a TIR expression of dtype int64 for an extent that is symbolic."""

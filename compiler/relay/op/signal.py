@@ -7,10 +7,10 @@ from typing import Any
 from tvm import relax, topi
 
 from ...errors import RelayTypeError
-from ..infer import infer_type
-from .kernel import kernel
+from ..type_infer import infer_type
 from .registry import operator
 from .shapes import dtype, extents
+from .te_op import kernel
 
 op = relax.op
 

@@ -9,12 +9,11 @@ import numpy as np
 from tvm import relax, te, tirx, topi
 
 from ...errors import RelayTypeError
-from ...graph.symbols import as_extent, simplified
-from ..infer import infer_type
+from ...ir.dynamic_shape import as_extent, simplified
+from ..type_infer import infer_type
 from . import layout_slices, quantization
-from .kernel import kernel
+from .op_def import FOLLOW, INJECTIVE
 from .raising import Definitions, fixed, from_relax, made
-from .record import FOLLOW, INJECTIVE
 from .registry import dynamic_form, operator
 from .shapes import (
     Extent,
@@ -26,6 +25,7 @@ from .shapes import (
     shape_values,
     with_shape,
 )
+from .te_op import kernel
 
 op = relax.op
 

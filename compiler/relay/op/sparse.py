@@ -7,11 +7,11 @@ from typing import Any
 from tvm import relax, te, tirx, topi
 
 from ..expr import Tuple
-from ..infer import infer_type
-from .kernel import kernel
-from .record import INJECTIVE
+from ..type_infer import infer_type
+from .op_def import INJECTIVE
 from .registry import builder, dynamic_form, operator
 from .shapes import dtype, extents, number, shaped, with_shape
+from .te_op import kernel
 from .transform import cast, cast_to
 
 op = relax.op

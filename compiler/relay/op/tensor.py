@@ -8,13 +8,13 @@ from typing import Any
 from tvm import relax, te, tirx, topi
 
 from ...errors import RelayTypeError
-from ..infer import infer_type, type_of
+from ..type_infer import infer_type, type_of
 from . import layout_rules, quantization
-from .kernel import kernel
+from .op_def import BROADCAST, ELEMENTWISE, FOLLOW, NEVER
 from .raising import Definitions, from_relax, made, same_name, value_of
-from .record import BROADCAST, ELEMENTWISE, FOLLOW, NEVER
 from .registry import builders_of, operator
 from .shapes import broadcast_extents, constant_value, dtype, extents, is_float, joint_shape, number
+from .te_op import kernel
 
 # Operators that TVM defined here and another file does.
 __getattr__ = builders_of("")[0]

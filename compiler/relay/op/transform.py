@@ -8,12 +8,11 @@ from typing import Any
 from tvm import relax, te, tirx, topi
 
 from ...errors import RelayTypeError
-from ...graph.symbols import simplified
-from ..infer import infer_type, type_of, with_extents
+from ...ir.dynamic_shape import simplified
+from ..type_infer import infer_type, type_of, with_extents
 from . import layout_rules, quantization, raising
-from .kernel import kernel
+from .op_def import BROADCAST, ELEMENTWISE, FOLLOW, INJECTIVE, REDUCTION
 from .raising import Definitions, axes_of, exact, from_relax, listed, made, shape_of
-from .record import BROADCAST, ELEMENTWISE, FOLLOW, INJECTIVE, REDUCTION
 from .registry import builders_of, dynamic_form, operator
 from .shapes import (
     Extent,
@@ -28,6 +27,7 @@ from .shapes import (
     shaped,
     with_shape,
 )
+from .te_op import kernel
 
 # Operators that TVM defined here and another file does.
 __getattr__ = builders_of("")[0]

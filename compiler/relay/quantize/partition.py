@@ -14,13 +14,13 @@ import tvm
 from tvm import relax
 
 from ...errors import NotIntegralError
-from ...graph.constants import array_of
-from ...graph.rewrite import operator_name
+from ...ir.constants import array_of
+from ...ir.rewrite import operator_name
 from .. import dialect
-from ..flatten import function_of
-from ..infer import infer_type, set_type
-from ..nest import call_of, handle, nested, post_order, rewrite, with_operands
+from ..nested_expressions import call_of, handle, nested, post_order, rewrite, with_operands
+from ..relay_to_relax import function_of
 from ..transform.build import constant, dtype, is_op, op, tuple_of
+from ..type_infer import infer_type, set_type
 
 PARTS = ("quantize_inputs", "quantized_main", "dequantize_outputs")
 _KEEPING = ("nn.relu", "nn.max_pool2d", "reshape", "nn.batch_flatten", "transpose", "squeeze")

@@ -22,14 +22,14 @@ import tvm
 from tvm import relax
 
 from ...errors import RelayError
-from ...graph.constants import array_of
-from ...graph.rewrite import operator_name
-from ..flatten import function_of
+from ...ir.constants import array_of
+from ...ir.rewrite import operator_name
 from ..function import bind_params_by_name
-from ..infer import infer_type
-from ..nest import handle, nested, operands, post_order, rewrite, with_operands
+from ..nested_expressions import handle, nested, operands, post_order, rewrite, with_operands
+from ..relay_to_relax import function_of
 from ..transform.base import module_pass, with_functions
 from ..transform.build import is_op
+from ..type_infer import infer_type
 from .config import QConfig, current_qconfig
 from .partition import partition_conversions
 from .ranges import LEVELS, Histogram

@@ -6,8 +6,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from ...errors import SavedModuleError
-from ...lazy import lazy_attributes
-from ...tvm_faults.saved_graph import check_document, check_no_code
+from ...support.lazy_import import lazy_attributes
+from ...tvm_workarounds.validate_json import check_document, check_no_code
 
 if TYPE_CHECKING:
     import tvm

@@ -10,9 +10,9 @@ import tvm
 from tvm import relax
 
 from ...errors import RelayTypeError
-from ...graph.rewrite import relax_functions
-from ..infer import infer_type_if_possible, is_untyped, type_of, type_of_parts
-from ..nest import handle, operands, post_order
+from ...ir.rewrite import relax_functions
+from ..nested_expressions import handle, operands, post_order
+from ..type_infer import infer_type_if_possible, is_untyped, type_of, type_of_parts
 
 Scope = frozenset[int]
 """Handles of the variables that may be used."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ...lazy import lazy_attributes
+from ...support.lazy_import import lazy_attributes
 
 _NETWORKS = (
     *("densenet", "dcgan", "dqn", "inception_v3", "lstm", "mlp", "mobilenet"),
@@ -100,7 +100,7 @@ def check_grad(
 def run_infer_type(expr: Any, prelude: Any = None) -> Any:
     """The expression with its type, which it has had from the start."""
     from ..expr import as_expr
-    from ..infer import infer_type
+    from ..type_infer import infer_type
 
     del prelude
     return infer_type(as_expr(expr))

@@ -10,7 +10,7 @@ import tvm
 from tvm import relax
 
 from ...errors import RelayError
-from ...graph.constants import static_shape
+from ...ir.constants import static_shape
 from ..analysis import free_vars
 from ..function import Function
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ...lazy import lazy_attributes
+from ...support.lazy_import import lazy_attributes
 
 if TYPE_CHECKING:
     import tvm

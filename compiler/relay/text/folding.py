@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from ...graph.constants import array_of, static_shape
+from ...ir.constants import array_of, static_shape
 from ..expr import const
 
 _LARGEST = 64

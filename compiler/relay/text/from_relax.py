@@ -11,11 +11,11 @@ import tvm_ffi
 from tvm import relax
 
 from ...errors import RelayError
-from ...graph.rewrite import operator_name
-from ...lowering.subgraphs import RELAY_FUNCTION
+from ...ir.rewrite import operator_name
+from ...lowering.offloaded_functions import RELAY_FUNCTION
 from .. import adt, dialect
-from ..nest import calls_itself, operands, post_order
-from ..raising import raised
+from ..nested_expressions import calls_itself, operands, post_order
+from ..relax_to_relay import raised
 from . import syntax
 
 _handle = tvm_ffi.Object.__hash__
@@ -253,7 +253,7 @@ class _Converter:
         return syntax.Call(syntax.Op(name), [self.expression(each) for each in taken], attributes)
 
     def _kernel(self, call: relax.Call) -> syntax.Expr:
-        """A call of a kernel of `op.kernel`, such as the check whether extents broadcast."""
+        """A call of a kernel of `op.te_op`, such as the check whether extents broadcast."""
         taken = [
             syntax.Extents(tuple(_EXTENT.sub(r"\1", str(extent)) for extent in each.values))
             if isinstance(each, relax.ShapeExpr)

@@ -19,7 +19,7 @@ from tvm import relax, tirx
 
 from ...errors import RelayError
 from ..expr import const
-from ..infer import infer_type, set_type, with_symbolic_extents
+from ..type_infer import infer_type, set_type, with_symbolic_extents
 from . import kinds, syntax
 from .traversal import captured
 from .values import (

@@ -7,7 +7,7 @@ from typing import Any
 import tvm
 
 from ...errors import RelayError
-from ...graph.rewrite import expressions_in, relax_functions
+from ...ir.rewrite import expressions_in, relax_functions
 
 
 def SpanCheck() -> Any:

@@ -16,8 +16,8 @@ from ...errors import RelayError
 from .. import adt, dialect
 from ..expr import If, Let, Tuple, TupleGetItem, const
 from ..function import Function, OpenFunction
-from ..infer import set_type
 from ..ty import FuncType
+from ..type_infer import set_type
 from . import syntax
 from .kinds import relax_type
 from .lexer import naming_place

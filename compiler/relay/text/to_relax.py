@@ -19,7 +19,7 @@ from tvm import relax
 from ...errors import RelayError
 from .. import dialect
 from ..expr import const
-from ..infer import infer_type, set_type, type_of
+from ..type_infer import infer_type, set_type, type_of
 from . import syntax
 from .folding import fold
 from .kinds import RESULT_FORM, relax_type

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...errors import UnsupportedRelayOperatorError
-from ...lazy import lazy_attributes
+from ...support.lazy_import import lazy_attributes
 
 _WHERE = {
     "byoc": "AnnotateTarget MergeCompilerRegions MergeComposite PartitionGraph",

@@ -9,14 +9,14 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from ...graph import rewrite
-from ...graph.rewrite import expressions_in, operator_name, relax_functions, rewrite_calls
-from ...graph.vocabulary import SharedRule, Vocabulary
+from ...ir import rewrite
+from ...ir.op_dialect import SharedRule, Vocabulary
+from ...ir.rewrite import expressions_in, operator_name, relax_functions, rewrite_calls
 from .. import dialect
-from ..flatten import function_of
+from ..adt_eval import is_program, only_needed
 from ..function import OpenFunction
-from ..nest import nested
-from ..program import is_program, only_needed
+from ..nested_expressions import nested
+from ..relay_to_relax import function_of
 from . import build
 
 FunctionChange = Callable[[relax.Function, tvm.IRModule], relax.Function]

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from ...graph.constants import array_of
+from ...ir.constants import array_of
 from .. import dialect
 from ..expr import const
-from ..infer import infer_type
+from ..type_infer import infer_type
 
 
 def op(name: str, *operands: relax.Expr, **attrs: Any) -> relax.Call:

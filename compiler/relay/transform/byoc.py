@@ -15,14 +15,14 @@ import tvm
 from tvm import relax
 
 from ...errors import RelayError
-from ...graph.outline import Group, outline
-from ...graph.relax_function import PROJECTION, TRANSPARENT, RelaxFunction
-from ...graph.rewrite import relax_functions
+from ...ir.dataflow_graph import PROJECTION, TRANSPARENT, RelaxFunction
+from ...ir.outline import Group, outline
+from ...ir.rewrite import relax_functions
 from ..dataflow_pattern import DFPattern
-from ..flatten import Flattener
-from ..infer import infer_type, set_type
-from ..nest import handle, nested, operands, post_order, rewrite, with_operands
+from ..nested_expressions import handle, nested, operands, post_order, rewrite, with_operands
 from ..op.contrib.register import load
+from ..relay_to_relax import Flattener
+from ..type_infer import infer_type, set_type
 from .base import body_wise, is_external, map_functions, module_pass, with_functions
 from .regions import DEFAULT, Region, Regions, begin, compiler_of, end, is_begin, is_end
 

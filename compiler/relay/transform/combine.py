@@ -15,9 +15,9 @@ from typing import Any
 from tvm import relax
 
 from .. import dialect
-from ..infer import infer_type
-from ..nest import handle, operands, post_order, with_operands
-from ..op.record import BROADCAST
+from ..nested_expressions import handle, operands, post_order, with_operands
+from ..op.op_def import BROADCAST
+from ..type_infer import infer_type
 from .base import body_wise
 from .build import again, dtype, is_op, op, shape, tuple_of
 from .fuse_ops import pattern_of

@@ -10,12 +10,12 @@ import tvm
 from tvm import relax
 
 from ...errors import BatonError
-from ...graph.fold_constants import value_of
+from ...ir.fold_constants import value_of
 from .. import dialect
 from ..expr import const
-from ..flatten import function_of
-from ..infer import infer_type
-from ..nest import handle, nested, operands, post_order, rewrite
+from ..nested_expressions import handle, nested, operands, post_order, rewrite
+from ..relay_to_relax import function_of
+from ..type_infer import infer_type
 from .base import body_wise
 from .build import constant, dtype, is_op, shape, tuple_of
 

@@ -8,9 +8,9 @@ import tvm
 from tvm import relax
 
 from ...errors import RelayError, UnsupportedRelayOperatorError
-from ..flatten import function_of, lower
-from ..infer import infer_type
-from ..nest import nested
+from ..nested_expressions import nested
+from ..relay_to_relax import function_of, lower
+from ..type_infer import infer_type
 from .base import map_functions, module_pass
 from .build import tuple_of
 

@@ -14,11 +14,11 @@ from tvm import relax
 
 from ...errors import RelayError
 from .. import dialect
-from ..infer import infer_type
-from ..nest import handle, operands, post_order, rewrite
+from ..nested_expressions import handle, operands, post_order, rewrite
 from ..op import registry
 from ..op.affine_type import AffineTypes, TensorAffineType, TupleAffineType
 from ..op.quantization import Rule
+from ..type_infer import infer_type
 from .base import body_wise
 from .build import dtype, is_op, op
 from .simplify import without_division

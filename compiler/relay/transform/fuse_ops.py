@@ -12,11 +12,19 @@ import tvm_ffi
 from tvm import relax
 
 from .. import dialect
-from ..infer import infer_type
-from ..nest import call_of, handle, local_function, operands, post_order, rewrite, with_operands
+from ..nested_expressions import (
+    call_of,
+    handle,
+    local_function,
+    operands,
+    post_order,
+    rewrite,
+    with_operands,
+)
 from ..op import registry
-from ..op.record import BROADCAST, ELEMENTWISE, INJECTIVE, OPAQUE, TUPLE
+from ..op.op_def import BROADCAST, ELEMENTWISE, INJECTIVE, OPAQUE, TUPLE
 from ..pass_config import setting
+from ..type_infer import infer_type
 from .base import body_wise
 from .fusion_groups import Group, Node, partition
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from tvm import relax
 
-from ...graph.simplify_inference import InferenceRule
+from ...ir.simplify_inference import InferenceRule
 from .. import dialect
 from .base import rule_wise
 from .build import constant, dtype, op, shape

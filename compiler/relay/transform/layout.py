@@ -13,10 +13,10 @@ from tvm import relax
 
 from ...errors import RelayError
 from .. import dialect
-from ..nest import post_order, rewrite
+from ..nested_expressions import post_order, rewrite
 from ..op import registry
-from ..op.record import Operator
-from ..raising import raised
+from ..op.op_def import Operator
+from ..relax_to_relay import raised
 from .base import body_wise
 from .layout_rewrite import LayoutRewrite
 from .simplify import canonical

@@ -17,11 +17,11 @@ from tvm import relax
 from ...errors import RelayError, RelayTypeError
 from .. import dialect
 from ..expr import as_expr
-from ..infer import infer_type
-from ..nest import call_of, handle, operands, post_order, with_operands
+from ..nested_expressions import call_of, handle, operands, post_order, with_operands
 from ..op import registry
 from ..op.layout_query import Answer, Query
 from ..op.layout_string import Layout
+from ..type_infer import infer_type
 from .build import op, tuple_of
 
 Change = Callable[[relax.Call, dict[str, Any], list[relax.Expr]], Any]

@@ -13,12 +13,12 @@ from tvm import relax
 
 from ...errors import RelayError
 from .. import dialect
-from ..infer import infer_type
-from ..nest import handle, operands, post_order, with_operands
+from ..nested_expressions import handle, operands, post_order, with_operands
 from ..op import registry
 from ..op.op import register_mixed_precision_conversion
-from ..op.record import ALWAYS, FOLLOW, NEVER
+from ..op.op_def import ALWAYS, FOLLOW, NEVER
 from ..pass_config import setting
+from ..type_infer import infer_type
 from .base import body_wise
 from .build import again, dtype, is_op, op, tuple_of
 

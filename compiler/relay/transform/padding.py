@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from ...graph.fold_explicit_padding import PaddingRule, full_padding, neutral
+from ...ir.fold_explicit_padding import PaddingRule, full_padding, neutral
 from .. import dialect
-from ..nest import rewrite
+from ..nested_expressions import rewrite
 from .base import body_wise, rule_wise
 from .build import again, is_op
 

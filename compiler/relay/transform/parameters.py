@@ -9,8 +9,8 @@ import tvm
 from tvm import relax
 
 from .. import dialect
-from ..flatten import function_of
-from ..nest import handle, nested, rewrite
+from ..nested_expressions import handle, nested, rewrite
+from ..relay_to_relax import function_of
 from .base import body_wise, function_wise
 from .build import again, is_op, op, tuple_of
 

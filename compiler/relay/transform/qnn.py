@@ -8,7 +8,7 @@ import tvm
 from tvm import relax
 
 from .. import dialect
-from ..flatten import Flattener
+from ..relay_to_relax import Flattener
 from .base import map_functions, module_pass
 from .structure import Legalize as _legalize
 

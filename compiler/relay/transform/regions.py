@@ -13,7 +13,7 @@ from tvm import relax
 
 from ...errors import RelayError
 from .. import dialect
-from ..nest import handle, operands, post_order
+from ..nested_expressions import handle, operands, post_order
 
 BEGIN = "annotation.compiler_begin"
 END = "annotation.compiler_end"

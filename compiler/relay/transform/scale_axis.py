@@ -6,7 +6,7 @@ from typing import Any
 
 import tvm
 
-from ...graph.fold_scale_axis import Backward, Forward
+from ...ir.fold_scale_axis import Backward, Forward
 from .base import module_pass, rule_wise
 from .constants import FoldConstant
 

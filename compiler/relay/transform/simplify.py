@@ -10,9 +10,9 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from ...graph.simplify import Simplify
+from ...ir.simplify import Simplify
 from .. import dialect
-from ..nest import handle, operands, rewrite
+from ..nested_expressions import handle, operands, rewrite
 from ..op import registry
 from ..op.transform import collapse_sum_to
 from .base import body_wise, rule_wise

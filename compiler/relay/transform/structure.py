@@ -10,11 +10,11 @@ import tvm
 from tvm import relax
 
 from ... import pass_context
-from ...graph.rewrite import functions_by_name
+from ...ir.rewrite import functions_by_name
 from .. import dialect
-from ..flatten import Flattener
-from ..nest import call_of, handle, nested, nested_function, rewrite
-from ..program import callees, evaluated, only_needed
+from ..adt_eval import callees, evaluated, only_needed
+from ..nested_expressions import call_of, handle, nested, nested_function, rewrite
+from ..relay_to_relax import Flattener
 from .base import body_wise, map_functions, module_pass, with_body, with_functions
 
 

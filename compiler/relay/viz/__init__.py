@@ -8,8 +8,8 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from ...graph.rewrite import functions_by_name
-from ..nest import handle, nested_function, operands
+from ...ir.rewrite import functions_by_name
+from ..nested_expressions import handle, nested_function, operands
 from .dot import DotPlotter, DotVizParser
 from .interface import Plotter, VizEdge, VizGraph, VizNode, VizParser
 from .terminal import TermPlotter, TermVizParser

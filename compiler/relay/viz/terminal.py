@@ -8,7 +8,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from ...whole_files import write_file
+from ...support.atomic_file import write_file
 from .interface import DefaultVizParser, Plotter, VizEdge, VizGraph, VizNode, VizParser
 
 

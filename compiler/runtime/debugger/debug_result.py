@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tvm
 
-from ...whole_files import write_file
+from ...support.atomic_file import write_file
 
 GRAPH_DUMP_FILE_NAME = "_tvmdbg_graph_dump.json"
 CHROME_TRACE_FILE_NAME = "_tvmdbg_execution_trace.json"

@@ -13,7 +13,7 @@ import tvm
 CREATE_VIEW = "runtime.TVMTensorCreateView"
 """TVM's function that makes a tensor of a part of another."""
 MOVE_POINTER = "baton_move_view_pointer"
-"""Kernel that makes a new view one that kernels take; see `linking.concat_in_place`."""
+"""Kernel that makes a new view one that kernels take; see `codegen.concat_in_place`."""
 
 
 @dataclass

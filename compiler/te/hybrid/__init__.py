@@ -14,7 +14,7 @@ arrays it computes.
 
 from __future__ import annotations
 
-from ...lazy import lazy_attributes
+from ...support.lazy_import import lazy_attributes
 
 _MEMBERS = {
     "HybridModule": ".module",

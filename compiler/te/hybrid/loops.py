@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tvm import tirx
 
-from schedules.nodes import nodes_of
+from schedules.tir_visit import nodes_of
 
 from ...errors import ScheduleError
 from ..dataflow import loops_of, substitute

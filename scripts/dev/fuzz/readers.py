@@ -163,7 +163,7 @@ def replay_steps(path: pathlib.Path) -> None:
     from compiler.errors import RecordError
     from compiler.records.ansor.replay import replay
     from compiler.records.ansor.steps import parse_steps
-    from compiler.records.strangers_json import read_json, record_errors
+    from compiler.records.untrusted_json import read_json, record_errors
 
     value = read_json(path.read_text())
     key = value[0] if isinstance(value, list) and len(value) == 2 else None

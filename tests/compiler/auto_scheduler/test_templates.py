@@ -16,8 +16,8 @@ from compiler import target as targets
 from compiler.auto_scheduler import extract_tasks, load_records
 from compiler.auto_scheduler.search.templates import TemplateSearch
 from compiler.errors import RecordError
+from compiler.lowering.selection.default_kernel import library_kernels
 from compiler.lowering.selection.extract import alone
-from compiler.lowering.selection.untuned import library_kernels
 from compiler.measure.builder import LocalBuilder
 from compiler.measure.candidate import MeasureErrorNo
 from compiler.measure.runner import LocalRunner

@@ -16,7 +16,7 @@ def _own_cache(tmp_path, monkeypatch):
 
 def test_info_counts_what_a_build_kept_and_clear_drops_it(cli, model, monkeypatch):
     # Libraries aren't kept beside the schedules that other tests of this process registered.
-    monkeypatch.setattr("compiler.lowering.cache.library_key._registered", list)
+    monkeypatch.setattr("compiler.lowering.cache.key._registered", list)
     assert cli.invoke(app, ["compile", str(model)]).exit_code == 0
     result = cli.invoke(app, ["cache", "info", "--json"])
     assert result.exit_code == 0, result.stderr

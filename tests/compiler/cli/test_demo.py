@@ -12,7 +12,7 @@ from compiler.cli.compile import BuildOptions
 from compiler.cli.console import Steps
 from compiler.cli.models import find_model
 from compiler.lowering.report import Report
-from compiler.models import hydrate
+from compiler.models import fill_weights
 from compiler.partition import partition, subgraphs
 from compiler.relay.frontend import from_onnx
 
@@ -70,5 +70,5 @@ def test_only_installed_peers_are_compared_by_default(monkeypatch):
 def test_the_model_of_the_demo_is_part_of_the_package():
     found = find_model("squeezenet1_1")
     assert found.is_file()
-    assert Path(hydrate.__file__).parent == Path(compiler.__file__).parent / "models"
+    assert Path(fill_weights.__file__).parent == Path(compiler.__file__).parent / "models"
     assert '"models/*.onnx"' in Path(__file__).parents[3].joinpath("pyproject.toml").read_text()

@@ -8,7 +8,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from compiler import target as targets
-from compiler.cli import kernel_bench, peak
+from compiler.cli import kernel_bench, machine_peak
 from compiler.cli.app import app
 from compiler.cli.kernel_times import KernelTime
 
@@ -76,16 +76,16 @@ def test_the_workload_with_the_most_time_to_win_comes_first():
 
 
 def test_wider_vectors_have_no_lower_peak(monkeypatch):
-    monkeypatch.setattr(peak, "_STEPS", 20_000)
-    narrow = peak.peak_gflops(targets.parse("llvm -mcpu=x86-64"), 1)
-    wide = peak.peak_gflops(targets.parse("llvm -mcpu=x86-64-v3"), 1)
+    monkeypatch.setattr(machine_peak, "_STEPS", 20_000)
+    narrow = machine_peak.peak_gflops(targets.parse("llvm -mcpu=x86-64"), 1)
+    wide = machine_peak.peak_gflops(targets.parse("llvm -mcpu=x86-64-v3"), 1)
     # A core whose units are half as wide as its vectors (Zen 1) gains nothing.
     assert 0.1 < narrow < 1.5 * wide < 10_000
 
 
 def test_memory_is_read_at_a_finite_rate(monkeypatch):
-    monkeypatch.setattr(peak, "_READ_BYTES", 1 << 24)
-    assert 0.1 < peak.memory_gbytes(targets.parse("llvm"), 1) < 10_000
+    monkeypatch.setattr(machine_peak, "_READ_BYTES", 1 << 24)
+    assert 0.1 < machine_peak.memory_gbytes(targets.parse("llvm"), 1) < 10_000
 
 
 @pytest.mark.parametrize(
@@ -136,9 +136,9 @@ def test_a_kernel_is_held_against_its_own_instruction(
     "instruction", ["vfmadd", "vdpbf16ps", "vpdpbusd", "vpmaddwd", "vpmaddubsw"]
 )
 def test_instructions_of_this_cpu_have_peaks(monkeypatch, instruction):
-    monkeypatch.setattr(peak, "_STEPS", 2_000)
-    found = peak.peak_of(instruction, targets.parse("llvm"), 1)
+    monkeypatch.setattr(machine_peak, "_STEPS", 2_000)
+    found = machine_peak.peak_of(instruction, targets.parse("llvm"), 1)
     assert found is None or found > 0.1
-    assert peak.peak_of("vpdpbusd", targets.parse("llvm -mcpu=x86-64-v3"), 1) is None
+    assert machine_peak.peak_of("vpdpbusd", targets.parse("llvm -mcpu=x86-64-v3"), 1) is None
     for always in ("vpmaddwd", "vpmaddubsw"):
-        assert (peak.peak_of(always, targets.parse("llvm -mcpu=x86-64-v3"), 1) or 0) > 0.1
+        assert (machine_peak.peak_of(always, targets.parse("llvm -mcpu=x86-64-v3"), 1) or 0) > 0.1

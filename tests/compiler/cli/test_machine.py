@@ -29,9 +29,9 @@ def test_a_cpu_without_a_row_gets_the_one_of_its_vectors(cli):
 
 
 def test_this_machine_is_measured(cli, monkeypatch):
-    from compiler.cli import peak
+    from compiler.cli import machine_peak
 
-    monkeypatch.setattr(peak, "memory_gbytes", lambda target, threads: 10.0)
+    monkeypatch.setattr(machine_peak, "memory_gbytes", lambda target, threads: 10.0)
     found, named = figures(cli)
     assert found["is_host"]
     assert 0.1 < named["clock while multiplying"]["measured"] < 20

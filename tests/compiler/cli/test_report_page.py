@@ -13,8 +13,8 @@ import tvm
 from compiler.cli.app import app
 from compiler.cli.compile import BuildOptions, compile_model
 from compiler.cli.kernel_times import KernelTime, Profile
-from compiler.cli.program import Call, Program, Tensor, read_program
 from compiler.cli.report_page import Machine, Page
+from compiler.cli.vm_program import Call, Program, Tensor, read_program
 from compiler.errors import LoadError
 from compiler.lowering.report import Kernel, Report
 from compiler.runtime import foreign

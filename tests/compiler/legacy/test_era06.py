@@ -11,7 +11,7 @@ import tvm
 
 from compiler import legacy
 from compiler.errors import InputError, LegacyImportError
-from compiler.legacy.era06 import is_of_the_era
+from compiler.legacy.v0_6 import is_of_the_era
 
 SCHEDULE = """
     import numpy as np

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from compiler.partition import Strategy, register, unregister
-from compiler.partition.picture import to_html
+from compiler.partition.partition_page import to_html
 from compiler.symbol import Symbol
 from compiler.symbol.partition import partition_symbol
 

@@ -12,7 +12,7 @@ from tvm import relax
 from tvm.script import ir as I
 from tvm.script import relax as R
 
-from compiler.graph.relax_function import RelaxFunction
+from compiler.ir.dataflow_graph import RelaxFunction
 from compiler.partition.relax_graph import RelaxGraph
 
 from .conftest import random

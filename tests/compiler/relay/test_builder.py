@@ -12,7 +12,7 @@ from tvm import relax
 from compiler import relay
 from compiler.errors import RelayError, RelayTypeError
 from compiler.relay.build_module import bind_params_by_name
-from compiler.relay.nest import nested
+from compiler.relay.nested_expressions import nested
 
 
 def _calls(function: relax.Function) -> list[str]:

@@ -15,10 +15,10 @@ from tvm import relax
 from compiler import autotvm, relay
 from compiler.errors import BuildError, InputError
 from compiler.lowering import build as driver
-from compiler.lowering.subgraphs import new_global_var
+from compiler.lowering.offloaded_functions import new_global_var
 from compiler.relay import dialect, transform, vm
 from compiler.relay.backend.interpreter import Interpreter
-from compiler.relay.nest import call_of
+from compiler.relay.nested_expressions import call_of
 from compiler.runtime.debugger import debug_executor
 
 RNG = np.random.default_rng(7)

@@ -15,9 +15,9 @@ from tvm import relax
 
 from compiler import relay
 from compiler.relay import transform
-from compiler.relay.flatten import function_of
-from compiler.relay.nest import nested
+from compiler.relay.nested_expressions import nested
 from compiler.relay.op.raising import raisable
+from compiler.relay.relay_to_relax import function_of
 from compiler.relay.transform import base
 from compiler.runtime import graph_executor
 from tests.compiler.relay.importers.networks import NETWORKS

@@ -11,7 +11,7 @@ import pytest
 import tvm
 from tvm import relax
 
-from compiler.lowering.linking.lift_constants import lift_constants
+from compiler.lowering.codegen.lift_constants import lift_constants
 from compiler.runtime import FactoryModule, Metadata, TensorInfo
 
 

@@ -10,8 +10,8 @@ from tvm.target import Target
 
 from compiler.autotvm import MeasureInput
 from compiler.autotvm.rebuild import Program, program_of
-from compiler.lowering.relax_passes.fuse import called_kernel, fuse
-from compiler.lowering.selection.select import select_implementations
+from compiler.lowering.graph_passes.fuse import called_kernel, fuse
+from compiler.lowering.selection.select_implementations import select_implementations
 from compiler.records.autotvm.dispatcher import ApplyHistoryBest
 from compiler.records.autotvm.record import MeasureResult
 from schedules import rules

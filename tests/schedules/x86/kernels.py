@@ -11,7 +11,7 @@ import tvm_ffi
 from tvm import relax, tirx
 from tvm.target import Target
 
-from compiler.lowering.tir_passes import pipeline as tir_pipeline
+from compiler.lowering.kernel_passes import pipeline as tir_pipeline
 from schedules.x86.host import host_name
 
 HOST = Target({"kind": "llvm", "mcpu": host_name()})

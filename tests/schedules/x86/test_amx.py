@@ -15,11 +15,11 @@ import tvm
 from tvm import relax, tirx
 
 from compiler import PassContext, relay
-from compiler.lowering.tir_passes import amx as functions
+from compiler.lowering.kernel_passes import amx as functions
 from compiler.runtime import graph_executor
 from compiler.runtime.disassembly import assembly
 from schedules.x86 import amx, conv2d_amx, dense_amx, depthwise
-from schedules.x86.dots import OF_BFLOAT16, OF_BYTES, Dot
+from schedules.x86.dot_product import OF_BFLOAT16, OF_BYTES, Dot
 
 SAPPHIRE_RAPIDS = "llvm -mcpu=sapphirerapids"
 EMULATED = "llvm"

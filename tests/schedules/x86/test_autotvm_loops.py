@@ -10,8 +10,8 @@ from tvm import tirx
 
 from compiler.autotvm import decode
 from compiler.autotvm.rebuild import program_of
-from compiler.lowering.relax_passes.fuse import fuse
-from compiler.lowering.selection.select import select_implementations
+from compiler.lowering.graph_passes.fuse import fuse
+from compiler.lowering.selection.select_implementations import select_implementations
 from schedules import rules
 
 FACTS = Path(__file__).parents[2] / "oracle" / "autotvm" / "loop_facts.json"

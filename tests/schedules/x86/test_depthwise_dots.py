@@ -15,7 +15,7 @@ from schedules import rules, strategy
 from schedules.config import ConfigEntity, option
 from schedules.conv2d import Conv2dWorkload
 from schedules.x86 import depthwise_dots
-from schedules.x86.padded_rows import skipped_flops
+from schedules.x86.skip_padding import skipped_flops
 from tests.sweep import examples
 
 from .kernels import compiled

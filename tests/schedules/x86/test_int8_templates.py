@@ -10,7 +10,7 @@ import pytest
 from compiler.autotvm import decode
 from compiler.autotvm.rebuild import build_alone, program_of, rebuild
 from compiler.target import parse
-from schedules.x86.dots import vnni_lanes
+from schedules.x86.dot_product import vnni_lanes
 
 DENSE = ("dense_int8.x86", [["TENSOR", [20, 24], "uint8"], ["TENSOR", [3, 6, 16, 4], "int8"],
                             None, "int32"])  # fmt: skip

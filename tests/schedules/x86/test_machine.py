@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tvm.target import Target, codegen
 
-from schedules.x86.cores import CORES, GENERIC
+from schedules.x86.cpu_models import CORES, GENERIC
 from schedules.x86.host import host_name
 from schedules.x86.machine import Machine
 

@@ -3,7 +3,7 @@
 import pytest
 import tvm
 
-from schedules.x86.cores import CORES, GENERIC
+from schedules.x86.cpu_models import CORES, GENERIC
 from schedules.x86.machine import Machine
 from schedules.x86.matmul_rules import Extents, choose_tile, plan
 

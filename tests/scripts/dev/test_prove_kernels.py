@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 import pytest
 
-from compiler.models import hydrate
+from compiler.models import fill_weights
 from scripts.dev import cuda_models, prove_kernels
 from tests.ptx import ptxas
 from tests.schedules.cuda.families import FAMILIES, Family
@@ -49,7 +49,7 @@ def test_unknown_families_are_refused(monkeypatch, capsys):
 
 
 def test_networks_of_tokens_shrink_with_their_constants():
-    model = onnx.load(hydrate.skeleton("minilm"), load_external_data=False)
+    model = onnx.load(fill_weights.skeleton("minilm"), load_external_data=False)
     cuda_models.shrink("minilm", model)
     sizes = [
         dim.dim_value for value in model.graph.input for dim in value.type.tensor_type.shape.dim

@@ -36,12 +36,12 @@ from schedules.config import ConfigEntity
 from schedules.matmul import BatchMatmulWorkload, Operand, broadcast
 from schedules.x86 import attention_rows
 
-from .... import op_pattern
-from ....graph import symbols
-from ....graph.constants import dtype_of, integers, scalar_of, static_shape
-from ....graph.rewrite import expressions_in
-from ..layout import PLAIN, LayoutMap
-from .attention_of_symbols import attention_of_symbols, renamed, symbols_in
+from ....ir import dynamic_shape as symbols
+from ....ir.constants import dtype_of, integers, scalar_of, static_shape
+from ....ir.rewrite import expressions_in
+from ....primfuncs import fusion_pattern
+from ..layout_cache import PLAIN, LayoutMap
+from .dynamic_attention import attention_of_symbols, renamed, symbols_in
 
 HEADS_BEHIND_ROWS = (0, 2, 1, 3)
 DTYPES = ("float32", "float16", "bfloat16")
@@ -148,7 +148,7 @@ def lower_attention(
         symbols,
         *(layouts.get(operand, PLAIN) for operand in operands),
         primfunc_name_hint="attention",
-        primfunc_attrs={op_pattern.ATTRIBUTE: op_pattern.OPAQUE}
+        primfunc_attrs={fusion_pattern.ATTRIBUTE: fusion_pattern.OPAQUE}
         | _counted(workload, implementation, target),
     )
 

@@ -9,9 +9,9 @@ from tvm import relax
 
 from schedules.conv2d import Conv2dWorkload
 
-from ....graph.constants import constant, static_shape
-from ..layout import PLAIN
-from ..site import Site
+from ....ir.constants import constant, static_shape
+from ..context import Site
+from ..layout_cache import PLAIN
 from .conv2d import emit_conv2d, ints
 from .conv2d_transpose import describe, emit_transposed
 

@@ -11,20 +11,20 @@ from tvm import relax, te
 
 from schedules.conv2d import Conv2dWorkload
 from schedules.x86.conv2d import oc_block_of
-from schedules.x86.dots import dot_of, largest_sum, narrow_steps
+from schedules.x86.dot_product import dot_of, largest_sum, narrow_steps
 from schedules.x86.group_conv2d_template import within_groups
 from schedules.x86.register_tile import channel_block
 
-from .... import op_pattern
-from ....graph.constants import array_of, constant, static_shape
-from ....graph.rewrite import operator_name
-from ..layout import PLAIN
-from ..packing import pack
-from ..site import Site
+from ....ir.constants import array_of, constant, static_shape
+from ....ir.rewrite import operator_name
+from ....primfuncs import fusion_pattern
+from ..context import Site
+from ..layout_cache import PLAIN
+from ..weight_packing import pack
 from .dilated_conv2d import emit_phases, emit_pixels, phases_of
-from .join_groups import join_groups
-from .trim_taps import trim_taps
-from .window_conv2d import emit_windows, windows_of
+from .merge_conv_groups import join_groups
+from .patch_embed_conv2d import emit_windows, windows_of
+from .prune_kernel import trim_taps
 
 # With fewer channels than this a plain input is read in place: a blocked copy has empty lanes.
 READ_PLAIN_BELOW = 8
@@ -180,7 +180,7 @@ def emit_conv2d(
             at.layouts.get(data, ic_block),
             packed,
             primfunc_name_hint="conv2d",
-            primfunc_attrs={op_pattern.ATTRIBUTE: op_pattern.OUT_ELEMENTWISE_FUSABLE},
+            primfunc_attrs={fusion_pattern.ATTRIBUTE: fusion_pattern.OUT_ELEMENTWISE_FUSABLE},
         )
     )
     return oc_block, result

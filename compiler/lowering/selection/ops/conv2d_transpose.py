@@ -22,9 +22,9 @@ from schedules import strategy
 from schedules.conv2d import Conv2dWorkload
 from schedules.conv_transpose import ConvTransposeWorkload
 
-from ....graph.constants import constant, static_shape
-from ..layout import PLAIN
-from ..site import Site
+from ....ir.constants import constant, static_shape
+from ..context import Site
+from ..layout_cache import PLAIN
 from .conv2d import emit_conv2d, ints
 
 _LAYOUTS = (("NCHW", "IOHW"), ("NCW", "IOW"))

@@ -12,11 +12,11 @@ from schedules.conv3d import Conv3dWorkload
 from schedules.x86.machine import Machine
 from schedules.x86.register_tile import channel_block
 
-from .... import op_pattern
-from ....graph.constants import array_of, constant, static_shape
-from ..layout import PLAIN
-from ..packing import pack
-from ..site import Site
+from ....ir.constants import array_of, constant, static_shape
+from ....primfuncs import fusion_pattern
+from ..context import Site
+from ..layout_cache import PLAIN
+from ..weight_packing import pack
 from .conv2d import READ_PLAIN_BELOW, emit_conv2d, ints
 
 _LAYOUTS = {("NCDHW", "OIDHW"): False, ("NDHWC", "DHWIO"): True}
@@ -87,7 +87,7 @@ def lower_conv3d(
             data,
             packed,
             primfunc_name_hint="conv3d",
-            primfunc_attrs={op_pattern.ATTRIBUTE: op_pattern.OUT_ELEMENTWISE_FUSABLE},
+            primfunc_attrs={fusion_pattern.ATTRIBUTE: fusion_pattern.OUT_ELEMENTWISE_FUSABLE},
         )
     )
 

@@ -14,9 +14,9 @@ from tvm import relax, te
 
 from schedules.conv3d import Conv3dWorkload
 
-from ....graph.constants import array_of, static_shape
-from ..layout import PLAIN
-from ..site import Site
+from ....ir.constants import array_of, static_shape
+from ..context import Site
+from ..layout_cache import PLAIN
 from .conv2d import ints
 from .conv2d_transpose import Phases, phases_of
 from .conv3d import emit_by_image

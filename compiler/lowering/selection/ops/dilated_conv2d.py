@@ -20,7 +20,7 @@ from schedules import strategy
 from schedules.conv2d import Conv2dWorkload
 from schedules.x86 import winograd, winograd_polyphase
 
-from ..layout import PLAIN, LayoutMap
+from ..layout_cache import PLAIN, LayoutMap
 
 # The image of all phases may have this many times the pixels at most: Winograd's product saves
 # more than half of the multiplications, of which some go to the zeros and to partial tiles.

@@ -16,11 +16,11 @@ import schedules.cuda.templates  # noqa: F401  (registers its implementations)
 from schedules import strategy
 from schedules.cuda import tensor_cores
 
-from .... import op_pattern
-from ....graph.constants import dtype_of
-from ...relax_passes.fuse import OPERATORS
-from ..packing import pack
-from ..site import Site
+from ....ir.constants import dtype_of
+from ....primfuncs import fusion_pattern
+from ...graph_passes.fuse import OPERATORS
+from ..context import Site
+from ..weight_packing import pack
 from . import conv2d, conv2d_transpose
 
 
@@ -92,7 +92,7 @@ def lower_recorded(
             weight,
             primfunc_name_hint="convolution",
             primfunc_attrs={
-                op_pattern.ATTRIBUTE: op_pattern.OUT_ELEMENTWISE_FUSABLE,
+                fusion_pattern.ATTRIBUTE: fusion_pattern.OUT_ELEMENTWISE_FUSABLE,
                 OPERATORS: operator,
             },
         )

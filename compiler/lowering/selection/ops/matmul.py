@@ -12,14 +12,14 @@ from tvm.target import Target
 
 from schedules.matmul import BatchMatmulWorkload, DenseWorkload, Operand
 from schedules.x86 import dense, row_kernels
-from schedules.x86.dots import OF_BYTES, narrow_steps
+from schedules.x86.dot_product import OF_BYTES, narrow_steps
 
-from .... import op_pattern
-from ....graph.constants import array_of, constant, static_shape
-from ...relax_passes.fuse import OPERATORS
-from ..narrow_weights import narrowed
-from ..packing import pack
-from ..site import Site
+from ....ir.constants import array_of, constant, static_shape
+from ....primfuncs import fusion_pattern
+from ...graph_passes.fuse import OPERATORS
+from ..context import Site
+from ..fp16_weights import narrowed
+from ..weight_packing import pack
 from .conv2d import operand_types
 
 
@@ -76,7 +76,7 @@ def lower_matmul(
         rhs,
         primfunc_name_hint="matmul",
         primfunc_attrs={
-            op_pattern.ATTRIBUTE: op_pattern.OUT_ELEMENTWISE_FUSABLE,
+            fusion_pattern.ATTRIBUTE: fusion_pattern.OUT_ELEMENTWISE_FUSABLE,
             OPERATORS: operator,
         },
     )

@@ -9,9 +9,9 @@ from tvm import relax
 import schedules.x86  # noqa: F401  (registers its implementations)
 from schedules.recurrent import RecurrentWorkload
 
-from ....graph.constants import static_shape
-from ..packing import pack
-from ..site import Site
+from ....ir.constants import static_shape
+from ..context import Site
+from ..weight_packing import pack
 
 NAME = "relay.nn.recurrent"
 

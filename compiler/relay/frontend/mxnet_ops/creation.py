@@ -6,7 +6,7 @@ import numpy as np
 from tvm import relax
 
 from compiler.errors import FrontendError
-from compiler.graph.constants import constant
+from compiler.ir.constants import constant
 
 from ..mxnet_node import SymbolNode
 

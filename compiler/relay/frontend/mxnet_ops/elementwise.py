@@ -9,7 +9,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from compiler.graph.constants import dtype_of
+from compiler.ir.constants import dtype_of
 
 from ..mxnet_node import SymbolNode
 

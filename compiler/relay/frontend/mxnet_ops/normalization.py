@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
-from compiler.graph.constants import constant
+from compiler.ir.constants import constant
 
 from ..mxnet_node import SymbolNode
 

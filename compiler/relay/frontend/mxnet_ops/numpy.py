@@ -10,7 +10,7 @@ import numpy as np
 from tvm import relax
 
 from compiler.errors import FrontendError
-from compiler.graph.constants import constant, dtype_of
+from compiler.ir.constants import constant, dtype_of
 
 from ..mxnet_node import SymbolNode
 from . import elementwise

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from tvm import relax
 
-from compiler.graph.constants import constant
+from compiler.ir.constants import constant
 
 from ..mxnet_node import SymbolNode
 

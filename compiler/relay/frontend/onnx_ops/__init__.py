@@ -7,7 +7,6 @@ from typing import Any
 
 from ..onnx_node import Node
 from . import (
-    columns,
     control_flow,
     convolution,
     einsum,
@@ -30,6 +29,7 @@ from . import (
     trees,
     vision,
 )
+from . import im2col as columns
 
 CONVERTERS: dict[tuple[str, str], Callable[[Node], Any]] = {
     ("", name): converter

@@ -10,12 +10,12 @@ import onnx
 import tvm_ffi
 from tvm import relax
 
-from compiler.graph.constants import constant
-from compiler.graph.loops import erased
+from compiler.ir.constants import constant
+from compiler.ir.loops import erased
 
 from ..onnx_node import Node, constant_value
-from ..onnx_symbolic import shape_of
-from .rounds import Round, run_rounds
+from ..shape_expr import shape_of
+from .dynamic_loop import Round, run_rounds
 
 MAX_ITERATIONS = 1024
 """Longest loop that is unrolled."""

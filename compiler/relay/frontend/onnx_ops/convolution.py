@@ -8,13 +8,13 @@ import numpy as np
 import onnx
 from tvm import relax
 
-from compiler.graph.constants import constant, integers, static_shape
+from compiler.ir.constants import constant, integers, static_shape
 
 from ...op import registry
 from ...op.shapes import same_extent
 from ..onnx_node import Node, constant_value
-from ..onnx_symbolic import shape_of
-from . import at_run_time
+from ..shape_expr import shape_of
+from . import dynamic_operands
 
 _PAD_MODES = {
     "constant": "constant",
@@ -140,7 +140,7 @@ def _pad_at_run_time(node: Node, mode: str) -> relax.Expr:
         fill = constant(np.zeros((), dtype))
     else:
         fill = node.emit(relax.op.reshape(node[2], []))
-    return at_run_time.pad(node, node[1], axes, fill, mode)
+    return dynamic_operands.pad(node, node[1], axes, fill, mode)
 
 
 def _pad_widths(node: Node, rank: int) -> tuple[list[int], list[int]]:
@@ -193,7 +193,7 @@ def tile(node: Node) -> relax.Expr:
     """Repetition of the whole tensor along its axes."""
     if constant_value(node[1]) is None and node.extents_in(1) is None:
         node.shape(1)  # how many there are must be known
-        return registry.call("dyn.tile", [node[0], at_run_time.as_int64(node, node[1])], {})
+        return registry.call("dyn.tile", [node[0], dynamic_operands.as_int64(node, node[1])], {})
     return relax.op.tile(node[0], [int(count) for count in node.value(1, "the repeats").ravel()])
 
 

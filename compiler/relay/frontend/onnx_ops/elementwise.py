@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from tvm import relax
 
-from compiler.graph.constants import scalar_of
+from compiler.ir.constants import scalar_of
 from compiler.relay.op import registry
 
 from ..onnx_node import Node, constant_value, dtype_of

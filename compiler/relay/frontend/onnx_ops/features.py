@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
-from compiler.graph.constants import constant
+from compiler.ir.constants import constant
 
 from ..onnx_node import Node, dtype_of
 

@@ -9,16 +9,16 @@ import numpy as np
 import tvm
 from tvm import relax, tirx
 
-from compiler.graph.constants import constant, integers, static_shape
-from compiler.graph.symbols import as_extent, bound_within, simplified
+from compiler.ir.constants import constant, integers, static_shape
+from compiler.ir.dynamic_shape import as_extent, bound_within, simplified
 from compiler.relay.op import registry
 from compiler.relay.op.shapes import broadcast_extents, same_extent
 from compiler.relay.op.slicing import box_from, leading_box, slice_of_symbols
 from compiler.relay.op.transform import reverse_sequence_kernel
 
 from ..onnx_node import Node, constant_value, dtype_of
-from ..onnx_symbolic import is_symbolic, shape_of
-from . import at_run_time
+from ..shape_expr import is_symbolic, shape_of
+from . import dynamic_operands
 
 
 def in_range(indices: relax.Expr, extent: Any) -> relax.Expr:
@@ -218,9 +218,9 @@ def one_hot(node: Node) -> relax.Expr:
     shape = node.extents(0)
     known = constant_value(node[1])
     if known is None:
-        count = node.emit(relax.op.reshape(at_run_time.as_int64(node, node[1]), [1]))
+        count = node.emit(relax.op.reshape(dynamic_operands.as_int64(node, node[1]), [1]))
         count = node.emit(relax.op.maximum(count, relax.const(0, "int64")))
-        (depth,) = at_run_time.extents_of(node, count, 1)
+        (depth,) = dynamic_operands.extents_of(node, count, 1)
     else:
         depth = int(known.reshape(-1)[0])
     axis = node.axis(-1, len(shape) + 1)
@@ -267,7 +267,7 @@ def _top_k_at_run_time(node: Node) -> list[relax.Expr]:
     axis = node.axis(-1, len(shape))
     order = node.emit(relax.op.argsort(node[0], axis, bool(node.attr("largest", 1)), "int64"))
     wanted = node.emit(relax.op.reshape(node[1], [1]))
-    count = at_run_time.part_of(node, wanted, axis)
+    count = dynamic_operands.part_of(node, wanted, axis)
     box = [*shape[:axis], count, *shape[axis + 1 :]]
     first = node.emit(leading_box(order, box))
     return [relax.op.gather_elements(node[0], first, axis), first]
@@ -326,7 +326,7 @@ def _expand_at_run_time(node: Node) -> relax.Expr:
     """The same where only running tells the extents that are wanted."""
     own = node.extents(0)
     rank = max(len(own), node.shape(1)[0])
-    joint = at_run_time.joint_extents(node, node[0], node[1], rank)
+    joint = dynamic_operands.joint_extents(node, node[0], node[1], rank)
     padded = [1] * (rank - len(own)) + own
     return broadcast_extents(
         node[0],
@@ -406,7 +406,7 @@ def _split_at_run_time(node: Node, axis: int) -> list[relax.Expr]:
     """Slices of extents that are computed while the model runs."""
     shape = node.extents(0)
     count = node.shape(1)[0]
-    sizes = at_run_time.parts_of(node, node[1], axis, count)
+    sizes = dynamic_operands.parts_of(node, node[1], axis, count)
     pieces, begin = [], tirx.const(0, "int64")
     for size in sizes:
         box = [*shape[:axis], size, *shape[axis + 1 :]]
@@ -464,7 +464,7 @@ def cumulative_sum(node: Node) -> relax.Expr | None:
 def _along_each_axis(node: Node, kind: str) -> relax.Expr:
     """The operator along every axis, of which the run-time axis chooses one."""
     rank = len(node.extents(0))
-    axis = node.emit(relax.op.reshape(at_run_time.as_int64(node, node[1]), []))
+    axis = node.emit(relax.op.reshape(dynamic_operands.as_int64(node, node[1]), []))
     attributes = {name: node.attr(name) for name in ("exclusive", "reverse")}
     result = None
     for each in range(rank):

@@ -9,7 +9,7 @@ from tvm import relax, te, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
-from compiler.relay.op.kernel import kernel
+from compiler.relay.op.te_op import kernel
 
 from ..onnx_node import Node
 

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from tvm import relax, te, tirx
 
-from compiler.graph.constants import static_shape
-from compiler.relay.op.kernel import kernel as as_operator
+from compiler.ir.constants import static_shape
 from compiler.relay.op.nn.pooling import max_pool_places
+from compiler.relay.op.te_op import kernel as as_operator
 
 from ..onnx_node import Node, constant_value
-from . import at_run_time
+from . import dynamic_operands
 from .convolution import automatic_pads, with_pads
 
 
@@ -106,7 +106,7 @@ def max_unpooling(node: Node) -> relax.Expr:
         return result
     if constant_value(node[2]) is None:
         result = node.emit(result)
-        extents = at_run_time.shape_around(node, result, node[2])
+        extents = dynamic_operands.shape_around(node, result, node[2])
         return _in_corner_kernel(result, relax.ShapeExpr(extents))
     wanted = np.array(node.value(2, "the output shape").ravel())
     behind = wanted - own if wanted.size == len(own) else np.array([-1])

@@ -1,7 +1,7 @@
 """Operators on quantized tensors: dequantized, computed in float32, quantized again.
 
 A build for a CPU computes on integers what stands between the two
-(`lowering.relax_passes.compute_on_integers`); other targets compute it in float32, which holds
+(`lowering.graph_passes.lower_qdq_to_int8`); other targets compute it in float32, which holds
 every integer below 2**24. `ConvInteger` is exact on all.
 """
 
@@ -10,10 +10,10 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
-from compiler.graph.constants import constant, static_shape
+from compiler.ir.constants import constant, static_shape
 
 from ..onnx_node import Node, constant_value, dtype_of
-from ..onnx_symbolic import shape_of
+from ..shape_expr import shape_of
 
 _LIMITS = {"uint8": (0, 255), "int8": (-128, 127), "uint16": (0, 65535), "int16": (-32768, 32767)}
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from compiler.graph.constants import constant
+from compiler.ir.constants import constant
 from compiler.relay.op import random
 
 from ..onnx_node import Node, constant_value

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from compiler.graph.constants import constant
+from compiler.ir.constants import constant
 from compiler.relay.op.nn.recurrent import recurrent as all_steps
 from compiler.relay.op.transform import reverse_sequence_kernel
 
 from ..onnx_node import Node, constant_value
-from ..onnx_symbolic import shape_of
+from ..shape_expr import shape_of
 from .control_flow import MAX_ITERATIONS, step_of
 from .elementwise import number
 

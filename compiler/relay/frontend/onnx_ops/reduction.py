@@ -7,7 +7,7 @@ from collections.abc import Callable
 from tvm import relax
 
 from ..onnx_node import Node, constant_value
-from . import at_run_time
+from . import dynamic_operands
 
 Function = Callable[[relax.Expr], relax.Expr]
 
@@ -93,7 +93,7 @@ def _are_computed(node: Node) -> bool:
 def _along_computed_axes(node: Node) -> relax.Expr:
     """A reduction whose axes are computed while the model runs."""
     name, dtype = node.proto.op_type, node.dtype(0)
-    axes, data = at_run_time.axes_of(node, node[1], node[0].ty.ndim), node[0]
+    axes, data = dynamic_operands.axes_of(node, node[1], node[0].ty.ndim), node[0]
     wide = {"bool": "uint8", "float16": "float32"}.get(dtype, dtype)
     if name in ("ReduceLogSumExp", "ReduceL2", "ReduceLogSum") and _of_integers(node):
         wide = "float64"
@@ -102,17 +102,17 @@ def _along_computed_axes(node: Node) -> relax.Expr:
     if wide != dtype:
         data = node.emit(relax.op.astype(data, wide))
     if name == "ReduceLogSumExp":
-        largest = at_run_time.reduce(node, data, axes, "max")
+        largest = dynamic_operands.reduce(node, data, axes, "max")
         finite = relax.op.isfinite(largest)
         shift = node.emit(relax.op.where(finite, largest, relax.const(0, wide)))
-        total = at_run_time.reduce(node, data, axes, "sum", shift)
+        total = dynamic_operands.reduce(node, data, axes, "sum", shift)
         result = relax.op.add(relax.op.log(total), shift)
     else:
         kind = {"ReduceMean": "mean", "ReduceMax": "max", "ReduceMin": "min"}.get(name, "sum")
         kind = "prod" if name == "ReduceProd" else kind
         inner = {"ReduceL1": relax.op.abs, "ReduceL2": _square, "ReduceSumSquare": _square}
         elements = node.emit(inner[name](data)) if name in inner else data
-        result = at_run_time.reduce(node, elements, axes, kind)
+        result = dynamic_operands.reduce(node, elements, axes, kind)
         outer = {"ReduceL2": relax.op.sqrt, "ReduceLogSum": relax.op.log}
         result = outer[name](result) if name in outer else result
     result = node.emit(result)
@@ -120,7 +120,7 @@ def _along_computed_axes(node: Node) -> relax.Expr:
         result = node.emit(relax.op.astype(result, dtype))
     if node.attr("keepdims", 1):
         return result
-    return at_run_time.without_axes(node, result, axes, like=node[0])
+    return dynamic_operands.without_axes(node, result, axes, like=node[0])
 
 
 def _axes(node: Node) -> list[int] | None:

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from compiler.graph.constants import constant, static_shape
+from compiler.ir.constants import constant, static_shape
 
 from ..onnx_node import Node
-from ..onnx_symbolic import is_symbolic
+from ..shape_expr import is_symbolic
 from . import resize_at_run_time
 
 MAX_GATHERED_TAPS = 4

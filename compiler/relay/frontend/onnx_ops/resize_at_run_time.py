@@ -11,11 +11,11 @@ from typing import Any
 
 from tvm import relax, te, tirx
 
-from compiler.relay.op.kernel import kernel
 from compiler.relay.op.shapes import same_extent
+from compiler.relay.op.te_op import kernel
 
 from ..onnx_node import Node, constant_value
-from .at_run_time import INT, as_int64, extents_of
+from .dynamic_operands import INT, as_int64, extents_of
 
 FLOAT = "float64"
 _MODES = ("nearest", "linear", "cubic")

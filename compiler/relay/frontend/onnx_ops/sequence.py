@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from compiler.graph.constants import constant
+from compiler.ir.constants import constant
 
 from ..onnx_node import Node, constant_value
-from . import at_run_time
+from . import dynamic_operands
 
 
 def _tensors(node: Node) -> list[relax.Expr]:
@@ -67,7 +67,7 @@ def split_to_sequence(node: Node) -> relax.Expr:
     extent = shape[axis]
     sizes: list[Any] = [1] * extent
     if node.get(1) is not None and constant_value(node[1]) is None and node[1].ty.ndim == 1:
-        sizes = at_run_time.parts_of(node, node[1], axis, int(node.shape(1)[0]))
+        sizes = dynamic_operands.parts_of(node, node[1], axis, int(node.shape(1)[0]))
     elif node.get(1) is not None:
         given = node.value(1, "the split")
         sizes = [int(size) for size in given.reshape(-1)]

@@ -7,15 +7,15 @@ import math
 import numpy as np
 from tvm import relax
 
-from compiler.graph.constants import array_of, static_shape
-from compiler.graph.symbols import simplified
+from compiler.ir.constants import array_of, static_shape
+from compiler.ir.dynamic_shape import simplified
 
 from ... import dialect
 from ...op import registry
 from ...op.reshaping import resolve_reshape
 from ..onnx_node import Node, constant_value
-from ..onnx_symbolic import is_symbolic, shape_of
-from . import at_run_time
+from ..shape_expr import is_symbolic, shape_of
+from . import dynamic_operands
 
 
 def flatten(node: Node) -> relax.Expr | None:
@@ -58,7 +58,7 @@ def reshape(node: Node) -> relax.Expr | None:
     if codes is None:
         if static_shape(node[1]) is None:
             raise node.unsupported("the number of extents (input 1) is known only at run time")
-        extents = at_run_time.as_int64(node, node[1])
+        extents = dynamic_operands.as_int64(node, node[1])
         zero = bool(node.attr("allowzero", 0))
         return registry.call("dyn.reshape", [node[0], extents], {"allowzero": zero})
     if shape is None or (static_shape(node[0]) is not None and not is_symbolic(codes)):
@@ -75,13 +75,15 @@ def squeeze(node: Node) -> relax.Expr | None:
         kept = [each for each in node.extents(0) if each != 1]
         if all(isinstance(each, int) for each in kept):
             return None
-        return relax.op.reshape(node[0], at_run_time.other_than_one(node, kept))
+        return relax.op.reshape(node[0], dynamic_operands.other_than_one(node, kept))
     known = np.array(named) if axes is None else constant_value(axes)
     if known is not None:
         return _without_known_axes(node, known.reshape(-1).tolist())
     if not node.shape(1) or node.shape(1)[0] == 0:
         node.value(1, "the axes")
-    return at_run_time.without_axes(node, node[0], at_run_time.axes_of(node, axes, node[0].ty.ndim))
+    return dynamic_operands.without_axes(
+        node, node[0], dynamic_operands.axes_of(node, axes, node[0].ty.ndim)
+    )
 
 
 def _without_known_axes(node: Node, axes: list[int]) -> relax.Expr | None:

@@ -12,12 +12,12 @@ import numpy as np
 from onnx import TensorProto, helper
 from tvm import relax, te, tirx
 
-from compiler.graph.constants import constant, static_shape
-from compiler.relay.op.kernel import kernel
+from compiler.ir.constants import constant, static_shape
+from compiler.relay.op.te_op import kernel
 
 from ..onnx_node import Node, constant_value
-from .at_run_time import as_int64, by_place, extents_of, that_fit
 from .control_flow import extent_tensor
+from .dynamic_operands import as_int64, by_place, extents_of, that_fit
 
 INT = "int64"
 

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from tvm import relax, te, tirx
 
-from compiler.graph.constants import constant
-from compiler.relay.op.kernel import kernel
+from compiler.ir.constants import constant
+from compiler.relay.op.te_op import kernel
 from compiler.relay.op.vision.regions import roi_align_max
 from compiler.relay.op.vision.suppression import by_class, listed
 
 from ..onnx_node import Node, constant_value, dtype_of
-from . import at_run_time
+from . import dynamic_operands
 
 
 def non_max_suppression(node: Node) -> relax.Expr:
@@ -37,7 +37,7 @@ def non_max_suppression(node: Node) -> relax.Expr:
         _scalar(node, 4, -math.inf, node.dtype(1)),
     )
     total = relax.op.sum(node.emit(relax.op.astype(kept, "int64")), [0], True)
-    (count,) = at_run_time.extents_of(node, total, 1)
+    (count,) = dynamic_operands.extents_of(node, total, 1)
     classes = node.extents(1)[1]
     room = relax.ShapeExpr([count])
     rows = listed(ranked, order, places, kept, room, classes=classes, with_scores=False)
@@ -169,8 +169,8 @@ def affine_grid(node: Node) -> relax.Expr:
     known = constant_value(node[1])
     count = int(node.shape(1)[0])
     if known is None:
-        sizes = relax.op.strided_slice(at_run_time.as_int64(node, node[1]), [0], [2], [count])
-        extents = at_run_time.extents_of(node, sizes, count - 2)
+        sizes = relax.op.strided_slice(dynamic_operands.as_int64(node, node[1]), [0], [2], [count])
+        extents = dynamic_operands.extents_of(node, sizes, count - 2)
     else:
         extents = [int(extent) for extent in known[2:]]
         if aligned and min(extents, default=2) < 2:

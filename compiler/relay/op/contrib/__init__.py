@@ -3,7 +3,7 @@
 from typing import Any
 
 from ....errors import UnsupportedRelayOperatorError
-from ....lazy import lazy_attributes
+from ....support.lazy_import import lazy_attributes
 from .register import LIBRARIES
 
 _MISSING = {

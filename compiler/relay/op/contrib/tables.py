@@ -179,7 +179,7 @@ def partition(mod: tvm.IRModule, params: Mapping[str, Any] | None, passes: Itera
 
 def without_dropout() -> Any:
     """A pass that leaves dropout out, as inference does."""
-    from ...nest import rewrite
+    from ...nested_expressions import rewrite
     from ...transform.base import body_wise
 
     def change(_old: relax.Expr, new: relax.Expr) -> relax.Expr:

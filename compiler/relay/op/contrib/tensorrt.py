@@ -9,7 +9,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from ....graph.rewrite import expressions_in, relax_functions
+from ....ir.rewrite import expressions_in, relax_functions
 from .register import register_pattern_table
 from .tables import (
     Row,

@@ -7,14 +7,14 @@ import math
 from tvm import relax, topi
 
 from ...expr import TupleGetItem
-from ...infer import infer_type
+from ...type_infer import infer_type
 from .. import layout_rules, quantization
-from ..kernel import kernel
+from ..op_def import BROADCAST, ELEMENTWISE, FOLLOW, FUSABLE, NEVER
 from ..raising import Definitions, alike, from_relax, made, same_name
 from ..raising import number as constant
-from ..record import BROADCAST, ELEMENTWISE, FOLLOW, FUSABLE, NEVER
 from ..registry import builder, operator
 from ..shapes import assign_type, axis_of, dtype, extents, is_float, number, rank
+from ..te_op import kernel
 
 op = relax.op
 

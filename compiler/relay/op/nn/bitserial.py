@@ -7,12 +7,12 @@ from typing import Any
 from tvm import relax, topi
 
 from ....errors import RelayTypeError
-from ...infer import infer_type, type_of
+from ...type_infer import infer_type, type_of
 from .. import layout_rules
-from ..kernel import kernel
-from ..record import FUSABLE, INJECTIVE
+from ..op_def import FUSABLE, INJECTIVE
 from ..registry import operator
 from ..shapes import extents, number
+from ..te_op import kernel
 from ..transform import cast_to
 from .convolution import convolve
 

@@ -10,9 +10,9 @@ from tvm import relax
 from tvm.topi.nn import winograd_util
 
 from ....errors import RelayTypeError
-from ...infer import infer_type, type_of
+from ...type_infer import infer_type, type_of
 from .. import layout_rules
-from ..record import FUSABLE
+from ..op_def import FUSABLE
 from ..registry import operator, unavailable
 from ..shapes import dtype, extents, integers
 from ..slicing import strided_slice

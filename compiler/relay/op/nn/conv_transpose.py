@@ -9,8 +9,8 @@ from typing import Any
 from tvm import relax
 
 from ....errors import RelayTypeError
-from ....graph.rewrite import operator_name
-from ...infer import infer_type, type_of
+from ....ir.rewrite import operator_name
+from ...type_infer import infer_type, type_of
 from .. import quantization
 from ..raising import Definitions, from_relax, listed, made
 from ..registry import operator

@@ -9,14 +9,14 @@ from typing import Any
 from tvm import relax, topi
 
 from ....errors import RelayTypeError
-from ....graph.rewrite import operator_name
-from ...infer import infer_type, type_of
+from ....ir.rewrite import operator_name
+from ...type_infer import infer_type, type_of
 from .. import layout_rules, quantization
-from ..kernel import kernel
+from ..op_def import ALWAYS, FUSABLE
 from ..raising import Definitions, from_relax, listed, made, shape_of
-from ..record import ALWAYS, FUSABLE
 from ..registry import operator
 from ..shapes import assign_type, dtype, extents, integers
+from ..te_op import kernel
 from ..transform import cast_to
 from .layouts import PLAIN, convert, is_plain, packed, paddings, permuted, window_attributes
 

@@ -9,7 +9,7 @@ from typing import Any
 from tvm import relax
 
 from ....errors import RelayTypeError
-from ...infer import infer_type
+from ...type_infer import infer_type
 from ..shapes import Extent, integers
 from ..transform import layout_transform
 

@@ -9,12 +9,12 @@ import tvm
 from tvm import relax
 
 from ....errors import RelayTypeError
-from ....graph.rewrite import operator_name
-from ...infer import infer_type, type_of
+from ....ir.rewrite import operator_name
+from ...type_infer import infer_type, type_of
 from .. import layout_rules, quantization
+from ..op_def import ALWAYS, BROADCAST, FOLLOW, FUSABLE, INJECTIVE
 from ..raising import Definitions, from_relax, made, shape_of, swapped_operand, tensor
 from ..raising import reshaped as spelled
-from ..record import ALWAYS, BROADCAST, FOLLOW, FUSABLE, INJECTIVE
 from ..registry import operator
 from ..reshaping import reshaped
 from ..shapes import (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tvm import relax
 
-from ...infer import infer_type
+from ...type_infer import infer_type
+from ..op_def import FUSABLE, NEVER
 from ..raising import Definitions, exact, from_relax
-from ..record import FUSABLE, NEVER
 from ..registry import operator
 from ..shapes import dtype, extents, number
 

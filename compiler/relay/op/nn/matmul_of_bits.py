@@ -6,7 +6,7 @@ from typing import Any
 
 from tvm import te
 
-from ..kernel import kernel
+from ..te_op import kernel
 
 
 def _compute(

@@ -8,15 +8,15 @@ from typing import Any
 from tvm import relax, topi
 
 from ....errors import RelayTypeError
-from ....graph.rewrite import operator_name
-from ...infer import infer_type, type_of
+from ....ir.rewrite import operator_name
+from ...type_infer import infer_type, type_of
 from .. import layout_rules
-from ..kernel import kernel
+from ..op_def import FOLLOW, FUSABLE, NEVER
 from ..raising import Definitions, alike, exact, from_relax, listed
-from ..record import FOLLOW, FUSABLE, NEVER
 from ..reduce import reduced_axes
 from ..registry import operator
 from ..shapes import assign_type, axis_of, dtype, extents, number, rank
+from ..te_op import kernel
 from .layouts import spread
 
 op = relax.op

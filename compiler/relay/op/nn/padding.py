@@ -8,12 +8,11 @@ from typing import Any
 from tvm import relax, te, tirx, topi
 
 from ....errors import RelayTypeError
-from ....padding import repeating_pad
-from ...infer import infer_type
+from ....kernels.mirror_pad import repeating_pad
+from ...type_infer import infer_type
 from .. import layout_rules, quantization
-from ..kernel import kernel
+from ..op_def import FOLLOW, INJECTIVE
 from ..raising import Definitions, from_relax, listed, made
-from ..record import FOLLOW, INJECTIVE
 from ..registry import dynamic_form, operator
 from ..shapes import (
     constant_value,
@@ -25,6 +24,7 @@ from ..shapes import (
     shape_values,
     with_shape,
 )
+from ..te_op import kernel
 
 op = relax.op
 

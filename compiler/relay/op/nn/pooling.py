@@ -7,14 +7,14 @@ from typing import Any
 
 from tvm import relax, te, tirx, topi
 
-from .... import ordering
-from ...infer import infer_type
+from ....kernels import arg_reduce
+from ...type_infer import infer_type
 from .. import layout_rules, quantization
-from ..kernel import kernel
+from ..op_def import FOLLOW, FUSABLE, NEVER
 from ..raising import Definitions, from_relax, listed, made
-from ..record import FOLLOW, FUSABLE, NEVER
 from ..registry import operator
 from ..shapes import extents, integers
+from ..te_op import kernel
 from .layouts import PLAIN, convert, is_plain, paddings, spatial_axes, window_attributes
 
 op = relax.op
@@ -116,7 +116,7 @@ def _max_pool_places(
     pitch, pitches = 1, [0] * rank
     for axis in order:
         pitches[axis], pitch = pitch, pitch * size[axis]
-    ranked = ordering.comparable(data)
+    ranked = arg_reduce.comparable(data)
     lowest, none = tirx.min_value(ranked.dtype), tirx.max_value("int64")
 
     def over_windows(reduction: Any, candidate: Any, name: str) -> te.Tensor:

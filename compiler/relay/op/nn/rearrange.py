@@ -8,9 +8,9 @@ from typing import Any
 from tvm import relax
 
 from ....errors import RelayTypeError
-from ...infer import infer_type
+from ...type_infer import infer_type
 from .. import quantization
-from ..record import FOLLOW, INJECTIVE
+from ..op_def import FOLLOW, INJECTIVE
 from ..registry import operator
 from ..reshaping import reshaped
 from ..shapes import Extent, extents, integers, rank

@@ -9,7 +9,7 @@ from tvm import te, tirx
 from schedules.recurrent import RecurrentWorkload, all_steps
 from schedules.recurrent import Tiles as _Tiles
 
-from ..kernel import kernel
+from ..te_op import kernel
 
 
 def _compute(

@@ -11,12 +11,12 @@ from typing import Any
 from tvm import relax, te
 
 from ....errors import RelayTypeError
-from ...infer import infer_type, type_of
-from ..kernel import kernel
-from ..record import FUSABLE
+from ...type_infer import infer_type, type_of
+from ..op_def import FUSABLE
 from ..registry import builder, operator
 from ..shapes import dtype, extents
 from ..sparse import rows_of_entries
+from ..te_op import kernel
 from ..transform import cast_to
 from .convolution import conv2d
 

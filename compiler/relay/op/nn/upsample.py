@@ -10,13 +10,13 @@ import numpy as np
 from tvm import relax, te, tirx
 
 from ....errors import RelayTypeError
-from ...infer import infer_type
+from ...type_infer import infer_type
 from .. import layout_rules
 from ..image import resize_to
-from ..kernel import kernel
-from ..record import INJECTIVE
+from ..op_def import INJECTIVE
 from ..registry import dynamic_form, operator
 from ..shapes import Extent, constant_value, dtype, extents, with_shape
+from ..te_op import kernel
 from .layouts import spatial_axes
 
 op = relax.op

@@ -9,12 +9,12 @@ import numpy as np
 from tvm import relax
 
 from ....errors import RelayTypeError
-from ....graph.constants import array_of
-from ...infer import infer_type
+from ....ir.constants import array_of
+from ...type_infer import infer_type
 from .. import layout_rules, tensor
 from ..nn.activation import leaky_relu as plain_leaky_relu
 from ..nn.activation import softmax as plain_softmax
-from ..record import ELEMENTWISE, INJECTIVE
+from ..op_def import ELEMENTWISE, INJECTIVE
 from ..registry import operator
 from ..shapes import axis_of, dtype, number, rank
 from ..tensor import broadcasting

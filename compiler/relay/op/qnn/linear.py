@@ -6,7 +6,7 @@ from typing import Any
 
 from tvm import relax
 
-from ...infer import infer_type
+from ...type_infer import infer_type
 from .. import layout_rules
 from ..nn.contrib import contrib_dense_pack as plain_dense_pack
 from ..nn.conv_transpose import conv2d_transpose as plain_conv2d_transpose
@@ -15,7 +15,7 @@ from ..nn.layouts import window_attributes
 from ..nn.linear import batch_matmul as plain_batch_matmul
 from ..nn.linear import dense as plain_dense
 from ..nn.pooling import avg_pool2d as plain_avg_pool2d
-from ..record import FUSABLE
+from ..op_def import FUSABLE
 from ..registry import operator
 from ..shapes import assign_type, dtype, extents, integers
 from ..transform import cast_to

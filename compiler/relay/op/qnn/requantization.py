@@ -15,16 +15,16 @@ from typing import Any
 import numpy as np
 from tvm import relax, te, tirx, topi
 
-from ....contexts import decides_lowering
 from ....errors import RelayTypeError
-from ....graph.constants import array_of, static_shape
-from ...infer import infer_type
+from ....ir.constants import array_of, static_shape
+from ....support.scoped_context import decides_lowering
+from ...type_infer import infer_type
 from .. import layout_rules, quantization
-from ..kernel import kernel
 from ..nn.layouts import spread
-from ..record import ELEMENTWISE
+from ..op_def import ELEMENTWISE
 from ..registry import builder, operator
 from ..shapes import axis_of, dtype, extents, is_float, number, rank
+from ..te_op import kernel
 from ..tensor import broadcasting, half_away, round
 from ..transform import cast_to
 

@@ -9,11 +9,11 @@ import numpy as np
 from tvm import relax, te, tirx, topi
 
 from ....errors import RelayTypeError
-from ...infer import infer_type
-from ..kernel import kernel
-from ..record import INJECTIVE
+from ...type_infer import infer_type
+from ..op_def import INJECTIVE
 from ..registry import operator
 from ..shapes import dtype, extents
+from ..te_op import kernel
 from ..transform import cast_to
 
 op = relax.op

@@ -10,10 +10,10 @@ import numpy as np
 from tvm import relax, te, tirx
 
 from ....errors import RelayTypeError
-from ...infer import infer_type
-from ..kernel import kernel
+from ...type_infer import infer_type
 from ..registry import operator
 from ..shapes import extents, number
+from ..te_op import kernel
 from .select_boxes import select_boxes
 
 op = relax.op

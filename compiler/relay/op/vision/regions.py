@@ -7,13 +7,13 @@ from typing import Any
 
 from tvm import relax, te, tirx, topi
 
-from ...infer import infer_type
+from ...type_infer import infer_type
 from .. import layout_rules
-from ..kernel import kernel
 from ..nn.layouts import convert
-from ..record import FUSABLE
+from ..op_def import FUSABLE
 from ..registry import operator
 from ..shapes import integers
+from ..te_op import kernel
 
 _roi_align = kernel("vision.roi_align", topi.vision.roi_align)
 

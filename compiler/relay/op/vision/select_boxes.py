@@ -8,7 +8,7 @@ from tvm import te, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
-from ..kernel import kernel
+from ..te_op import kernel
 
 LANES = 16
 """Boxes that stayed, with which another one is compared at once."""

@@ -9,10 +9,10 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from ....errors import RelayTypeError
-from ...infer import infer_type
-from ..kernel import kernel
+from ...type_infer import infer_type
 from ..registry import operator
 from ..shapes import dtype, extents, number
+from ..te_op import kernel
 from ..transform import cast_to
 from .select_boxes import select_boxes
 

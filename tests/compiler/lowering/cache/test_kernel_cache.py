@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from compiler.lowering.cache.kernel_cache import DEFAULT_LIMIT, KernelCache, user_cache
-from compiler.temporary import create_draft
+from compiler.support.tempdir import create_draft
 
 ROOT = Path(__file__).resolve().parents[4]
 

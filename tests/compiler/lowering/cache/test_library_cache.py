@@ -15,7 +15,7 @@ from tvm import relax
 
 from compiler import auto_scheduler, autotvm, relay
 from compiler.errors import BuildError
-from compiler.lowering.cache import library_key
+from compiler.lowering.cache import key
 from compiler.lowering.cache.kernel_cache import LIMIT_VARIABLE, user_cache
 from compiler.lowering.selection.schedule_source import ScheduleSource
 from compiler.runtime import graph_executor, load_module
@@ -177,7 +177,7 @@ def test_whatever_decides_a_build_decides_the_key(other):
 
 def test_another_version_of_the_code_finds_nothing(monkeypatch):
     build()
-    monkeypatch.setattr(library_key, "code_version", lambda: "another")
+    monkeypatch.setattr(key, "code_version", lambda: "another")
     assert build().report.cache != KEPT
 
 
@@ -314,7 +314,7 @@ def test_the_graph_s_own_output_of_a_weight_is_a_copy_of_the_callers_tensor():
 class TestWhatCannotBeKeyed:
     def obstacle(self, mod=None, target=CPU):
         source = ScheduleSource.from_contexts()
-        return library_key.obstacle(mod or network(), parse(target), source)
+        return key.obstacle(mod or network(), parse(target), source)
 
     def test_a_plain_build_can_be(self):
         assert self.obstacle() == ""
@@ -331,7 +331,7 @@ class TestWhatCannotBeKeyed:
     def test_gpus(self):
         assert self.obstacle(target="cuda -arch=sm_80") == ""
         source = ScheduleSource.from_contexts()
-        reason = library_key.obstacle(network(), tvm.target.Target("vulkan"), source)
+        reason = key.obstacle(network(), tvm.target.Target("vulkan"), source)
         assert "other devices" in reason
 
     def test_measured_choices(self, tmp_path):

@@ -12,11 +12,12 @@ import pytest
 import tvm
 from onnx import TensorProto, helper
 
-from compiler import relay, whole_files
+from compiler import relay
 from compiler.lowering.cache import kernel_cache
 from compiler.lowering.cache.kernel_cache import LIMIT_VARIABLE
 from compiler.runtime import graph_executor
-from compiler.temporary import create_draft
+from compiler.support import atomic_file
+from compiler.support.tempdir import create_draft
 
 
 @pytest.fixture(autouse=True)
@@ -93,7 +94,9 @@ def test_a_read_only_cache_still_serves_what_it_has(monkeypatch, tmp_path):
 
     for name in ("unlink", "rmdir", "utime", "replace"):
         monkeypatch.setattr(os, name, refusing(getattr(os, name)))
-    monkeypatch.setattr("compiler.whole_files.create_draft", refusing(whole_files.create_draft))
+    monkeypatch.setattr(
+        "compiler.support.atomic_file.create_draft", refusing(atomic_file.create_draft)
+    )
     monkeypatch.setenv(LIMIT_VARIABLE, "10")  # what is above can't be evicted
     report = build_and_run()
     assert report.startswith("2 of 2 kernels; nothing is kept: can't write to ")

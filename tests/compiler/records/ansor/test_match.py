@@ -12,11 +12,11 @@ import tvm_ffi
 from tvm import relax
 
 from compiler import PassContext, auto_scheduler, relay
+from compiler.lowering.selection.ansor_records import ReplayedKernels
 from compiler.lowering.selection.extract import plain_kernels
-from compiler.lowering.selection.replayed import ReplayedKernels
 from compiler.lowering.selection.schedule_source import ScheduleSource
 from compiler.records.ansor import match
-from compiler.records.ansor.guess import compute_of_key
+from compiler.records.ansor.infer_compute import compute_of_key
 from compiler.records.ansor.record import decode_key
 from compiler.runtime import graph_executor
 from compiler.target import parse

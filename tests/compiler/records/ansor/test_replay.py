@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from tvm.target import Target
 
-from compiler.lowering.checking.check import Question
+from compiler.lowering.validate.validator import Question
 from compiler.records.ansor.packing import Packing
 from compiler.records.ansor.replay import replay
 from compiler.records.ansor.state import StepError, apply_steps
 from compiler.records.ansor.steps import parse_steps
-from compiler.tvm_faults.index_guard import guard_indices
+from compiler.tvm_workarounds.index_guard import guard_indices
 from tests.compiler.records.ansor.conftest import dag_of, loop_nests
 from tests.schedules.cuda.emulation import Emulated
 

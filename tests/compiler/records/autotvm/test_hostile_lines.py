@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 
 from compiler import autotvm, relay
 from compiler.autotvm import ApplyGraphBest, ApplyHistoryBest
-from compiler.autotvm.picking import best_records
+from compiler.autotvm.best_records import best_records
 from compiler.autotvm.tuner.base import as_measured
 from compiler.errors import RecordError
 from compiler.records.autotvm.ranking import rank_log

@@ -15,7 +15,7 @@ from compiler.relay.dataflow_pattern import (
     rewrite,
     wildcard,
 )
-from compiler.relay.nest import nested
+from compiler.relay.nested_expressions import nested
 
 
 def body(text, parameters="%x: Tensor[(2, 3), float32], %y: Tensor[(2, 3), float32]"):

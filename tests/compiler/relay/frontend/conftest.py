@@ -17,7 +17,7 @@ from tvm import relax
 
 from compiler import relay
 from compiler.relay.frontend import from_onnx
-from compiler.relay.raising import to_relax
+from compiler.relay.relax_to_relay import to_relax
 from compiler.runtime import graph_executor
 
 

@@ -12,7 +12,7 @@ from tvm import relax
 
 from compiler.errors import FrontendError, UnsupportedOperatorError
 from compiler.relay.frontend import from_mxnet
-from compiler.relay.raising import to_relax
+from compiler.relay.relax_to_relay import to_relax
 from compiler.symbol import Symbol
 
 RANDOM = np.random.default_rng(3)

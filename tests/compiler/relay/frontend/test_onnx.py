@@ -13,7 +13,7 @@ from tvm import relax
 
 from compiler import errors
 from compiler.relay.frontend import from_onnx
-from compiler.relay.raising import to_relax
+from compiler.relay.relax_to_relay import to_relax
 
 NODE = helper.make_node
 

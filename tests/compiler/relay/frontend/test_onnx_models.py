@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import tvm
 
-from compiler.graph import simplify_passes
-from compiler.models.hydrate import hydrate
+from compiler.ir import simplify_passes
+from compiler.models.fill_weights import hydrate
 from compiler.relay.frontend import from_onnx
-from compiler.relay.raising import to_relax
+from compiler.relay.relax_to_relay import to_relax
 
 CONVOLUTIONAL = {
     "nn.conv2d",

@@ -9,7 +9,7 @@ from onnx import TensorProto, helper
 
 from compiler import errors, relay
 from compiler.relay.frontend import from_onnx
-from compiler.relay.raising import to_relax
+from compiler.relay.relax_to_relay import to_relax
 from compiler.runtime import graph_executor
 
 NODE = helper.make_node

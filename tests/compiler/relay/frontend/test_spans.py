@@ -8,7 +8,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tvm import relax
 
 from compiler import relay
-from compiler.graph.rewrite import expressions_in
+from compiler.ir.rewrite import expressions_in
 
 
 def spans(function, kind):

@@ -22,8 +22,8 @@ from compiler.relay.dataflow_pattern import (
     rewrite,
     wildcard,
 )
-from compiler.relay.flatten import function_of
-from compiler.relay.nest import nested
+from compiler.relay.nested_expressions import nested
+from compiler.relay.relay_to_relax import function_of
 from compiler.relay.testing.temp_op_attr import TempOpAttr
 from tests.compiler.relay.importers.networks import NETWORKS
 from tests.compiler.relay.importers.writers import IMPORTERS, built

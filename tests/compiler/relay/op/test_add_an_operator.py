@@ -17,7 +17,7 @@ from tvm import relax
 from compiler import relay
 from compiler.relay import analysis, transform
 from compiler.relay.dataflow_pattern import is_op, wildcard
-from compiler.relay.nest import nested, post_order
+from compiler.relay.nested_expressions import nested, post_order
 from compiler.relay.op import raising, registry
 from compiler.runtime import graph_executor
 

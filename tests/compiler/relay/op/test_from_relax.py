@@ -12,9 +12,9 @@ from tvm import relax
 from compiler import relay
 from compiler.errors import BatonError
 from compiler.relay import dialect
-from compiler.relay.flatten import function_of
-from compiler.relay.nest import nested, post_order
+from compiler.relay.nested_expressions import nested, post_order
 from compiler.relay.op import registry
+from compiler.relay.relay_to_relax import function_of
 from tests.compiler.relay.oracle import programs
 
 SIMPLER = {

@@ -12,9 +12,9 @@ from tvm import relax
 
 from compiler import PassContext, legacy, relay
 from compiler.errors import NotIntegralError, RelayError
-from compiler.graph.constants import array_of
-from compiler.graph.rewrite import operator_name
-from compiler.relay.nest import nested, post_order
+from compiler.ir.constants import array_of
+from compiler.ir.rewrite import operator_name
+from compiler.relay.nested_expressions import nested, post_order
 from compiler.relay.quantize.ranges import Histogram
 from compiler.runtime import graph_executor
 from tests.kernel_names import without_amx

@@ -10,7 +10,7 @@ from tvm import relax, te
 
 from compiler import relay
 from compiler.errors import SavedModuleError
-from compiler.tvm_faults.saved_graph import check_no_code
+from compiler.tvm_workarounds.validate_json import check_no_code
 
 
 def kernel(compute):

@@ -10,7 +10,7 @@ import tvm
 
 from compiler import relay
 from compiler.errors import SavedModuleError
-from compiler.relay.infer import set_type
+from compiler.relay.type_infer import set_type
 
 
 def program():

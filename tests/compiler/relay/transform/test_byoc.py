@@ -12,8 +12,8 @@ from compiler.lowering.bind import bind_params
 from compiler.partition import subgraphs
 from compiler.relay import dialect, transform
 from compiler.relay.dataflow_pattern import is_constant, is_op, wildcard
-from compiler.relay.flatten import function_of, lower
-from compiler.relay.nest import nested, post_order
+from compiler.relay.nested_expressions import nested, post_order
+from compiler.relay.relay_to_relax import function_of, lower
 from compiler.relay.transform.regions import begin, end
 from compiler.runtime import graph_executor
 from tests.compiler.relay.oracle import read, run

@@ -10,9 +10,9 @@ import tvm
 from tvm import relax
 
 from compiler import relay
-from compiler.graph.constants import array_of
+from compiler.ir.constants import array_of
 from compiler.relay import executor, transform
-from compiler.relay.nest import nested
+from compiler.relay.nested_expressions import nested
 
 VALUES = np.array([[0.4, -1.5, 2.5], [3.5, -0.2, 7.0]], "float32")
 

@@ -10,7 +10,7 @@ from tvm import relax
 
 from compiler import relay
 from compiler.relay import transform
-from compiler.relay.infer import set_type
+from compiler.relay.type_infer import set_type
 from tests.compiler.relay.transform.modules import module_of, operators_of
 
 

@@ -9,7 +9,7 @@ import tvm
 from compiler import relay
 from compiler.relay import dialect
 from compiler.relay.analysis import list_op_freqs
-from compiler.relay.nest import nested
+from compiler.relay.nested_expressions import nested
 from compiler.relay.transform import (
     CombineParallelDense,
     DynamicToStatic,

@@ -20,7 +20,7 @@ from . import (
     normalization,
     quantized,
 )
-from .refused import REASONS
+from .unsupported import REASONS
 
 CONVERTERS: dict[tuple[str, str], Callable[[Node], Any]] = {
     ("com.microsoft", name): converter

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 from tvm import relax
 
-from compiler.graph.constants import constant
+from compiler.ir.constants import constant
 
 from ...onnx_node import Node, constant_value
 from ..elementwise import number

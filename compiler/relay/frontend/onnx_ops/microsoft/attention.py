@@ -10,7 +10,7 @@ import math
 import numpy as np
 from tvm import relax
 
-from compiler.graph.constants import constant, static_shape
+from compiler.ir.constants import constant, static_shape
 
 from ...onnx_node import Node, dtype_of
 from ..elementwise import number

@@ -6,7 +6,7 @@ from typing import Any
 
 from tvm import relax
 
-from compiler.graph.constants import static_shape
+from compiler.ir.constants import static_shape
 
 from ...onnx_node import Node
 from ..elementwise import number

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
-from compiler.graph.constants import constant, static_shape
+from compiler.ir.constants import constant, static_shape
 
 from ...onnx_node import Node, constant_value, dtype_of
 from ..elementwise import number

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from tvm import relax
 
-from compiler.graph.constants import constant, static_shape
+from compiler.ir.constants import constant, static_shape
 
 from ...onnx_node import Node, dtype_of
 from ..elementwise import number

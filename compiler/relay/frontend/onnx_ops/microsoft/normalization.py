@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 from tvm import relax
 
-from compiler.graph.constants import constant, static_shape
+from compiler.ir.constants import constant, static_shape
 
 from ...onnx_node import Node
 from ..elementwise import number

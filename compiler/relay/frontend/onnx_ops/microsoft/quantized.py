@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from compiler.graph.constants import constant, static_shape
+from compiler.ir.constants import constant, static_shape
 
 from ....op.nn.matmul_of_bits import matmul_of_bits as product_of_bits
 from ...onnx_node import Node

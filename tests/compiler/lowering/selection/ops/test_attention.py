@@ -8,7 +8,7 @@ from tvm.relax import op
 
 from compiler import auto_scheduler, relay
 from compiler.auto_scheduler.search.templates import TemplateSearch
-from compiler.lowering.selection.layout import LayoutMap
+from compiler.lowering.selection.layout_cache import LayoutMap
 from compiler.lowering.selection.ops.attention import find_attention, lower_attention
 from compiler.records.auto_scheduler.record import Record, save_records
 from compiler.records.auto_scheduler.template import Template

@@ -8,10 +8,10 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from compiler.lowering.linking.link import link
-from compiler.lowering.selection.layout import LayoutMap
+from compiler.lowering.codegen.link import link
+from compiler.lowering.selection.context import Site
+from compiler.lowering.selection.layout_cache import LayoutMap
 from compiler.lowering.selection.ops.matmul import describe, lower_matmul
-from compiler.lowering.selection.site import Site
 from schedules import rules
 from schedules.config import ConfigEntity
 from schedules.matmul import BatchMatmulWorkload, DenseWorkload, Operand

@@ -1,0 +1,71 @@
+"""Loops whose rounds are counted while the model runs, as one call among the others.
+
+    call_pure_packed("baton.loop", body, join, more, (states), (empty), (captured), (count))
+
+`body` is a function of the states and of what is captured: it computes whether to go on, the
+states behind a round, and the round's slice of each stacked result, of extent 1 along the first
+axis. `join` puts two stacked results of several rounds behind each other. The call's value is the
+last states and the stacked results; without a round the states as they were, and `empty`.
+`lowering.codegen.loops` makes of it what the virtual machine runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import tvm
+from tvm import relax
+
+LOOP = "baton.loop"
+
+
+class Loop(NamedTuple):
+    """The parts of a call that is a loop.
+
+    Attributes
+    ----------
+    body, join : tvm.ir.GlobalVar
+        `join` is the body itself where nothing is stacked.
+    more : relax.Expr
+        Whether there is a first round: a tensor () of bool.
+    states, empty, captured : relax.Tuple
+        What the body starts with; the stacked results of no round; what else it reads.
+    count : relax.Tuple
+        How many rounds there are, a tensor (1,) of int64, if that is known in front of the first
+        one; nothing where a round's condition decides.
+    """
+
+    body: tvm.ir.GlobalVar
+    join: tvm.ir.GlobalVar
+    more: relax.Expr
+    states: relax.Tuple
+    empty: relax.Tuple
+    captured: relax.Tuple
+    count: relax.Tuple
+
+    def call(self, result: relax.TupleType) -> relax.Call:
+        """The call; `result` is the type of the last states and the stacked results."""
+        return relax.op.call_pure_packed(LOOP, *self, ty_args=[result])
+
+
+def loop_of(value: Any) -> Loop | None:
+    """The loop that a bound value is; None if it is none."""
+    if not isinstance(value, relax.Call):
+        return None
+    args: Sequence[Any] = value.args
+    if value.op == tvm.ir.Op.get("relax.call_pure_packed"):
+        callee, *args = args
+    else:
+        callee = value.op
+    is_loop = isinstance(callee, relax.ExternFunc) and str(callee.global_symbol) == LOOP
+    return Loop(*args) if is_loop else None
+
+
+def erased(ty: Any) -> Any:
+    """A type without extents: what is known of a value in every round."""
+    if isinstance(ty, relax.TupleType):
+        return relax.TupleType([erased(field) for field in ty.fields])
+    if isinstance(ty, relax.ShapeType):
+        return relax.ShapeType(ndim=ty.ndim)
+    return relax.TensorType(dtype=ty.dtype, ndim=ty.ndim)

@@ -1,0 +1,1 @@
+"""TE computes that several operators share."""

@@ -1,0 +1,165 @@
+"""The import hook that finds a module of TVM 0.18 where it is today."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import sys
+from collections import ChainMap
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+from ..errors import LegacyImportError
+from .module_map import ABSENT, EXTENDED, GONE, MOVED
+from .patches import Patches
+from .removed_modules import AbsentModule
+from .v0_6 import MOVED as MOVED_SINCE_06
+
+# The names that are on: `MOVED`, and those of an older era while a script of it runs.
+_moved = ChainMap({}, MOVED)
+
+
+# Packages that scripts know as TVM's; `from tvm.relay import prelude` asks them by their own name.
+_OWN = ("compiler.relay.", "compiler.auto_scheduler.", "compiler.autotvm.")
+
+
+def today(name: str) -> str | None:
+    """Today's name of an old module, itself or below a package that moved."""
+    package, below = name, ""
+    while package not in _moved:
+        package, dot, last = package.rpartition(".")
+        if not dot:
+            return None
+        below = f".{last}{below}"
+    return _moved[package] + below
+
+
+def use_names_of_06(on: bool) -> None:
+    """Find the modules that only TVM 0.6 had, or no longer."""
+    _moved.maps[0] = MOVED_SINCE_06 if on else {}
+
+
+def uses_names_of_06() -> bool:
+    """Whether they are found."""
+    return _moved.maps[0] is MOVED_SINCE_06
+
+
+class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds the old names of `names.MOVED`; says of those in `names.GONE` what to use instead.
+
+    Modules of `names.EXTENDED` are TVM's own, with the old names added once they are imported.
+    """
+
+    def __init__(self, patches: Patches) -> None:
+        self._patches = patches
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: Any = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        old = f"tvm.{fullname.partition('.')[2]}"
+        if fullname.startswith(_OWN) and (old in _moved or _absent(old)):
+            fullname = old
+        if not fullname.startswith(("tvm.", "vta", "nnvm", "topi")):
+            return None
+        self._refuse_what_is_gone(fullname)
+        if fullname in EXTENDED:
+            return self._extended(fullname, path)
+        if _absent(fullname):
+            return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
+        module = today(fullname)
+        if module is None:
+            return None
+        if not _exists(module):
+            raise LegacyImportError(
+                f"{fullname} has no counterpart: {module} does not exist; "
+                f"docs/relay_language.md lists what is there",
+                name=fullname,
+            )
+        return importlib.machinery.ModuleSpec(fullname, self, origin=module, is_package=True)
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        instead = _absent(spec.name)
+        if instead:
+            return AbsentModule(spec.name, instead)
+        module = importlib.import_module(spec.origin or "")
+        spec.loader_state = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """The module is complete already; it keeps the spec of its own name."""
+        spec = module.__spec__
+        if spec is not None and spec.loader is self and spec.loader_state is not None:
+            module.__spec__ = spec.loader_state
+
+    def extend(self, name: str) -> None:
+        """Add the old names to a module of TVM that is imported."""
+        importlib.import_module(EXTENDED[name]).patch(self._patches)
+
+    def _extended(
+        self, fullname: str, path: Sequence[str] | None
+    ) -> importlib.machinery.ModuleSpec | None:
+        spec = importlib.machinery.PathFinder.find_spec(fullname, path)
+        if spec is not None and spec.loader is not None:
+            run = spec.loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:
+                run(module)
+                self.extend(fullname)
+
+            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+    @staticmethod
+    def _refuse_what_is_gone(fullname: str) -> None:
+        for name, instead in GONE.items():
+            if fullname == name or fullname.startswith(name + "."):
+                raise LegacyImportError(
+                    f"{fullname} is gone from TVM, and nothing stands for it: {instead}",
+                    name=fullname,
+                )
+
+
+def _absent(name: str) -> str:
+    """What to use instead of a module of `names.ABSENT`, or of one below; "" for all others."""
+    while name and name not in MOVED:
+        if name in ABSENT:
+            return ABSENT[name]
+        package = name.rpartition(".")[0]
+        if f"{package}." in ABSENT:
+            return ABSENT[f"{package}."]
+        name = package
+    return ""
+
+
+def forget() -> None:
+    """Drop the old names from the modules that Python has loaded, and from their packages."""
+    for name in [name for name in sys.modules if today(name) is not None or _absent(name)]:
+        module = sys.modules.pop(name)
+        package, _, last = name.rpartition(".")
+        owner = sys.modules.get(package)
+        if owner is None or vars(owner).get(last) is not module:
+            continue
+        if owner.__name__.startswith("tvm") or isinstance(module, AbsentModule):
+            delattr(owner, last)
+
+
+def _exists(module: str) -> bool:
+    """Whether Python finds a module of today; found without importing its packages.
+
+    Finders are asked under Python's import lock: one that imports, as `importlib.util.find_spec`
+    imports the packages around a module, waits for ever for a thread that imports the same.
+    """
+    name = ""
+    path: list[str] | None = None
+    for part in module.split("."):
+        name = f"{name}.{part}" if name else part
+        found: Any = sys.modules.get(name)
+        if found is None:
+            found = importlib.machinery.PathFinder.find_spec(name, path)
+        if found is None:
+            return False
+        spec = getattr(found, "__spec__", found)
+        path = list(getattr(spec, "submodule_search_locations", None) or ())
+    return True

@@ -1,0 +1,329 @@
+"""Subgraphs that their backend compiles itself.
+
+    before   def subgraph(x, w):  lv = nn.dense(x, w)
+                                  return nn.relu(lv)
+    after    def subgraph(x, w):  return R.call_dps_packed("baton.foreign.run", (code, x), ...)
+
+The code is a constant, which becomes one of the library's weights. Code that runs on the GPU is
+text, and the constants of its operators are arguments like all others:
+
+    after    def subgraph(x):  lv = R.call_dps_packed("baton.foreign.cuda", ("...", x, constant),
+                                                      (type of the result, workspace))
+                               return lv[0]
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+from tvm.target import Target
+
+from .. import target as targets
+from ..backends import COMPILE_OPTIONS, list_partitioners, partitioner
+from ..errors import BuildError
+from ..ir.rewrite import expressions_in
+from ..primfuncs.query import count_flops
+from ..runtime import foreign
+from ..tvm_workarounds.block_builder import BlockBuilder
+from .offloaded_functions import (
+    BACKEND,
+    FLOPS,
+    INPUT_NAMES,
+    OPERATORS,
+    RELAY_FUNCTION,
+    RUNTIME,
+    calls_in,
+    operators_of,
+    sum_if_known,
+)
+
+Lower = Callable[[tvm.IRModule], tvm.IRModule]
+
+
+def compile_foreign(
+    mod: tvm.IRModule, target: Target, params: Mapping[str, Any], lower: Lower
+) -> tuple[tvm.IRModule, list[Any]]:
+    """Let backends compile those of their subgraphs that they compile themselves.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        Parameters of `main` are not bound yet. It is not changed.
+    target : Target
+        Of `main`. Foreign code runs on the host, whatever that is, but what a backend compiles
+        for the GPU.
+    params : mapping of str to array
+        Values of parameters of `main`.
+    lower : callable
+        Makes a module's operators Relax's, for those who count what they compute.
+
+    Returns
+    -------
+    mod : tvm.IRModule
+        With calls of the code in place of the operators.
+    modules : list of tvm.runtime.Module
+        What the library must import.
+
+    Raises
+    ------
+    BuildError
+        A backend is not registered, or its `compile` raised or returned nonsense.
+    """
+    names = [
+        gvar.name_hint
+        for gvar, function in mod.functions_items()
+        if function.attrs and COMPILE_OPTIONS in function.attrs
+    ]
+    if not names:
+        return mod, []
+    foreign.register()
+    functions, modules = dict(mod.functions_items()), []
+    once = _called_once(mod, names)
+    for name in names:
+        gvar = mod.get_global_var(name)
+        known = dict(params) if name in once else {}
+        function = mod[gvar]
+        if _device(function) == "cuda":
+            _require_cuda(name, function, target)
+        code, values = _code(name, function, known)
+        counted = _flops(lower(tvm.IRModule({"main": _public(function, "main")})), target)
+        if _device(function) == "cuda":
+            module, functions[gvar] = None, _calling_on_cuda(function, code, counted)
+        else:
+            functions[gvar], module = _calling(name, function, code, values, target, counted)
+        modules += [] if module is None else [module]
+    return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos), modules
+
+
+def check_foreign(mod: tvm.IRModule, name: str, params: Mapping[str, Any]) -> None:
+    """Raise BuildError if a function's backend compiles it itself, and can't."""
+    if COMPILE_OPTIONS in mod[name].attrs:
+        _code(name, mod[name], dict(params) if _called_once(mod, [name]) else {})
+
+
+def _where(name: str, function: relax.Function) -> str:
+    return f"subgraph {name} of backend {str(function.attrs[BACKEND])!r}"
+
+
+def _public(function: relax.Function, name: str) -> relax.Function:
+    return function.with_attr("global_symbol", name)
+
+
+def _code(
+    name: str, function: relax.Function, params: Mapping[str, Any]
+) -> tuple[Any, dict[str, Any]]:
+    """What the backend made of a function, and the values of the parameters that it was given."""
+    on_cuda = _device(function) == "cuda"
+    if RELAY_FUNCTION in function.attrs or on_cuda:
+        params = {}  # such code takes all parameters of its function
+    originals = json.loads(str(function.attrs[INPUT_NAMES]))
+    values = {
+        var.name: params[original]
+        for var, original in zip(function.params, originals)
+        if original in params
+    }
+    compiled = _constants_as_parameters(function)[0] if on_cuda else _of_tensors(function)
+    code = _call_backend(_where(name, function), name, compiled, values)
+    if on_cuda and (
+        not isinstance(code, foreign.ForeignCode) or code.runtime == foreign.IN_PROCESS
+    ):
+        raise BuildError(f"{_where(name, function)}: code for a GPU must be ForeignCode")
+    if isinstance(code, tvm.runtime.Module) and not code.implements_function(name, True):
+        raise BuildError(
+            f"{_where(name, function)}: the module that compile returned has no function {name!r}"
+        )
+    return code, values
+
+
+def _calling(
+    name: str,
+    function: relax.Function,
+    code: Any,
+    values: Mapping[str, Any],
+    target: Target,
+    flops: int | None,
+) -> tuple[relax.Function, Any]:
+    """The function with a call as its body, and the TVM module that the call needs, if any."""
+    inputs = [var for var in _of_tensors(function).params if var.name not in values]
+    module = code if isinstance(code, tvm.runtime.Module) else None
+    arguments: list[Any] = list(inputs)
+    if module is not None:
+        callee = relax.ExternFunc(name)
+    else:
+        packed = np.frombuffer(code.pack(len(inputs)), "uint8")
+        callee = relax.ExternFunc(foreign.RUN)
+        arguments.insert(0, relax.const(packed, "uint8"))
+    new = [relax.Var(var.name, var.ty) for var in function.params]
+    renamed = {old: var for old, var in zip(function.params, new)}
+    result = function.ret_ty
+    fields = list(result.fields) if isinstance(result, relax.TupleType) else result
+    arguments = [renamed.get(each, each) for each in arguments]
+    call = relax.call_dps_packed(callee, relax.Tuple(arguments), fields)
+    called = _with_body(new, lambda builder: builder.emit(call))
+    attrs = _described(function, "tvm" if module is not None else code.runtime, flops)
+    if targets.is_gpu(target) and "target" not in attrs:
+        attrs["target"] = targets.to_cli(target.host)
+    return called.with_attrs(attrs).without_attr("global_symbol"), module
+
+
+def _of_tensors(function: relax.Function) -> relax.Function:
+    """The function without the shape that says what symbols are; code sees extents of tensors."""
+    params = [var for var in function.params if not isinstance(var.ty, relax.ShapeType)]
+    if len(params) == len(function.params):
+        return function
+    return relax.Function(params, function.body, function.ret_ty, function.is_pure, function.attrs)
+
+
+def _calling_on_cuda(
+    function: relax.Function, code: foreign.ForeignCode, flops: int | None
+) -> relax.Function:
+    """The function with a call of code for the GPU as its body."""
+    _, constants = _constants_as_parameters(function)
+    new = [relax.Var(var.name, var.ty) for var in function.params]
+    inputs = [*new, *constants]
+    result = function.ret_ty
+    fields = list(result.fields) if isinstance(result, relax.TupleType) else [result]
+    types = [*fields, *([relax.TensorType((code.workspace,), "uint8")] if code.workspace else [])]
+    call = relax.call_dps_packed(
+        relax.ExternFunc(foreign.RUN_ON_CUDA),
+        relax.Tuple([tvm.ir.StringImm(code.pack_text(len(inputs))), *inputs]),
+        types,
+    )
+
+    def body(builder: BlockBuilder) -> relax.Expr:
+        results = builder.emit(call)
+        if len(types) == 1:
+            return results
+        parts = [builder.emit(relax.TupleGetItem(results, i)) for i in range(len(fields))]
+        return relax.Tuple(parts) if isinstance(result, relax.TupleType) else parts[0]
+
+    attrs = _described(function, code.runtime, flops)
+    return _with_body(new, body).with_attrs(attrs).without_attr("global_symbol")
+
+
+def _with_body(
+    params: list[relax.Var], body: Callable[[BlockBuilder], relax.Expr]
+) -> relax.Function:
+    builder = BlockBuilder()
+    with builder.function("main", params):
+        with builder.dataflow():
+            bound = builder.emit_output(body(builder))
+        builder.emit_func_output(bound)
+    return builder.get()["main"]
+
+
+def _described(function: relax.Function, runtime: str, flops: int | None) -> dict[str, Any]:
+    """The function's attributes, and what reports say of it."""
+    attrs = {
+        **dict(function.attrs),
+        OPERATORS: json.dumps(operators_of(function)),
+        FLOPS: json.dumps(flops),
+        RUNTIME: runtime,
+    }
+    attrs.pop(RELAY_FUNCTION, None)
+    return attrs
+
+
+def _constants_as_parameters(
+    function: relax.Function,
+) -> tuple[relax.Function, list[tvm.ir.GenericConst]]:
+    """The function with its constants as parameters behind the others, and those constants."""
+    lifter = _ConstantLifter()
+    body = lifter.visit_expr(function.body)
+    params = [*function.params, *lifter.lifted.values()]
+    lifted = relax.Function(params, body, function.ret_ty, function.is_pure, function.attrs)
+    return lifted, list(lifter.lifted)
+
+
+@relax.expr_functor.mutator
+class _ConstantLifter(relax.expr_functor.PyExprMutator):
+    """Replaces constants by variables."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lifted: dict[tvm.ir.GenericConst, relax.Var] = {}
+
+    def visit_generic_const_(self, constant: tvm.ir.GenericConst) -> relax.Expr:
+        name = f"constant_{len(self.lifted)}"
+        return self.lifted.setdefault(constant, relax.Var(name, constant.ty))
+
+
+def _device(function: relax.Function) -> str:
+    """Where the code of a function's backend runs."""
+    known = RELAY_FUNCTION not in function.attrs and str(function.attrs[BACKEND])
+    return partitioner(known).device if known in list_partitioners() else "cpu"
+
+
+def _require_cuda(name: str, function: relax.Function, target: Target) -> None:
+    if target.kind.name != "cuda":
+        raise BuildError(
+            f"{_where(name, function)} runs on NVIDIA's GPUs, and the build is for "
+            f"{targets.to_cli(target)}; build for 'cuda'"
+        )
+
+
+def _call_backend(
+    where: str, name: str, function: relax.Function, values: Mapping[str, Any]
+) -> Any:
+    if RELAY_FUNCTION in function.attrs:
+        return _call_code_generator(where, function)
+    backend = str(function.attrs[BACKEND])
+    compile_ = partitioner(backend).compile if backend in list_partitioners() else None
+    if compile_ is None:
+        raise BuildError(
+            f"{where} is compiled by its backend, which is not registered; load its plugin first"
+        )
+    options = json.loads(str(function.attrs[COMPILE_OPTIONS]))
+    subgraph = tvm.IRModule({name: _public(function, name)})
+    arrays = {key: _array(value) for key, value in values.items()}
+    try:
+        code = compile_(subgraph, arrays, options)
+    except Exception as error:
+        raise BuildError(f"{where}: compile raised {type(error).__name__}: {error}") from error
+    if isinstance(code, (foreign.ForeignCode, tvm.runtime.Module)):
+        return code
+    if callable(code):
+        return foreign.in_process(code)
+    raise BuildError(
+        f"{where}: compile returned {code!r}, neither a callable nor ForeignCode nor a TVM module"
+    )
+
+
+def _call_code_generator(where: str, function: relax.Function) -> Any:
+    """What `relay.ext.<backend>` makes of the function as Relay wrote it."""
+    name = f"relay.ext.{function.attrs[BACKEND]}"
+    try:
+        code = tvm.get_global_func(name)(function.attrs[RELAY_FUNCTION])
+    except Exception as error:
+        raise BuildError(f"{where}: {name} raised {type(error).__name__}: {error}") from error
+    if not isinstance(code, tvm.runtime.Module):
+        raise BuildError(f"{where}: {name} returned {code!r}, not a runtime module")
+    return code
+
+
+def _flops(mod: tvm.IRModule, target: Target) -> int | None:
+    """Floating-point operations of `main` as TVM would compute them; None if unknown."""
+    with target:
+        mod = relax.transform.LegalizeOps()(mod)
+    kernels = {
+        gvar: func for gvar, func in mod.functions_items() if isinstance(func, tvm.tirx.PrimFunc)
+    }
+    calls = expressions_in(mod["main"], relax.Call)
+    called = (call.args[0] for call in calls if call.args and call.args[0] in kernels)
+    return sum_if_known([count_flops(kernels[gvar]) for gvar in called])
+
+
+def _array(value: Any) -> np.ndarray:
+    return value if isinstance(value, np.ndarray) else value.numpy()
+
+
+def _called_once(mod: tvm.IRModule, names: list[str]) -> set[str]:
+    """Functions with one call, whose arguments' values may therefore go into the code."""
+    calls = Counter(call.op.name_hint for call in calls_in(mod["main"]))
+    return {name for name in names if calls[name] == 1}

@@ -1,0 +1,343 @@
+"""Whose samples a tensor holds, so that no kernel adds values of one sample to another's.
+
+Strassen's product adds neighbouring rows of its operand and takes them apart again: what one row
+holds leaves rounding errors, infinities and NaN in the other. So the rows must be of one sample.
+
+The first axis of every input of `main` is the batch. Three cases follow:
+
+1. All inputs have a first extent of 1: the whole inference is about one sample, whatever its
+   operators do. Dense layers over tokens and convolutions may pair rows.
+2. Inputs of several samples: a convolution may, where its images provably keep the order of the
+   samples, since pairs stay within an image. That is followed through the operators listed below.
+   Rows of dense layers may be samples, or tokens in an order that nobody states; they may not.
+3. Anything else, such as inputs with unlike first extents, is in doubt: nothing may pair rows.
+
+Recurrent layers have the batch on their second axis: with more than one row there, the first axis
+was not the batch, and case 1 does not apply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import tvm
+from tvm import relax
+from tvm.ir import GenericConst
+
+from ...ir.constants import shape_of_type, static_shape
+from ...ir.elementwise import BINARY, PREDICATES, UNARY
+from ...ir.rewrite import functions_by_name
+from ..selection.ops.recurrent import NAME as RECURRENT
+
+ONE_SAMPLE = "baton.one_sample"
+"""Attribute of `main`: all of its inputs are of one sample, whatever their shapes are."""
+
+
+@dataclass(frozen=True)
+class Samples:
+    """A tensor whose first axis is so many equal blocks, each made from one sample.
+
+    Attributes
+    ----------
+    count : int
+        0 for what depends on no input.
+    whose : int, optional
+        Number of the sample; None for all of the batch, or for a function's own argument.
+    """
+
+    count: int
+    whose: int | None = None
+
+
+CONSTANT = Samples(0)
+Fact = Samples | None
+"""None: nothing is known."""
+
+
+@dataclass
+class Provenance:
+    """What is known of the samples in a module's tensors.
+
+    Attributes
+    ----------
+    is_one_sample : bool
+        Case 1 above.
+    functions : dict
+        Those of the module, by name, so that what calls return is known.
+    parameters : dict
+        Of each function that is called, what its parameters hold.
+    """
+
+    is_one_sample: bool
+    functions: Mapping[str, relax.Function] = field(default_factory=dict)
+    parameters: dict[str, tuple[Fact, ...]] = field(default_factory=dict)
+
+    def may_pair_rows(self, function: relax.Function, name: str) -> Callable[[relax.Var], bool]:
+        """Says of the result of a product or convolution whether that may pair rows.
+
+        Parameters
+        ----------
+        function : relax.Function
+            Function `name` of the module, or what passes have made of it since.
+        """
+        if self.is_one_sample:
+            return lambda _: True
+        known = self.parameters.get(name, ())
+        unknown: tuple[Fact, ...] = (None,) * len(function.params)
+        facts = _Walk(self.functions, {}).facts(
+            function, known if len(known) == len(unknown) else unknown
+        )
+        convolutions = {
+            binding.var
+            for binding in _bindings(function)
+            if _operator(binding.value).startswith("nn.conv")
+        }
+        return lambda var: var in convolutions and facts[var] is not None
+
+
+def provenance(mod: tvm.IRModule) -> Provenance:
+    """Follow the samples from the inputs of `main` through all functions of a module.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        At operator level. Modules without `main` have inputs that nobody knows.
+    """
+    functions = functions_by_name(mod)
+    main = functions.get("main")
+    if main is None:
+        return Provenance(False)
+    if main.attrs and ONE_SAMPLE in main.attrs:
+        return Provenance(True)
+    inputs = _of_inputs(main)
+    if inputs is None:
+        return Provenance(False)
+    is_batch_first = not any(map(_has_batch_second, functions.values()))
+    if all(fact.count <= 1 for fact in inputs) and is_batch_first:
+        return Provenance(True)
+    found = Provenance(False, functions, {"main": tuple(inputs)})
+    _Walk(functions, found.parameters).facts(main, inputs)
+    return found
+
+
+def _of_inputs(main: relax.Function) -> list[Samples] | None:
+    """The first extent of each input; None where they differ or are not known."""
+    counts = []
+    for var in main.params:
+        shape = static_shape(var) if isinstance(var.ty, relax.TensorType) else None
+        if shape is None:
+            return None
+        counts.append(shape[0] if shape else 0)
+    return None if len(set(counts) - {0}) > 1 else [Samples(count) for count in counts]
+
+
+def _has_batch_second(function: relax.Function) -> bool:
+    """Whether a recurrent layer has several rows, which lie along its operand's second axis."""
+    for binding in _bindings(function):
+        if _operator(binding.value) == RECURRENT:
+            shape = static_shape(binding.value.args[0])
+            if shape is None or shape[1] > 1:
+                return True
+    return False
+
+
+# --- through the operators ---------------------------------------------------------------
+
+
+def _operators(names: str) -> frozenset[str]:
+    return frozenset(names.split())
+
+
+_POINTWISE = UNARY | BINARY | PREDICATES | _operators("acos asin atan mod tan where")
+_WITH_LAYOUT = _operators(
+    "image.resize2d nn.adaptive_avg_pool1d nn.adaptive_avg_pool2d nn.adaptive_avg_pool3d "
+    "nn.avg_pool1d nn.avg_pool2d nn.avg_pool3d nn.conv1d nn.conv1d_transpose nn.conv2d "
+    "nn.conv2d_transpose nn.conv3d nn.conv3d_transpose nn.max_pool1d nn.max_pool2d nn.max_pool3d"
+)
+# Operators along axes, by the attribute that names these: the first axis must not be among them.
+_ALONG_AXES = {
+    **dict.fromkeys(_operators("max mean min prod std sum variance"), "axis"),
+    **dict.fromkeys(_operators("flip nn.log_softmax nn.softmax split squeeze take"), "axis"),
+    **dict.fromkeys(_operators("nn.batch_norm nn.prelu"), "axis"),
+    **dict.fromkeys(_operators("nn.group_norm nn.instance_norm nn.layer_norm"), "axes"),
+}
+
+
+class _Walk:
+    """Follows samples through functions.
+
+    Parameters
+    ----------
+    functions
+        Those whose calls are followed, by name.
+    parameters
+        Filled with what each of them is called with.
+    """
+
+    def __init__(
+        self,
+        functions: Mapping[str, relax.Function],
+        parameters: dict[str, tuple[Fact, ...]],
+    ) -> None:
+        self._functions = functions
+        self._parameters = parameters
+
+    def facts(self, function: relax.Function, params: Sequence[Fact]) -> dict[Any, Fact]:
+        """What each variable of a function holds."""
+        facts: dict[Any, Fact] = dict(zip(function.params, params, strict=True))
+        for binding in _bindings(function):
+            value = getattr(binding, "value", None)
+            facts[binding.var] = self._of(value, facts) if value is not None else None
+        return facts
+
+    def _of(self, expr: Any, facts: Mapping[Any, Fact]) -> Fact:
+        if isinstance(expr, GenericConst):
+            return CONSTANT
+        if isinstance(expr, relax.Var):
+            return facts.get(expr)
+        if isinstance(expr, relax.TupleGetItem):
+            return self._of(expr.tuple_value, facts)
+        if isinstance(expr, relax.Tuple):
+            return _together([self._of(each, facts) for each in expr.fields])
+        if not isinstance(expr, relax.Call):
+            return None
+        if isinstance(expr.op, relax.GlobalVar):
+            return self._of_function(expr, facts)
+        operands = [
+            each
+            for arg in expr.args
+            for each in (arg.fields if isinstance(arg, relax.Tuple) else [arg])
+            if isinstance(each.ty, (relax.TensorType, relax.TupleType))
+        ]
+        known = [self._of(each, facts) for each in operands]
+        if _operator(expr) == "concat" and _axes(expr.attrs.axis, expr) == {0}:
+            return _joined(known)
+        fact = _together(known)
+        if fact is None or fact.count == 0:
+            return fact
+        read = [each for each, one in zip(operands, known) if one != CONSTANT]
+        if fact.count == 1:
+            # Whatever is made of one sample alone is of that sample.
+            return fact
+        return _kept(_operator(expr), expr, read, fact)
+
+    def _of_function(self, call: relax.Call, facts: Mapping[Any, Fact]) -> Fact:
+        name, known = call.op.name_hint, [self._of(arg, facts) for arg in call.args]
+        function = self._functions.get(name)
+        if function is None:
+            return None
+        fact = _together(known)
+        if fact is not None and fact.count == 1:  # of each sample in turn
+            known = [Samples(min(each.count, 1)) for each in known if each is not None]
+        before = self._parameters.get(name, tuple(known))
+        agreed = tuple(one if one == other else None for one, other in zip(before, known))
+        self._parameters[name] = agreed
+        inner = self.facts(function, known)
+        result = self._of(function.body.body, inner)
+        if result is not None and fact is not None and result == Samples(1):
+            return fact
+        return result
+
+
+def _together(facts: Iterable[Fact]) -> Fact:
+    """Of what is made from tensors of the same samples; None where they are of different ones."""
+    several = set(facts)
+    if None in several:
+        return None
+    several.discard(CONSTANT)
+    return CONSTANT if not several else several.pop() if len(several) == 1 else None
+
+
+def _joined(facts: Sequence[Fact]) -> Fact:
+    """Of a concatenation along the first axis: all samples, one after the other."""
+    if all(fact is not None and fact == Samples(1, i) for i, fact in enumerate(facts)):
+        return Samples(len(facts))
+    fact = _together(facts)
+    return fact if fact is not None and fact.count <= 1 else None
+
+
+def _kept(name: str, call: relax.Call, read: Sequence[relax.Expr], fact: Samples) -> Fact:
+    """Of an operator that makes each block of its result from the same block of its operands."""
+    shape = _shape(call)
+    shapes = [_shape(each) for each in read]
+    if name == "strided_slice":
+        return _slice(call, shapes[0], fact)
+    if not shape or shape[0] % fact.count or any(not s or s[0] % fact.count for s in shapes):
+        return None
+    if name in _POINTWISE:
+        alike = all(s[0] == shape[0] and len(s) == len(shape) for s in shapes)
+    elif name in _WITH_LAYOUT:
+        attrs = call.attrs
+        layout = str(getattr(attrs, "data_layout", "") or getattr(attrs, "layout", ""))
+        alike = layout.startswith("N") and len(read) == 1 and read[0].same_as(call.args[0])
+    elif name in _ALONG_AXES:
+        axes = getattr(call.attrs, _ALONG_AXES[name])
+        alike = axes is not None and 0 not in _axes(axes, read[0]) and len(read) == 1
+    elif name == "concat":
+        alike = all(s[0] == shape[0] for s in shapes)
+    elif name == "permute_dims":
+        axes = call.attrs.axes
+        alike = axes is not None and int(axes[0]) % len(shape) == 0
+    elif name == "expand_dims":
+        alike = 0 not in _axes(call.attrs.axis, call)
+    elif name == "matmul":
+        # Of a matrix of all samples the rows stay apart, and only of the left one.
+        alike = all(len(s) > 2 or each.same_as(call.args[0]) for s, each in zip(shapes, read))
+        alike = alike and len({len(s) for s in shapes}) == 1 and shape[0] == shapes[0][0]
+    else:
+        alike = name in ("reshape", "flatten") and read[0].same_as(call.args[0])
+    return fact if alike else None
+
+
+def _slice(call: relax.Call, shape: Sequence[int], fact: Samples) -> Fact:
+    """Of some elements along other axes than the first, or of one sample along the first."""
+    fields = [arg.fields if isinstance(arg, relax.Tuple) else None for arg in call.args[1:4]]
+    if None in fields:
+        return None
+    axes, begin, end = ([_integer(each) for each in part or ()] for part in fields)
+    if None in axes:
+        return None
+    at = {(axis or 0) % len(shape): ends for axis, *ends in zip(axes, begin, end)}
+    if 0 not in at:
+        return fact
+    first, last = at[0]
+    if list(at) != [0] or fact.count != shape[0] or first is None or last != first + 1:
+        return None
+    return Samples(1, first) if 0 <= first < fact.count else None
+
+
+def _integer(expr: Any) -> int | None:
+    value = getattr(expr, "value", None)
+    value = getattr(value, "value", value)
+    return value if isinstance(value, int) else None
+
+
+def _axes(axes: Any, operand: relax.Expr) -> set[int]:
+    """Axes as numbers from 0; 0 alone where they are not known."""
+    shape = _shape(operand)
+    if axes is None or not shape:
+        return {0}
+    listed = [axes] if isinstance(axes, (int, tvm.tirx.IntImm)) else list(axes)
+    return {int(axis) % len(shape) for axis in listed}
+
+
+def _shape(expr: relax.Expr) -> Sequence[int]:
+    """Of a tensor, or of the first field of a tuple; empty where it is not known."""
+    ty = expr.ty
+    while isinstance(ty, relax.TupleType) and ty.fields:
+        ty = ty.fields[0]
+    return shape_of_type(ty) or ()
+
+
+def _operator(expr: Any) -> str:
+    if not isinstance(expr, relax.Call) or not isinstance(expr.op, tvm.ir.Op):
+        return ""
+    return str(expr.op.name).removeprefix("relax.")
+
+
+def _bindings(function: relax.Function) -> Iterable[Any]:
+    if isinstance(function.body, relax.SeqExpr):
+        for block in function.body.blocks:
+            yield from block.bindings

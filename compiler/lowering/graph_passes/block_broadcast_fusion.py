@@ -1,0 +1,61 @@
+"""Keeps an anchor's small result out of kernels that spread it over a larger tensor.
+
+    s = conv2d(mean(x))        (N, C, 1, 1)
+    y = multiply(x, s)         (N, C, H, W)
+
+Fused behind the convolution, the multiplication would have the convolution computed again for
+each of its H x W elements. What makes an element of `s` cheaply, as a bias does, may still be
+fused behind it.
+
+Likewise what adds (seq, C) to a result of (batch, seq, C) whose extents only running tells: kernels
+over rows read a row of each operand for a row of the result.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import tvm
+from tvm import relax, tirx
+
+from ...ir.constants import static_shape
+from ...primfuncs.fusion_pattern import INJECTIVE, unfusable_calls, with_pattern
+
+
+def separate_spread_results(mod: tvm.IRModule) -> tvm.IRModule:
+    """Give broadcasts that enlarge an anchor's result a pattern that is not fused behind it.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        Calls of TIR functions that have their operator patterns. It is not changed.
+    """
+    return with_pattern(mod, _spreading_calls, INJECTIVE)
+
+
+def _spreading_calls(mod: tvm.IRModule, function: relax.Function) -> list[relax.Call]:
+    """Element-by-element calls whose result is larger than an anchor's that they read, or repeats
+    rows of another operand."""
+
+    def behind(binding: relax.VarBinding, _: Any, sizes: list[int | None]) -> int | None:
+        own = _symbols(binding.var)
+        if any(_symbols(each) not in (set(), own) for each in binding.value.args[1].fields):
+            return None
+        size = _elements(binding.var)
+        return size if all(each in (None, size) for each in sizes) else None
+
+    return unfusable_calls(mod, function, _elements, behind)
+
+
+def _symbols(value: relax.Expr) -> set[tirx.Var]:
+    """The symbols in the shape of a tensor."""
+    shape = value.ty.shape if isinstance(value.ty, relax.TensorType) else None
+    extents = shape.values if isinstance(shape, relax.ShapeExpr) else ()
+    return {var for extent in extents for var in tirx.analysis.undefined_vars(extent)}
+
+
+def _elements(value: relax.Expr) -> int:
+    """Number of elements of a tensor of static shape; -1 where it is not known."""
+    shape = static_shape(value)
+    return -1 if shape is None else math.prod(shape)

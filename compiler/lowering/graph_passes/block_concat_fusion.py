@@ -1,0 +1,73 @@
+"""Keeps apart what FuseOps would fuse with a concatenation that then need not copy its parts.
+
+    before   fused(a, b): concatenate(strided_slice(a), b)       copies both parts
+    after    strided_slice(a), concatenate(.., b)                ConcatInPlace drops the second
+
+A concatenation whose only reader could be fused with it stays as it is: it is one pass over the
+memory with its reader, and the reader alone would be one too.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import tvm
+from tvm import relax, tirx
+from tvm.target import Target
+
+from ...primfuncs.fusion_pattern import INJECTIVE, OPAQUE, callee, op_pattern, with_pattern
+from ..codegen.concat_in_place import aligned_offsets, is_profitable
+
+_NAME = "concatenate"
+
+
+def separate_concatenations(mod: tvm.IRModule, target: Target) -> tvm.IRModule:
+    """Give concatenations that can be done in place a pattern that is not fused.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        Calls of TIR functions that have their operator patterns. It is not changed.
+    """
+
+    def find(mod: tvm.IRModule, function: relax.Function) -> list[relax.Call]:
+        return [
+            call for call in _in_place(mod, function) if is_profitable(mod[call.args[0]], target)
+        ]
+
+    return with_pattern(mod, find, OPAQUE)
+
+
+def _in_place(mod: tvm.IRModule, function: relax.Function) -> list[relax.Call]:
+    """Concatenations of which a part is written by a kernel that exists anyway."""
+    bindings = [each for block in function.body.blocks for each in block.bindings]
+    reads: Counter[relax.Var] = Counter()
+    fusable: set[relax.Var] = set()  # what an operator reads that is fused with what it reads
+    for binding in bindings:
+        kernel = callee(mod, binding.value)
+        fields = binding.value.args[1].fields if kernel is not None else ()
+        for var in fields:
+            if isinstance(var, relax.Var):
+                reads[var] += 1
+                if op_pattern(kernel) <= INJECTIVE:
+                    fusable.add(var)
+    found, written = [], set()  # variables that a kernel writes whatever is fused
+    for binding in bindings:
+        kernel = callee(mod, binding.value)
+        if kernel is None:
+            continue
+        call, var = binding.value, binding.var
+        own = [each for each in call.args[1].fields if each in written]
+        epilogue = op_pattern(kernel) < INJECTIVE and bool(own)
+        if op_pattern(kernel) > INJECTIVE or reads[var] > 1 or epilogue:
+            written.add(var)
+        alone = reads[var] != 1 or var not in fusable
+        if _is_concatenation(call, kernel) and own and alone:
+            found.append(call)
+            written.add(var)
+    return found
+
+
+def _is_concatenation(call: relax.Call, kernel: tirx.PrimFunc) -> bool:
+    name = str(call.args[0].name_hint).rstrip("0123456789")
+    return name == _NAME and aligned_offsets(kernel) is not None

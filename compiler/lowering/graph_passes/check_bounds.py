@@ -1,0 +1,206 @@
+"""Insert run-time bounds checks for the extents that a kernel reads and writes without a condition.
+
+    theta : (n, m, 3)                         if n > 0 and m < 2: raise InputError
+    for i in n, k in 2:            ->         for i in n, k in 2:
+      y[i, k] = theta[i, k, 0]                  y[i, k] = theta[i, k, 0]
+
+An index that is a number or counts from 0 meets its largest value, whatever the data are. Where the
+extent of its axis is not known to be larger, the kernel compares them before it computes anything.
+Indices that are computed or read from tensors are checked by `check_indices`. Kernels of GPUs can't
+raise errors; there nothing is checked.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+from tvm import s_tir, sym, tirx
+from tvm.ir import Call, Op, TensorLoad
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as T
+from tvm.target import Target
+
+from schedules.tir_visit import nodes_of
+
+from .kernel_error import give_up, set_error
+
+KIND = "InputError"
+"""Name of the error that kernels raise, as `compiler.runtime.executor` registers it."""
+
+_IF = "prim.if_then_else"
+
+
+def check_bounds(mod: tvm.IRModule, target: Target) -> tvm.IRModule:
+    """Have each CPU kernel of a module compare the extents of its operands with what it reads."""
+    changed = {}
+    for gvar, func in mod.functions_items():
+        if isinstance(func, tirx.PrimFunc):
+            own = func.attrs.get("target") if func.attrs else None
+            is_on_cpu = Target(own or target).kind.name == "llvm"
+            needs = _Needs(func).found if is_on_cpu else []
+            if needs:
+                changed[gvar] = _checked(func, gvar.name_hint, needs)
+    if not changed:
+        return mod
+    functions = {**dict(mod.functions_items()), **changed}
+    return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
+
+
+class _Needs:
+    """Extents that must be larger than an index.
+
+    Attributes
+    ----------
+    found : list of (buffer, axis, least, conditions)
+        The axis needs `least` elements if all conditions hold: that loops run.
+    """
+
+    def __init__(self, func: tirx.PrimFunc) -> None:
+        self.found: list[tuple[Any, int, Any, list[Any]]] = []
+        self.analyzer = sym.Analyzer()
+        self.ends: dict[Any, Any] = {}  # of variables that count from 0
+        self.conditions: list[Any] = []
+        self.parameters = [p for p in func.params if isinstance(p.ty, tirx.BufferType)]
+        known = {var for each in self.parameters for extent in each.shape for var in _vars(extent)}
+        known.update(param for param in func.params if not isinstance(param.ty, tirx.BufferType))
+        self.known = known
+        self._visit(func.body)
+
+    def _visit(self, node: Any) -> None:
+        if isinstance(node, s_tir.SBlockRealize):  # a predicate only limits it to its domain
+            self._block(node.block)
+        elif isinstance(node, tirx.For):
+            self._loop(node)
+        elif isinstance(node, tirx.SeqStmt):
+            for each in node.seq:
+                self._visit(each)
+        elif isinstance(node, tirx.BufferStore):
+            self._access(node.buffer, node.indices)
+            for each in (*node.indices, node.value):
+                self._loads(each)
+        elif isinstance(node, tirx.Evaluate):
+            self._loads(node.value)
+
+    def _block(self, block: Any) -> None:
+        self._in([(iv.var, iv.dom.min, iv.dom.extent) for iv in block.iter_vars], block.body)
+
+    def _loop(self, loop: Any) -> None:
+        self._in([(loop.loop_var, loop.min, loop.extent)], loop.body)
+
+    def _in(self, ranges: list[tuple[Any, Any, Any]], body: Any) -> None:
+        """Visit a body whose variables have these ranges."""
+        before = len(self.conditions)
+        for var, start, extent in ranges:
+            if isinstance(start, tirx.IntImm) and int(start) == 0 and self._is_known(extent):
+                self.ends[var] = extent
+            if not isinstance(extent, tirx.IntImm):
+                self.conditions.append(extent)
+        static = [extent for _, _, extent in ranges if isinstance(extent, tirx.IntImm)]
+        if all(int(extent) > 0 for extent in static):
+            self._visit(body)
+        del self.conditions[before:]
+
+    def _is_known(self, extent: Any) -> bool:
+        """Whether an extent follows from those of the parameters."""
+        return all(var in self.known for var in _vars(extent))
+
+    def _loads(self, value: Any) -> None:
+        """Look at what a value reads in any case."""
+        if isinstance(value, TensorLoad):
+            self._access(value.source, value.indices)
+            for each in value.indices:
+                self._loads(each)
+        elif isinstance(value, Call):
+            is_choice = isinstance(value.op, Op) and value.op.name == _IF
+            for each in value.args[:1] if is_choice else value.args:
+                self._loads(each)
+        elif isinstance(value, tirx.Cast):
+            self._loads(value.value)
+        else:
+            for part in ("a", "b", "condition", "true_value", "false_value"):
+                if isinstance(getattr(value, part, None), tvm.ir.Expr):
+                    self._loads(getattr(value, part))
+
+    def _access(self, buffer: Any, indices: Any) -> None:
+        if not any(buffer.same_as(each) for each in self.parameters):
+            return
+        if not all(self._is_known(each) for each in self.conditions):
+            return
+        for axis, (index, extent) in enumerate(zip(indices, buffer.shape)):
+            least = self._least(index)
+            if least is None or least.same_as(extent):
+                continue
+            if isinstance(least, tirx.IntImm) and isinstance(extent, tirx.IntImm):
+                if int(least) <= int(extent):
+                    continue
+            elif self.analyzer.can_prove_equal(least, extent):
+                continue
+            self._add(buffer, axis, least)
+
+    def _add(self, buffer: Any, axis: int, least: Any) -> None:
+        """Note a need; of several numbers the largest is enough where the same loops run."""
+        for i, (other, at, size, conditions) in enumerate(self.found):
+            if not (buffer.same_as(other) and axis == at and self.conditions == conditions):
+                continue
+            if isinstance(least, tirx.IntImm) and isinstance(size, tirx.IntImm):
+                largest = max(least, size, key=int)
+                self.found[i] = (other, at, largest, conditions)
+                return
+            if self.analyzer.can_prove_equal(least, size):
+                return
+        self.found.append((buffer, axis, least, list(self.conditions)))
+
+    def _least(self, index: Any) -> Any | None:
+        """The elements that an axis must have; None where it is not known."""
+        if isinstance(index, tirx.IntImm):
+            return tirx.const(int(index) + 1, "int64") if int(index) >= 0 else None
+        return self.ends.get(index) if isinstance(index, tirx.Var) else None
+
+
+def _vars(extent: Any) -> list[Any]:
+    return [] if isinstance(extent, (int, tirx.IntImm)) else nodes_of(extent, tirx.Var)
+
+
+def _checked(func: tirx.PrimFunc, name: str, needs: list[Any]) -> tirx.PrimFunc:
+    """The function behind its checks."""
+    with IRBuilder() as builder:
+        with T.seq_scope():
+            is_wrong: Any = tirx.const(False, "bool")
+            for buffer, axis, least, conditions in needs:
+                short = buffer.shape[axis] < least
+                for each in conditions:
+                    short = tirx.And(short, each > 0)
+                is_wrong = tirx.Or(is_wrong, short)
+            with T.If(is_wrong), T.Then():
+                set_error(KIND, [_message(name, needs)])
+                give_up()
+        check = builder.get()
+    return func.with_body(_behind(check, func.body))
+
+
+def _behind(check: Any, body: Any) -> Any:
+    """The statement behind a check; TVM's passes expect a root block to stay the outermost."""
+    if not isinstance(body, s_tir.SBlockRealize):
+        return tirx.SeqStmt([check, body])
+    root = body.block
+    block = s_tir.SBlock(
+        *(root.iter_vars, root.reads, root.writes, root.name_hint),
+        *(tirx.SeqStmt([check, root.body]), root.init, root.alloc_buffers),
+        *(root.match_buffers, root.annotations, root.span),
+    )
+    return s_tir.SBlockRealize(body.iter_values, body.predicate, block, body.span)
+
+
+def _message(name: str, needs: list[Any]) -> str:
+    wanted = ", ".join(
+        f"axis {axis} of {buffer.name} ({plain(buffer.shape[axis])}) must have at least "
+        f"{plain(least)} elements"
+        for buffer, axis, least, _ in needs
+    )
+    return f"{name}: extents of operands do not fit: {wanted}"
+
+
+def plain(extent: Any) -> str:
+    """An extent as text."""
+    return str(int(extent)) if isinstance(extent, (int, tirx.IntImm)) else str(extent)

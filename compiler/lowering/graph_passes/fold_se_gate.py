@@ -1,0 +1,50 @@
+"""Has a convolution's weights, not its image, multiplied by the gate in front of it.
+
+    before   y = conv2d(multiply(x, s), w)       x (1, C, H, W), s (1, C, 1, 1), w (O, C, KH, KW)
+
+    after    y = conv2d(x, multiply(w, s))
+
+A squeeze-and-excite block multiplies the channels of an image by factors that it has computed from
+them. Close to the network's input such an image has a hundred times as many elements as the weights
+of the pointwise convolution that reads it, and the product with it is a way to L2 or L3 and back.
+"""
+
+from __future__ import annotations
+
+import math
+
+import tvm
+from tvm import relax
+
+from ...ir.constants import array_of, static_shape
+from ...ir.op_dialect import RELAX
+from ...ir.rewrite import CallRule, rewrite_calls
+
+# Weights are multiplied and packed in each inference. One of them takes as long as so many elements
+# of the image, which are in order.
+ELEMENTS_PER_WEIGHT = 8
+
+
+def fold_gates(mod: tvm.IRModule, name: str) -> tvm.IRModule:
+    """Fold in function `name` of a module, where that is less work."""
+    return rewrite_calls(mod, _Gates, [name])
+
+
+class _Gates(CallRule):
+    def rewrite(self, call: relax.Call, name: str) -> relax.Expr | None:
+        if name != "nn.conv2d" or int(call.attrs.groups) != 1:
+            return None
+        if (call.attrs.data_layout, call.attrs.kernel_layout) != ("NCHW", "OIHW"):
+            return None
+        data, weight = call.args
+        product, known = self.scope.call_of(data, "multiply"), array_of(weight)
+        if known is None or product is None or not self.scope.used_once(data):
+            return None
+        for image, gate in (product.args, product.args[::-1]):
+            shape = static_shape(image)
+            if shape is None or shape != static_shape(data) or array_of(gate) is not None:
+                continue
+            is_less_work = known.size * ELEMENTS_PER_WEIGHT < math.prod(shape)
+            if static_shape(gate) == (1, shape[1], 1, 1) and shape[0] == 1 and is_less_work:
+                return RELAX.again(call, [image, relax.op.multiply(weight, gate)])
+        return None

@@ -1,0 +1,101 @@
+"""From operators to fused, unscheduled TIR functions."""
+
+from __future__ import annotations
+
+import tvm
+from tvm import relax
+from tvm.target import Target
+
+from ...ir.rewrite import relax_functions
+from ...primfuncs.fusion_pattern import called_kernel
+from ...relay.op.kernel_names import operator_of
+from ...tvm_workarounds.alias_tuples import alias_tuples
+from ...tvm_workarounds.branch_dataflow import plain_branches
+from ...tvm_workarounds.order_shape_bindings import in_order
+from ...tvm_workarounds.scalar_operands import separate_scalar_operands
+from .block_broadcast_fusion import separate_spread_results
+from .block_concat_fusion import separate_concatenations
+from .fuse_interpolation import interpolations
+from .hoist_shape_bindings import symbols_first
+from .legalize import legalize_ops
+from .limit_epilogue_fusion import bound_epilogues
+from .split_concat import separate_groups, split_concatenations
+
+OPERATORS = "baton.operators"
+"""Attribute of a kernel whose name does not say which operators it computes: these, between
+blanks."""
+
+_ENDING_IN_DIGITS = ("atan2", "log10", "log2")
+"""Operators whose names end like the number that tells kernels of one name apart."""
+
+
+def fuse(
+    mod: tvm.IRModule, target: Target, concat_in_place: bool = False
+) -> tuple[tvm.IRModule, dict[str, list[str]]]:
+    """Legalise what is left at operator level, and fuse.
+
+    Parameters
+    ----------
+    concat_in_place
+        Nothing is fused with concatenations whose parts can be written where they belong.
+
+    Returns
+    -------
+    The module, in which every kernel is one unscheduled PrimFunc, and for each kernel's name
+    the operators that went into it, under Relay's names.
+    """
+    with target:
+        mod = interpolations(mod) if target.kind.name == "llvm" else mod
+        mod = split_concatenations(mod)
+        mod = relax.transform.AnnotateTIROpPattern()(legalize_ops()(mod))
+        mod = separate_groups(mod)
+        mod = bound_epilogues(separate_spread_results(separate_scalar_operands(mod)))
+        mod = separate_concatenations(mod, target) if concat_in_place else mod
+        mod = in_order(relax.transform.FuseOps(fuse_opt_level=2)(plain_branches(alias_tuples(mod))))
+        operators = _operators(mod)
+        mod = relax.transform.CanonicalizeBindings()(relax.transform.FuseTIR()(mod))
+        mod = symbols_first(mod)
+    return mod, operators
+
+
+def _operators(mod: tvm.IRModule) -> dict[str, list[str]]:
+    """Operators of each fused function, from the TIR functions that it calls."""
+    names: dict[str, list[str]] = {}
+    for gvar, function in mod.functions_items():
+        if isinstance(function, tvm.tirx.PrimFunc):
+            names[gvar.name_hint] = operators_of(gvar.name_hint, function)
+    for gvar, function in relax_functions(mod):
+        if not is_fused(function):
+            continue
+        names[gvar.name_hint] = [
+            name
+            for block in function.body.blocks
+            for binding in block.bindings
+            if (callee := called_kernel(binding.value)) is not None
+            for name in names[callee]
+        ]
+    return names
+
+
+def operators_of(kernel: str, function: tvm.tirx.PrimFunc) -> list[str]:
+    """The operators of an unfused kernel, under Relay's names."""
+    given = function.attrs.get(OPERATORS) if function.attrs else None
+    if given is not None:
+        return str(given).split()
+    buffers = (param.ty for param in function.params)
+    ranks = [len(ty.shape) for ty in buffers if isinstance(ty, tvm.tirx.buffer.BufferType)]
+    return [operator_of(_compute_name(kernel, function), ranks)]
+
+
+def _compute_name(kernel: str, function: tvm.tirx.PrimFunc) -> str:
+    """conv2d12 -> conv2d, tir_clip -> clip; log2 is a compute, or the third kernel of log."""
+    kernel = kernel.removeprefix("tir_")
+    for name in _ENDING_IN_DIGITS:
+        if kernel.startswith(name) and f"{name}(" in str(function):
+            return name
+    return kernel.rstrip("0123456789")
+
+
+def is_fused(function: relax.Function) -> bool:
+    """Whether FuseOps made the function."""
+    return bool(function.attrs and function.attrs.get("Primitive"))

@@ -1,0 +1,377 @@
+"""Has every place in memory that is known only at run time checked in front of its operator.
+
+    y = gather_elements(x, i)        becomes       j = gather_elements_indices(i)
+                                                   y = gather_elements(x, j)
+
+The added kernel reads all indices once, before any is used, and hands on a copy in which negative
+ones count from the front: the operator can't run without it, and nothing is fused with it. It
+raises `IndexRangeError` if one is outside. Devices whose kernels can't raise errors get the nearest
+place that exists instead. Indices that are constants are checked here, and nothing is left of that.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax, te, tirx
+from tvm.relax.expr_functor import PyExprMutator, mutator
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as T
+
+from ...ir.constants import array_of, constant, static_shape
+from ...ir.op_dialect import RELAX
+from ...ir.rewrite import CallRule, operator_name, rewrite_calls
+from .index_operands import Bounds, bounds_of
+from .kernel_error import give_up, local, set_error
+from .runtime_check_pass import checked_by, emit_check
+
+KIND = "IndexRangeError"
+"""Name of the error that kernels raise, as `compiler.runtime.executor` registers it."""
+
+_MADE_BY = {"vision.select_boxes": "vision.non_max_suppression"}
+_NAMELESS = re.compile(r"(lv|gv)\d*")
+
+
+def check_indices(mod: tvm.IRModule, name: str, can_raise: bool) -> tvm.IRModule:
+    """Put a check in front of each operator of a function that reads or writes where operands say.
+
+    Without `can_raise`, as on GPUs, an index outside is replaced by the nearest place.
+
+    Raises
+    ------
+    BuildError
+        A constant index is outside of the axis that it indexes, or the shapes of indices and
+        data do not fit.
+    """
+    return checked_by(_Checker(mod, can_raise), mod, name)
+
+
+def indexes_at_run_time(call: Any) -> bool:
+    """Whether an operator needs such a check in front of it."""
+    if not isinstance(call, relax.Call):
+        return False
+    bounds = bounds_of(call, operator_name(call))
+    return any(array_of(_operand(call, each)) is None for each in bounds)
+
+
+def limited_takes(mod: tvm.IRModule, name: str) -> tvm.IRModule:
+    """Have `take` limit its indices in function `name` where it would trust them.
+
+    So it is computed in the end: that costs nothing that can be measured, and TVM warns of the
+    other mode whenever it meets it.
+    """
+    return rewrite_calls(mod, _Limits, [name])
+
+
+class _Limits(CallRule):
+    def rewrite(self, call: relax.Call, name: str) -> relax.Expr | None:
+        return _with_limits(call, name)
+
+
+def _with_limits(call: relax.Call, name: str) -> relax.Expr | None:
+    """A `take` in the mode "clip" for one in the mode "fast"; None for any other call."""
+    is_fast = name in ("take", "relay.take") and call.attrs["mode"] == "fast"
+    return RELAX.again(call, call.args, mode="clip") if is_fast else None
+
+
+@mutator
+class _Checker(PyExprMutator):
+    """Checks the indices of one function."""
+
+    def __init__(self, mod: tvm.IRModule, can_raise: bool) -> None:
+        super().__init__(mod)
+        self.changed = False
+        self.wrong: list[str] = []
+        self._can_raise = can_raise
+        self._result = ""
+
+    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
+        self._result = str(binding.var.name)
+        super().visit_var_binding_(binding)
+
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        call = self.visit_expr_post_order(call)
+        name = operator_name(call)
+        bounds = bounds_of(call, name)
+        if not bounds:
+            return self._limited(call, name)
+        operator = name.removeprefix("relay.")
+        what = _MADE_BY.get(operator, operator)
+        if not _NAMELESS.fullmatch(self._result):
+            what += f" ({self._result})"
+        problem = _unfit_shapes(call, operator)
+        if problem:
+            self.wrong.append(f"{what}: {problem}")
+        arguments = list(call.args)
+        for each in bounds:
+            given = _operand(call, each)
+            checked = self._check(given, each, operator, what)
+            if checked is None:
+                continue
+            self.changed = True
+            argument = checked
+            if each.field is not None:
+                fields = _fields(arguments[each.operand])
+                fields[each.field] = checked
+                argument = relax.Tuple(fields)
+            arguments[each.operand] = argument
+        call = relax.Call(call.op, arguments, call.attrs, call.ty_args)
+        return self._limited(call, name)
+
+    def _limited(self, call: relax.Call, name: str) -> relax.Expr:
+        """A `take` that limits its indices; any other call as it is."""
+        limited = _with_limits(call, name)
+        self.changed = self.changed or limited is not None
+        return call if limited is None else limited
+
+    def _check(
+        self, given: relax.Expr, bounds: Bounds, operator: str, what: str
+    ) -> relax.Expr | None:
+        """What the operator is to read; None for what it reads already."""
+        array = array_of(self._definition(given))
+        if array is not None and all(isinstance(e, (int, type(None))) for e in bounds.extents):
+            problem = _outside(array, bounds)
+            if problem:
+                self.wrong.append(f"{what}: {problem}")
+                return None
+            wrapped = _array_from_front(array, bounds)
+            return None if wrapped is array else constant(wrapped)
+        given, bounds = self._raw(given, bounds)
+        variables = [each for each in bounds.extents if isinstance(each, tirx.Expr)]
+        compute = _checked if self._can_raise else _limited
+
+        def kernel(indices: te.Tensor, extents: list[Any]) -> te.Tensor:
+            known = iter(extents)
+            mine = [next(known) if isinstance(e, tirx.Expr) else e for e in bounds.extents]
+            return compute(indices, replace(bounds, extents=tuple(mine)), what)
+
+        hint = f"{operator.replace('.', '_')}_indices"
+        shape = relax.ShapeExpr(variables)
+        return emit_check(self.builder_, kernel, given, shape, hint=hint, fuses=not self._can_raise)
+
+    def _definition(self, expr: Any) -> Any:
+        while isinstance(expr, relax.Var):
+            value = self.lookup_binding(expr)
+            if value is None:
+                return expr
+            expr = value
+        return expr
+
+    def _raw(self, given: relax.Expr, bounds: Bounds) -> tuple[relax.Expr, Bounds]:
+        """For where(i < 0, i + extent, i), as importers write it, `i`, which may be negative.
+
+        If what is added is known only at run time, the sum itself, which may not.
+        """
+        chosen = self._definition(given)
+        if operator_name(chosen) == "permute_dims":
+            inner, found = self._raw(chosen.args[0], bounds)
+            if inner.same_as(chosen.args[0]):
+                return given, found
+            return self.builder_.emit(relax.op.permute_dims(inner, chosen.attrs.axes)), found
+        if operator_name(chosen) != "where":
+            return given, bounds
+        condition, shifted, raw = (self._definition(arg) for arg in chosen.args)
+        if operator_name(condition) != "less" or operator_name(shifted) != "add":
+            return given, bounds
+        same = (condition.args[0], shifted.args[0])
+        zero, extent = (array_of(self._definition(each.args[1])) for each in (condition, shifted))
+        if not all(self._definition(e).same_as(raw) for e in same) or zero is None or zero.any():
+            return given, bounds
+        if extent is None:
+            return given, replace(bounds, from_end=False)
+        if extent.ravel().tolist() != list(bounds.extents):
+            return given, bounds
+        return chosen.args[2], replace(bounds, from_end=True)
+
+
+def _operand(call: relax.Call, bounds: Bounds) -> relax.Expr:
+    argument = call.args[bounds.operand]
+    return argument if bounds.field is None else _fields(argument)[bounds.field]
+
+
+def _fields(argument: Any) -> list[relax.Expr]:
+    if isinstance(argument, relax.Tuple):
+        return list(argument.fields)
+    return [relax.TupleGetItem(argument, i) for i in range(len(argument.ty.fields))]
+
+
+def _unfit_shapes(call: relax.Call, operator: str) -> str:
+    """What is wrong where indices of each element reach farther than the data along other axes."""
+    if operator not in ("gather", "gather_elements", "scatter_elements"):
+        return ""
+    data, indices = static_shape(call.args[0]), static_shape(call.args[1])
+    if data is None or indices is None or 0 in indices:
+        return ""
+    axis = int(call.attrs["axis"]) % len(data)
+    for at, (extent, own) in enumerate(zip(data, indices)):
+        if at != axis and own > extent:
+            return f"indices of shape {indices} reach beyond axis {at} of data of shape {data}"
+    return ""
+
+
+def _parts(array: np.ndarray, bounds: Bounds) -> Iterator[tuple[int, Any]]:
+    """Each coordinate that is a place, and where in constant indices it stands."""
+    for coordinate, extent in enumerate(bounds.extents):
+        if extent is not None:
+            at: list[Any] = [slice(None)] * array.ndim
+            if bounds.along is not None:
+                at[bounds.along] = coordinate
+            yield coordinate, tuple(at)
+
+
+def _outside(array: np.ndarray, bounds: Bounds) -> str:
+    """What is wrong with constant indices, if anything is."""
+    for coordinate, at in _parts(array, bounds):
+        first, stop = bounds.limits(coordinate)
+        part = array[at]
+        inside = (part >= first) & (part < stop)
+        if bounds.but is not None:
+            inside |= part == bounds.but
+        if not inside.all():
+            return (
+                f"the constant index {part[~inside].flat[0]} is outside of [{first}, {stop - 1}], "
+                f"axis {bounds.axes[coordinate]} has the extent {bounds.extents[coordinate]}"
+            )
+    return ""
+
+
+def _array_from_front(array: np.ndarray, bounds: Bounds) -> np.ndarray:
+    """Constant indices counted from the front; the array itself where all are."""
+    if not bounds.from_end or array.size == 0 or array.min() >= 0:
+        return array
+    result = array.astype("int64") if array.itemsize < 4 else array.copy()
+    for coordinate, at in _parts(array, bounds):
+        result[at] += np.where(result[at] < 0, bounds.extents[coordinate], 0).astype(result.dtype)
+    return result
+
+
+def _checked(indices: te.Tensor, bounds: Bounds, what: str) -> te.Tensor:
+    """A copy of the indices; the kernel raises an error if one is outside."""
+
+    dtype = _kept_dtype(str(indices.dtype))
+
+    def build(ins: Any, outs: Any) -> Any:
+        with IRBuilder() as builder:
+            given, kept = T.buffer_proxy(ins[0]), T.buffer_proxy(outs[0])
+            with T.seq_scope():
+                outside = local("int32")
+                outside[0] = T.int32(0)
+
+                def copy(at: tuple[Any, ...], coordinate: int) -> None:
+                    value = given[at]
+                    kept[at] = tirx.Cast(dtype, _from_front(value, bounds, coordinate))
+                    if bounds.extents[coordinate] is not None:
+                        outside[0] = outside[0] | tirx.Cast(
+                            "int32", _is_outside(value, bounds, coordinate)
+                        )
+
+                _for_each(indices.shape, bounds, copy)
+                with T.If(outside[0] != 0), T.Then():
+                    _tell(given, indices.shape, bounds, what)
+            return builder.get()
+
+    return te.extern([indices.shape], [indices], build, dtype=dtype, name="checked_indices")
+
+
+def _for_each(shape: Any, bounds: Bounds, visit: Any) -> None:
+    """Write down loops over all indices; coordinates are taken one after the other."""
+
+    def level(axis: int, at: tuple[Any, ...], coordinate: int) -> None:
+        if axis == len(shape):
+            visit(at or (0,), coordinate)
+        elif axis == bounds.along:
+            for each in range(len(bounds.extents)):
+                level(axis + 1, (*at, each), each)
+        else:
+            with T.serial(0, shape[axis]) as here:
+                level(axis + 1, (*at, here), coordinate)
+
+    level(0, (), 0)
+
+
+def _kept_dtype(dtype: str) -> str:
+    """Of checked indices: one that holds what was given and every extent."""
+    return dtype if dtype in ("int32", "int64") or dtype.startswith("float") else "int64"
+
+
+def _from_front(value: Any, bounds: Bounds, coordinate: int) -> Any:
+    """The index, counted from the front."""
+    extent = bounds.extents[coordinate]
+    if not bounds.from_end or extent is None:
+        return value
+    value = tirx.Cast(_kept_dtype(str(value.ty.dtype)), value)
+    zero = tirx.const(0, value.ty.dtype)
+    return value + tirx.Select(value < zero, _as(extent, value), zero)
+
+
+def _is_outside(value: Any, bounds: Bounds, coordinate: int) -> Any:
+    first, stop = bounds.limits(coordinate)
+    dtype = str(value.ty.dtype)
+    if dtype == "int32" and not (isinstance(stop, int) and stop < 1 << 31):
+        dtype = "int64"
+    value = tirx.Cast(_kept_dtype(dtype), value)
+    outside = tirx.Or(value < _as(first, value), value >= _as(stop, value))
+    if dtype.startswith("float"):
+        outside = tirx.Or(outside, tirx.isnan(value))
+    if bounds.but is not None:
+        outside = tirx.And(outside, value != _as(bounds.but, value))
+    return outside
+
+
+def _as(number: Any, value: Any) -> Any:
+    """A number in the dtype of a value."""
+    dtype = str(value.ty.dtype)
+    return tirx.const(number, dtype) if isinstance(number, int) else tirx.Cast(dtype, number)
+
+
+def _tell(given: Any, shape: Any, bounds: Bounds, what: str) -> None:
+    """Write down what raises the error, with the first index that is outside."""
+    wrong, at_coordinate = local("int64"), local("int32")
+    at_coordinate[0] = T.int32(-1)
+
+    def look(at: tuple[Any, ...], coordinate: int) -> None:
+        if bounds.extents[coordinate] is None:
+            return
+        value = given[at]
+        is_first = tirx.And(_is_outside(value, bounds, coordinate), at_coordinate[0] < 0)
+        with T.If(is_first), T.Then():
+            wrong[0] = tirx.Cast("int64", value)
+            at_coordinate[0] = T.int32(coordinate)
+
+    _for_each(shape, bounds, look)
+    for coordinate, extent in enumerate(bounds.extents):
+        if extent is None:
+            continue
+        first, stop = bounds.limits(coordinate)
+        with T.If(at_coordinate[0] == coordinate), T.Then():
+            pieces = [f"{what}: the index ", wrong[0], " is outside of [", first, ", ", stop - 1]
+            pieces += [f"], axis {bounds.axes[coordinate]} has the extent ", extent]
+            set_error(KIND, pieces)
+    give_up()
+
+
+def _limited(indices: te.Tensor, bounds: Bounds, what: str) -> te.Tensor:
+    """The indices, and instead of those outside the nearest that is inside."""
+
+    def value(*at: Any) -> Any:
+        given = tirx.Cast(_kept_dtype(str(indices.dtype)), indices(*at))
+        result = given
+        for coordinate, extent in enumerate(bounds.extents):
+            if extent is None:
+                continue
+            first, stop = bounds.limits(coordinate)
+            inside = tirx.max(tirx.min(given, _as(stop - 1, given)), _as(first, given))
+            if bounds.but is not None:
+                inside = tirx.Select(given == _as(bounds.but, given), given, inside)
+            inside = _from_front(inside, bounds, coordinate)
+            if bounds.along is None:
+                return inside
+            result = tirx.Select(at[bounds.along] == coordinate, inside, result)
+        return result
+
+    return te.compute(indices.shape, value, name="limited_indices")

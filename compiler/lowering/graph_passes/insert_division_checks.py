@@ -1,0 +1,163 @@
+"""Has the divisors of integer divisions that are known only at run time checked for 0.
+
+A division of integers by 0 ends the process, and so does that of the smallest one by -1, which
+numpy and onnxruntime let wrap:
+
+    y = divide(a, b)        becomes        c = divide_divisor(b)
+                                           y = where(b == -1, negative(a), divide(a, c))
+
+The added kernel raises `DivisionByZeroError` if there is a 0 in b, before anything is divided; c
+has 1 where b has -1. A remainder by -1 is that by 1. Divisors that are constants are checked here,
+and nothing is left of that. GPUs do not trap; there divisions stay as they are.
+
+Operands of other operators that may not have some values (`_FORBIDDEN`) are checked likewise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax, te
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from ...ir.constants import array_of, constant, dtype_of
+from ...ir.op_dialect import RELAX
+from ...ir.rewrite import operator_name
+from .runtime_check_pass import checked_by, emit_check, refusing
+
+KIND = "DivisionByZeroError"
+"""Name of the error that kernels raise, as `compiler.runtime.executor` registers it."""
+
+_QUOTIENTS = ("divide", "floor_divide")
+_REMAINDERS = ("mod", "floor_mod")
+
+
+@dataclass(frozen=True)
+class _Forbidden:
+    """Values that an operand may not have: which operand, which values, and the error."""
+
+    operand: int
+    values: tuple[int, ...]
+    message: str
+    kind: str = KIND
+
+
+_FORBIDDEN = {
+    "relay.unravel_index": _Forbidden(1, (0,), "unravel_index: an integer is divided by 0"),
+    "relay.arange_length": _Forbidden(2, (0,), "arange: the step is 0"),
+    "relay.broadcast_that_fits": _Forbidden(
+        1, (1,), "broadcast: extents that running tells are neither equal nor 1", "InputError"
+    ),
+    "relay.split_sizes_that_fit": _Forbidden(
+        1,
+        (1,),
+        "split: sizes that running tells are negative, or are together not what the axis has",
+        "InputError",
+    ),
+    "relay.top_k_count_that_fits": _Forbidden(
+        1, (1,), "topk: k, which running tells, is negative or more than the axis has", "InputError"
+    ),
+    "relay.unpooled_shape_that_fits": _Forbidden(
+        1, (1,), "unpooling: the shape that running tells has no room for the result", "InputError"
+    ),
+    "relay.signal_sizes_that_fit": _Forbidden(
+        1,
+        (1,),
+        "signals: an axis, a length, a step or a rate that running tells is not one of the signal",
+        "InputError",
+    ),
+    "relay.extents_that_are_not_one": _Forbidden(
+        1,
+        (1,),
+        "squeeze: it names no axes, and an extent that only running tells is 1; give the node axes",
+        "InputError",
+    ),
+    "relay.axes_that_fit": _Forbidden(
+        1, (1,), "axes: one that running tells is not an axis of the operand", "InputError"
+    ),
+    "relay.reshape_codes": _Forbidden(
+        1,
+        (-2, -4),
+        "reshape: -2 and -4, whose number of extents is not known before, are not supported in a "
+        "newshape that is known only at run time",
+        "InputError",
+    ),
+}
+"""Operators that are no divisions. In their operands -1 is a value like any other."""
+
+
+def check_divisors(mod: tvm.IRModule, name: str) -> tvm.IRModule:
+    """Put a check in front of each division of integers of a function.
+
+    Raises
+    ------
+    BuildError
+        A constant divisor is 0.
+    """
+    return checked_by(_Checker(mod), mod, name)
+
+
+def divides_at_run_time(call: Any) -> bool:
+    """Whether an operator divides integers by what is not a constant, or may not do so by 0."""
+    rule = _rule(call)
+    return rule is not None and array_of(call.args[rule.operand]) is None
+
+
+def _rule(call: Any) -> _Forbidden | None:
+    """What is checked in front of an operator, if anything is."""
+    name = operator_name(call)
+    if name in (*_QUOTIENTS, *_REMAINDERS) and "int" in dtype_of(call.args[1]):
+        return _Forbidden(1, (0,), f"{name}: an integer is divided by 0")
+    return _FORBIDDEN.get(name)
+
+
+@mutator
+class _Checker(PyExprMutator):
+    """Checks the divisors of one function."""
+
+    def __init__(self, mod: tvm.IRModule) -> None:
+        super().__init__(mod)
+        self.changed = False
+        self.wrong: list[str] = []
+
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        call = self.visit_expr_post_order(call)
+        rule = _rule(call)
+        if rule is None:
+            return call
+        name = operator_name(call)
+        divisor = call.args[rule.operand]
+        is_signed = dtype_of(divisor).startswith("int") and name not in _FORBIDDEN
+        array = array_of(divisor)
+        minus_one = None if array is None else constant(array == -1)
+        if array is None:
+            checked = self._checked(divisor, name, rule, is_signed)
+        elif np.isin(array, rule.values).any():
+            self.wrong.append(f"{rule.message} (a constant)")
+            return call
+        elif not is_signed or not (array == -1).any():
+            return call
+        else:
+            checked = constant(np.where(array == -1, 1, array).astype(array.dtype))
+        self.changed = True
+        operands = [*call.args]
+        operands[rule.operand] = checked
+        safe = RELAX.again(call, operands)
+        if not is_signed or name not in _QUOTIENTS:
+            return safe
+        if minus_one is None:
+            minus_one = relax.op.equal(divisor, relax.const(-1, dtype_of(divisor)))
+        negated = relax.op.negative(operands[0])
+        return self.builder_.normalize(relax.op.where(minus_one, negated, safe))
+
+    def _checked(
+        self, divisor: relax.Expr, operator: str, rule: _Forbidden, is_signed: bool
+    ) -> relax.Expr:
+        def kernel(given: te.Tensor) -> te.Tensor:
+            return refusing(given, rule.values, rule.message, rule.kind, is_signed)
+
+        hint = f"{operator.removeprefix('relay.').replace('.', '_')}_divisor"
+        return emit_check(self.builder_, kernel, divisor, hint=hint)

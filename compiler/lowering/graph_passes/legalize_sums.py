@@ -1,0 +1,59 @@
+"""Sums of halves, computed in float32 and rounded once, in one kernel with the casts.
+
+A half ends at 65504, and from 2048 on it has no odd numbers. CPUs have been given float32 before
+(`widen_half`); products and convolutions of GPUs are summed in float32 by their schedules.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import tvm
+from tvm import relax, te, topi
+
+from .fp32_accumulation import HALVES
+
+Legalize = Callable[[Any, relax.Call], relax.Expr]
+
+_POOLS = [f"nn.{kind}{rank}d" for kind in ("avg_pool", "adaptive_avg_pool") for rank in (1, 2, 3)]
+SUMS = tuple(
+    f"relax.{name}"
+    for name in ("mean", "nn.log_softmax", "nn.softmax", "std", "sum", "variance", *_POOLS)
+)
+
+
+def in_float32(name: str, legalize: Legalize | None) -> Legalize:
+    """The legalisation of an operator, TVM's where none is given, with sums in float32."""
+    legalize = legalize or tvm.ir.Op.get(name).get_attr("FLegalize")
+
+    def widened(builder: Any, call: relax.Call) -> relax.Expr:
+        is_half = isinstance(call.ty, relax.TensorType) and str(call.ty.dtype) in HALVES
+        return legalize(_Widening(builder) if is_half else builder, call)
+
+    return widened
+
+
+class _Widening:
+    """A block builder whose computes take float32 instead of halves, and give halves."""
+
+    def __init__(self, builder: relax.BlockBuilder) -> None:
+        self._builder = builder
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._builder, name)
+
+    def call_te(self, function: Callable[..., te.Tensor], *args: Any, **options: Any) -> Any:
+        @functools.wraps(function)
+        def compute(*args: Any, **options: Any) -> te.Tensor:
+            halves = [each.dtype for each in args if _is_half(each)]
+            wide = (topi.cast(each, "float32") if _is_half(each) else each for each in args)
+            result = function(*wide, **options)
+            return topi.cast(result, halves[0]) if halves else result
+
+        return self._builder.call_te(compute, *args, **options)
+
+
+def _is_half(value: Any) -> bool:
+    return isinstance(value, te.Tensor) and str(value.dtype) in HALVES

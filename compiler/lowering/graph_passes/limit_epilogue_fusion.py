@@ -1,0 +1,109 @@
+"""Keeps chains of operators whose code would explode out of the kernels of anchors.
+
+    d = dense(x); y = d * d + d; z = y * y + y; ...      each level triples the expression
+    d = dense(x); y = tanh(d); z = tanh(y); ...          TVM's simplifier takes a `let` by its value
+
+Schedules of anchors inline what is fused behind them into one store. A value that is read more
+than once is there once for each read, and a function within a function is a polynomial of a
+polynomial, whose intermediate values TVM's analyzer follows anew for each use. What would go over
+the limits below starts a kernel of its own: the rules for functions without anchor keep a stage
+that is too large to be inlined.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import ir, relax, s_tir, tirx
+from tvm.ir import TensorLoad
+
+from schedules.epilogue import CHEAP_CALLS
+
+from ...primfuncs.fusion_pattern import INJECTIVE, unfusable_calls, with_pattern
+
+MAX_LOADS = 16
+"""Loads of an anchor's result that the expression behind it may have once all is inlined."""
+MAX_NESTED = 1
+"""Functions such as exp or erf that may be applied one to the result of another."""
+
+
+@dataclass(frozen=True)
+class Growth:
+    """What an element costs, inlined, in terms of an anchor's result; an element of that by itself.
+
+    Attributes
+    ----------
+    loads : int
+        How often the anchor's result is loaded, 0 if it isn't.
+    nested : int
+        Costly functions on the way from there, at most.
+    """
+
+    loads: int = 1
+    nested: int = 0
+
+
+def bound_epilogues(mod: tvm.IRModule) -> tvm.IRModule:
+    """Give calls beyond the limits a pattern that is not fused behind an anchor.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        Calls of TIR functions that have their operator patterns. It is not changed.
+    """
+    return with_pattern(mod, _growing_calls, INJECTIVE)
+
+
+def _growing_calls(mod: tvm.IRModule, function: relax.Function) -> list[relax.Call]:
+    """Element-by-element calls that are over the limits where the calls before them are fused."""
+
+    def behind(_: Any, kernel: tirx.PrimFunc, operands: list[Growth | None]) -> Growth | None:
+        growth = _growth(kernel, operands)
+        return None if growth.loads > MAX_LOADS or growth.nested > MAX_NESTED else growth
+
+    return unfusable_calls(mod, function, lambda _: Growth(), behind)
+
+
+def _growth(kernel: tirx.PrimFunc, operands: list[Growth | None]) -> Growth:
+    """Growth of the last stage's element; operands that no anchor made are None."""
+    stages: list[tuple[Any, Growth]] = [
+        (buffer, growth) for buffer, growth in zip(kernel.params, operands) if growth is not None
+    ]
+    if not stages:
+        return Growth(0)
+
+    def of(node: Any) -> Growth:
+        loads = nested = 0
+
+        def load(inner: TensorLoad, visitor: Any) -> None:
+            nonlocal loads, nested
+            for buffer, growth in stages:
+                if inner.source.same_as(buffer):
+                    loads, nested = loads + growth.loads, max(nested, growth.nested)
+
+        def call(inner: ir.Call, visitor: Any) -> None:
+            nonlocal loads, nested
+            arguments = [of(argument) for argument in inner.args]
+            count = sum(argument.loads for argument in arguments)
+            name = inner.op.name if isinstance(inner.op, ir.Op) else ""
+            costly = count > 0 and name.rpartition(".")[2] not in CHEAP_CALLS
+            depth = max((argument.nested for argument in arguments), default=0)
+            loads, nested = loads + count, max(nested, depth + costly)
+
+        tvm_ffi.structural_visit(node, [(TensorLoad, load), (ir.Call, call)])
+        return Growth(loads, nested)
+
+    last = Growth(0)
+
+    def block(node: Any, visitor: Any) -> None:
+        nonlocal last
+        visitor.default_visit(node)
+        if isinstance(node.body, tirx.BufferStore):
+            last = of(node.body.value)
+            stages.append((node.body.buffer, last))
+
+    tvm_ffi.structural_visit(kernel.body, (s_tir.SBlock, block))
+    return last

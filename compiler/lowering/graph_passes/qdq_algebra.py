@@ -1,0 +1,266 @@
+"""Quantised tensors: what they stand for, and the arithmetic between them and floats."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from ...ir.constants import array_of, constant, dtype_of, static_shape
+from ...ir.op_dialect import RELAX
+from ...ir.rewrite import CallRule, Scope
+
+BYTE_TYPES = ("uint8", "int8")
+MOST_INT32 = float(2**31)
+
+MOVING = frozenset(
+    [
+        *("reshape", "flatten", "expand_dims", "squeeze", "nn.batch_flatten", "permute_dims"),
+        *("strided_slice", "take", "broadcast_to", "nn.max_pool2d", "nn.max_pool1d", "max", "min"),
+    ]
+)
+"""Operators whose results are some of their first operand's elements."""
+
+
+@dataclass(frozen=True)
+class Quantised:
+    """Integers that stand for (data - zero) * scale.
+
+    Attributes
+    ----------
+    scale, zero : np.ndarray
+        float32 and int32; numbers, or one for each position along `axis`.
+    """
+
+    data: relax.Expr
+    scale: np.ndarray
+    zero: np.ndarray
+    axis: int
+
+    def alike(self, other: Quantised) -> bool:
+        """Whether the integers of both stand for the same."""
+        return (
+            dtype_of(self.data) == dtype_of(other.data)
+            and np.array_equal(self.scale, other.scale)
+            and np.array_equal(self.zero, other.zero)
+            and (self.scale.ndim == self.zero.ndim == 0 or self.axis == other.axis)
+        )
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether one scale and one zero point are those of all elements."""
+        return self.scale.ndim == self.zero.ndim == 0
+
+
+@dataclass(frozen=True)
+class Sum:
+    """float32(total + offset) * scale of int32 sums; offset and scale broadcast."""
+
+    total: relax.Expr
+    offset: np.ndarray
+    scale: np.ndarray
+
+
+class QuantisedRule(CallRule):
+    """What all three rules ask about an expression."""
+
+    def dequantised(self, expr: Any) -> Quantised | None:
+        """What is dequantised, if `expr` is that and its scale and zero point are known."""
+        call = self.scope.call_of(expr, "dequantize")
+        return None if call is None else self.numbers(call, call.args[0])
+
+    def numbers(self, call: relax.Call, data: relax.Expr) -> Quantised | None:
+        """`data` with the scale and zero point of a call of quantize or dequantize."""
+        scale, zero = (array_of(self.scope.definition(arg)) for arg in call.args[1:])
+        if scale is None or zero is None or zero.dtype.kind not in "iu":
+            return None
+        if dtype_of(call) not in ("float32", *BYTE_TYPES):
+            return None
+        if dtype_of(call.args[0]) in ("float16", "bfloat16", "float64"):
+            return None
+        scale, zero = (each.reshape(()) if each.size == 1 else each for each in (scale, zero))
+        is_usable = bool(np.all(np.isfinite(scale) & (scale > 0)))
+        if not is_usable or max(scale.ndim, zero.ndim) > 1:
+            return None
+        axis = int(call.attrs.axis) % max(len(static_shape(data) or ()), 1)
+        return Quantised(data, scale.astype("float32"), zero.astype("int32"), axis)
+
+
+class Readers(QuantisedRule):
+    """Gives each reader of a dequantised tensor arithmetic of its own."""
+
+    def rewrite(self, call: relax.Call, name: str) -> relax.Expr | None:
+        if name == "dequantize":
+            return None
+        operands = [self._operand(arg) for arg in call.args]
+        if all(new.same_as(old) for new, old in zip(operands, call.args)):
+            return None
+        return RELAX.again(call, operands)
+
+    def _operand(self, arg: relax.Expr) -> relax.Expr:
+        fields = self.scope.definition(arg) if isinstance(arg.ty, relax.TupleType) else None
+        if isinstance(fields, relax.Tuple):
+            made = [self._operand(field) for field in fields.fields]
+            kept = all(new.same_as(old) for new, old in zip(made, fields.fields))
+            return arg if kept else relax.Tuple(made)
+        given = self.dequantised(arg)
+        if given is None:
+            return arg
+        known = array_of(self.scope.definition(given.data))
+        if known is not None:
+            return constant(values_of(known, given))
+        value = self._quantised_here(given)
+        if value is not None and self.scope.used_once(arg) and self.scope.used_once(given.data):
+            return self.scope.emit(_rounded_real(value, given))
+        return self.scope.emit(real(self.scope.emit(relax.op.astype(given.data, "float32")), given))
+
+    def _quantised_here(self, given: Quantised) -> relax.Expr | None:
+        """What was quantised with the same numbers as it is dequantised with."""
+        quantize = self.scope.call_of(given.data, "quantize")
+        own = None if quantize is None else self.numbers(quantize, given.data)
+        is_same = own is not None and own.is_whole and own.alike(given)
+        return quantize.args[0] if quantize is not None and is_same else None
+
+
+class Arithmetic(QuantisedRule):
+    """Writes out what is left of quantize and dequantize."""
+
+    def rewrite(self, call: relax.Call, name: str) -> relax.Expr | None:
+        if name not in ("quantize", "dequantize"):
+            return None
+        own = self.numbers(call, call.args[0])
+        if own is None:
+            return None
+        if name == "dequantize":
+            return real(self.scope.emit(relax.op.astype(own.data, "float32")), own)
+        info, rank = np.iinfo(dtype_of(call)), len(static_shape(call) or ())
+        scale, zero = (along(each, rank, own.axis) for each in (own.scale, own.zero))
+        value = relax.op.divide(own.data, constant(scale))
+        if own.is_whole and largest(self, own.data) / float(own.scale) < MOST_INT32 / 2:
+            bounds = (int(own.zero), int(info.min), int(info.max))
+            return rounded(self.scope, value, *bounds, dtype_of(call))
+        steps = relax.op.round(value)
+        if np.any(zero):
+            steps = relax.op.add(steps, constant(zero.astype("float32")))
+        return relax.op.astype(relax.op.clip(steps, int(info.min), int(info.max)), dtype_of(call))
+
+
+def scaled(scope: Scope, total: relax.Expr, factor: np.ndarray) -> relax.Expr:
+    """float32(total) * factor."""
+    whole = scope.emit(relax.op.astype(scope.emit(total), "float32"))
+    return relax.op.multiply(whole, constant(factor))
+
+
+def sum_of(rule: QuantisedRule, expr: relax.Expr) -> Sum | None:
+    """The int32 sums that `expr` was made of by `scaled`."""
+    product = rule.scope.call_of(expr, "multiply")
+    cast = None if product is None else rule.scope.call_of(product.args[0], "astype")
+    total = None if cast is None else rule.scope.call_of(cast.args[0], "add")
+    if product is None or total is None or dtype_of(total) != "int32":
+        return None
+    scale, offset = array_of(product.args[1]), array_of(total.args[1])
+    if scale is None or offset is None:
+        return None
+    return Sum(total.args[0], offset.astype("int64"), scale)
+
+
+def rounded(
+    scope: Scope, value: relax.Expr, zero: int, low: int, high: int, dtype: str
+) -> relax.Expr:
+    """clip(round(value) + zero) by integers; the value must not leave int32."""
+    whole = scope.emit(relax.op.astype(relax.op.round(value), "int32"))
+    if zero:
+        whole = relax.op.add(whole, relax.const(zero, "int32"))
+    return relax.op.astype(relax.op.clip(whole, low, high), dtype)
+
+
+def _rounded_real(value: relax.Expr, own: Quantised) -> relax.Expr:
+    """dequantize(quantize(value)) without integers."""
+    info, zero = np.iinfo(dtype_of(own.data)), int(own.zero)
+    steps = relax.op.round(relax.op.divide(value, constant(own.scale)))
+    steps = relax.op.clip(steps, int(info.min) - zero, int(info.max) - zero)
+    return relax.op.multiply(steps, constant(own.scale))
+
+
+def dequantised_as(given: Quantised, data: relax.Expr) -> relax.Expr:
+    """Other integers of one scale and zero point, dequantised with those of `given`."""
+    zero = constant(given.zero.astype(dtype_of(data)))
+    return relax.op.dequantize(data, constant(given.scale), zero, 0, "float32")
+
+
+def real(whole: relax.Expr, given: Quantised) -> relax.Expr:
+    """(whole - zero) * scale of whole numbers in float32."""
+    rank = len(static_shape(whole) or static_shape(given.data) or ())
+    scale, zero = (along(each, rank, given.axis) for each in (given.scale, given.zero))
+    if np.any(zero):
+        whole = relax.op.subtract(whole, constant(zero.astype("float32")))
+    return relax.op.multiply(whole, constant(scale))
+
+
+def values_of(integers: np.ndarray, given: Quantised) -> np.ndarray:
+    """What constant integers stand for, in float32."""
+    scale, zero = (along(each, integers.ndim, given.axis) for each in (given.scale, given.zero))
+    centred = (integers.astype("int64") - zero).astype("float32")
+    return np.asarray(centred * scale, "float32")
+
+
+def along(numbers: np.ndarray, rank: int, axis: int) -> np.ndarray:
+    """Numbers for the positions along an axis, ready to broadcast with a tensor of that rank."""
+    if not numbers.ndim:
+        return numbers
+    shape = [1] * rank
+    shape[axis] = -1
+    return numbers.reshape(shape)
+
+
+def place_of(bound: float, own: Quantised, low: int, high: int) -> int:
+    """What a real number is quantised to."""
+    if not math.isfinite(bound):
+        return high if bound > 0 else low
+    place = float(np.rint(np.float32(bound) / own.scale)) + int(own.zero)
+    return int(min(max(place, low), high))
+
+
+def is_mean(call: relax.Call) -> bool:
+    """Whether windows are full: an average that counts padding is that of what stands for 0."""
+    attrs = call.attrs
+    return not hasattr(attrs, "padding") or (
+        not any(int(side) for side in attrs.padding) and not bool(attrs.ceil_mode)
+    )
+
+
+def largest(rule: QuantisedRule, expr: relax.Expr, depth: int = 12) -> float:
+    """A bound of the absolute values of a tensor, infinity where none is found."""
+    known = array_of(expr)
+    if known is not None:
+        return float(np.abs(known.astype("float64")).max(initial=0))
+    value = rule.scope.definition(expr)
+    name = rule.name(value)
+    if depth == 0 or not name:
+        return math.inf
+
+    def of(operand: relax.Expr) -> float:
+        return largest(rule, operand, depth - 1)
+
+    if name == "astype":
+        inner = dtype_of(value.args[0])
+        return _LARGEST.get(inner, math.inf) if inner in _LARGEST else of(value.args[0])
+    if name == "clip":
+        return max(abs(float(bound.value)) for bound in value.args[1:])
+    if name in ("add", "subtract"):
+        return of(value.args[0]) + of(value.args[1])
+    if name in ("multiply", "maximum", "minimum"):
+        left, right = (of(operand) for operand in value.args)
+        return left * right if name == "multiply" else max(left, right)
+    if name in _BOUNDED_BY_OPERAND or name in MOVING:
+        return of(value.args[0])
+    return 1.0 if name in ("sigmoid", "tanh", "nn.softmax") else math.inf
+
+
+_LARGEST = {"uint8": 255.0, "int8": 128.0, "int32": MOST_INT32}
+_BOUNDED_BY_OPERAND = frozenset(
+    ["nn.relu", "round", "mean", "nn.avg_pool2d", "nn.adaptive_avg_pool2d", "nn.silu"]
+)

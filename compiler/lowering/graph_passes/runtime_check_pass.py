@@ -1,0 +1,105 @@
+"""The frame of passes that put small kernels in front of operators, to check an operand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tvm
+from tvm import relax, te, tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as T
+
+from ...errors import BuildError
+from ...primfuncs.fusion_pattern import ATTRIBUTE, OPAQUE
+from .kernel_error import give_up, local, set_error
+
+
+def checked_by(checker: Any, mod: tvm.IRModule, name: str) -> tvm.IRModule:
+    """The module with function `name` as a mutator over the module rewrites it.
+
+    Parameters
+    ----------
+    checker : PyExprMutator
+        `changed` says whether it changed anything, and `wrong` what it found wrong: an exception
+        would lose its class on its way through TVM.
+
+    Raises
+    ------
+    BuildError
+        Something is wrong.
+    """
+    function = checker.visit_expr(mod[name])
+    if checker.wrong:
+        raise BuildError(checker.wrong[0])
+    if not checker.changed:
+        return mod
+    checker.builder_.update_func(mod.get_global_var(name), function)
+    return checker.builder_.get()
+
+
+def emit_check(
+    builder: relax.BlockBuilder,
+    compute: Callable[..., Any],
+    *operands: Any,
+    hint: str,
+    fuses: bool = False,
+) -> relax.Var:
+    """The result of a kernel that a function of TE computes.
+
+    Parameters
+    ----------
+    hint : str
+        Its name.
+    fuses : bool
+        Whether it may be fused: it does not raise.
+    """
+    call = builder.call_te(compute, *operands, primfunc_name_hint=hint)
+    if not fuses:
+        gvar = call.args[0]
+        builder.update_func(gvar, builder.get()[gvar].with_attr(ATTRIBUTE, OPAQUE))
+    return builder.emit(call)
+
+
+def refusing(
+    values: te.Tensor, forbidden: Sequence[int], message: str, kind: str, as_divisors: bool = False
+) -> te.Tensor:
+    """A copy of integers; an error where one of them is forbidden.
+
+    Parameters
+    ----------
+    kind : str
+        Class of the error, as `compiler.runtime.executor` registers it.
+    as_divisors : bool
+        Whether -1 becomes 1.
+    """
+    dtype = str(values.dtype)
+
+    def build(ins: Any, outs: Any) -> Any:
+        with IRBuilder() as builder:
+            given, kept = T.buffer_proxy(ins[0]), T.buffer_proxy(outs[0])
+            with T.seq_scope():
+                wrong = local("int32")
+                wrong[0] = T.int32(0)
+
+                def copy(axis: int, at: tuple[Any, ...]) -> None:
+                    if axis < len(values.shape):
+                        with T.serial(0, values.shape[axis]) as here:
+                            copy(axis + 1, (*at, here))
+                        return
+                    value = given[at or (0,)]
+                    for each in forbidden:
+                        found = tirx.Cast("int32", value == tirx.const(each, dtype))
+                        wrong[0] = wrong[0] | found
+                    if as_divisors:
+                        is_minus_one = value == tirx.const(-1, dtype)
+                        value = tirx.Select(is_minus_one, tirx.const(1, dtype), value)
+                    kept[at or (0,)] = value
+
+                copy(0, ())
+                with T.If(wrong[0] != 0), T.Then():
+                    set_error(kind, [message])
+                    give_up()
+            return builder.get()
+
+    return te.extern([values.shape], [values], build, dtype=dtype, name="checked_values")

@@ -1,0 +1,285 @@
+"""Makes the checks of a kernel's arguments few and small; they were most of its object code.
+
+TVM's entry of a kernel compares each property of each argument on its own, and each comparison has
+its own error message, some 15 for a tensor of rank 4:
+
+    assert type of x;  assert x;  assert x.ndim == 4;  assert x.dtype == ..;  assert x.device == ..
+    assert x.shape[0] == 1;  assert x.shape[1] == 64;  ..;  assert x.byte_offset == 0
+
+The pass leaves every comparison and joins those that may be evaluated together:
+
+    assert type of x and x                              x points to a tensor
+    assert x.ndim == 4 and x.dtype == .. and ..         fields of that tensor
+           and x.data % 64 == 0
+    assert x.shape[0] == 1 and x.shape[1] == 64 ..      as many extents as there are
+    if x.strides: assert x.strides ..
+
+TIR evaluates both sides of a conjunction, so each line may only read what the lines above allow.
+TVM does not compare where the data begin, although its code for CPUs loads vectors that it takes to
+be aligned, and such a load of other data ends the process.
+
+Arguments known to be what the kernel takes (`elide_argument_checks.py`) are not compared, but for
+one: that it lies on the kernel's device, as then all of them do, is up to who runs the library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import tvm
+from tvm import tirx
+from tvm.ir import Call, Op, StringImm
+from tvm.tirx.stmt import AssertStmt, AttrStmt, Bind, IfThenElse, SeqStmt
+
+from ...runtime.metadata import ALIGNMENT
+from ..codegen.elide_argument_checks import INTERNAL_TENSORS
+
+_PACKED_PARAMS = 4  # self, arguments, their number, result
+_STRUCT_GET = Op.get("tirx.tvm_struct_get")
+_BINARY = frozenset({tirx.And, tirx.Or, tirx.EQ, tirx.GE})
+_BODY = "compute_scope"  # attribute of the statement behind all checks
+_WHEN = " when calling"
+
+# Fields as TVM's intrinsic functions count them (TVMStructFieldKind in builtin.h).
+_DATA, _SHAPE, _STRIDES, _DEVICE_TYPE, _TYPE_INDEX, _VALUE, _ELEMENT = 1, 2, 3, 10, 13, 15, 17
+_FIELDS = frozenset({1, 4, 5, 6, 7, 8, 9, 10})  # of a DLTensor, all but the pointers to arrays
+
+_CPU_KINDS = frozenset({"llvm", "c"})
+_IS_TENSOR = "a tensor"
+_FIELDS_FIT = (
+    "a tensor of that number of dimensions and dtype, on the kernel's device, with data that "
+    f"begin at a multiple of {ALIGNMENT} bytes, and without a byte offset"
+)
+_SHAPE_FITS = "a tensor of that shape"
+
+_What = tuple[str, int]  # what a comparison is part of, and the argument's number
+
+
+def join_argument_checks() -> tvm.transform.Pass:
+    """The pass, on functions with a packed entry."""
+
+    @tvm.tirx.transform.prim_func_pass(opt_level=0, name="JoinArgumentChecks")
+    def join(func: tirx.PrimFunc, _: tvm.IRModule, __: Any) -> tirx.PrimFunc:
+        if len(func.params) != _PACKED_PARAMS or "calling_conv" not in (func.attrs or {}):
+            return func
+        entry = _Entry(func.params[1], aligned=func.attrs["target"].kind.name in _CPU_KINDS)
+        entry.read(func.body)
+        changes = entry.changes(set(map(int, func.attrs.get(INTERNAL_TENSORS, ()))))
+        return func.with_body(_changed(func.body, changes)) if changes else func
+
+    return join
+
+
+@dataclass
+class _Checks:
+    """Comparisons that may be evaluated together.
+
+    Attributes
+    ----------
+    bound : frozenset of Var
+        Variables that are bound in front of the first.
+    asserts : list of AssertStmt
+    """
+
+    bound: frozenset[Any]
+    asserts: list[AssertStmt] = field(default_factory=list)
+
+
+class _Entry:
+    """What stands in front of a kernel's body.
+
+    Parameters
+    ----------
+    arguments : Var
+        The packed arguments.
+    aligned : bool
+        Whether the kernel's code takes tensors to be aligned.
+    """
+
+    def __init__(self, arguments: Any, aligned: bool) -> None:
+        self._arguments = arguments
+        self._aligned = aligned
+        self._bound: set[Any] = set()
+        # By variable: the number of the argument of which it is the type, the tensor, the
+        # shape or the strides.
+        self._type_of: dict[Any, int] = {}
+        self._tensor_of: dict[Any, int] = {}
+        self._shape_of: dict[Any, int] = {}
+        self._strides_of: dict[Any, int] = {}
+        self._checks: dict[_What, _Checks] = {}
+        self._of_strides: dict[int, IfThenElse] = {}
+        self._of_device: dict[int, AssertStmt] = {}
+
+    def read(self, statement: Any) -> None:
+        """Note the comparisons, in order."""
+        pending = [statement]  # a kernel of many arguments nests deeper than Python may recurse
+        while pending:
+            statement = pending.pop()
+            kind = type(statement)
+            if kind is SeqStmt:
+                pending += reversed(list(statement.seq))
+            elif kind is AttrStmt and statement.attr_key != _BODY:
+                pending.append(statement.body)
+            elif kind is Bind:
+                self._bind(statement)
+            elif kind is AssertStmt:
+                self._note(statement)
+            elif kind is IfThenElse and _is_check(statement):
+                self._note_strides(statement)
+
+    def _note_strides(self, check: IfThenElse) -> None:
+        variables = _Parts(check.condition).variables
+        numbers = {self._strides_of.get(each) for each in variables}
+        if len(numbers) == 1 and (number := numbers.pop()) is not None:
+            self._of_strides[number] = check
+
+    def _bind(self, statement: Bind) -> None:
+        self._bound.add(statement.var)
+        for base, index, kind in _Parts(statement.value).reads:
+            if kind == _TYPE_INDEX and base.same_as(self._arguments):
+                self._type_of[statement.var] = index
+            elif kind == _VALUE and base.same_as(self._arguments):
+                self._tensor_of[statement.var] = index
+            elif kind == _SHAPE and base in self._tensor_of:
+                self._shape_of[statement.var] = self._tensor_of[base]
+            elif kind == _STRIDES and base in self._tensor_of:
+                self._strides_of[statement.var] = self._tensor_of[base]
+
+    def _note(self, statement: AssertStmt) -> None:
+        parts = _Parts(statement.condition)
+        what = self._what(parts.variables, parts.reads) if parts.known else None
+        if what is None:
+            return
+        checks = self._checks.setdefault(what, _Checks(frozenset(self._bound)))
+        if what[0] == _IS_TENSOR or parts.variables <= checks.bound:
+            checks.asserts.append(statement)
+        if [kind for _, _, kind in parts.reads] == [_DEVICE_TYPE]:
+            self._of_device[what[1]] = statement
+
+    def _what(self, variables: set[Any], reads: Sequence[tuple[Any, int, int]]) -> _What | None:
+        """What a condition with these variables and reads of structures compares."""
+        for of, what in ((self._type_of, _IS_TENSOR), (self._tensor_of, _IS_TENSOR)):
+            if not reads and len(variables) == 1 and (variable := next(iter(variables))) in of:
+                return what, of[variable]
+        for of, what, kinds in (
+            (self._tensor_of, _FIELDS_FIT, _FIELDS),
+            (self._shape_of, _SHAPE_FITS, frozenset({_ELEMENT})),
+        ):
+            numbers = {of.get(base) for base, _, _ in reads}
+            number = next(iter(numbers), None)
+            if len(numbers) == 1 and number is not None and {k for _, _, k in reads} <= kinds:
+                return what, number
+        return None
+
+    def changes(self, made: Collection[int]) -> dict[Any, AssertStmt | None]:
+        """By statement, what takes its place; None for nothing.
+
+        Parameters
+        ----------
+        made
+            Numbers of the arguments that are not to be compared.
+        """
+        changes: dict[Any, AssertStmt | None] = {}
+        for (what, number), checks in self._checks.items():
+            if number in made:
+                changes |= dict.fromkeys(checks.asserts)
+            elif len(checks.asserts) > 1:
+                # An argument is read as a tensor behind the last of the first kind; what is
+                # compared of a tensor is readable from the first of the other kinds on.
+                place = checks.asserts[-1 if what == _IS_TENSOR else 0]
+                changes |= dict.fromkeys(checks.asserts)
+                more = self._alignment(number) if what == _FIELDS_FIT else []
+                changes[place] = _joined(checks.asserts, more, what, number)
+        changes |= {check: None for number, check in self._of_strides.items() if number in made}
+        if made:
+            changes.pop(self._of_device.get(max(made)), None)
+        return changes
+
+    def _alignment(self, number: int) -> list[Any]:
+        """What compares the address of an argument's data, where the kernel relies on it."""
+        if not self._aligned:
+            return []
+        tensor = next(var for var, of in self._tensor_of.items() if of == number)
+        address = tirx.reinterpret("uint64", tirx.tvm_struct_get(tensor, 0, _DATA, "handle"))
+        return [address % tirx.const(ALIGNMENT, "uint64") == tirx.const(0, "uint64")]
+
+
+def _joined(
+    asserts: Sequence[AssertStmt], more: Sequence[Any], what: str, number: int
+) -> AssertStmt:
+    condition = tirx.all(*(each.condition for each in asserts), *more)
+    if what == _IS_TENSOR:  # all of them have one message
+        return AssertStmt(condition, asserts[0].error_kind, list(asserts[0].message_parts))
+    texts = ("Mismatched argument #", str(number))
+    parts = [*map(StringImm, texts), *_signature(asserts[0]), StringImm(f"`,\n  expected {what}")]
+    return AssertStmt(condition, StringImm("ValueError"), parts)
+
+
+def _signature(statement: AssertStmt) -> list[StringImm]:
+    """The parts of a message that say what was called."""
+    parts = list(statement.message_parts)
+    places = [place for place, part in enumerate(parts) if part.value.startswith(_WHEN)]
+    return parts[places[0] : places[0] + 2] if places else []
+
+
+def _changed(statement: Any, changes: Mapping[Any, AssertStmt | None]) -> Any:
+    """The statements in front of a body with some assertions changed or left out."""
+    if isinstance(statement, SeqStmt):
+        changed = [_changed(each, changes) for each in statement.seq]
+        kept = [each for each in changed if each is not None]
+        return kept[0] if len(kept) == 1 else SeqStmt(kept)
+    if isinstance(statement, AttrStmt) and statement.attr_key != _BODY:
+        body = _changed(statement.body, changes)
+        return AttrStmt(statement.node, statement.attr_key, statement.value, body)
+    is_check = isinstance(statement, (AssertStmt, IfThenElse))
+    return changes.get(statement, statement) if is_check else statement
+
+
+def _is_check(statement: IfThenElse) -> bool:
+    """Whether there is nothing but an assertion under the condition."""
+    inner = statement.then_case
+    parts = list(inner.seq) if isinstance(inner, SeqStmt) else [inner]
+    return statement.else_case is None and all(isinstance(part, AssertStmt) for part in parts)
+
+
+class _Parts:
+    """What an expression of an entry is made of.
+
+    Attributes
+    ----------
+    variables : set of Var
+    reads : list of (Var, int, int)
+        Variable, index and field of each read of a structure.
+    known : bool
+        Whether it has no other parts than those looked for here.
+    """
+
+    def __init__(self, expression: Any) -> None:
+        self.variables: set[Any] = set()
+        self.reads: list[tuple[Any, int, int]] = []
+        self.known = True
+        self._visit(expression)
+
+    def _visit(self, node: Any) -> None:
+        kind = type(node)  # isinstance of TVM's classes takes most of the time
+        if kind is Call:
+            args = list(node.args)
+            if node.op.same_as(_STRUCT_GET) and type(args[0]) is tirx.Var:
+                self.reads.append((args[0], int(args[1]), int(args[2])))
+                self.variables.add(args[0])
+                return
+            for arg in args:
+                self._visit(arg)
+        elif kind is tirx.Var:
+            self.variables.add(node)
+        elif kind in _BINARY:
+            self._visit(node.a)
+            self._visit(node.b)
+        elif kind is tirx.Not:
+            self._visit(node.a)
+        elif kind is tirx.Cast:
+            self._visit(node.value)
+        elif kind is not tirx.IntImm:
+            self.known = False

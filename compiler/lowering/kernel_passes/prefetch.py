@@ -1,0 +1,247 @@
+"""Software prefetch of weights that a kernel streams from memory, where its schedule asks for it.
+
+Weights do not stay in cache from one inference to the next. A core that multiplies while it reads
+them gets a third of what memory can give: its reorder buffer holds some twenty steps of a
+product, and hardware prefetch stops at each page. `schedules.x86.prefetch` says how schedules
+mark the loops of such a product.
+
+`llvm.prefetch` would be no way to do it: LLVM assumes that it may read any memory, and stores and
+loads the accumulators in every step. An inline assembly statement that touches no memory that the
+program can see leaves them in registers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import tvm
+from tvm import tirx
+from tvm.ir import TensorLoad
+
+from schedules.tir_visit import nodes_of
+from schedules.x86 import prefetch as marks
+
+from ...primfuncs.query import bound_values, expanded, has_attribute, replace_loop
+from ...target.cpu import system_triple
+from .prefetch_results import with_result_prefetches
+from .prefetch_tiles import with_tile_prefetches
+
+_LINE_BYTES = 64
+_FUNCTION = "baton_prefetch"
+_EFFECTS = "nounwind willreturn memory(inaccessiblemem: readwrite)"
+# An address past the end of the weights is harmless: the instruction never faults.
+_DEFINITION = f"""
+define linkonce_odr void @{_FUNCTION}(ptr %address) alwaysinline {_EFFECTS} {{
+  call void asm sideeffect "prefetcht0 ($0)", "r"(ptr %address) {_EFFECTS}
+  ret void
+}}
+"""
+_NO_MARKS: Mapping[str, int] = {}
+
+
+def insert_prefetches() -> tvm.transform.Pass:
+    """The pass, on lowered functions for x86: flat buffers, explicit vectors, no blocks."""
+
+    @tvm.tirx.transform.prim_func_pass(opt_level=0, name="InsertPrefetches")
+    def insert(func: tirx.PrimFunc, _: tvm.IRModule, __: Any) -> tirx.PrimFunc:
+        is_marked = any(has_attribute(func.body, key) for key in (marks.PANEL, marks.TILE))
+        if not is_marked or not _is_x86(func):
+            return func
+        body = with_result_prefetches(func.body, _FUNCTION)
+        body = with_tile_prefetches(body, _FUNCTION)
+        body = _insert(body, _Nest(), _NO_MARKS)
+        definition = tvm.ir.StringImm(_DEFINITION)
+        zero = tirx.const(0, "int32")
+        return func.with_body(tirx.AttrStmt(zero, "pragma_import_llvm", definition, body))
+
+    return insert
+
+
+def _is_x86(func: tirx.PrimFunc) -> bool:
+    target = tvm.target.Target(func.attrs["target"])
+    triple = str(target.attrs.get("mtriple") or system_triple())
+    return triple.startswith(("x86_64", "i686", "i386"))
+
+
+@dataclass(frozen=True)
+class _Nest:
+    """Marked loops around a statement, outer ones first, as (position, extent)."""
+
+    rows: tuple[tuple[Any, Any], ...] = ()
+    steps: tuple[tuple[Any, int], ...] = ()
+    stride_bytes: int = 0
+
+    def enter(self, loop: tirx.For, found: Mapping[str, int]) -> _Nest:
+        """The nest inside `loop`, which carries these marks."""
+        nest = self
+        if marks.STRIDE in found:
+            nest = replace(nest, stride_bytes=found[marks.STRIDE])
+        if marks.ROWS in found:
+            nest = replace(nest, rows=(*nest.rows, _part(loop, found[marks.ROWS])))
+        if marks.STEPS in found:
+            nest = nest.with_step(loop)
+        return nest
+
+    def with_step(self, loop: tirx.For) -> _Nest:
+        """The nest inside one more loop of the reduction."""
+        return replace(self, steps=(*self.steps, _part(loop, int(loop.extent))))
+
+    def is_enough_for(self, panel_bytes: int) -> bool:
+        """Whether a line for each iteration asks for the whole panel: fewer instructions."""
+        known = [e for _, e in (*self.rows, *self.steps) if isinstance(e, int)]
+        return math.prod(known) * _LINE_BYTES >= panel_bytes
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """The loops of the reduction inside of the one whose iterations ask for a panel's lines."""
+
+    panel_bytes: int
+    loops: tuple[tirx.For, ...] = ()
+
+
+def _insert(statement: tirx.Stmt, nest: _Nest, found: Mapping[str, int]) -> tirx.Stmt:
+    """The statement with its prefetches and without its marks.
+
+    `found` are marks of the next loop inside, which lowering may have made two, one of them for
+    ragged tiles, or none, if it had one iteration.
+    """
+    if isinstance(statement, tirx.AttrStmt):
+        if statement.attr_key in marks.KEYS:
+            found = {**found, str(statement.attr_key): int(statement.value)}
+            return _insert(statement.body, nest, found)
+        body = _insert(statement.body, nest, found)
+        return tirx.AttrStmt(statement.node, statement.attr_key, statement.value, body)
+    if isinstance(statement, tirx.SeqStmt):
+        return tirx.SeqStmt([_insert(part, nest, found) for part in statement.seq])
+    if isinstance(statement, tirx.IfThenElse):
+        then, other = statement.then_case, statement.else_case
+        return tirx.IfThenElse(
+            statement.condition,
+            _insert(then, nest, found),
+            None if other is None else _insert(other, nest, found),
+        )
+    if isinstance(statement, tirx.For):
+        inside = nest.enter(statement, found)
+        if marks.PANEL in found:
+            inside = inside.with_step(statement)
+            return _with_prefetches(statement, _Steps(found[marks.PANEL]), inside)
+        body = statement.body
+        steps = _steps_inside(body) if inside.steps else None
+        if steps is None or not inside.is_enough_for(steps.panel_bytes):
+            return replace_loop(statement, body=_insert(body, inside, _NO_MARKS))
+        return _with_prefetches(replace_loop(statement, body=_without_marks(body)), steps, inside)
+    return statement
+
+
+def _steps_inside(body: tirx.Stmt) -> _Steps | None:
+    """The marked loops below, down to the innermost; None where other statements are between."""
+    loops: list[tirx.For] = []
+    panel_bytes = 0
+    while not panel_bytes or not isinstance(body, tirx.For):
+        if isinstance(body, tirx.AttrStmt):
+            panel_bytes = int(body.value) if body.attr_key == marks.PANEL else panel_bytes
+        elif isinstance(body, tirx.For):
+            loops.append(body)
+        elif not _is_skipping(body):
+            return None
+        body = body.then_case if _is_skipping(body) else body.body
+    return _Steps(panel_bytes, (*loops, body))
+
+
+def _without_marks(body: tirx.Stmt) -> tirx.Stmt:
+    """Marked loops without their marks."""
+    if isinstance(body, tirx.AttrStmt):
+        rest = _without_marks(body.body)
+        if body.attr_key in marks.KEYS:
+            return rest
+        return tirx.AttrStmt(body.node, body.attr_key, body.value, rest)
+    if isinstance(body, tirx.For):
+        return replace_loop(body, body=_without_marks(body.body))
+    if _is_skipping(body):
+        return tirx.IfThenElse(body.condition, _without_marks(body.then_case), None)
+    return body
+
+
+def _is_skipping(statement: tirx.Stmt) -> bool:
+    """Whether a statement is steps of the reduction that some rows leave out."""
+    return isinstance(statement, tirx.IfThenElse) and statement.else_case is None
+
+
+def _with_prefetches(loop: tirx.For, inner: _Steps, nest: _Nest) -> tirx.For:
+    """A loop of the reduction, each iteration of which asks for its share of the next panel."""
+    weights = _first_vector(loop.body)
+    if weights is None:  # under tirx.disable_vectorize
+        return loop
+    item, panel_bytes = tvm.DataType(weights.source.dtype).itemsize, inner.panel_bytes
+    step, steps = _position(nest.steps)
+    row, rows = _position(nest.rows)
+    base = _at_first_step(weights.indices[0].base, loop.body, inner.loops)
+    stride_bytes = nest.stride_bytes * math.prod(int(step.extent) for step in inner.loops)
+    next_panel = base - step * (stride_bytes // item) + panel_bytes // item
+
+    # Each row tile asks for its share, evenly: an address that grows by the same in every step
+    # costs one addition. What is rounded up goes a little beyond the panel. Where only running
+    # tells how many tiles there are, the lines of a step are those of one; with more of them they
+    # overlap, and are there already.
+    whole = panel_bytes // item
+    share = _quotient(whole, rows)
+    growth = _quotient(share, steps)
+    first = next_panel + row * share + step * growth
+    line = _LINE_BYTES // item
+    most = _quotient(_quotient(whole, _least(nest.rows)), steps)
+    wanted = [first + i * line for i in range(-(-most // line))]
+    fetches = []
+    for index in wanted:
+        address = tirx.BufferLoad(weights.source, [index])
+        call = tirx.call_extern("void", _FUNCTION, tirx.address_of(address))
+        fetches.append(tirx.Evaluate(call))
+    return replace_loop(loop, body=tirx.SeqStmt([*fetches, loop.body]))
+
+
+def _at_first_step(index: Any, body: tirx.Stmt, loops: tuple[tirx.For, ...]) -> Any:
+    """The index in the first iteration of these loops, without the variables that `body` binds."""
+    first = {loop.loop_var: tirx.const(0, loop.loop_var.ty.dtype) for loop in loops}
+    return expanded(index, bound_values(body) | first)
+
+
+def _first_vector(body: tirx.Stmt) -> TensorLoad | None:
+    """The first of the widest vectors that are read and not written; None of scalar code."""
+    vectors = [v for v in nodes_of(body, TensorLoad) if isinstance(v.indices[0], tirx.Ramp)]
+    written = [store.buffer for store in nodes_of(body, tirx.BufferStore)]
+    read = [v for v in vectors if not any(v.source.same_as(buffer) for buffer in written)]
+    sizes = [v.indices[0].lanes * tvm.DataType(v.source.dtype).itemsize for v in read]
+    return read[sizes.index(max(sizes))] if read else None
+
+
+def _quotient(whole: Any, parts: Any) -> Any:
+    """The size of equal parts, rounded up."""
+    if isinstance(whole, int) and isinstance(parts, int):
+        return -(-whole // parts)
+    return tirx.floordiv(whole + parts - 1, parts)
+
+
+def _least(rows: tuple[tuple[Any, Any], ...]) -> int:
+    """How many row tiles there are at least."""
+    return math.prod(extent for _, extent in rows if isinstance(extent, int))
+
+
+def _part(loop: tirx.For, extent: int) -> tuple[Any, Any]:
+    """The loop's variable, or of a loop that was fused with outer ones its part, and extent."""
+    var = loop.loop_var
+    if extent == marks.WHOLE:
+        return var, loop.extent
+    return (var if int(loop.extent) == extent else tirx.floormod(var, extent)), extent
+
+
+def _position(loops: tuple[tuple[Any, Any], ...]) -> tuple[Any, Any]:
+    """Number of an iteration of nested loops, and how many there are."""
+    position: Any = tirx.const(0, "int32")
+    count: Any = 1
+    for value, extent in loops:
+        position = position * extent + value
+        count *= extent
+    return position, count

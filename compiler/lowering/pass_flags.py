@@ -1,0 +1,64 @@
+"""What a PassContext switches off in a build: passes by name, and implementations."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import tvm
+
+from schedules.cuda import winograd_template
+from schedules.x86 import matmul_of_bits, strassen, winograd, winograd_polyphase
+
+from .. import precision
+from ..ir import convert_layout
+from .codegen import concat_in_place, cuda_graph
+
+
+class Switch(NamedTuple):
+    """A name for `disabled_pass` and `required_pass`, and the `opt_level` that it is on from."""
+
+    name: str
+    opt_level: int
+
+    @property
+    def on(self) -> bool:
+        """Whether the current PassContext lets it run."""
+        context = tvm.transform.PassContext.current()
+        if self.name in context.disabled_pass:
+            return False
+        return self.name in context.required_pass or context.opt_level >= self.opt_level
+
+
+_NEVER = 99
+"""The level of what runs where a context requires it, and nowhere else."""
+
+INTEGERS = Switch(precision.INTEGERS, 0)
+BFLOAT16_PRODUCTS = Switch(precision.BFLOAT16_PRODUCTS, 0)
+TO_BFLOAT16 = Switch(precision.TO_BFLOAT16, _NEVER)
+TO_FLOAT16 = Switch(precision.TO_FLOAT16, _NEVER)
+TO_TF32 = Switch(precision.TO_TF32, _NEVER)
+MOVE_STRIDES = Switch("MoveStrides", 3)
+SPLIT_BATCH = Switch("SplitBatch", 3)
+CONVERT_LAYOUT = Switch(convert_layout.NAME, 0)
+FOLD_GATE = Switch("FoldGate", 3)
+FUSE_ATTENTION = Switch("FuseAttention", 3)
+COMBINE_MATMUL = Switch("CombineParallelMatmul", 3)
+BLOCK_LAYOUTS = Switch("AlterOpLayout", 3)
+WINOGRAD = Switch(precision.WINOGRAD, 3)
+STRASSEN = Switch(precision.STRASSEN, _NEVER)
+ROUND_ROWS = Switch(precision.ROUND_ROWS, 0)
+CONCAT_IN_PLACE = Switch(concat_in_place.NAME, 3)
+FAST_MATH = Switch("FastMath", 3)
+CUDA_GRAPH = Switch(cuda_graph.NAME, 0)
+
+IMPLEMENTATIONS = {
+    WINOGRAD: (winograd.NAME, winograd.OF_SHORT, winograd_polyphase.NAME, winograd_template.NAME),
+    STRASSEN: (strassen.DENSE, strassen.CONV2D),
+    ROUND_ROWS: (matmul_of_bits.INT8,),
+}
+"""Implementations that round differently, by their switch."""
+
+
+def disabled_implementations() -> list[str]:
+    """Names of the implementations that the current PassContext does not let be chosen."""
+    return [name for switch, names in IMPLEMENTATIONS.items() if not switch.on for name in names]

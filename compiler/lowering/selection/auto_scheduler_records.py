@@ -1,0 +1,229 @@
+"""Kernels for which an auto_scheduler record exists: found, set aside, and scheduled from it.
+
+A recorded kernel keeps TOPI's plain compute, since the record describes a schedule of exactly that;
+so its operators leave `main` for a function of their own before layouts are chosen:
+
+    main: conv2d -> add -> relu -> softmax            the log has conv2d+add+relu
+    main: fused_recorded(...) -> softmax              fused_recorded: conv2d -> add -> relu
+
+A record that names a template of the schedule library leaves them where they are, so that blocked
+layouts pass from kernel to kernel: the selection of implementations asks it for its config.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import tvm
+from tvm.target import Target
+
+from schedules.strategy import Query
+
+from ...errors import RecordError
+from ...ir.fold_scale_axis import ForwardFoldScaleAxis
+from ...ir.outline_by_name import contract
+from ...records.ansor.match import Match
+from ...records.auto_scheduler import log_benchmark
+from ...records.auto_scheduler.record import Record, replay
+from ...records.auto_scheduler.workload import workload_key
+from ..graph_passes.insert_bounds_checks import indexes_at_run_time
+from ..graph_passes.insert_division_checks import divides_at_run_time
+from ..graph_passes.unique_names import unique_names
+from ..report import Kernel
+from .ansor_records import ReplayedKernels, install
+from .extract import PlainKernel, alone, plain_kernels
+from .schedule_source import ScheduleSource
+
+if TYPE_CHECKING:
+    from ..validate.validator import Checker, Question
+
+logger = logging.getLogger("baton.lowering")
+
+RECORD = "baton.auto_scheduler_record"
+
+
+@dataclass
+class Recorded:
+    """A module, and what the auto_scheduler records in use say of its kernels.
+
+    Attributes
+    ----------
+    mod : tvm.IRModule
+    records : dict
+        For each function that was made for a recorded kernel, the record that schedules it.
+    templates : dict
+        For each function, by the variables that operators' results are bound to, the config of
+        the template that a record chose.
+    notes : list of str
+        Remarks on records that could not be followed to the letter, for the report.
+    unchecked : dict of str to Question
+        By name of the kernel, what `all_right` has to ask when it is compiled.
+    """
+
+    mod: tvm.IRModule
+    records: dict[str, Any] = field(default_factory=dict)
+    templates: dict[str, dict[str, Query]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    unchecked: dict[str, Question] = field(default_factory=dict)
+
+
+def set_aside(
+    mod: tvm.IRModule,
+    chosen_targets: Mapping[str, Target],
+    source: ScheduleSource,
+    checker: Checker,
+    disabled: Collection[str] = (),
+) -> Recorded:
+    """Move the operators of every recorded kernel to a function of their own.
+
+    Parameters
+    ----------
+    disabled
+        Names of implementations that must not be chosen, whatever a record's template says.
+    """
+    records: dict[str, Any] = {}
+    templates: dict[str, dict[str, Query]] = {}
+    made: dict[int, Any] = {}
+    if source.has_ansor_records:
+        # Its kernels are those that TVM's graph passes left.
+        mod = tvm.transform.Sequential([ForwardFoldScaleAxis()])(mod)
+    replayed = ReplayedKernels(source, checker)
+    for name, target in chosen_targets.items():
+        mod = unique_names(mod, name)
+        found = []
+        checked = _checked(mod, name)
+        for kernel in plain_kernels(mod, name, target):
+            if not checked.isdisjoint(kernel.bindings):
+                continue
+            record = _replayable_record(kernel, target, source, replayed)
+            if record is not None and not _stands(kernel, record, target, source):
+                continue
+            if isinstance(record, Record) and record.template is not None:
+                task = record.template.task
+                if task in disabled:
+                    replayed.notes.append(f"{record.source}: not used, {task} is disabled")
+                    continue
+                query = record.template.query(record.source, record.cost)
+                templates.setdefault(name, {}).update(dict.fromkeys(kernel.bindings, query))
+            elif record is not None:
+                found.append((kernel, record))
+        if not found:
+            continue
+        groups = [list(kernel.bindings) for kernel, _ in found]
+        attrs = [{RECORD: str(index)} for index in range(len(groups))]
+        before = {gvar.name_hint for gvar in mod.get_global_vars()}
+        mod = contract(mod, groups, attrs, function=name)
+        for gvar, function in list(mod.functions_items()):
+            if gvar.name_hint in before:
+                continue
+            kernel, chosen = found[int(function.attrs[RECORD])]
+            if isinstance(chosen, Match):
+                changed = install(mod, gvar.name_hint, chosen, kernel.operators, target, made)
+                if changed is None:
+                    continue
+                mod = changed
+            records[gvar.name_hint] = chosen.record if isinstance(chosen, Match) else chosen
+    unchecked = {
+        made[place][1].name_hint: question
+        for place, question in replayed.unchecked.items()
+        if place in made
+    }
+    return Recorded(mod, records, templates, replayed.notes, unchecked)
+
+
+def _checked(mod: tvm.IRModule, name: str) -> set[str]:
+    """Variables of operators whose indices or divisors are checked in front of them.
+
+    A kernel with one of these is another one than was recorded.
+    """
+    body = mod[name].body
+    bindings = [b for block in getattr(body, "blocks", ()) for b in block.bindings]
+    needs_check = (indexes_at_run_time, divides_at_run_time)
+    return {b.var.name for b in bindings if any(needs(b.value) for needs in needs_check)}
+
+
+def all_right(found: Recorded, code: Mapping[str, bytes], checker: Checker) -> bool:
+    """Whether all kernels that were not checked before they were compiled are right.
+
+    The checker remembers those that are not, so that the next `set_aside` passes their records
+    over, and says so.
+
+    Parameters
+    ----------
+    code : dict of str to bytes
+        Object code of the module's kernels by symbol.
+    """
+    if not found.unchecked:
+        return True
+    return all(verdict.right for verdict in checker.check_compiled(found.unchecked, code).values())
+
+
+def _stands(
+    kernel: PlainKernel, chosen: Record | Match, target: Target, source: ScheduleSource
+) -> bool:
+    """Whether a record is to be used; a slower one is not, if the user wants the fastest."""
+    record = chosen.record if isinstance(chosen, Match) else chosen
+    key = workload_key(kernel.func)
+    if source.prefers_fastest and kernel.origin is not None:
+        found = log_benchmark.measured(target, key, record, partial(alone, *kernel.origin))
+        return found is None or found.log_wins
+    found = log_benchmark.kept(target, key, record)
+    if found is not None and not found.log_wins:
+        source.slower[record.source] = str(found)
+    return True
+
+
+def _replayable_record(
+    kernel: PlainKernel, target: Target, source: ScheduleSource, replayed: ReplayedKernels
+) -> Record | Match | None:
+    try:
+        key = workload_key(kernel.func)
+    except RecordError:  # a dynamic shape has no record
+        return None
+    record = source.auto_scheduler_query(target, key)
+    if record is None:
+        match = replayed.find(kernel, key, target)
+        if match is not None:
+            source.auto_scheduler_queries.note(key, match.record.source)
+            return match
+        record = source.auto_scheduler_sample(target, kernel.func, key)
+        if record is None:
+            return None
+    if record.untuned:  # nothing that was tried is faster than what the kernel gets anyway
+        return None
+    if record.template is not None:
+        return record
+    try:
+        replay(record, kernel.func, target)
+    except RecordError as error:
+        logger.warning("%s: %s; it takes its TOPI schedule", " ".join(kernel.operators), error)
+        return None
+    return record
+
+
+_TUNED_LEVEL = 3
+"""The opt_level at which tasks are extracted by default."""
+
+
+def warn_missing(kernels: Sequence[Kernel]) -> list[str]:
+    """One warning per build that counts the kernels without a record; also for the report."""
+    missing = [k for k in kernels if not k.source.startswith("auto_scheduler:")]
+    if not missing:
+        return []
+    note = (
+        f"{len(missing)} of {len(kernels)} kernels have no auto_scheduler record "
+        "and take their TOPI schedule"
+    )
+    level = tvm.transform.PassContext.current().opt_level
+    if len(missing) == len(kernels) and level < _TUNED_LEVEL:
+        note += (
+            f"; this build is at opt_level {level}, and logs are tuned at opt_level "
+            f"{_TUNED_LEVEL} as a rule, whose kernels are others: build under "
+            f"PassContext(opt_level={_TUNED_LEVEL})"
+        )
+    logger.warning(note)
+    return [note]

@@ -1,0 +1,55 @@
+"""Where one operator is lowered."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tvm import relax
+from tvm.target import Target
+
+from schedules import strategy
+from schedules.config import ConfigEntity
+
+from .layout_cache import LayoutMap
+
+
+@dataclass(frozen=True)
+class Site:
+    """What emits the operator's kernel, and what may be chosen for it.
+
+    Attributes
+    ----------
+    builder : relax.BlockBuilder
+        Of the function that the operator is in.
+    layouts : LayoutMap
+        Of that function's values.
+    target : Target
+    query : callable, optional
+        Looks up AutoTVM records in the active dispatch contexts.
+    disabled : collection of str
+        Names of implementations that must not be chosen.
+    definitions : mapping of Var to Expr
+        What the function's old variables are bound to.
+    may_round : bool
+        Whether weights may be rounded to float16.
+    """
+
+    builder: relax.BlockBuilder
+    layouts: LayoutMap
+    target: Target
+    query: strategy.Query | None
+    disabled: Collection[str] = ()
+    definitions: Mapping[relax.Var, relax.Expr] = field(default_factory=dict)
+    may_round: bool = False
+
+    def choose(
+        self, operator: str, workload: Any
+    ) -> tuple[strategy.Implementation, ConfigEntity] | None:
+        """The implementation of a workload and its config; None where the library has none."""
+        return strategy.select(operator, workload, self.target, self.query, self.disabled)
+
+    def asking(self, query: strategy.Query | None) -> Site:
+        """The same with another look-up of records."""
+        return replace(self, query=query)

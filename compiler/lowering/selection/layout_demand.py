@@ -1,0 +1,89 @@
+"""Values to block where they are made, since convolutions read what becomes of them.
+
+    transpose (tokens to images) -> take, multiply, add (resizing) -> concat -> conv2d
+    blocked here                    [------------- in blocks of channels -----------]
+
+Operators between follow the layout of what they read (`layout_rules`). Without this, all of them
+would work on plain tensors, and the layout would change in front of the convolution, of the largest
+tensor: one loop that chooses between the parts for each channel, and has no vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+
+from tvm import relax
+from tvm.target import Target
+
+from schedules.x86.machine import Machine
+
+from ...ir.constants import dtype_of, static_shape
+from ...ir.rewrite import operator_name
+
+_CONVOLUTION = "nn.conv2d"
+_DTYPE = "float32"
+
+
+def block_of(target: Target) -> int | None:
+    """Channels of a block for a CPU; None for other targets."""
+    return Machine.from_target(target).lanes(_DTYPE) if target.kind.name == "llvm" else None
+
+
+def worth_blocking(
+    function: relax.Function, block: int, following: Collection[str]
+) -> set[relax.Var]:
+    """Variables that only operators of `following` read, and behind these only convolutions.
+
+    Parameters
+    ----------
+    block : int
+        Channels; only tensors of whole blocks count.
+    following : collection of str
+        Names of the operators, with `relax.` in front, that keep a layout.
+    """
+    wanted: dict[relax.Var, bool] = {}
+    found: set[relax.Var] = set()
+
+    def reads(var: relax.Var, may_be_blocked: bool) -> None:
+        wanted[var] = wanted.get(var, True) and may_be_blocked
+
+    for used in relax.analysis.free_vars(function.body.body):
+        reads(used, False)
+    for binding in _from_the_end(function):
+        value, name = binding.value, operator_name(binding.value)
+        images: list[relax.Var] = []
+        if name == _CONVOLUTION and int(value.attrs.groups) == 1:
+            images = list(_variables(value.args[:1]))
+        elif f"relax.{name}" in following and wanted.get(binding.var, False):
+            images = list(_variables(value.args))
+            found.update(images)
+        blocked = {each for each in images if _is_whole(each, block)}
+        for used in relax.analysis.free_vars(value):
+            reads(used, used in blocked)
+    return {var for var in found if wanted[var]}
+
+
+def _from_the_end(function: relax.Function) -> Iterator[relax.VarBinding]:
+    for block in reversed(getattr(function.body, "blocks", ())):
+        for binding in reversed(block.bindings):
+            if isinstance(binding, relax.VarBinding):
+                yield binding
+
+
+def _variables(arguments: Iterable[relax.Expr]) -> Iterator[relax.Var]:
+    for each in arguments:
+        if isinstance(each, relax.Tuple):
+            yield from _variables(each.fields)
+        elif isinstance(each, relax.Var):
+            yield each
+
+
+def _is_whole(var: relax.Var, block: int) -> bool:
+    shape = static_shape(var)
+    return (
+        shape is not None
+        and len(shape) == 4
+        and 0 not in shape
+        and shape[1] % block == 0
+        and dtype_of(var) == _DTYPE
+    )

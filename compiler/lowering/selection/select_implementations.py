@@ -1,0 +1,255 @@
+"""Chooses for every operator an implementation and a layout.
+
+Anchors (convolutions, matrix products) go to the schedule library, which states the layouts
+it wants; operators that work element by element, pooling and concatenation follow their
+inputs' blocked layout; everything else gets plain tensors. Each value is converted where a
+reader needs it, at most once per layout.
+
+    conv2d(x) -> relu -> max_pool2d -> conv2d -> add(residual) -> mean -> reshape -> matmul
+    NCHW3c?      [------------- NCHW16c, no conversion -----------------]   (N, C) for free
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+
+import tvm
+from tvm import relax
+from tvm.relax.expr_functor import PyExprMutator, mutator
+from tvm.target import Target
+
+from schedules import strategy
+from schedules.config import ConfigEntity
+from schedules.x86 import strassen
+
+from ...ir.constants import static_shape
+from ..graph_passes.batch_provenance import Provenance, provenance
+from .context import Site
+from .layout_cache import PLAIN, LayoutMap
+from .layout_demand import block_of, worth_blocking
+from .layout_rules import RULES
+from .ops.attention import find_attention, lower_attention
+from .ops.conv1d import lower_conv1d, lower_conv1d_transpose
+from .ops.conv2d import lower_conv2d
+from .ops.conv2d_transpose import lower_conv2d_transpose
+from .ops.conv3d import lower_conv3d
+from .ops.conv3d_transpose import lower_conv3d_transpose
+from .ops.gpu import is_gpu, lower_recorded
+from .ops.low_bit_matmul import NAME as MATMUL_OF_BITS
+from .ops.low_bit_matmul import lower_matmul_of_bits
+from .ops.matmul import lower_matmul
+from .ops.recurrent import NAME as RECURRENT
+from .ops.recurrent import lower_recurrent
+from .weight_packing import packing_in_background
+
+logger = logging.getLogger("baton.lowering")
+
+_CONVOLUTIONS = {
+    "relax.nn.conv1d": lower_conv1d,
+    "relax.nn.conv1d_transpose": lower_conv1d_transpose,
+    "relax.nn.conv2d": lower_conv2d,
+    "relax.nn.conv2d_transpose": lower_conv2d_transpose,
+    "relax.nn.conv3d": lower_conv3d,
+    "relax.nn.conv3d_transpose": lower_conv3d_transpose,
+}
+_ANCHORS_ON_GPU = {name for name in _CONVOLUTIONS if "3d" not in name}
+
+
+@mutator
+class _Selector(PyExprMutator):
+    def __init__(
+        self,
+        mod: tvm.IRModule,
+        function: relax.Function,
+        target: Target,
+        query: strategy.Query | None,
+        keep_layouts: bool,
+        fuse_attention: bool,
+        disabled: Collection[str],
+        own_queries: Mapping[str, strategy.Query],
+        may_pair_rows: Callable[[relax.Var], bool],
+        may_round: bool,
+    ) -> None:
+        super().__init__(mod)
+        self.may_round = may_round
+        self.may_pair_rows = may_pair_rows
+        self.target = target
+        self.query = query
+        self.own_queries = own_queries
+        self.keep_layouts = keep_layouts
+        self.disabled = disabled
+        self.layouts = LayoutMap(self.builder_, self.visit_expr)
+        self.attentions = find_attention(function) if fuse_attention else {}
+        self.block = None if keep_layouts else block_of(target)
+        self.wanted = worth_blocking(function, self.block, RULES) if self.block else set()
+        self.definitions = {
+            binding.var: binding.value
+            for block in getattr(function.body, "blocks", ())
+            for binding in block.bindings
+            if isinstance(binding, relax.VarBinding)
+        }
+
+    def visit_dataflow_var_(self, op: relax.Var) -> relax.Expr:
+        if op in self.layouts:
+            return self.layouts.get(op, PLAIN)
+        return super().visit_dataflow_var_(op)
+
+    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
+        call = binding.value
+        lowered = None
+        if binding.var in self.attentions:
+            lowered = self._fuse_attention(binding.var)
+        if lowered is None and isinstance(call, relax.Call) and isinstance(call.op, tvm.ir.Op):
+            query = self.own_queries.get(binding.var.name, self.query)
+            pairs_rows = (
+                () if self.may_pair_rows(binding.var) else (strassen.DENSE, strassen.CONV2D)
+            )
+            disabled = (*self.disabled, *pairs_rows)
+            lowered = self._lower_or_fall_back(call, query, disabled)
+        if lowered is None:
+            super().visit_var_binding_(binding)
+            if self.block and binding.var in self.wanted:
+                self.layouts.get(binding.var, self.block)
+            return
+        self.layouts.define(binding.var, *lowered)
+        if self.keep_layouts or not isinstance(binding.var, relax.DataflowVar):
+            plain = self.layouts.get(binding.var, PLAIN)
+        if not isinstance(binding.var, relax.DataflowVar):
+            if self.builder_.current_block_is_dataflow():
+                plain = self.builder_.emit_output(plain)
+            self.set_var_remap(binding.var, plain)
+
+    def _lower_or_fall_back(
+        self, call: relax.Call, query: strategy.Query | None, disabled: Collection[str]
+    ) -> tuple[int, relax.Expr] | None:
+        """What `_lower` gives; without records where a record's config can't be scheduled."""
+        asked = None if query is None else _AskedOnce(query)
+        try:
+            return self._lower(call, self._site(asked, disabled))
+        except _MISFITS as error:
+            sources = [] if asked is None else asked.sources
+            if not sources:
+                raise
+            logger.warning(
+                "%s: %s: the record can't be used: %s; the kernel takes its fallback schedule",
+                str(call.op.name).removeprefix("relax."),
+                ", ".join(sources),
+                (str(error).strip().splitlines() or [type(error).__name__])[-1],
+            )
+        return self._lower(call, self._site(None, disabled))
+
+    def _fuse_attention(self, result: relax.Var) -> tuple[int, relax.Expr] | None:
+        kernel = lower_attention(
+            self.builder_,
+            self.attentions[result],
+            self.layouts,
+            self.target,
+            self.query,
+            self.own_queries,
+            self.disabled,
+        )
+        return None if kernel is None else (PLAIN, self.builder_.emit(kernel))
+
+    def _site(self, query: strategy.Query | None, disabled: Collection[str]) -> Site:
+        return Site(
+            *(self.builder_, self.layouts, self.target, query, disabled, self.definitions),
+            self.may_round,
+        )
+
+    def _lower(self, call: relax.Call, at: Site) -> tuple[int, relax.Expr] | None:
+        """Channel block and new expression of a call; None to leave it to legalisation."""
+        name = call.op.name
+        if is_gpu(self.target) and name in _ANCHORS_ON_GPU:
+            plain = self._on_plain_tensors(call)
+            conv = lower_recorded(plain, at)
+            return None if conv is None else (PLAIN, conv)
+        if name in _CONVOLUTIONS:
+            return _CONVOLUTIONS[name](call, at)
+        if name == "relax.matmul":
+            plain = self._on_plain_tensors(call)
+            product = lower_matmul(plain, at)
+            return None if product is None else (PLAIN, self.builder_.emit(product))
+        if name == MATMUL_OF_BITS:
+            plain = self._on_plain_tensors(call)
+            product = lower_matmul_of_bits(plain, at)
+            return None if product is None else (PLAIN, self.builder_.emit(product))
+        if name == RECURRENT:
+            plain = self._on_plain_tensors(call)
+            layer = lower_recurrent(plain, at)
+            return None if layer is None else (PLAIN, self.builder_.emit(layer))
+        rule = RULES.get(name)
+        if rule is None or self.keep_layouts or static_shape(call) is None:
+            return None
+        return rule(self.builder_, call, self.layouts)
+
+    def _on_plain_tensors(self, call: relax.Call) -> relax.Call:
+        plain = relax.Call(call.op, [self.visit_expr(arg) for arg in call.args], call.attrs)
+        return self.builder_.normalize(plain)
+
+
+_MISFITS = (ArithmeticError, AssertionError, LookupError, RuntimeError, TypeError, ValueError)
+"""What templates raise for knobs that do not fit."""
+
+
+class _AskedOnce:
+    """A query for one operator, which takes one record however often it asks for it."""
+
+    def __init__(self, query: strategy.Query) -> None:
+        self._query = query
+        self._answers: dict[str, ConfigEntity | None] = {}
+
+    def __call__(self, target: Target, workload: tuple) -> ConfigEntity | None:
+        key = repr(workload)
+        if key not in self._answers:
+            self._answers[key] = self._query(target, workload)
+        return self._answers[key]
+
+    @property
+    def sources(self) -> list[str]:
+        """The log and line of each record that was found."""
+        return [config.source for config in self._answers.values() if config is not None]
+
+
+def select_implementations(
+    mod: tvm.IRModule,
+    name: str,
+    target: Target,
+    query: strategy.Query | None = None,
+    keep_layouts: bool = False,
+    fuse_attention: bool = True,
+    disabled: Collection[str] = (),
+    own_queries: Mapping[str, strategy.Query] | None = None,
+    known: Provenance | None = None,
+    may_round: bool = False,
+) -> tvm.IRModule:
+    """Rewrite function `name` of the module.
+
+    Parameters
+    ----------
+    query
+        Looks up AutoTVM records in the active dispatch contexts.
+    keep_layouts
+        Every value gets a plain layout (opt_level below 3, or AlterOpLayout disabled).
+    fuse_attention
+        Attention becomes one kernel where the library has one for it.
+    disabled
+        Implementations that must not be chosen.
+    own_queries
+        By the variable that an operator's result is bound to, what is asked instead of `query`.
+    known
+        Whose samples the module's tensors hold, if its functions were changed since that was clear.
+    may_round
+        Weights may be rounded to float16 where that takes less time.
+    """
+    selector = _Selector(
+        *(mod, mod[name], target, query, keep_layouts, fuse_attention, disabled),
+        own_queries or {},
+        (known or provenance(mod)).may_pair_rows(mod[name], name),
+        may_round,
+    )
+    gvar = mod.get_global_var(name)
+    with packing_in_background():
+        function = selector.visit_expr(mod[name])
+    selector.builder_.update_func(gvar, function)
+    return relax.transform.DeadCodeElimination([name])(selector.builder_.get())

@@ -1,0 +1,132 @@
+"""Subgraphs that do not compile: back into `main`, or halved and tried again.
+
+A claimed function says with its attribute `baton.on_compile_error` what becomes of it: "back" or
+"split". One without the attribute ends the build with its error.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import tvm
+from tvm import relax
+from tvm.target import Target
+
+from ..backends import COMPILE_OPTIONS
+from ..ir.dataflow_graph import OPERATION, RelaxFunction
+from ..ir.outline import ON_COMPILE_ERROR, Group, outline
+from ..tvm_workarounds.inlined_sizes import with_own_sizes
+from .bind import bind_params
+from .external_codegen import check_foreign
+from .offloaded_functions import (
+    BACKEND,
+    INPUT_NAMES,
+    OPERATORS,
+    backends,
+    bind_constant_arguments,
+    function_targets,
+)
+
+if TYPE_CHECKING:
+    from ..runtime.factory import FactoryModule
+
+Attempt = Callable[[tvm.IRModule, Target, Mapping[str, Any], list[str]], "FactoryModule"]
+
+
+def build_or_retreat(
+    mod: tvm.IRModule, target: Target, params: Mapping[str, Any], attempt: Attempt
+) -> FactoryModule:
+    """Build a module; subgraphs that stand in the way and may be given up are.
+
+    Parameters
+    ----------
+    mod, target, params
+        As of the build.
+    attempt : (mod, target, params, notes) -> FactoryModule
+        Builds; puts the notes, one for each subgraph given up, into the report.
+
+    Raises
+    ------
+    Exception
+        What `attempt` raised, if no subgraph that may be given up is the reason.
+    """
+    notes: list[str] = []
+    while True:
+        try:
+            return attempt(mod, target, params, notes)
+        except Exception:
+            reasons = _failing(mod, target, params, attempt)
+            if not reasons:
+                raise
+        for name, reason in reasons.items():
+            mod, note = _retreat(mod, name, reason)
+            notes.append(note)
+
+
+def _failing(
+    mod: tvm.IRModule, target: Target, params: Mapping[str, Any], attempt: Attempt
+) -> dict[str, str]:
+    """Why functions that may be given up do not compile, each tried by itself."""
+    names = [name for name in backends(mod) if ON_COMPILE_ERROR in mod[name].attrs]
+    if not names:
+        return {}
+    bound = bind_constant_arguments(bind_params(mod, params)[0])
+    reasons: dict[str, str] = {}
+    for name in names:
+        function = bound[name].without_attr(BACKEND).with_attr("global_symbol", "main")
+        if COMPILE_OPTIONS in function.attrs:
+            function = function.without_attr(COMPILE_OPTIONS)
+        try:
+            check_foreign(mod, name, params)
+            own = function_targets(tvm.IRModule({"main": function}), target)["main"]
+            attempt(tvm.IRModule({"main": function}), own, {}, [])
+        except Exception as error:
+            lines = str(error).strip().splitlines() or [""]
+            reasons[name] = f"{type(error).__name__}: {lines[0]}".rstrip(": ")
+    return reasons
+
+
+def _retreat(mod: tvm.IRModule, name: str, reason: str) -> tuple[tvm.IRModule, str]:
+    """The module without the function, and a note on what happened."""
+    function = mod[name]
+    policy, backend = str(function.attrs[ON_COMPILE_ERROR]), str(function.attrs[BACKEND])
+    operations = _operations(mod, name)
+    outcome = "goes back to main"
+    if policy == "split" and len(operations) > 1:
+        half = len(operations) // 2
+        mod = _halved(mod, name, [operations[:half], operations[half:]])
+        outcome = f"is split after {half} of {len(operations)} operators"
+    functions = {gvar: func for gvar, func in mod.functions_items() if gvar.name_hint != name}
+    main = mod.get_global_var("main")
+    functions[main] = mod["main"].inline_functions(
+        {mod.get_global_var(name): with_own_sizes(mod[name])}
+    )
+    result = tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
+    note = f"subgraph {name} of backend {backend!r} does not compile and {outcome}: {reason}"
+    return relax.transform.Normalize()(result), note
+
+
+def _operations(mod: tvm.IRModule, name: str) -> list[int]:
+    kinds = RelaxFunction(mod, name).kinds
+    return [index for index, kind in enumerate(kinds) if kind == OPERATION]
+
+
+def _halved(mod: tvm.IRModule, name: str, halves: list[list[int]]) -> tvm.IRModule:
+    """The module with calls of two new functions in place of the function's operators."""
+    function = mod[name]
+    attrs = {str(k): v for k, v in function.attrs.items() if str(k) not in (INPUT_NAMES, OPERATORS)}
+    groups = [
+        Group(half, f"{name}_{part}", attrs, record_inputs=True) for part, half in enumerate(halves)
+    ]
+    before = {gvar.name_hint for gvar in mod.get_global_vars()}
+    result = outline(RelaxFunction(mod, name), groups)
+    # The halves know the function's parameters; what those are in main, the function knew.
+    known = json.loads(str(function.attrs[INPUT_NAMES]))
+    outer = {var.name: original for var, original in zip(function.params, known)}
+    for gvar, half in result.functions_items():
+        if gvar.name_hint not in before:
+            names = [outer.get(inner, "") for inner in json.loads(str(half.attrs[INPUT_NAMES]))]
+            result[gvar] = half.with_attr(INPUT_NAMES, json.dumps(names))
+    return result

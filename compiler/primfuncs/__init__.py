@@ -1,0 +1,1 @@
+"""Views of PrimFuncs: fusion patterns, and questions about statements."""

@@ -1,0 +1,134 @@
+"""Functions that Relay's BYOC passes made, as the build driver knows claimed subgraphs."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import defaultdict
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from ..backends import COMPILE_OPTIONS, compiled_attrs, list_partitioners, partitioner
+from ..ir.rewrite import expressions_in, relax_functions
+from ..lowering.offloaded_functions import (
+    BACKEND,
+    INPUT_NAMES,
+    OPERATORS,
+    RELAY_FUNCTION,
+    RUNTIME,
+    operators_of,
+)
+
+_log = logging.getLogger(__name__)
+
+_RELAYS_OWN = ("Compiler", "Primitive", "Inline", "global_symbol")
+
+
+def _with_code_generators(mod: tvm.IRModule) -> tvm.IRModule:
+    """The module with each function that `relay.ext.<compiler>` compiles as its attribute.
+
+    The code generator is a global function of TVM and gets the function as Relay wrote it, with
+    the attributes `Compiler` and `global_symbol`. The log names the compilers that have neither a
+    code generator nor a backend of `compiler.partition` for the CPU: TVM compiles their functions.
+    """
+    from .nested_expressions import nested_function  # which needs flatten, which needs this module
+
+    without: dict[str, list[str]] = defaultdict(list)
+    for gvar, function in relax_functions(mod):
+        if "Compiler" not in (function.attrs or {}):
+            continue
+        compiler = str(function.attrs["Compiler"])
+        if tvm.get_global_func(f"relay.ext.{compiler}", allow_missing=True) is None:
+            if compiler not in list_partitioners() or partitioner(compiler).device != "cpu":
+                without[compiler].append(str(gvar.name_hint))
+        else:
+            whole = nested_function(function).with_attr("global_symbol", str(gvar.name_hint))
+            mod = tvm.IRModule(
+                {**dict(mod.functions_items()), gvar: function.with_attr(RELAY_FUNCTION, whole)},
+                attrs=mod.attrs,
+                global_infos=mod.global_infos,
+            )
+    for compiler, names in without.items():
+        _log.warning(
+            "no code generator relay.ext.%s is registered: TVM compiles its %d functions (%s)",
+            compiler,
+            len(names),
+            ", ".join(names[:3]) + (", ..." if len(names) > 3 else ""),
+        )
+    return mod
+
+
+def as_subgraphs(mod: tvm.IRModule) -> tvm.IRModule:
+    """The module with every `Compiler` function as a subgraph of the backend of that name.
+
+    Modules without such functions are returned as they are.
+    """
+    mod = _with_code_generators(mod)
+    external = {
+        str(gvar.name_hint): function
+        for gvar, function in relax_functions(mod)
+        if "Compiler" in (function.attrs or {})
+    }
+    if not external:
+        return mod
+    inputs = _inputs(mod, set(external))
+    functions: dict[Any, Any] = {}
+    for gvar, function in mod.functions_items():
+        name = str(gvar.name_hint)
+        if name in external:
+            names = inputs.get(name, [""] * len(function.params))
+            function = _subgraph(function, name, len(functions), names)
+        functions[gvar] = function
+    return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
+
+
+def with_operators(function: relax.Function) -> relax.Function:
+    """A claimed subgraph that remembers the names of its operators when these are lowered."""
+    if BACKEND not in (function.attrs or {}):
+        return function
+    return function.with_attr(OPERATORS, json.dumps(operators_of(function)))
+
+
+def without_operators(function: relax.Function) -> relax.Function:
+    """The way back of `with_operators`; what a runtime computes has no operators to name."""
+    attrs = function.attrs or {}
+    is_lowered = OPERATORS in attrs and RUNTIME not in attrs
+    return function.without_attr(OPERATORS) if is_lowered else function
+
+
+def _subgraph(function: relax.Function, name: str, number: int, names: list[str]) -> relax.Function:
+    compiler = str(function.attrs["Compiler"])
+    for attribute in _RELAYS_OWN:
+        function = function.without_attr(attribute)
+    options = {COMPILE_OPTIONS: "{}"} if RELAY_FUNCTION in function.attrs else {}
+    # What these passes took need not be what a back end for the GPU can compile.
+    if not options and compiler in list_partitioners() and partitioner(compiler).device == "cpu":
+        options = compiled_attrs(compiler, {})
+    return function.with_attrs(
+        {
+            **options,
+            BACKEND: compiler,
+            "baton.strategy": "relay",
+            "baton.subgraph_op": name,
+            "baton.subgraph_id": number,
+            INPUT_NAMES: json.dumps(names),
+        }
+    )
+
+
+def _inputs(mod: tvm.IRModule, names: set[str]) -> dict[str, list[str]]:
+    """Per function the parameters of `main` that are handed to it, "" for other values."""
+    found: dict[str, list[str]] = {}
+    for _, function in relax_functions(mod):
+        parameters = list(function.params)
+        for call in expressions_in(function, relax.Call):
+            if isinstance(call.op, tvm.ir.GlobalVar) and str(call.op.name_hint) in names:
+                found[str(call.op.name_hint)] = [
+                    str(arg.name)
+                    if isinstance(arg, relax.Var) and any(arg.same_as(p) for p in parameters)
+                    else ""
+                    for arg in call.args
+                ]
+    return found

@@ -1,0 +1,294 @@
+"""Parameters and results of a function, as the build driver and callers see them.
+
+The driver compiles a `main` of tensors. Relay's functions take and return tuples too, which may be
+nested: an `Interface` says how, and takes values to and fro.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from ..errors import BuildError, InputError
+from ..ir.rewrite import with_functions
+from .adt_eval import evaluated
+from .function import OpenFunction
+from .nested_expressions import nested
+from .relay_to_relax import Flattener, function_of, lower
+from .type_infer import infer_type
+
+Nesting: TypeAlias = "list[Nesting] | None"
+"""None for a tensor, a list of what the fields are for a tuple."""
+
+
+def nesting(ty: Any) -> Nesting:
+    """The tuples that a type is made of; whatever is not a tuple counts as one value."""
+    return [nesting(field) for field in ty.fields] if isinstance(ty, relax.TupleType) else None
+
+
+def tensors(count: int) -> Nesting:
+    """A result of so many tensors, of which nothing else is known."""
+    return None if count == 1 else [None for _ in range(count)]
+
+
+def leaf_types(ty: Any) -> list[Any]:
+    """Types of the values in a type's tuples, in order."""
+    if isinstance(ty, relax.TupleType):
+        return [leaf for field in ty.fields for leaf in leaf_types(field)]
+    return [ty]
+
+
+@dataclass(frozen=True)
+class Interface:
+    """What a function takes and returns.
+
+    Attributes
+    ----------
+    names : list of str
+        Of the parameters, in order.
+    parameters : list of Nesting
+    result : Nesting
+    """
+
+    names: list[str]
+    parameters: list[Nesting]
+    result: Nesting
+
+    @staticmethod
+    def of(function: relax.Function) -> Interface:
+        """The interface of a function."""
+        names = [str(var.name) for var in function.params]
+        parameters = [nesting(var.ty) for var in function.params]
+        return Interface(names, parameters, nesting(function.ret_ty))
+
+    def ordered(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+        """One argument for each parameter, from those by position and by name.
+
+        Raises
+        ------
+        InputError
+            One is missing, given twice or unknown.
+        """
+        if len(args) == len(self.names) and not kwargs:
+            return list(args)
+        listed = ", ".join(self.names) or "no arguments"
+        if len(args) > len(self.names):
+            raise InputError(f"the function takes {listed}; {len(args)} arguments are given")
+        by_place = self.names[: len(args)]
+        twice = [name for name in by_place if name in kwargs]
+        unknown = [name for name in kwargs if name not in self.names]
+        missing = [name for name in self.names[len(args) :] if name not in kwargs]
+        for names, fault in (
+            (twice, "given by position and by name"),
+            (unknown, "not one of them"),
+            (missing, "missing"),
+        ):
+            if names:
+                raise InputError(f"the function takes {listed}; {', '.join(names)}: {fault}")
+        return [*args, *(kwargs[name] for name in self.names[len(args) :])]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain lists and dicts; `from_json` reads them back."""
+        return {"names": self.names, "parameters": self.parameters, "result": self.result}
+
+    @staticmethod
+    def from_json(data: Any) -> Interface:
+        """Read what `to_json` wrote.
+
+        Raises
+        ------
+        KeyError, TypeError, ValueError
+            It is something else.
+        """
+        names = [*map(str, data["names"])]
+        parameters = [_checked(each) for each in data["parameters"]]
+        if len(parameters) != len(names):
+            raise ValueError(f"{len(names)} parameters have {len(parameters)} descriptions")
+        return Interface(names, parameters, _checked(data["result"]))
+
+
+def _checked(data: Any) -> Nesting:
+    if data is None:
+        return None
+    if not isinstance(data, list):
+        raise TypeError(f"expected a list or null, got {type(data).__name__}")
+    return [_checked(each) for each in data]
+
+
+def leaves(value: Any, parts: Nesting) -> list[Any]:
+    """The tensors of a value, in order.
+
+    Raises
+    ------
+    InputError
+        The value is not made of tuples as `parts` says.
+    """
+    if parts is None:
+        return [value]
+    if not isinstance(value, (list, tuple)) or len(value) != len(parts):
+        raise InputError(f"expected a tuple of {len(parts)} values, got {type(value).__name__}")
+    return [leaf for each, part in zip(value, parts) for leaf in leaves(each, part)]
+
+
+def only_tensor(value: Any, rank: int) -> Any:
+    """The tensor of that rank which a tuple holds alone; any other value as it is.
+
+    Relay's machine took a tuple apart where a kernel takes tensors.
+    """
+    if isinstance(value, tuple) and len(value) == 1 and getattr(value[0], "ndim", None) == rank:
+        return value[0]
+    return value
+
+
+def grouped(values: Iterator[Any], parts: Nesting) -> Any:
+    """The way back: a tensor, or a list for a tuple."""
+    return next(values) if parts is None else [grouped(values, part) for part in parts]
+
+
+def as_module(mod: Any) -> tvm.IRModule:
+    """What a build takes: a module at Relax's operator level, with one flat result of main.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule or relax.Function
+        With Relay's operators or Relax's.
+
+    Raises
+    ------
+    BuildError
+        It is neither.
+    """
+    return lower(_with_flat_result(module_of(mod)))
+
+
+def is_closed(mod: tvm.IRModule) -> bool:
+    """Whether lowering adds no functions and changes neither parameters nor results.
+
+    Then values can be bound, and the module be told from others, before it is lowered.
+    """
+    return all(map(_is_closed, (function for _, function in mod.functions_items())))
+
+
+def _is_closed(function: Any) -> bool:
+    if not isinstance(function, relax.Function):
+        return True
+    result = function.ret_ty
+    results = list(result.fields) if isinstance(result, relax.TupleType) else [result]
+    return (
+        "Compiler" not in (function.attrs or {})
+        and all(
+            isinstance(ty, relax.TensorType) for ty in [*(p.ty for p in function.params), *results]
+        )
+        and not any(
+            isinstance(binding.value, relax.Function)
+            for block in function.body.blocks
+            for binding in block.bindings
+        )
+    )
+
+
+def module_of(mod: Any) -> tvm.IRModule:
+    """A module, or a function as the `main` of one.
+
+    Raises
+    ------
+    BuildError
+        It is neither.
+    """
+    if isinstance(mod, (relax.Function, OpenFunction)):
+        mod = as_main(mod)
+    if not isinstance(mod, tvm.IRModule):
+        raise BuildError(
+            f"expected a tvm.IRModule or a relax.Function, got {type(mod).__name__}; a frontend "
+            "returns (mod, params): pass mod, and params as params="
+        )
+    return evaluated(mod)
+
+
+def as_main(function: relax.Function | OpenFunction) -> tvm.IRModule:
+    """A module of which a function is `main`."""
+    if isinstance(function, OpenFunction) and not function.is_program:
+        function = function.of()
+    return tvm.IRModule({"main": function.without_attr("global_symbol")})
+
+
+def _with_flat_result(mod: tvm.IRModule) -> tvm.IRModule:
+    """The module with one tuple of tensors as the result of `main`."""
+    names = [gvar.name_hint for gvar in mod.get_global_vars()]
+    if "main" not in names or not isinstance(mod["main"], relax.Function):
+        return mod
+    flat = _flat_function(mod["main"])
+    if flat.same_as(mod["main"]):
+        return mod
+    return with_functions(mod, {mod.get_global_var("main"): flat})
+
+
+def with_tensor_parameters(function: relax.Function) -> relax.Function:
+    """The function with a parameter `<name>_<i>` for each tensor in a tuple that it takes."""
+    if not any(isinstance(var.ty, relax.TupleType) for var in function.params):
+        return function
+    flattener = Flattener()
+    parameters: list[relax.Var] = []
+    for var in function.params:
+        if not isinstance(var.ty, relax.TupleType):
+            parameters.append(var)
+            continue
+        made = [relax.Var(f"{var.name}_{i}", ty) for i, ty in enumerate(leaf_types(var.ty))]
+        parameters.extend(made)
+        flattener.remember(var, _tuple(iter(made), nesting(var.ty)))
+    body = flattener.sequence(function.body)
+    return relax.Function(parameters, body, body.ty, function.is_pure, function.attrs)
+
+
+def _tuple(values: Iterator[relax.Expr], parts: Nesting) -> relax.Expr:
+    if parts is None:
+        return next(values)
+    return infer_type(relax.Tuple([_tuple(values, part) for part in parts]))
+
+
+def _flat_function(function: relax.Function) -> relax.Function:
+    """The function with one tuple of tensors as its result where it has tuples in tuples."""
+    result = function.ret_ty
+    fields = result.fields if isinstance(result, relax.TupleType) else []
+    if not any(isinstance(field, relax.TupleType) for field in fields):
+        return function
+    return function_of(function.params, relax.Tuple(_fields(nested(function))), function.attrs)
+
+
+def _fields(value: relax.Expr) -> list[relax.Expr]:
+    """Fields of a tuple, and of the tuples in it, in order."""
+    if not isinstance(value.ty, relax.TupleType):
+        return [value]
+    if isinstance(value, relax.Tuple):
+        fields = list(value.fields)
+    else:
+        fields = [infer_type(relax.TupleGetItem(value, i)) for i in range(len(value.ty.fields))]
+    return [leaf for field in fields for leaf in _fields(field)]
+
+
+def dtypes(ty: Any) -> Any:
+    """Dtypes of the tensors that a type is made of, nested as it is; None where it has none."""
+    if isinstance(ty, relax.TupleType):
+        return [dtypes(field) for field in ty.fields]
+    known = isinstance(ty, relax.TensorType) and ty.dtype is not None
+    return str(ty.dtype) if known else None
+
+
+def as_argument(value: Any, wanted: Any = None) -> Any:
+    """A value as a tensor or tuple of tensors; arrays are copied into the dtypes `wanted`."""
+    if isinstance(value, tvm.runtime.Tensor):
+        return value
+    if isinstance(value, (list, tuple)) and not isinstance(wanted, str):
+        parts = [None] * len(value) if wanted is None else wanted
+        if len(parts) != len(value):
+            raise InputError(f"expected a tuple of {len(parts)} values, got {len(value)}")
+        return tuple(map(as_argument, value, parts))
+    array = np.asarray(value)
+    if wanted is not None:
+        array = array.astype(wanted, copy=False)
+    return array if array.flags.c_contiguous else np.ascontiguousarray(array)

@@ -1,0 +1,91 @@
+"""Subgraph nodes of a partitioned symbol: functions of the module, as if it was partitioned."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from compiler.errors import FrontendError
+from compiler.mxnet.graph import Node
+from compiler.mxnet.subgraph_node import Claim, claim_of, own_attrs
+
+
+class ClaimedBindings:
+    """Notes which bindings come from the body of a claimed subgraph node, and outlines them.
+
+    A constant is bound before and after each body; what lies between the two is the body's.
+    Outlining leaves such bindings out, since nothing reads them.
+    """
+
+    def __init__(self, builder: relax.BlockBuilder) -> None:
+        self._builder = builder
+        self._bodies: list[tuple[Node, Claim, Any, Any, str]] = []
+        self._inside = False
+
+    @contextmanager
+    def of(self, node: Node, runtime: str = "") -> Iterator[None]:
+        """What is emitted within belongs to the node; nested claims to the outermost one.
+
+        `runtime` runs it: what is emitted is a call of it, which no backend is asked to compile.
+        """
+        claim = None if self._inside else claim_of(node)
+        if claim is None:
+            yield
+            return
+        self._inside = True
+        first = self._builder.emit(relax.const(0))
+        try:
+            yield
+        finally:
+            self._inside = False
+        last = self._builder.emit(relax.const(0))
+        self._bodies.append((node, claim, first, last, runtime))
+
+    def outlined(self, mod: tvm.IRModule) -> tvm.IRModule:
+        """The module with each noted body that computes something as a private function."""
+        if not self._bodies:
+            return mod
+        from compiler.backends import compiled_attrs, subgraph_name
+        from compiler.ir.dataflow_graph import OPERATION, RelaxFunction
+        from compiler.ir.outline import ON_COMPILE_ERROR, Group, outline
+
+        main = RelaxFunction(mod)
+        position = {variable.name: index for index, variable in enumerate(main.variables)}
+        groups = []
+        for node, claim, first, last, runtime in self._bodies:
+            window = range(position[first.name], position[last.name])
+            members = [index for index in window if main.kinds[index] == OPERATION]
+            if not members:
+                continue
+            attrs: dict[str, Any] = {
+                **own_attrs(node),
+                "baton.backend": claim.backend,
+                "baton.strategy": claim.strategy,
+                "baton.subgraph_op": node.op,
+                "baton.subgraph_id": claim.subgraph_id,
+            }
+            if runtime:
+                inner = [each.op for each in node.subgraphs[0].nodes if not each.is_variable]
+                attrs |= {"baton.operators": json.dumps(inner), "baton.runtime": runtime}
+            else:
+                attrs |= compiled_attrs(claim.backend, _options(node, claim))
+            if claim.on_compile_error != "raise":
+                attrs[ON_COMPILE_ERROR] = claim.on_compile_error
+            name = subgraph_name(claim.backend, claim.strategy, claim.subgraph_id)
+            groups.append(Group(members, name, attrs, record_inputs=True))
+        return outline(main, groups, share=any(claim.shared for _, claim, *_ in self._bodies))
+
+
+def _options(node: Node, claim: Claim) -> dict[str, str]:
+    try:
+        found = json.loads(claim.options)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict) or not all(isinstance(text, str) for text in found.values()):
+        raise FrontendError(f"subgraph node {node.name!r}: its options are {claim.options!r}")
+    return found

@@ -1,0 +1,95 @@
+"""Operators on matrices: diagonals, triangles, sums of products by subscripts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tvm import relax, te, tirx, topi
+
+from ..type_infer import infer_type
+from .op_def import ELEMENTWISE, INJECTIVE
+from .raising import Definitions, exact, from_relax
+from .registry import builder, operator
+from .shapes import integers
+from .te_op import kernel
+from .transform import tuple_fields
+
+op = relax.op
+
+
+_matrix_set_diag = kernel(
+    "matrix_set_diag",
+    lambda data, diagonal, k1, k2, super_diag_right_align, sub_diag_right_align: (
+        topi.matrix_set_diag(
+            data, diagonal, (k1, k2), _align(super_diag_right_align, sub_diag_right_align)
+        )
+    ),
+)
+
+
+def _align(above: bool, below: bool) -> str:
+    return "_".join("RIGHT" if right else "LEFT" for right in (above, below))
+
+
+@builder("matrix_set_diag")
+def matrix_set_diag(
+    data: relax.Expr, diagonal: relax.Expr, k: int | Sequence[int] = 0, align: str = "RIGHT_LEFT"
+) -> relax.Expr:
+    """The diagonals of matrices replaced: one, or all from k[0] to k[1]."""
+    low, high = integers(k, 2)[0], integers(k, 2)[-1]
+    above, _, below = align.partition("_")
+    return _set_diagonals(data, diagonal, low, high, above == "RIGHT", below == "RIGHT")
+
+
+@operator("matrix_set_diag", 2, how="TOPI", pattern=INJECTIVE)
+def _set_diagonals(
+    data: relax.Expr,
+    diagonal: relax.Expr,
+    k1: int = 0,
+    k2: int = 0,
+    super_diag_right_align: bool = True,
+    sub_diag_right_align: bool = False,
+) -> relax.Expr:
+    """The diagonals k1 to k2 of matrices replaced."""
+    return _matrix_set_diag(
+        data,
+        diagonal,
+        k1=int(k1),
+        k2=int(k2),
+        super_diag_right_align=bool(super_diag_right_align),
+        sub_diag_right_align=bool(sub_diag_right_align),
+    )
+
+
+def _triangle(data: te.Tensor, k: te.Tensor, upper: bool) -> te.Tensor:
+    """A matrix with zeros below (or above) the k-th diagonal."""
+
+    def value(*at: Any) -> Any:
+        offset = at[-1].astype("int64") - at[-2].astype("int64")
+        diagonal = k().astype("int64")
+        kept = offset >= diagonal if upper else offset <= diagonal
+        return tirx.Select(kept, data(*at), tirx.const(0, data.dtype))
+
+    return te.compute(data.shape, value, name="trilu", tag=topi.tag.INJECTIVE)
+
+
+_triangle_kernel = kernel("trilu", _triangle)
+
+
+@operator("trilu", 2, how="TE", pattern=ELEMENTWISE)
+def trilu(data: relax.Expr, k: Any, upper: bool = True) -> relax.Expr:
+    """The upper (or lower) triangle of matrices, from the k-th diagonal on."""
+    diagonal = k if isinstance(k, relax.Expr) else relax.const(k, "int64")
+    return _triangle_kernel(data, infer_type(op.reshape(diagonal, [])), upper=bool(upper))
+
+
+@operator("einsum", how="direct", pattern=INJECTIVE)
+def einsum(data: relax.Expr, equation: str) -> relax.Expr:
+    """The sum of products that an equation of subscripts describes."""
+    return op.einsum(tuple_fields(data), str(equation))
+
+
+@from_relax("einsum")
+def _einsum_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
+    return exact("einsum", call.args, call, equation=str(call.attrs.subscripts))

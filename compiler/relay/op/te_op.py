@@ -1,0 +1,154 @@
+"""Computes in TE as operators of Relax, for what Relax itself has no operator for.
+
+Such an operator is an ordinary call in a module: no function of the module goes with it until
+legalisation, so that expressions can be built before there is a module.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tvm
+from tvm import relax, te
+from tvm.ir import _ffi_api
+
+from ...ir.constants import static_key
+from ...support.source_fingerprint import MODULES, module_of
+from ..ty import fresh
+
+Compute = Callable[..., Any]
+
+
+def kernel(name: str, compute: Compute) -> Callable[..., relax.Call]:
+    """Make "relay.<name>", which computes what the TE function does.
+
+    Parameters
+    ----------
+    compute : callable
+        Takes a TE tensor for each operand (a list for a tuple, a list of extents for a shape)
+        and the attributes as keywords; returns a TE tensor or a list of them.
+
+    Returns
+    -------
+    A function of the same arguments that makes the call. Attributes are numbers, strings,
+    booleans, None and lists of these.
+    """
+    full_name = f"relay.{name}"
+    _ffi_api.RegisterOp(full_name, compute.__doc__ or name)
+    op = computed_by(full_name, compute)
+
+    def make(*operands: Any, **attrs: Any) -> relax.Call:
+        return relax.Call(op, list(operands), tvm.ir.make_node("ir.DictAttrs", **attrs))
+
+    return make
+
+
+def computed_by(name: str, compute: Compute) -> tvm.ir.Op:
+    """Give an operator that TVM knows by name its type, its legalisation and the TE function."""
+    op = _ffi_api.GetOp(name)
+    attributes = _attributes_of(name, compute)
+    op.set_attr("FInferType", attributes.infer)
+    op.set_attr("FLegalize", attributes.legalize)
+    op.set_attr("FPurity", True)
+    MODULES[name] = module_of(compute)
+    return op
+
+
+class _attributes_of:
+    """The functions that TVM calls for an operator made of a TE function."""
+
+    def __init__(self, name: str, compute: Compute):
+        self.name = name
+        self.compute = compute
+        self._static = functools.lru_cache(maxsize=256)(self._infer_static)
+
+    def infer(self, call: relax.Call, _builder: Any) -> Any:
+        """Type of the call: the shapes and dtypes of what TE computes."""
+        types = [argument.ty for argument in call.args]
+        keys = [static_key(ty) for ty in types]
+        if None not in keys:
+            return self._static(tuple(keys), call.attrs)
+        unknown = any(_lacks_shape(ty) for ty in types)
+        operands = [_placeholder(argument) for argument in call.args]
+        return _type(self._run(operands, call.attrs), ranks_only=unknown)
+
+    def legalize(self, builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+        """The call of a TIR function that computes it."""
+        operands = [_fields(builder, argument) for argument in call.args]
+        attrs = _plain(call.attrs) or {}
+        hint = self.name.removeprefix("relay.").replace(".", "_")
+        return builder.call_te(
+            lambda *tensors: self.compute(*tensors, **attrs), *operands, primfunc_name_hint=hint
+        )
+
+    def _infer_static(self, keys: tuple[Any, ...], attrs: Any) -> Any:
+        return _type(self._run([_from_key(key) for key in keys], attrs), ranks_only=False)
+
+    def _run(self, operands: list[Any], attrs: Any) -> Any:
+        return self.compute(*operands, **(_plain(attrs) or {}))
+
+
+def _from_key(key: Any) -> Any:
+    if key[0] == "tuple":
+        return [_from_key(field) for field in key[1]]
+    shape, dtype = key
+    return te.placeholder([tvm.tirx.IntImm("int64", extent) for extent in shape], dtype)
+
+
+def _lacks_shape(ty: Any) -> bool:
+    if isinstance(ty, relax.TupleType):
+        return any(_lacks_shape(field) for field in ty.fields)
+    return isinstance(ty, relax.TensorType) and ty.shape is None
+
+
+def _placeholder(argument: Any) -> Any:
+    if isinstance(argument, relax.ShapeExpr):
+        return list(argument.values)
+    return _tensor(argument.ty)
+
+
+def _tensor(ty: Any) -> Any:
+    if isinstance(ty, relax.TupleType):
+        return [_tensor(field) for field in ty.fields]
+    if ty.ndim < 0:
+        raise ValueError("an operand has no known rank")
+    shape = ty.shape.values if ty.shape is not None else [fresh() for _ in range(ty.ndim)]
+    return te.placeholder(list(shape), str(ty.dtype))
+
+
+def _type(result: Any, ranks_only: bool) -> Any:
+    if isinstance(result, (list, tuple, tvm.ir.Array)):
+        return relax.TupleType([_type(part, ranks_only) for part in result])
+    if ranks_only:
+        return relax.TensorType(dtype=result.dtype, ndim=len(result.shape))
+    return relax.TensorType([_int64(value) for value in result.shape], result.dtype)
+
+
+def _int64(value: Any) -> Any:
+    if isinstance(value, (int, tvm.tirx.IntImm)):
+        return int(value)
+    return value if str(value.ty) == "int64" else value.astype("int64")
+
+
+def _fields(builder: relax.BlockBuilder, argument: Any) -> Any:
+    if isinstance(argument, relax.Tuple):
+        return list(argument.fields)
+    if isinstance(argument.ty, relax.TupleType):
+        count = len(argument.ty.fields)
+        return [builder.emit(relax.TupleGetItem(argument, index)) for index in range(count)]
+    return argument
+
+
+def _plain(value: Any) -> Any:
+    """Attributes as Python's own numbers, strings, lists and dicts."""
+    if isinstance(value, (Mapping, tvm.ir.attrs.DictAttrs)):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, tvm.tirx.IntImm):
+        return int(value)
+    if isinstance(value, tvm.tirx.FloatImm):
+        return float(value)
+    if isinstance(value, (list, tuple, tvm.ir.Array)):
+        return [_plain(item) for item in value]
+    return value

@@ -1,0 +1,237 @@
+"""Modules of Relax's operators as modules of Relay's, and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import relax
+
+from ..backends import COMPILE_OPTIONS
+from ..ir.rewrite import relax_functions, with_functions
+from ..ir.spans import in_place_of
+from ..lowering.offloaded_functions import RELAY_FUNCTION
+from .byoc import without_operators
+from .nested_expressions import operands
+from .op import registry
+from .op.raising import rule_for
+from .relay_to_relax import in_dataflow
+from .type_infer import set_type
+
+_handle = tvm_ffi.Object.__hash__
+
+
+def from_relax(mod: tvm.IRModule) -> tvm.IRModule:
+    """The module with Relay's operators in place of Relax's, as importers return it.
+
+    Variables, functions and results stay; what an operator of Relax has no form for in Relay
+    (extents known at run time, kernels, operators that Relay never had) stays as it is.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        Relax functions at operator level.
+    """
+    registry.names()
+    changed = {
+        gvar: _Raising().function(without_operators(function))
+        for gvar, function in relax_functions(mod)
+    }
+    return with_functions(mod, changed)
+
+
+def to_relax(mod: tvm.IRModule) -> tvm.IRModule:
+    """The module with Relax's operators in place of Relay's, for Relax's own tools.
+
+    `relay.build` does this first, and simplifies more than is done here, where only what Relax has
+    larger operators for is put together again: products over batches, GELUs, SiLUs. Modules without
+    Relay's operators are returned as they are.
+
+    Raises
+    ------
+    UnsupportedRelayOperatorError, RelayTypeError
+        A call does not apply, or does not fit its operands.
+    """
+    from ..ir.fold_constants import FoldConstant
+    from ..ir.recognize_gelu import RecognizeGelu
+    from ..ir.recognize_silu import RecognizeSilu
+    from ..ir.simplify import SimplifyExpr
+    from .relay_to_relax import lower
+
+    lowered = lower(mod)
+    if lowered.same_as(mod):
+        return mod
+    passes = [FoldConstant(), SimplifyExpr(), RecognizeGelu(), RecognizeSilu()]
+    return tvm.transform.Sequential(passes)(lowered)
+
+
+def as_relay(mod: tvm.IRModule) -> tvm.IRModule:
+    """The module in Relay's operators, all calls in dataflow blocks: what partitioners work on.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        With Relay's operators, Relax's, or both.
+    """
+    return from_relax(in_dataflow(mod))
+
+
+def with_relay_subgraphs(mod: tvm.IRModule) -> tvm.IRModule:
+    """The module with Relay's operators in those subgraphs that their backends compile themselves.
+
+    A backend's `compile` sees these operators, whatever the rest of the module is made of.
+    """
+    own = {
+        gvar: function
+        for gvar, function in relax_functions(mod)
+        if COMPILE_OPTIONS in (function.attrs or {}) and RELAY_FUNCTION not in function.attrs
+    }
+    if not own:
+        return mod
+    return with_functions(mod, dict(from_relax(tvm.IRModule(own)).functions))
+
+
+def raised(call: relax.Call) -> relax.Expr | None:
+    """What one call of a Relax operator is in Relay's, a nested expression; None if nothing."""
+    registry.names()
+    rule = rule_for(call)
+    return None if rule is None else rule(call, lambda expr: expr)
+
+
+class _Raising:
+    """Raises one function, binding by binding."""
+
+    def __init__(self) -> None:
+        self.values: dict[int, tuple[relax.Var, relax.Expr]] = {}
+
+    def function(self, function: relax.Function) -> relax.Function:
+        body = self.sequence(function.body)
+        return relax.Function(
+            function.params,
+            body,
+            function.ret_ty,
+            is_pure=function.is_pure,
+            attrs=function.attrs,
+            span=function.span,
+        )
+
+    def sequence(self, body: relax.SeqExpr) -> relax.SeqExpr:
+        blocks = [self._block(block) for block in body.blocks]
+        made = relax.SeqExpr(_without_unused(blocks, body.body), body.body, body.span)
+        set_type(made, body.ty)
+        return made
+
+    def definition(self, expr: relax.Expr) -> relax.Expr:
+        while isinstance(expr, relax.Var):
+            found = self.values.get(_handle(expr))
+            if found is None:
+                return expr
+            expr = found[1]
+        return expr
+
+    def _block(self, block: relax.BindingBlock) -> relax.BindingBlock:
+        dataflow = isinstance(block, relax.DataflowBlock)
+        bindings: list[Any] = []
+        for binding in block.bindings:
+            if isinstance(binding, relax.VarBinding):
+                self.values[_handle(binding.var)] = (binding.var, binding.value)
+                bindings += self._binding(binding, dataflow)
+            else:
+                bindings.append(binding)
+        return type(block)(bindings, block.span)
+
+    def _binding(self, binding: relax.VarBinding, dataflow: bool) -> list[relax.VarBinding]:
+        value = binding.value
+        if isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.Op):
+            rule = rule_for(value)
+            result = None if rule is None else rule(value, self.definition)
+            if result is None:
+                return [binding]
+            return _bound(binding.var, in_place_of(value, result), dataflow)
+        if isinstance(value, relax.If):
+            made = relax.If(
+                value.cond,
+                self.sequence(value.true_branch),
+                self.sequence(value.false_branch),
+                value.span,
+            )
+            set_type(made, value.ty)
+            return [relax.VarBinding(binding.var, made)]
+        if isinstance(value, relax.Function):
+            return [relax.VarBinding(binding.var, self.function(value))]
+        return [binding]
+
+
+def _bound(var: relax.Var, value: relax.Expr, dataflow: bool) -> list[relax.VarBinding]:
+    """A nested expression as bindings of calls of leaves, the last one to `var`."""
+    bindings: list[relax.VarBinding] = []
+    known: dict[int, tuple[relax.Expr, relax.Expr]] = {}
+
+    def leaf(expr: relax.Expr) -> relax.Expr:
+        if not isinstance(expr, (relax.Call, relax.TupleGetItem, relax.Tuple)):
+            return expr
+        if _handle(expr) not in known:
+            flat = over_leaves(expr)
+            if not isinstance(expr, relax.Tuple):
+                kind = relax.DataflowVar if dataflow else relax.Var
+                variable = kind(f"{var.name}_{len(bindings)}", flat.ty)
+                bindings.append(relax.VarBinding(variable, flat))
+                flat = variable
+            known[_handle(expr)] = (expr, flat)
+        return known[_handle(expr)][1]
+
+    def over_leaves(expr: relax.Expr) -> relax.Expr:
+        given = operands(expr)
+        leaves = [leaf(each) for each in given]
+        if all(new is old for new, old in zip(leaves, given)):
+            return expr
+        if isinstance(expr, relax.Tuple):
+            made: relax.Expr = relax.Tuple(leaves, expr.span)
+        elif isinstance(expr, relax.TupleGetItem):
+            made = relax.TupleGetItem(leaves[0], expr.index, expr.span)
+        else:
+            made = relax.Call(expr.op, leaves, expr.attrs, expr.ty_args, expr.span)
+        if made.ty.is_missing():
+            set_type(made, expr.ty)
+        return made
+
+    last = over_leaves(value)
+    return [*bindings, relax.VarBinding(var, last)]
+
+
+def _without_unused(blocks: list[Any], result: relax.Expr) -> list[Any]:
+    """Blocks without the bindings that a rule looked through and nobody else reads."""
+    used: set[int] = set()
+
+    def note(expr: relax.Expr) -> None:
+        if isinstance(expr, relax.Var):
+            used.add(_handle(expr))
+
+    relax.analysis.post_order_visit(result, note)
+    kept_blocks = []
+    for block in reversed(blocks):
+        kept = []
+        for binding in reversed(block.bindings):
+            removable = isinstance(binding, relax.VarBinding) and isinstance(
+                binding.var, relax.DataflowVar
+            )
+            if removable and _handle(binding.var) not in used:
+                continue
+            _note_leaves(binding.value, note)
+            kept.append(binding)
+        kept_blocks.append(type(block)(kept[::-1], block.span))
+    return kept_blocks[::-1]
+
+
+def _note_leaves(value: relax.Expr, note: Any) -> None:
+    """Note the variables that a bound value reads."""
+    if isinstance(value, (relax.Call, relax.TupleGetItem, relax.Tuple)):
+        for each in operands(value):
+            _note_leaves(each, note)
+        if isinstance(value, relax.Call):
+            note(value.op)
+    elif isinstance(value, (relax.If, relax.Function, relax.SeqExpr)):
+        relax.analysis.post_order_visit(value, note)
+    else:
+        note(value)

@@ -1,0 +1,236 @@
+"""Types of nested expressions, inferred where they are built.
+
+Relay's operators return expressions that nest in each other; TVM's normaliser would bind each of
+them in a block. Here the inference function of each operator is called on the nested call itself.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from ..errors import RelayTypeError, UntypedVariableError
+from ..tvm_workarounds.block_builder import BlockBuilder
+from .adt import EXPRESSIONS, Constructor, type_of_data
+from .ty import fresh, mentions_data
+
+
+def infer_type(expr: relax.Expr) -> relax.Expr:
+    """`expr`, with the types of all its parts that had none inferred in place.
+
+    Raises
+    ------
+    RelayTypeError
+        A part has no type that can be inferred.
+    """
+    if not expr.ty.is_missing():
+        return expr
+    stack: list[tuple[relax.Expr, bool]] = [(expr, False)]
+    while stack:
+        node, operands_done = stack.pop()
+        if not node.ty.is_missing():
+            continue
+        if operands_done:
+            _infer(node)
+            continue
+        stack.append((node, True))
+        stack.extend(
+            (operand, False)
+            for operand in _operands(node)
+            if operand.ty.is_missing() and not isinstance(operand, relax.Var)
+        )
+    return expr
+
+
+def infer_type_if_possible(expr: relax.Expr) -> relax.Expr:
+    """`infer_type(expr)`; or `expr` as it is, while a variable in it has no type.
+
+    Patterns are matched on such expressions, and a function's signature may come later.
+    """
+    try:
+        return infer_type(expr)
+    except UntypedVariableError:
+        return expr
+
+
+def type_of(expr: Any) -> str:
+    """A type as messages show it: Tensor[(2, 3), float32], a tuple of types, or "no type"."""
+    ty = expr.ty if isinstance(expr, relax.Expr) else expr
+    if isinstance(ty, relax.TensorType):
+        shape = ty.shape
+        if isinstance(shape, relax.ShapeExpr):
+            extents = ", ".join(_extent(value) for value in shape.values)
+        else:
+            extents = "unknown" if ty.ndim < 0 else ", ".join("?" * ty.ndim)
+        return f"Tensor[({extents}), {ty.dtype}]"
+    if isinstance(ty, relax.TupleType):
+        return f"({', '.join(type_of(field) for field in ty.fields)})"
+    return "no type" if ty is None or ty.is_missing() else str(ty)
+
+
+def with_symbolic_extents(expr: relax.Expr) -> relax.Expr:
+    """`expr` with a shape: extents that only its value tells become new symbolic dimensions."""
+    declared = expr.ty  # each access makes another Python object
+    ty = _with_extents(declared)
+    return expr if ty is declared else _cast(expr, ty)
+
+
+def with_extents(expr: relax.Expr, extents: Sequence[Any]) -> relax.Expr:
+    """`expr`, a tensor, with these extents: an error of running, where it has others."""
+    return _cast(expr, relax.TensorType(list(extents), expr.ty.dtype))
+
+
+def _cast(expr: relax.Expr, ty: Any) -> relax.Expr:
+    variable = relax.Var("known", ty)
+    sequence = relax.SeqExpr([relax.BindingBlock([relax.MatchCast(variable, expr, ty)])], variable)
+    set_type(sequence, ty)
+    return sequence
+
+
+def _with_extents(ty: Any) -> Any:
+    """A type with a symbolic dimension for each extent that it lacks; itself if it lacks none."""
+    if isinstance(ty, relax.TupleType):
+        given = list(ty.fields)
+        fields = [_with_extents(field) for field in given]
+        same = all(new is old for new, old in zip(fields, given))
+        return ty if same else relax.TupleType(fields)
+    if isinstance(ty, relax.TensorType) and ty.shape is None and ty.ndim >= 0:
+        return relax.TensorType([fresh("known") for _ in range(ty.ndim)], ty.dtype)
+    return ty
+
+
+def _extent(value: Any) -> str:
+    return str(int(value)) if isinstance(value, tvm.tirx.IntImm) else "?"
+
+
+def set_type(expr: relax.Expr, ty: Any) -> None:
+    """Give an expression its type, in place, for everyone who holds it."""
+    relax.expr._update_type(expr, ty)
+
+
+def is_untyped(ty: Any) -> bool:
+    """Whether a type says nothing of a value, or of a tuple's field, that Relax understands."""
+    if isinstance(ty, relax.TupleType):
+        return any(map(is_untyped, ty.fields))
+    return ty.is_missing() or isinstance(ty, relax.AnyType) or mentions_data(ty)
+
+
+INFERENCE: dict[str, Callable[[relax.Call], Any]] = {}
+"""What infers the types of calls of operators that Python defines, by the operators' names.
+
+TVM has the same functions; called through it, their errors would lose their classes.
+"""
+
+
+@functools.lru_cache(maxsize=1)
+def _builder() -> BlockBuilder:
+    return BlockBuilder()
+
+
+@functools.cache
+def _inference(op: str) -> Any:
+    return tvm.ir.Op.get(op).get_attr("FInferType")
+
+
+def _operands(node: relax.Expr) -> list[relax.Expr]:
+    if isinstance(node, tvm.ir.Call):
+        return [argument for argument in node.args if isinstance(argument, relax.Expr)]
+    if isinstance(node, relax.Tuple):
+        return list(node.fields)
+    if isinstance(node, relax.TupleGetItem):
+        return [node.tuple_value]
+    if isinstance(node, relax.If):
+        return [node.cond, node.true_branch, node.false_branch]
+    if isinstance(node, relax.SeqExpr):
+        return [*(each.value for block in node.blocks for each in block.bindings), node.body]
+    return []
+
+
+def _infer(node: relax.Expr) -> None:
+    if isinstance(node, tvm.ir.Call) and isinstance(node.op, tvm.ir.GlobalVar):
+        _give_types(node)
+    set_type(node, type_of_parts(node))
+
+
+def _give_types(call: relax.Call) -> None:
+    """Give variables without types, which a function is called with, those that it takes."""
+    taken = call.op.ty.params if isinstance(call.op.ty, relax.FuncType) else None
+    for ty, operand in zip(taken or (), call.args):
+        if isinstance(operand, relax.Var) and operand.ty.is_missing():
+            set_type(operand, ty)
+
+
+def type_of_parts(node: relax.Expr) -> Any:
+    """The type that an expression has by the types of its parts, whatever it says itself.
+
+    Raises
+    ------
+    RelayTypeError
+        The parts do not fit together, or one has no type.
+    """
+    if isinstance(node, (relax.Var, tvm.ir.GlobalVar, tvm.ir.Op, tvm.ir.BaseFunc, *EXPRESSIONS)):
+        raise _untyped(node)
+    if isinstance(node, relax.Tuple):
+        for field in node.fields:
+            if field.ty.is_missing():
+                raise _untyped(field)
+        return relax.TupleType([field.ty for field in node.fields])
+    if isinstance(node, relax.TupleGetItem):
+        return _field(node)
+    if isinstance(node, relax.If):
+        for branch in (node.true_branch, node.false_branch):
+            if branch.ty.is_missing() or mentions_data(branch.ty):
+                raise _untyped(branch)
+        return relax.analysis.type_lca(node.true_branch.ty, node.false_branch.ty)
+    if isinstance(node, relax.SeqExpr):
+        return node.body.ty
+    if isinstance(node, tvm.ir.Call):
+        return _call_type(node)
+    raise RelayTypeError(f"the type of a {type(node).__name__} is not known: {node}")
+
+
+def _untyped(expr: relax.Expr) -> UntypedVariableError:
+    if isinstance(expr, tvm.ir.GlobalVar):
+        return UntypedVariableError(f"nothing tells the type of the function {expr.name_hint}")
+    if not isinstance(expr, relax.Var):
+        return UntypedVariableError(f"an expression has no type: a {type(expr).__name__}")
+    return UntypedVariableError(
+        f"variable {expr.name} has no type; give relay.var a shape or a type_annotation"
+    )
+
+
+def _field(node: relax.TupleGetItem) -> Any:
+    whole = node.tuple_value.ty
+    if whole.is_missing():
+        raise _untyped(node.tuple_value)
+    if not isinstance(whole, relax.TupleType):
+        raise RelayTypeError(f"field {node.index} of a value that is not a tuple: {type_of(whole)}")
+    if not 0 <= node.index < len(whole.fields):
+        raise RelayTypeError(f"field {node.index} of a tuple of {len(whole.fields)} fields")
+    return whole.fields[node.index]
+
+
+def _call_type(node: relax.Call) -> Any:
+    if isinstance(node.op, tvm.ir.Op) and (of_relay := INFERENCE.get(node.op.name)) is not None:
+        return of_relay(node)
+    if isinstance(node.op, Constructor):
+        ty = type_of_data(node.op, list(node.args))
+        if ty is None:
+            raise _untyped(node)
+        return ty
+    for operand in (node.op, *node.args):
+        is_operator = isinstance(operand, tvm.ir.Op)
+        if not is_operator and (operand.ty.is_missing() or mentions_data(operand.ty)):
+            raise _untyped(operand)
+    if isinstance(node.op, tvm.ir.Op):
+        infer = _inference(node.op.name)
+        if infer is None:
+            raise RelayTypeError(f"{node.op.name} is not an operator of Relax")
+        return infer(node, _builder())
+    if not isinstance(node.op.ty, relax.FuncType):
+        raise RelayTypeError(f"what is called is no function, but {type_of(node.op)}")
+    return relax.analysis.derive_call_ret_type(node.op.ty, node, _builder())

@@ -1,0 +1,1 @@
+"""What every layer uses: files, folders, processes and contexts. Knows nothing of compilers."""

@@ -1,0 +1,68 @@
+"""Every field of a tuple is read from an alias of its own while operators are fused.
+
+    t = LSTM(x, ...)            t = LSTM(x, ...)
+    y = t[0]                    t0 = t; y = t0[0]
+    h = t[1]                    t1 = t; h = t1[1]
+
+FuseOps of TVM 0.27 hands a fused function the fields that it reads in place of a whole tuple,
+and while it does so forgets that every further field moves the parameters behind it: a function
+that reads two fields of one tuple and any of another gets the wrong ones, or not, as addresses
+fall. With aliases there is one field for each tuple. What makes a tuple and can itself be fused
+is left alone: such tuples never become parameters.
+"""
+
+from __future__ import annotations
+
+import tvm
+from tvm import relax
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from ..primfuncs.fusion_pattern import INJECTIVE, callee, op_pattern
+
+
+def alias_tuples(mod: tvm.IRModule) -> tvm.IRModule:
+    """Give each of several reads of a tuple that no fused function can make its own alias.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        Calls of TIR functions that have their operator patterns. It is not changed.
+        `relax.transform.CanonicalizeBindings` takes the aliases out again.
+    """
+    for gvar, function in mod.functions_items():
+        if isinstance(function, relax.Function) and (reads := _reads(mod, function)):
+            writer = _Aliases(mod, reads)
+            writer.builder_.update_func(gvar, writer.visit_expr(function))
+            mod = writer.builder_.get()
+    return mod
+
+
+def _reads(mod: tvm.IRModule, function: relax.Function) -> list[relax.TupleGetItem]:
+    """Reads of tuples that are read more than once and cannot be fused with their readers."""
+    fusable: set[relax.Var] = set()
+    reads: dict[relax.Var, list[relax.TupleGetItem]] = {}
+    for binding in (each for block in function.body.blocks for each in block.bindings):
+        kernel = callee(mod, binding.value)
+        if kernel is not None and op_pattern(kernel) <= INJECTIVE:
+            fusable.add(binding.var)
+        elif isinstance(binding.value, relax.TupleGetItem):
+            reads.setdefault(binding.value.tuple_value, []).append(binding.value)
+    return [
+        read
+        for source, found in reads.items()
+        if len(found) > 1 and source not in fusable
+        for read in found
+    ]
+
+
+@mutator
+class _Aliases(PyExprMutator):
+    def __init__(self, mod: tvm.IRModule, reads: list[relax.TupleGetItem]) -> None:
+        super().__init__(mod)
+        self._reads = reads
+
+    def visit_tuple_getitem_(self, read: relax.TupleGetItem) -> relax.Expr:
+        source = self.visit_expr(read.tuple_value)
+        if any(read.same_as(each) for each in self._reads):
+            source = self.builder_.emit(source)
+        return relax.TupleGetItem(source, read.index)

@@ -1,0 +1,50 @@
+"""Kernels of extents that none of their tensors has are not fused.
+
+    a = shape_to_tensor(n)                 # (1,)
+    y = add(x, a)                          # (min(100, m),)
+
+FuseTIR of TVM 0.27 gives the fused function n and m twice where they are no extents of a tensor
+of their own, and then says that a variable is defined again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import relax, tirx
+
+from ..primfuncs.fusion_pattern import OPAQUE, callee, op_pattern, with_pattern
+
+
+def separate_scalar_operands(mod: tvm.IRModule) -> tvm.IRModule:
+    """Give such calls a pattern that is not fused.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        Calls of TIR functions that have their operator patterns. It is not changed.
+    """
+    return with_pattern(mod, _calls, OPAQUE)
+
+
+def _calls(mod: tvm.IRModule, function: relax.Function) -> list[relax.Call]:
+    found = []
+    for binding in (each for block in function.body.blocks for each in block.bindings):
+        kernel = callee(mod, binding.value)
+        if kernel is None or op_pattern(kernel) == OPAQUE:
+            continue
+        operands = binding.value.args[1].fields
+        scalars = _symbols([each for each in operands if tvm.ir.is_prim_expr(each)])
+        tensors = [each.ty for each in operands if not tvm.ir.is_prim_expr(each)]
+        if scalars - _symbols([*tensors, binding.var.ty]):
+            found.append(binding.value)
+    return found
+
+
+def _symbols(nodes: list[Any]) -> set[Any]:
+    found: set[Any] = set()
+    for node in nodes:
+        tvm_ffi.structural_walk(node, (tirx.Var, found.add))
+    return found

@@ -1,0 +1,10 @@
+"""The rules for functions without anchor on x86, most specific first."""
+
+from __future__ import annotations
+
+from .fallback import Empty, Opaque, StageByStage
+from .injective import Injective
+from .pooling import Pooling
+from .row_ops import RowOps
+
+RULES = (Empty(), Injective(), Pooling(), RowOps(), StageByStage(), Opaque())
