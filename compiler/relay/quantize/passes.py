@@ -7,7 +7,7 @@
     calibrate               scales, from the configuration or from samples
     realize                 weights become int8
 
-What comes out computes on integers in builds for CPUs (`lowering/relax_passes`).
+What comes out computes on integers in builds for CPUs (`lowering/graph_passes`).
 """
 
 from __future__ import annotations
