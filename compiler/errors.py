@@ -52,7 +52,7 @@ class RelayError(BatonError, ValueError):
 
 
 class NotIntegralError(RelayError, AssertionError):
-    """A quantised network that should compute on integers alone does not; names the operator."""
+    """A quantized network that should compute on integers alone does not; names the operator."""
 
 
 class RelayTypeError(RelayError, TypeError):

@@ -157,7 +157,7 @@ def _from_wheels(wheels: Iterable[str | os.PathLike[str]], folder: Path) -> list
 
 
 def _cpu_flags() -> str:
-    """The table of CPU features as the initialisers of an array."""
+    """The table of CPU features as the initializers of an array."""
     from compiler.runtime.cpu import LINUX_FLAGS
 
     return "".join(f'{{"{feature}", "{flag}"}},\n' for feature, flag in LINUX_FLAGS.items())

@@ -59,9 +59,9 @@ def check(precision: object) -> None:
     """
     if precision == INT8:
         raise BuildError(
-            f"{KEY} can't be 'int8': a model of floats needs samples to be quantised; see "
+            f"{KEY} can't be 'int8': a model of floats needs samples to be quantized; see "
             "`baton compile --precision int8 --data FOLDER`, `baton quantize` and relay.quantize. "
-            "One that is quantised already is computed on integers by default"
+            "One that is quantized already is computed on integers by default"
         )
     if precision not in PRECISIONS:
         known = ", ".join(map(repr, sorted(PRECISIONS)))

@@ -44,12 +44,12 @@ class Operand:
 
     @property
     def contiguous_columns(self) -> bool:
-        """Whether neighbours in a row are neighbours in memory."""
+        """Whether neighbors in a row are neighbors in memory."""
         return self.axes[-1] == len(self.axes) - 1
 
     @property
     def contiguous_rows(self) -> bool:
-        """Whether neighbours in a column are neighbours in memory: a transposed matrix."""
+        """Whether neighbors in a column are neighbors in memory: a transposed matrix."""
         return self.axes[-2] == len(self.axes) - 1
 
     def index(self, batch: Sequence[Any], row: Any, column: Any) -> tuple[Any, ...]:
@@ -236,7 +236,7 @@ class BitsWorkload:
     Attributes
     ----------
     block : int
-        Neighbours along k that share a scale and a zero point.
+        Neighbors along k that share a scale and a zero point.
     bits : int
         Of a weight: 1, 2, 4 or 8.
     zero : int, optional

@@ -92,7 +92,7 @@ def _queried(
     from ..ir.convert_layout import convert_layout
     from ..lowering.bind import bind_params
     from ..lowering.graph_passes.fp32_accumulation import widen_halves
-    from ..lowering.graph_passes.shape_multiversioning import specialise
+    from ..lowering.graph_passes.shape_multiversioning import specialize
     from ..lowering.offloaded_functions import function_targets
     from ..lowering.pass_flags import FUSE_ATTENTION
     from ..lowering.selection.ops.attention import find_attention
@@ -109,7 +109,7 @@ def _queried(
     bound, _ = bind_params(as_module(mod), params or {})
     # Layouts as they come: tasks are those of plain operators, as TVM 0.18 extracted them.
     with tvm.transform.PassContext(opt_level=3):
-        simplified = specialise(simplify(bound))
+        simplified = specialize(simplify(bound))
         fuse_attention = FUSE_ATTENTION.on and "nn.batch_matmul" not in (wanted or ())
         for name, own_target in function_targets(simplified, target).items():
             if str(own_target) != str(target):

@@ -40,7 +40,7 @@ from .options import (
     Seconds,
     Seed,
     Shape,
-    Specialise,
+    Specialize,
     Target,
     TargetHost,
     Threads,
@@ -110,7 +110,7 @@ def compile_command(
     opt_level: OptLevel = 3,
     shape: Shape,
     bound: Bound,
-    specialise: Specialise,
+    specialize: Specialize,
     kv_cache: KVCache = None,
     log: Log,
     auto_scheduler_log: AutoSchedulerLog,
@@ -139,7 +139,7 @@ def compile_command(
         disabled_passes=tuple(disable_pass),
         shapes=arguments.shapes(shape),
         bounds=arguments.extents(bound, "--bound"),
-        sizes=arguments.sizes(specialise),
+        sizes=arguments.sizes(specialize),
         kv_cache=arguments.extents([kv_cache] if kv_cache else [], "--kv-cache"),
         logs=texts(log),
         auto_scheduler_logs=texts(auto_scheduler_log),
@@ -387,8 +387,8 @@ def quantize_command(
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Quantise an ONNX model's layers with samples, and show the error that each adds."""
-    from .quantize import quantize_model, show_quantised
+    """Quantize an ONNX model's layers with samples, and show the error that each adds."""
+    from .quantize import quantize_model, show_quantized
 
     target = output or model.with_name(f"{model.stem}_int8.onnx")
     shapes = arguments.shapes(shape)
@@ -396,7 +396,7 @@ def quantize_command(
         result = quantize_model(
             model, data, target, calibration, skip, shapes, Steps(), weight_bits
         )
-        show_found(result, as_json, show_quantised)
+        show_found(result, as_json, show_quantized)
 
 
 @app.command("cache")

@@ -44,10 +44,10 @@ def extents(texts: Sequence[str], option: str) -> dict[str, int]:
 def sizes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
     """["seq=1,128"] -> {"seq": (1, 128)}."""
     found = {}
-    for name, text in _pairs(texts, "--specialise", "seq=1,128").items():
+    for name, text in _pairs(texts, "--specialize", "seq=1,128").items():
         if not re.fullmatch(r"\d+(,\d+)*", text):
             raise typer.BadParameter(
-                f"{text!r} is not a list of extents", param_hint="--specialise"
+                f"{text!r} is not a list of extents", param_hint="--specialize"
             )
         found[name] = tuple(map(int, text.split(",")))
     return found

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from compiler.lowering.report import Report
     from compiler.runtime import FactoryModule, Metadata
 
-    from .quantize import Quantised
+    from .quantize import Quantized
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class BuildOptions:
     opt_level : int
     disabled_passes : tuple of str
     precision : str
-        One of `compiler.precision.PRECISIONS`, or "int8" for an ONNX model that is quantised first.
+        One of `compiler.precision.PRECISIONS`, or "int8" for an ONNX model that is quantized first.
     samples : Path, optional
         For "int8": a folder as `quantize_model` takes it.
     calibration : str
@@ -95,15 +95,15 @@ class Compiled:
         Wall time of each step; `report.seconds` has the parts of the build.
     path : Path or None
         The exported file.
-    quantised : Quantised, optional
-        What quantising it first did to the model's layers.
+    quantized : Quantized, optional
+        What quantizing it first did to the model's layers.
     """
 
     metadata: Metadata
     report: Report
     seconds: dict[str, float]
     path: Path | None
-    quantised: Quantised | None = None
+    quantized: Quantized | None = None
 
     @property
     def file_bytes(self) -> int:
@@ -121,7 +121,7 @@ class Compiled:
             "outputs": [str(info) for info in self.metadata.outputs],
             "partition": self.metadata.partition,
             "report": self.report.to_json(),
-            "quantised": self.quantised.to_json() if self.quantised else None,
+            "quantized": self.quantized.to_json() if self.quantized else None,
         }
 
 
@@ -171,7 +171,7 @@ def compile_model(
     if output is not None and require_destination(output).suffix == ".so":
         require_linker(options.target_host or options.target)
     with ExitStack() as stack:
-        read, options, quantised = _calibrated(model, options, steps, stack)
+        read, options, quantized = _calibrated(model, options, steps, stack)
         mod, params = import_model(read, options, steps)
     mod = partition_module(mod, params, options, steps)
     library = build_module(mod, params, options, steps)
@@ -185,19 +185,19 @@ def compile_model(
             logs = (*options.logs, *options.auto_scheduler_logs)
             write_page(html, library, model.name, logs=logs)
     return Built(
-        *(library.metadata, cast("Report", library.report), dict(steps.seconds), output, quantised),
+        *(library.metadata, cast("Report", library.report), dict(steps.seconds), output, quantized),
         library=library,
     )
 
 
 def _calibrated(
     model: Path, options: BuildOptions, steps: Steps, stack: ExitStack
-) -> tuple[Path, BuildOptions, Quantised | None]:
-    """The file to import, which of "int8" is a quantised one until the stack is closed."""
+) -> tuple[Path, BuildOptions, Quantized | None]:
+    """The file to import, which of "int8" is a quantized one until the stack is closed."""
     if (options.samples is not None) != (options.precision == INT8):
         raise InputError(
             "samples (--data) are what --precision int8 calibrates a model of floats with; give "
-            "both or neither. A model that is quantised already needs neither"
+            "both or neither. A model that is quantized already needs neither"
         )
     if options.samples is None:
         return model, options, None
@@ -278,10 +278,10 @@ def build_module(
 def show_compiled(compiled: Compiled) -> None:
     """Print the kernels, the seconds of each step and the library's size."""
     report = compiled.report
-    if compiled.quantised is not None:
+    if compiled.quantized is not None:
         from .quantize import show_layers
 
-        show_layers(compiled.quantised)
+        show_layers(compiled.quantized)
     show(kernel_table(report), *report.notes)
     parts = {f"build: {name}": seconds for name, seconds in report.seconds.items()}
     laps = {**compiled.seconds, **parts}

@@ -165,7 +165,7 @@ class RelaxEngine:
 
 
 class OnnxRuntimeEngine:
-    """onnxruntime's CPU provider with every graph optimisation."""
+    """onnxruntime's CPU provider with every graph optimization."""
 
     def __init__(self, path: str, inputs: Inputs, threads: int, device: str) -> None:
         import onnxruntime

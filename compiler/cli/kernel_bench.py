@@ -1,6 +1,6 @@
 """`baton kernels`: every convolution and matrix product of some models, against the machine's best.
 
-A kernel is measured where it runs, inside an inference, with the caches as its neighbours leave
+A kernel is measured where it runs, inside an inference, with the caches as its neighbors leave
 them. Its operations are those that it executes: Winograd's are fewer than the convolution's.
 """
 

@@ -49,7 +49,7 @@ KVCache = Annotated[
         help="Keep inputs that grow along SYMBOL in buffers with room for N.", metavar="SYMBOL=N"
     ),
 ]
-Specialise = Annotated[
+Specialize = Annotated[
     list[str],
     several("Kernels of their own for certain extents of a symbol.", metavar="SYMBOL=N,N"),
 ]

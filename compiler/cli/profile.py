@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _ROW, _BAR, _LEFT, _BARS, _RIGHT, _TOP = 22, 16, 300, 480, 330, 46
 _KINDS = {"conv2d": ("conv2d",), "dense": ("dense", "matmul")}
 """Kinds of kernels, by what the name of one of their operators contains."""
-_COLOURS = {"conv2d": "#3b6ea5", "dense": "#a5623b", "other": "#6b8f5e", RUNTIME: "#999999"}
+_ColorS = {"conv2d": "#3b6ea5", "dense": "#a5623b", "other": "#6b8f5e", RUNTIME: "#999999"}
 
 
 def profile_model(
@@ -146,7 +146,7 @@ def write_picture(profile: Profile, path: Path) -> None:
 
 
 def picture(profile: Profile) -> str:
-    """An SVG document: one bar per kernel, its length the time, its colour the kind."""
+    """An SVG document: one bar per kernel, its length the time, its color the kind."""
     width = _LEFT + _BARS + _RIGHT
     height = _TOP + _ROW * len(profile.kernels) + 12
     longest = max((kernel.milliseconds for kernel in profile.kernels), default=0.0) or 1.0
@@ -167,7 +167,7 @@ def picture(profile: Profile) -> str:
             f"<g><title>{escape(_hover(kernel))}</title>",
             f'<text x="{_LEFT - 8}" y="{base}" text-anchor="end">{_short(kernel.name)}</text>',
             f'<rect x="{_LEFT}" y="{top}" width="{length:.1f}" height="{_BAR}" '
-            f'fill="{_COLOURS[_kind(kernel)]}"/>',
+            f'fill="{_ColorS[_kind(kernel)]}"/>',
             f'<text x="{_LEFT + length + 6:.1f}" y="{base}">{escape(_label(kernel))}</text></g>',
         ]
     return "\n".join([*lines, "</svg>", ""])

@@ -25,7 +25,7 @@ WEIGHT_BITS = (8, 7)
 
 @dataclass(frozen=True)
 class LayerError:
-    """What quantising does to one layer, over all samples.
+    """What quantizing does to one layer, over all samples.
 
     Attributes
     ----------
@@ -44,8 +44,8 @@ class LayerError:
 
 
 @dataclass(frozen=True)
-class Quantised:
-    """A model that was quantised.
+class Quantized:
+    """A model that was quantized.
 
     Attributes
     ----------
@@ -78,8 +78,8 @@ def quantize_model(
     shapes: Mapping[str, tuple[Any, ...]],
     steps: Steps,
     weight_bits: int = 8,
-) -> Quantised:
-    """Quantise a model's layers by the ranges that their data have over the samples.
+) -> Quantized:
+    """Quantize a model's layers by the ranges that their data have over the samples.
 
     Parameters
     ----------
@@ -128,7 +128,7 @@ def quantize_model(
         for name, histogram in histograms.items():
             histogram.add(values[name])
     ranges = {name: _range(each, calibration) for name, each in histograms.items()}
-    after = quantize_onnx.quantised(before, layers, ranges, weight_bits)
+    after = quantize_onnx.quantized(before, layers, ranges, weight_bits)
     with steps.step("build", "the model of bytes"):
         integers = _Network(quantize_onnx.with_outputs(after, inside), inside, shapes)
     errors = dict.fromkeys(shown, 0.0)
@@ -152,7 +152,7 @@ def quantize_model(
         for each in layers
     ]
     sizes_of_files = (model.stat().st_size, output.stat().st_size)
-    return Quantised(str(output), len(files), found, *sizes_of_files)
+    return Quantized(str(output), len(files), found, *sizes_of_files)
 
 
 def sample_files(folder: Path) -> list[Path]:
@@ -222,14 +222,14 @@ class _Network:
         return {name: np.asarray(array, self._inputs[name].dtype) for name, array in arrays.items()}
 
 
-def show_quantised(result: Quantised) -> None:
+def show_quantized(result: Quantized) -> None:
     """Print a line per layer, and the sizes of the files."""
     show_layers(result)
     before, after = (f"{size / 1e6:.2f} MB" for size in (result.bytes_before, result.bytes_after))
     show(f"{result.path}: {after}, the model of floats has {before}")
 
 
-def show_layers(result: Quantised) -> None:
+def show_layers(result: Quantized) -> None:
     """Print the errors of each layer."""
     rows: Iterator[Any] = (
         (each.layer, each.operator, *map(_percent, (each.of_data, each.added, each.of_result)))

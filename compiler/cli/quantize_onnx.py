@@ -3,8 +3,8 @@
     x -> Conv(x, w, b)    ->    x -> QuantizeLinear -> DequantizeLinear -> Conv(.., int8 w, int32 b)
 
 Activations are uint8 with one scale and zero point, weights int8 with one scale for each output
-channel, biases int32 in units of both scales. All that reads a quantised tensor reads what is
-dequantised.
+channel, biases int32 in units of both scales. All that reads a quantized tensor reads what is
+dequantized.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Layer:
 
 
 def find_layers(model: onnx.ModelProto, skipped: Collection[str] = ()) -> list[Layer]:
-    """The layers that can be quantised, in the model's order.
+    """The layers that can be quantized, in the model's order.
 
     Raises
     ------
@@ -86,7 +86,7 @@ def find_layers(model: onnx.ModelProto, skipped: Collection[str] = ()) -> list[L
         raise InputError(f"there is no layer {unknown[0]!r} to skip; the first are {known}")
     left = [each for each in layers if each.name not in skipped]
     if not left:
-        raise InputError(f"the model has no {', '.join(_LAYERS)} with constant weights to quantise")
+        raise InputError(f"the model has no {', '.join(_LAYERS)} with constant weights to quantize")
     return left
 
 
@@ -166,7 +166,7 @@ def scale_of(low: float, high: float) -> tuple[np.float32, np.uint8]:
 def whole_weights(weight: np.ndarray, axis: int, bits: int) -> tuple[np.ndarray, np.ndarray]:
     """Scales along an axis, and weights as int8.
 
-    With 7 bits, channels some of whose neighbours are large together have a scale that is a little
+    With 7 bits, channels some of whose neighbors are large together have a scale that is a little
     larger, so that sums of products fit 16 bits where CPUs without VNNI add them (`dots.widest`).
     """
     from schedules.x86.dot_product import MOST_NARROW, MOST_OF_A_SIGN, widest
@@ -185,7 +185,7 @@ def whole_weights(weight: np.ndarray, axis: int, bits: int) -> tuple[np.ndarray,
     return scales, np.ascontiguousarray(np.moveaxis(steps, -1, 1 - axis))
 
 
-def quantised(
+def quantized(
     model: onnx.ModelProto,
     layers: Collection[Layer],
     ranges: Mapping[str, tuple[float, float]],
@@ -227,7 +227,7 @@ def quantised(
 
 
 class _Writer:
-    """The nodes and constants that quantised layers add to a graph.
+    """The nodes and constants that quantized layers add to a graph.
 
     Attributes
     ----------
@@ -255,7 +255,7 @@ class _Writer:
         self.read_by_all: dict[str, str] = {}
 
     def add(self, layer: Layer, numbers: tuple[np.float32, np.uint8]) -> None:
-        """Quantise what a layer reads; `numbers` are its data's scale and zero point."""
+        """Quantize what a layer reads; `numbers` are its data's scale and zero point."""
         data, (scale, _) = layer.data, numbers
         if data not in self.read_by_all:
             names = self._numbers(data, *numbers)

@@ -86,7 +86,7 @@ function resize() {
   svg.setAttribute("height", height * zoom.value / 100);
 }
 zoom.addEventListener("input", resize);
-document.getElementById("colours").addEventListener("change", event => {
+document.getElementById("colors").addEventListener("change", event => {
   graph.className = event.target.value;
 });
 document.getElementById("search").addEventListener("input", event => {
@@ -302,7 +302,7 @@ class Page:
         first_view = "by-backend" if len(self._backends) > 1 and not self.profile else "by-weight"
         pick = {"by-weight": "", "by-backend": "", first_view: " selected"}
         return (
-            '<p><label>Colours <select id="colours">'
+            '<p><label>Colors <select id="colors">'
             f'<option value="by-weight"{pick["by-weight"]}>{weight} of a call</option>'
             f'<option value="by-backend"{pick["by-backend"]}>back end</option></select></label> '
             '<label>Zoom <input id="zoom" type="range" min="10" max="200" value="100"></label> '

@@ -22,7 +22,7 @@ def prune(
 ) -> tuple[list[str], list[float], list[float]]:
     """Drop records without which the network is faster, one by one; both latencies at the end.
 
-    A record sets layouts, which its neighbours may have to convert to and from; only the network
+    A record sets layouts, which its neighbors may have to convert to and from; only the network
     shows that.
 
     Parameters

@@ -190,7 +190,7 @@ class Block:
         return self
 
     def hybridize(self, active: bool = True, **flags: Any) -> None:
-        """Hybridise every hybrid block among the children; see `HybridBlock.hybridize`."""
+        """Hybridize every hybrid block among the children; see `HybridBlock.hybridize`."""
         for child in self._children.values():
             child.hybridize(active, **flags)
 
@@ -253,7 +253,7 @@ class Block:
         dtype_source: str = "current",
         ctx: Any = None,
     ) -> None:
-        """Read parameters by structural name; the block need not be initialised.
+        """Read parameters by structural name; the block need not be initialized.
 
         Parameters
         ----------
@@ -335,7 +335,7 @@ class Block:
         Raises
         ------
         BlockError
-            The block is hybridised: its children are not called one by one then.
+            The block is hybridized: its children are not called one by one then.
         """
         from .summary import print_summary
 

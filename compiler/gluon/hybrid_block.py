@@ -48,7 +48,7 @@ class HybridBlock(Block):
     """A block that can be compiled.
 
     `forward` takes arrays, None and nested lists of them, and returns such. While it is not
-    hybridised it runs as it stands. Old code may define `hybrid_forward(F, x, ..., **params)`
+    hybridized it runs as it stands. Old code may define `hybrid_forward(F, x, ..., **params)`
     instead: F is `compiler.gluon.nd`, and the block's own parameters come as keywords; the shape
     of one that is unknown follows from the first operator that reads it.
 
@@ -72,12 +72,12 @@ class HybridBlock(Block):
 
     @property
     def is_active(self) -> bool:
-        """Whether it is hybridised."""
+        """Whether it is hybridized."""
         return self._active
 
     @property
     def cached_op(self) -> CachedOp | DynamicOp | None:
-        """What calls run; None before the first hybridised call."""
+        """What calls run; None before the first hybridized call."""
         return self._cached_op
 
     def _clear_cache(self) -> None:
@@ -113,7 +113,7 @@ class HybridBlock(Block):
         self._clear_cache()
 
     def cast(self, dtype: Any) -> None:
-        """Change the dtype of the parameters; a hybridised block is traced anew.
+        """Change the dtype of the parameters; a hybridized block is traced anew.
 
         What `optimize_for` partitioned is partitioned no more, and a warning says so.
         """
@@ -128,7 +128,7 @@ class HybridBlock(Block):
         super().cast(dtype)
 
     def register_forward_hook(self, hook: Callable[..., Any]) -> HookHandle:
-        """Have a hook called after forward; a hybridised block calls it while tracing only."""
+        """Have a hook called after forward; a hybridized block calls it while tracing only."""
         if self._active:
             self._warn_of_hooks()
         return super().register_forward_hook(hook)
@@ -139,7 +139,7 @@ class HybridBlock(Block):
             stacklevel=3,
         )
 
-    # Hybridising.
+    # Hybridizing.
 
     def hybridize(
         self,
@@ -154,7 +154,7 @@ class HybridBlock(Block):
         backend: str | None = None,
         **backend_options: Any,
     ) -> None:
-        """Set how calls run, and forget what was traced and optimised before.
+        """Set how calls run, and forget what was traced and optimized before.
 
         Parameters
         ----------
@@ -234,7 +234,7 @@ class HybridBlock(Block):
         x, *args
             Inputs, or variables that declare them, of which shapes and dtypes are taken.
         backend : str, optional
-            A registered partitioner; None only hybridises and traces.
+            A registered partitioner; None only hybridizes and traces.
         clear : bool
             Start over from a fresh trace, of a SymbolBlock from its symbol.
         partition_if_dynamic, static_alloc, static_shape, inline_limit, forward_bulk_size
@@ -303,7 +303,7 @@ class HybridBlock(Block):
                 yield from child._descendants()
 
     def _state(self) -> dict[str, Any]:
-        """What hybridising and tracing set."""
+        """What hybridizing and tracing set."""
         return {name: self.__dict__[name] for name in _STATE if name in self.__dict__}
 
     def _partition(self, backend: str, arrays: list[ndarray], options: dict[str, Any]) -> None:
@@ -330,7 +330,7 @@ class HybridBlock(Block):
     # Calls.
 
     def __call__(self, *args: Any) -> Any:
-        """Run the block: compiled where it is hybridised, else `forward` as it stands."""
+        """Run the block: compiled where it is hybridized, else `forward` as it stands."""
         op = self._cached_op
         if (
             op is not None
@@ -431,7 +431,7 @@ class HybridBlock(Block):
             )
 
     def _prepare_shapes(self, args: tuple[Any, ...]) -> None:
-        """Once: let the block set its own parameters' shapes, and initialise them."""
+        """Once: let the block set its own parameters' shapes, and initialize them."""
         if self._shapes_ready:
             return
         with tracing(None):

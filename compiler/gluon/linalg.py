@@ -1,4 +1,4 @@
-"""`np.linalg`: norms, and factorisations that the host computes."""
+"""`np.linalg`: norms, and factorizations that the host computes."""
 
 from __future__ import annotations
 

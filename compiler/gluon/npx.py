@@ -1,4 +1,4 @@
-"""`npx`: what networks need beyond numpy: convolution, pooling, normalisation, ..."""
+"""`npx`: what networks need beyond numpy: convolution, pooling, normalization, ..."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ def batch_norm(
     use_global_stats: bool = False,
     axis: int = 1,
 ) -> ndarray:
-    """Normalised with the moving statistics."""
+    """Normalized with the moving statistics."""
     attrs = {
         "eps": eps,
         "momentum": momentum,
@@ -244,7 +244,7 @@ def batch_norm(
 def layer_norm(
     data: ndarray, gamma: ndarray, beta: ndarray, axis: int = -1, eps: float = 1e-5
 ) -> ndarray:
-    """Normalised along one axis."""
+    """Normalized along one axis."""
     return invoke("LayerNorm", [data, gamma, beta], {"axis": axis, "eps": eps})[0]
 
 
@@ -252,13 +252,13 @@ def layer_norm(
 def group_norm(
     data: ndarray, gamma: ndarray, beta: ndarray, num_groups: int = 1, eps: float = 1e-5
 ) -> ndarray:
-    """Normalised over groups of channels."""
+    """Normalized over groups of channels."""
     return invoke("GroupNorm", [data, gamma, beta], {"num_groups": num_groups, "eps": eps})[0]
 
 
 @_named
 def instance_norm(data: ndarray, gamma: ndarray, beta: ndarray, eps: float = 1e-3) -> ndarray:
-    """Normalised over the spatial axes of every channel of every sample."""
+    """Normalized over the spatial axes of every channel of every sample."""
     return invoke("InstanceNorm", [data, gamma, beta], {"eps": eps})[0]
 
 

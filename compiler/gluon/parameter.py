@@ -135,7 +135,7 @@ class Parameter:
 
     @property
     def is_deferred(self) -> bool:
-        """Whether it will be initialised when its shape is known."""
+        """Whether it will be initialized when its shape is known."""
         return self._deferred is not None
 
     def rename(self, name: str) -> None:
@@ -219,7 +219,7 @@ class Parameter:
         return attrs
 
     def finish_deferred_init(self) -> None:
-        """Initialise it now, if that was deferred.
+        """Initialize it now, if that was deferred.
 
         Raises
         ------
@@ -230,7 +230,7 @@ class Parameter:
             return
         if not self.is_known:
             raise DeferredInitializationError(
-                f"parameter {self._name!r} can't be initialised: its shape {self._shape} is not "
+                f"parameter {self._name!r} can't be initialized: its shape {self._shape} is not "
                 "known; set it in infer_shape"
             )
         chosen, places = self._deferred
@@ -242,9 +242,9 @@ class Parameter:
         Raises
         ------
         DeferredInitializationError
-            It is not initialised because its shape is not known.
+            It is not initialized because its shape is not known.
         BlockError
-            It was never initialised, or not on that device.
+            It was never initialized, or not on that device.
         """
         wanted = device or ctx
         if wanted is None and len(self._arrays) == 1:
@@ -255,7 +255,7 @@ class Parameter:
         self._require_initialized()
         raise BlockError(
             f"parameter {self._name!r} is on {self.list_device()}, not on "
-            f"{wanted or current_device()!r}; initialise it there or use reset_device"
+            f"{wanted or current_device()!r}; initialize it there or use reset_device"
         )
 
     def _require_initialized(self) -> None:
@@ -354,7 +354,7 @@ class Parameter:
 
 
 class Constant(Parameter):
-    """A parameter with a value of its own that initialisation does not change."""
+    """A parameter with a value of its own that initialization does not change."""
 
     def __init__(self, value: Any, name: str = "const") -> None:
         host = value.asnumpy() if isinstance(value, ndarray) else np.asarray(value)

@@ -20,7 +20,7 @@ def print_summary(block: Block, inputs: tuple[Any, ...]) -> None:
     Raises
     ------
     BlockError
-        A block in it is hybridised.
+        A block in it is hybridized.
     """
     rows: list[tuple[str, str, int]] = [("Input", _shapes(inputs), 0)]
     handles = []

@@ -21,7 +21,7 @@ from .value import current_trace
 
 
 class SymbolBlock(HybridBlock):
-    """A symbol as a block. It always runs compiled, hybridised or not.
+    """A symbol as a block. It always runs compiled, hybridized or not.
 
     `optimize_for(clear=True)` goes back to the symbol that the block was made of; `hybridize` keeps
     what was partitioned. In the `forward` of another block that is traced its operators become
@@ -33,7 +33,7 @@ class SymbolBlock(HybridBlock):
     inputs : Symbol or list of Symbol
         The variables that calls give, in order.
     params : dict of str to Parameter, optional
-        The others; those that are missing become uninitialised parameters.
+        The others; those that are missing become uninitialized parameters.
 
     Raises
     ------

@@ -1,7 +1,7 @@
 """Samples of images at places between their elements, as ONNX's GridSample defines them.
 
-TOPI writes the place of each neighbour out for every read of it: an expression of 190 kB for the
-sixteen neighbours of a bicubic sample whose places are reflected. Here places and weights along
+TOPI writes the place of each neighbor out for every read of it: an expression of 190 kB for the
+sixteen neighbors of a bicubic sample whose places are reflected. Here places and weights along
 each axis are tensors, which samples of all channels read.
 """
 
@@ -43,7 +43,7 @@ def grid_sample(
     padding_mode : str
         What is outside: "zeros", "border" (the nearest element) or "reflection".
     align_corners : bool
-        Whether -1 and 1 are the centres of the outermost elements, not their outer edges.
+        Whether -1 and 1 are the centers of the outermost elements, not their outer edges.
 
     Returns
     -------
@@ -53,7 +53,7 @@ def grid_sample(
     batch, channels, *extents = data.shape
     samples = list(grid.shape[2:])
     axes = [
-        _neighbours(grid, axis, extent, method, padding_mode, align_corners)
+        _neighbors(grid, axis, extent, method, padding_mode, align_corners)
         for axis, extent in enumerate(extents)
     ]
     count = _COUNTS[method]
@@ -78,12 +78,12 @@ def grid_sample(
     return te.compute((batch, channels, *samples), sample, name="grid_sample", tag="grid_sample")
 
 
-def _neighbours(
+def _neighbors(
     grid: te.Tensor, axis: int, extent: Expr, method: str, padding_mode: str, align_corners: bool
 ) -> tuple[te.Tensor, te.Tensor | None]:
     """Places along an axis, -1 for one outside, and weights of what a sample is made of.
 
-    Both are (batch, neighbours, *samples); the nearest element has no weight.
+    Both are (batch, neighbors, *samples); the nearest element has no weight.
     """
     batch, count, *samples = grid.shape
     component = int(count) - 1 - axis

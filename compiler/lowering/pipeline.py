@@ -56,7 +56,7 @@ _ATTENTION = (pass_flags.FUSE_ATTENTION,)
 PREPARE = (
     Step("simplify", steps.simplify_module),
     Step("keep the cache", steps.keep_cache),
-    Step("specialise", steps.specialise_sizes),
+    Step("specialize", steps.specialize_sizes),
     Step("compute on integers", steps.use_integers, (pass_flags.INTEGERS,)),
     Step("set aside recorded kernels", steps.set_aside_recorded, asks=_ROUNDING),
     Step("move strides", steps.move_all_strides, (pass_flags.MOVE_STRIDES,)),
@@ -91,7 +91,7 @@ SCHEDULE = (
         asks=(pass_flags.BLOCK_LAYOUTS, *_ATTENTION, *_ROUNDING, pass_flags.TO_FLOAT16),
     ),
     Step("dispatch sorts", steps.dispatch_all_sorts),
-    Step("legalise and fuse", steps.fuse_operators, asks=(pass_flags.CONCAT_IN_PLACE,)),
+    Step("legalize and fuse", steps.fuse_operators, asks=(pass_flags.CONCAT_IN_PLACE,)),
     Step("schedule kernels", steps.schedule, asks=(pass_flags.FAST_MATH, pass_flags.TO_TF32)),
     Step("loop over samples", steps.loop_over_samples),
     Step("check bounds", steps.check_all_bounds),

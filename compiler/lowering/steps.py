@@ -34,7 +34,7 @@ from .graph_passes.hoist_conv_strides import move_strides
 from .graph_passes.insert_bounds_checks import check_indices, limited_takes
 from .graph_passes.kv_cache import keep_kv_cache
 from .graph_passes.lower_qdq_to_int8 import compute_on_integers
-from .graph_passes.shape_multiversioning import specialise
+from .graph_passes.shape_multiversioning import specialize
 from .graph_passes.split_batch import is_recorded, split_batch
 from .offloaded_functions import bind_constant_arguments, function_targets, inline_subgraphs
 from .report import Report
@@ -140,14 +140,14 @@ def keep_cache(state: State) -> None:
         state.take(mod)
 
 
-def specialise_sizes(state: State) -> None:
+def specialize_sizes(state: State) -> None:
     """Have functions of their own for the extents that the module names."""
     if state.any_samples is not None:
         asked = shape_hints.asked(state.described["main"])
         note = "samples are computed one by one with static kernels, whatever sizes are named"
         state.report.notes += [note] if asked else []
         return
-    mod = specialise(state.mod)
+    mod = specialize(state.mod)
     if mod is not state.mod:
         described = state.described
         state.take(mod)
@@ -155,7 +155,7 @@ def specialise_sizes(state: State) -> None:
 
 
 def use_integers(state: State) -> None:
-    """Have CPUs compute quantised networks on integers, and note what stays as it is."""
+    """Have CPUs compute quantized networks on integers, and note what stays as it is."""
     mod = state.mod
     for name, target in state.targets.items():
         if target.kind.name == "llvm":

@@ -23,7 +23,7 @@ _LIMITS = {"baton.cached_builds": 32, "baton.cached_bytes": 4 << 30}
 
 
 class GraphOptimizationLevel(enum.IntEnum):
-    """How much a session optimises; `opt_level` has the level of a build."""
+    """How much a session optimizes; `opt_level` has the level of a build."""
 
     ORT_DISABLE_ALL = 0
     ORT_ENABLE_BASIC = 1

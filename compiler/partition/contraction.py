@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-_GAP = 1 << 40  # distance of neighbouring labels after (re)labelling
+_GAP = 1 << 40  # distance of neighboring labels after (re)labelling
 
 
 class AcyclicContraction:

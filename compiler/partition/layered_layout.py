@@ -109,9 +109,9 @@ def _columns(
     widths: list[float],
     weight: list[float],
 ) -> list[float]:
-    """x of each node: near the mean of its neighbours, rows sorted by it and without overlap.
+    """x of each node: near the mean of its neighbors, rows sorted by it and without overlap.
 
-    Neighbours weigh by depth, so that side inputs do not pull the main chain aside.
+    Neighbors weigh by depth, so that side inputs do not pull the main chain aside.
     """
     x = [0.0] * len(widths)
     for row in rows:
@@ -130,7 +130,7 @@ def _columns(
 
 
 def _spread(row: list[int], x: list[float], widths: list[float], weight: list[float]) -> None:
-    """Push the nodes of a row apart, keeping its centre of gravity."""
+    """Push the nodes of a row apart, keeping its center of gravity."""
     wanted = [x[node] for node in row]
     for one, two in itertools.pairwise(row):
         least = x[one] + (widths[one] + widths[two]) / 2 + _GAP

@@ -38,7 +38,7 @@ def grow(
     ----------
     seed : int
     predecessors, readers : sequence of sequences of int
-        Neighbours of each node.
+        Neighbors of each node.
     marks : sequence of int
         At most one number other than `ANY` comes together, the one met first.
     is_open : (node) -> bool

@@ -21,7 +21,7 @@ class Selector:
     got. For each node that is in no subgraph yet, in ascending order, `select` is asked whether a
     subgraph may begin there. From a first node the subgraph grows breadth-first: for every member
     `select_input` is asked for each of its inputs in order, then `select_output` for each of its
-    readers in ascending order, unless that neighbour is in a subgraph already. An answer of True
+    readers in ascending order, unless that neighbor is in a subgraph already. An answer of True
     for a variable, or for a node that no subgraph may take, has no effect.
 
     If the nodes collected can't be one subgraph, because a path leaves them and comes back, the

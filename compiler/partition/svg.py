@@ -1,4 +1,4 @@
-"""An acyclic graph of labelled boxes as SVG."""
+"""An acyclic graph of labeled boxes as SVG."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def draw(boxes: Sequence[Box], predecessors: Sequence[Sequence[int]], title: str
 
 
 def color(index: int) -> str:
-    """A light colour for a subgraph; neighbours in number differ clearly."""
+    """A light color for a subgraph; neighbors in number differ clearly."""
     return f"hsl({index * 137.5 % 360:.0f}, 70%, {78 - 8 * (index // 3 % 2)}%)"
 
 

@@ -91,7 +91,7 @@ def list_op_freqs(mod: tvm.IRModule) -> dict[str, int]:
 
 
 def list_fake_quantized_op_freqs(mod: tvm.IRModule) -> dict[str, int]:
-    """How often each operator stands between a dequantisation and a quantisation."""
+    """How often each operator stands between a dequantization and a quantization."""
     found: Counter[str] = Counter()
     for name, call in _calls(mod):
         if name == "qnn.quantize":
@@ -100,7 +100,7 @@ def list_fake_quantized_op_freqs(mod: tvm.IRModule) -> dict[str, int]:
 
 
 def _since_dequantized(root: relax.Expr) -> list[str]:
-    """Operators from a value back to the dequantisations it comes from; [] if one is missing."""
+    """Operators from a value back to the dequantizations it comes from; [] if one is missing."""
     names, stack, seen = [], [root], set()
     while stack:
         node = stack.pop()

@@ -26,7 +26,7 @@ def specialize(mod: tvm.IRModule, values: Sequence[Any], name: str = "main") -> 
 
     Returns
     -------
-    The module itself if there is nothing to specialise.
+    The module itself if there is nothing to specialize.
 
     Raises
     ------

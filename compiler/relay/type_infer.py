@@ -1,6 +1,6 @@
 """Types of nested expressions, inferred where they are built.
 
-Relay's operators return expressions that nest in each other; TVM's normaliser would bind each of
+Relay's operators return expressions that nest in each other; TVM's normalizer would bind each of
 them in a block. Here the inference function of each operator is called on the nested call itself.
 """
 

@@ -325,7 +325,7 @@ class _Kernel:
             sums[at] = score
 
     def _store(self) -> None:
-        """The products to the output, in vectors of a thread's neighbouring ones."""
+        """The products to the output, in vectors of a thread's neighboring ones."""
         w, core = self.w, self.cores.products
         (out,) = map(T.buffer_proxy, self.outs)
         sums = T.buffer_proxy(core.sums)

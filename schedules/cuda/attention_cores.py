@@ -60,7 +60,7 @@ class MmaPair:
     scores, products : MmaCore
     score_rows, product_rows : Rows
     lanes : int
-        Neighbouring results of a thread.
+        Neighboring results of a thread.
     weights_length : int
         Elements of shared memory that weights take.
     """

@@ -75,7 +75,7 @@ class Operand:
     axis : str
         "i" or "j", along which the factor has rows.
     along : str
-        The axis along which memory has neighbouring elements: "k", or as `axis`.
+        The axis along which memory has neighboring elements: "k", or as `axis`.
     lanes : int
         So many elements from a multiple of `lanes` on, along `along`, are contiguous and aligned,
         and one condition holds for all of them; 1 where nothing is known.
@@ -125,7 +125,7 @@ class Contraction:
         That is stored; reads the sum as `sums`.
     sums : Buffer
     along : str
-        The axis along which neighbouring results lie, "i" or "j".
+        The axis along which neighboring results lie, "i" or "j".
     lanes : int
         As those of an operand, for results.
     """
@@ -354,7 +354,7 @@ def _as_ordered(operand: Operand, axes: Mapping[str, Axis]) -> Operand:
 def _lanes_of_results(
     indices: Sequence[Expr], output: Any, axes: Mapping[str, Axis]
 ) -> tuple[str, int]:
-    """Along which axis neighbouring results lie, and how many lanes they have."""
+    """Along which axis neighboring results lie, and how many lanes they have."""
     last = indices[-1]
     for letter in ("j", "i"):
         axis = axes[letter]

@@ -124,7 +124,7 @@ class Depthwise(AnchorRule):
     """Takes a fused function whose anchor is `depthwise_conv2d_nchw.cuda`.
 
     blockIdx.z = n, f    blockIdx.y = y    blockIdx.x = x
-      padded input and weights -> shared, neighbouring threads neighbouring elements
+      padded input and weights -> shared, neighboring threads neighboring elements
       virtual f, y, x
         threadIdx.z = f  threadIdx.y = y   threadIdx.x = x
           padded input and weights -> registers

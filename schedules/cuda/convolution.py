@@ -244,8 +244,8 @@ def _tile(schedule: s_tir.Schedule, block: SBlockRV, tile: Tile) -> None:
         j, [None, tile.threads_j, tile.registers_j], preserve_unit_iters=True
     )
     k_outer, k_inner = schedule.split(k, [None, TILE_K])
-    # Positions of one thread are `threads_i` apart, as virtual threads, so that neighbouring
-    # threads store neighbouring positions.
+    # Positions of one thread are `threads_i` apart, as virtual threads, so that neighboring
+    # threads store neighboring positions.
     grid = (group, block_j, block_i, registers_i, threads_j, threads_i)
     schedule.reorder(*grid, k_outer, k_inner, registers_j)
     tags = ("blockIdx.z", "blockIdx.y", "blockIdx.x", "vthread.x", "threadIdx.y", "threadIdx.x")
@@ -256,10 +256,10 @@ def _tile(schedule: s_tir.Schedule, block: SBlockRV, tile: Tile) -> None:
 
     store = schedule.cache_write(block, 0, "local")
     schedule.reverse_compute_at(store, threads_i, preserve_unit_loops=True)
-    # Neighbouring threads fetch neighbouring positions of an image ...
+    # Neighboring threads fetch neighboring positions of an image ...
     fetch = _fetch(schedule, block, 0, k_outer)
     _spread(schedule, schedule.get_loops(fetch)[-2:], tile)
-    # ... and neighbouring weights of one channel; the padding keeps rows in distinct banks.
+    # ... and neighboring weights of one channel; the padding keeps rows in distinct banks.
     fetch = _fetch(schedule, block, 1, k_outer)
     schedule.storage_align(fetch, 0, axis=-2, factor=32, offset=4)
     _spread(schedule, schedule.get_loops(fetch)[-2:][::-1], tile)

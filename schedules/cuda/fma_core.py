@@ -40,7 +40,7 @@ class FmaCore:
         return self.step * self._pitch(letter)
 
     def _pitch(self, letter: str) -> int:
-        # Copies of neighbouring elements of k go to neighbouring vectors of the banks.
+        # Copies of neighboring elements of k go to neighboring vectors of the banks.
         return self.tile.rows(letter) + (QUAD if self.operands[letter].along == "k" else 0)
 
     def place(self, letter: str, row: Expr, k: Expr) -> Expr:

@@ -27,9 +27,9 @@ class Rows:
     sums : int
         Of all of them.
     each : int
-        Neighbouring sums of one row; the next so many are of the next row, cyclically.
+        Neighboring sums of one row; the next so many are of the next row, cyclically.
     lanes : int
-        Threads of a warp that share a row; they are neighbours.
+        Threads of a warp that share a row; they are neighbors.
     """
 
     count: int

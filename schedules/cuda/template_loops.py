@@ -35,7 +35,7 @@ def bind_all(sch: Any, loops: Sequence[Any], tags: Sequence[str]) -> None:
 
 
 def bind_virtual(sch: Any, loops: Sequence[Any]) -> None:
-    """Make virtual threads of neighbouring loops; TVM knows three tags for them."""
+    """Make virtual threads of neighboring loops; TVM knows three tags for them."""
     *first, y, x = loops
     bind_all(sch, [sch.fuse(*first), y, x], ("vthread.z", "vthread.y", "vthread.x"))
 
@@ -67,14 +67,14 @@ def inline_before(sch: Any, names: Sequence[str]) -> None:
 
 
 def copy_in_runs(sch: Any, copy: Any, tags: Sequence[str], extents: Sequence[int]) -> None:
-    """All threads copy together, each a run of neighbouring elements."""
+    """All threads copy together, each a run of neighboring elements."""
     fused = sch.fuse(*own_loops(sch, copy))
     *threads, _ = sch.split(fused, [*extents, None])
     bind_all(sch, threads, tags)
 
 
 def copy_in_turn(sch: Any, copy: Any, tags: Sequence[str], extents: Sequence[int]) -> None:
-    """All threads copy together, neighbouring threads neighbouring elements."""
+    """All threads copy together, neighboring threads neighboring elements."""
     fused = sch.fuse(*own_loops(sch, copy))
     _, *threads = sch.split(fused, [None, *extents])
     bind_all(sch, threads, tags)

@@ -1,4 +1,4 @@
-"""Threads that compute vectors of neighbouring results, which memory has side by side.
+"""Threads that compute vectors of neighboring results, which memory has side by side.
 
 elementwise  out[4 i : 4 i + 4] = f(in[4 i : 4 i + 4], ...)     operands and results as vectors
 windows      acc[0 : 4] += x[..., 4 c : 4 c + 4] * w[4 c : 4 c + 4]    channels are innermost

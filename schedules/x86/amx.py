@@ -27,7 +27,7 @@ PAIR = 2
 LEAST_CYCLES = 10
 """Of one instruction, which takes as many as a tile of data has rows otherwise."""
 GROUP_BYTES = 4
-"""Of neighbours of a row whose products one lane sums."""
+"""Of neighbors of a row whose products one lane sums."""
 STEP_BYTES = 64
 """Of a row of data that one instruction multiplies."""
 

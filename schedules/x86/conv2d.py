@@ -80,7 +80,7 @@ def compute(
 ) -> Any:
     """data (N, IC/ib, H, W, ib) or (N, IC, H, W), weight as packed -> (N, OC/ob, OH, OW, ob).
 
-    Weights of a seventh axis are parts of dot products over so many neighbouring channels. `kept`
+    Weights of a seventh axis are parts of dot products over so many neighboring channels. `kept`
     is the type in which data are multiplied, if not their own.
     """
     ic_block, oc_block = int(weight.shape[4]), int(weight.shape[5])

@@ -1,7 +1,7 @@
 """Convolutions to a few output channels for x86, with the pixels of a row as vector lanes.
 
-Three channels of a colour image fill no vector of channels, and 18 fill two and a quarter. Here a
-vector holds neighbouring pixels of one channel, and each step broadcasts one weight; a register
+Three channels of a color image fill no vector of channels, and 18 fill two and a quarter. Here a
+vector holds neighboring pixels of one channel, and each step broadcasts one weight; a register
 tile is `oc_tile` channels x `vectors` vectors of pixels. The output is plain; the input, plain or
 in blocks of channels, is copied with its padding to (N, rows, tiles, C, columns of a tile), so that
 a tile reads its channels one after the other: in planes, each would come from a page of its own.

@@ -1,4 +1,4 @@
-"""Dot products of a few neighbours in every lane of a vector.
+"""Dot products of a few neighbors in every lane of a vector.
 
 Four bytes, uint8 by int8 into int32: `vpdpbusd` (AVX512-VNNI, AVX-VNNI) does it in one instruction
 and exactly. Without it `pmaddubsw` sums two products at 16 bits, where it saturates: it is used
@@ -39,7 +39,7 @@ MOST_OF_A_SIGN = 128  # 255 of which, and 256 less of the other sign, fit int16
 
 
 class Dot(NamedTuple):
-    """What a step multiplies: `size` neighbours of two operands, whose products it sums.
+    """What a step multiplies: `size` neighbors of two operands, whose products it sums.
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ class Dot(NamedTuple):
         return self is OF_BYTES or has_bfloat16(target)
 
     def rate(self, machine: Machine) -> float:
-        """Products of neighbours that start for each multiply-add of as many lanes."""
+        """Products of neighbors that start for each multiply-add of as many lanes."""
         return machine.core.short_rate if self is OF_BFLOAT16 else 1.0
 
 
@@ -91,7 +91,7 @@ def narrow_steps(weights: np.ndarray, target: Target) -> int:
 
     Returns
     -------
-    The most of 2, 1 and 0: a pair is two neighbours of a step, those of the step behind added.
+    The most of 2, 1 and 0: a pair is two neighbors of a step, those of the step behind added.
     0 where the target has VNNI or no `pmaddubsw`.
     """
     if target.kind.name != "llvm" or vnni_lanes(target) or not narrow_lanes(target):

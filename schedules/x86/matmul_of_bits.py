@@ -126,10 +126,10 @@ def compute_int8(
         whole = products[i, panel, block, lane]
         if w.zero is None:
             own = zero_at[0](panel, block, lane) * sums[i, block].astype("float32")
-            centred = whole.astype("float32") - own
+            centerd = whole.astype("float32") - own
         else:
-            centred = (whole - sums[i, block] * w.zero).astype("float32")
-        return te.sum(centred * (scale_at(panel, block, lane) * unit(i, block)), axis=[block])
+            centerd = (whole - sums[i, block] * w.zero).astype("float32")
+        return te.sum(centerd * (scale_at(panel, block, lane) * unit(i, block)), axis=[block])
 
     attrs = anchor_attrs(INT8, config)
     product = te.compute((w.m, panels, lanes), element, name="matmul", attrs=attrs)

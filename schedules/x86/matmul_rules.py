@@ -38,7 +38,7 @@ class Extents:
 
     @staticmethod
     def of(w: Product, step: int = 1) -> Extents:
-        """Those of a workload that multiplies `step` neighbours along k at a time."""
+        """Those of a workload that multiplies `step` neighbors along k at a time."""
         batch, m, n, k = w.extents
         item = DataType(w.rhs_dtype or w.dtype).itemsize
         return Extents(batch or 1, m, n, k // step, item * step)
@@ -109,7 +109,7 @@ def tile_cycles(rows: int, vectors: int, item: int, machine: Machine, lanes: int
 
 
 def fallback(w: Product, target: Target, step: int = 1) -> ConfigEntity:
-    """Knobs of a workload that multiplies `step` neighbours along k at a time, by `plan`."""
+    """Knobs of a workload that multiplies `step` neighbors along k at a time, by `plan`."""
     return plan(Extents.of(w, step), target, w.out_dtype, w.right)
 
 

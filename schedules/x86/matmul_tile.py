@@ -53,7 +53,7 @@ def product(
     right : te.Tensor
         As packed where it is a constant, else as the workload says.
     dot : Dot, optional
-        What one step multiplies, neighbours along k; single elements by default.
+        What one step multiplies, neighbors along k; single elements by default.
     tile : (rows, columns), optional
         The register tile, if no knobs say it.
     """

@@ -1,6 +1,6 @@
 """Four or eight products of bytes in every lane of a vector, by sums of pairs at 16 bits.
 
-`pmaddubsw` multiplies uint8 by int8 and adds two neighbours, `pmaddwd` by ones adds two of these
+`pmaddubsw` multiplies uint8 by int8 and adds two neighbors, `pmaddwd` by ones adds two of these
 sums in int32. Between them stands the sum of two steps where 16 bits hold it.
 """
 
@@ -37,7 +37,7 @@ def _pairs(lanes: int, four: Any, weights: Any) -> Any:
 
 
 def _widened(lanes: int, pairs: Any) -> Any:
-    """Sums of two neighbours of int16, in int32."""
+    """Sums of two neighbors of int16, in int32."""
     return T.call_llvm_pure_intrin(
         T.llvm_lookup_intrinsic_id(MADD_WORDS[lanes]),
         pairs,

@@ -1,4 +1,4 @@
-"""What a hybridised call costs beside the bare library call, and beside the ONNX export's build.
+"""What a hybridized call costs beside the bare library call, and beside the ONNX export's build.
 
 python scripts/dev/benchmark_gluon.py overhead
 python scripts/dev/benchmark_gluon.py network resnet18_v1 --size 224 --backend llvm
@@ -61,13 +61,13 @@ def overhead() -> None:
         calls = [partial(net, x), partial(entry, tensor), executor.run]
         hybrid, bare, run = (seconds * 1e6 for seconds in fastest(calls, 500, 20))
         print(
-            f"{', '.join(flags) or 'no flags':28} hybridised {hybrid:6.2f} us, library's entry "
+            f"{', '.join(flags) or 'no flags':28} hybridized {hybrid:6.2f} us, library's entry "
             f"{bare:6.2f} us, executor's run() {run:6.2f} us, overhead {hybrid - bare:5.2f} us"
         )
 
 
 def network(name: str, size: int, rounds: int, backend: str) -> None:
-    """Print milliseconds per call of a network, hybridised, optimised, and as its ONNX export."""
+    """Print milliseconds per call of a network, hybridized, optimized, and as its ONNX export."""
     net = vision.get_model(name)
     net.initialize()
     net.hybridize()
@@ -81,14 +81,14 @@ def network(name: str, size: int, rounds: int, backend: str) -> None:
         library = relay.build(mod, target="llvm", params=values)
     executor = library["default"](tvm.cpu())
     executor.set_input("data", x._value.tensor)
-    optimised = vision.get_model(name)
-    optimised.share_parameters(net.collect_params())
-    optimised.optimize_for(x, backend=backend)
-    optimised(x)
+    optimized = vision.get_model(name)
+    optimized.share_parameters(net.collect_params())
+    optimized.optimize_for(x, backend=backend)
+    optimized(x)
     calls = {
         "build of the ONNX export": executor.run,
-        "hybridised": lambda: net(x),
-        f"optimised for {backend}": lambda: optimised(x),
+        "hybridized": lambda: net(x),
+        f"optimized for {backend}": lambda: optimized(x),
     }
     times: dict[str, list[float]] = {title: [] for title in calls}
     for _ in range(rounds):

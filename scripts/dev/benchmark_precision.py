@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measure numbers of fewer bits against the peers and against float32: int8, bfloat16, float16.
 
-    python scripts/dev/make_quantised_models.py models-q models/*.onnx --kinds qdq
+    python scripts/dev/make_quantized_models.py models-q models/*.onnx --kinds qdq
     python scripts/dev/benchmark_precision.py models models-q --threads 1 2 --output rows.json
     python scripts/dev/benchmark_precision.py models models-q --target "llvm -mcpu=haswell"
 
@@ -49,7 +49,7 @@ LAST = ("f16", "f32/f16", "peer/f16", "dynamic", "peer/dynamic")
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("models", type=pathlib.Path)
-    parser.add_argument("quantised", type=pathlib.Path)
+    parser.add_argument("quantized", type=pathlib.Path)
     parser.add_argument("--threads", type=int, nargs="+", default=[1])
     parser.add_argument("--names", nargs="+", help="some of the models")
     parser.add_argument("--kinds", nargs="+", choices=[*PEERS], default=[*PEERS])
@@ -61,7 +61,7 @@ def main() -> None:
     given = parser.parse_args()
     rows = json.loads(given.output.read_text()) if given.output and given.output.exists() else {}
     for threads in given.threads:
-        for name, kind, path in files(given.models, given.quantised, given.names):
+        for name, kind, path in files(given.models, given.quantized, given.names):
             if kind not in given.kinds:
                 continue
             key = f"{name} {kind} {threads}"
@@ -85,16 +85,16 @@ def main() -> None:
 
 
 def files(
-    models: pathlib.Path, quantised: pathlib.Path, names: Sequence[str] | None
+    models: pathlib.Path, quantized: pathlib.Path, names: Sequence[str] | None
 ) -> Iterator[tuple[str, str, pathlib.Path]]:
     """(name, kind, path) of what there is."""
-    found = {path.name.removesuffix("_qdq.onnx") for path in quantised.glob("*_qdq.onnx")}
+    found = {path.name.removesuffix("_qdq.onnx") for path in quantized.glob("*_qdq.onnx")}
     for name in sorted(found if names is None else found & set(names)):
         paths = {
-            "int8": quantised / f"{name}_qdq.onnx",
-            "dynamic": quantised / f"{name}_dynamic.onnx",
+            "int8": quantized / f"{name}_qdq.onnx",
+            "dynamic": quantized / f"{name}_dynamic.onnx",
             "floats": models / f"{name}.onnx",
-            "f16": quantised / f"{name}_f16.onnx",
+            "f16": quantized / f"{name}_f16.onnx",
         }
         yield from ((name, kind, path) for kind, path in paths.items() if path.exists())
 

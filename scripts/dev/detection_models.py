@@ -123,12 +123,12 @@ class _Scaler:
         if self.done:
             return result
         self.done = True
-        centre = layer.bias.view(1, -1, *[1] * (result.ndim - 2))
-        mean = (result - centre).mean(0 if result.ndim == 2 else (0, 2, 3))
-        factor = self.spread / result.sub(centre).std()
+        center = layer.bias.view(1, -1, *[1] * (result.ndim - 2))
+        mean = (result - center).mean(0 if result.ndim == 2 else (0, 2, 3))
+        factor = self.spread / result.sub(center).std()
         layer.weight.mul_(factor)
         layer.bias.sub_(mean * factor)  # what all places share tells none of them from another
-        return (result - centre) * factor + layer.bias.view_as(centre)
+        return (result - center) * factor + layer.bias.view_as(center)
 
 
 def _sizes(image: torch.Tensor) -> dict[str, int]:
@@ -260,9 +260,9 @@ class Yolo(nn.Module):
             result = head(level)
             rows = torch.arange(level.shape[2], dtype=torch.float32) + 0.5
             columns = torch.arange(level.shape[3], dtype=torch.float32) + 0.5
-            centre = torch.stack(torch.meshgrid(rows, columns, indexing="ij")[::-1], 0)[None]
+            center = torch.stack(torch.meshgrid(rows, columns, indexing="ij")[::-1], 0)[None]
             reach = nn.functional.softplus(result[:, :4])
-            box = torch.cat([centre - reach[:, :2], centre + reach[:, 2:]], 1) * stride
+            box = torch.cat([center - reach[:, :2], center + reach[:, 2:]], 1) * stride
             boxes.append(box.flatten(2))
             scores.append(result[:, 4:].sigmoid().flatten(2))
         box = torch.cat(boxes, 2)[0].transpose(0, 1)

@@ -52,7 +52,7 @@ def distilbert(layers: int, width: int, heads: int, vocabulary: int = 4096) -> o
 
 def whisper(layers: int, width: int, heads: int, bands: int = 80) -> onnx.ModelProto:
     """Input sound (batch, bands, frames) float32: two convolutions, the second one of which takes
-    every other frame, and layers that normalise before they compute."""
+    every other frame, and layers that normalize before they compute."""
     g = Graph(0)
 
     def convolved(x: str, channels: int, stride: int) -> str:

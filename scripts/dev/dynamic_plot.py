@@ -73,7 +73,7 @@ def plot(rows: list[Row]) -> str:
 def _diagram(
     rows: list[Row], top: int, ratio: Any, title: str, goal: float, above_is_good: bool
 ) -> list[str]:
-    """Bars of a ratio; those that miss the goal have another colour."""
+    """Bars of a ratio; those that miss the goal have another color."""
     groups = [(name, list(each)) for name, each in itertools.groupby(rows, lambda r: r["network"])]
     step = (WIDTH - LEFT - 10) / (len(rows) + len(groups))
     low, high = RATIOS
@@ -95,10 +95,10 @@ def _diagram(
             is_good = value >= goal if above_is_good else value <= goal
             y, bottom = height(value), height(low)
             said = f"{name}, batch {row['batch']}, length {row['length']}: {value:.2f}"
-            colour = "#4878a8" if is_good else "#c05040"
+            color = "#4878a8" if is_good else "#c05040"
             parts.append(
                 f'<rect x="{x:.1f}" y="{y:.1f}" width="{step * 0.8:.1f}" '
-                f'height="{max(bottom - y, 0.5):.1f}" fill="{colour}"><title>{said}</title></rect>'
+                f'height="{max(bottom - y, 0.5):.1f}" fill="{color}"><title>{said}</title></rect>'
             )
             x += step
         x += step

@@ -99,7 +99,7 @@ class Network:
         )
 
     def norm(self, x: str) -> str:
-        """Batch normalisation as a node of its own."""
+        """Batch normalization as a node of its own."""
         channels = self.shapes[x][1]
         scale = self.constant(self._rng.uniform(0.8, 1.2, channels).astype("float32"))
         variance = self.constant(self._rng.uniform(0.8, 1.2, channels).astype("float32"))
@@ -154,7 +154,7 @@ class Network:
         return self.reshape(self.transpose(split, 0, 2, 1, 3, 4), n, channels, height, width)
 
     def upsample(self, x: str) -> str:
-        """Nearest neighbours, twice the size."""
+        """Nearest neighbors, twice the size."""
         n, channels, height, width = self.shapes[x]
         scales = self.constant(np.array([1, 1, 2, 2], "float32"))
         return self.node(
@@ -313,7 +313,7 @@ def inception(batch: int) -> onnx.ModelProto:
 
 
 def densenet(batch: int) -> onnx.ModelProto:
-    """DenseNet-121: normalised and activated before each convolution, concatenated after it."""
+    """DenseNet-121: normalized and activated before each convolution, concatenated after it."""
     net = Network("densenet", (batch, 3, 224, 224))
     x = net.relu(net.norm(net.conv("input", 64, 7, 2, bias=False)))
     x = net.pool("MaxPool", x, 3, 2, 1)

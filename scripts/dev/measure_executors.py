@@ -4,7 +4,7 @@
 
 The graph, vm and debug executors of `relay.create_executor`, `relay.vm.compile` and the debugger
 run the same inputs as the library's graph executor, in alternation; what is printed is the median
-of the ratios of neighbours, which drifts of the machine leave alone. The debugger's is the time of
+of the ratios of neighbors, which drifts of the machine leave alone. The debugger's is the time of
 one run of `run_individual`, whose kernels are measured one by one. Exits with 1 where a ratio is
 above `--limit`.
 """

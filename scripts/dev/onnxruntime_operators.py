@@ -21,7 +21,7 @@ from compiler.relay.frontend.onnx_ops.microsoft import (  # noqa: E402  (needs t
 
 INTRODUCTION = """# onnxruntime's own operators
 
-What onnxruntime's optimiser, its tools and Olive write into models besides ONNX's operators, and
+What onnxruntime's optimizer, its tools and Olive write into models besides ONNX's operators, and
 what `from_onnx` makes of it. Shapes are static: caches of keys and values have the lengths that
 their inputs have. Forms of these operators that are not supported are refused by name, and so are
 attributes that a converter does not read.

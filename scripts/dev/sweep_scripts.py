@@ -7,9 +7,9 @@
     python scripts/dev/sweep_scripts.py FOLDER --match 'tune_*' --era 0.6
     python scripts/dev/sweep_scripts.py repos --results out --known --depth 2  # table by repository
 
-Each script runs in a process and a folder of its own, with links to its neighbours (and to the logs
+Each script runs in a process and a folder of its own, with links to its neighbors (and to the logs
 in `ci_logs`, which TVM's documents are made with), below a folder with links to its folder's
-neighbours, with a limit of --seconds; of scripts with the same text, as eras have them, only the
+neighbors, with a limit of --seconds; of scripts with the same text, as eras have them, only the
 first. Nothing of the folders is changed. Before it runs, whole numbers in it are cut (`LARGEST`):
 trials of tuners and repetitions of measurements, and sizes of matrices. A script whose packages are
 not installed is not started. Files that a script would read or download are taken from --files, by

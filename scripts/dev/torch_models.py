@@ -43,7 +43,7 @@ class Model:
         """The model for inference; its weights are the same in each process."""
         torch.manual_seed(0)
         model = _BUILD[self.family](self).eval()
-        _randomise(model)
+        _randomize(model)
         return model
 
     def arguments(self, batch: int = 1) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -52,7 +52,7 @@ class Model:
         return _INPUTS[self.inputs]((batch, *self.shape))
 
 
-def _randomise(model: torch.nn.Module) -> None:
+def _randomize(model: torch.nn.Module) -> None:
     """Draw what starts as one constant (scales of 1e-6, zeros), which would hide what it scales."""
     with torch.no_grad():
         for name, value in [*model.named_parameters(), *model.named_buffers()]:

@@ -13,7 +13,7 @@ class Dense(HybridBlock):
         self.bias = Parameter(shape=(units,), init="zeros")
 
     def infer_shape(self, x):
-        """Called before the first forward; the parameters are initialised afterwards."""
+        """Called before the first forward; the parameters are initialized afterwards."""
         self.weight.shape = (self.weight.shape[0], x.shape[1])
 
     def forward(self, x):

@@ -1,4 +1,4 @@
-"""A block is hybridised: its forward is traced at the first call, later calls run compiled."""
+"""A block is hybridized: its forward is traced at the first call, later calls run compiled."""
 
 import time
 
@@ -20,7 +20,7 @@ class Residual(HybridBlock):
 
 
 def main() -> None:
-    """Call the block as it stands, then hybridised."""
+    """Call the block as it stands, then hybridized."""
     net = nn.HybridSequential(Residual(), Residual(), nn.GlobalAvgPool2D(), nn.Dense(4))
     net.initialize()
     x = np.random.uniform(size=(1, 3, 16, 16))

@@ -35,7 +35,7 @@ def accept(graph_json, number, options, attrs, args, aux):
 
 
 def main() -> None:
-    """Build the block, optimise it and compare."""
+    """Build the block, optimize it and compare."""
     partition.register("picky", [partition.Strategy("large", claim, accept)], replace=True)
     net = Classifier()
     net.initialize()

@@ -1,4 +1,4 @@
-"""A block is exported, imported from disk as a SymbolBlock, and optimised there."""
+"""A block is exported, imported from disk as a SymbolBlock, and optimized there."""
 
 import json
 import tempfile
@@ -16,7 +16,7 @@ def claim(graph_json, ids, options):
 
 
 def main() -> None:
-    """Export, import, optimise, export again."""
+    """Export, import, optimize, export again."""
     partition.register("convolutions", [partition.Strategy("conv", claim)], replace=True)
     net = nn.HybridSequential(
         nn.Conv2D(8, 3, padding=1), nn.BatchNorm(), nn.Activation("relu"),
@@ -33,9 +33,9 @@ def main() -> None:
         print("imported, largest difference:", abs(block(x).asnumpy() - expected).max())
 
         block.optimize_for(x, backend="convolutions")
-        print("optimised, largest difference:", abs(block(x).asnumpy() - expected).max())
+        print("optimized, largest difference:", abs(block(x).asnumpy() - expected).max())
 
-        again = SymbolBlock.imports(*_files(block, Path(folder) / "optimised"))
+        again = SymbolBlock.imports(*_files(block, Path(folder) / "optimized"))
         print("imported again, largest difference:", abs(again(x).asnumpy() - expected).max())
 
 

@@ -8,8 +8,8 @@ import pytest
 
 DOORS = {
     "compiler": "autotvm auto_scheduler relay PassContext __version__",
-    "compiler.autotvm": "apply_history_best apply_graph_best measure_option LocalBuilder LocalRunner "
-    "RPCRunner task template tuner FallbackContext",
+    "compiler.autotvm": "apply_history_best apply_graph_best measure_option LocalBuilder "
+    "LocalRunner RPCRunner task template tuner FallbackContext",
     "compiler.auto_scheduler": "ApplyHistoryBest SearchTask TuningOptions RecordToFile "
     "LocalRPCMeasureContext extract_tasks TaskScheduler",
     "compiler.backends": "Partitioner Strategy GraphPass registered",

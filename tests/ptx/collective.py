@@ -81,11 +81,11 @@ _BARRIERS = {("sync",), ("sync", "aligned"), ("cta", "sync"), ("cta", "sync", "a
 
 def _meet(machine: Machine, threads: Threads) -> None:
     shared = machine.memories["shared"]
-    synchronised = threads.mask.reshape(-1, WARP).any(1)
+    synchronized = threads.mask.reshape(-1, WARP).any(1)
     size = shared.stride // shared.granule
     for number in np.unique(machine.of_block[threads.at]):
         part = slice(number * size, (number + 1) * size)
-        shared.accessors.forget_groups(part, WARP, synchronised)
+        shared.accessors.forget_groups(part, WARP, synchronized)
 
 
 def _shuffle(instruction: Instruction, machine: Machine) -> Step:

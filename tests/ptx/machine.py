@@ -33,7 +33,7 @@ class Problem:
     Attributes
     ----------
     kind : str
-        "race", "bounds", "alignment", "uninitialised", "in flight", "divergence", "input",
+        "race", "bounds", "alignment", "uninitialized", "in flight", "divergence", "input",
         "unwritten" or "launch".
     instruction : str
         Where it was seen first.
@@ -242,11 +242,11 @@ class Machine:
                 groups[at + 1] = groups.get(at + 1, False) | leave
                 stalled.discard(at + 1)
         if complete.any():
-            self.synchronised(complete)
+            self.synchronized(complete)
         elif not any(at not in stalled for at in groups):
             groups.clear()  # nothing can go on
 
-    def synchronised(self, blocks: np.ndarray) -> None:
+    def synchronized(self, blocks: np.ndarray) -> None:
         """All threads of these blocks have met at a barrier."""
         shared = self.memories["shared"]
         size = shared.stride // shared.granule

@@ -48,7 +48,7 @@ class Accessors:
         self.first[which] = _EVERYBODY
 
     def forget_groups(self, part: slice, size: int, met: np.ndarray) -> None:
-        """A barrier of some groups of `size` neighbours, for what only one of them used."""
+        """A barrier of some groups of `size` neighbors, for what only one of them used."""
         writer, first, last = self.writer[part], self.first[part], self.last[part]
         group = np.where(writer == _NOBODY, last, writer) // size
         alone = (group >= 0) & met[np.clip(group, 0, len(met) - 1)]
@@ -188,7 +188,7 @@ class Memory:
             self._report("in flight", "read before cp.async was waited for", threads[flying])
         unwritten = ~self.valid[granules].all(1) & ~flying
         if unwritten.any():
-            self._report("uninitialised", "read before anyone wrote it", threads[unwritten])
+            self._report("uninitialized", "read before anyone wrote it", threads[unwritten])
 
     def check_write(self, places: np.ndarray, granules: np.ndarray, threads: np.ndarray) -> None:
         """Whether this may be written; it counts as written from here on."""

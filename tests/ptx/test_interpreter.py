@@ -84,7 +84,7 @@ def test_threads_exchange_by_shared_memory():
         ("buffer[256]", "buffer[128]", "bounds"),
         ("st.shared.u32 [%r4]", "st.shared.u32 [%r4+2]", "alignment"),
         ("st.shared.u32 [%r4]", "st.shared.u32 [%r3]", "race"),
-        ("st.shared.u32 [%r4], %r5;", "", "uninitialised"),
+        ("st.shared.u32 [%r4], %r5;", "", "uninitialized"),
         ("ld.global.nc.u32 %r5, [%a3]", "ld.global.nc.u32 %r5, [%a3+4]", "bounds"),
         ("st.global.u32 [%a4]", "st.global.u32 [%a3]", "input"),
         ("st.global.u32 [%a4]", "st.global.u32 [%a2]", "race"),
@@ -108,8 +108,8 @@ def test_dynamic_shared_memory_ends_where_the_launch_says():
 
 def test_a_warps_own_barrier_orders_its_threads_and_no_others():
     within_warps = REVERSE.replace("sub.s32 %r6, 63, %r1", "xor.b32 %r6, %r1, 31")
-    synchronised = within_warps.replace("bar.sync 0", "bar.warp.sync 0xffffffff")
-    outcome = launch(synchronised, WORDS, 64, BUFFER)
+    synchronized = within_warps.replace("bar.sync 0", "bar.warp.sync 0xffffffff")
+    outcome = launch(synchronized, WORDS, 64, BUFFER)
     assert not outcome.problems
     np.testing.assert_array_equal(outcome.outputs[0], WORDS[np.arange(64) ^ 31])
     outcome = launch(REVERSE.replace("bar.sync 0", "bar.warp.sync -1"), WORDS, 64, BUFFER)

@@ -47,7 +47,7 @@ class TaskScheduler:
     task_weights : sequence of int, optional
         How often each is called; 1 by default.
     objective_func : None
-        Only the weighted sum of the tasks' times can be minimised.
+        Only the weighted sum of the tasks' times can be minimized.
     strategy : str
         "gradient" or "round-robin".
     load_log_file : path, optional
@@ -97,7 +97,7 @@ class TaskScheduler:
             raise RecordError(f"strategy {strategy!r} is none of {', '.join(_STRATEGIES)}")
         if objective_func is not None or load_model_file is not None:
             raise RecordError(
-                "objective_func and load_model_file are not supported: the search minimises the "
+                "objective_func and load_model_file are not supported: the search minimizes the "
                 "weighted sum of the tasks' times, and its model learns from load_log_file"
             )
         self.tasks = list(tasks)

@@ -29,7 +29,7 @@ MEASURED_TO_INFER = 6
 
 
 class BaseGraphTuner:
-    """What both tuners share: the candidates of each node, and the costs of its neighbours.
+    """What both tuners share: the candidates of each node, and the costs of its neighbors.
 
     Parameters
     ----------

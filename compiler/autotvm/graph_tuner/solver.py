@@ -3,9 +3,9 @@
 minimize sum of cost[v][x_v] + sum of cost[u, v][x_u, x_v]
 
 `eliminate` is exact: dynamic programming over the graph's nodes, each replaced by what it costs its
-neighbours at best. `reduce` solves the same as a partitioned boolean quadratic problem (Scholz and
+neighbors at best. `reduce` solves the same as a partitioned boolean quadratic problem (Scholz and
 Eckstein, "Register Allocation for Irregular Architectures", 2002): exact while nodes have at most
-two neighbours, by a heuristic beyond.
+two neighbors, by a heuristic beyond.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PairCosts = Mapping[tuple[int, int], np.ndarray]
 
 @dataclass
 class _Graph:
-    """Node costs, and for each ordered pair of neighbours the matrix (choices, choices)."""
+    """Node costs, and for each ordered pair of neighbors the matrix (choices, choices)."""
 
     nodes: dict[int, np.ndarray]
     edges: dict[int, dict[int, np.ndarray]]
@@ -62,7 +62,7 @@ def reduce(nodes: Costs, pairs: PairCosts) -> dict[int, int]:
             decide.append((node, _best_given(own, around)))
             _fold(graph, own, around)
         else:
-            # A node of many neighbours takes what looks best if each of them may still choose.
+            # A node of many neighbors takes what looks best if each of them may still choose.
             node = max(graph.nodes, key=lambda n: len(graph.edges[n]))
             own, around = graph.nodes[node], dict(graph.edges[node])
             hope = own + sum(
@@ -88,7 +88,7 @@ def _best_given(
 
 
 def _fold(graph: _Graph, own: np.ndarray, around: Mapping[int, np.ndarray]) -> None:
-    """Give a node's best cost to its neighbours."""
+    """Give a node's best cost to its neighbors."""
     others = list(around)
     if len(others) == 1:
         graph.nodes[others[0]] = graph.nodes[others[0]] + (own[:, None] + around[others[0]]).min(0)

@@ -16,7 +16,7 @@ from ..task import Task
 from .base import Tuner
 
 LEAST_BATCH = 16
-MOST_NEIGHBOURS = 256
+MOST_NeighborS = 256
 """Configs around the best one that are looked at for one distance."""
 
 
@@ -71,7 +71,7 @@ class DropletTuner(Tuner):
         if self.best_choice[0] < 0:  # nothing worked yet
             return super().has_next()
         while not self._next and self.execution <= self.total_execution:
-            near = itertools.islice(self._around(self.execution), MOST_NEIGHBOURS)
+            near = itertools.islice(self._around(self.execution), MOST_NeighborS)
             self._next = list(dict.fromkeys(near))
             self.execution += self.step
         return bool(self._next)

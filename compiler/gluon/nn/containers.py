@@ -55,7 +55,7 @@ class Sequential(_Stack):
         return (x, *args) if args else x
 
     def hybridize(self, active: bool = True, **flags: Any) -> None:
-        """Hybridise the children, each on its own."""
+        """Hybridize the children, each on its own."""
         if self._children and all(isinstance(c, HybridBlock) for c in self._children.values()):
             warnings.warn(
                 "all children of this Sequential are HybridBlocks; with HybridSequential they are "

@@ -1,4 +1,4 @@
-"""Normalisation layers."""
+"""Normalization layers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _vector(name: str, size: int, init: Any, trained: bool = True) -> Parameter:
 
 
 class BatchNorm(HybridBlock):
-    """Normalised along all axes but one, with the moving statistics."""
+    """Normalized along all axes but one, with the moving statistics."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class BatchNorm(HybridBlock):
 
 
 class SyncBatchNorm(BatchNorm):
-    """Batch norm; at inference there is nothing to synchronise."""
+    """Batch norm; at inference there is nothing to synchronize."""
 
     def __init__(self, in_channels: int = 0, num_devices: Any = None, **kwargs: Any) -> None:
         super().__init__(in_channels=in_channels, **kwargs)
@@ -96,7 +96,7 @@ class _Scaled(HybridBlock):
 
 
 class LayerNorm(_Scaled):
-    """Normalised along one axis."""
+    """Normalized along one axis."""
 
     def forward(self, x: ndarray) -> ndarray:
         gamma, beta = self.gamma.data(x.device), self.beta.data(x.device)
@@ -104,7 +104,7 @@ class LayerNorm(_Scaled):
 
 
 class GroupNorm(_Scaled):
-    """Normalised over groups of channels; what follows their number is as of `LayerNorm`."""
+    """Normalized over groups of channels; what follows their number is as of `LayerNorm`."""
 
     def __init__(self, num_groups: int = 1, *args: Any, **kwargs: Any) -> None:
         super().__init__(1, *args, **kwargs)
@@ -116,7 +116,7 @@ class GroupNorm(_Scaled):
 
 
 class InstanceNorm(_Scaled):
-    """Normalised over the spatial axes of every channel; parameters are those of `LayerNorm`."""
+    """Normalized over the spatial axes of every channel; parameters are those of `LayerNorm`."""
 
     def __init__(
         self,

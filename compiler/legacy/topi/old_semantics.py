@@ -1,6 +1,6 @@
 """Computes that TOPI has today and had until TVM 0.19 with other results or arguments.
 
-TVM's own legalisation of Relax operators goes on with today's.
+TVM's own legalization of Relax operators goes on with today's.
 """
 
 from __future__ import annotations

@@ -209,7 +209,7 @@ def multibox_prior(
         cell, kind = tirx.floordiv(box, len(shapes)), tirx.floormod(box, len(shapes))
         row, column = tirx.floordiv(cell, width), tirx.floormod(cell, width)
         is_x = tirx.floormod(which, 2) == 0
-        centres = [
+        centers = [
             (place.astype(data.dtype) + number(offset)) * number(size)
             for place, offset, size in zip((row, column), offsets, step)
         ]
@@ -217,8 +217,8 @@ def multibox_prior(
         for index, (wide, high) in enumerate(shapes):
             own = tirx.Select(is_x, number(wide), number(high))
             half = tirx.Select(kind == index, own, half)
-        centre = tirx.Select(is_x, centres[1], centres[0])
-        return centre + tirx.Select(which < 2, -half, half)
+        center = tirx.Select(is_x, centers[1], centers[0])
+        return center + tirx.Select(which < 2, -half, half)
 
     boxes = te.compute((1, height * width * len(shapes), 4), corner, name="multibox_prior")
     return tvm.topi.clip(boxes, 0, 1) if clip else boxes

@@ -218,11 +218,11 @@ class _Places:
         if all(part not in self._homes and part not in self._fixed for part in parts):
             self._homes |= {part: (whole, offset) for part, offset in zip(parts, offsets)}
             return True
-        # A later result has these parts too: this one is a part of it if they are neighbours.
+        # A later result has these parts too: this one is a part of it if they are neighbors.
         homes = [self._home(part) for part in parts]
         first = homes[0][1] - offsets[0]
-        neighbours = [(homes[0][0], first + offset) for offset in offsets]
-        if homes != neighbours or whole in self._homes or whole in self._fixed:
+        neighbors = [(homes[0][0], first + offset) for offset in offsets]
+        if homes != neighbors or whole in self._homes or whole in self._fixed:
             return False
         self._homes[whole] = (homes[0][0], first)
         return True

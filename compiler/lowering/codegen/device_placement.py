@@ -121,9 +121,9 @@ def weight_devices(mod: tvm.IRModule) -> tuple[int, ...]:
 
 
 def dispatch_sorts(mod: tvm.IRModule, function_targets: Mapping[str, Target]) -> tvm.IRModule:
-    """Turn sorting, scanning and sampling into kernels; runs before legalisation.
+    """Turn sorting, scanning and sampling into kernels; runs before legalization.
 
-    Legalisation knows neither scans nor `topk`. On a CPU a sort calls TVM's host library; for
+    Legalization knows neither scans nor `topk`. On a CPU a sort calls TVM's host library; for
     GPUs TVM has device versions, which launch their own threads.
     """
     for name, target in function_targets.items():

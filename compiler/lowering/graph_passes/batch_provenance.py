@@ -1,6 +1,6 @@
 """Whose samples a tensor holds, so that no kernel adds values of one sample to another's.
 
-Strassen's product adds neighbouring rows of its operand and takes them apart again: what one row
+Strassen's product adds neighboring rows of its operand and takes them apart again: what one row
 holds leaves rounding errors, infinities and NaN in the other. So the rows must be of one sample.
 
 The first axis of every input of `main` is the batch. Three cases follow:

@@ -32,7 +32,7 @@ _ENDING_IN_DIGITS = ("atan2", "log10", "log2")
 def fuse(
     mod: tvm.IRModule, target: Target, concat_in_place: bool = False
 ) -> tuple[tvm.IRModule, dict[str, list[str]]]:
-    """Legalise what is left at operator level, and fuse.
+    """Legalize what is left at operator level, and fuse.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Products of two quantised tensors that are both computed at run time, as those of an attention.
+"""Products of two quantized tensors that are both computed at run time, as those of an attention.
 
 before   matmul(dequantize(a, sa, za), dequantize(b, sb, zb))
 
@@ -19,20 +19,20 @@ from schedules.x86.dot_product import BYTES
 from ...ir.constants import constant, dtype_of, static_shape
 from ...ir.op_dialect import RELAX
 from ...ir.rewrite import Scope
-from .qdq_algebra import BYTE_TYPES, Quantised, QuantisedRule, scaled
+from .qdq_algebra import BYTE_TYPES, Quantized, QuantizedRule, scaled
 
 _SHIFT = 128  # from uint8 to int8
 _IN_PLACE = ("permute_dims", "reshape")
 
 
 def product_of_both(
-    rule: QuantisedRule, call: relax.Call, left: Quantised, right: Quantised
+    rule: QuantizedRule, call: relax.Call, left: Quantized, right: Quantized
 ) -> relax.Expr | None:
-    """A matmul of dequantised tensors by integers; None where they are not of one scale each.
+    """A matmul of dequantized tensors by integers; None where they are not of one scale each.
 
     Parameters
     ----------
-    left : Quantised
+    left : Quantized
         uint8, as rows.
     """
     if not left.is_whole or not right.is_whole or dtype_of(right.data) not in BYTE_TYPES:
@@ -51,8 +51,8 @@ def product_of_both(
     return scaled(scope, shifted, np.asarray(left.scale * right.scale, "float32"))
 
 
-def _signed(rule: QuantisedRule, given: Quantised) -> Quantised:
-    """The same as int8, quantised so where that can be."""
+def _signed(rule: QuantizedRule, given: Quantized) -> Quantized:
+    """The same as int8, quantized so where that can be."""
     if dtype_of(given.data) == "int8":
         return given
     value = rule.scope.definition(given.data)
@@ -79,7 +79,7 @@ def _longer(scope: Scope, data: relax.Expr, beyond: int, axis: int) -> relax.Exp
     return scope.emit(relax.op.nn.pad(data, widths))
 
 
-def _summed(rule: QuantisedRule, data: relax.Expr, axis: int) -> relax.Expr:
+def _summed(rule: QuantizedRule, data: relax.Expr, axis: int) -> relax.Expr:
     """Sums along an axis, which stays; taken before the tensor is permuted."""
     value = rule.scope.definition(data)
     if rule.name(value) == "permute_dims" and value.attrs.axes is not None:

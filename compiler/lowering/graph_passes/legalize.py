@@ -1,4 +1,4 @@
-"""Legalisation with the computes that replace TVM's where these are not what IEEE and ONNX say.
+"""Legalization with the computes that replace TVM's where these are not what IEEE and ONNX say.
 
 =====================  ==========================================================================
 operator               what TVM's does
@@ -19,7 +19,7 @@ variance, std
 nn.pad                 reflections by nested choices, which take TVM minutes where they are nested;
                        memory beside a tensor whose extents only running tells
 mod, floor_mod         of floats: a quotient that is rounded before it is multiplied
-image.grid_sample      the place of each neighbour in an expression of its own
+image.grid_sample      the place of each neighbor in an expression of its own
 vision.roi_align       the place of each sample once for each channel (`legalize_regions`)
 astype                 an error of the constants NaN and infinity as integers
 =====================  ==========================================================================
@@ -51,7 +51,7 @@ def legalize_ops() -> tvm.transform.Pass:
 
 
 def _stock(name: str) -> Legalize:
-    """TVM's own legalisation of an operator."""
+    """TVM's own legalization of an operator."""
     return tvm.ir.Op.get(name).get_attr("FLegalize")
 
 
@@ -349,7 +349,7 @@ LEGALIZE: dict[str, Legalize] = {
     "relax.std": _of_nothing("relax.std", _nan),
     "relax.variance": _of_nothing("relax.variance", _nan),
 }
-"""By operator, what replaces TVM's legalisation."""
+"""By operator, what replaces TVM's legalization."""
 LEGALIZE |= {
     name: legalize_sums.in_float32(name, LEGALIZE.get(name)) for name in legalize_sums.SUMS
 }

@@ -1,4 +1,4 @@
-"""Legalisations of scatters and slices, where TVM's are wrong.
+"""Legalizations of scatters and slices, where TVM's are wrong.
 
 =====================  ==========================================================================
 operator               what TVM's does
@@ -103,4 +103,4 @@ LEGALIZE = {
     "relax.dynamic_strided_slice": _dynamic_strided_slice,
     "relax.scatter_elements": _scatter_elements,
 }
-"""By operator, what replaces TVM's legalisation."""
+"""By operator, what replaces TVM's legalization."""

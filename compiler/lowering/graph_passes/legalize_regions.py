@@ -1,4 +1,4 @@
-"""Legalisation of ROI alignment on CPUs: all channels of a sample at once.
+"""Legalization of ROI alignment on CPUs: all channels of a sample at once.
 
 TVM's compute finds the place of each sample again for each channel, and reads four elements that
 lie apart. Here the image lies channels last; a region's cells are summed in a buffer of their own,
@@ -128,7 +128,7 @@ class _Axis:
 
     @property
     def taps(self) -> list[tuple[Any, Any]]:
-        """The two neighbours and what they weigh."""
+        """The two neighbors and what they weigh."""
         part = self.numbers[3]
         return [(self.places[0], tirx.const(1, self.dtype) - part), (self.places[1], part)]
 
@@ -161,4 +161,4 @@ LEGALIZE = {
     "relax.vision.roi_align": _roi_align,
     "relay.vision.roi_align": _roi_align,
 }
-"""By operator, what replaces its legalisation."""
+"""By operator, what replaces its legalization."""

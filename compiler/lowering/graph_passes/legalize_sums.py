@@ -25,7 +25,7 @@ SUMS = tuple(
 
 
 def in_float32(name: str, legalize: Legalize | None) -> Legalize:
-    """The legalisation of an operator, TVM's where none is given, with sums in float32."""
+    """The legalization of an operator, TVM's where none is given, with sums in float32."""
     legalize = legalize or tvm.ir.Op.get(name).get_attr("FLegalize")
 
     def widened(builder: Any, call: relax.Call) -> relax.Expr:

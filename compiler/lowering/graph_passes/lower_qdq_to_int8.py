@@ -1,4 +1,4 @@
-"""Has CPUs compute quantised networks on integers.
+"""Has CPUs compute quantized networks on integers.
 
     before   x1 = dequantize(x, sx, zx)              x uint8, w int8, both as float32
              y1 = conv2d(x1, dequantize(w, sw, 0))
@@ -9,14 +9,14 @@
              t = a + (round(b / (sx sw)) - zx sum(w))      by channel, known now
              y = clip(round(t * (sx sw / sy)) + zy)  behind the convolution, in its kernel
 
-1. What moves elements, or takes the largest, does so before a tensor is dequantised instead of
-   behind it; quantising what was dequantised with the same numbers is nothing.
-2. Convolutions and products of quantised tensors with quantised constants become sums of products
+1. What moves elements, or takes the largest, does so before a tensor is dequantized instead of
+   behind it; quantizing what was dequantized with the same numbers is nothing.
+2. Convolutions and products of quantized tensors with quantized constants become sums of products
    of uint8 by int8: zero points, biases and scales are folded into one addition and one product.
    int8 tensors are shifted by 128, weights that do not fit int8 by what has them fit, for which
    the sum of the data makes up. The forms in which integers are multiplied already, less their
    zero points (MatMulInteger, ConvInteger, Relay's `qnn.conv2d`), get there as well.
-3. What still reads a dequantised tensor gets it by arithmetic of its own, which is fused with it.
+3. What still reads a dequantized tensor gets it by arithmetic of its own, which is fused with it.
 
 Rounding is that of onnxruntime: products of scales in float32, halves to even.
 """
@@ -44,11 +44,11 @@ from .qdq_algebra import (
     MOST_INT32,
     MOVING,
     Arithmetic,
-    Quantised,
-    QuantisedRule,
+    Quantized,
+    QuantizedRule,
     Readers,
     along,
-    dequantised_as,
+    dequantized_as,
     is_mean,
     place_of,
     real,
@@ -70,7 +70,7 @@ def compute_on_integers(mod: tvm.IRModule, name: str) -> tuple[tvm.IRModule, lis
 
     Returns
     -------
-    The module, and a note for each operator on quantised tensors that stays one on floats.
+    The module, and a note for each operator on quantized tensors that stays one on floats.
     """
     notes: list[str] = []
     for rule in (lambda: _Integers(notes), Readers, Arithmetic):
@@ -86,8 +86,8 @@ class _Weights(NamedTuple):
     axis: int
 
 
-class _Integers(QuantisedRule):
-    """Moves dequantisation behind what can do without, and makes sums of products of integers."""
+class _Integers(QuantizedRule):
+    """Moves dequantization behind what can do without, and makes sums of products of integers."""
 
     def __init__(self, notes: list[str]) -> None:
         super().__init__()
@@ -102,31 +102,31 @@ class _Integers(QuantisedRule):
 
     def _moved(self, call: relax.Call) -> relax.Expr | None:
         """The call on the integers, if one scale and zero point are those of all elements."""
-        given = self.dequantised(call.args[0])
+        given = self.dequantized(call.args[0])
         if given is None or not given.is_whole or dtype_of(given.data) not in BYTE_TYPES:
             return None
         if self.name(call) != "take" and array_of(self.scope.definition(given.data)) is not None:
             return None
         moved = self.scope.emit(RELAX.again(call, [given.data, *call.args[1:]]))
-        return dequantised_as(given, moved)
+        return dequantized_as(given, moved)
 
     def concat(self, call: relax.Call) -> relax.Expr | None:
         """Of tensors with the same scale and zero point."""
         fields = self.scope.definition(call.args[0])
         if not isinstance(fields, relax.Tuple):
             return None
-        parts = [self.dequantised(field) for field in fields.fields]
+        parts = [self.dequantized(field) for field in fields.fields]
         first = parts[0]
         if first is None or not first.is_whole:
             return None
         data = [part.data for part in parts if part is not None and part.alike(first)]
         if len(data) < len(parts):
             return None
-        return dequantised_as(first, self.scope.emit(RELAX.again(call, [relax.Tuple(data)])))
+        return dequantized_as(first, self.scope.emit(RELAX.again(call, [relax.Tuple(data)])))
 
     def mean(self, call: relax.Call) -> relax.Expr | None:
         """Means of integers, which are exact, before the scale."""
-        given = self.dequantised(call.args[0])
+        given = self.dequantized(call.args[0])
         if given is None or not given.is_whole or not is_mean(call):
             return None
         whole = self.scope.emit(relax.op.astype(given.data, "float32"))
@@ -135,7 +135,7 @@ class _Integers(QuantisedRule):
 
     def avg_pool2d(self, call: relax.Call) -> relax.Expr | None:
         """Sums of windows, as a convolution of each channel by ones, over what they are of."""
-        given, shape, attrs = self.dequantised(call.args[0]), static_shape(call.args[0]), call.attrs
+        given, shape, attrs = self.dequantized(call.args[0]), static_shape(call.args[0]), call.attrs
         layouts = {str(attrs.layout), str(attrs.out_layout or attrs.layout)}
         if given is None or not given.is_whole or shape is None or layouts != {"NCHW"}:
             return self.mean(call)
@@ -219,8 +219,8 @@ class _Integers(QuantisedRule):
         return self._product(call, -1, (-2,), (-1,), product)
 
     def _product_of_both(self, call: relax.Call) -> relax.Expr | None:
-        """A product of quantised stacks of matrices."""
-        left, right = (self.dequantised(arg) for arg in call.args)
+        """A product of quantized stacks of matrices."""
+        left, right = (self.dequantized(arg) for arg in call.args)
         if left is None or right is None:
             return None
         made = None
@@ -240,7 +240,7 @@ class _Integers(QuantisedRule):
         columns: tuple[int, ...],
         product: Callable[[relax.Expr, Zero, np.ndarray], relax.Expr],
     ) -> relax.Expr | None:
-        """A product of quantised tensors, or of integers less their zero points.
+        """A product of quantized tensors, or of integers less their zero points.
 
         Parameters
         ----------
@@ -254,13 +254,13 @@ class _Integers(QuantisedRule):
         """
         data, weight = call.args
         is_integer = dtype_of(call) == "int32"
-        x = self._centred(data) if is_integer else self.dequantised(data)
+        x = self._centerd(data) if is_integer else self.dequantized(data)
         w = self._weights(weight)
         if x is None or w is None:
             which = "weights" if w is None else "data"
             is_wide = is_integer and dtype_of(data) == "int32"
             missing = x is not None or (w is not None and (is_wide or not is_integer))
-            why = f"its {which} are not quantised with known numbers"
+            why = f"its {which} are not quantized with known numbers"
             return self._stays(call, why) if missing else None
         if dtype_of(x.data) not in BYTE_TYPES or not x.is_whole:
             return self._stays(call, f"its data are {dtype_of(x.data)}, or not of one scale")
@@ -297,7 +297,7 @@ class _Integers(QuantisedRule):
         factor = np.asarray(x.scale * w.scale, "float32")
         return scaled(self.scope, shifted, factor.reshape(columns) if factor.ndim else factor)
 
-    def _centred(self, expr: relax.Expr) -> Quantised | None:
+    def _centerd(self, expr: relax.Expr) -> Quantized | None:
         """Bytes of which `expr` is the int32 form, less a zero point; one of run time is 0 here."""
         zero = np.zeros((), "int32")
         less = self.scope.call_of(expr, "subtract")
@@ -311,7 +311,7 @@ class _Integers(QuantisedRule):
         cast = self.scope.call_of(expr, "astype")
         if cast is None or dtype_of(cast.args[0]) not in BYTE_TYPES:
             return None
-        return Quantised(cast.args[0], np.ones((), "float32"), zero, 0)
+        return Quantized(cast.args[0], np.ones((), "float32"), zero, 0)
 
     def _run_time_zero(self, expr: relax.Expr) -> relax.Expr | None:
         """The number that is computed at run time and subtracted from integers."""
@@ -340,14 +340,14 @@ class _Integers(QuantisedRule):
         if known is not None:
             is_integer = known.dtype.kind in "iu" and known.ndim > 0
             return _Weights(known, np.ones((), "float32"), 0) if is_integer else None
-        given = self.dequantised(expr)
+        given = self.dequantized(expr)
         integers = None if given is None else array_of(self.scope.definition(given.data))
         if given is None or integers is None or dtype_of(given.data) not in BYTE_TYPES:
             return None
-        centred = integers.astype("int32") - along(given.zero, integers.ndim, given.axis)
-        return _Weights(centred, given.scale, given.axis)
+        centerd = integers.astype("int32") - along(given.zero, integers.ndim, given.axis)
+        return _Weights(centerd, given.scale, given.axis)
 
-    def _unsigned(self, given: Quantised) -> tuple[relax.Expr, int]:
+    def _unsigned(self, given: Quantized) -> tuple[relax.Expr, int]:
         """The integers as uint8, and their zero point."""
         data = given.data
         if dtype_of(data) == "uint8":
@@ -381,7 +381,7 @@ class _Integers(QuantisedRule):
         return None
 
     def _value(self, expr: relax.Expr) -> np.ndarray | None:
-        """What a constant, or one that is dequantised and reshaped, is."""
+        """What a constant, or one that is dequantized and reshaped, is."""
         value = self.scope.definition(expr)
         if self.name(value) in ("reshape", "expand_dims"):
             inner, shape = self._value(value.args[0]), static_shape(value)
@@ -389,7 +389,7 @@ class _Integers(QuantisedRule):
         known = array_of(value)
         if known is not None:
             return known if known.dtype == "float32" else None
-        given = self.dequantised(expr)
+        given = self.dequantized(expr)
         integers = None if given is None else array_of(self.scope.definition(given.data))
         return None if given is None or integers is None else values_of(integers, given)
 
@@ -398,8 +398,8 @@ class _Integers(QuantisedRule):
         own = self.numbers(call, call.args[0])
         if own is None or dtype_of(call) not in BYTE_TYPES:
             return None
-        given = self.dequantised(call.args[0])
-        result = Quantised(relax.Var("result", call.ty), own.scale, own.zero, own.axis)
+        given = self.dequantized(call.args[0])
+        result = Quantized(relax.Var("result", call.ty), own.scale, own.zero, own.axis)
         if given is not None and given.alike(result):
             return given.data
         if not own.is_whole:
@@ -407,7 +407,7 @@ class _Integers(QuantisedRule):
         joined = self.scope.call_of(call.args[0], "concat")
         parts = None if joined is None else self.scope.definition(joined.args[0])
         if isinstance(parts, relax.Tuple) and self.scope.used_once(call.args[0]):
-            return self._quantised_parts(call, joined, parts)
+            return self._quantized_parts(call, joined, parts)
         value, low, high = self._within(call.args[0], own, dtype_of(call))
         sums = sum_of(self, value)
         factor = None if sums is None else np.asarray(sums.scale / own.scale, "float32")
@@ -417,10 +417,10 @@ class _Integers(QuantisedRule):
         value = scaled(self.scope, shifted, factor)
         return rounded(self.scope, value, int(own.zero), low, high, dtype_of(call))
 
-    def _within(self, value: relax.Expr, own: Quantised, dtype: str) -> tuple[relax.Expr, int, int]:
+    def _within(self, value: relax.Expr, own: Quantized, dtype: str) -> tuple[relax.Expr, int, int]:
         """What `value` is before it is bounded, and the bounds of the integers that it becomes.
 
-        Quantisation is monotonic: the bounds may as well be those of its results.
+        Quantization is monotonic: the bounds may as well be those of its results.
         """
         low, high = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
         while True:
@@ -434,10 +434,10 @@ class _Integers(QuantisedRule):
             least, most = (place_of(bound, own, low, high) for bound in bounds)
             low, high, value = max(low, least), min(high, most), inner.args[0]
 
-    def _quantised_parts(
+    def _quantized_parts(
         self, call: relax.Call, joined: relax.Call, parts: relax.Tuple
     ) -> relax.Expr:
-        """Each part quantised where it is made, and then joined."""
+        """Each part quantized where it is made, and then joined."""
         made = []
         for part in parts.fields:
             again = self.scope.builder.normalize(RELAX.again(call, [part, *call.args[1:]]))

@@ -1,4 +1,4 @@
-"""Quantised tensors: what they stand for, and the arithmetic between them and floats."""
+"""Quantized tensors: what they stand for, and the arithmetic between them and floats."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MOVING = frozenset(
 
 
 @dataclass(frozen=True)
-class Quantised:
+class Quantized:
     """Integers that stand for (data - zero) * scale.
 
     Attributes
@@ -40,7 +40,7 @@ class Quantised:
     zero: np.ndarray
     axis: int
 
-    def alike(self, other: Quantised) -> bool:
+    def alike(self, other: Quantized) -> bool:
         """Whether the integers of both stand for the same."""
         return (
             dtype_of(self.data) == dtype_of(other.data)
@@ -64,15 +64,15 @@ class Sum:
     scale: np.ndarray
 
 
-class QuantisedRule(CallRule):
+class QuantizedRule(CallRule):
     """What all three rules ask about an expression."""
 
-    def dequantised(self, expr: Any) -> Quantised | None:
-        """What is dequantised, if `expr` is that and its scale and zero point are known."""
+    def dequantized(self, expr: Any) -> Quantized | None:
+        """What is dequantized, if `expr` is that and its scale and zero point are known."""
         call = self.scope.call_of(expr, "dequantize")
         return None if call is None else self.numbers(call, call.args[0])
 
-    def numbers(self, call: relax.Call, data: relax.Expr) -> Quantised | None:
+    def numbers(self, call: relax.Call, data: relax.Expr) -> Quantized | None:
         """`data` with the scale and zero point of a call of quantize or dequantize."""
         scale, zero = (array_of(self.scope.definition(arg)) for arg in call.args[1:])
         if scale is None or zero is None or zero.dtype.kind not in "iu":
@@ -86,11 +86,11 @@ class QuantisedRule(CallRule):
         if not is_usable or max(scale.ndim, zero.ndim) > 1:
             return None
         axis = int(call.attrs.axis) % max(len(static_shape(data) or ()), 1)
-        return Quantised(data, scale.astype("float32"), zero.astype("int32"), axis)
+        return Quantized(data, scale.astype("float32"), zero.astype("int32"), axis)
 
 
-class Readers(QuantisedRule):
-    """Gives each reader of a dequantised tensor arithmetic of its own."""
+class Readers(QuantizedRule):
+    """Gives each reader of a dequantized tensor arithmetic of its own."""
 
     def rewrite(self, call: relax.Call, name: str) -> relax.Expr | None:
         if name == "dequantize":
@@ -106,26 +106,26 @@ class Readers(QuantisedRule):
             made = [self._operand(field) for field in fields.fields]
             kept = all(new.same_as(old) for new, old in zip(made, fields.fields))
             return arg if kept else relax.Tuple(made)
-        given = self.dequantised(arg)
+        given = self.dequantized(arg)
         if given is None:
             return arg
         known = array_of(self.scope.definition(given.data))
         if known is not None:
             return constant(values_of(known, given))
-        value = self._quantised_here(given)
+        value = self._quantized_here(given)
         if value is not None and self.scope.used_once(arg) and self.scope.used_once(given.data):
             return self.scope.emit(_rounded_real(value, given))
         return self.scope.emit(real(self.scope.emit(relax.op.astype(given.data, "float32")), given))
 
-    def _quantised_here(self, given: Quantised) -> relax.Expr | None:
-        """What was quantised with the same numbers as it is dequantised with."""
+    def _quantized_here(self, given: Quantized) -> relax.Expr | None:
+        """What was quantized with the same numbers as it is dequantized with."""
         quantize = self.scope.call_of(given.data, "quantize")
         own = None if quantize is None else self.numbers(quantize, given.data)
         is_same = own is not None and own.is_whole and own.alike(given)
         return quantize.args[0] if quantize is not None and is_same else None
 
 
-class Arithmetic(QuantisedRule):
+class Arithmetic(QuantizedRule):
     """Writes out what is left of quantize and dequantize."""
 
     def rewrite(self, call: relax.Call, name: str) -> relax.Expr | None:
@@ -154,7 +154,7 @@ def scaled(scope: Scope, total: relax.Expr, factor: np.ndarray) -> relax.Expr:
     return relax.op.multiply(whole, constant(factor))
 
 
-def sum_of(rule: QuantisedRule, expr: relax.Expr) -> Sum | None:
+def sum_of(rule: QuantizedRule, expr: relax.Expr) -> Sum | None:
     """The int32 sums that `expr` was made of by `scaled`."""
     product = rule.scope.call_of(expr, "multiply")
     cast = None if product is None else rule.scope.call_of(product.args[0], "astype")
@@ -177,7 +177,7 @@ def rounded(
     return relax.op.astype(relax.op.clip(whole, low, high), dtype)
 
 
-def _rounded_real(value: relax.Expr, own: Quantised) -> relax.Expr:
+def _rounded_real(value: relax.Expr, own: Quantized) -> relax.Expr:
     """dequantize(quantize(value)) without integers."""
     info, zero = np.iinfo(dtype_of(own.data)), int(own.zero)
     steps = relax.op.round(relax.op.divide(value, constant(own.scale)))
@@ -185,13 +185,13 @@ def _rounded_real(value: relax.Expr, own: Quantised) -> relax.Expr:
     return relax.op.multiply(steps, constant(own.scale))
 
 
-def dequantised_as(given: Quantised, data: relax.Expr) -> relax.Expr:
-    """Other integers of one scale and zero point, dequantised with those of `given`."""
+def dequantized_as(given: Quantized, data: relax.Expr) -> relax.Expr:
+    """Other integers of one scale and zero point, dequantized with those of `given`."""
     zero = constant(given.zero.astype(dtype_of(data)))
     return relax.op.dequantize(data, constant(given.scale), zero, 0, "float32")
 
 
-def real(whole: relax.Expr, given: Quantised) -> relax.Expr:
+def real(whole: relax.Expr, given: Quantized) -> relax.Expr:
     """(whole - zero) * scale of whole numbers in float32."""
     rank = len(static_shape(whole) or static_shape(given.data) or ())
     scale, zero = (along(each, rank, given.axis) for each in (given.scale, given.zero))
@@ -200,11 +200,11 @@ def real(whole: relax.Expr, given: Quantised) -> relax.Expr:
     return relax.op.multiply(whole, constant(scale))
 
 
-def values_of(integers: np.ndarray, given: Quantised) -> np.ndarray:
+def values_of(integers: np.ndarray, given: Quantized) -> np.ndarray:
     """What constant integers stand for, in float32."""
     scale, zero = (along(each, integers.ndim, given.axis) for each in (given.scale, given.zero))
-    centred = (integers.astype("int64") - zero).astype("float32")
-    return np.asarray(centred * scale, "float32")
+    centerd = (integers.astype("int64") - zero).astype("float32")
+    return np.asarray(centerd * scale, "float32")
 
 
 def along(numbers: np.ndarray, rank: int, axis: int) -> np.ndarray:
@@ -216,8 +216,8 @@ def along(numbers: np.ndarray, rank: int, axis: int) -> np.ndarray:
     return numbers.reshape(shape)
 
 
-def place_of(bound: float, own: Quantised, low: int, high: int) -> int:
-    """What a real number is quantised to."""
+def place_of(bound: float, own: Quantized, low: int, high: int) -> int:
+    """What a real number is quantized to."""
     if not math.isfinite(bound):
         return high if bound > 0 else low
     place = float(np.rint(np.float32(bound) / own.scale)) + int(own.zero)
@@ -232,7 +232,7 @@ def is_mean(call: relax.Call) -> bool:
     )
 
 
-def largest(rule: QuantisedRule, expr: relax.Expr, depth: int = 12) -> float:
+def largest(rule: QuantizedRule, expr: relax.Expr, depth: int = 12) -> float:
     """A bound of the absolute values of a tensor, infinity where none is found."""
     known = array_of(expr)
     if known is not None:

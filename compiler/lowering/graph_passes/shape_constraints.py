@@ -198,7 +198,7 @@ def _convolution(transposed: bool) -> Rule:
 
 
 def _norm(count: int, axes_of: Callable[[relax.Call], list[int]]) -> Rule:
-    """Parameters along the axes that are normalised."""
+    """Parameters along the axes that are normalized."""
 
     def rule(call: relax.Call) -> Iterator[Need]:
         shapes, axes = _shapes(call, *range(1 + count)), axes_of(call)

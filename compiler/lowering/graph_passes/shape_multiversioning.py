@@ -33,7 +33,7 @@ class _Variant(NamedTuple):
     function: relax.Function
 
 
-def specialise(mod: tvm.IRModule) -> tvm.IRModule:
+def specialize(mod: tvm.IRModule) -> tvm.IRModule:
     """The module with a function for each combination of extents that `main` asks for."""
     main = mod["main"]
     combinations = shape_hints.asked(main)

@@ -3,7 +3,7 @@
     out[i] = uint8(clip(round(silu(float32(x) * a - b) / c)))      x uint8
     out[i] = table(x)
 
-So are quantised activations behind a convolution: 256 numbers that a build computes. CPUs with
+So are quantized activations behind a convolution: 256 numbers that a build computes. CPUs with
 AVX512-VBMI read 16 or 64 of them in five instructions. In front of TVM's passes an intrinsic's call
 stands for the table, which they make one of vectors; behind them it becomes a function that LLVM
 gets as text and inlines.

@@ -18,7 +18,7 @@ from tvm.ir import Call, Op
 _FLOATS = ("float32", "float64")
 
 
-def vectorise_rounding(func: tirx.PrimFunc) -> tirx.PrimFunc:
+def vectorize_rounding(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """Name LLVM's intrinsic functions in a kernel for a CPU, before its loops become vectors."""
     body = tvm_ffi.structural_map(func.body, (tirx.Cast, _cast))
     return func.with_body(tvm_ffi.structural_map(body, (Call, _call)))

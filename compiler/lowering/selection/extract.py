@@ -19,7 +19,7 @@ from ..graph_passes.batch_provenance import ONE_SAMPLE, provenance
 from ..graph_passes.fuse import called_kernel, is_fused, operators_of
 from ..graph_passes.insert_bounds_checks import limited_takes
 from ..graph_passes.legalize import legalize_ops
-from ..graph_passes.shape_multiversioning import specialise
+from ..graph_passes.shape_multiversioning import specialize
 from ..graph_passes.unique_names import unique_names
 from ..offloaded_functions import function_targets
 from ..simplify import simplify
@@ -54,12 +54,12 @@ class PlainKernel:
 
 
 def plain_kernels(mod: tvm.IRModule, name: str, target: Target) -> list[PlainKernel]:
-    """Legalise and fuse function `name` with TOPI's plain computes; the module is not changed.
+    """Legalize and fuse function `name` with TOPI's plain computes; the module is not changed.
 
     Kernels' origins are of the module in which every variable of the function has its own name.
     """
     mod = unique_names(mod, name)
-    fused, single = _legalise_and_fuse(mod, name, target)
+    fused, single = _legalize_and_fuse(mod, name, target)
     members = {
         gvar.name_hint: [callee for callee, _ in kernel_calls(function)]
         for gvar, function in relax_functions(fused)
@@ -83,11 +83,11 @@ def plain_kernels(mod: tvm.IRModule, name: str, target: Target) -> list[PlainKer
 
 
 def plain_function(mod: tvm.IRModule, name: str, target: Target) -> tvm.IRModule:
-    """The module with function `name` legalised and fused with TOPI's plain computes."""
-    return _legalise_and_fuse(mod, name, target)[1]
+    """The module with function `name` legalized and fused with TOPI's plain computes."""
+    return _legalize_and_fuse(mod, name, target)[1]
 
 
-def _legalise_and_fuse(
+def _legalize_and_fuse(
     mod: tvm.IRModule, name: str, target: Target
 ) -> tuple[tvm.IRModule, tvm.IRModule]:
     """The module before and after the kernels of each group become one."""
@@ -110,7 +110,7 @@ def kernels(
     One entry per call, with the target of the function that makes it.
     """
     bound, _ = bind_params(mod, params or {})
-    simplified = specialise(simplify(bound))
+    simplified = specialize(simplify(bound))
     return [
         (own_target, kernel)
         for name, own_target in function_targets(simplified, target).items()

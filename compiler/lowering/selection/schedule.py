@@ -26,7 +26,7 @@ from ..codegen.concat_in_place import CONCATENATES, is_profitable
 from ..codegen.reshape_to_view import VIEW, is_reshape
 from ..graph_passes.fuse import called_kernel
 from ..kernel_passes.inf_reduction_init import pad_with_infinity, start_at_infinity
-from ..kernel_passes.vector_rounding import vectorise_rounding
+from ..kernel_passes.vector_rounding import vectorize_rounding
 from ..offloaded_functions import backends, call_counts, new_global_var
 from ..report import Kernel
 
@@ -172,7 +172,7 @@ def _schedule(
         entry.algorithm = rules.algorithm(func) if scheduled is None else scheduled.algorithm
     func = keep_differences(func)
     if kind == "llvm":  # reductions across the threads of a GPU are still to be recognized
-        func = vectorise_rounding(start_at_infinity(func))
+        func = vectorize_rounding(start_at_infinity(func))
     if fast_math and kind == "llvm":
         from schedules.x86 import fast_math as polynomials
 

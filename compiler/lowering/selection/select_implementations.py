@@ -158,7 +158,7 @@ class _Selector(PyExprMutator):
         )
 
     def _lower(self, call: relax.Call, at: Site) -> tuple[int, relax.Expr] | None:
-        """Channel block and new expression of a call; None to leave it to legalisation."""
+        """Channel block and new expression of a call; None to leave it to legalization."""
         name = call.op.name
         if is_gpu(self.target) and name in _ANCHORS_ON_GPU:
             plain = self._on_plain_tensors(call)

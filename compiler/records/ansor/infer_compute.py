@@ -274,7 +274,7 @@ def _softmax(data: Any, result: Shape) -> Iterator[Anchor]:
 
 
 def _variance(data: Any, mean: Shape, result: Shape) -> Iterator[Anchor]:
-    """Mean square of the differences from a mean, as of a layer normalisation."""
+    """Mean square of the differences from a mean, as of a layer normalization."""
     shape = tuple(int(dim) for dim in data.shape)
     if mean == result and mean == (*shape[:-1], 1):
         means = te.placeholder(mean, data.dtype, "mean")

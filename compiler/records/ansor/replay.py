@@ -8,7 +8,7 @@ producers, so that each `compute_at` sees its consumer's final loops:
     2. inlining
     3. from the last stage to the first: place, split, fuse, reorder, bind to threads
     4. vectorize, unroll, parallel, pragmas
-    5. each reduction's initialisation is moved in front of its outermost reduction loop
+    5. each reduction's initialization is moved in front of its outermost reduction loop
 """
 
 from __future__ import annotations
@@ -345,7 +345,7 @@ class _Emitter:
         try:
             self.schedule.decompose_reduction(self.blocks[stage], self.of_loop[reductions[0]])
         except Exception as error:  # right without, only slower
-            self.notes.append(f"initialisation of {stage.name} stays inside: {_reason(error)}")
+            self.notes.append(f"initialization of {stage.name} stays inside: {_reason(error)}")
 
 
 def _is_ragged(change: model.SplitMade) -> bool:

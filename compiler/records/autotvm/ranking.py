@@ -155,7 +155,7 @@ def _entity(text: bytes) -> str | None:
 
 
 def _text(raw: bytes, number: int) -> str:
-    """A line without its end; bytes that are not UTF-8 stay recognisable."""
+    """A line without its end; bytes that are not UTF-8 stay recognizable."""
     bare = raw.removeprefix(BOM) if number == 1 else raw
     return bare.decode(errors="surrogateescape").strip()
 

@@ -37,12 +37,12 @@ def to_tuple(value: Any) -> Any:
 
 
 def digest(workload: Any) -> bytes:
-    """16 bytes that identify a workload; equal for workloads that are equal when normalised."""
+    """16 bytes that identify a workload; equal for workloads that are equal when normalized."""
     return digest_of_text(json.dumps(normalize(workload), separators=(",", ":")))
 
 
 def digest_of_json(workload: list) -> bytes:
-    """The same for a workload that `json.loads` returned, where little is left to normalise."""
+    """The same for a workload that `json.loads` returned, where little is left to normalize."""
     text = json.dumps(workload, separators=(",", ":"))
     return digest_of_text(text) if is_normal_text(text) else digest(workload)
 

@@ -33,7 +33,7 @@ def from_onnx(
     `nn.bias_add`, a Gemm `nn.dense`; operators that Relay does not have stay Relax's. Whatever
     depends only on constants and on static shapes is computed here, so that shape arithmetic
     leaves no trace in the module. Layer norms,
-    GELUs and SiLUs that the exporter spelled out are recognised, however they were written, and
+    GELUs and SiLUs that the exporter spelled out are recognized, however they were written, and
     spelled in one way. Batch norms stay operators until the build folds them.
 
     Parameters

@@ -65,7 +65,7 @@ def from_pytorch(
     use_parser_friendly_name : bool
         Parameters are named "layer_weight" instead of "layer.weight".
     keep_quantized_weight : bool
-        Accepted; quantised weights are imported as the exporter stores them either way.
+        Accepted; quantized weights are imported as the exporter stores them either way.
     export_renamed_c_graph_path : str, optional
         File to write the TorchScript graph to, with all its calls inlined and its values named
         by their operators, "aten::relu_0"; without a suffix, the folder for a file

@@ -12,7 +12,7 @@ from torch.utils import _pytree
 
 from compiler.errors import FrontendError, UnsupportedOperatorError
 
-from . import pytorch_quantised
+from . import pytorch_quantized
 from .onnx_node import Node
 from .pytorch_aliases import Aliases
 from .pytorch_converted import CONVERTED
@@ -217,7 +217,7 @@ def _of_any_dtype(op: Any, args: Sequence[Any], kwargs: Any) -> Any:
 
 
 def _zeros(op: Any, args: Sequence[Any], kwargs: Any) -> Any:
-    """What is not initialised is the same in each import."""
+    """What is not initialized is the same in each import."""
     made = op(*args, **kwargs)
     return torch.zeros(made.shape, dtype=made.dtype)
 
@@ -550,5 +550,5 @@ _REWRITTEN: dict[str, Callable[[Any, Sequence[Any], Any], Any]] = {
         for mode in ("linear1d", "bilinear2d", "trilinear3d", "bicubic2d")
     },
     "aten::trunc": _truncated,
-    **pytorch_quantised.REWRITTEN,
+    **pytorch_quantized.REWRITTEN,
 }

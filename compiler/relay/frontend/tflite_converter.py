@@ -1,4 +1,4 @@
-"""TVM's TFLite converters, with the options that they pass over honoured or refused."""
+"""TVM's TFLite converters, with the options that they pass over honored or refused."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Converter(OperatorConverter):
             op = self.subgraph.Operators(index)
             operands = [*op.InputsAsNumpy(), *op.OutputsAsNumpy()]
             for number in (each for each in operands if each >= 0):
-                wrong = _wrong_quantisation(self.subgraph.Tensors(number))
+                wrong = _wrong_quantization(self.subgraph.Tensors(number))
                 if wrong:
                     raise UnsupportedOperatorError(
                         f"operator {self.get_op_code_str(op)} (number {index} of its graph): "
@@ -52,7 +52,7 @@ class Converter(OperatorConverter):
                     )
 
     def dequantize(self, expr: relax.Expr, tensor: Any) -> relax.Expr:
-        """The real numbers of a quantised tensor."""
+        """The real numbers of a quantized tensor."""
         if tensor.tensor.Type() != tflite.TensorType.INT64:
             return super().dequantize(expr, tensor)
         values = relax.op.astype(expr, "float32")  # a bias beside data of int16
@@ -124,8 +124,8 @@ class Converter(OperatorConverter):
         return relax.op.astype(super()._convert_arg_min_max(op, relax_op), dtype)
 
 
-def _wrong_quantisation(tensor: Any) -> str:
-    """Why the scales and zero points of a tensor quantise nothing; "" if they do, or are none."""
+def _wrong_quantization(tensor: Any) -> str:
+    """Why the scales and zero points of a tensor quantize nothing; "" if they do, or are none."""
     numbers = tensor.Quantization()
     if numbers is None or not numbers.ScaleLength():
         return ""

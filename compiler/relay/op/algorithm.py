@@ -136,7 +136,7 @@ def unique(data: relax.Expr, is_sorted: bool = True, return_counts: bool = False
     All of them are as long as `data`; the number of distinct values, behind them, says how much of
     them counts. Last come the counts, if they are asked for.
 
-    Equal values are neighbours after a stable sort; a running count of the changes numbers them.
+    Equal values are neighbors after a stable sort; a running count of the changes numbers them.
     """
     if rank(data) != 1:
         raise RelayTypeError("argument data must be a vector")

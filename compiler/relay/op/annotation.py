@@ -21,7 +21,7 @@ checkpoint = _mark("annotation.checkpoint", "What a gradient would compute again
 stop_fusion = _mark("annotation.stop_fusion", "A border for fusion in Relay: identity.")
 bitpack_start = _mark("annotation.bitpack_start", "A mark of bit packing: identity.")
 bitpack_end = _mark("annotation.bitpack_end", "A mark of bit packing: identity.")
-cast_hint = _mark("annotation.cast_hint", "A hint for quantisation: identity.", ignored=("dtype",))
+cast_hint = _mark("annotation.cast_hint", "A hint for quantization: identity.", ignored=("dtype",))
 
 
 @operator(

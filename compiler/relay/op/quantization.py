@@ -83,7 +83,7 @@ def _requantized(
 def _quantized(value: relax.Expr, affine: TensorAffineType, axis: int = -1) -> relax.Expr:
     """A real constant as integers."""
     if array(value) is None or dtype(value) not in _REAL:
-        raise RelayError("an operand that is not a dequantised value must be a real constant")
+        raise RelayError("an operand that is not a dequantized value must be a real constant")
     return op(
         "qnn.quantize", value, affine.scale, affine.zero_point, axis=axis, out_dtype=affine.dtype
     )
@@ -129,7 +129,7 @@ same_in_region = IntegerForm(_same)
 @IntegerForm
 def topk(call: relax.Call, types: AffineTypes) -> Result:
     if call.attrs["ret_type"] != "values":
-        raise RelayError("topk of quantised values must return values alone")
+        raise RelayError("topk of quantized values must return values alone")
     return [call, types[call.args[0]]]
 
 
@@ -346,7 +346,7 @@ def _operand_types(
     args, known = list(call.args), [types.get(arg) for arg in call.args]
     given = [each for each in known if each is not None]
     if not given:
-        raise RelayError(f"no operand of {dialect.relay_name(call)} is quantised")
+        raise RelayError(f"no operand of {dialect.relay_name(call)} is quantized")
     args = [
         arg if each is not None else _quantized(arg, given[0]) for arg, each in zip(args, known)
     ]
@@ -400,7 +400,7 @@ def extremum(call: relax.Call, types: AffineTypes) -> Result:
 
 
 def function(name: str, optional: bool = False) -> IntegerForm:
-    """A function of one operand that has a quantised form."""
+    """A function of one operand that has a quantized form."""
 
     def rule(call: relax.Call, types: AffineTypes) -> Result:
         data, out = call.args[0], types[call]

@@ -164,7 +164,7 @@ def sparse_fill_empty_rows(
 
 
 def _steps(sizes: relax.Expr) -> relax.Expr:
-    """How many elements lie between neighbours along each axis of a tensor of these sizes."""
+    """How many elements lie between neighbors along each axis of a tensor of these sizes."""
     backwards = infer_type(op.flip(sizes, 0))
     return infer_type(op.flip(infer_type(op.cumprod(backwards, 0, "int64", exclusive=True)), 0))
 

@@ -1,7 +1,7 @@
 """Computes in TE as operators of Relax, for what Relax itself has no operator for.
 
 Such an operator is an ordinary call in a module: no function of the module goes with it until
-legalisation, so that expressions can be built before there is a module.
+legalization, so that expressions can be built before there is a module.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def kernel(name: str, compute: Compute) -> Callable[..., relax.Call]:
 
 
 def computed_by(name: str, compute: Compute) -> tvm.ir.Op:
-    """Give an operator that TVM knows by name its type, its legalisation and the TE function."""
+    """Give an operator that TVM knows by name its type, its legalization and the TE function."""
     op = _ffi_api.GetOp(name)
     attributes = _attributes_of(name, compute)
     op.set_attr("FInferType", attributes.infer)

@@ -39,7 +39,7 @@ def _topi_unary(name: str, what: str, **facts: Any) -> Unary:
 
 
 def _quantizable(name: str, function: Unary, what: str, **facts: Any) -> Unary:
-    """A function that has a quantised form of its own."""
+    """A function that has a quantized form of its own."""
     return _unary(name, function, what, quantized=quantization.function(f"qnn.{name}"), **facts)
 
 

@@ -26,7 +26,7 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
 
 @dataclasses.dataclass(frozen=True)
 class QConfig:
-    """What Relay's scripts can say about quantisation.
+    """What Relay's scripts can say about quantization.
 
     Attributes
     ----------
@@ -44,7 +44,7 @@ class QConfig:
     skip_conv_layers : list of int, optional
         Which convolutions do, counted from 0 in the order of computation.
     do_simulation : bool
-        Whether weights stay floats that are quantised where they are read.
+        Whether weights stay floats that are quantized where they are read.
     partition_conversions : str
         "enabled" has `quantize` make functions of their own of the conversions in front of the
         network and behind it (`partition`); with "fully_integral" all between them must be

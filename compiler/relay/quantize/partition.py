@@ -1,4 +1,4 @@
-"""Takes a quantised network apart: what becomes integers, the integers, what they are.
+"""Takes a quantized network apart: what becomes integers, the integers, what they are.
 
     main(x) = dequantize_outputs(quantized_main(quantize_inputs(x)))
 
@@ -112,7 +112,7 @@ def _integers(expr: relax.Expr) -> tuple[relax.Expr, float] | None:
 
 
 def _bytes(expr: relax.Expr) -> tuple[relax.Expr, float] | None:
-    """int8 that are dequantised with one scale, and this; those of sums are requantised."""
+    """int8 that are dequantized with one scale, and this; those of sums are requantized."""
     if operator_name(expr) != "dequantize":
         return None
     integers, known = expr.args[0], array_of(expr.args[1])

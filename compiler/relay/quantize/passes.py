@@ -92,7 +92,7 @@ def prerequisite_optimize(
 
 
 def annotate() -> Any:
-    """The pass that has layers read quantised tensors."""
+    """The pass that has layers read quantized tensors."""
     config = current_qconfig()
     return module_pass("QuantizeAnnotate", 0, lambda mod: _annotate(mod, config))
 
@@ -166,7 +166,7 @@ def _numbers(scale: float) -> tuple[relax.Expr, relax.Expr]:
 
 
 def _paired(expr: relax.Expr) -> relax.Expr | None:
-    """What a pair quantises."""
+    """What a pair quantizes."""
     if operator_name(expr) != "dequantize" or operator_name(expr.args[0]) != "quantize":
         return None
     return expr.args[0].args[0]
@@ -200,7 +200,7 @@ def _weight_scale(weight: np.ndarray | None, config: QConfig) -> float:
     largest = float(np.abs(weight).max(initial=0)) if weight is not None else 0.0
     largest = largest or 1.0
     if not math.isfinite(largest):
-        raise RelayError("a weight that is to be quantised has elements that are not finite")
+        raise RelayError("a weight that is to be quantized has elements that are not finite")
     if config.weight_scale == "power2":
         largest = 2.0 ** math.ceil(math.log2(largest))
     return largest / _levels(config)
@@ -234,7 +234,7 @@ def _thresholds(
 def _histograms(
     function: relax.Function, pairs: list[relax.Expr], samples: Samples
 ) -> list[Histogram]:
-    """Of what the pairs quantise, computed in float32."""
+    """Of what the pairs quantize, computed in float32."""
     from ...runtime import graph_executor
     from ..build_module import build
 

@@ -1,4 +1,4 @@
-"""Tensors as TVM serialises them, in both directions."""
+"""Tensors as TVM serializes them, in both directions."""
 
 from __future__ import annotations
 

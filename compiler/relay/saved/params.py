@@ -15,7 +15,7 @@ PARAMS_MAGIC = 0xF7E58D4F05049CB7
 
 
 def save_param_dict(params: Mapping[str, Any]) -> bytearray:
-    """Serialise parameters in the format that TVM has always had.
+    """Serialize parameters in the format that TVM has always had.
 
     Parameters
     ----------

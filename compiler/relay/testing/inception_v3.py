@@ -32,7 +32,7 @@ def _conv(
     stride: Sequence[int] = (1, 1),
     pad: Sequence[int] = (0, 0),
 ) -> relax.Expr:
-    """Convolution, batch normalisation without scale, ReLU."""
+    """Convolution, batch normalization without scale, ReLU."""
     value = conv2d(
         data=data, channels=channels, kernel_size=kernel, strides=stride, padding=pad,
         name=f"{name}_conv1",

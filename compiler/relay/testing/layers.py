@@ -19,7 +19,7 @@ def batch_norm_infer(
     moving_var: relax.Expr | None = None,
     **kwargs: Any,
 ) -> relax.Expr:
-    """Batch normalisation in inference; `name=` names the parameters that are not given."""
+    """Batch normalization in inference; `name=` names the parameters that are not given."""
     name = kwargs.pop("name")
     given = {"gamma": gamma, "beta": beta, "moving_mean": moving_mean, "moving_var": moving_var}
     parameters = {

@@ -30,7 +30,7 @@ def conv_block(
     epsilon: float = 1e-5,
     layout: str = "NCHW",
 ) -> relax.Expr:
-    """Convolution, batch normalisation, ReLU."""
+    """Convolution, batch normalization, ReLU."""
     value = conv2d(
         data=data,
         channels=channels,
@@ -57,7 +57,7 @@ def separable_conv_block(
     layout: str = "NCHW",
     dtype: str = "float32",
 ) -> relax.Expr:
-    """A depthwise and a pointwise convolution, each with normalisation and ReLU."""
+    """A depthwise and a pointwise convolution, each with normalization and ReLU."""
     axis = layout.index("C")
     if layout == "NCHW":
         shape = (depthwise_channels, 1, *kernel_size)

@@ -1,4 +1,4 @@
-"""Residual networks with batch normalisation in front of the convolutions.
+"""Residual networks with batch normalization in front of the convolutions.
 
 He, Zhang, Ren and Sun, "Identity Mappings in Deep Residual Networks" (2016).
 """
@@ -68,7 +68,7 @@ def residual_unit(
     data_layout: str = "NCHW",
     kernel_layout: str = "OIHW",
 ) -> relax.Expr:
-    """Normalise, activate, convolve, two or three times, and add the input.
+    """Normalize, activate, convolve, two or three times, and add the input.
 
     `dim_match` says that the input has the shape of the result; else a convolution makes it so.
     """

@@ -8,7 +8,7 @@ from ..op.registry import get
 
 
 class TempOpAttr:
-    """Sets an operator's attribute, as a legalisation, and puts back what it was.
+    """Sets an operator's attribute, as a legalization, and puts back what it was.
 
     Parameters
     ----------

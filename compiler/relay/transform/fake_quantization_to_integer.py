@@ -1,6 +1,6 @@
 """FakeQuantizationToInteger: regions between dequantize and quantize computed on integers.
 
-Before: dequantize, operators on real numbers, quantize.  After: the operators' quantised forms.
+Before: dequantize, operators on real numbers, quantize.  After: the operators' quantized forms.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def FakeQuantizationToInteger(
         Raise where a region can't be computed on integers. Otherwise it stays as it is, and the
         reason is logged.
     use_qat : bool
-        Then also compute single operators on integers whose operands are all dequantised, and
-        dequantise their results.
+        Then also compute single operators on integers whose operands are all dequantized, and
+        dequantize their results.
     optional_qnn_ops : sequence of str, optional
         Operators whose form on integers loses accuracy and that may take it nevertheless:
         "nn.softmax", and those of the attribute `FTVMOptionalFakeQuantizationToInteger`.
@@ -112,7 +112,7 @@ def _region(call: relax.Expr, hard_fail: bool, optional: frozenset[str]) -> rela
 
 
 def _single(call: relax.Expr, hard_fail: bool, optional: frozenset[str]) -> relax.Expr:
-    """One operator on integers whose operands are all dequantised."""
+    """One operator on integers whose operands are all dequantized."""
     name = _name(call)
     form = registry.lookup(name).quantized if name else None
     if form is None or not form.alone or _rule(name, optional) is None:
@@ -126,7 +126,7 @@ def _single(call: relax.Expr, hard_fail: bool, optional: frozenset[str]) -> rela
             calls.append(node)
         elif isinstance(node, relax.Call):
             if not node.same_as(call):
-                return _kept(call, "an operand is not dequantised", hard_fail)
+                return _kept(call, "an operand is not dequantized", hard_fail)
         elif not isinstance(node, (relax.Tuple, relax.TupleGetItem, tvm.ir.GenericConst)):
             return call
     if not calls:
@@ -141,7 +141,7 @@ def _single(call: relax.Expr, hard_fail: bool, optional: frozenset[str]) -> rela
 
 
 def _since_dequantized(node: relax.Expr) -> list[relax.Expr]:
-    """Operands up to the dequantisations; of a quantize, its data alone."""
+    """Operands up to the dequantizations; of a quantize, its data alone."""
     if is_op(node, "qnn.dequantize"):
         return []
     return [node.args[0]] if is_op(node, "qnn.quantize") else operands(node)

@@ -20,13 +20,13 @@ def SimplifyInference() -> Any:
 class _Inference(InferenceRule):
     def rewrite(self, call: relax.Call, name: str) -> relax.Expr | None:
         if name == "nn.layer_norm":
-            return self._normalised(call, [int(call.attrs["axis"])])
+            return self._normalized(call, [int(call.attrs["axis"])])
         if name == "nn.instance_norm":
             axis = int(call.attrs["axis"]) % call.ty.ndim
-            return self._normalised(call, [i for i in range(1, call.ty.ndim) if i != axis])
+            return self._normalized(call, [i for i in range(1, call.ty.ndim) if i != axis])
         return _l2(call) if name == "nn.l2_normalize" else super().rewrite(call, name)
 
-    def _normalised(self, call: relax.Call, axes: list[int]) -> relax.Expr:
+    def _normalized(self, call: relax.Call, axes: list[int]) -> relax.Expr:
         data, gamma, beta = call.args
         attrs = dialect.attributes(call)
         mean = op("mean", data, axis=axes, keepdims=True)

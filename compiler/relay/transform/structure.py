@@ -1,4 +1,4 @@
-"""Passes over the form of modules: InferType, normal forms, dead code, inlining, legalisation."""
+"""Passes over the form of modules: InferType, normal forms, dead code, inlining, legalization."""
 
 from __future__ import annotations
 

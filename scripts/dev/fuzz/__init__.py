@@ -6,5 +6,5 @@ evaluate             onnxruntime and ONNX's reference evaluator, of graphs and n
 attempt              one case built and run by Baton
 judge, known         what counts as agreement, and where onnxruntime is wrong
 pool                 worker processes that may crash and hang
-minimise, report     a failing case made small, and written down as a test
+minimize, report     a failing case made small, and written down as a test
 """

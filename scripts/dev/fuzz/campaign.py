@@ -17,20 +17,20 @@ from dataclasses import dataclass, field
 from . import pool
 from .attempt import FAILURES, Config, Event
 from .generator import draw
-from .minimise import Small, alone, minimise
+from .minimize import Small, alone, minimize
 from .operators import MAKERS, NOT_DRAWN
 from .report import Finding, read, write
 
 TARGETS = ("llvm", "llvm -mcpu=x86-64-v3", "llvm -mcpu=x86-64-v2")
-UNOPTIMISED = 0.85
-"""Share of the builds for which LLVM does not optimise: that is most of the time of a small one."""
+UNOPTIMIZED = 0.85
+"""Share of the builds for which LLVM does not optimize: that is most of the time of a small one."""
 SLOW = 10.0
 """Times the usual CPU seconds per kernel, from which on a build is a finding."""
 SLOW_SECONDS = 2.0
 """CPU seconds per kernel below which no build is slow."""
 REASONED = ("refused", "unclear", "undefined", "onnxruntime")
 """Kinds of events that are counted by their reason."""
-MINIMISING = 90.0
+MINIMIZING = 90.0
 """Seconds for making one failure small."""
 
 
@@ -67,8 +67,8 @@ class Plan:
 
     def _target(self, rng: random.Random) -> str:
         target = rng.choice(self.targets)
-        unoptimised = rng.random() < UNOPTIMISED and "opt-level" not in target
-        return f"{target} -opt-level=0" if unoptimised else target
+        unoptimized = rng.random() < UNOPTIMIZED and "opt-level" not in target
+        return f"{target} -opt-level=0" if unoptimized else target
 
 
 @dataclass
@@ -167,7 +167,7 @@ class Campaign:
             small = alone(small, fails)
             if self._again(Finding(event, small, "").cause):
                 return
-            small = minimise(small, fails, MINIMISING)
+            small = minimize(small, fails, MINIMIZING)
         origin = f"--seed {plan.seed} --first {number} --graphs 1 --nodes {plan.nodes}"
         if plan.operators:
             origin += " --operators " + " ".join(plan.operators)

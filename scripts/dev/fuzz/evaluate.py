@@ -51,7 +51,7 @@ def make_model(
 
 
 def session(model: onnx.ModelProto) -> Any:
-    """An onnxruntime session without graph optimisations.
+    """An onnxruntime session without graph optimizations.
 
     Raises
     ------

@@ -258,13 +258,13 @@ def _dilated_with_zeros(node: onnx.NodeProto, operands: Operands) -> bool:
 
 
 def _largest_quotient(operands: Operands) -> float:
-    """The largest number that is quantised; NaN where a scale of 0 or what is not finite is."""
+    """The largest number that is quantized; NaN where a scale of 0 or what is not finite is."""
     x, scale = (each.astype("float64") for each in operands[:2])
     with np.errstate(all="ignore"):
         return float(np.abs(x).max(initial=0) / np.abs(scale).min(initial=np.inf))
 
 
-def _quantises_not_finite(node: onnx.NodeProto, operands: Operands) -> bool:
+def _quantizes_not_finite(node: onnx.NodeProto, operands: Operands) -> bool:
     return not np.isfinite(_largest_quotient(operands))
 
 
@@ -273,7 +273,7 @@ def _has_no_range(node: onnx.NodeProto, operands: Operands) -> bool:
     return not np.isfinite(largest) or 0 < largest < 256 * np.finfo("float32").tiny
 
 
-def _quantises_large(node: onnx.NodeProto, operands: Operands) -> bool:
+def _quantizes_large(node: onnx.NodeProto, operands: Operands) -> bool:
     return _largest_quotient(operands) > 2**31 - 2**16
 
 
@@ -308,7 +308,7 @@ def _cancels(node: onnx.NodeProto, operands: Operands) -> bool:
 
 
 _FACTORS = {
-    "DynamicQuantizeMatMul": ((0, -1, ""), (1, 3, "")),  # the first one is quantised within
+    "DynamicQuantizeMatMul": ((0, -1, ""), (1, 3, "")),  # the first one is quantized within
     "MatMulIntegerToFloat": ((0, 4, ""), (1, 5, "")),
     "QGemm": ((0, 2, "transA"), (3, 5, "transB")),
 }
@@ -449,7 +449,7 @@ UNDEFINED = (
         _has_no_range,
         "a range that is not finite, or too small to divide",
     ),
-    Rule(names("QuantizeLinear"), _quantises_not_finite, "values to quantise that are not finite"),
+    Rule(names("QuantizeLinear"), _quantizes_not_finite, "values to quantize that are not finite"),
     Rule(names("Pow"), _integer_power, "an integer power that overflows"),
     Rule(names("Hardmax"), _has_nan, "the largest element beside NaN"),
     Rule(
@@ -475,7 +475,7 @@ UNDEFINED = (
     ),
     Rule(names("ReduceLogSumExp"), _integers, "sums of integers that overflow"),
     Rule(names("GridSample"), _not_finite, "places that are not finite"),
-    Rule(names("RoiAlign"), _not_finite, "whether neighbours with a weight of 0 count"),
+    Rule(names("RoiAlign"), _not_finite, "whether neighbors with a weight of 0 count"),
     Rule(
         names("Attention MultiHeadAttention"),
         _attends_not_finite,
@@ -484,7 +484,7 @@ UNDEFINED = (
     Rule(
         names("Resize Upsample"),
         _interpolates_not_finite,
-        "which neighbours with a weight of 0 count",
+        "which neighbors with a weight of 0 count",
     ),
     Rule(names("Resize Upsample"), _interpolates_integers, "how integers between are rounded"),
     Rule(names("Unique"), _has_nan, "the order and the equality of NaN"),
@@ -544,7 +544,7 @@ FAULTS = (
     Rule(
         names("LRN"),
         _fewer_images_than_channels,
-        "the reference evaluator, which stands in, normalises as many channels as there are images",
+        "the reference evaluator, which stands in, normalizes as many channels as there are images",
     ),
     Rule(
         names("GlobalMaxPool"),
@@ -583,7 +583,7 @@ FAULTS = (
     Rule(names("GridSample"), _places_of_less_precision, "places are rounded as the grid is"),
     Rule(
         names("QuantizeLinear"),
-        _quantises_large,
+        _quantizes_large,
         "quotients overflow int32 before they are saturated",
     ),
     Rule(names("OneHot"), _rounds_one_hot, "off + (on - off) is not on"),

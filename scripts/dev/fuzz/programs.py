@@ -348,7 +348,7 @@ def _ways(mod: Any) -> Iterable[tuple[str, Any, str, int]]:
 def evaluate(
     mod: Any, inputs: Sequence[np.ndarray], kind: str, level: int, number: int
 ) -> list[np.ndarray]:
-    """Results of `main` of an executor, flattened; LLVM optimises one program in seven."""
+    """Results of `main` of an executor, flattened; LLVM optimizes one program in seven."""
     import tvm
 
     from compiler import relay

@@ -63,8 +63,8 @@ def _conv2d(x: Any, w: Any, strides: Any, padding: Any, **_: Any) -> Any:
 
 
 def _layer_norm(x: Any, gamma: Any, beta: Any, axis: int, epsilon: float) -> Any:
-    centred = x - x.mean(axis, keepdims=True)
-    return centred / np.sqrt((centred**2).mean(axis, keepdims=True) + epsilon) * gamma + beta
+    centerd = x - x.mean(axis, keepdims=True)
+    return centerd / np.sqrt((centerd**2).mean(axis, keepdims=True) + epsilon) * gamma + beta
 
 
 def _strided_slice(x: Any, begin: Any, end: Any, strides: Any) -> Any:

@@ -13,7 +13,7 @@ import onnx.printer
 
 from .attempt import Event
 from .evaluate import constants_of
-from .minimise import Small
+from .minimize import Small
 
 LONGEST = 400
 """Elements of an array that the text of a test spells out."""

@@ -200,7 +200,7 @@ def test_a_model_of_loops_learns_from_other_tasks(task):
 
 
 def test_unknown_tuners_are_refused(task):
-    for name in ("raindrop", "xgb_colour", "xgb_rank_binary_knob_more"):
+    for name in ("raindrop", "xgb_color", "xgb_rank_binary_knob_more"):
         with pytest.raises(BatonError, match=name):
             make_tuner(name, task)
 

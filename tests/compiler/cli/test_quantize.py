@@ -136,7 +136,7 @@ def test_what_is_wrong_is_said(files):
     assert "can't read 'model.onnx' as ONNX" in fails()
 
 
-def test_compile_quantises_first_when_it_is_asked_for_int8(files):
+def test_compile_quantizes_first_when_it_is_asked_for_int8(files):
     options = ["compile", "model.onnx", "-o", "int8.so", "--precision", "int8"]
     result = CliRunner().invoke(app, [*options, "--data", "data", "--json"])
     assert result.exit_code == 0, result.stderr
@@ -144,7 +144,7 @@ def test_compile_quantises_first_when_it_is_asked_for_int8(files):
     multiplied = [each["operands"] for each in said["report"]["kernels"] if each["operands"]]
     of_bytes = "uint8 x int8" if vnni_lanes(parse("llvm")) else "int16"
     assert multiplied == [of_bytes] * len(LAYERS)
-    assert [each["layer"] for each in said["quantised"]["layers"]] == list(LAYERS)
+    assert [each["layer"] for each in said["quantized"]["layers"]] == list(LAYERS)
     assert sorted(each.name for each in files.iterdir()) == ["data", "int8.so", "model.onnx"]
 
     narrow = ["--data", "data", "--weight-bits", "7", "--target", "llvm -mcpu=x86-64-v3"]

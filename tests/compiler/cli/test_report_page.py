@@ -237,11 +237,11 @@ def test_compile_draws_the_network_and_its_back_ends(cli, model, plugin, tmp_pat
     assert result.exit_code == 0, result.stderr
     page = Reader(path.read_text(encoding="utf-8"))
     assert page.titles[0] == "tiny.onnx"
-    colours = {
+    colors = {
         re.search(r"--backend: ([^;]*)", box)[1]
         for box in re.findall(r'rect[^>]*style="([^"]*)"', path.read_text())
     }
-    assert len(colours) == 2  # this build's, and the plugin's
+    assert len(colors) == 2  # this build's, and the plugin's
     assert "mine" in page.text
     assert "roofline" not in dict(page.attributes).values()
     assert {"input data", "output scores"} <= set(page.titles)
@@ -329,9 +329,9 @@ def test_three_hundred_kernels_in_a_browser(tmp_path):
           all("aside article").filter(each => !each.hidden).map(each => each.innerText);
         const chosen = all(".node.chosen").map(each => each.dataset.kernel);
         const heat = fill();
-        const colours = document.getElementById("colours");
-        colours.value = "by-backend";
-        colours.dispatchEvent(new Event("change"));
+        const colors = document.getElementById("colors");
+        colors.value = "by-backend";
+        colors.dispatchEvent(new Event("change"));
         const search = document.getElementById("search");
         search.value = "k299";
         search.dispatchEvent(new Event("input"));

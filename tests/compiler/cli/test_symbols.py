@@ -89,12 +89,12 @@ def test_sizes_are_named(cli, tmp_path):
     model, library = tmp_path / "exp.onnx", tmp_path / "exp.so"
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
     onnx.save(proto, model)
-    options = ["--specialise", "n=1,4", "-o", str(library), "--json"]
+    options = ["--specialize", "n=1,4", "-o", str(library), "--json"]
     compiled = json.loads(cli.invoke(app, ["compile", str(model), *options]).stdout)
     names = [kernel["name"] for kernel in compiled["report"]["kernels"]]
     assert len([name for name in names if "exp" in name]) == 3
     for n in (1, 2, 4):
         ran = cli.invoke(app, ["run", str(library), "--random", "--extent", f"n={n}", "--json"])
         assert json.loads(ran.stdout)["outputs"]["y"]["shape"] == [n, 3]
-    wrong = cli.invoke(app, ["compile", str(model), "--specialise", "n=1,x"])
+    wrong = cli.invoke(app, ["compile", str(model), "--specialize", "n=1,x"])
     assert wrong.exit_code == 2 and "'1,x' is not a list of extents" in wrong.stderr

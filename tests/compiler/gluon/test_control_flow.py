@@ -1,4 +1,4 @@
-"""`foreach`, `while_loop` and `cond`, as they stand, hybridised and partitioned."""
+"""`foreach`, `while_loop` and `cond`, as they stand, hybridized and partitioned."""
 
 from __future__ import annotations
 

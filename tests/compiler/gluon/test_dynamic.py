@@ -1,4 +1,4 @@
-"""Operators whose results' shapes depend on values: traced, hybridised, partitioned, exported."""
+"""Operators whose results' shapes depend on values: traced, hybridized, partitioned, exported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hybrid blocks: arguments, hybridising, optimising, caching, errors."""
+"""Hybrid blocks: arguments, hybridizing, optimizing, caching, errors."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_every_way_of_running_gives_the_same_numbers(net, backends, tmp_path):
         onp.testing.assert_allclose(result.asnumpy(), reference(net, x), rtol=1e-5, atol=1e-6)
 
 
-def test_forward_runs_once_for_all_hybridised_calls(net):
+def test_forward_runs_once_for_all_hybridized_calls(net):
     net.hybridize()
     for batch in (1, 2, 1, 4):
         x = data(batch, 5)
@@ -419,7 +419,7 @@ class Anything(HybridBlock):
         return (x + 1, {"a": x})[0]
 
 
-def test_scalars_and_dicts_pass_only_while_not_hybridised():
+def test_scalars_and_dicts_pass_only_while_not_hybridized():
     x = data(2, 2)
     block = Anything()
     onp.testing.assert_allclose(block(x, 2).asnumpy(), 2 * x.asnumpy())
@@ -488,10 +488,10 @@ def test_arrays_that_do_not_fit_are_errors_that_name_shapes_and_leave_the_block_
         net(data(2, 7))
     onp.testing.assert_allclose(net(x).asnumpy(), reference(net, x), rtol=1e-5, atol=1e-6)
     with pytest.raises(BlockArgumentError, match="several devices"):
-        Optional.__call__(_hybridised(Optional()), x, x.to_device(cpu(1)))
+        Optional.__call__(_hybridized(Optional()), x, x.to_device(cpu(1)))
 
 
-def _hybridised(block):
+def _hybridized(block):
     block.hybridize()
     return block
 
@@ -536,7 +536,7 @@ def test_static_shape_keeps_one_signature_and_still_takes_others(net):
         assert net.cached_op.cache_info().currsize == 1
 
 
-def test_new_parameter_values_are_seen_by_hybridised_calls(net):
+def test_new_parameter_values_are_seen_by_hybridized_calls(net):
     net.hybridize()
     x = data(2, 5)
     net(x)
@@ -552,7 +552,7 @@ def test_new_parameter_values_are_seen_by_hybridised_calls(net):
     onp.testing.assert_allclose(net(x).asnumpy(), reference(net, x), rtol=1e-5, atol=1e-6)
 
 
-def test_threads_share_a_hybridised_block(net):
+def test_threads_share_a_hybridized_block(net):
     net(data(1, 5))
     for flags in ({}, {"static_alloc": True}):
         net.hybridize(**flags)
@@ -630,7 +630,7 @@ def test_cast_makes_a_new_trace(net):
     onp.testing.assert_allclose(result.asnumpy(), reference(net, x), rtol=1e-5, atol=1e-6)
 
 
-def test_hooks_run_on_every_eager_call_and_once_when_hybridised(net):
+def test_hooks_run_on_every_eager_call_and_once_when_hybridized(net):
     calls = []
     x = data(2, 5)
     handle = net.fc1.register_forward_hook(lambda block, args, out: calls.append("after"))

@@ -1,4 +1,4 @@
-"""Parameters: initialisation, shapes, names, sharing, files."""
+"""Parameters: initialization, shapes, names, sharing, files."""
 
 from __future__ import annotations
 

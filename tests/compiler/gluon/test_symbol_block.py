@@ -38,7 +38,7 @@ def test_models_of_mxnet_are_imported_and_compute_its_numbers(name):
         onp.testing.assert_allclose(found.asnumpy(), wanted, rtol=1e-4, atol=1e-5)
 
 
-def test_hybridising_keeps_the_symbol_and_changes_only_how_it_runs():
+def test_hybridizing_keeps_the_symbol_and_changes_only_how_it_runs():
     _, block, inputs, outputs = load("b02_mlp")
     for flags in ({"static_alloc": True}, {"active": False}, {"forward_bulk_size": 2}):
         block.hybridize(**flags)

@@ -77,7 +77,7 @@ def run(tmp_path, text, *options):
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
-def test_a_script_of_06_is_recognised_and_runs(tmp_path):
+def test_a_script_of_06_is_recognized_and_runs(tmp_path):
     ran = run(tmp_path, SCHEDULE)
     assert ran.stdout.endswith("to the end\n"), ran.stderr
 

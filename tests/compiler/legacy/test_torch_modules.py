@@ -36,7 +36,7 @@ def test_a_kernel_of_tvmscript_is_a_module_of_pytorch():
         assert "3" in kernel.script()
 
 
-def test_a_model_is_optimised_and_saved():
+def test_a_model_is_optimized_and_saved():
     with legacy.installed():
         from tvm.contrib.torch import optimize_torch
         from tvm.meta_schedule import TuneConfig

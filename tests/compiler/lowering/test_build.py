@@ -354,7 +354,7 @@ def claim(backend, names, **attrs):
 
 def test_accepted_subgraphs_are_compiled_for_their_own_target(backend):
     mod, params = conv_module()
-    claim(backend, {"nn.conv2d", "add"}, target="llvm -mcpu=x86-64-v3", colour="red")
+    claim(backend, {"nn.conv2d", "add"}, target="llvm -mcpu=x86-64-v3", color="red")
     parted = partition(mod, backend, params)
     with tvm.transform.PassContext(opt_level=3):
         lib = relay.build(parted, "llvm", params=params)
@@ -366,7 +366,7 @@ def test_accepted_subgraphs_are_compiled_for_their_own_target(backend):
     assert all(k.backend == "" for k in lib.report.kernels if "nn.max_pool2d" in k.operators)
     (info,) = lib.metadata.partition.values()
     assert info["target"].startswith("llvm") and "x86-64-v3" in info["target"]
-    assert info["attrs"]["colour"] == "red"
+    assert info["attrs"]["color"] == "red"
 
 
 def test_one_kernel_for_two_targets_is_compiled_twice(backend):

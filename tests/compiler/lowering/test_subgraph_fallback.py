@@ -139,7 +139,7 @@ def test_a_failure_of_main_is_not_blamed_on_a_subgraph(backend, monkeypatch) -> 
 def test_a_library_describes_its_subgraphs_after_export_too(backend, tmp_path) -> None:
     from compiler import runtime
 
-    lib = relay.build(partition(module(), backend(colour="red")), "llvm", params={"w": W})
+    lib = relay.build(partition(module(), backend(color="red")), "llvm", params={"w": W})
     lib.export_library(tmp_path / "lib.so")
     loaded = runtime.load_module(tmp_path / "lib.so")
     assert loaded.partition_info() == lib.partition_info()
@@ -150,7 +150,7 @@ def test_a_library_describes_its_subgraphs_after_export_too(backend, tmp_path) -
     assert info["inputs"] == [{"name": "x", "shape": [4, 8], "dtype": "float32"}]
     assert info["outputs"] == [{"name": "output0", "shape": [4, 8], "dtype": "float32"}]
     assert info["flops"] >= 4 * 8
-    assert info["attrs"]["colour"] == "red"
+    assert info["attrs"]["color"] == "red"
 
 
 def test_identical_subgraphs_share_kernels(backend) -> None:

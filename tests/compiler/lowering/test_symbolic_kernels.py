@@ -69,7 +69,7 @@ def test_rows_of_a_normalization_are_independent(norm, count):
 
 
 def images(mixed: bool) -> tuple[Any, Any]:
-    """A small network for images of any number, with its operand; `mixed` adds neighbours."""
+    """A small network for images of any number, with its operand; `mixed` adds neighbors."""
     x = relay.var("x", shape=("batch", 3, 8, 8))
     weight, head = (relay.const(floats(*shape)) for shape in ((16, 3, 3, 3), (5, 16)))
     body = relay.nn.relu(relay.nn.conv2d(x, weight, padding=(1, 1)))

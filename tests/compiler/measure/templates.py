@@ -12,7 +12,7 @@ from tvm import te
 from compiler import autotvm
 
 N = 64
-BEHAVIOURS = ("fine", "refuses", "raises", "crashes", "hangs", "hoards", "wrong", "aborts", "spins")
+BehaviorS = ("fine", "refuses", "raises", "crashes", "hangs", "hoards", "wrong", "aborts", "spins")
 
 
 def double(values):
@@ -22,7 +22,7 @@ def double(values):
 def misbehaving(how):
     """out = 2 * x, or whatever the knob says."""
     cfg = autotvm.get_config()
-    cfg.define_knob("how", list(BEHAVIOURS))
+    cfg.define_knob("how", list(BehaviorS))
     how = cfg["how"].val
     if isinstance(cfg, autotvm.ConfigSpace):
         how = "fine"

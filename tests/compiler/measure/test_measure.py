@@ -6,7 +6,7 @@ import os
 
 import numpy as np
 import pytest
-from templates import BEHAVIOURS, register
+from templates import BehaviorS, register
 
 from compiler import autotvm
 from compiler.autotvm.measure import measure_batch
@@ -43,11 +43,11 @@ def option():
 @pytest.fixture(scope="module")
 def results(option):
     task = autotvm.task.create("test.misbehaving", ("x",), "llvm")
-    candidates = [TaskCandidate(task, task.config_space.get(i)) for i in range(len(BEHAVIOURS))]
-    return dict(zip(BEHAVIOURS, measure_batch(option, candidates)))
+    candidates = [TaskCandidate(task, task.config_space.get(i)) for i in range(len(BehaviorS))]
+    return dict(zip(BehaviorS, measure_batch(option, candidates)))
 
 
-@pytest.mark.parametrize("how", BEHAVIOURS)
+@pytest.mark.parametrize("how", BehaviorS)
 def test_each_misbehaviour_has_its_error_number(results, how):
     assert results[how].error_no == EXPECTED[how], results[how].message
 

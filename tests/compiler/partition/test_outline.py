@@ -135,7 +135,7 @@ class Blocks:
         return d
 
 
-def test_regions_span_neighbouring_dataflow_blocks_but_no_call_with_side_effects(
+def test_regions_span_neighboring_dataflow_blocks_but_no_call_with_side_effects(
     claiming: Callable[..., str],
 ) -> None:
     result = partition(Blocks, claiming("exp", "add"))

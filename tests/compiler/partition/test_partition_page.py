@@ -1,4 +1,4 @@
-"""Pictures of partitioned graphs: every node once, coloured, escaped, well-formed, no overlap."""
+"""Pictures of partitioned graphs: every node once, colored, escaped, well-formed, no overlap."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def nodes_of(svg: str) -> list[ElementTree.Element]:
     return [group for group in root.iter(f"{_SVG}g") if "node" in group.get("class", "")]
 
 
-def test_every_operator_is_drawn_once_and_has_the_colour_of_its_subgraph(
+def test_every_operator_is_drawn_once_and_has_the_color_of_its_subgraph(
     claiming: Callable[..., str],
 ) -> None:
     result = partition_with_report(Detour, claiming("exp", "add"))

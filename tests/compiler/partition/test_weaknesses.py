@@ -237,7 +237,7 @@ def test_a_node_of_any_subgraph_connects_what_belongs_together() -> None:
     assert members(partitioned(symbol, a=-1, b=0, c=1)) == [["a", "b"], ["c"]]
 
 
-def test_a_neighbour_refused_from_one_side_may_come_in_from_another() -> None:
+def test_a_neighbor_refused_from_one_side_may_come_in_from_another() -> None:
     """W11: a refusal that was overruled leaves nothing behind that could exclude a node."""
 
     class OneSided(Selector):

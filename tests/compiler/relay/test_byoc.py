@@ -117,11 +117,11 @@ def test_a_compiler_without_a_code_generator_is_built_by_tvm() -> None:
     np.testing.assert_allclose(run(data).numpy(), 2 * (np.exp(data) + 1), rtol=1e-5)
 
 
-def test_the_text_of_an_optimised_module_shows_what_another_compiler_gets() -> None:
+def test_the_text_of_an_optimized_module_shows_what_another_compiler_gets() -> None:
     register("shown", lambda function: None)
-    optimised, _ = relay.vm.VMCompiler().optimize(external("shown"), "llvm")
-    text = relay.astext(optimised, show_meta_data=False)
+    optimized, _ = relay.vm.VMCompiler().optimize(external("shown"), "llvm")
+    text = relay.astext(optimized, show_meta_data=False)
     assert 'Compiler="shown"' in text and "exp(" in text
-    read = relay.fromtext(relay.astext(optimised))
+    read = relay.fromtext(relay.astext(optimized))
     (name,) = (str(gvar.name_hint) for gvar in read.get_global_vars() if gvar.name_hint != "main")
     assert f"@{name}(" in text

@@ -175,11 +175,11 @@ def test_a_tuple_of_one_tensor_is_taken_for_it():
         machine.invoke("main", [data[None]])
 
 
-def test_what_checks_extents_is_shown_in_the_text_of_an_optimised_module():
+def test_what_checks_extents_is_shown_in_the_text_of_an_optimized_module():
     x, y = (relay.var(name, shape=(relay.Any(), 3)) for name in "xy")
     mod = tvm.IRModule.from_expr(relay.Function([x, y], relay.add(x, y)))
-    optimised, _ = vm.VMCompiler().optimize(mod, "llvm")
-    text = relay.astext(optimised, show_meta_data=False)
+    optimized, _ = vm.VMCompiler().optimize(mod, "llvm")
+    text = relay.astext(optimized, show_meta_data=False)
     assert "broadcast_shape_func([(any - 1) * (max(any, any_1) - any)])" in text
     assert text.count("broadcast_shape_func([") == 2
 
@@ -188,5 +188,5 @@ def test_a_dense_layer_of_any_number_of_rows_is_shown_as_one():
     x = relay.var("x", shape=(relay.Any(), 4))
     weight = relay.const(np.ones((5, 4), "float32"))
     mod = tvm.IRModule.from_expr(relay.Function([x], relay.nn.dense(x, weight)))
-    optimised, _ = relay.optimize(mod, "llvm")
-    assert "nn.dense(%x, %0, units=5)" in relay.astext(optimised, show_meta_data=False)
+    optimized, _ = relay.optimize(mod, "llvm")
+    assert "nn.dense(%x, %0, units=5)" in relay.astext(optimized, show_meta_data=False)

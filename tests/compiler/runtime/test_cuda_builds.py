@@ -221,7 +221,7 @@ def test_what_runs_on_the_cpu_is_not_launched(ran):
 
 
 def test_tvms_scan_computes_what_it_should_but_relies_on_the_lockstep_of_a_warp(ran):
-    """In 0.27 a thread adds to its sums what its neighbour writes, with no barrier of the warp."""
+    """In 0.27 a thread adds to its sums what its neighbor writes, with no barrier of the warp."""
     said = ran["scan"]
     np.testing.assert_allclose(said["result"], said["expected"], rtol=1e-5, atol=1e-6)
     assert said["errors"] == []

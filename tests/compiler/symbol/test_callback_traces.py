@@ -18,7 +18,7 @@ from tests.compiler.partition.numpy_symbol import evaluate
 CASES = read("callbacks.json.gz")
 
 DIFFERENT = {
-    "e04_any_seed_does_not_absorb": "a node of -1 joins a neighbour's number wherever growth began",
+    "e04_any_seed_does_not_absorb": "a node of -1 joins a neighbor's number wherever growth began",
     "e05_any_bridge_blocks": "nodes of one number are together if a node of -1 connects them",
     "e17_selector_filter_middle": "what a filter leaves unconnected is split",
     "e19_param_selected": "a variable stays outside, so that the symbol can still be evaluated",

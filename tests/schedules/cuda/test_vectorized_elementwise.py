@@ -1,4 +1,4 @@
-"""Threads that compute vectors of neighbouring results."""
+"""Threads that compute vectors of neighboring results."""
 
 import re
 

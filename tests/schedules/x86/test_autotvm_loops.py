@@ -34,10 +34,10 @@ def loops(stmt):
 
 
 def paths(nodes, merged, tensorized):
-    """Loops around each statement, outermost first; a vectorised loop ends up innermost.
+    """Loops around each statement, outermost first; a vectorized loop ends up innermost.
 
-    With `merged`, neighbours of one kind count as one loop: TVM 0.18 fused them. With
-    `tensorized`, vectorised loops are left out: instructions stand for them.
+    With `merged`, neighbors of one kind count as one loop: TVM 0.18 fused them. With
+    `tensorized`, vectorized loops are left out: instructions stand for them.
     """
     found = set()
 

@@ -66,7 +66,7 @@ def blocked(array, block):
 
 
 def run(w, target, config=None, ic_block=None, name=depthwise_dots.NAME):
-    """Bytes of a convolution and a bias, requantised; what they should be; the library."""
+    """Bytes of a convolution and a bias, requantized; what they should be; the library."""
     rng = np.random.default_rng(0)
     impl = BY_NAME[name]
     assert impl.supports(w, target)

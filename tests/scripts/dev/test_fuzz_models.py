@@ -16,7 +16,7 @@ from onnx import helper
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "scripts" / "dev"))
 
-from fuzz import attempt, campaign, draft, generator, judge, minimise, operators, pool, report
+from fuzz import attempt, campaign, draft, generator, judge, minimize, operators, pool, report
 from fuzz.evaluate import EvaluationError, NodeRunner, by_reference, make_model
 
 NODE = helper.make_node
@@ -300,7 +300,7 @@ def test_the_reference_evaluators_results_have_the_dtypes_that_onnx_says():
     [("nearest", "float32", "wrong"), ("nearest", "float64", "onnxruntime"),
      ("linear", "float32", "undefined")],
 )  # fmt: skip
-def test_neighbours_with_a_weight_of_zero_count_in_some_evaluators(mode, dtype, kind):
+def test_neighbors_with_a_weight_of_zero_count_in_some_evaluators(mode, dtype, kind):
     x = np.array([[[1.0, np.inf, 2.0]]], dtype)
     scales = onnx.numpy_helper.from_array(np.array([1, 1, 2], "float32"), "s")
     node = NODE("Resize", ["x", "", "s"], ["y"], mode=mode, nearest_mode="floor",
@@ -365,12 +365,12 @@ def test_a_failure_is_cut_down_to_the_node_that_fails_and_to_few_elements(tmp_pa
         NODE("Neg", ["c"], ["d"]),
     ]
     feed = {"x": np.ones((4, 6), "float32")}
-    case = minimise.Small(model_of(nodes, feed, ["a", "d"]), feed)
+    case = minimize.Small(model_of(nodes, feed, ["a", "d"]), feed)
 
     def fails(small):
         return any(node.op_type == "Softmax" for node in small.model.graph.node)
 
-    small = minimise.minimise(minimise.alone(case, fails), fails, 60)
+    small = minimize.minimize(minimize.alone(case, fails), fails, 60)
     assert [node.op_type for node in small.model.graph.node] == ["Softmax"]
     assert [array.shape for array in small.feed.values()] == [(1, 1)]
 

@@ -72,7 +72,7 @@ def test_nothing_overflows_up_to_the_input_that_the_bound_names(kernels, name):
 
 @pytest.mark.parametrize("name", TRIED[:2])
 def test_beyond_the_spread_what_the_definition_computes_overflows(kernels, name):
-    """Neighbours of unlike signs for Strassen's pairs; one pixel suffices for Winograd's tile."""
+    """Neighbors of unlike signs for Strassen's pairs; one pixel suffices for Winograd's tile."""
     case, kernel = CASES[name], kernels(name)
     x = np.zeros((CHANNELS, 12, 12), "float32")
     x[0, 4, 4] = 0.9 * error_bounds.LARGEST

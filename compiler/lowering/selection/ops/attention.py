@@ -1,4 +1,4 @@
-"""Recognises attention among plain operators and lowers it to one kernel.
+"""Recognizes attention among plain operators and lowers it to one kernel.
 
     permute_dims(matmul(softmax(matmul(q, k) * scale + mask), v)) -> reshape
 

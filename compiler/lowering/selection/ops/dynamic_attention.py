@@ -1,4 +1,4 @@
-"""Attention over extents that only running tells, recognised as that over numbers.
+"""Attention over extents that only running tells, recognized as that over numbers.
 
 Every symbol is given a number, twice, and both functions are searched. What is found in both is in
 the function with symbols too, and a number that differs is the extent that has both values.

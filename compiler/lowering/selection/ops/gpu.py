@@ -1,6 +1,6 @@
 """Lowers convolutions for GPUs to AutoTVM's templates, where a tuning record asks for one.
 
-Without a record TVM's legalisation and the generic rules of the target take the operator.
+Without a record TVM's legalization and the generic rules of the target take the operator.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 
 A vector of dot products then has work in every lane, a quarter of it in vain; narrower ones have
 no instruction. Of bfloat16, what is not a number spreads to the joined groups, as it does to
-neighbours by Winograd's product: where that is disabled, groups of these stay as they are.
+neighbors by Winograd's product: where that is disabled, groups of these stay as they are.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ def _scaled(node: SymbolNode, normal: relax.Expr, along: tuple[int, ...]) -> rel
 
 
 def local_response_norm(node: SymbolNode) -> relax.Expr:
-    """x * (knorm + alpha * mean of the squares of nsize neighbouring channels) ** -beta."""
+    """x * (knorm + alpha * mean of the squares of nsize neighboring channels) ** -beta."""
     shape, size = node.shape(0), node.integer("nsize")
     if len(shape) != 4 or size < 1 or size % 2 == 0:
         raise node.unsupported(f"nsize {size} on data of shape {shape}; it must be odd")

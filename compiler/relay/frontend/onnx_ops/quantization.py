@@ -66,7 +66,7 @@ def _known(node: Node, scale: relax.Expr, zero: relax.Expr) -> tuple[relax.Expr,
 
 
 def check_numbers(node: Node, dtype: str, scale: relax.Expr, zero: relax.Expr | None) -> None:
-    """Refuse what quantises no tensor of integers of type `dtype`.
+    """Refuse what quantizes no tensor of integers of type `dtype`.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Steps of optimisers, each for any number of tensors."""
+"""Steps of optimizers, each for any number of tensors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Step = Callable[..., tuple[relax.Expr, ...]]
 """From the node, the rate, the count of updates, a tensor, its gradient, what is kept of both."""
 
 
-def _optimiser(kept: int, step: Step) -> Callable[[Node], list[relax.Expr]]:
+def _optimizer(kept: int, step: Step) -> Callable[[Node], list[relax.Expr]]:
     """A converter: after rate and count come the tensors, their gradients, and what is kept."""
 
     def convert(node: Node) -> list[relax.Expr]:
@@ -102,7 +102,7 @@ def _momentum(
 
 
 CONVERTERS = {
-    "Adagrad": _optimiser(1, _adagrad),
-    "Adam": _optimiser(2, _adam),
-    "Momentum": _optimiser(1, _momentum),
+    "Adagrad": _optimizer(1, _adagrad),
+    "Adam": _optimizer(2, _adam),
+    "Momentum": _optimizer(1, _momentum),
 }

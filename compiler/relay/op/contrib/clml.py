@@ -87,13 +87,13 @@ def clml_pattern_table() -> list[Row]:
     """Convolutions with what surrounds them, dense layers with bias, single operators."""
     from ...dataflow_pattern import is_constant, is_op, is_tuple, is_tuple_get_item, wildcard
 
-    def normalised(data: Any) -> Any:
+    def normalized(data: Any) -> Any:
         norm = is_op("nn.batch_norm")(data, *(is_constant() for _ in range(4)))
         return is_tuple_get_item(norm, 0)
 
     def layer(text: str) -> Any:
         biased = chain(f"{text} nn.bias_add(c)? add(c)?")
-        active = chain("nn.relu?", normalised(biased) | biased)
+        active = chain("nn.relu?", normalized(biased) | biased)
         clip = is_op("clip")(active).has_attr({"a_min": 0.0, "a_max": 6.0})
         return clip | active
 
@@ -105,7 +105,7 @@ def clml_pattern_table() -> list[Row]:
         ("clml.dense2d", chain("nn.dense(c)"), _dense),
         ("clml.pad", chain("nn.pad(c)"), _padded),
         ("clml.concat", chain("concatenate", is_tuple(None)), _with(axis=1)),
-        ("clml.batch_norm", normalised(wildcard())),
+        ("clml.batch_norm", normalized(wildcard())),
         ("clml.softmax", chain("nn.softmax"), lambda c: len(shape(c)) in (2, 4) and _plain(c)),
         ("clml.batch_matmul", chain("nn.batch_matmul(_)"), _batches),
         (

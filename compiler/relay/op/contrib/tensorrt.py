@@ -203,7 +203,7 @@ class _Table:
         return not batch and 0 not in shape(call)
 
 
-def _normalised(call: Any) -> bool:
+def _normalized(call: Any) -> bool:
     return len(shape(call.args[0])) <= 5 and _axis(call, 1) in (1, 3)
 
 
@@ -248,7 +248,7 @@ def _table(options: Options) -> list[Row]:
     add("nn.max_pool2d nn.global_max_pool2d nn.global_avg_pool2d", "", _images)
     add("nn.avg_pool2d", "", _average)
     norm = is_op("nn.batch_norm")(wildcard(), *(is_constant() for _ in range(4)))
-    add("nn.batch_norm", check=_normalised, pattern=is_tuple_get_item(norm, 0))
+    add("nn.batch_norm", check=_normalized, pattern=is_tuple_get_item(norm, 0))
     return table.rows
 
 

@@ -1,4 +1,4 @@
-"""Normalisations."""
+"""Normalizations."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def batch_norm(
     center: bool = True,
     scale: bool = True,
 ) -> relax.Expr:
-    """Normalised with given means and variances: the result and these two."""
+    """Normalized with given means and variances: the result and these two."""
     where = _vectors(
         data, axis, gamma=gamma, beta=beta, moving_mean=moving_mean, moving_var=moving_var
     )
@@ -111,7 +111,7 @@ def instance_norm(
     center: bool = True,
     scale: bool = True,
 ) -> relax.Expr:
-    """Normalised over everything but batch and channels."""
+    """Normalized over everything but batch and channels."""
     where = _vectors(data, axis, gamma=gamma, beta=beta)
     return op.nn.instance_norm(
         data, gamma, beta, where, _others(data, 0, where), float(epsilon), bool(center), bool(scale)
@@ -128,7 +128,7 @@ def layer_norm(
     center: bool = True,
     scale: bool = True,
 ) -> relax.Expr:
-    """Normalised along one axis."""
+    """Normalized along one axis."""
     where = _vectors(data, axis, gamma=gamma, beta=beta)
     return op.nn.layer_norm(data, gamma, beta, [where], float(epsilon), bool(center), bool(scale))
 
@@ -144,7 +144,7 @@ def group_norm(
     center: bool = True,
     scale: bool = True,
 ) -> relax.Expr:
-    """Normalised over groups of channels."""
+    """Normalized over groups of channels."""
     where = _vectors(data, axis, gamma=gamma, beta=beta)
     return op.nn.group_norm(
         data, gamma, beta, int(num_groups), where, _others(data, 0, where), float(epsilon),

@@ -129,7 +129,7 @@ _dilate = kernel("nn.dilate", topi.nn.dilate)
 
 @operator("nn.dilate", how="TOPI", pattern=INJECTIVE)
 def dilate(data: relax.Expr, strides: Sequence[int], dilation_value: float = 0.0) -> relax.Expr:
-    """`data` with strides[i] - 1 values between neighbours along axis i."""
+    """`data` with strides[i] - 1 values between neighbors along axis i."""
     return _dilate(data, strides=integers(strides), dilation_value=float(dilation_value))
 
 

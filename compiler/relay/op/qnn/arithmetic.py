@@ -19,7 +19,7 @@ from ..registry import operator
 from ..shapes import axis_of, dtype, number, rank
 from ..tensor import broadcasting
 from ..transform import cast_to, tuple_fields
-from .requantization import along, centred, dequantize, is_zero, quantize, requantize, saturated
+from .requantization import along, centerd, dequantize, is_zero, quantize, requantize, saturated
 
 op = relax.op
 
@@ -91,8 +91,8 @@ def mul(
     rhs_axis: int = -1,
 ) -> relax.Expr:
     """Product of quantized tensors that broadcast, at the output's scale."""
-    left = centred(lhs, lhs_zero_point, lhs_axis, "int32")
-    right = centred(rhs, rhs_zero_point, rhs_axis, "int32")
+    left = centerd(lhs, lhs_zero_point, lhs_axis, "int32")
+    right = centerd(rhs, rhs_zero_point, rhs_axis, "int32")
     product = broadcasting(op.multiply, left, right)
     arrays = array_of(lhs_scale), array_of(rhs_scale)
     if arrays[0] is not None and arrays[1] is not None:

@@ -19,7 +19,7 @@ from ..op_def import FUSABLE
 from ..registry import operator
 from ..shapes import assign_type, dtype, extents, integers
 from ..transform import cast_to
-from .requantization import along, centred, check_numbers, requantize, saturated
+from .requantization import along, centerd, check_numbers, requantize, saturated
 
 op = relax.op
 
@@ -38,7 +38,7 @@ def _less_zero(
 ) -> relax.Expr:
     """data - zero_point in dtype `name`; numbers are checked, of groups not how many."""
     check_numbers(dtype(data), scale, zero_point, None if is_grouped else data, axis)
-    return centred(data, zero_point, axis, name)
+    return centerd(data, zero_point, axis, name)
 
 
 @operator(
@@ -163,8 +163,8 @@ def contrib_dense_pack(
     """`dense` with a weight in a packed layout."""
     name = _accumulator(out_dtype)
     return plain_dense_pack(
-        centred(data, input_zero_point, -1, name),
-        centred(weight, kernel_zero_point, 0, name),
+        centerd(data, input_zero_point, -1, name),
+        centerd(weight, kernel_zero_point, 0, name),
         kernel_layout,
         units,
         name,
@@ -220,6 +220,6 @@ def avg_pool2d(
         cast_to(infer_type(value), "int64"), pool_size, strides, dilation, padding, layout,
         out_layout, ceil_mode, count_include_pad,
     )  # fmt: skip
-    centre = cast_to(along(output_zero_point, data, -1), "int32")
+    center = cast_to(along(output_zero_point, data, -1), "int32")
     means = cast_to(infer_type(pooled), "int32")
-    return saturated(infer_type(relax.op.add(means, centre)), dtype(data))
+    return saturated(infer_type(relax.op.add(means, center)), dtype(data))

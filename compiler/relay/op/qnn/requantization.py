@@ -100,7 +100,7 @@ def check_numbers(
     data: relax.Expr | None = None,
     axis: int = -1,
 ) -> None:
-    """Refuse a known scale or zero point that quantises nothing to integers of type `name`.
+    """Refuse a known scale or zero point that quantizes nothing to integers of type `name`.
 
     Raises
     ------
@@ -129,7 +129,7 @@ def is_zero(value: relax.Expr) -> bool:
     return array is not None and not np.any(array)
 
 
-def centred(data: relax.Expr, zero_point: relax.Expr, axis: int, name: str) -> relax.Expr:
+def centerd(data: relax.Expr, zero_point: relax.Expr, axis: int, name: str) -> relax.Expr:
     """data - zero_point in dtype `name`."""
     wide = cast_to(data, name)
     if is_zero(zero_point):
@@ -187,7 +187,7 @@ def dequantize(
     check_numbers(dtype(data), input_scale, input_zero_point)
     name = out_dtype or "float32"
     wide = dtype(data) if is_float(dtype(data)) else "int32"
-    value = cast_to(centred(data, input_zero_point, axis, wide), name)
+    value = cast_to(centerd(data, input_zero_point, axis, wide), name)
     return broadcasting(op.multiply, value, along(cast_to(input_scale, name), data, axis))
 
 
@@ -220,7 +220,7 @@ def requantize(
             name,
         )  # fmt: skip
     factors = scales[0].astype("float64").ravel() / scales[1].astype("float64").ravel()  # type: ignore[union-attr]
-    value = centred(data, input_zero_point, axis, "int64")
+    value = centerd(data, input_zero_point, axis, "int64")
     value = _rescaled_integers(value, factors, axis, how)
     if not is_zero(output_zero_point):
         zero = along(cast_to(output_zero_point, "int64"), data, axis)
@@ -240,7 +240,7 @@ def _rescaled_floats(
     out_dtype: str,
 ) -> relax.Expr:
     """Requantization with a multiplier of dtype `wide`."""
-    value = cast_to(centred(data, input_zero_point, axis, "int32"), wide)
+    value = cast_to(centerd(data, input_zero_point, axis, "int32"), wide)
     factor = broadcasting(op.divide, cast_to(input_scale, wide), cast_to(output_scale, wide))
     value = broadcasting(op.multiply, value, along(factor, data, axis))
     if not is_zero(output_zero_point):

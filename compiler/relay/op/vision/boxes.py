@@ -46,9 +46,9 @@ def multibox_prior(
         halves.append((sizes[0] * height / width * root / 2, sizes[0] / root / 2))
     rows = (np.arange(height) + float(offsets[0])) * step_h
     columns = (np.arange(width) + float(offsets[1])) * step_w
-    centres = np.stack(np.broadcast_arrays(columns[None, :], rows[:, None]), -1)
+    centers = np.stack(np.broadcast_arrays(columns[None, :], rows[:, None]), -1)
     half = np.array(halves)
-    low, high = centres[:, :, None] - half, centres[:, :, None] + half
+    low, high = centers[:, :, None] - half, centers[:, :, None] + half
     boxes = np.concatenate([low, high], -1).reshape(1, -1, 4)
     if clip:
         boxes = np.clip(boxes, 0, 1)
@@ -63,11 +63,11 @@ def _decode(
     left, top, right, bottom = (anchor(0, index, side) for side in range(4))
     half, two = tirx.const(0.5, name), tirx.const(2.0, name)
     width, height = right - left, bottom - top
-    centre = (left + right) * half, (top + bottom) * half
+    center = (left + right) * half, (top + bottom) * half
     offsets = [loc(batch, index * 4 + side) for side in range(4)]
     factors = [tirx.const(value, name) for value in variances]
-    x = offsets[0] * factors[0] * width + centre[0]
-    y = offsets[1] * factors[1] * height + centre[1]
+    x = offsets[0] * factors[0] * width + center[0]
+    y = offsets[1] * factors[1] * height + center[1]
     half_width = tirx.exp(offsets[2] * factors[2]) * width / two
     half_height = tirx.exp(offsets[3] * factors[3]) * height / two
     corners = [x - half_width, y - half_height, x + half_width, y + half_height]

@@ -21,13 +21,13 @@ op = relax.op
 
 def _anchors(scales: Sequence[float], ratios: Sequence[float], stride: int) -> np.ndarray:
     """Corners (anchors, 4) of the boxes around the first cell, ratio by ratio."""
-    centre = 0.5 * (stride - 1)
+    center = 0.5 * (stride - 1)
     found = []
     for ratio in ratios:
         base = math.floor(math.sqrt(math.floor(stride * stride / ratio)) + 0.5)
         for scale in scales:
             half = [0.5 * (size * scale - 1) for size in (base, math.floor(base * ratio + 0.5))]
-            found.append([centre - half[0], centre - half[1], centre + half[0], centre + half[1]])
+            found.append([center - half[0], center - half[1], center + half[0], center + half[1]])
     return np.array(found, "float32")
 
 
@@ -52,9 +52,9 @@ def _moved(
             if iou_loss:
                 return tirx.Select(corner < 2, low + first, high + second)
             size = high - low + 1.0
-            centre = first * size + low + 0.5 * (size - 1.0)
+            center = first * size + low + 0.5 * (size - 1.0)
             half = 0.5 * (te.exp(second) * size - 1.0)
-            return tirx.Select(corner < 2, centre - half, centre + half)
+            return tirx.Select(corner < 2, center - half, center + half)
 
         is_x = corner % 2 == 0
         last = tirx.Select(is_x, image(b, 1), image(b, 0)) - 1.0

@@ -135,7 +135,7 @@ def _roi_align_max_compute(
             samples = tirx.max(tirx.Cast("int32", tirx.ceil(extent)), 0)
         return start, extent, samples
 
-    def neighbours(roi: Any, axis: int, cell: Any, sample: Any) -> tuple[Any, list[Any]]:
+    def neighbors(roi: Any, axis: int, cell: Any, sample: Any) -> tuple[Any, list[Any]]:
         """Whether a sample is in the image, and two places with their weights along an axis."""
         start, extent, samples = cells(roi, axis)
         half, zero, one = (tirx.const(value, name) for value in (0.5, 0.0, 1.0))
@@ -152,8 +152,8 @@ def _roi_align_max_compute(
         _, _, count_j = cells(roi, 1)
         row = te.reduce_axis((0, count_i), "row")
         column = te.reduce_axis((0, count_j), "column")
-        inside_i, rows = neighbours(roi, 0, i, row)
-        inside_j, columns = neighbours(roi, 1, j, column)
+        inside_i, rows = neighbors(roi, 0, i, row)
+        inside_j, columns = neighbors(roi, 1, j, column)
         batch = tirx.Cast("int32", rois(roi, 0))
         products = [
             (weight_y * weight_x).astype(data.dtype) * data(batch, channel, y, x)

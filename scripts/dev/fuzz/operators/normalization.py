@@ -1,4 +1,4 @@
-"""Normalisations, losses and quantisation."""
+"""Normalizations, losses and quantization."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def exported(net, shape):
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_hybridised_networks_compute_what_onnxruntime_does(name):
+def test_hybridized_networks_compute_what_onnxruntime_does(name):
     size, make = SMALL[name]
     np.random.seed(7)
     net = make()

@@ -1,4 +1,4 @@
-"""Layers, as they stand and hybridised, against onnxruntime and numpy in float64."""
+"""Layers, as they stand and hybridized, against onnxruntime and numpy in float64."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ class Chain:
 
 
 def lower(mod, targets):
-    """Legalise, fuse, schedule each function's kernels for its target, and inline."""
+    """Legalize, fuse, schedule each function's kernels for its target, and inline."""
     mod = device_placement.dispatch_sorts(mod, targets)
     mod = tvm.transform.Sequential(
         [

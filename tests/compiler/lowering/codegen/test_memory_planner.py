@@ -25,7 +25,7 @@ def overlaps(lifetimes, offsets):
     ]
 
 
-def test_a_chain_of_uneven_tensors_takes_what_its_largest_neighbours_take():
+def test_a_chain_of_uneven_tensors_takes_what_its_largest_neighbors_take():
     sizes = [6400, 2560, 2560, 6400]
     lifetimes = [Lifetime(step, step + 1, size) for step, size in enumerate(sizes)]
     offsets, nbytes = pack(lifetimes)

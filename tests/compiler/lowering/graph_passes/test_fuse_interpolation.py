@@ -1,4 +1,4 @@
-"""Resizing by weighted neighbours is one kernel for each axis, and as onnxruntime's."""
+"""Resizing by weighted neighbors is one kernel for each axis, and as onnxruntime's."""
 
 from __future__ import annotations
 

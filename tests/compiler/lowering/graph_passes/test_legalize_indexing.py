@@ -1,4 +1,4 @@
-"""Scatters and slices that TVM's legalisations get wrong."""
+"""Scatters and slices that TVM's legalizations get wrong."""
 
 from __future__ import annotations
 

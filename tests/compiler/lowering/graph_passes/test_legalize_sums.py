@@ -27,7 +27,7 @@ CASES = {
 
 
 def kernel(build):
-    """The module of one operator, legalised."""
+    """The module of one operator, legalized."""
     builder = relax.BlockBuilder()
     x = relax.Var("x", relax.TensorType(SHAPE, "float16"))
     with builder.function("main", [x]):

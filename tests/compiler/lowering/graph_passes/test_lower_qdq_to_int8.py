@@ -1,4 +1,4 @@
-"""Quantised networks, built from ONNX models and compared with onnxruntime.
+"""Quantized networks, built from ONNX models and compared with onnxruntime.
 
 Weights have 7 bits: without VNNI, onnxruntime saturates sums of two products of 8 bits at 16.
 """
@@ -35,7 +35,7 @@ TYPES = {
 
 
 class Network:
-    """A quantised ONNX graph under construction; methods append nodes and return names."""
+    """A quantized ONNX graph under construction; methods append nodes and return names."""
 
     def __init__(self, **inputs: tuple[str, tuple[int, ...]]) -> None:
         self.rng = np.random.default_rng(7)
@@ -66,7 +66,7 @@ class Network:
             np.zeros(count), "int8"
         )
 
-    def quantise(self, x: str, scale: float, zero: int, dtype: str = "uint8") -> str:
+    def quantize(self, x: str, scale: float, zero: int, dtype: str = "uint8") -> str:
         """QuantizeLinear and DequantizeLinear."""
         numbers = self.numbers(scale, zero, dtype)
         return self.node("DequantizeLinear", self.node("QuantizeLinear", x, *numbers), *numbers)
@@ -74,7 +74,7 @@ class Network:
     def model(self, output: str, dtype: str) -> onnx.ModelProto:
         graph = helper.make_graph(
             self.nodes,
-            "quantised",
+            "quantized",
             [
                 helper.make_tensor_value_info(name, TYPES[kind], shape)
                 for name, (kind, shape) in self.inputs.items()
@@ -175,7 +175,7 @@ CONVOLUTIONS = {
 
 
 @pytest.mark.parametrize("name", CONVOLUTIONS)
-def test_a_quantised_convolution_is_one_of_bytes(name):
+def test_a_quantized_convolution_is_one_of_bytes(name):
     given: dict[str, Any] = dict(CONVOLUTIONS[name])
     net, y = convolution(**given)
     library = compared(net, y, given.get("dtype", "uint8"))
@@ -201,22 +201,22 @@ def residual_block(dtype: str) -> tuple[Network, str]:
         bias = net.constant(net.rng.standard_normal(16))
         return net.node("Conv", x, weights, bias, pads=[1] * 4)
 
-    x = net.quantise("x", 0.03, zero, dtype)
-    y = net.quantise(net.node("Relu", conv(x, 0.1)), 0.04, low, dtype)
-    z = net.quantise(conv(y, 0.1), 0.15, zero, dtype)
-    total = net.quantise(net.node("Relu", net.node("Add", z, x)), 0.07, low, dtype)
+    x = net.quantize("x", 0.03, zero, dtype)
+    y = net.quantize(net.node("Relu", conv(x, 0.1)), 0.04, low, dtype)
+    z = net.quantize(conv(y, 0.1), 0.15, zero, dtype)
+    total = net.quantize(net.node("Relu", net.node("Add", z, x)), 0.07, low, dtype)
     pooled = net.node("MaxPool", total, kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)
-    pooled = net.quantise(pooled, 0.07, low, dtype)
-    joined = net.quantise(net.node("Concat", pooled, pooled, axis=1), 0.09, low, dtype)
-    mean = net.quantise(net.node("GlobalAveragePool", joined), 0.02, low, dtype)
+    pooled = net.quantize(pooled, 0.07, low, dtype)
+    joined = net.quantize(net.node("Concat", pooled, pooled, axis=1), 0.09, low, dtype)
+    mean = net.quantize(net.node("GlobalAveragePool", joined), 0.02, low, dtype)
     flat = net.node("Flatten", mean)
     weights = net.node("DequantizeLinear", net.integers(10, 32), *net.scales(10), axis=0)
     dense = net.node("Gemm", flat, weights, net.constant(net.rng.standard_normal(10)), transB=1)
-    return net, net.quantise(dense, 0.05, zero, dtype)
+    return net, net.quantize(dense, 0.05, zero, dtype)
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
-def test_a_residual_block_between_quantise_and_dequantise_runs_on_integers(dtype):
+def test_a_residual_block_between_quantize_and_dequantize_runs_on_integers(dtype):
     net, y = residual_block(dtype)
     library = compared(net, y, "float32", quantum=0.05)
     assert {"conv2d_direct_int8.x86", "dense_packed_int8.x86"} <= implementations(library)
@@ -233,7 +233,7 @@ def test_the_pass_can_be_left_out():
     assert "conv2d_direct_int8.x86" not in implementations(library)
 
 
-def test_a_product_of_quantised_matrices():
+def test_a_product_of_quantized_matrices():
     net = Network(x=("uint8", (2, 5, 18)))
     y = net.node(
         "QLinearMatMul",
@@ -263,7 +263,7 @@ def test_a_dense_layer_of_microsofts_operators():
     assert "dense_packed_int8.x86" in implementations(compared(net, y, "uint8"))
 
 
-def test_rows_that_are_quantised_to_their_own_range():
+def test_rows_that_are_quantized_to_their_own_range():
     """MatMulInteger: its zero point is known only at run time."""
     net = Network(x=("float32", (4, 32)))
     net.nodes.append(helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "scale", "zero"]))
@@ -304,7 +304,7 @@ def test_an_open_batch_of_integers_stays_open():
         )
 
 
-def test_parts_of_a_concatenation_are_quantised_where_they_are_made():
+def test_parts_of_a_concatenation_are_quantized_where_they_are_made():
     net = Network(x=("uint8", (1, 16, 6, 6)))
     parts = []
     for scale in (0.1, 0.2):
@@ -322,20 +322,20 @@ def test_parts_of_a_concatenation_are_quantised_where_they_are_made():
     "keys, depth, dtype, target",
     [(12, 8, "uint8", HOST), (7, 6, "int8", HOST), (9, 8, "int8", AVX2)],
 )
-def test_an_attention_between_quantise_and_dequantise_multiplies_bytes(keys, depth, dtype, target):
+def test_an_attention_between_quantize_and_dequantize_multiplies_bytes(keys, depth, dtype, target):
     net = Network(x=("float32", (2, 5, 3 * depth)), y=("float32", (2, keys, 3 * depth)))
     zero = 0 if dtype == "int8" else 128
 
     def heads(tensor: str, rows: int, scale: float, less: int) -> str:
-        quantised = net.quantise(tensor, scale, zero - less, dtype)
-        split = net.node("Reshape", quantised, net.constant([2, rows, 3, depth], "int64"))
+        quantized = net.quantize(tensor, scale, zero - less, dtype)
+        split = net.node("Reshape", quantized, net.constant([2, rows, 3, depth], "int64"))
         return net.node("Transpose", split, perm=[0, 2, 1, 3])
 
     q, k, v = heads("x", 5, 0.03, 3), heads("y", keys, 0.028, -5), heads("y", keys, 0.027, 9)
     scores = net.node("MatMul", q, net.node("Transpose", k, perm=[0, 1, 3, 2]))
-    scores = net.quantise(scores, 0.0713, zero + 4, dtype)
-    weights = net.quantise(net.node("Softmax", scores, axis=-1), 0.0039, 0 if zero else -128, dtype)
-    mixed = net.quantise(net.node("MatMul", weights, v), 0.0213, zero, dtype)
+    scores = net.quantize(scores, 0.0713, zero + 4, dtype)
+    weights = net.quantize(net.node("Softmax", scores, axis=-1), 0.0039, 0 if zero else -128, dtype)
+    mixed = net.quantize(net.node("MatMul", weights, v), 0.0213, zero, dtype)
     joined = net.node("Transpose", mixed, perm=[0, 2, 1, 3])
     y = net.node("Reshape", joined, net.constant([2, 5, 3 * depth], "int64"))
     library = compared(net, y, "float32", target, quantum=0.0213, share=0.1)
@@ -355,8 +355,8 @@ POOLS = {
 @pytest.mark.parametrize("name", POOLS)
 def test_averages_of_windows_are_sums_of_bytes(name):
     net = Network(x=("float32", (1, 20, 8, 9)))
-    x = net.quantise("x", 0.03, 90)
-    y = net.quantise(net.node("AveragePool", x, **POOLS[name]), 0.0213, 128)
+    x = net.quantize("x", 0.03, 90)
+    y = net.quantize(net.node("AveragePool", x, **POOLS[name]), 0.0213, 128)
     library = compared(net, y, "float32", quantum=0.0213)
     is_of_bytes = DEPTHWISE in implementations(library)
     assert is_of_bytes == (name in ("plain", "padded"))
@@ -434,7 +434,7 @@ def test_what_has_no_kernel_of_bytes_is_in_the_report():
         (0.1, np.int8(3), "a tensor of uint8 has a zero point of int8"),
     ],
 )
-def test_numbers_that_quantise_nothing_are_refused_by_the_nodes_name(scale, zero, why):
+def test_numbers_that_quantize_nothing_are_refused_by_the_nodes_name(scale, zero, why):
     net = Network(x=("uint8", (1, 8, 5, 5)))
     y = net.node(
         "QLinearConv",
@@ -466,7 +466,7 @@ def test_a_constant_image_is_blocked_like_any():
 
 
 def qnn_network(layout: str) -> tvm.IRModule:
-    """Two convolutions of Relay's qnn dialect, each with its requantisation."""
+    """Two convolutions of Relay's qnn dialect, each with its requantization."""
     rng = np.random.default_rng(3)
     kernel, axis = ("OIHW", 1) if layout == "NCHW" else ("HWIO", 3)
     x = relay.var("x", shape=(1, 8, 7, 9) if axis == 1 else (1, 7, 9, 8), dtype="uint8")
@@ -503,7 +503,7 @@ def qnn_network(layout: str) -> tvm.IRModule:
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-def test_relays_operators_on_quantised_tensors_give_the_same_integers(layout):
+def test_relays_operators_on_quantized_tensors_give_the_same_integers(layout):
     mod = qnn_network(layout)
     shape = [int(extent) for extent in mod["main"].params[0].ty.shape.values]
     data = np.random.default_rng(5).integers(0, 256, shape).astype("uint8")

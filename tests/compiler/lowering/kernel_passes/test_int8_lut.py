@@ -18,7 +18,7 @@ COUNT = 48
 
 
 def silu(x: Any) -> Any:
-    """Quantised bytes of the SiLU of dequantised ones."""
+    """Quantized bytes of the SiLU of dequantized ones."""
     real = (x.astype("float32") - 100.0) * 0.05
     half = tirx.nearbyint(real / (1.0 + tirx.exp(-real)) / 0.04) + 7.0
     low, high = tirx.const(0.0, "float32"), tirx.const(255.0, "float32")

@@ -286,7 +286,7 @@ def test_bytes_that_are_constant_are_convolved(runs_as_onnxruntime):
     runs_as_onnxruntime(text, {}, {"b": np.zeros(1, "uint8")})
 
 
-def test_halves_are_quantised_by_scales_of_halves(runs_as_onnxruntime):
+def test_halves_are_quantized_by_scales_of_halves(runs_as_onnxruntime):
     text = """
 <ir_version: 10, opset_import: ["" : 21]>
 halves (float16[2,2,3] x) => (y) { y = QuantizeLinear <axis: int = 1> (x, s) }

@@ -263,7 +263,7 @@ def test_leaves_that_are_reached_are_summed(aggregate, transform, model, rng):
         ("Momentum", 1, {"mode": "nesterov"}),
     ],
 )
-def test_a_step_of_an_optimiser(operator, kept, attributes, updates, model, rng):
+def test_a_step_of_an_optimizer(operator, kept, attributes, updates, model, rng):
     if operator == "Momentum":
         attributes |= {"alpha": 0.9, "beta": 0.8, "norm_coefficient": 0.1}
     shapes = {"r": (), "t": ()}

@@ -1,4 +1,4 @@
-"""Scales and zero points that quantise nothing are refused with their node."""
+"""Scales and zero points that quantize nothing are refused with their node."""
 
 from __future__ import annotations
 

@@ -310,7 +310,7 @@ ARGUMENTS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def test_arguments_that_the_exporter_passes_over_are_honoured() -> None:
+def test_arguments_that_the_exporter_passes_over_are_honored() -> None:
     module = Apply(lambda data: tuple(function(data) for function in ARGUMENTS.values()))
     data = randn(1, 2, 5, 7)
     mod, params = relay.frontend.from_pytorch(torch.jit.trace(module, data), [("x", data.shape)])

@@ -99,7 +99,7 @@ def outcome(code: str, kind: str, arrays: list[np.ndarray], result: np.ndarray, 
     return got
 
 
-def quantised_network(
+def quantized_network(
     activation: str = "int8", **numbers: tuple[list[float], list[int], int]
 ) -> bytes:
     """QUANTIZE, convolution with ReLU6, depthwise one, residual sum, mean, dense, softmax."""
@@ -146,8 +146,8 @@ def quantised_network(
     return model.finish([image], [result])
 
 
-def test_a_quantised_network_runs_on_integers() -> None:
-    mod, params = relay.frontend.from_tflite(quantised_network())
+def test_a_quantized_network_runs_on_integers() -> None:
+    mod, params = relay.frontend.from_tflite(quantized_network())
     library = relay.build(mod, "llvm", params=params)
     assert not library.report.notes
     used = [each.operands for each in library.report.kernels if each.operands]
@@ -165,7 +165,7 @@ def test_activations_of_int16_are_computed_in_float32_and_the_report_says_so() -
     numbers = {
         name: ([1e-3 if name != "shares" else 1 / 32768], [zero], 0) for name, zero in zeros.items()
     }
-    mod, params = relay.frontend.from_tflite(quantised_network("int16", **numbers))
+    mod, params = relay.frontend.from_tflite(quantized_network("int16", **numbers))
     library = relay.build(mod, "llvm", params=params)
     assert len(library.report.notes) == 3 and "its data are int16" in library.report.notes[0]
     image = np.random.default_rng(5).uniform(-2, 2, (1, 8, 8, 3)).astype("float32")
@@ -184,7 +184,7 @@ def test_activations_of_int16_are_computed_in_float32_and_the_report_says_so() -
 )
 def test_wrong_scales_and_zero_points_are_refused(name, numbers, message) -> None:
     with pytest.raises(UnsupportedOperatorError, match=message):
-        relay.frontend.from_tflite(quantised_network(**{name: numbers}))
+        relay.frontend.from_tflite(quantized_network(**{name: numbers}))
 
 
 def result_of(library, image: np.ndarray) -> np.ndarray:

@@ -99,7 +99,7 @@ class ModelWriter:
             self._builder.PrependUOffsetTRelative(offset)
         return self._builder.EndVector()
 
-    def _quantisation(self, numbers: Numbers) -> int:
+    def _quantization(self, numbers: Numbers) -> int:
         builder, (scales, zeros, axis) = self._builder, numbers
         scale = builder.CreateNumpyVector(np.asarray(scales, "float32"))
         zero = builder.CreateNumpyVector(np.asarray(zeros, "int64"))
@@ -113,7 +113,7 @@ class ModelWriter:
         self, name: str, shape: tuple[int, ...], dtype: str, buffer: int, numbers: Numbers | None
     ) -> int:
         builder = self._builder
-        quantisation = self._quantisation(numbers) if numbers is not None else None
+        quantization = self._quantization(numbers) if numbers is not None else None
         text = builder.CreateString(name)
         extents = builder.CreateNumpyVector(np.asarray(shape, "int32"))
         tflite.TensorStart(builder)
@@ -121,8 +121,8 @@ class ModelWriter:
         tflite.TensorAddShape(builder, extents)
         tflite.TensorAddType(builder, _TYPES[dtype])
         tflite.TensorAddBuffer(builder, buffer)
-        if quantisation is not None:
-            tflite.TensorAddQuantization(builder, quantisation)
+        if quantization is not None:
+            tflite.TensorAddQuantization(builder, quantization)
         return tflite.TensorEnd(builder)
 
     def _code(self, number: int) -> int:

@@ -227,7 +227,7 @@ PASSES = {
     "a pattern's partition": Pass(partitioned, EVERY),
 }
 """Of the passes that change none of the networks, these have nothing to find in any static network
-of float32: no extents known at run time, no quantised operators, no phases around a convolution,
+of float32: no extents known at run time, no quantized operators, no phases around a convolution,
 no functions that nobody calls, no weights that are parameters. `test_transforms.py` has what they
 do find. The others are forms that modules always have."""
 

@@ -187,11 +187,11 @@ class TfliteSpelling(Builder):
         return relay.reshape(made, [int(each) for each in made.ty.shape])
 
     def layer_norm(self, data):
-        centre = relay.mean(data, [2], keepdims=True)
-        squares = relay.power(relay.subtract(data, centre), relay.const(np.float32(2)))
+        center = relay.mean(data, [2], keepdims=True)
+        squares = relay.power(relay.subtract(data, center), relay.const(np.float32(2)))
         spread = relay.mean(squares, [2], keepdims=True)
         root = relay.rsqrt(relay.add(spread, relay.const(np.float32(1e-5))))
-        normal = relay.multiply(relay.subtract(data, centre), root)
+        normal = relay.multiply(relay.subtract(data, center), root)
         return relay.add(relay.multiply(normal, self.constant("gamma")), self.constant("beta"))
 
     def gelu(self, data):
@@ -628,11 +628,11 @@ class Tflite:
             axes = self.value(np.array([2], "int32"))
             return self.node("MEAN", [value, axes], shape, "Reducer", KeepDims=True)
 
-        centre = mean(data)
-        centred = self.same("SUB", data, centre, table="Sub")
-        spread = mean(self.same("SQUARED_DIFFERENCE", data, centre, table="SquaredDifference"))
+        center = mean(data)
+        centerd = self.same("SUB", data, center, table="Sub")
+        spread = mean(self.same("SQUARED_DIFFERENCE", data, center, table="SquaredDifference"))
         spread = self.same("ADD", spread, self.value(np.float32(1e-5)))
-        normal = self.same("MUL", centred, self.same("RSQRT", spread), table="Mul")
+        normal = self.same("MUL", centerd, self.same("RSQRT", spread), table="Mul")
         scaled = self.same("MUL", normal, self.value(WEIGHTS["gamma"]), table="Mul")
         return self.same("ADD", scaled, self.value(WEIGHTS["beta"]))
 

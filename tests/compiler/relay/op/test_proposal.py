@@ -15,8 +15,8 @@ def anchors(scales, ratios, stride):
         height = math.floor(width * ratio + 0.5)
         for scale in scales:
             half = np.array([width * scale - 1, height * scale - 1]) / 2
-            centre = (stride - 1) / 2
-            yield np.concatenate([centre - half, centre + half])
+            center = (stride - 1) / 2
+            yield np.concatenate([center - half, center + half])
 
 
 def overlap(one, other):
@@ -30,9 +30,9 @@ def predicted(anchor, delta, iou_loss):
     if iou_loss:
         return anchor + delta
     size = anchor[2:] - anchor[:2] + 1
-    centre = delta[:2] * size + anchor[:2] + (size - 1) / 2
+    center = delta[:2] * size + anchor[:2] + (size - 1) / 2
     half = (np.exp(delta[2:]) * size - 1) / 2
-    return np.concatenate([centre - half, centre + half])
+    return np.concatenate([center - half, center + half])
 
 
 def proposals(

@@ -84,8 +84,8 @@ def test_each_mode_computes_on_integers_what_the_floats_are(mode):
     with relay.quantize.qconfig(
         calibrate_mode=mode, weight_scale="max", skip_dense_layer=False, skip_conv_layers=[]
     ):
-        quantised = relay.quantize.quantize(mod, params, samples())
-    got, layers = run(quantised)
+        quantized = relay.quantize.quantize(mod, params, samples())
+    got, layers = run(quantized)
     assert layers == ["conv2d_direct_int8.x86"] * 3 + ["dense_packed_int8.x86"]
     assert 0 < np.abs(got - expected).max() < 0.1 * np.abs(expected).max()
 

@@ -211,7 +211,7 @@ def test_regions_on_both_sides_of_a_bare_tuple_do_not_become_one():
     np.testing.assert_allclose(run(made, [value])[0], run(mod, [value])[0], rtol=1e-5)
 
 
-def test_results_of_a_region_follow_their_readers_and_its_compiler_optimises_it():
+def test_results_of_a_region_follow_their_readers_and_its_compiler_optimizes_it():
     x = relay.var("x", shape=(2,))
     first = relay.abs(begin(x, "folds"))
     second = relay.add(relay.nn.relu(first), relay.multiply(*map(relay.const, (2.0, 1.0))))

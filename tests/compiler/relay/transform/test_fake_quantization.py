@@ -94,7 +94,7 @@ def test_scripts_register_forms_and_ask_for_optional_ones() -> None:
         assert expected in operators_of(made)
 
 
-def test_single_operators_are_quantised_where_a_region_is_not() -> None:
+def test_single_operators_are_quantized_where_a_region_is_not() -> None:
     dense = relay.nn.dense(real(integers("x", 2, 8)), real(integers("w", 3, 8), 0.1, 0))
     before = module_of(relay.sin(dense))
     assert transform.FakeQuantizationToInteger()(before).same_as(before)

@@ -1,6 +1,6 @@
 """Converters of onnxruntime's own operators, of the domains com.microsoft and com.microsoft.nchwc.
 
-Its optimiser and its tools write these into models. An attribute that a converter does not read is
+Its optimizer and its tools write these into models. An attribute that a converter does not read is
 refused, so that a converter reads also those that mean nothing at inference.
 """
 

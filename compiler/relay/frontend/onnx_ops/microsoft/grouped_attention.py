@@ -45,7 +45,7 @@ def rotated(
 ) -> relax.Expr:
     """Data (B, N, S, C), the first columns turned, by positions (B or 1, S) in tables (_, half).
 
-    A pair is of columns that are `half` apart, or, interleaved, of neighbours.
+    A pair is of columns that are `half` apart, or, interleaved, of neighbors.
     """
     batch, heads, rows, columns = static_shape(data) or ()
     half = (static_shape(cosines) or ())[1]

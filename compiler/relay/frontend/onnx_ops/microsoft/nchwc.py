@@ -1,8 +1,8 @@
-"""Operators of com.microsoft.nchwc, which onnxruntime's layout optimisation writes.
+"""Operators of com.microsoft.nchwc, which onnxruntime's layout optimization writes.
 
 Their tensors hold channels in blocks, and as many as fill whole blocks; they have the shape of
 plain NCHW tensors, as which they are imported. Only the weights, which are stored in their order,
-are brought back. How large a block is depends on the CPU that optimised the model and is not
+are brought back. How large a block is depends on the CPU that optimized the model and is not
 written in it. It follows from channels that do not fill blocks of 16, or from how many were added
 to those that the model returns; where either may be meant, the model is refused.
 """
@@ -46,7 +46,7 @@ def _block(node: Node) -> int:
     if len(possible) != 1:
         raise node.unsupported(
             "its weights are in blocks of 8 or of 16 channels, which depends on the CPU that "
-            "optimised the model, and nothing in the model says which; optimise it at the level "
+            "optimized the model, and nothing in the model says which; optimize it at the level "
             "ORT_ENABLE_EXTENDED instead"
         )
     return possible.pop()

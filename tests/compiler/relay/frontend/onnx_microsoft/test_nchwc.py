@@ -1,4 +1,4 @@
-"""Models in the blocked layout that onnxruntime's layout optimisation writes."""
+"""Models in the blocked layout that onnxruntime's layout optimization writes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NODE = helper.make_node
 def blocked(model, tmp_path):
     """A model as onnxruntime has it for this CPU."""
 
-    def optimise(nodes, shape, weights):
+    def optimize(nodes, shape, weights):
         proto = model(nodes, {"x": shape}, ["y"], weights)
         options = onnxruntime.SessionOptions()
         options.optimized_model_filepath = str(tmp_path / "blocked.onnx")
@@ -26,13 +26,13 @@ def blocked(model, tmp_path):
         onnxruntime.InferenceSession(
             proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
         )
-        optimised = onnx.load(options.optimized_model_filepath)
-        used = {node.op_type for node in optimised.graph.node if node.domain.endswith("nchwc")}
+        optimized = onnx.load(options.optimized_model_filepath)
+        used = {node.op_type for node in optimized.graph.node if node.domain.endswith("nchwc")}
         if not used:
             pytest.skip("onnxruntime has no blocked layout for this CPU")
-        return proto, optimised, used
+        return proto, optimized, used
 
-    return optimise
+    return optimize
 
 
 def test_blocked_models_agree(blocked, run, floats):
@@ -65,12 +65,12 @@ def test_blocked_models_agree(blocked, run, floats):
         "w3": floats(24, 32, 1, 1),
         "s": np.array([1, 1, 2, 2], "float32"),
     }
-    proto, optimised, used = blocked(nodes, (1, 3, 6, 6), weights)
+    proto, optimized, used = blocked(nodes, (1, 3, 6, 6), weights)
     assert {"Conv", "MaxPool", "AveragePool", "ReorderOutput"} <= used
     feeds = {"x": floats(1, 3, 6, 6)}
     (plain,) = run(*from_onnx(proto), feeds)
     for freeze in (True, False):
-        (result,) = run(*from_onnx(optimised, freeze_params=freeze), feeds)
+        (result,) = run(*from_onnx(optimized, freeze_params=freeze), feeds)
         np.testing.assert_allclose(result, plain, 1e-4, 1e-4)
 
 
@@ -79,16 +79,16 @@ def test_channels_of_the_input_are_brought_to_whole_blocks(blocked, run, floats)
         NODE("Sigmoid", ["x"], ["a"]),
         NODE("Conv", ["a", "w"], ["y"]),
     ]
-    proto, optimised, used = blocked(nodes, (1, 20, 3, 3), {"w": floats(24, 20, 1, 1)})
+    proto, optimized, used = blocked(nodes, (1, 20, 3, 3), {"w": floats(24, 20, 1, 1)})
     assert "ReorderInput" in used
     feeds = {"x": floats(1, 20, 3, 3)}
     np.testing.assert_allclose(
-        run(*from_onnx(optimised), feeds)[0], run(*from_onnx(proto), feeds)[0], 1e-4, 1e-4
+        run(*from_onnx(optimized), feeds)[0], run(*from_onnx(proto), feeds)[0], 1e-4, 1e-4
     )
 
 
 def test_blocks_of_unknown_size_are_refused(blocked, floats):
     nodes = [NODE("Conv", ["x", "w"], ["y"])]
-    _, optimised, _ = blocked(nodes, (1, 3, 3, 3), {"w": floats(32, 3, 1, 1)})
+    _, optimized, _ = blocked(nodes, (1, 3, 3, 3), {"w": floats(32, 3, 1, 1)})
     with pytest.raises(errors.UnsupportedOperatorError, match="ORT_ENABLE_EXTENDED"):
-        from_onnx(optimised)
+        from_onnx(optimized)

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Quantise ONNX models with onnxruntime's own quantiser, to repeat measurements of integers with.
+"""Quantize ONNX models with onnxruntime's own quantizer, to repeat measurements of integers with.
 
-    python scripts/dev/make_quantised_models.py FOLDER MODEL.onnx [...] [--kinds qdq qoperator ...]
+    python scripts/dev/make_quantized_models.py FOLDER MODEL.onnx [...] [--kinds qdq qoperator ...]
 
-Statically quantised networks (QDQ and QOperator) have uint8 activations and int8 weights with a
-scale for each channel; their ranges come from seeded random inputs. Dynamically quantised ones
+Statically quantized networks (QDQ and QOperator) have uint8 activations and int8 weights with a
+scale for each channel; their ranges come from seeded random inputs. Dynamically quantized ones
 have int8 weights. Of the kind f16 are models of halves. MODEL_KIND.onnx is written for each.
 """
 
@@ -64,7 +64,7 @@ def random_inputs(model: onnx.ModelProto, rng: np.random.Generator) -> dict[str,
     return feeds
 
 
-def quantise(model: Path, folder: Path, kinds: Sequence[str] = KINDS) -> list[Path]:
+def quantize(model: Path, folder: Path, kinds: Sequence[str] = KINDS) -> list[Path]:
     """Write a model in the kinds asked for; returns the paths."""
     written = []
     with tempfile.TemporaryDirectory() as scratch:
@@ -99,10 +99,10 @@ def main() -> None:
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
     for model in given.models:
-        for path in quantise(model, given.folder, given.kinds):
+        for path in quantize(model, given.folder, given.kinds):
             print(path)
 
 
 if __name__ == "__main__":
-    logging.getLogger().setLevel(logging.ERROR)  # the quantiser's, which is the root
+    logging.getLogger().setLevel(logging.ERROR)  # the quantizer's, which is the root
     main()

@@ -45,7 +45,7 @@ def alone(case: Small, fails: Fails) -> Small:
     return next((single for single in single_nodes(case) if fails(single)), case)
 
 
-def minimise(case: Small, fails: Fails, seconds: float) -> Small:
+def minimize(case: Small, fails: Fails, seconds: float) -> Small:
     """The smallest case found within `seconds` that still fails; `alone` comes first."""
     end = time.monotonic() + seconds
     for candidates in (fewer_outputs, fewer_nodes, smaller_shapes, calmer_values):

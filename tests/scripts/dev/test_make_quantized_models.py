@@ -1,4 +1,4 @@
-"""Models quantised by onnxruntime, in the forms that Baton's measurements are made with."""
+"""Models quantized by onnxruntime, in the forms that Baton's measurements are made with."""
 
 import importlib.util
 from pathlib import Path
@@ -10,10 +10,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 pytest.importorskip("onnxruntime")
 
-SCRIPT = Path(__file__).resolve().parents[3] / "scripts" / "dev" / "make_quantised_models.py"
-spec = importlib.util.spec_from_file_location("make_quantised_models", SCRIPT)
-make_quantised_models = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(make_quantised_models)
+SCRIPT = Path(__file__).resolve().parents[3] / "scripts" / "dev" / "make_quantized_models.py"
+spec = importlib.util.spec_from_file_location("make_quantized_models", SCRIPT)
+make_quantized_models = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(make_quantized_models)
 
 
 def test_each_kind_has_the_operators_of_its_form(tmp_path, monkeypatch, capsys):
@@ -28,9 +28,9 @@ def test_each_kind_has_the_operators_of_its_form(tmp_path, monkeypatch, capsys):
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     onnx.save(model, tmp_path / "dense.onnx")
     monkeypatch.setattr(
-        "sys.argv", ["make_quantised_models.py", str(tmp_path / "q"), str(tmp_path / "dense.onnx")]
+        "sys.argv", ["make_quantized_models.py", str(tmp_path / "q"), str(tmp_path / "dense.onnx")]
     )
-    make_quantised_models.main()
+    make_quantized_models.main()
     written = capsys.readouterr().out.split()
     assert written == [
         str(tmp_path / "q" / f"dense_{kind}.onnx")

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Compare every quantised tensor of quantised ONNX models with onnxruntime's.
+"""Compare every quantized tensor of quantized ONNX models with onnxruntime's.
 
-    python scripts/dev/make_quantised_models.py models-q models/*.onnx --kinds qdq dynamic
-    python scripts/dev/compare_quantised.py models-q/*_qdq.onnx
+    python scripts/dev/make_quantized_models.py models-q models/*.onnx --kinds qdq dynamic
+    python scripts/dev/compare_quantized.py models-q/*_qdq.onnx
 
 All tensors of bytes that a node computes become results of the model. First each is computed from
 those that onnxruntime has in front of it, then all from the same seeded inputs, where a difference
@@ -27,7 +27,7 @@ import tvm
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
-from make_quantised_models import random_inputs
+from make_quantized_models import random_inputs
 
 from compiler import relay
 from compiler.runtime.graph_executor import GraphModule

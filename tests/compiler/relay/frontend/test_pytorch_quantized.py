@@ -1,4 +1,4 @@
-"""Quantised PyTorch modules, of all tools, run on integers."""
+"""Quantized PyTorch modules, of all tools, run on integers."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class Stubs(nn.Sequential):
 
 
 @pytest.mark.parametrize(("kind", "products"), [(Stubs, 1), (Layers, 4)], ids=["eager", "FX"])
-def test_quantised_modules_compute_what_pytorch_does(kind: type[nn.Module], products: int) -> None:
+def test_quantized_modules_compute_what_pytorch_does(kind: type[nn.Module], products: int) -> None:
     if "fbgemm" not in torch.backends.quantized.supported_engines:
-        pytest.skip("this PyTorch has no fbgemm to quantise with")
+        pytest.skip("this PyTorch has no fbgemm to quantize with")
     quantization = torch.ao.quantization
     torch.manual_seed(1)
     module, examples = kind().eval(), (randn(1, 3, 6, 6),)
@@ -67,9 +67,9 @@ def test_quantised_modules_compute_what_pytorch_does(kind: type[nn.Module], prod
 
 
 @pytest.mark.parametrize("by_channel", [False, True])
-def test_layers_that_quantise_by_their_own_range_run_on_integers(by_channel: bool) -> None:
+def test_layers_that_quantize_by_their_own_range_run_on_integers(by_channel: bool) -> None:
     if "fbgemm" not in torch.backends.quantized.supported_engines:
-        pytest.skip("this PyTorch has no fbgemm to quantise with")
+        pytest.skip("this PyTorch has no fbgemm to quantize with")
     quantization = torch.ao.quantization
     module = nn.Sequential(nn.Linear(24, 32), nn.ReLU(), nn.Linear(32, 10, bias=False)).eval()
     dynamic = "per_channel_dynamic_qconfig" if by_channel else "default_dynamic_qconfig"
@@ -97,7 +97,7 @@ def on_integers(mod: tvm.IRModule, params: Any, x: torch.Tensor, products: int =
 
 
 class Decomposed(nn.Module):
-    """A convolution as PyTorch's PT2E quantisation leaves it."""
+    """A convolution as PyTorch's PT2E quantization leaves it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -117,7 +117,7 @@ class Decomposed(nn.Module):
         return ops.dequantize_per_tensor(y, 0.05, 3, *bytes_)
 
 
-def test_a_program_quantised_after_its_export_runs_on_integers() -> None:
+def test_a_program_quantized_after_its_export_runs_on_integers() -> None:
     pytest.importorskip("torch.ao.quantization.fx._decomposed")
     module, examples = Decomposed().eval(), (randn(1, 3, 6, 6),)
     program = torch.export.export(module, examples)

@@ -1,7 +1,7 @@
-"""Operators of quantised programs that PyTorch's exporter does not know, as ONNX's.
+"""Operators of quantized programs that PyTorch's exporter does not know, as ONNX's.
 
-It knows those of modules quantised with samples, eager and FX: left are `quantized_decomposed`'s,
-of programs of torch.export, and layers that quantise what they read by its own range.
+It knows those of modules quantized with samples, eager and FX: left are `quantized_decomposed`'s,
+of programs of torch.export, and layers that quantize what they read by its own range.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _converted(kind: str) -> Callable[[Any, Sequence[Any], Any], torch.Tensor]:
             result = torch.clamp(result, least, most)
         if (given.get("out_dtype") or torch.float32) != torch.float32:
             raise UnsupportedOperatorError(
-                f"{op._schema.name} has out_dtype {given['out_dtype']}; dequantise to float32"
+                f"{op._schema.name} has out_dtype {given['out_dtype']}; dequantize to float32"
             )
         return result
 
@@ -75,7 +75,7 @@ class _Dynamic(torch.autograd.Function):
 
 
 def _dynamic(has_relu: bool) -> Callable[[Any, Sequence[Any], Any], torch.Tensor]:
-    """A dense layer whose data are quantised by their range, to 8 bits in any case."""
+    """A dense layer whose data are quantized by their range, to 8 bits in any case."""
 
     def call(op: Any, args: Sequence[Any], kwargs: Any) -> torch.Tensor:
         data, packed = args[:2]
