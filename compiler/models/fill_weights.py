@@ -6,9 +6,9 @@ taken out and described instead, in the model's metadata, by shape, mean and sta
 `hydrate` puts seeded random tensors with those statistics back, so that the same model comes out
 on every machine.
 
-    python hydrate.py NAME OUT.onnx          # one model
-    python hydrate.py --all OUT_FOLDER       # every skeleton in this folder
-    python hydrate.py --strip IN.onnx NAME   # a new skeleton from a model
+    python fill_weights.py NAME OUT.onnx          # one model
+    python fill_weights.py --all OUT_FOLDER       # every skeleton in this folder
+    python fill_weights.py --strip IN.onnx NAME   # a new skeleton from a model
 
 Needs only numpy and onnx.
 """

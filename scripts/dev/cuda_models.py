@@ -49,7 +49,7 @@ import numpy as np
 import tvm
 from compiler import relay
 from compiler.lowering.bind import bind_params
-from compiler.models import hydrate
+from compiler.models import fill_weights
 from compiler.runtime import graph_executor
 from scripts.dev.cuda_models import shrink
 from tests.cuda_mock.device import Device
@@ -57,7 +57,7 @@ from tests.test_models import example_inputs
 
 name, arch, dtype, small = *sys.argv[1:4], sys.argv[4] == "small"
 device = Device(execute=small)
-model = hydrate.hydrate(name)
+model = fill_weights.hydrate(name)
 if small:
     shrink(name, model)
 inputs = example_inputs(model)

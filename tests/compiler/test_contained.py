@@ -78,7 +78,7 @@ print(tvm_ffi.core._object_type_key_to_index, tvm.ir.transform.PassContext.__ini
 def test_old_names_leave_classes_alone_and_the_context_takes_all_back():
     program = f"""{_SEEN}{_TVM}
 import compiler.legacy
-from compiler.legacy import switch
+from compiler.legacy import installation
 before = seen()
 compiler.legacy.install()
 from tvm import relay
