@@ -45,7 +45,7 @@ def images(mean, dtype="float32"):
     return (noise + mean).astype(dtype)
 
 
-@pytest.mark.parametrize("mean", [0, 1e1, 1e2, 1e3, 1e4])
+@pytest.mark.parametrize("mean", [1e1, 1e4])
 @pytest.mark.parametrize("op_type", ["InstanceNormalization", "LayerNormalization"])
 def test_a_large_mean_costs_no_more_digits_than_in_onnxruntime(op_type, mean):
     x = images(mean)
@@ -60,7 +60,7 @@ def test_a_large_mean_costs_no_more_digits_than_in_onnxruntime(op_type, mean):
 
 
 @pytest.mark.parametrize("opset", [18, 21])
-@pytest.mark.parametrize("groups", [1, 2, CHANNELS])
+@pytest.mark.parametrize("groups", [1, 2])
 @pytest.mark.parametrize("is_open", [False, True], ids=["static", "open batch"])
 def test_group_normalization_does_not_cancel(opset, groups, is_open):
     x = images(1e3)

@@ -37,18 +37,11 @@ def run(proto, x: np.ndarray) -> np.ndarray:
     [("Sum", np.sum), ("Max", np.max), ("Min", np.min), ("Mean", np.mean)],
 )
 def test_reduction_of_many_inputs_has_the_value_of_numpy(operator, reference):
-    split, names = rows(70)
-    x = np.random.default_rng(0).standard_normal((70, 4)).astype("float32")
-    result = run(model([split, helper.make_node(operator, names, ["y"])], 70), x)
-    np.testing.assert_allclose(result[0], reference(x, axis=0), 1e-5, 1e-5)
-
-
-def test_max_of_many_inputs_propagates_nan():
-    split, names = rows(70)
-    x = np.zeros((70, 4), "float32")
+    split, names = rows(40)
+    x = np.random.default_rng(0).standard_normal((40, 4)).astype("float32")
     x[33, 2] = np.nan
-    result = run(model([split, helper.make_node("Max", names, ["y"])], 70), x)
-    np.testing.assert_array_equal(result[0], [0, 0, np.nan, 0])
+    result = run(model([split, helper.make_node(operator, names, ["y"])], 40), x)
+    np.testing.assert_allclose(result[0], reference(x, axis=0), 1e-5, 1e-5)
 
 
 def test_sum_of_more_inputs_than_python_recurses_builds():
