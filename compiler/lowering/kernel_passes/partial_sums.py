@@ -212,9 +212,9 @@ def _reads(body: tirx.Stmt, buffers: set[Any]) -> int:
 def _blocks(loop: tirx.For, sums: _Sums, size: int) -> tirx.Stmt:
     """The loop in blocks of so many iterations, each with sums of its own."""
     dtypes = {at: store.value.ty for store, at in sums.of_store.items()}
+    # One small buffer each: registers. Of the scope "local" TVM takes memory for each tile.
     own = [
-        tirx.decl_buffer((1,), str(dtypes[at].dtype), f"sum{at}", scope="local")
-        for at in range(len(sums.places))
+        tirx.decl_buffer((1,), str(dtypes[at].dtype), f"sum{at}") for at in range(len(sums.places))
     ]
 
     def add(store: tirx.BufferStore) -> tirx.Stmt:
