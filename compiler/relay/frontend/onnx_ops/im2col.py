@@ -66,19 +66,22 @@ def col2im(node: Node) -> relax.Expr:
     strides = list(node.attr("strides", [1] * rank))
     pads = list(node.attr("pads", [0] * 2 * rank))
     dilations = list(node.attr("dilations", [1] * rank))
-    _, rows, columns = node.extents(0)
+    batch, rows, columns = node.extents(0)
+    places = [
+        (image[i] + pads[i] + pads[i + rank] - dilations[i] * (taps[i] - 1) - 1) // strides[i] + 1
+        for i in range(rank)
+    ]
+    data, size = node[0], math.prod(taps)
     if all(isinstance(extent, int) for extent in (*image, *taps, rows, columns)):
-        places = [
-            (image[i] + pads[i] + pads[i + rank] - dilations[i] * (taps[i] - 1) - 1) // strides[i]
-            + 1
-            for i in range(rank)
-        ]
-        if math.prod(places) != columns or rows % math.prod(taps):
+        if math.prod(places) != columns or rows % size:
             raise node.unsupported(
                 f"{rows} rows and {columns} columns of windows {taps} at {places}"
             )
+    else:  # the reshape raises an error where the numbers of elements differ
+        whole = relax.ShapeExpr([batch, rows // size * size, math.prod(places)])
+        data = node.emit(relax.op.reshape(data, whole))
     return _image_kernel(
-        *(node[0], relax.ShapeExpr(image), relax.ShapeExpr(taps)),
+        *(data, relax.ShapeExpr(image), relax.ShapeExpr(taps)),
         strides=strides,
         pads=pads,
         dilations=dilations,

@@ -231,3 +231,21 @@ def test_what_has_extents_of_run_time_is_expanded_to_others():
         tiled = np.tile(data, counts)
         expected = np.broadcast_to(tiled, np.broadcast_shapes(tiled.shape, wanted))
         np.testing.assert_array_equal(executor.get_output(0).numpy(), expected)
+
+
+@pytest.mark.parametrize("columns", [0, 3, 6])
+def test_columns_that_do_not_fill_the_image_are_an_error(columns):
+    """5x5 images have five windows of 1x5; other numbers read beyond the columns before."""
+    infos = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 20, columns)),
+        helper.make_tensor_value_info("image", TensorProto.INT64, (2,)),
+        helper.make_tensor_value_info("block", TensorProto.INT64, (2,)),
+    ]
+    node = helper.make_node("Col2Im", ["x", "image", "block"], ["y"])
+    graph = helper.make_graph([node], "g", infos, [helper.make_empty_tensor_value_info("y")])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    mod, params = relay.frontend.from_onnx(proto)
+    session = relay.build(mod, "llvm", params=params).session()
+    feeds = {"image": np.array([5, 5]), "block": np.array([1, 5])}
+    with pytest.raises(InputError, match="do not agree"):
+        session.run({"x": np.ones((1, 20, columns), "float32"), **feeds})
