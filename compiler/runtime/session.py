@@ -156,7 +156,10 @@ class Session:
             An input is missing, unknown or does not fit, there is no such output, or the cache is
             missing, full or of another library.
         """
-        return self.run_async(inputs, outputs, kv_cache).result()
+        arguments = self._checked(inputs, outputs, kv_cache)
+        # No caller can add callbacks to this future, so a plain one is enough.
+        lanes = _lanes(self.num_threads, self.parallel)
+        return lanes.submit(self._request, *arguments).result()
 
     def run_async(
         self,
@@ -168,6 +171,15 @@ class Session:
 
         Inputs are read when the request's turn comes: don't change their arrays before it is done.
         """
+        return self._submit(self._request, *self._checked(inputs, outputs, kv_cache))
+
+    def _checked(
+        self,
+        inputs: Mapping[str, Any],
+        outputs: Iterable[str] | None,
+        kv_cache: KVCache | None,
+    ) -> tuple[dict[str, Any], list[int], KVCache | None]:
+        """The arguments of `_request`; raises InputError as `run`."""
         names = {info.name for info in self.inputs}
         if set(inputs) != names:
             raise InputError(
@@ -181,7 +193,7 @@ class Session:
                 if kv_cache is not None
                 else "the library adds rows to a cache: give kv_cache, which make_kv_cache() makes"
             )
-        return self._submit(self._request, dict(inputs), wanted, kv_cache)
+        return dict(inputs), wanted, kv_cache
 
     def bind(
         self,
