@@ -87,7 +87,7 @@ class _Fold(CallRule):
         return _computed(call, operands) if self._may_spend(_size(call, operands)) else None
 
     def _may_spend(self, size: int) -> bool:
-        """Whether so many bytes more of results keep within `MAX_GROWTH` of all constants."""
+        """Spend bytes of results; False where all results together would exceed the bound."""
         if self._left is None:
             found = expressions_in(self.scope.function, tvm.ir.GenericConst)
             constants = {tvm_ffi.Object.__hash__(each): each for each in found}  # each once

@@ -150,7 +150,8 @@ class Report:
         """One line: what rounds otherwise than sums of products in the dtype of the model."""
         algorithms = Counter(each.algorithm.split()[0] for each in self.kernels)
         parts = [
-            f"{algorithms[name]} kernels relative to the largest value {where}"
+            f"{algorithms[name]} kernel{'s' * (algorithms[name] > 1)} relative to the largest value "
+            + where
             for name, where in _ERRORS_FOLLOW.items()
             if algorithms[name]
         ]

@@ -23,11 +23,12 @@ _OWN = tuple(
         Path(tvm_ffi.__file__).resolve().parent,
     )
 )
+_STANDARD = os.path.dirname(os.__file__) + os.sep
 _OF_PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
 
 def is_of_a_caller(error: BaseException) -> bool:
-    """Whether the innermost frame that is no library's is neither TVM's nor Baton's."""
+    """Whether a function of the caller raised an error, rather than TVM or Baton."""
     for frame, _ in reversed(list(traceback.walk_tb(error.__traceback__))):
         name = frame.f_code.co_filename
         if name.startswith(_OWN) or name == "<unknown>":
@@ -40,9 +41,6 @@ def is_of_a_caller(error: BaseException) -> bool:
         if not any(part in name for part in _OF_PACKAGES) and not name.startswith(_STANDARD):
             return True
     return False
-
-
-_STANDARD = os.path.dirname(os.__file__) + os.sep
 
 
 def reason_of(error: BaseException) -> str:

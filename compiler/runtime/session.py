@@ -6,8 +6,8 @@
 TVM gives every thread that runs kernels a pool of workers of its own, so four callers with two
 workers each would keep eight threads busy. A session's requests are done by lanes instead: threads
 of this process, each with one pool, which sessions of the same settings share. A lane takes one
-request after the other in the order of their arrival. Callbacks of requests run on a thread of
-their own, so that they may make requests themselves.
+request after the other in the order of their arrival. Callbacks of requests run on
+their own thread, so that they may make requests themselves.
 """
 
 from __future__ import annotations

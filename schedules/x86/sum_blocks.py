@@ -19,7 +19,7 @@ _MANY_POINTS = 25
 
 
 def marks(points: int) -> dict[str, int]:
-    """Annotations of a loop that adds the products of a tile with so many of them."""
+    """Annotations of a loop that adds the products of a Winograd tile of `points` points."""
     return {MARK: TERMS} if points >= _MANY_POINTS else {}
 
 

@@ -79,7 +79,7 @@ def test_each_precision_has_its_algorithms_and_a_library_of_its_own():
         for algorithm, where in (("winograd", "of a tile"), ("strassen", "of two rows")):
             is_used = any(algorithm in name for name in names)
             assert (
-                f"1 kernels relative to the largest value {where}" in str(library.report)
+                f"1 kernel relative to the largest value {where}" in str(library.report)
             ) == is_used
 
 

@@ -180,7 +180,7 @@ def _checked(func: tirx.PrimFunc, name: str, needs: list[Any]) -> tirx.PrimFunc:
 
 
 def _behind(check: Any, body: Any) -> Any:
-    """The statement behind a check; TVM's passes expect a root block to stay the outermost."""
+    """Put a check before a statement, inside the root block, which TVM keeps outermost."""
     if not isinstance(body, s_tir.SBlockRealize):
         return tirx.SeqStmt([check, body])
     root = body.block

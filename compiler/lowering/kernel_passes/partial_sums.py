@@ -105,7 +105,7 @@ class _Splitter:
         body = self.split(statement.body, (*around, statement))
         if not body.same_as(statement.body):
             return replace_loop(statement, body=body)
-        if isinstance(statement.body, tirx.For) or nodes_of(statement.body, tirx.For):
+        if nodes_of(statement.body, tirx.For):
             return statement
         return self._in_blocks(statement, around, _MOST_TERMS, _LEAST_TERMS) or statement
 
@@ -210,7 +210,7 @@ def _reads(body: tirx.Stmt, buffers: set[Any]) -> int:
 
 
 def _blocks(loop: tirx.For, sums: _Sums, size: int) -> tirx.Stmt:
-    """The loop in blocks of so many iterations, each with sums of its own."""
+    """Split the loop into blocks of `size` iterations, each with its own sums."""
     dtypes = {at: store.value.ty for store, at in sums.of_store.items()}
     # One small buffer each: registers. Of the scope "local" TVM takes memory for each tile.
     own = [

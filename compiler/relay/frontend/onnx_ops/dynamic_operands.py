@@ -30,7 +30,7 @@ def extents_of(node: Node, values: relax.Expr, count: int) -> list[tirx.Var]:
 
 
 def that_fit(values: te.Tensor, misfits: te.Tensor) -> te.Tensor:
-    """The values, behind the check that all of `misfits` are 0.
+    """Check that all of `misfits` are 0, and return the values.
 
     `graph_passes.insert_division_checks` does likewise.
     """
