@@ -150,10 +150,9 @@ class Report:
         """One line: what rounds otherwise than sums of products in the dtype of the model."""
         algorithms = Counter(each.algorithm.split()[0] for each in self.kernels)
         parts = [
-            f"{algorithms[name]} kernel{'s' * (algorithms[name] > 1)} relative to the largest value "
-            + where
+            f"{count} kernel{'s' * (count > 1)} relative to the largest value {where}"
             for name, where in _ERRORS_FOLLOW.items()
-            if algorithms[name]
+            if (count := algorithms[name])
         ]
         parts += [text for name, text in _ROUNDED.items() if name == self.precision]
         return f"rounding: {'; '.join(parts) or 'only the order of sums'}"
