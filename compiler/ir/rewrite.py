@@ -202,6 +202,20 @@ class _Applier(PyExprMutator):
     def visit_function_(self, op: relax.Function) -> relax.Expr:
         return op if _is_skipped(op) else super().visit_function_(op)
 
+    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
+        value = self.visit_expr(binding.value)
+        if isinstance(value, relax.Var) and isinstance(binding.var, relax.DataflowVar):
+            # A chain of aliases would cost CanonicalizeBindings quadratic time.
+            self.set_var_remap(binding.var, value)
+            return
+        var = self.with_type(self.visit_var_def(binding.var), value.ty)
+        if not var.same_as(binding.var):
+            self.set_var_remap(binding.var, var)
+        if var.same_as(binding.var) and value.same_as(binding.value):
+            self.builder_.emit_normalized(binding)
+        else:
+            self.builder_.emit_normalized(relax.VarBinding(var, value, binding.span))
+
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = self.visit_expr_post_order(call)
         name = self.rule.name(call)
