@@ -1,6 +1,6 @@
 """The build driver: from a module to a library.
 
-    bind parameters -> in the cache? -> to Relax's operators -> the steps of `pipeline` -> keep
+    bind parameters -> in the cache? -> the steps of `pipeline` -> keep
 
 Whether kernels come from TOPI schedules or from auto_scheduler records is read from the dispatch
 contexts that are active in the calling thread (`schedule_source`), never from an argument.
@@ -9,8 +9,8 @@ contexts that are active in the calling thread (`schedule_source`), never from a
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import tvm
@@ -24,10 +24,8 @@ from ..support.scoped_context import lowering_settings
 from .bind import bind_params, without_aliases
 from .cache import key, library_cache
 from .cache.warnings import recorded_warnings
-from .external_codegen import Lower, compile_foreign
 from .report import Report
 from .selection.schedule_source import ScheduleSource
-from .subgraph_fallback import build_or_retreat
 
 if TYPE_CHECKING:
     from .steps import State
@@ -38,23 +36,19 @@ def build(
     target: Target,
     params: Mapping[str, Any] | None = None,
     mod_name: str = "default",
-    lower: Lower = lambda mod: mod,
 ) -> FactoryModule:
-    """Compile a module to a library.
+    """Compile a module of Relax operators to a library.
 
     Parameters
     ----------
     mod : tvm.IRModule
-        A module at operator level with static shapes; accepted subgraphs are functions of their
-        own. It is not changed.
+        A module at operator level; accepted subgraphs are separate functions. It is not changed.
     target : Target
         Target of `main` and of every subgraph that names none.
     params : dict of str to array, optional
         Values of parameters of `main`, by name; unknown names are ignored.
     mod_name : str
         Name of the function in the library that makes an executor.
-    lower : callable, optional
-        Makes the module's operators Relax's. A library that is in the cache does without.
 
     Raises
     ------
@@ -63,80 +57,88 @@ def build(
     UnavailableTargetError
         A target can't be compiled for on this machine.
     """
-
-    def attempt(mod: tvm.IRModule, target: Target, params: Any, notes: list[str]) -> FactoryModule:
-        request = _Request(target, mod_name, tuple(notes), ScheduleSource.from_contexts())
-        return _build(mod, params or {}, request, lower)
-
     with default_opt_level():
-        return build_or_retreat(mod, target, params or {}, attempt)
+        request = BuildRequest(mod, target, params or {}, mod_name)
+        return request.cached_library() or request.build_library(request.bound)
 
 
-@dataclass(frozen=True)
-class _Request:
-    """What a build is asked for beside the module.
+class BuildRequest:
+    """One build in the contexts of the calling thread, looked up in the cache before it is done.
+
+    The cache key comes from the module as given, so a caller lowers to Relax operators only when
+    `cached_library` finds nothing.
+
+    Parameters
+    ----------
+    mod, target, params, mod_name
+        As of `build`; `mod` may still have Relay operators.
+    notes : sequence of str
+        First notes of the report.
+    external_modules : sequence of tvm.runtime.Module
+        Code of external code generators that `mod` calls.
 
     Attributes
     ----------
-    target : Target
-        Of `main`.
-    mod_name : str
-    notes : tuple of str
-        Come first in the report.
-    source : ScheduleSource
+    bound : tvm.IRModule
+        `mod` with its parameters bound.
     """
 
-    target: Target
-    mod_name: str
-    notes: tuple[str, ...]
-    source: ScheduleSource
+    def __init__(
+        self,
+        mod: tvm.IRModule,
+        target: Target,
+        params: Mapping[str, Any],
+        mod_name: str,
+        notes: Sequence[str] = (),
+        external_modules: Sequence[Any] = (),
+    ) -> None:
+        self.mod, self.target, self.params, self.mod_name = mod, target, params, mod_name
+        self.notes, self.external_modules = tuple(notes), list(external_modules)
+        self.source = ScheduleSource.from_contexts()
+        self.watch = _Stopwatch()
+        self.bound, self.bound_names = bind_params(mod, params)
+        self.watch.lap("bind")
+        self._obstacle = key.obstacle(mod, target, self.source)
+        self._slot: library_cache.Slot | None = None
 
+    def cached_library(self) -> FactoryModule | None:
+        """The library from the cache; None if it is not there."""
+        if self._obstacle:
+            return None
+        others = (self.mod_name, self.bound_names, self.notes, *lowering_settings())
+        self._slot = library_cache.Slot.of(self.bound, self.target, self.source, others)
+        restored = self._slot.restore(self.mod, self.watch.laps) if self._slot else None
+        self.watch.lap("restore")
+        return restored
 
-def _build(
-    mod: tvm.IRModule,
-    params: Mapping[str, Any],
-    request: _Request,
-    lower: Lower,
-) -> FactoryModule:
-    """One attempt at a build: put together again from the cache, or made and kept there."""
-    watch = _Stopwatch()
-    target, source = request.target, request.source
-    obstacle = key.obstacle(mod, target, source)
-    compiled, foreign_modules = compile_foreign(mod, target, params, lower)
-    bound, bound_names = bind_params(compiled, params)
-    watch.lap("bind")
-    slot = None
-    if not obstacle:
-        others = (request.mod_name, bound_names, request.notes, *lowering_settings())
-        slot = library_cache.Slot.of(bound, target, source, others)
-        restored = slot.restore(mod, watch.laps) if slot else None
-        watch.lap("restore")
-        if restored is not None:
-            return restored
-    bound = lower(bound)
-    watch.lap("lower")
-    with library_cache.Keeping(slot) as keeping:
-        with recorded_warnings("baton") as messages:
-            state, weights = _compile(bound, foreign_modules, request, watch, params, keeping)
-        from .metadata import describe
+    def build_library(self, lowered: tvm.IRModule) -> FactoryModule:
+        """Compile `bound`, lowered to Relax operators, and keep the library in the cache."""
+        self.watch.lap("lower")
+        slot = self._slot
+        with library_cache.Keeping(slot) as keeping:
+            with recorded_warnings("baton") as messages:
+                state, weights = _compile(lowered, self, keeping)
+            from .metadata import describe
 
-        linked, report = state.linked, state.report
-        metadata = describe(state, request.mod_name, bound_names)
-        report.weights_bytes = sum(param.nbytes for param in metadata.params)
-        report.activations_bytes, report.unknown_activations = linked.activations_bytes
-        report.cache = f"{linked.kernels.found} of {len(linked.kernels.code)} kernels"
-        if obstacle:
-            report.cache += f"; not the library, because {obstacle}"
-        if linked.kernels.problem:
-            report.cache += _nothing_kept(linked.kernels.problem)
-        metadata = replace(metadata, report=report.to_json())
-        library = FactoryModule(linked.executable, metadata, weights, report, mod, target)
-        library = keeping.finish(library, linked, messages)
-    if slot is not None:
-        if slot.cache.problem and not linked.kernels.problem:
-            report.cache += _nothing_kept(slot.cache.problem)
-        watch.lap("keep")
-    return library
+            linked, report = state.linked, state.report
+            metadata = describe(state, self.mod_name, self.bound_names)
+            report.weights_bytes = sum(param.nbytes for param in metadata.params)
+            report.activations_bytes, report.unknown_activations = linked.activations_bytes
+            report.cache = f"{linked.kernels.found} of {len(linked.kernels.code)} kernels"
+            if self._obstacle:
+                report.cache += f"; not the library, because {self._obstacle}"
+            if linked.kernels.problem:
+                report.cache += _nothing_kept(linked.kernels.problem)
+            metadata = replace(metadata, report=report.to_json())
+            library = FactoryModule(
+                linked.executable, metadata, weights, report, self.mod, self.target
+            )
+            library = keeping.finish(library, linked, messages)
+        if slot is not None:
+            if slot.cache.problem and not linked.kernels.problem:
+                report.cache += _nothing_kept(slot.cache.problem)
+            self.watch.lap("keep")
+        return library
 
 
 def _nothing_kept(reason: str) -> str:
@@ -144,12 +146,7 @@ def _nothing_kept(reason: str) -> str:
 
 
 def _compile(
-    bound: tvm.IRModule,
-    foreign_modules: list[Any],
-    request: _Request,
-    watch: _Stopwatch,
-    params: Mapping[str, Any],
-    keeping: library_cache.Keeping,
+    bound: tvm.IRModule, request: BuildRequest, keeping: library_cache.Keeping
 ) -> tuple[State, dict[str, Any]]:
     """The steps after parameters are bound, once more for each time that records were wrong.
 
@@ -172,16 +169,16 @@ def _compile(
                 request.source.use_topi_schedule,
                 int(context.opt_level),
                 notes=list(request.notes),
-                seconds=watch.laps,
+                seconds=request.watch.laps,
                 precision=precision.of_context(context),
             )
             state = State(bound, request.target, request.source, report)
-            state.checker, state.foreign = checker, foreign_modules
+            state.checker, state.foreign = checker, request.external_modules
             before = (*pipeline.PREPARE, *pipeline.SCHEDULE, *pipeline.LIFT)
-            pipeline.run(state, before, watch.lap)
-            weights = without_aliases(state.weights, params)
+            pipeline.run(state, before, request.watch.lap)
+            weights = without_aliases(state.weights, request.params)
             keeping.start(weights)
-            pipeline.run(state, pipeline.LINK, watch.lap)
+            pipeline.run(state, pipeline.LINK, request.watch.lap)
             if state.is_right:
                 return state, weights
 

@@ -11,16 +11,15 @@ from tvm import relax
 from .. import target as targets
 from ..errors import BuildError
 from ..lowering import bind
-from ..lowering import build as driver
 from ..lowering.simplify import simplify
 from ..pass_context import default_opt_level
 from ..runtime.factory import FactoryModule
 from .backend.options import Executor as Executor
 from .backend.options import Runtime as Runtime
-from .calling_convention import as_module, is_closed, module_of
+from .calling_convention import as_module, module_of
 from .executor import create_executor as create_executor
 from .function import bind_params_by_name as bind_params_by_name
-from .relax_to_relay import with_relay_subgraphs
+from .lower_and_build import lower_and_build
 from .transform.simplify import FastMath
 
 
@@ -82,8 +81,7 @@ def build(
             raise BuildError(f"{name} belonged to microTVM, which is gone; pass None")
     mod = module_of(mod if ir_mod is None else ir_mod)
     parsed = targets.parse(only_target(target), target_host)
-    mod = with_relay_subgraphs(mod if is_closed(mod) else as_module(mod))
-    return driver.build(mod, parsed, params, mod_name, as_module)
+    return lower_and_build(mod, parsed, params or {}, mod_name)
 
 
 def optimize(

@@ -18,6 +18,7 @@ from ..errors import BuildError, InputError
 from ..ir.rewrite import with_functions
 from .adt_eval import evaluated
 from .function import OpenFunction
+from .imported_module import imported_relax_module
 from .nested_expressions import nested
 from .relay_to_relax import Flattener, function_of, lower
 from .type_infer import infer_type
@@ -151,19 +152,20 @@ def grouped(values: Iterator[Any], parts: Nesting) -> Any:
 
 
 def as_module(mod: Any) -> tvm.IRModule:
-    """What a build takes: a module at Relax's operator level, with one flat result of main.
+    """A module in Relax operators whose `main` has one flat result, as the build takes it.
 
     Parameters
     ----------
     mod : tvm.IRModule or relax.Function
-        With Relay's operators or Relax's.
+        With Relay operators or Relax operators.
 
     Raises
     ------
     BuildError
         It is neither.
     """
-    return lower(_with_flat_result(module_of(mod)))
+    imported = imported_relax_module(mod)
+    return lower(_with_flat_result(module_of(mod if imported is None else imported)))
 
 
 def is_closed(mod: tvm.IRModule) -> bool:

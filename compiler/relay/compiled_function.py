@@ -20,7 +20,6 @@ from tvm import relax
 
 from ..ir.rewrite import expressions_in, relax_functions
 from ..lowering import bind
-from ..lowering import build as driver
 from ..runtime import forks
 from ..runtime.executor import GraphExecutor
 from ..runtime.factory import FactoryModule
@@ -40,7 +39,8 @@ from .calling_convention import (
     with_tensor_parameters,
 )
 from .data_values import ConstructorValue, form_of_result, made_by, with_data
-from .relax_to_relay import with_relay_subgraphs
+from .imported_module import imported_relax_module
+from .lower_and_build import lower_and_build
 from .relay_to_relax import lower
 from .specialize import check_values, specialize
 from .ty import is_any
@@ -249,12 +249,14 @@ def compile_function(mod: tvm.IRModule, name: str, target: Any) -> Library:
     BuildError
         The function does not compile.
     """
+    imported = imported_relax_module(mod)
+    mod = mod if imported is None else imported
     reason = obstacle(mod, name)
     if not reason:
         lowered = as_module(_as_main(mod, name))
         reason = "functions are values in it" if _has_function_values(lowered) else ""
     if not reason:
-        return driver.build(with_relay_subgraphs(lowered), target, {}, "default", as_module)
+        return lower_and_build(lowered, target, {}, "default")
     return compile_plainly(mod, target, reason)
 
 

@@ -64,10 +64,10 @@ def from_mxnet(
     UnknownShapeError
         The shape of an input is not given and does not follow from others.
     """
-    from ..relax_to_relay import from_relax
+    from ..imported_module import ImportedModule
 
     mod, params = import_symbol(symbol, shape, dtype, arg_params, aux_params)
-    return from_relax(mod), params
+    return ImportedModule(mod), params
 
 
 def import_symbol(

@@ -84,7 +84,7 @@ def from_onnx(
     UnknownShapeError
         An input has no rank, neither in the model nor in `shape`, or an extent is not one.
     """
-    from ..relax_to_relay import from_relax
+    from ..imported_module import ImportedModule
 
     del convert_config
     if export_node_renamed_model_path is not None:
@@ -92,7 +92,7 @@ def from_onnx(
 
         save_with_names(model, export_node_renamed_model_path)
     mod, params = import_model(model, shape or {}, dtype, opset, freeze_params, {}, limits=limits)
-    return from_relax(mod), params
+    return ImportedModule(mod), params
 
 
 def import_model(

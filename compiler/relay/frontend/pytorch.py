@@ -95,7 +95,7 @@ def from_pytorch(
         raise FrontendError("from_pytorch needs PyTorch: pip install 'baton-tvm[torch]'") from error
     from compiler.ir.dynamic_shape import with_bounds
 
-    from ..relax_to_relay import from_relax
+    from ..imported_module import ImportedModule
     from .onnx import import_model
     from .pytorch_call import Caller
 
@@ -115,7 +115,7 @@ def from_pytorch(
         model = _exported(replay, leaves, call, "_" if use_parser_friendly_name else ".")
     mod, params = import_model(model, {}, {}, None, False, call.converters(), short=True)
     bounds = {name: most for each in _inputs(leaves) for name, most in each.bounds.items()}
-    return with_bounds(from_relax(mod), bounds), params
+    return ImportedModule(with_bounds(mod, bounds)), params
 
 
 def _write_graph(graph: Any, path: Path) -> None:

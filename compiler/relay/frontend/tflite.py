@@ -62,7 +62,7 @@ def from_tflite(
 
     from compiler.ir.fold_constants import FoldConstant
 
-    from ..relax_to_relay import from_relax
+    from ..imported_module import ImportedModule
     from .tflite_converter import Converter
 
     loaded = model if isinstance(model, tflite.Model) else _read(model, tflite)
@@ -86,7 +86,7 @@ def from_tflite(
         ) from error
     mod["main"] = mod["main"].without_attr("params")
     folded = tvm.transform.Sequential([FoldConstant(transpose=False)])(mod)
-    return from_relax(folded), {}
+    return ImportedModule(folded), {}
 
 
 def _read(model: Any, tflite: Any) -> Any:

@@ -14,9 +14,8 @@ from tvm import relax
 
 from compiler import autotvm, relay
 from compiler.errors import BuildError, InputError
-from compiler.lowering import build as driver
 from compiler.lowering.offloaded_functions import new_global_var
-from compiler.relay import dialect, transform, vm
+from compiler.relay import compiled_function, dialect, transform, vm
 from compiler.relay.backend.interpreter import Interpreter
 from compiler.relay.nested_expressions import call_of
 from compiler.runtime.debugger import debug_executor
@@ -131,8 +130,13 @@ def test_a_tuning_log_is_used_also_for_shapes_that_are_known_later(tmp_path):
 
 
 def test_an_executor_compiles_once_for_each_function_and_context(monkeypatch, tmp_path):
-    count, build = [], driver.build
-    monkeypatch.setattr(driver, "build", lambda *args: count.append(1) or build(*args))
+    count, build = [], compiled_function.lower_and_build
+
+    def counted(*args):
+        count.append(1)
+        return build(*args)
+
+    monkeypatch.setattr(compiled_function, "lower_and_build", counted)
     executor = relay.create_executor("graph", dense(), params={"weight": WEIGHT})
     for _ in range(3):
         check(executor.evaluate()(DATA), expected())

@@ -17,10 +17,8 @@ from tvm.target import Target
 from ..backends import COMPILE_OPTIONS
 from ..ir.dataflow_graph import OPERATION, RelaxFunction
 from ..ir.outline import ON_COMPILE_ERROR, Group, outline
-from ..tvm_workarounds.inlined_sizes import with_own_sizes
-from .bind import bind_params
-from .external_codegen import check_foreign
-from .offloaded_functions import (
+from ..lowering.bind import bind_params
+from ..lowering.offloaded_functions import (
     BACKEND,
     INPUT_NAMES,
     OPERATORS,
@@ -28,6 +26,8 @@ from .offloaded_functions import (
     bind_constant_arguments,
     function_targets,
 )
+from ..tvm_workarounds.inlined_sizes import with_own_sizes
+from .external_codegen import check_external
 
 if TYPE_CHECKING:
     from ..runtime.factory import FactoryModule
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 Attempt = Callable[[tvm.IRModule, Target, Mapping[str, Any], list[str]], "FactoryModule"]
 
 
-def build_or_retreat(
+def build_with_fallback(
     mod: tvm.IRModule, target: Target, params: Mapping[str, Any], attempt: Attempt
 ) -> FactoryModule:
     """Build a module; subgraphs that stand in the way and may be given up are.
@@ -61,7 +61,7 @@ def build_or_retreat(
             if not reasons:
                 raise
         for name, reason in reasons.items():
-            mod, note = _retreat(mod, name, reason)
+            mod, note = _give_up_subgraph(mod, name, reason)
             notes.append(note)
 
 
@@ -79,7 +79,7 @@ def _failing(
         if COMPILE_OPTIONS in function.attrs:
             function = function.without_attr(COMPILE_OPTIONS)
         try:
-            check_foreign(mod, name, params)
+            check_external(mod, name, params)
             own = function_targets(tvm.IRModule({"main": function}), target)["main"]
             attempt(tvm.IRModule({"main": function}), own, {}, [])
         except Exception as error:
@@ -88,7 +88,7 @@ def _failing(
     return reasons
 
 
-def _retreat(mod: tvm.IRModule, name: str, reason: str) -> tuple[tvm.IRModule, str]:
+def _give_up_subgraph(mod: tvm.IRModule, name: str, reason: str) -> tuple[tvm.IRModule, str]:
     """The module without the function, and a note on what happened."""
     function = mod[name]
     policy, backend = str(function.attrs[ON_COMPILE_ERROR]), str(function.attrs[BACKEND])

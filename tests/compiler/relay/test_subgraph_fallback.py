@@ -13,8 +13,8 @@ from tvm import relax
 from compiler import relay
 from compiler.errors import BuildError, TargetError
 from compiler.lowering import steps
-from compiler.lowering.subgraph_fallback import ON_COMPILE_ERROR
 from compiler.partition import Strategy, partition, register, unregister
+from compiler.relay.subgraph_fallback import ON_COMPILE_ERROR
 from compiler.runtime import graph_executor
 
 X = np.random.default_rng(1).random((4, 8)).astype("float32") + 1

@@ -28,10 +28,7 @@ from .. import target as targets
 from ..backends import COMPILE_OPTIONS, list_partitioners, partitioner
 from ..errors import BuildError
 from ..ir.rewrite import expressions_in
-from ..primfuncs.query import count_flops
-from ..runtime import foreign
-from ..tvm_workarounds.block_builder import BlockBuilder
-from .offloaded_functions import (
+from ..lowering.offloaded_functions import (
     BACKEND,
     FLOPS,
     INPUT_NAMES,
@@ -42,26 +39,25 @@ from .offloaded_functions import (
     operators_of,
     sum_if_known,
 )
+from ..primfuncs.query import count_flops
+from ..runtime import foreign
+from ..tvm_workarounds.block_builder import BlockBuilder
+from .calling_convention import as_module
 
-Lower = Callable[[tvm.IRModule], tvm.IRModule]
 
-
-def compile_foreign(
-    mod: tvm.IRModule, target: Target, params: Mapping[str, Any], lower: Lower
+def compile_external(
+    mod: tvm.IRModule, target: Target, params: Mapping[str, Any]
 ) -> tuple[tvm.IRModule, list[Any]]:
-    """Let backends compile those of their subgraphs that they compile themselves.
+    """Call the external code generators of the subgraphs that have one.
 
     Parameters
     ----------
     mod : tvm.IRModule
         Parameters of `main` are not bound yet. It is not changed.
     target : Target
-        Of `main`. Foreign code runs on the host, whatever that is, but what a backend compiles
-        for the GPU.
+        Of `main`. External code runs on the host unless its backend compiles for the GPU.
     params : mapping of str to array
         Values of parameters of `main`.
-    lower : callable
-        Makes a module's operators Relax's, for those who count what they compute.
 
     Returns
     -------
@@ -92,7 +88,7 @@ def compile_foreign(
         if _device(function) == "cuda":
             _require_cuda(name, function, target)
         code, values = _code(name, function, known)
-        counted = _flops(lower(tvm.IRModule({"main": _public(function, "main")})), target)
+        counted = _flops(as_module(tvm.IRModule({"main": _public(function, "main")})), target)
         if _device(function) == "cuda":
             module, functions[gvar] = None, _calling_on_cuda(function, code, counted)
         else:
@@ -101,7 +97,7 @@ def compile_foreign(
     return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos), modules
 
 
-def check_foreign(mod: tvm.IRModule, name: str, params: Mapping[str, Any]) -> None:
+def check_external(mod: tvm.IRModule, name: str, params: Mapping[str, Any]) -> None:
     """Raise BuildError if a function's backend compiles it itself, and can't."""
     if COMPILE_OPTIONS in mod[name].attrs:
         _code(name, mod[name], dict(params) if _called_once(mod, [name]) else {})

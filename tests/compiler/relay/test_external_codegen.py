@@ -223,14 +223,14 @@ def test_cuda_claims_for_the_gpu_and_foreign_code_stays_on_the_host(
     """What is built is looked at: copies lead to the host and back."""
     from compiler.lowering.codegen import device_placement
     from compiler.lowering.codegen.lift_constants import lift_constants
-    from compiler.lowering.external_codegen import compile_foreign
     from compiler.lowering.offloaded_functions import function_targets, inline_subgraphs
+    from compiler.relay.external_codegen import compile_external
     from compiler.target import parse
 
     assert subgraphs(partition(Model, "cuda", ops="tanh"))[0].target == "cuda"
     target = parse("cuda -arch=sm_90")
     mod = partition(Model, backend(lambda *call: np.tanh, "tanh"))
-    compiled, _ = compile_foreign(mod, target, {}, relay.to_relax)
+    compiled, _ = compile_external(mod, target, {})
     chosen = function_targets(compiled, target)
     assert sorted({device_placement.device_kind(each) for each in chosen.values()}) == [
         "cpu",
