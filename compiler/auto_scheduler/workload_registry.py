@@ -114,11 +114,6 @@ def deserialize_workload_registry_entry(data: tuple[str, Workload | str]) -> Non
         WORKLOAD_FUNC_REGISTRY.setdefault(name, entry)
 
 
-def registered_names() -> frozenset[str]:
-    """Names of all registered workloads."""
-    return frozenset(WORKLOAD_FUNC_REGISTRY)
-
-
 def computation_of(key: str) -> list[Any] | PrimFunc:
     """What a registered workload computes: TE tensors, inputs first, or a function.
 

@@ -32,7 +32,6 @@ _MEMBERS = {
     "env": ".env",
     "encode": "..records.autotvm.record",
     "get_config": ".task",
-    "graph_tuner": ".graph_tuner",
     "load_from_buffer": "..records.autotvm.record",
     "load_from_file": "..records.autotvm.record",
     "measure": ".measure",

@@ -18,7 +18,7 @@ from ..records.ab_benchmark import Outcome
 from ..records.autotvm.dispatcher import FallbackContext
 from ..records.autotvm.record import decode
 from ..target import parse
-from .rebuild import build_alone, program_of
+from .single_op_program import build_alone, program_of
 
 
 def _measure(target_text: str, record: str) -> Outcome:

@@ -1,16 +1,15 @@
-"""`baton replay`: what tuning logs do for a model, and whether all records of a log still work."""
+"""`baton replay`: build a model with and without tuning logs and compare both."""
 
 from __future__ import annotations
 
 import statistics
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from .compile import BuildOptions, build_module, import_model, kernel_table
-from .console import Steps, show, table
+from .console import Steps, show
 from .devices import devices_of
 from .models import random_inputs, relative_error
 
@@ -124,82 +123,3 @@ def show_replayed(replayed: Replayed) -> None:
         f"median {with_logs:.3f} ms with the logs, {without:.3f} ms without "
         f"({with_logs / without:.2f}x); outputs differ by {replayed.difference:.1e}"
     )
-
-
-# --- every record of a log ---------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Checked:
-    """What became of every record of some logs."""
-
-    outcomes: tuple[Any, ...]
-    failed_records: int
-
-    @property
-    def all_right(self) -> bool:
-        """Whether every successful record was built, and right where a device could run it."""
-        return all(outcome.built and outcome.right is not False for outcome in self.outcomes)
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain dicts, lists and numbers."""
-        return {
-            "outcomes": [asdict(outcome) for outcome in self.outcomes],
-            "failed_records": self.failed_records,
-        }
-
-    def show_failed(self) -> None:
-        """Print how many records there was nothing to do with."""
-        if self.failed_records:
-            show(f"{self.failed_records} records of failed measurements were passed over")
-
-
-def check_records(logs: Sequence[str], target: str, steps: Steps | None = None) -> Checked:
-    """Build the workload of every successful record and check its numbers.
-
-    Parameters
-    ----------
-    target : str
-        What to build for. Records for a device that this machine lacks are built and not run.
-
-    Raises
-    ------
-    RecordError
-        A log that can't be read.
-    """
-    from compiler import autotvm
-    from compiler.autotvm.rebuild import rebuild
-    from compiler.target import parse
-
-    steps = steps or Steps()
-    built_for = parse(target)
-    outcomes, failed = [], 0
-    for log in logs:
-        with steps.step("rebuild", log), steps.counted(Path(log).name) as status:
-            for inp, result in autotvm.load_from_file(log):
-                if result.error_no:
-                    failed += 1
-                    continue
-                outcomes.append(rebuild(inp, built_for))
-                status.update(f"{len(outcomes)} records")
-    return Checked(tuple(outcomes), failed)
-
-
-def show_checked(checked: Checked) -> None:
-    """Print one line for each task, then the reasons of failures with their first record."""
-    tasks = Counter(outcome.task for outcome in checked.outcomes)
-    built = Counter(outcome.task for outcome in checked.outcomes if outcome.built)
-    ran = Counter(o.task for o in checked.outcomes if o.built and o.right is not None)
-    right = Counter(outcome.task for outcome in checked.outcomes if outcome.right)
-    rows = [
-        (task, count, built[task], ran[task], right[task]) for task, count in sorted(tasks.items())
-    ]
-    show(table(("task", "records", "built", "run", "right"), rows, numbers=4))
-    wrong = [outcome for outcome in checked.outcomes if not outcome.built or outcome.right is False]
-    if wrong:
-        reasons = Counter((outcome.task, outcome.reason) for outcome in wrong)
-        first = {(o.task, o.reason): o.source for o in reversed(wrong)}
-        failures = [(task, reason, count, first[task, reason]) for (task, reason), count in
-                    reasons.items()]  # fmt: skip
-        show(table(("task", "reason", "records", "first"), failures))
-    checked.show_failed()

@@ -35,27 +35,9 @@ commands = typer.Typer()
 @commands.command("replay")
 def replay_command(
     *,
-    model: Annotated[
-        Path | None,
-        typer.Argument(help="An ONNX file, or a bundled model's name.", show_default=False),
-    ] = None,
+    model: Model,
     log: Log,
     auto_scheduler_log: AutoSchedulerLog,
-    all_records: Annotated[
-        list[Path],
-        several(
-            "Log of which every record is built and checked: AutoTVM's, or all of them of "
-            "the old auto_scheduler; may be repeated.",
-            metavar="LOG",
-        ),
-    ],
-    workloads: Annotated[
-        list[Path],
-        several(
-            "Registers functions that an old auto_scheduler log names; may be repeated.",
-            metavar="SCRIPT",
-        ),
-    ],
     target: Target = "llvm",
     opt_level: OptLevel = 3,
     shape: Shape,
@@ -63,13 +45,10 @@ def replay_command(
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Build a model with and without tuning logs, or check every record of a log."""
+    """Build a model with and without tuning logs and compare their latencies and outputs."""
     from .compile import BuildOptions
-    from .replay import check_records, replay_model, show_checked, show_replayed
-    from .replay_ansor import check_ansor_records, is_ansor_log, show_checked_steps
+    from .replay import replay_model, show_replayed
 
-    if (model is None) == (not all_records):
-        raise typer.BadParameter("give a MODEL, or logs with --all-records")
     options = BuildOptions(
         target=target,
         opt_level=opt_level,
@@ -77,25 +56,9 @@ def replay_command(
         logs=texts(log),
         auto_scheduler_logs=texts(auto_scheduler_log),
     )
-    all_right = True
     with failures(debug):
-        if model is None:
-            of_ansor = [is_ansor_log(path) for path in texts(all_records)]
-            if any(of_ansor) and not all(of_ansor):
-                raise typer.BadParameter("give AutoTVM's and auto_scheduler's logs one by one")
-            if all(of_ansor):
-                replays = check_ansor_records(texts(all_records), target, Steps(), workloads)
-                all_right = replays.all_right
-                show_found(replays, as_json, show_checked_steps)
-            else:
-                checked = check_records(texts(all_records), target, Steps())
-                all_right = checked.all_right
-                show_found(checked, as_json, show_checked)
-        else:
-            replayed = replay_model(find_model(str(model)), options, rounds, Steps())
-            show_found(replayed, as_json, show_replayed)
-    if not all_right:
-        raise typer.Exit(1)
+        replayed = replay_model(find_model(str(model)), options, rounds, Steps())
+        show_found(replayed, as_json, show_replayed)
 
 
 class TunerEngine(str, enum.Enum):

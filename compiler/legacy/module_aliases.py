@@ -21,10 +21,6 @@ _SCHEDULES = {
 # of a function's name (`tvm.relay.quantize.quantize`) would take the function's place.
 _PARTS = (
     ("tvm.auto_scheduler", "compiler.auto_scheduler", "auto_schedule relay_integration"),
-    (
-        *("tvm.autotvm.graph_tuner", "compiler.autotvm.graph_tuner"),
-        "base_graph_tuner dynamic_programming_tuner pbqp_tuner",
-    ),
     ("tvm.autotvm.task", "compiler.autotvm.task", "relay_integration topi_integration"),
     ("tvm.autotvm.tuner", "compiler.autotvm.tuner", "index_based_tuner tuner xgboost_tuner"),
     ("tvm.contrib.torch", "compiler.legacy.torch_modules", "module pytorch_tvm"),

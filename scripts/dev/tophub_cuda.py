@@ -24,7 +24,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
 from compiler import autotvm
 from compiler.autotvm import MeasureInput
-from compiler.autotvm.rebuild import program_of
+from compiler.autotvm.single_op_program import program_of
 from compiler.errors import BatonError
 from schedules.cuda.limits import of_arch
 from tests.ptx import ptxas

@@ -24,14 +24,6 @@ COMMANDS = {
     "baton partitioner build": ("compiles C++", "compiler/test_library.py"),
     "baton profile models/": ("reads a large model", "compiler/cli/test_profile.py"),
     "baton profile models-q/": ("reads a large model", "compiler/cli/test_profile.py"),
-    "baton replay --all-records conv2d.json": (
-        "reads a log of Ansor's",
-        "compiler/cli/test_replay.py",
-    ),
-    "baton replay --all-records resnet-50": (
-        "reads a log of Ansor's",
-        "compiler/cli/test_replay.py",
-    ),
     "baton runtime build": ("compiles C++", "compiler/test_native_runtime.py"),
     "baton tune": ("searches for minutes", "compiler/cli/test_tune.py"),
 }

@@ -10,7 +10,7 @@ import tvm
 
 from compiler import autotvm
 from compiler.autotvm import decode
-from compiler.autotvm.rebuild import program_of
+from compiler.autotvm.single_op_program import program_of
 from compiler.errors import RecordError
 from compiler.lowering.build import build
 from compiler.records.autotvm import log_benchmark

@@ -32,7 +32,6 @@ def test_a_module_is_the_package_that_has_its_names_today(name):
     [
         "from tvm.auto_scheduler.measure_record import load_records, RecordToFile",
         "from tvm.auto_scheduler.relay_integration import extract_tasks",
-        "from tvm.autotvm.graph_tuner.pbqp_tuner import PBQPTuner",
         "from tvm.autotvm.measure.measure_methods import LocalRunner, request_remote",
         "from tvm.autotvm.record import ApplyHistoryBest",
         "from tvm.autotvm.task.relay_integration import extract_from_program",

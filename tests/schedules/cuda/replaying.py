@@ -9,7 +9,7 @@ from tvm import ir, relax, tirx
 from tvm.target import Target
 
 from compiler.autotvm import MeasureInput
-from compiler.autotvm.rebuild import Program, program_of
+from compiler.autotvm.single_op_program import Program, program_of
 from compiler.lowering.graph_passes.fuse import called_kernel, fuse
 from compiler.lowering.selection.select_implementations import select_implementations
 from compiler.records.autotvm.dispatcher import ApplyHistoryBest

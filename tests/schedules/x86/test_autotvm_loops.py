@@ -9,7 +9,7 @@ import tvm
 from tvm import tirx
 
 from compiler.autotvm import decode
-from compiler.autotvm.rebuild import program_of
+from compiler.autotvm.single_op_program import program_of
 from compiler.lowering.graph_passes.fuse import fuse
 from compiler.lowering.selection.select_implementations import select_implementations
 from schedules import rules

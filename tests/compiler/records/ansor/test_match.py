@@ -16,8 +16,6 @@ from compiler.lowering.selection.ansor_records import ReplayedKernels
 from compiler.lowering.selection.extract import plain_kernels
 from compiler.lowering.selection.schedule_source import ScheduleSource
 from compiler.records.ansor import match
-from compiler.records.ansor.infer_compute import compute_of_key
-from compiler.records.ansor.record import decode_key
 from compiler.runtime import graph_executor
 from compiler.target import parse
 from tests.compiler.records.ansor.conftest import ORACLE
@@ -25,22 +23,6 @@ from tests.compiler.records.ansor.conftest import ORACLE
 KEYS = json.loads((ORACLE / "workload_keys.json").read_text())
 LOG = ORACLE / "best_records.json"
 RNG = np.random.default_rng(0)
-
-
-@pytest.mark.parametrize(
-    "key",
-    [key for log, keys in KEYS.items() if "bert" not in log for key in keys[::6]],
-    ids=lambda key: key[2:10],
-)
-def test_the_compute_of_a_hashed_key_is_found_again(key):
-    found = compute_of_key(key)
-    dims = tuple(dim for shape in found.dag.operand_shapes for dim in shape)
-    assert dims == decode_key(key).args
-
-
-def test_a_key_of_an_unknown_compute_has_none():
-    assert compute_of_key('["00000000000000000000000000000000", [1, 8], [1, 8]]') is None
-    assert compute_of_key('["conv2d_layer", 1, 7, 7, 512, 512, 3, 3, [1, 1], [1, 1]]') is None
 
 
 def values(*shape):

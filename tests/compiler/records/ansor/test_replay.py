@@ -6,9 +6,12 @@ import random
 
 import numpy as np
 import pytest
+import tvm
+from tvm import te
 from tvm.target import Target
 
 from compiler.lowering.validate.validator import Question
+from compiler.records.ansor.dag import read_dag
 from compiler.records.ansor.packing import Packing
 from compiler.records.ansor.replay import replay
 from compiler.records.ansor.state import StepError, apply_steps
@@ -129,3 +132,34 @@ def test_replaying_leaves_the_compute_as_it_was():
     before = dag.func.script()
     replay(dag, parse_steps([["SP", 2, 2, 300, [10], 1], ["RF", 2, 3, 2]]))
     assert dag.func.script() == before
+
+
+@pytest.mark.parametrize("iterator", [1, 2])
+def test_rfactor_with_a_tail_computes_the_right_sums(iterator):
+    """9 sums in parts of 4, with the partial results computed at their consumer."""
+    x = te.placeholder((4, 9), "float32", "x")
+    k = te.reduce_axis((0, 9), "k")
+    total = te.compute((4,), lambda i: te.sum(x[i, k], axis=k), name="total")
+    half = te.compute((4,), lambda i: total[i] / 2.0, name="half")
+    # x, total.rf, total, half
+    order = [["RE", 1, [0, 2, 1]]] if iterator == 2 else []
+    steps = [["SP", 1, 1, 9, [4], 1], ["RF", 1, iterator, 1], *order,
+             ["CA", 2, 3, 0], ["CA", 1, 2, 0], ["AN", 3, 0, 3]]  # fmt: skip
+    result = replay(read_dag(te.create_prim_func([x, half])), parse_steps(steps))
+    assert "do not divide the reduction" in result.notes[0]
+    kernel = tvm.compile(result.func, target={"kind": "llvm"})
+    values = np.arange(36, dtype="float32").reshape(4, 9)
+    out = tvm.runtime.tensor(np.full(4, np.nan, "float32"))
+    kernel(tvm.runtime.tensor(values), out)
+    np.testing.assert_allclose(out.numpy(), values.sum(1) / 2)
+
+
+@pytest.mark.parametrize(("elements", "left_out"), [(4, 0), (18, 1)])
+def test_vector_lengths_that_cuda_lacks_are_left_out_and_noted(elements, left_out):
+    x = te.placeholder((16, 1152), "float32", "x")
+    out = te.compute((16, 1152), lambda i, j: x[i, j] * 2.0, name="out")
+    steps = [["CHR", 0, "shared", [1]], ["AN", 2, 0, 5], ["SP", 2, 1, 1152, [64], 1],
+             ["AN", 2, 2, 6], ["CA", 1, 2, 0], ["FU", 1, [0, 1]], ["SP", 1, 0, 1152, [elements], 1],
+             ["AN", 1, 1, 2], ["SP", 1, 0, 0, [64], 1], ["AN", 1, 1, 6]]  # fmt: skip
+    result = replay(read_dag(te.create_prim_func([x, out])), parse_steps(steps), same_extents=False)
+    assert sum("make no vector of a GPU" in note for note in result.notes) == left_out

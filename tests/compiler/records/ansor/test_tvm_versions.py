@@ -17,7 +17,6 @@ from compiler.auto_scheduler import ApplyHistoryBest
 from compiler.records.ansor.compute_variants import candidates
 from compiler.records.ansor.dag import read_dag
 from compiler.records.ansor.dag_text import dag_text
-from compiler.records.ansor.infer_compute import compute_of_key
 from compiler.records.ansor.match import matches
 from compiler.records.ansor.tvm_versions import names_of_eras
 
@@ -289,7 +288,6 @@ def test_a_record_of_every_era_is_matched_by_its_hash(name, tmp_path):
     func = te.create_prim_func(tensors)
     match = next(matches(func, known, Target({"kind": "llvm"}), [ApplyHistoryBest(log)]))
     assert match.by_hash
-    assert compute_of_key(key) is not None, "baton replay --all-records does not know it"
 
 
 def test_the_bounds_of_fast_tanh_changed_places():
@@ -306,36 +304,3 @@ def test_shifts_are_printed_as_the_intrinsics_they_were():
     (_, text), *_ = lines_of(softmax(topi.nn.fast_softmax), frozenset())
     assert "T_softmax_delta(i0, i1) = (p0[i0, i1] - T_softmax_maxelem[i0])" in text
     assert "tir.reinterpret(tir.shift_left(int32((tir.floor(" in text
-
-
-AX5 = "ax0, ax1, ax2, ax3, ax4"
-BLOCKED = {
-    "convolution": (
-        [[1, 4, 6, 6, 2], [3, 4, 3, 3, 2, 8], [1, 3, 1, 1, 8], [1, 3, 6, 6, 8]],
-        ["data_pad(i0, i1, i2, i3, i4) = Op(tir.if_then_else)", "p1 = PLACEHOLDER ",
-         "conv2d_NCHWc(n, oc_chunk, oh, ow, oc_block) += (data_pad[n, floordiv(ic, 2), (oh + kh), "
-         "(ow + kw), floormod(ic, 2)]*p1[oc_chunk, floordiv(ic, 2), kh, kw, floormod(ic, 2), "
-         "oc_block])"],
-        "conv2d_NCHWc",
-    ),
-    "depthwise convolution": (
-        [[1, 4, 6, 6, 2], [4, 1, 3, 3, 1, 2], [1, 4, 1, 1, 2], [1, 4, 3, 3, 2]],
-        ["PaddedInput(i0, i1, i2, i3, i4) = Op(tir.if_then_else)", "p1 = PLACEHOLDER ",
-         "DepthwiseConv2d(b, oco, oh, ow, oci) += (PaddedInput[b, floordiv(((oco*2) + oci), 2), "
-         "((oh*2) + kh), ((ow*2) + kw), floormod(((oco*2) + oci), 2)]*p1[oco, 0, kh, kw, 0, oci])"],
-        "DepthwiseConv2d",
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", BLOCKED)
-def test_the_compute_of_a_blocked_convolution_is_known(name):
-    shapes, lines, last = BLOCKED[name]
-    lines = ["p0 = PLACEHOLDER ", *lines, "p2 = PLACEHOLDER ",
-             f"T_add({AX5}) = ({last}[{AX5}] + p2[ax0, ax1, 0, 0, ax4])",
-             f"T_relu({AX5}) = max(T_add[{AX5}], 0f)"]  # fmt: skip
-    text = "".join(f"{line}\n" for line in lines)
-    digest = hashlib.md5(text.encode()).hexdigest()
-    assert compute_of_key(json.dumps([digest, *shapes])) is not None
-    flat = [dim for shape in shapes for dim in shape]
-    assert compute_of_key(json.dumps([digest, *flat])) is not None
