@@ -262,7 +262,13 @@ class GraphExecutor:
                 function = self._run or self._prepare()
                 forks.note_kernels()
                 self._outputs = None  # gives the memory back before the next outputs take it
-                outputs = [self._own(tensor) for tensor in _flatten(function())]
+                try:
+                    results = function()
+                except RuntimeError as error:
+                    if "match_cast" not in str(error):
+                        raise
+                    raise InputError(f"shapes of inputs do not fit each other: {error}") from error
+                outputs = [self._own(tensor) for tensor in _flatten(results)]
                 if len(outputs) != len(self.metadata.outputs):
                     raise InputError(
                         f"the library has {len(outputs)} outputs, and its graph describes "

@@ -228,12 +228,15 @@ def _parse_any_layout(text: str, line: int) -> RawRecord:
     key = _input_key(json.dumps(row["input"]))
     costs, error_no, all_cost, timestamp = row["result"]
     entity, index = row["config"]["entity"], row["config"].get("index", -1)
+    index = -1 if index is None else int(index)
+    if not -1 <= index < 1 << 62:
+        raise RecordError("the index is outside of every search space: -1 to 2**62")
     _check_knobs(ConfigEntity.from_entity(entity))
     if not math.isfinite(all_cost) or not math.isfinite(timestamp):
         raise RecordError(f"the times {all_cost} and {timestamp} are not seconds")
     return RawRecord(
         line, key, _checked_costs(tuple(costs)), int(error_no), float(all_cost),
-        float(timestamp), -1 if index is None else int(index), json.dumps(entity),
+        float(timestamp), index, json.dumps(entity),
     )  # fmt: skip
 
 

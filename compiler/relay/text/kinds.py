@@ -17,6 +17,9 @@ RESULT_FORM = "relay.result"
 """The attribute of a function that says what of its result is data, in JSON."""
 
 
+_LARGEST = 2**63 - 1
+
+
 def relax_type(kind: syntax.Type | None, named: bool = True) -> Any:
     """A type of the text in Relax; None if it has none there.
 
@@ -25,6 +28,8 @@ def relax_type(kind: syntax.Type | None, named: bool = True) -> Any:
     if isinstance(kind, syntax.TensorType):
         if None in kind.shape and not named:
             return relax.TensorType(dtype=kind.dtype, ndim=len(kind.shape))
+        if any(dim is not None and dim > _LARGEST for dim in kind.shape):
+            raise RelayError(f"a tensor type has an extent above 2**63 - 1: {kind.shape}")
         dims = [fresh("any") if dim is None else dim for dim in kind.shape]
         return relax.TensorType(dims, kind.dtype)
     if isinstance(kind, syntax.TupleType):

@@ -99,7 +99,9 @@ def _repeated_rows(node: Node, shape: list[Any]) -> relax.Expr | None:
 
 
 def scatter_nd(node: Node) -> relax.Expr | None:
-    """Those that reduce bits. TVM's converter does the rest."""
+    """Reductions of booleans; TVM's converter handles the other forms."""
+    if not isinstance(node.extents(1)[-1], int):
+        raise node.unsupported("the last axis of the indices must have a static extent")
     return _scatter_bits(node, "ScatterND") if _reduces_bits(node) else None
 
 

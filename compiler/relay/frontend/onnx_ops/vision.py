@@ -13,6 +13,7 @@ from compiler.relay.op.te_op import kernel
 from compiler.relay.op.vision.regions import roi_align_max
 from compiler.relay.op.vision.suppression import by_class, listed
 
+from ...op.shapes import same_extent
 from ..onnx_node import Node, constant_value, dtype_of
 from . import dynamic_operands
 
@@ -23,6 +24,8 @@ def non_max_suppression(node: Node) -> relax.Expr:
     Without `max_output_boxes_per_class` no box stays; without `score_threshold` every score counts.
     """
     boxes, scores = node[0], node[1]
+    if not same_extent(node.extents(0)[-1], 4):
+        raise node.unsupported("the last axis of the boxes must have 4 elements")
     if node.attr("center_point_box", 0):
         center, size = (relax.op.strided_slice(boxes, [2], [i], [i + 2]) for i in (0, 2))
         half = node.emit(relax.op.multiply(size, relax.const(0.5, node.dtype(0))))

@@ -150,3 +150,10 @@ def test_a_model_builds_with_a_log_that_has_bad_lines(tmp_path):
     module.run()
     wanted = x.astype("float64") @ w.T.astype("float64")
     np.testing.assert_allclose(module.get_output(0).numpy(), wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_an_index_outside_of_every_search_space_skips_the_record(tmp_path, caplog):
+    log = tmp_path / "a.log"
+    log.write_text(line().replace('"index": 7', f'"index": {10**30}') + "\n" + line() + "\n")
+    assert len(list(rank_log(log))) == 1
+    assert "outside of every search space" in caplog.text

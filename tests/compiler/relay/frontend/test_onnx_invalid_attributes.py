@@ -216,3 +216,10 @@ def test_a_range_with_bounds_of_one_element_is_accepted():
         "<int64 a = {0}, int64[1] b = {4}, int64 c = {1}> { y = Range(a, b, c) }"
     )
     assert "main" in str(from_onnx(model)[0])
+
+
+@pytest.mark.parametrize("columns", [0, 3, "n"])
+def test_boxes_without_four_coordinates_are_rejected(columns):
+    weights = [np.ones((1, 1, 6), "float32"), ints(1)]
+    with pytest.raises(UnsupportedOperatorError, match="boxes must have 4 elements"):
+        imported("NonMaxSuppression", (1, 6, columns), {}, weights)

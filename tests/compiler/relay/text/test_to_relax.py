@@ -156,3 +156,8 @@ def test_errors_of_expressions_name_their_place():
 def test_expressions_nest_as_deep_as_the_parser_reads():
     deep = relay.parse_expr("free_var %x: float32; " + "negative(" * 350 + "%x" + ")" * 350)
     assert relay.astext(deep, show_meta_data=False).count("negative") == 350
+
+
+def test_an_extent_beyond_64_bits_is_an_error():
+    with pytest.raises(RelayError, match=r"above 2\*\*63 - 1"):
+        relay.parse(f'#[version = "0.0.5"]\ndef @main(%x: Tensor[({2**63}), float32]) {{ %x }}')
