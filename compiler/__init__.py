@@ -1,8 +1,7 @@
 """Baton: Relay-era compile pipelines on today's TVM.
 
 Submodules load on first use: `compiler.relay`, `compiler.partition`, `compiler.autotvm`,
-`compiler.auto_scheduler`, `compiler.runtime`, `compiler.target`, `compiler.ort`, `compiler.gluon`
-with its array functions `compiler.np` and `compiler.npx`.
+`compiler.auto_scheduler`, `compiler.runtime`, `compiler.target`, `compiler.ort`, `compiler.mxnet`.
 """
 
 from . import own_packages
@@ -13,7 +12,6 @@ own_packages.load()
 __getattr__ = lazy_attributes(
     __name__,
     {
-        **{name: f".gluon.{name}" for name in ("np", "npx")},
         "PassContext": ".pass_context",
         "__version__": ".version",
         **{
@@ -21,14 +19,12 @@ __getattr__ = lazy_attributes(
             for name in (
                 "auto_scheduler",
                 "autotvm",
-                "gluon",
                 "legacy",
-                "model",
+                "mxnet",
                 "ort",
                 "partition",
                 "relay",
                 "runtime",
-                "symbol",
                 "target",
             )
         },

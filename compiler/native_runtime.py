@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from compiler.errors import ExportError
-from compiler.library import cxx, include_dir
 from compiler.support.atomic_file import write_file
+from compiler.support.cxx import cxx_command, include_dir
 from compiler.support.tempdir import TemporaryFolder
 
 _SOURCES = Path(__file__).parent / "native"
@@ -85,7 +85,7 @@ def build(
             (Path(work) / "cpu_flags.inc").write_text(_cpu_flags())
             made = Path(work) / _NAME
             command = [
-                *cxx(), "-std=c++17", "-fPIC", "-fvisibility=hidden", "-shared", *flags,
+                *cxx_command(), "-std=c++17", "-fPIC", "-fvisibility=hidden", "-shared", *flags,
                 *(f"-I{folder}" for folder in (work, *folders)),
                 *map(str, sorted(_SOURCES.glob("*.cc"))),
                 "-Wl,--no-as-needed", *map(str, tvm_libraries),

@@ -120,8 +120,8 @@ def _read_mxnet(
     path: Path, shapes: Mapping[str, tuple[int, ...]]
 ) -> tuple[tvm.IRModule, dict[str, Any]]:
     from compiler import relay
-    from compiler.mxnet.params import split_prefixes
-    from compiler.symbol import Symbol, load_params
+    from compiler.mxnet.symbol import Symbol, load_params
+    from compiler.mxnet_format.params import split_prefixes
 
     weights: Path | None = path
     if path.suffix == ".params":

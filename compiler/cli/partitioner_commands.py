@@ -35,7 +35,7 @@ def build_command(
     debug: Debug = False,
 ) -> None:
     """Compile a library with the system's C++ compiler, or $CXX, load it, and say what it has."""
-    from compiler import library
+    from compiler.mxnet import library
 
     from .plugins import note_loaded
 
@@ -49,6 +49,6 @@ def build_command(
 @commands.command("include-dir")
 def include_dir_command() -> None:
     """Print the folder of the C++ headers for partitioner libraries."""
-    from compiler.library import include_dir
+    from compiler.support.cxx import include_dir
 
     typer.echo(include_dir())

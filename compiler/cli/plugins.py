@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from .console import Steps
 
 if TYPE_CHECKING:
-    from compiler.library import Loaded
+    from compiler.mxnet.library import Loaded
 
 
 def load_plugins(paths: Iterable[Path], steps: Steps) -> None:
@@ -20,7 +20,7 @@ def load_plugins(paths: Iterable[Path], steps: Steps) -> None:
     PartitionError
         A file can't be loaded; names it and, of a Python file, the line.
     """
-    from compiler import library
+    from compiler.mxnet import library
 
     for path in paths:
         note_loaded(path, library.load(path), steps)

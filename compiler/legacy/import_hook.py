@@ -12,13 +12,14 @@ from types import ModuleType
 from typing import Any
 
 from ..errors import LegacyImportError
-from .module_map import ABSENT, EXTENDED, GONE, MOVED
+from .module_map import ABSENT, EXTENDED, GONE, MOVED, MXNET
 from .patches import Patches
 from .removed_modules import AbsentModule
 from .v0_6 import MOVED as MOVED_SINCE_06
 
-# The names that are on: `MOVED`, and those of an older era while a script of it runs.
-_moved = ChainMap({}, MOVED)
+# The names that are on: those of TVM 0.6 and of MXNet while a script that uses them runs, and
+# `MOVED`.
+_moved: ChainMap[str, str] = ChainMap({}, {}, MOVED)
 
 
 # Packages that scripts know as TVM's; `from tvm.relay import prelude` asks them by their own name.
@@ -41,6 +42,11 @@ def use_names_of_06(on: bool) -> None:
     _moved.maps[0] = MOVED_SINCE_06 if on else {}
 
 
+def use_names_of_mxnet(on: bool) -> None:
+    """Let `import mxnet` import `compiler.mxnet`, or no longer."""
+    _moved.maps[1] = MXNET if on else {}
+
+
 def uses_names_of_06() -> bool:
     """Whether they are found."""
     return _moved.maps[0] is MOVED_SINCE_06
@@ -61,7 +67,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         old = f"tvm.{fullname.partition('.')[2]}"
         if fullname.startswith(_OWN) and (old in _moved or _absent(old)):
             fullname = old
-        if not fullname.startswith(("tvm.", "vta", "nnvm", "topi")):
+        if not fullname.startswith(("tvm.", "vta", "nnvm", "topi", "mxnet")):
             return None
         self._refuse_what_is_gone(fullname)
         if fullname in EXTENDED:
@@ -72,9 +78,10 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         if module is None:
             return None
         if not _exists(module):
+            page = "gluon" if fullname.startswith("mxnet") else "relay_language"
             raise LegacyImportError(
                 f"{fullname} has no counterpart: {module} does not exist; "
-                f"docs/relay_language.md lists what is there",
+                f"docs/{page}.md lists what is there",
                 name=fullname,
             )
         return importlib.machinery.ModuleSpec(fullname, self, origin=module, is_package=True)

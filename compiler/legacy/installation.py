@@ -43,7 +43,14 @@ from . import (
     v0_6,
     vm,
 )
-from .import_hook import Finder, forget, today, use_names_of_06, uses_names_of_06
+from .import_hook import (
+    Finder,
+    forget,
+    today,
+    use_names_of_06,
+    use_names_of_mxnet,
+    uses_names_of_06,
+)
 from .module_map import ABSENT, EXTENDED, GONE
 from .patches import Patches
 from .registry import register_func
@@ -167,6 +174,7 @@ def uninstall() -> None:
     sys.meta_path.remove(_finder)
     forget()
     use_names_of_06(False)
+    use_names_of_mxnet(False)
     _changes.undo()
     _names.undo()
     recursion_limit.restore()

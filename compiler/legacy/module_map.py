@@ -204,3 +204,21 @@ ABSENT = {
     "tvm.topi.x86.": "schedules.x86 holds the x86 schedules, chosen by relay.build",
     "tvm.topi.arm_cpu.": "relay.build schedules Arm kernels by the generic rules",
 }
+
+MXNET = {
+    "mxnet": "compiler.mxnet",
+    "mxnet._deferred_compute": "compiler.mxnet.array.deferred",
+    "mxnet.context": "compiler.mxnet.device",
+    **dict.fromkeys(
+        ("mxnet.gluon.block", "mxnet.gluon.parameter"),
+        "compiler.mxnet.gluon",
+    ),
+    "mxnet.gluon.contrib.nn": "compiler.mxnet.gluon.nn",
+    "mxnet.init": "compiler.mxnet.initializer",
+    "mxnet.ndarray": "compiler.mxnet.nd",
+    **dict.fromkeys(("mxnet.nd.sparse", "mxnet.ndarray.sparse"), "compiler.mxnet.sparse"),
+    "mxnet.numpy": "compiler.mxnet.np",
+    "mxnet.numpy_extension": "compiler.mxnet.npx",
+    "mxnet.sym": "compiler.mxnet.symbol",
+}
+"""Modules of MXNet whose names are on under `baton run`."""

@@ -1,4 +1,4 @@
-"""Running a script of an older TVM unchanged."""
+"""Running a script of an older TVM or of MXNet unchanged."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from pathlib import Path
 
 from ..errors import InputError
 from .diagnostics import TVM_ERROR
+from .import_hook import use_names_of_mxnet
 from .installation import install
 from .v0_6 import is_of_the_era
 
 
 def run_script(path: str | Path, arguments: Sequence[str] = (), era: str | None = None) -> None:
-    """Run a Python script as `__main__`, with the old names switched on.
+    """Run a Python script as `__main__`, with the old names of TVM on.
+
+    `import mxnet` imports `compiler.mxnet`.
 
     Parameters
     ----------
@@ -36,6 +39,7 @@ def run_script(path: str | Path, arguments: Sequence[str] = (), era: str | None 
     if era is None:
         era = "0.6" if is_of_the_era(script.read_text(errors="replace")) else "0.19"
     install(everything=True, era=era)
+    use_names_of_mxnet(True)
     before = sys.argv[:], sys.path[:]
     sys.argv = [str(script), *arguments]
     sys.path.insert(0, str(script.resolve().parent))

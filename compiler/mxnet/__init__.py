@@ -1,1 +1,62 @@
-"""MXNet's files and graphs: nodes, operators, attributes, parameters; numpy is all they need."""
+"""MXNet's API for inference, under MXNet's names.
+
+    from compiler import mxnet as mx
+
+    net = mx.gluon.model_zoo.vision.resnet18_v1()
+    net.initialize(mx.init.Xavier(), ctx=mx.cpu())
+    scores = net(mx.np.ones((1, 3, 224, 224)))
+
+`docs/gluon.md` is the guide. `baton run script.py` lets `import mxnet` import this package.
+"""
+
+import sys
+from typing import Any
+
+from ..support.lazy_import import lazy_attributes
+
+# Modules that MXNet knows by two names.
+ALIASES = {
+    "context": "device",
+    "init": "initializer",
+    "ndarray": "nd",
+    "numpy": "np",
+    "numpy_extension": "npx",
+    "sym": "symbol",
+}
+
+
+def _by_alias(name: str) -> Any:
+    if name not in ALIASES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(sys.modules[__name__], ALIASES[name])
+
+
+__getattr__ = lazy_attributes(
+    __name__,
+    {
+        **{
+            name: f".{name}"
+            for name in (
+                *("autograd", "base", "device", "gluon", "initializer", "library", "model"),
+                *("name", "nd", "np", "npx", "random", "runtime", "symbol", "test_utils", "util"),
+            )
+        },
+        **dict.fromkeys(
+            ("Context", "Device", "cpu", "current_context", "current_device", "gpu", "num_gpus"),
+            ".device",
+        ),
+        **dict.fromkeys(
+            (
+                *("clear", "deferred_compute", "get_symbol", "is_deferred_compute"),
+                *("set_deferred_compute", "set_variable"),
+            ),
+            ".array.deferred",
+        ),
+        "MXNetError": ".base",
+        "deferred": ".array.deferred",
+        "engine": ".array.engine",
+        "np_shape": ".util",
+        "waitall": ".array.ndarray",
+    },
+    _by_alias,
+)

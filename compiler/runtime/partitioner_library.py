@@ -150,8 +150,7 @@ def runtime_name(partitioner: str) -> str:
 def load_engines(path: str | os.PathLike[str]) -> list[str]:
     """Load the engines of a partitioner library, for libraries whose subgraphs run in them.
 
-    Where `compiler.library.load` was called this is done already. This function needs TVM's runtime
-    alone.
+    `compiler.mxnet.library.load` does the same. This function needs TVM's runtime alone.
 
     Parameters
     ----------

@@ -15,11 +15,12 @@ from typing import Any
 
 import tvm
 
-from compiler import np, relay
-from compiler.gluon import nn
-from compiler.gluon.hybrid_block import HybridBlock
-from compiler.gluon.model_zoo import vision
-from compiler.symbol.to_onnx import to_onnx
+from compiler import relay
+from compiler.mxnet import np
+from compiler.mxnet.gluon import nn
+from compiler.mxnet.gluon.hybrid_block import HybridBlock
+from compiler.mxnet.gluon.model_zoo import vision
+from compiler.mxnet.symbol.to_onnx import to_onnx
 
 
 def fastest(calls: Sequence[Callable[[], Any]], number: int, rounds: int) -> list[float]:

@@ -58,7 +58,7 @@ def regions(predecessors: list[list[int]], claimed: list[bool]) -> Work:
 
 def symbol(predecessors: list[list[int]], claimed: list[bool]) -> Work:
     """`Symbol.optimize_for`; claimed nodes are called c<i>, others n<i>."""
-    from compiler.symbol import Entry, Graph, Node, Symbol
+    from compiler.mxnet.symbol import Entry, Graph, Node, Symbol
 
     nodes = [
         Node("null", f"v{node}")

@@ -71,8 +71,8 @@ def work(folder: pathlib.Path, first: int, rounds: int | None, tuner: str, send:
     tuner, a convolution is tuned instead.
     """
     from compiler.lowering.cache.kernel_cache import KernelCache
+    from compiler.mxnet.symbol import save_params
     from compiler.records.log_file import append_lines
-    from compiler.symbol import save_params
 
     if tuner:
         send(tuner)
@@ -152,8 +152,8 @@ def value(library: Any) -> list[float]:
 
 def faults(folder: pathlib.Path, done: list[int], kills: int) -> list[str]:
     """What is wrong with the files; `done` are the rounds that were known to be finished."""
+    from compiler.mxnet.symbol import load_params
     from compiler.runtime import load_module
-    from compiler.symbol import load_params
 
     found = []
     if (folder / "library.so").exists():

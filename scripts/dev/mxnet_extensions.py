@@ -6,7 +6,7 @@
 
 CHECKOUT is a source tree of MXNet 1.7 to 2.0; its files are read, none is copied or changed. Every
 `.cc` becomes a library, or a program where it has a `main`, in a folder of its own. Then each
-`test_*.py` runs there, statement by statement, with the module names of `mxnet_shim.py`.
+`test_*.py` runs there, statement by statement, with the names of `mxnet_tests.py`.
 Statements that ask for gradients or sparse arrays get the error that says that Baton has none:
 they are counted as refused, and so is what only fails because such a statement did not run. What
 needs nvcc or MXNet's internal headers is left out.
@@ -72,8 +72,8 @@ def run_example(example: pathlib.Path) -> int:
 
 def compile_source(source: pathlib.Path, folder: pathlib.Path) -> str:
     """Compile a library or a program; returns what became of it."""
-    from compiler import library
     from compiler.errors import PartitionError
+    from compiler.mxnet import library
 
     if source.with_suffix(".cu").is_file():
         return "left out, a part of it is for nvcc"
@@ -140,11 +140,11 @@ def report_script(example: pathlib.Path, script: pathlib.Path, folder: pathlib.P
 
 def run_script(script: pathlib.Path) -> int:
     """Run a script's statements one by one; what became of them goes to the file $RESULT."""
-    import mxnet_shim
+    import mxnet_tests
 
     from compiler.errors import OutOfScopeError
 
-    mxnet_shim.install()
+    mxnet_tests.install_names()
     counts: dict[str, Any] = {"ran": 0, "refused": 0, "failed": 0, "said": []}
     names: dict[str, Any] = {"__name__": "__main__"}
     lost: set[str] = set()  # names that a refused statement would have bound

@@ -2,8 +2,9 @@
 
 import json
 
-from compiler import np, partition
-from compiler.gluon import nn
+from compiler import partition
+from compiler.mxnet import np
+from compiler.mxnet.gluon import nn
 
 
 def claims(*ops):

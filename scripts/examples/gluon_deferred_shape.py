@@ -1,7 +1,7 @@
 """A dense layer of one's own whose number of inputs follows from the first call."""
 
-from compiler import np, npx
-from compiler.gluon import HybridBlock, Parameter
+from compiler.mxnet import np, npx
+from compiler.mxnet.gluon import HybridBlock, Parameter
 
 
 class Dense(HybridBlock):

@@ -2,8 +2,8 @@
 
 import time
 
-from compiler import np, npx
-from compiler.gluon import HybridBlock, nn
+from compiler.mxnet import np, npx
+from compiler.mxnet.gluon import HybridBlock, nn
 
 
 class Residual(HybridBlock):

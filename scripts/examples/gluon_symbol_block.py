@@ -4,8 +4,9 @@ import json
 import tempfile
 from pathlib import Path
 
-from compiler import np, partition
-from compiler.gluon import SymbolBlock, nn
+from compiler import partition
+from compiler.mxnet import np
+from compiler.mxnet.gluon import SymbolBlock, nn
 
 
 def claim(graph_json, ids, options):

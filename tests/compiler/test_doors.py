@@ -17,8 +17,10 @@ DOORS = {
     "compiler.dynamo": "",
     "compiler.errors": "BatonError BuildError FrontendError InputError LoadError PartitionError "
     "RecordError SavedModuleError ImportLimitError",
-    "compiler.gluon": "HybridBlock nn Parameter SymbolBlock",
-    "compiler.library": "load",
+    "compiler.mxnet": "Context autograd context cpu current_context gluon gpu init library model "
+    "name nd np npx random sym symbol waitall",
+    "compiler.mxnet.gluon": "HybridBlock nn Parameter SymbolBlock",
+    "compiler.mxnet.library": "load",
     "compiler.legacy": "install installed",
     "compiler.ort": "InferenceSession SessionOptions",
     "compiler.relay": "build vm optimize to_relax from_relax with_sizes with_kv_cache load_json "
@@ -26,7 +28,7 @@ DOORS = {
     "quantize create_executor analysis op testing",
     "compiler.relay.frontend": "from_onnx from_mxnet from_pytorch from_tflite ImportLimits",
     "compiler.runtime": "load_module graph_executor",
-    "compiler.symbol": "load var",
+    "compiler.mxnet.symbol": "load var",
     "compiler.target": "parse",
 }
 

@@ -17,10 +17,10 @@ from compiler.cli.tvmc.config_options import read_config
 from compiler.cli.tvmc.main import _inputs
 from compiler.cli.tvmc.model import TVMCModel, TVMCPackage
 from compiler.errors import BatonError, FrontendError
-from compiler.gluon import safetensors
+from compiler.mxnet.array import safetensors
+from compiler.mxnet.symbol import Symbol, load_params
 from compiler.records.autotvm.record import read_lines
 from compiler.runtime import load_module
-from compiler.symbol import Symbol, load_params
 
 READERS = {
     "onnx": lambda path: relay.frontend.from_onnx(path),

@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 import tvm
 
-from compiler import library, native_runtime, relay
+from compiler import native_runtime, relay
 from compiler.errors import ExportError
+from compiler.support.cxx import cxx_command
 
 ROOT = Path(__file__).resolve().parents[2]
 WEIGHT = np.random.default_rng(0).standard_normal((4, 3)).astype("float32")
@@ -164,7 +165,7 @@ int main(int, char** argv) {
 @pytest.fixture(scope="module")
 def prefix(tmp_path_factory) -> Path:
     try:
-        library.cxx()
+        cxx_command()
     except RuntimeError:
         pytest.skip("there is no C++ compiler")
     root = tmp_path_factory.mktemp("prefix")

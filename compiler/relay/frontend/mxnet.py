@@ -8,15 +8,15 @@ from typing import Any, Protocol
 import numpy as np
 import tvm
 
-from compiler.mxnet.graph import Graph
-from compiler.mxnet.json_format import read_json
+from compiler.mxnet_format.graph import Graph
+from compiler.mxnet_format.json_format import read_json
 from compiler.support import strictness
 
 Shape = tuple[int, ...]
 
 
 class Symbol(Protocol):
-    """A `compiler.symbol.Symbol`, or one of a real MXNet."""
+    """A `compiler.mxnet.symbol.Symbol`, or one of a real MXNet."""
 
     def tojson(self) -> str:
         """The symbol as JSON."""
@@ -37,7 +37,7 @@ def from_mxnet(
 
     Parameters
     ----------
-    symbol : compiler.symbol.Symbol
+    symbol : compiler.mxnet.symbol.Symbol
         Anything with a method `tojson` is accepted, so the symbol of a real MXNet too.
     shape
         Input name to shape; or the shapes of the inputs that have no value in `arg_params`, in

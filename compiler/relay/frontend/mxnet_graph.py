@@ -12,9 +12,9 @@ from tvm import relax
 
 from compiler.errors import BatonError, FrontendError, UnknownShapeError, UnsupportedOperatorError
 from compiler.ir.constants import dtype_of, static_shape, to_tensor
-from compiler.mxnet.attributes import is_none, parse_dtype, parse_int_tuple
-from compiler.mxnet.graph import Entry, Graph, Node
-from compiler.mxnet.operators import is_call, outputs_of
+from compiler.mxnet_format.attributes import is_none, parse_dtype, parse_int_tuple
+from compiler.mxnet_format.graph import Entry, Graph, Node
+from compiler.mxnet_format.operators import is_call, outputs_of
 from compiler.tvm_workarounds.block_builder import BlockBuilder
 
 from . import mxnet_library
@@ -303,7 +303,7 @@ class SymbolImporter:
             named = [f"operator {op} (node {node.name!r})" for op, node in missing.items()]
             raise UnsupportedOperatorError(
                 f"not supported: {'; '.join(named)}. An operator of a library is known once "
-                "compiler.library.load has loaded it"
+                "compiler.mxnet.library.load has loaded it"
             )
 
     def new_place(self) -> int:

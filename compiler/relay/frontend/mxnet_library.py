@@ -9,8 +9,8 @@ from tvm import relax
 
 from compiler.errors import FrontendError, LibraryOperatorError
 from compiler.ir.constants import dtype_of, static_shape
-from compiler.mxnet.graph import Graph
-from compiler.mxnet.subgraph_node import library_operator, visible, visible_json
+from compiler.mxnet_format.graph import Graph
+from compiler.mxnet_format.subgraph_node import library_operator, visible, visible_json
 from compiler.runtime import foreign
 from compiler.runtime.library_operators import LibraryOperator, TensorType
 

@@ -10,10 +10,10 @@ from tvm import relax
 
 from compiler.errors import FrontendError, UnknownShapeError, UnsupportedOperatorError
 from compiler.ir.constants import dtype_of, static_shape
-from compiler.mxnet import attributes
+from compiler.mxnet_format import attributes
 
 if TYPE_CHECKING:
-    from compiler.mxnet.graph import Graph, Node
+    from compiler.mxnet_format.graph import Graph, Node
 
     from .mxnet_graph import Scope, SymbolImporter
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from compiler.ir.constants import static_shape
-from compiler.mxnet.operators import canonical
+from compiler.mxnet_format.operators import canonical
 
 from . import mxnet_library
 from .mxnet_node import SymbolNode

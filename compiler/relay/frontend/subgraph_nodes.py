@@ -11,8 +11,8 @@ import tvm
 from tvm import relax
 
 from compiler.errors import FrontendError
-from compiler.mxnet.graph import Node
-from compiler.mxnet.subgraph_node import Claim, claim_of, own_attrs
+from compiler.mxnet_format.graph import Node
+from compiler.mxnet_format.subgraph_node import Claim, claim_of, own_attrs
 
 
 class ClaimedBindings:

@@ -193,7 +193,7 @@ def _prepare() -> None:
     from .pool import prepare
 
     prepare()
-    import compiler.symbol  # noqa: F401
+    import compiler.mxnet.symbol  # noqa: F401  # noqa: F401
 
 
 def guided(kind: str, seconds: float, findings: pathlib.Path, seed: int) -> None:
@@ -213,7 +213,7 @@ def guided(kind: str, seconds: float, findings: pathlib.Path, seed: int) -> None
         ) from error
     with atheris.instrument_imports(include=["compiler"], enable_loader_override=False):
         _prepare()
-        import compiler.gluon.safetensors
+        import compiler.mxnet.array.safetensors
         import compiler.relay.text.parser
         import compiler.runtime.load  # noqa: F401
     from compiler.errors import BatonError

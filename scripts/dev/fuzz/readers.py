@@ -274,7 +274,7 @@ def mxnet_params() -> list[bytes]:
 
 def read_mxnet_params(path: pathlib.Path) -> None:
     """What is read is written and read again."""
-    from compiler.mxnet.params import load_params, save_params
+    from compiler.mxnet_format.params import load_params, save_params
 
     found = load_params(path.read_bytes())
     arrays = found.values() if isinstance(found, dict) else found
@@ -287,7 +287,7 @@ def read_mxnet_params(path: pathlib.Path) -> None:
 
 def safetensors_files() -> list[bytes]:
     """One file of several types."""
-    from compiler.gluon import safetensors
+    from compiler.mxnet.array import safetensors
 
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder, "a.safetensors")
@@ -308,7 +308,7 @@ def change_safetensors(data: bytes, rng: Any) -> bytes:
 
 def read_safetensors(path: pathlib.Path) -> None:
     """What is read is written and read again."""
-    from compiler.gluon import safetensors
+    from compiler.mxnet.array import safetensors
 
     found = safetensors.read(path)
     safetensors.write(path, found)
@@ -330,7 +330,7 @@ def symbols() -> list[bytes]:
 
 def read_symbol(path: pathlib.Path) -> Any:
     """Everything that does not import the symbol works, and writing it is stable."""
-    from compiler.symbol import Symbol
+    from compiler.mxnet.symbol import Symbol
 
     symbol = Symbol.loads(path.read_bytes())
     symbol.list_arguments(), symbol.list_auxiliary_states(), symbol.attr_dict()
@@ -345,8 +345,8 @@ def _claim_all(graph_json: str, ids: list[int], options: dict[str, str]) -> None
 
 def import_symbol(path: pathlib.Path) -> None:
     """The symbol is partitioned, written again, and its types are inferred."""
+    from compiler.mxnet.symbol import Symbol
     from compiler.partition import Strategy, list_partitioners, register
-    from compiler.symbol import Symbol
 
     if "damaged" not in list_partitioners():
         register("damaged", Strategy("all", _claim_all))

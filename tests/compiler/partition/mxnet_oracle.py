@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from compiler.mxnet.symbol import Symbol
 from compiler.partition import Strategy, list_partitioners, register, unregister
-from compiler.symbol import Symbol
 
 FOLDER = pathlib.Path(__file__).parents[2] / "oracle" / "mxnet"
 Data = dict[str, Any]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from compiler.symbol import Graph, Symbol
+from compiler.mxnet.symbol import Graph, Symbol
 
 Arrays = list[np.ndarray]
 

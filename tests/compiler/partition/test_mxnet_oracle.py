@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from compiler.mxnet.symbol import Symbol
 from compiler.partition.regions import ANY, UNMARKED, find_regions
-from compiler.symbol import Symbol
 from tests.compiler.partition.mxnet_growth import mxnet_groups
 from tests.compiler.partition.mxnet_oracle import (
     cases,

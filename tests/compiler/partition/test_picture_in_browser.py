@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from compiler.mxnet.symbol import Symbol
+from compiler.mxnet.symbol.partition import partition_symbol
 from compiler.partition import Strategy, register, unregister
 from compiler.partition.partition_page import to_html
-from compiler.symbol import Symbol
-from compiler.symbol.partition import partition_symbol
 
 from ..browser import BROWSER, probe
 

@@ -12,6 +12,8 @@ import tvm_ffi
 from hypothesis import given, settings
 from tvm import relax
 
+from compiler.mxnet.symbol import Symbol
+from compiler.mxnet.symbol.partition import partition_symbol
 from compiler.partition import (
     Strategy,
     list_partitioners,
@@ -20,8 +22,6 @@ from compiler.partition import (
     unregister,
 )
 from compiler.partition import subgraphs as subgraphs_of
-from compiler.symbol import Symbol
-from compiler.symbol.partition import partition_symbol
 from tests.compiler.partition import numpy_relax, numpy_symbol
 from tests.compiler.partition.mxnet_oracle import is_acyclic, subgraphs
 from tests.compiler.partition.random_graphs import (

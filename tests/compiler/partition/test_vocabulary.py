@@ -14,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tvm import relax
 
 from compiler import relay
+from compiler.mxnet.symbol import Symbol
 from compiler.partition import (
     Selector,
     Strategy,
@@ -23,7 +24,6 @@ from compiler.partition import (
     subgraphs,
 )
 from compiler.runtime.graph_executor import GraphModule
-from compiler.symbol import Symbol
 
 from .conftest import claim, execute, random
 

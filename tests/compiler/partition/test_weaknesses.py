@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from compiler.errors import PartitionCallbackError
+from compiler.mxnet.symbol import Symbol
 from compiler.partition import Selector, Strategy, list_partitioners, register, unregister
-from compiler.symbol import Symbol
 from tests.compiler.partition.mxnet_growth import mxnet_groups
 from tests.compiler.partition.mxnet_oracle import (
     Data,

@@ -16,8 +16,8 @@ from tvm import te
 import compiler.te
 from compiler import relay
 from compiler.errors import ExportError
-from compiler.library import cxx
 from compiler.runtime import load_module
+from compiler.support.cxx import cxx_command
 
 WEIGHT = np.random.default_rng(0).standard_normal((4, 3)).astype("float32")
 
@@ -148,7 +148,7 @@ def _built(text: str, tmp_path: Path, *more: str) -> Path:
     libraries = [tvm.libinfo.find_libtvm_runtime(), tvm_ffi.libinfo.find_libtvm_ffi()]
     subprocess.run(
         [
-            *(*cxx(), "-std=c++17", str(source), "-o", str(program), "-Wl,--no-as-needed"),
+            *(*cxx_command(), "-std=c++17", str(source), "-o", str(program), "-Wl,--no-as-needed"),
             *(*more, f"-I{tvm_ffi.libinfo.find_include_path()}", *map(str, libraries)),
             *(f"-Wl,-rpath,{Path(each).parent}" for each in libraries),
         ],

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from compiler.gluon import safetensors
-from compiler.mxnet import params
+from compiler.mxnet.array import safetensors
+from compiler.mxnet_format import params
 from compiler.support import tempdir
 from compiler.support.atomic_file import replacing, replacing_path
 from compiler.support.cache_dir import cache_folder

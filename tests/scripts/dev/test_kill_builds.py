@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 
-from compiler.symbol import save_params
+from compiler.mxnet.symbol import save_params
 
 SCRIPT = pathlib.Path(__file__).resolve().parents[3] / "scripts" / "dev" / "kill_builds.py"
 

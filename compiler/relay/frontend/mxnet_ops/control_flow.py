@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from tvm import relax
 
 from compiler.errors import FrontendError
-from compiler.mxnet.graph import Graph
+from compiler.mxnet_format.graph import Graph
 
 from ..mxnet_node import SymbolNode
 

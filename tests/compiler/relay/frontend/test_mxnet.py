@@ -11,9 +11,9 @@ import tvm
 
 from compiler import legacy, relay
 from compiler.errors import FrontendError, UnknownShapeError, UnsupportedOperatorError
+from compiler.mxnet.symbol import Symbol, load_checkpoint
 from compiler.relay.frontend import from_mxnet
 from compiler.runtime import graph_executor
-from compiler.symbol import Symbol, load_checkpoint
 
 ORACLE = pathlib.Path(__file__).parents[3] / "oracle" / "mxnet"
 MODELS = [

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from compiler.errors import FrontendError, UnsupportedOperatorError
-from compiler.symbol import Symbol
+from compiler.mxnet.symbol import Symbol
 from tests.compiler.partition.mxnet_oracle import FOLDER
 
 X = np.arange(6, dtype="float32").reshape(3, 2)

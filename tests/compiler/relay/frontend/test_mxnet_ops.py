@@ -11,9 +11,9 @@ import tvm
 from tvm import relax
 
 from compiler.errors import FrontendError, UnsupportedOperatorError
+from compiler.mxnet.symbol import Symbol
 from compiler.relay.frontend import from_mxnet
 from compiler.relay.relax_to_relay import to_relax
-from compiler.symbol import Symbol
 
 RANDOM = np.random.default_rng(3)
 

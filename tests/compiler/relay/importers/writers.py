@@ -15,7 +15,7 @@ import tvm
 from onnx import TensorProto, helper
 
 from compiler import relay
-from compiler.symbol import Symbol
+from compiler.mxnet.symbol import Symbol
 from tests.compiler.relay.importers.networks import NETWORKS, WEIGHTS
 
 

@@ -1,0 +1,242 @@
+"""Deferred compute: operators on arrays are recorded, and a symbol is made of what they give.
+
+    x = np.ones((2, 3))
+    set_variable(x, symbol.var("x"))
+    with deferred_compute():
+        y = np.exp(x) + 1
+    get_symbol(y).list_arguments()  # ["x"]
+
+Values are computed when they are asked for, also inside of the context.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from compiler.errors import DeferredComputeError
+from compiler.mxnet.symbol.symbol import Symbol
+from compiler.mxnet_format.graph import VARIABLE, Entry, Graph, Node
+
+from .infer import NUMPY_SEMANTICS
+from .ndarray import ndarray
+from .value import _TRACE, Record, Trace, Value, Variable, call_site, current_trace
+
+MXNET_VERSION = ("int", 20000)
+"""The version whose operators are recorded."""
+
+
+def is_deferred_compute() -> bool:
+    """Whether operators of this thread are being recorded."""
+    return current_trace() is not None
+
+
+def set_deferred_compute(state: bool) -> bool:
+    """Switch the recording of this thread on or off; returns what it was before."""
+    before = is_deferred_compute()
+    if state != before:
+        _TRACE.set(Trace() if state else None)
+    return before
+
+
+@contextmanager
+def deferred_compute(state: bool = True, allow_constants: bool = False) -> Iterator[Trace | None]:
+    """Record operators in the `with` block; contexts nest and are restored on exceptions.
+
+    Parameters
+    ----------
+    state : bool
+        False suspends the recording.
+    allow_constants : bool
+        Arrays without a variable, made before, may be read; they become variables `const0`, ...,
+        whose values are in `constants` of what the context gives.
+    """
+    with tracing(Trace(allow_constants=allow_constants) if state else None) as trace:
+        yield trace
+
+
+context = deferred_compute
+
+
+@contextmanager
+def tracing(trace: Trace | None) -> Iterator[Trace | None]:
+    """Make `trace` the recording of this thread, None for none."""
+    token = _TRACE.set(trace)
+    try:
+        yield trace
+    finally:
+        _TRACE.reset(token)
+
+
+def set_variable(arrays: ndarray | Sequence[ndarray], variables: Any) -> None:
+    """Bind arrays to variables of a symbol, pairwise; all are checked before any is bound.
+
+    Raises
+    ------
+    DeferredComputeError
+        A symbol is not a variable, or an array has another variable or is a result.
+    """
+    given = [arrays] if isinstance(arrays, ndarray) else list(arrays)
+    wanted = [variables] if isinstance(variables, Symbol) else list(variables)
+    if len(given) != len(wanted):
+        raise DeferredComputeError(
+            f"{call_site()}: {len(given)} arrays can't be bound to {len(wanted)} variables"
+        )
+    bound = [_variable(symbol, position) for position, symbol in enumerate(wanted)]
+    for position, (array, variable) in enumerate(zip(given, bound)):
+        value = array._value
+        if value.variable is not None and value.variable.symbol is not variable.symbol:
+            raise DeferredComputeError(
+                f"{call_site()}: array {position} is bound to the variable "
+                f"{value.variable.name!r} already; array.detach() gives an array without it"
+            )
+        if value.variable is None and value.has_history:
+            raise DeferredComputeError(
+                f"{call_site()}: array {position} is the result of a recorded operator; "
+                "array.detach() of a value computed outside gives one that can be bound"
+            )
+    for array, variable in zip(given, bound):
+        if array._value.variable is None:
+            array._value.variable = variable
+
+
+def _variable(symbol: Any, position: int) -> Variable:
+    if len(symbol) != 1 or not symbol.graph.nodes[symbol.graph.heads[0].node].is_variable:
+        kind = f"{len(symbol)} outputs" if len(symbol) != 1 else "an operator"
+        raise DeferredComputeError(
+            f"{call_site()}: set_variable expects variables; symbol {position} has {kind}"
+            if len(symbol) != 1
+            else f"{call_site()}: set_variable expects variables; symbol {position} is of {kind}"
+        )
+    node = symbol.graph.nodes[symbol.graph.heads[0].node]
+    return Variable(node.name, dict(node.attrs), symbol)
+
+
+def get_symbol(output_arrays: ndarray | Sequence[ndarray], *, sym_cls: type = Symbol) -> Any:
+    """The symbol whose outputs are those of the arrays, in order.
+
+    Raises
+    ------
+    DeferredComputeError
+        An array has no variable and is not a result of a recorded operator.
+    """
+    arrays = [output_arrays] if isinstance(output_arrays, ndarray) else list(output_arrays)
+    for position, array in enumerate(arrays):
+        if not array._value.has_history:
+            raise DeferredComputeError(
+                f"{call_site()}: output {position} was not recorded by deferred compute and is "
+                "bound to no variable"
+            )
+    graph, _ = build_graph([array._value for array in arrays])
+    graph.attrs = {"is_np_shape": NUMPY_SEMANTICS, "mxnet_version": MXNET_VERSION}
+    return sym_cls(graph)
+
+
+def build_graph(
+    heads: Sequence[Value],
+    variables: Sequence[Value] = (),
+    is_outside: Callable[[Value], bool] = lambda value: False,
+) -> tuple[Graph, list[Value]]:
+    """The graph of recorded values.
+
+    Parameters
+    ----------
+    heads : sequence of Value
+        Its outputs.
+    variables : sequence of Value
+        Values that are variables of the graph in any case, first and in this order.
+    is_outside : callable
+        Whether a value is to be a variable, though it was recorded; control flow bodies read such.
+
+    Returns
+    -------
+    Graph
+    list of Value
+        The variables that are not in `variables`, in the order of their nodes.
+    """
+    nodes: list[Node] = []
+    of_variable: dict[Any, int] = {}
+    of_record: dict[Record, int] = {}
+    found: list[Value] = []
+
+    def declare(value: Value) -> None:
+        variable = value.variable
+        key: Any = variable if variable is not None else (value.record, value.index)
+        if key in of_variable:
+            return
+        name = f"{value.record.name}_out{value.index}" if value.record else ""
+        of_variable[key] = len(nodes)
+        if variable is not None:
+            nodes.append(Node(VARIABLE, variable.name, attrs=dict(variable.attrs)))
+        else:
+            nodes.append(Node(VARIABLE, name))
+
+    def is_variable(value: Value) -> bool:
+        return value.variable is not None or value.record is None or is_outside(value)
+
+    def entry(value: Value) -> Entry:
+        if is_variable(value):
+            variable = value.variable
+            return Entry(of_variable[variable or (value.record, value.index)])
+        return Entry(of_record[value.record], value.index)  # type: ignore[index]
+
+    def visit(value: Value) -> None:
+        if is_variable(value):
+            before = len(nodes)
+            declare(value)
+            if len(nodes) > before:
+                found.append(value)
+            return
+        stack = [(value.record, iter(value.record.inputs))]  # type: ignore[union-attr]
+        if value.record in of_record:
+            return
+        while stack:
+            record, inputs = stack[-1]
+            following = next(inputs, None)
+            if following is not None:
+                if is_variable(following):
+                    visit(following)
+                elif following.record not in of_record:
+                    stack.append((following.record, iter(following.record.inputs)))
+                continue
+            stack.pop()
+            if record not in of_record:
+                of_record[record] = len(nodes)  # type: ignore[index]
+                nodes.append(_node(record, [entry(each) for each in record.inputs]))  # type: ignore
+
+    for value in variables:
+        declare(value)
+    for value in heads:
+        visit(value)
+    return Graph(nodes, [entry(value) for value in heads]), found
+
+
+def _node(record: Record, inputs: list[Entry]) -> Node:
+    return Node(
+        record.op,
+        record.name,
+        inputs,
+        dict(record.attrs),
+        subgraphs=list(record.subgraphs),
+        num_outputs=None,
+    )
+
+
+def clear(arrays: ndarray | Sequence[ndarray]) -> None:
+    """Forget the recording that led to the arrays, the variables it starts from included.
+
+    Afterwards the arrays are plain; their values are still computed when they are asked for.
+    """
+    given = [arrays] if isinstance(arrays, ndarray) else list(arrays)
+    pending = [array._value for array in given]
+    seen: set[Record] = set()
+    while pending:
+        value = pending.pop()
+        value.variable = None
+        record = value.record
+        if record is not None and record not in seen:
+            seen.add(record)
+            record.traced = False
+            pending += record.inputs
+            pending += [each for _, each in record.alive()]

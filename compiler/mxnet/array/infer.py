@@ -1,0 +1,99 @@
+"""Shapes and dtypes of an operator's results, found by importing a symbol of that one operator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from compiler.errors import ArrayError, DeferredInitializationError, FrontendError
+from compiler.mxnet_format.graph import VARIABLE, Entry, Graph, Node
+
+from .value import Shape, Value, call_site
+
+NUMPY_SEMANTICS = ("int", 1)
+"""The graph attribute `is_np_shape`: scalars and empty arrays exist."""
+
+Types = tuple[tuple[Shape, str], ...]
+
+
+def output_types(
+    op: str, attrs: Mapping[str, str], inputs: Sequence[Value], subgraphs: Sequence[Any] = ()
+) -> Types:
+    """Shape and dtype of each visible output.
+
+    Raises
+    ------
+    ArrayError
+        The operator is unknown or does not take such inputs; names the line that asks for it.
+    """
+    types = tuple((value.shape, value.dtype) for value in inputs)
+    try:
+        if subgraphs:
+            return _import(op, attrs, types, subgraphs)
+        return _cached(op, tuple(attrs.items()), types)
+    except FrontendError as error:
+        raise ArrayError(f"{call_site()}: operator {op} on {describe(types)}: {error}") from error
+
+
+def describe(types: Types) -> str:
+    """Types as text, e.g. "float32(3, 4), int64()"."""
+    return ", ".join(f"{dtype}{shape}" for shape, dtype in types) or "no arrays"
+
+
+@lru_cache(maxsize=8192)
+def _cached(op: str, attrs: tuple[tuple[str, str], ...], types: Types) -> Types:
+    return _import(op, dict(attrs), types, ())
+
+
+def _import(op: str, attrs: Mapping[str, str], types: Types, subgraphs: Sequence[Any]) -> Types:
+    from compiler.mxnet_format.operators import outputs_of
+    from compiler.relay.frontend.mxnet_graph import SymbolImporter
+
+    names = [f"in{i}" for i in range(len(types))]
+    nodes = [Node(VARIABLE, name) for name in names]
+    inputs = [Entry(i) for i in range(len(types))]
+    node = Node(op, "the operator", inputs, dict(attrs), subgraphs=list(subgraphs))
+    heads = [Entry(len(nodes), k) for k in range(outputs_of(node).visible)]
+    graph = Graph([*nodes, node], heads, {"is_np_shape": NUMPY_SEMANTICS}).ordered()
+    shapes = {name: shape for name, (shape, _) in zip(names, types)}
+    dtypes = {name: dtype for name, (_, dtype) in zip(names, types)}
+    return tuple(SymbolImporter(graph, shapes, dtypes, {}).output_types())
+
+
+def tell_shapes(op: str, attrs: Mapping[str, str], inputs: Sequence[Any]) -> None:
+    """Give the parameters among an operator's inputs the shapes that it takes them in.
+
+    Raises
+    ------
+    DeferredInitializationError
+        They do not follow from the other inputs.
+    """
+    unknown = {
+        f"in{index}": each.param
+        for index, each in enumerate(inputs)
+        if hasattr(each, "param") and not each.param.is_known
+    }
+    if not unknown:
+        return
+    from compiler.mxnet.symbol.symbol import Symbol
+    from compiler.relay.frontend.mxnet import infer_shapes
+
+    nodes = [Node(VARIABLE, f"in{index}") for index in range(len(inputs))]
+    node = Node(op, "the operator", [Entry(index) for index in range(len(inputs))], dict(attrs))
+    graph = Graph([*nodes, node], [Entry(len(nodes))], {"is_np_shape": NUMPY_SEMANTICS})
+    shapes = {
+        f"in{index}": each._value.shape
+        for index, each in enumerate(inputs)
+        if f"in{index}" not in unknown
+    }
+    try:
+        found, _ = infer_shapes(Symbol(graph), shapes)
+        for name, param in unknown.items():
+            param.shape = found[name]
+    except FrontendError as error:
+        names = ", ".join(repr(param.name) for param in unknown.values())
+        raise DeferredInitializationError(
+            f"{call_site()}: the shape of {names} does not follow from operator {op}: {error}. "
+            "Give its shape, or define infer_shape()"
+        ) from error

@@ -1,0 +1,100 @@
+"""Calling an operator on arrays: its result is recorded, in a trace or for lazy evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from compiler.errors import ArrayError, ArrayTypeError
+from compiler.mxnet_format.attributes import spell
+from compiler.mxnet_format.data_dependent import DYNAMIC
+from compiler.runtime.library_operators import find
+
+from ..device import Device, current_device
+from .dynamic_ops import invoke_dynamic
+from .engine import LONGEST_CHAIN, evaluate
+from .infer import output_types, tell_shapes
+from .library_call import run_operator
+from .value import Record, Value, call_site, current_trace
+from .wrap import wrap
+
+if TYPE_CHECKING:
+    from .ndarray import ndarray
+
+
+def invoke(
+    op: str,
+    inputs: Sequence[Any],
+    attrs: Mapping[str, Any] | None = None,
+    *,
+    device: Device | None = None,
+    subgraphs: Sequence[Any] = (),
+    name: str = "",
+) -> list[ndarray]:
+    """Record an operator; outside of traces one of a library runs at once, with a new state.
+
+    Parameters
+    ----------
+    op : str
+        MXNet's name of the operator, as in a symbol file.
+    inputs : sequence of ndarray
+    attrs : mapping of str to object
+        Operator parameters; they are spelt as in a symbol file. None leaves one out.
+    device : Device, optional
+        Of an operator without inputs.
+    subgraphs : sequence of Graph
+        Bodies of control flow.
+    name : str
+        Of the node, in a trace.
+
+    Returns
+    -------
+    list of ndarray
+        One for each visible output.
+
+    Raises
+    ------
+    ArrayTypeError
+        An input is not an array.
+    ArrayError
+        Inputs are on different devices, or do not fit the operator.
+    DeferredComputeError
+        An input has no place in the trace that is under way.
+    """
+    texts = {key: spell(value) for key, value in (attrs or {}).items() if value is not None}
+    if any(hasattr(each, "param") for each in inputs):
+        tell_shapes(op, texts, inputs)
+    if op in DYNAMIC:
+        return invoke_dynamic(op, inputs, texts)
+    values = [_value(op, each) for each in inputs]
+    place = values[0].device if values else device or current_device()
+    if any(value.device != place for value in values):
+        found = ", ".join(dict.fromkeys(repr(value.device) for value in values))
+        raise ArrayError(
+            f"{call_site()}: operator {op} reads arrays on several devices ({found}); move them "
+            "with to_device"
+        )
+    trace = current_trace()
+    if trace is not None:
+        for value in values:
+            if not value.has_history:
+                trace.capture(value, op)
+    library = find(op)
+    if library is not None and trace is None:
+        return [wrap(value) for value in run_operator(library, texts, values, place)]
+    types = output_types(op, texts, values, subgraphs)
+    record = Record(op, texts, values, types, place, trace is not None, subgraphs, name)
+    if record.depth > LONGEST_CHAIN and trace is None:
+        evaluate(values)
+        record.depth = 1
+    return [wrap(value) for value in record.values()]
+
+
+def _value(op: str, array: Any) -> Value:
+    value = getattr(array, "_value", None)
+    if not isinstance(value, Value):
+        raise ArrayTypeError(
+            f"{call_site()}: operator {op} takes arrays of compiler.mxnet.np, not "
+            f"{type(array).__name__}; convert it with np.array"
+        )
+    return value

@@ -1,0 +1,183 @@
+"""A symbol compiled for one signature, and the states in which calls of it run.
+
+A call hands its tensors to the virtual machine's `main` directly; nothing is looked up by name.
+Each concurrent call has a state of its own, a virtual machine and, with `static_alloc`, the
+intermediate tensors, so that calls from several threads run side by side.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from compiler.errors import BlockArgumentError
+from compiler.runtime import forks
+from compiler.runtime.bound_memory import copied_where_bound
+
+from ..device import Device
+from .inline import inline_small
+
+if TYPE_CHECKING:
+    from compiler.mxnet.symbol.symbol import Symbol
+    from compiler.runtime.factory import FactoryModule
+
+    from .value import Shape
+
+_ALIGNMENT = 64
+"""Bytes; compiled kernels load whole vectors."""
+
+_COMPILING = threading.RLock()
+"""TVM's compiler is not made to be entered twice at a time."""
+
+
+@dataclass(frozen=True)
+class Flags:
+    """How a cached operator runs; `HybridBlock.hybridize` explains them."""
+
+    static_alloc: bool = False
+    static_shape: bool = False
+    inline_limit: int = 2
+    forward_bulk_size: int | None = None
+    backward_bulk_size: int | None = None
+    partition_if_dynamic: bool = True
+
+    def check(self) -> None:
+        """Raise BlockArgumentError where a value makes no sense."""
+        for name in ("static_alloc", "static_shape", "partition_if_dynamic"):
+            require_bool(name, getattr(self, name))
+        sizes = {
+            "inline_limit": (self.inline_limit, 0),
+            "forward_bulk_size": (self.forward_bulk_size, 1),
+            "backward_bulk_size": (self.backward_bulk_size, 1),
+        }
+        for name, (value, least) in sizes.items():
+            if value is not None and (not isinstance(value, int) or value < least):
+                raise BlockArgumentError(f"{name} must be an int from {least} on, not {value!r}")
+
+
+def require_bool(name: str, value: Any) -> None:
+    """Raise BlockArgumentError unless the value of a flag is True or False."""
+    if not isinstance(value, bool):
+        raise BlockArgumentError(f"{name} must be True or False, not {value!r:.60}")
+
+
+class Program:
+    """A compiled symbol.
+
+    Parameters
+    ----------
+    symbol : Symbol
+    types : mapping of str to (shape, dtype)
+        Of the variables that calls give, in the order in which they give them.
+    params : mapping of str to tvm.runtime.Tensor
+        Values of the other variables, compiled in.
+    device : Device
+    flags : Flags
+
+    Attributes
+    ----------
+    library : FactoryModule
+        What was built.
+    outputs : list of (shape, dtype)
+    """
+
+    def __init__(
+        self,
+        symbol: Symbol,
+        types: Mapping[str, tuple[Shape, str]],
+        params: Mapping[str, Any],
+        device: Device,
+        flags: Flags,
+    ) -> None:
+        with _COMPILING:
+            self.library = _compile(symbol, types, params, device, flags)
+        self.device = device
+        self.outputs = [(info.static_shape, info.dtype) for info in self.library.metadata.outputs]
+        taken = [info.name for info in self.library.metadata.inputs]
+        names = list(types)
+        self._positions = [names.index(name) for name in taken]
+        self._in_order = self._positions == list(range(len(names)))
+        self._single = len(self.outputs) == 1
+        self._tvm_device = device.tvm_device()
+        self._states: deque[Callable[..., Any]] = deque()
+        self._states.append(self._new_state())
+        self._weights = self.library.weights_memory(self._tvm_device)
+
+    def __call__(self, tensors: Sequence[Any]) -> Sequence[Any]:
+        """Run on tensors in the order of `types`; returns the outputs, which are the caller's."""
+        if not self._in_order:
+            tensors = [tensors[position] for position in self._positions]
+        for tensor in tensors:
+            if tensor.data_ptr() % _ALIGNMENT:
+                tensors = [_aligned(each) for each in tensors]
+                break
+        forks.note_kernels()
+        try:
+            state = self._states.pop()
+        except IndexError:  # other threads are using all of them
+            state = self._new_state()
+        try:
+            result = state(*tensors)
+        finally:
+            self._states.append(state)
+        results = (result,) if self._single else result
+        return copied_where_bound(results, tensors, self._weights)
+
+    @property
+    def states(self) -> int:
+        """How many calls have run at the same time, at most."""
+        return len(self._states)
+
+    def _new_state(self) -> Callable[..., Any]:
+        return self.library.entry(self._tvm_device)
+
+
+def _required_passes(flags: Flags) -> list[str]:
+    from compiler.lowering.codegen import bulk_segments, static_allocation
+
+    if flags.static_alloc:
+        return [static_allocation.NAME]
+    return (
+        []
+        if flags.forward_bulk_size is None
+        else [bulk_segments.required_pass(flags.forward_bulk_size)]
+    )
+
+
+def _aligned(tensor: Any) -> Any:
+    """The tensor, or a copy of it where its memory is not aligned."""
+    return tensor.copyto(tensor.device) if tensor.data_ptr() % _ALIGNMENT else tensor
+
+
+def _compile(
+    symbol: Symbol,
+    types: Mapping[str, tuple[Shape, str]],
+    params: Mapping[str, Any],
+    device: Device,
+    flags: Flags,
+) -> FactoryModule:
+    import tvm
+
+    from compiler import relay
+    from compiler.relay.frontend.mxnet import import_symbol
+
+    mod, values = import_symbol(
+        symbol if flags.static_alloc else inline_small(symbol, flags.inline_limit),
+        {name: shape for name, (shape, _) in types.items()},
+        {name: dtype for name, (_, dtype) in types.items()},
+        params,
+    )
+    outer = tvm.transform.PassContext.current()
+    # On a GPU memory is kept and launches are replayed by a CUDA graph.
+    replays = flags.static_shape and not device.is_cpu
+    required = [*outer.required_pass, *([] if replays else _required_passes(flags))]
+    with tvm.transform.PassContext(
+        opt_level=max(3, outer.opt_level),
+        required_pass=required,
+        disabled_pass=list(outer.disabled_pass),
+        config=dict(outer.config),
+    ):
+        return relay.build(mod, target=device.target(), params=values)

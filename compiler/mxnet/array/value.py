@@ -1,0 +1,285 @@
+"""Values of arrays: present in a tensor, or the outputs of recorded operators.
+
+An array is a name for a value; operators make new values and never change one. A recorded
+operator knows its inputs, so that the values hang together as a graph: what is no longer named
+goes, and what is asked for is computed together with what it needs.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+import weakref
+from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from compiler.errors import DeferredComputeError, OutOfScopeError
+
+if TYPE_CHECKING:
+    from ..device import Device
+
+Shape = tuple[int, ...]
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_NUMBERS = itertools.count()
+
+
+@dataclass(eq=False)
+class Variable:
+    """A symbol's variable that values are bound to.
+
+    Attributes
+    ----------
+    name : str
+    attrs : dict of str to str
+    symbol : object
+        What the user bound, compared by identity.
+    """
+
+    name: str
+    attrs: dict[str, str] = field(default_factory=dict)
+    symbol: Any = None
+
+
+@dataclass(eq=False)
+class Trace:
+    """A recording that is under way in this thread.
+
+    Attributes
+    ----------
+    block : str
+        The block whose `forward` is traced; "" for `deferred_compute`, in which values may be
+        asked for.
+    allow_constants : bool
+        Whether arrays from outside may be read; they become variables `const0`, `const1`, ...
+    constants : dict of str to Value
+        The arrays taken from outside.
+    shape_read : str
+        Where the traced code first read an array's shape, so that the recording may hold for the
+        shapes of these inputs alone; "" if nowhere.
+    dynamic : str
+        Where it first recorded an operator whose result's shape depends on values; "" if nowhere.
+    """
+
+    block: str = ""
+    allow_constants: bool = False
+    constants: dict[str, Value] = field(default_factory=dict)
+    shape_read: str = ""
+    dynamic: str = ""
+
+    def capture(self, value: Value, op: str) -> None:
+        """Take a value that has no history into the recording, or refuse it."""
+        if not self.allow_constants:
+            where = f"the forward of {self.block}" if self.block else "deferred compute"
+            raise DeferredComputeError(
+                f"{call_site()}: operator {op} in {where} reads an array that was made outside, "
+                "or of data on the host; pass it as an argument, make it a Parameter or Constant, "
+                "or bind it with set_variable"
+            )
+        name = f"const{len(self.constants)}"
+        self.constants[name] = value
+        value.variable = Variable(name, {"__shape__": str(value.shape)})
+
+
+_TRACE: ContextVar[Trace | None] = ContextVar("trace", default=None)
+
+
+def current_trace() -> Trace | None:
+    """The recording that is under way in this thread."""
+    return _TRACE.get()
+
+
+def note_shape_read(value: Value, rank_only: bool = False) -> None:
+    """Called by what tells an array's shape: notes in the trace where the user's code asks.
+
+    Raises
+    ------
+    DeferredComputeError
+        A block is traced, and the shape depends on values.
+    """
+    trace = _TRACE.get()
+    if trace is None:
+        return
+    if value.dynamic and trace.block and not rank_only:
+        raise DeferredComputeError(
+            f"{call_site()}: the forward of {trace.block} depends on the shape of an array that "
+            f"only values decide ({trace.dynamic}); a trace would hold for these values alone. Use "
+            "operators that do not need it, such as reshape with -1"
+        )
+    if not trace.shape_read:
+        caller = sys._getframe(2)
+        if not caller.f_globals.get("__name__", "").startswith("compiler."):
+            trace.shape_read = call_site()
+
+
+class Value:
+    """One value: its type, and a tensor or the operator that makes it.
+
+    Attributes
+    ----------
+    shape : tuple of int
+    dtype : str
+    device : Device
+    tensor : tvm.runtime.Tensor or None
+        None until it is computed.
+    record : Record or None
+        The operator; dropped once an untraced value is computed.
+    index : int
+        Which output of the operator.
+    variable : Variable or None
+        What the value is called in a symbol.
+    owner : weakref or None
+        The array that names the value; gone when the user has dropped it.
+    dynamic : bool
+        Whether values decide on its shape, so that a trace must not depend on it.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "device",
+        "dtype",
+        "dynamic",
+        "index",
+        "owner",
+        "record",
+        "shape",
+        "tensor",
+        "variable",
+    )
+
+    def __init__(
+        self,
+        shape: Shape,
+        dtype: str,
+        device: Device,
+        tensor: Any = None,
+        record: Record | None = None,
+        index: int = 0,
+    ) -> None:
+        self.shape = shape
+        self.dtype = dtype
+        self.device = device
+        self.tensor = tensor
+        self.record = record
+        self.index = index
+        self.variable: Variable | None = None
+        self.owner: Any = None
+        self.dynamic = False
+        if record is not None:
+            record.outputs.append((index, weakref.ref(self)))
+
+    @property
+    def has_history(self) -> bool:
+        """Whether a symbol can be made of it."""
+        return self.variable is not None or (self.record is not None and self.record.traced)
+
+    def alias(self) -> Value:
+        """The same value without its variable."""
+        made = Value(self.shape, self.dtype, self.device, self.tensor, self.record, self.index)
+        made.dynamic = self.dynamic
+        return made
+
+
+class Record:
+    """A recorded operator.
+
+    Attributes
+    ----------
+    op : str
+        MXNet's name of it.
+    attrs : dict of str to str
+        As in a symbol file.
+    inputs : tuple of Value
+    types : tuple of (shape, dtype)
+        Of the outputs.
+    device : Device
+        Where it runs.
+    subgraphs : tuple of Graph
+        Bodies of control flow.
+    traced : bool
+        Whether it belongs to a trace.
+    where : str
+        File, line and function that recorded it.
+    name : str
+        Of its node in a symbol.
+    depth : int
+        Longest way to a value that is present.
+    outputs : list of (int, weakref to Value)
+        The values that are still in use.
+    """
+
+    __slots__ = (
+        "attrs",
+        "depth",
+        "device",
+        "inputs",
+        "name",
+        "op",
+        "outputs",
+        "subgraphs",
+        "traced",
+        "types",
+        "where",
+    )
+
+    def __init__(
+        self,
+        op: str,
+        attrs: Mapping[str, str],
+        inputs: Sequence[Value],
+        types: Sequence[tuple[Shape, str]],
+        device: Device,
+        traced: bool,
+        subgraphs: Sequence[Any] = (),
+        name: str = "",
+    ) -> None:
+        self.op = op
+        self.attrs = attrs
+        self.inputs = tuple(inputs)
+        self.types = tuple(types)
+        self.device = device
+        self.subgraphs = tuple(subgraphs)
+        self.traced = traced
+        self.where = call_site()
+        self.name = name or (f"node_{next(_NUMBERS)}" if traced else "")
+        self.outputs: list[tuple[int, Any]] = []
+        self.depth: int = 1 + max(
+            (v.record.depth for v in inputs if v.tensor is None and v.record is not None),
+            default=0,
+        )
+
+    def values(self) -> list[Value]:
+        """Its values, one per output."""
+        made = [
+            Value(shape, dtype, self.device, None, self, index)
+            for index, (shape, dtype) in enumerate(self.types)
+        ]
+        if self.traced and any(value.dynamic for value in self.inputs):
+            for value in made:
+                value.dynamic = bool(value.shape)
+        return made
+
+    def alive(self) -> list[tuple[int, Value]]:
+        """Outputs that are in use, with their positions."""
+        found = ((index, reference()) for index, reference in self.outputs)
+        return [(index, value) for index, value in found if value is not None]
+
+
+def call_site() -> str:
+    """File, line and function of the innermost caller outside of this package."""
+    frame: Any = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        if frame.f_back is None:
+            break
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
+
+
+def no_gradients(what: str) -> OutOfScopeError:
+    """Make the error for a call that belongs to training."""
+    return OutOfScopeError(
+        f"{call_site()}: {what}: Baton computes inference only; there are no gradients. Train with "
+        "another framework and load the parameters here"
+    )

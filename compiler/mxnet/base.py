@@ -1,0 +1,7 @@
+"""Names of `mxnet.base`."""
+
+from numpy import float32 as mx_real_t
+
+from compiler.errors import BatonError as MXNetError
+
+__all__ = ["MXNetError", "mx_real_t"]

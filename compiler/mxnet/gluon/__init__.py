@@ -1,0 +1,28 @@
+"""Blocks written in plain Python, traced once, partitioned and compiled.
+
+    from compiler.mxnet import np, npx
+    from compiler.mxnet.gluon import HybridBlock, nn
+
+`docs/gluon.md` is the guide.
+"""
+
+from ...support.lazy_import import lazy_attributes
+
+__getattr__ = lazy_attributes(
+    __name__,
+    {
+        "Block": ".block",
+        "CachedOp": ".cached_op",
+        "Constant": ".parameter",
+        "HybridBlock": ".hybrid_block",
+        "Parameter": ".parameter",
+        "ParameterDict": ".parameter_dict",
+        "SymbolBlock": ".symbol_block",
+        "Trainer": "..autograd",
+        "contrib": ".contrib",
+        "loss": "..autograd",
+        "model_zoo": ".model_zoo",
+        "nn": ".nn",
+        "utils": ".utils",
+    },
+)

@@ -1,0 +1,5 @@
+"""`gluon.contrib`: `gluon.contrib.nn` has the layers of `gluon.nn`."""
+
+from . import nn
+
+__all__ = ["nn"]

@@ -1,0 +1,554 @@
+"""`HybridBlock`: a block whose `forward` is traced once, partitioned and compiled."""
+
+from __future__ import annotations
+
+import os
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from typing import Any
+
+from compiler.errors import (
+    BlockArgumentError,
+    BlockError,
+    BlockTypeError,
+    UnknownShapeError,
+)
+from compiler.mxnet.symbol.optimize import partition_values
+from compiler.mxnet.symbol.symbol import Symbol
+from compiler.mxnet_format.data_dependent import is_dynamic
+
+from ..array.deferred import get_symbol, tracing
+from ..array.files import write_model
+from ..array.ndarray import ndarray
+from ..array.program import Flags, require_bool
+from ..array.value import Trace, Variable, call_site, current_trace
+from .backend_options import backend_arguments
+from .block import Block, HookHandle
+from .cached_op import CachedOp
+from .deferred_shape import Unshaped
+from .dynamic_op import DynamicOp
+from .parameter import Constant, Parameter
+from .parameter_dict import ParameterDict
+from .pytree import ARRAY, NOTHING, arrays_in, flatten, regroup, trimmed, with_arrays
+from .shape_traces import ShapeTraces
+
+_BUILDING = threading.RLock()
+"""Blocks are traced one at a time."""
+
+_STATE = (
+    *("_active", "_flags", "_cached_graph", "_cached_op", "_in_format", "_out_format", "_symbol"),
+    *("_plain_arguments", "_is_partitioned", "_by_shapes", "_backend", "_reg_params"),
+)
+"""Attributes that a failed `optimize_for` restores."""
+
+
+class HybridBlock(Block):
+    """A block that can be compiled.
+
+    `forward` takes arrays, None and nested lists of them, and returns such. While it is not
+    hybridized it runs as it stands. Old code may define `hybrid_forward(F, x, ..., **params)`
+    instead: F is `compiler.mxnet.nd`, and the block's own parameters come as keywords; the shape
+    of one that is unknown follows from the first operator that reads it.
+
+    Parameters
+    ----------
+    prefix, params : optional
+        See `Block`.
+    """
+
+    def __init__(self, prefix: str | None = None, params: Any = None) -> None:
+        super().__init__(prefix, params)
+        self._active = False
+        self._flags = Flags()
+        self._backend: tuple[str, dict[str, Any]] | None = None
+        self._shapes_ready = False
+        self._clear_cache()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What copies and pickles hold: all but compiled code."""
+        return {**self.__dict__, "_cached_op": None}
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it is hybridized."""
+        return self._active
+
+    @property
+    def cached_op(self) -> CachedOp | DynamicOp | None:
+        """What calls run; None before the first hybridized call."""
+        return self._cached_op
+
+    def _clear_cache(self) -> None:
+        self._cached_graph: tuple[list[str], Symbol] | None = None
+        self._cached_op: CachedOp | DynamicOp | None = None
+        self._in_format: Any = None
+        self._out_format: Any = None
+        self._plain_arguments = 0
+        self._is_partitioned = False
+        self._by_shapes: ShapeTraces | None = None
+
+    def register_child(self, block: Block, name: str | None = None) -> None:
+        """Make a hybrid block a child; a trace that was made before is forgotten."""
+        if not isinstance(block, HybridBlock):
+            raise BlockArgumentError(
+                f"children of {type(self).__name__}, a HybridBlock, must be HybridBlocks too, not "
+                f"{type(block).__name__}; of nn.Sequential use nn.HybridSequential"
+            )
+        super().register_child(block, name)
+        if self._active:
+            self._deactivate("a child was added or replaced")
+
+    def _parameter_replaced(self, name: str) -> None:
+        if self._active:
+            self._deactivate(f"the parameter {name!r} was replaced")
+
+    def _deactivate(self, why: str) -> None:
+        warnings.warn(
+            f"{type(self).__name__} is no longer hybridized: {why}. Call hybridize() again",
+            stacklevel=3,
+        )
+        self._active = False
+        self._clear_cache()
+
+    def cast(self, dtype: Any) -> None:
+        """Change the dtype of the parameters; a hybridized block is traced anew.
+
+        What `optimize_for` partitioned is partitioned no more, and a warning says so.
+        """
+        if self._active:
+            if self._is_partitioned:
+                warnings.warn(
+                    f"cast() undoes what optimize_for() partitioned of {type(self).__name__}; "
+                    "call optimize_for() again",
+                    stacklevel=2,
+                )
+            self._clear_cache()
+        super().cast(dtype)
+
+    def register_forward_hook(self, hook: Callable[..., Any]) -> HookHandle:
+        """Have a hook called after forward; a hybridized block calls it while tracing only."""
+        if self._active:
+            self._warn_of_hooks()
+        return super().register_forward_hook(hook)
+
+    def _warn_of_hooks(self) -> None:
+        warnings.warn(
+            f"{type(self).__name__} is hybridized: its forward hooks run only while it is traced",
+            stacklevel=3,
+        )
+
+    # Hybridizing.
+
+    def hybridize(
+        self,
+        active: bool = True,
+        partition_if_dynamic: bool = True,
+        static_alloc: bool = False,
+        static_shape: bool = False,
+        inline_limit: int = 2,
+        forward_bulk_size: int | None = None,
+        backward_bulk_size: int | None = None,
+        *,
+        backend: str | None = None,
+        **backend_options: Any,
+    ) -> None:
+        """Set how calls run, and forget what was traced and optimized before.
+
+        Parameters
+        ----------
+        active : bool
+            Whether calls run compiled.
+        partition_if_dynamic : bool
+            What lies between operators whose results' shapes depend on values (`x[x > 0]`,
+            `np.nonzero`, `np.unique`) is compiled as one program each; with False every operator is
+            one of its own.
+        static_alloc : bool
+            Intermediate memory is planned once per signature and kept between calls.
+        static_shape : bool
+            One signature at a time is kept, and replayed the fastest way there is; needs
+            `static_alloc`. A call with another signature compiles anew.
+        inline_limit : int
+            Accepted subgraphs of at most so many operators become part of the graph around them,
+            so that they are fused with it. Without effect with `static_alloc`, and on subgraphs
+            that their backend compiles itself or for another target.
+        forward_bulk_size : int, optional
+            How many kernel launches the virtual machine dispatches as one segment; by default
+            all of them. With `static_alloc` they are one segment in any case.
+        backward_bulk_size : int, optional
+            Without effect: Baton computes inference.
+        backend, **backend_options : optional
+            MXNet 1.x's way to `optimize_for`: the first call partitions for its inputs.
+
+        Raises
+        ------
+        BlockArgumentError
+            A flag has a value that it can't have, or there are options without a backend; a
+            BlockTypeError for an argument that is not known.
+        """
+        unknown = sorted(backend_options.keys() - {"backend_opts"})
+        if backend is None and unknown:
+            raise BlockTypeError(
+                f"hybridize has no argument {unknown[0]!r}; a backend's options come with backend="
+            )
+        options = backend_arguments(backend, backend_options)
+        require_bool("active", active)
+        if (self._forward_hooks or self._forward_pre_hooks) and active:
+            self._warn_of_hooks()
+        flags = Flags(
+            static_alloc,
+            static_shape,
+            inline_limit,
+            forward_bulk_size,
+            backward_bulk_size,
+            partition_if_dynamic,
+        )
+        flags.check()
+        self._active = active
+        self._flags = flags
+        self._backend = None if backend is None else (backend, options)
+        self._clear_cache()
+        super().hybridize(active, **asdict(flags))
+
+    def optimize_for(
+        self,
+        x: Any,
+        *args: Any,
+        backend: str | None = None,
+        clear: bool = False,
+        partition_if_dynamic: bool | None = None,
+        static_alloc: bool | None = None,
+        static_shape: bool | None = None,
+        inline_limit: int | None = None,
+        forward_bulk_size: int | None = None,
+        backward_bulk_size: int | None = None,
+        **backend_options: Any,
+    ) -> None:
+        """Trace the block for given inputs and let a backend partition it, without running it.
+
+        A second call partitions what the first one left, so that backends chain.
+
+        Parameters
+        ----------
+        x, *args
+            Inputs, or variables that declare them, of which shapes and dtypes are taken.
+        backend : str, optional
+            A registered partitioner; None only hybridizes and traces.
+        clear : bool
+            Start over from a fresh trace, of a SymbolBlock from its symbol.
+        partition_if_dynamic, static_alloc, static_shape, inline_limit, forward_bulk_size
+        backward_bulk_size
+            As for `hybridize`, which is called where the block is not active or `clear` is given.
+            A block that is active keeps those that are not given.
+        **backend_options
+            Handed to the backend's callbacks, whatever their names. `backend_opts={...}` is the
+            old spelling of them.
+
+        Raises
+        ------
+        UnknownBackendError
+            No partitioner has that name.
+        BlockArgumentError
+            The inputs hold no array, arrays on several devices, or not as many as those of the
+            trace; a flag has a value that it can't
+            have; there are options without a backend, or one that is a misspelt flag.
+        PartitionError
+            A callback failed, or an option is not understood. The block and its children stay as
+            they were, whatever was raised.
+        """
+        if backend is not None and not isinstance(backend, str):
+            raise BlockTypeError(f"backend must be a str, not {type(backend).__name__}")
+        arguments = with_arrays((x, *args))
+        self._check_arguments(arguments)
+        require_bool("clear", clear)
+        options = backend_arguments(backend, backend_options)
+        given: dict[str, Any] = {
+            "static_alloc": static_alloc,
+            "static_shape": static_shape,
+            "inline_limit": inline_limit,
+            "forward_bulk_size": forward_bulk_size,
+            "backward_bulk_size": backward_bulk_size,
+            "partition_if_dynamic": partition_if_dynamic,
+        }
+        flags = {name: value for name, value in given.items() if value is not None}
+        before = [(block, block._state()) for block in self._descendants()]
+        try:
+            if clear:
+                self._forget_partitions()
+            if clear or not self._active:
+                self.hybridize(True, **flags)
+            else:
+                self._flags = replace(self._flags, **flags)
+                self._flags.check()
+            self._prepare_shapes(arguments)
+            arrays = self._trace(arguments)
+            if backend is not None:
+                self._partition(backend, arrays, options)
+            self._cached_op = None
+            self._build_cached_op()
+        except Exception:
+            for block, state in before:
+                block.__dict__.update(state)
+            raise
+
+    def _forget_partitions(self) -> None:
+        """What `clear` does before all is traced anew."""
+
+    def _descendants(self) -> Iterator[HybridBlock]:
+        """The block and all below it."""
+        yield self
+        for child in self._children.values():
+            if isinstance(child, HybridBlock):
+                yield from child._descendants()
+
+    def _state(self) -> dict[str, Any]:
+        """What hybridizing and tracing set."""
+        return {name: self.__dict__[name] for name in _STATE if name in self.__dict__}
+
+    def _partition(self, backend: str, arrays: list[ndarray], options: dict[str, Any]) -> None:
+        assert self._cached_graph is not None
+        names, symbol = self._cached_graph
+        device = arrays[0].device
+        params = self._variables()
+        values = dict(zip(names, arrays))
+        read = set(symbol.list_inputs())
+        values |= {n: param.data(device) for n, param in params.items() if n in read}
+        args = {n: values[n]._host() for n in symbol.list_arguments() if n in values}
+        aux = {n: values[n]._host() for n in symbol.list_auxiliary_states() if n in values}
+        known = {*args, *aux}
+        partitioned = partition_values(symbol, backend, args, aux, options)
+        added = {n: Constant(value, n) for n, value in {**args, **aux}.items() if n not in known}
+        for param in added.values():
+            param.initialize(device=device)
+        own = ParameterDict(shared=self._reg_params.shared)
+        own.update(self._reg_params | added)
+        self._reg_params = own
+        self._cached_graph = names, partitioned
+        self._is_partitioned = True
+
+    # Calls.
+
+    def __call__(self, *args: Any) -> Any:
+        """Run the block: compiled where it is hybridized, else `forward` as it stands."""
+        op = self._cached_op
+        if (
+            op is not None
+            and len(args) == self._plain_arguments
+            and self._by_shapes is None
+            and current_trace() is None
+        ):
+            for array in args:
+                if type(array) is not ndarray:
+                    break
+            else:
+                results = op(args)
+                return results[0] if self._out_format == ARRAY else self._regroup(results)
+        self._check_arguments(args)
+        if current_trace() is not None or not self._active:
+            self._prepare_shapes(args)
+            return super().__call__(*args)
+        return self._call_compiled(args)
+
+    def _call_compiled(self, args: tuple[Any, ...]) -> Any:
+        if self._cached_op is None:
+            with _BUILDING:
+                if self._cached_op is None:
+                    self._prepare_shapes(args)
+                    arrays = self._trace(args)
+                    if self._backend is not None and not self._is_partitioned:
+                        self._partition(self._backend[0], arrays, self._backend[1])
+                    self._build_cached_op()
+        arrays, format = flatten(list(args), "input")
+        if self._by_shapes is not None:
+            block = self._by_shapes.block_for(self, args, arrays)
+            if block is not self:
+                return block._call_compiled(args)
+        self._require_format(format)
+        assert self._cached_op is not None
+        return self._regroup(self._cached_op(arrays))
+
+    def _require_format(self, format: Any) -> None:
+        if format != self._in_format and trimmed(format) != trimmed(self._in_format):
+            raise BlockArgumentError(
+                f"the argument structure of {type(self).__name__} does not match the traced one: "
+                f"stored format = {self._in_format}, input format = {format}"
+            )
+
+    def _regroup(self, results: list[ndarray]) -> Any:
+        return regroup(iter(results), self._out_format)
+
+    def _check_arguments(self, args: tuple[Any, ...]) -> None:
+        leaves = list(arrays_in(args))
+        for leaf in leaves:
+            if isinstance(leaf, Symbol):
+                raise BlockTypeError(
+                    f"{call_site()}: {type(self).__name__} takes arrays of compiler.mxnet.np, not "
+                    "a Symbol; make a SymbolBlock of a Symbol"
+                )
+        arrays = [leaf for leaf in leaves if isinstance(leaf, ndarray)]
+        if not arrays:
+            raise BlockArgumentError(
+                f"{call_site()}: {type(self).__name__} needs at least one array among its "
+                f"arguments, not only {[type(leaf).__name__ for leaf in leaves]}"
+            )
+        devices = {array.device for array in arrays}
+        if len(devices) > 1 and (self._active or current_trace() is not None):
+            raise BlockArgumentError(
+                f"{call_site()}: found arguments on several devices {sorted(map(repr, devices))}; "
+                "a hybridized block takes one"
+            )
+
+    def forward(self, *args: Any) -> Any:
+        """What the block computes; by default what `hybrid_forward` of old code does."""
+        old = getattr(self, "hybrid_forward", None)
+        if old is None:
+            return super().forward(*args)
+        from .. import nd
+
+        device = next(leaf.device for leaf in arrays_in(args) if isinstance(leaf, ndarray))
+        own = {
+            name: param.data(device) if param.is_known else Unshaped(param, device)
+            for name, param in self._reg_params.items()
+        }
+        return old(nd, *args, **own)
+
+    def infer_shape(self, *args: Any) -> None:
+        """Set the shapes of the block's own parameters from the inputs'; layers override it.
+
+        Raises
+        ------
+        BlockError
+            An own parameter's shape is unknown, and the block has no `hybrid_forward`.
+        """
+        if hasattr(self, "hybrid_forward"):
+            return
+        unknown = [name for name, param in self._reg_params.items() if not param.is_known]
+        if unknown:
+            raise BlockError(
+                f"{type(self).__name__} has parameters with unknown shape ({', '.join(unknown)}); "
+                "give the shape in __init__, or define infer_shape(), which sets it from the inputs"
+            )
+
+    def _prepare_shapes(self, args: tuple[Any, ...]) -> None:
+        """Once: let the block set its own parameters' shapes, and initialize them."""
+        if self._shapes_ready:
+            return
+        with tracing(None):
+            self.infer_shape(*args)
+            for param in self._reg_params.values():
+                if param.is_known or not hasattr(self, "hybrid_forward"):
+                    param.finish_deferred_init()
+        self._shapes_ready = True
+
+    # Tracing.
+
+    def _trace(self, args: tuple[Any, ...]) -> list[ndarray]:
+        """Make the symbol, unless there is one; returns the flat arguments."""
+        arrays, in_format = flatten(list(args), "input")
+        if self._cached_graph is not None:
+            self._require_format(in_format)
+            return arrays
+        names = ["data"] if len(arrays) == 1 else [f"data{i}" for i in range(len(arrays))]
+        given = [array.detach() for array in arrays]
+        for array, name in zip(given, names):
+            array._value.variable = Variable(name)
+        params = self._name_variables()
+        with tracing(Trace(type(self).__name__)) as trace:
+            result = super().__call__(*regroup(iter(given), in_format))
+            outputs, out_format = flatten(result, "output")
+            self._refuse_none(out_format)
+            symbol = get_symbol(outputs)
+        self._warn_of_unused(symbol, names, params)
+        self._in_format, self._out_format = in_format, out_format
+        self._cached_graph = names, symbol
+        if trace is not None and trace.shape_read:
+            self._by_shapes = ShapeTraces(trace.shape_read, [array.shape for array in arrays])
+        return arrays
+
+    def _refuse_none(self, out_format: Any) -> None:
+        if NOTHING in list(arrays_in(out_format)):
+            raise BlockArgumentError(
+                f"the forward of {type(self).__name__} returns None among its outputs, which a "
+                "hybridized block can't"
+            )
+
+    def _variables(self) -> dict[str, Parameter]:
+        return self.collect_params()
+
+    def _name_variables(self) -> dict[str, Parameter]:
+        """Call each parameter's variable by its structural name, the last one if it has several."""
+        params = self._variables()
+        for name, param in params.items():
+            param._variable.name = name
+        return params
+
+    def _warn_of_unused(
+        self, symbol: Symbol, names: list[str], params: dict[str, Parameter]
+    ) -> None:
+        read = set(symbol.list_inputs())
+        for position, name in enumerate(names):
+            if name not in read:
+                warnings.warn(
+                    f"the {position}-th input to {type(self).__name__} is not used by any "
+                    "computation. Is this intended?",
+                    stacklevel=4,
+                )
+        used = {id(param) for name, param in params.items() if name in read}
+        for name, param in params.items():
+            if id(param) not in used:
+                warnings.warn(
+                    f"parameter {name} is not used by any computation. Is this intended?",
+                    stacklevel=4,
+                )
+
+    def _build_cached_op(self) -> None:
+        assert self._cached_graph is not None
+        names, symbol = self._cached_graph
+        try:
+            kind = DynamicOp if is_dynamic(symbol.graph) else CachedOp
+            op = kind(symbol, names, self._variables(), self._flags)
+        except UnknownShapeError as error:
+            raise BlockArgumentError(str(error)) from error
+        plain = isinstance(self._in_format, list) and all(f == ARRAY for f in self._in_format)
+        self._plain_arguments = len(self._in_format) if plain else -1
+        self._cached_op = op
+
+    def export(
+        self, path: str | os.PathLike[str] | None, epoch: int = 0, remove_amp_cast: bool = True
+    ) -> tuple[Any, Any]:
+        """Write the traced, perhaps partitioned, symbol and the parameters it reads.
+
+        Parameters
+        ----------
+        path : path or None
+            Prefix of the files; None returns the symbol and a dict of arrays instead.
+        epoch : int
+            Part of the parameter file's name.
+        remove_amp_cast : bool
+            Accepted; there are no such operators in a trace.
+
+        Returns
+        -------
+        `<path>-symbol.json` and `<path>-<epoch>.params`, the latter None without parameters.
+
+        Raises
+        ------
+        BlockError
+            The block has not been traced.
+        ExportError
+            A file can't be written.
+        """
+        if self._cached_graph is None:
+            raise BlockError(
+                f"{type(self).__name__} has not been traced; call hybridize() and the block once, "
+                "or optimize_for(), before export()"
+            )
+        symbol = self._cached_graph[1]
+        states, read = set(symbol.list_auxiliary_states()), set(symbol.list_inputs())
+        arrays = {
+            ("aux:" if name in states else "arg:") + name: param.list_data()[0]
+            for name, param in self._variables().items()
+            if name in read
+        }
+        return (symbol, arrays) if path is None else write_model(path, epoch, symbol, arrays)

@@ -1,0 +1,49 @@
+"""What the networks have in common: features, then an output layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from compiler.errors import BlockArgumentError
+from compiler.mxnet.array.ndarray import ndarray
+
+from ...hybrid_block import HybridBlock
+
+
+class Classifier(HybridBlock):
+    """`features` on an image, then `output` on the features."""
+
+    features: HybridBlock
+    output: HybridBlock
+
+    def forward(self, x: ndarray) -> ndarray:
+        return self.output(self.features(x))
+
+
+def refuse_pretrained(pretrained: bool, name: str) -> None:
+    """Raise BlockArgumentError if weights are to be downloaded."""
+    if pretrained:
+        raise BlockArgumentError(
+            f"{name}: weights can't be downloaded; load a file with load_parameters"
+        )
+
+
+def variant(
+    factory: Callable[..., Classifier], name: str, *fixed: Any, **settings: Any
+) -> Callable[..., Classifier]:
+    """A function that makes one variant of a network; it takes what its class takes."""
+
+    def make(
+        pretrained: bool = False,
+        device: Any = None,
+        root: Any = None,
+        ctx: Any = None,
+        **kwargs: Any,
+    ) -> Any:
+        refuse_pretrained(pretrained, name)
+        return factory(*fixed, **{**settings, **kwargs})
+
+    make.__name__ = name
+    make.__doc__ = f"The network {name}; takes what `{factory.__name__}` takes."
+    return make

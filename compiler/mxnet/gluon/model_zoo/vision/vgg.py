@@ -1,0 +1,55 @@
+"""VGG: Simonyan & Zisserman, "Very deep convolutional networks" (2014)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from compiler.mxnet.initializer import Normal, Xavier
+
+from ... import nn
+from .classifier import Classifier, variant
+
+_LAYERS = {11: (1, 1, 2, 2, 2), 13: (2, 2, 2, 2, 2), 16: (2, 2, 3, 3, 3), 19: (2, 2, 4, 4, 4)}
+_FILTERS = (64, 128, 256, 512, 512)
+
+
+class VGG(Classifier):
+    """VGG.
+
+    Parameters
+    ----------
+    layers : sequence of int
+        Convolutions of each stage.
+    filters : sequence of int
+        Their channels.
+    classes : int
+    batch_norm : bool
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[int],
+        filters: Sequence[int] = _FILTERS,
+        classes: int = 1000,
+        batch_norm: bool = False,
+    ) -> None:
+        super().__init__()
+        self.features = nn.HybridSequential()
+        init = Xavier("gaussian", "out", 2)
+        for count, channels in zip(layers, filters):
+            for _ in range(count):
+                self.features.add(nn.Conv2D(channels, 3, padding=1, weight_initializer=init))
+                if batch_norm:
+                    self.features.add(nn.BatchNorm())
+                self.features.add(nn.Activation("relu"))
+            self.features.add(nn.MaxPool2D(strides=2))
+        for _ in range(2):
+            dense = nn.Dense(4096, activation="relu", weight_initializer=Normal())
+            self.features.add(dense, nn.Dropout(0.5))
+        self.output = nn.Dense(classes, weight_initializer=Normal())
+
+
+vgg11, vgg13, vgg16, vgg19 = (variant(VGG, f"vgg{n}", layers) for n, layers in _LAYERS.items())
+vgg11_bn, vgg13_bn, vgg16_bn, vgg19_bn = (
+    variant(VGG, f"vgg{n}_bn", layers, batch_norm=True) for n, layers in _LAYERS.items()
+)

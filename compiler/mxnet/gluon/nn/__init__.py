@@ -1,0 +1,94 @@
+"""Layers."""
+
+from ..block import Block
+from ..hybrid_block import HybridBlock
+from ..symbol_block import SymbolBlock
+from .activations import (
+    ELU,
+    GELU,
+    SELU,
+    Activation,
+    LeakyReLU,
+    PReLU,
+    SiLU,
+    Swish,
+)
+from .basic import Dense, Dropout, Embedding, Flatten, HybridLambda, Identity, Lambda
+from .containers import Concatenate, HybridConcatenate, HybridSequential, Sequential
+from .convolution import (
+    Conv1D,
+    Conv1DTranspose,
+    Conv2D,
+    Conv2DTranspose,
+    Conv3D,
+    Conv3DTranspose,
+    ReflectionPad2D,
+)
+from .normalization import BatchNorm, GroupNorm, InstanceNorm, LayerNorm, SyncBatchNorm
+from .pooling import (
+    AvgPool1D,
+    AvgPool2D,
+    AvgPool3D,
+    GlobalAvgPool1D,
+    GlobalAvgPool2D,
+    GlobalAvgPool3D,
+    GlobalMaxPool1D,
+    GlobalMaxPool2D,
+    GlobalMaxPool3D,
+    MaxPool1D,
+    MaxPool2D,
+    MaxPool3D,
+)
+
+Concurrent, HybridConcurrent = Concatenate, HybridConcatenate  # in MXNet 1.x
+
+__all__ = [
+    "ELU",
+    "GELU",
+    "SELU",
+    "Activation",
+    "AvgPool1D",
+    "AvgPool2D",
+    "AvgPool3D",
+    "BatchNorm",
+    "Block",
+    "Concatenate",
+    "Concurrent",
+    "Conv1D",
+    "Conv1DTranspose",
+    "Conv2D",
+    "Conv2DTranspose",
+    "Conv3D",
+    "Conv3DTranspose",
+    "Dense",
+    "Dropout",
+    "Embedding",
+    "Flatten",
+    "GlobalAvgPool1D",
+    "GlobalAvgPool2D",
+    "GlobalAvgPool3D",
+    "GlobalMaxPool1D",
+    "GlobalMaxPool2D",
+    "GlobalMaxPool3D",
+    "GroupNorm",
+    "HybridBlock",
+    "HybridConcatenate",
+    "HybridConcurrent",
+    "HybridLambda",
+    "HybridSequential",
+    "Identity",
+    "InstanceNorm",
+    "Lambda",
+    "LayerNorm",
+    "LeakyReLU",
+    "MaxPool1D",
+    "MaxPool2D",
+    "MaxPool3D",
+    "PReLU",
+    "ReflectionPad2D",
+    "Sequential",
+    "SiLU",
+    "Swish",
+    "SymbolBlock",
+    "SyncBatchNorm",
+]

@@ -1,0 +1,187 @@
+"""Loading partitioners that somebody else wrote: Python files and C++ libraries."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from compiler.backends import GraphPass, Partitioner, registered, restore, unregister
+from compiler.errors import BatonError, PartitionError
+from compiler.support.cxx import cxx_command, include_dir
+
+
+class Loaded(list[str]):
+    """The partitioners that a file registered, sorted, and what else it brought.
+
+    Attributes
+    ----------
+    operators : list of str
+        Operators of a library of MXNet's interface.
+    passes : list of str
+        Graph passes, backends of `Symbol.optimize_for`.
+    """
+
+    def __init__(
+        self, partitioners: Iterable[str], operators: Iterable[str], passes: Iterable[str]
+    ) -> None:
+        super().__init__(sorted(partitioners))
+        self.operators = sorted(operators)
+        self.passes = sorted(passes)
+
+
+def load(path: str | os.PathLike[str], verbose: bool = False) -> Loaded:
+    """Load a file that registers partitioners, graph passes or operators.
+
+    Its code runs in this process: load only what you trust. Loaded again, its partitioners take
+    the place of those that it registered before. If it fails, everything stays as it was.
+
+    Parameters
+    ----------
+    path : str or path
+        A `.py`, which calls `compiler.partition.register` when it is run, or a `.so` built with
+        `baton/partitioner.h`, or with `mxnet/lib_api.h`, the header of MXNet's interface.
+    verbose : bool
+        Print what it brought.
+
+    Returns
+    -------
+    Loaded
+        A list of the partitioners that it registered, which names operators and passes too.
+
+    Raises
+    ------
+    PartitionError
+        The file does not exist, is of neither kind, or fails; names the file, of a Python file
+        also the line, and what was raised.
+    """
+    file = Path(path).expanduser()
+    if file.suffix not in (".py", ".so"):
+        raise PartitionError(f"{file} is neither a .py nor a .so; give the path of a partitioner")
+    if not file.is_file():
+        raise PartitionError(
+            f"{file} does not exist or is not a file; give the path of a .py or .so"
+        )
+    before = registered()
+    earlier = _brought.get(file.resolve(), {})
+    for name, made in earlier.items():
+        if before.get(name) is made:
+            unregister(name)
+    operators: list[str] = []
+    try:
+        if file.suffix == ".py":
+            _run(file)
+        else:
+            from compiler.partition.cpp_library import load_cpp
+
+            operators = [operator.name for operator in load_cpp(file).operators]
+    except BaseException:
+        restore(before)
+        raise
+    brought = {name: made for name, made in registered().items() if before.get(name) is not made}
+    _brought[file.resolve()] = brought
+    passes = [name for name, made in brought.items() if isinstance(made, GraphPass)]
+    found = Loaded(brought.keys() - set(passes), operators, passes)
+    if verbose:
+        print(f"{file}: partitioners {found}, operators {found.operators}, passes {found.passes}")
+    return found
+
+
+_brought: dict[Path, dict[str, Partitioner | GraphPass]] = {}
+"""What each file registered when it was loaded last."""
+
+
+def build(
+    sources: Iterable[str | os.PathLike[str]],
+    output: str | os.PathLike[str],
+    flags: Iterable[str] = ("-O2",),
+) -> Path:
+    """Compile C++ sources to a partitioner library, as `baton partitioner build` does.
+
+    Parameters
+    ----------
+    sources : paths
+        C++ files that include `baton/partitioner.h` or `mxnet/lib_api.h`.
+    output : str or path
+        The `.so`. It is there whole or not at all.
+    flags : str
+        More of the compiler's flags.
+
+    Returns
+    -------
+    Path
+        `output`.
+
+    Raises
+    ------
+    PartitionError
+        There is no C++ compiler ($CXX names one), a source does not exist, or the compiler
+        refuses it; with what it prints.
+    """
+    from compiler.support.atomic_file import replacing_path
+
+    files, result = [Path(source) for source in sources], Path(output)
+    for file in files:
+        if not file.is_file():
+            raise PartitionError(f"{file} does not exist or is not a file; give C++ sources")
+    with replacing_path(result) as draft:
+        command = [*cxx_command(), *compiler_flags(), *flags, *map(str, files), "-o", str(draft)]
+        done = subprocess.run(
+            [*command, *linker_flags()], capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise PartitionError(
+                f"{command[0]} does not compile {files[0]}:\n{done.stderr.strip()}"
+            )
+    return result
+
+
+def compiler_flags() -> list[str]:
+    """Flags that a partitioner library is compiled with."""
+    from tvm_ffi import libinfo
+
+    # The folder of 1.7 has the header by the name that sources of MXNet 1.7 include.
+    own = include_dir(), include_dir() / "mxnet_1_7"
+    folders = (*own, libinfo.find_include_path(), libinfo.find_dlpack_include_path())
+    shared = ["-std=c++17", "-fPIC", "-fvisibility=hidden", "-shared"]
+    return [*shared, *(f"-I{folder}" for folder in folders)]
+
+
+def linker_flags() -> list[str]:
+    """Flags behind the sources of a partitioner library."""
+    from tvm_ffi import libinfo
+
+    return [f"-L{Path(libinfo.find_libtvm_ffi()).parent}", "-ltvm_ffi"]
+
+
+def _run(file: Path) -> None:
+    name = f"baton_plugin_{file.stem}_{abs(hash(file.resolve())):x}"
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise PartitionError(f"the plugin {file} is not a Python file; give the path of a .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look their module up
+    try:
+        spec.loader.exec_module(module)
+    except BatonError as error:
+        raise PartitionError(f"the plugin {file}{_line(error, file)}: {error}") from error
+    except Exception as error:
+        raise PartitionError(
+            f"the plugin {file}{_line(error, file)} raised {type(error).__name__}: {error}"
+        ) from error
+
+
+def _line(error: Exception, file: Path) -> str:
+    """ ", line 3": the last line of the plugin itself on the way to the exception."""
+    if isinstance(error, SyntaxError) and error.lineno:
+        return f", line {error.lineno}"
+    found = 0
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == str(file):
+            found = trace.tb_lineno
+        trace = trace.tb_next
+    return f", line {found}" if found else ""

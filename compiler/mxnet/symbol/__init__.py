@@ -1,0 +1,40 @@
+"""MXNet symbols and parameter files, read and written with numpy alone.
+
+`symbol.Convolution(...)`, `symbol.exp(x)` and the others put symbols together; see `compose`.
+"""
+
+from typing import Any
+
+from ...support.lazy_import import lazy_attributes
+
+
+def _operator(name: str) -> Any:
+    from .symbol import operator
+
+    return operator(name)
+
+
+__getattr__ = lazy_attributes(
+    __name__,
+    {
+        "Entry": "...mxnet_format.graph",
+        "Graph": "...mxnet_format.graph",
+        "Group": ".symbol",
+        "Node": "...mxnet_format.graph",
+        "Prefix": "..name",
+        "SparseArray": "...mxnet_format.params",
+        "Symbol": ".symbol",
+        "Variable": ".symbol",
+        "contrib": ".symbol",
+        "linalg": ".symbol",
+        "load": ".symbol",
+        "load_json": ".symbol",
+        "load_checkpoint": ".symbol",
+        "load_params": "...mxnet_format.params",
+        "loads": ".symbol",
+        "save_params": "...mxnet_format.params",
+        "to_onnx": ".to_onnx",
+        "var": ".symbol",
+    },
+    _operator,
+)

@@ -1,0 +1,501 @@
+"""`Symbol`: a graph of MXNet operators, loaded, inspected, cut and saved."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from compiler.errors import ExportError, FrontendError, InputError
+from compiler.mxnet_format.attributes import DTYPES, STORAGE_TYPES, spell
+from compiler.mxnet_format.graph import VARIABLE, Entry, Graph, Node
+from compiler.mxnet_format.json_format import read_json, write_json
+from compiler.mxnet_format.operators import auxiliary_nodes, output_name, outputs_of, sort_arguments
+from compiler.mxnet_format.params import load_params, split_prefixes
+from compiler.support.atomic_file import replacing
+from compiler.support.regular_files import read_regular
+
+from .compose import apply, known_operator, merged
+
+if TYPE_CHECKING:
+    from .executor import Executor, HostArray
+
+Shape = tuple[int, ...]
+
+
+class Symbol:
+    """An MXNet symbol: outputs of a graph of operators.
+
+    Parameters
+    ----------
+    graph : Graph
+        Nodes and outputs; the nodes that the outputs need are copied.
+    """
+
+    def __init__(self, graph: Graph):
+        self._graph = graph.ordered()
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Symbol:
+        """Read a symbol file.
+
+        Raises
+        ------
+        FrontendError
+            The file can't be read or is not a symbol.
+        """
+        where = f"the symbol file {os.fspath(path)!r}"
+        try:
+            text = read_regular(path)
+        except OSError as error:
+            raise FrontendError(f"{where} can't be read: {error.strerror}") from error
+        return cls(read_json(text, where))
+
+    @classmethod
+    def loads(cls, text: str | bytes) -> Symbol:
+        """Read symbol JSON; raises FrontendError if it is none."""
+        return cls(read_json(text))
+
+    def tojson(self) -> str:
+        """The symbol as JSON, subgraphs included."""
+        return write_json(self._graph)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the symbol file; raises ExportError if it can't be written."""
+        try:
+            with replacing(path) as file:
+                file.write(self.tojson().encode())
+        except OSError as error:
+            raise ExportError(
+                f"the symbol file {os.fspath(path)!r} can't be written: {error}"
+            ) from (error)
+
+    def __neg__(self) -> Symbol:
+        return Symbol(apply("_mul_scalar", [self.graph], {"scalar": "-1.0"}, ""))
+
+    def __getattr__(self, name: str) -> Any:
+        """An operator on this symbol as a method, e.g. `symbol.sum(axis=1)`."""
+        if name.startswith("_"):
+            raise AttributeError(f"a Symbol has no attribute {name!r}")
+        return partial(operator(name), self)
+
+    def as_np_ndarray(self) -> Symbol:
+        """Itself: there is one class of symbols."""
+        return self
+
+    as_nd_ndarray = as_np_ndarray
+
+    @property
+    def graph(self) -> Graph:
+        """The nodes in depth-first post-order from the outputs; not to be changed."""
+        return self._graph
+
+    @property
+    def name(self) -> str | None:
+        """Name of the node of a symbol with one output; None for a group."""
+        heads = self._graph.heads
+        return self._graph.nodes[heads[0].node].name if len(heads) == 1 else None
+
+    def __len__(self) -> int:
+        """Number of outputs."""
+        return len(self._graph.heads)
+
+    def __iter__(self) -> Iterator[Symbol]:
+        return (self[index] for index in range(len(self)))
+
+    def __repr__(self) -> str:
+        return f"<Symbol {self.name or 'group [' + ', '.join(self.list_outputs()) + ']'}>"
+
+    def __getitem__(self, index: int | str) -> Symbol:
+        """One output, by its position or its name.
+
+        Raises
+        ------
+        IndexError, KeyError
+            There is no such output, or several have the name.
+        """
+        if isinstance(index, str):
+            names = self.list_outputs()
+            found = [i for i, name in enumerate(names) if name == index]
+            if len(found) != 1:
+                count = "several outputs" if found else "no output"
+                raise KeyError(f"the symbol has {count} named {index!r}; outputs: {names[:20]}")
+            index = found[0]
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"output {index} of a symbol with {len(self)} outputs")
+        graph = self._graph
+        return Symbol(Graph(graph.nodes, [graph.heads[index]], dict(graph.attrs)))
+
+    def get_internals(self) -> Symbol:
+        """A symbol whose outputs are the visible outputs of every node."""
+        graph = self._graph
+        heads = [
+            Entry(i, k)
+            for i, node in enumerate(graph.nodes)
+            for k in range(outputs_of(node).visible)
+        ]
+        return Symbol(Graph(graph.nodes, heads, dict(graph.attrs)))
+
+    def list_inputs(self) -> list[str]:
+        """Names of all variables, in depth-first order."""
+        return [node.name for node in self._graph.variables()]
+
+    def list_arguments(self) -> list[str]:
+        """Names of the variables that no operator changes."""
+        return self._variables(auxiliary=False)
+
+    def list_auxiliary_states(self) -> list[str]:
+        """Names of the variables that operators change in training: moving statistics."""
+        return self._variables(auxiliary=True)
+
+    def _variables(self, auxiliary: bool) -> list[str]:
+        states = auxiliary_nodes(self._graph)
+        return [
+            node.name
+            for i, node in enumerate(self._graph.nodes)
+            if node.is_variable and (i in states) is auxiliary
+        ]
+
+    def list_outputs(self) -> list[str]:
+        """Names of the outputs: `<node>_output`, or a variable's own name."""
+        return [
+            output_name(self._graph.nodes[head.node], head.output) for head in self._graph.heads
+        ]
+
+    def attr(self, key: str) -> str | None:
+        """Attribute `key` of the node of a symbol with one output; None if it has none."""
+        return self.list_attr().get(key)
+
+    def list_attr(self) -> dict[str, str]:
+        """Attributes of the node of a symbol with one output.
+
+        Raises
+        ------
+        FrontendError
+            The symbol has several outputs.
+        """
+        heads = self._graph.heads
+        if len(heads) != 1:
+            raise FrontendError("a group of outputs has no attributes; take one output of it")
+        return dict(self._graph.nodes[heads[0].node].attrs)
+
+    def attr_dict(self) -> dict[str, dict[str, str]]:
+        """Node name to attributes, for the nodes that have any."""
+        return {node.name: dict(node.attrs) for node in self._graph.nodes if node.attrs}
+
+    def infer_shape(
+        self, *ordered: Shape | None, **shapes: Shape
+    ) -> tuple[list[Shape], list[Shape], list[Shape]]:
+        """Shapes of all arguments, outputs and auxiliary states.
+
+        Parameters
+        ----------
+        *ordered
+            Shapes in the order of `list_arguments()`, None for an unknown one.
+        **shapes
+            Variable name to shape; those of weights follow from the data's.
+
+        Raises
+        ------
+        FrontendError
+            A name is unknown, or shapes contradict each other.
+        UnknownShapeError
+            A shape does not follow from what is given.
+        UnsupportedOperatorError
+            The importer does not know an operator.
+        """
+        from compiler.relay.frontend.mxnet import infer_shapes
+
+        shapes |= {n: s for n, s in zip(self.list_arguments(), ordered) if s is not None}
+        variables, outputs = infer_shapes(self, shapes)
+        return (
+            [variables[name] for name in self.list_arguments()],
+            outputs,
+            [variables[name] for name in self.list_auxiliary_states()],
+        )
+
+    def optimize_for(
+        self,
+        backend: str,
+        args: Mapping[str, Any] | None = None,
+        aux: Mapping[str, Any] | None = None,
+        ctx: Any = None,
+        *,
+        shape_dict: Mapping[str, Shape] | None = None,
+        type_dict: Mapping[str, Any] | None = None,
+        stype_dict: Mapping[str, str] | None = None,
+        skip_infer: bool = False,
+        **options: Any,
+    ) -> Symbol:
+        """Let a partitioner claim subgraphs, or a graph pass rewrite the graph.
+
+        Parameters
+        ----------
+        backend : str
+            A registered partitioner or graph pass.
+        args, aux : mapping of str to array, or list of arrays, optional
+            Values of arguments and auxiliary states; lists have one for each, in the order of
+            `list_arguments()` and `list_auxiliary_states()`. Names that the symbol lacks are left
+            aside; shapes and dtypes that follow from the rest are inferred. With any value
+            given, every node gets `__ext_shape__` and `__ext_dtype__`. Dicts get the values of
+            the variables that a graph pass adds.
+        ctx : str or device, optional
+            Accepted as in MXNet; the target of a subgraph is what its backend says.
+        shape_dict, type_dict, stype_dict : mapping, optional
+            Shapes, dtypes and storage types of variables without a value.
+        skip_infer : bool
+            Infer nothing.
+        **options
+            Handed to the callbacks, converted with `str`; those that every backend has are
+            explained in `compiler.partition.options`.
+
+        Returns
+        -------
+        Symbol
+            With a node for every accepted subgraph, which holds it; or what the graph pass made.
+            This symbol is not changed.
+
+        Raises
+        ------
+        UnknownBackendError
+            No partitioner or graph pass of that name is registered.
+        PartitionCallbackError
+            A callback or pass raised, returned nonsense or took too long.
+        PartitionError
+            An argument is of the wrong kind, or missing where a graph pass adds values to it; a
+            value contradicts the shape that its variable declares; aux is given without args; an
+            option is not understood or refused.
+        FrontendError
+            Shapes contradict each other.
+        """
+        from .optimize import optimize_for
+
+        return optimize_for(
+            self,
+            backend,
+            args,
+            aux,
+            ctx,
+            shape_dict,
+            type_dict,
+            stype_dict,
+            skip_infer,
+            options,
+        )
+
+    def bind(
+        self,
+        ctx: Any = None,
+        args: Mapping[str, Any] | Sequence[Any] | None = None,
+        args_grad: Any = None,
+        grad_req: Any = "null",
+        aux_states: Mapping[str, Any] | Sequence[Any] | None = None,
+    ) -> Executor:
+        """Compile the symbol for arrays by name, or in order; see `Executor`.
+
+        `args_grad` and `grad_req` are accepted, without effect: there are no gradients.
+        """
+        from .executor import Executor
+
+        values = {
+            **_by_name("args", args, self.list_arguments()),
+            **_by_name("aux_states", aux_states, self.list_auxiliary_states()),
+        }
+        return Executor(self, values, ctx)
+
+    def simple_bind(
+        self, ctx: Any = None, grad_req: Any = "null", type_dict: Any = None, **shapes: Shape
+    ) -> Executor:
+        """Compile the symbol for arrays of zeros, whose shapes are given or follow.
+
+        Parameters
+        ----------
+        ctx : str or device, optional
+        grad_req : str
+            Without effect.
+        type_dict : mapping of str to dtype, optional
+            Dtypes other than float32.
+        **shapes
+            As for `infer_shape`.
+        """
+        arguments, _, states = self.infer_shape(**shapes)
+        names = [*self.list_arguments(), *self.list_auxiliary_states()]
+        kinds = {**dict.fromkeys(names, "float32"), **(type_dict or {})}
+        zeros = {n: np.zeros(s, kinds[n]) for n, s in zip(names, [*arguments, *states])}
+        return self.bind(ctx, zeros)
+
+    _bind, _simple_bind = bind, simple_bind
+
+    def eval(self, ctx: Any = None, **arrays: Any) -> list[HostArray]:
+        """The outputs for arrays by name, at inference; raises as `bind` does."""
+        return self.bind(ctx, arrays).forward()
+
+
+def _by_name(what: str, given: Any, names: Sequence[str]) -> Mapping[str, Any]:
+    """Arrays that are given by name or in order, by name."""
+    if isinstance(given, (list, tuple)):
+        if len(given) != len(names):
+            raise InputError(f"{what} is a list of {len(given)} arrays; it takes {list(names)}")
+        return dict(zip(names, given))
+    return given or {}
+
+
+def group(symbols: Sequence[Symbol]) -> Symbol:
+    """One symbol with the outputs of several; what they have in common stays in common."""
+    return Symbol(merged([symbol.graph for symbol in symbols]))
+
+
+Group = group
+
+
+def operator(name: str) -> Callable[..., Symbol]:
+    """The function `sym.<name>`.
+
+    Raises
+    ------
+    AttributeError
+        The importer knows no operator of that name.
+    """
+    op = known_operator(name)
+
+    def call(*args: Any, attr: Mapping[str, str] | None = None, **kwargs: Any) -> Symbol:
+        found = sort_arguments(op, args, kwargs, lambda value: isinstance(value, Symbol))
+        inputs = [None if each is None else each.graph for each in found.inputs]
+        attrs = {**found.attrs, **(attr or {})}
+        return Symbol(apply(op, inputs, attrs, found.name, name.lower()))
+
+    call.__name__ = name
+    call.__doc__ = f"The operator {op} on symbols."
+    return call
+
+
+class _Family:
+    """Operators whose names start with `_contrib_`, `_linalg_`, ..."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+
+    def __getattr__(self, name: str) -> Callable[..., Symbol]:
+        return operator(f"{self._prefix}{name}")
+
+
+contrib, linalg = _Family("_contrib_"), _Family("_linalg_")
+
+
+def _binary(name: str, reverse: bool = False) -> Callable[[Symbol, Any], Symbol]:
+    """Arithmetic of a symbol with another one or a number, which comes first if `reverse`."""
+
+    def method(self: Symbol, other: Any) -> Symbol:
+        if isinstance(other, Symbol):
+            op = _OF_SYMBOLS.get(name, f"_{name}")
+            return Symbol(apply(op, [self.graph, other.graph], {}, "", f"_{name}"))
+        if isinstance(other, bool) or not isinstance(other, (int, float)):
+            return NotImplemented
+        op = f"_{'r' if reverse else ''}{name}_scalar"
+        return Symbol(apply(op, [self.graph], {"scalar": repr(float(other))}, ""))
+
+    return method
+
+
+_OF_SYMBOLS = {
+    "plus": "elemwise_add",
+    "minus": "elemwise_sub",
+    "mul": "elemwise_mul",
+    "div": "elemwise_div",
+}
+
+for _mark, _name in (("add", "plus"), ("sub", "minus"), ("mul", "mul"), ("truediv", "div"),
+                     ("mod", "mod"), ("pow", "power")):  # fmt: skip
+    setattr(Symbol, f"__{_mark}__", _binary(_name))
+    setattr(Symbol, f"__r{_mark}__", _binary(_name, reverse=_mark not in ("add", "mul")))
+for _mark, _name in (("lt", "lesser"), ("le", "lesser_equal"), ("gt", "greater"),
+                     ("ge", "greater_equal")):  # fmt: skip
+    setattr(Symbol, f"__{_mark}__", _binary(_name))
+
+
+def var(
+    name: str,
+    attr: Mapping[str, str] | None = None,
+    shape: Shape | None = None,
+    lr_mult: float | None = None,
+    wd_mult: float | None = None,
+    dtype: Any = None,
+    init: Any = None,
+    stype: str | None = None,
+    **annotations: str,
+) -> Symbol:
+    """A variable as a symbol.
+
+    Parameters
+    ----------
+    name : str
+    attr : mapping of str to str, optional
+        Annotations such as `__shape__`.
+    shape, lr_mult, wd_mult, dtype, init, stype : optional
+        Become the annotations `__shape__`, ...; extents of 0 or -1 are unknown.
+    **annotations
+        More of them, whose names start and end with "__".
+
+    Raises
+    ------
+    FrontendError
+        A name, dtype or storage type that makes no sense.
+    """
+    if not isinstance(name, str):
+        raise FrontendError(f"the name of a variable must be a str, not {name!r:.60}")
+    wrong = [key for key in annotations if not (key.startswith("__") and key.endswith("__"))]
+    if wrong:
+        raise FrontendError(f"var takes no {wrong[0]!r}; annotations are spelt '__{wrong[0]}__'")
+    given = {"shape": shape, "lr_mult": lr_mult, "wd_mult": wd_mult, "init": init}
+    found = {f"__{key}__": spell(value) for key, value in given.items() if value is not None}
+    if dtype is not None:
+        found["__dtype__"] = str(_code("dtype", str(np.dtype(dtype)), DTYPES))
+    if stype is not None:
+        found["__storage_type__"] = str(_code("stype", stype, STORAGE_TYPES))
+    attrs = {**(attr or {}), **found, **annotations}
+    return Symbol(Graph([Node(VARIABLE, name, attrs=attrs)], [Entry(0)]))
+
+
+Variable = var
+
+
+def _code(what: str, name: str, known: Sequence[str]) -> int:
+    if name not in known:
+        raise FrontendError(f"{what} is {name!r}; known are {', '.join(known)}")
+    return known.index(name)
+
+
+def load(path: str | os.PathLike[str]) -> Symbol:
+    """Read a symbol file; see `Symbol.load`."""
+    return Symbol.load(path)
+
+
+def loads(text: str | bytes) -> Symbol:
+    """Read symbol JSON; see `Symbol.loads`."""
+    return Symbol.loads(text)
+
+
+load_json = loads
+
+
+def load_checkpoint(
+    prefix: str, epoch: int
+) -> tuple[Symbol, dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Read `<prefix>-symbol.json` and `<prefix>-<epoch>.params`.
+
+    Returns
+    -------
+    symbol, arguments by name, auxiliary states by name
+
+    Raises
+    ------
+    FrontendError
+        A file is missing or damaged, or the parameters have no names.
+    """
+    arrays = load_params(f"{prefix}-{epoch:04d}.params")
+    if not isinstance(arrays, Mapping):
+        raise FrontendError(f"{prefix}-{epoch:04d}.params has no names, so it is not a model file")
+    return Symbol.load(f"{prefix}-symbol.json"), *split_prefixes(arrays)
