@@ -19,9 +19,9 @@ COMMANDS = {
     "baton kernels resnet18_v1": ("reads large models", "compiler/cli/test_kernel_bench.py"),
     "baton partition model.onnx --backend mypart --plugin ./libmypart.so": (
         "reads what a C++ compiler made",
-        "compiler/test_library.py",
+        "compiler/mxnet/test_library.py",
     ),
-    "baton partitioner build": ("compiles C++", "compiler/test_library.py"),
+    "baton partitioner build": ("compiles C++", "compiler/mxnet/test_library.py"),
     "baton profile models/": ("reads a large model", "compiler/cli/test_profile.py"),
     "baton profile models-q/": ("reads a large model", "compiler/cli/test_profile.py"),
     "baton runtime build": ("compiles C++", "compiler/test_native_runtime.py"),
