@@ -4,10 +4,10 @@ Submodules load on first use: `compiler.relay`, `compiler.partition`, `compiler.
 `compiler.auto_scheduler`, `compiler.runtime`, `compiler.target`, `compiler.ort`, `compiler.mxnet`.
 """
 
-from . import own_packages
+from . import _import_guard
 from .support.lazy_import import lazy_attributes
 
-own_packages.load()
+_import_guard.load_packages()
 
 __getattr__ = lazy_attributes(
     __name__,

@@ -22,7 +22,7 @@ from compiler.errors import ExportError
 from compiler.support.atomic_file import replacing
 
 _BATON = (
-    "__init__.py", "errors.py", "own_packages.py", "py.typed", "version.py",
+    "__init__.py", "errors.py", "_import_guard.py", "py.typed", "version.py",
     "support/__init__.py", "support/archive_limits.py", "support/atomic_file.py",
     "support/lazy_import.py", "support/regular_files.py", "support/tempdir.py",
     "ort/__init__.py", "ort/described.py", "ort/libraries.py", "ort/options.py", "ort/session.py",

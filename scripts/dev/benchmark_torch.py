@@ -148,7 +148,7 @@ def compiled(model: Any, engines: Sequence[str], rounds: int, seconds: float) ->
     """Error and graphs of a model under torch.compile, and its times where there are rounds."""
     import torch
 
-    from compiler.dynamo import baton
+    from compiler.torch import baton
 
     graphs = []
 

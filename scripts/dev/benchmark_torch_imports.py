@@ -5,9 +5,6 @@ import torch._inductor.compile_fx  # noqa: F401
 import torchvision  # noqa: F401
 import transformers  # noqa: F401
 
-import compiler.dynamo
-import compiler.relay.frontend.onnx_graph
-import compiler.relay.frontend.retrace  # noqa: F401
 from compiler import relay
 
 relay.build  # noqa: B018 - importing the package alone loads none of it

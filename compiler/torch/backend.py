@@ -1,12 +1,7 @@
-"""Baton as a backend of `torch.compile`: inference on the CPU.
+"""The compile function of the `torch.compile` backend.
 
-    compiled = torch.compile(model, backend="baton", options={"precision": "strict"})
-    with torch.no_grad():
-        scores = compiled(image)
-
-PyTorch finds the backend by its entry point where Baton is installed; elsewhere import this module.
-Extents that Dynamo leaves open (`dynamic=True`, `torch._dynamo.mark_dynamic`, or a second shape)
-are symbols of the library, so that one serves them all.
+Dynamic extents (`dynamic=True`, `torch._dynamo.mark_dynamic`, or a second shape) become symbolic
+extents of one library that serves all shapes.
 """
 
 from __future__ import annotations
@@ -30,12 +25,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Options:
-    """What `torch.compile(..., options={...})` may give.
+    """Options of `torch.compile(..., options={...})`.
 
     Attributes
     ----------
     target : str
-        Of the build; it must be a CPU's.
+        Target of the build; must be a CPU.
     opt_level : int
     disabled_pass : sequence of str
     precision : str
@@ -43,8 +38,7 @@ class Options:
     num_threads : int, optional
         Threads that work on one call; PyTorch's number of them by default.
     per_shape : bool
-        A library for each set of shapes, which is faster to run, also where Dynamo leaves extents
-        open.
+        Build one library per set of shapes even for dynamic extents; such libraries run faster.
     """
 
     target: str = "llvm"
@@ -64,33 +58,33 @@ def baton(
 ) -> Callable[..., Any]:
     """Compile a graph that Dynamo captured.
 
-    A library is built at the first call with shapes that none serves, from the values that the
-    weights have then. A weight that changes afterwards has it built again. Where open extents can't
-    be symbols, a warning is logged and each set of shapes has a library of its own.
+    The first call with new shapes builds a library from the current weights. The graph is rebuilt
+    when a weight changes. If dynamic extents can't be symbolic, a warning is logged and each set of
+    shapes gets its own library.
 
     Parameters
     ----------
     graph : torch.fx.GraphModule
     examples : sequence
-        Values or stand-ins of its arguments.
+        Values or fake tensors of the graph's arguments.
     options : dict, optional
         Fields of `Options`.
     mode : str, optional
-        Not taken: modes are of PyTorch's own compiler.
+        Unsupported: modes belong to PyTorch's own compiler.
 
     Returns
     -------
     call : callable
-        Of the same arguments; returns the graph's results.
+        Takes the graph's arguments and returns its results.
 
     Raises
     ------
     InputError
-        There is no such option.
+        Unknown option or unsupported mode.
     FrontendError
-        The graph needs gradients, or a tensor is not in the CPU's memory.
+        The graph needs gradients, or a tensor is not in CPU memory.
     UnsupportedOperatorError
-        When called: an operator can't be imported, or the graph writes into its arguments.
+        On a call: an operator can't be imported, or the graph writes into its arguments.
     """
     if mode not in (None, "default"):
         raise InputError(f'backend="baton" has no mode {mode!r}; it has options')
@@ -120,7 +114,7 @@ def baton(
 
 
 class _Compiled:
-    """A graph, and its libraries."""
+    """A graph and the libraries built for it."""
 
     def __init__(
         self,
@@ -131,9 +125,9 @@ class _Compiled:
     ):
         self._graph = graph
         self._fixed = tuple(fixed)
-        stand_ins = _stand_ins(graph, examples)
-        self._open = {} if options.per_shape else _open_axes(stand_ins, fixed)
-        self._extents = _extents(stand_ins, self._open)
+        fakes = _fakes(graph, examples)
+        self._open = {} if options.per_shape else _open_axes(fakes, fixed)
+        self._extents = _extents(fakes, self._open)
         self._numbers = _numbers(graph)
         self._options = options
         self._libraries: list[_Library] = []
@@ -148,7 +142,7 @@ class _Compiled:
         with self._lock:
             if stamps != self._stamps:
                 if self._libraries:
-                    logger.info("weights have changed; the graph is built again")
+                    logger.info("weights changed; rebuilding the graph")
                 self._libraries.clear()
                 self._stamps = stamps
             library = next((each for each in self._libraries if each.takes(arguments)), None)
@@ -162,10 +156,9 @@ class _Compiled:
         if self._open:
             try:
                 return _build(frozen, arguments, self._open, self._options)
-            except Exception as error:  # of PyTorch's export or of the build: it says what it is
+            except Exception as error:  # from PyTorch's export or from the build
                 logger.warning(
-                    "open extents of the graph can't be symbols of a library, so that each set of "
-                    "shapes has one of its own: %s",
+                    "dynamic extents can't be symbolic; building one library per set of shapes: %s",
                     (str(error).strip().splitlines() or [type(error).__name__])[0],
                 )
                 self._open, self._extents = {}, {}
@@ -175,22 +168,22 @@ class _Compiled:
 
 @dataclass(frozen=True)
 class _Library:
-    """What runs a graph.
+    """A compiled graph for one set of argument patterns.
 
     Attributes
     ----------
     patterns : list
-        For each argument of the graph that a library does not know itself: a tensor's dtype and
-        shape, in which names are open extents, or a number; None where anything will do.
+        One per argument: a tensor's dtype and shape, where a name is a dynamic extent, or a number.
+        None matches any value.
     run : callable
-        From the arguments to the results.
+        Maps the arguments to the results.
     """
 
     patterns: Sequence[Any]
     run: Callable[[Sequence[Any]], Any]
 
     def takes(self, arguments: Sequence[Any]) -> bool:
-        """Whether this library is for such arguments."""
+        """Whether the patterns match the arguments."""
         values: dict[str, int] = {}
         for pattern, value in zip(self.patterns, arguments):
             if isinstance(pattern, tuple):
@@ -208,14 +201,14 @@ class _Library:
 
 
 class _Frozen(torch.nn.Module):
-    """A graph with its weights and numbers in it, as a module of the other tensors.
+    """A module of the remaining tensors, with weights and numbers of the graph embedded.
 
     Attributes
     ----------
     free : list of int
-        Its arguments' places among the graph's.
+        Indices of the remaining tensors among the graph's arguments.
     numbers : dict of int to number
-        By their places among the graph's arguments.
+        Embedded numbers by argument index.
     """
 
     def __init__(
@@ -241,7 +234,7 @@ class _Frozen(torch.nn.Module):
         self._count = len(arguments)
 
     def forward(self, *tensors: torch.Tensor) -> Any:
-        """The graph's results."""
+        """Run the graph."""
         merged: dict[int, Any] = dict(zip(self.free, tensors)) | self.numbers
         merged |= {index: getattr(self, f"weight{index}") for index in self._fixed}
         for index, (tensor, axis) in self._extents.items():
@@ -255,7 +248,7 @@ def _build(
     open_axes: Mapping[int, Sequence[int]],
     options: Options,
 ) -> _Library:
-    """What runs a graph for arguments of these shapes, of which some axes are open."""
+    """Build a library for arguments of these shapes; `open_axes` are dynamic."""
     from compiler import PassContext, relay
 
     free = frozen.free
@@ -267,10 +260,10 @@ def _build(
             dynamic_shapes=(axes,) if open_axes else None,
             strict=False,
         )
-    _refuse_writes(program)
+    _reject_writes(program)
     results, structure = _pytree.tree_flatten(program.graph_module.graph.output_node().args[0])
-    places = dict(zip(program.graph_signature.user_inputs, free, strict=True))
-    patterns = _patterns(program, places, frozen.numbers, len(arguments))
+    indices = dict(zip(program.graph_signature.user_inputs, free, strict=True))
+    patterns = _patterns(program, indices, frozen.numbers, len(arguments))
     if not any(isinstance(value, torch.fx.Node) for value in results):
         return _Library(patterns, lambda _: _pytree.tree_unflatten(results, structure))
     mod, params = relay.frontend.from_pytorch(program)
@@ -279,7 +272,7 @@ def _build(
         library = relay.build(mod, target=options.target, params=params)
     count = torch.get_num_threads() if options.num_threads is None else options.num_threads
     session = library.session(num_threads=count)
-    inputs = {info.name: places[info.name] for info in session.inputs}
+    inputs = {info.name: indices[info.name] for info in session.inputs}
     outputs = [info.name for info in session.outputs]
     examples = [
         value.meta["val"] if isinstance(value, torch.fx.Node) else None for value in results
@@ -299,32 +292,32 @@ def _build(
 
 def _patterns(
     program: torch.export.ExportedProgram,
-    places: Mapping[str, int],
+    indices: Mapping[str, int],
     numbers: Mapping[int, Any],
     count: int,
 ) -> list[Any]:
-    """What a library of the program takes, see `_Library`."""
+    """The argument patterns of a program; see `_Library`."""
     patterns: list[Any] = [numbers.get(index) for index in range(count)]
     for node in program.graph.nodes:
-        if node.op == "placeholder" and node.name in places:
+        if node.op == "placeholder" and node.name in indices:
             value = node.meta["val"]
             shape = tuple(
                 int(extent) if str(extent).isdigit() else str(extent) for extent in value.shape
             )
-            patterns[places[node.name]] = value.dtype, shape
+            patterns[indices[node.name]] = value.dtype, shape
     return patterns
 
 
 def _any_extent() -> Any:
-    """Says that an extent is open, unless the program does not allow for others."""
+    """Mark an extent as dynamic unless the program requires a fixed value."""
     try:
         return torch.export.Dim.AUTO
     except AttributeError as error:
-        raise FrontendError("open extents need PyTorch 2.6 or newer") from error
+        raise FrontendError("dynamic extents need PyTorch 2.6 or newer") from error
 
 
-def _stand_ins(graph: torch.fx.GraphModule, examples: Sequence[Any]) -> list[Any]:
-    """The graph's arguments as Dynamo traced them, in which open extents are symbols."""
+def _fakes(graph: torch.fx.GraphModule, examples: Sequence[Any]) -> list[Any]:
+    """The fake arguments that Dynamo traced, with symbolic extents."""
     placeholders = [node for node in graph.graph.nodes if node.op == "placeholder"]
     return [
         node.meta.get("example_value", example) for node, example in zip(placeholders, examples)
@@ -332,7 +325,7 @@ def _stand_ins(graph: torch.fx.GraphModule, examples: Sequence[Any]) -> list[Any
 
 
 def _open_axes(examples: Sequence[Any], fixed: Sequence[int]) -> dict[int, list[int]]:
-    """Axes of tensors whose extents Dynamo leaves open, by the tensors' places."""
+    """Dynamic axes by argument index."""
     found = {
         index: [axis for axis, extent in enumerate(value.shape) if not isinstance(extent, int)]
         for index, value in enumerate(examples)
@@ -344,7 +337,7 @@ def _open_axes(examples: Sequence[Any], fixed: Sequence[int]) -> dict[int, list[
 def _extents(
     examples: Sequence[Any], open_axes: Mapping[int, Sequence[int]]
 ) -> dict[int, tuple[int, int]]:
-    """Numbers that are open extents: by their places, a tensor's place and its axis."""
+    """Number arguments that are dynamic extents: argument index to (tensor index, axis)."""
     known = {
         examples[index].shape[axis].node.expr: (index, axis)
         for index, axes in open_axes.items()
@@ -357,8 +350,8 @@ def _extents(
     }
 
 
-def _refuse_writes(program: torch.export.ExportedProgram) -> None:
-    """Raise for a program that changes its arguments or buffers."""
+def _reject_writes(program: torch.export.ExportedProgram) -> None:
+    """Raise UnsupportedOperatorError if a program mutates its arguments or buffers."""
     writes = [
         node
         for node in program.graph.nodes
@@ -376,7 +369,7 @@ def _refuse_writes(program: torch.export.ExportedProgram) -> None:
 
 
 def _numbers(graph: torch.fx.GraphModule) -> list[int]:
-    """Arguments that are tensors only because Dynamo hands Python's numbers over as such."""
+    """Arguments that are Python numbers passed as tensors by Dynamo."""
     placeholders = [node for node in graph.graph.nodes if node.op == "placeholder"]
     return [
         index
@@ -386,7 +379,7 @@ def _numbers(graph: torch.fx.GraphModule) -> list[int]:
 
 
 def _with_numbers(graph: torch.fx.GraphModule, arguments: Sequence[Any]) -> torch.fx.GraphModule:
-    """The graph with the values of its numbers in place of what reads them from tensors."""
+    """Replace the `item` calls on number arguments with the numbers."""
     changed = copy.deepcopy(graph)
     placeholders = [node for node in changed.graph.nodes if node.op == "placeholder"]
     for index in _numbers(changed):
@@ -398,17 +391,17 @@ def _with_numbers(graph: torch.fx.GraphModule, arguments: Sequence[Any]) -> torc
 
 
 def _is_weight(value: Any) -> bool:
-    """Whether an argument is a module's parameter or buffer, which Dynamo hands over like any."""
+    """Whether an argument is a parameter or buffer of a module."""
     return isinstance(value, torch.nn.Parameter) or hasattr(value, "_dynamo_static_input_type")
 
 
 def _stamp(tensor: torch.Tensor) -> tuple[int, int]:
-    """Changes when the tensor's values may have."""
+    """An identity that changes when the tensor's values may have changed."""
     return tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version
 
 
 def _array(tensor: torch.Tensor) -> np.ndarray:
-    """The tensor's values, in place where they lie in the order of their axes."""
+    """The tensor as a numpy array, without a copy where possible."""
     plain = tensor.detach()
     if plain.dtype is torch.bfloat16:
         import ml_dtypes
@@ -419,7 +412,7 @@ def _array(tensor: torch.Tensor) -> np.ndarray:
 
 
 def _result(array: np.ndarray, example: Any) -> Any:
-    """A result as the graph returns it."""
+    """Convert a result to the type of `example`."""
     if not isinstance(example, torch.Tensor):
         return array.item()
     if example.dtype is torch.bfloat16:

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: the extra 'torch'")
-from compiler import dynamo  # noqa: E402
-from compiler.dynamo import baton  # noqa: E402
 from compiler.errors import FrontendError, InputError, UnsupportedOperatorError  # noqa: E402
+from compiler.torch import backend, baton  # noqa: E402
 
 nn = torch.nn
 
@@ -78,8 +77,8 @@ def test_results_keep_their_structure(dynamic):
 def built(monkeypatch):
     """The libraries that are built, in order."""
     made: list[Any] = []
-    build = dynamo._build
-    monkeypatch.setattr(dynamo, "_build", lambda *given: made.append(build(*given)) or made[-1])
+    build = backend._build
+    monkeypatch.setattr(backend, "_build", lambda *given: made.append(build(*given)) or made[-1])
     return made
 
 
@@ -113,7 +112,7 @@ def test_extents_that_cannot_be_symbols_have_libraries_of_their_own(built, caplo
             data = torch.randn(2, 3, height, 8)
             torch.testing.assert_close(compiled(data), nn.functional.adaptive_avg_pool2d(data, 3))
     assert len(built) == 2
-    warnings = [each for each in caplog.records if each.name == "compiler.dynamo"]
+    warnings = [each for each in caplog.records if each.name == "compiler.torch.backend"]
     assert len(warnings) == 1 and "open extents" in warnings[0].getMessage()
 
 

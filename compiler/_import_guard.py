@@ -1,8 +1,8 @@
-"""Has `schedules` and `tuning_logs` mean Baton's packages, whatever lies beside a script.
+"""Import guard: `schedules` and `tuning_logs` always refer to Baton's packages.
 
-Python looks for a top-level package beside the script first, so a user's folder of that name would
-hide Baton's. They are loaded from the folder that this package is in; modules of the user's folder
-of the same name are found behind Baton's.
+Python searches the folder of a script first, so a user's folder of the same name would shadow
+Baton's. Both packages are loaded from the folder that contains `compiler`. Modules of a user's
+folder with the same name are found after Baton's.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _NAMES = ("schedules", "tuning_logs")
 
 
 class _Folders(list[str]):
-    """Baton's folder of a package, then those of that name on today's `sys.path`."""
+    """Search path of a package: Baton's folder, then same-named folders on `sys.path`."""
 
     def __init__(self, own: str) -> None:
         super().__init__([own])
@@ -32,9 +32,8 @@ class _Folders(list[str]):
                 yield folder
 
 
-def load() -> None:
-    """Load Baton's packages, which are empty but for their modules; one that is not installed is
-    left to whoever needs it.
+def load_packages() -> None:
+    """Load Baton's packages, skipping those that are not installed.
 
     Raises
     ------
