@@ -158,7 +158,7 @@ def select(
             if config is not None:
                 recorded.append((config.cost, impl, config))
     if recorded:
-        # A log that the user applies goes before the shipped ones, whatever they promise.
+        # The innermost context comes first, whatever times an outer log promises.
         _, impl, config = min(recorded, key=lambda entry: (entry[2].level, entry[0]))
         config.require_knobs_of(impl.fallback(workload, target))
         return impl, config

@@ -1,1 +1,1 @@
-"""Tuning logs shipped with Baton: data only, found with `importlib.resources.files`."""
+"""The place of tuning logs in the package; Baton ships none at present."""

@@ -1,4 +1,4 @@
-"""AutoTVM: tuning logs, the contexts that apply them to a build, and the logs shipped with Baton.
+"""AutoTVM: tuning logs, and the contexts that apply them to a build.
 
 with autotvm.apply_history_best("resnet18.log"):
     lib = relay.build(mod, target="llvm -mcpu=skylake-avx512", params=params)

@@ -16,7 +16,6 @@ from schedules import strategy
 from schedules.config import ConfigEntity
 
 from ..measure.candidate import FAILED_COST, MeasureErrorNo, MeasureResult
-from ..records.autotvm.dispatcher import FallbackContext, query_contexts
 from ..records.autotvm.record import MeasureInput
 from ..records.autotvm.workload import digest
 from ..records.untrusted_json import mean_seconds
@@ -138,17 +137,12 @@ def _comparison(
 def _fallback(tasks: Sequence[Task]) -> TaskCandidate | None:
     """What a build without records takes, if it is one of the tasks."""
     tunable, target = tasks[0].tunable, tasks[0].target
-    found = strategy.select(tunable.operator.name, tunable.workload, target, _shipped)
+    found = strategy.select(tunable.operator.name, tunable.workload, target)
     if found is None:
         return None
     implementation, config = found
     task = next((task for task in tasks if task.name == implementation.name), None)
     return None if task is None else TaskCandidate(task, config)
-
-
-def _shipped(target: Any, workload: Any) -> ConfigEntity | None:
-    """The config that a build without contexts would find."""
-    return query_contexts((FallbackContext(),), target, workload)
 
 
 def _identity(candidate: TaskCandidate) -> str:

@@ -1,4 +1,4 @@
-"""`autotvm.tophub`: the context that a build with the shipped logs runs in."""
+"""`autotvm.tophub` of old scripts, which applies tuning logs; Baton ships none."""
 
 from __future__ import annotations
 
@@ -15,16 +15,14 @@ def context(
     extra_files: Sequence[str | os.PathLike] | None = None,
     allow_fallback: bool = False,
 ) -> DispatchContext:
-    """A context for `with`, whose records are those of some logs and the shipped ones.
-
-    Builds use the logs that are shipped for their target in any case.
+    """Make a context of the records in `extra_files`.
 
     Parameters
     ----------
     target : str, Target or list of them
-        What a build in it is for.
+        Has no effect: each record names its target.
     extra_files : sequence of paths, optional
-        Logs whose records go before the shipped ones. A file that is not there is an error.
+        Tuning logs.
     allow_fallback : bool
         Has no effect: an operator without a record takes its schedule's own choice.
 

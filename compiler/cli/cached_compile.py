@@ -32,7 +32,7 @@ from .console import Steps
 
 _LOGGERS = ("baton", "compiler", "schedules")
 _DISTRIBUTIONS = ("apache-tvm", "apache-tvm-ffi", "ml-dtypes", "numpy", "onnx", "protobuf")
-_VARIABLES = ("BATON_", "TVM_", "TOPHUB_", "LLVM_", "LD_", "CXX", "PYTHONPATH", "OMP_")
+_VARIABLES = ("BATON_", "TVM_", "LLVM_", "LD_", "CXX", "PYTHONPATH", "OMP_")
 _DECIDED_ELSEWHERE = (
     *("target_host", "logs", "auto_scheduler_logs", "samples"),
     *("backends", "plugins", "backend_options"),

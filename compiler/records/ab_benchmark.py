@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -113,7 +112,6 @@ def measure_elsewhere(module: str, request: Mapping[str, Any], name: str) -> Out
             capture_output=True,
             text=True,
             timeout=TIMEOUT_SECONDS,
-            env={**os.environ, "TOPHUB_LOCATION": "NONE"},
         )
     except subprocess.TimeoutExpired:
         logger.warning("%s: not measured in %.0f s; the log's record stays", name, TIMEOUT_SECONDS)

@@ -1,8 +1,7 @@
-"""Target strings of tuning logs: what of them takes part in matching a record to a build.
+"""Target strings of tuning logs: the parts that match a record to a build.
 
-Only the keys and the model do; for the logs shipped with Baton, the CPU too. Old logs carry
-attributes that no later TVM understands (`-link-params=0`), so the strings are read here and not
-by `tvm.target.Target`.
+Only the keys and the model count. Old logs carry attributes that later TVM versions reject
+(`-link-params=0`), so the strings are parsed here and not by `tvm.target.Target`.
 """
 
 from __future__ import annotations
@@ -51,15 +50,12 @@ class LogTarget:
         Strategy keys, most specific first: ("arm_cpu", "cpu").
     model : str
         Value of `-model`, or "unknown".
-    cpu : str
-        Value of `-mcpu` where nothing switches features of that CPU on or off; else "".
     """
 
     text: str
     kind: str
     keys: tuple[str, ...]
     model: str = UNKNOWN_MODEL
-    cpu: str = ""
 
     def __str__(self) -> str:
         return self.text
@@ -82,7 +78,7 @@ def log_target(target: Any) -> LogTarget:
         return _from_options(json.dumps(dict(target)), str(target["kind"]), dict(target))
     if not hasattr(target, "kind"):
         raise RecordError(f"a {type(target).__name__} is not a target")
-    text = str(target)  # cheap, and all that a target is
+    text = str(target)
     found = _of_objects.get(text)
     if found is None:
         if len(_of_objects) >= _MOST_OBJECTS:
@@ -99,7 +95,7 @@ _MOST_OBJECTS = 1 << 10
 def _from_object(target: Any) -> LogTarget:
     model = str(target.attrs.get("model", UNKNOWN_MODEL))
     keys = tuple(str(key) for key in target.keys)
-    return LogTarget(to_cli(target), str(target.kind.name), keys, model, _cpu(target.attrs))
+    return LogTarget(to_cli(target), str(target.kind.name), keys, model)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -135,8 +131,4 @@ def _from_options(text: str, kind: str, options: Mapping[str, Any]) -> LogTarget
     device = options.get("device")
     order = [*keys, *([str(device)] if device else []), *(() if keys else defaults)]
     model = str(options.get("model", UNKNOWN_MODEL))
-    return LogTarget(text, kind, tuple(dict.fromkeys(order)), model, _cpu(options))
-
-
-def _cpu(options: Mapping[str, Any]) -> str:
-    return "" if options.get("mattr") else str(options.get("mcpu", ""))
+    return LogTarget(text, kind, tuple(dict.fromkeys(order)), model)

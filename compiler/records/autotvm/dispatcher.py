@@ -4,8 +4,7 @@
         with autotvm.apply_history_best(other):       # asked first
             lib = relay.build(mod, target, params=params)
 
-Below every context lie the logs shipped with Baton. Contexts are `contextvars`: a context
-entered in one thread is not seen by another, and an exception leaves none behind.
+Contexts are `contextvars`: other threads do not see a context, and an exception leaves none behind.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from ...errors import RecordError
 from ...support.scoped_context import NestedContext
 from ..log_target import LogTarget, log_target
 from ..untrusted_json import mean_seconds
-from . import log_benchmark, tophub
+from . import log_benchmark
 from .history import BestRecords
 from .ranking import rank_line, rank_log
 from .record import MeasureInput, MeasureResult, load_from_file, scan
@@ -76,17 +75,13 @@ class DispatchContext(NestedContext, kind="AutoTVM dispatch"):
         """
         return self.find(target, workload)
 
-    def has_records_for(self, target: LogTarget) -> bool:
-        """False where `find` has nothing for any workload of the target, and need not be asked."""
-        return True
-
     def content_digest(self) -> str | None:
         """Changes with what `find` may answer; None where nothing can say so."""
         return None
 
 
 class FallbackContext(DispatchContext):
-    """The bottom of every thread: the shipped logs only.
+    """No records: the outermost context of every thread.
 
     Entered with `with`, it hides the contexts around it.
     """
@@ -94,13 +89,10 @@ class FallbackContext(DispatchContext):
     hides_outer = True
 
     def find(self, target: LogTarget, workload: bytes) -> ConfigEntity | None:
-        return _find_best(tophub.shipped_records(target), target, workload)
-
-    def has_records_for(self, target: LogTarget) -> bool:
-        return len(tophub.shipped_records(target)) > 0
+        return None
 
     def content_digest(self) -> str | None:
-        return f"shipped logs {'off' if tophub.switched_off() else 'on'}"
+        return "no records"
 
 
 class ApplyConfig(DispatchContext):
@@ -226,10 +218,9 @@ def _find_best(
     best: BestRecords,
     target: LogTarget,
     workload: bytes,
-    by_user: dict[tuple[str, bytes], ConfigEntity] | None = None,
+    by_user: dict[tuple[str, bytes], ConfigEntity],
 ) -> ConfigEntity | None:
-    """TVM 0.18's order: the model, then each key; what the user set before what was logged."""
-    by_user = by_user or {}
+    """Look up the model first, then each key; the user's configs before logged ones (TVM 0.18)."""
     config = by_user.get((f"model:{target.model}", workload))
     if config is None:
         config = best.best_of_model(target.model, workload)
@@ -264,7 +255,7 @@ def records_for(
     """
     described, key = log_target(target), None
     for level, context in enumerate(contexts):
-        if not context.has_records_for(described):
+        if isinstance(context, FallbackContext):
             continue
         key = key or digest(workload)
         config = context.find_for(described, key, taken.get((level, key), 0))

@@ -58,7 +58,6 @@ def compile_once(model, *options, cache="1000000000", output="net.so"):
         "PYTHONPATH": str(ROOT),
         "XDG_CACHE_HOME": str(model.parent / "cache"),
         LIMIT_VARIABLE: cache,
-        "TOPHUB_LOCATION": "NONE",
     }
     made = subprocess.run(
         [sys.executable, "-c", script, "compile", str(model), "-o", output, *options],

@@ -34,7 +34,6 @@ def folder(tmp_path, monkeypatch):
     """The cache's folder, empty and in use."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv(LIMIT_VARIABLE, "1000000000")
-    monkeypatch.setenv("TOPHUB_LOCATION", "NONE")
     return tmp_path / "baton" / "kernels"
 
 
@@ -208,12 +207,6 @@ def test_the_digest_of_a_log_changes_with_each_of_its_records(tmp_path):
             return ScheduleSource.from_contexts().content_digest()
 
     assert digest(8) == digest(8) != digest(16)
-
-
-def test_shipped_logs_that_are_switched_on_are_another_library(monkeypatch):
-    build()
-    monkeypatch.delenv("TOPHUB_LOCATION")
-    assert build().report.cache != KEPT
 
 
 def test_warnings_of_the_build_are_repeated(caplog):

@@ -24,11 +24,6 @@ WORKLOAD = ("dense_nopack.x86", ("TENSOR", (1, 8), "float32"))
 KEY = "f.s.1x8"
 
 
-@pytest.fixture(autouse=True)
-def _no_shipped_logs(monkeypatch):
-    monkeypatch.setenv("TOPHUB_LOCATION", "NONE")
-
-
 @pytest.fixture
 def autotvm_log():
     line = {

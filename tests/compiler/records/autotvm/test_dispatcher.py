@@ -12,24 +12,19 @@ from tvm.target import Target
 
 from compiler import autotvm
 from compiler.errors import RecordError
-from compiler.records.autotvm import tophub
 from compiler.records.autotvm.dispatcher import (
     ApplyHistoryBest,
     DispatchContext,
     FallbackContext,
 )
 from compiler.records.autotvm.record import load_from_file
+from schedules import strategy
 from schedules.config import ConfigEntity, option
 
 DATA = Path(__file__).parent / "data"
 TOPHUB = Path(__file__).parents[4] / "shared" / "logs" / "tophub"
 CPU = Target("llvm")
 WORKLOAD = ("dense_nopack.x86", ("TENSOR", (1, 8), "float32"), ("TENSOR", (4, 8), "float32"))
-
-
-@pytest.fixture(autouse=True)
-def _no_shipped_logs(monkeypatch):
-    monkeypatch.setenv("TOPHUB_LOCATION", "NONE")
 
 
 def line(cost, tile, target="llvm", workload=WORKLOAD, error=0):
@@ -245,20 +240,6 @@ def test_config_set_by_hand_goes_before_every_record(write):
     assert tile(context.query(CPU, WORKLOAD)) == 5
 
 
-def test_shipped_logs_are_below_every_context(write, monkeypatch):
-    shipped = ApplyHistoryBest(write(line(1e-9, 9), name="llvm.log"))._best
-    monkeypatch.setattr(tophub, "_read", lambda name: shipped)
-    monkeypatch.setattr(tophub, "file_for", lambda target: "znver4.log")
-    monkeypatch.delenv("TOPHUB_LOCATION")
-    assert tile(DispatchContext.current.query(CPU, WORKLOAD)) == 9
-    with ApplyHistoryBest(write(line(1e-3, 1))):
-        assert tile(DispatchContext.current.query(CPU, WORKLOAD)) == 1
-    with ApplyHistoryBest([]):
-        assert DispatchContext.current.query(CPU, WORKLOAD).source == "topi:llvm.log:1"
-    monkeypatch.setenv("TOPHUB_LOCATION", "NONE")
-    assert DispatchContext.current.query(CPU, WORKLOAD) is None
-
-
 def test_hundred_thousand_lines_open_quickly_and_find_the_best(write):
     log = write(*(line(1 + i, i) for i in range(100_000)), line(0.5, -1))
     assert tile(ApplyHistoryBest(log).query(CPU, WORKLOAD)) == -1
@@ -283,3 +264,22 @@ def test_published_log_reads_in_full_and_each_workload_is_found(name, records, t
         of_model = [p for p, _ in pairs if p.task == inp.task and p.target.model in target]
         if of_model and "-model" in target:
             assert config.cost == min(p.config.cost for p in of_model)
+
+
+def test_the_innermost_log_goes_before_a_faster_record_of_an_outer_one(monkeypatch):
+    monkeypatch.setattr(strategy, "_STRATEGIES", {})
+
+    def implementation(name):
+        return strategy.Implementation(
+            name, 10, lambda w, t: True, lambda w, t: ConfigEntity(), None, lambda w: ()
+        )
+
+    for name in ("slow", "fast"):
+        strategy.register("test.levels", "cpu", implementation(name))
+    known = {
+        "slow": ConfigEntity({"k": option(1)}, "topi:mine:1", False, 1.0, level=0),
+        "fast": ConfigEntity({"k": option(2)}, "topi:other:1", False, 0.1, level=1),
+    }
+    target = CPU
+    chosen = strategy.select("test.levels", None, target, lambda t, w: known[w[0]])
+    assert chosen is not None and chosen[0].name == "slow"
