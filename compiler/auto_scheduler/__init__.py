@@ -59,7 +59,7 @@ _MEMBERS = {
 
 __all__ = sorted(_MEMBERS)
 
-# What Ansor had modules of its own for.
+# Names that TVM also had as separate modules.
 _MODULES = {
     **dict.fromkeys(("cost_model", "search_policy"), ".search.policy"),
     **dict.fromkeys(("measure", "relay_integration", "search_task"), ""),

@@ -1,4 +1,4 @@
-"""What a task computes, and schedules of it from records."""
+"""Computation of a task, and its schedules from records."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from .workload_registry import computation_of
 
 
 class LayoutRewriteOption:
-    """What Ansor did with weights' layouts, which follow from the schedule here."""
+    """Ansor's weight-layout options; no effect, since layouts follow from the schedule."""
 
     NO_REWRITE, INSERT_TRANSFORM_STAGE, REWRITE_FOR_PRE_TRANSFORMED = range(3)
 
     @staticmethod
     def get_target_default(target: Any, in_relay_integration: bool = False) -> int:
-        """What a task for a target had where nobody chose."""
+        """Default option for a target."""
         if str(tvm.target.Target(target).kind.name) != "llvm":
             return LayoutRewriteOption.NO_REWRITE
         if in_relay_integration:
@@ -39,7 +39,7 @@ class ComputeDAG:
     compute : PrimFunc, sequence of te.Tensor, or str
         The function; its tensors, inputs first; or the key of a registered workload.
     target : tvm.target.Target, optional
-        What it is scheduled for.
+        Target of the schedules.
 
     Attributes
     ----------
@@ -55,18 +55,18 @@ class ComputeDAG:
         self.target = target
 
     def workload_key(self) -> str:
-        """Under which records of it are kept, where it is no registered workload's."""
+        """Key of its records if it is not a registered workload."""
         return workload_key(self.func)
 
     @cached_property
     def flop_ct(self) -> float | None:
-        """Floating-point operations of one call; None where TVM can't tell."""
+        """Floating-point operations of one call; None if unknown."""
         count = count_flops(self.func)
         return None if count is None else float(count)
 
     @property
     def init_state(self) -> LoopState:
-        """No schedule: loops as they are declared, to be split, fused and moved by hand."""
+        """Unscheduled loops, to be transformed by hand."""
         return LoopState(self.func, self.tensors)
 
     def get_init_state(self) -> LoopState:
@@ -74,7 +74,7 @@ class ComputeDAG:
         return self.init_state
 
     def infer_bound_from_state(self, state: State | LoopState) -> LoopState:
-        """The state with the extents of loops that depend on where their stage is computed."""
+        """Infer loop extents that depend on compute_at locations."""
         return self.loop_state(state).bounded()
 
     def loop_state(self, state: State | LoopState) -> LoopState:
@@ -87,7 +87,7 @@ class ComputeDAG:
         """
         if isinstance(state, LoopState):
             if not state.is_of(self.func):
-                raise RecordError("this state was made of another computation's dag")
+                raise RecordError("this state belongs to another ComputeDAG")
             return state
         steps = getattr(state.record, "steps", None)
         if steps is None:
@@ -146,7 +146,7 @@ class ComputeDAG:
         return str(schedule.trace)
 
     def _schedule(self, record: Any) -> Any:
-        """The function as a record of Baton's or of Ansor's schedules it; as it is for None."""
+        """Schedule the function by a Baton or Ansor record; unscheduled for None."""
         from ..records.ansor.dag import read_dag
         from ..records.ansor.replay import replay as replay_ansor
         from ..records.auto_scheduler.record import Record, replay

@@ -1,6 +1,6 @@
-"""Measures a record's schedule against what a build does without the log; a program of its own.
+"""Benchmark a record's schedule against the build without the log; runs as a separate program.
 
-It reads a request of `compiler.records.auto_scheduler.log_benchmark` and prints the verdict.
+It reads a request of `compiler.records.auto_scheduler.log_benchmark` and prints the outcome.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..target import parse
 
 
 def _measure(config: dict[str, Any], line: str, operators: str) -> Outcome:
-    """Build the operators both ways and time the libraries in turn; runs in the new process."""
+    """Build the operators both ways and time the libraries in turn."""
     target, mod = parse(config), tvm.ir.load_json(operators)
     with tvm.transform.PassContext(opt_level=3):
         own = build(mod, target)

@@ -79,8 +79,8 @@ class StageView:
 class State:
     """A schedule, step by step.
 
-    A stage is named by its tensor or operation, by its place, or by what `cache_write` and its kin
-    returned.
+    A stage is named by its tensor, its operation, its index, or the value that `cache_write` or a
+    related step returned.
 
     Parameters
     ----------
@@ -172,7 +172,7 @@ class State:
         return StageView(self._stage(stage))
 
     def copy(self) -> State:
-        """The same state, which goes its own way."""
+        """Copy the state."""
         made = State(self._func, self._tensors)
         for step in self.transform_steps:
             made._append(step)
@@ -284,7 +284,7 @@ class State:
         self._append(st.ComputeInline(self._number(stage)))
 
     def compute_root(self, stage: Any) -> None:
-        """Compute a stage in front of those that read it."""
+        """Inline a stage into its consumers."""
         self._append(st.ComputeRoot(self._number(stage)))
 
     # --- changes of the stages -----------------------------------------------------------
@@ -303,7 +303,7 @@ class State:
         return self._stages[number]
 
     def rfactor(self, stage: Any, iterator: Iter, factor_iter_id: int) -> Stage:
-        """Partial results of a reduction over one of its loops, in a stage of their own."""
+        """Factor one reduction loop into a separate stage of partial results."""
         number, place = self._number(stage), self._loop(stage, iterator)
         self._append(st.RFactor(number, place, factor_iter_id))
         return self._stages[number]
@@ -375,7 +375,7 @@ class State:
 
 
 def _identity(thing: Any) -> int:
-    """What two Python objects of one object of TVM's share."""
+    """Identity of a TVM object, shared by its Python wrappers."""
     return hash(thing) if hasattr(thing, "__chandle__") else id(thing)
 
 

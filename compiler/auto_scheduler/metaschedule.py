@@ -81,7 +81,7 @@ def _check_workload(row: Any) -> None:
     digest, module = row
     if not isinstance(row, list) or not isinstance(digest, str) or not isinstance(module, str):
         raise TypeError("it is not a hash and a module")
-    text = base64.b64decode(module, validate=True)[8:]  # behind its length
+    text = base64.b64decode(module, validate=True)[8:]  # after the length
     document = json.loads(text)
     check_document(document)
     check_no_code(document, kernels=True)

@@ -51,8 +51,8 @@ class ApplyHistoryBestOrSample(ApplyHistoryBest):
     ) -> None:
         if cost_model_file is not None:
             raise RecordError(
-                "cost_model_file is not supported; give num_measure, and the fastest of so many "
-                "candidates is kept"
+                "cost_model_file is not supported; give num_measure to keep the fastest of that "
+                "many candidates"
             )
         check_installed("cloudpickle", "psutil")
         super().__init__([] if records is None else records, include_compatible=True)

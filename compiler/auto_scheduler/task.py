@@ -43,7 +43,7 @@ Origin = tuple[tvm.IRModule, str, tuple[str, ...]]
 
 @dataclass(frozen=True)
 class HardwareParams:
-    """What a search may assume of the device; a value of None is left to the target.
+    """Device limits that a search may assume; None means the value of the target.
 
     Attributes are those of TVM 0.18, in its order; sizes are in bytes. Targets are accepted: that
     of a task decides.
@@ -99,8 +99,8 @@ class SearchTask:
     hardware_params : HardwareParams, optional
         Overrides what the target says.
     task_inputs : mapping of str to array, optional
-        What it is measured on instead of random values, such as the indices of a sparse matrix:
-        each stands for the operand of its name, or else the first one left of its shape and dtype.
+        Input values to measure with instead of random ones, such as sparse-matrix indices:
+        each is bound to the operand of its name, or else to the first free one of its type.
     task_inputs_overwrite, task_inputs_save_to_file : bool
         As of `register_task_input_buffer`, which keeps them.
     layout_rewrite_option : int, optional
@@ -182,7 +182,7 @@ class SearchTask:
 
     @property
     def operand_values(self) -> list[Any] | None:
-        """What it is measured on; None for random values alone."""
+        """Input values to measure with; None if all are random."""
         return operand_values(self.func, self.inputs)
 
     @property
@@ -289,7 +289,7 @@ def _registered(func: Any, args: Sequence[Any] | None, key: str | None) -> str:
 
 
 class ExtractedKernel(Protocol):
-    """What the build driver tells of a kernel call."""
+    """A kernel call as reported by the build driver."""
 
     @property
     def func(self) -> PrimFunc: ...

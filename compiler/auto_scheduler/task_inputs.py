@@ -1,4 +1,4 @@
-"""What a task is measured on instead of random values, such as the indices of a sparse matrix.
+"""Input values to measure a task with instead of random ones, such as sparse-matrix indices.
 
 task = SearchTask(func="sparse_dense", args=..., task_inputs={"W_indptr": array}, target="llvm")
 """
@@ -94,9 +94,9 @@ def _file_of(name: str) -> Path:
 
 
 def placed(func: PrimFunc, given: Mapping[str, np.ndarray]) -> dict[int, np.ndarray]:
-    """Inputs by the positions of their operands.
+    """Map given inputs to operand positions.
 
-    One stands for the operand of its name, or else for the first one left of its shape and dtype.
+    An input is bound to the operand of its name, or else to the first free one of its type.
 
     Raises
     ------

@@ -63,7 +63,7 @@ def make_workload_key(func: str | Workload, args: Sequence[Any]) -> str:
 def register_workload_tensors(
     workload_key: str, tensors: Sequence[Any] | PrimFunc, override: bool = True
 ) -> str:
-    """Register what a key stands for.
+    """Register the computation of a key.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def register_workload_tensors(
 
 
 def serialize_workload_registry_entry(workload_key: str) -> tuple[str, Workload | str]:
-    """What another process registers a workload from: the function, or the computation as JSON.
+    """Serialize a workload for another process: its function, or the computation as JSON.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ def serialize_workload_registry_entry(workload_key: str) -> tuple[str, Workload 
 
 
 def deserialize_workload_registry_entry(data: tuple[str, Workload | str]) -> None:
-    """Register a workload from what `serialize_workload_registry_entry` gave."""
+    """Register a workload that `serialize_workload_registry_entry` serialized."""
     import tvm
 
     name, entry = data
@@ -115,7 +115,7 @@ def deserialize_workload_registry_entry(data: tuple[str, Workload | str]) -> Non
 
 
 def computation_of(key: str) -> list[Any] | PrimFunc:
-    """What a registered workload computes: TE tensors, inputs first, or a function.
+    """Computation of a registered workload: TE tensors, inputs first, or a function.
 
     Raises
     ------

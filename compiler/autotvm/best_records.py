@@ -83,7 +83,7 @@ def pick_best(in_file: PathLike, out_file: PathLike | TextIO) -> None:
 
 
 def split_workload(in_file: PathLike, clean: bool = True) -> list[Path]:
-    """Write one log for each workload of a log, beside it: NAME.001.wkl, NAME.002.wkl, ...
+    """Write one log per workload next to the log: NAME.001.wkl, NAME.002.wkl, ...
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
-"""Which tuned configs are faster than what a build would take without records.
+"""Select the tuned configs that beat the fallback config of a build without records.
 
-A tuning run measures thousands of configs a few times each; the fastest looking one owes part
+A tuning run measures thousands of configs a few times each; the apparent winner owes part
 of its rate to luck. So the best few of each operator are measured again, in turn with the fallback.
 """
 
@@ -135,7 +135,7 @@ def _comparison(
 
 
 def _fallback(tasks: Sequence[Task]) -> TaskCandidate | None:
-    """What a build without records takes, if it is one of the tasks."""
+    """The candidate that a build without records uses, if it is one of the tasks."""
     tunable, target = tasks[0].tunable, tasks[0].target
     found = strategy.select(tunable.operator.name, tunable.workload, target)
     if found is None:

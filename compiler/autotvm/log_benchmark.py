@@ -1,6 +1,6 @@
-"""Measures a logged config against what a build does without the log; a program of its own.
+"""Benchmark a logged config against the build without the log; runs as a separate program.
 
-It reads a request of `compiler.records.autotvm.log_benchmark` and prints the verdict.
+It reads a request of `compiler.records.autotvm.log_benchmark` and prints the outcome.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .single_op_program import build_alone, program_of
 
 
 def _measure(target_text: str, record: str) -> Outcome:
-    """Build the operator both ways and time the libraries in turn; runs in the new process."""
+    """Build the operator both ways and time the libraries in turn."""
     target = parse(target_text)
     inp, _ = decode(record)
     program = program_of(inp.task, np.random.default_rng(0))

@@ -42,14 +42,14 @@ measure_methods = sys.modules[__name__]  # the module of TVM that defined them
 
 
 class _Part:
-    """What builders and runners of a script's own inherit.
+    """Base of user-defined builders and runners.
 
     Parameters
     ----------
     timeout : float
         Seconds for one candidate.
     n_parallel : int, optional
-        Candidates at a time; as many as this process may use CPUs by default.
+        Candidates at a time; by default the number of CPUs available to this process.
     """
 
     def __init__(self, timeout: float = 10, n_parallel: int | None = None) -> None:
@@ -58,7 +58,7 @@ class _Part:
         self.task: Any = None
 
     def set_task(self, task: Any, *_: Any) -> None:
-        """The task whose candidates come next."""
+        """Set the task of the following candidates."""
         self.task = task
 
 
@@ -83,7 +83,7 @@ class Runner(_Part):
 
 
 def measure_option(builder: Any = "local", runner: Any = "local") -> dict[str, Any]:
-    """Who builds and who runs candidates, as `tuner.tune` takes it.
+    """Choose the builder and the runner for `tuner.tune`.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ def measure_option(builder: Any = "local", runner: Any = "local") -> dict[str, A
         if parts[name] == "local":
             parts[name] = make()
         elif isinstance(parts[name], str):
-            raise BatonError(f"{name} {parts[name]!r} is not known; give 'local' or an object")
+            raise BatonError(f"unknown {name} {parts[name]!r}; give 'local' or an object")
     return parts
 
 
@@ -114,9 +114,9 @@ def measure_batch(option: dict[str, Any], candidates: Sequence[Candidate]) -> li
 
 
 def as_measured(result: Any) -> MeasureResult:
-    """A result from a log, or a script's own runner, as measuring gives it.
+    """Convert a result from a log or a user-defined runner.
 
-    Times of 0 or less are a failure.
+    Times of 0 or less count as a failure.
     """
     if isinstance(result, MeasureResult):
         return result
@@ -128,16 +128,16 @@ def as_measured(result: Any) -> MeasureResult:
 
 
 def set_task(option: dict[str, Any], task: Any) -> None:
-    """Tell a script's own builder and runner whose candidates come next."""
+    """Set the task of user-defined builders and runners."""
     for part in option.values():
         if isinstance(part, _Part):
             part.set_task(task)
 
 
 def create_measure_batch(task: Any, option: dict[str, Any]) -> Callable[..., list[MeasureResult]]:
-    """A function that measures a list of `MeasureInput`s of a task, for tuners of one's own.
+    """Make a function that measures `MeasureInput`s of a task, for user-defined tuners.
 
-    Its attribute `n_parallel` is how many are built at once.
+    Its attribute `n_parallel` is the number of parallel builds.
     """
     from .task import TaskCandidate
 
@@ -151,6 +151,6 @@ def create_measure_batch(task: Any, option: dict[str, Any]) -> Callable[..., lis
 def release(builds: Sequence[BuildResult]) -> None:
     """Delete libraries that are not needed any more."""
     for built in builds:
-        if getattr(built, "path", ""):  # a script's own builder makes what it likes
+        if getattr(built, "path", ""):  # a user-defined builder may return other objects
             with contextlib.suppress(OSError):
                 os.unlink(built.path)

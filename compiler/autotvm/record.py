@@ -1,4 +1,4 @@
-"""What scripts find under `autotvm.record`: records of logs, and what picks the best of them."""
+"""`autotvm.record` of TVM: reading, writing and picking tuning records."""
 
 from __future__ import annotations
 

@@ -267,12 +267,12 @@ class Task:
 
     @property
     def workload(self) -> tuple:
-        """What dispatch contexts are asked for: (name, *args)."""
+        """The key that dispatch contexts look up: (name, *args)."""
         return (self.name, *self.args)
 
     @property
     def target_host(self) -> Any:
-        """Target of the CPU beside a GPU; None for a CPU."""
+        """Host target of a GPU target; None for a CPU."""
         return self.target.host
 
     @property
@@ -392,7 +392,7 @@ class TaskCandidate:
 
     @property
     def target(self) -> Target:
-        """What a script's own builder or runner asks a candidate for."""
+        """The candidate as a user-defined builder or runner sees it."""
         return self.task.target
 
     @property
@@ -442,7 +442,7 @@ class TaskCandidate:
 
 
 class _FunctionReference:
-    """What a function of the user's says is right."""
+    """Reference result computed by a user-defined function."""
 
     def __init__(self, function: Callable[..., Any], args: Sequence[ArgInfo]) -> None:
         from ..measure.timing import random_values
@@ -507,7 +507,7 @@ def create(
         TE tensors, or ("TENSOR", shape, dtype) for them, and plain values.
     target : str, dict or Target
     template_key : str, optional
-        "direct", as TVM 0.6 called the templates that are no algorithm of their own.
+        "direct", TVM 0.6's key of the default algorithm.
 
     Raises
     ------
@@ -518,8 +518,8 @@ def create(
 
     if template_key not in (None, "direct"):
         raise RecordError(
-            f"task {task_name}: there is no template {template_key!r} of it; an algorithm has a "
-            f"name of its own, as conv2d_NCHWc.x86"
+            f"task {task_name} has no template key {template_key!r}; give the algorithm's own task "
+            f"name, such as conv2d_NCHWc.x86"
         )
 
     if callable(task_name):

@@ -82,7 +82,7 @@ class TuneOptions:
 
 @dataclass(frozen=True)
 class Tuned:
-    """What tuning found.
+    """Result of tuning.
 
     Attributes
     ----------

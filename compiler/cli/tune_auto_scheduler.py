@@ -29,7 +29,7 @@ _PER_ROUND = 32
 
 @dataclass(frozen=True)
 class Searched:
-    """What the search found.
+    """Result of the search.
 
     Attributes
     ----------
@@ -171,7 +171,7 @@ class _Progress:
 
 
 def _records(tasks: Sequence[SearchTask], log: Path) -> list[list[Record]]:
-    """What the log holds of each task."""
+    """Records of each task in the log."""
     from compiler.records.auto_scheduler.record import Record, scan
 
     of_key: dict[str, list[Record]] = {task.workload_key: [] for task in tasks}

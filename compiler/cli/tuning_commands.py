@@ -62,7 +62,7 @@ def replay_command(
 
 
 class TunerEngine(str, enum.Enum):
-    """Whose tasks and records `baton tune` makes."""
+    """Tuner used by `baton tune`."""
 
     autotvm = "autotvm"
     auto_scheduler = "auto_scheduler"
@@ -88,7 +88,7 @@ def tune_command(
         int, typer.Option("--trials", "--trials-per-task", min=1, help="Measurements of each task.")
     ] = 64,
     early_stopping: Annotated[
-        int | None, typer.Option(min=1, help="Stop a task after so many without a better one.")
+        int | None, typer.Option(min=1, help="Stop a task after this many without an improvement.")
     ] = None,
     op: Annotated[
         list[str],
@@ -97,7 +97,7 @@ def tune_command(
         ),
     ],
     limit: Annotated[
-        int | None, typer.Option(min=1, help="Tune only so many operators, those with most work.")
+        int | None, typer.Option(min=1, help="Tune only this many operators, those with most work.")
     ] = None,
     seconds: Annotated[
         float | None,

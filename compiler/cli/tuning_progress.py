@@ -22,7 +22,7 @@ _LINE, _POINTS, _BASE = "#1f5fa8", "#b8c7dc", "#c0392b"
 
 @dataclass
 class Trials:
-    """What was measured of one task.
+    """Measurements of one task.
 
     Attributes
     ----------

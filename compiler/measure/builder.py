@@ -32,7 +32,7 @@ class LocalBuilder:
     memory : int
         Bytes that a build may allocate; 0 for no limit.
     do_fork, runtime
-        Accepted: builds are always made in processes of their own, for the one runtime there is.
+        No effect: every build runs in a worker process and uses the one runtime.
 
     Raises
     ------

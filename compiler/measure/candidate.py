@@ -1,4 +1,4 @@
-"""What is measured, and what a measurement ends in."""
+"""Candidate kernels, build results and measurement results."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Lowered:
         Its function "main" is the kernel.
     target : Target
     args : tuple of ArgInfo
-        Of the kernel, in order: inputs first, then outputs.
+        Arguments of the kernel: inputs first, then outputs.
     """
 
     mod: tvm.IRModule
@@ -95,17 +95,17 @@ class Candidate(Protocol):
         ...
 
     def lower(self) -> Lowered:
-        """Make the kernel; runs in a worker process.
+        """Lower the kernel; runs in a worker process.
 
         Raises
         ------
         InstantiationError
-            The schedule is not possible. Whatever else is raised counts as the same.
+            The schedule is invalid. Any other exception counts as this one.
         """
         ...
 
     def reference(self) -> Reference | None:
-        """What its results are compared with; runs in a worker process. None: nothing."""
+        """Reference results, or None to skip the comparison; runs in a worker process."""
         ...
 
 
@@ -115,13 +115,13 @@ class BuildResult(NamedTuple):
     Attributes
     ----------
     path : str
-        The library; empty if building failed. Whoever asked for it deletes it.
+        The library; empty if building failed. The caller deletes it.
     args : tuple of ArgInfo
     error_no : MeasureErrorNo
     message : str
         Why building failed, one line.
     seconds : float
-        That building took.
+        Build time.
     """
 
     path: str
@@ -155,7 +155,7 @@ class MeasureResult(NamedTuple):
 
     @property
     def is_right(self) -> bool:
-        """Whether it ran and nothing was wrong."""
+        """Whether it ran without an error."""
         return self.error_no == MeasureErrorNo.NO_ERROR
 
 
@@ -170,7 +170,7 @@ class RunOptions:
     repeat : int
         With more than two, the fastest and the slowest are dropped.
     min_repeat_ms : int
-        `number` grows until a repeat takes so long.
+        `number` grows until a repeat takes this long.
     enable_cpu_cache_flush : bool
         Empty the caches before each repeat; for `number` 1.
     check_correctness : bool

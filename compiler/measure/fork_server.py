@@ -10,7 +10,7 @@ frames (8 bytes of length, a pickle) from stdin and answers each with one frame 
     None
         ->  no answer; the process ends unless something is asked for within `IDLE_SECONDS`
 
-Frames come from the process that started the fork server, over pipes that nobody else has.
+Frames come from the process that started the fork server, over private pipes.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _in_child(payload: bytes, timeout: float, memory: int, stderr: BinaryIO) -> 
 
 
 def _read_all(answer: Any, child: int, timeout: float) -> tuple[bytes, bool]:
-    """What the child wrote until it ended, and whether it did so in time."""
+    """Read the child's output until it ends; report whether it ended in time."""
     deadline = time.monotonic() + timeout
     parts: list[bytes] = []
     parent = sys.stdin.fileno()
@@ -130,7 +130,7 @@ def _read_all(answer: Any, child: int, timeout: float) -> tuple[bytes, bool]:
 
 
 def _kill(child: int) -> None:
-    """The child and what it started: it leads a process group of its own."""
+    """Kill the child's process group."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child, signal.SIGKILL)
     with contextlib.suppress(ProcessLookupError):

@@ -1,4 +1,4 @@
-"""Times two libraries of the same operator in turn, in a process of its own."""
+"""Time two libraries of the same operator in turn, in a child process."""
 
 from __future__ import annotations
 

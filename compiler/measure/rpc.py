@@ -66,7 +66,7 @@ class RPCRunner(LocalRunner):
         if host != "localhost" and not host.startswith("127.") and host != "::1":
             _logger.warning(
                 "RPC with %s has no password and no encryption: whoever reaches the tracker or its "
-                "servers can run any code there; keep them on a private network or behind a tunnel",
+                "servers can run any code there; keep them on a private network or use a tunnel",
                 host,
             )
         self.n_parallel = n_parallel or self._devices()

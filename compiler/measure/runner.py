@@ -1,4 +1,4 @@
-"""Runs built candidates on this machine, each in a process of its own, one after the other."""
+"""Run built candidates on this machine, each in a worker process, one after the other."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ def _result(
 
 
 def _without_extremes(costs: Sequence[float]) -> tuple[float, ...]:
-    """Of more than two repeats, all but the fastest and the slowest, in order."""
+    """Drop the fastest and the slowest of more than two repeats."""
     left = [float(cost) for cost in costs]
     if len(left) > 2:
         left.remove(max(left))

@@ -42,14 +42,14 @@ PRELOAD = (
 
 
 class Outcome(NamedTuple):
-    """What became of a call in a worker.
+    """Outcome of a call in a worker.
 
     Attributes
     ----------
     kind : str
         "value", "raised", "timeout", "died" or "memory".
     value : Any
-        The function's result for "value"; else one line that says what happened.
+        The function's result for "value"; else a one-line description.
     """
 
     kind: str
@@ -57,7 +57,7 @@ class Outcome(NamedTuple):
 
 
 class WorkerPool:
-    """Calls functions in processes of their own, at most `size` at a time.
+    """Call functions in worker processes, at most `size` at a time.
 
     Each call runs in a child that is forked from a process which has TVM loaded and warm. A call
     that ends its process ends nothing else. Warm processes of a pool that was closed serve the

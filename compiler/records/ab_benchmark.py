@@ -1,6 +1,6 @@
-"""Which of two libraries of one operator is faster on this machine, measured once and kept.
+"""A/B benchmark of two libraries of one operator on this machine, with cached outcomes.
 
-Both are built and timed in turn in a process of their own. Outcomes are kept in
+Both are built and timed in turn in a child process. Outcomes are kept in
 $XDG_CACHE_HOME/baton/contests.jsonl, one JSON object a line.
 """
 
@@ -129,11 +129,11 @@ def _kept_file() -> Path | None:
 
 
 def _read_kept() -> Mapping[str, Outcome]:
-    """Every readable line; what is damaged is measured again."""
+    """Read the cached outcomes; damaged lines are skipped and measured again."""
     file = _kept_file()
     try:
         text = file.read_text(encoding="utf-8", errors="replace") if file else ""
-    except OSError:  # nothing was kept yet, or it can't be read
+    except OSError:  # no cache yet, or unreadable
         return {}
     found = {}
     for line in text.splitlines():

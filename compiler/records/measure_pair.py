@@ -1,4 +1,4 @@
-"""Records as the pairs that scripts of TVM 0.7 to 0.19 unpack: what was measured, and its times.
+"""MeasureInput and MeasureResult of auto_scheduler records, as TVM 0.7 to 0.19 define them.
 
 inp, res = auto_scheduler.load_best_record("matmul.json", task.workload_key)
 schedule, args = task.compute_dag.apply_steps_from_state(inp.state)
@@ -30,7 +30,7 @@ class State:
 
 @dataclass(frozen=True)
 class MeasuredTask:
-    """Which workload a record is of, and what it was tuned for.
+    """Workload and target of a record.
 
     Attributes
     ----------
@@ -38,10 +38,10 @@ class MeasuredTask:
     spelled : str or dict
         The target as the record's writer spelled it.
     host : str
-        Its host; empty for that of the target.
+        Host target; empty for the host of `spelled`.
     layout_rewrite_option : int
     task_input_names : tuple of str
-        Inputs that were not random.
+        Inputs with user-given values.
     """
 
     workload_key: str
@@ -52,7 +52,7 @@ class MeasuredTask:
 
     @staticmethod
     def of(record: Any) -> MeasuredTask:
-        """The task of a record of Baton's or of Ansor's."""
+        """Task of a Baton or Ansor record."""
         key = record.workload_key
         if hasattr(record, "target"):
             return MeasuredTask(key, record.target)
@@ -67,7 +67,7 @@ class MeasuredTask:
         Raises
         ------
         TargetError
-            Of an old log, whose target today's TVM does not have.
+            Today's TVM lacks the target of an old log.
         """
         from ..target import parse
 
@@ -76,13 +76,13 @@ class MeasuredTask:
 
 @dataclass(frozen=True)
 class MeasureInput:
-    """What is measured: a schedule of a task.
+    """Input of a measurement: a task and its schedule.
 
     Attributes
     ----------
     task : MeasuredTask or SearchTask
     state : State or loop_state.State
-        Of a record, or made by hand.
+        From a record, or written by hand.
     """
 
     task: Any
@@ -103,7 +103,7 @@ class MeasureInput:
 
 
 class Seconds(float):
-    """A time; `value` is the number, which scripts ask for since TVM's own were objects."""
+    """A time in seconds with TVM's attribute `value`."""
 
     @property
     def value(self) -> float:
@@ -122,9 +122,9 @@ class MeasureResult:
     error_no : int
         0 without an error.
     error_msg : str
-        Which no log keeps.
+        Error text; not kept in logs.
     all_cost : float
-        Seconds of the whole measurement, where the log says so.
+        Seconds of the whole measurement, if logged.
     timestamp : float
         Unix time.
     """
@@ -143,7 +143,7 @@ class MeasureResult:
 
 
 class Pair:
-    """Base of records: iterated, one is its `MeasureInput` and its `MeasureResult`."""
+    """Base of records: iteration yields the `MeasureInput` and the `MeasureResult`."""
 
     def __iter__(self) -> Iterator[Any]:
         record: Any = self

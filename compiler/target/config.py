@@ -222,7 +222,7 @@ def _typed(kind: str, name: str, spelled: str, value: Any) -> Any:
     elif spelled == "Array<str>":
         right = isinstance(value, list) and all(isinstance(element, str) for element in value)
     else:
-        right = True  # a host, which is checked as a target of its own
+        right = True  # a host, which is checked separately as a target
     if not right:
         what = {
             "int": "a number that is not negative",
@@ -235,7 +235,7 @@ def _typed(kind: str, name: str, spelled: str, value: Any) -> Any:
 
 
 def _check_values(config: dict[str, Any]) -> None:
-    """Refuse attribute values that mean nothing; fill in those that stand for this machine."""
+    """Reject invalid attribute values; fill in those that refer to this machine."""
     kind = config["kind"]
     for name, choices in _CHOICES.items():
         if name in config and config[name] not in choices:

@@ -17,8 +17,8 @@ from compiler.runtime.cpu import missing_features
 from compiler.support import strictness
 
 # First part of a triple -> LLVM's name of the architecture. The first match counts. LLVM reads
-# more than these; what is not listed is refused, because LLVM crashes on an unknown
-# architecture, and on some CPUs of MIPS, and nobody compiles networks for the rest.
+# more than these; all others are rejected, because LLVM crashes on an unknown
+# architecture and on some MIPS CPUs.
 _ARCHITECTURES = [
     (re.compile(pattern), name)
     for pattern, name in [
@@ -123,7 +123,7 @@ def check_features(triple: str, cpu: str, attributes: Sequence[str]) -> None:
                 f"-mattr element {attribute!r} has no sign; write +{attribute} or -{attribute}"
             )
         # Features that no CPU has by default show only when asked for. With a wrong name LLVM
-        # prints a line of its own ahead of the error.
+        # prints an extra line before the error.
         known = _known_features(triple)
         if name not in known and name not in features(triple, cpu, [f"+{name}"]):
             raise TargetError(
@@ -151,7 +151,7 @@ def features(triple: str, cpu: str, attributes: Sequence[str] = ()) -> frozenset
 
 
 def isa_features(triple: str, cpu: str, attributes: Sequence[str] = ()) -> frozenset[str]:
-    """Those of `features` that stand for instructions."""
+    """The instruction-set extensions among `features`."""
     return frozenset(
         name for name in features(triple, cpu, attributes) if not _TUNING.fullmatch(name)
     )

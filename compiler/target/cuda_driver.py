@@ -1,4 +1,4 @@
-"""What NVIDIA's driver says of the GPUs in this machine; asked without CUDA's runtime and TVM."""
+"""GPU properties of this machine from NVIDIA's driver, without the CUDA runtime and TVM."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Searching for schedules: TVM's MetaSchedule, measured in processes of their own, and logged."""
+"""Schedule search with TVM's MetaSchedule; it measures in worker processes."""

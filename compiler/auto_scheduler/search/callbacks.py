@@ -1,4 +1,4 @@
-"""What a `TaskScheduler` tells while it tunes."""
+"""Progress callbacks of a `TaskScheduler`."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class LogEstimatedLatency(TaskSchedulerCallback):
 
 
 class PythonBasedMeasureCallback:
-    """Base of a script's own callbacks, which get what was measured.
+    """Base of user-defined callbacks, called with the measured inputs and results.
 
     class Printer(auto_scheduler.measure.PythonBasedMeasureCallback):
         def callback(self, policy, inputs, results):

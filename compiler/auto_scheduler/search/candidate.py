@@ -1,4 +1,4 @@
-"""What the search measures: scheduled modules, sent to worker processes as TVM's JSON."""
+"""Candidates of the search: scheduled modules, sent to worker processes as TVM JSON."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Built:
 
 
 def as_candidate(given: Any) -> Any:
-    """What is built and run of a `MeasureInput`; a candidate is one already.
+    """Convert a `MeasureInput` to a candidate; candidates are returned unchanged.
 
     Raises
     ------

@@ -63,7 +63,7 @@ class Comparison:
 
     @property
     def kind(self) -> str:
-        """What is used: "untuned", a template's name, or "rules"."""
+        """The schedule in use: "untuned", a template's name, or "rules"."""
         if self.winner is None:
             return "untuned"
         return "rules" if self.winner.template is None else self.winner.template.task

@@ -53,7 +53,7 @@ class CostModel:
 
 
 class PythonBasedModel(CostModel):
-    """Base of a script's own cost models, which have `predict` and, if they learn, `update`.
+    """Base of user-defined cost models, with `predict` and optionally `update`.
 
     class Shortest(PythonBasedModel):
         def predict(self, task, states):
@@ -82,7 +82,7 @@ class XGBModel(CostModel):
     verbose_eval : int
         Accepted; training is silent.
     num_warmup_sample : int
-        Scores are random before so many measurements.
+        Number of measurements before which scores are random.
     seed : int, optional
         Of the trees.
     model_file : path, optional

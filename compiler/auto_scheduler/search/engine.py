@@ -320,7 +320,7 @@ def context(
 
 
 def samples(task: SearchTask, count: int, seed: int) -> list[Schedule]:
-    """Random valid schedules of a task, at most so many; none where MetaSchedule finds none."""
+    """Sample at most `count` random valid schedules of a task; the result may be empty."""
     sampling = tuning_context(task, ms.search_strategy.ReplayTrace(), seed)
     sampling.pre_tuning(max_trials=count, num_trials_per_iter=count)
     try:

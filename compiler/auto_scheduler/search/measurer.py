@@ -29,7 +29,7 @@ class ProgramMeasurer:
     verbose : int
         Accepted.
     max_continuous_error : int
-        Give up after so many failures in a row; 150 if it is not positive.
+        Give up after this many consecutive failures; 150 if it is not positive.
     """
 
     def __init__(

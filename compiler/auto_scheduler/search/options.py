@@ -190,16 +190,16 @@ def _wait_for(key: str, port: int, seconds: float = 10) -> None:
 
 @dataclass
 class TuningOptions:
-    """What a search may spend, and who is told of its results.
+    """Budget and callbacks of a search.
 
     Attributes
     ----------
     num_measure_trials : int
         Candidates to measure, of all tasks together.
     early_stopping : int or None
-        Stop after so many trials without a better one.
+        Stop after this many trials without an improvement.
     max_seconds : float or None
-        Begin no more rounds of measurements after so much time.
+        Start no measurement round after this time.
     num_measures_per_round : int
         Candidates that are measured before the cost model learns from them.
     verbose : int

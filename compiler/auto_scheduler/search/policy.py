@@ -1,4 +1,4 @@
-"""Search policies by Ansor's names: MetaSchedule's search, and searches of a script's own."""
+"""Search policies under Ansor's names: MetaSchedule's search and user-defined searches."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class PreloadCustomSketchRule:
 
 
 class SearchPolicy:
-    """Base of searches. One of a script's own says what each round measures.
+    """Base of searches. A user-defined search chooses what each round measures.
 
     class First(SearchPolicy):
         def continue_search_one_round(self, num_measure, measurer):
@@ -84,7 +84,7 @@ class SearchPolicy:
     def continue_search_one_round(
         self, num_measure: int, measurer: ProgramMeasurer
     ) -> tuple[list[MeasureInput], list[MeasureResult]]:
-        """Measure at most so many schedules; none once there are no more.
+        """Measure at most `num_measure` schedules; none when the search is exhausted.
 
         Returns
         -------
@@ -177,7 +177,7 @@ class SketchPolicy(SearchPolicy):
         scheduler.tune(options, [self], parameters)
 
     def generate_sketches(self, print_for_debug: bool = False) -> list[State]:
-        """What MetaSchedule's rules make of the task, each with the first tiles that were drawn."""
+        """Sketches of the task from MetaSchedule's rules, each with the first sampled tiles."""
         from .states import sketches
 
         found = sketches(self.search_task)

@@ -30,7 +30,7 @@ _COST_MODELS: dict[str, type[CostModel]] = {
     "sketch.xgb": XGBModel,
     "sketch.random": RandomModel,
 }
-# A task's rules get no more trials when their best is so many times slower than another schedule.
+# A task's rules get no more trials when their best is this many times slower than another one.
 _HOPELESS = 3.0
 _STRATEGIES = ("gradient", "round-robin")
 
@@ -156,7 +156,7 @@ class TaskScheduler:
         adaptive_training : bool
             Accepted; the model is trained anew after every round.
         per_task_early_stopping : int, optional
-            Give a task up after so many of its trials without a better one.
+            Give a task up after this many of its trials without an improvement.
 
         Raises
         ------
@@ -193,12 +193,12 @@ class TaskScheduler:
             tune_option.close()
 
     def _inputs(self) -> list[np.ndarray] | None:
-        """Values of all operands, where a task has values of its own for some."""
+        """Values of all operands of a task that has user-given values for some."""
         task = next((task for task in self.tasks if task.inputs), None)
         if task is None:
             return None
         if len(self.tasks) > 1:
-            raise RecordError(f"{task} has inputs of its own: tune it alone, by its `tune`")
+            raise RecordError(f"{task} has task_inputs; tune it alone with its `tune` method")
         return task.operand_values
 
     def _measure_untuned(self) -> None:
@@ -326,7 +326,7 @@ class TaskScheduler:
         return self._builder.received >= self._rule_trials
 
     def _rules_are_hopeless(self, task_id: int) -> bool:
-        """Whether MetaSchedule's rules are so far behind the templates that trials are wasted."""
+        """Whether MetaSchedule's rules are too slow against the templates to deserve trials."""
         if not self._templates[task_id].has_next:
             return False
         costs = (record.cost for record in self._known[task_id] if record.has_trace)

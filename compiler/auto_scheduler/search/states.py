@@ -29,7 +29,7 @@ def state_of(task: SearchTask, schedule: Schedule) -> State:
 
 
 def sketches(task: SearchTask) -> list[State]:
-    """What MetaSchedule's rules make of a task, each with the first tiles that were drawn."""
+    """Sketches of a task from MetaSchedule's rules, each with the first sampled tiles."""
     found = tuning_context(task, ms.search_strategy.ReplayTrace(), 1).generate_design_space()
     return [state_of(task, schedule) for schedule in found]
 

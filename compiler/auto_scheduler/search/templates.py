@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("baton.auto_scheduler")
 
-# An implementation whose best is so many times slower than another's gets no more trials, once it
-# had this many.
+# An implementation whose best is this many times slower than another's gets no more trials once it
+# had _FAIR_TRIALS.
 _HOPELESS = 1.5
 _FAIR_TRIALS = 4
 _SOURCE = "topi:candidate"

@@ -1,4 +1,4 @@
-"""What all tuners share: the loop of measuring, the best config, and what was measured before."""
+"""Base of all tuners: the measuring loop, the best config and the measurement history."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class Tuner:
         measure_option : dict
             From `autotvm.measure_option`.
         early_stopping : int, optional
-            Stop after so many trials without a better one.
+            Stop after this many trials without an improvement.
         callbacks : iterable of (tuner, inputs, results) -> None
             Called with each batch that was measured.
         si_prefix : str
@@ -212,10 +212,10 @@ class Tuner:
         same_template: Sequence[tuple[MeasureInput, Any]],
         min_seed_records: int,
     ) -> None:
-        """What a tuner with a model makes of a history."""
+        """Train the cost model, if there is one, on a history."""
 
     def set_error_threshold(self, threshold: int) -> None:
-        """After so many failures in a row, say so as a warning."""
+        """Set the number of consecutive failures that causes a warning."""
         self.error_ct_threshold = threshold
 
 

@@ -1,4 +1,4 @@
-"""What a cost model sees of a config: its knobs, or the loops of its kernel.
+"""Cost-model features of a config: its knobs, or the loops of its kernel.
 
 knob      the values of the knobs
 itervar   for each loop: length, kind, depth, iterations outside and inside, and how the buffers
@@ -135,7 +135,7 @@ def _stride(linear: Any, place: int) -> int:
 
 
 def itervar_features(task: Task, config: ConfigEntity) -> np.ndarray:
-    """Of the first MOST_LOOPS loops, (n,) float32."""
+    """Features of the first MOST_LOOPS loops, (n,) float32."""
     rows = []
     for loop in loops_of(task, config)[:MOST_LOOPS]:
         kind = [0.0] * len(_KINDS)
@@ -153,7 +153,7 @@ def itervar_features(task: Task, config: ConfigEntity) -> np.ndarray:
 
 
 def curve_features(task: Task, config: ConfigEntity) -> np.ndarray:
-    """Elements touched in so many iterations, as logarithms, (n,) float32."""
+    """Logarithms of the elements touched in 1, 2, 4, ... iterations, (n,) float32."""
     curves: dict[str, list[tuple[float, float]]] = {}
     for loop in loops_of(task, config):
         for name, (_, touched) in loop.touches.items():

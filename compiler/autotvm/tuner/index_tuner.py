@@ -10,7 +10,7 @@ from .base import Tuner
 
 
 class IndexBaseTuner(Tuner):
-    """What they share: the range of the indices.
+    """Base of tuners that enumerate config indices.
 
     Parameters
     ----------

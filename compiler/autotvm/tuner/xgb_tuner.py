@@ -43,7 +43,7 @@ class XGBTuner(Tuner):
     num_threads : int, optional
         Of XGBoost; all CPUs with None. More than one do not pay on a task's few hundred rows.
     diversity_filter_ratio : float, optional
-        Take so many times `plan_size` guesses and keep those that differ most in their knobs.
+        Take this multiple of `plan_size` proposals and keep the most diverse configs.
     seed : int, optional
         For the same sequence again, given the same measurements.
 

@@ -17,7 +17,7 @@ from compiler.support.lazy_import import lazy_attributes
 
 
 class TVMCException(BatonError):
-    """What `tvmc` refuses."""
+    """Invalid request to `tvmc`."""
 
 
 class TVMCImportError(TVMCException):

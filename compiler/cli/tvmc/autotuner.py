@@ -70,7 +70,7 @@ def tune_model(
     trials : int
         Of the whole model.
     log_estimated_latency : bool
-        Keep auto_scheduler's estimates in "total_latency.tsv", beside the table that it prints.
+        Also write auto_scheduler's estimates to "total_latency.tsv".
     tasks_filter : str
         Which tasks, as `filter_tasks` takes it; with "list" they are printed and not tuned.
 

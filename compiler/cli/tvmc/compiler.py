@@ -59,7 +59,7 @@ def compile_model(
     ----------
     tvmc_model : TVMCModel
     target : str
-        Of TVM; external compilers may stand in front of it: "dnnl, llvm".
+        A TVM target; external compilers may precede it: "dnnl, llvm".
     executor, runtime
         As `relay.build` takes them.
     tuning_records : str, optional
@@ -71,7 +71,7 @@ def compile_model(
     output_format : str
         "so" or "tar"; "mlf" was microTVM's.
     dump_code : sequence of str, optional
-        Of "relay" and "asm": text that is written beside the package.
+        "relay", "asm" or both: text files to write next to the package.
     pass_context_configs : sequence of str, optional
         "key=value".
     use_vm : bool
@@ -146,7 +146,7 @@ def history(path: str) -> Any:
 
 
 def save_dumps(module_name: str, dumps: Mapping[str, str], dump_root: str | Path = ".") -> None:
-    """Write texts to `<module_name>.<kind>` in a folder, or beside a file."""
+    """Write texts to `<module_name>.<kind>` in a folder, or next to a file."""
     root = Path(dump_root)
     folder = root if root.is_dir() else root.parent
     for kind, text in dumps.items():

@@ -1,4 +1,4 @@
-"""External compilers that stand in front of a target of `tvmc`."""
+"""External compilers before a target of `tvmc`."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ _LIBRARIES = {
     **{name: name for name in ("bnns", "clml", "cublas", "cudnn", "cutlass", "dnnl", "tensorrt")},
 }
 GONE = ("cmsis-nn", "ethos-n", "ethos-u", "mrvl", "vitis-ai")
-"""Compilers that no backend stands for any more."""
+"""External compilers without a back end today."""
 
 
 def get_codegen_names() -> list[str]:
-    """External compilers that may stand in front of a target."""
+    """Names of external compilers that may precede a target."""
     return sorted(_LIBRARIES)
 
 
 def get_codegen_by_target(name: str) -> dict[str, Any]:
-    """What hands a module to an external compiler, as `pass_pipeline`: (mod, params, **options).
+    """Entry of an external compiler; `pass_pipeline` is called with (mod, params, **options).
 
     Raises
     ------

@@ -55,7 +55,7 @@ def read_config(name: str) -> dict[str, Any]:
 def convert_config_json_to_cli(json_params: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Flags, in the order of the file, each as {name with underscores: value}.
 
-    Options of targets go before the targets, those of an executor behind it.
+    Target options come before the targets, executor options after the executor.
     """
     return list(_flags(json_params))
 
@@ -80,7 +80,7 @@ def _flags(json_params: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def words_of(json_params: Mapping[str, Any]) -> Iterator[str]:
-    """The same as words of a command line.
+    """Convert a JSON config to command-line words.
 
     Raises
     ------

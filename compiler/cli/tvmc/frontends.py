@@ -45,7 +45,7 @@ class Frontend(ABC):
 
     @classmethod
     def suffixes(cls) -> list[str]:
-        """What names of its files end in, without the dot."""
+        """File name extensions, without the dot."""
         return list(cls.endings)
 
     @abstractmethod
@@ -125,7 +125,7 @@ class TFLiteFrontend(Frontend):
 
 
 class PyTorchFrontend(Frontend):
-    """What `torch.jit.save` wrote."""
+    """TorchScript models written by `torch.jit.save`."""
 
     format = "pytorch"
     endings = ("pth", "zip")
@@ -212,10 +212,10 @@ def load_model(
     ----------
     path : str or path
     model_format : str, optional
-        One of `get_frontend_names`; by default what the file's name ends like.
+        One of `get_frontend_names`; by default chosen by the file name extension.
     shape_dict : dict of str to shape, optional
         Of inputs; PyTorch models need them. Where Relay text comes with them, its other parameters
-        are random weights, unless a file `.params` is beside it.
+        are random weights, unless a file `.params` is next to it.
     **kwargs
         For the importer.
 

@@ -71,7 +71,7 @@ def _main(argv: Sequence[str]) -> int:
 
 
 def _with_config(words: list[str]) -> list[str]:
-    """The words, with those of `--config FILE` put in behind the subcommand.
+    """Insert the options of `--config FILE` after the subcommand.
 
     Raises
     ------

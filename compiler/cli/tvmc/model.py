@@ -1,4 +1,4 @@
-"""What `tvmc`'s functions hand on: a model, a package of a library, and results of a run."""
+"""Data types of `tvmc`: model, library package and run results."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def generate_registry_args(
 
 
 def reconstruct_registry_entity(args: argparse.Namespace, registry: Any) -> Any:
-    """What the parsed flags say; None where they name nothing.
+    """Values of the parsed flags; None if none is given.
 
     Raises
     ------

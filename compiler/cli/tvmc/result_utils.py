@@ -1,4 +1,4 @@
-"""What results of a classifier say."""
+"""Top predictions of a classifier's results."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from .composite_target import GONE, get_codegen_by_target, get_codegen_names
 
 Options = Mapping[str, Mapping[str, Any]]
 
-# A comma belongs to an option's value where no space is behind it.
+# A comma belongs to an option's value if no space follows.
 _TOKEN = re.compile(r"""-{1,2}[\w-]+(?:=(?:'[^']*'|"[^"]*"|[^\s,]+(?:,[^\s,]+)*))?|[^\s,]+|,""")
 
 
@@ -122,7 +122,7 @@ def _options_by_kind() -> Iterator[tuple[str, str]]:
 
 
 def generate_target_args(parser: argparse.ArgumentParser) -> None:
-    """Add `--target`, and `--target-llvm-mcpu` and its kin for the options of each kind."""
+    """Add `--target`, and one flag per target option, such as `--target-llvm-mcpu`."""
     parser.add_argument("--target", help='for example "llvm -mcpu=skylake".')
     for kind, option in _options_by_kind():
         parser.add_argument(f"--target-{kind}-{option}", help=argparse.SUPPRESS)

@@ -1,4 +1,4 @@
-"""What `tvmc` changes in a model before it is built: layouts and precision."""
+"""Model transformations of `tvmc` before a build: layouts and precision."""
 
 from __future__ import annotations
 

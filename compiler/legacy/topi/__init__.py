@@ -22,7 +22,7 @@ _INSTEAD = (
     "compiler.te.topi schedules TOPI's computes"
 )
 
-# Computes that had names of their own for the form that a schedule wanted them in.
+# Computes that had separate names per schedule.
 _SAME = {
     **dict.fromkeys(
         ("dense_dynamic", "dense_large_batch", "dense_nopack", "dense_pack", "dense_small_batch"),

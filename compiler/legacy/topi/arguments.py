@@ -1,7 +1,7 @@
-"""Computes of TOPI with the arguments that they had up to TVM 0.8.
+"""TOPI computes with their arguments up to TVM 0.8.
 
-Convolutions had no groups and no layout of the kernel, so that what came behind the dilation was a
-layout or the result's dtype; pictures were resized as a whole.
+Convolutions had no groups and no kernel layout, so the argument after the dilation was a
+layout or the result's dtype; resizing had no region of interest.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`_fallback_schedule` of TOPI's convolutions on x86, which templates of one's own call."""
+"""`_fallback_schedule` of TOPI's x86 convolutions, for user-defined templates."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def current_target() -> Target:
 
 
 def fallback_schedule(cfg: Any, wkl: Any) -> None:
-    """Set the knobs of a config that nobody tuned, for the current target.
+    """Set the knobs of an untuned config for the current target.
 
     Parameters
     ----------

@@ -39,7 +39,7 @@ def patch(patches: Patches) -> None:
 
 
 def _copy(module: ModuleType, **parts: Any) -> ModuleType:
-    """A module of the same names, which keep what they stand for now."""
+    """A module with the same names and today's meanings."""
     copied = ModuleType(module.__name__)
     vars(copied).update(vars(module), **parts)
     return copied
@@ -108,9 +108,9 @@ def batch_to_space_nd(
     crop_begin_list: Sequence[int],
     crop_end_list: Sequence[int],
 ) -> te.Tensor:
-    """Blocks of the batch moved to the axes behind it, (batch, spatial..., rest...).
+    """Move batch blocks into the spatial axes of (batch, spatial..., rest...).
 
-    Today's ends the process: it can't pad with a number.
+    Today's operator ends the process: it can't pad with a number.
 
     Raises
     ------

@@ -49,7 +49,7 @@ def argwhere(output_shape: te.Tensor, condition: te.Tensor) -> te.Tensor:
     output_shape : te.Tensor
         (rows, axes): as many rows as there are such elements. Only its shape counts.
     condition : te.Tensor
-        Of so many axes, at least one.
+        At least one axis.
 
     Returns
     -------

@@ -1,13 +1,13 @@
-"""The computes that Ansor may have tuned where a module has a kernel: TOPI's forms of the same.
+"""Compute variants that Ansor may have tuned for a kernel of a module.
 
-A kernel of today's module is TOPI's plain compute for today's operators. What TVM gave Ansor for
-the same operators could be another form of it:
+A kernel of today's module is TOPI's plain compute of today's operators. Older TVM versions gave
+Ansor other variants of the same operators:
 
 * a dense layer multiplied with the transposed weight, a batched product likewise;
 * a 3x3 convolution could be Winograd's, its weight transformed beforehand;
-* a depthwise convolution had a compute of its own, without the reduction over one channel;
+* a depthwise convolution had a separate compute, without the reduction over one channel;
 * operands that are broadcast had other numbers of leading dimensions of extent 1, which for
-  biases that were not constants a stage of its own added;
+  non-constant biases a separate stage added;
 * scalar constants were stages of rank 0.
 """
 
@@ -52,7 +52,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class _Form:
-    """What is replaced in the kernel's DAG, and the texts that go with it."""
+    """Replacements in the kernel's DAG, and their printed texts."""
 
     replaced: Mapping[Operation, Replacement] = field(default_factory=dict)
     texts: Mapping[str, str] = field(default_factory=dict)
@@ -296,7 +296,7 @@ def _expanded(
 
 
 def _constant_as_stage(op: Operation) -> Replacement | None:
-    """A binary operation with a scalar: Relay made the scalar a compute of its own."""
+    """Binary operation with a scalar, which Relay made a separate compute."""
     value = op.store.value
     sides = [getattr(value, name, None) for name in ("a", "b")]
     at = [i for i, side in enumerate(sides) if isinstance(side, tirx.FloatImm)]

@@ -43,7 +43,7 @@ _REDUCTIONS = {"Add": "+=", "Max": "max=", "Min": "min="}
 
 @dataclass(frozen=True)
 class Names:
-    """What a TVM release called the parts of a DAG.
+    """Names of DAG parts in a TVM version.
 
     Attributes
     ----------
@@ -69,7 +69,7 @@ def dag_text(dag: ComputeDag, names: Names, texts: Mapping[str, str] | None = No
     Parameters
     ----------
     texts : dict, optional
-        Right-hand sides to print as they are, by operation; "@" stands for its first operand,
+        Right-hand sides to print as they are, by operation; "@" is its first operand,
         "@1" for its second.
 
     Raises
@@ -109,7 +109,7 @@ def dag_text(dag: ComputeDag, names: Names, texts: Mapping[str, str] | None = No
 
 @functools.lru_cache(maxsize=64)
 def _constant_text(op: Operation, axes: tuple[str, ...]) -> str:
-    """Of a table of constants; Winograd's have long ones that no era changed."""
+    """Text of a constant table, as in Winograd; the same in all TVM versions."""
     return _Printer(dict(zip((axis.var for axis in op.axes), axes)), []).assignment(op)
 
 

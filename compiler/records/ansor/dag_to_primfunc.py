@@ -23,7 +23,7 @@ _REDUCERS: dict[str, Callable[..., Any]] = {"Add": te.sum, "Max": te.max, "Min":
 
 @dataclass
 class Replacement:
-    """What takes the place of one operation, and perhaps of some before it.
+    """Replacement of one operation, and possibly of some of its producers.
 
     Attributes
     ----------

@@ -20,7 +20,7 @@ def index_of(op: Operation, producer: Operation) -> list[Any]:
 
 
 def coefficient(op: Operation, index: Any, axis: Axis) -> int | None:
-    """What an index grows by with an axis, from 0 to 1 while all others are 0; None if unknown."""
+    """Coefficient of an axis in an index, from axis 0 to 1 with all others 0; None if unknown."""
     first = substitute(index, [(other.var, _number(0, other.var)) for other in op.axes])
     ones = [(other.var, _number(int(other is axis), other.var)) for other in op.axes]
     second = substitute(index, ones)

@@ -26,7 +26,7 @@ def texts_of_era(dag: ComputeDag) -> dict[str, str]:
 
 
 def _adaptive_text(op: Operation) -> str | None:
-    """Of pooling to one row and one column."""
+    """Texts of global pooling."""
     total = op.producers[0]
     windows = _windows(total)
     if any(op.shape[dim] != 1 for dim in windows):
@@ -40,7 +40,7 @@ def _adaptive_text(op: Operation) -> str | None:
 
 
 def _average_text(op: Operation) -> str | None:
-    """Of pooling whose windows at the edges count only what lies inside."""
+    """Texts of average pooling with count_include_pad=False."""
     total = op.producers[0]
     read = total.producers[0]
     windows = _windows(total)
@@ -64,7 +64,7 @@ def _average_text(op: Operation) -> str | None:
 
 
 def _blocked_depthwise_text(op: Operation) -> str | None:
-    """Of a depthwise convolution over blocks of channels: b, oco, oh, ow, oci | kh, kw."""
+    """Texts of a depthwise NCHWc convolution: b, oco, oh, ow, oci | kh, kw."""
     padded = op.producers[0]
     index = index_of(op, padded)
     places = []

@@ -8,7 +8,7 @@ producers, so that each `compute_at` sees its consumer's final loops:
     2. inlining
     3. from the last stage to the first: place, split, fuse, reorder, bind to threads
     4. vectorize, unroll, parallel, pragmas
-    5. each reduction's initialization is moved in front of its outermost reduction loop
+    5. each reduction's initialization is moved before its outermost reduction loop
 """
 
 from __future__ import annotations
@@ -394,7 +394,7 @@ def _extent(schedule: Schedule, loop: Any) -> int | None:
 
 
 def _block_values(func: tirx.PrimFunc, block: Any) -> list[Any]:
-    """What the block's iterators are bound to."""
+    """Binding values of the block's iterators."""
     realized = (each for each in nodes_of(func.body, SBlockRealize) if each.block.same_as(block))
     return [value for realize in realized for value in realize.iter_values]
 

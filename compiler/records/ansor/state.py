@@ -1,7 +1,7 @@
-"""What Ansor's steps make of a compute DAG: stages, their loops, and where each is computed.
+"""Simulation of Ansor's steps on a compute DAG: stages, loops and compute locations.
 
 The steps are applied to plain Python objects first, since Ansor's schedules were declarative: where
-a stage is computed may be said before its consumers have their final loops. `replay.py` turns the
+a stage is computed may be set before its consumers have their final loops. `replay.py` turns the
 result into TensorIR primitives. Steps that change the DAG are kept as events, in their order.
 
 Iterators are objects; splitting, fusing and attaching refer to them and not to positions.
@@ -240,7 +240,7 @@ class Simulation:
         self._apply[type(step)](self._stage(step.stage), step)  # type: ignore[operator]
 
     def check(self) -> None:
-        """What only the finished state shows: every stage lies where its consumers can read it."""
+        """Check the final state: every stage is computed where its consumers can read it."""
         for stage in self.state.stages:
             if stage.attached is not None and not stage.inlined:
                 target, iterator = stage.attached

@@ -1,7 +1,7 @@
-"""What TVM's releases called the stages and axes of a compute DAG, which its hash depends on.
+"""Stage and axis names of TVM versions, on which the hash of a compute DAG depends.
 
-Each boundary between two eras is a change of TOPI's or Relay's names. A kernel is printed once
-in the names of every era, and each text's hash is looked up.
+Each boundary between two versions is a name change in TOPI or Relay. A kernel is printed once
+in the names of every version, and each text's hash is looked up.
 
     2021-05-04  reduction axes of pooling   dh, dw                      -> rv0, rv1
     2021-06-30  dense layers                T_dense                     -> T_matmul_NT

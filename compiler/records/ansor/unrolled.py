@@ -76,13 +76,13 @@ def _stores_a_row(loop: tirx.For) -> bool:
 
 
 def _row_stride(indices: Sequence[Any], bound: Sequence[Any], loop: tirx.For) -> int | None:
-    """What the last index grows by with each step; None if others do, or it is not the same."""
+    """Constant stride of the last index per loop step; None if it varies or others change."""
     *outer, last = _strides(indices, bound, loop) or [None]
     return last if all(stride == 0 for stride in outer) else None
 
 
 def _strides(indices: Sequence[Any], bound: Sequence[Any], loop: tirx.For) -> list[int | None]:
-    """What each index grows by with each step of the loop; None where that is not a number."""
+    """Stride of each index per loop step; None where it is not constant."""
     analyzer, last = sym.Analyzer(), int(loop.extent) - 1
     found: list[int | None] = []
     for index in indices:

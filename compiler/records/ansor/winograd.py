@@ -51,7 +51,7 @@ class WinogradForm:
         return -(-self.shape[1] // self.m), -(-self.shape[2] // self.m)
 
     def replacement(self) -> Replacement:
-        """What takes the place of the convolution."""
+        """Build the replacement of the convolution."""
         alpha = self.m + KERNEL - 1
         rows = [list(map(float, row)) for row in weight_matrix(self.m)]
         packing = Packing((

@@ -98,9 +98,9 @@ class ApplyHistoryBest(DispatchContext):
     ----------
     records : path, or iterable of paths and Records (None among them is passed over)
     n_lines : int, optional
-        Take at most so many records in all.
+        Read at most this many records in total.
     include_compatible : bool
-        Let a record of smaller shapes serve a workload whose extents are multiples of its own,
+        Let a record of smaller shapes serve a workload whose extents are multiples of them,
         when that workload has none.
     prefer : str
         "log": a record is always used. "fastest": the first build that finds a record measures

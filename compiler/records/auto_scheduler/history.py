@@ -150,7 +150,7 @@ class BestRecords:
         return count
 
     def _putter(self, seen: IndexedLines) -> tuple[Callable[..., int | None], Sequence[Any]]:
-        """What puts records where they belong, and under which keys."""
+        """Assign records to slots by their keys."""
         if seen.is_ansor:
             return self._put_ansor, _hashes(seen.keys)
         return self._put_own, seen.keys

@@ -1,8 +1,8 @@
-"""Which is faster on this machine: a record's schedule, or what a build does without the log?
+"""Compare a record's schedule on this machine with the build without the log.
 
-Both are measured once, as libraries of the kernel's operators alone; see
-`records.ab_benchmark`. `compiler.auto_scheduler.log_benchmark` measures them, in a process of
-its own.
+Both are measured once, as libraries of only the kernel's operators; see
+`records.ab_benchmark`. `compiler.auto_scheduler.log_benchmark` measures them in a
+child process.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from .. import ab_benchmark
 from ..ab_benchmark import Outcome
 from .record import AnyRecord
 
-_MEASURES = "compiler.auto_scheduler.log_benchmark"  # runs in a process of its own
+_MEASURES = "compiler.auto_scheduler.log_benchmark"  # runs in a child process
 
 
 def kept(target: Target, workload_key: str, record: AnyRecord) -> Outcome | None:
-    """The outcome that this machine keeps for a record of a kernel, if it ever measured it."""
+    """Cached outcome for a record of a kernel on this machine, if any."""
     return ab_benchmark.kept(_key(target, workload_key, record))
 
 
 def measured(
     target: Target, workload_key: str, record: AnyRecord, operators: Callable[[], IRModule]
 ) -> Outcome | None:
-    """The kept outcome, else a new one; None where this machine can't run the kernel.
+    """Cached or new outcome; None if this machine can't run the kernel.
 
     Parameters
     ----------
     workload_key : str
         Of the kernel.
     operators : callable
-        Gives a module whose main has the kernel's operators alone.
+        Returns a module whose main contains only the kernel's operators.
     """
     key = _key(target, workload_key, record)
     return ab_benchmark.kept_or_measured(

@@ -36,7 +36,7 @@ _ANSORS = 0
 
 
 class IndexedLines(NamedTuple):
-    """What of consecutive lines decides whether their records are worth reading.
+    """Ranking data of consecutive lines, enough to decide which records to parse.
 
     Attributes
     ----------
@@ -85,12 +85,12 @@ class LogFile:
         return f"{self.path} {self._state}"
 
     def indexed(self, n_lines: int | None = None) -> Iterator[IndexedLines]:
-        """What ranks the records, failed measurements included, in the order of the lines.
+        """Yield ranking data of the records in line order, failed measurements included.
 
         Parameters
         ----------
         n_lines : int, optional
-            Stop after so many records.
+            Stop after this many records.
 
         Raises
         ------
@@ -134,7 +134,7 @@ class LogFile:
             ) from error
 
     def _parsed(self, bare: bytes, run: Run, at: int) -> IndexedLines:
-        """What ranks a line of any layout."""
+        """Ranking data of a line of any layout."""
         line = run.line + at
         record = parse_line(_text(bare), f"auto_scheduler:{self.name}:{line}")
         if isinstance(record, ansor.AnsorRecord):
@@ -169,7 +169,7 @@ def _text(raw: bytes) -> str:
 
 
 def _cut(run: Run, most: int | None) -> IndexedLines | None:
-    """What ranks the first lines of a run; None where a parser must look at one of them."""
+    """Ranking data of the first lines of a run; None if one of them needs the full parser."""
     keys, targets, costs, errors = zip(*run.fields[:most])
     text, named = b"\n".join(keys), {target: target.decode() for target in targets}
     if text.count(b"\\") != text.count(b'\\"') or any("\\" in target for target in named.values()):

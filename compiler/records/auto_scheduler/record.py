@@ -210,7 +210,7 @@ def scan(path: PathLike, strict: bool = False, n_lines: int | None = None) -> It
     strict : bool
         Raise at the first bad line instead of warning once at the end.
     n_lines : int, optional
-        Stop after so many lines of records.
+        Stop after this many records.
 
     Raises
     ------

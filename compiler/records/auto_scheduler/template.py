@@ -49,7 +49,7 @@ class Template:
         return ConfigEntity.from_entity(self.entity, source, False, cost)
 
     def query(self, source: str, cost: float) -> Query:
-        """What the selection of implementations asks: the config for this task, else None."""
+        """Query function for implementation selection: the config for this task, else None."""
         wanted, config = digest((self.task, *self.args)), self.config(source, cost)
         return lambda _, workload: config if digest(workload) == wanted else None
 

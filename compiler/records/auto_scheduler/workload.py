@@ -91,7 +91,7 @@ def distance(wanted: str, recorded: str) -> float:
 
 
 def _split(key: str) -> tuple[str, str, list[int]]:
-    """Parts of a key; shapes flat. A key of another form is a family of its own."""
+    """Split a key into parts with flat shapes. A key of another form is its own family."""
     parts = key.split(".")
     if len(parts) != 3:
         return key, "", []

@@ -37,14 +37,14 @@ Records = str | os.PathLike | io.TextIOBase | Record | Iterable[Any]
 
 
 def checked_preference(prefer: str) -> str:
-    """The value itself if it says whether logs or measurements decide; else RecordError."""
+    """Return `prefer` if it is valid; else raise RecordError."""
     if prefer not in PREFERENCES:
         raise RecordError(f"prefer={prefer!r}: choose one of {', '.join(PREFERENCES)}")
     return prefer
 
 
 class DispatchContext(NestedContext, kind="AutoTVM dispatch"):
-    """Base of the contexts: which records each has, and the way to those of the outer ones."""
+    """Base of the contexts: looks up records here, then in the outer contexts."""
 
     prefer = "log"
 
@@ -76,7 +76,7 @@ class DispatchContext(NestedContext, kind="AutoTVM dispatch"):
         return self.find(target, workload)
 
     def content_digest(self) -> str | None:
-        """Changes with what `find` may answer; None where nothing can say so."""
+        """Digest that changes with the results of `find`; None if there is no such digest."""
         return None
 
 
@@ -96,7 +96,7 @@ class FallbackContext(DispatchContext):
 
 
 class ApplyConfig(DispatchContext):
-    """Apply one config, whatever is asked for."""
+    """Apply one config to every workload."""
 
     def __init__(self, config: ConfigEntity) -> None:
         self.config = config
@@ -246,7 +246,7 @@ def records_for(
     workload: Any,
     taken: Mapping[tuple[int, bytes], int] = MappingProxyType({}),
 ) -> Iterator[ConfigEntity]:
-    """What contexts have for a workload, innermost first; `level` is the position of the context.
+    """Yield configs for a workload, innermost context first; `level` is the context's index.
 
     Parameters
     ----------

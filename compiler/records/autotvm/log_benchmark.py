@@ -1,7 +1,7 @@
-"""Which is faster on this machine: a logged config, or what a build does without the log?
+"""Compare a logged config on this machine with the build without the log.
 
-Both are measured once, as libraries of the one operator that the record tuned; see
-`records.ab_benchmark`. `compiler.autotvm.log_benchmark` measures them, in a process of its own.
+Both are measured once, as libraries of the operator that the record tuned; see
+`records.ab_benchmark`. `compiler.autotvm.log_benchmark` measures them in a child process.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from .workload import digest, normalize, to_tuple
 
 __all__ = ["Outcome", "content_digest", "kept", "measured"]
 
-_MEASURES = "compiler.autotvm.log_benchmark"  # runs in a process of its own
+_MEASURES = "compiler.autotvm.log_benchmark"  # runs in a child process
 
 
 def kept(target: Any, workload: Any, config: ConfigEntity) -> Outcome | None:
-    """The outcome that this machine keeps for a logged config; None if it never measured it."""
+    """Cached outcome for a logged config on this machine, if any."""
     return ab_benchmark.kept(_key(target, workload, config))
 
 
 def measured(target: Any, workload: Any, config: ConfigEntity) -> Outcome | None:
-    """The kept outcome, else a new one; None where this machine can't run the operator."""
+    """Cached or new outcome; None if this machine can't run the operator."""
     key = _key(target, workload, config)
     return ab_benchmark.kept_or_measured(key, lambda: _measure_elsewhere(target, workload, config))
 

@@ -27,7 +27,7 @@ from .workload import digests_of_bytes, is_normal_text
 
 
 class Ranked(NamedTuple):
-    """What decides whether a record is used, and its config as JSON text.
+    """Ranking data of a record, and its config as JSON text.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ _MOST_ENTITIES = 1 << 16
 
 
 def rank_log(path: str | os.PathLike, strict: bool = False) -> Iterator[Ranked]:
-    """What ranks the records of a log, failed measurements included, in the order of the lines.
+    """Yield ranking data of a log's records in line order, failed measurements included.
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ def rank_line(text: str, line: int = 1) -> Ranked:
 
 
 def _cut(run: Run) -> Iterator[Ranked] | None:
-    """What ranks the lines of a run; None where a parser must look at one of them."""
+    """Ranking data of the lines of a run; None if one of them needs the full parser."""
     heads, args, indices, entities, costs, errors = zip(*run.fields)
     tasks = list(map(_head, heads))
     digests = _digests(tasks, args)
@@ -161,7 +161,7 @@ def _text(raw: bytes, number: int) -> str:
 
 
 def ranked(raw: RawRecord) -> Ranked:
-    """The same of a line that is parsed already."""
+    """Ranking data of a parsed line."""
     cost = mean_seconds(raw.costs)
     key = raw.input
     return Ranked(

@@ -8,7 +8,7 @@ Format (TVM 0.7 to 0.19): one JSON object per line, `#` starts a comment line,
      "version": 0.2, "tvm_version": "0.18.0"}
 
 Lines that are not records are skipped and named in one warning for each file, or raise with
-`strict=True`. Pickled records are refused: unpickling a stranger's file runs its code.
+`strict=True`. Pickled records are rejected: unpickling an untrusted file runs its code.
 """
 
 from __future__ import annotations
@@ -71,20 +71,20 @@ class MeasureResult(NamedTuple):
 
 @dataclass(frozen=True)
 class LoggedTask:
-    """Task of a record: the template's name and the arguments it was called with."""
+    """Task of a record: template name and arguments."""
 
     name: str
     args: tuple
 
     @property
     def workload(self) -> tuple:
-        """The tuple that dispatch contexts are asked for: (name, *args)."""
+        """The key that dispatch contexts look up: (name, *args)."""
         return (self.name, *self.args)
 
 
 @dataclass(frozen=True)
 class MeasureInput:
-    """What was measured: target, task and config.
+    """Input of a measurement: target, task and config.
 
     Attributes
     ----------
@@ -94,7 +94,7 @@ class MeasureInput:
     config : ConfigEntity
         Its source is "topi:<log>:<line>" when it was read from a file.
     index : int
-        Place of the config in the space of the TVM that wrote the record; -1 if unknown.
+        Index of the config in the space of the TVM that wrote the record; -1 if unknown.
     """
 
     target: Any

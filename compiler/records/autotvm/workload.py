@@ -42,7 +42,7 @@ def digest(workload: Any) -> bytes:
 
 
 def digest_of_json(workload: list) -> bytes:
-    """The same for a workload that `json.loads` returned, where little is left to normalize."""
+    """Digest of a workload that `json.loads` returned."""
     text = json.dumps(workload, separators=(",", ":"))
     return digest_of_text(text) if is_normal_text(text) else digest(workload)
 
@@ -59,12 +59,12 @@ def is_normal_text(text: str) -> bool:
 
 
 def digest_of_text(text: str) -> bytes:
-    """The same for the normal form as JSON text without spaces."""
+    """Digest of a normalized workload as JSON text without spaces."""
     return digests_of_bytes([text.encode()])[0]
 
 
 def digests_of_bytes(texts: Iterable[bytes]) -> list[bytes]:
-    """The same for encoded texts."""
+    """Digest of encoded normalized texts."""
     return [hashlib.blake2b(text, digest_size=16).digest() for text in texts]
 
 

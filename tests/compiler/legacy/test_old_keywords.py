@@ -96,7 +96,7 @@ def test_tuners_take_the_device_and_the_kind_of_template():
     args = (("TENSOR", (1, 8), "float32"), ("TENSOR", (8, 8), "float32"), None, "float32")
     task = autotvm.task.create("dense_nopack.x86", args, "llvm", None, "direct")
     assert task.name == "dense_nopack.x86"
-    with pytest.raises(RecordError, match="there is no template 'winograd' of it"):
+    with pytest.raises(RecordError, match="has no template key 'winograd'"):
         autotvm.task.create("dense_nopack.x86", args, "llvm", None, template_key="winograd")
 
 
