@@ -136,7 +136,7 @@ def _keep(
     start: float,
 ) -> None:
     """Keep a command, unless its model was written meanwhile."""
-    from compiler.relay.frontend.onnx_model import data_files
+    from compiler.relay.frontend.onnx.model import data_files
 
     try:
         others = data_files(model)

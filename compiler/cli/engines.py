@@ -36,7 +36,7 @@ ENVIRONMENT: dict[str, dict[str, str]] = {
 
 
 IMPORTED_TO_BUILD = {
-    "baton": ("onnx", "compiler.relay.build_module", "compiler.relay.frontend.onnx_graph"),
+    "baton": ("onnx", "compiler.relay.build_module", "compiler.relay.frontend.onnx.graph"),
     "relax": ("onnx", "tvm.relax.frontend.onnx", "compiler.target"),
 }
 IMPORTED_TO_LOAD = {

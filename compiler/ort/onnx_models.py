@@ -12,7 +12,7 @@ import onnx
 from onnx.external_data_helper import load_external_data_for_model
 
 from compiler.errors import FrontendError, UnsupportedOperatorError
-from compiler.relay.frontend.onnx_model import require_external_files
+from compiler.relay.frontend.onnx.model import require_external_files
 from compiler.support.regular_files import open_regular
 
 from .described import ModelMetadata, NodeArg, Shapes

@@ -12,8 +12,8 @@ from tvm import relax
 
 from compiler.errors import UnsupportedOperatorError
 from compiler.ir.constants import static_shape
-from compiler.relay.frontend.onnx_graph import GraphImporter
-from compiler.relay.frontend.onnx_model import load_model, resolve_inputs, resolve_opsets
+from compiler.relay.frontend.onnx.graph import GraphImporter
+from compiler.relay.frontend.onnx.model import load_model, resolve_inputs, resolve_opsets
 
 from .values import type_name
 

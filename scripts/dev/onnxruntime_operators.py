@@ -14,7 +14,7 @@ from pathlib import Path
 PATH = Path(__file__).parents[2] / "docs" / "onnxruntime_operators.md"
 sys.path.insert(0, str(PATH.parent.parent))
 
-from compiler.relay.frontend.onnx_ops.microsoft import (  # noqa: E402  (needs the path above)
+from compiler.relay.frontend.onnx.ops.microsoft import (  # noqa: E402  (needs the path above)
     CONVERTERS,
     REFUSED,
 )

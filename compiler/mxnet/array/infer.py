@@ -48,7 +48,7 @@ def _cached(op: str, attrs: tuple[tuple[str, str], ...], types: Types) -> Types:
 
 def _import(op: str, attrs: Mapping[str, str], types: Types, subgraphs: Sequence[Any]) -> Types:
     from compiler.mxnet_format.operators import outputs_of
-    from compiler.relay.frontend.mxnet_graph import SymbolImporter
+    from compiler.relay.frontend.mxnet.graph import SymbolImporter
 
     names = [f"in{i}" for i in range(len(types))]
     nodes = [Node(VARIABLE, name) for name in names]

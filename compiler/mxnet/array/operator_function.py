@@ -15,7 +15,7 @@ from .ndarray import ndarray
 
 def operator_function(name: str) -> Callable[..., Any]:
     """The function `nd.<name>`; raises AttributeError where there is no such operator."""
-    from compiler.relay.frontend.mxnet_ops import is_known
+    from compiler.relay.frontend.mxnet.ops import is_known
 
     op = operator_of(name)
     if not (is_known(op) or op in DYNAMIC) or name.startswith("__"):

@@ -63,7 +63,7 @@ def apply(
 
 def known_operator(name: str) -> str:
     """The operator of a name; raises AttributeError where the importer knows none."""
-    from compiler.relay.frontend.mxnet_ops import is_known
+    from compiler.relay.frontend.mxnet.ops import is_known
 
     op = operator_of(name)
     if not (is_known(op) or op in DYNAMIC) or name.startswith("__"):

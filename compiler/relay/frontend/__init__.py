@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...support.lazy_import import lazy_attributes
+from compiler.support.lazy_import import lazy_attributes
 
 _GONE = (
     "from_caffe from_caffe2 from_coreml from_darknet from_keras from_oneflow from_paddle "
@@ -15,7 +15,7 @@ __getattr__ = lazy_attributes(
         "ImportLimits": ".import_limits",
         "from_mxnet": ".mxnet",
         "from_onnx": ".onnx",
-        "from_pytorch": ".pytorch",
+        "from_pytorch": ".torch",
         "from_tflite": ".tflite",
         **dict.fromkeys(_GONE.split(), ".unsupported"),
     },

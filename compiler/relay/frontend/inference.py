@@ -8,14 +8,14 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from ...errors import BatonError, RelayError
-from ..analysis import free_vars
-from ..executor import create_executor
-from ..expr import Tuple, TupleWrapper, as_expr, var
-from ..function import Function
-from ..op.transform import split, squeeze
-from ..transform.constants import FoldConstantExpr
-from ..type_infer import infer_type as inferred
+from compiler.errors import BatonError, RelayError
+from compiler.relay.analysis import free_vars
+from compiler.relay.executor import create_executor
+from compiler.relay.expr import Tuple, TupleWrapper, as_expr, var
+from compiler.relay.function import Function
+from compiler.relay.op.transform import split, squeeze
+from compiler.relay.transform.constants import FoldConstantExpr
+from compiler.relay.type_infer import infer_type as inferred
 
 new_var = var
 

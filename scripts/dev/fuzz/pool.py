@@ -187,7 +187,7 @@ def prepare() -> None:
 
     import compiler.lowering.build
     import compiler.relay
-    import compiler.relay.frontend.onnx_graph
+    import compiler.relay.frontend.onnx.graph
     import compiler.runtime.graph_executor  # noqa: F401
 
     gc.freeze()  # workers need not look through what was imported

@@ -510,7 +510,8 @@ def read_untrusted_trace(path: pathlib.Path) -> None:
 def tflite_models() -> list[bytes]:
     """The network of the importer's tests."""
     spec = importlib.util.spec_from_file_location(
-        "test_tflite", TESTS / "compiler" / "relay" / "frontend" / "test_tflite.py"
+        "test_from_tflite",
+        TESTS / "compiler" / "relay" / "frontend" / "tflite" / "test_from_tflite.py",
     )
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -76,7 +76,7 @@ def test_relay_programs_are_partitioned_with_their_weights(cli, mlp, name):
 
 def test_a_tflite_file_is_compiled(cli, tmp_path):
     pytest.importorskip("tflite")
-    from tests.compiler.relay.frontend.tflite_model import ModelWriter
+    from tests.compiler.relay.frontend.tflite.model_writer import ModelWriter
 
     writer = ModelWriter()
     data, result = writer.tensor("data", (1, 4, 4, 2)), writer.tensor("result", (1, 2, 2, 2))

@@ -57,7 +57,7 @@ def test_every_maker_draws_its_operator(name):
 def test_every_operator_of_the_importer_is_drawn_or_left_out_with_a_reason():
     from tvm.relax.frontend.onnx.onnx_frontend import _get_convert_map
 
-    from compiler.relay.frontend.onnx_ops import CONVERTERS
+    from compiler.relay.frontend.onnx.ops import CONVERTERS
 
     known = {f"{domain}.{name}" if domain else name for domain, name in CONVERTERS}
     known |= set(_get_convert_map()) - {name for domain, name in CONVERTERS if domain}

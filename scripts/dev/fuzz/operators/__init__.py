@@ -48,7 +48,7 @@ _BY_HAND = """
 _RANDOM = "Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike"
 
 NOT_DRAWN = {
-    **dict.fromkeys(_BY_HAND.split(), "only cases of test_onnx_features.py and ONNX's node tests"),
+    **dict.fromkeys(_BY_HAND.split(), "only cases of onnx/test_features.py and ONNX's node tests"),
     **dict.fromkeys(_RANDOM.split(), "random results"),
     "AllClassNMS": "PyTorch's own; onnxruntime does not have it",
     "BatchNormalization (training)": "inference only",

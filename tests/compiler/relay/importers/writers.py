@@ -695,8 +695,8 @@ def from_pytorch(name: str) -> tvm.IRModule:
 
 
 def from_tflite(name: str) -> tvm.IRModule:
-    path = Path(__file__).parent.parent / "frontend" / "tflite_model.py"
-    spec = importlib.util.spec_from_file_location("tflite_model", path)
+    path = Path(__file__).parent.parent / "frontend" / "tflite" / "model_writer.py"
+    spec = importlib.util.spec_from_file_location("model_writer", path)
     assert spec is not None and spec.loader is not None
     written = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(written)

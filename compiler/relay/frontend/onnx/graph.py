@@ -1,0 +1,649 @@
+"""Conversion of an ONNX graph, node by node, into the Relax function `main`."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+import onnx
+import tvm
+import tvm_ffi
+from onnx import AttributeProto
+from tvm import relax
+from tvm.ir import Span
+from tvm.relax.frontend.onnx.onnx_frontend import _get_convert_map, onnx_input
+
+from compiler.errors import FrontendError, ImportLimitError, UnsupportedOperatorError
+from compiler.ir.constants import constant, static_shape
+from compiler.ir.dynamic_shape import as_extent, simplified, with_bounds
+from compiler.ir.spans import with_sources, with_span
+from compiler.runtime.metadata import OUTPUT_NAMES
+from compiler.tvm_workarounds.block_builder import BlockBuilder
+
+from ..error_text import reason_of
+from ..import_limits import MAX_TENSOR_BYTES, Budget, ImportLimits
+from . import shape_expr as symbolic
+from .evaluate import BROADCASTING, FOLDABLE, LARGEST, broadcast_size, evaluate
+from .functions import default_attributes, function_body, has_function, optional_attributes
+from .model import InputType, Model, refuse_narrow, tensor_array
+from .node import Node, Scope, constant_value, describe
+from .node_names import named_nodes
+from .old_opsets import OLDEST_FORM, in_form_of_opset_7
+from .ops import CONVERTERS, PREFER_FUNCTION
+from .ops.microsoft import REFUSED
+from .parameters import Parameters
+from .validation import check_names, validate
+
+_ASK_ONNX = "onnx.checker.check_model(model, full_check=True) says whether the model is right"
+
+logger = logging.getLogger(__name__)
+
+Converter = Callable[[Node], Any]
+
+SEQUENCE_VALUED = frozenset(
+    [
+        "Identity",
+        "Optional",
+        "OptionalGetElement",
+        "SequenceConstruct",
+        "SequenceEmpty",
+        "SequenceErase",
+        "SequenceInsert",
+        "ConcatFromSequence",
+        "SplitToSequence",
+    ]
+)
+"""Operators whose tuple is the value of their one output."""
+
+
+_WITH_BODIES = frozenset(["If", "Loop", "Scan", "SequenceMap"])
+"""Operators with graphs in their attributes."""
+
+
+class _Attributes(dict[str, Any]):
+    """Attributes of a node that know which of them were asked for."""
+
+    def __init__(self, values: Mapping[str, Any]):
+        super().__init__(values)
+        self.asked: set[str] = set()
+
+    def __contains__(self, name: object) -> bool:
+        self.asked.add(str(name))
+        return super().__contains__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self.asked.add(name)
+        return super().get(name, default)
+
+    def __getitem__(self, name: str) -> Any:
+        self.asked.add(name)
+        return super().__getitem__(name)
+
+
+class GraphImporter:
+    """One import of one model.
+
+    A node is converted by the first of these that has it: numpy if all its inputs are constants,
+    the caller's own converters, the model's own function, the converters of `ops` (one that
+    returns None leaves the node to the rest), TVM's own converters, the function that ONNX
+    defines the operator by.
+
+    Parameters
+    ----------
+    model : Model
+        The model with its weights.
+    opsets : dict of str to int
+        Operator set versions by domain; "" is ONNX's own.
+    freeze_params : bool
+        Whether weights become constants instead of parameters of `main`.
+    converters : dict of (str, str) to Converter, optional
+        Converters of this import alone, by domain and operator type.
+    spans : dict of str to Span, optional
+        Of inputs and weights.
+    limits : ImportLimits, optional
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        opsets: dict[str, int],
+        freeze_params: bool,
+        converters: Mapping[tuple[str, str], Converter] | None = None,
+        spans: Mapping[str, Span] | None = None,
+        limits: ImportLimits | None = None,
+    ):
+        self.model = model
+        self.opsets = opsets
+        self.freeze_params = freeze_params
+        self.builder = BlockBuilder()
+        self.functions = {(fn.domain, fn.name): fn for fn in model.proto.functions}
+        self.parameters = Parameters()
+        self._stock = _get_convert_map()
+        self._own = dict(converters or {})
+        self.symbolic: dict[relax.Expr, np.ndarray] = {}
+        self.bounds: dict[str, int] = {}
+        self._sources: dict[relax.Var, str] = {}
+        self._spans = dict(spans or {})
+        self.budget = Budget(limits or ImportLimits())
+        self._nesting = 0
+
+    def run(
+        self, inputs: Sequence[InputType]
+    ) -> tuple[tvm.IRModule, dict[str, tvm.runtime.Tensor]]:
+        """Convert the model; returns the module and the values of its parameters."""
+        with self.parameters:
+            return self._run(inputs)
+
+    def _run(
+        self, inputs: Sequence[InputType]
+    ) -> tuple[tvm.IRModule, dict[str, tvm.runtime.Tensor]]:
+        graph = self.model.proto.graph
+        self._check_operators(graph)
+        for each in (graph, *self.functions.values()):
+            check_names(each)
+        scope: Scope = _variables(inputs, self._spans)
+        variables = list(scope.values())
+        scope.update(_containers(graph, inputs, scope))
+        self._add_initializers(graph, scope, self.model.array, not self.freeze_params)
+        variables += self.parameters.variables()
+        try:
+            with self.builder.function("main", params=variables):
+                # Only outside of a dataflow block may an If stand, and the body of a loop begin.
+                branches = any(node.op_type in _WITH_BODIES for node in self._nodes(graph))
+                with nullcontext() if branches else self.builder.dataflow():
+                    outputs = self.convert_graph(graph, scope)
+                    result = outputs[0] if len(outputs) == 1 else relax.Tuple(outputs)
+                    emit = self.builder.emit if branches else self.builder.emit_output
+                    result = emit(result)
+                self.builder.emit_func_output(result)
+        except Exception:
+            self.builder._end_block()  # else the builder prints a warning when it goes
+            raise
+        module = self.builder.get()
+        module["main"] = with_sources(module["main"], self._sources)
+        if branches:
+            module = relax.transform.ConvertToDataflow(min_size=1)(module)
+        names = [value.name for value in graph.output]
+        attrs = {"num_input": len(inputs), OUTPUT_NAMES: names}
+        module["main"] = module["main"].with_attrs(attrs)
+        module = with_bounds(module, self.bounds)
+        return module, {name: self.parameters[name][1] for name in self.parameters}
+
+    def convert_graph(self, graph: onnx.GraphProto, scope: Scope) -> list[relax.Expr]:
+        """Convert the nodes of `graph`, whose initializers are in `scope`; returns its outputs."""
+        for node, name in named_nodes(graph):
+            self._convert_node(node, scope, self.opsets, from_model=True)
+            self._note_source(node, name, scope)
+        return [self._output(value.name, scope) for value in graph.output]
+
+    def _note_source(self, node: onnx.NodeProto, name: str, scope: Scope) -> None:
+        """Note which node of the model its outputs came from."""
+        for output in node.output:
+            value = scope.get(output)
+            for part in value.fields if isinstance(value, relax.Tuple) else [value]:
+                if isinstance(part, relax.Var):
+                    self._sources.setdefault(part, name)
+
+    def convert_node(
+        self, node: onnx.NodeProto, scope: Scope, opset: int | None = None
+    ) -> list[Any]:
+        """Convert a node that a converter made up; its outputs go to `scope` too.
+
+        It is of the model's operator sets, or of version `opset` of ONNX's own.
+        """
+        self._convert_node(node, scope, self.opsets if opset is None else {"": opset})
+        return [scope[name] for name in node.output]
+
+    def convert_subgraph(
+        self, graph: onnx.GraphProto, arguments: Sequence[relax.Expr], scope: Scope
+    ) -> list[relax.Expr]:
+        """Convert a graph that is an attribute; it sees `scope` and binds its own inputs."""
+        inner = dict(scope)
+        for tensor in graph.initializer:
+            self.budget.add_bytes(tensor.ByteSize(), f"the initializer {tensor.name!r}")
+        self._add_initializers(graph, inner, tensor_array, as_parameters=False)
+        inner.update(zip((value.name for value in graph.input), arguments))
+        self._nesting += 1
+        try:
+            return self.convert_graph(graph, inner)
+        finally:
+            self._nesting -= 1
+
+    def convert_branch(self, graph: onnx.GraphProto, scope: Scope) -> relax.SeqExpr:
+        """Convert a graph that is an attribute and has no inputs, bindings and all, to a tuple."""
+        self.builder._begin_binding_block()
+        try:
+            outputs = self.convert_subgraph(graph, [], scope)
+            result = self.builder.emit(relax.Tuple(outputs))
+        finally:
+            block = self.builder._end_block()
+        return relax.SeqExpr([block], result)
+
+    def _nodes(self, graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+        """All nodes of a graph and of the model's functions."""
+        yield from _all_nodes(graph)
+        for function in self.functions.values():
+            yield from _all_nodes(function)
+
+    def _output(self, name: str, scope: Scope) -> relax.Expr:
+        value = scope.get(name)
+        if not isinstance(value, relax.Expr):
+            raise FrontendError(f"no node of the model makes its output {name!r}")
+        if isinstance(value.ty, relax.ShapeType):
+            value = self.builder.emit(relax.op.shape_to_tensor(value))
+        elif tvm.ir.is_prim_expr(value):
+            array = constant_value(value)
+            if array is None:
+                raise UnsupportedOperatorError(f"output {name!r} is a symbolic extent")
+            value = constant(array)
+        return value
+
+    def _add_initializers(
+        self,
+        graph: onnx.GraphProto,
+        scope: Scope,
+        values: Callable[[onnx.TensorProto], np.ndarray],
+        as_parameters: bool,
+    ) -> None:
+        if graph.sparse_initializer:
+            name = graph.sparse_initializer[0].values.name
+            raise FrontendError(f"the weight {name!r} is sparse; store it as a dense initializer")
+        read_now = _read_while_importing(graph)
+        for tensor in graph.initializer:
+            array = values(tensor)
+            refuse_narrow(str(array.dtype), f"initializer {tensor.name!r}")
+            if as_parameters and _is_weight(array) and tensor.name not in read_now:
+                ty = relax.TensorType(array.shape, str(array.dtype))
+                scope[tensor.name] = relax.Var(tensor.name, ty, self._spans.get(tensor.name))
+                self.parameters.copy_of(array, scope[tensor.name])
+            else:
+                scope[tensor.name] = constant(array)
+                if tensor.name in self._spans:
+                    scope[tensor.name] = with_span(scope[tensor.name], self._spans[tensor.name])
+
+    def _check_operators(self, graph: onnx.GraphProto) -> None:
+        """Raise for the operators that nothing can convert, before any work is done."""
+        missing: dict[tuple[str, str], onnx.NodeProto] = {}
+        for node in _all_nodes(graph):
+            if isinstance(node.op_type, bytes) or isinstance(node.domain, bytes):
+                raise FrontendError(f"the operator {node.op_type!r} is not valid UTF-8")
+            if not self._is_known(node):
+                missing.setdefault((node.domain, node.op_type), node)
+        if missing:
+            nodes = [
+                describe(node, self.opsets.get(node.domain))
+                + (f" ({REFUSED[key]})" if key in REFUSED else "")
+                for key, node in missing.items()
+            ]
+            raise UnsupportedOperatorError(f"not supported: {'; '.join(nodes)}")
+
+    def _is_known(self, node: onnx.NodeProto) -> bool:
+        domain = _domain(node)
+        return (
+            (domain, node.op_type) in self._own
+            or (domain, node.op_type) in self.functions
+            or (domain, node.op_type) in CONVERTERS
+            or (domain == "" and node.op_type in self._stock)
+            or (domain in self.opsets and has_function(node, domain, self.opsets[domain]))
+        )
+
+    def _convert_node(
+        self,
+        proto: onnx.NodeProto,
+        scope: Scope,
+        opsets: dict[str, int],
+        from_model: bool = False,
+    ) -> None:
+        """Convert a node; validate it against its schema first if it comes from the model."""
+        domain = _domain(proto)
+        opset = opsets.get(domain, 1)
+        self.budget.add_node(describe(proto, opset))
+        missing = [name for name in proto.input if name and name not in scope]
+        if missing:
+            raise FrontendError(
+                f"{describe(proto, opset)} reads {missing[0]!r}, which no node before it makes"
+            )
+        inputs = [scope[name] if name else None for name in proto.input]
+        node = Node(proto, opset, inputs, _Attributes(_attributes(proto)), self, scope)
+        try:
+            validate(node, domain, opsets, from_model, self._has_schema(proto, domain))
+            if domain == "" and opset < OLDEST_FORM:
+                node = in_form_of_opset_7(node)
+            outputs = self._convert(node, domain)
+        except FrontendError:
+            raise
+        except Exception as error:
+            # TVM reports what it can't infer or convert by errors of many classes.
+            raise node.unsupported(f"{reason_of(error)}; {_ASK_ONNX}") from error
+        if len(outputs) < len(proto.output):
+            raise node.unsupported(f"only {len(outputs)} of {len(proto.output)} outputs can be had")
+        for name, value in zip(proto.output, outputs):
+            if isinstance(value, relax.Expr) and isinstance(value.ty, relax.TensorType):
+                refuse_narrow(str(value.ty.dtype), f"result {name!r} of {describe(proto, opset)}")
+                _check_size(value, f"result {name!r} of {describe(proto, opset)}")
+            if name:
+                scope[name] = value
+
+    def _has_schema(self, proto: onnx.NodeProto, domain: str) -> bool:
+        """Whether ONNX's schema describes the node: its operator is not redefined, and it has no
+        graphs, whose outer scope ONNX's inference lacks."""
+        key = (domain, proto.op_type)
+        return key not in self._own and key not in self.functions and key[1] not in _WITH_BODIES
+
+    def _convert(self, node: Node, domain: str) -> list[Any]:
+        folded = self._evaluate(node, domain)
+        if folded is not None:
+            # A Constant of the main graph is converted once: the model holds its bytes already.
+            if self._nesting or node.proto.op_type != "Constant":
+                size = sum(array.nbytes for array in folded)
+                self.budget.add_bytes(size, describe(node.proto, node.opset))
+            return [constant(array) for array in folded]
+        extents = self._evaluate_on_symbols(node) if domain == "" else None
+        if extents is not None:
+            return [self._symbolic(node, array) for array in extents]
+        key = (domain, node.proto.op_type)
+        if key in self._own:
+            return self._bind(node, self._own[key](node))
+        if key in self.functions:
+            return self._call_function(node, self.functions[key])
+        if key in CONVERTERS:
+            converted = CONVERTERS[key](node)
+            if converted is not None:
+                if domain.startswith("com.microsoft"):
+                    _refuse_unread(node)
+                return self._bind(node, converted)
+        if has_function(node.proto, domain, node.opset) and (
+            key in PREFER_FUNCTION or domain != "" or node.proto.op_type not in self._stock
+        ):
+            return self._call_function(node, function_body(node, domain))
+        return self._bind(node, self._convert_stock(node))
+
+    def _evaluate(self, node: Node, domain: str) -> list[np.ndarray] | None:
+        """Outputs of a node that depends on constants and static shapes only; else None."""
+        if domain != "":
+            return None
+        if node.proto.op_type == "Constant":
+            return [_constant_attribute(node)]
+        if node.proto.op_type in ("Shape", "Size") and node.get(0) is not None:
+            extents = static_shape(node[0])
+            if extents is None:
+                return None  # perhaps symbols: `_evaluate_on_symbols`
+            if node.proto.op_type == "Size":
+                return [np.array(int(np.prod(extents, dtype="int64")), "int64")]
+            return [np.array(extents[node.attr("start", 0) : node.attr("end")], "int64")]
+        if node.proto.op_type not in FOLDABLE or not all(map(_is_small_constant, node.inputs)):
+            return None
+        values = [constant_value(value) for value in node.inputs]
+        return evaluate(node.proto, max(node.opset, OLDEST_FORM), values)
+
+    def _evaluate_on_symbols(self, node: Node) -> list[np.ndarray] | None:
+        """Outputs of a node that depends on shapes with symbols only; else None."""
+        kind = node.proto.op_type
+        if kind in ("Shape", "Size") and node.get(0) is not None:
+            shape = symbolic.shape_of(node[0])
+            if shape is None:
+                return None
+            if kind == "Size":
+                whole = simplified(math.prod(shape))
+                return [np.array(whole, object)]
+            return [np.array(shape[node.attr("start", 0) : node.attr("end")], object)]
+        operands = [node.extents_in(index) for index in range(len(node.inputs))]
+        for value, operand in zip(node.inputs, operands):
+            if value is not None and operand is None:
+                return None
+        if not any(each is not None and symbolic.is_symbolic(each) for each in operands):
+            return None
+        return symbolic.evaluate(node, operands)
+
+    def _symbolic(self, node: Node, values: np.ndarray) -> relax.Expr:
+        """Extents as a tensor, whose elements converters can ask for again."""
+        dtype = symbolic.dtype_of_result(node)
+        if not symbolic.is_symbolic(values):
+            is_bool = values.size > 0 and all(isinstance(each, bool) for each in values.flat)
+            return constant(values.astype("bool" if is_bool else dtype))
+        flat = relax.ShapeExpr([as_extent(each) for each in values.flat])
+        tensor = self.builder.emit(relax.op.shape_to_tensor(flat))
+        if values.ndim != 1:
+            tensor = self.builder.emit(relax.op.reshape(tensor, values.shape))
+        if dtype != "int64":
+            tensor = self.builder.emit(relax.op.astype(tensor, dtype))
+        self.symbolic[tensor] = values
+        return tensor
+
+    def _convert_stock(self, node: Node) -> Any:
+        """Let TVM's own converter have the node, if it reads every attribute that says anything."""
+        inputs = onnx_input()
+        # TVM's converters fold constants of any size; variables they leave alone.
+        is_large = node.proto.op_type in BROADCASTING and _makes_large_constant(node.inputs)
+        for value in node.inputs:
+            inputs.append(self.builder.emit(value) if is_large else value)
+        attrs = _Attributes(node.attrs)
+        attrs["tvm_custom"] = {"name": node.proto.name, "num_outputs": len(node.proto.output)}
+        converter = self._stock[node.proto.op_type].get_converter(node.opset)
+        result = converter(self.builder, inputs, attrs, [node.scope, self.parameters])
+        for name, default in optional_attributes(node, _domain(node.proto)).items():
+            if name in node.attrs and name not in attrs.asked and node.attrs[name] != default:
+                raise node.unsupported(f"the attribute {name}={node.attr(name)!r} is not supported")
+        return result
+
+    def _call_function(self, node: Node, function: onnx.FunctionProto) -> list[Any]:
+        """Convert the body of a function in place of the node that calls it."""
+        scope: Scope = {name: None for name in function.input}
+        scope.update(zip(function.input, node.inputs))
+        attributes = default_attributes(node, _domain(node.proto))
+        attributes.update({entry.name: entry for entry in function.attribute_proto})
+        attributes.update({entry.name: entry for entry in node.proto.attribute})
+        opsets = {**self.opsets}
+        opsets.update({_domain(entry): entry.version for entry in function.opset_import})
+        self._nesting += 1
+        try:
+            for inner in function.node:
+                self._convert_node(_with_attributes(inner, attributes, scope), scope, opsets)
+        finally:
+            self._nesting -= 1
+        wanted = function.output[: len(node.proto.output)]
+        return [scope[name] if out else None for name, out in zip(wanted, node.proto.output)]
+
+    def _bind(self, node: Node, result: Any) -> list[Any]:
+        """Bind what a converter returned to variables, one for each output of the node."""
+        single = node.proto.op_type in SEQUENCE_VALUED
+        if isinstance(result, (list, tuple)):
+            return [self._bind_one(node, item, i) for i, item in enumerate(result)]
+        if single or not isinstance(result, relax.Expr):
+            return [self._bind_one(node, result, 0)]
+        if isinstance(result, relax.Tuple):
+            used = result.fields[: len(node.proto.output)]
+            return [self._bind_one(node, item, i) for i, item in enumerate(used)]
+        value = self._bind_one(node, result, 0)
+        if isinstance(value.ty, relax.TupleType):
+            fields = range(min(len(value.ty.fields), len(node.proto.output)))
+            return [self._bind_one(node, relax.TupleGetItem(value, i), i) for i in fields]
+        return [value]
+
+    def _bind_one(self, node: Node, value: Any, index: int) -> Any:
+        if isinstance(value, relax.SeqExpr):
+            value = self._bind_sequence(value)
+        leaves = (relax.Var, tvm.ir.GenericConst, relax.ShapeExpr, relax.Tuple)
+        if not isinstance(value, relax.Expr) or isinstance(value, leaves):
+            return self.builder.normalize(value) if isinstance(value, relax.Tuple) else value
+        if tvm.ir.is_prim_expr(value):
+            array = constant_value(value)
+            return value if array is None else constant(array)
+        names = node.proto.output
+        return self.with_extents(
+            self.builder.emit(value, names[index] if index < len(names) else "")
+        )
+
+    def with_extents(self, value: relax.Var) -> relax.Var:
+        """A value with names for extents that its operator computes: what follows needs them."""
+        ty = value.ty
+        if not isinstance(ty, relax.TensorType) or ty.shape is not None or ty.ndim < 1:
+            return value
+        extents = [tvm.tirx.Var(f"extent_{axis}", "int64") for axis in range(ty.ndim)]
+        return self.builder.match_cast(value, relax.TensorType(extents, ty.dtype))
+
+    def _bind_sequence(self, sequence: relax.SeqExpr) -> Any:
+        """Bind what is bound inside of an expression; in a dataflow block it may not stay there."""
+        renamed: dict[relax.Var, relax.Expr] = {}
+
+        def with_names(expr: relax.Expr) -> relax.Expr:
+            return tvm_ffi.structural_map(expr, (relax.Var, lambda var: renamed.get(var, var)))
+
+        for binding in [each for block in sequence.blocks for each in block.bindings]:
+            value = with_names(binding.value)
+            if isinstance(binding, relax.MatchCast):
+                renamed[binding.var] = self.builder.match_cast(value, binding.ty)
+            else:
+                renamed[binding.var] = self.builder.emit(value)
+        return with_names(sequence.body)
+
+
+def _variables(inputs: Sequence[InputType], spans: Mapping[str, Span]) -> dict[str, relax.Var]:
+    """A variable for each input; extents of one name are one symbolic dimension."""
+    names = {extent for entry in inputs for extent in entry.shape if isinstance(extent, str)}
+    symbols = {name: tvm.tirx.Var(name, "int64") for name in sorted(names)}
+    return {
+        entry.name: relax.Var(
+            entry.name,
+            relax.TensorType(
+                [symbols.get(str(extent), extent) for extent in entry.shape], entry.dtype
+            ),
+            spans.get(entry.name),
+        )
+        for entry in inputs
+    }
+
+
+def _containers(graph: onnx.GraphProto, inputs: Sequence[InputType], variables: Scope) -> Scope:
+    """What inputs that are sequences or optional values are; None for an optional one without."""
+    found: Scope = {}
+    for value in graph.input:
+        parts = [variables[entry.name] for entry in inputs if entry.sequence == value.name]
+        kind = value.type.WhichOneof("value")
+        if parts or kind == "sequence_type":
+            found[value.name] = relax.Tuple(parts)
+        elif kind == "optional_type" and value.name not in variables:
+            found[value.name] = None
+    return found
+
+
+def _refuse_unread(node: Node) -> None:
+    """Raise for an attribute that the converter of an operator without a schema did not read."""
+    assert isinstance(node.attrs, _Attributes)
+    for name in node.attrs:
+        if name not in node.attrs.asked:
+            raise node.unsupported(f"the attribute {name}={node.attr(name)!r} is not supported")
+
+
+def _check_size(value: relax.Expr, what: str) -> None:
+    """Raise for a tensor that no machine can hold."""
+    shape = static_shape(value)
+    if shape is None or math.prod(shape) <= MAX_TENSOR_BYTES >> 4:  # at most 16 bytes an element
+        return
+    dtype = str(value.ty.dtype)
+    size = math.prod(shape) * max(tvm.DataType(dtype).itemsize, 1)
+    if size > MAX_TENSOR_BYTES:
+        raise ImportLimitError(
+            f"{what} is a tensor {list(shape)} of {dtype}, {size} bytes; no machine can hold it"
+        )
+
+
+def _domain(proto: Any) -> str:
+    return "" if proto.domain == "ai.onnx" else proto.domain
+
+
+def _is_small_constant(value: relax.Expr | None) -> bool:
+    """Whether a value is left out, or known and small; looks at no data."""
+    if value is None:
+        return True
+    if isinstance(value, tvm.ir.GenericConst):
+        return math.prod(static_shape(value) or ()) <= LARGEST
+    return constant_value(value) is not None
+
+
+def _makes_large_constant(values: Sequence[relax.Expr | None]) -> bool:
+    """Whether all operands are constants that broadcast to more than `LARGEST` elements."""
+    shapes = [static_shape(each) for each in values if isinstance(each, tvm.ir.GenericConst)]
+    known = [shape for shape in shapes if shape is not None]
+    return 0 < len(known) == len(values) and broadcast_size(*known) > LARGEST
+
+
+def _is_weight(array: np.ndarray) -> bool:
+    return array.size > 1 and array.dtype not in (np.int64, np.int32, np.bool_)
+
+
+def _read_while_importing(graph: onnx.GraphProto) -> set[str]:
+    """Names of floating-point operands that decide shapes: the scales of Resize and Upsample."""
+    return {
+        name
+        for node in _all_nodes(graph)
+        if node.op_type in ("Resize", "Upsample")
+        for name in node.input[1:]
+    }
+
+
+def _attributes(proto: onnx.NodeProto) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for entry in proto.attribute:
+        value = onnx.helper.get_attribute_value(entry)
+        repeated = isinstance(value, list) or entry.type in (
+            AttributeProto.INTS,
+            AttributeProto.FLOATS,
+            AttributeProto.STRINGS,
+        )
+        values[entry.name] = tuple(value) if repeated else value
+    if values.get("auto_pad") == b"":  # onnxruntime takes it for the default
+        values["auto_pad"] = b"NOTSET"
+    return values
+
+
+def _with_attributes(
+    proto: onnx.NodeProto, attributes: dict[str, AttributeProto], scope: Scope
+) -> onnx.NodeProto:
+    """A node of a function body with the caller's attributes in it.
+
+    An attribute that the caller leaves out is left out; an input of the function that the caller
+    leaves out is left out of the node.
+    """
+    node = onnx.NodeProto()
+    node.CopyFrom(proto)
+    del node.attribute[:]
+    for entry in proto.attribute:
+        if not entry.ref_attr_name:
+            node.attribute.append(entry)
+        elif entry.ref_attr_name in attributes:
+            node.attribute.append(attributes[entry.ref_attr_name])
+            node.attribute[-1].name = entry.name
+    for i, name in enumerate(node.input):
+        if name and name in scope and scope[name] is None:
+            node.input[i] = ""
+    return node
+
+
+def _constant_attribute(node: Node) -> np.ndarray:
+    """Value of a Constant node, in whichever attribute it is."""
+    attrs = node.attrs
+    if "value" in attrs:
+        return tensor_array(attrs["value"])
+    for name, dtype in (("value_int", "int64"), ("value_ints", "int64")):
+        if name in attrs:
+            return np.array(attrs[name], dtype)
+    for name, dtype in (("value_float", "float32"), ("value_floats", "float32")):
+        if name in attrs:
+            return np.array(attrs[name], dtype)
+    raise node.unsupported("only dense numeric constants are supported")
+
+
+def _all_nodes(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
+    """Nodes of a graph and of the graphs in their attributes."""
+    nodes = []
+    for node in graph.node:
+        nodes.append(node)
+        for entry in node.attribute:
+            for inner in [entry.g] if entry.type == AttributeProto.GRAPH else entry.graphs:
+                nodes.extend(_all_nodes(inner))
+    return nodes

@@ -1,0 +1,190 @@
+"""What a converter sees of one ONNX node: its inputs as Relax expressions, its attributes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import tvm
+from tvm import relax
+
+from compiler.errors import UnsupportedOperatorError
+from compiler.ir.constants import array_of, integers, static_shape
+from compiler.ir.dynamic_shape import simplified
+
+from ..error_text import plain
+from .shape_expr import shape_of
+
+if TYPE_CHECKING:
+    from .graph import GraphImporter
+
+CALLED_OPSET = 20
+"""Version of ONNX's operators that converters of other operators are written in."""
+
+Scope = dict[str, Any]
+"""ONNX tensor name to Relax expression, within one graph or function body."""
+
+
+@dataclass
+class Node:
+    """One ONNX node during conversion.
+
+    Attributes
+    ----------
+    proto : onnx.NodeProto
+        The node itself.
+    opset : int
+        Version of the operator set that the node belongs to.
+    inputs : list
+        One Relax expression per input; None for an input that is left out.
+    attrs : dict
+        Attribute values: int, float, bytes, tuple, `TensorProto` or `GraphProto`.
+    importer : GraphImporter
+        The import under way, for converters that convert the graphs in their attributes.
+    scope : Scope
+        What the graphs in the node's attributes may refer to.
+    """
+
+    proto: onnx.NodeProto
+    opset: int
+    inputs: list[relax.Expr | None]
+    attrs: dict[str, Any]
+    importer: GraphImporter
+    scope: Scope = field(repr=False)
+
+    @property
+    def builder(self) -> relax.BlockBuilder:
+        """The block builder that bindings go to."""
+        return self.importer.builder
+
+    def __getitem__(self, index: int) -> relax.Expr:
+        """Input `index`, which the operator requires."""
+        value = self.get(index)
+        if value is None:
+            raise self.unsupported(f"input {index} is missing")
+        return value
+
+    def get(self, index: int) -> relax.Expr | None:
+        """Input `index`, or None where it is left out."""
+        return self.inputs[index] if index < len(self.inputs) else None
+
+    def emit(self, expr: relax.Expr) -> relax.Expr:
+        """Bind `expr` to a variable and return it."""
+        return self.builder.emit(expr)
+
+    def emit_sequence(self, sequence: relax.SeqExpr) -> relax.Expr:
+        """Bind what a sequence of bindings binds, and return its value."""
+        for block in sequence.blocks:
+            for binding in block.bindings:
+                self.builder.emit_normalized(binding)
+        return sequence.body
+
+    def attr(self, name: str, default: Any = None) -> Any:
+        """Attribute `name`; bytes come as text."""
+        value = self.attrs.get(name, default)
+        return value.decode("utf-8") if isinstance(value, bytes) else value
+
+    def required(self, name: str) -> Any:
+        """Attribute `name`, which the operator requires; no checker knows those of onnxruntime."""
+        value = self.attr(name)
+        if value is None:
+            raise self.unsupported(f"the attribute {name} is missing")
+        return value
+
+    def axis(self, default: int, rank: int) -> int:
+        """Attribute `axis`, counted from the front of so many dimensions."""
+        return self.axis_of(self.attr("axis", default), rank)
+
+    def axis_of(self, axis: Any, rank: int) -> int:
+        """An axis counted from the front of so many dimensions, of which it must be one."""
+        if not isinstance(axis, int) or not -rank <= axis < rank:
+            raise self.unsupported(f"the axis {axis} is not one of {rank} dimensions")
+        return axis % rank
+
+    def shape(self, index: int) -> tuple[int, ...]:
+        """Static shape of input `index`."""
+        extents = static_shape(self[index])
+        if extents is None:
+            raise self.unsupported(f"the shape of input {index} is known only at run time")
+        return extents
+
+    def extents(self, index: int) -> list[Any]:
+        """Extents of input `index`: numbers, and expressions over the model's symbols."""
+        extents = shape_of(self[index])
+        if extents is None:
+            raise self.unsupported(f"the shape of input {index} is known only at run time")
+        return extents
+
+    def extents_in(self, index: int) -> np.ndarray | None:
+        """The extents that input `index` holds, an array of objects, or its value if it is known.
+
+        None where the input is left out, or holds anything else.
+        """
+        value = self.get(index)
+        if value is None:
+            return None
+        if isinstance(value, relax.ShapeExpr):
+            return np.array([simplified(each) for each in value.values], object)
+        known = self.importer.symbolic.get(value) if isinstance(value, relax.Var) else None
+        return constant_value(value) if known is None else known
+
+    def dtype(self, index: int) -> str:
+        """Dtype of input `index`, e.g. "float32"."""
+        return dtype_of(self[index])
+
+    def value(self, index: int, what: str) -> np.ndarray:
+        """Value of input `index`, which must be known while importing; `what` names it."""
+        array = constant_value(self[index])
+        if array is None:
+            raise self.unsupported(f"{what} (input {index}) must be a constant")
+        return array
+
+    def call(
+        self, operator: str, *operands: relax.Expr | None, outputs: int = 1, **attributes: Any
+    ) -> Any:
+        """The results of an operator of ONNX's own on these operands: one, or a list of them.
+
+        It is the operator of `CALLED_OPSET`; a None among the operands is left out, and so is an
+        attribute that is None or empty.
+        """
+        names = [f"{self.proto.name}.{i}" for i in range(len(operands) + outputs)]
+        scope: Scope = dict(zip(names, operands))
+        inputs = [name if scope[name] is not None else "" for name in names[: len(operands)]]
+        given = {name: value for name, value in attributes.items() if value not in (None, ())}
+        proto = onnx.helper.make_node(
+            operator, inputs, names[len(operands) :], self.proto.name, **given
+        )
+        results = self.importer.convert_node(proto, scope, CALLED_OPSET)
+        return results if outputs > 1 else results[0]
+
+    def unsupported(self, why: str) -> UnsupportedOperatorError:
+        """The error that says that this form of the operator can't be converted."""
+        types = ", ".join("-" if value is None else plain(str(value.ty)) for value in self.inputs)
+        return UnsupportedOperatorError(f"{describe(self.proto, self.opset)}: {why} [{types}]")
+
+
+def describe(proto: onnx.NodeProto, opset: int | None = None) -> str:
+    """Name an ONNX node for a message: operator, domain, opset, node and its first output."""
+    domain = proto.domain or "ai.onnx"
+    version = f", opset {opset}" if opset is not None else ""
+    output = next((name for name in proto.output if name), "")
+    return (
+        f"operator {proto.op_type} (domain {domain}{version}) of node {proto.name!r} -> {output!r}"
+    )
+
+
+def constant_value(expr: relax.Expr | None) -> np.ndarray | None:
+    """The array of a constant, a static shape or an immediate; None for anything else."""
+    if isinstance(expr, relax.ShapeExpr):
+        extents = integers(expr.values)
+        return None if extents is None else np.array(extents, "int64")
+    if isinstance(expr, (tvm.tirx.IntImm, tvm.tirx.FloatImm)):
+        return np.array(expr.value, str(expr.ty))
+    return None if expr is None else array_of(expr)
+
+
+def dtype_of(expr: relax.Expr) -> str:
+    """The dtype of a tensor expression, e.g. "float32"."""
+    return str(expr.ty.dtype) if isinstance(expr.ty, relax.TensorType) else str(expr.ty)

@@ -1,0 +1,205 @@
+"""Convolutions with automatic padding, explicit padding, and tiling."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import onnx
+from tvm import relax
+
+from compiler.ir.constants import constant, integers, static_shape
+from compiler.relay.op import registry
+from compiler.relay.op.shapes import same_extent
+
+from ..node import Node, constant_value
+from ..shape_expr import shape_of
+from . import dynamic_operands
+
+_PAD_MODES = {
+    "constant": "constant",
+    "edge": "replicate",
+    "reflect": "reflect",
+    "wrap": "circular",
+}
+"""What `relax.op.nn.pad` calls the modes of Pad."""
+
+
+def convolution(node: Node) -> relax.Expr | None:
+    """Conv with `auto_pad`: the padding as attribute of the convolution; others are TVM's."""
+    if node.attr("auto_pad", "NOTSET") == "NOTSET":
+        return None
+    return with_pads(node, automatic_pads(node, node.shape(1)[2:]))
+
+
+def automatic_pads(node: Node, kernel: tuple[int, ...]) -> list[int]:
+    """The pads that `auto_pad` stands for: none, or as many as a result of
+    ceil(extent / stride) takes."""
+    mode, shape = node.attr("auto_pad"), node.shape(0)[2:]
+    rank = len(shape)
+    strides = node.attr("strides", (1,) * rank)
+    dilations = node.attr("dilations", (1,) * rank)
+    before, after = [0] * rank, [0] * rank
+    if mode != "VALID":
+        for axis in range(rank):
+            reach = (kernel[axis] - 1) * dilations[axis] + 1
+            steps = -(-shape[axis] // strides[axis])
+            total = max((steps - 1) * strides[axis] + reach - shape[axis], 0)
+            small, large = total // 2, total - total // 2
+            before[axis], after[axis] = (small, large) if mode == "SAME_UPPER" else (large, small)
+    return before + after
+
+
+def transposed_convolution(node: Node) -> relax.Expr | None:
+    """ConvTranspose to a given shape: the pads that lead to it; others are TVM's."""
+    if node.attr("output_shape") is None:
+        return None
+    shape, kernel = node.shape(0)[2:], node.shape(1)[2:]
+    rank = len(shape)
+    wanted = node.attr("output_shape")[-rank:]
+    strides = node.attr("strides", (1,) * rank)
+    dilations = node.attr("dilations", (1,) * rank)
+    extra = list(node.attr("output_padding", (0,) * rank))
+    before, after = [0] * rank, [0] * rank
+    for axis in range(rank):
+        reach = (kernel[axis] - 1) * dilations[axis] + 1
+        total = strides[axis] * (shape[axis] - 1) + extra[axis] + reach - wanted[axis]
+        extra[axis] += max(-total, 0)
+        small = max(total, 0) // 2
+        large = max(total, 0) - small
+        upper = node.attr("auto_pad", "NOTSET") == "SAME_UPPER"
+        before[axis], after[axis] = (small, large) if upper else (large, small)
+    return with_pads(node, before + after, output_padding=extra)
+
+
+def with_pads(
+    node: Node, pads: list[int], outputs: int | None = None, **others: list[int] | int
+) -> relax.Expr:
+    """The node itself with these pads, and other attributes, for what says them indirectly.
+
+    It has the first `outputs` of its outputs, by default all.
+    """
+    replaced = {"pads": pads, **others}
+    proto = onnx.NodeProto()
+    proto.CopyFrom(node.proto)
+    if outputs is not None:
+        del proto.output[outputs:]
+    dropped = {"auto_pad", "output_shape", *replaced}
+    kept = [entry for entry in node.proto.attribute if entry.name not in dropped]
+    del proto.attribute[:]
+    proto.attribute.extend(kept)
+    for name, value in replaced.items():
+        proto.attribute.append(onnx.helper.make_attribute(name, value))
+    return node.importer.convert_node(proto, node.scope)[0]
+
+
+def pad(node: Node) -> relax.Expr:
+    """Padding by a value, by the edge, by a reflection or all around; negative pads cut off."""
+    if node.attr("mode", "constant") not in _PAD_MODES:
+        raise node.unsupported(f"the mode {node.attr('mode')!r} is not known")
+    mode = _PAD_MODES[node.attr("mode", "constant")]
+    shape = node.extents(0)
+    if node.opset >= 11 and any(
+        value is not None and constant_value(value) is None for value in (node.get(1), node.get(3))
+    ):
+        return _pad_at_run_time(node, mode)
+    before, after = _pad_widths(node, len(shape))
+    data = node[0]
+    cut = [axis for axis in range(len(shape)) if before[axis] < 0 or after[axis] < 0]
+    if cut:
+        begin = [max(-before[axis], 0) for axis in cut]
+        end = [shape[axis] - max(-after[axis], 0) for axis in cut]
+        if integers(shape) is None:
+            raise node.unsupported("negative pads of a shape that is known only at run time")
+        data = node.emit(relax.op.strided_slice(data, cut, begin, end))
+    before, after = ([max(width, 0) for width in widths] for widths in (before, after))
+    if not any(before) and not any(after):
+        return data
+    if mode == "constant":
+        return _pad_by_value(node, data, before, after)
+    if integers(shape) is not None and math.prod(shape) == 0:
+        raise node.unsupported("an empty tensor has no elements that padding could repeat")
+    for extent, *widths in zip(static_shape(data) or (), before, after):
+        if max(widths) > {"replicate": math.inf, "reflect": extent - 1, "circular": extent}[mode]:
+            raise node.unsupported(f"an axis of {extent} elements can't be padded by {max(widths)}")
+    dtype = node.dtype(0)
+    bits = relax.op.astype(data, "int8") if dtype == "bool" else data
+    around = [width for pair in zip(before, after) for width in pair]
+    padded = relax.op.nn.pad(bits, around, mode)
+    return relax.op.astype(padded, "bool") if dtype == "bool" else padded
+
+
+def _pad_at_run_time(node: Node, mode: str) -> relax.Expr:
+    """Padding whose widths, or axes, are computed while the model runs."""
+    dtype = node.dtype(0)
+    axes = node.get(3) if node.opset >= 18 else None
+    rank = len(node.extents(0)) if axes is None else node.shape(3)[0]
+    if node.shape(1) != (2 * rank,):
+        raise node.unsupported(f"pads of shape {node.shape(1)} do not fit {rank} axes")
+    if node.get(2) is None:
+        fill = constant(np.zeros((), dtype))
+    else:
+        fill = node.emit(relax.op.reshape(node[2], []))
+    return dynamic_operands.pad(node, node[1], axes, fill, mode)
+
+
+def _pad_widths(node: Node, rank: int) -> tuple[list[int], list[int]]:
+    """Pads in front of and behind each axis; they decide the result's shape."""
+    axes = list(range(rank))
+    if node.opset < 11:
+        pads = list(node.attr("pads"))
+    else:
+        pads = node.value(1, "the pads").ravel().tolist()
+        if node.opset >= 18 and node.get(3) is not None:
+            axes = [int(axis) % rank for axis in node.value(3, "the axes").ravel()]
+    if len(pads) != 2 * len(axes):
+        raise node.unsupported(f"{len(pads)} pads do not fit {len(axes)} axes")
+    before, after = [0] * rank, [0] * rank
+    for i, axis in enumerate(axes):
+        before[axis], after[axis] = int(pads[i]), int(pads[i + len(axes)])
+    return before, after
+
+
+def _pad_by_value(node: Node, data: relax.Expr, before: list[int], after: list[int]) -> relax.Expr:
+    """Padding by a value, which may be known only at run time."""
+    dtype = node.dtype(0)
+    if node.opset < 11:
+        value: np.ndarray | None = np.array(node.attr("value", 0.0))
+    elif node.get(2) is None:
+        value = np.zeros(())
+    else:
+        value = constant_value(node[2])
+    shape = shape_of(data) or []
+    is_empty = any(same_extent(extent, 0) for extent in shape)
+    if value is not None and dtype != "bool" and not is_empty:
+        around = [width for pair in zip(before, after) for width in pair]
+        return relax.op.nn.pad(data, around, "constant", value.reshape(-1)[0].item())
+    if value is not None:
+        fill = constant(value.reshape(-1)[0].astype(dtype))
+    else:
+        fill = node.emit(relax.op.reshape(node[2], []))
+    for axis, widths in enumerate(zip(before, after)):
+        if any(widths):
+            extents = shape_of(data) or []
+            edges = [
+                [relax.op.full((*extents[:axis], width, *extents[axis + 1 :]), fill)] * (width > 0)
+                for width in widths
+            ]
+            data = node.emit(relax.op.concat([*edges[0], data, *edges[1]], axis))
+    return data
+
+
+def tile(node: Node) -> relax.Expr:
+    """Repetition of the whole tensor along its axes."""
+    if constant_value(node[1]) is None and node.extents_in(1) is None:
+        node.shape(1)  # how many there are must be known
+        return registry.call("dyn.tile", [node[0], dynamic_operands.as_int64(node, node[1])], {})
+    return relax.op.tile(node[0], [int(count) for count in node.value(1, "the repeats").ravel()])
+
+
+CONVERTERS = {
+    "Conv": convolution,
+    "ConvTranspose": transposed_convolution,
+    "Pad": pad,
+    "Tile": tile,
+}

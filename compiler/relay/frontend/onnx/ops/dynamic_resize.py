@@ -1,0 +1,306 @@
+"""Resize whose scales, sizes or region are computed while the model runs.
+
+One kernel resizes along one axis: it computes where each place lies and what its taps weigh.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from typing import Any
+
+from tvm import relax, te, tirx
+
+from compiler.relay.op.shapes import same_extent
+from compiler.relay.op.te_op import kernel
+
+from ..node import Node, constant_value
+from .dynamic_operands import INT, as_int64, extents_of
+
+FLOAT = "float64"
+_MODES = ("nearest", "linear", "cubic")
+
+
+def _number(value: float) -> Any:
+    return tirx.const(value, FLOAT)
+
+
+def _factors(data: te.Tensor, given: te.Tensor, axes: list[int], policy: str) -> te.Tensor:
+    """Scale factors of the axes, from scales or from sizes, which are integers."""
+    sizes = [tirx.Cast(FLOAT, data.shape[axis]) for axis in axes]
+    values = [tirx.Cast(FLOAT, given(i)) for i in range(len(axes))]
+    if str(given.dtype).startswith("int"):
+        values = [value / size for value, size in zip(values, sizes)]
+        if policy != "stretch":
+            choose = tirx.min if policy == "not_larger" else tirx.max
+            values = [functools.reduce(choose, values)] * len(axes)
+
+    def value(at: Any) -> Any:
+        result: Any = _number(0.0)
+        for place, each in enumerate(values):
+            result = tirx.Select(at == place, each, result)
+        return result
+
+    return te.compute((len(axes),), value, name="factors")
+
+
+def _extents(
+    data: te.Tensor, given: te.Tensor, factors: te.Tensor, axes: list[int], policy: str
+) -> te.Tensor:
+    """New extents of the axes."""
+    whole = str(given.dtype).startswith("int")
+
+    def value(at: Any) -> Any:
+        result: Any = tirx.const(0, INT)
+        for place, axis in enumerate(axes):
+            grown = tirx.Cast(FLOAT, data.shape[axis]) * factors(place)
+            if whole and policy == "stretch":
+                extent = given(place).astype(INT)
+            elif whole:
+                extent = tirx.Cast(INT, tirx.floor(grown + _number(0.5)))
+            else:
+                extent = tirx.Cast(INT, tirx.floor(grown))
+            result = tirx.Select(at == place, tirx.max(extent, tirx.const(0, INT)), result)
+        return result
+
+    return te.compute((len(axes),), value, name="extents")
+
+
+def _coordinate(index: Any, old: Any, new: Any, factor: Any, region: Any, mode: str) -> Any:
+    """Where a place of the result lies on the operand's axis."""
+    place, size = tirx.Cast(FLOAT, index), tirx.Cast(FLOAT, old)
+    width = factor * size
+    one, half = _number(1.0), _number(0.5)
+    single = width == one
+    if mode == "asymmetric":
+        return place / factor
+    if mode == "align_corners":
+        inner = place * (size - one) / tirx.Select(single, one, width - one)
+        return tirx.Select(single, _number(0.0), inner)
+    if mode == "tf_crop_and_resize":
+        span = (region[1] - region[0]) * (size - one)
+        inner = place * span / tirx.Select(single, one, width - one)
+        return region[0] * (size - one) + tirx.Select(single, span / _number(2.0), inner)
+    centers = (place + half) / factor - half
+    if mode == "pytorch_half_pixel":
+        return tirx.Select(single, -half, centers)
+    if mode == "half_pixel_symmetric":
+        return size / _number(2.0) * (one - tirx.Cast(FLOAT, new) / width) + centers
+    return centers
+
+
+def _rounded(at: Any, rounding: str, factor: Any) -> Any:
+    half = _number(0.5)
+    if rounding == "of_opset_10":
+        return tirx.Select(factor < _number(1.0), tirx.ceil(at), tirx.floor(at))
+    return {
+        "round_prefer_floor": lambda: tirx.ceil(at - half),
+        "round_prefer_ceil": lambda: tirx.floor(at + half),
+        "floor": lambda: tirx.floor(at),
+        "ceil": lambda: tirx.ceil(at),
+    }[rounding]()
+
+
+def _cubic(distance: Any, a: float) -> Any:
+    """Keys' cubic convolution kernel."""
+    x = tirx.abs(distance)
+    near = ((_number(a + 2) * x - _number(a + 3)) * x) * x + _number(1.0)
+    far = ((_number(a) * x - _number(5 * a)) * x + _number(8 * a)) * x - _number(4 * a)
+    beyond = tirx.Select(x < _number(2.0), far, _number(0.0))
+    return tirx.Select(x <= _number(1.0), near, beyond)
+
+
+def _resize_axis(
+    data: te.Tensor,
+    factors: te.Tensor,
+    roi: te.Tensor,
+    shape: list[Any],
+    place: int,
+    axis: int,
+    mode: str,
+    coordinates: str,
+    rounding: str,
+    cubic_a: float,
+    exclude_outside: bool,
+    extrapolation: float,
+) -> te.Tensor:
+    """`data` with an extent of `shape` along one axis."""
+    old, count = data.shape[axis], int(factors.shape[0])
+    last = tirx.Cast(INT, old) - 1
+    dtype = str(data.dtype)
+
+    def value(*at: Any) -> Any:
+        factor = factors(place)
+        region = [tirx.Cast(FLOAT, roi(place + side * count)) for side in (0, 1)]
+        x = _coordinate(at[axis], old, shape[axis], factor, region, coordinates)
+
+        def read(index: Any) -> Any:
+            inside = tirx.min(tirx.max(index, tirx.const(0, INT)), last)
+            return data(*at[:axis], inside, *at[axis + 1 :])
+
+        if mode == "nearest":
+            result = read(tirx.Cast(INT, _rounded(x, rounding, factor)))
+        else:
+            base = tirx.ceil(x) - _number(1.0)
+            terms, weights = [], []
+            for offset in (0, 1) if mode == "linear" else (-1, 0, 1, 2):
+                distance = _number(float(offset)) - (x - base)
+                index = tirx.Cast(INT, base) + offset
+                if mode == "linear":
+                    weight = tirx.max(_number(1.0) - tirx.abs(distance), _number(0.0))
+                else:
+                    weight = _cubic(distance, cubic_a)
+                if exclude_outside:
+                    outside = tirx.Or(index < 0, index > last)
+                    weight = tirx.Select(outside, _number(0.0), weight)
+                weights.append(weight)
+                terms.append((index, weight))
+            total = functools.reduce(operator.add, weights)
+            parts = [read(index) * tirx.Cast(dtype, w / total) for index, w in terms]
+            result = functools.reduce(operator.add, parts)
+        if coordinates != "tf_crop_and_resize":
+            return result
+        out = tirx.Or(x < _number(0.0), x > tirx.Cast(FLOAT, last))
+        return tirx.Select(out, tirx.const(extrapolation, dtype), result)
+
+    return te.compute(shape, value, name="resize")
+
+
+def _smoothed_axis(
+    data: te.Tensor,
+    factors: te.Tensor,
+    roi: te.Tensor,
+    shape: list[Any],
+    place: int,
+    axis: int,
+    mode: str,
+    coordinates: str,
+    cubic_a: float,
+    exclude_outside: bool,
+    extrapolation: float,
+) -> te.Tensor:
+    """The same with antialiasing: where it becomes smaller, the kernel is as much wider."""
+    old, count, dtype = data.shape[axis], int(factors.shape[0]), str(data.dtype)
+    last = tirx.Cast(INT, old) - 1
+    stretch = tirx.min(factors(place), _number(1.0))
+    reach = _number(2.0 if mode == "cubic" else 1.0)
+    first = tirx.Cast(INT, tirx.floor(-reach / stretch)) + 1
+    region = [tirx.Cast(FLOAT, roi(place + side * count)) for side in (0, 1)]
+
+    def coordinate(at: Any) -> Any:
+        return _coordinate(at, old, shape[axis], factors(place), region, coordinates)
+
+    def tap(at: Any, number: Any) -> tuple[Any, Any]:
+        x = coordinate(at)
+        base = tirx.ceil(x) - _number(1.0)
+        distance = tirx.abs(tirx.Cast(FLOAT, first + number) - (x - base)) * stretch
+        weight = tirx.max(_number(1.0) - distance, _number(0.0))
+        if mode == "cubic":
+            weight = _cubic(distance, cubic_a)
+        index = tirx.Cast(INT, base) + first + number
+        if exclude_outside:
+            weight = tirx.Select(tirx.Or(index < 0, index > last), _number(0.0), weight)
+        return tirx.min(tirx.max(index, tirx.const(0, INT)), last), weight
+
+    def taps() -> Any:
+        return te.reduce_axis((tirx.const(0, INT), 2 - 2 * first), "tap")
+
+    number, again = taps(), taps()
+    totals = te.compute(
+        (shape[axis],), lambda at: te.sum(tap(at, number.var)[1], axis=number), name="weights"
+    )
+
+    def value(*at: Any) -> Any:
+        index, weight = tap(at[axis], again.var)
+        share = tirx.Cast(dtype, weight / totals(at[axis]))
+        return te.sum(data(*at[:axis], index, *at[axis + 1 :]) * share, axis=again)
+
+    smoothed = te.compute(shape, value, name="smoothed")
+    if coordinates != "tf_crop_and_resize":
+        return smoothed
+
+    def limited(*at: Any) -> Any:
+        x = coordinate(at[axis])
+        out = tirx.Or(x < _number(0.0), x > tirx.Cast(FLOAT, last))
+        return tirx.Select(out, tirx.const(extrapolation, dtype), smoothed(*at))
+
+    return te.compute(shape, limited, name="resize")
+
+
+_factors_kernel = kernel("resize_factors", _factors)
+_smoothed_kernel = kernel("antialiased_at_run_time", _smoothed_axis)
+_extents_kernel = kernel("resize_extents", _extents)
+_resize_kernel = kernel("resize_at_run_time", _resize_axis)
+
+
+def is_computed(node: Node, operands: range) -> bool:
+    """Whether an operand is known only at run time."""
+    return any(
+        node.get(index) is not None
+        and constant_value(node[index]) is None
+        and node.extents_in(index) is None
+        for index in operands
+    )
+
+
+def has_old_defaults(node: Node) -> bool:
+    """Whether a node is Upsample, or Resize as opset 10 had it, without options of its own."""
+    return node.opset < 11 or node.proto.op_type == "Upsample"
+
+
+def coordinate_mode(node: Node) -> str:
+    """How places of the result are places of the operand, `coordinate_transformation_mode`."""
+    default = "asymmetric" if has_old_defaults(node) else "half_pixel"
+    return str(node.attr("coordinate_transformation_mode", default))
+
+
+def resize(node: Node) -> relax.Expr:
+    """Resize with what is computed while the model runs."""
+    shape = node.extents(0)
+    if any(same_extent(extent, 0) for extent in shape):
+        raise node.unsupported("an empty tensor with scales or sizes (inputs 2, 3) at run time")
+    axes = [axis % len(shape) for axis in node.attr("axes", tuple(range(len(shape))))]
+    first = 1 if node.opset < 11 else 2
+    sizes = node.get(3) if first == 2 else None
+    given = as_int64(node, sizes) if sizes is not None else node[first]
+    if node.get(1) is None or first == 1 or node.shape(1) in ((), (0,)):
+        roi: relax.Expr = relax.const([0.0] * len(axes) + [1.0] * len(axes), "float32")
+    else:
+        roi = node[1]
+    if given.ty.ndim != 1 or given.ty.shape is None or node.attr("mode", "nearest") not in _MODES:
+        raise node.unsupported("the form of the scales or sizes, or the mode, is not known")
+    policy = node.attr("keep_aspect_ratio_policy", "stretch")
+    factors = node.emit(_factors_kernel(node[0], given, axes=axes, policy=policy))
+    known = node.extents_in(3) if sizes is not None and policy == "stretch" else None
+    if known is not None:
+        extents = known.tolist()
+    else:
+        extents = extents_of(
+            node, _extents_kernel(node[0], given, factors, axes=axes, policy=policy), len(axes)
+        )
+    crops = coordinate_mode(node) == "tf_crop_and_resize"
+    data, dtype, mode = node[0], node.dtype(0), node.attr("mode", "nearest")
+    if mode != "nearest" and not dtype.startswith("float"):
+        data = node.emit(relax.op.astype(data, "float32"))
+    rounding = "of_opset_10" if has_old_defaults(node) else "round_prefer_floor"
+    for place, (axis, extent) in enumerate(zip(axes, extents)):
+        if known is not None and same_extent(extent, shape[axis]) and not crops:
+            continue
+        shape = [*shape[:axis], extent, *shape[axis + 1 :]]
+        options: dict[str, Any] = {
+            "place": place,
+            "axis": axis,
+            "mode": mode,
+            "coordinates": coordinate_mode(node),
+            "cubic_a": float(node.attr("cubic_coeff_a", -0.75)),
+            "exclude_outside": bool(node.attr("exclude_outside", 0)),
+            "extrapolation": float(node.attr("extrapolation_value", 0.0)),
+        }
+        operands = (data, factors, roi, relax.ShapeExpr(shape))
+        if node.attr("antialias", 0) and mode != "nearest":
+            call = _smoothed_kernel(*operands, **options)
+        else:
+            nearest = node.attr("nearest_mode", rounding)
+            call = _resize_kernel(*operands, **options, rounding=nearest)
+        data = node.emit(call)
+    return data if str(data.ty.dtype) == dtype else relax.op.astype(data, dtype)

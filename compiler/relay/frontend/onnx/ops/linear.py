@@ -1,0 +1,81 @@
+"""Matrix products and determinants."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tvm import relax, te, tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as T
+
+from compiler.relay.op.te_op import kernel
+
+from ..node import Node
+
+
+def gemm(node: Node) -> None:
+    """TVM's, which takes the factors of a product of integers as integers."""
+    if not node.dtype(0).startswith(("float", "bfloat")):
+        for name in ("alpha", "beta"):
+            if node.attr(name, 1.0) % 1:
+                raise node.unsupported(f"{name} of a product of integers must be whole")
+
+
+def _determinants(data: te.Tensor) -> te.Tensor:
+    """Determinants of (count, n, n), by elimination in float64 with the largest pivots."""
+    count, size, _ = data.shape
+
+    def build(ins: Any, outs: Any) -> Any:
+        with IRBuilder() as builder:
+            given, work, result = (T.buffer_proxy(each) for each in (*ins, *outs))
+            with T.parallel(0, count) as i:
+                value = T.buffer_proxy(T.alloc_buffer((1,), "float64", scope="local"))
+                kept = T.buffer_proxy(T.alloc_buffer((1,), "float64", scope="local"))
+                pivot = T.buffer_proxy(T.alloc_buffer((1,), "int64", scope="local"))
+                value[0] = T.float64(1)
+                with T.grid(size, size) as (row, column):
+                    work[i, row, column] = tirx.Cast("float64", given[i, row, column])
+                with T.serial(0, size) as step:
+                    pivot[0] = tirx.Cast("int64", step)
+                    with T.serial(0, size) as row:
+                        larger = tirx.abs(work[i, row, step]) > tirx.abs(work[i, pivot[0], step])
+                        with T.If(tirx.all(row > step, larger)), T.Then():
+                            pivot[0] = tirx.Cast("int64", row)
+                    with T.If(pivot[0] != step), T.Then():
+                        value[0] = -value[0]
+                        with T.serial(0, size) as column:
+                            kept[0] = work[i, step, column]
+                            work[i, step, column] = work[i, pivot[0], column]
+                            work[i, pivot[0], column] = kept[0]
+                    value[0] = value[0] * work[i, step, step]
+                    with T.serial(0, size) as row:
+                        usable = work[i, step, step] != T.float64(0)
+                        with T.If(tirx.all(row > step, usable)), T.Then():
+                            kept[0] = work[i, row, step] / work[i, step, step]
+                            with T.serial(0, size) as column:
+                                work[i, row, column] = (
+                                    work[i, row, column] - kept[0] * work[i, step, column]
+                                )
+                result[i] = tirx.Cast(data.dtype, value[0])
+            return builder.get()
+
+    made = te.extern(
+        [data.shape, (count,)], [data], build, dtype=["float64", data.dtype], name="determinants"
+    )
+    return made[1]
+
+
+_determinants_kernel = kernel("determinants", _determinants)
+
+
+def det(node: Node) -> relax.Expr:
+    """The determinants of the matrices in the last two axes."""
+    *outer, rows, columns = node.shape(0)
+    if rows != columns or not node.dtype(0).startswith("float"):
+        raise node.unsupported("determinants are of square matrices of floats")
+    flat = relax.op.reshape(node[0], (math.prod(outer), rows, columns))
+    return relax.op.reshape(node.emit(_determinants_kernel(node.emit(flat))), outer)
+
+
+CONVERTERS = {"Det": det, "Gemm": gemm}

@@ -1,0 +1,271 @@
+"""Resize and Upsample: one axis after the other, as weighted sums of gathered slices.
+
+Each output position along an axis is a sum of a few input positions, its taps. Positions and
+weights depend on the shapes and attributes only, so that they are computed here.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from compiler.ir.constants import constant, static_shape
+
+from ..node import Node
+from ..shape_expr import is_symbolic
+from . import dynamic_resize as resize_at_run_time
+
+MAX_GATHERED_TAPS = 4
+"""With more taps an axis is resized by a matmul."""
+
+
+@dataclass
+class Axis:
+    """What happens along one axis.
+
+    Attributes
+    ----------
+    indices, weights : numpy.ndarray
+        Of shape (taps, new extent): where the taps are and what they weigh.
+    outside : numpy.ndarray
+        Of shape (new extent,): positions that get the extrapolation value.
+    """
+
+    axis: int
+    indices: np.ndarray
+    weights: np.ndarray
+    outside: np.ndarray
+
+
+def resize(node: Node) -> relax.Expr:
+    """Nearest, linear or cubic interpolation with every option of Resize."""
+    if resize_at_run_time.is_computed(node, range(1, 4)) or _has_symbolic_sizes(node):
+        return resize_at_run_time.resize(node)
+    shape = node.extents(0)
+    axes = [axis % len(shape) for axis in node.attr("axes", tuple(range(len(shape))))]
+    first = 1 if node.opset < 11 else 2
+    scales = _optional(node, first, "the scales")
+    sizes = _optional(node, 3, "the sizes") if first == 2 else None
+    roi = _optional(node, 1, "the region of interest") if first == 2 else None
+    axes, scales, sizes = _without_symbols(node, shape, axes, scales, sizes)
+    extents, factors = _extents(node, [shape[axis] for axis in axes], scales, sizes)
+    plan = []
+    for i, axis in enumerate(axes):
+        region = (0.0, 1.0) if roi is None else (float(roi[i]), float(roi[i + len(axes)]))
+        if extents[i] == shape[axis] and factors[i] == 1.0 and region == (0.0, 1.0):
+            continue
+        plan.append(_plan(node, axis, shape[axis], extents[i], factors[i], region))
+    return _apply(node, plan)
+
+
+def _has_symbolic_sizes(node: Node) -> bool:
+    """Whether sizes are given, and they or the operand's extents are over the model's symbols."""
+    sizes = node.extents_in(3) if node.opset >= 11 else None
+    if sizes is None or sizes.size == 0:
+        return False
+    return is_symbolic(sizes) or static_shape(node[0]) is None
+
+
+def _without_symbols(
+    node: Node,
+    shape: list[Any],
+    axes: list[int],
+    scales: np.ndarray | None,
+    sizes: np.ndarray | None,
+) -> tuple[list[int], np.ndarray | None, np.ndarray | None]:
+    """Axes, scales and sizes without those of extents that only running tells.
+
+    Such an axis keeps its extent, or each of its places is repeated; then the input is replaced.
+    """
+    symbolic = [i for i, axis in enumerate(axes) if not isinstance(shape[axis], int)]
+    if not symbolic:
+        return axes, scales, sizes
+    if scales is None or node.attr("keep_aspect_ratio_policy", "stretch") != "stretch":
+        raise node.unsupported("sizes of axes whose extents are known only at run time")
+    data = node[0]
+    for i in symbolic:
+        factor = float(scales[i])
+        if factor != 1.0:
+            probe = _plan(node, axes[i], 8, math.floor(8 * factor), factor, (0.0, 1.0))
+            repeats = math.floor(factor)
+            repeated = np.arange(8).repeat(repeats)[None]
+            is_local = resize_at_run_time.coordinate_mode(node) != "align_corners"
+            if not is_local or not np.array_equal(probe.indices, repeated):
+                raise node.unsupported(
+                    f"axis {axes[i]}, whose extent is known only at run time, is resized by "
+                    f"{factor:g}; its places can be repeated a whole number of times, nothing else"
+                )
+            data = node.emit(relax.op.repeat(data, repeats, axes[i]))
+    node.inputs[0] = data
+    rest = [i for i in range(len(axes)) if i not in symbolic]
+    return [axes[i] for i in rest], scales[rest], None
+
+
+def upsample(node: Node) -> relax.Expr:
+    """Upsample is Resize with asymmetric coordinates and rounding down."""
+    if resize_at_run_time.is_computed(node, range(1, 2)):
+        return resize_at_run_time.resize(node)
+    shape = node.shape(0)
+    scales = node.attrs.get("scales")
+    if scales is None:
+        scales = node.value(1, "the scales").ravel()
+    plan = []
+    for axis, scale in enumerate(scales):
+        extent = math.floor(shape[axis] * float(scale))
+        if extent != shape[axis]:
+            plan.append(_plan(node, axis, shape[axis], extent, float(scale), (0.0, 1.0)))
+    return _apply(node, plan)
+
+
+def _optional(node: Node, index: int, what: str) -> np.ndarray | None:
+    if node.get(index) is None:
+        return None
+    values = node.value(index, what).ravel()
+    return values if values.size else None
+
+
+def _extents(
+    node: Node,
+    shape: list[int],
+    scales: np.ndarray | None,
+    sizes: np.ndarray | None,
+) -> tuple[list[int], list[float]]:
+    """New extents and scale factors of the axes that are resized."""
+    if scales is not None:
+        factors = [float(scale) for scale in scales]
+        return [math.floor(old * f) for old, f in zip(shape, factors)], factors
+    if sizes is None:
+        raise node.unsupported("neither scales nor sizes are given")
+    factors = [int(size) / old for size, old in zip(sizes, shape)]
+    policy = node.attr("keep_aspect_ratio_policy", "stretch")
+    if policy == "stretch":
+        return [int(size) for size in sizes], factors
+    factor = min(factors) if policy == "not_larger" else max(factors)
+    return [math.floor(old * factor + 0.5) for old in shape], [factor] * len(shape)
+
+
+def _plan(
+    node: Node, axis: int, old: int, new: int, factor: float, region: tuple[float, float]
+) -> Axis:
+    mode = resize_at_run_time.coordinate_mode(node)
+    at = _coordinates(node, mode, old, new, factor, region)
+    outside = np.zeros(new, bool)
+    if mode == "tf_crop_and_resize":
+        outside = (at < 0) | (at > old - 1)
+    indices, weights = _taps(node, at, factor)
+    if node.attr("exclude_outside", 0):
+        weights = np.where((indices < 0) | (indices >= old), 0, weights)
+        weights = weights / weights.sum(0)
+    return Axis(axis, np.clip(indices, 0, old - 1), weights, outside)
+
+
+def _coordinates(
+    node: Node, mode: str, old: int, new: int, factor: float, region: tuple[float, float]
+) -> np.ndarray:
+    """Where each output position lies on the input axis."""
+    position = np.arange(new, dtype="float64")
+    width = factor * old
+    if mode == "asymmetric":
+        return position / factor
+    if mode == "align_corners":
+        return position * (old - 1) / (width - 1) if width != 1 else position * 0
+    if mode == "tf_crop_and_resize":
+        span = (region[1] - region[0]) * (old - 1)
+        inner = position * span / (width - 1) if width != 1 else position * 0 + span / 2
+        return region[0] * (old - 1) + inner
+    centers = (position + 0.5) / factor - 0.5
+    if mode == "half_pixel":
+        return centers
+    if mode == "pytorch_half_pixel":
+        return centers if width != 1 else position * 0 - 0.5
+    if mode == "half_pixel_symmetric":
+        return old / 2 * (1 - new / width) + centers
+    raise node.unsupported(f"the coordinate transformation {mode!r} is not supported")
+
+
+def _taps(node: Node, at: np.ndarray, factor: float) -> tuple[np.ndarray, np.ndarray]:
+    """Positions, which may lie outside, and weights of the taps: both (taps, new extent)."""
+    mode = node.attr("mode", "nearest")
+    if mode == "nearest":
+        default = "round_prefer_floor"
+        if node.opset < 11:  # as onnxruntime does; the operator set does not say
+            default = "ceil" if factor < 1 else "floor"
+        rounding: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+            "round_prefer_floor": lambda x: np.ceil(x - 0.5),
+            "round_prefer_ceil": lambda x: np.floor(x + 0.5),
+            "floor": np.floor,
+            "ceil": np.ceil,
+        }
+        rounded = rounding[node.attr("nearest_mode", default)](at)
+        return rounded.astype("int64")[None], np.ones((1, at.size))
+    stretch = min(factor, 1.0) if node.attr("antialias", 0) else 1.0
+    reach = 2 if mode == "cubic" else 1
+    start = math.floor(-reach / stretch) + 1
+    offsets = np.arange(start, 2 - start)[:, None]
+    base = np.ceil(at) - 1
+    distance = (offsets - (at - base)) * stretch
+    if mode == "cubic":
+        weights = _cubic(np.abs(distance), node.attr("cubic_coeff_a", -0.75))
+    else:
+        weights = np.clip(1 - np.abs(distance), 0, 1)
+    return (base + offsets).astype("int64"), weights / weights.sum(0)
+
+
+def _cubic(x: np.ndarray, a: float) -> np.ndarray:
+    """Keys' cubic convolution kernel at distance x."""
+    near = ((a + 2) * x - (a + 3)) * x * x + 1
+    far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
+    return np.where(x <= 1, near, np.where(x < 2, far, 0))
+
+
+def _apply(node: Node, plan: list[Axis]) -> relax.Expr:
+    data, dtype = node[0], node.dtype(0)
+    exact = all(len(entry.indices) == 1 for entry in plan)
+    if not exact and not dtype.startswith("float"):
+        data = node.emit(relax.op.astype(data, "float32"))
+    for entry in plan:
+        data = node.emit(_along(node, data, entry))
+    outside = [entry for entry in plan if entry.outside.any()]
+    for entry in outside:
+        mask = entry.outside.reshape([-1 if i == entry.axis else 1 for i in range(data.ty.ndim)])
+        value = relax.const(node.attr("extrapolation_value", 0.0), str(data.ty.dtype))
+        data = node.emit(relax.op.where(constant(mask), value, data))
+    return data if str(data.ty.dtype) == dtype else relax.op.astype(data, dtype)
+
+
+def _along(node: Node, data: relax.Expr, entry: Axis) -> relax.Expr:
+    """`data` resized along one axis."""
+    rank, dtype = data.ty.ndim, str(data.ty.dtype)
+    old = int(data.ty.shape[entry.axis])
+    if len(entry.indices) == 1:
+        (index,) = entry.indices
+        repeats = len(index) // old
+        if repeats and np.array_equal(index, np.arange(old).repeat(repeats)):
+            return relax.op.repeat(data, repeats, entry.axis)
+        return relax.op.take(data, constant(index), entry.axis, mode="clip")
+    if len(entry.indices) > MAX_GATHERED_TAPS:
+        matrix = np.zeros((old, entry.indices.shape[1]))
+        for index, weight in zip(entry.indices, entry.weights):
+            np.add.at(matrix, (index, np.arange(len(index))), weight)
+        swap = list(range(rank))
+        swap[entry.axis], swap[-1] = swap[-1], swap[entry.axis]
+        product = relax.op.matmul(relax.op.permute_dims(data, swap), constant(matrix.astype(dtype)))
+        return relax.op.permute_dims(product, swap)
+    along = [1] * rank
+    along[entry.axis] = -1
+    taps = list(zip(entry.indices, entry.weights))
+    terms = []
+    for index, weight in [tap for tap in taps if tap[1].any()] or taps[:1]:
+        factor = constant(weight.astype(dtype).reshape(along))
+        taken = relax.op.take(data, constant(index), entry.axis, mode="clip")
+        terms.append(relax.op.multiply(taken, factor))
+    return functools.reduce(relax.op.add, terms)
+
+
+CONVERTERS = {"Resize": resize, "Upsample": upsample}
