@@ -1,6 +1,6 @@
 """The steps of a build, in their order; what each does is in `steps`.
 
-`docs/architecture.md` shows the same list.
+`docs/internals.md` shows the same list.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ def partition(
     """Let partitioners claim subgraphs of `main`.
 
     Each accepted subgraph becomes a private function of the module that `main` calls, with the
-    attributes that docs/architecture.md lists under "Accepted subgraph". Everything else, rejected
+    attributes that docs/internals.md lists under "Accepted subgraphs". Everything else, rejected
     subgraphs included, stays in `main` as it was. Subgraphs accepted before, in this call or in
     an earlier one, are never taken apart.
 

@@ -12,7 +12,7 @@ from compiler.lowering import pipeline
 from compiler.lowering.build import build
 from compiler.target import parse
 
-ARCHITECTURE = Path(__file__).parents[3] / "docs" / "architecture.md"
+INTERNALS = Path(__file__).parents[3] / "docs" / "internals.md"
 
 
 def picture():
@@ -26,7 +26,7 @@ def picture():
 
 
 def test_the_document_shows_the_declared_steps():
-    text = ARCHITECTURE.read_text(encoding="utf-8")
+    text = INTERNALS.read_text(encoding="utf-8")
     blocks = [block.strip("\n").splitlines() for block in text.split("```")[1::2]]
     assert ["text", *picture()] in blocks
 
