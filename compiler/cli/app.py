@@ -171,14 +171,13 @@ def partition_command(
         Path | None,
         typer.Option("--output", "-o", help="The module: .json as TVM saves it, else text."),
     ] = None,
-    html: Annotated[
-        Path | None, typer.Option(help="A page with the graph and all about its subgraphs.")
+    dot: Annotated[
+        Path | None, typer.Option(help="Write the graph with its subgraphs as Graphviz DOT text.")
     ] = None,
-    svg: Annotated[Path | None, typer.Option(help="The graph alone, as an image.")] = None,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Let backends claim subgraphs and print what they took."""
+    """Partition a model for backends and print the accepted subgraphs."""
     from .compile import BuildOptions
     from .partition import partition_model, show_partitioned
 
@@ -189,9 +188,7 @@ def partition_command(
         backend_options=arguments.options(option),
     )
     with failures(debug):
-        partitioned = partition_model(
-            find_model(str(model)), options, output, Steps(), html=html, svg=svg
-        )
+        partitioned = partition_model(find_model(str(model)), options, output, Steps(), dot=dot)
         show_found(partitioned, as_json, show_partitioned)
 
 

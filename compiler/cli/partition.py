@@ -1,4 +1,4 @@
-"""`baton partition`: what backends claim of a model."""
+"""`baton partition`: select subgraphs of a model for backends."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Partitioned:
-    """A partitioned module, its subgraphs, and the candidates that became none."""
+    """A partitioned module, its subgraphs, and the rejected candidates."""
 
     mod: tvm.IRModule
     subgraphs: list[SubgraphInfo]
@@ -38,35 +38,34 @@ def partition_model(
     output: Path | None = None,
     steps: Steps | None = None,
     *,
-    html: Path | None = None,
-    svg: Path | None = None,
+    dot: Path | None = None,
 ) -> Partitioned:
-    """Import a model file, let the backends of the options claim subgraphs, write the module.
+    """Import a model file, partition it for the backends, and write the module.
 
     Parameters
     ----------
     model : Path
     options : BuildOptions
-        Its shapes, backends, plugins and backend options count.
+        Shapes, backends, plugins and backend options are used.
     output : Path, optional
-        A `.json` gets the module as TVM saves it, with which `tvm.ir.load_json` makes it anew;
-        any other name gets TVMScript text. Both are the plain Relax module, for TVM's own tools.
+        Gets the plain Relax module: in TVM's JSON format (`tvm.ir.load_json`) if the name ends in
+        `.json`, as TVMScript otherwise.
     steps : Steps, optional
-        Shows the progress.
-    html, svg : Path, optional
-        Pictures of the graph with its subgraphs: a page with the details of each, or an image.
+        Progress display.
+    dot : Path, optional
+        Gets the graph with its subgraphs as Graphviz DOT text.
 
     Raises
     ------
     FrontendError, PartitionError
-        The model or a backend is at fault.
+        The model can't be imported, or a backend fails.
     ExportError
         A file can't be written.
     """
     import tvm
 
     from compiler.partition import partition_with_report, subgraphs
-    from compiler.partition.partition_page import to_html, to_svg
+    from compiler.partition.dot import to_dot
     from compiler.relay import to_relax
 
     steps = steps or Steps()
@@ -75,10 +74,9 @@ def partition_model(
     with steps.step("partition", ", ".join(options.backends)):
         result = partition_with_report(mod, options.backends, params, **options.backend_options)
     mod = result.module
-    for path, draw in ((html, to_html), (svg, to_svg)):
-        if path is not None:
-            with steps.step("draw", str(path)):
-                write_text(path, draw(result, title=model.name))
+    if dot is not None:
+        with steps.step("draw", str(dot)):
+            write_text(dot, to_dot(result, title=model.name))
     if output is not None:
         with steps.step("write", str(output)):
             plain = to_relax(mod)

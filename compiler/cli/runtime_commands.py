@@ -41,11 +41,11 @@ def build_command(
     debug: Debug = False,
 ) -> None:
     """Compile libbaton_runtime and install it with all that it needs, for pkg-config and CMake."""
-    from compiler import native_runtime
+    from compiler.runtime.packaging.cpp_runtime import build_cpp_runtime
 
     steps = Steps()
     with failures(debug), steps.step("compile", str(output)):
-        native_runtime.build(output, flag or ["-O2"], wheel)
+        build_cpp_runtime(output, flag or ["-O2"], wheel)
 
 
 @runtime.command("wheel")
@@ -62,8 +62,8 @@ def wheel_command(
     debug: Debug = False,
 ) -> None:
     """Write the wheel baton-runtime, which runs libraries without the compiler."""
-    from compiler import runtime_wheel
+    from compiler.runtime.packaging.runtime_wheel import build_runtime_wheel
 
     steps = Steps()
     with failures(debug), steps.step("write", str(output)):
-        runtime_wheel.build(output, tvm)
+        build_runtime_wheel(output, tvm)

@@ -112,7 +112,7 @@ class GraphExecutor:
         self._buffers: list[Any] = [None] * arity  # what set_input copies into
         self._views: list[Any] = [None] * arity  # the buffers as numpy arrays, where possible
         self._bound: list[Any] = [params.get(info.name) for info in self._infos]
-        self._memory = BoundMemory(self._bound, len(metadata.inputs))
+        self._memory = BoundMemory(self._bound)
         self._what = [f"input {info.name!r}" for info in self._infos]
         self._symbolic = [
             (index, axis, extent)

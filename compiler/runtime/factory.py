@@ -289,7 +289,7 @@ class FactoryModule:
     def weights_memory(self, *devices: Any) -> BoundMemory:
         """Address ranges of the weights on the given devices; see `copied_where_bound`."""
         placed = self._params_on(arrange_devices(self.metadata, devices))
-        return BoundMemory(list(placed.values()), num_inputs=0)
+        return BoundMemory(list(placed.values()))
 
     def session(self, *devices: Any, num_threads: int | None = None, parallel: int = 1) -> Session:
         """A session: `run({name: array})`, from any number of threads; see `Session`."""

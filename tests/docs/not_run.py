@@ -24,7 +24,7 @@ COMMANDS = {
     "baton partitioner build": ("compiles C++", "compiler/mxnet/test_library.py"),
     "baton profile models/": ("reads a large model", "compiler/cli/test_profile.py"),
     "baton profile models-q/": ("reads a large model", "compiler/cli/test_profile.py"),
-    "baton runtime build": ("compiles C++", "compiler/test_native_runtime.py"),
+    "baton runtime build": ("compiles C++", "compiler/runtime/packaging/test_cpp_runtime.py"),
     "baton tune": ("searches for minutes", "compiler/cli/test_tune.py"),
 }
 """Starts of command lines that are only parsed: why, and the test that runs such a command."""

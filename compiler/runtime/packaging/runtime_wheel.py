@@ -1,9 +1,9 @@
-"""`baton-runtime`: a wheel with what runs exported libraries, and nothing of the compiler.
+"""Build the wheel `baton-runtime`, which runs exported libraries without the compiler.
 
-It holds Baton's runtime and of TVM the runtime library and the Python that speaks with it: 5 MB of
-a package that has 300 MB. Both lie in a folder of their own behind everything else on Python's
-path, so that where `baton-tvm` or `apache-tvm` are installed too, these are the ones that are
-imported, and neither installation overwrites a file of the other.
+The wheel has Baton's runtime, TVM's runtime library and the Python modules that load it: 5 MB
+instead of the 300 MB of apache-tvm. A `.pth` file appends its folder to the end of `sys.path`.
+Installed packages `baton-tvm` or `apache-tvm` take precedence, and no installation overwrites files
+of another one.
 """
 
 from __future__ import annotations
@@ -76,16 +76,18 @@ Root-Is-Purelib: false
 """
 
 
-def build(folder: str | os.PathLike[str], tvm: str | os.PathLike[str] | None = None) -> Path:
+def build_runtime_wheel(
+    folder: str | os.PathLike[str], tvm: str | os.PathLike[str] | None = None
+) -> Path:
     """Write the wheel `baton-runtime` of this version of Baton.
 
     Parameters
     ----------
     folder : path
-        Gets the wheel; made if it is missing.
+        Output folder, created if missing.
     tvm : path, optional
-        A wheel of apache-tvm, of the same version, whose runtime is taken: that for another kind of
-        processor makes a wheel for those. What is installed here by default.
+        Wheel of apache-tvm, of the same version, to take the runtime from; for another architecture
+        the result is for that architecture. The installed package by default.
 
     Returns
     -------
@@ -104,7 +106,7 @@ def build(folder: str | os.PathLike[str], tvm: str | os.PathLike[str] | None = N
     required = metadata.version("apache-tvm")
     if tvm_version != required:
         raise ExportError(f"the runtime must be that of apache-tvm {required}, not {tvm_version}")
-    root = Path(__file__).parent
+    root = Path(__file__).parents[2]
     about = f"baton_runtime-{__version__}.dist-info"
     files = {
         "baton_runtime.pth": f"{_FOLDER}\n".encode(),
@@ -157,7 +159,7 @@ def _from_wheel(path: Path) -> TvmParts:
 
 
 def _tags(about: str) -> list[str]:
-    """The lines of a wheel's description that say which platforms it is for."""
+    """The platform tags of a wheel's description."""
     return [line for line in about.splitlines() if line.startswith("Tag: py3-none-")]
 
 
@@ -171,12 +173,12 @@ def _require(files: dict[str, bytes], where: str) -> dict[str, bytes]:
 def _baton_files(root: Path) -> Iterator[tuple[str, bytes]]:
     for entry in _BATON:
         found: Iterable[Path] = (root / entry).rglob("*.py") if entry[-1] == "/" else [root / entry]
-        for path in sorted(found):
+        for path in sorted(each for each in found if each.parent != Path(__file__).parent):
             yield path.relative_to(root).as_posix(), path.read_bytes()
 
 
 def _metadata(version: str, tvm_version: str) -> str:
-    """The description, with those of Baton's own requirements that the runtime has too."""
+    """Metadata of the wheel, with the requirements that Baton and its runtime share."""
     own = metadata.metadata("baton-tvm")
     lines = [
         f"Requires-Dist: {line}"
@@ -189,7 +191,7 @@ def _metadata(version: str, tvm_version: str) -> str:
 
 
 def _write(path: Path, files: Mapping[str, bytes], record: str) -> None:
-    """A zip archive of the files and of their checksums; the same files give the same bytes."""
+    """Write a reproducible zip archive of the files and their checksums."""
     lines = [f"{name},{_digest(data)},{len(data)}\n" for name, data in files.items()]
     with replacing(path) as stream, zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as wheel:
         for name, data in {**files, record: "".join([*lines, f"{record},,\n"]).encode()}.items():

@@ -1,4 +1,4 @@
-"""`libbaton_runtime`: the C and C++ loader of libraries, compiled on the machine that wants it."""
+"""Build and install `libbaton_runtime`, the C and C++ loader of exported libraries."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from compiler.support.atomic_file import write_file
 from compiler.support.cxx import cxx_command, include_dir
 from compiler.support.tempdir import TemporaryFolder
 
-_SOURCES = Path(__file__).parent / "native"
+_SOURCES = Path(__file__).parents[2] / "native"
 _HEADERS = ("runtime.h", "runtime.hpp")
 _NAME = "libbaton_runtime.so"
 _TVM_LIBRARIES = {"libtvm_ffi.so", "libtvm_runtime.so", "libtvm_runtime_extra.so"}
@@ -40,7 +40,7 @@ unset(_baton_prefix)
 """
 
 
-def build(
+def build_cpp_runtime(
     prefix: str | os.PathLike[str],
     flags: Iterable[str] = ("-O2",),
     wheels: Iterable[str | os.PathLike[str]] = (),
@@ -50,13 +50,13 @@ def build(
     Parameters
     ----------
     prefix : path
-        Gets `include/baton`, and in `lib` the library, the parts of TVM that it needs, and files
-        for pkg-config and CMake. It may be moved and copied as a whole.
-    flags : str
-        More of the compiler's flags.
-    wheels : path
-        Of apache-tvm and apache-tvm-ffi for another kind of processor, whose libraries are taken
-        instead of those installed here; the compiler must be one for that processor.
+        Installation folder: `include/baton`, and `lib` with the library, the TVM libraries that it
+        needs, and files for pkg-config and CMake. The folder is relocatable.
+    flags : iterable of str
+        Additional compiler flags.
+    wheels : iterable of path
+        Wheels of apache-tvm and apache-tvm-ffi for another architecture, used instead of the
+        installed packages. The C++ compiler must target that architecture.
 
     Returns
     -------
@@ -66,8 +66,8 @@ def build(
     Raises
     ------
     ExportError
-        There is no C++ compiler ($CXX names one), it fails, a wheel can't be read or its libraries
-        are missing, or the folder can't be written.
+        No C++ compiler is found ($CXX names one), compilation fails, a wheel is unreadable or lacks
+        a library, or the folder can't be written.
     """
     import tvm_ffi.libinfo
 
@@ -118,12 +118,12 @@ def _install(root: Path, libraries: Iterable[Path], version: str) -> None:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copy to a new file: programs may be running with the old one."""
+    """Replace the target with a new file; running programs keep the old one."""
     write_file(target, source.read_bytes())
 
 
 def _installed() -> list[Path]:
-    """TVM's libraries that kernels and its virtual machine need."""
+    """The installed TVM libraries that kernels and the virtual machine need."""
     import tvm.libinfo
     import tvm_ffi.libinfo
 
@@ -134,7 +134,7 @@ def _installed() -> list[Path]:
 
 
 def _from_wheels(wheels: Iterable[str | os.PathLike[str]], folder: Path) -> list[Path]:
-    """The same libraries out of wheels, unpacked into a folder; none where there are no wheels."""
+    """Unpack the TVM libraries of wheels into a folder; return none without wheels."""
     given = list(wheels)
     found = {}
     for wheel in given:
@@ -157,7 +157,7 @@ def _from_wheels(wheels: Iterable[str | os.PathLike[str]], folder: Path) -> list
 
 
 def _cpu_flags() -> str:
-    """The table of CPU features as the initializers of an array."""
+    """C++ array initializers of the table of CPU features."""
     from compiler.runtime.cpu import LINUX_FLAGS
 
     return "".join(f'{{"{feature}", "{flag}"}},\n' for feature, flag in LINUX_FLAGS.items())

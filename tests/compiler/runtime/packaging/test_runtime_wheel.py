@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 import tvm
 
-from compiler import relay, runtime_wheel
+from compiler import relay
 from compiler.errors import ExportError
+from compiler.runtime.packaging.runtime_wheel import build_runtime_wheel
 
 WEIGHT = np.random.default_rng(0).standard_normal((8, 4)).astype("float32")
 
@@ -54,7 +55,7 @@ for attempt in (
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return runtime_wheel.build(tmp_path_factory.mktemp("dist"))
+    return build_runtime_wheel(tmp_path_factory.mktemp("dist"))
 
 
 def test_libraries_run_without_the_compiler(wheel: Path, tmp_path: Path) -> None:
@@ -115,7 +116,7 @@ def tvm_wheel(folder: Path, name: str, without: str = "") -> Path:
 
 def test_the_runtime_of_another_processor(tmp_path: Path) -> None:
     name = f"apache_tvm-{metadata.version('apache-tvm')}-py3-none-manylinux_2_28_aarch64.whl"
-    made = runtime_wheel.build(tmp_path / "dist", tvm_wheel(tmp_path, name))
+    made = build_runtime_wheel(tmp_path / "dist", tvm_wheel(tmp_path, name))
     assert made.name.endswith("-py3-none-manylinux_2_28_aarch64.whl")
     with zipfile.ZipFile(made) as archive:
         library = archive.read("baton_runtime/tvm/lib/libtvm_runtime.so")
@@ -134,4 +135,4 @@ def test_the_runtime_of_another_processor(tmp_path: Path) -> None:
 )
 def test_what_is_not_a_wheel_of_tvm(tmp_path: Path, name: str, without: str, said: str) -> None:
     with pytest.raises(ExportError, match=said):
-        runtime_wheel.build(tmp_path, tvm_wheel(tmp_path, name, without))
+        build_runtime_wheel(tmp_path, tvm_wheel(tmp_path, name, without))

@@ -15,11 +15,12 @@ import numpy as np
 import pytest
 import tvm
 
-from compiler import native_runtime, relay
+from compiler import relay
 from compiler.errors import ExportError
+from compiler.runtime.packaging.cpp_runtime import build_cpp_runtime
 from compiler.support.cxx import cxx_command
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[4]
 WEIGHT = np.random.default_rng(0).standard_normal((4, 3)).astype("float32")
 
 PROGRAM = r"""
@@ -169,7 +170,7 @@ def prefix(tmp_path_factory) -> Path:
     except RuntimeError:
         pytest.skip("there is no C++ compiler")
     root = tmp_path_factory.mktemp("prefix")
-    native_runtime.build(root, ["-O0"])
+    build_cpp_runtime(root, ["-O0"])
     return root
 
 
@@ -373,7 +374,7 @@ def ask(port: int, seed: int) -> None:
 def test_a_compiler_that_fails_is_an_error(monkeypatch, tmp_path):
     monkeypatch.setenv("CXX", "false")
     with pytest.raises(ExportError, match="false does not compile"):
-        native_runtime.build(tmp_path)
+        build_cpp_runtime(tmp_path)
     assert not any(tmp_path.iterdir())
 
 
@@ -393,5 +394,5 @@ def test_wheels_that_lack_libraries(tmp_path, content, said):
             for name in content:
                 archive.writestr(name, b"")
     with pytest.raises(ExportError, match=said):
-        native_runtime.build(tmp_path / "deploy", wheels=[wheel])
+        build_cpp_runtime(tmp_path / "deploy", wheels=[wheel])
     assert not (tmp_path / "deploy").exists()
