@@ -25,6 +25,7 @@ from .options import (
     Debug,
     DisablePass,
     Extents,
+    ImportLimit,
     KVCache,
     Log,
     Model,
@@ -122,6 +123,7 @@ def compile_command(
     backend: Backend,
     plugin: Plugin,
     option: BackendOption,
+    import_limit: ImportLimit,
     trust: Annotated[
         bool, typer.Option("--trust", help="Accept a saved module (.json) that holds code.")
     ] = False,
@@ -150,6 +152,7 @@ def compile_command(
         samples=data,
         calibration=calibration,
         weight_bits=weight_bits,
+        import_limits=arguments.import_limits(import_limit),
         trust=trust,
     )
     with failures(debug):
@@ -206,6 +209,7 @@ def run_command(
     target: Target = "llvm",
     shape: Shape,
     extent: Extents,
+    import_limit: ImportLimit,
     plugin: Plugin,
     as_json: AsJson = False,
     debug: Debug = False,
@@ -213,13 +217,18 @@ def run_command(
     """Run a library or a model once, and time it if asked to.
 
     With a Python script written for an older TVM, `baton run script.py [its arguments]`, the
-    script runs unchanged: tvm.relay, tvm.autotvm and their kin are there.
+    script runs unchanged: tvm.relay, tvm.autotvm and related modules are available.
     """
     from .compile import BuildOptions
     from .run import run_model, show_ran
 
     files = arguments.input_files(value)
-    options = BuildOptions(target=target, shapes=arguments.shapes(shape), plugins=texts(plugin))
+    options = BuildOptions(
+        target=target,
+        shapes=arguments.shapes(shape),
+        plugins=texts(plugin),
+        import_limits=arguments.import_limits(import_limit),
+    )
     with failures(debug):
         ran = run_model(
             find_model(str(model)),

@@ -41,6 +41,23 @@ def extents(texts: Sequence[str], option: str) -> dict[str, int]:
     return found
 
 
+def import_limits(texts: Sequence[str]) -> dict[str, float]:
+    """["nodes=500000"] -> {"nodes": 500000}."""
+    found: dict[str, float] = {}
+    for name, text in _pairs(texts, "--import-limit", "nodes=500000").items():
+        if name not in ("nodes", "folded_bytes", "seconds"):
+            raise typer.BadParameter(
+                f"{name!r} is not nodes, folded_bytes or seconds", param_hint="--import-limit"
+            )
+        pattern = r"\d+(\.\d+)?" if name == "seconds" else r"\d+"
+        if not re.fullmatch(pattern, text, re.ASCII):
+            raise typer.BadParameter(
+                f"{text!r} is not a limit of {name}", param_hint="--import-limit"
+            )
+        found[name] = float(text) if name == "seconds" else int(text)
+    return found
+
+
 def sizes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
     """["seq=1,128"] -> {"seq": (1, 128)}."""
     found = {}

@@ -58,6 +58,8 @@ class BuildOptions:
         Python files that register partitioners.
     backend_options : dict of str to str
         What the partitioners' callbacks get.
+    import_limits : dict of str to number
+        Fields of `compiler.relay.frontend.ImportLimits`; its defaults for those left out.
     trust : bool
         Whether a saved module may hold code: kernels, and calls of functions by name.
     """
@@ -79,6 +81,7 @@ class BuildOptions:
     samples: Path | None = None
     calibration: str = "minmax"
     weight_bits: int = 8
+    import_limits: Mapping[str, float] = field(default_factory=dict)
     trust: bool = False
 
 
@@ -225,7 +228,7 @@ def import_model(
     require_known(options.disabled_passes)
     load_plugins((Path(plugin) for plugin in options.plugins), steps)
     with steps.step("import", str(model)):
-        mod, params = read_model(model, options.shapes, options.trust)
+        mod, params = read_model(model, options.shapes, options.trust, options.import_limits)
         mod = with_bounds(mod, options.bounds)
         for symbol, room in options.kv_cache.items():
             mod = with_kv_cache(mod, symbol, room)

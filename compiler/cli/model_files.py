@@ -17,9 +17,12 @@ _TORCH = (".pt", ".pth", ".pt2")
 
 
 def read_model(
-    path: Path, shapes: Mapping[str, tuple[int | str | None, ...]], trust: bool = False
+    path: Path,
+    shapes: Mapping[str, tuple[int | str | None, ...]],
+    trust: bool = False,
+    import_limits: Mapping[str, float] | None = None,
 ) -> tuple[tvm.IRModule, dict[str, Any]]:
-    """The Relax module of a model file, and its weights by name.
+    """Import a model file as a Relax module and its weights by name.
 
     Parameters
     ----------
@@ -32,10 +35,12 @@ def read_model(
         * `.pt`: TorchScript; `shapes` has all inputs.
         * anything else: ONNX.
     shapes : mapping of str to tuple
-        Of inputs, where the file leaves them open. Those of ONNX models may have names, and None,
-        for extents that only running tells.
+        Shapes of inputs with dynamic shapes. ONNX models may have names, or None, for dynamic
+        extents.
     trust : bool
         Whether a `.json` may hold kernels and calls of functions by name, which can run any code.
+    import_limits : mapping of str to number, optional
+        Fields of `ImportLimits`, for ONNX models.
 
     Raises
     ------
@@ -51,7 +56,8 @@ def read_model(
     if path.suffix in _TORCH:
         return _read_torchscript(path, _numbers(path, shapes))
     if path.suffix not in (".relay", ".txt", ".json"):
-        return relay.frontend.from_onnx(str(path), shape=shapes, freeze_params=False)
+        limits = relay.frontend.ImportLimits(**(import_limits or {}))
+        return relay.frontend.from_onnx(str(path), shape=shapes, freeze_params=False, limits=limits)
     if shapes:
         raise FrontendError(
             f"{path} states the shapes of its inputs; leave out {', '.join(sorted(shapes))}"

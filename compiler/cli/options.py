@@ -42,6 +42,13 @@ Shape = Annotated[
         metavar="NAME=N,C,H,W",
     ),
 ]
+ImportLimit = Annotated[
+    list[str],
+    several(
+        "Of an ONNX import: nodes, folded_bytes or seconds; repeat for others.",
+        metavar="LIMIT=N",
+    ),
+]
 Bound = Annotated[list[str], several("Largest extent of a symbol.", metavar="SYMBOL=N")]
 KVCache = Annotated[
     str | None,

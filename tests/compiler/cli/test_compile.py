@@ -116,3 +116,15 @@ def test_a_library_with_an_unknown_suffix_is_refused(cli, model, tmp_path):
     assert result.exit_code == 1
     assert ".dll" in result.stderr.splitlines()[-1]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_import_limits_reach_the_importer(cli, model):
+    result = cli.invoke(app, ["compile", str(model), "--import-limit", "nodes=1"])
+    assert result.exit_code == 1
+    assert "more than 1 nodes" in result.stderr
+
+
+@pytest.mark.parametrize("limit", ["nodes", "nodes=many", "bytes=1", "nodes=-1"])
+def test_a_malformed_import_limit_is_rejected(cli, model, limit):
+    result = cli.invoke(app, ["compile", str(model), "--import-limit", limit])
+    assert result.exit_code == 2
