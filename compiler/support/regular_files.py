@@ -39,6 +39,51 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
         raise
     except ValueError as error:  # a NUL character or a lone surrogate
         raise OSError(errno.EINVAL, f"its path is invalid ({error})", name) from error
+    return _as_regular(descriptor, name)
+
+
+def open_inside(folder: str | os.PathLike[str], location: str) -> BinaryIO:
+    """Open a regular file below a folder that an untrusted file names.
+
+    No link can lead out of the folder: symbolic links below it and files with several hard links
+    are rejected. The checks hold for the returned file, whatever happens to its path later.
+
+    Raises
+    ------
+    OSError
+        The location is not below the folder, or the file can't be opened or is not regular.
+    """
+    name = os.path.join(folder, location)
+    parts = os.path.normpath(location).split(os.sep)
+    if not location or os.path.isabs(location) or parts[0] in (os.curdir, os.pardir):
+        raise OSError(errno.EINVAL, f"its location {location!r} is not a file below {folder}", name)
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY
+    try:
+        parent = os.open(folder, flags | os.O_DIRECTORY)
+        try:
+            for part in parts[:-1]:
+                child = os.open(part, flags | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
+                os.close(parent)
+                parent = child
+            descriptor = os.open(parts[-1], flags | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=parent)
+        finally:
+            os.close(parent)
+    except ValueError as error:  # a NUL character or a lone surrogate
+        raise OSError(errno.EINVAL, f"its path is invalid ({error})", name) from error
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENOTDIR):
+            reason = "its path has a symbolic link; copy the file into the folder"
+            raise OSError(errno.EINVAL, reason, name) from error
+        raise
+    file = _as_regular(descriptor, name)
+    if os.fstat(file.fileno()).st_nlink > 1:
+        file.close()
+        raise OSError(errno.EINVAL, "it has several hard links; copy the file", name)
+    return file
+
+
+def _as_regular(descriptor: int, name: str) -> BinaryIO:
+    """The open file of a descriptor; closes the descriptor and raises if it is not regular."""
     try:
         mode = os.fstat(descriptor).st_mode
         if stat.S_ISDIR(mode):

@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from compiler.support.regular_files import open_regular, read_regular
+from compiler.support.regular_files import open_inside, open_regular, read_regular
 
 
 def test_a_regular_file_is_read_whole(tmp_path):
@@ -54,3 +54,25 @@ def test_a_sparse_file_that_is_larger_than_memory_is_not_read(tmp_path):
         file.truncate(1 << 42)
     with pytest.raises(OSError, match="more than the memory of this machine"):
         read_regular(tmp_path / "sparse")
+
+
+def test_a_file_below_a_folder_stays_the_one_that_was_checked(tmp_path):
+    folder = tmp_path / "model"
+    (folder / "data").mkdir(parents=True)
+    (folder / "data" / "w").write_bytes(b"checked")
+    with open_inside(folder, "data/../data/w") as file:
+        (folder / "other").write_bytes(b"another")
+        os.replace(folder / "other", folder / "data" / "w")
+        assert file.read() == b"checked"
+
+
+@pytest.mark.parametrize("location", ["", ".", "..", "../w", "/w", "link", "linked/w", "hard"])
+def test_a_location_that_leads_out_of_its_folder_is_rejected(tmp_path, location):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (tmp_path / "w").write_bytes(b"secret")
+    (folder / "link").symlink_to(tmp_path / "w")
+    (folder / "linked").symlink_to(tmp_path)
+    (folder / "hard").hardlink_to(tmp_path / "w")
+    with pytest.raises(OSError):
+        open_inside(folder, location)

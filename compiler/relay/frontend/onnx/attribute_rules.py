@@ -143,6 +143,7 @@ def _check_convolution(node: Node) -> None:
     if weight is None or len(weight) < 3:
         return
     window = weight[2:]
+    _check_window(node, _CONVOLUTIONS[kind], window)
     for name, count in (("strides", 1), ("dilations", 1), ("kernel_shape", 1), ("pads", 2)):
         if name in _names(node) and len(node.attr(name)) != count * len(window):
             raise invalid(node, name, f"the weight's window takes {count * len(window)} entries")
@@ -163,6 +164,19 @@ def _check_convolution(node: Node) -> None:
         raise node.unsupported(f"the bias has {len(bias)} dimensions instead of 1")
     if kind == "DeformConv":
         _check_offsets(node, channels, window)
+
+
+def _check_window(node: Node, index: int, window: list[Any]) -> None:
+    if any(isinstance(extent, int) and extent < 1 for extent in window):
+        raise node.unsupported(
+            f"the weight (input {index}) has the window {window}; kernel_shape must be at least 1"
+        )
+
+
+def _check_causal_convolution(node: Node) -> None:
+    weight = _known(node.get(1))
+    if weight is not None:
+        _check_window(node, 1, weight[2:])
 
 
 def _check_offsets(node: Node, channels: Any, window: list[Any]) -> None:
@@ -336,6 +350,7 @@ _RULES: dict[str, Callable[[Node], None]] = {
     **dict.fromkeys(["GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool"], _check_global_pool),
     **dict.fromkeys(_GATES, _check_recurrent),
     **dict.fromkeys(["Resize", "Upsample"], _check_resize),
+    "CausalConvWithState": _check_causal_convolution,
     "OneHot": _check_one_hot,
     "ReverseSequence": _check_reverse_sequence,
     "Split": _check_split,

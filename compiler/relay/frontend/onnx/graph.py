@@ -126,6 +126,7 @@ class GraphImporter:
         self._own = dict(converters or {})
         self.symbolic: dict[relax.Expr, np.ndarray] = {}
         self.bounds: dict[str, int] = {}
+        self.valid_nodes: set[tuple[Any, ...]] = set()
         self._sources: dict[relax.Var, str] = {}
         self._spans = dict(spans or {})
         self.budget = Budget(limits or ImportLimits())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import mmap
@@ -9,13 +10,12 @@ import os
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
 import onnx
 import onnx.numpy_helper
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-from onnx.external_data_helper import load_external_data_for_tensor
 
 from compiler.errors import (
     FrontendError,
@@ -26,7 +26,7 @@ from compiler.errors import (
 from compiler.ir.constants import NUMPY_DTYPES
 from compiler.relay.ty import is_any
 from compiler.support import strictness
-from compiler.support.regular_files import memory_nbytes, open_regular
+from compiler.support.regular_files import memory_nbytes, open_inside, open_regular
 
 from .protobuf_reader import WireError, split_weights
 
@@ -162,14 +162,16 @@ def _complete(model: Model, origin: str, folder: pathlib.Path | None) -> Model:
         if folder is None:
             raise _elsewhere(tensor)
         try:
-            _require_external_bytes(tensor, folder)
-            load_external_data_for_tensor(tensor, str(folder))
-        except (onnx.checker.ValidationError, OSError, ValueError, MemoryError) as error:
+            with _open_external_data(tensor, folder) as (file, length):
+                tensor.raw_data = file.read(length)
+        except (OSError, ValueError, MemoryError) as error:
             reason = getattr(error, "strerror", None) or error
             raise FrontendError(
                 f"the external weights of {origin} can't be loaded: weight {tensor.name!r}: "
                 f"{reason}"
             ) from error
+        tensor.data_location = onnx.TensorProto.DEFAULT
+        del tensor.external_data[:]
     _log_checker_findings(model.proto, origin)
     return model
 
@@ -178,21 +180,31 @@ def require_external_files(proto: onnx.ModelProto, folder: pathlib.Path) -> None
     """Raise OSError or ValueError unless external weights are in regular files, whole."""
     for tensor in _tensors(proto):
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
-            _require_external_bytes(tensor, folder)
+            with _open_external_data(tensor, folder):
+                pass
 
 
-def _require_external_bytes(tensor: onnx.TensorProto, folder: pathlib.Path) -> None:
-    """Raise OSError or ValueError unless the tensor's bytes are in a regular file."""
+@contextlib.contextmanager
+def _open_external_data(
+    tensor: onnx.TensorProto, folder: pathlib.Path
+) -> Iterator[tuple[BinaryIO, int]]:
+    """Open the file of a tensor's data at their offset; gives the file and their length.
+
+    Raises OSError or ValueError unless a regular file below `folder` holds all of them.
+    """
     entries = {entry.key: entry.value for entry in tensor.external_data}
-    path = folder / entries.get("location", "")
-    with open_regular(path) as file:
+    with open_inside(folder, entries.get("location", "")) as file:
         size = os.fstat(file.fileno()).st_size
-    offset = int(entries.get("offset") or 0)
-    length = int(entries.get("length") or size - offset)
-    if offset < 0 or length < 0 or length > size - offset:
-        raise ValueError(f"it declares {length} bytes at offset {offset}, and {path} has {size}")
-    if length > memory_nbytes():
-        raise ValueError(f"its {length} bytes are more than the memory of this machine")
+        offset = int(entries.get("offset") or 0)
+        length = int(entries.get("length") or size - offset)
+        if offset < 0 or length < 0 or length > size - offset:
+            raise ValueError(
+                f"it declares {length} bytes at offset {offset}, and {file.name} has {size}"
+            )
+        if length > memory_nbytes():
+            raise ValueError(f"its {length} bytes are more than the memory of this machine")
+        file.seek(offset)
+        yield file, length
 
 
 def data_files(path: pathlib.Path) -> list[pathlib.Path]:

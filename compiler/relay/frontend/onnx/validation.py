@@ -6,6 +6,7 @@ import functools
 import logging
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,9 @@ logger = logging.getLogger(__name__)
 
 LARGEST_DATA = 1024
 """Largest number of elements of a constant that ONNX's shape inference receives by value."""
+
+LARGEST_KEY = 1024
+"""Bytes of the largest node and constant whose validation is cached."""
 
 _NOT_INFERRED = frozenset(["Range"])
 """Operators that ONNX's function bodies call with shapes that ONNX's inference rejects."""
@@ -61,14 +65,49 @@ def validate(
         The node is invalid; the message names the attribute and the allowed values.
     """
     schema = None
-    if from_model and has_schema and defs.has(node.proto.op_type, node.opset, domain):
-        schema = defs.get_schema(node.proto.op_type, node.opset, domain)
-    if schema is not None and not schema.deprecated:
+    if from_model and has_schema:
+        schema = _schema(node.proto.op_type, node.opset, domain)
+    if schema is not None:
         _check_schema(node, schema)
     if domain == "" and has_schema:
         check_attributes(node, from_model)
-    if schema is not None and not schema.deprecated:
+    if schema is not None:
         _infer_shapes(node, schema, opsets)
+
+
+@dataclass(frozen=True)
+class _Schema:
+    """A schema of ONNX, whose properties are copies that cost time, with those that are read."""
+
+    schema: defs.OpSchema
+    domain: str
+    name: str
+    since_version: int
+    types: dict[str, int]
+    required: tuple[str, ...]
+    inputs: tuple[int, int]
+    outputs: tuple[int, int]
+
+
+@functools.lru_cache(maxsize=1024)
+def _schema(name: str, opset: int, domain: str) -> _Schema | None:
+    """The schema of an operator; None without one and for a deprecated operator."""
+    if not defs.has(name, opset, domain):
+        return None
+    schema = defs.get_schema(name, opset, domain)
+    if schema.deprecated:
+        return None
+    attributes = schema.attributes
+    return _Schema(
+        schema,
+        schema.domain,
+        schema.name,
+        schema.since_version,
+        {name: int(each.type) for name, each in attributes.items()},
+        tuple(name for name, each in attributes.items() if each.required),
+        (schema.min_input, schema.max_input),
+        (1, schema.max_output),
+    )
 
 
 def check_names(graph: onnx.GraphProto | onnx.FunctionProto) -> None:
@@ -97,35 +136,35 @@ def check_names(graph: onnx.GraphProto | onnx.FunctionProto) -> None:
                 check_names(inner)
 
 
-def _check_schema(node: Node, schema: Any) -> None:
+def _check_schema(node: Node, schema: _Schema) -> None:
     """Check the names and types of the attributes and the number of operands."""
     seen: set[str] = set()
     for entry in node.proto.attribute:
         if entry.name in seen:
             raise node.unsupported(f"the attribute {entry.name} is given twice")
         seen.add(entry.name)
-        if entry.name not in schema.attributes:
+        if entry.name not in schema.types:
             _check_other_versions(node, schema, entry)
             continue
-        expected = int(schema.attributes[entry.name].type)
+        expected = schema.types[entry.name]
         if entry.type != expected:
             given, wanted = _KINDS[entry.type], _KINDS[expected]
             raise node.unsupported(
                 f"the attribute {entry.name} has the type {given}; expected {wanted}"
             )
-    for name, attribute in schema.attributes.items():
-        if attribute.required and name not in seen:
+    for name in schema.required:
+        if name not in seen:
             raise node.unsupported(f"the attribute {name} is missing")
-    for count, least, most, what in (
-        (len(node.proto.input), schema.min_input, schema.max_input, "inputs"),
-        (len(node.proto.output), 1, schema.max_output, "outputs"),
+    for count, (least, most), what in (
+        (len(node.proto.input), schema.inputs, "inputs"),
+        (len(node.proto.output), schema.outputs, "outputs"),
     ):
         if not least <= count <= most:
             bound = f"at least {least}" if count < least else f"at most {most}"
             raise node.unsupported(f"the node has {count} {what}; expected {bound}")
 
 
-def _check_other_versions(node: Node, schema: Any, entry: AttributeProto) -> None:
+def _check_other_versions(node: Node, schema: _Schema, entry: AttributeProto) -> None:
     """Raise for an attribute of another version of the operator, unless it has the default value.
 
     An attribute of no version is ignored; ONNX's checker warns about it.
@@ -150,15 +189,14 @@ def _attributes_of_versions() -> dict[tuple[str, str], dict[str, AttributeProto]
     return found
 
 
-def _infer_shapes(node: Node, schema: Any, opsets: Mapping[str, int]) -> None:
+def _infer_shapes(node: Node, schema: _Schema, opsets: Mapping[str, int]) -> None:
     """Run ONNX's shape inference, as onnxruntime does when it loads a model.
 
     Its errors on types are ignored: the importer accepts more types than ONNX's schemas.
     """
     if schema.name in _NOT_INFERRED:
         return
-    types: dict[str, onnx.TypeProto] = {}
-    data: dict[str, onnx.TensorProto] = {}
+    operands: list[tuple[str, str, tuple[int | None, ...] | None, np.ndarray | None]] = []
     for name, value in zip(node.proto.input, node.inputs):
         if value is None:
             if name:
@@ -167,19 +205,30 @@ def _infer_shapes(node: Node, schema: Any, opsets: Mapping[str, int]) -> None:
         known = _type_of(value)
         if known is None:
             return  # a sequence
-        types[name] = known
-        array = _small_constant(value)
-        if array is not None:
-            data[name] = onnx.numpy_helper.from_array(array, name)
+        operands.append((name, *known, _small_constant(value)))
+    key = _inference_key(node, schema, opsets, operands)
+    if key is not None and key in node.importer.valid_nodes:
+        return
+    types = {
+        name: helper.make_tensor_type_proto(_element_type(dtype), extents)
+        for name, dtype, extents, _ in operands
+    }
+    data = {
+        name: onnx.numpy_helper.from_array(array, name)
+        for name, _, _, array in operands
+        if array is not None
+    }
     proto = node.proto
-    if any(entry.name not in schema.attributes for entry in proto.attribute):
+    if any(entry.name not in schema.types for entry in proto.attribute):
         proto = onnx.NodeProto()
         proto.CopyFrom(node.proto)
         del proto.attribute[:]
-        proto.attribute.extend(e for e in node.proto.attribute if e.name in schema.attributes)
+        proto.attribute.extend(e for e in node.proto.attribute if e.name in schema.types)
     imports = [helper.make_opsetid(*entry) for entry in opsets.items()]
     try:
-        onnx.shape_inference.infer_node_outputs(schema, proto, types, data, opset_imports=imports)
+        onnx.shape_inference.infer_node_outputs(
+            schema.schema, proto, types, data, opset_imports=imports
+        )
     except onnx.shape_inference.InferenceError as error:
         if "TypeInferenceError" not in str(error):
             lines = [line for line in str(error).splitlines() if line.strip()]
@@ -189,22 +238,48 @@ def _infer_shapes(node: Node, schema: Any, opsets: Mapping[str, int]) -> None:
             ) from error
     except Exception as error:
         logger.debug("ONNX can't check %s: %s", node.proto.op_type, error)
+    if key is not None:
+        node.importer.valid_nodes.add(key)
 
 
-def _type_of(value: relax.Expr) -> onnx.TypeProto | None:
-    """ONNX type of a tensor; None for other values."""
+def _inference_key(
+    node: Node, schema: _Schema, opsets: Mapping[str, int], operands: list[Any]
+) -> tuple[Any, ...] | None:
+    """Everything that shape inference of a node reads, without the names of its values.
+
+    None for a node with large attributes or constants, which would fill memory.
+    """
+    arrays = [array for *_, array in operands if array is not None]
+    if node.proto.ByteSize() > LARGEST_KEY or any(a.nbytes > LARGEST_KEY for a in arrays):
+        return None
+    inputs = [bool(name) for name in node.proto.input]
+    constants = [
+        None if array is None else (str(array.dtype), array.shape, array.tobytes())
+        for *_, array in operands
+    ]
+    return (
+        (schema.domain, schema.name, schema.since_version, *opsets.items()),
+        tuple(entry.SerializeToString() for entry in node.proto.attribute),
+        (*inputs, len(node.proto.output)),
+        tuple((dtype, extents) for _, dtype, extents, _ in operands),
+        tuple(constants),
+    )
+
+
+def _type_of(value: relax.Expr) -> tuple[str, tuple[int | None, ...] | None] | None:
+    """Dtype and extents of a tensor, None for those unknown; None for other values."""
     if isinstance(value, relax.ShapeExpr):
-        return helper.make_tensor_type_proto(onnx.TensorProto.INT64, [len(value.values)])
+        return "int64", (len(value.values),)
     if tvm.ir.is_prim_expr(value):
-        return helper.make_tensor_type_proto(_element_type(dtype_of(value)), [])
+        return dtype_of(value), ()
     if not isinstance(value.ty, relax.TensorType):
         return None
     extents: list[Any] | None = shape_of(value)
     if extents is None and value.ty.ndim >= 0:
         extents = [None] * value.ty.ndim
-    if extents is not None:
-        extents = [each if isinstance(each, int) else None for each in extents]
-    return helper.make_tensor_type_proto(_element_type(dtype_of(value)), extents)
+    if extents is None:
+        return dtype_of(value), None
+    return dtype_of(value), tuple(each if isinstance(each, int) else None for each in extents)
 
 
 def _element_type(dtype: str) -> int:

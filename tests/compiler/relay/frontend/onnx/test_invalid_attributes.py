@@ -223,3 +223,37 @@ def test_boxes_without_four_coordinates_are_rejected(columns):
     weights = [np.ones((1, 1, 6), "float32"), ints(1)]
     with pytest.raises(UnsupportedOperatorError, match="boxes must have 4 elements"):
         imported("NonMaxSuppression", (1, 6, columns), {}, weights)
+
+
+def test_causal_convolution_with_an_empty_window_in_a_function_is_rejected():
+    node = helper.make_node("CausalConvWithState", ["a", "b"], ["r", "state"], name="inner")
+    opsets = [helper.make_opsetid("", 27), helper.make_opsetid("own", 1)]
+    function = helper.make_function("own", "F", ["a", "b"], ["r"], [node], opsets[:1])
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [helper.make_node("F", ["x", "w"], ["y"], domain="own")],
+        "test",
+        [info("x", TensorProto.FLOAT, (1, 4, 8)), info("w", TensorProto.FLOAT, (4, 1, 0))],
+        [info("y", TensorProto.FLOAT, None)],
+    )
+    model = helper.make_model(graph, functions=[function], opset_imports=opsets, ir_version=10)
+    with pytest.raises(UnsupportedOperatorError, match=r"'inner'.*input 1.*kernel_shape"):
+        from_onnx(model)
+
+
+def test_equal_nodes_are_inferred_once(monkeypatch):
+    infer, seen = onnx.shape_inference.infer_node_outputs, []
+
+    def count(schema, *arguments, **options):
+        seen.append(schema.name)
+        return infer(schema, *arguments, **options)
+
+    monkeypatch.setattr(onnx.shape_inference, "infer_node_outputs", count)
+    nodes = [helper.make_node("Relu", [f"v{i}"], [f"v{i + 1}"]) for i in range(10)]
+    nodes.append(helper.make_node("Softmax", ["v10"], ["v11"], axis=1))
+    nodes.append(helper.make_node("Softmax", ["v11"], ["y"], axis=0))
+    info = helper.make_tensor_value_info
+    ends = [info("v0", TensorProto.FLOAT, (2, 3))], [info("y", TensorProto.FLOAT, (2, 3))]
+    graph = helper.make_graph(nodes, "test", *ends)
+    from_onnx(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+    assert seen == ["Relu", "Softmax", "Softmax"]
