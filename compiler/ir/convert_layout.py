@@ -25,15 +25,13 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from .constants import array_of, constant, static_shape
-from .elementwise import BINARY, UNARY
 from .op_dialect import RELAX
+from .op_facts import BINARY, POOL, REDUCTION, UNARY, facts_named
 from .rewrite import operator_name
 
 NAME = "ConvertLayout"
 
 TO_FIRST, TO_LAST = (0, 3, 1, 2), (0, 2, 3, 1)
-_POOLS = ("nn.max_pool2d", "nn.avg_pool2d", "nn.adaptive_avg_pool2d")
-_REDUCTIONS = "mean max min sum"
 
 
 @dataclass(frozen=True)
@@ -155,7 +153,7 @@ class _Converter(PyExprMutator):
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
         name = operator_name(binding.value)
-        rule = _RULES.get(name)
+        rule = _RULES.get(name) or _RULES_OF_KIND.get(facts_named(name).kind)
         result = rule(self, binding.value) if rule and static_shape(binding.value) else None
         if result is None:
             super().visit_var_binding_(binding)
@@ -311,12 +309,9 @@ def _axes(call: relax.Call) -> tuple[int, ...] | None:
 
 _RULES: dict[str, Callable[[_Converter, relax.Call], Converted]] = {
     **dict.fromkeys(("nn.conv2d", "nn.conv2d_transpose"), _convolution),
-    **dict.fromkeys(UNARY, _unary),
-    **dict.fromkeys(BINARY, _binary),
-    **dict.fromkeys(_POOLS, _pool),
-    **dict.fromkeys(_REDUCTIONS.split(), _reduce),
     "nn.pad": _pad,
     "concat": _concat,
     "reshape": _reshape,
     "permute_dims": _permute,
 }
+_RULES_OF_KIND = {UNARY: _unary, BINARY: _binary, POOL: _pool, REDUCTION: _reduce}

@@ -23,19 +23,21 @@ from tvm import relax
 
 from .constants import array_of, constant, dtype_of, static_shape
 from .op_dialect import RELAX, SharedRule, Vocabulary
+from .op_facts import CONVOLUTION, RESHAPE, TRANSPOSED_CONVOLUTION, all_facts, facts_in_relay
 from .rewrite import call_pass, variables_of
 
-CONVOLUTIONS = frozenset(f"nn.conv{n}d{suffix}" for n in (1, 2, 3) for suffix in ("", "_transpose"))
+CONVOLUTIONS = frozenset(
+    each.relay_name for each in all_facts() if each.kind in (CONVOLUTION, TRANSPOSED_CONVOLUTION)
+)
 _PRODUCTS = ("nn.dense", "nn.matmul")
-_MONOTONIC = ("nn.relu", "nn.leaky_relu")
-"""A positive scale may be applied before or behind these."""
+_HOMOGENEOUS = frozenset(each.relay_name for each in all_facts() if each.homogeneous)
+"""A positive scale may be applied before or after these operators."""
 _FUNCTIONS = {
     "add": np.add,
     "subtract": np.subtract,
     "multiply": np.multiply,
     "divide": np.divide,
 }
-_SAME_ORDER = ("expand_dims", "reshape", "squeeze")
 
 
 class _ScaleRule(SharedRule):
@@ -56,7 +58,7 @@ class _ScaleRule(SharedRule):
     def array(self, expr: Any) -> np.ndarray | None:
         """The value of a constant, or of one in another shape."""
         value = self.scope.definition(expr)
-        if self.name(value) in _SAME_ORDER and static_shape(value) is not None:
+        if facts_in_relay(self.name(value)).kind == RESHAPE and static_shape(value) is not None:
             inner = self.array(value.args[0])
             return None if inner is None else inner.reshape(static_shape(value))
         found = array_of(value)
@@ -216,7 +218,7 @@ class Backward(_ScaleRule):
             return None
         if name in CONVOLUTIONS or name in _PRODUCTS:
             return self.result_axes(call)
-        if name in ("nn.bias_add", *_MONOTONIC):
+        if name in ("nn.bias_add", *_HOMOGENEOUS):
             return self._channels(call.args[0])
         found = None
         if name in ("add", "subtract"):
@@ -234,7 +236,7 @@ class Backward(_ScaleRule):
             return self.with_weights(call, call.args[0], scale, "O")
         if name in ("add", "subtract"):
             return self._scaled_sum(call, scale, axes)
-        if name in _MONOTONIC and not self.is_positive(scale):
+        if name in _HOMOGENEOUS and not self.is_positive(scale):
             return None
         inner = [self._scaled(call.args[0], scale, axes)]
         if name == "nn.bias_add" and inner[0] is not None:
@@ -356,7 +358,7 @@ class Forward(_ScaleRule):
             axes = self.data_axes(call)
             is_known = not self.vocabulary.constants_only or self.array(call.args[1]) is not None
             return {0: _Wanted(axes)} if axes is not None and is_known else {}
-        if wanted is not None and name in _MONOTONIC:
+        if wanted is not None and name in _HOMOGENEOUS:
             return {0: _Wanted(wanted.axes, True)}
         if wanted is not None and name in ("add", "subtract"):
             place = self.scaled_place(call, wanted.axes)
@@ -381,7 +383,7 @@ class Forward(_ScaleRule):
                     return value, scale
         is_sum = name in ("add", "subtract")
         place = self.scaled_place(call, wanted.axes) if is_sum else 0
-        if place is None or not (is_sum or name in _MONOTONIC):
+        if place is None or not (is_sum or name in _HOMOGENEOUS):
             return None
         found = self._without_scale(call.args[place])
         if found is None:

@@ -11,16 +11,8 @@ from typing import Any
 import tvm
 from tvm import relax
 
+from .op_facts import facts_named
 from .rewrite import CallRule, operator_name
-
-_RELAY_NAMES = {
-    "astype": "cast",
-    "concat": "concatenate",
-    "matmul": "nn.matmul",
-    "nn.leakyrelu": "nn.leaky_relu",
-    "permute_dims": "transpose",
-}
-"""Operators of Relax that Relay has under another name."""
 
 _MAKERS: dict[str, Callable[..., relax.Expr]] = {
     "expand_dims": lambda data, axis, num_newaxis: relax.op.expand_dims(
@@ -46,7 +38,7 @@ class Vocabulary:
     def name(self, expr: Any) -> str:
         """Relay's name of the operator that `expr` calls; "" if it calls none."""
         name = operator_name(expr)
-        return _RELAY_NAMES.get(name, name)
+        return facts_named(name).relay_name or name
 
     def make(self, name: str, *operands: relax.Expr, **attributes: Any) -> relax.Expr:
         """A call of the operator that has this name and these attributes in Relay."""

@@ -21,16 +21,14 @@ from .constants import (
     view_of,
 )
 from .op_dialect import SharedRule
+from .op_facts import RESHAPE, SCATTER, all_facts, facts_in_relay
 from .rewrite import call_pass
-
-RESHAPES = frozenset(["reshape", "flatten", "expand_dims", "squeeze", "nn.batch_flatten"])
-"""Operators that keep every element in its place in memory."""
 
 
 class Simplify(SharedRule):
     """What the build simplifies and Relay's pass as well."""
 
-    reshapes = RESHAPES
+    reshapes = frozenset(each.name for each in all_facts() if each.kind == RESHAPE)
     """Operators that are left out in front of a reshape."""
     kept = frozenset(["reshape"])
     """Those of them that do not become a reshape by themselves."""
@@ -149,12 +147,13 @@ class _Simplify(Simplify):
         nothing = _without_elements(call.ty) if name else None
         if nothing is not None:
             return nothing
-        if name in _SUMS or name in _SCATTERS:
+        facts = facts_in_relay(name)
+        if facts.sums_products or facts.kind == SCATTER:
             empty = [0 in (static_shape(each) or ()) for each in _operands(call)]
             shape = static_shape(call)
-            if name in _SUMS and any(empty) and shape is not None:
+            if facts.sums_products and any(empty) and shape is not None:
                 return relax.op.zeros(shape, dtype_of(call))
-            if name in _SCATTERS and empty[1]:
+            if facts.kind == SCATTER and empty[1]:
                 return call.args[0]
         rule = _RULES.get(name)
         return rule(self, call) if rule is not None else None
@@ -305,25 +304,13 @@ def _axes(call: relax.Call, rank: int) -> tuple[int, ...]:
     return tuple(int(axis) % rank for axis in axes)
 
 
-_SUMS = frozenset(
-    [
-        *("einsum", "nn.matmul", "nn.conv1d", "nn.conv2d", "nn.conv3d"),
-        *(f"nn.conv{rank}d_transpose" for rank in (1, 2, 3)),
-    ]
-)
-"""Operators whose results are sums of products of their operands' elements."""
-_SCATTERS = frozenset(
-    ["scatter_elements", "scatter_nd", "relay.scatter_elements", "relay.scatter_nd"]
-)
-
-
 def _operands(call: relax.Call) -> list[relax.Expr]:
     first = call.args[0]
     return list(first.fields) if isinstance(first, relax.Tuple) else list(call.args)
 
 
 _RULES: dict[str, Callable[[_Simplify, relax.Call], relax.Expr | None]] = {
-    **dict.fromkeys(RESHAPES, _Simplify.reshape),
+    **dict.fromkeys(Simplify.reshapes, _Simplify.reshape),
     "add": _Simplify.add,
     "broadcast_to": _Simplify.unchanged,
     "cast": _Simplify.cast,

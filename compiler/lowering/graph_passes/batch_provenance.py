@@ -27,7 +27,7 @@ from tvm import relax
 from tvm.ir import GenericConst
 
 from ...ir.constants import shape_of_type, static_shape
-from ...ir.elementwise import BINARY, PREDICATES, UNARY
+from ...ir.op_facts import POINTWISE, WINDOW, facts_named
 from ...ir.rewrite import functions_by_name
 from ..selection.ops.recurrent import NAME as RECURRENT
 
@@ -146,25 +146,6 @@ def _has_batch_second(function: relax.Function) -> bool:
 # --- through the operators ---------------------------------------------------------------
 
 
-def _operators(names: str) -> frozenset[str]:
-    return frozenset(names.split())
-
-
-_POINTWISE = UNARY | BINARY | PREDICATES | _operators("acos asin atan mod tan where")
-_WITH_LAYOUT = _operators(
-    "image.resize2d nn.adaptive_avg_pool1d nn.adaptive_avg_pool2d nn.adaptive_avg_pool3d "
-    "nn.avg_pool1d nn.avg_pool2d nn.avg_pool3d nn.conv1d nn.conv1d_transpose nn.conv2d "
-    "nn.conv2d_transpose nn.conv3d nn.conv3d_transpose nn.max_pool1d nn.max_pool2d nn.max_pool3d"
-)
-# Operators along axes, by the attribute that names these: the first axis must not be among them.
-_ALONG_AXES = {
-    **dict.fromkeys(_operators("max mean min prod std sum variance"), "axis"),
-    **dict.fromkeys(_operators("flip nn.log_softmax nn.softmax split squeeze take"), "axis"),
-    **dict.fromkeys(_operators("nn.batch_norm nn.prelu"), "axis"),
-    **dict.fromkeys(_operators("nn.group_norm nn.instance_norm nn.layer_norm"), "axes"),
-}
-
-
 class _Walk:
     """Follows samples through functions.
 
@@ -266,14 +247,15 @@ def _kept(name: str, call: relax.Call, read: Sequence[relax.Expr], fact: Samples
         return _slice(call, shapes[0], fact)
     if not shape or shape[0] % fact.count or any(not s or s[0] % fact.count for s in shapes):
         return None
-    if name in _POINTWISE:
+    batch = facts_named(name).batch
+    if batch == POINTWISE:
         alike = all(s[0] == shape[0] and len(s) == len(shape) for s in shapes)
-    elif name in _WITH_LAYOUT:
+    elif batch == WINDOW:
         attrs = call.attrs
         layout = str(getattr(attrs, "data_layout", "") or getattr(attrs, "layout", ""))
         alike = layout.startswith("N") and len(read) == 1 and read[0].same_as(call.args[0])
-    elif name in _ALONG_AXES:
-        axes = getattr(call.attrs, _ALONG_AXES[name])
+    elif batch:
+        axes = getattr(call.attrs, batch)
         alike = axes is not None and 0 not in _axes(axes, read[0]) and len(read) == 1
     elif name == "concat":
         alike = all(s[0] == shape[0] for s in shapes)

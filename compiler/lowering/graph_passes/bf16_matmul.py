@@ -34,14 +34,12 @@ from schedules.x86.winograd_rules import beats_half_floats
 
 from ...ir.constants import array_of, constant, dtype_of, numpy_type, static_shape
 from ...ir.op_dialect import RELAX
+from ...ir.op_facts import facts_of
 from ...ir.rewrite import operator_name
 from ..selection.ops.conv2d import describe
 from ..selection.ops.merge_conv_groups import joined_workload
 
 _SHORT, _WIDE = "bfloat16", "float32"
-_MOVING = frozenset(
-    ["concat", "expand_dims", "flatten", "nn.batch_flatten", "permute_dims", "reshape", "squeeze"]
-)
 
 
 def bfloat16_products(
@@ -139,7 +137,7 @@ class _Rounder(PyExprMutator):
                 self._images.add(operand)
 
     def _moves_short(self, binding: relax.VarBinding) -> bool:
-        return binding.var in self._read_short and operator_name(binding.value) in _MOVING
+        return binding.var in self._read_short and facts_of(binding.value).keeps_values
 
     def _moved(self, call: relax.Call) -> list[relax.Expr]:
         """The tensors whose elements an operator moves."""

@@ -30,8 +30,8 @@ from schedules.x86 import winograd_dynamic
 
 from ...ir.constants import array_of, constant, static_shape
 from ...ir.dynamic_shape import simplified
-from ...ir.elementwise import BINARY, UNARY
 from ...ir.op_dialect import RELAX
+from ...ir.op_facts import BINARY, UNARY, facts_named
 from ...ir.rewrite import CallRule, rewrite_calls
 from ..selection.ops.conv2d import ints
 from .insert_shape_checks import AGREED, emit_agreed, is_agreed
@@ -81,10 +81,11 @@ class _Patches(CallRule):
             return self._transposed(call)
         if name == "permute_dims":
             return self._permutation(call)
-        if name in UNARY and self._last(call.args[0]) is not None:
+        kind = facts_named(name).kind
+        if kind == UNARY and self._last(call.args[0]) is not None:
             made = RELAX.again(call, [self._last(call.args[0]), *call.args[1:]])
             return self._first(made, call.ty.ndim)
-        if name in BINARY:
+        if kind == BINARY:
             return self._pair(call)
         if name == "concat":
             return self._joined(call)

@@ -29,36 +29,11 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ...ir.constants import array_of, constant, dtype_of
 from ...ir.op_dialect import RELAX
-from ...ir.rewrite import operator_name
+from ...ir.op_facts import FOLLOWS, IN_FLOAT32, SUMS_IN_FLOAT32, facts_of
 
 HALVES = ("float16", "bfloat16")
 _WIDE = "float32"
 
-_WINDOWS = ("conv", "avg_pool", "adaptive_avg_pool")
-_SUMS = frozenset(
-    [
-        *("sum", "mean", "prod", "variance", "std", "cumsum", "cumprod"),
-        *("matmul", "einsum", "nn.softmax", "nn.log_softmax", "nn.attention"),
-        *("nn.layer_norm", "nn.rms_norm", "nn.group_norm", "nn.instance_norm", "nn.batch_norm"),
-        *(f"nn.{name}{rank}d" for name in _WINDOWS for rank in (1, 2, 3)),
-        *(f"nn.conv{rank}d_transpose" for rank in (1, 2, 3)),
-    ]
-)
-# A sigmoid of -12 divides by exp(12), which is infinity as a half; tanh and 1 + erf subtract nearly
-# equal values.
-_FORMULAS = frozenset(["erf", "sigmoid", "tanh", "nn.gelu", "nn.gelu_tanh", "nn.silu"])
-_FOLLOWING = frozenset(
-    [
-        *("abs", "add", "ceil", "clip", "divide", "exp", "floor", "log", "maximum"),
-        *("minimum", "multiply", "negative", "power", "round", "rsqrt", "sqrt"),
-        *("square", "subtract", "max", "min"),
-        *("nn.leakyrelu", "nn.prelu", "nn.relu", "nn.relu6"),
-        *("nn.selu", "nn.softplus", "nn.pad"),
-        *(f"nn.max_pool{rank}d" for rank in (1, 2, 3)),
-        *("broadcast_to", "concat", "expand_dims", "flatten", "nn.batch_flatten", "permute_dims"),
-        *("reshape", "squeeze", "where"),
-    ]
-)
 _DTYPE_ATTRIBUTES = ("out_dtype", "dtype")
 
 
@@ -96,11 +71,12 @@ def _followed(function: relax.Function) -> set[relax.Var] | None:
 
 
 def _needs_float32(value: Any) -> bool:
-    return operator_name(value) in _SUMS | _FORMULAS and _result_dtype(value) in HALVES
+    rule = facts_of(value).half
+    return rule in (IN_FLOAT32, SUMS_IN_FLOAT32) and _result_dtype(value) in HALVES
 
 
 def _follows(value: Any) -> bool:
-    return operator_name(value) in _FOLLOWING and _result_dtype(value) in HALVES
+    return facts_of(value).half == FOLLOWS and _result_dtype(value) in HALVES
 
 
 def _result_dtype(value: relax.Expr) -> str:

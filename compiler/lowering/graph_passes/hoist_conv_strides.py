@@ -24,8 +24,8 @@ from tvm.ir import Call
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ...ir.constants import integers, static_shape
-from ...ir.elementwise import BINARY, UNARY
 from ...ir.op_dialect import RELAX
+from ...ir.op_facts import facts_named
 from ...ir.rewrite import operator_name, variables_of
 
 Steps = tuple[int, ...]
@@ -116,7 +116,7 @@ class _Readers:
             axes = _axes(value)
             others = [step for axis, step in enumerate(steps) if axes and axis not in axes]
             return bool(axes) and set(others) == {1} and not self._keeps(value)
-        if name not in UNARY and name not in BINARY:
+        if not facts_named(name).is_elementwise:
             return False
         whole = [each for each in value.args if _is_like(each, value)]
         rest = [static_shape(each) for each in value.args if not _is_like(each, value)]

@@ -25,15 +25,15 @@ from tvm.script.ir_builder import tirx as T
 
 from ...ir.constants import array_of, constant, static_shape
 from ...ir.op_dialect import RELAX
+from ...ir.op_facts import facts_of
+from ...ir.op_facts.index_rules import Bounds
 from ...ir.rewrite import CallRule, operator_name, rewrite_calls
-from .index_operands import Bounds, bounds_of
 from .kernel_error import give_up, local, set_error
 from .runtime_check_pass import checked_by, emit_check
 
 KIND = "IndexRangeError"
 """Name of the error that kernels raise, as `compiler.runtime.executor` registers it."""
 
-_MADE_BY = {"vision.select_boxes": "vision.non_max_suppression"}
 _NAMELESS = re.compile(r"(lv|gv)\d*")
 
 
@@ -55,8 +55,13 @@ def indexes_at_run_time(call: Any) -> bool:
     """Whether an operator needs such a check in front of it."""
     if not isinstance(call, relax.Call):
         return False
-    bounds = bounds_of(call, operator_name(call))
-    return any(array_of(_operand(call, each)) is None for each in bounds)
+    return any(array_of(_operand(call, each)) is None for each in _bounds(call))
+
+
+def _bounds(call: relax.Call) -> list[Bounds]:
+    """Bounds on the operands of a call that are indices or lengths."""
+    rule = facts_of(call).indices
+    return [] if rule is None else rule(call)
 
 
 def limited_takes(mod: tvm.IRModule, name: str) -> tvm.IRModule:
@@ -97,11 +102,11 @@ class _Checker(PyExprMutator):
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = self.visit_expr_post_order(call)
         name = operator_name(call)
-        bounds = bounds_of(call, name)
+        bounds = _bounds(call)
         if not bounds:
             return self._limited(call, name)
         operator = name.removeprefix("relay.")
-        what = _MADE_BY.get(operator, operator)
+        what = facts_of(call).indices_of or operator
         if not _NAMELESS.fullmatch(self._result):
             what += f" ({self._result})"
         problem = _unfit_shapes(call, operator)

@@ -15,7 +15,6 @@ Operands of other operators that may not have some values (`_FORBIDDEN`) are che
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,68 +24,12 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ...ir.constants import array_of, constant, dtype_of
 from ...ir.op_dialect import RELAX
+from ...ir.op_facts import Forbidden, facts_of
 from ...ir.rewrite import operator_name
 from .runtime_check_pass import checked_by, emit_check, refusing
 
 KIND = "DivisionByZeroError"
 """Name of the error that kernels raise, as `compiler.runtime.executor` registers it."""
-
-_QUOTIENTS = ("divide", "floor_divide")
-_REMAINDERS = ("mod", "floor_mod")
-
-
-@dataclass(frozen=True)
-class _Forbidden:
-    """Values that an operand may not have: which operand, which values, and the error."""
-
-    operand: int
-    values: tuple[int, ...]
-    message: str
-    kind: str = KIND
-
-
-_FORBIDDEN = {
-    "relay.unravel_index": _Forbidden(1, (0,), "unravel_index: an integer is divided by 0"),
-    "relay.arange_length": _Forbidden(2, (0,), "arange: the step is 0"),
-    "relay.broadcast_that_fits": _Forbidden(
-        1, (1,), "broadcast: extents that running tells are neither equal nor 1", "InputError"
-    ),
-    "relay.split_sizes_that_fit": _Forbidden(
-        1,
-        (1,),
-        "split: sizes that running tells are negative, or are together not what the axis has",
-        "InputError",
-    ),
-    "relay.top_k_count_that_fits": _Forbidden(
-        1, (1,), "topk: k, which running tells, is negative or more than the axis has", "InputError"
-    ),
-    "relay.unpooled_shape_that_fits": _Forbidden(
-        1, (1,), "unpooling: the shape that running tells has no room for the result", "InputError"
-    ),
-    "relay.signal_sizes_that_fit": _Forbidden(
-        1,
-        (1,),
-        "signals: an axis, a length, a step or a rate that running tells is not one of the signal",
-        "InputError",
-    ),
-    "relay.extents_that_are_not_one": _Forbidden(
-        1,
-        (1,),
-        "squeeze: it names no axes, and an extent that only running tells is 1; give the node axes",
-        "InputError",
-    ),
-    "relay.axes_that_fit": _Forbidden(
-        1, (1,), "axes: one that running tells is not an axis of the operand", "InputError"
-    ),
-    "relay.reshape_codes": _Forbidden(
-        1,
-        (-2, -4),
-        "reshape: -2 and -4, whose number of extents is not known before, are not supported in a "
-        "newshape that is known only at run time",
-        "InputError",
-    ),
-}
-"""Operators that are no divisions. In their operands -1 is a value like any other."""
 
 
 def check_divisors(mod: tvm.IRModule, name: str) -> tvm.IRModule:
@@ -106,12 +49,13 @@ def divides_at_run_time(call: Any) -> bool:
     return rule is not None and array_of(call.args[rule.operand]) is None
 
 
-def _rule(call: Any) -> _Forbidden | None:
+def _rule(call: Any) -> Forbidden | None:
     """What is checked in front of an operator, if anything is."""
     name = operator_name(call)
-    if name in (*_QUOTIENTS, *_REMAINDERS) and "int" in dtype_of(call.args[1]):
-        return _Forbidden(1, (0,), f"{name}: an integer is divided by 0")
-    return _FORBIDDEN.get(name)
+    facts = facts_of(call)
+    if facts.division and "int" in dtype_of(call.args[1]):
+        return Forbidden(1, (0,), f"{name}: an integer is divided by 0")
+    return facts.forbidden
 
 
 @mutator
@@ -130,7 +74,7 @@ class _Checker(PyExprMutator):
             return call
         name = operator_name(call)
         divisor = call.args[rule.operand]
-        is_signed = dtype_of(divisor).startswith("int") and name not in _FORBIDDEN
+        is_signed = dtype_of(divisor).startswith("int") and facts_of(call).forbidden is None
         array = array_of(divisor)
         minus_one = None if array is None else constant(array == -1)
         if array is None:
@@ -146,7 +90,7 @@ class _Checker(PyExprMutator):
         operands = [*call.args]
         operands[rule.operand] = checked
         safe = RELAX.again(call, operands)
-        if not is_signed or name not in _QUOTIENTS:
+        if not is_signed or facts_of(call).division != "quotient":
             return safe
         if minus_one is None:
             minus_one = relax.op.equal(divisor, relax.const(-1, dtype_of(divisor)))
@@ -154,7 +98,7 @@ class _Checker(PyExprMutator):
         return self.builder_.normalize(relax.op.where(minus_one, negated, safe))
 
     def _checked(
-        self, divisor: relax.Expr, operator: str, rule: _Forbidden, is_signed: bool
+        self, divisor: relax.Expr, operator: str, rule: Forbidden, is_signed: bool
     ) -> relax.Expr:
         def kernel(given: te.Tensor) -> te.Tensor:
             return refusing(given, rule.values, rule.message, rule.kind, is_signed)

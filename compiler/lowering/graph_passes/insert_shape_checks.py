@@ -22,10 +22,11 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ...ir.dynamic_shape import BOUNDS, simplified
 from ...ir.op_dialect import RELAX
+from ...ir.op_facts import facts_of
+from ...ir.op_facts.shape_rules import ShapeConstraint, extents_of
 from ...ir.rewrite import operator_name
 from ...primfuncs.fusion_pattern import called_kernel
 from .runtime_check_pass import checked_by, emit_check, refusing
-from .shape_constraints import Need, extents_of, needs_of
 
 AGREED = "as_agreed"
 """Name of the kernels that hand on an operand, up to a number."""
@@ -72,8 +73,9 @@ class _Checker(PyExprMutator):
         name = operator_name(call)
         if name == "reshape":
             return self._reshape(call)
-        open_needs: dict[tuple[int, int | None], list[tuple[Need, Any]]] = {}
-        for need in needs_of(call, name):
+        open_needs: dict[tuple[int, int | None], list[tuple[ShapeConstraint, Any]]] = {}
+        shapes = facts_of(call).shapes
+        for need in shapes(call) if shapes is not None else ():
             given = _operand(call, need)
             misfit = _misfit((extents_of(given) or [])[need.axis], need, self.most)
             if not isinstance(misfit, int):
@@ -83,7 +85,7 @@ class _Checker(PyExprMutator):
         return call
 
     def _with_agreed(
-        self, call: relax.Call, name: str, needs: Sequence[tuple[Need, Any]]
+        self, call: relax.Call, name: str, needs: Sequence[tuple[ShapeConstraint, Any]]
     ) -> relax.Call:
         """The call with one operand, or field of one, behind the check of its extents."""
         need = needs[0][0]
@@ -95,7 +97,7 @@ class _Checker(PyExprMutator):
             if each.relation == "not":
                 shape[each.axis] = each.extent
         number = need.operand if need.field is None else need.field
-        message = f"{name}: extents that running tells do not agree, of operand {number}: "
+        message = f"{name}: extents known at run time do not agree, of operand {number}: "
         message = message.removeprefix("relay.") + " or ".join(said)
         agreed = self._agreed(given, shape, [misfit for _, misfit in needs], message)
         operands = [*call.args]
@@ -118,7 +120,7 @@ class _Checker(PyExprMutator):
         if isinstance(misfit, int):
             return call
         message = (
-            f"reshape: extents that running tells do not agree: {_product(data)} elements are not "
+            f"reshape: extents known at run time do not agree: {_product(data)} elements are not "
             f"{_product(shape.values)}"
         )
         agreed = self._agreed(call.args[0], data, [misfit], message)
@@ -141,7 +143,7 @@ class _Checker(PyExprMutator):
         return emit_agreed(self.builder_, given, checked, shape)
 
 
-def _operand(call: relax.Call, need: Need) -> relax.Expr:
+def _operand(call: relax.Call, need: ShapeConstraint) -> relax.Expr:
     operand = call.args[need.operand]
     return operand if need.field is None else _field(operand, need.field)
 
@@ -152,7 +154,7 @@ def _field(operand: relax.Expr, index: int) -> relax.Expr:
     return relax.TupleGetItem(operand, index)
 
 
-def _misfit(extent: Any, need: Need, most: Mapping[str, int]) -> Any:
+def _misfit(extent: Any, need: ShapeConstraint, most: Mapping[str, int]) -> Any:
     """0 if an extent is right, which is known or not, where symbols are `most` at most."""
     if need.relation == "not":
         return simplified(extent - need.extent)

@@ -13,15 +13,12 @@ from typing import Any
 import tvm
 from tvm import relax, te, topi
 
+from ...ir.op_facts import SUMS_IN_FLOAT32, all_facts
 from .fp32_accumulation import HALVES
 
 Legalize = Callable[[Any, relax.Call], relax.Expr]
 
-_POOLS = [f"nn.{kind}{rank}d" for kind in ("avg_pool", "adaptive_avg_pool") for rank in (1, 2, 3)]
-SUMS = tuple(
-    f"relax.{name}"
-    for name in ("mean", "nn.log_softmax", "nn.softmax", "std", "sum", "variance", *_POOLS)
-)
+SUMS = [f"relax.{each.name}" for each in all_facts() if each.half == SUMS_IN_FLOAT32]
 
 
 def in_float32(name: str, legalize: Legalize | None) -> Legalize:

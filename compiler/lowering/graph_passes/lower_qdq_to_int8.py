@@ -37,12 +37,12 @@ from schedules.x86.dot_product import BYTES
 from ...ir.constants import array_of, constant, dtype_of, static_shape
 from ...ir.convert_layout import TO_FIRST, TO_LAST
 from ...ir.op_dialect import RELAX
+from ...ir.op_facts import facts_named
 from ...ir.rewrite import rewrite_calls
 from .int8_dynamic_matmul import product_of_both
 from .qdq_algebra import (
     BYTE_TYPES,
     MOST_INT32,
-    MOVING,
     Arithmetic,
     Quantized,
     QuantizedRule,
@@ -95,7 +95,7 @@ class _Integers(QuantizedRule):
         self._shifted: dict[Any, relax.Expr] = {}
 
     def rewrite(self, call: relax.Call, name: str) -> relax.Expr | None:
-        if name in MOVING:
+        if facts_named(name).selects:
             return self._moved(call)
         rule = _RULES.get(name)
         return None if rule is None or static_shape(call) is None else rule(self, call)

@@ -11,18 +11,11 @@ from tvm import relax
 
 from ...ir.constants import array_of, constant, dtype_of, static_shape
 from ...ir.op_dialect import RELAX
+from ...ir.op_facts import facts_of
 from ...ir.rewrite import CallRule, Scope
 
 BYTE_TYPES = ("uint8", "int8")
 MOST_INT32 = float(2**31)
-
-MOVING = frozenset(
-    [
-        *("reshape", "flatten", "expand_dims", "squeeze", "nn.batch_flatten", "permute_dims"),
-        *("strided_slice", "take", "broadcast_to", "nn.max_pool2d", "nn.max_pool1d", "max", "min"),
-    ]
-)
-"""Operators whose results are some of their first operand's elements."""
 
 
 @dataclass(frozen=True)
@@ -255,12 +248,8 @@ def largest(rule: QuantizedRule, expr: relax.Expr, depth: int = 12) -> float:
     if name in ("multiply", "maximum", "minimum"):
         left, right = (of(operand) for operand in value.args)
         return left * right if name == "multiply" else max(left, right)
-    if name in _BOUNDED_BY_OPERAND or name in MOVING:
-        return of(value.args[0])
-    return 1.0 if name in ("sigmoid", "tanh", "nn.softmax") else math.inf
+    facts = facts_of(value)
+    return of(value.args[0]) if facts.bounded or facts.selects else facts.bound
 
 
 _LARGEST = {"uint8": 255.0, "int8": 128.0, "int32": MOST_INT32}
-_BOUNDED_BY_OPERAND = frozenset(
-    ["nn.relu", "round", "mean", "nn.avg_pool2d", "nn.adaptive_avg_pool2d", "nn.silu"]
-)

@@ -26,7 +26,7 @@ from schedules import strategy
 from schedules.x86.machine import Machine
 
 from ...ir.constants import static_shape
-from ...ir.elementwise import BINARY, UNARY
+from ...ir.op_facts import BINARY, POOL, REDUCTION, UNARY, facts_of
 from ...ir.rewrite import operator_name, variables_of
 from ...tvm_workarounds.block_builder import BlockBuilder
 from ..offloaded_functions import new_global_var
@@ -38,9 +38,6 @@ NAME = "baton_images"
 MOST_CORES = 4
 # Of L3 that a batch may fill: the rest is other cores', or other tensors'.
 SHARE_OF_L3 = 0.5
-
-_OF_ONE_TENSOR = UNARY | {"nn.max_pool2d", "nn.avg_pool2d", "nn.adaptive_avg_pool2d"}
-_REDUCTIONS = ("mean", "max", "min", "sum")
 
 
 def split_batch(
@@ -221,19 +218,19 @@ def _applies_to_each(call: relax.Expr, of_images: Collection[relax.Var], batch: 
         return False
     if not _holds_images(call, batch):
         return False
-    name = operator_name(call)
+    name, kind = operator_name(call), facts_of(call).kind
     if name == "nn.conv2d":
         data, weight = call.args
         return data in of_images and _is_constant(weight) and describe(call) is not None
-    if name in _OF_ONE_TENSOR:
+    if kind in (UNARY, POOL):
         layout = getattr(call.attrs, "layout", "NCHW")
         return call.args[0] in of_images and layout == "NCHW"
-    if name in BINARY:
+    if kind == BINARY:
         images = [arg in of_images for arg in call.args]
         return any(images) and all(
             image or _is_same_for_all(arg) for image, arg in zip(images, call.args)
         )
-    if name in _REDUCTIONS:
+    if kind == REDUCTION:
         axes = call.attrs.axis
         inner = axes is not None and all(int(axis) % 4 > 0 for axis in axes)
         return call.args[0] in of_images and inner and bool(call.attrs.keepdims)
@@ -279,7 +276,7 @@ def _operands(call: relax.Call) -> Iterator[relax.Expr]:
 
 def _image_bytes(call: relax.Call, of_images: Collection[relax.Var], batch: int) -> int:
     """Bytes of one image that an operator reads and writes; none where it will be fused."""
-    if operator_name(call) in UNARY | BINARY:
+    if facts_of(call).is_elementwise:
         return 0
     read = sum(_bytes(arg) for arg in _operands(call) if arg in of_images)
     return (read + _bytes(call)) // batch
@@ -287,7 +284,7 @@ def _image_bytes(call: relax.Call, of_images: Collection[relax.Var], batch: int)
 
 def _weight_bytes(call: relax.Call, of_images: Collection[relax.Var]) -> int:
     """Bytes that an operator reads for every image again."""
-    if operator_name(call) in UNARY | BINARY:
+    if facts_of(call).is_elementwise:
         return 0
     return sum(_bytes(arg) for arg in _operands(call) if arg not in of_images)
 

@@ -10,7 +10,7 @@ tensor: one loop that chooses between the parts for each channel, and has no vec
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 from tvm import relax
 from tvm.target import Target
@@ -19,6 +19,7 @@ from schedules.x86.machine import Machine
 
 from ...ir.constants import dtype_of, static_shape
 from ...ir.rewrite import operator_name
+from .layout_rules import layout_rule
 
 _CONVOLUTION = "nn.conv2d"
 _DTYPE = "float32"
@@ -29,17 +30,13 @@ def block_of(target: Target) -> int | None:
     return Machine.from_target(target).lanes(_DTYPE) if target.kind.name == "llvm" else None
 
 
-def worth_blocking(
-    function: relax.Function, block: int, following: Collection[str]
-) -> set[relax.Var]:
-    """Variables that only operators of `following` read, and behind these only convolutions.
+def worth_blocking(function: relax.Function, block: int) -> set[relax.Var]:
+    """Variables read only by operators that keep a layout, and through those by convolutions.
 
     Parameters
     ----------
     block : int
         Channels; only tensors of whole blocks count.
-    following : collection of str
-        Names of the operators, with `relax.` in front, that keep a layout.
     """
     wanted: dict[relax.Var, bool] = {}
     found: set[relax.Var] = set()
@@ -54,7 +51,7 @@ def worth_blocking(
         images: list[relax.Var] = []
         if name == _CONVOLUTION and int(value.attrs.groups) == 1:
             images = list(_variables(value.args[:1]))
-        elif f"relax.{name}" in following and wanted.get(binding.var, False):
+        elif layout_rule(value) is not None and wanted.get(binding.var, False):
             images = list(_variables(value.args))
             found.update(images)
         blocked = {each for each in images if _is_whole(each, block)}

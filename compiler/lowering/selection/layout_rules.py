@@ -14,7 +14,8 @@ import tvm
 from tvm import relax
 
 from ...ir.constants import constant, integers, static_shape
-from ...ir.elementwise import BINARY, UNARY, UNBOUNDED
+from ...ir.op_facts import BINARY, POOL, REDUCTION, UNARY, facts_of
+from ...ir.rewrite import operator_name
 from .layout_cache import PLAIN, LayoutMap, image_axis, image_shape, unblock
 
 Lowered = tuple[int, relax.Expr] | None
@@ -48,7 +49,7 @@ def _may_make_infinite(call: relax.Call, block: int) -> bool:
     if shape is None or shape[1] % block == 0:
         return False
     name = call.op.name.removeprefix("relax.")
-    return name in UNBOUNDED and not (name == "divide" and _is_constant(call.args[1]))
+    return facts_of(call).unbounded and not (name == "divide" and _is_constant(call.args[1]))
 
 
 def _broadcast_operand(
@@ -179,7 +180,7 @@ def _spatial_reduce(builder: relax.BlockBuilder, call: relax.Call, layouts: Layo
     if sorted(int(axis) % len(shape) for axis in axes) != list(range(2, len(shape))):
         return None
     name = call.op.name.removeprefix("relax.")
-    if len(shape) == 5 and name == "variance":
+    if len(shape) == 5 and name in ("std", "variance"):
         return None
     reduced = _reduce(builder, name, shape, layouts.get(call.args[0], block))
     if call.attrs.keepdims:
@@ -317,19 +318,19 @@ def _reshape(builder: relax.BlockBuilder, call: relax.Call, layouts: LayoutMap) 
 
 
 _PLAIN_LAYOUTS = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
-_POOLS = ("max_pool", "avg_pool", "adaptive_avg_pool")
-_POOL = [f"nn.{name}{rank}d" for name in _POOLS for rank in _PLAIN_LAYOUTS]
+_OF_KIND = {UNARY: _unary, BINARY: _binary, POOL: _pool, REDUCTION: _spatial_reduce}
 
-RULES: dict[str, Rule] = {
-    **{f"relax.{name}": _unary for name in UNARY},
-    **{f"relax.{name}": _binary for name in BINARY},
-    **{f"relax.{name}": _pool for name in _POOL},
-    **{f"relax.{name}": _spatial_reduce for name in ("mean", "max", "min", "sum", "variance")},
-    "relax.concat": _concat,
-    "relax.nn.pad": _pad,
-    "relax.nn.prelu": _prelu,
-    "relax.repeat": _repeat,
-    "relax.take": _take,
-    "relax.strided_slice": _slice,
-    "relax.reshape": _reshape,
+_RULES: dict[str, Rule] = {
+    "concat": _concat,
+    "nn.pad": _pad,
+    "nn.prelu": _prelu,
+    "repeat": _repeat,
+    "take": _take,
+    "strided_slice": _slice,
+    "reshape": _reshape,
 }
+
+
+def layout_rule(expr: relax.Expr) -> Rule | None:
+    """The rule of the operator that `expr` calls; None if it needs plain tensors."""
+    return _RULES.get(operator_name(expr)) or _OF_KIND.get(facts_of(expr).kind)

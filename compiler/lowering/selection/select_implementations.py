@@ -28,7 +28,7 @@ from ..graph_passes.batch_provenance import Provenance, provenance
 from .context import Site
 from .layout_cache import PLAIN, LayoutMap
 from .layout_demand import block_of, worth_blocking
-from .layout_rules import RULES
+from .layout_rules import layout_rule
 from .ops.attention import find_attention, lower_attention
 from .ops.conv1d import lower_conv1d, lower_conv1d_transpose
 from .ops.conv2d import lower_conv2d
@@ -82,7 +82,7 @@ class _Selector(PyExprMutator):
         self.layouts = LayoutMap(self.builder_, self.visit_expr)
         self.attentions = find_attention(function) if fuse_attention else {}
         self.block = None if keep_layouts else block_of(target)
-        self.wanted = worth_blocking(function, self.block, RULES) if self.block else set()
+        self.wanted = worth_blocking(function, self.block) if self.block else set()
         self.definitions = {
             binding.var: binding.value
             for block in getattr(function.body, "blocks", ())
@@ -178,7 +178,7 @@ class _Selector(PyExprMutator):
             plain = self._on_plain_tensors(call)
             layer = lower_recurrent(plain, at)
             return None if layer is None else (PLAIN, self.builder_.emit(layer))
-        rule = RULES.get(name)
+        rule = layout_rule(call)
         if rule is None or self.keep_layouts or static_shape(call) is None:
             return None
         return rule(self.builder_, call, self.layouts)

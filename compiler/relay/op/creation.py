@@ -9,6 +9,7 @@ import numpy as np
 from tvm import relax, te, tirx
 
 from ...errors import RelayTypeError
+from ...ir.op_facts import Forbidden
 from ...ir.rewrite import operator_name
 from ..type_infer import infer_type
 from . import layout_rules
@@ -114,7 +115,9 @@ def _arange_length(start: te.Tensor, stop: te.Tensor, step: te.Tensor) -> te.Ten
 
 
 _arange_kernel = kernel("arange", _arange)
-_arange_length_kernel = kernel("arange_length", _arange_length)
+_arange_length_kernel = kernel(
+    "arange_length", _arange_length, forbidden=Forbidden(2, (0,), "arange: the step is 0")
+)
 
 
 @builder("arange")

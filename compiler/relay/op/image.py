@@ -8,6 +8,7 @@ from typing import Any
 from tvm import relax, te, tirx, topi
 
 from ...errors import RelayTypeError
+from ...ir.op_facts import index_rules, shape_rules
 from ...ir.rewrite import operator_name
 from ...kernels import grid_sample as sampling
 from . import layout_rules, quantization
@@ -190,7 +191,7 @@ def _crop_compute(
     return te.compute(shape, value, name="crop_and_resize")
 
 
-_crop_and_resize = kernel("image.crop_and_resize", _crop_compute)
+_crop_and_resize = kernel("image.crop_and_resize", _crop_compute, indices=index_rules.crop_batches)
 
 
 @operator("image.crop_and_resize", 3, how="TE", pattern=INJECTIVE)
@@ -284,7 +285,9 @@ def affine_grid(data: relax.Expr, target_shape: Any = None) -> relax.Expr:
     return _affine_grid(data, size=integers(target_shape))
 
 
-_grid_sample = kernel("image.grid_sample", sampling.grid_sample)
+_grid_sample = kernel(
+    "image.grid_sample", sampling.grid_sample, shapes=shape_rules.same_extent(1, 0, of=0, of_axis=0)
+)
 
 
 @operator("image.grid_sample", 2, how="TE", pattern=INJECTIVE)

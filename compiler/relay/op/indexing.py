@@ -15,6 +15,7 @@ from schedules.matmul import unravel
 
 from ...errors import RelayTypeError
 from ...ir.constants import constant, static_shape
+from ...ir.op_facts import SCATTER, Forbidden, index_rules, shape_rules
 from ..type_infer import infer_type, type_of
 from . import quantization
 from .op_def import BROADCAST, FOLLOW, INJECTIVE
@@ -53,7 +54,9 @@ def require_integers(expr: relax.Expr, what: str) -> relax.Expr:
     return cast_to(expr, "int64" if dtype(expr) in ("uint32", "uint64") else "int32")
 
 
-_take_batched = kernel("take", topi.take)
+_take_batched = kernel(
+    "take", topi.take, shapes=shape_rules.take_batches, indices=index_rules.take_indices
+)
 
 
 @operator(
@@ -101,7 +104,12 @@ def _gather_compute(data: te.Tensor, indices: te.Tensor, axis: int) -> te.Tensor
     return te.compute(indices.shape, value, name="gather")
 
 
-_gather = kernel("gather", _gather_compute)
+_gather = kernel(
+    "gather",
+    _gather_compute,
+    shapes=shape_rules.index_extents,
+    indices=index_rules.along_axis(1, from_end=True),
+)
 
 
 def _gather_nd_compute(data: te.Tensor, indices: te.Tensor, batch_dims: int) -> te.Tensor:
@@ -118,7 +126,12 @@ def _gather_nd_compute(data: te.Tensor, indices: te.Tensor, batch_dims: int) -> 
     return te.compute([*spread, *rest], value, name="gather_nd")
 
 
-_gather_nd = kernel("gather_nd", _gather_nd_compute)
+_gather_nd = kernel(
+    "gather_nd",
+    _gather_nd_compute,
+    shapes=shape_rules.coordinates(last=False),
+    indices=index_rules.coordinates(0),
+)
 
 
 @operator("gather_nd", 2, how="TE", pattern=INJECTIVE)
@@ -152,7 +165,11 @@ def adv_index(inputs: relax.Expr) -> relax.Expr:
     return _adv_index(data, relax.Tuple([broadcast_extents(index, shape) for index in indices]))
 
 
-_adv_index = kernel("adv_index", lambda data, indices: topi.adv_index(data, indices))
+_adv_index = kernel(
+    "adv_index",
+    lambda data, indices: topi.adv_index(data, indices),
+    indices=index_rules.advanced_indices,
+)
 
 
 @operator("where", 3, how="direct", pattern=BROADCAST, precision=FOLLOW)
@@ -198,7 +215,13 @@ def scatter_elements(
     return _scatter_elements(data, indices, updates, axis=where, reduction=reduction)
 
 
-_scatter_elements = kernel("scatter_elements", topi.scatter_elements)
+_scatter_elements = kernel(
+    "scatter_elements",
+    topi.scatter_elements,
+    SCATTER,
+    shapes=shape_rules.index_extents,
+    indices=index_rules.along_axis(1, from_end=True),
+)
 
 
 @operator("scatter_nd", 3, precision=FOLLOW)
@@ -212,7 +235,13 @@ def scatter_nd(
     return _scatter_nd(data, indices, updates, mode=mode)
 
 
-_scatter_nd = kernel("scatter_nd", topi.scatter_nd)
+_scatter_nd = kernel(
+    "scatter_nd",
+    topi.scatter_nd,
+    SCATTER,
+    shapes=shape_rules.coordinates(last=False),
+    indices=index_rules.coordinates(0),
+)
 
 
 @builder("segment_sum")
@@ -284,7 +313,11 @@ def argwhere(condition: relax.Expr) -> relax.Expr:
     return with_shape(count, lambda n: _argwhere_kernel(places, condition, relax.ShapeExpr(n)))
 
 
-_unravel = kernel("unravel_index", lambda indices, shape: topi.unravel_index(indices, shape))
+_unravel = kernel(
+    "unravel_index",
+    lambda indices, shape: topi.unravel_index(indices, shape),
+    forbidden=Forbidden(1, (0,), "unravel_index: an integer is divided by 0"),
+)
 
 
 @operator("unravel_index", 2, how="TOPI", pattern=INJECTIVE)

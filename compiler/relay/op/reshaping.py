@@ -10,6 +10,7 @@ from tvm import relax, te, tirx
 
 from ...errors import RelayTypeError
 from ...ir.constants import static_shape
+from ...ir.op_facts import Forbidden
 from ..type_infer import infer_type, type_of
 from . import quantization
 from .op_def import FOLLOW, INJECTIVE
@@ -156,7 +157,17 @@ def _reshape_codes(data: te.Tensor, codes: te.Tensor, allowzero: bool) -> te.Ten
     return te.compute((count,), value, name="reshape_codes")
 
 
-_reshape_codes_kernel = kernel("reshape_codes", _reshape_codes)
+_reshape_codes_kernel = kernel(
+    "reshape_codes",
+    _reshape_codes,
+    forbidden=Forbidden(
+        1,
+        (-2, -4),
+        "reshape: -2 and -4 are not supported in a newshape known only at run time, because they "
+        "do not fix the number of extents",
+        "InputError",
+    ),
+)
 
 
 @operator(

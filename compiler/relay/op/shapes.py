@@ -12,6 +12,7 @@ from tvm import relax, te, tirx
 
 from ...errors import RelayTypeError
 from ...ir.constants import array_of
+from ...ir.op_facts import nonzero_rejected
 from ..ty import Any as AnyExtent
 from ..ty import extent, fresh
 from ..type_infer import infer_type, set_type, type_of
@@ -217,7 +218,11 @@ def _misfits(products: Sequence[Any]) -> te.Tensor:
     return te.compute((len(products),), value, name="misfits")
 
 
-_checked_broadcast_kernel = kernel("broadcast_that_fits", _checked_broadcast_to)
+_checked_broadcast_kernel = kernel(
+    "broadcast_that_fits",
+    _checked_broadcast_to,
+    forbidden=nonzero_rejected("broadcast: extents known at run time are neither equal nor 1"),
+)
 _misfits_kernel = kernel("broadcast_shape_func", _misfits)
 
 

@@ -10,6 +10,7 @@ from tvm import relax, te, tirx, topi
 
 from ...errors import RelayTypeError
 from ...ir.dynamic_shape import as_extent, simplified
+from ...ir.op_facts import shape_rules
 from ..type_infer import infer_type
 from . import layout_slices, quantization
 from .op_def import FOLLOW, INJECTIVE
@@ -230,7 +231,7 @@ def _clamped(bound: Extent, size: Extent, low: Extent, high: Extent) -> Extent:
 
 
 _slice_bounds_kernel = kernel("slice_bounds", _slice_bounds)
-_slice_from_kernel = kernel("slice_from", _slice_from)
+_slice_from_kernel = kernel("slice_from", _slice_from, shapes=shape_rules.slice_ends)
 
 
 def _slice_at_run_time(

@@ -6,6 +6,7 @@ from typing import Any
 
 from tvm import relax, te, tirx, topi
 
+from ...ir.op_facts import index_rules
 from ..expr import Tuple
 from ..type_infer import infer_type
 from .op_def import INJECTIVE
@@ -19,6 +20,7 @@ op = relax.op
 _sparse_to_dense = kernel(
     "sparse_to_dense",
     lambda indices, values, default, shape: topi.sparse_to_dense(indices, shape, values, default()),
+    indices=index_rules.dense_coordinates,
 )
 
 

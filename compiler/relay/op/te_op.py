@@ -15,13 +15,16 @@ from tvm import relax, te
 from tvm.ir import _ffi_api
 
 from ...ir.constants import static_key
+from ...ir.op_facts import OTHER, declare
 from ...support.source_fingerprint import MODULES, module_of
 from ..ty import fresh
 
 Compute = Callable[..., Any]
 
 
-def kernel(name: str, compute: Compute) -> Callable[..., relax.Call]:
+def kernel(
+    name: str, compute: Compute, kind: str = OTHER, **facts: Any
+) -> Callable[..., relax.Call]:
     """Make "relay.<name>", which computes what the TE function does.
 
     Parameters
@@ -29,6 +32,8 @@ def kernel(name: str, compute: Compute) -> Callable[..., relax.Call]:
     compute : callable
         Takes a TE tensor for each operand (a list for a tuple, a list of extents for a shape)
         and the attributes as keywords; returns a TE tensor or a list of them.
+    kind, facts
+        What passes know of the operator: `compiler.ir.op_facts.declare`.
 
     Returns
     -------
@@ -38,6 +43,7 @@ def kernel(name: str, compute: Compute) -> Callable[..., relax.Call]:
     full_name = f"relay.{name}"
     _ffi_api.RegisterOp(full_name, compute.__doc__ or name)
     op = computed_by(full_name, compute)
+    declare(full_name, kind, **facts)
 
     def make(*operands: Any, **attrs: Any) -> relax.Call:
         return relax.Call(op, list(operands), tvm.ir.make_node("ir.DictAttrs", **attrs))

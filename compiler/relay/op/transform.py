@@ -9,6 +9,7 @@ from tvm import relax, te, tirx, topi
 
 from ...errors import RelayTypeError
 from ...ir.dynamic_shape import simplified
+from ...ir.op_facts import index_rules, shape_rules
 from ..type_infer import infer_type, type_of, with_extents
 from . import layout_rules, quantization, raising
 from .op_def import BROADCAST, ELEMENTWISE, FOLLOW, INJECTIVE, REDUCTION
@@ -353,7 +354,12 @@ def _reverse_sequence(
     return te.compute(data.shape, value, name="reverse_sequence", tag=topi.tag.INJECTIVE)
 
 
-reverse_sequence_kernel = kernel("reverse_sequence", _reverse_sequence)
+reverse_sequence_kernel = kernel(
+    "reverse_sequence",
+    _reverse_sequence,
+    shapes=shape_rules.sequence_lengths(1),
+    indices=index_rules.sequence_lengths,
+)
 
 
 @operator("reverse_sequence", 2, how="TE", pattern=INJECTIVE)

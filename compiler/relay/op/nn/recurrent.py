@@ -9,6 +9,7 @@ from tvm import te, tirx
 from schedules.recurrent import RecurrentWorkload, all_steps
 from schedules.recurrent import Tiles as _Tiles
 
+from ....ir.op_facts import shape_rules
 from ..te_op import kernel
 
 
@@ -23,7 +24,7 @@ def _compute(
     return all_steps(workload, _Tiles(), inputs, weight, *others)
 
 
-recurrent = kernel("nn.recurrent", _compute)
+recurrent = kernel("nn.recurrent", _compute, shapes=shape_rules.recurrent_states)
 """All steps of one direction of a layer; operands and results are those of `RecurrentWorkload`.
 
 Attributes: `cell`, one of `schedules.recurrent.GATES`, and `backward`.

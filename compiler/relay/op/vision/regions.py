@@ -7,6 +7,7 @@ from typing import Any
 
 from tvm import relax, te, tirx, topi
 
+from ....ir.op_facts import index_rules
 from ...type_infer import infer_type
 from .. import layout_rules
 from ..nn.layouts import convert
@@ -15,7 +16,7 @@ from ..registry import operator
 from ..shapes import integers
 from ..te_op import kernel
 
-_roi_align = kernel("vision.roi_align", topi.vision.roi_align)
+_roi_align = kernel("vision.roi_align", topi.vision.roi_align, indices=index_rules.region_batches)
 
 
 @operator("vision.roi_align", 2, how="TOPI", pattern=FUSABLE, layout=layout_rules.regions)
@@ -85,7 +86,7 @@ def _roi_pool_compute(
     return te.compute(shape, result, "roi_pool")
 
 
-_roi_pool = kernel("vision.roi_pool", _roi_pool_compute)
+_roi_pool = kernel("vision.roi_pool", _roi_pool_compute, indices=index_rules.region_batches)
 
 
 @operator("vision.roi_pool", 2, how="TE", pattern=FUSABLE, layout=layout_rules.regions)
@@ -175,4 +176,6 @@ def _roi_align_max_compute(
     return te.compute(shape, result, "roi_align_max")
 
 
-roi_align_max = kernel("vision.roi_align_max", _roi_align_max_compute)
+roi_align_max = kernel(
+    "vision.roi_align_max", _roi_align_max_compute, indices=index_rules.region_batches
+)

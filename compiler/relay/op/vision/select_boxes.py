@@ -8,6 +8,7 @@ from tvm import te, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
+from ....ir.op_facts import index_rules
 from ..te_op import kernel
 
 LANES = 16
@@ -134,4 +135,9 @@ class _Cell:
         )
 
 
-select_boxes = kernel("vision.select_boxes", _select)
+select_boxes = kernel(
+    "vision.select_boxes",
+    _select,
+    indices=index_rules.box_counts(2, of=1),
+    indices_of="vision.non_max_suppression",
+)

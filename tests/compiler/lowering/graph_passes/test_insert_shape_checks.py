@@ -123,7 +123,7 @@ def test_extents_that_do_not_agree_are_an_error(case):
         library = relay.build(relay.frontend.from_onnx(model)[0], "llvm")
     module = graph_executor.GraphModule(library["default"](tvm.cpu()))
     operator = case.split()[0]
-    with pytest.raises(InputError, match=f"{operator}.*: extents that running tells do not agree"):
+    with pytest.raises(InputError, match=f"{operator}.*: extents known at run time do not agree"):
         module.run(**feeds(wrong))
     given = feeds(right)
     module.run(**given)

@@ -12,6 +12,7 @@ from typing import Any
 
 from tvm import relax, te, tirx
 
+from compiler.ir.op_facts import nonzero_rejected
 from compiler.kernels.mirror_pad import repeating_pad
 from compiler.relay.op.te_op import kernel
 from schedules.generic.inline import KEPT
@@ -74,15 +75,39 @@ def _ones(extents: list[Any]) -> te.Tensor:
 
 _ones_kernel = kernel("ones_of_shape", _ones)
 _others_kernel = kernel(
-    "extents_that_are_not_one", lambda extents, ones: that_fit(by_place(extents), ones)
+    "extents_that_are_not_one",
+    lambda extents, ones: that_fit(by_place(extents), ones),
+    forbidden=nonzero_rejected(
+        "squeeze: the node names no axes, and an extent known at run time is 1; give the node axes"
+    ),
 )
 _room_misfits_kernel = kernel("room_misfits", _room_misfits)
-_shape_kernel = kernel("unpooled_shape_that_fits", that_fit)
+_shape_kernel = kernel(
+    "unpooled_shape_that_fits",
+    that_fit,
+    forbidden=nonzero_rejected("unpooling: the shape known at run time is too small"),
+)
 _size_misfits_kernel = kernel("size_misfits", _size_misfits)
 _axis_misfits_kernel = kernel("axis_misfits", _axis_misfits)
-_sizes_kernel = kernel("split_sizes_that_fit", that_fit)
-_count_kernel = kernel("top_k_count_that_fits", that_fit)
-_axes_kernel = kernel("axes_that_fit", that_fit)
+_sizes_kernel = kernel(
+    "split_sizes_that_fit",
+    that_fit,
+    forbidden=nonzero_rejected(
+        "split: sizes known at run time are negative or do not add up to the extent of the axis"
+    ),
+)
+_count_kernel = kernel(
+    "top_k_count_that_fits",
+    that_fit,
+    forbidden=nonzero_rejected(
+        "topk: k, known at run time, is negative or exceeds the extent of the axis"
+    ),
+)
+_axes_kernel = kernel(
+    "axes_that_fit",
+    that_fit,
+    forbidden=nonzero_rejected("axes: one known at run time is not an axis of the operand"),
+)
 
 
 def parts_of(node: Node, sizes: relax.Expr, axis: int, count: int) -> list[tirx.Var]:

@@ -13,6 +13,7 @@ from onnx import TensorProto, helper
 from tvm import relax, te, tirx
 
 from compiler.ir.constants import constant, static_shape
+from compiler.ir.op_facts import nonzero_rejected
 from compiler.relay.op.te_op import kernel
 
 from ..node import Node, constant_value
@@ -138,7 +139,13 @@ def _transform(data: te.Tensor, sizes: list[Any], inverse: bool, onesided: bool)
     )
 
 
-_sizes_kernel = kernel("signal_sizes_that_fit", that_fit)
+_sizes_kernel = kernel(
+    "signal_sizes_that_fit",
+    that_fit,
+    forbidden=nonzero_rejected(
+        "signals: an axis, a length, a step or a rate known at run time does not fit the signal"
+    ),
+)
 _plan_transform_kernel = kernel("plan_transform", _plan_transform)
 _transform_kernel = kernel("transform_at_run_time", _transform)
 

@@ -297,7 +297,7 @@ def test_frames_that_a_signal_does_not_have_are_an_error(model):
         got = module.get_output(0).numpy()
         np.testing.assert_allclose(got, complex_parts(np.array([expected])), atol=1e-4)
     for step, length in ((0, 4), (2, 0), (2, 10)):
-        with pytest.raises(errors.InputError, match=r"signals: .* that running tells"):
+        with pytest.raises(errors.InputError, match=r"signals: .* known at run time"):
             module.run(x=x, s=np.array(step), n=np.array(length))
 
 

@@ -11,11 +11,11 @@ from typing import Any
 
 from tvm import relax, tirx
 
-from ...ir.constants import array_of
+from ..constants import array_of
 
 
 @dataclass(frozen=True)
-class Need:
+class ShapeConstraint:
     """An extent that an operand must have.
 
     Attributes
@@ -37,13 +37,7 @@ class Need:
     field: int | None = None
 
 
-Rule = Callable[[relax.Call], Iterator[Need]]
-
-
-def needs_of(call: relax.Call, name: str) -> list[Need]:
-    """What the extents of a call's operands must be; none where their ranks are not known."""
-    rule = RULES.get(name)
-    return [] if rule is None else list(rule(call))
+Rule = Callable[[relax.Call], Iterator[ShapeConstraint]]
 
 
 def extents_of(expr: Any) -> list[Any] | None:
@@ -69,19 +63,21 @@ def _is_one(extent: Any) -> bool:
     return isinstance(extent, tirx.IntImm) and int(extent) == 1
 
 
-def _equal(first: tuple[int, int], second: tuple[int, int], shapes: list[list[Any]]) -> Need:
+def _equal(
+    first: tuple[int, int], second: tuple[int, int], shapes: list[list[Any]]
+) -> ShapeConstraint:
     """The second operand's extent is the first one's; one that is known decides."""
     (i, axis), (j, other) = first, second
     given, wanted = shapes[j][other], shapes[i][axis]
     if isinstance(given, tirx.IntImm):
-        return Need(i, axis % len(shapes[i]), given)
-    return Need(j, other % len(shapes[j]), wanted)
+        return ShapeConstraint(i, axis % len(shapes[i]), given)
+    return ShapeConstraint(j, other % len(shapes[j]), wanted)
 
 
-def _same(operand: int, axis: int, of: int, of_axis: int) -> Rule:
+def same_extent(operand: int, axis: int, of: int, of_axis: int) -> Rule:
     """One extent that two operands share; `of` is 0, and `operand` 1."""
 
-    def rule(call: relax.Call) -> Iterator[Need]:
+    def rule(call: relax.Call) -> Iterator[ShapeConstraint]:
         shapes = _shapes(call, of, operand)
         if shapes is not None:
             yield _equal((of, of_axis), (operand, axis), shapes)
@@ -89,7 +85,7 @@ def _same(operand: int, axis: int, of: int, of_axis: int) -> Rule:
     return rule
 
 
-def _matmul(call: relax.Call) -> Iterator[Need]:
+def matmul_extents(call: relax.Call) -> Iterator[ShapeConstraint]:
     shapes = _shapes(call, 0, 1)
     if shapes is None:
         return
@@ -109,16 +105,16 @@ def _fields(call: relax.Call) -> list[list[Any]] | None:
     return [list(shape.values) for shape in shapes]
 
 
-def _alike(places: list[tuple[int, int]], shapes: list[list[Any]]) -> Iterator[Need]:
+def _alike(places: list[tuple[int, int]], shapes: list[list[Any]]) -> Iterator[ShapeConstraint]:
     """An extent that fields of a tuple share, each with its axis; a known one decides."""
     extents = [shapes[field][axis] for field, axis in places]
     wanted = next((each for each in extents if isinstance(each, tirx.IntImm)), extents[0])
     for (field, axis), extent in zip(places, extents):
         if not extent.same_as(wanted):
-            yield Need(0, axis, wanted, field=field)
+            yield ShapeConstraint(0, axis, wanted, field=field)
 
 
-def _concat(call: relax.Call) -> Iterator[Need]:
+def concat_extents(call: relax.Call) -> Iterator[ShapeConstraint]:
     shapes = _fields(call)
     if shapes is None:
         return
@@ -128,7 +124,7 @@ def _concat(call: relax.Call) -> Iterator[Need]:
             yield from _alike([(field, axis) for field in range(len(shapes))], shapes)
 
 
-def _along_axis(call: relax.Call) -> Iterator[Need]:
+def index_extents(call: relax.Call) -> Iterator[ShapeConstraint]:
     """Indices of a gather or a scatter, and updates, as many as there are indices."""
     shapes = _shapes(call, 0, 1)
     if shapes is None or len(shapes[0]) != len(shapes[1]):
@@ -136,16 +132,16 @@ def _along_axis(call: relax.Call) -> Iterator[Need]:
     axis = int(call.attrs["axis"] or 0) % len(shapes[0])
     for i, extent in enumerate(shapes[0]):
         if i != axis:
-            yield Need(1, i, extent, "more than")
+            yield ShapeConstraint(1, i, extent, "more than")
     if "scatter" in str(call.op.name):
         for i, extent in enumerate(shapes[1]):
-            yield Need(2, i, extent)
+            yield ShapeConstraint(2, i, extent)
 
 
-def _places(last: bool) -> Rule:
+def coordinates(last: bool) -> Rule:
     """Places for the first axes, whose coordinates lie along the last axis or the first one."""
 
-    def rule(call: relax.Call) -> Iterator[Need]:
+    def rule(call: relax.Call) -> Iterator[ShapeConstraint]:
         shapes = _shapes(call, 0, 1)
         if shapes is None:
             return
@@ -153,7 +149,7 @@ def _places(last: bool) -> Rule:
         batch = _attribute(call, "batch_dims", 0)
         if "gather" in str(call.op.name):
             for i in range(batch):
-                yield Need(1, i if last else i + 1, data[i])
+                yield ShapeConstraint(1, i if last else i + 1, data[i])
             return
         count = indices[-1] if last else indices[0]
         updates = extents_of(call.args[2])
@@ -161,30 +157,30 @@ def _places(last: bool) -> Rule:
             return
         whole = [*(indices[:-1] if last else indices[1:]), *data[int(count) :]]
         for i, extent in enumerate(whole[: len(updates)]):
-            yield Need(2, i, extent)
+            yield ShapeConstraint(2, i, extent)
 
     return rule
 
 
-def _take(call: relax.Call) -> Iterator[Need]:
+def take_batches(call: relax.Call) -> Iterator[ShapeConstraint]:
     shapes = _shapes(call, 0, 1)
     if shapes is not None:
         for i in range(_attribute(call, "batch_dims", 0)):
-            yield Need(1, i, shapes[0][i])
+            yield ShapeConstraint(1, i, shapes[0][i])
 
 
-def _sequences(lengths: int) -> Rule:
-    def rule(call: relax.Call) -> Iterator[Need]:
+def sequence_lengths(lengths: int) -> Rule:
+    def rule(call: relax.Call) -> Iterator[ShapeConstraint]:
         shapes = _shapes(call, 0, lengths)
         if shapes is not None:
             axis = _attribute(call, "batch_axis", 1) % len(shapes[0])
-            yield Need(lengths, 0, shapes[0][axis])
+            yield ShapeConstraint(lengths, 0, shapes[0][axis])
 
     return rule
 
 
-def _convolution(transposed: bool) -> Rule:
-    def rule(call: relax.Call) -> Iterator[Need]:
+def convolution_channels(transposed: bool) -> Rule:
+    def rule(call: relax.Call) -> Iterator[ShapeConstraint]:
         shapes = _shapes(call, 0, 1)
         if shapes is None:
             return
@@ -192,15 +188,15 @@ def _convolution(transposed: bool) -> Rule:
         if not layout.isalpha() or not kernel.isalpha():
             return  # blocks, of extents that are known
         groups = 1 if transposed else int(call.attrs.groups)
-        yield Need(0, layout.index("C"), shapes[1][kernel.index("I")] * groups)
+        yield ShapeConstraint(0, layout.index("C"), shapes[1][kernel.index("I")] * groups)
 
     return rule
 
 
-def _norm(count: int, axes_of: Callable[[relax.Call], list[int]]) -> Rule:
+def norm_parameters(count: int, axes_of: Callable[[relax.Call], list[int]]) -> Rule:
     """Parameters along the axes that are normalized."""
 
-    def rule(call: relax.Call) -> Iterator[Need]:
+    def rule(call: relax.Call) -> Iterator[ShapeConstraint]:
         shapes, axes = _shapes(call, *range(1 + count)), axes_of(call)
         for operand in range(1, 1 + count) if shapes is not None else ():
             if shapes is not None and len(shapes[operand]) == len(axes):
@@ -210,7 +206,7 @@ def _norm(count: int, axes_of: Callable[[relax.Call], list[int]]) -> Rule:
     return rule
 
 
-def _einsum(call: relax.Call) -> Iterator[Need]:
+def einsum_extents(call: relax.Call) -> Iterator[ShapeConstraint]:
     equation, shapes = str(call.attrs.subscripts).replace(" ", ""), _fields(call)
     terms = equation.split("->")[0].split(",")
     if shapes is None or "." in equation or list(map(len, terms)) != list(map(len, shapes)):
@@ -224,7 +220,7 @@ def _einsum(call: relax.Call) -> Iterator[Need]:
         yield from _alike(each, shapes)
 
 
-def _attention(call: relax.Call) -> Iterator[Need]:
+def attention_extents(call: relax.Call) -> Iterator[ShapeConstraint]:
     shapes = _shapes(call, 0, 1, 2)
     if shapes is None:
         return
@@ -235,16 +231,16 @@ def _attention(call: relax.Call) -> Iterator[Need]:
     yield _equal((1, 1), (2, 1), shapes)
 
 
-def _box(call: relax.Call) -> Iterator[Need]:
+def slice_ends(call: relax.Call) -> Iterator[ShapeConstraint]:
     """A box in a tensor, where known places and steps of 1 say where it ends."""
     shape, begin, steps = extents_of(call.args[0]), array_of(call.args[1]), array_of(call.args[2])
     if shape is None or begin is None or steps is None or (steps != 1).any():
         return
     for axis, extent in enumerate(call.args[3].values):
-        yield Need(0, axis, extent + int(begin[axis]), "less than")
+        yield ShapeConstraint(0, axis, extent + int(begin[axis]), "less than")
 
 
-def _recurrent(call: relax.Call) -> Iterator[Need]:
+def recurrent_states(call: relax.Call) -> Iterator[ShapeConstraint]:
     """States (batch, hidden) behind the steps (length, batch, gates) and the weights."""
     biases = int(str(call.attrs["cell"]) == "gru")
     operands = [0, *range(2, len(call.args) - biases)]
@@ -255,34 +251,34 @@ def _recurrent(call: relax.Call) -> Iterator[Need]:
             yield replace(need, operand=operands[need.operand])
 
 
-def _axes(call: relax.Call) -> list[int]:
+def axes_attribute(call: relax.Call) -> list[int]:
     return [int(each) for each in call.attrs.axes]
 
 
-def _axis(call: relax.Call) -> list[int]:
+def axis_attribute(call: relax.Call) -> list[int]:
     return [int(call.attrs.axis)]
 
 
-def _channel(call: relax.Call) -> list[int]:
+def channel_axis(call: relax.Call) -> list[int]:
     return [int(call.attrs.channel_axis)]
 
 
-def _some(axes: Callable[[relax.Call, int], list[int]]) -> Rule:
+def nonempty(axes: Callable[[relax.Call, int], list[int]]) -> Rule:
     """An element at least along some axes of the first operand: there is no value for none."""
 
-    def rule(call: relax.Call) -> Iterator[Need]:
+    def rule(call: relax.Call) -> Iterator[ShapeConstraint]:
         shape = extents_of(call.args[0])
         for axis in axes(call, len(shape)) if shape is not None else ():
-            yield Need(0, axis, tirx.IntImm("int64", 1), "less than")
+            yield ShapeConstraint(0, axis, tirx.IntImm("int64", 1), "less than")
 
     return rule
 
 
-def _reduced(call: relax.Call, rank: int) -> list[int]:
+def reduced_axes(call: relax.Call, rank: int) -> list[int]:
     return list(range(rank)) if call.attrs.axis is None else [int(call.attrs.axis) % rank]
 
 
-def _repeated(call: relax.Call, rank: int) -> list[int]:
+def mirrored_axes(call: relax.Call, rank: int) -> list[int]:
     """Axes that are padded with elements of the tensor."""
     if str(call.attrs.pad_mode) == "constant":
         return []
@@ -290,55 +286,14 @@ def _repeated(call: relax.Call, rank: int) -> list[int]:
     return [axis for axis in range(rank) if any(widths[2 * axis : 2 * axis + 2])]
 
 
-def _spatial(call: relax.Call, rank: int) -> list[int]:
+def spatial_axes(call: relax.Call, rank: int) -> list[int]:
     layout = str(call.attrs.layout)
     return [axis for axis in range(rank) if layout[axis : axis + 1] in ("D", "H", "W")]
 
 
-def _both(*rules: Rule) -> Rule:
-    def rule(call: relax.Call) -> Iterator[Need]:
+def all_of(*rules: Rule) -> Rule:
+    def rule(call: relax.Call) -> Iterator[ShapeConstraint]:
         for each in rules:
             yield from each(call)
 
     return rule
-
-
-RULES: dict[str, Rule] = {
-    **dict.fromkeys(("argmax", "argmin"), _some(_reduced)),
-    **{f"image.resize{rank}d": _some(_spatial) for rank in (1, 2, 3)},
-    "nn.pad": _some(_repeated),
-    "concat": _concat,
-    "einsum": _einsum,
-    "gather_elements": _along_axis,
-    "gather_nd": _places(last=True),
-    "image.grid_sample": _both(_same(1, 0, of=0, of_axis=0), _some(_spatial)),
-    "matmul": _matmul,
-    "nn.attention": _attention,
-    "nn.attention_bias": _attention,
-    "nn.batch_norm": _norm(4, _axis),
-    "nn.conv1d": _convolution(False),
-    "nn.conv1d_transpose": _convolution(True),
-    "nn.conv2d": _convolution(False),
-    "nn.conv2d_transpose": _convolution(True),
-    "nn.conv3d": _convolution(False),
-    "nn.conv3d_transpose": _convolution(True),
-    "nn.group_norm": _norm(2, _channel),
-    "nn.instance_norm": _norm(2, _channel),
-    "nn.layer_norm": _norm(2, _axes),
-    "nn.prelu": _norm(1, _axis),
-    "nn.rms_norm": _norm(1, _axes),
-    "relay.gather": _along_axis,
-    "relay.gather_nd": _places(last=False),
-    "relay.image.grid_sample": _same(1, 0, of=0, of_axis=0),
-    "relay.nn.recurrent": _recurrent,
-    "relay.reverse_sequence": _sequences(1),
-    "relay.scatter_elements": _along_axis,
-    "relay.scatter_nd": _places(last=False),
-    "relay.slice_from": _box,
-    "relay.take": _take,
-    "reverse_sequence": _sequences(1),
-    "scatter_elements": _along_axis,
-    "scatter_nd": _places(last=True),
-    "take": _take,
-}
-"""By operator."""

@@ -57,18 +57,6 @@ class Bounds:
 Rule = Callable[[relax.Call], "list[Bounds]"]
 
 
-def bounds_of(call: relax.Call, name: str) -> list[Bounds]:
-    """What the operands of a call may hold; empty where none is a place.
-
-    Parameters
-    ----------
-    name : str
-        The operator's name without "relax.".
-    """
-    rule = RULES.get(name)
-    return rule(call) if rule is not None else []
-
-
 def _shape(expr: Any) -> list[Any]:
     """Extents of a tensor, as int where they are known; empty where not even the rank is."""
     shape = expr.ty.shape
@@ -82,7 +70,7 @@ def _axis(call: relax.Call) -> int:
     return 0 if axis is None else int(axis) % max(len(_shape(call.args[0])), 1)
 
 
-def _along_axis(operand: int, from_end: bool) -> Rule:
+def along_axis(operand: int, from_end: bool) -> Rule:
     """Places along the attribute `axis` of the first operand."""
 
     def rule(call: relax.Call) -> list[Bounds]:
@@ -92,11 +80,11 @@ def _along_axis(operand: int, from_end: bool) -> Rule:
     return rule
 
 
-def _take(call: relax.Call) -> list[Bounds]:
-    return _along_axis(1, from_end=False)(call) if call.attrs["mode"] == "fast" else []
+def take_indices(call: relax.Call) -> list[Bounds]:
+    return along_axis(1, from_end=False)(call) if call.attrs["mode"] == "fast" else []
 
 
-def _coordinates(along: int) -> Rule:
+def coordinates(along: int) -> Rule:
     """Coordinates in the first operand, behind its `batch_dims` axes."""
 
     def rule(call: relax.Call) -> list[Bounds]:
@@ -117,7 +105,7 @@ def _attribute(call: relax.Call, name: str, default: int) -> int:
     return int(attrs[name]) if name in list(known) else default
 
 
-def _advanced(call: relax.Call) -> list[Bounds]:
+def advanced_indices(call: relax.Call) -> list[Bounds]:
     """One tensor of places for each of the first axes."""
     shape, places = _shape(call.args[0]), call.args[1]
     fields = places.ty.fields if isinstance(places.ty, relax.TupleType) else []
@@ -128,7 +116,7 @@ def _advanced(call: relax.Call) -> list[Bounds]:
     ]
 
 
-def _regions(call: relax.Call) -> list[Bounds]:
+def region_batches(call: relax.Call) -> list[Bounds]:
     """Regions (image, corners); the corners are limited by the operator."""
     shape = _shape(call.args[0])
     if not shape:
@@ -137,68 +125,37 @@ def _regions(call: relax.Call) -> list[Bounds]:
     return [Bounds(1, (batch, None, None, None, None), (0,) * 5, along=1)]
 
 
-def _box_images(call: relax.Call) -> list[Bounds]:
+def crop_batches(call: relax.Call) -> list[Bounds]:
     layout = str(call.attrs["layout"])
     axis = layout.index("N")
     return [Bounds(2, (_shape(call.args[0])[axis],), (axis,))]
 
 
-def _sequence(call: relax.Call) -> list[Bounds]:
+def sequence_lengths(call: relax.Call) -> list[Bounds]:
     shape = _shape(call.args[0])
     axis = int(call.attrs["seq_axis"]) % max(len(shape), 1)
     return [Bounds(1, (shape[axis],), (axis,), lengths=True)] if shape else []
 
 
-def _classes(call: relax.Call) -> list[Bounds]:
+def class_labels(call: relax.Call) -> list[Bounds]:
     shape = _shape(call.args[0])
     axis = min(1, len(shape) - 1)
     ignored = int(call.attrs["ignore_index"])
     return [Bounds(1, (shape[axis],), (axis,), but=ignored)] if shape else []
 
 
-def _first_axis(operand: int) -> Rule:
+def first_axis(operand: int) -> Rule:
     return lambda call: [Bounds(operand, (_shape(call.args[0])[0],), (0,))]
 
 
-def _box_counts(operand: int, of: int) -> Rule:
+def box_counts(operand: int, of: int) -> Rule:
     """Numbers of boxes, which lie along axis 1 of the operand `of`."""
     return lambda call: [Bounds(operand, (_shape(call.args[of])[1],), (1,), lengths=True)]
 
 
-def _dense_places(call: relax.Call) -> list[Bounds]:
+def dense_coordinates(call: relax.Call) -> list[Bounds]:
     extents = [int(v) if isinstance(v, tirx.IntImm) else v for v in call.args[3].values]
     rank = len(_shape(call.args[0]))
     if rank < 2:
         return [Bounds(0, (extents[0],), (0,))]
     return [Bounds(0, tuple(extents), tuple(range(len(extents))), along=1)]
-
-
-RULES: dict[str, Rule] = {
-    "gather_elements": _along_axis(1, from_end=True),
-    "gather_nd": _coordinates(-1),
-    "index_put": _advanced,
-    "index_tensor": _advanced,
-    "multinomial_from_uniform": _first_axis(2),
-    "nn.nll_loss": _classes,
-    "relay.adv_index": _advanced,
-    "relay.gather": _along_axis(1, from_end=True),
-    "relay.gather_nd": _coordinates(0),
-    "relay.image.crop_and_resize": _box_images,
-    "relay.reverse_sequence": _sequence,
-    "relay.scatter_elements": _along_axis(1, from_end=True),
-    "relay.scatter_nd": _coordinates(0),
-    "relay.sparse_to_dense": _dense_places,
-    "relay.take": _take,
-    "relay.vision.roi_align": _regions,
-    "relay.vision.roi_align_max": _regions,
-    "relay.vision.roi_pool": _regions,
-    "relay.vision.select_boxes": _box_counts(2, of=1),
-    "reverse_sequence": _sequence,
-    "scatter_elements": _along_axis(1, from_end=True),
-    "scatter_nd": _coordinates(-1),
-    "take": _take,
-    "vision.non_max_suppression": _box_counts(1, of=0),
-    "vision.roi_align": _regions,
-    "vision.roi_pool": _regions,
-}
-"""By operator, without "relax."."""

@@ -1,0 +1,201 @@
+"""Operator facts: the record of one operator and the table of all records."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..rewrite import operator_name
+
+if TYPE_CHECKING:
+    import numpy as np
+    from tvm import relax
+
+    from .index_rules import Bounds
+    from .shape_rules import ShapeConstraint
+
+UNARY = "unary"
+"""Elementwise on one tensor; further operands are scalars."""
+BINARY = "binary"
+"""Elementwise on two tensors that broadcast."""
+PREDICATE = "predicate"
+"""Elementwise with a boolean result."""
+POOL, REDUCTION = "pool", "reduction"
+CONVOLUTION, TRANSPOSED_CONVOLUTION = "convolution", "transposed convolution"
+RESHAPE = "reshape"
+"""Keeps every element at its position in memory."""
+TRANSPOSE, CONCAT, SCATTER, OTHER = "transpose", "concat", "scatter", "other"
+
+FOLLOWS, IN_FLOAT32, SUMS_IN_FLOAT32 = "follows", "float32", "sums in float32"
+"""How operators on float16 and bfloat16 are computed.
+
+`FOLLOWS`: in float32 next to operators that need it. `IN_FLOAT32`: always in float32 on CPUs.
+`SUMS_IN_FLOAT32`: as that, and with casts inside of the kernel on other targets.
+"""
+
+POINTWISE, WINDOW = "pointwise", "window"
+"""How a result depends on batch elements; otherwise the attribute that names the reduced axes."""
+
+
+@dataclass(frozen=True)
+class Forbidden:
+    """Values that an integer operand must not have.
+
+    Attributes
+    ----------
+    operand : int
+        Argument number.
+    values : tuple of int
+    message : str
+    kind : str
+        Error class, as `compiler.runtime.executor` registers it.
+    """
+
+    operand: int
+    values: tuple[int, ...]
+    message: str
+    kind: str = "DivisionByZeroError"
+
+
+def nonzero_rejected(message: str) -> Forbidden:
+    """Raise InputError with this message where operand 1, an array of flags, has a 1."""
+    return Forbidden(1, (1,), message, "InputError")
+
+
+@dataclass(frozen=True)
+class OpFacts:
+    """Properties of one Relax operator that passes read.
+
+    Attributes
+    ----------
+    name : str
+        Without "relax."; operators of Baton's own are named "relay.<name>".
+    kind : str
+        `UNARY` to `OTHER`: decides how layouts and batches pass through the operator.
+    relay_name : str
+        Relay's name of the operator.
+    half : str
+        `FOLLOWS`, `IN_FLOAT32` or `SUMS_IN_FLOAT32`; "" to compute in the operands' dtype.
+    batch : str
+        `POINTWISE`, `WINDOW`, or the attribute that names axes; "" if batch elements may mix.
+    unbounded : bool
+        Whether finite operands may give infinities or NaNs.
+    selects : bool
+        Whether each element of the result is an element of the first operand.
+    bounded : bool
+        Whether no magnitude in the result exceeds the largest one in the first operand.
+    bound : float
+        The largest magnitude in the result, whatever the operands are.
+    homogeneous : bool
+        Whether f(s x) = s f(x) for every positive s.
+    sums_products : bool
+        Whether the result is zero if an operand has no elements.
+    division : str
+        "quotient" or "remainder" for operators with a divisor, which is the second operand.
+    evaluate : callable, optional
+        Compute the result with numpy from the call and its operands; None to leave the call.
+    any_dtype : bool
+        Whether `evaluate` also takes dtypes that numpy lacks.
+    shapes : callable, optional
+        Constraints on the extents of a call's operands.
+    indices : callable, optional
+        Bounds on operands that are indices or lengths.
+    indices_of : str
+        Operator that errors about indices name, where it is another one.
+    forbidden : Forbidden, optional
+    onnx : str
+        ONNX operator of the same operands, without attributes.
+    """
+
+    name: str
+    kind: str = OTHER
+    relay_name: str = ""
+    half: str = ""
+    batch: str = ""
+    unbounded: bool = False
+    selects: bool = False
+    bounded: bool = False
+    bound: float = math.inf
+    homogeneous: bool = False
+    sums_products: bool = False
+    division: str = ""
+    evaluate: Callable[[relax.Call, list[np.ndarray]], Any] | None = None
+    any_dtype: bool = False
+    shapes: Callable[[relax.Call], Iterator[ShapeConstraint]] | None = None
+    indices: Callable[[relax.Call], list[Bounds]] | None = None
+    indices_of: str = ""
+    forbidden: Forbidden | None = None
+    onnx: str = ""
+
+    @property
+    def is_elementwise(self) -> bool:
+        """Whether it computes numbers element by element."""
+        return self.kind in (UNARY, BINARY)
+
+    @property
+    def keeps_values(self) -> bool:
+        """Whether it only rearranges elements: a reshape, transpose or concatenation."""
+        return self.kind in (RESHAPE, TRANSPOSE, CONCAT)
+
+
+_OF_KIND: dict[str, dict[str, Any]] = {
+    UNARY: {"batch": POINTWISE, "half": FOLLOWS},
+    BINARY: {"batch": POINTWISE, "half": FOLLOWS},
+    PREDICATE: {"batch": POINTWISE},
+    POOL: {"batch": WINDOW, "half": SUMS_IN_FLOAT32},
+    REDUCTION: {"batch": "axis", "half": SUMS_IN_FLOAT32},
+    CONVOLUTION: {"batch": WINDOW, "half": IN_FLOAT32, "sums_products": True},
+    TRANSPOSED_CONVOLUTION: {"batch": WINDOW, "half": IN_FLOAT32, "sums_products": True},
+    RESHAPE: {"half": FOLLOWS, "selects": True, "any_dtype": True},
+    TRANSPOSE: {"half": FOLLOWS, "selects": True, "any_dtype": True},
+    CONCAT: {"half": FOLLOWS},
+}
+"""Facts of an operator that follow from its kind unless they are declared."""
+
+_UNKNOWN = OpFacts("")
+_BY_NAME: dict[str, OpFacts] = {}
+_BY_RELAY_NAME: dict[str, OpFacts] = {}
+
+
+def declare(name: str, kind: str = OTHER, **facts: Any) -> None:
+    """Add an operator to the table.
+
+    Parameters
+    ----------
+    name : str
+        Relax's name, without "relax.".
+    kind : str
+        `UNARY` to `OTHER`; other facts default to what is usual for the kind.
+    facts
+        Fields of `OpFacts`.
+    """
+    facts = {"relay_name": name, **_OF_KIND.get(kind, {}), **facts}
+    record = OpFacts(name, kind, **facts)
+    _BY_NAME[name] = _BY_RELAY_NAME[record.relay_name] = record
+
+
+def withdraw(name: str) -> None:
+    """Remove an operator from the table."""
+    _BY_RELAY_NAME.pop(_BY_NAME.pop(name, _UNKNOWN).relay_name, None)
+
+
+def facts_named(name: str) -> OpFacts:
+    """Facts of an operator by Relax's name without "relax."; empty facts if it is not declared."""
+    return _BY_NAME.get(name, _UNKNOWN)
+
+
+def facts_of(expr: Any) -> OpFacts:
+    """Facts of the operator that `expr` calls; empty facts for any other expression."""
+    return _BY_NAME.get(operator_name(expr), _UNKNOWN)
+
+
+def facts_in_relay(name: str) -> OpFacts:
+    """Facts of an operator by Relay's name."""
+    return _BY_RELAY_NAME.get(name, _UNKNOWN)
+
+
+def all_facts() -> list[OpFacts]:
+    """The whole table."""
+    return list(_BY_NAME.values())
