@@ -17,6 +17,7 @@ from tvm import relax
 from compiler.errors import UnsupportedOperatorError
 from compiler.ir import dynamic_shape
 from compiler.ir.constants import integers
+from compiler.ir.op_facts import facts_named
 from compiler.ir.unique_names import Names
 
 from ..ir.rewrite import relax_functions
@@ -32,38 +33,6 @@ _DTYPES = ("float32", "float64", "float16", "int8", "uint8", "int32", "int64", "
 _DATA_LAYOUTS = ("NCW", "NCHW", "NCDHW")
 
 _PAD_MODES = ("constant", "edge", "reflect")
-
-_SAME = {
-    "abs": "Abs",
-    "add": "Add",
-    "ceil": "Ceil",
-    "cos": "Cos",
-    "divide": "Div",
-    "equal": "Equal",
-    "erf": "Erf",
-    "exp": "Exp",
-    "floor": "Floor",
-    "greater": "Greater",
-    "less": "Less",
-    "log": "Log",
-    "logical_and": "And",
-    "logical_not": "Not",
-    "logical_or": "Or",
-    "matmul": "MatMul",
-    "maximum": "Max",
-    "minimum": "Min",
-    "multiply": "Mul",
-    "negative": "Neg",
-    "nn.relu": "Relu",
-    "power": "Pow",
-    "sigmoid": "Sigmoid",
-    "sin": "Sin",
-    "sqrt": "Sqrt",
-    "subtract": "Sub",
-    "tanh": "Tanh",
-    "where": "Where",
-}
-"""Operators that ONNX has too, without parameters."""
 
 _MXNET = frozenset(
     [
@@ -86,7 +55,7 @@ def is_expressible(op: str, attrs: Mapping[str, Any]) -> bool:
     """Whether an operator can be exported, as far as its name and its attributes say."""
     if op in _MXNET:
         return True
-    if op not in _SAME and op not in _CONVERTERS:
+    if not facts_named(op).onnx and op not in _CONVERTERS:
         return False
     if op.startswith(("nn.conv", "nn.max_pool", "nn.avg_pool", "nn.adaptive_avg_pool")):
         return _is_plain(op, attrs)
@@ -220,8 +189,8 @@ class _Exporter:
         if not isinstance(value, tvm.ir.Call) or not isinstance(value.op, tvm.ir.Op):
             raise UnsupportedOperatorError(f"{type(value).__name__} can't be expressed in ONNX")
         name = value.op.name.removeprefix("relax.")
-        if name in _SAME:
-            return str(self.emit(_SAME[name], [self.value(arg) for arg in value.args]))
+        if facts_named(name).onnx:
+            return str(self.emit(facts_named(name).onnx, [self.value(arg) for arg in value.args]))
         if name not in _CONVERTERS:
             raise UnsupportedOperatorError(f"operator {name} can't be expressed in ONNX")
         return _CONVERTERS[name](self, value)

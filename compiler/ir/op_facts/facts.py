@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import tvm
 
 from ..rewrite import operator_name
 
@@ -106,7 +108,8 @@ class OpFacts:
         Operator that errors about indices name, where it is another one.
     forbidden : Forbidden, optional
     onnx : str
-        ONNX operator of the same operands, without attributes.
+        ONNX operator with the same operands and no attributes; "domain::Name" outside of ONNX's
+        own domain.
     """
 
     name: str
@@ -128,6 +131,13 @@ class OpFacts:
     indices_of: str = ""
     forbidden: Forbidden | None = None
     onnx: str = ""
+
+    def call(self, operands: Sequence[relax.Expr]) -> relax.Call:
+        """A call of the operator without attributes."""
+        if self.name.startswith("relay."):
+            attrs = tvm.ir.make_node("ir.DictAttrs")
+            return tvm.ir.Call(tvm.ir.Op.get(self.name), list(operands), attrs)
+        return tvm.ir.Call(tvm.ir.Op.get(f"relax.{self.name}"), list(operands))
 
     @property
     def is_elementwise(self) -> bool:
@@ -194,6 +204,11 @@ def facts_of(expr: Any) -> OpFacts:
 def facts_in_relay(name: str) -> OpFacts:
     """Facts of an operator by Relay's name."""
     return _BY_RELAY_NAME.get(name, _UNKNOWN)
+
+
+def facts_in_onnx(name: str) -> OpFacts:
+    """Facts of the operator that an ONNX operator without attributes becomes."""
+    return next((each for each in _BY_NAME.values() if each.onnx == name), _UNKNOWN)
 
 
 def all_facts() -> list[OpFacts]:

@@ -20,7 +20,9 @@ from tvm.relax.frontend.onnx.onnx_frontend import _get_convert_map, onnx_input
 from compiler.errors import FrontendError, ImportLimitError, UnsupportedOperatorError
 from compiler.ir.constants import constant, static_shape
 from compiler.ir.dynamic_shape import as_extent, simplified, with_bounds
+from compiler.ir.op_facts import OpFacts, facts_in_onnx
 from compiler.ir.spans import with_sources, with_span
+from compiler.relay.op import lookup
 from compiler.runtime.metadata import OUTPUT_NAMES
 from compiler.tvm_workarounds.block_builder import BlockBuilder
 
@@ -289,6 +291,7 @@ class GraphImporter:
             or (domain, node.op_type) in self.functions
             or (domain, node.op_type) in CONVERTERS
             or (domain == "" and node.op_type in self._stock)
+            or _declared(domain, node.op_type).name != ""
             or (domain in self.opsets and has_function(node, domain, self.opsets[domain]))
         )
 
@@ -357,6 +360,10 @@ class GraphImporter:
                 if domain.startswith("com.microsoft"):
                     _refuse_unread(node)
                 return self._bind(node, converted)
+        if domain != "" or node.proto.op_type not in self._stock:
+            facts = _declared(*key)
+            if facts.name:
+                return self._bind(node, facts.call(node.inputs))
         if has_function(node.proto, domain, node.opset) and (
             key in PREFER_FUNCTION or domain != "" or node.proto.op_type not in self._stock
         ):
@@ -551,6 +558,12 @@ def _check_size(value: relax.Expr, what: str) -> None:
         raise ImportLimitError(
             f"{what} is a tensor {list(shape)} of {dtype}, {size} bytes; no machine can hold it"
         )
+
+
+def _declared(domain: str, op_type: str) -> OpFacts:
+    """Facts of the operator whose record names this ONNX operator; empty facts if none does."""
+    lookup.load()
+    return facts_in_onnx(op_type if domain == "" else f"{domain}::{op_type}")
 
 
 def _domain(proto: Any) -> str:
