@@ -338,7 +338,7 @@ def test_a_squeeze_without_axes_keeps_what_is_not_known_to_be_one(model):
     x = np.arange(6, dtype="float32").reshape(2, 1, 3)
     module.run(x=x)
     np.testing.assert_array_equal(module.get_output(0).numpy(), x[:, 0])
-    with pytest.raises(errors.InputError, match="squeeze: it names no axes"):
+    with pytest.raises(errors.InputError, match="squeeze: the node names no axes"):
         module.run(x=x[:1])
 
 
