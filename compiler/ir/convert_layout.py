@@ -4,14 +4,14 @@
 
     after    x1 = permute_dims(x, [0, 3, 1, 2])
              y1 = relu(conv2d(x1, w1, "NCHW", "OIHW") + b1)              (N, C, H, W)
-             y = permute_dims(y1, [0, 2, 3, 1])        only where somebody else reads y
+             y = permute_dims(y1, [0, 2, 3, 1])        only if other operators read y
 
-What lies between convolutions follows: operators that work element by element, pooling, padding,
-concatenation, reductions over the image, and permutations, which vanish. TVM's ConvertLayout
-changes back at every operand of a lower rank, so at every bias.
+Operators between convolutions follow: elementwise operators, pooling, padding, concatenation,
+reductions over the image, and permutations, which vanish. TVM's ConvertLayout changes back at
+every operand of lower rank, so at every bias.
 
-CPUs compute with the channels first, which their schedules are written for, tensor cores with the
-channels last, where what they multiply lies side by side.
+CPU schedules expect channels first. Tensor cores need channels last, where their operands are
+contiguous.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class _Converter(PyExprMutator):
         super().__init__(mod)
         self.layouts, self._wanted = layouts, wanted
         self.first: dict[relax.Var, relax.Expr] = {}
-        """By variable of the old function, the value in the new layout."""
+        """Value in the new layout by variable of the old function."""
         self._lazy: set[relax.Var] = set()
 
     def is_profitable(self, values: list[relax.Expr]) -> bool:
@@ -124,7 +124,7 @@ class _Converter(PyExprMutator):
 
     def visit_dataflow_block_(self, block: relax.DataflowBlock) -> relax.BindingBlock:
         result = super().visit_dataflow_block_(block)
-        self.first.clear()  # nobody outside the block sees its variables
+        self.first.clear()  # not visible outside of the block
         self._lazy.clear()
         return result
 
@@ -132,7 +132,7 @@ class _Converter(PyExprMutator):
         return self._last(op) if op in self._lazy else super().visit_dataflow_var_(op)
 
     def _last(self, old: relax.Var) -> relax.Expr:
-        """A value as it was, emitted now if nobody has asked before."""
+        """A value in the old layout, emitted on first use."""
         self._lazy.discard(old)
         plain = self.builder_.emit(relax.op.permute_dims(self.first[old], self.layouts.back))
         self.set_var_remap(old, plain)

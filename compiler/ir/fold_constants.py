@@ -134,7 +134,7 @@ _SHAPE_RULES: dict[str, Callable[[_Fold, relax.Call], relax.Expr | None]] = {
 
 
 def value_of(expr: relax.Expr) -> relax.Expr | None:
-    """What a nested expression over constants is: a constant or a tuple of constants.
+    """Evaluate a nested expression over constants to a constant or a tuple of constants.
 
     None where numpy has no function for an operator in it, or leaves the result open.
     """

@@ -63,7 +63,7 @@ class PaddingRule(SharedRule):
 
 
 def neutral(call: relax.Call, name: str) -> Any:
-    """What a convolution or pooling pads with; NaN where that is not known."""
+    """The value that a convolution or pooling pads with; NaN if it is unknown."""
     if name == "qnn.conv2d":
         zero_point = array_of(call.args[2])
         return np.nan if zero_point is None else zero_point
@@ -74,7 +74,7 @@ def neutral(call: relax.Call, name: str) -> Any:
 
 
 def full_padding(padding: Any, rank: int) -> np.ndarray:
-    """Padding of `rank` axes as all the sides before, then all the sides behind."""
+    """Padding of `rank` axes as all leading sides, then all trailing sides."""
     sides = numbers(padding)
     return np.tile(sides, 2 * rank // sides.size)
 

@@ -41,7 +41,7 @@ _FUNCTIONS = {
 
 
 class _ScaleRule(SharedRule):
-    """What both directions know of weights and scales.
+    """Rules on weights and scales that both directions share.
 
     A scale is an operand that broadcasts to the value which it scales.
     """
@@ -141,7 +141,7 @@ class _ScaleRule(SharedRule):
         return _axes(str(anchor.attrs["data_layout"]), "C") if whole else None
 
     def _is_depthwise(self, anchor: relax.Call) -> bool:
-        """Whether each input channel has one filter of its own."""
+        """Whether a convolution is depthwise with one filter per channel."""
         shape = static_shape(anchor.args[1])
         if shape is None or self.name(anchor).endswith("_transpose"):
             return False
@@ -308,7 +308,7 @@ def _constant_last(call: relax.Call) -> tuple[Any, Any]:
 
 
 class Forward(_ScaleRule):
-    """Move per-channel constants in front of a convolution or matmul into its weights.
+    """Move per-channel constants that precede a convolution or matmul into its weights.
 
     1. op(x * a, w) becomes op(x, w * a).
     2. op(relu(x * a + b), w) becomes op(relu(x + b / a), w * a) where a is positive.
@@ -335,7 +335,7 @@ class Forward(_ScaleRule):
         return self.with_weights(call, data, scale, "O" if groups else "I")
 
     def _all_wanted(self) -> dict[relax.Var, _Wanted | None]:
-        """What scale all readers of a variable can take; None where one can take none."""
+        """The scale that all readers of a variable can absorb; None if one cannot."""
         wanted: dict[relax.Var, _Wanted | None] = {}
 
         def want(expr: relax.Expr, asked: _Wanted | None) -> None:
@@ -352,7 +352,7 @@ class Forward(_ScaleRule):
         return wanted
 
     def _asked(self, call: relax.Call, wanted: _Wanted | None) -> dict[int, _Wanted]:
-        """What scale a call can take of its operands, given what can be taken of its result."""
+        """The scale that a call can absorb, given what the readers of its result can."""
         name = self.name(call)
         if name in CONVOLUTIONS or name in _PRODUCTS:
             axes = self.data_axes(call)
@@ -366,7 +366,7 @@ class Forward(_ScaleRule):
         return {}
 
     def _without_scale(self, value: Any) -> tuple[relax.Expr, relax.Expr] | None:
-        """What `value` is a multiple of, and the scale; None where readers do not take that."""
+        """Base and scale of a scaled value; None if its readers cannot absorb the scale."""
         wanted = (self._wanted or {}).get(value) if isinstance(value, relax.Var) else None
         if wanted is None:
             return None
@@ -399,14 +399,14 @@ class Forward(_ScaleRule):
 
 @dataclass(frozen=True)
 class _Wanted:
-    """What scale a value may have: along which axes, and whether it must be positive."""
+    """A scale that can be absorbed: its axes, and whether it must be positive."""
 
     axes: tuple[int, ...]
     positive: bool = False
 
 
 def _both(first: _Wanted | None, second: _Wanted | None) -> _Wanted | None:
-    """What is possible for two readers of one value."""
+    """The scale that two readers of one value can both absorb."""
     if first is None or second is None or first.axes != second.axes:
         return None
     return _Wanted(first.axes, first.positive or second.positive)

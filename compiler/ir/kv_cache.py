@@ -1,4 +1,4 @@
-"""Which cache of keys and values a library keeps, and for how many rows it has room."""
+"""KV cache of a module: which inputs are buffers, and their row capacity."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def with_kv_cache(mod: tvm.IRModule, symbol: str, room: int) -> tvm.IRModule:
 
 
 def asked(main: relax.Function) -> tuple[str, int] | None:
-    """What `with_kv_cache` was given for a function; None where it was not called."""
+    """Symbol and row capacity given to `with_kv_cache`; None if it was not called."""
     for name, room in (main.attrs or {}).get(ASKED, {}).items():
         return str(name), int(room)
     return None

@@ -1,11 +1,11 @@
-"""Loops whose rounds are counted while the model runs, as one call among the others.
+"""Loops with a dynamic number of iterations, as one call.
 
     call_pure_packed("baton.loop", body, join, more, (states), (empty), (captured), (count))
 
 `body` is a function of the states and of what is captured: it computes whether to go on, the
-states behind a round, and the round's slice of each stacked result, of extent 1 along the first
-axis. `join` puts two stacked results of several rounds behind each other. The call's value is the
-last states and the stacked results; without a round the states as they were, and `empty`.
+states after an iteration, and its slice of each stacked result, of extent 1 along the first
+axis. `join` concatenates two stacked results. The call's value is the
+last states and the stacked results; without an iteration the initial states, and `empty`.
 `lowering.codegen.loops` makes of it what the virtual machine runs.
 """
 

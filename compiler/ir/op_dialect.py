@@ -20,17 +20,16 @@ _MAKERS: dict[str, Callable[..., relax.Expr]] = {
     ),
     "reshape": lambda data, newshape: relax.op.reshape(data, newshape),
 }
-"""What takes other arguments in Relax than in Relay."""
+"""Constructors of operators whose arguments differ between Relax and Relay."""
 
 
 class Vocabulary:
-    """Relax's operators; the one of Relay's is in `relay.transform.base`.
+    """The Relax dialect; `relay.transform.base` has the Relay dialect.
 
     Attributes
     ----------
     constants_only : bool
-        Whether rules may compute with constants alone: a build does not make a run compute again
-        what belongs into the weights.
+        Whether rules may only compute with constants, so that nothing is added to inference.
     """
 
     constants_only = True
@@ -45,7 +44,7 @@ class Vocabulary:
         return (_MAKERS.get(name) or getattr(relax.op, name))(*operands, **attributes)
 
     def again(self, call: relax.Call, operands: Sequence[relax.Expr], **changes: Any) -> relax.Expr:
-        """The same call over other operands, with some attributes changed."""
+        """Copy a call with other operands and some attributes changed."""
         attrs = call.attrs
         if changes:
             key = type(attrs).__tvm_ffi_type_info__.type_key
@@ -57,7 +56,7 @@ RELAX = Vocabulary()
 
 
 def attribute_values(attrs: Any) -> dict[str, Any]:
-    """What `attrs` of a call holds, by name."""
+    """Attribute values of a call by name."""
     if hasattr(attrs, "items"):
         return {str(key): value for key, value in attrs.items()}
     fields = type(attrs).__tvm_ffi_type_info__.fields
@@ -65,7 +64,7 @@ def attribute_values(attrs: Any) -> dict[str, Any]:
 
 
 class SharedRule(CallRule):
-    """A rule over a vocabulary: `rewrite` gets Relay's names."""
+    """A rule for both dialects; `rewrite` gets Relay's names."""
 
     def __init__(self, vocabulary: Vocabulary = RELAX) -> None:
         super().__init__()

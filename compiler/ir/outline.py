@@ -1,4 +1,4 @@
-"""Moving bindings of a Relax function into functions of their own.
+"""Outlining: move bindings of a Relax function into new functions.
 
 Before::
 
@@ -156,7 +156,7 @@ def _symbolic_sizes(function: relax.Function) -> list[Any]:
 
 
 def _identical(functions: Sequence[Any]) -> list[list[int]]:
-    """Positions of functions, those together that differ in nothing but attributes of their own.
+    """Positions of functions, grouped where they differ only in per-function attributes.
 
     Constants are compared by content.
     """
@@ -291,7 +291,7 @@ class _Outlined:
         )
 
     def _variable(self, number: int) -> Any:
-        """What a variable of main, not a transparent one, is inside."""
+        """The inner value of a variable of main that is not transparent."""
         if number not in self._inner:
             variable = self._main.variable_of(number)
             self._inner[number] = self._input(number, variable, (), variable.ty)
@@ -388,9 +388,9 @@ def _rebuild(
     """`main` with calls in place of the groups.
 
     A call stands, in the order of bindings, where the last member of its group stood, unless
-    something that reads its outputs comes before; then that moves behind the call.
+    something that reads its outputs comes before; then that moves after the call.
     """
-    last = [0] * len(groups)  # the binding that each group's call stands for
+    last = [0] * len(groups)  # the binding that each group's call replaces
     for index, number in enumerate(group_of):
         if number is not None:
             last[number] = index

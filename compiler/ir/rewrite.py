@@ -50,7 +50,7 @@ def _is_same_extent(one: Any, other: Any) -> bool:
 
 
 class CallRule(ABC):
-    """What a pass does to calls of operators.
+    """A rewrite rule for operator calls.
 
     An instance serves one function, so that it may keep state between calls.
     """
@@ -64,7 +64,7 @@ class CallRule(ABC):
 
     @abstractmethod
     def rewrite(self, call: relax.Call, name: str) -> relax.Expr | None:
-        """What replaces `call`, which is of the operator `name`; None to leave it as it is.
+        """The replacement of a call of operator `name`; None to keep the call.
 
         The replacement must have the shape and dtype of the call, or it is not used. It may nest
         new calls.
@@ -72,7 +72,7 @@ class CallRule(ABC):
 
 
 class Scope:
-    """What a rule may ask about the function that it rewrites."""
+    """Queries of a rule about the function that it rewrites."""
 
     def __init__(self, function: relax.Function, mutator_: Any):
         self.function = function
@@ -136,7 +136,7 @@ class Scope:
 
     @property
     def builder(self) -> Any:
-        """What builds the function; its `call_te` adds kernels to the module."""
+        """The block builder of the function; its `call_te` adds kernels to the module."""
         return self._mutator.builder_
 
     def emit(self, expr: relax.Expr) -> relax.Var:
@@ -152,7 +152,7 @@ class Scope:
 
 
 def with_functions(mod: tvm.IRModule, changed: Mapping[Any, Any]) -> tvm.IRModule:
-    """The module with some functions, by global variable, in place of its own."""
+    """The module with some functions replaced, by global variable."""
     functions = {**dict(mod.functions_items()), **changed}
     return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
 
@@ -168,7 +168,7 @@ def functions_by_name(mod: tvm.IRModule) -> dict[str, relax.Function]:
 
 
 def expressions_in(value: relax.Expr, kind: Any = object) -> list[Any]:
-    """Those of a class in an expression or a function, itself included, parts before the whole."""
+    """Expressions of a class in an expression or function, in post-order, itself included."""
     found: list[Any] = []
     relax.analysis.post_order_visit(value, found.append)
     return [expr for expr in found if isinstance(expr, kind)]

@@ -1,4 +1,4 @@
-"""Which extents a library has kernels of its own for, beside those for all extents."""
+"""Shape hints: extents that get specialized kernels in addition to the dynamic ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Simplification of operator calls that do nothing, or less than two of them do."""
+"""Algebraic simplification: remove no-op calls and merge adjacent ones."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from .rewrite import call_pass
 
 
 class Simplify(SharedRule):
-    """What the build simplifies and Relay's pass as well."""
+    """Rules that the build and Relay's SimplifyExpr share."""
 
     reshapes = frozenset(each.name for each in all_facts() if each.kind == RESHAPE)
-    """Operators that are left out in front of a reshape."""
+    """Operators that are dropped before a reshape."""
     kept = frozenset(["reshape"])
-    """Those of them that do not become a reshape by themselves."""
+    """Reshapes that are not rewritten unless a reshape precedes them."""
 
     def reshape(self, call: relax.Call) -> relax.Expr | None:
         data, shape = call.args[0], static_shape(call)
@@ -49,7 +49,7 @@ class Simplify(SharedRule):
         return self.vocabulary.make("reshape", source, newshape=list(shape))
 
     def before_reshapes(self, data: relax.Expr) -> relax.Expr:
-        """What `data` is a reshape of, through any number of them."""
+        """The source of a chain of reshapes that ends in `data`."""
         inner = self.scope.definition(data)
         while self.name(inner) in self.reshapes and static_shape(inner.args[0]) is not None:
             data = inner.args[0]
@@ -81,11 +81,11 @@ class Simplify(SharedRule):
         return self.vocabulary.make("rsqrt", root.args[0]) if is_alike else None
 
     def number(self, expr: Any) -> float | None:
-        """The number that all elements of a tensor are known to be."""
+        """The value of all elements of a tensor, if it is known."""
         return scalar_of(expr)
 
     def _without(self, call: relax.Call, neutral: float, others: Sequence[Any]) -> Any:
-        """The other operand, if one of `others` is the number that changes nothing."""
+        """The other operand, if one of `others` is the neutral element."""
         left, right = call.args
         for other in others:
             if self.number(other) == neutral:
@@ -119,8 +119,8 @@ class _Simplify(Simplify):
     1. A reshape, broadcast, cast, transposition, slice or concatenation that changes nothing
        becomes its operand; a concatenation loses its empty operands.
     2. `flatten`, `expand_dims`, `squeeze` become `reshape`, and a reshape of a reshape one reshape.
-       A product of matrices whose batch axes were joined before and parted behind it keeps them.
-       Casts between types of floats move in front of reshapes.
+       A matmul whose batch axes are merged before it and split after it keeps them.
+       Casts between types of floats move before reshapes.
     3. A transposition of a transposition becomes one; one that only moves axes of extent 1
        becomes a reshape.
     4. x + 0, x - 0, x * 1, x / 1 and x ** 1 become x.
@@ -194,7 +194,7 @@ class _Simplify(Simplify):
         return relax.op.matmul(left, right, call.attrs.out_dtype or None)
 
     def cast(self, call: relax.Call) -> relax.Expr | None:
-        """A cast between types of floats changes places with a reshape in front of it."""
+        """Move a cast between floating-point types before the reshape that precedes it."""
         data = call.args[0]
         inner = self.before_reshapes(data)
         shape = static_shape(call)

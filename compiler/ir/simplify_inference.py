@@ -49,7 +49,7 @@ class InferenceRule(SharedRule):
         return None
 
     def _scale_and_shift(self, call: relax.Call, dtype: str) -> tuple[Any, Any]:
-        """Of an inference batch norm, of shape (C,): constants if they can be."""
+        """Scale and shift of an inference batch norm, of shape (C,); constants where possible."""
         make, (gamma, beta, mean, var) = self.vocabulary.make, call.args[1:]
         epsilon, scales, shifts = (call.attrs[key] for key in ("epsilon", "scale", "center"))
         arrays = [array_of(value) for value in (gamma, beta, mean, var)]

@@ -77,7 +77,7 @@ def filled(expr: relax.Expr, span: Span | None, of_constants: Span | None = None
 
 
 def in_place_of(call: relax.Call, expr: relax.Expr) -> relax.Expr:
-    """What replaces a call, with its span; constants are made of its constant operands."""
+    """The replacement of a call with the span of the call."""
     if call.span is None:
         return expr
     constants = (each.span for each in call.args if isinstance(each, tvm.ir.GenericConst))
@@ -91,8 +91,8 @@ def with_sources(function: relax.Function, sources: Mapping[relax.Var, str]) -> 
     ----------
     function : relax.Function
     sources : mapping of variable to str
-        What a variable came from. The bindings in front of it that have no entry, back to the
-        last one that has, are parts of it.
+        The origin of a variable. Bindings before it without an entry, back to the last one with
+        an entry, have the same origin.
     """
 
     def sequence(body: relax.SeqExpr) -> relax.SeqExpr:

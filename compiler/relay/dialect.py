@@ -178,12 +178,12 @@ def attributes(call: relax.Call) -> dict[str, Any]:
 
 
 def attribute_values(attrs: Any) -> dict[str, Any]:
-    """What `attrs` of a call holds, as plain Python values."""
+    """Attribute values of a call as plain Python values."""
     return {} if attrs is None else {str(k): plain(v) for k, v in attrs.items()}
 
 
 def expand(call: relax.Call) -> relax.Expr:
-    """What a call of a Relay operator is in Relax: a nested expression."""
+    """Expand a call of a Relay operator to a nested Relax expression."""
     return lookup.call(relay_name(call), list(call.args), attributes(call))
 
 

@@ -1,7 +1,7 @@
-"""Which operands of an operator are places in memory, and what they may be.
+"""Index operands: which operands hold indices or lengths, and their bounds.
 
-An operator that is missing here must not read or write at a place that an operand names, or must
-limit it itself, as `take` does in its modes "clip" and "wrap".
+An operator without such a fact must not use an operand's values as indices, or must clamp them
+itself, as `take` does in the modes "clip" and "wrap".
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Extents = Sequence[Any]
 
 @dataclass(frozen=True)
 class Bounds:
-    """What one operand of a call may hold.
+    """Bounds on the values of one operand.
 
     Attributes
     ----------
@@ -26,17 +26,17 @@ class Bounds:
     field : int or None
         Of the operand, if that is a tuple.
     extents : tuple
-        An extent, or one for each coordinate; None for a coordinate that is not a place.
+        An extent, or one for each coordinate; None for a coordinate that is no index.
     axes : tuple of int
         The axis that each extent is of, for the message.
     along : int or None
         Axis of the operand along which the coordinates lie.
     from_end : bool
-        Whether negative places count from the end.
+        Whether negative indices count from the end.
     lengths : bool
         Whether the values are numbers of elements, which may be the extent itself.
     but : int or None
-        A value that stands for no place.
+        A value that is ignored.
     """
 
     operand: int
@@ -49,7 +49,7 @@ class Bounds:
     but: int | None = None
 
     def limits(self, coordinate: int) -> tuple[Any, Any]:
-        """The first value that is allowed, and the first that is not any more."""
+        """The smallest valid value, and one more than the largest."""
         extent = self.extents[coordinate]
         return (-extent if self.from_end else 0), (extent + 1 if self.lengths else extent)
 
@@ -58,7 +58,7 @@ Rule = Callable[[relax.Call], "list[Bounds]"]
 
 
 def _shape(expr: Any) -> list[Any]:
-    """Extents of a tensor, as int where they are known; empty where not even the rank is."""
+    """Extents of a tensor, as int where static; empty if the rank is unknown."""
     shape = expr.ty.shape
     if not isinstance(shape, relax.ShapeExpr):
         return []
@@ -71,7 +71,7 @@ def _axis(call: relax.Call) -> int:
 
 
 def along_axis(operand: int, from_end: bool) -> Rule:
-    """Places along the attribute `axis` of the first operand."""
+    """Indices along the attribute `axis` of the first operand."""
 
     def rule(call: relax.Call) -> list[Bounds]:
         axis, shape = _axis(call), _shape(call.args[0])
@@ -85,7 +85,7 @@ def take_indices(call: relax.Call) -> list[Bounds]:
 
 
 def coordinates(along: int) -> Rule:
-    """Coordinates in the first operand, behind its `batch_dims` axes."""
+    """Coordinates in the first operand, after its `batch_dims` axes."""
 
     def rule(call: relax.Call) -> list[Bounds]:
         shape, places = _shape(call.args[0]), _shape(call.args[1])
@@ -106,7 +106,7 @@ def _attribute(call: relax.Call, name: str, default: int) -> int:
 
 
 def advanced_indices(call: relax.Call) -> list[Bounds]:
-    """One tensor of places for each of the first axes."""
+    """One index tensor for each of the first axes."""
     shape, places = _shape(call.args[0]), call.args[1]
     fields = places.ty.fields if isinstance(places.ty, relax.TupleType) else []
     return [
@@ -117,7 +117,7 @@ def advanced_indices(call: relax.Call) -> list[Bounds]:
 
 
 def region_batches(call: relax.Call) -> list[Bounds]:
-    """Regions (image, corners); the corners are limited by the operator."""
+    """Image number of each region; the operator clamps the corners."""
     shape = _shape(call.args[0])
     if not shape:
         return []
@@ -149,7 +149,7 @@ def first_axis(operand: int) -> Rule:
 
 
 def box_counts(operand: int, of: int) -> Rule:
-    """Numbers of boxes, which lie along axis 1 of the operand `of`."""
+    """Numbers of boxes, at most the extent of axis 1 of the operand `of`."""
     return lambda call: [Bounds(operand, (_shape(call.args[of])[1],), (1,), lengths=True)]
 
 

@@ -1,6 +1,6 @@
-"""Which extents of an operator's operands must agree, so that it reads and writes what there is.
+"""Shape constraints: extents that operands must have so that kernels stay in bounds.
 
-Operands that are broadcast are not here: what fits them is decided where they are broadcast.
+Broadcasting operands are checked where they are broadcast.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..constants import array_of
 
 @dataclass(frozen=True)
 class ShapeConstraint:
-    """An extent that an operand must have.
+    """A constraint on one extent of an operand.
 
     Attributes
     ----------
@@ -25,7 +25,7 @@ class ShapeConstraint:
     axis : int
     extent : PrimExpr
     relation : str
-        What makes it wrong: to be "not", "more than" or "less than" that extent.
+        How a wrong extent relates to `extent`: "not", "more than" or "less than" it.
     field : int, optional
         Of the operand, if that is a tuple.
     """
@@ -66,7 +66,7 @@ def _is_one(extent: Any) -> bool:
 def _equal(
     first: tuple[int, int], second: tuple[int, int], shapes: list[list[Any]]
 ) -> ShapeConstraint:
-    """The second operand's extent is the first one's; one that is known decides."""
+    """Two extents must be equal; a static one is the reference."""
     (i, axis), (j, other) = first, second
     given, wanted = shapes[j][other], shapes[i][axis]
     if isinstance(given, tirx.IntImm):
@@ -75,7 +75,7 @@ def _equal(
 
 
 def same_extent(operand: int, axis: int, of: int, of_axis: int) -> Rule:
-    """One extent that two operands share; `of` is 0, and `operand` 1."""
+    """Require an axis of `operand` to have the extent of an axis of `of`."""
 
     def rule(call: relax.Call) -> Iterator[ShapeConstraint]:
         shapes = _shapes(call, of, operand)
@@ -106,7 +106,7 @@ def _fields(call: relax.Call) -> list[list[Any]] | None:
 
 
 def _alike(places: list[tuple[int, int]], shapes: list[list[Any]]) -> Iterator[ShapeConstraint]:
-    """An extent that fields of a tuple share, each with its axis; a known one decides."""
+    """Fields of a tuple must share an extent; a static one is the reference."""
     extents = [shapes[field][axis] for field, axis in places]
     wanted = next((each for each in extents if isinstance(each, tirx.IntImm)), extents[0])
     for (field, axis), extent in zip(places, extents):
@@ -125,7 +125,7 @@ def concat_extents(call: relax.Call) -> Iterator[ShapeConstraint]:
 
 
 def index_extents(call: relax.Call) -> Iterator[ShapeConstraint]:
-    """Indices of a gather or a scatter, and updates, as many as there are indices."""
+    """Indices of a gather or scatter fit the data; updates have the shape of the indices."""
     shapes = _shapes(call, 0, 1)
     if shapes is None or len(shapes[0]) != len(shapes[1]):
         return
@@ -139,7 +139,7 @@ def index_extents(call: relax.Call) -> Iterator[ShapeConstraint]:
 
 
 def coordinates(last: bool) -> Rule:
-    """Places for the first axes, whose coordinates lie along the last axis or the first one."""
+    """Coordinates of the first axes, stored along the last or the first axis of the indices."""
 
     def rule(call: relax.Call) -> Iterator[ShapeConstraint]:
         shapes = _shapes(call, 0, 1)
@@ -194,7 +194,7 @@ def convolution_channels(transposed: bool) -> Rule:
 
 
 def norm_parameters(count: int, axes_of: Callable[[relax.Call], list[int]]) -> Rule:
-    """Parameters along the axes that are normalized."""
+    """Parameters have the extents of the normalized axes."""
 
     def rule(call: relax.Call) -> Iterator[ShapeConstraint]:
         shapes, axes = _shapes(call, *range(1 + count)), axes_of(call)
@@ -232,7 +232,7 @@ def attention_extents(call: relax.Call) -> Iterator[ShapeConstraint]:
 
 
 def slice_ends(call: relax.Call) -> Iterator[ShapeConstraint]:
-    """A box in a tensor, where known places and steps of 1 say where it ends."""
+    """The end of a slice with constant begins and steps of 1."""
     shape, begin, steps = extents_of(call.args[0]), array_of(call.args[1]), array_of(call.args[2])
     if shape is None or begin is None or steps is None or (steps != 1).any():
         return
@@ -241,7 +241,7 @@ def slice_ends(call: relax.Call) -> Iterator[ShapeConstraint]:
 
 
 def recurrent_states(call: relax.Call) -> Iterator[ShapeConstraint]:
-    """States (batch, hidden) behind the steps (length, batch, gates) and the weights."""
+    """States (batch, hidden) follow the steps (length, batch, gates) and the weights."""
     biases = int(str(call.attrs["cell"]) == "gru")
     operands = [0, *range(2, len(call.args) - biases)]
     shapes = _shapes(call, *operands)
@@ -264,7 +264,7 @@ def channel_axis(call: relax.Call) -> list[int]:
 
 
 def nonempty(axes: Callable[[relax.Call, int], list[int]]) -> Rule:
-    """An element at least along some axes of the first operand: there is no value for none."""
+    """Require at least one element along some axes of the first operand."""
 
     def rule(call: relax.Call) -> Iterator[ShapeConstraint]:
         shape = extents_of(call.args[0])
@@ -279,7 +279,7 @@ def reduced_axes(call: relax.Call, rank: int) -> list[int]:
 
 
 def mirrored_axes(call: relax.Call, rank: int) -> list[int]:
-    """Axes that are padded with elements of the tensor."""
+    """Axes that are padded with the tensor's own elements."""
     if str(call.attrs.pad_mode) == "constant":
         return []
     widths = [int(width) for width in call.attrs.pad_width]

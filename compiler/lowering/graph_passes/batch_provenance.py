@@ -1,7 +1,7 @@
-"""Whose samples a tensor holds, so that no kernel adds values of one sample to another's.
+"""Batch provenance: which batch element each slice of a tensor depends on.
 
-Strassen's product adds neighboring rows of its operand and takes them apart again: what one row
-holds leaves rounding errors, infinities and NaN in the other. So the rows must be of one sample.
+Strassen's matmul adds neighboring rows of an operand and subtracts them again, so that rounding
+errors, infinities and NaN of one row reach the other. Both rows must belong to one batch element.
 
 The first axis of every input of `main` is the batch. Three cases follow:
 
@@ -9,7 +9,7 @@ The first axis of every input of `main` is the batch. Three cases follow:
    operators do. Dense layers over tokens and convolutions may pair rows.
 2. Inputs of several samples: a convolution may, where its images provably keep the order of the
    samples, since pairs stay within an image. That is followed through the operators listed below.
-   Rows of dense layers may be samples, or tokens in an order that nobody states; they may not.
+   Rows of dense layers may be samples, or tokens in an unknown order; they may not.
 3. Anything else, such as inputs with unlike first extents, is in doubt: nothing may pair rows.
 
 Recurrent layers have the batch on their second axis: with more than one row there, the first axis
@@ -37,7 +37,7 @@ ONE_SAMPLE = "baton.one_sample"
 
 @dataclass(frozen=True)
 class Samples:
-    """A tensor whose first axis is so many equal blocks, each made from one sample.
+    """A tensor whose first axis has equal blocks, each computed from one batch element.
 
     Attributes
     ----------
@@ -58,7 +58,7 @@ Fact = Samples | None
 
 @dataclass
 class Provenance:
-    """What is known of the samples in a module's tensors.
+    """Batch provenance of the tensors of a module.
 
     Attributes
     ----------
@@ -103,7 +103,7 @@ def provenance(mod: tvm.IRModule) -> Provenance:
     Parameters
     ----------
     mod : tvm.IRModule
-        At operator level. Modules without `main` have inputs that nobody knows.
+        At operator level. Nothing is known of modules without `main`.
     """
     functions = functions_by_name(mod)
     main = functions.get("main")
@@ -166,7 +166,7 @@ class _Walk:
         self._parameters = parameters
 
     def facts(self, function: relax.Function, params: Sequence[Fact]) -> dict[Any, Fact]:
-        """What each variable of a function holds."""
+        """Batch provenance of each variable of a function."""
         facts: dict[Any, Fact] = dict(zip(function.params, params, strict=True))
         for binding in _bindings(function):
             value = getattr(binding, "value", None)
@@ -223,7 +223,7 @@ class _Walk:
 
 
 def _together(facts: Iterable[Fact]) -> Fact:
-    """Of what is made from tensors of the same samples; None where they are of different ones."""
+    """Provenance of a value computed from several; None if their batch elements differ."""
     several = set(facts)
     if None in several:
         return None
@@ -232,7 +232,7 @@ def _together(facts: Iterable[Fact]) -> Fact:
 
 
 def _joined(facts: Sequence[Fact]) -> Fact:
-    """Of a concatenation along the first axis: all samples, one after the other."""
+    """Provenance of a concatenation along the first axis."""
     if all(fact is not None and fact == Samples(1, i) for i, fact in enumerate(facts)):
         return Samples(len(facts))
     fact = _together(facts)
@@ -240,7 +240,7 @@ def _joined(facts: Sequence[Fact]) -> Fact:
 
 
 def _kept(name: str, call: relax.Call, read: Sequence[relax.Expr], fact: Samples) -> Fact:
-    """Of an operator that makes each block of its result from the same block of its operands."""
+    """Provenance of a call that maps each block of its operands to a block of its result."""
     shape = _shape(call)
     shapes = [_shape(each) for each in read]
     if name == "strided_slice":
@@ -274,7 +274,7 @@ def _kept(name: str, call: relax.Call, read: Sequence[relax.Expr], fact: Samples
 
 
 def _slice(call: relax.Call, shape: Sequence[int], fact: Samples) -> Fact:
-    """Of some elements along other axes than the first, or of one sample along the first."""
+    """Provenance of a slice along inner axes, or of one batch element."""
     fields = [arg.fields if isinstance(arg, relax.Tuple) else None for arg in call.args[1:4]]
     if None in fields:
         return None
@@ -306,7 +306,7 @@ def _axes(axes: Any, operand: relax.Expr) -> set[int]:
 
 
 def _shape(expr: relax.Expr) -> Sequence[int]:
-    """Of a tensor, or of the first field of a tuple; empty where it is not known."""
+    """Shape of a tensor or of the first field of a tuple; empty if unknown."""
     ty = expr.ty
     while isinstance(ty, relax.TupleType) and ty.fields:
         ty = ty.fields[0]

@@ -73,7 +73,7 @@ def bfloat16_products(
 def _takes(call: Any, is_asked: bool, by_tiles: bool) -> bool:
     """Whether a call has a kernel of dot products: constant weights, whole steps.
 
-    Depthwise convolutions have kernels of their own, whose blocks are those of tiles.
+    Depthwise convolutions have separate kernels, whose blocks are those of tiles.
     """
     name = operator_name(call)
     if name not in ("matmul", "nn.conv2d") or static_shape(call) is None:
@@ -147,7 +147,7 @@ class _Rounder(PyExprMutator):
 
     def visit_dataflow_block_(self, block: relax.DataflowBlock) -> relax.BindingBlock:
         result = super().visit_dataflow_block_(block)
-        self._short.clear()  # nobody outside the block sees its variables
+        self._short.clear()  # not visible outside of the block
         return result
 
     def visit_dataflow_var_(self, op: relax.Var) -> relax.Expr:

@@ -3,11 +3,11 @@
     s = conv2d(mean(x))        (N, C, 1, 1)
     y = multiply(x, s)         (N, C, H, W)
 
-Fused behind the convolution, the multiplication would have the convolution computed again for
+Fused after the convolution, the multiplication would have the convolution computed again for
 each of its H x W elements. What makes an element of `s` cheaply, as a bias does, may still be
-fused behind it.
+fused after it.
 
-Likewise what adds (seq, C) to a result of (batch, seq, C) whose extents only running tells: kernels
+Likewise an addition of (seq, C) to a result (batch, seq, C) with dynamic shapes: kernels
 over rows read a row of each operand for a row of the result.
 """
 
@@ -24,7 +24,7 @@ from ...primfuncs.fusion_pattern import INJECTIVE, unfusable_calls, with_pattern
 
 
 def separate_spread_results(mod: tvm.IRModule) -> tvm.IRModule:
-    """Give broadcasts that enlarge an anchor's result a pattern that is not fused behind it.
+    """Give broadcasts that enlarge an anchor's result a pattern that is not fused after it.
 
     Parameters
     ----------

@@ -42,7 +42,7 @@ def _in_place(mod: tvm.IRModule, function: relax.Function) -> list[relax.Call]:
     """Concatenations of which a part is written by a kernel that exists anyway."""
     bindings = [each for block in function.body.blocks for each in block.bindings]
     reads: Counter[relax.Var] = Counter()
-    fusable: set[relax.Var] = set()  # what an operator reads that is fused with what it reads
+    fusable: set[relax.Var] = set()  # operands of operators that fuse with their producers
     for binding in bindings:
         kernel = callee(mod, binding.value)
         fields = binding.value.args[1].fields if kernel is not None else ()

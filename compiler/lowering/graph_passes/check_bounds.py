@@ -32,7 +32,7 @@ _IF = "prim.if_then_else"
 
 
 def check_bounds(mod: tvm.IRModule, target: Target) -> tvm.IRModule:
-    """Have each CPU kernel of a module compare the extents of its operands with what it reads."""
+    """Insert bounds checks of operand extents into each CPU kernel of a module."""
     changed = {}
     for gvar, func in mod.functions_items():
         if isinstance(func, tirx.PrimFunc):
@@ -163,7 +163,7 @@ def _vars(extent: Any) -> list[Any]:
 
 
 def _checked(func: tirx.PrimFunc, name: str, needs: list[Any]) -> tirx.PrimFunc:
-    """The function behind its checks."""
+    """The function with its checks."""
     with IRBuilder() as builder:
         with T.seq_scope():
             is_wrong: Any = tirx.const(False, "bool")

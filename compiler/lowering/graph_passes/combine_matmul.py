@@ -5,9 +5,9 @@
     after    qkv = reshape(x [wq wk wv] + [bq bk bv])                     (B, S, 3, H, D)
              q = take(qkv, 0, axis=2); k = take(qkv, 1, axis=2); v = take(qkv, 2, axis=2)
 
-The attention's kernel reads the entries in place, so that nothing is copied: only products that
-nobody else reads are combined. TVM's CombineParallelMatmul takes weights that are variables, and
-splits the result with copies.
+The attention's kernel reads the entries in place, so that nothing is copied: only matmuls
+without other readers are combined. TVM's CombineParallelMatmul takes weights that are variables,
+and splits the result with copies.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class _Product:
 
 
 def _product(bindings: Bindings, tensor: relax.Expr, heads: Heads) -> _Product | None:
-    """The product behind an operand of an attention, if nothing but the attention reads it."""
+    """The matmul that produces an operand of an attention, if it has no other reader."""
     if heads.joined != 2 or heads.entry is not None or not isinstance(tensor, relax.Var):
         return None
     split = bindings.reader(tensor, "reshape")
@@ -194,7 +194,7 @@ class _Combiner(PyExprMutator):
 
 
 def _bias(product: _Product) -> np.ndarray:
-    """What is added to each row of a product; zeros where nothing is."""
+    """The bias of a matmul; zeros if it has none."""
     if product.bias is None:
         return np.zeros(product.weight.shape[1], product.weight.dtype)
     return product.bias.reshape(-1)

@@ -1,7 +1,7 @@
 """Has the kernel of a layer norm write its result as halves, too, where both types are read.
 
     before   y = layer_norm(x, gamma, beta)              float32, for the sum that skips a layer
-             z = astype(y, "float16")                    a kernel of its own, for a product
+             z = astype(y, "float16")                    a separate kernel, for a matmul
 
     after    both = one kernel(x, gamma, beta)
              y = both[0]; z = both[1]

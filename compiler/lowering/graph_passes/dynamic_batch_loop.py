@@ -1,7 +1,7 @@
 """Models whose number of samples alone is unknown: built for one sample, kernels loop over samples.
 
 Layouts, implementations and schedules are then those of the static model. `any_samples` finds such
-a module, which has a batch of one then; `over_samples`, behind the schedules, puts every kernel
+a module, which has a batch of one then; `over_samples`, after scheduling, puts every kernel
 that reads samples into a loop over them, and gives tensors their number of samples back.
 """
 

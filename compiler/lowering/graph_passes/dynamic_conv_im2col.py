@@ -8,7 +8,7 @@
              y = permute_dims(y1, [0, 2, 1])
 
 The schedules of convolutions take known extents; a product with constant weights takes any number
-of rows, which all places of all images are here. What is computed element by element behind it, and
+of rows, which here are all positions of all images. Elementwise operators after it, and
 another convolution, go on with channels last, parts and joints of such values too. Convolutions of
 3x3 with stride 1 and whole vectors of channels are Winograd's (`schedules.x86.winograd_dynamic`),
 unless a build may not round differently. A transposed convolution whose windows do not meet is a
@@ -102,7 +102,7 @@ class _Patches(CallRule):
         return relax.op.permute_dims(self.scope.emit(value), _to_first(rank))
 
     def _last(self, value: relax.Expr) -> relax.Expr | None:
-        """What a value of unknown extents was before its channels were put first."""
+        """The channels-last form of a value with dynamic extents."""
         known = self.scope.definition(value)
         if isinstance(known, relax.TupleGetItem):
             whole = self.scope.definition(known.tuple_value)
@@ -146,7 +146,7 @@ class _Patches(CallRule):
         return self._first(relax.op.concat(operands, axis), rank)
 
     def _agreed(self, call: relax.Call) -> relax.Expr | None:
-        """Such a value whose extents were compared with those of another one."""
+        """The channels-last form of a value whose extents are checked."""
         given, checked, *_ = call.args[1].fields  # and symbols
         last = self._last(given)
         if last is None:
@@ -213,7 +213,7 @@ class _Patches(CallRule):
         return self._first(product, rank)
 
     def _transposed(self, call: relax.Call) -> relax.Expr | None:
-        """Each place becomes a window of its own."""
+        """Each position becomes one window."""
         attrs, (data, weights) = call.attrs, call.args
         known, names = array_of(weights), (attrs.data_layout, attrs.kernel_layout)
         is_plain = names == ("NCHW", "IOHW") and int(attrs.groups) == 1

@@ -1,4 +1,4 @@
-"""Has a convolution's weights, not its image, multiplied by the gate in front of it.
+"""Fold a squeeze-and-excitation gate into the weights of the next convolution.
 
     before   y = conv2d(multiply(x, s), w)       x (1, C, H, W), s (1, C, 1, 1), w (O, C, KH, KW)
 
@@ -20,7 +20,7 @@ from ...ir.constants import array_of, static_shape
 from ...ir.op_dialect import RELAX
 from ...ir.rewrite import CallRule, rewrite_calls
 
-# Weights are multiplied and packed in each inference. One of them takes as long as so many elements
+# Weights are multiplied and packed in each inference. Time of one weight, in elements
 # of the image, which are in order.
 ELEMENTS_PER_WEIGHT = 8
 

@@ -1,4 +1,4 @@
-"""Has CPUs compute sums of float16 and bfloat16 in float32.
+"""Accumulate float16 and bfloat16 in float32 on CPUs.
 
     before   y = matmul(x, w)                   every addition rounded to float16
              z = relu(y)
@@ -89,7 +89,7 @@ def _result_dtype(value: relax.Expr) -> str:
 
 @mutator
 class _Widener(PyExprMutator):
-    """Keeps float32 forms of values beside the halves, which are made when they are asked for."""
+    """Keeps float32 values and rounds them to half precision on first use."""
 
     def __init__(self, mod: tvm.IRModule, followed: set[relax.Var]) -> None:
         super().__init__(mod)
@@ -99,7 +99,7 @@ class _Widener(PyExprMutator):
 
     def visit_dataflow_block_(self, block: relax.DataflowBlock) -> relax.BindingBlock:
         result = super().visit_dataflow_block_(block)
-        self._wide.clear()  # nobody outside the block sees its variables
+        self._wide.clear()  # not visible outside of the block
         self._unrounded.clear()
         return result
 

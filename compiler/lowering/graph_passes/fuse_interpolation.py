@@ -64,7 +64,7 @@ class _Finder:
                 self.found[var] = terms
 
     def _terms(self, value: relax.Expr) -> list[_Term]:
-        """Those of a sum, in its order; none if any of its operands is something else."""
+        """The terms of a sum in order; none if an operand is no term."""
         backwards: list[_Term] = []
         while operator_name(value) == "add":
             first, last = value.args
@@ -81,7 +81,7 @@ class _Finder:
         return []
 
     def _own(self, operand: relax.Expr, name: str) -> relax.Call | None:
-        """The call of this operator that an operand is, if nobody else reads it."""
+        """The call of this operator that computes an operand, if it has no other reader."""
         value = self._values.get(operand) if isinstance(operand, relax.Var) else None
         return value if operator_name(value) == name and self._readers[operand] == 1 else None
 

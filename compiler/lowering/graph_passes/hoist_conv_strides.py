@@ -1,4 +1,4 @@
-"""Has convolutions leave out the pixels that only strided 1x1 convolutions skip behind them.
+"""Hoist strides of 1x1 convolutions to the convolutions that produce their input.
 
     before   y = relu(add(conv2d(x, w), z))                    each (1, C, H, W)
              a = conv2d(y, u, strides=2); b = conv2d(y, v, strides=2)          u, v 1x1
@@ -29,7 +29,7 @@ from ...ir.op_facts import facts_named
 from ...ir.rewrite import operator_name, variables_of
 
 Steps = tuple[int, ...]
-"""Of each axis, from one element that is read to the next."""
+"""Step of each axis between elements that are read."""
 
 _ALL = (1, 1, 1, 1)
 _LAYOUTS = ("NCHW", "NHWC")
@@ -58,7 +58,7 @@ def move_strides(mod: tvm.IRModule, name: str, keeps: Callable[[Call], bool]) ->
 
 
 class _Readers:
-    """What the readers of each variable need of it, from the last operator to the first.
+    """Steps that the readers of each variable need, from the last operator to the first.
 
     Attributes
     ----------
@@ -100,7 +100,7 @@ class _Readers:
             self._needed[var] = tuple(map(math.gcd, known, steps))
 
     def _of_data(self, call: Call, steps: Steps) -> Steps:
-        """What a convolution needs of its data if these of its results are needed."""
+        """Steps that a convolution needs of its data, given the steps of its result."""
         is_pointwise = _axes(call) is not None and not any(integers(call.attrs.padding) or (1,))
         _, _, *taps = static_shape(call.args[1]) or (0, 0, 0)
         if not is_pointwise or call.attrs.kernel_layout != "OIHW" or taps != [1, 1]:
@@ -167,7 +167,7 @@ def _axes(call: Call) -> tuple[int, int] | None:
 
 
 def _strides(call: Call, steps: Steps) -> Steps:
-    """From one element of the data to the next for every so many results."""
+    """Steps of the data for the given steps of the result."""
     strides = list(steps)
     for axis, stride in zip(_axes(call) or (), integers(call.attrs.strides) or ()):
         strides[axis] *= stride

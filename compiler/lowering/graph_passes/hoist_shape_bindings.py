@@ -1,4 +1,4 @@
-"""Puts calls behind the bindings that say how large the symbolic extents are that they use.
+"""Move calls after the bindings that define the symbolic extents they use.
 
 Fusion puts a fused call where the first of its operators was, and knows of no dependence but that
 of values: an extent that is computed between them would be read before it is known.

@@ -1,4 +1,4 @@
-"""Has every place in memory that is known only at run time checked in front of its operator.
+"""Insert run-time bounds checks for non-constant indices.
 
     y = gather_elements(x, i)        becomes       j = gather_elements_indices(i)
                                                    y = gather_elements(x, j)
@@ -38,7 +38,7 @@ _NAMELESS = re.compile(r"(lv|gv)\d*")
 
 
 def check_indices(mod: tvm.IRModule, name: str, can_raise: bool) -> tvm.IRModule:
-    """Put a check in front of each operator of a function that reads or writes where operands say.
+    """Insert a check before each operator of a function that indexes with an operand.
 
     Without `can_raise`, as on GPUs, an index outside is replaced by the nearest place.
 
@@ -52,7 +52,7 @@ def check_indices(mod: tvm.IRModule, name: str, can_raise: bool) -> tvm.IRModule
 
 
 def indexes_at_run_time(call: Any) -> bool:
-    """Whether an operator needs such a check in front of it."""
+    """Whether a call has non-constant indices."""
     if not isinstance(call, relax.Call):
         return False
     return any(array_of(_operand(call, each)) is None for each in _bounds(call))
@@ -137,7 +137,7 @@ class _Checker(PyExprMutator):
     def _check(
         self, given: relax.Expr, bounds: Bounds, operator: str, what: str
     ) -> relax.Expr | None:
-        """What the operator is to read; None for what it reads already."""
+        """The checked indices; None if the given ones are valid."""
         array = array_of(self._definition(given))
         if array is not None and all(isinstance(e, (int, type(None))) for e in bounds.extents):
             problem = _outside(array, bounds)
@@ -206,7 +206,7 @@ def _fields(argument: Any) -> list[relax.Expr]:
 
 
 def _unfit_shapes(call: relax.Call, operator: str) -> str:
-    """What is wrong where indices of each element reach farther than the data along other axes."""
+    """Error text for index shapes that exceed the data along other axes; "" if they fit."""
     if operator not in ("gather", "gather_elements", "scatter_elements"):
         return ""
     data, indices = static_shape(call.args[0]), static_shape(call.args[1])
@@ -230,7 +230,7 @@ def _parts(array: np.ndarray, bounds: Bounds) -> Iterator[tuple[int, Any]]:
 
 
 def _outside(array: np.ndarray, bounds: Bounds) -> str:
-    """What is wrong with constant indices, if anything is."""
+    """Error text for constant indices out of bounds; "" if all are valid."""
     for coordinate, at in _parts(array, bounds):
         first, stop = bounds.limits(coordinate)
         part = array[at]
@@ -300,7 +300,7 @@ def _for_each(shape: Any, bounds: Bounds, visit: Any) -> None:
 
 
 def _kept_dtype(dtype: str) -> str:
-    """Of checked indices: one that holds what was given and every extent."""
+    """The dtype of checked indices: holds the given dtype and every extent."""
     return dtype if dtype in ("int32", "int64") or dtype.startswith("float") else "int64"
 
 

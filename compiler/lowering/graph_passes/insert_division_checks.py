@@ -33,7 +33,7 @@ KIND = "DivisionByZeroError"
 
 
 def check_divisors(mod: tvm.IRModule, name: str) -> tvm.IRModule:
-    """Put a check in front of each division of integers of a function.
+    """Insert a check before each integer division of a function.
 
     Raises
     ------
@@ -50,7 +50,7 @@ def divides_at_run_time(call: Any) -> bool:
 
 
 def _rule(call: Any) -> Forbidden | None:
-    """What is checked in front of an operator, if anything is."""
+    """The values that an operand of a call must not have; None if any is valid."""
     name = operator_name(call)
     facts = facts_of(call)
     if facts.division and "int" in dtype_of(call.args[1]):

@@ -1,4 +1,4 @@
-"""Has extents that an operator needs to agree checked where only running tells them.
+"""Insert run-time checks of dynamic extents that an operator requires to agree.
 
     y = matmul(a, b)     # (2, n), (m, 3)     becomes     c = extents_that_agree((m - n,))
                                                           d = as_agreed(b, c)      # (n, 3)
@@ -36,7 +36,7 @@ KIND = "InputError"
 
 
 def agreeing_extents(mod: tvm.IRModule, name: str) -> tvm.IRModule:
-    """Put a check in front of each operator of a function whose operands' extents may not agree."""
+    """Insert a check before each operator of a function whose extents may disagree."""
     most = (mod[name].attrs or {}).get(BOUNDS, {})
     checked = checked_by(_Checker(mod, most), mod, name)
     if checked is mod:
@@ -87,7 +87,7 @@ class _Checker(PyExprMutator):
     def _with_agreed(
         self, call: relax.Call, name: str, needs: Sequence[tuple[ShapeConstraint, Any]]
     ) -> relax.Call:
-        """The call with one operand, or field of one, behind the check of its extents."""
+        """The call with one operand, or tuple field, replaced by its checked copy."""
         need = needs[0][0]
         given = _operand(call, need)
         shape = extents_of(given) or []
@@ -129,7 +129,7 @@ class _Checker(PyExprMutator):
     def _agreed(
         self, given: relax.Expr, shape: Sequence[Any], misfits: Sequence[Any], message: str
     ) -> relax.Var:
-        """A tensor as one of this shape, behind the check that all misfits are 0."""
+        """A copy of a tensor with this shape that depends on the check of all misfits."""
         self.changed = True
         found = emit_check(
             self.builder_, _misfits, relax.ShapeExpr(misfits), hint="extent_misfits", fuses=True
@@ -178,5 +178,5 @@ def _misfits(misfits: Sequence[Any]) -> te.Tensor:
 
 
 def _as_agreed(data: te.Tensor, _checked: te.Tensor, shape: Sequence[Any]) -> te.Tensor:
-    """The same elements; the check is an operand so that it comes first."""
+    """Copy a tensor; the check is an operand so that it runs first."""
     return te.compute(list(shape), lambda *at: data(*at), name="as_agreed")

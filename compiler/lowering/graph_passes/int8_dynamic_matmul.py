@@ -4,7 +4,7 @@ before   matmul(dequantize(a, sa, za), dequantize(b, sb, zb))
 
 after    p = matmul(a, b)                                uint8 by int8 in int32
          t = p - zb sum(a) - za sum(b) + k za zb         sums along what is multiplied
-         t * (sa sb)                                     behind the product, in its kernel
+         t * (sa sb)                                     after the matmul, in its kernel
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def product_of_both(
 
 
 def _signed(rule: QuantizedRule, given: Quantized) -> Quantized:
-    """The same as int8, quantized so where that can be."""
+    """The tensor as int8, quantized as int8 where possible."""
     if dtype_of(given.data) == "int8":
         return given
     value = rule.scope.definition(given.data)

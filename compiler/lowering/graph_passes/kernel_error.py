@@ -61,5 +61,5 @@ def give_up() -> None:
 
 
 def gives_up(func: tirx.PrimFunc) -> bool:
-    """Whether a kernel may return with an error of its own."""
+    """Whether a kernel may return with an error."""
     return any(str(text.value) == _FAIL for text in nodes_of(func.body, StringImm))

@@ -1,4 +1,4 @@
-"""Has a decoder write new rows into buffers with room, instead of the whole cache anew.
+"""Write new rows of a KV cache in place into preallocated buffers.
 
     before   def main(ids, past_key (1, H, past, D)):
                key = concat(past_key, new, axis=2)                       (1, H, past + seq, D)
@@ -10,7 +10,7 @@
                return logits
 
 An attention reads the buffer itself; for other operators the slice is a copy. The input `past`,
-whose elements nobody reads, says with its extent how many rows are there.
+whose elements are unused, has the number of valid rows as its extent.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def keep_kv_cache(mod: tvm.IRModule) -> tvm.IRModule:
 
 @dataclass(eq=False)
 class _Cache:
-    """An input of `main` and the result that has new rows behind it.
+    """An input of `main` and the result that appends rows to it.
 
     Attributes
     ----------
@@ -93,13 +93,13 @@ class _Cache:
         return int(extent) if isinstance(extent, tirx.IntImm) else extent
 
     def read_past(self) -> relax.VarBinding:
-        """What was the input, for operators that read it beside the concatenation."""
+        """The valid rows of the buffer, for operators that read the old input."""
         return relax.VarBinding(self.past, self._first_rows(self.buffer, self.past))
 
     def grow(
         self, result: relax.Var, group: _Group, functions: dict[tvm.ir.GlobalVar, Any]
     ) -> list[relax.VarBinding]:
-        """What replaces the concatenation."""
+        """The bindings that replace the concatenation."""
         key = (str(self.new.ty), str(self.buffer.ty))
         if key not in group.kernels:
             kernel = self._append(group)
@@ -195,7 +195,7 @@ class _Group:
     kernels: dict[tuple[str, str], tvm.ir.GlobalVar] = field(default_factory=dict)
 
     def info(self, names: Mapping[tirx.Var, str]) -> KVCacheInfo:
-        """What an executor has to know."""
+        """The description of the caches for executors."""
         caches = list(self.results.values())
         rows = caches[0].rows
         return KVCacheInfo(
@@ -231,7 +231,7 @@ def _group(main: relax.Function, name: str, room: int) -> _Group:
     if not caches:
         raise BuildError(
             f"the model has no cache along {name!r}: no result of main is the concatenation of an "
-            f"input that has this extent along one axis, all others known, and of rows behind it"
+            f"input that has this extent along one axis, all others known, and of new rows"
         )
     steps = {str(cache.rows) for cache in caches.values()}
     is_known = all(isinstance(cache.rows, (int, tirx.Var)) for cache in caches.values())
@@ -274,7 +274,7 @@ def _bindings(
 
 
 def _attributes(main: relax.Function, group: _Group) -> tvm.ir.DictAttrs:
-    """Those of `main`, with the names of the results that are left, and what is kept."""
+    """Attributes of `main` with the remaining result names and the KV cache."""
     known = dict(main.attrs or {})
     names = list(known.pop(OUTPUT_NAMES, ()))
     if len(names) == len(_results(main)):

@@ -14,12 +14,12 @@ argmax, argmin         -1 where all elements have the lowest value; any index wh
 group_norm, ...        of float64: an error; a group norm cancels (`legalize_normalization`)
 sum, softmax, ...      of halves: sums of halves (`legalize_sums`)
 mean                   of integers: one of 64 bits
-max, min, mean,        of nothing: memory that nobody wrote, or a division by the integer 0
+max, min, mean,        of nothing: uninitialized memory, or a division by the integer 0
 variance, std
 nn.pad                 reflections by nested choices, which take TVM minutes where they are nested;
-                       memory beside a tensor whose extents only running tells
+                       out of bounds for dynamic shapes
 mod, floor_mod         of floats: a quotient that is rounded before it is multiplied
-image.grid_sample      the place of each neighbor in an expression of its own
+image.grid_sample      the position of each neighbor in a separate expression
 vision.roi_align       the place of each sample once for each channel (`legalize_regions`)
 astype                 an error of the constants NaN and infinity as integers
 =====================  ==========================================================================
@@ -349,7 +349,7 @@ LEGALIZE: dict[str, Legalize] = {
     "relax.std": _of_nothing("relax.std", _nan),
     "relax.variance": _of_nothing("relax.variance", _nan),
 }
-"""By operator, what replaces TVM's legalization."""
+"""Replacements of TVM's legalizations by operator."""
 LEGALIZE |= {
     name: legalize_sums.in_float32(name, LEGALIZE.get(name)) for name in legalize_sums.SUMS
 }

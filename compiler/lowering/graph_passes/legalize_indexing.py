@@ -4,7 +4,7 @@
 operator               what TVM's does
 =====================  ==========================================================================
 scatter_elements       takes the indices for as large as the data in all axes but one
-dynamic_strided_slice  a negative extent where the end lies in front of the beginning
+dynamic_strided_slice  a negative extent where the end precedes the beginning
 =====================  ==========================================================================
 """
 
@@ -92,7 +92,7 @@ def _extents(builder: Any, data: relax.Expr) -> relax.Expr:
 
 
 def _within(index: Any, extent: Any, backward: Any) -> Any:
-    """An index that may count from the end, as a place that there is or one beside them."""
+    """Clamp an index that may count from the end to [-1, extent]."""
     zero, one = tirx.const(0, "int64"), tirx.const(1, "int64")
     index = tirx.Select(index < 0, index + extent, index)
     low = tirx.Select(backward, -one, zero)
@@ -103,4 +103,4 @@ LEGALIZE = {
     "relax.dynamic_strided_slice": _dynamic_strided_slice,
     "relax.scatter_elements": _scatter_elements,
 }
-"""By operator, what replaces TVM's legalization."""
+"""Replacements of TVM's legalizations by operator."""

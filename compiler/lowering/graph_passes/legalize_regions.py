@@ -1,7 +1,7 @@
 """Legalization of ROI alignment on CPUs: all channels of a sample at once.
 
 TVM's compute finds the place of each sample again for each channel, and reads four elements that
-lie apart. Here the image lies channels last; a region's cells are summed in a buffer of their own,
+lie apart. Here the image lies channels last; a region's cells are summed in a separate buffer,
 and written to where they belong when all samples are in.
 """
 
@@ -161,4 +161,4 @@ LEGALIZE = {
     "relax.vision.roi_align": _roi_align,
     "relay.vision.roi_align": _roi_align,
 }
-"""By operator, what replaces its legalization."""
+"""Replacements of TVM's legalizations by operator."""

@@ -3,10 +3,10 @@
     d = dense(x); y = d * d + d; z = y * y + y; ...      each level triples the expression
     d = dense(x); y = tanh(d); z = tanh(y); ...          TVM's simplifier takes a `let` by its value
 
-Schedules of anchors inline what is fused behind them into one store. A value that is read more
+Schedules of anchors inline their epilogue into one store. A value that is read more
 than once is there once for each read, and a function within a function is a polynomial of a
 polynomial, whose intermediate values TVM's analyzer follows anew for each use. What would go over
-the limits below starts a kernel of its own: the rules for functions without anchor keep a stage
+the limits below starts a new kernel: the rules for functions without anchor keep a stage
 that is too large to be inlined.
 """
 
@@ -25,14 +25,14 @@ from schedules.epilogue import CHEAP_CALLS
 from ...primfuncs.fusion_pattern import INJECTIVE, unfusable_calls, with_pattern
 
 MAX_LOADS = 16
-"""Loads of an anchor's result that the expression behind it may have once all is inlined."""
+"""Loads of an anchor's result that the inlined epilogue may have."""
 MAX_NESTED = 1
 """Functions such as exp or erf that may be applied one to the result of another."""
 
 
 @dataclass(frozen=True)
 class Growth:
-    """What an element costs, inlined, in terms of an anchor's result; an element of that by itself.
+    """Cost of an inlined element in loads of an anchor's result, and the element itself.
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ class Growth:
 
 
 def bound_epilogues(mod: tvm.IRModule) -> tvm.IRModule:
-    """Give calls beyond the limits a pattern that is not fused behind an anchor.
+    """Give calls beyond the limits a pattern that is not fused after an anchor.
 
     Parameters
     ----------

@@ -7,16 +7,16 @@
 
     after    a = conv2d(pad(x, zx), w)               sums of products in int32
              t = a + (round(b / (sx sw)) - zx sum(w))      by channel, known now
-             y = clip(round(t * (sx sw / sy)) + zy)  behind the convolution, in its kernel
+             y = clip(round(t * (sx sw / sy)) + zy)  after the convolution, in its kernel
 
 1. What moves elements, or takes the largest, does so before a tensor is dequantized instead of
-   behind it; quantizing what was dequantized with the same numbers is nothing.
+   after it; a quantize that undoes a dequantize vanishes.
 2. Convolutions and products of quantized tensors with quantized constants become sums of products
    of uint8 by int8: zero points, biases and scales are folded into one addition and one product.
    int8 tensors are shifted by 128, weights that do not fit int8 by what has them fit, for which
    the sum of the data makes up. The forms in which integers are multiplied already, less their
    zero points (MatMulInteger, ConvInteger, Relay's `qnn.conv2d`), get there as well.
-3. What still reads a dequantized tensor gets it by arithmetic of its own, which is fused with it.
+3. What still reads a dequantized tensor gets it by separate arithmetic, which is fused with it.
 
 Rounding is that of onnxruntime: products of scales in float32, halves to even.
 """
@@ -111,7 +111,7 @@ class _Integers(QuantizedRule):
         return dequantized_as(given, moved)
 
     def concat(self, call: relax.Call) -> relax.Expr | None:
-        """Of tensors with the same scale and zero point."""
+        """Concatenate tensors with the same scale and zero point."""
         fields = self.scope.definition(call.args[0])
         if not isinstance(fields, relax.Tuple):
             return None
@@ -162,7 +162,7 @@ class _Integers(QuantizedRule):
     # --- sums of products -----------------------------------------------------------------
 
     def conv2d(self, call: relax.Call) -> relax.Expr | None:
-        """Of images NCHW, or NHWC, which are permuted for it."""
+        """Average images in NCHW, or in NHWC, which are permuted."""
         attrs = call.attrs
         layout, kernel = str(attrs.data_layout), str(attrs.kernel_layout)
         if layout not in ("NCHW", "NHWC") or str(attrs.out_layout or layout) != layout:
@@ -201,7 +201,7 @@ class _Integers(QuantizedRule):
         return self.scope.emit(relax.op.where(constant(is_inside), padded, beyond))
 
     def matmul(self, call: relax.Call) -> relax.Expr | None:
-        """Of rows with one constant matrix."""
+        """Multiply rows by a constant matrix."""
         if any(len(static_shape(arg) or ()) < 2 for arg in call.args):
             return None
         if math.prod((static_shape(call.args[1]) or ())[:-2]) != 1:
@@ -381,7 +381,7 @@ class _Integers(QuantizedRule):
         return None
 
     def _value(self, expr: relax.Expr) -> np.ndarray | None:
-        """What a constant, or one that is dequantized and reshaped, is."""
+        """The value of a constant, or of one that is dequantized and reshaped."""
         value = self.scope.definition(expr)
         if self.name(value) in ("reshape", "expand_dims"):
             inner, shape = self._value(value.args[0]), static_shape(value)
@@ -418,7 +418,7 @@ class _Integers(QuantizedRule):
         return rounded(self.scope, value, int(own.zero), low, high, dtype_of(call))
 
     def _within(self, value: relax.Expr, own: Quantized, dtype: str) -> tuple[relax.Expr, int, int]:
-        """What `value` is before it is bounded, and the bounds of the integers that it becomes.
+        """A value before it is clipped, and the bounds of the resulting integers.
 
         Quantization is monotonic: the bounds may as well be those of its results.
         """
@@ -475,7 +475,7 @@ def _met_by_windows(pool: relax.Call, size: Sequence[int], result: Sequence[int]
 
 
 def _shift_to_bytes(values: np.ndarray, summed: tuple[int, ...]) -> np.ndarray | None:
-    """What to subtract from each output channel's weights so that they fit int8; 0 where they do.
+    """Offset to subtract from the weights of each output channel so that they fit int8.
 
     None where a channel's are further apart than bytes are.
     """

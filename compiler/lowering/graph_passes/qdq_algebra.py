@@ -1,4 +1,4 @@
-"""Quantized tensors: what they stand for, and the arithmetic between them and floats."""
+"""Quantized tensors, and arithmetic between them and floats."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_INT32 = float(2**31)
 
 @dataclass(frozen=True)
 class Quantized:
-    """Integers that stand for (data - zero) * scale.
+    """Integers that represent (data - zero) * scale.
 
     Attributes
     ----------
@@ -34,7 +34,7 @@ class Quantized:
     axis: int
 
     def alike(self, other: Quantized) -> bool:
-        """Whether the integers of both stand for the same."""
+        """Whether both have the same dtype, scale and zero point."""
         return (
             dtype_of(self.data) == dtype_of(other.data)
             and np.array_equal(self.scale, other.scale)
@@ -58,10 +58,10 @@ class Sum:
 
 
 class QuantizedRule(CallRule):
-    """What all three rules ask about an expression."""
+    """Queries that the quantization rules share."""
 
     def dequantized(self, expr: Any) -> Quantized | None:
-        """What is dequantized, if `expr` is that and its scale and zero point are known."""
+        """The quantized tensor of a dequantized one with constant scale and zero point."""
         call = self.scope.call_of(expr, "dequantize")
         return None if call is None else self.numbers(call, call.args[0])
 
@@ -83,7 +83,7 @@ class QuantizedRule(CallRule):
 
 
 class Readers(QuantizedRule):
-    """Gives each reader of a dequantized tensor arithmetic of its own."""
+    """Dequantize separately for each reader, so that it fuses with the reader."""
 
     def rewrite(self, call: relax.Call, name: str) -> relax.Expr | None:
         if name == "dequantize":
@@ -111,7 +111,7 @@ class Readers(QuantizedRule):
         return self.scope.emit(real(self.scope.emit(relax.op.astype(given.data, "float32")), given))
 
     def _quantized_here(self, given: Quantized) -> relax.Expr | None:
-        """What was quantized with the same numbers as it is dequantized with."""
+        """The operand of a quantize whose parameters equal those of the dequantize."""
         quantize = self.scope.call_of(given.data, "quantize")
         own = None if quantize is None else self.numbers(quantize, given.data)
         is_same = own is not None and own.is_whole and own.alike(given)
@@ -194,7 +194,7 @@ def real(whole: relax.Expr, given: Quantized) -> relax.Expr:
 
 
 def values_of(integers: np.ndarray, given: Quantized) -> np.ndarray:
-    """What constant integers stand for, in float32."""
+    """Dequantize constant integers to float32."""
     scale, zero = (along(each, integers.ndim, given.axis) for each in (given.scale, given.zero))
     centerd = (integers.astype("int64") - zero).astype("float32")
     return np.asarray(centerd * scale, "float32")
@@ -210,7 +210,7 @@ def along(numbers: np.ndarray, rank: int, axis: int) -> np.ndarray:
 
 
 def place_of(bound: float, own: Quantized, low: int, high: int) -> int:
-    """What a real number is quantized to."""
+    """Quantize a real number."""
     if not math.isfinite(bound):
         return high if bound > 0 else low
     place = float(np.rint(np.float32(bound) / own.scale)) + int(own.zero)
@@ -218,7 +218,7 @@ def place_of(bound: float, own: Quantized, low: int, high: int) -> int:
 
 
 def is_mean(call: relax.Call) -> bool:
-    """Whether windows are full: an average that counts padding is that of what stands for 0."""
+    """Whether averages are over full windows, or over padding that represents 0."""
     attrs = call.attrs
     return not hasattr(attrs, "padding") or (
         not any(int(side) for side in attrs.padding) and not bool(attrs.ceil_mode)

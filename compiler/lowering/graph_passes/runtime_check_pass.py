@@ -1,4 +1,4 @@
-"""The frame of passes that put small kernels in front of operators, to check an operand."""
+"""Shared parts of passes that insert a checking kernel before an operator."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .kernel_error import give_up, local, set_error
 
 
 def checked_by(checker: Any, mod: tvm.IRModule, name: str) -> tvm.IRModule:
-    """The module with function `name` as a mutator over the module rewrites it.
+    """Rewrite function `name` with a checking mutator.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def emit_check(
     hint: str,
     fuses: bool = False,
 ) -> relax.Var:
-    """The result of a kernel that a function of TE computes.
+    """Emit a kernel computed by a TE function, and return its result.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ def emit_check(
 def refusing(
     values: te.Tensor, forbidden: Sequence[int], message: str, kind: str, as_divisors: bool = False
 ) -> te.Tensor:
-    """A copy of integers; an error where one of them is forbidden.
+    """Copy integers; raise an error if one of them is forbidden.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Gives a module functions for certain extents beside the one for all of them.
+"""Shape multi-versioning: add functions for requested extents to the dynamic one.
 
     before   def main(ids: (1, seq)): ...
 
@@ -47,7 +47,7 @@ def specialize(mod: tvm.IRModule) -> tvm.IRModule:
     functions[general] = plain
     variants = []
     for extents in combinations:
-        own = copy_with_new_vars(plain)  # with symbols of its own too
+        own = copy_with_new_vars(plain)  # with its own symbols
         named = {str(symbol.name): symbol for symbol in symbols.in_order(own)}
         own = with_extents(own, [(named[name], extent) for name, extent in extents.items()])
         gvar = new_global_var("_".join(["main", *map(str, extents.values())]), own.ty)

@@ -1,4 +1,4 @@
-"""Runs the large layers of a batch image by image, so that their tensors stay in the caches.
+"""Split a batch: run large layers image by image, so that their tensors stay in cache.
 
     before   y = conv2d(x); z = relu(y); w = conv2d(z); ...       each (8, C, H, W)
 
@@ -8,8 +8,8 @@
 
 A tensor of eight images that exceeds the caches is written to memory and read from there by every
 layer; that of one image is still in L2 or L3 when the next layer reads it. What it costs is that
-the weights are read again for each image, which is little where images are large and weights
-small: in front. The cut is behind the operator up to which the most bytes are saved.
+the weights are read again for each image, which is little for the first layers, with large
+images and small weights. The cut is after the operator that saves the most bytes.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def _exceeds_caches(region: _Region, machine: Machine) -> bool:
 
 
 def _outlined(mod: tvm.IRModule, index: int, region: _Region) -> tvm.IRModule:
-    """The module with the region in a function of its own, called for each image."""
+    """The module with the region outlined into a function that is called for each image."""
     main = mod["main"]
     block = main.body.blocks[index]
     inside = {binding.var for binding in region.bindings}

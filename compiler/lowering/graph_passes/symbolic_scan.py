@@ -1,7 +1,7 @@
-"""Scans along axes of unknown extent, which may be 0.
+"""Scans along axes of dynamic extent, which may be 0.
 
 TVM's scan writes the first element of each lane before its loop over the others. With an extent of
-0 there is none, and the write damages memory beside the result. Here it is conditional.
+0 there is none, and the write is out of bounds. Here it is conditional.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Gives every variable of a Relax function a name of its own.
+"""Give every variable of a Relax function a unique name.
 
 Relax tells variables apart by identity, and importers may call many of them "lv". Records and
 groups of operators refer to them by name.

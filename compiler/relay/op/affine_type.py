@@ -1,4 +1,4 @@
-"""How integers stand for real numbers: real = (integer - zero_point) * scale."""
+"""Affine types of quantized values: real = (integer - zero_point) * scale."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..nested_expressions import handle
 
 @dataclass(frozen=True)
 class TensorAffineType:
-    """Of a tensor: `scale` and `zero_point` are numbers, or vectors along `axis`."""
+    """A tensor's `scale` and `zero_point`: scalars, or vectors along `axis`."""
 
     scale: relax.Expr
     zero_point: relax.Expr
@@ -23,7 +23,7 @@ class TensorAffineType:
 
 @dataclass(frozen=True)
 class TupleAffineType:
-    """Of a tuple: one type for each field."""
+    """A tuple: one type for each field."""
 
     types: Sequence[TensorAffineType]
 

@@ -133,8 +133,8 @@ def invert_permutation(data: relax.Expr) -> relax.Expr:
 def unique(data: relax.Expr, is_sorted: bool = True, return_counts: bool = False) -> relax.Expr:
     """Distinct values of a vector, where each comes first, and which one each element is.
 
-    All of them are as long as `data`; the number of distinct values, behind them, says how much of
-    them counts. Last come the counts, if they are asked for.
+    All of them are as long as `data`. The number of distinct values follows, then the counts, if
+    they are requested.
 
     Equal values are neighbors after a stable sort; a running count of the changes numbers them.
     """

@@ -36,7 +36,7 @@ def on_device(
     constrain_result: bool = False,
     constrain_body: bool = True,
 ) -> relax.Expr:
-    """The same value: the build places tensors where the functions that use them run."""
+    """Identity: the build places tensors where the functions that use them run."""
     return body
 
 
@@ -60,5 +60,5 @@ def with_funcid(data: relax.Expr, funcid: int = 0) -> relax.Expr:
 
 @builder("annotation.function_on_device")
 def function_on_device(function: Any, param_devices: Any, result_device: Any) -> Any:
-    """The same function: the build places tensors where the functions that use them run."""
+    """Return the function: the build places tensors where the functions that use them run."""
     return function

@@ -1,4 +1,4 @@
-"""What a layout rule is asked, and what it answers."""
+"""Queries and answers of layout rules."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Maybe = Layout | None
 
 @dataclass(frozen=True)
 class Query:
-    """What a rule is asked.
+    """A query of a layout rule.
 
     Attributes
     ----------

@@ -102,7 +102,7 @@ class Layout:
 
 
 def like(old: Layout, before: Layout, after: Layout) -> Layout | None:
-    """What becomes of the layout `old` if the change from `before` to `after` is made to it.
+    """Apply the change of layout from `before` to `after` to the layout `old`.
 
     The last axes of the two are taken for the same ones, as in broadcasting. None if they do not
     correspond.

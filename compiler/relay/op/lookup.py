@@ -1,4 +1,4 @@
-"""Every Relay operator by its registered name: what it takes and what it becomes in Relax."""
+"""Relay operators by registered name, and their expansion to Relax."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ...errors import RelayTypeError, UnsupportedRelayOperatorError
 from .op_def import REQUIRED, Operator
 
 OPERATORS: dict[str, Operator] = {}
-"""What `registry.operator` filled; `load` has it filled."""
+"""All operators by name, once `load` has imported the families."""
 
 
 @functools.lru_cache(maxsize=1)
@@ -62,7 +62,7 @@ def call(
     attrs: Mapping[str, object] | None = None,
     type_args: Sequence[Any] = (),
 ) -> relax.Expr:
-    """What a call of a Relay operator, as text and JSON write it, is in Relax.
+    """Expand a call of a Relay operator, as text and JSON write it, to Relax.
 
     Parameters
     ----------

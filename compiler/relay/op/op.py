@@ -1,7 +1,7 @@
 """`relay.op.op`: operators by name, and what scripts register for them.
 
-`relay.op.register_legalize` and its kin set an attribute of the operator, which the pass of that
-name reads.
+`relay.op.register_legalize` and related functions set an attribute of the operator, which the pass
+of that name reads.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ register_optional_fake_quantization_to_integer = _registrar(
 
 
 def register_pattern(op_name: str, pattern: int, level: int = 10) -> Any:
-    """Say how an operator fuses: one of `OpPattern`."""
+    """Register how an operator fuses: one of `OpPattern`."""
     return _set(op_name, "TOpPattern", pattern, level)
 
 
@@ -114,7 +114,7 @@ def register_stateful(op_name: str, stateful: bool, level: int = 10) -> Any:
 def register_compute(
     op_name: str, compute: Callable[..., Any] | None = None, level: int = 10
 ) -> Any:
-    """Say what an operator of one's own computes; a decorator without `compute`.
+    """Register the compute of a user-defined operator; a decorator without `compute`.
 
     Parameters
     ----------
@@ -148,7 +148,7 @@ def register_compute(
 
 
 class OpStrategy:
-    """Implementations of an operator of one's own, of which the one of the highest level counts."""
+    """Implementations of a user-defined operator; the one of the highest level is used."""
 
     def __init__(self) -> None:
         self.implementations: list[tuple[int, Callable[..., Any]]] = []
@@ -164,7 +164,7 @@ class OpStrategy:
 def register_strategy(
     op_name: str, strategy: Callable[..., Any] | None = None, level: int = 10
 ) -> Any:
-    """Say which implementations an operator of one's own has; a decorator without `strategy`.
+    """Register the implementations of a user-defined operator; a decorator without `strategy`.
 
     Parameters
     ----------

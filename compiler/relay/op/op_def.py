@@ -1,4 +1,4 @@
-"""What is known of an operator: its record, and the values that its facts take."""
+"""Operator definition: the record of a Relay operator, and the values of its facts."""
 
 from __future__ import annotations
 

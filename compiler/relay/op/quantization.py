@@ -1,4 +1,4 @@
-"""What operators between dequantize and quantize are on integers.
+"""Integer forms of operators between dequantize and quantize.
 
 A rule gets a call whose operands are integers already, and the affine types of expressions; that of
 the call itself is the one that the region's result will have. It returns the call that computes
@@ -28,7 +28,7 @@ Rule = Callable[[relax.Call, AffineTypes], Result]
 
 @dataclass(frozen=True)
 class IntegerForm:
-    """What an operator is on integers, for its record; a decorator of rules.
+    """The integer form of an operator, for its record; a decorator of rules.
 
     Attributes
     ----------

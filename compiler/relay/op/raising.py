@@ -1,8 +1,7 @@
-"""The way back from Relax's operators to Relay's: what the records of both families share.
+"""Relax to Relay: the rules of operators, and helpers for them.
 
-An operator's file says with `from_relax` which calls of Relax it stands for. The rules are applied
-by `relay.from_relax`, and hold what lowering makes of the result: the same calls of Relax, or
-others of the same value.
+An operator's file registers with `from_relax` the Relax calls that it represents. `relay.from_relax`
+applies the rules. Lowering the result gives the same Relax calls, or others of the same value.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ from .op_def import REQUIRED, Operator
 
 
 class Definitions(Protocol):
-    """What a rule may ask about the function that a call is part of."""
+    """Queries of a rule about the function of a call."""
 
     def __call__(self, expr: relax.Expr) -> relax.Expr:
-        """What a variable is bound to, in Relax's operators; any other expression as it is."""
+        """The Relax expression that a variable is bound to; any other expression unchanged."""
 
 
 Rule = Callable[[relax.Call, Definitions], relax.Expr | None]
@@ -181,7 +180,7 @@ def swapped(data: relax.Expr) -> relax.Expr:
 
 
 def swapped_operand(data: relax.Expr, definition: Definitions) -> relax.Expr:
-    """What `data` is with its last two axes exchanged: the operand of an exchange, if it is one."""
+    """`data` with its last two axes swapped; undoes an existing swap."""
     inner = definition(data)
     if operator_name(inner) == "permute_dims":
         rank = len(shape_of(data) or ())

@@ -37,7 +37,7 @@ def _word(value: int) -> Any:
 
 
 def _sequence() -> Any:
-    """What the statements of a kernel stand in: a builder takes only one at its top."""
+    """The scope of a kernel's statements: a builder takes only one at its top."""
     return T.serial(0, 1)
 
 

@@ -87,7 +87,7 @@ _OF_NOTHING: dict[str, Callable[[str], Any]] = {
     "max": lambda name: tirx.min_value(name).value,
     "min": lambda name: tirx.max_value(name).value,
 }
-"""What reductions give where there is nothing to reduce, by dtype."""
+"""Results of reductions over no elements, by dtype."""
 
 
 def _of_nothing(data: relax.Expr, axes: list[int], keepdims: bool, value: Any) -> relax.Expr:
@@ -108,7 +108,7 @@ _all = kernel("all", lambda data, axis, keepdims: topi.all(data, axis, keepdims)
 _any = kernel("any", lambda data, axis, keepdims: topi.any(data, axis, keepdims))
 
 _OF_BOOL = {"min": _all, "max": _any}
-"""What the smallest and the largest of truth values are."""
+"""Reductions of booleans that equal min and max."""
 
 _EXTREME: dict[str, Any] = {"precision": FOLLOW, "quantized": quantization.same}
 sum = _reduction("sum", "Sum", op.sum, precision=NEVER)

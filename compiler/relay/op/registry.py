@@ -33,7 +33,7 @@ from .op_def import FUSABLE, Builder, Operator
 Wrapped = TypeVar("Wrapped", bound=Builder)
 
 _BUILDERS: dict[str, Builder] = {}
-"""What scripts call, by its name behind "relay.": "add", "nn.conv2d"."""
+"""Functions that scripts call, by name without "relay.": "add", "nn.conv2d"."""
 
 _EXPANDING: contextvars.ContextVar[bool] = contextvars.ContextVar("expanding", default=False)
 """Whether operators make Relax expressions, as they do within each other, or Relay calls."""
@@ -77,7 +77,7 @@ def operator(
         The Python function returns a `TupleWrapper`, as Relay's does; where its arguments decide,
         what says by them how many fields it has, 0 for a result that is not wrapped.
     doc
-        Docstring of a function that stands for several operators: it gets the operator's name.
+        Docstring of a function that serves several operators, and gets the operator's name.
     facts
         Further fields of the record: how it becomes Relax, how it fuses, its layouts, ...
     """
@@ -142,7 +142,7 @@ def builders_of(family: str) -> tuple[Callable[[str], Builder], Callable[[], lis
     def find(name: str) -> Builder:
         load()
         if start + name not in _BUILDERS:
-            raise AttributeError(f"there is no function relay.{start}{name}")
+            raise AttributeError(f"relay.{start}{name} does not exist")
         return _BUILDERS[start + name]
 
     def __dir__() -> list[str]:
@@ -285,7 +285,7 @@ def _attribute(value: Any) -> Any:
 
 
 def _checked(name: str, function: Builder, operands: tuple[str, ...]) -> Builder:
-    """`function` behind the checks that all operators share."""
+    """`function` with the checks that all operators share."""
     signature = inspect.signature(function)
 
     @functools.wraps(function)

@@ -25,7 +25,7 @@ op = relax.op
 def resolve_reshape(
     shape: Sequence[Extent], codes: Sequence[int], allowzero: bool = False
 ) -> list[Extent]:
-    """The shape that Relay's codes of `reshape` stand for.
+    """The shape that Relay's codes of `reshape` denote.
 
     0 keeps the extent at its place, -1 is what is left, -2 keeps all further extents, -3 joins
     the next two, -4 splits the next one into the two numbers that follow it.
@@ -116,10 +116,10 @@ def _product(values: Sequence[Extent]) -> Extent:
 
 
 def _reshape_codes(data: te.Tensor, codes: te.Tensor, allowzero: bool) -> te.Tensor:
-    """The shape that a tensor of codes stands for.
+    """The shape that a tensor of codes denotes.
 
     0 keeps an extent, -1 is what is left, -3 joins two extents; -2 and -4, whose number of extents
-    would not be known, are refused in front of this (`check_divisors`).
+    would not be known, are rejected before this (`check_divisors`).
     """
     count = int(codes.shape[0])
 
@@ -132,7 +132,7 @@ def _reshape_codes(data: te.Tensor, codes: te.Tensor, allowzero: bool) -> te.Ten
     def kept(index: int) -> Any:
         code = codes(index).astype("int64")
         place: Any = tirx.const(index, "int32")
-        for earlier in range(index):  # a code of -3 in front of this one took two extents
+        for earlier in range(index):  # a code of -3 before this one took two extents
             place = place + tirx.Select(codes(earlier) == -3, 1, 0)
         own = extent(place)
         zero = tirx.const(0, "int64") if allowzero else own
@@ -179,7 +179,7 @@ _reshape_codes_kernel = kernel(
     keeps_order=True,
 )
 def reshape(data: relax.Expr, newshape: Any, allowzero: bool = False) -> relax.Expr:
-    """The same elements in another shape, which may contain Relay's codes."""
+    """Reshape to a shape that may contain Relay's codes."""
     codes = shape_values(newshape)
     if isinstance(codes, relax.Expr):
         resolved = infer_type(_reshape_codes_kernel(data, codes, allowzero=bool(allowzero)))

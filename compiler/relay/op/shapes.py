@@ -197,7 +197,7 @@ def _broadcast_to(data: te.Tensor, shape: Sequence[Any]) -> te.Tensor:
 
 
 def _checked_broadcast_to(data: te.Tensor, misfits: te.Tensor, shape: Sequence[Any]) -> te.Tensor:
-    """As `_broadcast_to`, behind the check that all of `misfits` are 0."""
+    """Broadcast after the check that all of `misfits` are 0."""
     plain = _broadcast_to(data, shape)
     none = misfits[tirx.const(0, "int64")] == 0
     return te.compute(
@@ -242,7 +242,7 @@ def broadcast_extents(data: relax.Expr, shape: Sequence[Extent]) -> relax.Expr:
 
 
 def joint_shape(shapes: Sequence[Sequence[Extent]]) -> list[Extent]:
-    """What shapes broadcast to.
+    """The common shape that shapes broadcast to.
 
     Two different symbolic extents become their larger one: at run time one of them is 1, or they
     are equal.

@@ -182,7 +182,7 @@ def _slice_from(
 def _slice_window(
     data: te.Tensor, begin: list[Any], strides: list[Any], shape: list[Any]
 ) -> te.Tensor:
-    """The same where begin and strides are extents."""
+    """Slice with begin and strides given as extents."""
     return te.compute(
         shape,
         lambda *at: data(*(first + index * step for first, index, step in zip(begin, at, strides))),

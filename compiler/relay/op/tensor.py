@@ -39,7 +39,7 @@ def _topi_unary(name: str, what: str, **facts: Any) -> Unary:
 
 
 def _quantizable(name: str, function: Unary, what: str, **facts: Any) -> Unary:
-    """A function that has a quantized form of its own."""
+    """A function with its own quantized form."""
     return _unary(name, function, what, quantized=quantization.function(f"qnn.{name}"), **facts)
 
 
@@ -331,7 +331,7 @@ def fixed_point_multiply_per_axis(
 
 @operator("copy", pattern=ELEMENTWISE, precision=FOLLOW, layout=layout_rules.elementwise)
 def copy(data: relax.Expr) -> relax.Expr:
-    """The same value: expressions have no storage that could be copied."""
+    """Identity: expressions have no storage that could be copied."""
     return data
 
 
@@ -341,7 +341,7 @@ def copy(data: relax.Expr) -> relax.Expr:
     layout=layout_rules.elementwise,
 )
 def device_copy(data: relax.Expr, src_device: Any = None, dst_device: Any = None) -> relax.Expr:
-    """The same value; the build places tensors on devices, and copies where devices differ."""
+    """Identity; the build places tensors on devices, and copies where devices differ."""
     return data
 
 

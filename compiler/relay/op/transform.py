@@ -60,7 +60,7 @@ _reinterpret = kernel("reinterpret", lambda data, dtype: topi.reinterpret(data, 
 
 @operator("reinterpret", how="TOPI", pattern=ELEMENTWISE, layout=layout_rules.elementwise)
 def reinterpret(data: relax.Expr, dtype: str) -> relax.Expr:
-    """The same bits as another dtype of the same width."""
+    """Reinterpret bits as another dtype of the same width."""
     return _reinterpret(data, dtype=dtype)
 
 
@@ -253,9 +253,9 @@ def concatenate(data: relax.Expr, axis: int = 0) -> relax.Expr:
 
 
 def _joined_extents(fields: Sequence[relax.Expr], along: int) -> list[Extent]:
-    """The extents of fields one after the other, which must agree where only running tells.
+    """The extents of fields one after the other, which must agree for dynamic shapes.
 
-    A build has that checked in front of the operator.
+    The build inserts a check before the operator.
     """
     shapes = [extents(field) for field in fields]
     joined = []

@@ -1,4 +1,4 @@
-"""`relay.op.contrib`: the tables of external compilers, and what scripts register of their own."""
+"""`relay.op.contrib`: pattern tables of external compilers, and their registration."""
 
 from typing import Any
 

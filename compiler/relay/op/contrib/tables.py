@@ -1,4 +1,4 @@
-"""What the tables of external compilers are written with: chains of operators, and checks of them.
+"""Building blocks of pattern tables: chains of operators, and checks of them.
 
 A table is rows (name, pattern, check) for MergeComposite and operators that the compiler takes by
 themselves. Each compiler of Relay's that has one is a module here, loaded when its name is used.
@@ -22,13 +22,13 @@ _STEP = re.compile(r"(?P<names>[\w.|]+)(?:\((?P<operands>[c_]*)\))?(?P<optional>
 
 
 def chain(text: str, start: Any = None) -> Any:
-    """The pattern of operators one behind the other: "nn.conv2d(c) nn.bias_add|add(c)? nn.relu?".
+    """The pattern of consecutive operators: "nn.conv2d(c) nn.bias_add|add(c)? nn.relu?".
 
     Parameters
     ----------
     text : str
         Steps between spaces. A step is one operator or alternatives; in brackets its operands
-        behind the first, `c` a constant and `_` anything; a question mark where it may be missing.
+        after the first, `c` a constant and `_` anything; a question mark where it may be missing.
     start : pattern, optional
         The first operand of the first step; anything by default.
     """
@@ -134,7 +134,7 @@ def _plain(value: Any) -> Any:
 
 
 def is_depthwise(conv: Any) -> bool:
-    """Whether each channel has a filter of its own."""
+    """Whether a convolution is depthwise."""
     channels = shape(conv.args[0])[str(conv.attrs.data_layout).index("C")]
     return int(conv.attrs.groups) == channels > 1
 
@@ -163,7 +163,7 @@ def _answer(check: Check | bool) -> Check:
 
 
 def has_code_generator(compiler: str) -> bool:
-    """Whether somebody registered what compiles a back end's functions: TVM and Baton have none."""
+    """Whether the user registered a compiler of a back end: TVM and Baton have none."""
     return tvm.get_global_func(f"relay.ext.{compiler}", allow_missing=True) is not None
 
 

@@ -40,7 +40,7 @@ _PRODUCTS = (*_CONVOLUTIONS, "nn.dense", "nn.batch_matmul", *_REDUCTIONS)
 
 @dataclass(frozen=True)
 class Options:
-    """What a target of TensorRT says.
+    """Options of a TensorRT target.
 
     Attributes
     ----------

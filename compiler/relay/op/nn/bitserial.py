@@ -47,7 +47,7 @@ def _bits(data: relax.Expr, bits: int) -> relax.Expr:
 
 
 def _levels(weight: relax.Expr, bits: int, unipolar: bool) -> relax.Expr:
-    """What the bits of a weight stand for: with `unipolar`, each 0 counts as -1."""
+    """The values of a weight's bits: with `unipolar`, each 0 counts as -1."""
     value = _bits(weight, bits)
     if not unipolar:
         return value

@@ -81,7 +81,7 @@ def convolve(
 
 
 def _accumulator(out_dtype: str, data_dtype: str) -> str | None:
-    """What sums are kept in: bfloat16, of 8 bits, is rounded once at the end."""
+    """The accumulator dtype: bfloat16 is accumulated in float32 and rounded once."""
     if out_dtype == "bfloat16":
         return "float32"
     return None if out_dtype == data_dtype else out_dtype

@@ -137,7 +137,7 @@ def _through_floats(
     output_scale: relax.Expr,
     output_zero_point: relax.Expr,
 ) -> relax.Expr:
-    """A function of what the quantized values stand for."""
+    """A function of the real values of quantized tensors."""
     value = function(dequantize(x, scale, zero_point))
     return quantize(infer_type(value), output_scale, output_zero_point, out_dtype=dtype(x))
 
@@ -182,7 +182,7 @@ def leaky_relu(
     output_zero_point: relax.Expr,
     alpha: float = 0.01,
 ) -> relax.Expr:
-    """x where it stands for a positive number, alpha * x elsewhere."""
+    """x where its real value is positive, alpha * x elsewhere."""
     return _through_floats(
         lambda value: plain_leaky_relu(value, alpha),
         x, input_scale, input_zero_point, output_scale, output_zero_point,
@@ -198,7 +198,7 @@ def softmax(
     output_zero_point: relax.Expr,
     axis: int = -1,
 ) -> relax.Expr:
-    """Softmax of what the quantized values stand for.
+    """Softmax of the real values of a quantized tensor.
 
     int8 of a known scale is computed in integers, in Relay's approximation.
     """

@@ -67,9 +67,9 @@ def conv2d(
     out_layout: str = "",
     out_dtype: str = "int32",
 ) -> relax.Expr:
-    """Convolution of what the quantized values stand for, without the scales.
+    """Convolution of quantized values, without the scales.
 
-    Zero points are subtracted first, so that padding adds what stands for zero.
+    Zero points are subtracted first, so that padding adds zeros.
     """
     name = _accumulator(out_dtype)
     axis = kernel_layout.index("O")
@@ -108,7 +108,7 @@ def conv2d_transpose(
     output_padding: Any = (0, 0),
     out_dtype: str = "int32",
 ) -> relax.Expr:
-    """Transposed convolution of what the quantized values stand for, without the scales."""
+    """Transposed convolution of quantized values, without the scales."""
     name = _accumulator(out_dtype)
     return plain_conv2d_transpose(
         _less_zero(data, input_zero_point, input_scale, data_layout.index("C"), name),
@@ -136,7 +136,7 @@ def dense(
     units: int | None = None,
     out_dtype: str = "int32",
 ) -> relax.Expr:
-    """data * transposed weight of what the quantized values stand for, without the scales."""
+    """data * transposed weight of quantized values, without the scales."""
     name = _accumulator(out_dtype)
     if units is not None:
         assign_type(weight, [int(units), extents(data)[-1]], dtype(data))

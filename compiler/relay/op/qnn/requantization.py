@@ -1,6 +1,6 @@
 """Quantization, its inverse, and from one scale to another.
 
-A quantized value q stands for (q - zero_point) * scale.
+A quantized value q represents (q - zero_point) * scale.
 """
 
 from __future__ import annotations

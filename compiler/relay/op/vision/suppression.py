@@ -93,7 +93,7 @@ _scores_kernel = kernel("vision.scores_of", _scores_of)
 def _kept_places(
     chosen: te.Tensor, order: te.Tensor, counts: te.Tensor, indices: te.Tensor
 ) -> te.Tensor:
-    """What `indices` says about the chosen boxes, then -1."""
+    """The indices of the chosen boxes, then -1."""
     return te.compute(
         chosen.shape,
         lambda b, r: tirx.if_then_else(
