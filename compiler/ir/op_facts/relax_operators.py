@@ -269,6 +269,7 @@ declare(
 )
 declare("tan", batch=POINTWISE, evaluate=npf.in_float64(np.tan))
 declare("tile", evaluate=npf.tile)
+declare("topk", shapes=shape_rules.topk_count)
 declare("trunc", evaluate=npf.elementwise(np.trunc))
 declare("vision.non_max_suppression", indices=index_rules.box_counts(1, of=0))
 declare("vision.roi_align", indices=index_rules.region_batches)

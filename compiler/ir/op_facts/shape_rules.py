@@ -240,6 +240,14 @@ def slice_ends(call: relax.Call) -> Iterator[ShapeConstraint]:
         yield ShapeConstraint(0, axis, extent + int(begin[axis]), "less than")
 
 
+def topk_count(call: relax.Call) -> Iterator[ShapeConstraint]:
+    """The axis has at least the k elements that are chosen."""
+    shape, count = extents_of(call.args[0]), int(call.attrs.k)
+    if shape is not None and count > 0:
+        axis = int(call.attrs.axis) % len(shape)
+        yield ShapeConstraint(0, axis, tirx.IntImm("int64", count), "less than")
+
+
 def recurrent_states(call: relax.Call) -> Iterator[ShapeConstraint]:
     """States (batch, hidden) follow the steps (length, batch, gates) and the weights."""
     biases = int(str(call.attrs["cell"]) == "gru")

@@ -20,8 +20,8 @@ from ...ir.constants import array_of, static_shape
 from ...ir.op_dialect import RELAX
 from ...ir.rewrite import CallRule, rewrite_calls
 
-# Weights are multiplied and packed in each inference. Time of one weight, in elements
-# of the image, which are in order.
+# Weights are multiplied and packed in each inference: time per weight, in elements of the image.
+# Image elements are contiguous in memory.
 ELEMENTS_PER_WEIGHT = 8
 
 

@@ -93,7 +93,7 @@ CASES = {
         {"x": (4, 4)},
         {"x": (5, 4)},
     ),
-    "slice_from the largest ones": (
+    "topk": (
         "(float[n] x) => (float[4] z, int64[4] w) <int64[1] k = {4}> { z, w = TopK(x, k) }",
         {"x": (2,)},
         {"x": (7,)},
