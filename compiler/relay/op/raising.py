@@ -1,7 +1,7 @@
 """Relax to Relay: the rules of operators, and helpers for them.
 
-An operator's file registers with `from_relax` the Relax calls that it represents; `from_relax` applies
-the rules. Lowering the result gives the same Relax calls, or others of the same value.
+An operator's file registers with `from_relax` the Relax calls that it represents. Lowering the
+result of a rule gives the same Relax calls, or others of the same value.
 """
 
 from __future__ import annotations
