@@ -29,7 +29,7 @@ from compiler.partition import (
 )
 from compiler.runtime import graph_executor, load_engines
 
-EXAMPLES = Path(__file__).parents[2] / "examples" / "partitioner"
+EXAMPLES = Path(__file__).parents[3] / "examples" / "partitioner"
 
 PYTHON = """
 from compiler.partition import Strategy, register

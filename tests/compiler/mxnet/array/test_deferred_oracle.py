@@ -15,7 +15,7 @@ from compiler.mxnet import deferred_compute, get_symbol, np, npx, set_variable
 from compiler.mxnet.gluon import Constant, HybridBlock, Parameter, nn
 from compiler.mxnet.symbol import Symbol, var
 
-DATA = Path(__file__).parents[2] / "oracle" / "mxnet" / "c_deferred"
+DATA = Path(__file__).parents[3] / "oracle" / "mxnet" / "c_deferred"
 
 
 def read(case):

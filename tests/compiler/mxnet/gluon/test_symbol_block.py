@@ -14,7 +14,7 @@ from compiler.mxnet import symbol as sym
 from compiler.mxnet.gluon import HybridBlock, SymbolBlock
 from compiler.mxnet.symbol import var
 
-DATA = Path(__file__).parents[2] / "oracle" / "mxnet"
+DATA = Path(__file__).parents[3] / "oracle" / "mxnet"
 MODELS = ["b01_convnet", "b02_mlp", "b06_branches", "b07_embedding_scalars"]
 
 
