@@ -3,5 +3,3 @@
 from numpy import float32 as mx_real_t
 
 from compiler.errors import BatonError as MXNetError
-
-__all__ = ["MXNetError", "mx_real_t"]

@@ -79,24 +79,3 @@ def arange(
 
 def __getattr__(name: str) -> Callable[..., Any]:
     return operator_function(name)
-
-
-__all__ = [
-    "NDArray",
-    "arange",
-    "array",
-    "concatenate",
-    "contrib",
-    "empty",
-    "full",
-    "linspace",
-    "load",
-    "np",
-    "npx",
-    "ones",
-    "random",
-    "save",
-    "sparse",
-    "waitall",
-    "zeros",
-]

@@ -496,32 +496,3 @@ def size(a: Any) -> int:
 def abs_(x: Any) -> ndarray:
     """Absolute values."""
     return UNARY["absolute"](x)
-
-
-__all__ = [
-    "arange",
-    "array",
-    "asarray",
-    "cpu",
-    "diag",
-    "empty",
-    "empty_like",
-    "eye",
-    "from_dlpack",
-    "from_numpy",
-    "full",
-    "full_like",
-    "gpu",
-    "identity",
-    "linalg",
-    "linspace",
-    "ndarray",
-    "num_gpus",
-    "ones",
-    "ones_like",
-    "random",
-    "tril",
-    "triu",
-    "zeros",
-    "zeros_like",
-]

@@ -443,19 +443,3 @@ is_np_shape = is_np_array
 def __getattr__(name: str) -> Callable[..., Any]:
     """An operator by the name that it has in a symbol, such as `npx.FullyConnected`."""
     return operator_function(name)
-
-
-__all__ = [
-    "Device",
-    "cond",
-    "cpu",
-    "current_device",
-    "foreach",
-    "gpu",
-    "load",
-    "num_gpus",
-    "save",
-    "savez",
-    "waitall",
-    "while_loop",
-]

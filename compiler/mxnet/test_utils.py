@@ -30,13 +30,3 @@ def assert_almost_equal(
 def same(a: Any, b: Any) -> bool:
     """Whether arrays are equal element by element."""
     return bool(numpy.array_equal(numpy.asarray(a), numpy.asarray(b)))
-
-
-__all__ = [
-    "assert_allclose",
-    "assert_almost_equal",
-    "default_context",
-    "default_device",
-    "same",
-    "use_np",
-]

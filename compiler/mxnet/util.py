@@ -24,18 +24,3 @@ def np_shape(active: bool = True) -> Iterator[None]:
 
 
 np_array = np_default_dtype = np_shape
-
-
-__all__ = [
-    "is_np_array",
-    "is_np_shape",
-    "np_array",
-    "np_default_dtype",
-    "np_shape",
-    "reset_np",
-    "set_np",
-    "use_np",
-    "use_np_array",
-    "use_np_default_dtype",
-    "use_np_shape",
-]

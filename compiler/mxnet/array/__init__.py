@@ -1,3 +1,3 @@
 """Arrays that are computed lazily, the operators on them, and the traces that record those."""
 
-from . import methods  # noqa: F401  (gives them to `ndarray`)
+from . import methods  # gives `ndarray` its methods

@@ -182,6 +182,7 @@ class Value:
         return made
 
 
+@dataclass(eq=False, slots=True)
 class Record:
     """A recorded operator.
 
@@ -210,43 +211,23 @@ class Record:
         The values that are still in use.
     """
 
-    __slots__ = (
-        "attrs",
-        "depth",
-        "device",
-        "inputs",
-        "name",
-        "op",
-        "outputs",
-        "subgraphs",
-        "traced",
-        "types",
-        "where",
-    )
+    op: str
+    attrs: Mapping[str, str]
+    inputs: Sequence[Value]
+    types: Sequence[tuple[Shape, str]]
+    device: Device
+    traced: bool
+    subgraphs: Sequence[Any] = ()
+    name: str = ""
+    outputs: list[tuple[int, Any]] = field(default_factory=list, init=False)
+    where: str = field(init=False)
+    depth: int = field(init=False)
 
-    def __init__(
-        self,
-        op: str,
-        attrs: Mapping[str, str],
-        inputs: Sequence[Value],
-        types: Sequence[tuple[Shape, str]],
-        device: Device,
-        traced: bool,
-        subgraphs: Sequence[Any] = (),
-        name: str = "",
-    ) -> None:
-        self.op = op
-        self.attrs = attrs
-        self.inputs = tuple(inputs)
-        self.types = tuple(types)
-        self.device = device
-        self.subgraphs = tuple(subgraphs)
-        self.traced = traced
+    def __post_init__(self) -> None:
         self.where = call_site()
-        self.name = name or (f"node_{next(_NUMBERS)}" if traced else "")
-        self.outputs: list[tuple[int, Any]] = []
-        self.depth: int = 1 + max(
-            (v.record.depth for v in inputs if v.tensor is None and v.record is not None),
+        self.name = self.name or (f"node_{next(_NUMBERS)}" if self.traced else "")
+        self.depth = 1 + max(
+            (v.record.depth for v in self.inputs if v.tensor is None and v.record is not None),
             default=0,
         )
 

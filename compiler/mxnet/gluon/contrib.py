@@ -1,5 +1,3 @@
 """`gluon.contrib`: `gluon.contrib.nn` has the layers of `gluon.nn`."""
 
 from . import nn
-
-__all__ = ["nn"]
