@@ -1,4 +1,4 @@
-"""`mx.autograd` for code that also trains: what inference needs of it works, the rest is refused.
+"""`mx.autograd`: the contexts that inference code uses; everything else raises.
 
 `pause()` and `predict_mode()` are contexts without effect; nothing is ever recorded.
 """
@@ -14,19 +14,19 @@ from .array.value import no_gradients
 
 @contextmanager
 def pause(train_mode: bool = False) -> Iterator[None]:
-    """A context without effect; raises OutOfScopeError if it is to be in training mode."""
+    """Open a context that changes nothing; raise OutOfScopeError in training mode."""
     if train_mode:
         raise no_gradients("autograd.pause(train_mode=True)")
     yield
 
 
 def predict_mode() -> Any:
-    """A context without effect: this is the only mode."""
+    """Open a context that changes nothing: inference is the only mode."""
     return pause()
 
 
 def is_recording() -> bool:
-    """False."""
+    """Return False."""
     return False
 
 
@@ -56,7 +56,7 @@ mark_variables, get_symbol = (
 
 
 class _Losses:
-    """`gluon.loss`: whatever is made of it is refused."""
+    """`gluon.loss`: creating any loss raises OutOfScopeError."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):

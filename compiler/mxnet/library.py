@@ -1,4 +1,4 @@
-"""Loading partitioners that somebody else wrote: Python files and C++ libraries."""
+"""`mx.library`: load plug-ins (Python files, C++ libraries) and compile them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from compiler.support.cxx import cxx_command, include_dir
 
 
 class Loaded(list[str]):
-    """The partitioners that a file registered, sorted, and what else it brought.
+    """Sorted names of the partitioners that a file registered, with its operators and passes.
 
     Attributes
     ----------
@@ -36,8 +36,8 @@ class Loaded(list[str]):
 def load(path: str | os.PathLike[str], verbose: bool = False) -> Loaded:
     """Load a file that registers partitioners, graph passes or operators.
 
-    Its code runs in this process: load only what you trust. Loaded again, its partitioners take
-    the place of those that it registered before. If it fails, everything stays as it was.
+    Its code runs in this process: load only what you trust. Loading a file again replaces its
+    earlier registrations. A failed load changes nothing.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def load(path: str | os.PathLike[str], verbose: bool = False) -> Loaded:
         A `.py`, which calls `compiler.partition.register` when it is run, or a `.so` built with
         `baton/partitioner.h`, or with `mxnet/lib_api.h`, the header of MXNet's interface.
     verbose : bool
-        Print what it brought.
+        Print the registered names.
 
     Returns
     -------
@@ -55,8 +55,8 @@ def load(path: str | os.PathLike[str], verbose: bool = False) -> Loaded:
     Raises
     ------
     PartitionError
-        The file does not exist, is of neither kind, or fails; names the file, of a Python file
-        also the line, and what was raised.
+        The file does not exist, has another suffix, or raises; the message has the file, for a
+        Python file also the line, and the original error.
     """
     file = Path(path).expanduser()
     if file.suffix not in (".py", ".so"):
@@ -91,7 +91,7 @@ def load(path: str | os.PathLike[str], verbose: bool = False) -> Loaded:
 
 
 _brought: dict[Path, dict[str, Partitioner | GraphPass]] = {}
-"""What each file registered when it was loaded last."""
+"""Registrations of each file, as of its last load."""
 
 
 def build(
@@ -106,9 +106,9 @@ def build(
     sources : paths
         C++ files that include `baton/partitioner.h` or `mxnet/lib_api.h`.
     output : str or path
-        The `.so`. It is there whole or not at all.
+        The `.so`, written atomically.
     flags : str
-        More of the compiler's flags.
+        Further compiler flags.
 
     Returns
     -------
@@ -118,8 +118,7 @@ def build(
     Raises
     ------
     PartitionError
-        There is no C++ compiler ($CXX names one), a source does not exist, or the compiler
-        refuses it; with what it prints.
+        There is no C++ compiler ($CXX names one), a source does not exist or does not compile.
     """
     from compiler.support.atomic_file import replacing_path
 
@@ -151,7 +150,7 @@ def compiler_flags() -> list[str]:
 
 
 def linker_flags() -> list[str]:
-    """Flags behind the sources of a partitioner library."""
+    """Linker flags of a partitioner library."""
     from tvm_ffi import libinfo
 
     return [f"-L{Path(libinfo.find_libtvm_ffi()).parent}", "-ltvm_ffi"]

@@ -46,7 +46,7 @@ class Prefix(NameManager):
         self._prefix = prefix
 
     def get(self, name: str | None, hint: str) -> str:
-        """The given name, or a new one, behind the prefix."""
+        """Return the prefix and the given name, or a new one."""
         return self._prefix + super().get(name, hint)
 
 

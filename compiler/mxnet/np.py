@@ -120,7 +120,7 @@ def _reduce(op: str, a: ndarray, axis: Any, keepdims: bool, **attrs: Any) -> nda
 
 
 def _wide(a: Any, dtype: Any) -> ndarray:
-    """What a sum is made of: truth values count as integers."""
+    """Cast booleans to integers for a sum."""
     found = as_array(a)
     if dtype is not None:
         return cast(found, dtype_name(dtype))
@@ -262,7 +262,7 @@ def _together(arrays: Sequence[Any]) -> list[ndarray]:
 
 
 def concatenate(seq: Sequence[Any], axis: int | None = 0) -> ndarray:
-    """One after the other along an axis; without one, flattened."""
+    """Join along an axis; without one, flattened."""
     found = _together(seq)
     if axis is None:
         found, axis = [ravel(each) for each in found], 0
@@ -273,7 +273,7 @@ concat = concatenate
 
 
 def stack(arrays: Sequence[Any], axis: int = 0) -> ndarray:
-    """One after the other along a new axis."""
+    """Join along a new axis."""
     found = _together(arrays)
     return invoke("_npi_stack", found, {"axis": axis, "num_args": len(found)})[0]
 
@@ -284,18 +284,18 @@ def atleast_2d(a: ndarray) -> ndarray:
 
 
 def vstack(arrays: Sequence[Any]) -> ndarray:
-    """One below the other."""
+    """Concatenate along the first axis, with two axes at least."""
     return concatenate([atleast_2d(as_array(each)) for each in arrays], 0)
 
 
 def hstack(arrays: Sequence[Any]) -> ndarray:
-    """One beside the other."""
+    """Concatenate along the second axis, or the only one."""
     found = [as_array(each) for each in arrays]
     return concatenate(found, 0 if found[0].ndim <= 1 else 1)
 
 
 def dstack(arrays: Sequence[Any]) -> ndarray:
-    """One behind the other."""
+    """Concatenate along the third axis."""
     found = [atleast_2d(as_array(each)) for each in arrays]
     return concatenate([each if each.ndim > 2 else expand_dims(each, 2) for each in found], 2)
 

@@ -45,7 +45,7 @@ def parse_float(text: str) -> float:
 
 
 def parse_int(text: str) -> int:
-    """An integer, also when spelt as a float ("2.0"); raises ValueError for anything else."""
+    """An integer, also when spelled as a float ("2.0"); raises ValueError for anything else."""
     word = text.strip()
     try:
         return int(word)

@@ -116,10 +116,10 @@ def _read_node(data: Any, where: str, depth: int) -> Node:
 def _node_attrs(data: dict[str, Any], where: str) -> dict[str, str]:
     """Merge the three spellings: `attrs` or `attr`, whichever comes last, over `param`."""
     merged = dict(_strings(data.get("param", {}), f"{where}: param"))
-    spelt = [key for key in data if key in ("attrs", "attr")]
-    for key in spelt:
+    spellings = [key for key in data if key in ("attrs", "attr")]
+    for key in spellings:
         strings = _strings(data[key], f"{where}: {key}")
-        if key == spelt[-1]:
+        if key == spellings[-1]:
             merged.update(strings)
     return merged
 
@@ -166,7 +166,7 @@ def _set_output_counts(nodes: list[Node], pointers: list[Any], where: str) -> No
 
 
 def _check_output_indices(nodes: list[Node], heads: list[Entry], where: str) -> None:
-    """Refuse entries of outputs that nodes do not have.
+    """Reject entries for outputs that their nodes lack.
 
     A file without `node_row_ptr` does not say how many those are; then a node has the outputs
     that are read.

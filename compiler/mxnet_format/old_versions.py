@@ -13,7 +13,7 @@ WRITTEN_VERSION = 10901
 """`mxnet_version` of the files that are written."""
 
 _UNVERSIONED = 800
-"""What a file without a version is taken for: 0.8.0."""
+"""Version assumed for a file without one: 0.8.0."""
 
 _ANNOTATIONS = (
     "lr_mult",

@@ -1,4 +1,4 @@
-"""What must be known of MXNet's operators to list a symbol's inputs, states and outputs."""
+"""Inputs, auxiliary states, parameters and outputs of MXNet's operators."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _FUNCTIONS = {
 
 
 def operator_of(function: str) -> str:
-    """The operator behind a function of `mx.nd` and `mx.sym`."""
+    """Return the operator that a function of `mx.nd` or `mx.sym` calls."""
     return _FUNCTIONS.get(function, function)
 
 
@@ -113,19 +113,19 @@ _PARAMETERS = {
     **dict.fromkeys(("max", "mean", "min", "norm", "prod", "sum"), ("axis", "keepdims")),
     **dict.fromkeys(("log_softmax", "reverse", "softmax", "squeeze"), ("axis",)),
 }
-"""Parameters of operators that code gives by position, behind the inputs."""
+"""Parameters of operators that callers pass by position, after the inputs."""
 
 
 def _parameter_names(op: str) -> tuple[str, ...]:
-    spelt = {"cast": "Cast", "flip": "reverse", "reshape": "Reshape", "swapaxes": "SwapAxis"}
-    return _PARAMETERS.get(canonical(spelt.get(op, op)), ())
+    functions = {"cast": "Cast", "flip": "reverse", "reshape": "Reshape", "swapaxes": "SwapAxis"}
+    return _PARAMETERS.get(canonical(functions.get(op, op)), ())
 
 
 class Call(NamedTuple):
     """The arguments of a function of `mx.nd` or `mx.sym`, sorted.
 
     `inputs` are in the operator's order, None where one that it takes is not given; `attrs` are
-    spelt as in a symbol file; `name` is "" where none is given.
+    spelled as in a symbol file; `name` is "" where none is given.
     """
 
     inputs: list[Any]
@@ -136,9 +136,9 @@ class Call(NamedTuple):
 def sort_arguments(
     op: str, args: Sequence[Any], kwargs: Mapping[str, Any], is_input: Callable[[Any], bool]
 ) -> Call:
-    """Tell inputs from parameters: inputs come first, in lists too, or by the names that they have.
+    """Separate inputs from parameters: inputs come first, also in lists, or by name.
 
-    Parameters come by their names, or behind the inputs in the operator's order.
+    Parameters come by name, or after the inputs in the operator's order.
 
     Parameters
     ----------
@@ -210,7 +210,7 @@ _CONTROL_FLOW = frozenset(
 
 
 def is_call(node: Node) -> bool:
-    """Whether the node stands for its one subgraph, as partitioning makes them."""
+    """Whether the node calls its one subgraph, as partitioning creates it."""
     return len(node.subgraphs) == 1 and node.op not in _CONTROL_FLOW
 
 

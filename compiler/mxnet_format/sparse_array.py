@@ -16,7 +16,7 @@ _SPARSEST = 1000
 
 
 class SparseArray(NamedTuple):
-    """A sparse array as files keep it; `dense()` is what it stands for.
+    """A sparse array as stored in files.
 
     Attributes
     ----------

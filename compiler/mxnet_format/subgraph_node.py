@@ -1,7 +1,7 @@
-"""What a symbol's subgraph node keeps of the partitioner that claimed it.
+"""Partitioner and options that a symbol's subgraph node records.
 
 It is kept as annotations `__baton_<key>__`, which MXNet's loader leaves alone. The subgraph nodes
-of other writers have none; they stand for their bodies and nothing else.
+of other writers have none; they only call their bodies.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PREFIX = "__baton_"
 
 @dataclass(frozen=True)
 class Claim:
-    """Who claimed a subgraph, and what a build needs to know of it.
+    """Partitioner of a subgraph and the options for its build.
 
     Attributes
     ----------
@@ -60,7 +60,7 @@ class Claim:
 
 
 def claim_of(node: Node) -> Claim | None:
-    """The claim behind a subgraph node; None for a node that is none, or of another writer."""
+    """Return the claim of a subgraph node; None for other nodes and other writers."""
     found = {
         key.removeprefix(_PREFIX).removesuffix("__"): value
         for key, value in node.attrs.items()
@@ -82,7 +82,7 @@ def claim_of(node: Node) -> Claim | None:
 
 
 def library_operator(node: Node) -> LibraryOperator | None:
-    """The operator of a loaded library that computes a node; None if there is none.
+    """Return the operator of a loaded library that computes a node, or None.
 
     A claimed subgraph belongs to the library of its back end, whatever other library has an
     operator of that name. MXNet's own files tell no back end: of them the name decides.
@@ -98,7 +98,7 @@ def library_operator(node: Node) -> LibraryOperator | None:
     return find_for_subgraphs(node.op, None if claim is None else claim.library)
 
 
-def visible(attrs: Mapping[str, str]) -> dict[str, str]:
+def visible_attrs(attrs: Mapping[str, str]) -> dict[str, str]:
     """The attributes that partitioner callbacks see: all but those of a claim."""
     return {key: value for key, value in attrs.items() if not key.startswith(_PREFIX)}
 
@@ -112,7 +112,7 @@ def visible_json(graph: Graph) -> str:
             attrs = node.setdefault("attrs", {})
             if "subgraphs" in node:
                 pending += node["subgraphs"]
-                node["attrs"] = visible(attrs)  # no other node has a claim to hide
+                node["attrs"] = visible_attrs(attrs)  # no other node has a claim to hide
     return json.dumps(data)
 
 

@@ -131,9 +131,9 @@ def while_loop(
     -------
     outputs
         The outputs of all steps, stacked along a new first axis of extent `max_iterations`; zeros
-        behind the last step.
+        after the last step.
     states
-        The variables behind the last step.
+        The variables after the last step.
 
     Raises
     ------
@@ -273,7 +273,7 @@ def _body(
     heads : sequence of ndarray
         What the body gives.
     own : mapping of Value to Value
-        Its variables, and the node's inputs behind them.
+        Its variables, and the node's inputs after them.
     inputs : list of Value
         The node's inputs; what else the body reads is added to them.
     """

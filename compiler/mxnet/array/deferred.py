@@ -1,4 +1,4 @@
-"""Deferred compute: operators on arrays are recorded, and a symbol is made of what they give.
+"""Deferred compute: record operators on arrays and turn their results into a symbol.
 
     x = np.ones((2, 3))
     set_variable(x, symbol.var("x"))

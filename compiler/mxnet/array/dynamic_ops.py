@@ -1,4 +1,4 @@
-"""Calling operators whose results' shapes depend on values.
+"""Calls of operators with data-dependent output shapes.
 
 A trace computes such an operator for the inputs that it is made with, and goes on with the shape
 that its result has there; `DynamicOp` runs what was recorded.

@@ -1,4 +1,4 @@
-"""Lazy evaluation: what is asked for is compiled as one program with all it needs.
+"""Lazy evaluation: requested values and everything they depend on compile as one program.
 
 The programs are cached by structure: operators, attributes, types and wiring. Numbers in
 arithmetic (`x * 2.5`) are no structure but inputs of the program, so that a loop over numbers

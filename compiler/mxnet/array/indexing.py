@@ -1,4 +1,4 @@
-"""What `array[key]` records, or takes from an array that is present."""
+"""Indexing: `array[key]` recorded as operators, or read from a computed array."""
 
 from __future__ import annotations
 

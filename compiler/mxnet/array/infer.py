@@ -62,7 +62,7 @@ def _import(op: str, attrs: Mapping[str, str], types: Types, subgraphs: Sequence
 
 
 def tell_shapes(op: str, attrs: Mapping[str, str], inputs: Sequence[Any]) -> None:
-    """Give the parameters among an operator's inputs the shapes that it takes them in.
+    """Set the shapes of the parameters among an operator's inputs.
 
     Raises
     ------

@@ -9,7 +9,7 @@ from compiler.backends import partitioner
 from compiler.errors import UnknownBackendError
 from compiler.mxnet.symbol.symbol import Symbol
 from compiler.mxnet_format.graph import Graph, Node
-from compiler.mxnet_format.subgraph_node import claim_of, library_operator, own_attrs, visible
+from compiler.mxnet_format.subgraph_node import claim_of, library_operator, own_attrs, visible_attrs
 
 
 def inline_small(symbol: Symbol, limit: int) -> Symbol:
@@ -54,4 +54,4 @@ def _operators(graphs: Sequence[Graph]) -> int:
 
 def _inlined(node: Node) -> Node:
     # Without its claim, the name that its strategy chose could be another library's operator.
-    return replace(node, op="_CachedOp", attrs=visible(node.attrs))
+    return replace(node, op="_CachedOp", attrs=visible_attrs(node.attrs))

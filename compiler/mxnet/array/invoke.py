@@ -1,4 +1,4 @@
-"""Calling an operator on arrays: its result is recorded, in a trace or for lazy evaluation."""
+"""Operator calls on arrays, recorded in a trace or for lazy evaluation."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def invoke(
         MXNet's name of the operator, as in a symbol file.
     inputs : sequence of ndarray
     attrs : mapping of str to object
-        Operator parameters; they are spelt as in a symbol file. None leaves one out.
+        Operator parameters; they are spelled as in a symbol file. None leaves one out.
     device : Device, optional
         Of an operator without inputs.
     subgraphs : sequence of Graph
@@ -59,7 +59,7 @@ def invoke(
     ArrayError
         Inputs are on different devices, or do not fit the operator.
     DeferredComputeError
-        An input has no place in the trace that is under way.
+        An input can't be part of the current trace.
     """
     texts = {key: spell(value) for key, value in (attrs or {}).items() if value is not None}
     if any(hasattr(each, "param") for each in inputs):
@@ -67,8 +67,8 @@ def invoke(
     if op in DYNAMIC:
         return invoke_dynamic(op, inputs, texts)
     values = [_value(op, each) for each in inputs]
-    place = values[0].device if values else device or current_device()
-    if any(value.device != place for value in values):
+    target = values[0].device if values else device or current_device()
+    if any(value.device != target for value in values):
         found = ", ".join(dict.fromkeys(repr(value.device) for value in values))
         raise ArrayError(
             f"{call_site()}: operator {op} reads arrays on several devices ({found}); move them "
@@ -81,9 +81,9 @@ def invoke(
                 trace.capture(value, op)
     library = find(op)
     if library is not None and trace is None:
-        return [wrap(value) for value in run_operator(library, texts, values, place)]
+        return [wrap(value) for value in run_operator(library, texts, values, target)]
     types = output_types(op, texts, values, subgraphs)
-    record = Record(op, texts, values, types, place, trace is not None, subgraphs, name)
+    record = Record(op, texts, values, types, target, trace is not None, subgraphs, name)
     if record.depth > LONGEST_CHAIN and trace is None:
         evaluate(values)
         record.depth = 1

@@ -1,7 +1,6 @@
 """Methods of arrays that are functions of `np` and `npx` or arithmetic.
 
-Arrays are what those functions are made of, so `ndarray` gets these methods when the package is
-imported.
+`np` and `npx` are built on `ndarray`, so importing this package adds these methods to the class.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ def _function(name: str) -> Callable[..., Any]:
 
 
 class Methods:
-    """What `ndarray` has of these."""
+    """Methods that are copied to `ndarray`."""
 
     # Numpy's protocols.
 

@@ -192,11 +192,11 @@ class ndarray(_Methods):
         )
 
     def detach(self) -> ndarray:
-        """The same value without its variable."""
+        """Return an array of this value without its variable."""
         return wrap(self._value.alias())
 
     def copy(self) -> ndarray:
-        """The same value; a change of either array is not seen by the other."""
+        """Return a copy; changing either array leaves the other as it is."""
         return invoke("_copy", [self])[0] if current_trace() else self.detach()
 
     def copyto(self, other: ndarray | Device) -> ndarray:

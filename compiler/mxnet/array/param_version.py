@@ -1,4 +1,4 @@
-"""A count that moves on when the value of any parameter changes.
+"""Version counter that increases when the value of any parameter changes.
 
 A cached operator compiled parameters in; one comparison of this count tells a call that none of
 them can have changed since.

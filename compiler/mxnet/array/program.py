@@ -1,7 +1,7 @@
 """A symbol compiled for one signature, and the states in which calls of it run.
 
 A call hands its tensors to the virtual machine's `main` directly; nothing is looked up by name.
-Each concurrent call has a state of its own, a virtual machine and, with `static_alloc`, the
+Each concurrent call has its own state, a virtual machine and, with `static_alloc`, the
 intermediate tensors, so that calls from several threads run side by side.
 """
 

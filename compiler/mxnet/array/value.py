@@ -1,8 +1,8 @@
 """Values of arrays: present in a tensor, or the outputs of recorded operators.
 
-An array is a name for a value; operators make new values and never change one. A recorded
-operator knows its inputs, so that the values hang together as a graph: what is no longer named
-goes, and what is asked for is computed together with what it needs.
+An array refers to a value. Operators create values and never change one. A recorded operator
+refers to its inputs, so values form a graph. Evaluating a value computes everything it depends on.
+Values that no array refers to are freed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Variable:
 
 @dataclass(eq=False)
 class Trace:
-    """A recording that is under way in this thread.
+    """A recording in progress in this thread.
 
     Attributes
     ----------
@@ -57,10 +57,10 @@ class Trace:
     constants : dict of str to Value
         The arrays taken from outside.
     shape_read : str
-        Where the traced code first read an array's shape, so that the recording may hold for the
-        shapes of these inputs alone; "" if nowhere.
+        Call site at which the traced code first read an array's shape; "" if it read none. Such a
+        recording may only be valid for the shapes of these inputs.
     dynamic : str
-        Where it first recorded an operator whose result's shape depends on values; "" if nowhere.
+        Call site of the first operator whose output shape depends on values; "" without one.
     """
 
     block: str = ""
@@ -70,7 +70,7 @@ class Trace:
     dynamic: str = ""
 
     def capture(self, value: Value, op: str) -> None:
-        """Take a value that has no history into the recording, or refuse it."""
+        """Add a value without history to the recording as a constant, or raise."""
         if not self.allow_constants:
             where = f"the forward of {self.block}" if self.block else "deferred compute"
             raise DeferredComputeError(
@@ -87,12 +87,12 @@ _TRACE: ContextVar[Trace | None] = ContextVar("trace", default=None)
 
 
 def current_trace() -> Trace | None:
-    """The recording that is under way in this thread."""
+    """Return the recording in progress in this thread."""
     return _TRACE.get()
 
 
 def note_shape_read(value: Value, rank_only: bool = False) -> None:
-    """Called by what tells an array's shape: notes in the trace where the user's code asks.
+    """Record in the trace that user code reads the shape of an array.
 
     Raises
     ------
@@ -129,11 +129,11 @@ class Value:
     index : int
         Which output of the operator.
     variable : Variable or None
-        What the value is called in a symbol.
+        The variable that names the value in a symbol.
     owner : weakref or None
         The array that names the value; gone when the user has dropped it.
     dynamic : bool
-        Whether values decide on its shape, so that a trace must not depend on it.
+        Whether the shape depends on values, so that a trace must not depend on the shape.
     """
 
     __slots__ = (
@@ -172,11 +172,11 @@ class Value:
 
     @property
     def has_history(self) -> bool:
-        """Whether a symbol can be made of it."""
+        """Whether the value can appear in a symbol."""
         return self.variable is not None or (self.record is not None and self.record.traced)
 
     def alias(self) -> Value:
-        """The same value without its variable."""
+        """Return a copy without its variable."""
         made = Value(self.shape, self.dtype, self.device, self.tensor, self.record, self.index)
         made.dynamic = self.dynamic
         return made
@@ -206,7 +206,7 @@ class Record:
     name : str
         Of its node in a symbol.
     depth : int
-        Longest way to a value that is present.
+        Length of the longest path to a computed value.
     outputs : list of (int, weakref to Value)
         The values that are still in use.
     """
@@ -232,7 +232,7 @@ class Record:
         )
 
     def values(self) -> list[Value]:
-        """Its values, one per output."""
+        """Create the values of the outputs."""
         made = [
             Value(shape, dtype, self.device, None, self, index)
             for index, (shape, dtype) in enumerate(self.types)
@@ -243,13 +243,13 @@ class Record:
         return made
 
     def alive(self) -> list[tuple[int, Value]]:
-        """Outputs that are in use, with their positions."""
+        """List the outputs that are in use, with their indices."""
         found = ((index, reference()) for index, reference in self.outputs)
         return [(index, value) for index, value in found if value is not None]
 
 
 def call_site() -> str:
-    """File, line and function of the innermost caller outside of this package."""
+    """Return file, line and function of the innermost caller outside this package."""
     frame: Any = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         if frame.f_back is None:

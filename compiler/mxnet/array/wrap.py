@@ -35,7 +35,7 @@ def wrap(value: Value) -> ndarray:
 
 
 def set_array_class(cls: type) -> None:
-    """What `wrap` makes; `ndarray`'s module says so."""
+    """Set the class that `wrap` instantiates; the module of `ndarray` calls it."""
     global _new_array
     _new_array = partial(object.__new__, cls)
 

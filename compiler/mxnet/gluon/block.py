@@ -45,7 +45,7 @@ def _blocks_in(value: Any) -> Iterator[Block]:
 
 
 class Block:
-    """Base of all networks; `forward` is what kinds of it define.
+    """Base class of networks; subclasses define `forward`.
 
     A parameter or block assigned to an attribute belongs to the block, under the attribute's
     name: `net.dense.weight` is the parameter "dense.weight" of `net`.
@@ -115,7 +115,7 @@ class Block:
         return value
 
     def _parameter_replaced(self, name: str) -> None:
-        """What replacing a parameter leads to; traced blocks forget their trace."""
+        """Called after a parameter was replaced; hybrid blocks drop their trace."""
 
     def _warn_of_hidden_blocks(self, name: str, value: Any) -> None:
         known = self._children.values()
@@ -143,7 +143,7 @@ class Block:
 
     @property
     def prefix(self) -> str:
-        """What MXNet 1.x puts before the names of parameters; here only a name of the block."""
+        """Name prefix of MXNet 1.x; parameters are named after attributes instead."""
         return f"{type(self).__name__.lower()}_" if self._prefix is None else self._prefix
 
     @property
@@ -290,7 +290,7 @@ class Block:
         source: str = "dict",
     ) -> None:
         """Take parameters from a dict; arguments as for `load_parameters`."""
-        self.collect_params().take(
+        self.collect_params().set_values(
             param_dict, device, allow_missing, ignore_extra, cast_dtype, dtype_source, source
         )
 
@@ -326,7 +326,7 @@ class Block:
         return result
 
     def forward(self, *args: Any) -> Any:
-        """What the block computes."""
+        """Compute the outputs from the inputs."""
         raise NotImplementedError(f"{type(self).__name__} defines no forward")
 
     def summary(self, *inputs: Any) -> None:

@@ -27,7 +27,7 @@ CHANGES_BEFORE_INPUT = 2
 
 
 class Signature(NamedTuple):
-    """What a compiled program was compiled for."""
+    """Key of a compiled program."""
 
     types: tuple[tuple[tuple[int, ...], str], ...]
     device: Any

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from compiler.mxnet.symbol.dynamic_pieces import Piece, pieces, run_pieces
+from compiler.mxnet.symbol.dynamic_pieces import Piece, cut_pieces, run_pieces
 from compiler.mxnet.symbol.symbol import Symbol
 
 from ..array.ndarray import ndarray
@@ -37,7 +37,7 @@ class DynamicOp:
     ) -> None:
         self.symbol, self.flags = symbol, flags
         self.data_names = list(data_names)
-        self._pieces, self._results = pieces(symbol, whole=flags.partition_if_dynamic)
+        self._pieces, self._results = cut_pieces(symbol, whole=flags.partition_if_dynamic)
         read = set(symbol.list_inputs())
         self._params = {name: param for name, param in params.items() if name in read}
         self._ops = [self._compiled(piece) for piece in self._pieces]

@@ -31,7 +31,7 @@ from .deferred_shape import Unshaped
 from .dynamic_op import DynamicOp
 from .parameter import Constant, Parameter
 from .parameter_dict import ParameterDict
-from .pytree import ARRAY, NOTHING, arrays_in, flatten, regroup, trimmed, with_arrays
+from .pytree import ARRAY, NOTHING, arrays_in, flatten, regroup, strip_none, with_arrays
 from .shape_traces import ShapeTraces
 
 _BUILDING = threading.RLock()
@@ -67,7 +67,7 @@ class HybridBlock(Block):
         self._clear_cache()
 
     def __getstate__(self) -> dict[str, Any]:
-        """What copies and pickles hold: all but compiled code."""
+        """Return the state for copies and pickles, without compiled code."""
         return {**self.__dict__, "_cached_op": None}
 
     @property
@@ -77,7 +77,7 @@ class HybridBlock(Block):
 
     @property
     def cached_op(self) -> CachedOp | DynamicOp | None:
-        """What calls run; None before the first hybridized call."""
+        """The compiled operator that calls run; None before the first hybridized call."""
         return self._cached_op
 
     def _clear_cache(self) -> None:
@@ -161,21 +161,20 @@ class HybridBlock(Block):
         active : bool
             Whether calls run compiled.
         partition_if_dynamic : bool
-            What lies between operators whose results' shapes depend on values (`x[x > 0]`,
-            `np.nonzero`, `np.unique`) is compiled as one program each; with False every operator is
-            one of its own.
+            Compile each part between operators with data-dependent output shapes (`x[x > 0]`,
+            `np.nonzero`, `np.unique`) as one program. With False, every operator is one program.
         static_alloc : bool
-            Intermediate memory is planned once per signature and kept between calls.
+            Plan intermediate memory once per signature and keep it between calls.
         static_shape : bool
-            One signature at a time is kept, and replayed the fastest way there is; needs
-            `static_alloc`. A call with another signature compiles anew.
+            Keep one signature at a time; needs `static_alloc`. A call with another signature
+            recompiles.
         inline_limit : int
-            Accepted subgraphs of at most so many operators become part of the graph around them,
-            so that they are fused with it. Without effect with `static_alloc`, and on subgraphs
-            that their backend compiles itself or for another target.
+            Inline accepted subgraphs of at most this many operators, so that they fuse with the
+            graph around them. Without effect with `static_alloc`, and on subgraphs that their
+            backend compiles itself or for another target.
         forward_bulk_size : int, optional
-            How many kernel launches the virtual machine dispatches as one segment; by default
-            all of them. With `static_alloc` they are one segment in any case.
+            Number of kernel launches that the virtual machine dispatches as one segment, by
+            default all. With `static_alloc` there is always one segment.
         backward_bulk_size : int, optional
             Without effect: Baton computes inference.
         backend, **backend_options : optional
@@ -184,8 +183,8 @@ class HybridBlock(Block):
         Raises
         ------
         BlockArgumentError
-            A flag has a value that it can't have, or there are options without a backend; a
-            BlockTypeError for an argument that is not known.
+            A flag has an invalid value, or options come without a backend; BlockTypeError for an
+            unknown argument.
         """
         unknown = sorted(backend_options.keys() - {"backend_opts"})
         if backend is None and unknown:
@@ -250,9 +249,9 @@ class HybridBlock(Block):
         UnknownBackendError
             No partitioner has that name.
         BlockArgumentError
-            The inputs hold no array, arrays on several devices, or not as many as those of the
-            trace; a flag has a value that it can't
-            have; there are options without a backend, or one that is a misspelt flag.
+            The inputs hold no array, arrays on several devices, or another number of arrays than
+            the trace; a flag has an invalid value; options come without a backend, or one of them
+            is a misspelled flag.
         PartitionError
             A callback failed, or an option is not understood. The block and its children stay as
             they were, whatever was raised.
@@ -293,17 +292,17 @@ class HybridBlock(Block):
             raise
 
     def _forget_partitions(self) -> None:
-        """What `clear` does before all is traced anew."""
+        """Prepare a fresh trace for `clear`."""
 
     def _descendants(self) -> Iterator[HybridBlock]:
-        """The block and all below it."""
+        """Iterate over the block and its descendants."""
         yield self
         for child in self._children.values():
             if isinstance(child, HybridBlock):
                 yield from child._descendants()
 
     def _state(self) -> dict[str, Any]:
-        """What hybridizing and tracing set."""
+        """Attributes that hybridizing and tracing set."""
         return {name: self.__dict__[name] for name in _STATE if name in self.__dict__}
 
     def _partition(self, backend: str, arrays: list[ndarray], options: dict[str, Any]) -> None:
@@ -369,7 +368,7 @@ class HybridBlock(Block):
         return self._regroup(self._cached_op(arrays))
 
     def _require_format(self, format: Any) -> None:
-        if format != self._in_format and trimmed(format) != trimmed(self._in_format):
+        if format != self._in_format and strip_none(format) != strip_none(self._in_format):
             raise BlockArgumentError(
                 f"the argument structure of {type(self).__name__} does not match the traced one: "
                 f"stored format = {self._in_format}, input format = {format}"
@@ -400,7 +399,7 @@ class HybridBlock(Block):
             )
 
     def forward(self, *args: Any) -> Any:
-        """What the block computes; by default what `hybrid_forward` of old code does."""
+        """Compute the outputs; by default through `hybrid_forward` of MXNet 1.x."""
         old = getattr(self, "hybrid_forward", None)
         if old is None:
             return super().forward(*args)
@@ -477,7 +476,7 @@ class HybridBlock(Block):
         return self.collect_params()
 
     def _name_variables(self) -> dict[str, Parameter]:
-        """Call each parameter's variable by its structural name, the last one if it has several."""
+        """Name each parameter's variable by its structural name, the last one of several."""
         params = self._variables()
         for name, param in params.items():
             param._variable.name = name

@@ -32,7 +32,7 @@ class Parameter:
     Parameters
     ----------
     name : str
-        What it is called until a block names it after its attribute.
+        Name until a block names it after its attribute.
     grad_req : str
         "write", "add" or "null"; without effect, since Baton computes inference.
     shape : tuple of int, optional
@@ -138,7 +138,7 @@ class Parameter:
         return self._deferred is not None
 
     def rename(self, name: str) -> None:
-        """Call it otherwise, also in symbols."""
+        """Change the name, also in symbols."""
         self._name = name
         self._variable.name = name
 
@@ -150,7 +150,7 @@ class Parameter:
         force_reinit: bool = False,
         ctx: Any = None,
     ) -> None:
-        """Give it its initial value, or note to do so when the shape is known.
+        """Set the initial value, now or once the shape is known.
 
         Parameters
         ----------
@@ -189,7 +189,7 @@ class Parameter:
         self._assign(chosen(self._name, self._shape, self._dtype), places)
 
     def _assign(self, value: np.ndarray, places: Sequence[Device]) -> None:
-        """Give it a host value; arrays that exist stay the same objects."""
+        """Set the value from the host; existing arrays stay the same objects."""
         self._deferred = None
         with tracing(None):
             self._arrays = {place: self._arrays.get(place) for place in places}  # type: ignore
@@ -205,7 +205,7 @@ class Parameter:
         self._variable.attrs = self._annotations()
 
     def _annotations(self) -> dict[str, str]:
-        """What MXNet writes on a parameter's variable."""
+        """Attributes that MXNet writes on a parameter's variable."""
         attrs = {
             "__shape__": str(self._shape),
             "__dtype__": str(DTYPES.index(self._dtype)),
@@ -275,7 +275,7 @@ class Parameter:
         return list(self._arrays.values())
 
     def list_device(self) -> list[Device]:
-        """The devices it is, or will be, on."""
+        """List the devices of the value, also of a deferred one."""
         if self._deferred is not None:
             return list(self._deferred[1])
         return list(self._arrays)
@@ -303,7 +303,7 @@ class Parameter:
         self._assign(host.astype(self._dtype), self.list_device())
 
     def load(self, value: np.ndarray, device: Any, cast: bool, source: str) -> None:
-        """Take the value of a file; `Block.load_parameters` explains the arguments."""
+        """Set the value from a file; arguments as for `Block.load_parameters`."""
         where = f"parameter {self._name!r}: the file's"
         if self._shape is not None and self.is_known and self._shape != value.shape:
             raise BlockArgumentError(f"{where} shape is {value.shape}, not {self._shape}")
@@ -348,12 +348,12 @@ class Parameter:
     list_grad = grad
 
     def var(self) -> Symbol:
-        """The variable that stands for it in symbols."""
+        """Return the variable of the parameter in symbols."""
         return var(self._name, self._annotations())
 
 
 class Constant(Parameter):
-    """A parameter with a value of its own that initialization does not change."""
+    """A parameter with a fixed value that initialization does not change."""
 
     def __init__(self, value: Any, name: str = "const") -> None:
         host = value.asnumpy() if isinstance(value, ndarray) else np.asarray(value)
@@ -366,7 +366,7 @@ class Constant(Parameter):
         return f"Constant (shape={self._shape}, dtype={self._dtype})"
 
     def initialize(self, init: Any = None, *args: Any, **kwargs: Any) -> None:
-        """Give it its value."""
+        """Set the value."""
         super().initialize(self.init, *args, **kwargs)
 
 

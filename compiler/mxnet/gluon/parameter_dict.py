@@ -1,4 +1,4 @@
-"""`ParameterDict`: parameters by name, and what is done with all of them at once."""
+"""`ParameterDict`: parameters by name, and operations on all of them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ParameterDict(dict[str, Parameter]):
     __hash__ = object.__hash__  # type: ignore[assignment]
 
     def get(self, name: str, default: Any = None, **settings: Any) -> Any:
-        """The parameter of that name; with settings, such as `shape`, it is made where missing.
+        """Return a parameter; with settings, such as `shape`, create a missing one.
 
         Parameters
         ----------
@@ -89,7 +89,7 @@ class ParameterDict(dict[str, Parameter]):
         force_reinit: bool = False,
         ctx: Any = None,
     ) -> None:
-        """Give all their initial values, or note to do so when shapes are known."""
+        """Initialize all parameters, those of unknown shape later."""
         chosen = initializer.Uniform() if init is None else initializer.create(init)
         for name, param in self.items():
             if verbose:
@@ -162,7 +162,7 @@ class ParameterDict(dict[str, Parameter]):
         if not isinstance(arrays, Mapping):
             raise BlockArgumentError(f"the {where} has no names")
         plain = {name.removeprefix("arg:").removeprefix("aux:"): a for name, a in arrays.items()}
-        self.take(
+        self.set_values(
             {restore_prefix + name: array for name, array in plain.items()},
             device if device is not None else ctx,
             allow_missing,
@@ -172,7 +172,7 @@ class ParameterDict(dict[str, Parameter]):
             where,
         )
 
-    def take(
+    def set_values(
         self,
         values: Mapping[str, Any],
         device: Any,
@@ -182,7 +182,7 @@ class ParameterDict(dict[str, Parameter]):
         dtype_source: str,
         source: str,
     ) -> None:
-        """Take values by name; arguments as for `Block.load_parameters`."""
+        """Set values by name; arguments as for `Block.load_parameters`."""
         if dtype_source not in ("current", "saved"):
             raise BlockArgumentError(f"dtype_source {dtype_source!r}; it is 'current' or 'saved'")
         given = {id(self[name]) for name in values if name in self}

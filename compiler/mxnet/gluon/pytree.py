@@ -77,8 +77,8 @@ def regroup(arrays: Iterator[Any], format: Format) -> Any:
     return [regroup(arrays, item) for item in format]
 
 
-def trimmed(format: Format) -> Format:
-    """Without None at the end, which may be left out or added."""
+def strip_none(format: Format) -> Format:
+    """Remove None at the end, which callers may leave out."""
     kept = list(format)
     while kept and kept[-1] == NOTHING:
         kept.pop()

@@ -1,4 +1,4 @@
-"""Traces of a block whose `forward` reads shapes: each holds for inputs of its own shapes alone."""
+"""Traces of a block whose `forward` reads shapes, one per set of input shapes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Shapes = tuple[tuple[int, ...], ...]
 
 
 class ShapeTraces:
-    """Which trace serves which shapes.
+    """Traces by input shapes.
 
     Parameters
     ----------

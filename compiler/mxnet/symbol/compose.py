@@ -17,7 +17,7 @@ from compiler.mxnet_format.operators import input_names, operator_of, outputs_of
 from ..name import new_name
 
 
-def merged(graphs: Sequence[Graph]) -> Graph:
+def merge_graphs(graphs: Sequence[Graph]) -> Graph:
     """One graph with the outputs of several; what they have in common stays in common.
 
     Nodes of one operator, name, attributes and inputs compute the same and become one.
@@ -45,7 +45,7 @@ def merged(graphs: Sequence[Graph]) -> Graph:
     return Graph(nodes, heads, attrs)
 
 
-def apply(
+def apply_operator(
     op: str, inputs: Sequence[Graph | None], attrs: Mapping[str, str], name: str, hint: str = ""
 ) -> Graph:
     """The graph of one operator on others; inputs that are None become variables."""
@@ -55,7 +55,7 @@ def apply(
         Graph([Node(VARIABLE, f"{label}_{names[index]}")], [Entry(0)]) if each is None else each
         for index, each in enumerate(inputs)
     ]
-    read = merged(variables)
+    read = merge_graphs(variables)
     node = Node(op, label, read.heads, dict(attrs))
     outputs = [Entry(len(read.nodes), index) for index in range(outputs_of(node).visible)]
     return Graph([*read.nodes, node], outputs, read.attrs)

@@ -1,4 +1,4 @@
-"""Symbols with operators whose results' shapes depend on values: cut, and run piece by piece.
+"""Symbols with data-dependent output shapes, cut into pieces that run one after another.
 
 What lies between such operators has static shapes once its inputs are there; each piece is
 compiled for the shapes it meets.
@@ -43,8 +43,8 @@ class Piece:
     outputs: tuple[str, ...]
 
 
-def pieces(symbol: Symbol, whole: bool = True) -> tuple[list[Piece], list[str]]:
-    """Cut a symbol in front of and behind its dynamic operators.
+def cut_pieces(symbol: Symbol, whole: bool = True) -> tuple[list[Piece], list[str]]:
+    """Cut a symbol before and after its dynamic operators.
 
     Parameters
     ----------
@@ -176,7 +176,7 @@ def run_pieces(
 
 
 def host_results(node: Node, arrays: Any) -> list[np.ndarray]:
-    """What a dynamic operator gives; raises ArrayError where it does not take its inputs."""
+    """Compute the outputs of a dynamic operator; raise ArrayError for invalid inputs."""
     try:
         return DYNAMIC[node.op](node.attrs, list(arrays))
     except ValueError as error:

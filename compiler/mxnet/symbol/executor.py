@@ -11,7 +11,7 @@ from compiler.errors import InputError, OutOfScopeError
 from compiler.mxnet_format.data_dependent import is_dynamic
 from compiler.relay.frontend.mxnet import host_array
 
-from .dynamic_pieces import Piece, pieces, run_pieces
+from .dynamic_pieces import Piece, cut_pieces, run_pieces
 
 if TYPE_CHECKING:
     from .symbol import Symbol
@@ -112,7 +112,7 @@ class Executor:
         self._results: list[str] = []
         self._compiled: dict[Any, _Compiled] = {}
         if is_dynamic(symbol.graph):
-            self._pieces, self._results = pieces(symbol)
+            self._pieces, self._results = cut_pieces(symbol)
             self._inputs = symbol.list_inputs()
         else:
             self._whole = _Compiled(symbol, {**self.arg_dict, **self.aux_dict}, self._kind)
@@ -125,7 +125,7 @@ class Executor:
         Raises
         ------
         InputError
-            The symbol has operators whose results' shapes depend on values, and so many libraries.
+            The symbol has operators with data-dependent output shapes, so it has several libraries.
         """
         if self._pieces:
             raise InputError("a symbol of dynamic shapes is compiled in pieces, as they are met")

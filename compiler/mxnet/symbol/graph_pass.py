@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from .symbol import Symbol
 
 
-def rewrite(
+def rewrite_symbol(
     symbol: Symbol, chosen: GraphPass, known: KnownValues, options: Mapping[str, Any]
 ) -> tuple[Symbol, dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """The symbol that a graph pass makes of one, and the arguments and states that it adds.
+    """Run a graph pass; return the new symbol and the arguments and states that it adds.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""`Symbol.optimize_for`: what its arguments mean and which it refuses, as in MXNet."""
+"""`Symbol.optimize_for`: validation and meaning of its arguments, as in MXNet."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def optimize_for(
     options: Mapping[str, Any],
 ) -> Symbol:
     """See `Symbol.optimize_for`."""
-    from .graph_pass import rewrite
+    from .graph_pass import rewrite_symbol
     from .partition import KnownValues, partition_symbol
 
     if not isinstance(backend, str):
@@ -64,7 +64,7 @@ def optimize_for(
     chosen = graph_pass(backend)
     if chosen is None:
         return partition_symbol(symbol, backend, known, options).symbol
-    made, new_args, new_aux = rewrite(symbol, chosen, known, options)
+    made, new_args, new_aux = rewrite_symbol(symbol, chosen, known, options)
     for what, given, new in (("args", args, new_args), ("aux", aux, new_aux)):
         read = [name for name in new if name in made.list_inputs()]
         if read and not isinstance(given, MutableMapping):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class KnownValues:
-    """What is known of a symbol's variables.
+    """Known values, shapes and dtypes of a symbol's variables.
 
     Attributes
     ----------
@@ -60,7 +60,7 @@ NOTHING_KNOWN = KnownValues({}, {}, {}, {}, False)
 
 @dataclass(frozen=True)
 class SymbolPartitioning:
-    """A partitioned symbol and how it came about.
+    """A partitioned symbol with the record of its partitioning.
 
     Attributes
     ----------
@@ -82,7 +82,7 @@ def partition_symbol(
     known: KnownValues = NOTHING_KNOWN,
     options: Mapping[str, Any] = MappingProxyType({}),
 ) -> SymbolPartitioning:
-    """Let a partitioner claim subgraphs of a symbol; the symbol is not changed.
+    """Let a partitioner select subgraphs of a symbol; the symbol is not changed.
 
     Parameters
     ----------

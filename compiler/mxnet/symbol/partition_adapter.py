@@ -24,7 +24,7 @@ from compiler.mxnet_format.data_dependent import DYNAMIC
 from compiler.mxnet_format.graph import VARIABLE, Entry, Node
 from compiler.mxnet_format.graph import Graph as SymbolGraph
 from compiler.mxnet_format.operators import auxiliary_nodes, input_names, output_name, outputs_of
-from compiler.mxnet_format.subgraph_node import Claim, visible, visible_json
+from compiler.mxnet_format.subgraph_node import Claim, visible_attrs, visible_json
 from compiler.partition import graph as neutral
 from compiler.partition.options import Limits
 
@@ -324,7 +324,7 @@ def _neutral(
     parameters = _parameters(source)
     for index, node in enumerate(source.nodes):
         known = types[index] if types is not None else [(None, None)] * outputs_of(node).total
-        attrs = {k: v for k, v in visible(node.attrs).items() if k not in _TYPES}
+        attrs = {k: v for k, v in visible_attrs(node.attrs).items() if k not in _TYPES}
         if node.is_variable:
             attrs["param"] = str(node.name in values or index in parameters)
         nodes.append(

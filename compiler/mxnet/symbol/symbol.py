@@ -18,7 +18,7 @@ from compiler.mxnet_format.params import load_params, split_prefixes
 from compiler.support.atomic_file import replacing
 from compiler.support.regular_files import read_regular
 
-from .compose import apply, known_operator, merged
+from .compose import apply_operator, known_operator, merge_graphs
 
 if TYPE_CHECKING:
     from .executor import Executor, HostArray
@@ -74,7 +74,7 @@ class Symbol:
             ) from (error)
 
     def __neg__(self) -> Symbol:
-        return Symbol(apply("_mul_scalar", [self.graph], {"scalar": "-1.0"}, ""))
+        return Symbol(apply_operator("_mul_scalar", [self.graph], {"scalar": "-1.0"}, ""))
 
     def __getattr__(self, name: str) -> Any:
         """An operator on this symbol as a method, e.g. `symbol.sum(axis=1)`."""
@@ -230,7 +230,7 @@ class Symbol:
         skip_infer: bool = False,
         **options: Any,
     ) -> Symbol:
-        """Let a partitioner claim subgraphs, or a graph pass rewrite the graph.
+        """Let a partitioner select subgraphs, or a graph pass rewrite the graph.
 
         Parameters
         ----------
@@ -263,7 +263,7 @@ class Symbol:
         UnknownBackendError
             No partitioner or graph pass of that name is registered.
         PartitionCallbackError
-            A callback or pass raised, returned nonsense or took too long.
+            A callback or pass raised, returned an invalid result or timed out.
         PartitionError
             An argument is of the wrong kind, or missing where a graph pass adds values to it; a
             value contradicts the shape that its variable declares; aux is given without args; an
@@ -345,7 +345,7 @@ def _by_name(what: str, given: Any, names: Sequence[str]) -> Mapping[str, Any]:
 
 def group(symbols: Sequence[Symbol]) -> Symbol:
     """One symbol with the outputs of several; what they have in common stays in common."""
-    return Symbol(merged([symbol.graph for symbol in symbols]))
+    return Symbol(merge_graphs([symbol.graph for symbol in symbols]))
 
 
 Group = group
@@ -365,7 +365,7 @@ def operator(name: str) -> Callable[..., Symbol]:
         found = sort_arguments(op, args, kwargs, lambda value: isinstance(value, Symbol))
         inputs = [None if each is None else each.graph for each in found.inputs]
         attrs = {**found.attrs, **(attr or {})}
-        return Symbol(apply(op, inputs, attrs, found.name, name.lower()))
+        return Symbol(apply_operator(op, inputs, attrs, found.name, name.lower()))
 
     call.__name__ = name
     call.__doc__ = f"The operator {op} on symbols."
@@ -391,11 +391,11 @@ def _binary(name: str, reverse: bool = False) -> Callable[[Symbol, Any], Symbol]
     def method(self: Symbol, other: Any) -> Symbol:
         if isinstance(other, Symbol):
             op = _OF_SYMBOLS.get(name, f"_{name}")
-            return Symbol(apply(op, [self.graph, other.graph], {}, "", f"_{name}"))
+            return Symbol(apply_operator(op, [self.graph, other.graph], {}, "", f"_{name}"))
         if isinstance(other, bool) or not isinstance(other, (int, float)):
             return NotImplemented
         op = f"_{'r' if reverse else ''}{name}_scalar"
-        return Symbol(apply(op, [self.graph], {"scalar": repr(float(other))}, ""))
+        return Symbol(apply_operator(op, [self.graph], {"scalar": repr(float(other))}, ""))
 
     return method
 
@@ -448,7 +448,7 @@ def var(
         raise FrontendError(f"the name of a variable must be a str, not {name!r:.60}")
     wrong = [key for key in annotations if not (key.startswith("__") and key.endswith("__"))]
     if wrong:
-        raise FrontendError(f"var takes no {wrong[0]!r}; annotations are spelt '__{wrong[0]}__'")
+        raise FrontendError(f"var takes no {wrong[0]!r}; annotations are spelled '__{wrong[0]}__'")
     given = {"shape": shape, "lr_mult": lr_mult, "wd_mult": wd_mult, "init": init}
     found = {f"__{key}__": spell(value) for key, value in given.items() if value is not None}
     if dtype is not None:

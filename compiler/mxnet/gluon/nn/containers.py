@@ -15,7 +15,7 @@ from ..hybrid_block import HybridBlock
 
 
 class _Stack(Block):
-    """What sequences of blocks have in common."""
+    """Base class of sequences of blocks."""
 
     def add(self, *blocks: Block) -> None:
         """Put blocks at the end."""

@@ -30,7 +30,7 @@ def spatial(value: Any, rank: int) -> tuple[int, ...]:
 
 
 class Convolution(HybridBlock):
-    """What convolutions have in common; use Conv1D, Conv2D, Conv3D.
+    """Base class of convolutions; use Conv1D, Conv2D, Conv3D.
 
     Parameters
     ----------

@@ -11,12 +11,12 @@ from .convolution import _LAYOUTS, spatial
 
 
 class Pooling(HybridBlock):
-    """What pooling layers have in common.
+    """Base class of pooling layers.
 
     Parameters
     ----------
     pool_size, strides, padding : int or tuple of int
-        Without strides, windows lie side by side.
+        The default of `strides` is `pool_size`.
     layout : str, optional
         NCW, NCHW, NCDHW, or with the channels last.
     ceil_mode : bool

@@ -10,7 +10,7 @@ from tvm import relax
 from compiler.errors import FrontendError, LibraryOperatorError
 from compiler.ir.constants import dtype_of, static_shape
 from compiler.mxnet_format.graph import Graph
-from compiler.mxnet_format.subgraph_node import library_operator, visible, visible_json
+from compiler.mxnet_format.subgraph_node import library_operator, visible_attrs, visible_json
 from compiler.runtime import foreign
 from compiler.runtime.library_operators import LibraryOperator, TensorType
 
@@ -42,7 +42,7 @@ def convert(node: SymbolNode, operator: LibraryOperator) -> list[relax.Expr]:
     LibraryOperatorError
         The library refuses the attributes or the inputs, or wants to write to inputs.
     """
-    attrs = visible(node.node.attrs)
+    attrs = visible_attrs(node.node.attrs)
     extra = operator.extra_inputs(attrs)
     if node.count < extra:
         raise FrontendError(f"{node.describe()} has {node.count} inputs; {extra} are to be extra")
@@ -77,7 +77,7 @@ def convert(node: SymbolNode, operator: LibraryOperator) -> list[relax.Expr]:
 
 def input_shape(node: SymbolNode, operator: LibraryOperator, position: int) -> Shape | None:
     """Shape that input `position` of a node must have, as the library infers it from the others."""
-    attrs = visible(node.node.attrs)
+    attrs = visible_attrs(node.node.attrs)
     count = node.count - operator.extra_inputs(attrs)
     if position >= count:
         return None

@@ -1,4 +1,4 @@
-"""What the networks have in common: features, then an output layer."""
+"""Base class of the networks: features, then an output layer."""
 
 from __future__ import annotations
 

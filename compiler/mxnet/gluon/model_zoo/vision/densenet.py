@@ -17,7 +17,7 @@ _LAYERS = {
 
 
 def _layer(growth: int, widen: int, dropout: float) -> HybridBlock:
-    """The input, and beside it what a bottleneck makes of it."""
+    """Concatenation of the input and the output of a bottleneck."""
     new = nn.HybridSequential(
         nn.BatchNorm(),
         nn.Activation("relu"),
