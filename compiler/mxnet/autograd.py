@@ -33,25 +33,25 @@ def is_recording() -> bool:
 is_training = is_recording
 
 
-def refused(name: str) -> Any:
+def training_only(name: str) -> Any:
     """Make a function that raises OutOfScopeError: it belongs to training."""
 
-    def refuse(*_: Any, **__: Any) -> NoReturn:
+    def reject(*_: Any, **__: Any) -> NoReturn:
         raise no_gradients(name)
 
-    refuse.__name__ = name.rpartition(".")[2]
-    refuse.__doc__ = "Raise OutOfScopeError: it belongs to training."
-    return refuse
+    reject.__name__ = name.rpartition(".")[2]
+    reject.__doc__ = "Raise OutOfScopeError: it belongs to training."
+    return reject
 
 
-record, train_mode = refused("autograd.record()"), refused("autograd.train_mode()")
+record, train_mode = training_only("autograd.record()"), training_only("autograd.train_mode()")
 set_recording, set_training = (
-    refused("autograd.set_recording()"),
-    refused("autograd.set_training()"),
+    training_only("autograd.set_recording()"),
+    training_only("autograd.set_training()"),
 )
 mark_variables, get_symbol = (
-    refused("autograd.mark_variables()"),
-    refused("autograd.get_symbol()"),
+    training_only("autograd.mark_variables()"),
+    training_only("autograd.get_symbol()"),
 )
 
 
@@ -61,9 +61,9 @@ class _Losses:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        return refused(f"gluon.loss.{name}")
+        return training_only(f"gluon.loss.{name}")
 
 
 loss = _Losses()
-backward, grad = refused("autograd.backward()"), refused("autograd.grad()")
-Function, Trainer = refused("autograd.Function"), refused("gluon.Trainer")
+backward, grad = training_only("autograd.backward()"), training_only("autograd.grad()")
+Function, Trainer = training_only("autograd.Function"), training_only("gluon.Trainer")

@@ -45,7 +45,7 @@ def read_json(text: str | bytes, where: str = "the symbol") -> Graph:
     """
     try:
         decoded = text.decode("utf-8") if isinstance(text, bytes) else text
-        data = json.loads(decoded, parse_constant=_refuse_constant)
+        data = json.loads(decoded, parse_constant=_reject_constant)
     except (ValueError, RecursionError) as error:
         raise FrontendError(f"{where} is not JSON: {error or type(error).__name__}") from error
     graph = _read_graph(data, where, 0)
@@ -61,7 +61,7 @@ def write_json(graph: Graph) -> str:
     return json.dumps(data, indent=2)
 
 
-def _refuse_constant(name: str) -> NoReturn:
+def _reject_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a JSON value")
 
 
@@ -109,7 +109,7 @@ def _read_node(data: Any, where: str, depth: int) -> Node:
         for i, item in enumerate(_list(data.get("subgraphs", []), f"{where}: subgraphs"))
     ]
     for graph in subgraphs:
-        graph.reachable()  # refuses cycles; the order stays, outer inputs are matched by it
+        graph.reachable()  # rejects cycles; the order stays, outer inputs are matched by it
     return Node(op, name, inputs, _node_attrs(data, where), control, subgraphs)
 
 

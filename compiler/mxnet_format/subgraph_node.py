@@ -19,7 +19,7 @@ _PREFIX = "__baton_"
 
 
 @dataclass(frozen=True)
-class Claim:
+class SubgraphInfo:
     """Partitioner of a subgraph and the options for its build.
 
     Attributes
@@ -59,8 +59,8 @@ class Claim:
         return {f"{_PREFIX}{key}__": value for key, value in values.items()}
 
 
-def claim_of(node: Node) -> Claim | None:
-    """Return the claim of a subgraph node; None for other nodes and other writers."""
+def subgraph_info_of(node: Node) -> SubgraphInfo | None:
+    """Return what a subgraph node records; None for other nodes and other writers."""
     found = {
         key.removeprefix(_PREFIX).removesuffix("__"): value
         for key, value in node.attrs.items()
@@ -70,7 +70,7 @@ def claim_of(node: Node) -> Claim | None:
         return None
     number = found.get("subgraph_id", "")
     policy = found.get("on_compile_error", "raise")
-    return Claim(
+    return SubgraphInfo(
         found["backend"],
         found["strategy"],
         int(number) if number.isdecimal() and len(number) < 10 else 0,
@@ -84,7 +84,7 @@ def claim_of(node: Node) -> Claim | None:
 def library_operator(node: Node) -> LibraryOperator | None:
     """Return the operator of a loaded library that computes a node, or None.
 
-    A claimed subgraph belongs to the library of its back end, whatever other library has an
+    A partitioned subgraph belongs to the library of its back end, whatever other library has an
     operator of that name. MXNet's own files tell no back end: of them the name decides.
 
     Raises
@@ -94,12 +94,12 @@ def library_operator(node: Node) -> LibraryOperator | None:
     """
     if len(node.subgraphs) != 1:
         return find(node.op)
-    claim = claim_of(node)
-    return find_for_subgraphs(node.op, None if claim is None else claim.library)
+    info = subgraph_info_of(node)
+    return find_for_subgraphs(node.op, None if info is None else info.library)
 
 
 def visible_attrs(attrs: Mapping[str, str]) -> dict[str, str]:
-    """The attributes that partitioner callbacks see: all but those of a claim."""
+    """The attributes that partitioner callbacks see: all but those of `SubgraphInfo`."""
     return {key: value for key, value in attrs.items() if not key.startswith(_PREFIX)}
 
 
@@ -112,7 +112,7 @@ def visible_json(graph: Graph) -> str:
             attrs = node.setdefault("attrs", {})
             if "subgraphs" in node:
                 pending += node["subgraphs"]
-                node["attrs"] = visible_attrs(attrs)  # no other node has a claim to hide
+                node["attrs"] = visible_attrs(attrs)  # other nodes have nothing to hide
     return json.dumps(data)
 
 

@@ -11,7 +11,7 @@ from compiler.errors import ArrayTypeError
 
 from .creation import array as new_array
 from .invoke import invoke
-from .ndarray import ndarray, refuse_in_trace
+from .ndarray import ndarray, reject_in_trace
 from .value import call_site
 from .wrap import from_host, promote
 
@@ -58,7 +58,7 @@ def _binary(
     """
 
     def function(x1: Any, x2: Any, out: Any = None) -> ndarray:
-        _refuse_out(out)
+        _reject_out(out)
         first, second = hasattr(x1, "_value"), hasattr(x2, "_value")
         if second and not first and isinstance(x1, _NUMBERS):
             return scalar(x2, x1, reversed_op or op)
@@ -86,10 +86,10 @@ def _binary(
 _INTEGERS = (int, np.integer, np.bool_)
 
 
-def _refuse_out(out: Any) -> None:
+def _reject_out(out: Any) -> None:
     if out is None:
         return
-    refuse_in_trace(out)
+    reject_in_trace(out)
     raise ArrayTypeError(f"{call_site()}: out= is not supported; use the result")
 
 
@@ -113,7 +113,7 @@ def _bitwise(name: str) -> Callable[..., ndarray]:
 
 def _unary(op: str, floats: bool) -> Callable[..., ndarray]:
     def function(x: Any, out: Any = None) -> ndarray:
-        _refuse_out(out)
+        _reject_out(out)
         array = as_array(x)
         if floats and not array._value.dtype.startswith("float"):
             array = cast(array, _FLOAT)

@@ -9,7 +9,12 @@ from compiler.backends import partitioner
 from compiler.errors import UnknownBackendError
 from compiler.mxnet.symbol.symbol import Symbol
 from compiler.mxnet_format.graph import Graph, Node
-from compiler.mxnet_format.subgraph_node import claim_of, library_operator, own_attrs, visible_attrs
+from compiler.mxnet_format.subgraph_node import (
+    library_operator,
+    own_attrs,
+    subgraph_info_of,
+    visible_attrs,
+)
 
 
 def inline_small(symbol: Symbol, limit: int) -> Symbol:
@@ -32,13 +37,13 @@ def inline_small(symbol: Symbol, limit: int) -> Symbol:
 
 
 def _is_small(node: Node, limit: int) -> bool:
-    claim = claim_of(node)
-    if claim is None or own_attrs(node) or _operators(node.subgraphs) > limit:
+    info = subgraph_info_of(node)
+    if info is None or own_attrs(node) or _operators(node.subgraphs) > limit:
         return False
     if library_operator(node) is not None:
         return False
     try:
-        return partitioner(claim.backend).compile is None
+        return partitioner(info.backend).compile is None
     except UnknownBackendError:  # the symbol was loaded without it
         return True
 
@@ -53,5 +58,5 @@ def _operators(graphs: Sequence[Graph]) -> int:
 
 
 def _inlined(node: Node) -> Node:
-    # Without its claim, the name that its strategy chose could be another library's operator.
+    # Without this record, the name that its strategy chose could be another library's operator.
     return replace(node, op="_CachedOp", attrs=visible_attrs(node.attrs))

@@ -23,7 +23,7 @@ def run_operator(
     Raises
     ------
     ArrayError
-        The library refuses the call or fails in it; names the line that asks for it.
+        The library rejects the call or fails in it; names the line that asks for it.
     """
     types = output_types(operator.name, attrs, inputs)
     given = [tensor_of(value) for value in inputs]

@@ -15,7 +15,7 @@ from compiler.errors import ArrayError
 from .. import np as functions
 from .. import npx
 from . import elementwise
-from .ndarray import ndarray, rebind, refuse_in_trace
+from .ndarray import ndarray, rebind, reject_in_trace
 from .value import call_site
 from .wrap import from_host
 
@@ -32,7 +32,7 @@ def _binary(name: str, reverse: bool = False) -> Callable[[Any, Any], ndarray]:
 
 def _in_place(name: str) -> Callable[[Any, Any], ndarray]:
     def method(self: Any, other: Any) -> ndarray:
-        refuse_in_trace(self)
+        reject_in_trace(self)
         result = elementwise.BINARY[name](self, other)
         if result.shape != self.shape:
             raise ArrayError(f"{call_site()}: a result of shape {result.shape} in {self.shape}")

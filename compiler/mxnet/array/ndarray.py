@@ -184,7 +184,7 @@ class ndarray(_Methods):
         return indexing.get(self, key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        refuse_in_trace(self)
+        reject_in_trace(self)
         host = self.asnumpy()
         host[indexing.host_key(key)] = np.asarray(value)
         rebind(
@@ -203,7 +203,7 @@ class ndarray(_Methods):
         """Into another array, or onto a device."""
         if isinstance(other, Device):
             return self.to_device(other)
-        refuse_in_trace(other)
+        reject_in_trace(other)
         if other.shape != self.shape:
             raise ArrayError(f"{call_site()}: {self.shape} can't be copied into {other.shape}")
         rebind(other, self.astype(other.dtype).to_device(other.device)._value.alias())
@@ -277,7 +277,7 @@ def rebind(array: ndarray, value: Value) -> None:
         param_version.advance()
 
 
-def refuse_in_trace(array: ndarray) -> None:
+def reject_in_trace(array: ndarray) -> None:
     """Raise if arrays can't be changed now."""
     trace = current_trace()
     if trace is not None:

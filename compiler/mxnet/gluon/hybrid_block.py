@@ -456,7 +456,7 @@ class HybridBlock(Block):
         with tracing(Trace(type(self).__name__)) as trace:
             result = super().__call__(*regroup(iter(given), in_format))
             outputs, out_format = flatten(result, "output")
-            self._refuse_none(out_format)
+            self._reject_none(out_format)
             symbol = get_symbol(outputs)
         self._warn_of_unused(symbol, names, params)
         self._in_format, self._out_format = in_format, out_format
@@ -465,7 +465,7 @@ class HybridBlock(Block):
             self._by_shapes = ShapeTraces(trace.shape_read, [array.shape for array in arrays])
         return arrays
 
-    def _refuse_none(self, out_format: Any) -> None:
+    def _reject_none(self, out_format: Any) -> None:
         if NOTHING in list(arrays_in(out_format)):
             raise BlockArgumentError(
                 f"the forward of {type(self).__name__} returns None among its outputs, which a "

@@ -293,9 +293,9 @@ class Parameter:
             A trace is being recorded.
         """
         if current_trace() is not None:
-            from ..array.ndarray import refuse_in_trace
+            from ..array.ndarray import reject_in_trace
 
-            refuse_in_trace(self.data())
+            reject_in_trace(self.data())
         host = data.asnumpy() if isinstance(data, ndarray) else np.asarray(data)
         self.shape = host.shape
         if self._deferred is None:

@@ -9,7 +9,7 @@ from compiler.errors import BlockArgumentError
 
 from .. import np
 from ..array.ndarray import ndarray
-from ..autograd import refused
+from ..autograd import training_only
 from ..device import Device
 
 
@@ -56,4 +56,4 @@ def split_and_load(
     return [part.to_device(device) for part, device in zip(parts, devices)]
 
 
-clip_global_norm = refused("gluon.utils.clip_global_norm()")
+clip_global_norm = training_only("gluon.utils.clip_global_norm()")

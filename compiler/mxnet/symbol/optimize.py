@@ -136,7 +136,7 @@ def _check_device(ctx: Any) -> None:
 
 
 def _check_declared(symbol: Symbol, values: Mapping[str, np.ndarray]) -> None:
-    """Refuse values that contradict the shape that a variable declares."""
+    """Reject values that contradict the shape that a variable declares."""
     for node in symbol.graph.variables():
         value, declared = values.get(node.name), node.attrs.get("__shape__")
         if value is None or declared is None:

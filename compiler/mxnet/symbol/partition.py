@@ -100,7 +100,7 @@ def partition_symbol(
     PartitionCallbackError
         A callback raised, returned nonsense or took too long.
     PartitionError
-        An option is not understood or refused, or the symbol has control dependencies.
+        An option is not understood or rejected, or the symbol has control dependencies.
     FrontendError
         Shapes contradict each other.
     """

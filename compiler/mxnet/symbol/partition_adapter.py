@@ -24,7 +24,7 @@ from compiler.mxnet_format.data_dependent import DYNAMIC
 from compiler.mxnet_format.graph import VARIABLE, Entry, Node
 from compiler.mxnet_format.graph import Graph as SymbolGraph
 from compiler.mxnet_format.operators import auxiliary_nodes, input_names, output_name, outputs_of
-from compiler.mxnet_format.subgraph_node import Claim, visible_attrs, visible_json
+from compiler.mxnet_format.subgraph_node import SubgraphInfo, visible_attrs, visible_json
 from compiler.partition import graph as neutral
 from compiler.partition.options import Limits
 
@@ -47,7 +47,7 @@ class SymbolAdapter:
     source : Graph
         In the order that `Graph.ordered` gives. It is not changed.
     backend, strategy, limits
-        What claims the subgraphs.
+        The source of the subgraphs.
     args, aux : mapping of str to numpy.ndarray
         Known values by the names of variables.
     types : list, optional
@@ -96,7 +96,7 @@ class SymbolAdapter:
         self._source = SymbolGraph(nodes, source.heads, source.attrs)
         self.args, self.aux = MappingProxyType(dict(args)), MappingProxyType(dict(aux))
         self.graph = _neutral(self._source, {**args, **aux}, types)
-        # What runs on the host is not claimed.
+        # Operators that run on the host stay outside of subgraphs.
         self.domains = [
             None if node.is_variable or node.op in DYNAMIC else 0 for node in self._source.nodes
         ]
@@ -130,7 +130,7 @@ class SymbolAdapter:
         cut = self._cut_of(members)
         body = cut.body
         lists = [_lists(body.nodes[head.node], head.output) for head in body.heads]
-        claim = Claim(
+        info = SubgraphInfo(
             self._backend,
             self._strategy.name,
             number,
@@ -152,7 +152,7 @@ class SymbolAdapter:
                 op,
                 self._free_name(f"{stem}{number}", members),
                 [self._read(slot) for slot, _ in cut.inputs],
-                {**inferred, **attrs, **claim.annotations()},
+                {**inferred, **attrs, **info.annotations()},
                 subgraphs=[body],
                 num_outputs=len(body.heads),
             )
@@ -169,7 +169,7 @@ class SymbolAdapter:
         self._cut = None
 
     def _free_name(self, wanted: str, members: Sequence[int]) -> str:
-        """A name for the node that takes the members' place; theirs are free."""
+        """Choose a name for the node that replaces the members; their names are free."""
         for member in members:
             self._names[self._nodes[member].name] -= 1
         name, count = wanted, 0
@@ -180,7 +180,7 @@ class SymbolAdapter:
         return name
 
     def result(self) -> SymbolGraph:
-        """The graph with a node in place of every accepted subgraph; its members are not needed."""
+        """Return the graph in which a node replaces every accepted subgraph."""
         return SymbolGraph(self._nodes, self._heads, self._source.attrs)
 
     def _cut_of(self, members: Sequence[int]) -> _Cut:
@@ -205,7 +205,7 @@ class SymbolAdapter:
         return sorted(slots, key=self._order.__getitem__)
 
     def variable(self, entry: Entry, names: _Numbered) -> Node:
-        """The variable that stands inside a subgraph for an entry outside."""
+        """Make the variable of a subgraph for an entry outside."""
         producer = self._nodes[entry.node]
         attrs = {"isArg": str(producer.is_variable)}
         if producer.is_variable:

@@ -267,7 +267,7 @@ class Symbol:
         PartitionError
             An argument is of the wrong kind, or missing where a graph pass adds values to it; a
             value contradicts the shape that its variable declares; aux is given without args; an
-            option is not understood or refused.
+            option is not understood or rejected.
         FrontendError
             Shapes contradict each other.
         """

@@ -12,11 +12,11 @@ from tvm import relax
 
 from compiler.errors import FrontendError
 from compiler.mxnet_format.graph import Node
-from compiler.mxnet_format.subgraph_node import Claim, claim_of, own_attrs
+from compiler.mxnet_format.subgraph_node import SubgraphInfo, own_attrs, subgraph_info_of
 
 
 class ClaimedBindings:
-    """Notes which bindings come from the body of a claimed subgraph node, and outlines them.
+    """Notes which bindings come from the body of a partitioned subgraph node, and outlines them.
 
     A constant is bound before and after each body; what lies between the two is the body's.
     Outlining leaves such bindings out, since nothing reads them.
@@ -24,17 +24,17 @@ class ClaimedBindings:
 
     def __init__(self, builder: relax.BlockBuilder) -> None:
         self._builder = builder
-        self._bodies: list[tuple[Node, Claim, Any, Any, str]] = []
+        self._bodies: list[tuple[Node, SubgraphInfo, Any, Any, str]] = []
         self._inside = False
 
     @contextmanager
     def of(self, node: Node, runtime: str = "") -> Iterator[None]:
-        """What is emitted within belongs to the node; nested claims to the outermost one.
+        """What is emitted within belongs to the node; nested subgraphs to the outermost one.
 
         `runtime` runs it: what is emitted is a call of it, which no backend is asked to compile.
         """
-        claim = None if self._inside else claim_of(node)
-        if claim is None:
+        info = None if self._inside else subgraph_info_of(node)
+        if info is None:
             yield
             return
         self._inside = True
@@ -44,7 +44,7 @@ class ClaimedBindings:
         finally:
             self._inside = False
         last = self._builder.emit(relax.const(0))
-        self._bodies.append((node, claim, first, last, runtime))
+        self._bodies.append((node, info, first, last, runtime))
 
     def outlined(self, mod: tvm.IRModule) -> tvm.IRModule:
         """The module with each noted body that computes something as a private function."""
@@ -57,35 +57,35 @@ class ClaimedBindings:
         main = RelaxFunction(mod)
         position = {variable.name: index for index, variable in enumerate(main.variables)}
         groups = []
-        for node, claim, first, last, runtime in self._bodies:
+        for node, info, first, last, runtime in self._bodies:
             window = range(position[first.name], position[last.name])
             members = [index for index in window if main.kinds[index] == OPERATION]
             if not members:
                 continue
             attrs: dict[str, Any] = {
                 **own_attrs(node),
-                "baton.backend": claim.backend,
-                "baton.strategy": claim.strategy,
+                "baton.backend": info.backend,
+                "baton.strategy": info.strategy,
                 "baton.subgraph_op": node.op,
-                "baton.subgraph_id": claim.subgraph_id,
+                "baton.subgraph_id": info.subgraph_id,
             }
             if runtime:
                 inner = [each.op for each in node.subgraphs[0].nodes if not each.is_variable]
                 attrs |= {"baton.operators": json.dumps(inner), "baton.runtime": runtime}
             else:
-                attrs |= compiled_attrs(claim.backend, _options(node, claim))
-            if claim.on_compile_error != "raise":
-                attrs[ON_COMPILE_ERROR] = claim.on_compile_error
-            name = subgraph_name(claim.backend, claim.strategy, claim.subgraph_id)
+                attrs |= compiled_attrs(info.backend, _options(node, info))
+            if info.on_compile_error != "raise":
+                attrs[ON_COMPILE_ERROR] = info.on_compile_error
+            name = subgraph_name(info.backend, info.strategy, info.subgraph_id)
             groups.append(Group(members, name, attrs, record_inputs=True))
-        return outline(main, groups, share=any(claim.shared for _, claim, *_ in self._bodies))
+        return outline(main, groups, share=any(info.shared for _, info, *_ in self._bodies))
 
 
-def _options(node: Node, claim: Claim) -> dict[str, str]:
+def _options(node: Node, info: SubgraphInfo) -> dict[str, str]:
     try:
-        found = json.loads(claim.options)
+        found = json.loads(info.options)
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict) or not all(isinstance(text, str) for text in found.values()):
-        raise FrontendError(f"subgraph node {node.name!r}: its options are {claim.options!r}")
+        raise FrontendError(f"subgraph node {node.name!r}: its options are {info.options!r}")
     return found

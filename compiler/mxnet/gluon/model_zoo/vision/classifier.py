@@ -21,7 +21,7 @@ class Classifier(HybridBlock):
         return self.output(self.features(x))
 
 
-def refuse_pretrained(pretrained: bool, name: str) -> None:
+def reject_pretrained(pretrained: bool, name: str) -> None:
     """Raise BlockArgumentError if weights are to be downloaded."""
     if pretrained:
         raise BlockArgumentError(
@@ -41,7 +41,7 @@ def variant(
         ctx: Any = None,
         **kwargs: Any,
     ) -> Any:
-        refuse_pretrained(pretrained, name)
+        reject_pretrained(pretrained, name)
         return factory(*fixed, **{**settings, **kwargs})
 
     make.__name__ = name

@@ -11,7 +11,7 @@ from compiler.mxnet.array.ndarray import ndarray
 
 from ... import nn
 from ...hybrid_block import HybridBlock
-from .classifier import Classifier, refuse_pretrained, variant
+from .classifier import Classifier, reject_pretrained, variant
 
 _LAYERS = {
     18: ("basic", (2, 2, 2, 2)),
@@ -226,7 +226,7 @@ def get_resnet(
     BlockArgumentError
         Another version or number of layers, or pretrained weights, which can't be downloaded.
     """
-    refuse_pretrained(pretrained, f"resnet{num_layers}_v{version}")
+    reject_pretrained(pretrained, f"resnet{num_layers}_v{version}")
     if version not in (1, 2) or num_layers not in _LAYERS:
         raise BlockArgumentError(
             f"no ResNet v{version} of {num_layers} layers; versions are 1, 2, layers "
