@@ -21,7 +21,7 @@ _MEMBERS = {
     "LocalRunner": ".measure",
     "MeasureErrorNo": ".measure",
     "MeasureInput": "..records.autotvm.record",
-    "MeasureResult": "..records.autotvm.record",
+    "MeasureResult": "..records.measure_result",
     "RPCRunner": ".measure",
     "Task": ".task",
     "apply_graph_best": "..records.autotvm.dispatcher",

@@ -9,16 +9,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TextIO
 
-from ..records.autotvm.record import (
-    MeasureInput,
-    MeasureResult,
-    PathLike,
-    encode,
-    load_from_file,
-)
+from ..records.autotvm.record import MeasureInput, PathLike, encode, load_from_file
 from ..records.autotvm.workload import digest
 from ..records.log_file import append_lines
 from ..records.log_target import UNKNOWN_MODEL, log_target
+from ..records.measure_result import MeasureResult
 from ..records.untrusted_json import mean_seconds
 from ..support.atomic_file import replacing
 

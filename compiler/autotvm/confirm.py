@@ -15,9 +15,10 @@ from typing import Any
 from schedules import strategy
 from schedules.config import ConfigEntity
 
-from ..measure.candidate import FAILED_COST, MeasureErrorNo, MeasureResult
+from ..measure.candidate import FAILED_COST, MeasureErrorNo
 from ..records.autotvm.record import MeasureInput
 from ..records.autotvm.workload import digest
+from ..records.measure_result import MeasureResult
 from ..records.untrusted_json import mean_seconds
 from .measure import release
 from .task import Task, TaskCandidate

@@ -11,10 +11,11 @@ from typing import Any
 
 from ..errors import BatonError
 from ..measure.builder import LocalBuilder
-from ..measure.candidate import BuildResult, Candidate, MeasureErrorNo, MeasureResult
+from ..measure.candidate import BuildResult, Candidate, MeasureErrorNo
 from ..measure.rpc import RPCRunner, check_remote, request_remote
 from ..measure.runner import LocalRunner
 from ..records.autotvm.record import MeasureInput
+from ..records.measure_result import MeasureResult
 from ..records.untrusted_json import mean_seconds
 from ..support.noop_api import set_cuda_target_arch
 
@@ -118,13 +119,12 @@ def as_measured(result: Any) -> MeasureResult:
 
     Times of 0 or less count as a failure.
     """
-    if isinstance(result, MeasureResult):
-        return result
     known = result.error_no in MeasureErrorNo._value2member_map_
     error = MeasureErrorNo(result.error_no) if known else MeasureErrorNo.UNKNOWN_ERROR
     if mean_seconds(result.costs, error) == math.inf and not error:
         error = MeasureErrorNo.UNKNOWN_ERROR
-    return MeasureResult(result.costs, error, result.all_cost, result.timestamp)
+    message = getattr(result, "error_msg", "")
+    return MeasureResult(result.costs, error, result.all_cost, result.timestamp, message)
 
 
 def set_task(option: dict[str, Any], task: Any) -> None:

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from ..records.autotvm.record import (
-    MeasureInput,
-    MeasureResult,
-    decode,
-    encode,
-    load_from_buffer,
-    load_from_file,
-)
+from ..records.autotvm.record import MeasureInput, decode, encode, load_from_buffer, load_from_file
+from ..records.measure_result import MeasureResult
 from ..support.lazy_import import lazy_attributes
 
 __all__ = [

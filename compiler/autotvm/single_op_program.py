@@ -11,7 +11,8 @@ import numpy as np
 
 from .. import precision
 from ..errors import RecordError
-from ..records.autotvm.record import LoggedTask, MeasureInput, MeasureResult
+from ..records.autotvm.record import LoggedTask, MeasureInput
+from ..records.measure_result import MeasureResult
 from ..tvm_workarounds.block_builder import BlockBuilder
 from .convolutions import transposed_convolution
 

@@ -18,7 +18,7 @@ _MEMBERS = {
     "LocalRunner": ".runner",
     "Lowered": ".candidate",
     "MeasureErrorNo": ".candidate",
-    "MeasureResult": ".candidate",
+    "MeasureResult": "..records.measure_result",
     "RPCRunner": ".rpc",
     "Reference": ".candidate",
     "WorkerPool": ".workers",

@@ -1,4 +1,4 @@
-"""Candidate kernels, build results and measurement results."""
+"""Candidate kernels, build results and run options."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ __all__ = [
     "InstantiationError",
     "Lowered",
     "MeasureErrorNo",
-    "MeasureResult",
     "Reference",
 ]
 
@@ -129,34 +128,6 @@ class BuildResult(NamedTuple):
     error_no: MeasureErrorNo
     message: str
     seconds: float
-
-
-class MeasureResult(NamedTuple):
-    """Outcome of building and running a candidate.
-
-    Attributes
-    ----------
-    costs : tuple of float
-        Seconds of each repeat; (FAILED_COST,) if it failed.
-    error_no : MeasureErrorNo
-    all_cost : float
-        Seconds that building and running took together.
-    timestamp : float
-        Unix time of the end of the measurement.
-    message : str
-        Why it failed, one line.
-    """
-
-    costs: tuple[float, ...]
-    error_no: MeasureErrorNo
-    all_cost: float
-    timestamp: float
-    message: str = ""
-
-    @property
-    def is_right(self) -> bool:
-        """Whether it ran without an error."""
-        return self.error_no == MeasureErrorNo.NO_ERROR
 
 
 @dataclass(frozen=True)

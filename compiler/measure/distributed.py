@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BatonError
+from ..records.measure_result import MeasureResult
 from ..support.tempdir import TemporaryFolder
 from .builder import LocalBuilder
-from .candidate import BuildResult, Candidate, MeasureResult
+from .candidate import BuildResult, Candidate
 from .runner import LocalRunner, failed
 
 _SECONDS_TO_CONNECT = 10

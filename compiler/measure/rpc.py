@@ -7,13 +7,15 @@ import os
 import socket
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ..errors import BatonError
+from ..records.measure_result import MeasureResult
 from .builder import DEFAULT_MEMORY
-from .candidate import BuildResult, Candidate, MeasureErrorNo, MeasureResult, RunOptions
+from .candidate import BuildResult, Candidate, MeasureErrorNo, RunOptions
 from .runner import LocalRunner
 
 _logger = logging.getLogger(__name__)
@@ -181,5 +183,5 @@ def _run_there(
         session.remove(name)
     time.sleep(cooldown)
     if result.error_no == MeasureErrorNo.NO_ERROR:
-        result = result._replace(all_cost=time.perf_counter() - start - cooldown)
+        result = replace(result, all_cost=time.perf_counter() - start - cooldown)
     return result

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
+from ..records.measure_result import MeasureResult
 from .builder import DEFAULT_MEMORY
-from .candidate import (
-    FAILED_COST,
-    BuildResult,
-    Candidate,
-    MeasureErrorNo,
-    MeasureResult,
-    RunOptions,
-)
+from .candidate import FAILED_COST, BuildResult, Candidate, MeasureErrorNo, RunOptions
 from .workers import Outcome, WorkerPool
 
 
@@ -106,7 +101,7 @@ class LocalRunner:
         if outcome.kind == "value":
             run: MeasureResult = outcome.value
             costs = run.costs or (FAILED_COST,)
-            return run._replace(costs=costs, all_cost=built.seconds + run.all_cost)
+            return replace(run, costs=costs, all_cost=built.seconds + run.all_cost)
         error, message, seconds = (
             MeasureErrorNo.RUNTIME_DEVICE,
             f"running: {outcome.kind}: {outcome.value}",

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from .candidate import ArgInfo, Candidate, MeasureErrorNo, MeasureResult, RunOptions
+from ..records.measure_result import MeasureResult
+from .candidate import ArgInfo, Candidate, MeasureErrorNo, RunOptions
 
 _SEED = 0
 # More constants than L3 keeps; and copies of small ones, which cost little wherever they lie.

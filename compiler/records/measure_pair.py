@@ -6,10 +6,12 @@ schedule, args = task.compute_dag.apply_steps_from_state(inp.state)
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
+
+from . import measure_result
 
 
 @dataclass(frozen=True)
@@ -111,35 +113,19 @@ class Seconds(float):
         return float(self)
 
 
-@dataclass(frozen=True)
-class MeasureResult:
-    """Times of a measurement.
+class MeasureResult(measure_result.MeasureResult):
+    """A measurement result with auto_scheduler's argument order, and costs with `value`."""
 
-    Attributes
-    ----------
-    costs : tuple of float
-        Seconds per run.
-    error_no : int
-        0 without an error.
-    error_msg : str
-        Error text; not kept in logs.
-    all_cost : float
-        Seconds of the whole measurement, if logged.
-    timestamp : float
-        Unix time.
-    """
-
-    costs: tuple[float, ...]
-    error_no: int
-    error_msg: str = ""
-    all_cost: float = 0.0
-    timestamp: float = 0.0
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "costs", tuple(map(Seconds, self.costs)))
-        object.__setattr__(self, "error_no", int(self.error_no))
-        for name in ("all_cost", "timestamp"):
-            object.__setattr__(self, name, float(getattr(self, name)))
+    def __init__(
+        self,
+        costs: Sequence[float],
+        error_no: int,
+        error_msg: str = "",
+        all_cost: float = 0.0,
+        timestamp: float = 0.0,
+    ) -> None:
+        seconds = tuple(map(Seconds, costs))
+        super().__init__(seconds, int(error_no), float(all_cost), float(timestamp), error_msg)
 
 
 class Pair:

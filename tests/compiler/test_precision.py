@@ -15,11 +15,8 @@ from compiler.lowering import pass_flags
 from compiler.lowering.report import Report
 from compiler.records.auto_scheduler.record import Record, save_records
 from compiler.records.auto_scheduler.template import Template
-from compiler.records.autotvm.record import (
-    LoggedTask,
-    MeasureInput,
-    MeasureResult,
-)
+from compiler.records.autotvm.record import LoggedTask, MeasureInput
+from compiler.records.measure_result import MeasureResult
 from compiler.runtime import graph_executor
 from compiler.target import parse
 from schedules import strategy

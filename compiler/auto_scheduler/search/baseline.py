@@ -49,7 +49,7 @@ def measure_untuned(task: SearchTask, builder: Any, runner: Any) -> Record | Non
     results = measure_batch({"builder": builder, "runner": runner}, candidates)
     wrong = next((result for result in results if not result.is_right), None)
     if wrong is not None or not results:
-        reason = "no kernel" if wrong is None else wrong.message
+        reason = "no kernel" if wrong is None else wrong.error_msg
         logger.warning("%s can't be measured without tuning: %s", task.desc, reason)
         return None
     repeats = min(len(result.costs) for result in results)

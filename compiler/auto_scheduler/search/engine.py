@@ -146,7 +146,7 @@ class Runner(ms.runner.PyRunner):
                 if measured.is_right:
                     outcome = ms.runner.RunnerResult(list(measured.costs), None)
                 else:
-                    text = _error(measured.error_no, measured.message)
+                    text = _error(measured.error_no, measured.error_msg)
                     outcome = ms.runner.RunnerResult(None, text)
             futures.append(_Done(outcome))
         return futures

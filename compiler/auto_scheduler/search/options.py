@@ -61,7 +61,7 @@ class _RunsInputs(runner.LocalRunner):
         finally:
             self.ref_input = outer
         return [
-            MeasureResult(each.costs, each.error_no, each.message, each.all_cost, each.timestamp)
+            MeasureResult(each.costs, each.error_no, each.error_msg, each.all_cost, each.timestamp)
             for each in measured
         ]
 

@@ -63,7 +63,7 @@ def _fastest(task: SearchTask, schedules: list[Any]) -> tuple[Any, tuple[float, 
         runner.close()
     right = [i for i, result in enumerate(results) if result.is_right]
     if not right:
-        logger.warning("%s: none of %d samples runs: %s", task, len(results), results[0].message)
+        logger.warning("%s: none of %d samples runs: %s", task, len(results), results[0].error_msg)
         return None, ()
     best = min(right, key=lambda i: sum(results[i].costs) / len(results[i].costs))
     return schedules[best], tuple(results[best].costs)

@@ -21,18 +21,12 @@ from ...autotvm.tuner.base import Tuner, as_measured
 from ...errors import BatonError
 from ...lowering.selection.default_kernel import LibraryKernel, library_kernels
 from ...lowering.selection.extract import alone
-from ...measure.candidate import (
-    FAILED_COST,
-    ArgInfo,
-    InstantiationError,
-    Lowered,
-    MeasureErrorNo,
-    MeasureResult,
-)
+from ...measure.candidate import FAILED_COST, ArgInfo, InstantiationError, Lowered, MeasureErrorNo
 from ...records.auto_scheduler.record import Record
 from ...records.auto_scheduler.template import Template
 from ...records.auto_scheduler.workload import ENTRY
 from ...records.autotvm.record import LoggedTask, MeasureInput
+from ...records.measure_result import MeasureResult
 from .candidate import device_kind, plain_config
 from .engine import logged_target
 
@@ -246,5 +240,5 @@ def _history(task: SearchTask, record: Record) -> tuple[MeasureInput, MeasureRes
     logged = LoggedTask(record.template.task, record.template.args)
     config = record.template.config(record.source, record.cost)
     costs = record.costs or (FAILED_COST,)
-    result = MeasureResult(costs, record.error, 0.0, record.timestamp)  # type: ignore[arg-type]
+    result = MeasureResult(costs, record.error, 0.0, record.timestamp)
     return MeasureInput(task.target, logged, config), as_measured(result)

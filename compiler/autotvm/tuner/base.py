@@ -11,10 +11,11 @@ import numpy as np
 
 from schedules.config import ConfigEntity
 
-from ...measure.candidate import MeasureResult
+from ...measure.candidate import MeasureErrorNo
 from ...records.autotvm.record import MeasureInput
 from ...records.autotvm.workload import digest
 from ...records.log_target import log_target
+from ...records.measure_result import MeasureResult
 from ..measure import as_measured, measure_batch, set_task
 from ..task import Task, TaskCandidate
 
@@ -136,7 +137,7 @@ class Tuner:
                 errors = 0 if result.is_right else errors + 1
                 worked = worked or result.is_right
                 if not result.is_right:
-                    messages[f"{result.error_no.name}: {result.message}"] += 1
+                    messages[f"{MeasureErrorNo(result.error_no).name}: {result.error_msg}"] += 1
                 self.note(inp, result, trial)
             self._log(trial, n_trial, results, errors, si_prefix)
             self.update(inputs, results)

@@ -10,8 +10,8 @@ from statistics import NormalDist
 
 import numpy as np
 
-from ...measure.candidate import MeasureResult
 from ...records.autotvm.record import MeasureInput
+from ...records.measure_result import MeasureResult
 from ..task import Task
 from .base import Tuner
 

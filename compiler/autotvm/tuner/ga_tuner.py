@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...measure.candidate import MeasureResult
 from ...records.autotvm.record import MeasureInput
+from ...records.measure_result import MeasureResult
 from ..task import Task
 from .base import Tuner
 

@@ -12,8 +12,8 @@ import numpy as np
 from schedules.config import InstantiationError
 
 from ...errors import BatonError
-from ...measure.candidate import MeasureResult
 from ...records.autotvm.record import MeasureInput
+from ...records.measure_result import MeasureResult
 from ...records.untrusted_json import mean_seconds
 from ..measure import as_measured
 from ..task import Task

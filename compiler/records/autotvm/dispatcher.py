@@ -23,11 +23,12 @@ from schedules.config import ConfigEntity
 from ...errors import RecordError
 from ...support.scoped_context import NestedContext
 from ..log_target import LogTarget, log_target
+from ..measure_result import MeasureResult
 from ..untrusted_json import mean_seconds
 from . import log_benchmark
 from .history import BestRecords
 from .ranking import rank_line, rank_log
-from .record import MeasureInput, MeasureResult, load_from_file, scan
+from .record import MeasureInput, load_from_file, scan
 from .workload import digest
 
 PREFERENCES = ("log", "fastest")

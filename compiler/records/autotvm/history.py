@@ -19,9 +19,10 @@ from typing import Any
 from schedules.config import ConfigEntity
 
 from ..log_target import UNKNOWN_MODEL, log_target
+from ..measure_result import MeasureResult
 from ..untrusted_json import mean_seconds
 from .ranking import Ranked
-from .record import MeasureInput, MeasureResult
+from .record import MeasureInput
 from .workload import digest
 
 

@@ -14,7 +14,8 @@ from schedules.config import ConfigEntity
 from .. import ab_benchmark
 from ..ab_benchmark import Outcome, content_digest
 from ..log_target import log_target
-from .record import LoggedTask, MeasureInput, MeasureResult, encode
+from ..measure_result import MeasureResult
+from .record import LoggedTask, MeasureInput, encode
 from .workload import digest, normalize, to_tuple
 
 __all__ = ["Outcome", "content_digest", "kept", "measured"]

@@ -35,6 +35,7 @@ from schedules.config import (
 
 from ...errors import RecordError
 from ..log_target import LogTarget, log_target
+from ..measure_result import MeasureResult
 from ..untrusted_json import mean_seconds, read_json, record_errors
 from .legacy import current_spelling
 from .version_0_1 import translate_version_0_1
@@ -46,27 +47,6 @@ LOG_VERSION = 0.2
 TVM_VERSION = "0.18.0"  # the last release whose readers define the format that `encode` writes
 
 PathLike = str | os.PathLike
-
-
-class MeasureResult(NamedTuple):
-    """Outcome of one measurement.
-
-    Attributes
-    ----------
-    costs : tuple of float
-        Seconds of each repeat.
-    error_no : int
-        0 is success; the others are listed in TVM's `MeasureErrorNo`.
-    all_cost : float
-        Seconds that building and running took together.
-    timestamp : float
-        Unix time of the end of the measurement.
-    """
-
-    costs: tuple[float, ...]
-    error_no: int
-    all_cost: float
-    timestamp: float
 
 
 @dataclass(frozen=True)

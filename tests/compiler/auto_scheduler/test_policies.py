@@ -85,7 +85,7 @@ def test_a_measurer_tells_of_what_can_not_be_built_and_gives_up_after_many(task)
     given = [MeasureInput(task, impossible())]
     patient = measurer(max_continuous_error=2)
     (result,) = patient.measure(given)
-    assert result.error_no != 0 and "another computation" in result.error_msg
+    assert result.error_no != 0 and "another ComputeDAG" in result.error_msg
     with pytest.raises(RecordError, match="2 schedules failed in a row"):
         patient.measure(given)
     assert patient.measure([]) == []

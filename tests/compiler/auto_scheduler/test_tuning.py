@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -251,8 +252,8 @@ def test_the_fastest_of_the_measured_samples_is_kept(monkeypatch):
             assert all(result.is_right for result in results)
             costs = [(1.0 / (1 + index),) for index in range(len(results))]
             measured.extend(candidates)
-            failed = results[0]._replace(costs=(0.0,), error_no=MeasureErrorNo.RUNTIME_DEVICE)
-            return [failed] + [r._replace(costs=c) for r, c in zip(results[1:], costs[1:])]
+            failed = replace(results[0], costs=(0.0,), error_no=MeasureErrorNo.RUNTIME_DEVICE)
+            return [failed] + [replace(r, costs=c) for r, c in zip(results[1:], costs[1:])]
 
     monkeypatch.setattr(sampling, "LocalRunner", Runner)
     context = auto_scheduler.ApplyHistoryBestOrSample(None, num_measure=3)

@@ -49,14 +49,14 @@ def results(option):
 
 @pytest.mark.parametrize("how", BehaviorS)
 def test_each_misbehaviour_has_its_error_number(results, how):
-    assert results[how].error_no == EXPECTED[how], results[how].message
+    assert results[how].error_no == EXPECTED[how], results[how].error_msg
 
 
 def test_a_failure_costs_what_logs_say_and_names_its_reason(results):
     assert results["crashes"].costs == (1e9,)
-    assert "SIGSEGV" in results["crashes"].message
-    assert "can't be scheduled" in results["refuses"].message
-    assert "relative error" in results["wrong"].message
+    assert "SIGSEGV" in results["crashes"].error_msg
+    assert "can't be scheduled" in results["refuses"].error_msg
+    assert "relative error" in results["wrong"].error_msg
     assert 0 < results["fine"].costs[0] < 1
 
 
@@ -83,7 +83,7 @@ def test_given_inputs_take_the_place_of_random_ones():
     )
     builder.close()
     runner.close()
-    assert results[0].is_right, results[0].message
+    assert results[0].is_right, results[0].error_msg
 
 
 def test_unknown_builders_are_refused():

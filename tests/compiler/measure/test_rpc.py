@@ -54,7 +54,7 @@ def test_candidates_run_on_a_trackers_device(tracker):
     results = measure_batch(autotvm.measure_option(builder, runner), candidates)
     builder.close()
     runner.close()
-    assert all(result.is_right for result in results), [r.message for r in results]
+    assert all(result.is_right for result in results), [r.error_msg for r in results]
     assert all(0 < result.costs[0] < 1 for result in results)
 
 

@@ -13,7 +13,7 @@ from compiler.autotvm.single_op_program import Program, program_of
 from compiler.lowering.graph_passes.fuse import called_kernel, fuse
 from compiler.lowering.selection.select_implementations import select_implementations
 from compiler.records.autotvm.dispatcher import ApplyHistoryBest
-from compiler.records.autotvm.record import MeasureResult
+from compiler.records.measure_result import MeasureResult
 from schedules import rules
 from tests.schedules.cuda.checking import TARGET
 from tests.schedules.cuda.emulation import Emulated

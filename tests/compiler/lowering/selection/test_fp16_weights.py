@@ -13,7 +13,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from compiler import PassContext, autotvm, precision, relay
 from compiler.errors import BuildError
-from compiler.records.autotvm.record import LoggedTask, MeasureInput, MeasureResult
+from compiler.records.autotvm.record import LoggedTask, MeasureInput
+from compiler.records.measure_result import MeasureResult
 from compiler.runtime import graph_executor
 from compiler.runtime.disassembly import assembly
 from compiler.target import parse

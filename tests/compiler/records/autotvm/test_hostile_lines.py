@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -117,7 +118,7 @@ def test_times_that_no_clock_gave_never_rank_first(tmp_path, costs):
 @pytest.mark.parametrize("cost", [float("nan"), float("inf"), 0.0, -1.0])
 def test_pairs_of_a_script_with_such_times_never_rank_first(cost):
     (bad, result), good = decode(line(tile=8)), decode(line([1.0]))
-    config = found(ApplyHistoryBest([(bad, result._replace(costs=(cost,))), good]))
+    config = found(ApplyHistoryBest([(bad, replace(result, costs=(cost,))), good]))
     assert config is not None and config.cost == 1.0
 
 
