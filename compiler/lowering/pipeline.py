@@ -20,7 +20,7 @@ from .graph_passes.dual_output_layer_norm import round_norms
 from .graph_passes.fold_se_gate import fold_gates
 from .graph_passes.fp32_accumulation import widen_halves
 from .graph_passes.insert_division_checks import check_divisors
-from .graph_passes.insert_shape_checks import agreeing_extents
+from .graph_passes.insert_shape_checks import insert_shape_checks
 from .pass_flags import Switch
 from .report import Report
 from .selection.schedule_source import ScheduleSource
@@ -61,7 +61,7 @@ PREPARE = (
     Step("set aside recorded kernels", steps.set_aside_recorded, asks=_ROUNDING),
     Step("move strides", steps.move_all_strides, (pass_flags.MOVE_STRIDES,)),
     Step("split the batch", steps.split_the_batch, (pass_flags.SPLIT_BATCH,)),
-    Step("check extents", on_cpus(agreeing_extents)),
+    Step("check extents", on_cpus(insert_shape_checks)),
     Step("check divisors", on_cpus(check_divisors)),
     Step("check indices", steps.check_all_indices),
 )

@@ -74,7 +74,7 @@ class Provenance:
     functions: Mapping[str, relax.Function] = field(default_factory=dict)
     parameters: dict[str, tuple[Fact, ...]] = field(default_factory=dict)
 
-    def may_pair_rows(self, function: relax.Function, name: str) -> Callable[[relax.Var], bool]:
+    def rows_share_sample(self, function: relax.Function, name: str) -> Callable[[relax.Var], bool]:
         """Says of the result of a product or convolution whether that may pair rows.
 
         Parameters

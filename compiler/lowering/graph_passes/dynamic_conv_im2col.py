@@ -34,7 +34,7 @@ from ...ir.op_dialect import RELAX
 from ...ir.op_facts import BINARY, UNARY, facts_named
 from ...ir.rewrite import CallRule, rewrite_calls
 from ..selection.ops.conv2d import ints
-from .insert_shape_checks import AGREED, emit_agreed, is_agreed
+from .insert_shape_checks import AGREED, emit_checked, is_checked
 
 _LAYOUTS = {
     "nn.conv1d": ("NCW", "OIW"),
@@ -72,7 +72,7 @@ class _Patches(CallRule):
         self.target, self.winograd = target, winograd
 
     def name(self, expr: Any) -> str:
-        return AGREED if is_agreed(expr) else super().name(expr)
+        return AGREED if is_checked(expr) else super().name(expr)
 
     def rewrite(self, call: relax.Call, name: str) -> relax.Expr | None:
         if name in _LAYOUTS:
@@ -152,7 +152,7 @@ class _Patches(CallRule):
         if last is None:
             return None
         shape = [call.ty.shape.values[axis] for axis in _to_last(call.ty.ndim)]
-        return self._first(emit_agreed(self.scope.builder, last, checked, shape), call.ty.ndim)
+        return self._first(emit_checked(self.scope.builder, last, checked, shape), call.ty.ndim)
 
     def _part(self, call: relax.Call, name: str) -> relax.Expr | None:
         """A window of such a value, its elements several times, or its parts."""

@@ -35,7 +35,7 @@ KIND = "InputError"
 """Name of the error that kernels raise, as `compiler.runtime.executor` registers it."""
 
 
-def agreeing_extents(mod: tvm.IRModule, name: str) -> tvm.IRModule:
+def insert_shape_checks(mod: tvm.IRModule, name: str) -> tvm.IRModule:
     """Insert a check before each operator of a function whose extents may disagree."""
     most = (mod[name].attrs or {}).get(BOUNDS, {})
     checked = checked_by(_Checker(mod, most), mod, name)
@@ -44,7 +44,7 @@ def agreeing_extents(mod: tvm.IRModule, name: str) -> tvm.IRModule:
     return relax.transform.CanonicalizeBindings()(checked)  # casts to extents that are known now
 
 
-def emit_agreed(
+def emit_checked(
     builder: relax.BlockBuilder, given: relax.Expr, checked: relax.Expr, shape: Sequence[Any]
 ) -> relax.Var:
     """A tensor as one of this shape, once `checked` is computed."""
@@ -52,8 +52,8 @@ def emit_agreed(
     return emit_check(builder, _as_agreed, given, checked, relax.ShapeExpr(shape), hint=AGREED)
 
 
-def is_agreed(expr: relax.Expr) -> bool:
-    """Whether an expression is what `emit_agreed` makes."""
+def is_checked(expr: relax.Expr) -> bool:
+    """Whether an expression is what `emit_checked` makes."""
     kernel = called_kernel(expr)
     return kernel is not None and kernel.rstrip("0123456789") == AGREED
 
@@ -140,7 +140,7 @@ class _Checker(PyExprMutator):
             return refusing(values, (1,), text, KIND)
 
         checked = emit_check(self.builder_, check, found, hint="extents_that_agree")
-        return emit_agreed(self.builder_, given, checked, shape)
+        return emit_checked(self.builder_, given, checked, shape)
 
 
 def _operand(call: relax.Call, need: ShapeConstraint) -> relax.Expr:

@@ -68,12 +68,12 @@ class _Selector(PyExprMutator):
         fuse_attention: bool,
         disabled: Collection[str],
         own_queries: Mapping[str, strategy.Query],
-        may_pair_rows: Callable[[relax.Var], bool],
+        rows_share_sample: Callable[[relax.Var], bool],
         may_round: bool,
     ) -> None:
         super().__init__(mod)
         self.may_round = may_round
-        self.may_pair_rows = may_pair_rows
+        self.rows_share_sample = rows_share_sample
         self.target = target
         self.query = query
         self.own_queries = own_queries
@@ -103,7 +103,7 @@ class _Selector(PyExprMutator):
         if lowered is None and isinstance(call, relax.Call) and isinstance(call.op, tvm.ir.Op):
             query = self.own_queries.get(binding.var.name, self.query)
             pairs_rows = (
-                () if self.may_pair_rows(binding.var) else (strassen.DENSE, strassen.CONV2D)
+                () if self.rows_share_sample(binding.var) else (strassen.DENSE, strassen.CONV2D)
             )
             disabled = (*self.disabled, *pairs_rows)
             lowered = self._lower_or_fall_back(call, query, disabled)
@@ -245,7 +245,7 @@ def select_implementations(
     selector = _Selector(
         *(mod, mod[name], target, query, keep_layouts, fuse_attention, disabled),
         own_queries or {},
-        (known or provenance(mod)).may_pair_rows(mod[name], name),
+        (known or provenance(mod)).rows_share_sample(mod[name], name),
         may_round,
     )
     gvar = mod.get_global_var(name)

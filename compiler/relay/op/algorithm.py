@@ -11,7 +11,7 @@ from ...ir.rewrite import operator_name
 from ..type_infer import infer_type
 from . import layout_rules, quantization
 from .indexing import positions
-from .raising import Definitions, alike, from_relax
+from .raising import Definitions, call_with_same_attrs, from_relax
 from .registry import builder, dynamic_form, operator
 from .shapes import (
     axis_of,
@@ -193,20 +193,20 @@ def cumprod(
 
 @from_relax("cumsum", "cumprod")
 def _scan_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
-    return alike(operator_name(call), call, dtype=dtype(call))
+    return call_with_same_attrs(operator_name(call), call, dtype=dtype(call))
 
 
 @from_relax("sort")
 def _sort_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
-    return alike("sort", call, is_ascend=int(not call.attrs.descending))
+    return call_with_same_attrs("sort", call, is_ascend=int(not call.attrs.descending))
 
 
 @from_relax("argsort")
 def _argsort_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
     ascend = int(not call.attrs.descending)
-    return alike("argsort", call, is_ascend=ascend, dtype=dtype(call))
+    return call_with_same_attrs("argsort", call, is_ascend=ascend, dtype=dtype(call))
 
 
 @from_relax("topk")
 def _topk_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
-    return alike("topk", call, is_ascend=not call.attrs.largest)
+    return call_with_same_attrs("topk", call, is_ascend=not call.attrs.largest)

@@ -14,7 +14,15 @@ from ...ir.rewrite import operator_name
 from ..type_infer import infer_type
 from . import layout_rules
 from .op_def import BROADCAST, ELEMENTWISE, FOLLOW, FUSABLE, INJECTIVE, NEVER
-from .raising import Definitions, exact, fixed, from_relax, listed, made, same_name
+from .raising import (
+    Definitions,
+    equivalent_call,
+    from_relax,
+    int_list,
+    same_name,
+    static_ints,
+    typed_call,
+)
 from .registry import builder, dynamic_form, operator
 from .shapes import (
     broadcast_extents,
@@ -270,12 +278,12 @@ same_name("zeros_like", "ones_like")
 
 @from_relax("tile")
 def _tile_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
-    return made("tile", call.args, call.ty, reps=listed(call.attrs.repeats))
+    return typed_call("tile", call.args, call.ty, reps=int_list(call.attrs.repeats))
 
 
 @from_relax("zeros", "ones", "full")
 def _filled_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
-    shape, name = fixed(call.args[0]), str(call.ty.dtype)
+    shape, name = static_ints(call.args[0]), str(call.ty.dtype)
     if shape is None:
         return None
-    return exact(operator_name(call), call.args[1:], call, shape=shape, dtype=name)
+    return equivalent_call(operator_name(call), call.args[1:], call, shape=shape, dtype=name)

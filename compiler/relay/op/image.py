@@ -13,7 +13,7 @@ from ...ir.rewrite import operator_name
 from ...kernels import grid_sample as sampling
 from . import layout_rules, quantization
 from .op_def import FOLLOW, FUSABLE, INJECTIVE
-from .raising import Definitions, exact, fixed, from_relax
+from .raising import Definitions, equivalent_call, from_relax, static_ints
 from .registry import dynamic_form, operator
 from .shapes import Extent, constant_value, dtype, integers, shaped
 from .te_op import kernel
@@ -312,7 +312,7 @@ def grid_sample(
 
 @from_relax(*(f"relay.image.resize{count}d" for count in _RESIZE))
 def _resize_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
-    data, size = call.args[0], fixed(call.args[1])
+    data, size = call.args[0], static_ints(call.args[1])
     name, attrs = operator_name(call).removeprefix("relay."), call.attrs
     if size is None:
         return None
@@ -323,4 +323,4 @@ def _resize_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr
         changes["roi"] = None
     if str(attrs["out_dtype"]) == dtype(data):
         changes["out_dtype"] = None
-    return exact(name, [data], call, **changes)
+    return equivalent_call(name, [data], call, **changes)

@@ -19,7 +19,7 @@ from ...ir.op_facts import SCATTER, Forbidden, index_rules, shape_rules
 from ..type_infer import infer_type, type_of
 from . import quantization
 from .op_def import BROADCAST, FOLLOW, INJECTIVE
-from .raising import Definitions, alike, from_relax, made, same_name, tensor
+from .raising import Definitions, call_with_same_attrs, from_relax, same_name, tensor, typed_call
 from .registry import builder, operator
 from .shapes import (
     axis_of,
@@ -339,7 +339,7 @@ _positions = kernel(
 
 @from_relax("gather_elements")
 def _gather_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
-    return alike("gather", call)
+    return call_with_same_attrs("gather", call)
 
 
 @from_relax("gather_nd")
@@ -355,8 +355,8 @@ def _gather_nd_from_relax(call: relax.Call, _definition: Definitions) -> relax.E
         first: relax.Expr = constant(np.ascontiguousarray(array.transpose(axes)))
     else:
         ty = tensor([shape[axis] for axis in axes], indices)
-        first = made("transpose", [indices], ty, axes=axes)
-    return made("gather_nd", [data, first], call.ty)
+        first = typed_call("transpose", [indices], ty, axes=axes)
+    return typed_call("gather_nd", [data, first], call.ty)
 
 
 same_name("take", "where", "scatter_elements")

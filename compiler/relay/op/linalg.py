@@ -9,7 +9,7 @@ from tvm import relax, te, tirx, topi
 
 from ..type_infer import infer_type
 from .op_def import ELEMENTWISE, INJECTIVE
-from .raising import Definitions, exact, from_relax
+from .raising import Definitions, equivalent_call, from_relax
 from .registry import builder, operator
 from .shapes import integers
 from .te_op import kernel
@@ -92,4 +92,4 @@ def einsum(data: relax.Expr, equation: str) -> relax.Expr:
 
 @from_relax("einsum")
 def _einsum_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
-    return exact("einsum", call.args, call, equation=str(call.attrs.subscripts))
+    return equivalent_call("einsum", call.args, call, equation=str(call.attrs.subscripts))

@@ -57,7 +57,7 @@ def same_name(*names: str) -> None:
 def _renamed(name: str) -> Rule:
     def rule(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
         tensors = all(isinstance(arg.ty, relax.TensorType) for arg in call.args)
-        return alike(name, call) if tensors else None
+        return call_with_same_attrs(name, call) if tensors else None
 
     return rule
 
@@ -70,7 +70,7 @@ def rule_for(call: relax.Call) -> Rule | None:
 
 def _from_kernel(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
     """The Relay operator that a kernel has its name of."""
-    return exact(operator_name(call).removeprefix("relay."), call.args, call)
+    return equivalent_call(operator_name(call).removeprefix("relay."), call.args, call)
 
 
 def raisable() -> list[str]:
@@ -81,14 +81,14 @@ def raisable() -> list[str]:
     return sorted(_RULES)
 
 
-def made(name: str, operands: Sequence[relax.Expr], ty: Any, **attrs: Any) -> relax.Call:
+def typed_call(name: str, operands: Sequence[relax.Expr], ty: Any, **attrs: Any) -> relax.Call:
     """A call of a Relay operator whose type is known."""
     from .. import dialect
 
     return dialect.typed_call(name, operands, attrs, ty)
 
 
-def exact(
+def equivalent_call(
     name: str, operands: Sequence[relax.Expr], call: relax.Call, **attrs: Any
 ) -> relax.Expr | None:
     """A call of a Relay operator that becomes this very call of Relax; None if it does not.
@@ -111,7 +111,7 @@ def exact(
     return result if same else None
 
 
-def alike(name: str, call: relax.Call, **attrs: Any) -> relax.Expr | None:
+def call_with_same_attrs(name: str, call: relax.Call, **attrs: Any) -> relax.Expr | None:
     """A call of a Relay operator with the operands and attributes of one of Relax.
 
     Attributes that both have under one name are those of the call; `attrs` are others.
@@ -168,15 +168,15 @@ def reshaped(data: relax.Expr, shape: Sequence[int]) -> relax.Expr:
         return constant(array.reshape(shape))
     if shape_of(data) == list(shape):
         return data
-    return made("reshape", [data], tensor(shape, data), newshape=list(shape))
+    return typed_call("reshape", [data], tensor(shape, data), newshape=list(shape))
 
 
-def swapped(data: relax.Expr) -> relax.Expr:
+def swap_last_two_axes(data: relax.Expr) -> relax.Expr:
     """The last two axes exchanged."""
     shape = shape_of(data)
     assert shape is not None
     axes = [*range(len(shape) - 2), len(shape) - 1, len(shape) - 2]
-    return made("transpose", [data], tensor([shape[axis] for axis in axes], data), axes=axes)
+    return typed_call("transpose", [data], tensor([shape[axis] for axis in axes], data), axes=axes)
 
 
 def swapped_operand(data: relax.Expr, definition: Definitions) -> relax.Expr:
@@ -187,7 +187,7 @@ def swapped_operand(data: relax.Expr, definition: Definitions) -> relax.Expr:
         wanted = [*range(rank - 2), rank - 1, rank - 2]
         if axes_of(inner, rank) == wanted:
             return inner.args[0]
-    return swapped(data)
+    return swap_last_two_axes(data)
 
 
 def axes_of(call: relax.Call, rank: int) -> list[int]:
@@ -201,12 +201,12 @@ def number(value: float, like: relax.Expr) -> relax.Expr:
     return constant(np.array(value, str(like.ty.dtype)))
 
 
-def listed(values: Any) -> list[int] | None:
+def int_list(values: Any) -> list[int] | None:
     """An attribute that is a list of integers, or None."""
     return None if values is None else [int(each) for each in values]
 
 
-def fixed(fields: Any) -> list[int] | None:
+def static_ints(fields: Any) -> list[int] | None:
     """The integers that a tuple or shape holds as an operand; None if one is not known."""
     inside = getattr(fields, "fields", getattr(fields, "values", None))
     found = None if inside is None else integers(list(inside))

@@ -16,7 +16,7 @@ from ..expr import TupleWrapper, as_expr
 from ..type_infer import infer_type
 from . import layout_rules, quantization
 from .op_def import FOLLOW, NEVER, REDUCTION
-from .raising import Definitions, from_relax, listed, made
+from .raising import Definitions, from_relax, int_list, typed_call
 from .registry import builder, operator
 from .shapes import axis_of, dtype, extents, is_float, number, rank, shape_tensor
 from .te_op import kernel
@@ -257,10 +257,10 @@ def logsumexp(data: relax.Expr, axis: Axes = None, keepdims: bool = False) -> re
 def _reduction_from_relax(name: str) -> None:
     @from_relax(name)
     def rule(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
-        axes, keepdims = listed(call.attrs.axis), bool(call.attrs.keepdims)
+        axes, keepdims = int_list(call.attrs.axis), bool(call.attrs.keepdims)
         if 0 in extents(call.args[0]):
             return None  # the largest and smallest of nothing are infinite in Relax alone
-        return made(name, call.args, call.ty, axis=axes, keepdims=keepdims)
+        return typed_call(name, call.args, call.ty, axis=axes, keepdims=keepdims)
 
 
 for _name in ("sum", "prod", "max", "min"):
@@ -270,7 +270,7 @@ for _name in ("sum", "prod", "max", "min"):
 @from_relax("mean")
 def _mean_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
     """Over both spatial axes of images it is the global pooling that importers read."""
-    axes, keepdims = listed(call.attrs.axis), bool(call.attrs.keepdims)
+    axes, keepdims = int_list(call.attrs.axis), bool(call.attrs.keepdims)
     ndim = call.args[0].ty.ndim
     if (
         keepdims
@@ -278,10 +278,10 @@ def _mean_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr |
         and sorted(axis % ndim for axis in axes) == [2, 3]
         and ndim == 4
     ):
-        return made("nn.global_avg_pool2d", call.args, call.ty)
+        return typed_call("nn.global_avg_pool2d", call.args, call.ty)
     if not is_float(dtype(call)):
         return None
-    return made("mean", call.args, call.ty, axis=axes, keepdims=keepdims)
+    return typed_call("mean", call.args, call.ty, axis=axes, keepdims=keepdims)
 
 
 @from_relax("argmax", "argmin")
@@ -290,5 +290,5 @@ def _arg_reduction_from_relax(call: relax.Call, _definition: Definitions) -> rel
     axes = None if call.attrs.axis is None else [int(call.attrs.axis)]
     shape = call.ty.shape
     ty = relax.TensorType(shape, "int32")
-    found = made(name, call.args, ty, axis=axes, keepdims=bool(call.attrs.keepdims))
-    return made("cast", [found], call.ty, dtype=dtype(call))
+    found = typed_call(name, call.args, ty, axis=axes, keepdims=bool(call.attrs.keepdims))
+    return typed_call("cast", [found], call.ty, dtype=dtype(call))

@@ -101,7 +101,7 @@ def operator(
         for each in (name, *aliases):
             OPERATORS[each] = Operator(
                 each,
-                _checked(each, function, taken),
+                _checked_builder(each, function, taken),
                 taken,
                 attributes,
                 renamed or {},
@@ -159,7 +159,7 @@ def dynamic_form(name: str, function: Builder, operands: Sequence[str], **facts:
     given = {key: value for key, value in static.attributes.items() if key not in operands}
     OPERATORS[f"dyn.{name}"] = Operator(
         f"dyn.{name}",
-        _checked(f"dyn.{name}", inspect.unwrap(function), tuple(operands)),
+        _checked_builder(f"dyn.{name}", inspect.unwrap(function), tuple(operands)),
         tuple(operands),
         given,
         static.renamed,
@@ -284,7 +284,7 @@ def _attribute(value: Any) -> Any:
     return value
 
 
-def _checked(name: str, function: Builder, operands: tuple[str, ...]) -> Builder:
+def _checked_builder(name: str, function: Builder, operands: tuple[str, ...]) -> Builder:
     """`function` with the checks that all operators share."""
     signature = inspect.signature(function)
 
@@ -304,9 +304,11 @@ def _checked(name: str, function: Builder, operands: tuple[str, ...]) -> Builder
         except BatonError as error:
             if getattr(error, "operator", ""):
                 raise
-            raise _located(type(error), name, operands, values, str(error)) from error
+            raise _with_operator_context(type(error), name, operands, values, str(error)) from error
         except (ValueError, TypeError, IndexError, KeyError, RuntimeError, AssertionError) as error:
-            raise _located(RelayTypeError, name, operands, values, str(error)) from error
+            raise _with_operator_context(
+                RelayTypeError, name, operands, values, str(error)
+            ) from error
         finally:
             _EXPANDING.reset(token)
 
@@ -330,7 +332,7 @@ def _operand(operator_name: str, name: str, value: Any) -> Any:
         raise RelayTypeError(f"Relay operator {operator_name}, argument {name}: {error}") from error
 
 
-def _located(
+def _with_operator_context(
     kind: type[BatonError],
     name: str,
     operands: Sequence[str],

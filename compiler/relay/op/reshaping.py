@@ -14,7 +14,7 @@ from ...ir.op_facts import Forbidden
 from ..type_infer import infer_type, type_of
 from . import quantization
 from .op_def import FOLLOW, INJECTIVE
-from .raising import Definitions, from_relax, made
+from .raising import Definitions, from_relax, typed_call
 from .registry import dynamic_form, operator
 from .shapes import Extent, extents, integers, same_extent, shape_values, with_shape
 from .te_op import kernel
@@ -267,4 +267,4 @@ def _reshape_from_relax(call: relax.Call, _definition: Definitions) -> relax.Exp
     shape = static_shape(call)
     if shape is None or 0 in shape or static_shape(call.args[0]) is None:
         return None
-    return made("reshape", call.args[:1], call.ty, newshape=list(shape))
+    return typed_call("reshape", call.args[:1], call.ty, newshape=list(shape))

@@ -14,7 +14,7 @@ from ...ir.op_facts import shape_rules
 from ..type_infer import infer_type
 from . import layout_slices, quantization
 from .op_def import FOLLOW, INJECTIVE
-from .raising import Definitions, fixed, from_relax, made
+from .raising import Definitions, from_relax, static_ints, typed_call
 from .registry import dynamic_form, operator
 from .shapes import (
     Extent,
@@ -364,11 +364,11 @@ def sequence_mask(
 @from_relax("strided_slice")
 def _strided_slice_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
     data, *operands = call.args
-    values = [fixed(operand) for operand in operands]
+    values = [static_ints(operand) for operand in operands]
     if any(value is None for value in values) or call.ty.shape is None:
         return None
     axes, begin, end, *steps = values
-    return made(
+    return typed_call(
         "strided_slice",
         [data],
         call.ty,

@@ -11,7 +11,7 @@ from ...errors import RelayTypeError
 from ..type_infer import infer_type, type_of
 from . import layout_rules, quantization
 from .op_def import BROADCAST, ELEMENTWISE, FOLLOW, NEVER
-from .raising import Definitions, from_relax, made, same_name, value_of
+from .raising import Definitions, from_relax, same_name, typed_call, value_of
 from .registry import builders_of, operator
 from .shapes import broadcast_extents, constant_value, dtype, extents, is_float, joint_shape, number
 from .te_op import kernel
@@ -234,7 +234,7 @@ def _clip_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr |
     low, high = (value_of(bound) for bound in call.args[1:])
     if low is None or high is None:
         return None
-    return made("clip", call.args[:1], call.ty, a_min=float(low), a_max=float(high))
+    return typed_call("clip", call.args[:1], call.ty, a_min=float(low), a_max=float(high))
 
 
 def _number(value: Any) -> Any:

@@ -13,7 +13,15 @@ from ...ir.op_facts import index_rules, shape_rules
 from ..type_infer import infer_type, type_of, with_extents
 from . import layout_rules, quantization, raising
 from .op_def import BROADCAST, ELEMENTWISE, FOLLOW, INJECTIVE, REDUCTION
-from .raising import Definitions, axes_of, exact, from_relax, listed, made, shape_of
+from .raising import (
+    Definitions,
+    axes_of,
+    equivalent_call,
+    from_relax,
+    int_list,
+    shape_of,
+    typed_call,
+)
 from .registry import builders_of, dynamic_form, operator
 from .shapes import (
     Extent,
@@ -406,57 +414,59 @@ def sliding_window(
 
 @from_relax("astype")
 def _cast_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
-    return made("cast", call.args, call.ty, dtype=str(call.ty.dtype))
+    return typed_call("cast", call.args, call.ty, dtype=str(call.ty.dtype))
 
 
 @from_relax("expand_dims")
 def _expand_dims_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
     axes = sorted(int(axis) % call.ty.ndim for axis in call.attrs.axis)
     if axes == list(range(axes[0], axes[-1] + 1)):
-        return made("expand_dims", call.args, call.ty, axis=axes[0], num_newaxis=len(axes))
+        return typed_call("expand_dims", call.args, call.ty, axis=axes[0], num_newaxis=len(axes))
     shape = shape_of(call)
     return None if shape is None else raising.reshaped(call.args[0], shape)
 
 
 @from_relax("permute_dims")
 def _transpose_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
-    return made("transpose", call.args, call.ty, axes=axes_of(call, call.ty.ndim))
+    return typed_call("transpose", call.args, call.ty, axes=axes_of(call, call.ty.ndim))
 
 
 @from_relax("squeeze")
 def _squeeze_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
-    return made("squeeze", call.args, call.ty, axis=listed(call.attrs.axis))
+    return typed_call("squeeze", call.args, call.ty, axis=int_list(call.attrs.axis))
 
 
 @from_relax("broadcast_to")
 def _broadcast_to_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
     shape = shape_of(call)
-    return None if shape is None else made("broadcast_to", call.args[:1], call.ty, shape=shape)
+    return (
+        None if shape is None else typed_call("broadcast_to", call.args[:1], call.ty, shape=shape)
+    )
 
 
 @from_relax("concat")
 def _concatenate_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
     if call.attrs.axis is None:
         return None
-    return made("concatenate", call.args, call.ty, axis=int(call.attrs.axis))
+    return typed_call("concatenate", call.args, call.ty, axis=int(call.attrs.axis))
 
 
 @from_relax("stack")
 def _stack_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
-    return made("stack", call.args, call.ty, axis=int(call.attrs.axis or 0))
+    return typed_call("stack", call.args, call.ty, axis=int(call.attrs.axis or 0))
 
 
 @from_relax("split")
 def _split_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
     parts = call.attrs.indices_or_sections
-    cuts = listed(parts) if hasattr(parts, "__len__") else int(parts)
+    cuts = int_list(parts) if hasattr(parts, "__len__") else int(parts)
     axis = int(call.attrs.axis) % call.args[0].ty.ndim
     size = extents(call.args[0])[axis]
     if isinstance(cuts, int) and not (isinstance(size, int) and cuts > 1 and size % cuts == 0):
         return None
     if not cuts:
         return None
-    return made("split", call.args, call.ty, indices_or_sections=cuts, axis=axis)
+    return typed_call("split", call.args, call.ty, indices_or_sections=cuts, axis=axis)
 
 
 @from_relax("repeat")
@@ -464,17 +474,17 @@ def _repeat_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr
     if call.attrs.axis is None:
         return None
     repeats, axis = int(call.attrs.repeats), int(call.attrs.axis)
-    return made("repeat", call.args, call.ty, repeats=repeats, axis=axis)
+    return typed_call("repeat", call.args, call.ty, repeats=repeats, axis=axis)
 
 
 @from_relax("flip")
 def _reverse_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
-    return made("reverse", call.args, call.ty, axis=int(call.attrs.axis))
+    return typed_call("reverse", call.args, call.ty, axis=int(call.attrs.axis))
 
 
 @from_relax("collapse_sum_to")
 def _collapse_sum_to_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
-    shape = raising.fixed(call.args[1])
+    shape = raising.static_ints(call.args[1])
     if shape is None:
         return None
-    return exact("collapse_sum_to", [call.args[0], relax.const(shape, "int64")], call)
+    return equivalent_call("collapse_sum_to", [call.args[0], relax.const(shape, "int64")], call)

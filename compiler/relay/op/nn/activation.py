@@ -10,7 +10,7 @@ from ...expr import TupleGetItem
 from ...type_infer import infer_type
 from .. import layout_rules, quantization
 from ..op_def import BROADCAST, ELEMENTWISE, FOLLOW, FUSABLE, NEVER
-from ..raising import Definitions, alike, from_relax, made, same_name
+from ..raising import Definitions, call_with_same_attrs, from_relax, same_name, typed_call
 from ..raising import number as constant
 from ..registry import builder, operator
 from ..shapes import assign_type, axis_of, dtype, extents, is_float, number, rank
@@ -110,30 +110,36 @@ same_name("nn.relu", "nn.prelu", "nn.softmax", "nn.log_softmax")
 
 @from_relax("nn.leakyrelu")
 def _leaky_relu_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
-    return alike("nn.leaky_relu", call)
+    return call_with_same_attrs("nn.leaky_relu", call)
 
 
 @from_relax("nn.gelu")
 def _gelu_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
     """x (erf(x / sqrt(2)) + 1) / 2, in the order in which exporters write it."""
     (data,), ty = call.args, call.ty
-    inner = made("divide", [data, constant(math.sqrt(2), data)], ty)
-    curve = made("add", [made("erf", [inner], ty), constant(1, data)], ty)
-    return made("multiply", [made("multiply", [data, curve], ty), constant(0.5, data)], ty)
+    inner = typed_call("divide", [data, constant(math.sqrt(2), data)], ty)
+    curve = typed_call("add", [typed_call("erf", [inner], ty), constant(1, data)], ty)
+    return typed_call(
+        "multiply", [typed_call("multiply", [data, curve], ty), constant(0.5, data)], ty
+    )
 
 
 @from_relax("nn.gelu_tanh")
 def _gelu_tanh_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
     """x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2."""
     (data,), ty = call.args, call.ty
-    cube = made("multiply", [made("multiply", [data, data], ty), data], ty)
-    inner = made("add", [data, made("multiply", [cube, constant(0.044715, data)], ty)], ty)
-    scaled = made("multiply", [inner, constant(math.sqrt(2 / math.pi), data)], ty)
-    curve = made("add", [made("tanh", [scaled], ty), constant(1, data)], ty)
-    return made("multiply", [made("multiply", [data, curve], ty), constant(0.5, data)], ty)
+    cube = typed_call("multiply", [typed_call("multiply", [data, data], ty), data], ty)
+    inner = typed_call(
+        "add", [data, typed_call("multiply", [cube, constant(0.044715, data)], ty)], ty
+    )
+    scaled = typed_call("multiply", [inner, constant(math.sqrt(2 / math.pi), data)], ty)
+    curve = typed_call("add", [typed_call("tanh", [scaled], ty), constant(1, data)], ty)
+    return typed_call(
+        "multiply", [typed_call("multiply", [data, curve], ty), constant(0.5, data)], ty
+    )
 
 
 @from_relax("nn.silu")
 def _silu_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
     (data,) = call.args
-    return made("multiply", [data, made("sigmoid", [data], call.ty)], call.ty)
+    return typed_call("multiply", [data, typed_call("sigmoid", [data], call.ty)], call.ty)

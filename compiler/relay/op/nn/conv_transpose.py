@@ -12,7 +12,7 @@ from ....errors import RelayTypeError
 from ....ir.rewrite import operator_name
 from ...type_infer import infer_type, type_of
 from .. import quantization
-from ..raising import Definitions, from_relax, listed, made
+from ..raising import Definitions, from_relax, int_list, typed_call
 from ..registry import operator
 from ..shapes import assign_type, dtype, extents, integers
 from ..transform import cast_to
@@ -144,5 +144,5 @@ def _transposed_from_relax(call: relax.Call, _definition: Definitions) -> relax.
     if attributes is None:
         return None
     attributes["channels"] *= attributes["groups"]
-    attributes["output_padding"] = listed(call.attrs.output_padding)
-    return made(operator_name(call), call.args, call.ty, **attributes)
+    attributes["output_padding"] = int_list(call.attrs.output_padding)
+    return typed_call(operator_name(call), call.args, call.ty, **attributes)

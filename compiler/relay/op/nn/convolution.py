@@ -13,7 +13,7 @@ from ....ir.rewrite import operator_name
 from ...type_infer import infer_type, type_of
 from .. import layout_rules, quantization
 from ..op_def import ALWAYS, FUSABLE
-from ..raising import Definitions, from_relax, listed, made, shape_of
+from ..raising import Definitions, from_relax, int_list, shape_of, typed_call
 from ..registry import operator
 from ..shapes import assign_type, dtype, extents, integers
 from ..te_op import kernel
@@ -381,7 +381,7 @@ def _convolution_from_relax(call: relax.Call, _definition: Definitions) -> relax
     attributes = window_of(call)
     if attributes is None:
         return None
-    return made(operator_name(call), call.args, call.ty, **attributes)
+    return typed_call(operator_name(call), call.args, call.ty, **attributes)
 
 
 def window_of(call: relax.Call) -> dict[str, Any] | None:
@@ -395,9 +395,9 @@ def window_of(call: relax.Call) -> dict[str, Any] | None:
     channels = weight[layout.index("O")]
     result = dtype(call)
     attributes: dict[str, Any] = {
-        "strides": listed(attrs.strides),
-        "padding": paddings(listed(attrs.padding), count),
-        "dilation": listed(attrs.dilation),
+        "strides": int_list(attrs.strides),
+        "padding": paddings(int_list(attrs.padding), count),
+        "dilation": int_list(attrs.dilation),
         "groups": int(attrs.groups),
         "channels": channels,
         "kernel_size": size,

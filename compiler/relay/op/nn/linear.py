@@ -13,7 +13,7 @@ from ....ir.rewrite import operator_name
 from ...type_infer import infer_type, type_of
 from .. import layout_rules, quantization
 from ..op_def import ALWAYS, BROADCAST, FOLLOW, FUSABLE, INJECTIVE
-from ..raising import Definitions, from_relax, made, shape_of, swapped_operand, tensor
+from ..raising import Definitions, from_relax, shape_of, swapped_operand, tensor, typed_call
 from ..raising import reshaped as spelled
 from ..registry import operator
 from ..reshaping import reshaped
@@ -218,10 +218,10 @@ def _bias_add_from_relax(call: relax.Call, definition: Definitions) -> relax.Exp
         bias = _bias_of(data, other, definition)
         if bias is not None:
             vector, axis = bias
-            return made("nn.bias_add", [data, vector], call.ty, axis=axis)
+            return typed_call("nn.bias_add", [data, vector], call.ty, axis=axis)
     if not all(isinstance(arg.ty, relax.TensorType) for arg in call.args):
         return None
-    return made("add", call.args, call.ty)
+    return typed_call("add", call.args, call.ty)
 
 
 def _bias_of(
@@ -268,7 +268,7 @@ def _product_from_relax(call: relax.Call, definition: Definitions) -> relax.Expr
     options = {"out_dtype": "" if name == dtype(left) else name}
     if a is None and b is not None and left.ty.ndim == len(b) == 2 and 0 not in b:
         weight = swapped_operand(right, definition)
-        return made("nn.dense", [left, weight], call.ty, units=b[1], **options)
+        return typed_call("nn.dense", [left, weight], call.ty, units=b[1], **options)
     if a is None or b is None or result is None or 0 in (*a, *b):
         return None
     if len(b) == 1:
@@ -280,19 +280,21 @@ def _product_from_relax(call: relax.Call, definition: Definitions) -> relax.Expr
         weight = swapped_operand(right, definition)
         ty = tensor([rows, b[1]], call)
         flat = spelled(left, [rows, a[-1]])
-        product = made("nn.dense", [flat, weight], ty, units=b[1], **options)
+        product = typed_call("nn.dense", [flat, weight], ty, units=b[1], **options)
         return _with_shape(product, result)
     outer = result[: len(result) - 2] if len(call.args[0].ty.shape.values) > 1 else result[:-1]
     batches = []
     for data, shape in ((left, a), (right, b)):
         if shape[:-2] != outer and math.prod(shape[:-2]) != 1:
             shape = [*outer, *shape[-2:]]
-            data = made("broadcast_to", [data], tensor(shape, data), shape=shape)
+            data = typed_call("broadcast_to", [data], tensor(shape, data), shape=shape)
         shape = [math.prod(shape[:-2]), *shape[-2:]]
         batches.append(spelled(data, shape))
     batches[1] = swapped_operand(batches[1], definition)
     ty = tensor([math.prod(outer), a[-2], b[-1]], call)
-    product = made("nn.batch_matmul", batches, ty, transpose_a=False, transpose_b=True, **options)
+    product = typed_call(
+        "nn.batch_matmul", batches, ty, transpose_a=False, transpose_b=True, **options
+    )
     return _with_shape(product, result)
 
 

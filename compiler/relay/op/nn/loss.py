@@ -6,7 +6,7 @@ from tvm import relax
 
 from ...type_infer import infer_type
 from ..op_def import FUSABLE, NEVER
-from ..raising import Definitions, exact, from_relax
+from ..raising import Definitions, equivalent_call, from_relax
 from ..registry import operator
 from ..shapes import dtype, extents, number
 
@@ -46,4 +46,4 @@ def nll_loss(
 
 @from_relax("nn.nll_loss")
 def _nll_loss_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
-    return exact("nn.nll_loss", call.args, call)
+    return equivalent_call("nn.nll_loss", call.args, call)

@@ -12,7 +12,7 @@ from ....ir.rewrite import operator_name
 from ...type_infer import infer_type, type_of
 from .. import layout_rules
 from ..op_def import FOLLOW, FUSABLE, NEVER
-from ..raising import Definitions, alike, exact, from_relax, listed
+from ..raising import Definitions, call_with_same_attrs, equivalent_call, from_relax, int_list
 from ..reduce import reduced_axes
 from ..registry import operator
 from ..shapes import assign_type, axis_of, dtype, extents, number, rank
@@ -188,16 +188,16 @@ def l2_normalize(
 
 @from_relax("nn.batch_norm")
 def _batch_norm_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
-    return None if bool(call.attrs.training) else alike("nn.batch_norm", call)
+    return None if bool(call.attrs.training) else call_with_same_attrs("nn.batch_norm", call)
 
 
 @from_relax("nn.layer_norm")
 def _layer_norm_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
     """Relay's has one axis."""
-    axes = listed(call.attrs.axes) or []
-    return alike("nn.layer_norm", call, axis=axes[0]) if len(axes) == 1 else None
+    axes = int_list(call.attrs.axes) or []
+    return call_with_same_attrs("nn.layer_norm", call, axis=axes[0]) if len(axes) == 1 else None
 
 
 @from_relax("nn.instance_norm", "nn.group_norm")
 def _group_norm_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
-    return exact(operator_name(call), call.args, call, axis=int(call.attrs.channel_axis))
+    return equivalent_call(operator_name(call), call.args, call, axis=int(call.attrs.channel_axis))

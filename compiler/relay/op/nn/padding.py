@@ -12,7 +12,7 @@ from ....kernels.mirror_pad import repeating_pad
 from ...type_infer import infer_type
 from .. import layout_rules, quantization
 from ..op_def import FOLLOW, INJECTIVE
-from ..raising import Definitions, from_relax, listed, made
+from ..raising import Definitions, from_relax, int_list, typed_call
 from ..registry import dynamic_form, operator
 from ..shapes import (
     constant_value,
@@ -135,9 +135,11 @@ def dilate(data: relax.Expr, strides: Sequence[int], dilation_value: float = 0.0
 
 @from_relax("nn.pad")
 def _pad_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
-    widths = listed(call.attrs.pad_width) or []
+    widths = int_list(call.attrs.pad_width) or []
     if str(call.attrs.pad_mode) != "constant" or min(widths, default=0) < 0:
         return None
     value = number(float(call.attrs.pad_value), dtype(call))
     pairs = [list(pair) for pair in zip(widths[::2], widths[1::2])]
-    return made("nn.pad", [call.args[0], value], call.ty, pad_width=pairs, pad_mode="constant")
+    return typed_call(
+        "nn.pad", [call.args[0], value], call.ty, pad_width=pairs, pad_mode="constant"
+    )

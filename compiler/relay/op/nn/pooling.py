@@ -11,7 +11,7 @@ from ....kernels import arg_reduce
 from ...type_infer import infer_type
 from .. import layout_rules, quantization
 from ..op_def import FOLLOW, FUSABLE, NEVER
-from ..raising import Definitions, from_relax, listed, made
+from ..raising import Definitions, from_relax, int_list, typed_call
 from ..registry import operator
 from ..shapes import extents, integers
 from ..te_op import kernel
@@ -290,14 +290,14 @@ def _pool_from_relax(kind: str, count: int) -> None:
         if str(attrs.out_layout) not in ("", str(attrs.layout)):
             return None
         options = {"count_include_pad": bool(attrs.count_include_pad)} if kind == "avg" else {}
-        return made(
+        return typed_call(
             name,
             call.args,
             call.ty,
-            pool_size=listed(attrs.pool_size),
-            strides=listed(attrs.strides),
-            dilation=listed(attrs.dilation),
-            padding=paddings(listed(attrs.padding), count),
+            pool_size=int_list(attrs.pool_size),
+            strides=int_list(attrs.strides),
+            dilation=int_list(attrs.dilation),
+            padding=paddings(int_list(attrs.padding), count),
             layout=str(attrs.layout),
             ceil_mode=bool(attrs.ceil_mode),
             **options,
@@ -308,10 +308,10 @@ def _adaptive_pool_from_relax(count: int) -> None:
     @from_relax(f"nn.adaptive_avg_pool{count}d")
     def rule(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
         attrs = call.attrs
-        size, layout = listed(attrs.output_size), str(attrs.layout)
+        size, layout = int_list(attrs.output_size), str(attrs.layout)
         if size is not None and set(size) == {1}:
-            return made(f"nn.global_avg_pool{count}d", call.args, call.ty, layout=layout)
-        return made(
+            return typed_call(f"nn.global_avg_pool{count}d", call.args, call.ty, layout=layout)
+        return typed_call(
             f"nn.adaptive_avg_pool{count}d", call.args, call.ty, output_size=size, layout=layout
         )
 

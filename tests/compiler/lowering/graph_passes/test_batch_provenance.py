@@ -288,9 +288,9 @@ def test_functions_of_backends_know_whose_samples_they_get():
     known = provenance(mod)
     result = mod["claimed"].body.blocks[0].bindings[0].var
     behind = mod["main"].body.blocks[0].bindings[-1].var
-    assert known.may_pair_rows(mod["main"], "main")(behind)
-    assert known.may_pair_rows(mod["claimed"], "claimed")(result)
-    assert not known.may_pair_rows(mod["claimed"], "another")(result)
+    assert known.rows_share_sample(mod["main"], "main")(behind)
+    assert known.rows_share_sample(mod["claimed"], "claimed")(result)
+    assert not known.rows_share_sample(mod["claimed"], "another")(result)
 
 
 # --- whole networks, through ONNX --------------------------------------------------------

@@ -200,7 +200,7 @@ def test_batch_provenance_follows_it(added: Any) -> None:
     mod = convert_layout(relax_module(), "main")
     bindings = [each for block in mod["main"].body.blocks for each in block.bindings]
     convolutions = [each.var for each in bindings if operator_name(each.value) == "nn.conv2d"]
-    may_pair = provenance(mod).may_pair_rows(mod["main"], "main")
+    may_pair = provenance(mod).rows_share_sample(mod["main"], "main")
     assert len(convolutions) == 2 and all(map(may_pair, convolutions))
 
 
