@@ -12,6 +12,7 @@ import tvm
 from tvm import relax, sym
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from ..primfuncs.kernel_operators import NamingBuilder
 from .spans import in_place_of
 
 SKIPPED_ATTRIBUTES = ("Primitive", "Composite", "Codegen")
@@ -137,7 +138,7 @@ class Scope:
     @property
     def builder(self) -> Any:
         """The block builder of the function; its `call_te` adds kernels to the module."""
-        return self._mutator.builder_
+        return NamingBuilder(self._mutator.builder_)
 
     def emit(self, expr: relax.Expr) -> relax.Var:
         """A variable for a new expression that several calls will read."""

@@ -20,6 +20,7 @@ from .adt_eval import evaluated
 from .function import OpenFunction
 from .imported_module import imported_relax_module
 from .nested_expressions import nested
+from .op import registry
 from .relay_to_relax import Flattener, function_of, lower
 from .type_infer import infer_type
 
@@ -164,6 +165,7 @@ def as_module(mod: Any) -> tvm.IRModule:
     BuildError
         It is neither.
     """
+    registry.names()  # reports call kernels by the names of all operators
     imported = imported_relax_module(mod)
     return lower(_with_flat_result(module_of(mod if imported is None else imported)))
 

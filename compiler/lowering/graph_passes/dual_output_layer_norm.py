@@ -20,6 +20,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ...ir.constants import dtype_of, static_shape
 from ...primfuncs import fusion_pattern
+from ...primfuncs.kernel_operators import NamingBuilder
 from .fp32_accumulation import HALVES
 
 _NORM = tvm.ir.Op.get("relax.nn.layer_norm")
@@ -100,7 +101,7 @@ class _Rewriter(PyExprMutator):
             y = topi.nn.layer_norm(x, gamma, beta, [axis % rank for axis in axes], epsilon)
             return [y, topi.cast(y, dtype)]
 
-        return self.builder_.call_te(
+        return NamingBuilder(self.builder_).call_te(
             compute,
             *(self.visit_expr(argument) for argument in call.args),
             primfunc_name_hint="layer_norm",

@@ -8,7 +8,7 @@ from tvm.target import Target
 
 from ...ir.rewrite import relax_functions
 from ...primfuncs.fusion_pattern import called_kernel
-from ...relay.op.kernel_names import operator_of
+from ...primfuncs.kernel_operators import operators_of
 from ...tvm_workarounds.alias_tuples import alias_tuples
 from ...tvm_workarounds.branch_dataflow import plain_branches
 from ...tvm_workarounds.order_shape_bindings import in_order
@@ -20,13 +20,6 @@ from .hoist_shape_bindings import symbols_first
 from .legalize import legalize_ops
 from .limit_epilogue_fusion import bound_epilogues
 from .split_concat import separate_groups, split_concatenations
-
-OPERATORS = "baton.operators"
-"""Attribute of a kernel whose name does not say which operators it computes: these, between
-blanks."""
-
-_ENDING_IN_DIGITS = ("atan2", "log10", "log2")
-"""Operators whose names end like the number that tells kernels of one name apart."""
 
 
 def fuse(
@@ -75,25 +68,6 @@ def _operators(mod: tvm.IRModule) -> dict[str, list[str]]:
             for name in names[callee]
         ]
     return names
-
-
-def operators_of(kernel: str, function: tvm.tirx.PrimFunc) -> list[str]:
-    """The operators of an unfused kernel, under Relay's names."""
-    given = function.attrs.get(OPERATORS) if function.attrs else None
-    if given is not None:
-        return str(given).split()
-    buffers = (param.ty for param in function.params)
-    ranks = [len(ty.shape) for ty in buffers if isinstance(ty, tvm.tirx.buffer.BufferType)]
-    return [operator_of(_compute_name(kernel, function), ranks)]
-
-
-def _compute_name(kernel: str, function: tvm.tirx.PrimFunc) -> str:
-    """conv2d12 -> conv2d, tir_clip -> clip; log2 is a compute, or the third kernel of log."""
-    kernel = kernel.removeprefix("tir_")
-    for name in _ENDING_IN_DIGITS:
-        if kernel.startswith(name) and f"{name}(" in str(function):
-            return name
-    return kernel.rstrip("0123456789")
 
 
 def is_fused(function: relax.Function) -> bool:

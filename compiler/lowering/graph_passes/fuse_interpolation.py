@@ -20,6 +20,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 from ...ir.constants import array_of, constant, dtype_of, static_shape
 from ...ir.rewrite import operator_name, relax_functions
 from ...primfuncs.fusion_pattern import ATTRIBUTE, OUT_ELEMENTWISE_FUSABLE
+from ...primfuncs.kernel_operators import NamingBuilder
 
 FLOATS = ("float32", "float64")
 
@@ -124,7 +125,7 @@ class _Replacer(PyExprMutator):
             super().visit_var_binding_(binding)
             return
         vectors = [constant(each) for term in terms for each in (term.indices, term.weights)]
-        call = self.builder_.call_te(
+        call = NamingBuilder(self.builder_).call_te(
             _interpolated,
             self.visit_expr(terms[0].x),
             vectors,

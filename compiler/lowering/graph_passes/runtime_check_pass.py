@@ -12,6 +12,7 @@ from tvm.script.ir_builder import tirx as T
 
 from ...errors import BuildError
 from ...primfuncs.fusion_pattern import ATTRIBUTE, OPAQUE
+from ...primfuncs.kernel_operators import NamingBuilder
 from .kernel_error import give_up, local, set_error
 
 
@@ -54,7 +55,7 @@ def emit_check(
     fuses : bool
         Whether it may be fused: it does not raise.
     """
-    call = builder.call_te(compute, *operands, primfunc_name_hint=hint)
+    call = NamingBuilder(builder).call_te(compute, *operands, primfunc_name_hint=hint)
     if not fuses:
         gvar = call.args[0]
         builder.update_func(gvar, builder.get()[gvar].with_attr(ATTRIBUTE, OPAQUE))

@@ -22,13 +22,13 @@ from schedules.strategy import DIRECT
 
 from ...precision import WINOGRAD
 from ...primfuncs import fusion_pattern
+from ...primfuncs.kernel_operators import OPERATORS
 from ...runtime.cpu import missing_features
 from ...target import cpu_features
 from ...target.config import config_of_object
 from ...target.cpu import system_triple
 from ...tvm_workarounds.block_builder import BlockBuilder
 from ...tvm_workarounds.index_guard import guard_indices
-from ..graph_passes.fuse import OPERATORS
 from ..offloaded_functions import new_global_var
 from .extract import PlainKernel, kernel_calls, plain_function
 from .schedule import ALGORITHM, SCHEDULED_BY

@@ -13,10 +13,12 @@ from tvm.tirx import PrimFunc
 
 from ...ir.outline_by_name import contract
 from ...ir.rewrite import relax_functions
+from ...primfuncs.fusion_pattern import called_kernel
+from ...primfuncs.kernel_operators import operators_of
 from ...tvm_workarounds.block_builder import BlockBuilder
 from ..bind import bind_params
 from ..graph_passes.batch_provenance import ONE_SAMPLE, provenance
-from ..graph_passes.fuse import called_kernel, is_fused, operators_of
+from ..graph_passes.fuse import is_fused
 from ..graph_passes.insert_bounds_checks import limited_takes
 from ..graph_passes.legalize import legalize_ops
 from ..graph_passes.shape_multiversioning import specialize
@@ -24,7 +26,7 @@ from ..graph_passes.unique_names import unique_names
 from ..offloaded_functions import function_targets
 from ..simplify import simplify
 
-_TAG = "__of_"
+_BINDING = "baton.binding"
 _ALONE = "baton.alone"
 
 
@@ -67,13 +69,11 @@ def plain_kernels(mod: tvm.IRModule, name: str, target: Target) -> list[PlainKer
     }
     kernels = []
     for kernel, args in kernel_calls(single[name]):
-        parts = [part.split(_TAG, 1) for part in members.get(kernel, [kernel])]
-        bindings = tuple(part[1] for part in parts if len(part) == 2)
-        operators = tuple(
-            name
-            for part, whole in zip(parts, members.get(kernel, [kernel]))
-            for name in operators_of(part[0], fused[whole])
+        parts = [(part, fused[part]) for part in members.get(kernel, [kernel])]
+        bindings = tuple(
+            str(part.attrs[_BINDING]) for _, part in parts if _BINDING in (part.attrs or {})
         )
+        operators = tuple(each for part in parts for each in operators_of(*part))
         constants = frozenset(
             index for index, arg in enumerate(args) if isinstance(arg, tvm.ir.GenericConst)
         )
@@ -156,10 +156,10 @@ def kernel_calls(function: relax.Function) -> list[tuple[str, list[Any]]]:
 
 
 def _tag_bindings(mod: tvm.IRModule, name: str) -> tvm.IRModule:
-    """Give each call of a kernel in function `name` a kernel of its own, named after its variable.
+    """Give each kernel call in function `name` its own PrimFunc with its variable as an attribute.
 
-    Fusion keeps the names of the kernels it fuses but renames variables; this is how a fused
-    kernel is traced back to the operators it came from.
+    Fusion renames variables and keeps kernels, so the attribute traces a fused kernel back to the
+    bindings that it came from.
     """
     builder = BlockBuilder(mod)
     tagger = _Tagger(builder, mod)
@@ -179,9 +179,8 @@ class _Tagger(relax.expr_functor.PyExprMutator):
         callee = called_kernel(binding.value)
         if callee is not None:
             call = binding.value
-            name = f"{callee}{_TAG}{binding.var.name}"
-            func = self.mod[callee].with_attr("baton.binding", binding.var.name)
-            gvar = self.functions.add_func(func, name)
+            func = self.mod[callee].with_attr(_BINDING, binding.var.name)
+            gvar = self.functions.add_func(func, callee)
             value = relax.Call(call.op, [gvar, *call.args[1:]], call.attrs, call.ty_args)
             binding = relax.VarBinding(binding.var, self.builder_.normalize(value))
         super().visit_var_binding_(binding)

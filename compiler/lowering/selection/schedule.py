@@ -18,13 +18,13 @@ from schedules.x86 import row_kernels
 from schedules.x86.skip_padding import skipped_flops
 
 from ...ir.rewrite import expressions_in, relax_functions
+from ...primfuncs.fusion_pattern import called_kernel
 from ...primfuncs.query import count_flops
 from ...records.auto_scheduler.record import Record, replay
 from ...tvm_workarounds.float_differences import keep_differences
 from ...tvm_workarounds.index_guard import guard_indices
 from ..codegen.concat_in_place import CONCATENATES, is_profitable
 from ..codegen.reshape_to_view import VIEW, is_reshape
-from ..graph_passes.fuse import called_kernel
 from ..kernel_passes.inf_reduction_init import pad_with_infinity, start_at_infinity
 from ..kernel_passes.vector_rounding import vectorize_rounding
 from ..offloaded_functions import backends, call_counts, new_global_var

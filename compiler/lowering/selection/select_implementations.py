@@ -24,6 +24,7 @@ from schedules.config import ConfigEntity
 from schedules.x86 import strassen
 
 from ...ir.constants import static_shape
+from ...primfuncs.kernel_operators import NamingBuilder
 from ..graph_passes.batch_provenance import Provenance, provenance
 from .context import Site
 from .layout_cache import PLAIN, LayoutMap
@@ -79,7 +80,8 @@ class _Selector(PyExprMutator):
         self.own_queries = own_queries
         self.keep_layouts = keep_layouts
         self.disabled = disabled
-        self.layouts = LayoutMap(self.builder_, self.visit_expr)
+        self.naming_builder = NamingBuilder(self.builder_)
+        self.layouts = LayoutMap(self.naming_builder, self.visit_expr)
         self.attentions = find_attention(function) if fuse_attention else {}
         self.block = None if keep_layouts else block_of(target)
         self.wanted = worth_blocking(function, self.block) if self.block else set()
@@ -141,7 +143,7 @@ class _Selector(PyExprMutator):
 
     def _fuse_attention(self, result: relax.Var) -> tuple[int, relax.Expr] | None:
         kernel = lower_attention(
-            self.builder_,
+            self.naming_builder,
             self.attentions[result],
             self.layouts,
             self.target,
@@ -153,7 +155,7 @@ class _Selector(PyExprMutator):
 
     def _site(self, query: strategy.Query | None, disabled: Collection[str]) -> Site:
         return Site(
-            *(self.builder_, self.layouts, self.target, query, disabled, self.definitions),
+            *(self.naming_builder, self.layouts, self.target, query, disabled, self.definitions),
             self.may_round,
         )
 
@@ -181,7 +183,7 @@ class _Selector(PyExprMutator):
         rule = layout_rule(call)
         if rule is None or self.keep_layouts or static_shape(call) is None:
             return None
-        return rule(self.builder_, call, self.layouts)
+        return rule(self.naming_builder, call, self.layouts)
 
     def _on_plain_tensors(self, call: relax.Call) -> relax.Call:
         plain = relax.Call(call.op, [self.visit_expr(arg) for arg in call.args], call.attrs)

@@ -19,6 +19,7 @@ from ...errors import (
     UnsupportedRelayOperatorError,
     UntypedVariableError,
 )
+from ...primfuncs.kernel_operators import declare_operator
 from ...support.lazy_import import lazy_attributes
 from .. import dialect
 from ..expr import TupleWrapper, as_expr
@@ -99,6 +100,7 @@ def operator(
         if "out_dtype" in attributes and facts.get("pattern") == FUSABLE:
             facts.setdefault("dtype_attribute", "out_dtype")
         for each in (name, *aliases):
+            declare_operator(each)
             OPERATORS[each] = Operator(
                 each,
                 _checked_builder(each, function, taken),

@@ -18,7 +18,7 @@ from schedules.cuda import tensor_cores
 
 from ....ir.constants import dtype_of
 from ....primfuncs import fusion_pattern
-from ...graph_passes.fuse import OPERATORS
+from ....primfuncs.kernel_operators import OPERATORS
 from ..context import Site
 from ..weight_packing import pack
 from . import conv2d, conv2d_transpose

@@ -15,8 +15,8 @@ from schedules.x86.matmul_of_bits import MOST_ROWS
 from ....ir.constants import array_of, constant, static_shape
 from ....ir.op_dialect import RELAX
 from ....primfuncs import fusion_pattern
+from ....primfuncs.kernel_operators import OPERATORS
 from ...graph_passes.fp32_accumulation import HALVES
-from ...graph_passes.fuse import OPERATORS
 from ..context import Site
 from ..weight_packing import pack
 from .matmul import lower_matmul

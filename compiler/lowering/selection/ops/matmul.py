@@ -16,7 +16,7 @@ from schedules.x86.dot_product import OF_BYTES, narrow_steps
 
 from ....ir.constants import array_of, constant, static_shape
 from ....primfuncs import fusion_pattern
-from ...graph_passes.fuse import OPERATORS
+from ....primfuncs.kernel_operators import OPERATORS
 from ..context import Site
 from ..fp16_weights import narrowed
 from ..weight_packing import pack

@@ -1,0 +1,69 @@
+"""Operators of kernels: an attribute of each PrimFunc, written when it is emitted."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tvm import relax, tirx
+
+OPERATORS = "baton.operators"
+"""Attribute of a PrimFunc: the operators that it computes, between blanks."""
+
+_FAMILIES = ("nn.", "image.", "vision.")
+_operators: set[str] = set()
+
+
+class NamingBuilder:
+    """A block builder that writes into each kernel it emits which operator the kernel computes."""
+
+    def __init__(self, builder: relax.BlockBuilder) -> None:
+        self._builder = builder
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._builder, name)
+
+    def call_te(self, function: Callable[..., Any], *args: Any, **options: Any) -> relax.Call:
+        """As `BlockBuilder.call_te`; `primfunc_attrs` may name other operators."""
+        hint = options.pop("primfunc_name_hint", None) or function.__name__
+        hint = hint.removeprefix("te_")
+        attrs = {
+            OPERATORS: hint.removeprefix("tir_"),
+            **(options.pop("primfunc_attrs", None) or {}),
+        }
+        return self._builder.call_te(
+            function, *args, primfunc_name_hint=hint, primfunc_attrs=attrs, **options
+        )
+
+
+def declare_operator(name: str) -> None:
+    """Declare the full name of an operator, by which reports call its kernels."""
+    _operators.add(name)
+    _full_name.cache_clear()
+
+
+def operators_of(kernel: str, function: tirx.PrimFunc) -> list[str]:
+    """Operators of an unfused kernel, under Relay's names; `kernel` where none were written."""
+    given = function.attrs.get(OPERATORS) if function.attrs else None
+    if given is None:
+        return [kernel]
+    buffers = (param.ty for param in function.params)
+    ranks = [len(ty.shape) for ty in buffers if isinstance(ty, tirx.BufferType)]
+    return [_relay_name(each, ranks) for each in str(given).split()]
+
+
+def _relay_name(compute: str, ranks: Sequence[int]) -> str:
+    """The Relay operator of a compute; a matmul is `nn.batch_matmul` of stacks, else `nn.dense`."""
+    if compute == "matmul":
+        return "nn.batch_matmul" if len(ranks) > 1 and ranks[1] > 2 else "nn.dense"
+    return _full_name(compute)
+
+
+@functools.lru_cache(maxsize=1024)
+def _full_name(compute: str) -> str:
+    """conv2d -> nn.conv2d; a compute without an operator keeps its name."""
+    if compute in _operators:
+        return compute
+    named = (family + compute for family in _FAMILIES if family + compute in _operators)
+    return next(named, compute)
