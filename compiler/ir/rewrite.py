@@ -80,14 +80,14 @@ class Scope:
         self._mutator = mutator_
         self._uses: Counter[relax.Var] = Counter()
         self._sources: dict[relax.Var, relax.Var] = {}
-        relax.analysis.post_order_visit(function.body, self._count)
+        self._count(function.body)
 
-    def _count(self, expr: relax.Expr) -> None:
-        if isinstance(expr, relax.SeqExpr):
-            for block in expr.blocks:
-                for binding in block.bindings:
-                    self._count_operands(binding.value)
-            self._count_operands(expr.body)
+    def _count(self, body: relax.SeqExpr) -> None:
+        # TVM's visitors also visit the type of each operand: quadratic for a tuple of n tensors.
+        for block in body.blocks:
+            for binding in block.bindings:
+                self._count_operands(binding.value)
+        self._count_operands(body.body)
 
     def _count_operands(self, value: Any) -> None:
         if isinstance(value, relax.Tuple):
@@ -100,6 +100,12 @@ class Scope:
                 self._count_operands(argument)
         elif isinstance(value, relax.If):
             self._count_var(value.cond)
+            self._count(value.true_branch)
+            self._count(value.false_branch)
+        elif isinstance(value, relax.Function):
+            self._count(value.body)
+        elif isinstance(value, relax.SeqExpr):
+            self._count(value)
         else:
             self._count_var(value)
 
