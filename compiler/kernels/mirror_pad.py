@@ -22,7 +22,7 @@ def repeating_pad(
     ----------
     data : te.Tensor
     before : sequence of int or Expr
-        How many elements of each axis of the result are in front of the data.
+        Number of padding elements before the data, for each axis of the result.
     shape : sequence of int or Expr
         The result's.
     mode : str

@@ -1,4 +1,4 @@
-"""Functions that a backend claimed: their targets, and their way back into `main`."""
+"""Offloaded functions: their targets, constants and inlining into `main`."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def inline_subgraphs(mod: tvm.IRModule) -> tvm.IRModule:
 def partition_info(
     mod: tvm.IRModule, chosen: Mapping[str, Target], flops: Mapping[str, int | None]
 ) -> dict[str, Any]:
-    """What the library's metadata keep of every subgraph.
+    """Description of every subgraph in the library's metadata.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What a PassContext switches off in a build: passes by name, and implementations."""
+"""Passes and implementations that a PassContext can disable in a build."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Switch(NamedTuple):
 
     @property
     def on(self) -> bool:
-        """Whether the current PassContext lets it run."""
+        """Whether the current PassContext enables it."""
         context = tvm.transform.PassContext.current()
         if self.name in context.disabled_pass:
             return False
@@ -30,7 +30,7 @@ class Switch(NamedTuple):
 
 
 _NEVER = 99
-"""The level of what runs where a context requires it, and nowhere else."""
+"""The level of passes that run only where a context requires them."""
 
 INTEGERS = Switch(precision.INTEGERS, 0)
 BFLOAT16_PRODUCTS = Switch(precision.BFLOAT16_PRODUCTS, 0)

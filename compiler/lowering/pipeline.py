@@ -39,7 +39,7 @@ class Step(NamedTuple):
     run : callable
         Takes the state of the build and changes it.
     needs : tuple of Switch
-        The step is left out where one is off.
+        The step is skipped if one is disabled.
     asks : tuple of Switch
         What else a PassContext can switch off, inside of the step.
     """

@@ -1,4 +1,4 @@
-"""What a build did: one entry per kernel, as a printable table and as JSON."""
+"""Build report: one entry per kernel, as a printable table and as JSON."""
 
 from __future__ import annotations
 

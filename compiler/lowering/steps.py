@@ -1,4 +1,4 @@
-"""What each step of `pipeline` does to the state of a build."""
+"""Bodies of the steps of `pipeline`, which change the state of a build."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ Rewrite: TypeAlias = Callable[[tvm.IRModule, str], tvm.IRModule]  # of one funct
 
 @dataclass
 class State:
-    """What the steps of a build hand on.
+    """State that the steps of a build share.
 
     Attributes
     ----------
@@ -106,7 +106,7 @@ class State:
         self.take(self.mod)
 
     def take(self, mod: tvm.IRModule, found: auto_scheduler_records.Recorded | None = None) -> None:
-        """Go on with a module of other functions, as users see them.
+        """Replace the module by one with other functions, as users see them.
 
         A module of one sample is not what users see; `described` stays the one of any number.
         """
@@ -134,14 +134,14 @@ def simplify_module(state: State) -> None:
 
 
 def keep_cache(state: State) -> None:
-    """Have `main` add rows to buffers where the module asks for it."""
+    """Make `main` append rows to buffers where the module requests a kv-cache."""
     mod = keep_kv_cache(state.mod)
     if mod is not state.mod:
         state.take(mod)
 
 
 def specialize_sizes(state: State) -> None:
-    """Have functions of their own for the extents that the module names."""
+    """Add specialized functions for the extents that the module names."""
     if state.any_samples is not None:
         asked = shape_hints.asked(state.described["main"])
         note = "samples are computed one by one with static kernels, whatever sizes are named"
@@ -178,7 +178,7 @@ def set_aside_recorded(state: State) -> None:
 
 
 def move_all_strides(state: State) -> None:
-    """Have CPUs leave out what strided convolutions skip; what has records stays as it is."""
+    """Hoist strides of 1x1 convolutions on CPUs, except for operators with records."""
     if state.source.extracting:
         return
     for name, target in state.unrecorded():
@@ -188,7 +188,7 @@ def move_all_strides(state: State) -> None:
 
 
 def split_the_batch(state: State) -> None:
-    """Have `main` work image by image where that pays; what has records stays as it is."""
+    """Split the batch of `main` where that pays, except for operators with records."""
     own = state.found.templates.get("main", {})
     main, query = state.targets["main"], state.source.autotvm_known
     state.mod, note = split_batch(state.mod, main, query, own)
@@ -197,7 +197,7 @@ def split_the_batch(state: State) -> None:
 
 
 def check_all_indices(state: State) -> None:
-    """Those of recorded kernels are constant."""
+    """Insert bounds checks; indices of recorded kernels are constant."""
     for name, target in state.targets.items():
         if name in state.found.records:
             state.mod = limited_takes(state.mod, name)
@@ -206,7 +206,7 @@ def check_all_indices(state: State) -> None:
 
 
 def loop_over_samples(state: State) -> None:
-    """Have kernels for one sample do any number of them."""
+    """Loop kernels for one batch element over any number of them."""
     if state.any_samples is not None:
         state.mod = over_samples(state.mod, state.any_samples)
 
@@ -255,7 +255,7 @@ def multiply_all_patches(state: State) -> None:
 
 
 def on_gpus(rewrite: Rewrite) -> Callable[[State], None]:
-    """The same for every other target."""
+    """The step that rewrites each function for a GPU that is not a recorded kernel."""
 
     def step(state: State) -> None:
         for name, target in state.unrecorded():
@@ -315,7 +315,7 @@ def schedule(state: State) -> None:
 
 
 def check_all_bounds(state: State) -> None:
-    """Have CPU kernels compare extents that the operators' own rules left unchecked."""
+    """Insert checks into CPU kernels of extents that no operator rule checks."""
     state.mod = check_bounds(state.mod, state.target)
 
 
@@ -348,7 +348,7 @@ def link_library(state: State) -> None:
 
 
 def check_replayed(state: State) -> None:
-    """Note whether the kernels of Ansor's records are right, as they were compiled."""
+    """Record whether the compiled kernels of Ansor records are valid."""
     if state.found.unchecked:
         assert state.checker is not None
         code = state.linked.kernels.code

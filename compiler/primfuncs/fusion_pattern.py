@@ -46,7 +46,7 @@ def unfusable_calls(
     of_anchor: Callable[[relax.Var], Known],
     behind: Callable[[relax.VarBinding, tirx.PrimFunc, list[Known | None]], Known | None],
 ) -> list[relax.Call]:
-    """The element-by-element calls that must not be fused behind an anchor.
+    """Elementwise calls that must not be fused after an anchor.
 
     Parameters
     ----------

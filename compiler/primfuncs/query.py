@@ -43,7 +43,7 @@ def has_attribute(body: tirx.Stmt, key: str) -> bool:
 
 
 def bound_values(body: tirx.Stmt) -> dict[Any, Any]:
-    """By variable, the values that statements inside `body` bind."""
+    """Values that statements inside `body` bind, by variable."""
     return {node.var: node.value for node in nodes_of(body, tirx.stmt.Bind)}
 
 

@@ -1,4 +1,4 @@
-"""Modules of Relax's operators as modules of Relay's, and back."""
+"""Conversion of modules from Relax operators to Relay operators, and back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From nested expressions to bindings, and from Relay's operators to Relax's, in one walk."""
+"""Lowering of Relay expressions: nested expressions to bindings, operators to Relax."""
 
 from __future__ import annotations
 

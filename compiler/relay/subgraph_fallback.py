@@ -1,7 +1,7 @@
-"""Subgraphs that do not compile: back into `main`, or halved and tried again.
+"""Fallback for subgraphs that do not compile: inline them into `main`, or halve and retry.
 
-A claimed function says with its attribute `baton.on_compile_error` what becomes of it: "back" or
-"split". One without the attribute ends the build with its error.
+The attribute `baton.on_compile_error` of an accepted subgraph selects "back" or "split". Without
+it, the build raises the subgraph's error.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Attempt = Callable[[tvm.IRModule, Target, Mapping[str, Any], list[str]], "Factor
 def build_with_fallback(
     mod: tvm.IRModule, target: Target, params: Mapping[str, Any], attempt: Attempt
 ) -> FactoryModule:
-    """Build a module; subgraphs that stand in the way and may be given up are.
+    """Build a module without the subgraphs that do not compile and may be given up.
 
     Parameters
     ----------

@@ -1,11 +1,11 @@
-"""Every field of a tuple is read from an alias of its own while operators are fused.
+"""Read every field of a tuple from a separate alias while operators are fused.
 
     t = LSTM(x, ...)            t = LSTM(x, ...)
     y = t[0]                    t0 = t; y = t0[0]
     h = t[1]                    t1 = t; h = t1[1]
 
 FuseOps of TVM 0.27 hands a fused function the fields that it reads in place of a whole tuple,
-and while it does so forgets that every further field moves the parameters behind it: a function
+and while it does so forgets that every further field shifts the parameters after it: a function
 that reads two fields of one tuple and any of another gets the wrong ones, or not, as addresses
 fall. With aliases there is one field for each tuple. What makes a tuple and can itself be fused
 is left alone: such tuples never become parameters.

@@ -1,8 +1,8 @@
 """TVM, imported without a failed look-up of a type, which costs 33 MB and 0.3 s in its runtime.
 
-TVM's Python classes look up the types of its C++ library that they stand for. Without the compiler
+TVM's Python classes look up their types in its C++ library. Without the compiler
 most of these do not exist, and the first look-up that fails makes TVM 0.27 read the symbols of
-every loaded library, for a backtrace that nobody sees. While `tvm` is imported from here, types are
+every loaded library for an unused backtrace. While `tvm` is imported from here, types are
 looked up only after their names were found in the list of those that exist. Where TVM is imported
 already, there is nothing left to save.
 

@@ -50,7 +50,7 @@ def guard_indices(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 class _Indices:
-    """What the loops and blocks of a function say about the variables in its indices."""
+    """Ranges that loops and blocks of a function give the variables in its indices."""
 
     def __init__(self, func: tirx.PrimFunc) -> None:
         self.found = False

@@ -4,7 +4,7 @@
       out[j, i] = if_then_else(4 <= i % 8, a[j, i % 8 - 4], b[j, i % 8])
 
 To LLVM, i % 8 is a counter of three bits. Its loop vectorizer may read 16 elements in a row where
-such a counter is the index, if a check in front of the loop finds that the counter never starts
+such a counter is the index, if a check before the loop finds that the counter never starts
 again at 0. LLVM 22.1 drops that check when there is one for a wider counter already, which it
 takes to imply the other (llvm/llvm-project issue 191382; the fix came with a later release), and
 reads a[j, 4 ... 11]. Wider counters need a check only where they are used under a condition;

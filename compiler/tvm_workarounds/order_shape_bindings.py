@@ -19,7 +19,7 @@ from tvm import relax, tirx
 
 
 def in_order(mod: tvm.IRModule) -> tvm.IRModule:
-    """The module, each binding of its functions behind the `match_cast` of each of its symbols."""
+    """The module, each binding of its functions after the `match_cast` of each of its symbols."""
     changed = {}
     for gvar, function in mod.functions_items():
         if not isinstance(function, relax.Function):

@@ -229,7 +229,7 @@ class _Checker:
 
 
 def _references(kind: str, data: Any, fields: dict[str, Schema]) -> Iterator[Any]:
-    """What must be numbers of nodes."""
+    """Fields that must be node indices."""
     if kind in _LISTS:
         if not isinstance(data, list) or (kind in ("ffi.Map", "ffi.Dict") and len(data) % 2):
             raise ValueError(f"a node of the type {kind} is not a list of nodes")
@@ -247,7 +247,7 @@ def _is_value(data: Any, kind: type | tuple[type, ...]) -> bool:
 
 
 class _Types:
-    """What TVM has registered of types and operators, looked up once."""
+    """Types and operators that TVM has registered, looked up once."""
 
     def __init__(self) -> None:
         self._fields: dict[str, dict[str, Schema]] = {}

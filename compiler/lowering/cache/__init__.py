@@ -1,1 +1,1 @@
-"""What builds keep on disk: kernels and whole libraries."""
+"""On-disk caches of builds: kernels, libraries and command results."""

@@ -43,7 +43,7 @@ _DIGEST_BYTES = 32
 _LENGTH = struct.Struct("<Q")
 _PIECE = 1 << 20
 _NOT_BY_THE_SYSTEM = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
-"""Of two file systems that can't copy from one to the other, or an old kernel."""
+"""Errors of copies between two file systems, or on an old kernel."""
 
 
 class _ChangedError(LoadError):
@@ -52,7 +52,7 @@ class _ChangedError(LoadError):
 
 @dataclass(frozen=True)
 class Kept:
-    """What a command read and logged.
+    """Inputs and log messages of a command.
 
     Attributes
     ----------
@@ -153,7 +153,7 @@ def _read(cache: kernel_cache.KernelCache, key: str) -> tuple[Kept, bytes] | Non
 
 
 def _restored(metadata: Metadata) -> Metadata:
-    """What a build that finds the library writes."""
+    """The output of a build that finds its library in the cache."""
     report = Report.from_json(metadata.report)
     report.cache, report.seconds = "the library", {}
     return replace(metadata, report=report.to_json())

@@ -7,7 +7,7 @@ rename, so a reader sees all of it or nothing, also when builds run side by side
 the check sum rejects is compiled again.
 
 Object code is executed later: the folder is made for its owner alone, and a folder or file that
-somebody else owns or can write is not used.
+another user owns or can write is not used.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _written: dict[Path, int] = {}
 
 @dataclass(frozen=True)
 class Usage:
-    """What a cache holds.
+    """Contents of a cache.
 
     Attributes
     ----------
@@ -214,7 +214,7 @@ class KernelCache:
         return before
 
     def usage(self) -> Usage:
-        """What is kept now."""
+        """The current contents."""
         kernels = [status.st_size for _, status in self._files(_SUFFIX)]
         libraries = [status.st_size for _, status in self._files(_LIBRARY_SUFFIX)]
         commands = [status.st_size for _, status in self._files(_COMMAND_SUFFIX)]
@@ -246,7 +246,7 @@ class KernelCache:
         return found
 
     def _is_safe(self) -> bool:
-        """Whether nobody else can put code into the folder; a missing one holds nothing."""
+        """Whether only this user can write to the folder; a missing folder is unsafe."""
         try:
             status = os.lstat(self.folder or "")
         except OSError:
@@ -285,5 +285,5 @@ def _dropped(path: Path) -> bool:
 
 
 def _is_ours(status: os.stat_result) -> bool:
-    """Whether this user owns the file or folder and nobody else can write it."""
+    """Whether this user owns the file or folder and is the only one who can write it."""
     return status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)

@@ -1,4 +1,4 @@
-"""What decides a whole build: hashed, or the reason why it can't be.
+"""Cache key of a build, or the reason why a build has none.
 
 The key covers the module with the bytes of its constants, target, pass context, tuning records,
 this machine's CPU, and the code of TVM, LLVM and Baton. What a build takes from the code of its
@@ -33,7 +33,7 @@ from ..selection.schedule_source import ScheduleSource
 
 _OWN_PACKAGES = ("compiler", "schedules", "tvm")
 _KINDS = (("llvm", "cpu"), ("cuda", "cuda"))
-"""Of targets and devices whose libraries are kept."""
+"""Kinds of targets and devices whose libraries are kept."""
 _PLAIN = (bool, int, float, str, type(None))
 
 
@@ -109,7 +109,7 @@ def library_key(
 
 
 def _machines(mod: tvm.IRModule, target: Target) -> list[object]:
-    """What is known of each function's target; the attributes of a GPU's are all there is."""
+    """Machine description of each function's target; the target itself for a GPU."""
     targets = function_targets(mod, target).values()
     return [Machine.from_target(t) if t.kind.name == "llvm" else str(t) for t in targets]
 

@@ -1,4 +1,4 @@
-"""What a build logged, which one from the cache says again."""
+"""Warnings recorded during a build and replayed on a cache hit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`BulkSize=<n>`: the kernel calls of `main` in segments of at most n, each a function of its own.
+"""`BulkSize=<n>`: the kernel calls of `main` in segments of at most n, each a separate function.
 
 The pass runs on scheduled, dataflow `main`; the virtual machine then dispatches a segment as one
 call, with the memory of its intermediate results planned within it.
@@ -12,7 +12,7 @@ _PREFIX = "BulkSize="
 
 
 def required_pass(size: int) -> str:
-    """What a PassContext requires for segments of `size` kernel calls."""
+    """The entry of `required_pass` for segments of `size` kernel calls."""
     return f"{_PREFIX}{size}"
 
 

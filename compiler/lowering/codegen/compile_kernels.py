@@ -96,7 +96,7 @@ def compile_cpu_kernels(
 
 
 def separate_raising_kernels(mod: tvm.IRModule, target: Target) -> tvm.IRModule:
-    """The module with each CPU kernel that gives up by itself compiled, in a module of its own.
+    """Compile each CPU kernel that can report an error into a separate module.
 
     In one module TVM declares the function that all of them call once for each, under new names
     that nothing defines.
@@ -141,7 +141,7 @@ def has_cpu_kernels(mod: tvm.IRModule, target: Target) -> bool:
 
 
 def compiler_state() -> list[str]:
-    """What decides object code beside the source: TVM, LLVM and the active pass context."""
+    """Everything but the source that decides object code: TVM, LLVM, the pass context."""
     context = tvm.transform.PassContext.current()
     return [
         f"tvm {tvm.__version__} ffi {tvm_ffi.__version__}",

@@ -15,8 +15,8 @@ after:
 That needs parts that are contiguous in the result: along the channels of one image, or along the
 batch. The result of a concatenation may itself be a part of the next, as in a dense block.
 
-TVM's views have the data pointer of their tensor and a byte offset beside it, which kernels refuse.
-So a kernel of its own moves the pointer of each new view, and sets the offset to zero.
+TVM's views have the data pointer of their tensor and a byte offset, which kernels reject.
+So a separate kernel moves the pointer of each new view, and sets the offset to zero.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ NAME = "ConcatInPlace"
 CONCATENATES = "baton.concatenates"
 """Attribute of kernels that do nothing but concatenate their operands along one axis."""
 
-# Kernels are compiled for operands that begin at a multiple of so many bytes.
+# Kernels are compiled for operands aligned to this number of bytes.
 ALIGNMENT = 64
 # Of L3 that a result may fill: the rest is other cores', or other tensors'.
 SHARE_OF_L3 = 0.25
@@ -132,7 +132,7 @@ def aligned_offsets(kernel: tvm.tirx.PrimFunc) -> list[int] | None:
 
 
 def _shapes(kernel: tvm.tirx.PrimFunc) -> list[tuple[int, ...]] | None:
-    """Shapes of the operands and the result; None where only running tells one."""
+    """Shapes of the operands and the result; None if one is dynamic."""
     shapes: list[tuple[int, ...]] = []
     for param in kernel.params:
         shape = getattr(param, "shape", None)
@@ -156,7 +156,7 @@ def move_pointer() -> tirx.PrimFunc:
 
 
 def _starts(parts: Sequence[tuple[int, ...]], whole: tuple[int, ...]) -> list[int] | None:
-    """Elements in front of each part; None unless the parts lie one behind the other."""
+    """Offset of each part in elements; None unless the parts are consecutive in memory."""
     for axis in range(len(whole)):
         inner = math.prod(whole[axis + 1 :])
         fits = all(
@@ -228,7 +228,7 @@ class _Places:
         return True
 
     def _home(self, tensor: relax.Var) -> tuple[relax.Var, int]:
-        """The tensor that has memory of its own, and the bytes in front of this one."""
+        """The tensor that owns the memory, and the byte offset of this one in it."""
         offset = 0
         while tensor in self._homes:
             tensor, start = self._homes[tensor]

@@ -4,7 +4,7 @@ Before memory planning, before:
 
     main(inputs, weights):        t = kernel_1(inputs, weights); .. ; kernel_n(t)
 
-after, beside an unchanged `main`:
+after, in addition to an unchanged `main`:
 
     main_graph(inputs, weights):  x = copy(inputs); t = kernel_1(x, weights); .. ; copy(kernel_n(t))
 
@@ -54,7 +54,7 @@ def obstacle(mod: tvm.IRModule) -> str:
     if len((mod.global_infos or {}).get("vdevice", [])) > 1:
         return "a part of the model runs on another device"
     if has_conditions(mod):
-        return "only running tells which branch is taken"
+        return "the branch taken is only known at run time"
     functions = dict(mod.functions_items())
     relax_functions = [f for f in functions.values() if isinstance(f, relax.Function)]
     if len(relax_functions) > 1:
@@ -72,7 +72,7 @@ def _bindings(main: relax.Function) -> Iterator[tuple[Any, Any]]:
 
 def _of_binding(mod: tvm.IRModule, var: relax.Var, value: Any) -> str:
     if not all(map(_is_static, _leaves(var.ty))):
-        return f"only running tells the shape of {var.name}"
+        return f"the shape of {var.name} is dynamic"
     operator = getattr(value, "op", None)
     name = str(getattr(operator, "name", ""))
     if name == "relax.call_tir":

@@ -109,7 +109,7 @@ def place(
 def weight_devices(mod: tvm.IRModule) -> tuple[int, ...]:
     """Where each weight of a placed module belongs, as an index into `kinds`.
 
-    The weights are the parameters of `main` behind the first `num_input`.
+    The weights are the parameters of `main` after the first `num_input`.
     """
     main = mod[MAIN]
     vdevices = list((mod.global_infos or {}).get("vdevice", []))
@@ -177,7 +177,7 @@ def separate_cpus(target: Target) -> tvm.transform.Pass:
 
 
 def _cpu(target: Target) -> str:
-    """What the code generator sees of a CPU target."""
+    """The options of a CPU target that the code generator reads."""
     seen = {name: target.attrs.get(name) for name in ("mtriple", "mcpu", "mattr", "mabi")}
     return f"{target.kind.name} {seen}"
 

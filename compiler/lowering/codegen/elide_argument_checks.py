@@ -102,7 +102,7 @@ def _read(body: Any, made: dict[Any, bool], calls: dict[Call, frozenset[int]]) -
 
 
 def _begins_where_its_memory_does(call: Call, made: Mapping[Any, bool]) -> bool | None:
-    """Of a call that makes a tensor, whether its byte offset is 0; None for other calls."""
+    """Whether the tensor that a call makes has byte offset 0; None for other calls."""
     name, args = operator_name(call), call.args
     if name == "builtin.alloc_tensor":
         return True if _is_zero(args[2]) else None

@@ -175,7 +175,7 @@ def _may_return_arguments(call: tvm.ir.Call) -> bool:
 
 @relax.expr_functor.mutator
 class _Lifter(relax.expr_functor.PyExprMutator):
-    """Replaces large constants by new variables and remembers which stands for which."""
+    """Replaces large constants by new variables and records the pairs."""
 
     def __init__(
         self, taken: set[str], min_elements: int, returned: frozenset[GenericConst]

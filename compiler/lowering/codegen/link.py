@@ -47,7 +47,7 @@ class Linked:
     def activations_bytes(self) -> tuple[int, int]:
         """Storage that one inference takes for its intermediate tensors and results.
 
-        The bytes that are known, and how many storages have a size that only running tells.
+        The known bytes, and the number of storages of dynamic size.
         """
         return storage_bytes(
             self.lowered,

@@ -7,7 +7,7 @@
 That is more rounds than a machine lives to see, and none is deeper than LEVELS calls: neither the
 stack nor what it keeps alive grows with the number of rounds.
 
-Where a CPU knows in front of a loop how many rounds it has, each writes its slices of stacked
+Where a CPU knows the number of iterations before a loop, each writes its slices of stacked
 results into tensors for all of them. Else they are joined on each level, so that a slice is copied
 a few times on each, not once for each later round.
 """
@@ -170,7 +170,7 @@ class _Rounds:
         self.after_round = relax.TupleType(after)
 
     def enter(self) -> tvm.ir.GlobalVar:
-        """What the loop becomes a call of: all rounds, or none."""
+        """The function that replaces the loop: all iterations, or none."""
         more = relax.Var("more", self.loop.more.ty)
         counts = [field.ty for field in self.loop.count.fields]
         states, empty, captured, count = (
@@ -264,7 +264,7 @@ class _Rounds:
         return scope.chosen(more, again, _Scope().ended_by_tuple([more, *fields]))
 
     def _joined(self, stacked: Sequence[relax.Var], later: relax.SeqExpr) -> relax.SeqExpr:
-        """What later rounds return, with the earlier stacked results in front of theirs."""
+        """Results of later iterations, after the earlier stacked results."""
         scope = _Scope(later)
         more, *fields = scope.fields_of(later.body)
         call = relax.Call(self.loop.join, [*stacked, *fields[self.states :]])

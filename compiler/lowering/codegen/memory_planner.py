@@ -18,7 +18,7 @@ after:
 Kernels refuse tensors with a byte offset, so the kernel that ConcatInPlace has for its views moves
 the pointer of each tensor that does not begin where the storage does.
 
-A storage whose size only running tells, as that of what NonZero finds, stays a storage of its own.
+A storage of dynamic size, such as the result of NonZero, stays a separate storage.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def pack(lifetimes: Sequence[Lifetime]) -> tuple[list[int], int]:
     Returns
     -------
     offsets : list of int
-        Bytes in front of each tensor, multiples of `ALIGNMENT`.
+        Byte offset of each tensor, a multiple of `ALIGNMENT`.
     nbytes : int
         Of the storage.
     """
@@ -163,14 +163,14 @@ class PackStorage:
 
 
 def storage_bytes(mod: tvm.IRModule, but: Sequence[str] = ()) -> tuple[int, int]:
-    """What the functions of a lowered module allocate, `but` left out.
+    """Allocations of the functions of a lowered module, except `but`.
 
     Returns
     -------
     nbytes : int
         Of all storages whose size is known.
     unknown : int
-        How many storages there are besides, whose size only running tells.
+        Number of further storages, of dynamic size.
     """
     calls = (
         binding.value
@@ -242,7 +242,7 @@ def _rewritten(
     nbytes: int,
     move: tvm.ir.GlobalVar,
 ) -> Iterator[relax.Binding]:
-    """The bindings, with one storage in front of the first tensor."""
+    """The bindings, with one storage before the first tensor."""
     storage: relax.Var | None = None
     for binding in block.bindings:
         if binding.var in sizes:
@@ -273,6 +273,6 @@ def _tensor_size(var: relax.Var, extents: Sequence[int]) -> int:
 
 
 def _storage_size(call: Any) -> int | None:
-    """Bytes of a storage; None where only running tells them."""
+    """Bytes of a storage; None if they are dynamic."""
     sizes = integers(call.args[0].values) if isinstance(call.args[0], relax.ShapeExpr) else None
     return None if sizes is None else sizes[0]

@@ -4,7 +4,7 @@ After memory planning, before:
 
     main(inputs, weights):  s = alloc_storage(..); t = alloc_tensor(s, ..); kernel(x, t); ..
 
-after, beside an unchanged `main`:
+after, in addition to an unchanged `main`:
 
     workspace():                          s = alloc_storage(..); t = alloc_tensor(s, ..); (t, ..)
     main_static(inputs, weights, t, ..):  kernel(x, t); ..
@@ -56,7 +56,7 @@ class StaticAllocation:
             [], relax.SeqExpr([relax.BindingBlock(bindings)], result), result.ty, False
         )
         added = mod.clone()
-        # Each function gets variables of its own.
+        # Each function needs its own variables.
         added[ENTRY] = _named(static, ENTRY)
         added[WORKSPACE] = _named(workspace, WORKSPACE)
         return added

@@ -117,7 +117,7 @@ def multiply_tiles() -> tvm.transform.Pass:
 
 @dataclass(frozen=True)
 class _Shape:
-    """Of the tiles of a kernel: rows of data and sums, and groups of four bytes along k."""
+    """Tile shape of a kernel: rows of data and sums, and groups of four bytes along k."""
 
     rows: int
     groups: int
@@ -249,7 +249,7 @@ class _Nest:
             inner = tirx.For(var, 0, count, tirx.ForKind.SERIAL, inner)
         for each in reversed(self.reduction):
             inner = replace_loop(each, body=inner)
-        # Each copy of the loops has variables of its own.
+        # Each copy of the loops needs its own variables.
         inner = _with_new_loops(inner)
         of_row = self.sums.step(self.rows[-1].loop_var) * self.sums.item if self.rows else 0
         stored = []
@@ -292,7 +292,7 @@ def _with_new_loops(statement: tirx.Stmt) -> tirx.Stmt:
 
 
 def _marked(statement: tirx.Stmt) -> tirx.For | None:
-    """The loop in front of which the mark is, among others."""
+    """The loop that follows the mark, among others."""
     is_marked = False
     while isinstance(statement, tirx.AttrStmt):
         is_marked = is_marked or statement.attr_key == MARK
@@ -345,7 +345,7 @@ def _between(begin: tirx.Stmt, body: tirx.Stmt, end: tirx.Stmt) -> tirx.Stmt:
 
 
 def _parts(statement: tirx.Stmt) -> list[tirx.Stmt]:
-    """Of a sequence, which can't have another one as a part."""
+    """Statements of a sequence, which must not contain another one."""
     return list(statement.seq) if isinstance(statement, tirx.SeqStmt) else [statement]
 
 

@@ -79,7 +79,7 @@ class _Checks:
     Attributes
     ----------
     bound : frozenset of Var
-        Variables that are bound in front of the first.
+        Variables that are bound before the first.
     asserts : list of AssertStmt
     """
 
@@ -88,7 +88,7 @@ class _Checks:
 
 
 class _Entry:
-    """What stands in front of a kernel's body.
+    """Statements before a kernel's body.
 
     Parameters
     ----------
@@ -159,7 +159,7 @@ class _Entry:
             self._of_device[what[1]] = statement
 
     def _what(self, variables: set[Any], reads: Sequence[tuple[Any, int, int]]) -> _What | None:
-        """What a condition with these variables and reads of structures compares."""
+        """The comparison in a condition with these variables and structure reads."""
         for of, what in ((self._type_of, _IS_TENSOR), (self._tensor_of, _IS_TENSOR)):
             if not reads and len(variables) == 1 and (variable := next(iter(variables))) in of:
                 return what, of[variable]
@@ -174,7 +174,7 @@ class _Entry:
         return None
 
     def changes(self, made: Collection[int]) -> dict[Any, AssertStmt | None]:
-        """By statement, what takes its place; None for nothing.
+        """Replacement of each statement; None removes it.
 
         Parameters
         ----------
@@ -198,7 +198,7 @@ class _Entry:
         return changes
 
     def _alignment(self, number: int) -> list[Any]:
-        """What compares the address of an argument's data, where the kernel relies on it."""
+        """The check of an argument's data address, where the kernel relies on it."""
         if not self._aligned:
             return []
         tensor = next(var for var, of in self._tensor_of.items() if of == number)
@@ -225,7 +225,7 @@ def _signature(statement: AssertStmt) -> list[StringImm]:
 
 
 def _changed(statement: Any, changes: Mapping[Any, AssertStmt | None]) -> Any:
-    """The statements in front of a body with some assertions changed or left out."""
+    """The statements before a body with some assertions changed or removed."""
     if isinstance(statement, SeqStmt):
         changed = [_changed(each, changes) for each in statement.seq]
         kept = [each for each in changed if each is not None]
@@ -245,7 +245,7 @@ def _is_check(statement: IfThenElse) -> bool:
 
 
 class _Parts:
-    """What an expression of an entry is made of.
+    """Operands of an entry's expression.
 
     Attributes
     ----------

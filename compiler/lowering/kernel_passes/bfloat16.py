@@ -87,7 +87,7 @@ _TEXTS = {
 
 
 def round_bfloat16() -> tvm.transform.Pass:
-    """The pass, on functions in front of the lowering."""
+    """The pass, on functions before they are lowered."""
 
     @tvm.tirx.transform.prim_func_pass(opt_level=0, name="RoundBFloat16")
     def round_casts(func: tirx.PrimFunc, _: tvm.IRModule, __: Any) -> tirx.PrimFunc:

@@ -6,7 +6,7 @@ TOPI's Winograd transforms read each constant through a chain of selects, one fo
       y[e] += x[a] * select(a % 6 == 5 and e % 6 == 5, 1.0, select(a % 6 == 5 and e % 6 == 4, ...))
 
 TVM copies the chain into each of a thousand unrolled statements, and only then finds out which
-constant each one reads. While it does, a call stands for the chain:
+constant each one reads. Meanwhile a call represents the chain:
 
     y[e] += x[a] * call("baton.constant_table", 0, a % 6, e % 6)
 
@@ -56,7 +56,7 @@ def _on_each(mod: tvm.IRModule, change: Any) -> tvm.IRModule:
 
 @dataclass
 class _Table:
-    """What a chain of selects says.
+    """Contents of a chain of selects.
 
     Attributes
     ----------

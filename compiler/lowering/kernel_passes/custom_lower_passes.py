@@ -1,4 +1,4 @@
-"""The way from scheduled loops to lowered ones with passes of a script's own between.
+"""Lowering of scheduled loops with user-defined passes in between.
 
     with PassContext(config={"tirx.add_lower_pass": [(1, my_pass)]}): ...
 

@@ -16,7 +16,7 @@ from tvm import sym, tirx
 
 
 def drop_needless_casts() -> tvm.transform.Pass:
-    """The pass, on functions in front of the lowering, behind what looks for bytes."""
+    """The pass, before functions are lowered and after the passes that match bytes."""
 
     @tvm.tirx.transform.prim_func_pass(opt_level=0, name="DropNeedlessCasts")
     def drop(func: tirx.PrimFunc, _: tvm.IRModule, __: Any) -> tirx.PrimFunc:

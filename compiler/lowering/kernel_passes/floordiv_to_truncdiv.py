@@ -31,7 +31,7 @@ _KEEP_SIGN = (tirx.Add, tirx.Mul, tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.M
 
 
 def divide_plainly() -> tvm.transform.Pass:
-    """The pass, on lowered functions in front of TVM's own lowering of divisions."""
+    """The pass, on lowered functions before TVM lowers divisions."""
 
     @tvm.tirx.transform.prim_func_pass(opt_level=0, name="DividePlainly")
     def divide(func: tirx.PrimFunc, _: tvm.IRModule, __: Any) -> tirx.PrimFunc:

@@ -9,7 +9,7 @@ A core looks some hundred instructions ahead, that is over a few vectors, and wa
 where they come one after the other. LLVM keeps that order; of a vector wider than its registers it
 makes instructions that alternate between the parts, and loads their constants once for all.
 
-Only stores behind a loop are taken together: LLVM orders the instructions of a block as a whole,
+Only stores after a loop are interleaved: LLVM orders the instructions of a block as a whole,
 and would move sums of the same block, as a depthwise convolution has them, out of registers.
 """
 
@@ -45,7 +45,7 @@ def interleave_vectors() -> tvm.transform.Pass:
 
 
 def _interleaved(sequence: tirx.SeqStmt) -> tirx.Stmt:
-    """The statements with runs of stores of chains taken together, if behind a loop."""
+    """The statements with runs of stores of chains interleaved, if after a loop."""
     statements: list[tirx.Stmt] = []
     run: list[tirx.BufferStore] = []
     behind_loop = False
@@ -57,7 +57,7 @@ def _interleaved(sequence: tirx.SeqStmt) -> tirx.Stmt:
                 run = []
             run.append(statement)
         elif run and _is_scalar_binding(statement):
-            statements.append(statement)  # in front of the run: it reads nothing that is stored
+            statements.append(statement)  # before the run: it reads nothing that is stored
         else:
             statements += [*_side_by_side(run), statement]
             run = []

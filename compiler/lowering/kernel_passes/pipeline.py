@@ -53,7 +53,7 @@ PIPELINE = "baton"
 
 
 def _pipeline() -> tuple[Any, Any, Any]:
-    """TVM's default pipeline, with small constant tables, and our passes behind it for the CPU."""
+    """TVM's default pipeline, with small constant tables, followed by Baton's CPU passes."""
     lower, finalize_host, finalize_device = tirx.get_tir_pipeline("default")
 
     def with_our_passes() -> tvm.transform.Pass:

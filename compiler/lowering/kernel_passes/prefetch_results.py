@@ -1,4 +1,4 @@
-"""Software prefetch of what a kernel reads and writes behind its products, while these go on.
+"""Software prefetch of the data that a kernel reads and writes after its matmul, during the matmul.
 
     task                                         task
       products                                     products
@@ -31,7 +31,7 @@ from ...primfuncs.query import bound_values, expanded, has_attribute, replace_lo
 
 _LINE_BYTES = 64
 _MOST_ITERATIONS = 1 << 20
-"""Of a loop over results, which are a part of a cache."""
+"""Mark of a loop over results that fill part of a cache."""
 
 _NO_MARKS: Mapping[str, int] = {}
 _OF_REDUCTIONS = (marks.STEPS, marks.STRIDE, marks.PANEL)
@@ -81,7 +81,7 @@ def _is_results(statement: tirx.Stmt) -> bool:
 def _loops(statement: tirx.Stmt) -> list[tirx.For]:
     """The marked loops over the results, outermost first; of parts of a loop the first.
 
-    Lowering leaves out loops of one iteration, whose marks then are in front of the next.
+    Lowering leaves out loops of one iteration, whose marks then precede the next.
     """
     if isinstance(statement, tirx.SeqStmt):
         return next(filter(None, map(_loops, statement.seq)), [])
@@ -135,7 +135,7 @@ def _lines(
 
 
 def loop_variables(body: tirx.Stmt) -> list[Any]:
-    """Those of all loops in a statement."""
+    """Marks of all loops in a statement."""
     return [loop.loop_var for loop in nodes_of(body, tirx.For)]
 
 

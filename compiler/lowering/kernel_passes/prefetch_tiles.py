@@ -1,4 +1,4 @@
-"""Software prefetch, beside a tile's products, of what its epilogue and the next tile need.
+"""Software prefetch, during a tile's matmul, of what its epilogue and the next tile need.
 
     tile                                         tile
       chunk of the reduction                       chunk of the reduction
@@ -31,7 +31,7 @@ from ...primfuncs.query import bound_values, expanded, replace_loop
 from .prefetch_results import loop_variables
 
 _LINE_BYTES = 64
-# Lines of a run are at most so many bytes apart.
+# Maximum distance in bytes between the lines of a run.
 _NEAR_BYTES = 256
 
 
@@ -87,7 +87,7 @@ def with_tile_prefetches(body: tirx.Stmt, function: str) -> tirx.Stmt:
 
 
 def _loop(statement: tirx.Stmt) -> tirx.For | None:
-    """The loop in front of which the mark is, among others."""
+    """The loop that follows the mark, among others."""
     is_marked = False
     while isinstance(statement, tirx.AttrStmt):
         is_marked = is_marked or statement.attr_key == marks.TILE
@@ -102,7 +102,7 @@ def _with_prefetches(
     local: list[Any],
     function: str,
 ) -> tirx.Stmt:
-    """The marked loop with prefetches at its head, behind its marks."""
+    """The marked loop with prefetches at its head, after its marks."""
     if isinstance(statement, tirx.AttrStmt):
         body = _with_prefetches(statement.body, results, bound, local, function)
         return tirx.AttrStmt(statement.node, statement.attr_key, statement.value, body)

@@ -32,7 +32,7 @@ _EXTREMES = (tirx.Max, tirx.Min)
 
 
 def propagate_nan(on_device: bool = False) -> tvm.transform.Pass:
-    """The pass, on lowered functions, behind the last pass that simplifies.
+    """The pass, on lowered functions, after the last pass that simplifies.
 
     Parameters
     ----------

@@ -31,7 +31,7 @@ _NAMES = _WITHOUT_HALF | {name for name, _ in _C_FUNCTIONS}
 
 
 def split_scalar_calls() -> tvm.transform.Pass:
-    """The pass, on lowered functions in front of the lowering of intrinsic functions."""
+    """The pass, on lowered functions before intrinsic functions are lowered."""
 
     @tvm.tirx.transform.prim_func_pass(opt_level=0, name="SplitScalarCalls")
     def split(func: tirx.PrimFunc, _: tvm.IRModule, __: Any) -> tirx.PrimFunc:

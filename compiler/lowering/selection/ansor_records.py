@@ -68,7 +68,7 @@ class ReplayedKernels:
     def find(self, kernel: PlainKernel, key: str, target: Target) -> Match | None:
         """The kernel as the best record schedules it that fits and computes the right numbers.
 
-        Where nobody knows yet whether it does, that is asked when the kernel is compiled.
+        A kernel that is not validated yet is validated once it is compiled.
 
         Parameters
         ----------

@@ -1,7 +1,7 @@
-"""Kernels for which an auto_scheduler record exists: found, set aside, and scheduled from it.
+"""Kernels with an auto_scheduler record: found, outlined, and scheduled from it.
 
 A recorded kernel keeps TOPI's plain compute, since the record describes a schedule of exactly that;
-so its operators leave `main` for a function of their own before layouts are chosen:
+so its operators are outlined from `main` before layouts are chosen:
 
     main: conv2d -> add -> relu -> softmax            the log has conv2d+add+relu
     main: fused_recorded(...) -> softmax              fused_recorded: conv2d -> add -> relu
@@ -78,7 +78,7 @@ def set_aside(
     checker: Checker,
     disabled: Collection[str] = (),
 ) -> Recorded:
-    """Move the operators of every recorded kernel to a function of their own.
+    """Outline the operators of every recorded kernel into a separate function.
 
     Parameters
     ----------
@@ -136,7 +136,7 @@ def set_aside(
 
 
 def _checked(mod: tvm.IRModule, name: str) -> set[str]:
-    """Variables of operators whose indices or divisors are checked in front of them.
+    """Variables of operators that follow a run-time check of indices or divisors.
 
     A kernel with one of these is another one than was recorded.
     """

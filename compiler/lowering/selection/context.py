@@ -17,7 +17,7 @@ from .layout_cache import LayoutMap
 
 @dataclass(frozen=True)
 class Site:
-    """What emits the operator's kernel, and what may be chosen for it.
+    """Lowering context of one operator: builder, layouts, target and records.
 
     Attributes
     ----------
@@ -51,5 +51,5 @@ class Site:
         return strategy.select(operator, workload, self.target, self.query, self.disabled)
 
     def asking(self, query: strategy.Query | None) -> Site:
-        """The same with another look-up of records."""
+        """This context with another record query."""
         return replace(self, query=query)

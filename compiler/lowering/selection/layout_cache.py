@@ -1,7 +1,7 @@
-"""Values of one function in plain and in blocked layouts, converted when somebody asks.
+"""Values of one function in plain and in blocked layouts, converted on request.
 
 A blocked layout NCHW[b]c of a tensor (N, C, H, W) is the tensor (N, ceil(C/b), H, W, b); block 1
-stands for the plain layout. Where b does not divide C, the last block has channels that belong to
+is the plain layout. Where b does not divide C, the last block has channels that belong to
 nobody: they hold finite numbers, and whoever reads them multiplies them by zero or drops them. A
 value is converted at most once to each layout.
 

@@ -1,10 +1,10 @@
-"""Values to block where they are made, since convolutions read what becomes of them.
+"""Back-propagate blocked layouts from convolutions to the producers of their inputs.
 
     transpose (tokens to images) -> take, multiply, add (resizing) -> concat -> conv2d
     blocked here                    [------------- in blocks of channels -----------]
 
 Operators between follow the layout of what they read (`layout_rules`). Without this, all of them
-would work on plain tensors, and the layout would change in front of the convolution, of the largest
+would work on plain tensors, and the layout would change before the convolution, of the largest
 tensor: one loop that chooses between the parts for each channel, and has no vectors.
 """
 

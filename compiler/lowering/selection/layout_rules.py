@@ -44,7 +44,7 @@ def _binary(builder: relax.BlockBuilder, call: relax.Call, layouts: LayoutMap) -
 
 
 def _may_make_infinite(call: relax.Call, block: int) -> bool:
-    """Whether the call could leave infinities or NaNs in channels that belong to nobody."""
+    """Whether the call could leave infinities or NaNs in padding channels."""
     shape = static_shape(call)
     if shape is None or shape[1] % block == 0:
         return False
@@ -221,7 +221,7 @@ def _concat(builder: relax.BlockBuilder, call: relax.Call, layouts: LayoutMap) -
 
 
 def _slice(builder: relax.BlockBuilder, call: relax.Call, layouts: LayoutMap) -> Lowered:
-    """Of whole blocks of channels, and of anything along the other axes."""
+    """Slice whole blocks of channels, and anything along the other axes."""
     block, shape, out = layouts.block(call.args[0]), static_shape(call.args[0]), static_shape(call)
     if block == PLAIN or shape is None or out is None or 0 in out:
         return None
@@ -263,7 +263,7 @@ def _prelu(builder: relax.BlockBuilder, call: relax.Call, layouts: LayoutMap) ->
 
 
 def _pad(builder: relax.BlockBuilder, call: relax.Call, layouts: LayoutMap) -> Lowered:
-    """Of any axes but the channels, in any mode."""
+    """Pad any axes but the channels, in any mode."""
     block, shape = layouts.block(call.args[0]), static_shape(call.args[0])
     if block == PLAIN or shape is None:
         return None

@@ -49,7 +49,7 @@ class QueryCount:
 class ScheduleSource:
     """The dispatch contexts that were active when a build began.
 
-    It may be handed to other threads, which have no contexts of their own.
+    It may be handed to other threads, which do not inherit contexts.
 
     Attributes
     ----------
@@ -110,9 +110,9 @@ class ScheduleSource:
         )
 
     def autotvm_known(self, target: Any, workload: Any) -> ConfigEntity | None:
-        """What `autotvm_query` would give an operator now; none takes it.
+        """The config that `autotvm_query` would return now, without counting it as used.
 
-        A context that prefers the fastest has what nobody measured yet measured.
+        A context that prefers the fastest measures what is not measured yet.
         """
         if self.extracting:
             return None
@@ -172,7 +172,7 @@ class ScheduleSource:
     def auto_scheduler_sample(
         self, target: Target, func: PrimFunc, workload_key: str
     ) -> Record | None:
-        """What a context makes up for the unscheduled kernel, which has no record, or None."""
+        """A record that a context samples for an unscheduled kernel without one, or None."""
         for context in self.record_contexts:
             record = context.sample(target, func)
             if record is not None:

@@ -125,7 +125,7 @@ class _Selector(PyExprMutator):
     def _lower_or_fall_back(
         self, call: relax.Call, query: strategy.Query | None, disabled: Collection[str]
     ) -> tuple[int, relax.Expr] | None:
-        """What `_lower` gives; without records where a record's config can't be scheduled."""
+        """Result of `_lower`; without records where a record's config can't be scheduled."""
         asked = None if query is None else _AskedOnce(query)
         try:
             return self._lower(call, self._site(asked, disabled))
@@ -191,7 +191,7 @@ class _Selector(PyExprMutator):
 
 
 _MISFITS = (ArithmeticError, AssertionError, LookupError, RuntimeError, TypeError, ValueError)
-"""What templates raise for knobs that do not fit."""
+"""Errors that templates raise for knobs that do not fit."""
 
 
 class _AskedOnce:

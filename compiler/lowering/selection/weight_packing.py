@@ -99,7 +99,7 @@ _BACKGROUND: ContextVar[_Background | None] = ContextVar("background", default=N
 
 @contextmanager
 def packing_in_background() -> Iterator[None]:
-    """Have large weights packed by all cores until the block ends; nobody may read them in it."""
+    """Pack large weights on all cores until the block ends; they must not be read in it."""
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         background = _Background(pool)
         token = _BACKGROUND.set(background)

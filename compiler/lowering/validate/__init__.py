@@ -1,1 +1,1 @@
-"""Compares replayed kernels with the unscheduled compute, in a process of its own."""
+"""Validation of replayed kernels against the unscheduled compute, in a child process."""

@@ -1,4 +1,4 @@
-"""Evaluates some elements of a plan's results with numpy, in double precision.
+"""Numpy evaluation of sampled elements of a plan's results, in double precision.
 
 A check of a kernel needs no more: a record of another compute, or a weight packed in another
 order, gives wrong numbers nearly everywhere; a tile at an edge that is read or written wrongly lies
@@ -18,7 +18,7 @@ import numpy as np
 
 FEWEST, MOST = 256, 512
 _EDGE = 32  # places at either end of an axis longer than the sample
-_WHOLE = 4096  # results of at most so many elements are evaluated as a whole
+_WHOLE = 4096  # results of at most this number of elements are evaluated as a whole
 _AT_ONCE = 1 << 21  # steps of a reduction that are evaluated in one go
 
 Array = np.ndarray

@@ -25,7 +25,7 @@ Expr = list[Any]
 
 
 def plan_of(func: tirx.PrimFunc) -> dict[str, Any]:
-    """What an unscheduled function computes.
+    """The computation of an unscheduled function as plain data.
 
     Raises
     ------

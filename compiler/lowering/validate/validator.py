@@ -2,7 +2,7 @@
 
 TensorIR's primitives keep what a function computes, or refuse. The check is for what they can't
 see: a record matched to another compute, a weight packed in another order, and mistakes of the
-compiler. It runs in a process of its own (see `worker.py`), and a kernel that is wrong, that
+compiler. It runs in a child process (see `worker.py`), and a kernel that is wrong, that
 crashes or that hangs is not used.
 
 A build asks in two steps, so that the check costs it little:
@@ -114,7 +114,7 @@ class Question:
 
     @cached_property
     def key(self) -> str:
-        """What its verdict is kept under."""
+        """Cache key of its verdict."""
         version = f"{tvm.__version__}\0{code_version()}\0"
         return hashlib.sha256((version + self.text).encode()).hexdigest()
 
@@ -269,7 +269,7 @@ class Checker:
 
 
 def verdict_cache() -> KernelCache:
-    """The folder beside the kernel cache; off when that is."""
+    """The folder next to the kernel cache; disabled if that is."""
     kernels = user_cache()
     folder = kernels.folder and kernels.folder.parent / _SUBFOLDER
     return KernelCache(folder, _BYTES if kernels.limit else 0)

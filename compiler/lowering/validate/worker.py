@@ -1,4 +1,4 @@
-"""Compares scheduled functions with what they should compute; runs in a process of its own.
+"""Compares scheduled functions with a reference evaluation, in a child process.
 
 One JSON object per line comes in:
 
@@ -165,7 +165,7 @@ def _blank(shape: Sequence[int], dtype: str) -> Array:
 
 @cache
 def _runtime(path: str) -> ctypes.CDLL:
-    """What kernels need of TVM; their libraries find its symbols."""
+    """Load the TVM runtime, whose symbols kernel libraries need."""
     return ctypes.CDLL(path, ctypes.RTLD_GLOBAL)
 
 

@@ -49,7 +49,7 @@ DTYPES = ("float32", "float16", "bfloat16")
 
 @dataclass(frozen=True)
 class Attention:
-    """One attention of a function: what it reads, as expressions of that function.
+    """One attention of a function: its operands, as expressions of that function.
 
     Attributes
     ----------
@@ -68,7 +68,7 @@ class Attention:
 def find_attention(function: relax.Function) -> dict[relax.Var, Attention]:
     """Every attention of a function, by the variable that holds its result.
 
-    Only tensors of one type of floats, and only where nobody else reads what lies between the
+    Only tensors of one type of floats, and only where nothing else reads the values between the
     operators.
     Workloads of functions with unknown extents have these as expressions.
     """
@@ -247,13 +247,13 @@ def _match(bodies: Bindings, var: relax.Var, product: Any) -> Attention | None:
 
 
 def _uncast(bodies: Bindings, tensor: Any) -> Any:
-    """What a tensor of floats was before a cast that nobody else reads."""
+    """A float tensor before a cast that has no other use."""
     cast = bodies.call(tensor, "astype")
     return cast.args[0] if cast is not None and dtype_of(cast.args[0]) in DTYPES else tensor
 
 
 def _softmax(bodies: Bindings, weights: Any) -> tuple[Call | None, bool]:
-    """(the softmax that nobody else reads, whether its NaNs become zeros)"""
+    """(the softmax if it has no other use, whether its NaNs become zeros)"""
     chosen = bodies.call(weights, "where")
     if chosen is None:
         return bodies.call(weights, "nn.softmax"), False
@@ -341,7 +341,7 @@ def _heads(bodies: Bindings, tensor: Any) -> tuple[Any, Heads]:
 
 
 def _heads_behind(bodies: Bindings, tensor: Any, axes: tuple[int, ...]) -> tuple[Any, Heads]:
-    """The same for matrices whose axes are `axes` of the tensor."""
+    """Matrix strides where `axes` of the tensor are the matrix axes."""
     axes, tensor = _unpermuted(bodies, tensor, axes)
     buffer = _first_of(bodies, tensor)
     if buffer is not None:
@@ -412,7 +412,7 @@ def _of_stack(bodies: Bindings, tensor: Any, axes: tuple[int, ...]) -> tuple[Any
 def _unpermuted(
     bodies: Bindings, tensor: Any, axes: tuple[int, ...]
 ) -> tuple[tuple[int, ...], Any]:
-    """The axes of a tensor as axes of the one behind its permutations, and that one."""
+    """The axes of a tensor before its permutations, and that tensor."""
     while (call := bodies.call(tensor, "permute_dims", only_reader=False)) is not None:
         order = call.attrs.axes
         inner = tuple(reversed(range(len(axes)))) if order is None else tuple(map(int, order))
@@ -421,7 +421,7 @@ def _unpermuted(
 
 
 def _entry(bodies: Bindings, tensor: Any) -> Entry | None:
-    """What `take` with one number for an index reads."""
+    """The operand of a `take` with one number as its index."""
     taken = bodies.call(tensor, "take", only_reader=False)
     if taken is None or taken.attrs.axis is None or static_shape(taken.args[1]) != ():
         return None
@@ -435,7 +435,7 @@ def _entry(bodies: Bindings, tensor: Any) -> Entry | None:
 def _join_heads(
     bodies: Bindings, var: relax.Var, attention: Attention
 ) -> tuple[relax.Var, Attention] | None:
-    """The attention with the permutation and reshape behind it that join the heads."""
+    """The attention with the permutation and reshape after it that join the heads."""
     permuted = bodies.reader(var, "permute_dims")
     w = attention.workload
     if permuted is None or len(w.batch) != 2 or permuted[1].attrs.axes is None:

@@ -167,7 +167,7 @@ def emit_conv2d(
     oc_block = oc_block_of(config)
     ic_block = input_block(workload, config, at.layouts.block(data), oc_block)
     pack_weight = impl.pack
-    assert pack_weight is not None, f"{impl.name} says not how its weights are packed"
+    assert pack_weight is not None, f"{impl.name} has no weight-packing function"
     packed = pack(
         at.builder,
         weight,

@@ -79,7 +79,7 @@ def lower_conv3d(
             return by_image
     data, weight = (at.layouts.get(arg, PLAIN) for arg in call.args)
     pack_weight = impl.pack
-    assert pack_weight is not None, f"{impl.name} says not how its weights are packed"
+    assert pack_weight is not None, f"{impl.name} has no weight-packing function"
     packed = pack(at.builder, weight, lambda ops, w: pack_weight(workload, ops, w, config))
     return PLAIN, at.builder.emit(
         at.builder.call_te(
@@ -148,7 +148,7 @@ def _taps(w: Conv3dWorkload) -> range:
 
 
 def _outside(w: Conv3dWorkload, taps: range) -> np.ndarray:
-    """Of shape (OD, taps): whether a tap lies in the padding."""
+    """Whether a kernel position lies in the padding; shape (OD, kernel positions)."""
     at = np.arange(w.out_size[0])[:, np.newaxis] * w.strides[0] - w.padding[0]
     at = at + np.array(taps) * w.dilation[0]
     return (at < 0) | (at >= w.size[0])

@@ -1,7 +1,7 @@
 """Lowers dilated convolutions to ones without dilation, for which there is Winograd's product.
 
 Pixels that a dilated convolution multiplies together are of one phase (y % dilation,
-x % dilation). The phases become images of their own, side by side in one larger image, with
+x % dilation). The phases become separate images, side by side in one larger image, with
 zeros between them that serve both neighbors as padding:
 
     x (N, C, H, W) -> phases (N, C, d * (H/d + 1) - 1, ..) -> conv2d 3x3 -> back (N, O, H, W)

@@ -1,4 +1,4 @@
-"""Attention over extents that only running tells, recognized as that over numbers.
+"""Attention over dynamic extents, recognized like attention over static ones.
 
 Every symbol is given a number, twice, and both functions are searched. What is found in both is in
 the function with symbols too, and a number that differs is the extent that has both values.
@@ -43,7 +43,7 @@ def renamed(part: Any, symbols: Sequence[tuple[tvm.tirx.Var, Any]]) -> Any:
 def attention_of_symbols(
     function: relax.Function, find: Callable[[relax.Function], Mapping[relax.Var, Any]]
 ) -> dict[relax.Var, Any]:
-    """What `find` finds in a function with symbols, by the variable that holds the result."""
+    """Attentions in a function with symbolic extents, by the variable of the result."""
     known = symbols.of_types(function)
     if len(known) > len(_NUMBERS[0]):
         return {}

@@ -65,7 +65,7 @@ def lower_matmul_of_bits(call: relax.Call, at: Site) -> relax.Expr | None:
         return product if lowered is None else lowered
     impl, config = chosen
     pack_weight = impl.pack
-    assert pack_weight is not None, f"{impl.name} says not how its weights are packed"
+    assert pack_weight is not None, f"{impl.name} has no weight-packing function"
 
     def packing(ops: Any, array: Any) -> Any:
         return pack_weight(ops, array, config)
@@ -99,7 +99,7 @@ def _only_zero(zeros: np.ndarray) -> int | None:
 def widened(
     packed: np.ndarray, scales: np.ndarray, zeros: np.ndarray, bits: int, k: int
 ) -> np.ndarray:
-    """The weights (n, k) that packed ones stand for."""
+    """The unpacked weights (n, k)."""
     n, blocks, _ = packed.shape
     shifts = np.arange(0, 8, bits, dtype="uint8")
     whole = (packed[..., np.newaxis] >> shifts) & np.uint8((1 << bits) - 1)

@@ -29,7 +29,7 @@ def lower_matmul(
 ) -> relax.Expr | None:
     """Emit the chosen implementation of a relax.matmul.
 
-    A `permute_dims` in front of an operand is not executed: a constant is packed from the
+    A `permute_dims` before an operand is not executed: a constant is packed from the
     permuted array, anything else is read through the permutation.
 
     Parameters
@@ -91,7 +91,7 @@ class Described:
     rhs_axes : tuple of int
         The right operand is permute_dims(rhs, rhs_axes).
     any_rows : bool
-        A dense layer over a number of rows that only running tells; the workload has
+        A dense layer over a dynamic number of rows; the workload has
         `NOMINAL_ROWS` then.
     """
 
@@ -114,7 +114,7 @@ def _with_narrow(described: Described, target: Target) -> DenseWorkload | BatchM
 
 
 def _with_short_weights(at: Site, described: Described) -> Described | None:
-    """The same with weights of 16 bits, where a float32 layer takes less time with such."""
+    """The matmul with float16 weights, where a float32 layer is faster with them."""
     workload, weights = described.workload, array_of(described.rhs)
     if weights is None or described.any_rows or not isinstance(workload, DenseWorkload):
         return None

@@ -75,10 +75,10 @@ def test_a_context_that_wants_none_gets_none(context, reason):
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        (relay.exp(var(relay.Any(), 8)), "only running tells the shape of x"),
+        (relay.exp(var(relay.Any(), 8)), "the shape of x is dynamic"),
         (
             relay.If(var(name="c", dtype="bool"), relay.exp(var(3)), relay.sin(var(3, name="y"))),
-            "only running tells which branch is taken",
+            "the branch taken is only known at run time",
         ),
     ],
 )
