@@ -345,7 +345,7 @@ def _between(begin: tirx.Stmt, body: tirx.Stmt, end: tirx.Stmt) -> tirx.Stmt:
 
 
 def _parts(statement: tirx.Stmt) -> list[tirx.Stmt]:
-    """Statements of a sequence, which must not contain another one."""
+    """The statements of a sequence, which TVM does not nest; else the statement alone."""
     return list(statement.seq) if isinstance(statement, tirx.SeqStmt) else [statement]
 
 

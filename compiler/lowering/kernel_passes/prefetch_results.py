@@ -135,7 +135,7 @@ def _lines(
 
 
 def loop_variables(body: tirx.Stmt) -> list[Any]:
-    """Marks of all loops in a statement."""
+    """Variables of all loops in a statement."""
     return [loop.loop_var for loop in nodes_of(body, tirx.For)]
 
 

@@ -341,7 +341,7 @@ def _heads(bodies: Bindings, tensor: Any) -> tuple[Any, Heads]:
 
 
 def _heads_behind(bodies: Bindings, tensor: Any, axes: tuple[int, ...]) -> tuple[Any, Heads]:
-    """Matrix strides where `axes` of the tensor are the matrix axes."""
+    """The buffer and heads of a tensor whose matrix axes are `axes`."""
     axes, tensor = _unpermuted(bodies, tensor, axes)
     buffer = _first_of(bodies, tensor)
     if buffer is not None:
