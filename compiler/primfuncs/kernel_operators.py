@@ -1,4 +1,4 @@
-"""Operators of kernels: an attribute of each PrimFunc, written when it is emitted."""
+"""Operators of kernels: an attribute that a PrimFunc gets when Baton emits it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ OPERATORS = "baton.operators"
 """Attribute of a PrimFunc: the operators that it computes, between blanks."""
 
 _FAMILIES = ("nn.", "image.", "vision.")
+_ENDING_IN_DIGITS = ("atan2", "log10", "log2")
 _operators: set[str] = set()
 
 
@@ -44,13 +45,24 @@ def declare_operator(name: str) -> None:
 
 
 def operators_of(kernel: str, function: tirx.PrimFunc) -> list[str]:
-    """Operators of an unfused kernel, under Relay's names; `kernel` where none were written."""
+    """Operators of an unfused kernel, under Relay's names."""
     given = function.attrs.get(OPERATORS) if function.attrs else None
-    if given is None:
-        return [kernel]
+    compute = _compute_name(kernel, function) if given is None else str(given)
     buffers = (param.ty for param in function.params)
     ranks = [len(ty.shape) for ty in buffers if isinstance(ty, tirx.BufferType)]
-    return [_relay_name(each, ranks) for each in str(given).split()]
+    return [_relay_name(each, ranks) for each in compute.split()]
+
+
+def _compute_name(kernel: str, function: tirx.PrimFunc) -> str:
+    """The compute of a kernel that TVM's legalization emitted: conv2d12 -> conv2d.
+
+    TVM passes its block builder on to C++, so that no other builder can write the attribute.
+    """
+    kernel = kernel.removeprefix("tir_").removeprefix("te_")
+    for name in _ENDING_IN_DIGITS:  # log2 is a compute, or the third kernel of log
+        if kernel.startswith(name) and f"{name}(" in str(function):
+            return name
+    return kernel.rstrip("0123456789")
 
 
 def _relay_name(compute: str, ranks: Sequence[int]) -> str:

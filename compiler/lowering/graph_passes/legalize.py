@@ -40,31 +40,14 @@ from ...errors import BuildError
 from ...ir.constants import array_of, constant, scalar_of, static_shape
 from ...kernels import arg_reduce, grid_sample
 from ...kernels.mirror_pad import repeating_pad
-from ...primfuncs.kernel_operators import NamingBuilder
 from . import legalize_indexing, legalize_normalization, legalize_regions, legalize_sums
 
 Legalize = Callable[[Any, relax.Call], relax.Expr]
 
 
 def legalize_ops() -> tvm.transform.Pass:
-    """TVM's pass `LegalizeOps` with the computes of this module, whose kernels name operators."""
-    return relax.transform.LegalizeOps(_naming_legalizations())
-
-
-def _naming_legalizations() -> dict[str, Legalize]:
-    """By operator, its legalization with a builder that writes operators into kernels."""
-    found = {}
-    for name in tvm.ir.Op.list_op_names():
-        # TVM legalizes relax.inspect.* in C++, which takes no builder of Python.
-        if name.startswith(("relax.", "relay.")) and not name.startswith("relax.inspect."):
-            legalize = LEGALIZE.get(name) or _stock(name)
-            if legalize is not None:
-                found[name] = _naming(legalize)
-    return found
-
-
-def _naming(legalize: Legalize) -> Legalize:
-    return lambda builder, call: legalize(NamingBuilder(builder), call)
+    """TVM's pass `LegalizeOps` with the computes of this module."""
+    return relax.transform.LegalizeOps(LEGALIZE)
 
 
 def _stock(name: str) -> Legalize:
