@@ -28,10 +28,10 @@ def load_plugins(paths: Iterable[Path], steps: Steps) -> None:
 
 def note_loaded(path: Path, found: Loaded, steps: Steps) -> None:
     """Print what a file registers: partitioners with their strategies, passes, operators."""
-    from compiler.backends import partitioner
+    from compiler.backends import get_partitioner
 
     brought = [
-        f"{name} ({', '.join(strategy.name for strategy in partitioner(name).strategies)})"
+        f"{name} ({', '.join(strategy.name for strategy in get_partitioner(name).strategies)})"
         for name in found
     ]
     brought += [f"pass {name}" for name in found.passes]

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from compiler.backends import Strategy, list_partitioners, register, unregister
 from compiler.support.lazy_import import lazy_attributes
 
-from .built_in import register_built_in
 from .selector import Selector
 
 if TYPE_CHECKING:
@@ -48,5 +47,3 @@ __getattr__ = lazy_attributes(
         "subgraphs": ".info",
     },
 )
-
-register_built_in()

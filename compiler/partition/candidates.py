@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from .graph import VARIABLE, Graph
+from compiler.backends.graph import VARIABLE, Graph
 
 if TYPE_CHECKING:
     from tvm import IRModule

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from compiler.backends import (
+from compiler.backends.registry import (
     AcceptSubgraph,
     Compile,
     MakeSelector,
@@ -115,10 +115,9 @@ def _accept_subgraph(
 
 def _compile(library: PartitionerLibrary, partitioner: int, name: str) -> Compile:
     def compile_subgraph(subgraph: Any, params: Mapping[str, np.ndarray], options: Options) -> Any:
+        from compiler.backends.relax_graph import RelaxGraph
         from compiler.ir.dataflow_graph import RelaxFunction
         from compiler.runtime.foreign import ForeignCode
-
-        from .relax_graph import RelaxGraph
 
         ((variable, function),) = subgraph.functions_items()
         source = RelaxGraph(RelaxFunction(subgraph, variable.name_hint), params)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 
+from compiler.backends.graph import VARIABLE, Node
+
 from .candidates import Candidate, Partitioning
-from .graph import VARIABLE, Node
 
 
 def to_dot(result: Partitioning, title: str = "") -> str:

@@ -8,7 +8,9 @@ from typing import Any
 
 from tvm import IRModule
 
-from compiler.backends import Options, Strategy, compiled_attrs, partitioner, subgraph_name
+from compiler.backends import Options, Strategy, compiled_attrs, get_partitioner, subgraph_name
+from compiler.backends.graph import Graph, SubgraphExtractor
+from compiler.backends.relax_graph import RelaxGraph
 from compiler.ir.dataflow_graph import RelaxFunction
 from compiler.ir.outline import ON_COMPILE_ERROR, Group, outline
 from compiler.lowering.offloaded_functions import operators_of
@@ -16,10 +18,8 @@ from compiler.lowering.offloaded_functions import operators_of
 from .callbacks import check_options
 from .candidates import Candidate, Partitioning
 from .gc_pause import paused_collection
-from .graph import Graph, SubgraphExtractor
 from .options import Limits
 from .regions import UNMARKED
-from .relax_graph import RelaxGraph
 from .strategy_run import claims, run_strategy
 from .vocabulary import knows_relax, knows_relay, with_arranged_parameters
 
@@ -86,7 +86,7 @@ def partition_with_report(
         The module, the candidates of all strategies, and the graph before the first of them.
     """
     names = [backend] if isinstance(backend, str) else list(backend)
-    chain = [partitioner(name) for name in names]
+    chain = [get_partitioner(name) for name in names]
     texts = {key: str(value) for key, value in options.items()}
     limits = Limits.from_options(texts)
     for each in chain:

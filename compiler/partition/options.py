@@ -19,9 +19,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from compiler.backends.graph import Entry, Graph
 from compiler.errors import PartitionError
-
-from .graph import Entry, Graph
 
 ON_COMPILE_ERROR = ("raise", "back", "split")
 

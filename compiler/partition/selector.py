@@ -11,7 +11,7 @@ from compiler.errors import PartitionCallbackError
 from .region_growing import UNMARKED, last_return, readers_of
 
 if TYPE_CHECKING:
-    from .graph import Graph
+    from compiler.backends.graph import Graph
 
 
 class Selector:

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from compiler.backends import Options, Strategy
+from compiler.backends.graph import Graph
 
 from .callbacks import accept, claim_nodes, make_selector
 from .candidates import Candidate
-from .graph import Graph
 from .options import Limits, bounded
 from .regions import UNMARKED, find_regions
 from .selector import select_marks

@@ -16,7 +16,8 @@ from functools import cache
 
 from tvm.ir import Op
 
-from .graph import VARIABLE, Graph
+from compiler.backends.graph import VARIABLE, Graph
+
 from .region_growing import UNMARKED
 
 _ARRANGING = frozenset(("expand_dims", "permute_dims", "reshape"))

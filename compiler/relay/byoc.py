@@ -10,7 +10,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from ..backends import COMPILE_OPTIONS, compiled_attrs, list_partitioners, partitioner
+from ..backends import COMPILE_OPTIONS, compiled_attrs, get_partitioner, list_partitioners
 from ..ir.rewrite import expressions_in, relax_functions
 from ..lowering.offloaded_functions import (
     BACKEND,
@@ -41,7 +41,7 @@ def _with_code_generators(mod: tvm.IRModule) -> tvm.IRModule:
             continue
         compiler = str(function.attrs["Compiler"])
         if tvm.get_global_func(f"relay.ext.{compiler}", allow_missing=True) is None:
-            if compiler not in list_partitioners() or partitioner(compiler).device != "cpu":
+            if compiler not in list_partitioners() or get_partitioner(compiler).device != "cpu":
                 without[compiler].append(str(gvar.name_hint))
         else:
             whole = nested_function(function).with_attr("global_symbol", str(gvar.name_hint))
@@ -104,7 +104,8 @@ def _subgraph(function: relax.Function, name: str, number: int, names: list[str]
         function = function.without_attr(attribute)
     options = {COMPILE_OPTIONS: "{}"} if RELAY_FUNCTION in function.attrs else {}
     # What these passes took need not be what a back end for the GPU can compile.
-    if not options and compiler in list_partitioners() and partitioner(compiler).device == "cpu":
+    known = compiler in list_partitioners()
+    if not options and known and get_partitioner(compiler).device == "cpu":
         options = compiled_attrs(compiler, {})
     return function.with_attrs(
         {

@@ -25,7 +25,7 @@ from tvm import relax
 from tvm.target import Target
 
 from .. import target as targets
-from ..backends import COMPILE_OPTIONS, list_partitioners, partitioner
+from ..backends import COMPILE_OPTIONS, get_partitioner, list_partitioners
 from ..errors import BuildError
 from ..ir.rewrite import expressions_in
 from ..lowering.offloaded_functions import (
@@ -43,6 +43,7 @@ from ..primfuncs.query import count_flops
 from ..runtime import foreign
 from ..tvm_workarounds.block_builder import BlockBuilder
 from .calling_convention import as_module
+from .relax_to_relay import to_relax
 
 
 def compile_external(
@@ -253,7 +254,7 @@ class _ConstantLifter(relax.expr_functor.PyExprMutator):
 def _device(function: relax.Function) -> str:
     """Where the code of a function's backend runs."""
     known = RELAY_FUNCTION not in function.attrs and str(function.attrs[BACKEND])
-    return partitioner(known).device if known in list_partitioners() else "cpu"
+    return get_partitioner(known).device if known in list_partitioners() else "cpu"
 
 
 def _require_cuda(name: str, function: relax.Function, target: Target) -> None:
@@ -270,8 +271,8 @@ def _call_backend(
     if RELAY_FUNCTION in function.attrs:
         return _call_code_generator(where, function)
     backend = str(function.attrs[BACKEND])
-    compile_ = partitioner(backend).compile if backend in list_partitioners() else None
-    if compile_ is None:
+    chosen = get_partitioner(backend) if backend in list_partitioners() else None
+    if chosen is None or chosen.compile is None:
         raise BuildError(
             f"{where} is compiled by its backend, which is not registered; load its plugin first"
         )
@@ -279,7 +280,9 @@ def _call_backend(
     subgraph = tvm.IRModule({name: _public(function, name)})
     arrays = {key: _array(value) for key, value in values.items()}
     try:
-        code = compile_(subgraph, arrays, options)
+        code = chosen.compile(
+            to_relax(subgraph) if chosen.compiles_relax else subgraph, arrays, options
+        )
     except Exception as error:
         raise BuildError(f"{where}: compile raised {type(error).__name__}: {error}") from error
     if isinstance(code, (foreign.ForeignCode, tvm.runtime.Module)):

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tvm
 
+from ...backends import onnx_export
 from ...errors import UnsupportedOperatorError
-from ...partition import onnx_export
 from ...relay.relax_to_relay import to_relax
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from compiler.backends import partitioner
+from compiler.backends import get_partitioner
 from compiler.errors import UnknownBackendError
 from compiler.mxnet.symbol.symbol import Symbol
 from compiler.mxnet_format.graph import Graph, Node
@@ -43,7 +43,7 @@ def _is_small(node: Node, limit: int) -> bool:
     if library_operator(node) is not None:
         return False
     try:
-        return partitioner(info.backend).compile is None
+        return get_partitioner(info.backend).compile is None
     except UnknownBackendError:  # the symbol was loaded without it
         return True
 

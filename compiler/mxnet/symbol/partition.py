@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from compiler.backends import partitioner
+from compiler.backends import get_partitioner
+from compiler.backends.graph import Graph
 from compiler.partition.callbacks import check_options
 from compiler.partition.candidates import Candidate
 from compiler.partition.gc_pause import paused_collection
-from compiler.partition.graph import Graph
 from compiler.partition.options import Limits
 from compiler.partition.strategy_run import run_strategy
 
@@ -104,7 +104,7 @@ def partition_symbol(
     FrontendError
         Shapes contradict each other.
     """
-    chosen = partitioner(backend)
+    chosen = get_partitioner(backend)
     texts = {key: str(value) for key, value in options.items()}
     limits = Limits.from_options(texts)
     check_options(chosen, texts, limits.callback_timeout)

@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from compiler.backends import Strategy
+from compiler.backends import graph as neutral
 from compiler.errors import PartitionError
 from compiler.mxnet_format.attributes import DTYPES
 from compiler.mxnet_format.data_dependent import DYNAMIC
@@ -25,7 +26,6 @@ from compiler.mxnet_format.graph import VARIABLE, Entry, Node
 from compiler.mxnet_format.graph import Graph as SymbolGraph
 from compiler.mxnet_format.operators import auxiliary_nodes, input_names, output_name, outputs_of
 from compiler.mxnet_format.subgraph_node import SubgraphInfo, visible_attrs, visible_json
-from compiler.partition import graph as neutral
 from compiler.partition.options import Limits
 
 if TYPE_CHECKING:

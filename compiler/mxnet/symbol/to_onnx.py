@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from compiler.partition import onnx_export
+from compiler.backends import onnx_export
 from compiler.relay import to_relax
 from compiler.relay.frontend.mxnet import from_mxnet
 

@@ -1,6 +1,6 @@
 """Subgraphs that NVIDIA's libraries compute: cuBLASLt and cuDNN, from pip's packages or a toolkit.
 
-A subgraph's code is a description in JSON, from `compiler.partition.nvidia`. The libraries are
+A subgraph's code is a description in JSON, from `compiler.backends.nvidia`. The libraries are
 found by `cuda_files` and called through ctypes, on the stream on which TVM launches its kernels.
 """
 

@@ -15,7 +15,7 @@ import tvm
 from tvm import relax
 
 from compiler import relay
-from compiler.backends import partitioner
+from compiler.backends import get_partitioner
 from compiler.errors import BuildError, PartitionCallbackError, PartitionError
 from compiler.mxnet import library
 from compiler.mxnet.symbol import Symbol
@@ -143,14 +143,14 @@ def test_a_file_loaded_again_replaces_what_it_registered(tmp_path: Path) -> None
     file = tmp_path / "mine.py"
     file.write_text(PYTHON)
     library.load(file)
-    first = partitioner("from_file")
+    first = get_partitioner("from_file")
     file.write_text(PYTHON.replace('"s"', '"second"'))
     assert library.load(file) == ["from_file"]
-    assert partitioner("from_file").strategies[0].name == "second"
+    assert get_partitioner("from_file").strategies[0].name == "second"
     file.write_text(PYTHON + "1 / 0\n")
     with pytest.raises(PartitionError, match="ZeroDivisionError"):
         library.load(file)
-    assert partitioner("from_file").strategies[0].name == "second"
+    assert get_partitioner("from_file").strategies[0].name == "second"
     register(first.name, first.strategies, replace=True)  # somebody else's from here on
     file.write_text(PYTHON)
     with pytest.raises(PartitionError, match="already registered"):

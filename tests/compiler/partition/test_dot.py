@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import tvm
 
+from compiler.backends.graph import VARIABLE, Graph, Node
 from compiler.partition import Candidate, Partitioning, partition_with_report
 from compiler.partition.dot import to_dot
-from compiler.partition.graph import VARIABLE, Graph, Node
 
 from .test_driver import Detour
 

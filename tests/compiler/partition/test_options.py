@@ -12,9 +12,9 @@ import pytest
 import tvm
 from tvm import relax
 
+from compiler.backends.graph import VARIABLE, Graph, Node
 from compiler.errors import PartitionCallbackError, PartitionError
 from compiler.partition import Strategy, partition, partition_with_report, register, subgraphs
-from compiler.partition.graph import VARIABLE, Graph, Node
 from compiler.partition.options import Limits, bounded
 from compiler.partition.regions import find_regions
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import tvm
 
+from compiler.backends.graph import VARIABLE, Graph, Node
 from compiler.errors import PartitionCallbackError
 from compiler.partition import Selector, Strategy, partition, register, subgraphs
-from compiler.partition.graph import VARIABLE, Graph, Node
 from compiler.partition.regions import UNMARKED, find_regions
 from compiler.partition.selector import select_marks
 

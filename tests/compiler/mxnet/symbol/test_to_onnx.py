@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from compiler import partition
+from compiler.backends.onnx_export import is_expressible
 from compiler.errors import FrontendError, UnsupportedOperatorError
 from compiler.mxnet.symbol import loads
 from compiler.mxnet.symbol.to_onnx import to_onnx
-from compiler.partition.onnx_export import is_expressible
 
 onnxruntime = pytest.importorskip("onnxruntime")
 

@@ -12,10 +12,10 @@ from tvm import relax
 from tvm.script import ir as I
 from tvm.script import relax as R
 
+from compiler.backends.relax_graph import RelaxGraph
 from compiler.ir.dataflow_graph import RelaxFunction
-from compiler.partition.relax_graph import RelaxGraph
 
-from .conftest import random
+from ..partition.conftest import random
 
 
 @I.ir_module

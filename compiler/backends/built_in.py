@@ -14,10 +14,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from compiler.backends import Options, Strategy, register
-
 from .graph import VARIABLE
 from .nvidia import register_nvidia
+from .registry import Options, Strategy, register
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,6 +36,7 @@ def register_built_in() -> None:
         "onnxruntime",
         Strategy("expressible", _claiming(_expressible), None, "_onnxruntime_subgraph"),
         compile=_compile_with_onnxruntime,
+        compiles_relax=True,
     )
     register_nvidia()
 
@@ -110,12 +110,11 @@ def _check_target(options: Options) -> str | None:
 def _compile_with_onnxruntime(
     subgraph: IRModule, params: Mapping[str, np.ndarray], options: Options
 ) -> Any:
-    from compiler.relay import to_relax
     from compiler.runtime import foreign
 
     from .onnx_export import to_onnx
 
-    model = to_onnx(to_relax(subgraph), params).SerializeToString()
+    model = to_onnx(subgraph, params).SerializeToString()
     code = foreign.ForeignCode("onnxruntime", model)
     foreign.load(code)  # what onnxruntime refuses is a compile error
     return code

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from compiler.partition.graph import Graph, Names, Node, SubgraphExtractor
+from compiler.backends.graph import Graph, Names, Node, SubgraphExtractor
 
 
 def example() -> Graph:

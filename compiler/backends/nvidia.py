@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from compiler.backends import Options, Strategy, register
 from compiler.errors import BuildError
+from compiler.precision import TO_TF32
 
 from .graph import VARIABLE
+from .registry import Options, Strategy, register
 
 if TYPE_CHECKING:
     import numpy as np
@@ -273,9 +274,10 @@ def _code(runtime: str, description: Any) -> ForeignCode:
 
 
 def _tf32() -> bool:
-    from compiler.lowering.pass_flags import TO_TF32
+    from tvm.transform import PassContext
 
-    return TO_TF32.on
+    context = PassContext.current()
+    return TO_TF32 in context.required_pass and TO_TF32 not in context.disabled_pass
 
 
 def _compile_product(

@@ -1,13 +1,11 @@
-"""Backends, registered by name: partitioners, which claim parts of modules, and graph passes.
+"""Registry of back ends by name: partitioners, which select subgraphs, and graph passes.
 
-A partitioner is a name and one or more strategies that run in order. What the callbacks of a
-strategy get, may do and must not do is written at `Strategy` and `Selector`. A graph pass rewrites
-the whole graph of a symbol.
+A partitioner has one or more strategies that run in order. `Strategy` and `Selector` document the
+callbacks. A graph pass rewrites the whole graph of a symbol.
 """
 
 from __future__ import annotations
 
-import importlib
 import json
 import re
 import threading
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
     from tvm import IRModule
 
-    from .partition.selector import Selector
+    from compiler.partition.selector import Selector
 
 Options = dict[str, str]
 CheckOptions = Callable[[Options], "str | None"]
@@ -54,7 +52,7 @@ class Strategy:
     name : str
         Name of the strategy, unique within its partitioner.
     supported_ops : (graph_json, ids, options) -> None or list of int, optional
-        Claims nodes. `graph_json` is the whole graph (format: `compiler.partition.graph`); `ids`
+        Claims nodes. `graph_json` is the whole graph (format: `compiler.backends.graph`); `ids`
         has one -2 per node. The callback sets `ids[i]` to -1 (may join any subgraph), to k >= 0
         (may join subgraph number k only) or leaves -2 (stays outside), or returns a list of the
         same length instead. Marks on variables and on subgraphs accepted earlier have no effect.
@@ -111,7 +109,7 @@ class Strategy:
 
 @dataclass(frozen=True)
 class Partitioner:
-    """What is registered under a name.
+    """A registered partitioner.
 
     Attributes
     ----------
@@ -121,7 +119,9 @@ class Partitioner:
     check_options, compile : callable, optional
         See `register`.
     device : str
-        Where what `compile` returns runs: "cpu" or "cuda"; see `register`.
+        Device of the code that `compile` returns: "cpu" or "cuda"; see `register`.
+    compiles_relax : bool
+        Whether `compile` takes the subgraph with Relax operators instead of Relay's.
     """
 
     name: str
@@ -129,6 +129,7 @@ class Partitioner:
     check_options: CheckOptions | None = None
     compile: Compile | None = None
     device: str = "cpu"
+    compiles_relax: bool = False
 
 
 @dataclass(frozen=True)
@@ -163,6 +164,7 @@ def register(
     check_options: CheckOptions | None = None,
     compile: Compile | None = None,
     device: str = "cpu",
+    compiles_relax: bool = False,
 ) -> None: ...
 
 
@@ -175,6 +177,7 @@ def register(
     check_options: CheckOptions | None = None,
     compile: Compile | None = None,
     device: str = "cpu",
+    compiles_relax: bool = False,
 ) -> Callable[[SupportedOps], SupportedOps]: ...
 
 
@@ -186,6 +189,7 @@ def register(
     check_options: CheckOptions | None = None,
     compile: Compile | None = None,
     device: str = "cpu",
+    compiles_relax: bool = False,
 ) -> Any:
     """Register a partitioner.
 
@@ -225,6 +229,8 @@ def register(
         "cuda" for code that works on the GPU's tensors. `compile` then gets the subgraph with its
         constants as parameters behind the others, and no values, and returns a `ForeignCode` of a
         runtime that `compiler.runtime.foreign.register_engine` made known.
+    compiles_relax : bool
+        `compile` takes the subgraph with Relax operators instead of Relay's.
 
     Raises
     ------
@@ -244,6 +250,7 @@ def register(
                 check_options=check_options,
                 compile=compile,
                 device=device,
+                compiles_relax=compiles_relax,
             )
             return supported_ops
 
@@ -265,7 +272,7 @@ def register(
             raise PartitionError(f"partitioner {name!r}: {what} is not callable")
     if device not in ("cpu", "cuda"):
         raise PartitionError(f"partitioner {name!r}: device is {device!r}, not 'cpu' or 'cuda'")
-    _add(Partitioner(name, given, check_options, compile, device), replace)
+    _add(Partitioner(name, given, check_options, compile, device, compiles_relax), replace)
     return None
 
 
@@ -301,7 +308,7 @@ def unregister(name: str) -> None:
     """
     with _lock:
         if name not in _backends:
-            raise _unknown(name)
+            raise _unknown_backend_error(name)
         del _backends[name]
 
 
@@ -312,20 +319,19 @@ def list_partitioners() -> list[str]:
 
 def registered() -> dict[str, Partitioner | GraphPass]:
     """All partitioners and graph passes by name, as of now."""
-    _load_built_in()
     with _lock:
         return dict(_backends)
 
 
 def restore(backends: Mapping[str, Partitioner | GraphPass]) -> None:
-    """Have those registered that `registered` gave, and no others."""
+    """Replace the registry with the result of an earlier `registered` call."""
     with _lock:
         _backends.clear()
         _backends.update(backends)
 
 
-def partitioner(name: str) -> Partitioner:
-    """The partitioner that is registered under a name.
+def get_partitioner(name: str) -> Partitioner:
+    """Look up a partitioner by name.
 
     Raises
     ------
@@ -338,7 +344,7 @@ def partitioner(name: str) -> Partitioner:
             f"{name!r} is a graph pass, which rewrites symbols, and not a partitioner"
         )
     if found is None:
-        raise _unknown(name)
+        raise _unknown_backend_error(name)
     return found
 
 
@@ -350,7 +356,7 @@ def graph_pass(name: str) -> GraphPass | None:
 
 def compiled_attrs(backend: str, options: Mapping[str, str]) -> dict[str, str]:
     """Attribute of subgraphs that the backend compiles itself: the options it will get."""
-    if backend not in list_partitioners() or partitioner(backend).compile is None:
+    if backend not in list_partitioners() or get_partitioner(backend).compile is None:
         return {}
     return {COMPILE_OPTIONS: json.dumps(dict(options))}
 
@@ -360,11 +366,6 @@ def subgraph_name(backend: str, strategy: str, number: int) -> str:
     return re.sub(r"\W", "_", f"subgraph_{backend}_{strategy}_{number}")
 
 
-def _load_built_in() -> None:
-    """Have the partitioners that are always there register themselves, as plugins do."""
-    importlib.import_module("compiler.partition")
-
-
-def _unknown(name: object) -> UnknownBackendError:
+def _unknown_backend_error(name: object) -> UnknownBackendError:
     known = ", ".join(sorted(_backends)) or "none"
     return UnknownBackendError(f"no partitioner named {name!r} is registered; registered: {known}")

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from compiler.backends import partitioner
+from compiler.backends import get_partitioner
 from compiler.errors import PartitionError, UnknownBackendError
 from compiler.partition import Strategy, list_partitioners, register, unregister
 
@@ -20,7 +20,7 @@ def test_partitioners_are_listed_sorted_and_can_be_removed() -> None:
     register("zeta", Strategy("s", nothing))
     register("alpha", [Strategy("s", nothing), Strategy("t", nothing)])
     assert [n for n in list_partitioners() if n in ("alpha", "zeta")] == ["alpha", "zeta"]
-    assert [strategy.name for strategy in partitioner("alpha").strategies] == ["s", "t"]
+    assert [strategy.name for strategy in get_partitioner("alpha").strategies] == ["s", "t"]
     unregister("alpha")
     assert "alpha" not in list_partitioners()
 
@@ -29,9 +29,9 @@ def test_a_taken_name_is_refused_unless_replaced() -> None:
     register("mine", Strategy("old", nothing))
     with pytest.raises(PartitionError, match=r"'mine' is already registered.*replace=True"):
         register("mine", Strategy("new", nothing))
-    assert partitioner("mine").strategies[0].name == "old"
+    assert get_partitioner("mine").strategies[0].name == "old"
     register("mine", Strategy("new", nothing), replace=True)
-    assert partitioner("mine").strategies[0].name == "new"
+    assert get_partitioner("mine").strategies[0].name == "new"
 
 
 def test_register_decorates_a_function() -> None:
@@ -39,7 +39,7 @@ def test_register_decorates_a_function() -> None:
     def claims(graph_json: str, ids: list[int], options: dict[str, str]) -> None:
         pass
 
-    (strategy,) = partitioner("decorated").strategies
+    (strategy,) = get_partitioner("decorated").strategies
     assert (strategy.name, strategy.supported_ops) == ("claims", claims)
     assert strategy.subgraph_op == "_custom_subgraph_op"
 
