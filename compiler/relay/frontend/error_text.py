@@ -1,4 +1,4 @@
-"""What TVM says of an operator that it refuses, in words for somebody who has an ONNX model."""
+"""Rewrite TVM's error messages about operators for users of importers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def plain(text: str) -> str:
 
 
 def reason_of(error: Exception) -> str:
-    """What an error says, plainly; the name of its class where it says nothing."""
+    """Message of an error without TVM's internals; the class name if it is empty."""
     return plain(str(error)).rstrip(".") or type(error).__name__
 
 

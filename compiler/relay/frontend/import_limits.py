@@ -13,7 +13,7 @@ MAX_TENSOR_BYTES = 1 << 47
 
 @dataclass(frozen=True)
 class ImportLimits:
-    """What an import may cost before it raises `ImportLimitError`.
+    """Limits of an import, which raises `ImportLimitError` beyond them.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What a converter sees of one MXNet node: its inputs as Relax expressions, its attributes."""
+"""Interface of converters to one MXNet node: inputs as Relax expressions, attributes."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class ClaimedBindings:
 
     @contextmanager
     def of(self, node: Node, runtime: str = "") -> Iterator[None]:
-        """What is emitted within belongs to the node; nested subgraphs to the outermost one.
+        """Assign emitted bindings to the node; nested subgraphs belong to the outermost one.
 
         `runtime` runs it: what is emitted is a call of it, which no backend is asked to compile.
         """

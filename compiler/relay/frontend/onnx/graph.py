@@ -67,22 +67,22 @@ _WITH_BODIES = frozenset(["If", "Loop", "Scan", "SequenceMap"])
 
 
 class _Attributes(dict[str, Any]):
-    """Attributes of a node that know which of them were asked for."""
+    """Attributes of a node that record which of them are read."""
 
     def __init__(self, values: Mapping[str, Any]):
         super().__init__(values)
-        self.asked: set[str] = set()
+        self.read_names: set[str] = set()
 
     def __contains__(self, name: object) -> bool:
-        self.asked.add(str(name))
+        self.read_names.add(str(name))
         return super().__contains__(name)
 
     def get(self, name: str, default: Any = None) -> Any:
-        self.asked.add(name)
+        self.read_names.add(name)
         return super().get(name, default)
 
     def __getitem__(self, name: str) -> Any:
-        self.asked.add(name)
+        self.read_names.add(name)
         return super().__getitem__(name)
 
 
@@ -358,7 +358,7 @@ class GraphImporter:
             converted = CONVERTERS[key](node)
             if converted is not None:
                 if domain.startswith("com.microsoft"):
-                    _refuse_unread(node)
+                    _reject_unread_attributes(node)
                 return self._bind(node, converted)
         if domain != "" or node.proto.op_type not in self._stock:
             facts = _declared(*key)
@@ -368,7 +368,7 @@ class GraphImporter:
             key in PREFER_FUNCTION or domain != "" or node.proto.op_type not in self._stock
         ):
             return self._call_function(node, function_body(node, domain))
-        return self._bind(node, self._convert_stock(node))
+        return self._bind(node, self._convert_with_tvm(node))
 
     def _evaluate(self, node: Node, domain: str) -> list[np.ndarray] | None:
         """Outputs of a node that depends on constants and static shapes only; else None."""
@@ -422,8 +422,8 @@ class GraphImporter:
         self.symbolic[tensor] = values
         return tensor
 
-    def _convert_stock(self, node: Node) -> Any:
-        """Let TVM's own converter have the node, if it reads every attribute that says anything."""
+    def _convert_with_tvm(self, node: Node) -> Any:
+        """Convert the node with TVM's converter; reject attributes that it does not read."""
         inputs = onnx_input()
         # TVM's converters fold constants of any size; variables they leave alone.
         is_large = node.proto.op_type in BROADCASTING and _makes_large_constant(node.inputs)
@@ -434,7 +434,7 @@ class GraphImporter:
         converter = self._stock[node.proto.op_type].get_converter(node.opset)
         result = converter(self.builder, inputs, attrs, [node.scope, self.parameters])
         for name, default in optional_attributes(node, _domain(node.proto)).items():
-            if name in node.attrs and name not in attrs.asked and node.attrs[name] != default:
+            if name in node.attrs and name not in attrs.read_names and node.attrs[name] != default:
                 raise node.unsupported(f"the attribute {name}={node.attr(name)!r} is not supported")
         return result
 
@@ -527,7 +527,7 @@ def _variables(inputs: Sequence[InputType], spans: Mapping[str, Span]) -> dict[s
 
 
 def _containers(graph: onnx.GraphProto, inputs: Sequence[InputType], variables: Scope) -> Scope:
-    """What inputs that are sequences or optional values are; None for an optional one without."""
+    """Values of inputs that are sequences or optional; None for an optional input without one."""
     found: Scope = {}
     for value in graph.input:
         parts = [variables[entry.name] for entry in inputs if entry.sequence == value.name]
@@ -539,11 +539,11 @@ def _containers(graph: onnx.GraphProto, inputs: Sequence[InputType], variables: 
     return found
 
 
-def _refuse_unread(node: Node) -> None:
+def _reject_unread_attributes(node: Node) -> None:
     """Raise for an attribute that the converter of an operator without a schema did not read."""
     assert isinstance(node.attrs, _Attributes)
     for name in node.attrs:
-        if name not in node.attrs.asked:
+        if name not in node.attrs.read_names:
             raise node.unsupported(f"the attribute {name}={node.attr(name)!r} is not supported")
 
 

@@ -33,7 +33,7 @@ from .protobuf_reader import WireError, split_weights
 logger = logging.getLogger(__name__)
 
 Extent: TypeAlias = Any
-"""An int; or the name of an extent that running tells, or None or `relay.Any()` for one without."""
+"""An int, the name of a dynamic extent, or None or `relay.Any()` for an unnamed one."""
 
 
 @dataclass(frozen=True)
@@ -445,7 +445,7 @@ def _declared(value: onnx.ValueInfoProto) -> list[int | str] | None:
 def _numbers_of_names(
     declared: Mapping[str, list[int | str] | None], shapes: Mapping[str, Sequence[Extent]]
 ) -> dict[str, int | str]:
-    """What the shapes that a caller gives say of the model's names for extents, without doubt."""
+    """Extents that the caller's shapes assign to the model's dimension names without conflict."""
     found: dict[str, set[int | str]] = {}
     for name, given in shapes.items():
         for own, extent in zip(declared.get(name) or (), given):

@@ -1,4 +1,4 @@
-"""What a converter sees of one ONNX node: its inputs as Relax expressions, its attributes."""
+"""Interface of converters to one ONNX node: inputs as Relax expressions, attributes."""
 
 from __future__ import annotations
 
@@ -94,11 +94,11 @@ class Node:
         return value
 
     def axis(self, default: int, rank: int) -> int:
-        """Attribute `axis`, counted from the front of so many dimensions."""
+        """Attribute `axis`, counted from the front of that many dimensions."""
         return self.axis_of(self.attr("axis", default), rank)
 
     def axis_of(self, axis: Any, rank: int) -> int:
-        """An axis counted from the front of so many dimensions, of which it must be one."""
+        """An axis counted from the front; it must be one of `rank` dimensions."""
         if not isinstance(axis, int) or not -rank <= axis < rank:
             raise self.unsupported(f"the axis {axis} is not one of {rank} dimensions")
         return axis % rank

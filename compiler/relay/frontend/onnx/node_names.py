@@ -27,9 +27,9 @@ def named_nodes(graph: onnx.GraphProto) -> Iterator[tuple[onnx.NodeProto, str]]:
 
 
 def spans_of_operands(graph: onnx.GraphProto, short: bool = False) -> dict[str, Span]:
-    """Of each value that a graph's nodes read, by name: "<first node>.<name>".
+    """Spans of the values that a graph's nodes read, by name: "<first node>.<name>".
 
-    With `short`, of the name the last part: "aten::linear_0.weight" of "classifier.weight".
+    With `short`, use the last part of the name: "aten::linear_0.weight" of "classifier.weight".
     """
     first: dict[str, Span] = {}
     for node, name in named_nodes(graph):

@@ -50,7 +50,7 @@ Form = tuple[list[Any], dict[str, Any]]
 
 
 def _broadcast(node: Node) -> Form:
-    """The second operand's axes are those of the first from `axis` on, by default its last ones."""
+    """Align the second operand with the first from `axis` on; by default with its last axes."""
     first, second = node.shape(0), node.shape(1)
     if not node.attr("broadcast", 0):
         if first != second:
@@ -59,15 +59,15 @@ def _broadcast(node: Node) -> Form:
     axis = node.attr("axis", len(first) - len(second))
     if axis < 0:
         axis += len(first)
-    behind = len(first) - len(second) - axis
-    if axis < 0 or behind < 0:
+    after = len(first) - len(second) - axis
+    if axis < 0 or after < 0:
         raise node.unsupported(f"the operands can't be broadcast along axis {node.attr('axis')}")
     for extent, own in zip(second, first[axis:]):
         if extent not in (1, own):
             raise node.unsupported(f"the operands can't be broadcast from axis {axis} on")
-    if behind == 0:
+    if after == 0:
         return node.inputs, node.attrs
-    return [node[0], _reshaped(node, 1, (*second, *[1] * behind))], node.attrs
+    return [node[0], _reshaped(node, 1, (*second, *[1] * after))], node.attrs
 
 
 def _slope_of_channels(node: Node) -> Form:
@@ -178,4 +178,4 @@ _CHANGES: dict[str, Callable[[Node], Form]] = {
     "Tile": _of_opset(6, _tile),
     "Upsample": _upsample,
 }
-"""By operator, what opset 7 says otherwise; the others only lost attributes without meaning."""
+"""Changes up to opset 7 by operator; other operators only lost attributes without effect."""

@@ -72,7 +72,7 @@ class Converter(OperatorConverter):
         return self.quantize(value, result) if result.qnn_params else value
 
     def convert_gelu(self, op: Any) -> relax.Expr:
-        """By the error function, or by its approximation with tanh."""
+        """GELU by the error function or its tanh approximation."""
         options = _options(op)
         if options is None or not options.Approximate() or self.is_quantized(op):
             return super().convert_gelu(op)

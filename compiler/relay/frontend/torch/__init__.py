@@ -285,7 +285,7 @@ def _torch_dtype(name: str, dtype: str) -> torch.dtype:
 
 
 def _exported(replay: Any, leaves: Sequence[Any], call: Any, separator: str) -> onnx.ModelProto:
-    """What the exporter records, weights named as in the program.
+    """Export the program with weights named as in the program.
 
     A program with open extents is recorded for two examples of them. Wherever the records differ,
     a number of the example would have become a constant.

@@ -112,7 +112,7 @@ class _CustomCall:
         return self._op(*values[:split], **dict(zip(self._names[split:], values[split:])))
 
     def convert(self, node: Node) -> Any:
-        """What the caller's converter makes of the operands."""
+        """Call the user's converter on the operands."""
         operands = self._arguments([node[i] for i in range(len(self.tensors))])
         types = [_type_name(value) for value in self._arguments(self.tensors)]
         result = self._convert(operands, types)
@@ -158,7 +158,7 @@ def _type_name(value: Any) -> str:
 
 
 _VOLUMETRIC = {"aten::grid_sampler": torch.ops.aten.grid_sampler_3d.default}
-"""What an operator on images and volumes is called on volumes, where the exporter lacks that."""
+"""Names on volumes of operators that the exporter supports on images only."""
 
 
 def _scatter(op: Any, args: Sequence[Any], kwargs: Any) -> Any:
@@ -217,7 +217,7 @@ def _of_any_dtype(op: Any, args: Sequence[Any], kwargs: Any) -> Any:
 
 
 def _zeros(op: Any, args: Sequence[Any], kwargs: Any) -> Any:
-    """What is not initialized is the same in each import."""
+    """Make uninitialized tensors the same in each import."""
     made = op(*args, **kwargs)
     return torch.zeros(made.shape, dtype=made.dtype)
 

@@ -124,4 +124,4 @@ REWRITTEN = {
         for scales in ("per_tensor", "per_channel")
     },
 }
-"""By the operators' names: (operator, arguments, keyword arguments) to the result."""
+"""Converters by operator name: (operator, arguments, keyword arguments) to the result."""

@@ -206,7 +206,7 @@ class ScriptInterpreter:
 
 
 def _sources(graph: Any) -> dict[str, str]:
-    """What the nodes of a graph are called in spans, "aten::relu_0", by their first results."""
+    """Names of nodes in spans, such as "aten::relu_0", by their first results."""
     counts: collections.Counter[str] = collections.Counter()
     found: dict[str, str] = {}
 

@@ -10,7 +10,7 @@ op = relax.op
 
 
 def upsampling(node: SymbolNode) -> relax.Expr:
-    """By an integer factor: nearest for any number of inputs, or bilinear with a weight."""
+    """Upsample by an integer factor: nearest of any inputs, bilinear with a weight."""
     kind, scale = node.text("sample_type"), node.integer("scale")
     node.without_effect("multi_input_mode")  # of one input
     if kind == "bilinear":

@@ -22,7 +22,7 @@ _PAD_MODES = {
     "reflect": "reflect",
     "wrap": "circular",
 }
-"""What `relax.op.nn.pad` calls the modes of Pad."""
+"""Modes of Pad in `relax.op.nn.pad`."""
 
 
 def convolution(node: Node) -> relax.Expr | None:

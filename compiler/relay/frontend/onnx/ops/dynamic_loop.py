@@ -21,7 +21,7 @@ INT = "int64"
 
 
 class Round(NamedTuple):
-    """What one round computes.
+    """Results of one iteration.
 
     Attributes
     ----------

@@ -178,7 +178,7 @@ _joint_extents_kernel = kernel("joint_extents", _joint_extents)
 
 
 def joint_extents(node: Node, data: relax.Expr, wanted: relax.Expr, rank: int) -> list[tirx.Var]:
-    """What the extents of `data` and those that a tensor holds broadcast to."""
+    """Broadcast the extents of `data` with the extents that a tensor holds."""
     wanted = as_int64(node, wanted)
     return extents_of(node, _joint_extents_kernel(data, wanted, rank=rank), rank)
 

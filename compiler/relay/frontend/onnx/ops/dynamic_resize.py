@@ -179,7 +179,7 @@ def _smoothed_axis(
     exclude_outside: bool,
     extrapolation: float,
 ) -> te.Tensor:
-    """The same with antialiasing: where it becomes smaller, the kernel is as much wider."""
+    """Resample with antialiasing: downsampling widens the kernel by the scale."""
     old, count, dtype = data.shape[axis], int(factors.shape[0]), str(data.dtype)
     last = tirx.Cast(INT, old) - 1
     stretch = tirx.min(factors(place), _number(1.0))

@@ -279,7 +279,7 @@ def shift(node: Node) -> relax.Expr | None:
 
 
 def bit_cast(node: Node) -> relax.Expr:
-    """The same bits as another dtype of the same width."""
+    """Reinterpret the bits as another dtype of the same width."""
     from ..model import tensor_dtype
 
     given, wanted = node.dtype(0), tensor_dtype(node.attr("to"), "the result of BitCast")
@@ -288,7 +288,47 @@ def bit_cast(node: Node) -> relax.Expr:
     return registry.call("reinterpret", [node[0]], {"dtype": wanted})
 
 
+def reciprocal(node: Node) -> relax.Expr:
+    """1 / x."""
+    return relax.op.divide(number(1, node[0]), node[0])
+
+
+def softsign(node: Node) -> relax.Expr:
+    """x / (1 + abs(x))."""
+    return relax.op.divide(node[0], relax.op.add(relax.op.abs(node[0]), number(1, node[0])))
+
+
+def _unary(function: Callable[[relax.Expr], relax.Expr]) -> Converter:
+    return lambda node: function(node[0])
+
+
+_UNARY = {
+    "Acos": relax.op.acos,
+    "Acosh": relax.op.acosh,
+    "Asin": relax.op.asin,
+    "Asinh": relax.op.asinh,
+    "Atan": relax.op.atan,
+    "Atanh": relax.op.atanh,
+    "Ceil": relax.op.ceil,
+    "Cos": relax.op.cos,
+    "Cosh": relax.op.cosh,
+    "Floor": relax.op.floor,
+    "IsNaN": relax.op.isnan,
+    "Not": relax.op.logical_not,
+    "Relu": relax.op.nn.relu,
+    "Round": relax.op.round,
+    "Sigmoid": relax.op.sigmoid,
+    "Sign": relax.op.sign,
+    "Sin": relax.op.sin,
+    "Sinh": relax.op.sinh,
+    "Sqrt": relax.op.sqrt,
+    "Tan": relax.op.tan,
+    "Tanh": relax.op.tanh,
+}
+"""Operators that are one function of one operand."""
+
 CONVERTERS = {
+    **{name: _unary(function) for name, function in _UNARY.items()},
     "BitCast": bit_cast,
     "BitShift": shift,
     "Celu": celu,
@@ -302,9 +342,11 @@ CONVERTERS = {
     "Mish": mish,
     "PRelu": prelu,
     "Pow": power,
+    "Reciprocal": reciprocal,
     "Selu": selu,
     "Shrink": shrink,
     "Softplus": softplus,
+    "Softsign": softsign,
     "Sum": total,
     "ThresholdedRelu": thresholded_relu,
 }

@@ -313,7 +313,7 @@ def expand(node: Node) -> relax.Expr | None:
 
 
 def _joint(shape: list[Any], wanted: list[Any]) -> list[Any] | None:
-    """What a shape and the wanted one broadcast to; None where symbols leave a doubt."""
+    """Broadcast a shape with the target shape; None if symbols make the result ambiguous."""
     rank = max(len(shape), len(wanted))
     padded = ([1] * (rank - len(each)) + each for each in (shape, wanted))
     joint = []
@@ -325,7 +325,7 @@ def _joint(shape: list[Any], wanted: list[Any]) -> list[Any] | None:
 
 
 def _expand_at_run_time(node: Node) -> relax.Expr:
-    """The same where only running tells the extents that are wanted."""
+    """Broadcast to a target shape that is computed at run time."""
     own = node.extents(0)
     rank = max(len(own), node.shape(1)[0])
     joint = dynamic_operands.joint_extents(node, node[0], node[1], rank)

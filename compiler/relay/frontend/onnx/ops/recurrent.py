@@ -192,7 +192,7 @@ def _direction(
 
 
 def _cell(layer: Direction, index: int) -> str:
-    """What `nn.recurrent` calls the cell of a direction; empty if it has none like it."""
+    """Name of the cell in `nn.recurrent`; empty if there is no such cell."""
     node, kind = layer.node, layer.node.proto.op_type
     names = [name.decode().lower() for name in node.attrs.get("activations", ())]
     count = len(_KINDS[kind][2])
@@ -225,13 +225,13 @@ def _whole(
 
 
 _CLOSED = 1e4
-"""What a gate is closed by, or opened by: its sigmoid is 0, or 1."""
+"""Gate input whose sigmoid is 1; its negative has a sigmoid of 0."""
 
 
 def _whole_of_lengths(
     layer: Direction, cell: str, inputs: relax.Expr, state: State, lengths: relax.Expr
 ) -> tuple[relax.Expr, State]:
-    """The same of sequences that end earlier: zeros behind their ends, and the states there.
+    """Run sequences of different lengths: zeros after their ends, final states at their ends.
 
     Behind the end of its sequence a cell of an LSTM forgets nothing and takes nothing in.
     """

@@ -26,7 +26,7 @@ _OF_ONE: dict[str, Function] = {
     "ReduceLogSum": relax.op.log,
     "ReduceSumSquare": _square,
 }
-"""What each reduction makes of one element; the others leave it as it is."""
+"""Function that a reduction applies to a single element; the identity for the others."""
 
 _OF_SUMS: dict[str, tuple[Function, Function]] = {
     "ReduceL2": (_square, relax.op.sqrt),

@@ -27,7 +27,7 @@ MAX_GATHERED_TAPS = 4
 
 @dataclass
 class Axis:
-    """What happens along one axis.
+    """Resampling of one axis.
 
     Attributes
     ----------

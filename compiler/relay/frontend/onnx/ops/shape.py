@@ -87,7 +87,7 @@ def squeeze(node: Node) -> relax.Expr | None:
 
 
 def _without_known_axes(node: Node, axes: list[int]) -> relax.Expr | None:
-    """By a reshape, which is checked at run time, where a symbol may be 1; else TVM's converter."""
+    """Reshape, checked at run time, where a symbolic extent may be 1; else use TVM's converter."""
     extents = None if isinstance(node[0], relax.ShapeExpr) else shape_of(node[0])
     if extents is None:
         return None

@@ -189,7 +189,7 @@ def transform(
 
 
 def _matrix(points: int, given: int, inverse: bool, onesided: bool) -> np.ndarray:
-    """What numbers are multiplied by: (given, parts of these, parts of all results), float64."""
+    """Transform matrix (input, input parts, output parts) in float64."""
     taken = np.arange(given)[:, None]
     count = points // 2 + 1 if onesided and not inverse else points
     angles = 2 * np.pi * (taken * np.arange(count)[None] % points) / points

@@ -50,7 +50,7 @@ def tree_ensemble(node: Node) -> relax.Expr:
 
 
 def _tree(node: Node, root: int) -> relax.Expr:
-    """What one tree's leaves weigh: (rows, targets)."""
+    """Leaf weights of one tree: (rows, targets)."""
     dtype = node.dtype(0)
     leaves = list(_paths(node, root))
     inner = sorted({at for path, _ in leaves for at, _ in path})

@@ -80,7 +80,7 @@ def _shape(data: relax.Expr) -> tuple[int, ...]:
 def padding_mask(
     node: Node, index: int, batch: int, rows: int, past: int, keys: int, dtype: str
 ) -> relax.Expr | None:
-    """What operand `index` adds to scores (B, N, S, T): 0, or the filter value where it masks.
+    """Additive mask of scores (B, N, S, T) from operand `index`: 0, or the filter value.
 
     Parameters
     ----------

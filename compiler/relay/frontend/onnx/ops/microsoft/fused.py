@@ -31,7 +31,7 @@ POOLING = ("auto_pad", "ceil_mode", "dilations", "kernel_shape", "pads", "stride
 
 
 def attributes(node: Node, names: tuple[str, ...]) -> dict[str, Any]:
-    """Those attributes of `names` that the node has."""
+    """Attributes in `names` that the node has."""
     return {name: node.attr(name) for name in names}
 
 

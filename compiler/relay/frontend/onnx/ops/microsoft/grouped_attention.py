@@ -203,7 +203,7 @@ def _for_heads(node: Node, tensor: relax.Expr, heads: int, total: int) -> relax.
 
 
 def _mask(node: Node, lengths: _Lengths, dtype: str) -> relax.Expr | None:
-    """What hides keys: those behind a row, and those in front of its window; None for none."""
+    """Mask of keys after a row (causal) and before its window; None without a mask."""
     window = node.attr("local_window_size", -1)
     causal = node.attr("causal", 1)
     keys = np.arange(lengths.total, dtype="int32")

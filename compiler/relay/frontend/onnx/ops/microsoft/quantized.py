@@ -257,10 +257,10 @@ NORMAL_FLOATS = (
     0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941,
     0.7229568362236023, 1.0,
 )  # fmt: skip
-"""What the 16 codes of NF4 stand for: quantiles of a normal distribution."""
+"""Values of the 16 NF4 codes: quantiles of a normal distribution."""
 
 FLOATS_4 = (0.0, 0.005208333, 0.6666667, 1.0, 0.33333333, 0.5, 0.16666667, 0.25)
-"""What the positive codes of FP4 stand for."""
+"""Values of the positive FP4 codes."""
 
 
 def matmul_of_codes(node: Node) -> relax.Expr:
