@@ -302,6 +302,10 @@ def _unary(function: Callable[[relax.Expr], relax.Expr]) -> Converter:
     return lambda node: function(node[0])
 
 
+def _binary(function: Callable[[relax.Expr, relax.Expr], relax.Expr]) -> Converter:
+    return lambda node: function(node[0], node[1])
+
+
 _UNARY = {
     "Acos": relax.op.acos,
     "Acosh": relax.op.acosh,
@@ -327,7 +331,22 @@ _UNARY = {
 }
 """Operators that are one function of one operand."""
 
+_BINARY = {
+    "Add": relax.op.add,
+    "And": relax.op.logical_and,
+    "Greater": relax.op.greater,
+    "GreaterOrEqual": relax.op.greater_equal,
+    "Less": relax.op.less,
+    "LessOrEqual": relax.op.less_equal,
+    "Mul": relax.op.multiply,
+    "Or": relax.op.logical_or,
+    "Sub": relax.op.subtract,
+    "Xor": relax.op.logical_xor,
+}
+"""Operators that are one function of two operands."""
+
 CONVERTERS = {
+    **{name: _binary(function) for name, function in _BINARY.items()},
     **{name: _unary(function) for name, function in _UNARY.items()},
     "BitCast": bit_cast,
     "BitShift": shift,
