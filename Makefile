@@ -37,20 +37,20 @@ gpu-test: c-compiler $(VENV)/installed-cuda ## every family of CUDA kernels and 
 	$(BIN)/python -m pytest -q -rs tests/gpu
 
 gpu-proof: c-compiler $(VENV)/installed-cuda $(VENV)/installed-opencl ## what can be proven of CUDA without a GPU, in half an hour
-	$(BIN)/python scripts/dev/prove_kernels.py
-	$(BIN)/python scripts/dev/cuda_models.py
-	$(BIN)/python scripts/dev/cuda_models.py --run
+	$(BIN)/python -m scripts.conformance.cuda_kernels
+	$(BIN)/python -m scripts.conformance.cuda_models
+	$(BIN)/python -m scripts.conformance.cuda_models --run
 	$(BIN)/python -m pytest -q -rs -n 0 tests/opencl tests/compiler/runtime/nvidia
 
 sweep: ## run the tests with ten times as many random examples
 	BATON_SWEEP=10 $(MAKE) test
 
 fuzz: c-compiler $(INSTALLED) ## damaged files, random programs and models: SECONDS=600 JOBS=1
-	@$(BIN)/python scripts/dev/fuzz_files.py --seconds $(SECONDS) --seed $$(date +%s)
-	@$(BIN)/python scripts/dev/fuzz_extents.py --seconds $(SECONDS) --first $$(date +%s)
-	@$(BIN)/python scripts/dev/fuzz_processes.py --seconds $(SECONDS) --seed $$(date +%s)
-	@$(BIN)/python scripts/dev/fuzz_relay.py --seconds $(SECONDS) --seed $$(date +%s)
-	@$(BIN)/python scripts/dev/fuzz_models.py --seconds $(SECONDS) --jobs $(JOBS) --seed $$(date +%s)
+	@$(BIN)/python -m scripts.fuzz.run_files --seconds $(SECONDS) --seed $$(date +%s)
+	@$(BIN)/python -m scripts.fuzz.run_extents --seconds $(SECONDS) --first $$(date +%s)
+	@$(BIN)/python -m scripts.fuzz.processes --seconds $(SECONDS) --seed $$(date +%s)
+	@$(BIN)/python -m scripts.fuzz.run_relay --seconds $(SECONDS) --seed $$(date +%s)
+	@$(BIN)/python -m scripts.fuzz.run_models --seconds $(SECONDS) --jobs $(JOBS) --seed $$(date +%s)
 
 lint: $(INSTALLED) ## check style, format, types and imports
 	$(BIN)/ruff check .
@@ -76,10 +76,10 @@ wheel: $(VENV)/installed-release ## dist/: sdist, wheel, wheel of the runtime al
 	$(BIN)/twine check --strict dist/*
 
 journey: c-compiler wheel ## what a user does with the wheels in a fresh environment, with a small model
-	$(BIN)/python scripts/dev/journey.py --short dist
+	$(BIN)/python -m scripts.release.journey --short dist
 
 journeys: c-compiler wheel ## the same with real models, peers and measurements
-	$(BIN)/python scripts/dev/journey.py dist
+	$(BIN)/python -m scripts.release.journey dist
 
 clean: ## remove the environment and everything generated
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -134,7 +134,9 @@ def run_commands(example: Example) -> None:
             run_baton(words[1:], any(line.startswith(each) for each in COMMANDS))
         elif words[0] == "make" and len(words) > 1:
             assert re.search(rf"^{words[1]}:", (ROOT / "Makefile").read_text(), re.M), line
-        elif words[0] == "python" and words[1].startswith("scripts/"):
+        elif words[:2] == ["python", "-m"] and words[2].startswith("scripts."):
+            assert (ROOT / words[2].replace(".", "/")).with_suffix(".py").is_file(), line
+        elif words[0] == "python" and words[1].startswith("examples/"):
             assert (ROOT / words[1]).is_file(), line
 
 

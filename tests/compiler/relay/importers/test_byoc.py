@@ -11,7 +11,7 @@ from tvm import relax, te
 
 from compiler import relay
 from compiler.relay.op.contrib.tables import chain, shape
-from scripts.dev.byoc_models import (
+from scripts.conformance.byoc import (
     OnnxGraph,
     block_table,
     composites,

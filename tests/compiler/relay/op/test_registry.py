@@ -112,7 +112,7 @@ def test_builders_are_attributes_of_relay_itself():
 
 def test_the_table_of_operators_is_up_to_date():
     done = subprocess.run(
-        [sys.executable, str(ROOT / "scripts" / "dev" / "relay_operators.py"), "--check"],
+        [sys.executable, "-m", "scripts.reports.relay_operators", "--check"],
         capture_output=True,
         text=True,
         check=False,

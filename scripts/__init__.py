@@ -1,0 +1,1 @@
+"""Developer programs; run as `python -m scripts.FOLDER.PROGRAM` in the root of a checkout."""

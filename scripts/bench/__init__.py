@@ -1,0 +1,1 @@
+"""Benchmarks: speed, memory, build time and rounding errors."""

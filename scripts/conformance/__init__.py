@@ -1,0 +1,1 @@
+"""Test suites of other projects, and checks against reference implementations."""

@@ -1,0 +1,1 @@
+"""Generators of models for benchmarks and checks."""

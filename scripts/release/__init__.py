@@ -1,0 +1,1 @@
+"""Checks and logs that a release needs."""

@@ -1,0 +1,1 @@
+"""Tables of the docs that are generated from the code."""
