@@ -19,7 +19,6 @@ __getattr__ = lazy_attributes(
     __name__,
     {
         "benchmark": ".bench",
-        "benchmark_kernels": ".kernel_bench",
         "compile_model": ".compile",
         "demonstrate": ".demo",
         "partition_model": ".partition",

@@ -35,7 +35,6 @@ from .options import (
     Plugin,
     Precision,
     Precisions,
-    ReportPage,
     Rounds,
     Runnable,
     Seconds,
@@ -105,7 +104,6 @@ def compile_command(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="The library, .so or .tar.")
     ] = None,
-    html: ReportPage = None,
     target: Target = "llvm",
     target_host: TargetHost = None,
     opt_level: OptLevel = 3,
@@ -156,7 +154,7 @@ def compile_command(
         trust=trust,
     )
     with failures(debug):
-        compiled = compile_or_restore(find_model(str(model)), options, output, Steps(), html=html)
+        compiled = compile_or_restore(find_model(str(model)), options, output, Steps())
         show_found(compiled, as_json, show_compiled)
 
 
@@ -309,7 +307,6 @@ def profile_command(
     repeat: Annotated[int, typer.Option(min=1, help="Measured inferences.")] = 30,
     threads: Threads = 1,
     svg: Annotated[Path | None, typer.Option(help="Write a bar chart to this file.")] = None,
-    html: ReportPage = None,
     seed: Seed = 0,
     target: Target = "llvm",
     opt_level: OptLevel = 3,
@@ -336,46 +333,10 @@ def profile_command(
         precision=precision,
     )
     with failures(debug):
-        profile = profile_model(
-            find_model(str(model)), repeat, seed, options, Steps(), html=html, threads=threads
-        )
+        profile = profile_model(find_model(str(model)), repeat, seed, options, Steps())
         if svg is not None:
             write_picture(profile, svg)
         show_found(profile, as_json, show_profile)
-
-
-@app.command("kernels")
-def kernels_command(
-    *,
-    models: Models,
-    repeat: Annotated[int, typer.Option(min=1, help="Measured inferences.")] = 30,
-    threads: Threads = 1,
-    seed: Seed = 0,
-    target: Target = "llvm",
-    opt_level: OptLevel = 3,
-    shape: Shape,
-    log: Log,
-    auto_scheduler_log: AutoSchedulerLog,
-    precision: Precision = "default",
-    as_json: AsJson = False,
-    debug: Debug = False,
-) -> None:
-    """Hold every convolution and matrix product against the machine's measured peak."""
-    os.environ["TVM_NUM_THREADS"] = str(threads)  # read when TVM starts its threads
-    from .compile import BuildOptions
-    from .kernel_bench import benchmark_kernels, show_kernel_results
-
-    options = BuildOptions(
-        target=target,
-        opt_level=opt_level,
-        shapes=arguments.shapes(shape),
-        logs=texts(log),
-        auto_scheduler_logs=texts(auto_scheduler_log),
-        precision=precision,
-    )
-    with failures(debug):
-        results = benchmark_kernels(models, options, threads, repeat, seed, Steps())
-        show_found(results, as_json, show_kernel_results)
 
 
 @app.command("quantize")
@@ -426,17 +387,6 @@ def cache_command(
             show_cleared(usage)
         else:
             show_usage(usage)
-
-
-@app.command("machine")
-def machine_command(
-    *, target: Target = "llvm", as_json: AsJson = False, debug: Debug = False
-) -> None:
-    """Show what the cost rules know of a CPU, beside what is measured if it is this machine's."""
-    from .machine import examine, show_figures
-
-    with failures(debug):
-        show_found(examine(target), as_json, show_figures)
 
 
 @app.command("doctor")

@@ -49,8 +49,6 @@ def compile_or_restore(
     options: BuildOptions,
     output: Path | None = None,
     steps: Steps | None = None,
-    *,
-    html: Path | None = None,
 ) -> Compiled:
     """As `compile_model`; the library of the same command before is written again.
 
@@ -61,8 +59,8 @@ def compile_or_restore(
     """
     steps = steps or Steps()
     cache = kernel_cache.user_cache()
-    if output is None or html is not None or not cache.limit:
-        return compile_model(model, options, output, steps, html=html)
+    if output is None or not cache.limit:
+        return compile_model(model, options, output, steps)
     key = command_key(model, options, output)
     if not key or not output.parent.is_dir():
         return compile_model(model, options, output, steps)

@@ -145,8 +145,6 @@ def compile_model(
     options: BuildOptions,
     output: Path | None = None,
     steps: Steps | None = None,
-    *,
-    html: Path | None = None,
 ) -> Built:
     """Import a model file, partition it if backends are given, build it and export the library.
 
@@ -158,19 +156,15 @@ def compile_model(
         A `.so` or `.tar`; without it the library stays in memory.
     steps : Steps, optional
         Shows the progress.
-    html : Path, optional
-        Gets a page with the network, its kernels, their schedules, and memory over time.
 
     Raises
     ------
     BatonError
         Of the step that failed.
     """
-    from compiler.runtime.export import require_destination, require_folder, require_linker
+    from compiler.runtime.export import require_destination, require_linker
 
     steps = steps or Steps()
-    if html is not None:
-        require_folder(html)
     if output is not None and require_destination(output).suffix == ".so":
         require_linker(options.target_host or options.target)
     with ExitStack() as stack:
@@ -181,12 +175,6 @@ def compile_model(
     if output is not None:
         with steps.step("export", str(output)):
             library.export_library(output)
-    if html is not None:
-        from .report_page import write_page
-
-        with steps.step("draw", str(html)):
-            logs = (*options.logs, *options.auto_scheduler_logs)
-            write_page(html, library, model.name, logs=logs)
     return Built(
         *(library.metadata, cast("Report", library.report), dict(steps.seconds), output, quantized),
         library=library,

@@ -83,12 +83,6 @@ Precisions = Annotated[
     str,
     typer.Option(help="Of Baton: some of those of compile with commas between, measured in turn."),
 ]
-ReportPage = Annotated[
-    Path | None,
-    typer.Option(
-        "--html", metavar="FILE.html", help="A page: network, kernels, schedules, memory."
-    ),
-]
 Backend = Annotated[list[str], several("Partitioner; may be repeated.", metavar="NAME")]
 Plugin = Annotated[
     list[Path],

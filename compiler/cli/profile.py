@@ -37,50 +37,18 @@ def profile_model(
     seed: int,
     options: BuildOptions,
     steps: Steps,
-    *,
-    html: Path | None = None,
-    threads: int = 1,
 ) -> Profile:
     """Load a library or build a model file, and measure its kernels on random inputs.
-
-    Parameters
-    ----------
-    html : Path, optional
-        Gets a page with the network, the kernels, and what this machine does at best on `threads`
-        threads, which is measured as well.
 
     Raises
     ------
     LoadError, FrontendError, BuildError
         The library, the model or its build is at fault.
     """
-    from compiler.runtime.export import require_folder
-
-    if html is not None:
-        require_folder(html)
     library = open_library(model, options, steps)
     inputs = random_inputs(library.metadata.inputs, seed)
     with steps.step("measure", f"{repeats} inferences"):
-        profile = profile_library(library, inputs, repeats, model.name)
-    if html is not None:
-        with steps.step("draw", str(html)):
-            _draw(html, library, profile, options, threads)
-    return profile
-
-
-def _draw(
-    html: Path, library: FactoryModule, profile: Profile, options: BuildOptions, threads: int
-) -> None:
-    from compiler import target as targets
-
-    from .machine_peak import memory_gbytes, peak_gflops
-    from .report_page import Machine, write_page
-
-    target, machine = targets.parse(library.metadata.target), None
-    if target.kind.name == "llvm":
-        machine = Machine(peak_gflops(target, threads), memory_gbytes(target, threads))
-    logs = (*options.logs, *options.auto_scheduler_logs)
-    write_page(html, library, profile.model, profile=profile, machine=machine, logs=logs)
+        return profile_library(library, inputs, repeats, model.name)
 
 
 def profile_library(

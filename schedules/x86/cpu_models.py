@@ -3,7 +3,7 @@
 Cost rules take their numbers from here, so that a CPU named by `-mcpu` gets its own ones wherever
 the library is built, and a busy machine builds what an idle one does. Sources: the vendors'
 optimization manuals and uops.info for what a core issues, data sheets for caches and clocks.
-`baton machine` measures the same numbers on the machine it runs on.
+`scripts.bench.machine` measures the same numbers on the machine it runs on.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ import onnx
 from onnx import numpy_helper
 
 from compiler import target as targets
-from compiler.cli.machine_peak import memory_gbytes
+from scripts.bench.machine_peak import memory_gbytes
 
 Step = Callable[[np.ndarray], np.ndarray]
 """From the tokens (1, n) that are new to the logits (1, n, vocabulary)."""

@@ -19,7 +19,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from compiler import target as targets
-from compiler.cli.machine_peak import memory_gbytes
+from scripts.bench.machine_peak import memory_gbytes
 from scripts.models.decoders import Graph
 
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Run MXNet's own tests of blocks, subgraphs and deferred compute over Baton, and count.
 
-    python -m scripts.conformance.mxnet_tests CHECKOUT                        # the files of DEFAULT
+    python -m scripts.conformance.mxnet_tests CHECKOUT  # the files of DEFAULT
     python -m scripts.conformance.mxnet_tests CHECKOUT test_deferred_compute.py
-    python -m scripts.conformance.mxnet_tests CHECKOUT --results out          # resumes what out/ lacks
-    python -m scripts.conformance.mxnet_tests CHECKOUT --results out --failed # runs again what failed
+    python -m scripts.conformance.mxnet_tests CHECKOUT --results out  # resumes what out/ lacks
+    python -m scripts.conformance.mxnet_tests CHECKOUT --results out --failed
 
 CHECKOUT is a source tree of MXNet 1.9 or 2.0; its files are read, none is copied or changed.
 They import `mxnet` as under `baton run`, with the names below that only tests use. "Refused by

@@ -11,11 +11,9 @@ import inspect
 import sys
 from pathlib import Path
 
+from compiler.relay.frontend.onnx.ops.microsoft import CONVERTERS, REFUSED
+
 PATH = Path(__file__).parents[2] / "docs" / "onnxruntime_operators.md"
-from compiler.relay.frontend.onnx.ops.microsoft import (
-    CONVERTERS,
-    REFUSED,
-)
 
 INTRODUCTION = """# onnxruntime's own operators
 

@@ -16,7 +16,6 @@ COMMANDS = {
         "reads a database of MetaSchedule's",
         "compiler/auto_scheduler/test_metaschedule.py",
     ),
-    "baton kernels resnet18_v1": ("reads large models", "compiler/cli/test_kernel_bench.py"),
     "baton partition model.onnx --backend mypart --plugin ./libmypart.so": (
         "reads what a C++ compiler made",
         "compiler/mxnet/test_library.py",

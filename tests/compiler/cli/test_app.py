@@ -81,7 +81,6 @@ def test_the_version_is_told(cli):
     [
         (["-o", "absent/net.so"], "'absent' is not a folder"),
         (["-o", "net.dll"], "the suffix '.dll'"),
-        (["--html", "absent/page.html"], "'absent' is not a folder"),
         (["--disable-pass", "Winograt"], "near to it: Winograd"),
     ],
 )

@@ -1,4 +1,6 @@
-"""`baton kernels`: every convolution and matrix product of some models, against the machine's best.
+"""Compare each convolution and matmul of models with the peak rates of this machine.
+
+    python -m scripts.bench.kernels resnet18_v1 mobilenetv2_1_0 --precision strict
 
 A kernel is measured where it runs, inside an inference, with the caches as its neighbors leave
 them. Its operations are those that it executes: Winograd's are fewer than the convolution's.
@@ -6,18 +8,19 @@ them. Its operations are those that it executes: Winograd's are fewer than the c
 
 from __future__ import annotations
 
+import argparse
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from compiler.cli.compile import BuildOptions
+from compiler.cli.console import Steps, show, show_found, table
+from compiler.cli.kernel_times import KernelTime, gflops_of
+from compiler.cli.models import find_model
+from compiler.cli.profile import profile_model
 from schedules.x86.instructions import FMA
-
-from .compile import BuildOptions
-from .console import Steps, show, table
-from .kernel_times import KernelTime, gflops_of
-from .machine_peak import memory_gbytes, peak_gflops, peak_of
-from .models import find_model
-from .profile import profile_model
+from scripts.bench.machine_peak import memory_gbytes, peak_gflops, peak_of
 
 ANCHORS = ("conv", "dense", "matmul")
 """An operator whose name holds one of these makes its kernel a workload."""
@@ -197,3 +200,26 @@ def _to_win(workload: Workload) -> float:
     """Milliseconds between the kernel and the rate that bounds it."""
     reached = min(1.0, max(workload.of_peak or 0.0, workload.of_memory))
     return workload.kernel.milliseconds * (1.0 - reached)
+
+
+def main() -> int:
+    """Run the command line; return the exit status."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("models", nargs="+", help="ONNX files, or names of bundled models")
+    parser.add_argument("--repeat", type=int, default=30, help="measured inferences")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--target", default="llvm")
+    parser.add_argument("--precision", default="default")
+    parser.add_argument("--log", action="append", default=[], help="an AutoTVM log")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead")
+    args = parser.parse_args()
+    os.environ["TVM_NUM_THREADS"] = str(args.threads)  # read when TVM starts its threads
+    options = BuildOptions(target=args.target, logs=tuple(args.log), precision=args.precision)
+    results = benchmark_kernels(args.models, options, args.threads, args.repeat, args.seed, Steps())
+    show_found(results, args.json, show_kernel_results)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,13 +1,16 @@
-"""`baton machine`: what the cost rules know of a CPU, and what is measured on this machine."""
+"""Show the figures that cost rules use for a CPU, and measure them if it is this machine's.
+
+python -m scripts.bench.machine --target "llvm -mcpu=znver4"
+"""
 
 from __future__ import annotations
 
+import argparse
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from compiler.cli.console import show, show_found, table
 from compiler.errors import TargetError
-
-from .console import show, table
 
 
 @dataclass(frozen=True)
@@ -60,8 +63,7 @@ def examine(text: str) -> Figures:
     from compiler.target.cpu import architecture, system_triple
     from schedules.x86.cpu_models import CORES, core_of
     from schedules.x86.machine import Machine, is_host
-
-    from .machine_peak import gigahertz, memory_gbytes, peak_gflops
+    from scripts.bench.machine_peak import gigahertz, memory_gbytes, peak_gflops
 
     target = targets.parse(text)
     triple = str(target.attrs.get("mtriple", "")) or system_triple()
@@ -116,3 +118,17 @@ def show_figures(found: Figures) -> None:
     show(table(header, rows, title=f"{found.target}: the table's row {found.row}"))
     if not found.is_host:
         show("Another CPU than this machine's: nothing is measured.")
+
+
+def main() -> int:
+    """Run the command line; return the exit status."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--target", default="llvm")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead")
+    options = parser.parse_args()
+    show_found(examine(options.target), options.json, show_figures)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
