@@ -38,6 +38,7 @@ def script(monkeypatch):
 
     monkeypatch.setattr(module, "BUILDS", {"right": right, "misbehaving": misbehaving})
     monkeypatch.setattr(module, "TIMEOUT_SECONDS", 20.0)
+    monkeypatch.setattr(module, "RECORD", module.RECORD)  # tests assign it; restore it afterwards
     return module
 
 
