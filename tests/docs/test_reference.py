@@ -45,4 +45,4 @@ def test_the_command_page_has_every_command():
     page = hooks.command_page()
     for command in ("compile", "profile", "partitioner build", "runtime build", "tune"):
         assert f"## `baton {command}`" in page
-    assert "--html" in page
+    assert "--dot" in page

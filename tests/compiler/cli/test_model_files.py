@@ -34,8 +34,8 @@ def mlp(tmp_path: Path) -> Path:
 
 def test_a_symbol_is_partitioned_with_the_weights_beside_it(cli, tmp_path):
     path = copied(tmp_path, "b01_convnet-symbol.json", "b01_convnet-0000.params")
-    page = tmp_path / "out.html"
-    arguments = ["--backend", "llvm", "--option", "ops=nn.relu", "--json", "--html", str(page)]
+    page = tmp_path / "out.dot"
+    arguments = ["--backend", "llvm", "--option", "ops=nn.relu", "--json", "--dot", str(page)]
     result = cli.invoke(app, ["partition", str(path), "--shape", "data=2,3,8,8", *arguments])
     assert result.exit_code == 0, result.stderr
     found = json.loads(result.stdout)["subgraphs"]
