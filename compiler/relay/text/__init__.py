@@ -35,9 +35,9 @@ def parse(
     Returns
     -------
     tvm.IRModule
-        Relax functions of Relay's operators; `relay.build` and the passes take it. Data types,
-        and functions over them, are evaluated where `main` uses them; where there is no `main`
-        over tensors, they stay as they are, for others to use.
+        Relax functions with Relay operators, accepted by `relay.build` and the passes. Data
+        types and functions over them are evaluated where `main` uses them. Without a `main`
+        over tensors, they are kept unevaluated as a library.
 
     Raises
     ------

@@ -114,7 +114,7 @@ class _Converter:
 
     def function(self, function: Any, name: str = "") -> syntax.Function:
         if function.attrs is not None and RELAY_FUNCTION in function.attrs:
-            return self.function(function.attrs[RELAY_FUNCTION], name)  # as its compiler gets it
+            return self.function(function.attrs[RELAY_FUNCTION], name)  # as its codegen gets it
         outer, self.values = self.values, dict(self.values)
         parameters = [self.variable(var) for var in function.params]
         attributes = _attributes(function, name)
@@ -170,7 +170,7 @@ class _Converter:
         return made
 
     def _bound(self, expr: relax.Expr) -> syntax.Expr:
-        """An expression whose operands have values, bound to a variable if it is no leaf."""
+        """Convert a node with converted operands; bind it to a variable unless it is a leaf."""
         made = self._made(expr)
         if isinstance(made, (syntax.Constant, syntax.Global, syntax.Var, syntax.Constructor)):
             return made
@@ -285,7 +285,7 @@ def _place(expr: relax.Expr) -> str:
 
 
 def _below(expr: relax.Expr) -> list[relax.Expr]:
-    """What has a value in front of an expression; what Relax's operators take is theirs alone."""
+    """Operands to convert before an expression; Relax operators convert their own operands."""
     is_relaxs = isinstance(expr, relax.Call) and isinstance(expr.op, tvm.ir.Op)
     return [] if is_relaxs and not dialect.is_relay(expr) else operands(expr)
 

@@ -128,7 +128,7 @@ class DataTypes:
     def declared(
         self, kind: syntax.Type | None, value: Any, variables: Mapping[str, syntax.Type]
     ) -> syntax.Type:
-        """The type that a parameter declares, or else that of the value it gets."""
+        """Declared type of a parameter; the argument's type if the declaration is incomplete."""
         wanted = substituted(kind, variables)
         return wanted if self.is_complete(wanted) else joined(wanted, self.of(value)) or wanted
 

@@ -153,7 +153,7 @@ class _Parser(TokenReader):
         return self.found
 
     def only_function(self) -> syntax.Function:
-        """A text that is one expression: its main takes the free variables."""
+        """Parse a single expression as `main`; the free variables are its parameters."""
         with self.scope():
             block = self.block_contents()
         self.expect_end()
@@ -189,7 +189,7 @@ class _Parser(TokenReader):
     # Functions and blocks.
 
     def function(self) -> syntax.Function:
-        """After `fn` or `def @name`: type variables, parameters, result type, body."""
+        """Parse what follows `fn` or `def @name`: type variables, parameters, types, body."""
         with self.nested(), self.scope():
             type_params = self.type_params()
             self.expect("(", "before the parameters")

@@ -59,7 +59,7 @@ class RunTime:
         self.types = kinds.DataTypes(module)
         self._made: dict[Any, tvm.ir.GlobalVar] = {}
         self._pending: list[tuple[syntax.Function, int]] = []
-        self._loops: list[tuple[Any, Any]] = []  # key and result type, or None, of those pending
+        self._loops: list[tuple[Any, Any]] = []  # pending (key, result type); None: no loop
         self._tried: list[syntax.Function] = []
         self._results: dict[Any, syntax.Type] = {}
 

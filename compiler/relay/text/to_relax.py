@@ -330,7 +330,7 @@ class _Converter:
         return Data(constructor, fields)
 
     def _tell(self, value: Any, kind: syntax.Type | None) -> None:
-        """Give a parameter without a type the one that is declared where it is handed on."""
+        """Give an untyped parameter the type declared by the callee it is passed to."""
         if isinstance(value, relax.Var) and value.ty.is_missing():
             ty = relax_type(kind)
             if ty is not None:
@@ -531,7 +531,7 @@ class _Converter:
         return result
 
     def _branch(self, evaluate: Callable[[], Any], cells: list[Any]) -> tuple[list[Any], list[Any]]:
-        """The value of a branch and those of the cells after it, and the branch's bindings."""
+        """Evaluate a branch; return its value, the final reference cells, and its bindings."""
         self._restore(cells)
         outer, self.bindings = self.bindings, []
         self.branch_depth += 1

@@ -55,7 +55,7 @@ class Reference:
 
 @dataclass(slots=True, eq=False)
 class Handle:
-    """Data of which only running tells the constructor: an expression, and the data type."""
+    """Run-time data: an expression and its data type; the constructor is not known statically."""
 
     expr: relax.Expr
     type: syntax.NamedType

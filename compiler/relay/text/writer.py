@@ -148,7 +148,7 @@ class _Writer:
 
     def name(self, var: syntax.Var) -> str:
         if var not in self.names:
-            wanted = re.sub(r"[^\w./]|\.(?![A-Za-z_])", "_", var.name)  # %x.0 is a field of %x
+            wanted = re.sub(r"[^\w./]|\.(?![A-Za-z_])", "_", var.name)  # %x.0 would be a field
             if not re.match(r"[A-Za-z]", wanted):
                 wanted = "v" + wanted
             unique, number = wanted, 0

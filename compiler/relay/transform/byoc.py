@@ -54,10 +54,10 @@ def MergeComposite(pattern_table: PatternTable) -> Any:
 
 
 def AnnotateTarget(targets: str | Sequence[str], include_non_call_ops: bool = True) -> Any:
-    """Mark what each compiler takes by `annotation.compiler_begin` and `compiler_end`.
+    """Annotate supported operators with `annotation.compiler_begin` and `compiler_end`.
 
-    An operator is taken if its attribute `target.<compiler>` says so of the call, a composite
-    function if its name begins with `<compiler>.`. The first compiler of the list wins.
+    An operator is supported if its attribute `target.<compiler>` accepts the call, a composite
+    function if its name starts with `<compiler>.`. The first matching compiler is selected.
     """
     compilers = [targets] if isinstance(targets, str) else [str(each) for each in targets]
     for compiler in compilers:
@@ -201,7 +201,7 @@ class _Annotator:
         return node
 
     def _ended(self, value: relax.Expr) -> relax.Expr:
-        """A value that leaves its region; what takes no operands is in none."""
+        """Wrap a value with the end annotation of its region; leaf nodes are in no region."""
         if is_end(value) and compiler_of(value) == DEFAULT:
             value = value.args[0]
         known = self.compiler.get(handle(value))

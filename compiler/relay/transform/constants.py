@@ -23,10 +23,10 @@ _NEVER_FOLDED = ("annotation.", "random.", "on_device", "nn.dropout")
 
 
 def FoldConstant(fold_qnn: bool = False) -> Any:
-    """Everything that only constants enter is computed.
+    """Fold every constant subexpression.
 
-    Numpy computes what is a constant in Relax's operators; what needs a kernel is compiled, all of
-    it at once.
+    Numpy evaluates calls that fold to constants in Relax operators. All others need kernels and
+    are compiled in one program.
 
     Parameters
     ----------

@@ -41,10 +41,10 @@ def FuseOps(fuse_opt_level: int = -1) -> Any:
     fuse_opt_level : int
         0: each operator becomes a function of its own. -1: the level of the PassContext.
 
-    Scripts say how an operator fuses with `relay.op.register_pattern`. The PassContext's
-    `relax.FuseOps.max_depth` limits the operators of a function, and with
-    `relay.FuseOps.link_params` constants become part of it. A build inlines the functions and
-    fuses itself.
+    Scripts set the fusion pattern of an operator with `relay.op.register_pattern`. In the
+    PassContext, `relax.FuseOps.max_depth` limits the operators per function, and
+    `relay.FuseOps.link_params` embeds constants. A build inlines these functions and performs
+    its own fusion.
     """
 
     def change(body: relax.Expr) -> relax.Expr:

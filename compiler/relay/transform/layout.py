@@ -28,10 +28,10 @@ def ConvertLayout(desired_layouts: Mapping[str, Sequence[str]]) -> Any:
     Parameters
     ----------
     desired_layouts : dict of str to list of str
-        Operator name to the layouts of its data and kernel; "default" for a kernel takes the one
-        that goes with the data's. Poolings and image operators have one layout. Scripts may
-        register `FTVMConvertOpLayout` for further operators; any others take the layouts of their
-        operands, whether they are named or not.
+        Maps operator names to layouts of data and kernel. "default" selects the kernel layout
+        that matches the data. Pooling and image operators have only one layout. Scripts may
+        register `FTVMConvertOpLayout` for further operators. All other operators adopt the
+        layouts of their operands.
 
     bias_add becomes an addition first, as in `CanonicalizeOps`.
 
@@ -68,7 +68,7 @@ def ConvertLayout(desired_layouts: Mapping[str, Sequence[str]]) -> Any:
 
 
 def _raised(body: relax.Expr, wanted: Mapping[str, Any]) -> relax.Expr:
-    """A body with Relay's operators for the Relax ones of an importer, if it has wanted ones."""
+    """Convert an importer's Relax operators to Relay if the body has any wanted operators."""
     names = {str(node.op.name) for node in post_order(body) if _is_relax(node)}
     if not any(f"relax.{name}" in names for name in wanted):
         return body

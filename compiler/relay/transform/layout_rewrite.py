@@ -175,7 +175,7 @@ class LayoutRewrite:
         pairs = list(zip(found.outputs, wanted.outputs))
         if not isinstance(call.ty, relax.TupleType):
             return Value(call, *pairs[0])
-        pairs += pairs[-1:] * (len(call.ty.fields) - len(pairs))  # dropout's mask is like its data
+        pairs += pairs[-1:] * (len(call.ty.fields) - len(pairs))  # dropout's mask: layout of data
         return [
             Value(infer_type(relax.TupleGetItem(call, index)), *pair)
             for index, pair in enumerate(pairs)

@@ -30,12 +30,12 @@ _LARGEST = {"float16": 65504.0, "bfloat16": 3.3895313892515355e38}
 
 
 def ToMixedPrecision(mixed_precision_type: str = "float16", missing_op_mode: int = 1) -> Any:
-    """Convert what gains from it to a short floating-point type.
+    """Convert operators to a low-precision floating-point type where this is beneficial.
 
-    Scripts say how an operator is converted with `register_mixed_precision_conversion`: a function
-    of the call and the short type, which returns [category, accumulation type, output type]. An
-    operator of category 0 is always converted, one of 1 where all its operands are short already,
-    or are variables and constants, one of 2 never. An operator of no category follows.
+    Scripts set conversions of operators with `register_mixed_precision_conversion`: a function of
+    the call and the type, which returns [category, accumulation dtype, output dtype]. Category 0
+    is always converted, 1 only if all operands are converted, variables or constants, 2 never.
+    An operator without a category follows its operands.
 
     Parameters
     ----------

@@ -83,11 +83,11 @@ def LambdaLift() -> Any:
 
 
 def Inline() -> Any:
-    """Put functions with the attribute `Inline` where they are called.
+    """Inline functions with the attribute `Inline`.
 
-    Functions that call themselves, and those that call functions that stay, stay. A function of
-    another compiler becomes a function inside of its caller. What is inlined everywhere is dropped;
-    a function that nobody called is kept.
+    Recursive functions are not inlined, nor functions that call functions that are kept. A
+    function of an external compiler becomes an inner function of its caller. Functions inlined at
+    all calls are removed; functions without calls are kept.
     """
 
     def run(mod: tvm.IRModule) -> tvm.IRModule:
