@@ -27,7 +27,7 @@ from .anchor import (
 )
 from .strategy import DIRECT
 from .x86 import generic_rules as anchorless
-from .x86.instructions import instruction_of
+from .x86.machine.instructions import instruction_of
 
 __all__ = ["ANCHOR_RULES", "Scheduled", "block_names", "register_anchor_rule", "schedule"]
 

@@ -17,16 +17,16 @@ from tvm.target import Target
 
 import schedules.cuda.templates
 import schedules.x86
-import schedules.x86.spaces  # noqa: F401  (registers the knobs)
+import schedules.x86.templates.spaces  # noqa: F401  (registers the knobs)
 from schedules import strategy
 from schedules.config import ConfigEntity, InstantiationError
 from schedules.conv2d import Conv2dWorkload
 from schedules.conv3d import Conv3dWorkload
 from schedules.matmul import BatchMatmulWorkload, DenseWorkload, Operand
-from schedules.x86.conv2d import oc_block_of
-from schedules.x86.group_conv2d_template import within_groups
-from schedules.x86.machine import Machine
-from schedules.x86.register_tile import fewest_vectors
+from schedules.x86.conv.conv2d import oc_block_of
+from schedules.x86.conv.register_tile import fewest_vectors
+from schedules.x86.machine.cpu import Machine
+from schedules.x86.templates.group_conv2d_template import within_groups
 
 from ..lowering.selection.layout_cache import PLAIN
 from ..lowering.selection.ops.conv2d import READ_PLAIN_BELOW, input_block, plain_if_unblocked

@@ -120,7 +120,7 @@ def _cpu(problems: list[str]) -> dict[str, Any]:
         import tvm
 
         from compiler import target as targets
-        from schedules.x86.machine import Machine
+        from schedules.x86.machine.cpu import Machine
 
         target = targets.parse("llvm")
         found["target"] = targets.to_cli(target)

@@ -169,7 +169,7 @@ def whole_weights(weight: np.ndarray, axis: int, bits: int) -> tuple[np.ndarray,
     With 7 bits, channels some of whose neighbors are large together have a scale that is a little
     larger, so that sums of products fit 16 bits where CPUs without VNNI add them (`dots.widest`).
     """
-    from schedules.x86.dot_product import MOST_NARROW, MOST_OF_A_SIGN, widest
+    from schedules.x86.machine.dot_product import MOST_NARROW, MOST_OF_A_SIGN, widest
 
     most = (1 << bits - 1) - 1
     rows = np.moveaxis(weight, 1 - axis, -1)  # output channels first, input channels last

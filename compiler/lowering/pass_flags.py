@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 import tvm
 
-from schedules.cuda import winograd_template
-from schedules.x86 import matmul_of_bits, strassen, winograd, winograd_polyphase
+from schedules.cuda.templates import winograd_template
+from schedules.x86.conv import winograd, winograd_polyphase
+from schedules.x86.matmul import low_bit_matmul, strassen
 
 from .. import precision
 from ..ir import convert_layout
@@ -54,7 +55,7 @@ CUDA_GRAPH = Switch(cuda_graph.NAME, 0)
 IMPLEMENTATIONS = {
     WINOGRAD: (winograd.NAME, winograd.OF_SHORT, winograd_polyphase.NAME, winograd_template.NAME),
     STRASSEN: (strassen.DENSE, strassen.CONV2D),
-    ROUND_ROWS: (matmul_of_bits.INT8,),
+    ROUND_ROWS: (low_bit_matmul.INT8,),
 }
 """Implementations that round differently, by their switch."""
 

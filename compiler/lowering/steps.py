@@ -11,7 +11,7 @@ import tvm
 from tvm import relax
 from tvm.target import Target
 
-from schedules.x86.dot_product import has_bfloat16
+from schedules.x86.machine.dot_product import has_bfloat16
 
 from .. import target as targets
 from ..ir import shape_hints

@@ -44,7 +44,7 @@ def key_of(*parts: str) -> str:
     """Key of an outcome: of what was measured, the CPU, and the versions of Baton and TVM."""
     import tvm
 
-    from schedules.x86.host import host_name
+    from schedules.x86.machine.host import host_name
 
     from .. import __version__
 

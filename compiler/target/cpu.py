@@ -85,7 +85,7 @@ def host_cpu() -> tuple[str, list[str]]:
 
     A virtual machine may hide instruction sets of it, which are switched off here.
     """
-    from schedules.x86.host import host_name
+    from schedules.x86.machine.host import host_name
 
     name = host_name()
     return name, [f"-{hidden}" for hidden in missing_features(features(system_triple(), name))]

@@ -18,14 +18,14 @@ def rules() -> list[Checked]:
     """
     from tvm.s_tir.dlight import gpu
 
-    from .convolution import Convolution
-    from .dlight_matmul import Products
-    from .float32_products import Float32Products
+    from .gemm.convolution import Convolution
+    from .gemm.dlight_matmul import Products
+    from .gemm.float32_products import Float32Products
+    from .gemm.tensor_cores import TensorCores
     from .opaque import Opaque
     from .row_reductions import RowReductions
     from .split_reduction import WideReduction
     from .stages import Stages, Windows
-    from .tensor_cores import TensorCores
     from .transpose import Transpose
 
     return [

@@ -11,8 +11,8 @@ from ..generic.inline import inline_stages
 from ..generic.rewrite import is_simple_reduction, merge_axes, separate_reductions
 from ..generic.stages import Stage, contiguous_group, has_branches, stages, work
 from .injective import PARALLEL_ITERATIONS, PARALLEL_WORK, parallelize, schedule_nest
-from .machine import Machine
-from .reduction import (
+from .machine.cpu import Machine
+from .reduction.reduction import (
     Cut,
     by_kind,
     cut_inner_axis,

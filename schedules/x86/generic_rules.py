@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .fallback import Empty, Opaque, StageByStage
 from .injective import Injective
-from .pooling import Pooling
-from .row_ops import RowOps
+from .reduction.pooling import Pooling
+from .reduction.row_ops import RowOps
 
 RULES = (Empty(), Injective(), Pooling(), RowOps(), StageByStage(), Opaque())

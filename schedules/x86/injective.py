@@ -22,7 +22,7 @@ from ..generic.stages import (
     stride,
     work,
 )
-from .machine import Machine
+from .machine.cpu import Machine
 
 # Kernels of less work than this run on one thread: waking the pool takes about 5 us, in which
 # one core does this many element operations.

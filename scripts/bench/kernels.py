@@ -19,7 +19,7 @@ from compiler.cli.console import Steps, show, show_found, table
 from compiler.cli.kernel_times import KernelTime, gflops_of
 from compiler.cli.models import find_model
 from compiler.cli.profile import profile_model
-from schedules.x86.instructions import FMA
+from schedules.x86.machine.instructions import FMA
 from scripts.bench.machine_peak import memory_gbytes, peak_gflops, peak_of
 
 ANCHORS = ("conv", "dense", "matmul")

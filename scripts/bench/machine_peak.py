@@ -36,13 +36,26 @@ def peak_gflops(target: Any, threads: int, chains: int = _CHAINS) -> float:
 def peak_of(instruction: str, target: Any, threads: int) -> float | None:
     """10^9 operations per second of an instruction, two for each product that is added.
 
-    None for one that is not of `schedules.x86.instructions`, or that the target does not have.
+    None for an instruction that `schedules.x86.machine.instructions` or the target does not have.
     """
     from tvm.script import tirx as T
 
-    from schedules.x86 import amx
-    from schedules.x86.dot_product import has_bfloat16, narrow_lanes, vnni_lanes, widened_lanes
-    from schedules.x86.instructions import BF16, FMA, INTRINSICS, MADD, MADD_BYTES, PRODUCTS, VNNI
+    from schedules.x86.machine import amx
+    from schedules.x86.machine.dot_product import (
+        has_bfloat16,
+        narrow_lanes,
+        vnni_lanes,
+        widened_lanes,
+    )
+    from schedules.x86.machine.instructions import (
+        BF16,
+        FMA,
+        INTRINSICS,
+        MADD,
+        MADD_BYTES,
+        PRODUCTS,
+        VNNI,
+    )
 
     if instruction == FMA:
         return peak_gflops(target, threads)
@@ -84,7 +97,7 @@ def _tile_rate(instruction: str, target: Any, threads: int) -> float | None:
     from tvm import s_tir
     from tvm.script import tirx as T
 
-    from schedules.x86 import amx
+    from schedules.x86.machine import amx
 
     (dot,) = (dot for dot, name in amx.INSTRUCTIONS.items() if name == instruction)
     if not amx.multiplies(dot, target):
@@ -168,9 +181,9 @@ def _rate(
 def gigahertz(target: Any) -> float:
     """The clock of one core while it multiplies: a multiply-add that waits for the one before.
 
-    How many cycles it waits is what the table (`schedules.x86.cpu_models`) says of the CPU.
+    How many cycles it waits is what the table (`schedules.x86.machine.cpu_models`) says of the CPU.
     """
-    from schedules.x86.machine import Machine
+    from schedules.x86.machine.cpu import Machine
 
     per_second = peak_gflops(target, 1, chains=1) / (2 * _lanes(target))
     return per_second * Machine.from_target(target).core.fma_latency
@@ -209,7 +222,7 @@ def memory_gbytes(target: Any, threads: int) -> float:
 
 
 def _lanes(target: Any) -> int:
-    from schedules.x86.machine import Machine
+    from schedules.x86.machine.cpu import Machine
 
     return Machine.from_target(target).vector_bits // 32
 

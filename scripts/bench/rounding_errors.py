@@ -25,16 +25,15 @@ from schedules import error_bounds, rules, strategy
 from schedules.config import ConfigEntity, option
 from schedules.conv2d import Conv2dWorkload
 from schedules.winograd import algorithm
-from schedules.x86 import (
+from schedules.x86.conv import (
     conv2d,
-    strassen,
-    strassen_rules,
     winograd,
     winograd_polyphase,
     winograd_polyphase_rules,
     winograd_rules,
 )
-from schedules.x86.machine import Machine
+from schedules.x86.machine.cpu import Machine
+from schedules.x86.matmul import strassen, strassen_rules
 
 TARGET = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 1})
 SIZE = 12

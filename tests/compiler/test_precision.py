@@ -21,7 +21,7 @@ from compiler.runtime import graph_executor
 from compiler.target import parse
 from schedules import strategy
 from schedules.conv2d import Conv2dWorkload
-from schedules.x86 import winograd
+from schedules.x86.conv import winograd
 
 TARGET = "llvm -mcpu=x86-64-v3"
 

@@ -16,7 +16,7 @@ from compiler.errors import TargetError, UnavailableTargetError
 from compiler.runtime import cpu as runtime_cpu
 from compiler.runtime import cuda_runtime
 from compiler.runtime.cpu import missing_features
-from schedules.x86.host import host_name
+from schedules.x86.machine.host import host_name
 
 SYSTEM_CPU = host_name()
 X86 = str(tvm.target.codegen.llvm_get_system_triple()).startswith("x86_64")

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tvm.target import Target
 
-import schedules.x86.spaces  # noqa: F401  (registers the knobs)
+import schedules.x86.templates.spaces  # noqa: F401  (registers the knobs)
 from compiler.autotvm import operators
 from compiler.records.autotvm.workload import to_tuple
 from schedules.config import ConfigEntity, InstantiationError, OtherOptionEntity

@@ -25,7 +25,7 @@ def fallback_schedule(cfg: Any, wkl: Any) -> None:
         What `_get_workload` of `tvm.topi.nn.conv2d` or of `depthwise_conv2d` gives.
     """
     from schedules.conv2d import Conv2dWorkload
-    from schedules.x86 import conv2d_template, depthwise_template
+    from schedules.x86.templates import conv2d_template, depthwise_template
 
     is_depthwise = not hasattr(wkl, "groups")
     workload = Conv2dWorkload(

@@ -21,7 +21,7 @@ from tvm.ir import GenericConst
 from tvm.target import Target
 
 from schedules import rules, strategy
-from schedules.x86.machine import Machine
+from schedules.x86.machine.cpu import Machine
 
 from ...backends import COMPILE_OPTIONS
 from ...support.source_fingerprint import MODULES, code_version, module_of

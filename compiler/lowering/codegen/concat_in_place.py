@@ -32,7 +32,7 @@ from tvm import DataType, relax, tirx
 from tvm.relax.expr import _update_type
 from tvm.target import Target
 
-from schedules.x86.machine import Machine
+from schedules.x86.machine.cpu import Machine
 
 from ...ir.rewrite import relax_functions, variables_of
 from ...runtime.debugger.trace import MOVE_POINTER

@@ -28,9 +28,9 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm.target import Target
 
-from schedules.x86 import amx
-from schedules.x86.dot_product import OF_BFLOAT16
-from schedules.x86.winograd_rules import beats_half_floats
+from schedules.x86.conv.winograd_rules import beats_half_floats
+from schedules.x86.machine import amx
+from schedules.x86.machine.dot_product import OF_BFLOAT16
 
 from ...ir.constants import array_of, constant, dtype_of, numpy_type, static_shape
 from ...ir.op_dialect import RELAX

@@ -10,7 +10,7 @@
 The schedules of convolutions take known extents; a product with constant weights takes any number
 of rows, which here are all positions of all images. Elementwise operators after it, and
 another convolution, go on with channels last, parts and joints of such values too. Convolutions of
-3x3 with stride 1 and whole vectors of channels are Winograd's (`schedules.x86.winograd_dynamic`),
+3x3 with stride 1 and whole vectors of channels use Winograd (`schedules.x86.conv.winograd_dynamic`)
 unless a build may not round differently. A transposed convolution whose windows do not meet is a
 product, too, and then moves elements.
 """
@@ -26,7 +26,7 @@ import tvm
 from tvm import relax, te, tirx
 from tvm.target import Target
 
-from schedules.x86 import winograd_dynamic
+from schedules.x86.conv import winograd_dynamic
 
 from ...ir.constants import array_of, constant, static_shape
 from ...ir.dynamic_shape import simplified

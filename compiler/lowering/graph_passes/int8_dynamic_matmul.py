@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 from tvm import relax
 
-from schedules.x86.dot_product import BYTES
+from schedules.x86.machine.dot_product import BYTES
 
 from ...ir.constants import constant, dtype_of, static_shape
 from ...ir.op_dialect import RELAX

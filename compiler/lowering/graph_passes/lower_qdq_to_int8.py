@@ -32,7 +32,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from schedules.x86.dot_product import BYTES
+from schedules.x86.machine.dot_product import BYTES
 
 from ...ir.constants import array_of, constant, dtype_of, static_shape
 from ...ir.convert_layout import TO_FIRST, TO_LAST

@@ -23,7 +23,7 @@ from tvm import DataType, relax
 from tvm.target import Target
 
 from schedules import strategy
-from schedules.x86.machine import Machine
+from schedules.x86.machine.cpu import Machine
 
 from ...ir.constants import static_shape
 from ...ir.op_facts import BINARY, POOL, REDUCTION, UNARY, facts_of

@@ -1,4 +1,4 @@
-"""Tiles of AMX for the nests that `schedules.x86.amx` marks.
+"""Tiles of AMX for the nests that `schedules.x86.machine.amx` marks.
 
 A nest sums products over rows and columns, in plain loops. It becomes, for two tiles of rows and
 two of columns at a time,
@@ -30,8 +30,15 @@ from tvm.target import codegen
 
 from schedules.generic.stages import substitute
 from schedules.tir_visit import nodes_of
-from schedules.x86.amx import GROUP_BYTES, MARK, PAIR, STEP_BYTES, TILE_COLUMNS, TILE_ROWS
-from schedules.x86.register_tile import largest_divisor
+from schedules.x86.conv.register_tile import largest_divisor
+from schedules.x86.machine.amx import (
+    GROUP_BYTES,
+    MARK,
+    PAIR,
+    STEP_BYTES,
+    TILE_COLUMNS,
+    TILE_ROWS,
+)
 
 from ...primfuncs.query import bound_values, expanded, replace_loop
 

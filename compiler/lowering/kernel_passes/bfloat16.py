@@ -28,7 +28,7 @@ from tvm.ir import Call, Op, TensorLoad, Var
 from tvm.target import Target, codegen
 
 from schedules.tir_visit import nodes_of
-from schedules.x86.dot_product import has_bfloat16
+from schedules.x86.machine.dot_product import has_bfloat16
 
 _DOT = "llvm.x86.avx512bf16.dpbf16ps.512"
 _ROUND = "llvm.x86.avx512bf16.cvtneps2bf16.{}"

@@ -1,4 +1,4 @@
-"""Squares of pixels that lie side by side, of nests that `schedules.x86.depthwise_dots` marks.
+"""Squares of pixels that lie side by side, of nests that `schedules.x86.conv.depthwise_dot` marks.
 
     mark: lane, dy, dx                                      one vector store:
       squares[.., lane, dy, dx] = image(y + dy, x + dx, lane)  -->  the lanes of four pixels in turn
@@ -21,7 +21,7 @@ from tvm.target import Target, codegen
 
 from schedules.generic.stages import IF_THEN_ELSE, substitute, uses
 from schedules.tir_visit import nodes_of
-from schedules.x86.depthwise_dots import MARK, SIDE
+from schedules.x86.conv.depthwise_dot import MARK, SIDE
 
 from ...primfuncs.query import bound_values, expanded, has_attribute
 

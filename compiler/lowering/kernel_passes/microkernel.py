@@ -8,7 +8,7 @@
 
 LLVM moves what an epilogue needs in every tile, such as the constants of a polynomial, in front
 of all loops and keeps it in registers. The register tile needs these itself; without them LLVM
-stores and loads accumulators in every step of k. `schedules.x86.microkernel` says which
+stores and loads accumulators in every step of k. `schedules.x86.machine.microkernel` says which
 reductions are marked, and what is won.
 """
 
@@ -20,7 +20,7 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from schedules.x86.microkernel import MARK
+from schedules.x86.machine.microkernel import MARK
 
 # TVM's code generator for CPUs makes a function, which LLVM may not inline, of such a statement.
 _FUNCTION = "compute_scope"

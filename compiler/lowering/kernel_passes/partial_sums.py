@@ -11,7 +11,8 @@ terms by b + K / b. Sums of products of one sign at K = 4096 were off by 11 time
 are, which adds blocks too. A block costs one addition for each vector of a register tile, where it
 has thousands of multiply-adds.
 
-A loop that `schedules.x86.sum_blocks` marks is added in shorter blocks, with the loops inside.
+Loops that `schedules.x86.machine.sum_blocks` marks are added in shorter blocks, inner loops
+included.
 
 Runs on lowered functions: flat buffers, explicit vectors, unrolled register tiles.
 """
@@ -28,7 +29,7 @@ from tvm.ir import TensorLoad
 
 from schedules.generic.stages import substitute, uses
 from schedules.tir_visit import nodes_of
-from schedules.x86.sum_blocks import MARK
+from schedules.x86.machine.sum_blocks import MARK
 
 from ...primfuncs.query import bound_values, expanded, replace_loop
 

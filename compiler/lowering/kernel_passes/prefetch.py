@@ -2,8 +2,8 @@
 
 Weights do not stay in cache from one inference to the next. A core that multiplies while it reads
 them gets a third of what memory can give: its reorder buffer holds some twenty steps of a
-product, and hardware prefetch stops at each page. `schedules.x86.prefetch` says how schedules
-mark the loops of such a product.
+product, and hardware prefetch stops at each page. `schedules.x86.machine.prefetch` says how
+schedules mark the loops of such a product.
 
 `llvm.prefetch` would be no way to do it: LLVM assumes that it may read any memory, and stores and
 loads the accumulators in every step. An inline assembly statement that touches no memory that the
@@ -22,7 +22,7 @@ from tvm import tirx
 from tvm.ir import TensorLoad
 
 from schedules.tir_visit import nodes_of
-from schedules.x86 import prefetch as marks
+from schedules.x86.machine import prefetch as marks
 
 from ...primfuncs.query import bound_values, expanded, has_attribute, replace_loop
 from ...target.cpu import system_triple

@@ -8,7 +8,7 @@
 
 Results of products that are summed up only at the end, as Strassen's, are stored all at once, and
 what is added to them is read all at once: the core waits for L3 then and multiplies nothing.
-`schedules.x86.prefetch` says how schedules mark the loops.
+`schedules.x86.machine.prefetch` says how schedules mark the loops.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tvm.ir import TensorLoad
 
 from schedules.generic.stages import substitute, uses
 from schedules.tir_visit import nodes_of
-from schedules.x86 import prefetch as marks
+from schedules.x86.machine import prefetch as marks
 
 from ...primfuncs.query import bound_values, expanded, has_attribute, replace_loop
 

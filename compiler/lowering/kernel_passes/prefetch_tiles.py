@@ -9,7 +9,8 @@
 
 An image in channel blocks that is larger than L2 is read and written a few lines at each of many
 places, which hardware prefetch does not follow. The next tile's inputs are the lines behind those
-of this one, from row to row as well. `schedules.x86.prefetch` says how schedules mark the loop.
+of this one, from row to row as well. Schedules mark the loop with
+`schedules.x86.machine.prefetch`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from tvm.ir import TensorLoad
 
 from schedules.generic.stages import substitute, uses
 from schedules.tir_visit import nodes_of
-from schedules.x86 import prefetch as marks
+from schedules.x86.machine import prefetch as marks
 
 from ...primfuncs.query import bound_values, expanded, replace_loop
 from .prefetch_results import loop_variables

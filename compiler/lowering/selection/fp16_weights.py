@@ -10,7 +10,7 @@ import numpy as np
 from tvm.target import Target
 
 from schedules.matmul import DenseWorkload
-from schedules.x86 import dense_fp16_weight
+from schedules.x86.matmul import dense_fp16_weight
 
 from ...ir.constants import numpy_type
 

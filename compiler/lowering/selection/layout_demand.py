@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from tvm import relax
 from tvm.target import Target
 
-from schedules.x86.machine import Machine
+from schedules.x86.machine.cpu import Machine
 
 from ...ir.constants import dtype_of, static_shape
 from ...ir.rewrite import operator_name

@@ -13,9 +13,9 @@ from tvm import relax
 from tvm.target import Target
 
 from schedules import dynamic_rows, rules
-from schedules.cuda.tensor_cores import TF32
-from schedules.x86 import row_kernels
-from schedules.x86.skip_padding import skipped_flops
+from schedules.cuda.gemm.tensor_cores import TF32
+from schedules.x86.conv.skip_padding import skipped_flops
+from schedules.x86.reduction import row_kernels
 
 from ...ir.rewrite import expressions_in, relax_functions
 from ...primfuncs.fusion_pattern import called_kernel
@@ -174,7 +174,7 @@ def _schedule(
     if kind == "llvm":  # reductions across the threads of a GPU are still to be recognized
         func = vectorize_rounding(start_at_infinity(func))
     if fast_math and kind == "llvm":
-        from schedules.x86 import fast_math as polynomials
+        from schedules.x86.machine import fast_math as polynomials
 
         func = polynomials.approximate(func, target)
     return guard_indices(func).with_attr("target", target), entry

@@ -21,7 +21,7 @@ from tvm.target import Target
 
 from schedules import strategy
 from schedules.config import ConfigEntity
-from schedules.x86 import strassen
+from schedules.x86.matmul import strassen
 
 from ...ir.constants import static_shape
 from ...primfuncs.kernel_operators import NamingBuilder

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from compiler.cli.app import app
 from compiler.target import parse
-from schedules.x86.dot_product import narrow_steps, vnni_lanes
+from schedules.x86.machine.dot_product import narrow_steps, vnni_lanes
 
 LAYERS = ("first", "second", "dense")
 

@@ -15,7 +15,7 @@ from tvm import relax
 
 from compiler.lowering.build import build
 from compiler.runtime import graph_executor
-from schedules.x86.host import host_name
+from schedules.x86.machine.host import host_name
 from tests.sweep import examples
 
 TARGETS = [

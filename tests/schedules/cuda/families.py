@@ -17,7 +17,7 @@ from tvm.target import Target
 
 from schedules import rules
 from schedules.attention import AttentionWorkload, Heads, Mask
-from schedules.cuda import attention
+from schedules.cuda.attention import attention
 from schedules.matmul import Operand
 from tests.schedules.cuda.checking import reference, tensor
 

@@ -7,8 +7,8 @@ from tvm.target import Target
 
 from schedules import rules
 from schedules.attention import AttentionWorkload, Entry, Heads, Mask
-from schedules.cuda import attention
-from schedules.cuda.attention_cores import AttentionTile
+from schedules.cuda.attention import attention
+from schedules.cuda.attention.attention_cores import AttentionTile
 from schedules.matmul import Operand
 from tests.ptx import ptxas
 from tests.ptx.scheduled import Scheduled

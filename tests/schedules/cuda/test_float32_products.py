@@ -7,9 +7,9 @@ import pytest
 from tvm import te, topi
 
 from schedules.cuda import device as devices
-from schedules.cuda.contraction import take_apart
-from schedules.cuda.float32_products import Float32Products
-from schedules.cuda.gemm_tiles import FMA_TILES, Tile, cheapest
+from schedules.cuda.gemm.contraction import take_apart
+from schedules.cuda.gemm.float32_products import Float32Products
+from schedules.cuda.gemm.gemm_tiles import FMA_TILES, Tile, cheapest
 from tests.schedules.cuda.checking import reference
 from tests.schedules.cuda.test_tensor_cores import (
     TARGET,

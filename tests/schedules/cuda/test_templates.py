@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from compiler.autotvm import decode
 from schedules.conv2d import Conv2dWorkload
 from schedules.conv_transpose import ConvTransposeWorkload
-from schedules.cuda import spaces  # noqa: F401  (registers the spaces)
+from schedules.cuda.templates import spaces  # noqa: F401  (registers the spaces)
 from schedules.matmul import BatchMatmulWorkload, DenseWorkload, Operand
 from schedules.space import space_of
 from tests.schedules.cuda.checking import TARGET

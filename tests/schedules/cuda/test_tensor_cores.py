@@ -16,10 +16,10 @@ from tvm.target import Target
 from compiler import PassContext, relay
 from schedules.cuda import device as devices
 from schedules.cuda import limits
-from schedules.cuda.contraction import take_apart
-from schedules.cuda.gemm_tiles import MMA_TILES, Plan, Tile
-from schedules.cuda.implicit_gemm import kernel
-from schedules.cuda.tensor_cores import TensorCores
+from schedules.cuda.gemm.contraction import take_apart
+from schedules.cuda.gemm.gemm_tiles import MMA_TILES, Plan, Tile
+from schedules.cuda.gemm.implicit_gemm import kernel
+from schedules.cuda.gemm.tensor_cores import TensorCores
 from tests.ptx.scheduled import Scheduled
 
 TARGET = Target({"kind": "cuda", "arch": "sm_90"}, host="llvm")

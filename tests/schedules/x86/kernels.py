@@ -12,7 +12,7 @@ from tvm import relax, tirx
 from tvm.target import Target
 
 from compiler.lowering.kernel_passes import pipeline as tir_pipeline
-from schedules.x86.host import host_name
+from schedules.x86.machine.host import host_name
 
 HOST = Target({"kind": "llvm", "mcpu": host_name()})
 V3 = Target({"kind": "llvm", "mcpu": "x86-64-v3"})

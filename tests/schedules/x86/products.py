@@ -11,7 +11,7 @@ from tvm import te, tirx
 from schedules import rules, strategy
 from schedules.config import ConfigEntity
 from schedules.matmul import DenseWorkload
-from schedules.x86.host import host_name
+from schedules.x86.machine.host import host_name
 
 from .kernels import compiled
 

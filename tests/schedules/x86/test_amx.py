@@ -18,8 +18,10 @@ from compiler import PassContext, relay
 from compiler.lowering.kernel_passes import amx as functions
 from compiler.runtime import graph_executor
 from compiler.runtime.disassembly import assembly
-from schedules.x86 import amx, conv2d_amx, dense_amx, depthwise
-from schedules.x86.dot_product import OF_BFLOAT16, OF_BYTES, Dot
+from schedules.x86.conv import conv2d_amx, depthwise
+from schedules.x86.machine import amx
+from schedules.x86.machine.dot_product import OF_BFLOAT16, OF_BYTES, Dot
+from schedules.x86.matmul import dense_amx
 
 SAPPHIRE_RAPIDS = "llvm -mcpu=sapphirerapids"
 EMULATED = "llvm"

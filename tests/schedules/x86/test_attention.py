@@ -11,7 +11,8 @@ from tvm import te
 from schedules import rules
 from schedules.attention import AttentionWorkload, Heads, Mask
 from schedules.matmul import Operand
-from schedules.x86 import attention, fast_math
+from schedules.x86.attention import attention
+from schedules.x86.machine import fast_math
 
 from .kernels import compiled
 from .products import HOST, TARGETS

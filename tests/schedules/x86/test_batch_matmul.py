@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schedules.matmul import BatchMatmulWorkload, Operand
-from schedules.x86 import batch_matmul
+from schedules.x86.matmul import batch_matmul
 from tests.sweep import examples
 
 from .products import HOST, TARGETS, implementation, relative_error

@@ -12,9 +12,10 @@ from tvm import te, topi
 
 from schedules import rules, strategy
 from schedules.conv2d import Conv2dWorkload
-from schedules.x86 import conv2d, conv2d_template, depthwise, register_tile
-from schedules.x86.host import host_name
-from schedules.x86.machine import Machine
+from schedules.x86.conv import conv2d, depthwise, register_tile
+from schedules.x86.machine.cpu import Machine
+from schedules.x86.machine.host import host_name
+from schedules.x86.templates import conv2d_template
 from tests.sweep import examples
 
 from .kernels import compiled

@@ -7,7 +7,7 @@ from tvm import te, topi
 
 from schedules import rules, strategy
 from schedules.conv2d import Conv2dWorkload
-from schedules.x86 import conv2d_few_channels
+from schedules.x86.conv import conv2d_few_channels
 from tests.schedules.x86.kernels import compiled
 from tests.schedules.x86.test_conv2d import TARGETS, reference
 

@@ -10,8 +10,8 @@ from tvm import te, tirx
 from schedules import rules
 from schedules.config import ConfigEntity, option
 from schedules.matmul import DenseWorkload, Operand
-from schedules.x86 import dense
-from schedules.x86.machine import Machine
+from schedules.x86.machine.cpu import Machine
+from schedules.x86.matmul import dense
 from tests.sweep import examples
 
 from .products import HOST, TARGETS, implementation, relative_error

@@ -14,8 +14,8 @@ from compiler.target import cpu_features
 from schedules import rules, strategy
 from schedules.config import ConfigEntity, option
 from schedules.conv2d import Conv2dWorkload
-from schedules.x86 import depthwise_dots
-from schedules.x86.skip_padding import skipped_flops
+from schedules.x86.conv import depthwise_dot
+from schedules.x86.conv.skip_padding import skipped_flops
 from tests.sweep import examples
 
 from .kernels import compiled
@@ -65,7 +65,7 @@ def blocked(array, block):
     return np.ascontiguousarray(array.reshape(n, -1, block, *image).transpose(0, 1, 3, 4, 2))
 
 
-def run(w, target, config=None, ic_block=None, name=depthwise_dots.NAME):
+def run(w, target, config=None, ic_block=None, name=depthwise_dot.NAME):
     """Bytes of a convolution and a bias, requantized; what they should be; the library."""
     rng = np.random.default_rng(0)
     impl = BY_NAME[name]
@@ -111,7 +111,7 @@ def check(*args, **kwargs):
     st.tuples(*[st.integers(0, 3)] * 4),
 )
 def test_any_shape_has_the_integers_of_numpy(target, n, channels, size, kernel, strides, padding):
-    if kernel[0] * kernel[1] >= depthwise_dots.LEAST_TAPS:
+    if kernel[0] * kernel[1] >= depthwise_dot.LEAST_TAPS:
         check(workload(channels, size, kernel, strides, padding, batch=n), target)
 
 
@@ -136,7 +136,7 @@ def test_large_kernels_have_the_integers_of_numpy(kernel, stride):
 @pytest.mark.parametrize("rows", [3, 5, 75])
 def test_tiles_may_begin_in_the_midst_of_a_square(rows):
     w = workload(16, (75, 10))
-    config = BY_NAME[depthwise_dots.NAME].fallback(w, TARGETS[0])
+    config = BY_NAME[depthwise_dot.NAME].fallback(w, TARGETS[0])
     check(w, TARGETS[0], ConfigEntity({**config, "tile_oh": option(rows)}))
 
 
@@ -145,13 +145,13 @@ def test_tiles_may_begin_in_the_midst_of_a_square(rows):
 def test_rows_of_tiles_divide_the_image_and_are_few_for_many_cores(size, stride):
     many = tvm.target.Target({"kind": "llvm", "mcpu": "icelake-server", "num-cores": 16})
     w = workload(32, (size,) * 2, strides=(stride,) * 2)
-    rows = BY_NAME[depthwise_dots.NAME].fallback(w, many).val("tile_oh")
+    rows = BY_NAME[depthwise_dot.NAME].fallback(w, many).val("tile_oh")
     assert w.out_height % rows == 0
     assert size < 112 or 2 * w.out_height // rows >= 14
 
 
 def test_others_are_left_to_the_kernel_of_taps():
-    impl = BY_NAME[depthwise_dots.NAME]
+    impl = BY_NAME[depthwise_dot.NAME]
     without = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v4"})
     assert impl.supports(workload(), TARGETS[0]) and not impl.supports(workload(), without)
     assert not impl.supports(workload(dilation=(2, 2)), TARGETS[0])
@@ -161,7 +161,7 @@ def test_others_are_left_to_the_kernel_of_taps():
 
 def test_products_with_zeros_are_no_operations():
     w = workload()
-    impl = BY_NAME[depthwise_dots.NAME]
+    impl = BY_NAME[depthwise_dot.NAME]
     config = impl.fallback(w, TARGETS[0])
     data = te.placeholder((1, 1, 14, 14, 32), "uint8")
     weight = te.placeholder((1, 2, 2, 2, 2, 32, 2, 2), "int8")

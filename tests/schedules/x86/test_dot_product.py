@@ -13,7 +13,7 @@ from compiler import relay
 from compiler.runtime import graph_executor
 from compiler.runtime.cpu import missing_features
 from compiler.target import cpu_features, parse
-from schedules.x86.dot_product import largest_sum, narrow_steps
+from schedules.x86.machine.dot_product import largest_sum, narrow_steps
 
 AVX2, SSE, AVX512, VNNI = (
     f"llvm -mcpu={name}" for name in ("haswell", "x86-64-v2", "skylake-avx512", "cascadelake")

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 from tvm import s_tir, te, tirx
 
 from compiler import relay
-from schedules.x86 import fast_math
+from schedules.x86.machine import fast_math
 
 from .kernels import BASELINE, HOST, V3, compiled
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tvm.relax import op
 
 from schedules import rules
-from schedules.x86 import fast_math
+from schedules.x86.machine import fast_math
 from tests.sweep import examples
 
 from .kernels import BASELINE, HOST, V3, compiled, kernel, kernels, loop_kinds, run

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from schedules.x86.horizontal_sum import joins, places
+from schedules.x86.reduction.horizontal_sum import joins, places
 
 
 @pytest.mark.parametrize("lanes", [4, 8, 16])

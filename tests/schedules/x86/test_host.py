@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tvm.target import Target, codegen
 
-from schedules.x86 import host
+from schedules.x86.machine import host
 
 
 def flags(cpu: str, *others: str) -> frozenset[str]:

@@ -10,7 +10,7 @@ import pytest
 from compiler.autotvm import decode
 from compiler.autotvm.single_op_program import build_alone, program_of
 from compiler.target import parse
-from schedules.x86.dot_product import vnni_lanes
+from schedules.x86.machine.dot_product import vnni_lanes
 from tests.compiler.autotvm.replay import relative_error
 
 DENSE = ("dense_int8.x86", [["TENSOR", [20, 24], "uint8"], ["TENSOR", [3, 6, 16, 4], "int8"],

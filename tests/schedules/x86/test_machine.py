@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from tvm.target import Target, codegen
 
-from schedules.x86.cpu_models import CORES, GENERIC
-from schedules.x86.host import host_name
-from schedules.x86.machine import Machine
+from schedules.x86.machine.cpu import Machine
+from schedules.x86.machine.cpu_models import CORES, GENERIC
+from schedules.x86.machine.host import host_name
 
 
 def machine(**attrs) -> Machine:

@@ -3,9 +3,9 @@
 import pytest
 import tvm
 
-from schedules.x86.cpu_models import CORES, GENERIC
-from schedules.x86.machine import Machine
-from schedules.x86.matmul_rules import Extents, choose_tile, plan
+from schedules.x86.machine.cpu import Machine
+from schedules.x86.machine.cpu_models import CORES, GENERIC
+from schedules.x86.matmul.matmul_rules import Extents, choose_tile, plan
 
 from .products import TARGETS
 

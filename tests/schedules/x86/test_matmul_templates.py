@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from schedules import strategy
 from schedules.config import ConfigEntity
 from schedules.matmul import BatchMatmulWorkload, DenseWorkload, Operand
-from schedules.x86 import dense, matmul_templates
+from schedules.x86.matmul import dense
+from schedules.x86.templates import matmul_templates
 from tests.sweep import examples
 
 from .products import HOST, TARGETS, relative_error

@@ -7,7 +7,8 @@ from tvm import te
 
 from schedules import rules
 from schedules.recurrent import RecurrentWorkload, Tiles, all_steps
-from schedules.x86 import fast_math, recurrent
+from schedules.x86.machine import fast_math
+from schedules.x86.matmul import recurrent
 
 from .kernels import compiled
 from .products import HOST, TARGETS

@@ -8,8 +8,8 @@ import pytest
 from tvm import te
 
 from schedules.conv2d import Conv2dWorkload
-from schedules.x86 import conv2d
-from schedules.x86.skip_padding import rows_of, share_inside, skipped_flops
+from schedules.x86.conv import conv2d
+from schedules.x86.conv.skip_padding import rows_of, share_inside, skipped_flops
 
 from .test_conv2d import BY_NAME, TARGETS, check
 

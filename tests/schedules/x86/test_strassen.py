@@ -14,8 +14,8 @@ from schedules.config import ConfigEntity, option
 from schedules.conv2d import Conv2dWorkload
 from schedules.matmul import DenseWorkload, Operand
 from schedules.winograd import combine
-from schedules.x86 import dense, strassen, strassen_rules
-from schedules.x86.machine import Machine, collide
+from schedules.x86.machine.cpu import Machine, collide
+from schedules.x86.matmul import dense, strassen, strassen_rules
 from tests.sweep import examples
 
 from . import products

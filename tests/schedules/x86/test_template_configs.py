@@ -13,7 +13,7 @@ from compiler.target import parse
 from schedules.conv2d import Conv2dWorkload
 from schedules.conv3d import Conv3dWorkload
 from schedules.space import space_of
-from schedules.x86 import spaces  # noqa: F401  (registers the spaces)
+from schedules.x86.templates import spaces  # noqa: F401  (registers the spaces)
 from tests.compiler.autotvm.replay import relative_error
 from tests.sweep import examples
 

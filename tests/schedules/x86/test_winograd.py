@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from schedules import strategy
 from schedules.config import ConfigEntity, option
 from schedules.conv2d import Conv2dWorkload
-from schedules.x86 import winograd, winograd_rules
-from schedules.x86.conv2d import DIRECT
-from schedules.x86.machine import Machine
+from schedules.x86.conv import winograd, winograd_rules
+from schedules.x86.conv.conv2d import DIRECT
+from schedules.x86.machine.cpu import Machine
 from tests.sweep import examples
 
 from .test_conv2d import BY_NAME, TARGETS, relative_error

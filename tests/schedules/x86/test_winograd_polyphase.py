@@ -12,8 +12,8 @@ from compiler import relay
 from schedules import strategy
 from schedules.config import ConfigEntity, option
 from schedules.conv2d import Conv2dWorkload
-from schedules.x86 import winograd_polyphase, winograd_polyphase_rules
-from schedules.x86.machine import Machine
+from schedules.x86.conv import winograd_polyphase, winograd_polyphase_rules
+from schedules.x86.machine.cpu import Machine
 from tests.schedules.x86.kernels import BASELINE, V3
 from tests.schedules.x86.test_conv2d import BY_NAME, relative_error
 from tests.sweep import examples

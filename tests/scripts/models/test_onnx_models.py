@@ -7,7 +7,7 @@ import tvm
 
 from compiler import relay
 from compiler.runtime import graph_executor
-from schedules.x86.host import host_name
+from schedules.x86.machine.host import host_name
 from scripts.models import onnx_models
 
 TARGET = f"llvm -mcpu={host_name()}"

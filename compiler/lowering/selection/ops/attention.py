@@ -29,12 +29,12 @@ from tvm import relax
 from tvm.ir import Call, Op
 from tvm.target import Target
 
-import schedules.cuda.attention  # noqa: F401  (registers its implementation)
+import schedules.cuda.attention.attention  # noqa: F401  (registers its implementation)
 from schedules import strategy
 from schedules.attention import AttentionWorkload, Entry, Heads, Mask
 from schedules.config import ConfigEntity
 from schedules.matmul import BatchMatmulWorkload, Operand, broadcast
-from schedules.x86 import attention_rows
+from schedules.x86.attention import attention_rows
 
 from ....ir import dynamic_shape as symbols
 from ....ir.constants import dtype_of, integers, scalar_of, static_shape

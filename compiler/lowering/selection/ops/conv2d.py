@@ -10,10 +10,10 @@ import tvm
 from tvm import relax, te
 
 from schedules.conv2d import Conv2dWorkload
-from schedules.x86.conv2d import oc_block_of
-from schedules.x86.dot_product import dot_of, largest_sum, narrow_steps
-from schedules.x86.group_conv2d_template import within_groups
-from schedules.x86.register_tile import channel_block
+from schedules.x86.conv.conv2d import oc_block_of
+from schedules.x86.conv.register_tile import channel_block
+from schedules.x86.machine.dot_product import dot_of, largest_sum, narrow_steps
+from schedules.x86.templates.group_conv2d_template import within_groups
 
 from ....ir.constants import array_of, constant, static_shape
 from ....ir.rewrite import operator_name

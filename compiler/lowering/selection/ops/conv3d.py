@@ -9,8 +9,8 @@ from tvm import relax, te, tirx
 
 from schedules.conv2d import Conv2dWorkload
 from schedules.conv3d import Conv3dWorkload
-from schedules.x86.machine import Machine
-from schedules.x86.register_tile import channel_block
+from schedules.x86.conv.register_tile import channel_block
+from schedules.x86.machine.cpu import Machine
 
 from ....ir.constants import array_of, constant, static_shape
 from ....primfuncs import fusion_pattern

@@ -18,7 +18,7 @@ from tvm.target import Target
 
 from schedules import strategy
 from schedules.conv2d import Conv2dWorkload
-from schedules.x86 import winograd, winograd_polyphase
+from schedules.x86.conv import winograd, winograd_polyphase
 
 from ..layout_cache import PLAIN, LayoutMap
 

@@ -14,7 +14,7 @@ from tvm.target import Target
 
 import schedules.cuda.templates  # noqa: F401  (registers its implementations)
 from schedules import strategy
-from schedules.cuda import tensor_cores
+from schedules.cuda.gemm import tensor_cores
 
 from ....ir.constants import dtype_of
 from ....primfuncs import fusion_pattern

@@ -10,7 +10,7 @@ from tvm import relax, te
 
 import schedules.x86  # noqa: F401  (registers its implementations)
 from schedules.matmul import BitsWorkload
-from schedules.x86.matmul_of_bits import MOST_ROWS
+from schedules.x86.matmul.low_bit_matmul import MOST_ROWS
 
 from ....ir.constants import array_of, constant, static_shape
 from ....ir.op_dialect import RELAX

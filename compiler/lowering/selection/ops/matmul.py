@@ -11,8 +11,9 @@ from tvm.ir import GenericConst, Op
 from tvm.target import Target
 
 from schedules.matmul import BatchMatmulWorkload, DenseWorkload, Operand
-from schedules.x86 import dense, row_kernels
-from schedules.x86.dot_product import OF_BYTES, narrow_steps
+from schedules.x86.machine.dot_product import OF_BYTES, narrow_steps
+from schedules.x86.matmul import dense
+from schedules.x86.reduction import row_kernels
 
 from ....ir.constants import array_of, constant, static_shape
 from ....primfuncs import fusion_pattern

@@ -16,9 +16,10 @@ import numpy as np
 from tvm.target import Target
 
 from schedules.conv2d import Conv2dWorkload
-from schedules.x86 import amx, conv2d_amx, winograd
-from schedules.x86.dot_product import OF_BYTES, dot_of
-from schedules.x86.machine import Machine
+from schedules.x86.conv import conv2d_amx, winograd
+from schedules.x86.machine import amx
+from schedules.x86.machine.cpu import Machine
+from schedules.x86.machine.dot_product import OF_BYTES, dot_of
 
 MOST_JOINED = 8
 # AMX multiplies zeros in a fraction of the time, and wants whole blocks of channels.

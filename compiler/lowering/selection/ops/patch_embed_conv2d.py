@@ -16,8 +16,8 @@ from tvm import relax, te
 from tvm.target import Target
 
 from schedules.conv2d import Conv2dWorkload
-from schedules.x86.machine import Machine
-from schedules.x86.register_tile import channel_block
+from schedules.x86.conv.register_tile import channel_block
+from schedules.x86.machine.cpu import Machine
 
 from ..layout_cache import PLAIN, LayoutMap
 

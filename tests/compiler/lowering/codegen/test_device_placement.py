@@ -14,7 +14,7 @@ from compiler.errors import BuildError
 from compiler.lowering.codegen import device_placement
 from compiler.tvm_workarounds.memory_planner import can_plan_memory
 from schedules.cuda import rules
-from schedules.x86.host import host_name
+from schedules.x86.machine.host import host_name
 
 HOST_CPU = host_name()
 CPU = Target({"kind": "llvm", "mcpu": HOST_CPU})

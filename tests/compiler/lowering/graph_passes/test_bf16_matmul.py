@@ -18,7 +18,7 @@ from compiler.runtime import graph_executor
 from compiler.runtime.cpu import missing_features
 from compiler.runtime.disassembly import assembly
 from compiler.target import cpu_features, parse
-from schedules.x86 import depthwise, winograd
+from schedules.x86.conv import depthwise, winograd
 
 # A Zen 4 without what Intel's CPUs lack, which multiply pairs more slowly than floats.
 WITH, WITHOUT = "llvm -mcpu=znver4 -mattr=-sse4a", "llvm -mcpu=x86-64-v3"

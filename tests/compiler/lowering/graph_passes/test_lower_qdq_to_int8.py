@@ -15,9 +15,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from compiler import relay
 from compiler.runtime import graph_executor
-from schedules.x86 import depthwise, depthwise_dots
-from schedules.x86.dot_product import vnni_lanes
-from schedules.x86.host import host_name
+from schedules.x86.conv import depthwise, depthwise_dot
+from schedules.x86.machine.dot_product import vnni_lanes
+from schedules.x86.machine.host import host_name
 from tests.kernel_names import without_amx
 
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -25,7 +25,7 @@ onnxruntime = pytest.importorskip("onnxruntime")
 HOST = "llvm"
 AVX2 = "llvm -mcpu=x86-64-v3"
 HAS_VNNI = vnni_lanes(tvm.target.Target({"kind": "llvm", "mcpu": host_name()})) > 0
-DEPTHWISE = depthwise_dots.NAME if HAS_VNNI else depthwise.DIRECT
+DEPTHWISE = depthwise_dot.NAME if HAS_VNNI else depthwise.DIRECT
 TYPES = {
     "float32": TensorProto.FLOAT,
     "uint8": TensorProto.UINT8,

@@ -15,7 +15,7 @@ from tvm.tirx.build import codegen_build
 
 from compiler.lowering.kernel_passes import pipeline as tir_pipeline
 from compiler.lowering.kernel_passes.interleave import interleave_vectors
-from schedules.x86 import fast_math
+from schedules.x86.machine import fast_math
 
 V3 = Target({"kind": "llvm", "mcpu": "x86-64-v3"})
 BASELINE = Target({"kind": "llvm", "mcpu": "x86-64"})

@@ -16,8 +16,9 @@ from tvm.tirx.build import codegen_build
 from compiler.lowering.kernel_passes import pipeline as tir_pipeline
 from schedules import rules, strategy
 from schedules.matmul import DenseWorkload
-from schedules.x86 import dense, fast_math
-from schedules.x86.microkernel import MARK
+from schedules.x86.machine import fast_math
+from schedules.x86.machine.microkernel import MARK
+from schedules.x86.matmul import dense
 
 AVX2 = Target({"kind": "llvm", "mcpu": "x86-64-v3", "mtriple": "x86_64-linux-gnu"})
 AVX512 = Target({"kind": "llvm", "mcpu": "x86-64-v4", "mtriple": "x86_64-linux-gnu"})

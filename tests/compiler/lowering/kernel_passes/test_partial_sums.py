@@ -10,7 +10,7 @@ from tvm.script import tirx as T
 
 from compiler.lowering.kernel_passes import partial_sums
 from schedules.tir_visit import nodes_of
-from schedules.x86.sum_blocks import MARK
+from schedules.x86.machine.sum_blocks import MARK
 
 
 def sums(depth: int, mark: bool = False, reads_sum: bool = False) -> tirx.PrimFunc:

@@ -13,7 +13,7 @@ from tvm.target import Target
 from tvm.tirx.build import codegen_build
 
 from compiler.lowering.kernel_passes import pipeline as tir_pipeline
-from schedules.x86.prefetch import WHOLE, stream_panels
+from schedules.x86.machine.prefetch import WHOLE, stream_panels
 
 PANELS, STEPS, LANES = 3, 64, 16
 PANEL_BYTES = STEPS * LANES * 4

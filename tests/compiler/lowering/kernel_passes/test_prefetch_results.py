@@ -16,7 +16,7 @@ from compiler.lowering.kernel_passes import pipeline as tir_pipeline
 from compiler.lowering.kernel_passes import prefetch_results as module
 from compiler.lowering.kernel_passes.prefetch_results import with_result_prefetches
 from schedules.generic.stages import substitute
-from schedules.x86.prefetch import prefetch_results, stream_panels
+from schedules.x86.machine.prefetch import prefetch_results, stream_panels
 
 GROUPS, COLUMNS, LANES, DEPTH = 3, 4, 8, 5
 TARGET = Target({"kind": "llvm", "mcpu": "x86-64-v3", "mtriple": "x86_64-linux-gnu"})

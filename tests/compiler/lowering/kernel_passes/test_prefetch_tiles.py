@@ -6,7 +6,7 @@ import pytest
 from tvm import s_tir, te, tirx
 
 from compiler.lowering.kernel_passes.prefetch_tiles import with_tile_prefetches
-from schedules.x86.prefetch import prefetch_tile
+from schedules.x86.machine.prefetch import prefetch_tile
 
 from .test_prefetch_results import TARGET, fetched, lowered
 

@@ -19,7 +19,7 @@ from compiler.runtime import graph_executor
 from compiler.runtime.disassembly import assembly
 from compiler.target import parse
 from schedules.matmul import DenseWorkload
-from schedules.x86 import dense, dense_fp16_weight
+from schedules.x86.matmul import dense, dense_fp16_weight
 
 AVX2, AVX512, SSE = "llvm -mcpu=x86-64-v3", "llvm -mcpu=x86-64-v4", "llvm -mcpu=x86-64-v2"
 TYPES = {"float16": TensorProto.FLOAT16, "float32": TensorProto.FLOAT}

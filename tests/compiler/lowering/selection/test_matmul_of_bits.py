@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from compiler import PassContext, relay
 from compiler.runtime import graph_executor
-from schedules.x86.matmul_of_bits import FLOATS, INT8
+from schedules.x86.matmul.low_bit_matmul import FLOATS, INT8
 
 
 def product(

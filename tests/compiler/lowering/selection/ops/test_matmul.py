@@ -15,7 +15,7 @@ from compiler.lowering.selection.ops.matmul import describe, lower_matmul
 from schedules import rules
 from schedules.config import ConfigEntity
 from schedules.matmul import BatchMatmulWorkload, DenseWorkload, Operand
-from schedules.x86.host import host_name
+from schedules.x86.machine.host import host_name
 
 TARGETS = [
     tvm.target.Target({"kind": "llvm", "mcpu": mcpu, "num-cores": 2})

@@ -9,7 +9,7 @@ from compiler.autotvm.convolutions import convolution
 from compiler.lowering.build import build
 from compiler.runtime import graph_executor
 from schedules.config import ConfigEntity
-from schedules.x86.host import host_name
+from schedules.x86.machine.host import host_name
 
 HOST = tvm.target.Target({"kind": "llvm", "mcpu": host_name()})
 

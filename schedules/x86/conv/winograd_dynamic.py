@@ -1,0 +1,302 @@
+"""Winograd convolution over images whose extents only running tells, as one kernel on x86.
+
+The arithmetic of `winograd`, F(m x m, r x r), on images with channels last, in loops that are
+written out, since no schedule primitive tiles an unknown number of tiles:
+
+    for each group of rows of tiles, whose V and M stay in a cache:
+      parallel rows of tiles:             V = B' d B     vectors of channels
+      parallel points, panels of U:       M = V U        register tiles of tiles x channels
+      parallel rows of tiles:             A' M A         vectors of channels
+
+Rows of tiles of all images follow each other. A register tile takes so many tiles that all are
+nearly equal; the last one ends with the last tile of the group.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from tvm import sym, te, tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as T
+from tvm.target import Target
+
+from ...winograd import algorithm, combine, transform_matrices
+from ..machine import sum_blocks
+from ..machine.cpu import Machine
+from .register_tile import largest_divisor, tile_pixels
+
+TAPS = 3
+"""Of the filters, along both axes, whose strides are 1."""
+LARGE_TILE, SMALL_TILE = 4, 2
+MOST_VECTORS = 4
+
+LARGE_TILE_L2S = 1
+"""U of large tiles fills no more than so many L2 caches: small images read all of it for a few
+tiles, and with small tiles U has less than half as many elements."""
+LINE = 16
+"""Elements between the points of V and M, which would share cache sets a power of two apart."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a convolution of known channels is computed.
+
+    Attributes
+    ----------
+    m : int
+        Rows and columns of results of a tile.
+    channels, outputs : int
+        Of a place of the image and of the result.
+    lanes, vectors, rows : int
+        Of a register tile; at most so many rows, which are tiles of the image.
+    group_elements : int
+        Of V and M of a group, about.
+    """
+
+    m: int
+    channels: int
+    outputs: int
+    lanes: int
+    vectors: int
+    rows: int
+    group_elements: int
+
+    @property
+    def points(self) -> int:
+        """Inputs of a tile along an axis."""
+        return self.m + TAPS - 1
+
+    @property
+    def width(self) -> int:
+        """Outputs of a panel of weights."""
+        return self.lanes * self.vectors
+
+    @property
+    def panels(self) -> int:
+        return self.outputs // self.width
+
+    @property
+    def algorithm(self) -> str:
+        """As the report names it."""
+        return algorithm((self.m, self.m), (TAPS, TAPS))
+
+
+def plan(channels: int, outputs: int, target: Target) -> Plan | None:
+    """For a convolution of float32; None where channels do not fill vectors."""
+    machine = Machine.from_target(target)
+    lanes = machine.lanes("float32")
+    if channels % lanes or outputs % lanes:
+        return None
+    weight_bytes = 4 * channels * outputs
+    large = (LARGE_TILE + TAPS - 1) ** 2 * weight_bytes <= LARGE_TILE_L2S * machine.l2_bytes
+    m = LARGE_TILE if large else SMALL_TILE
+    most = MOST_VECTORS if machine.vector_registers > 16 else MOST_VECTORS // 2
+    vectors = largest_divisor(outputs // lanes, most)
+    u_bytes = (m + TAPS - 1) ** 2 * weight_bytes
+    # U is read again for each group, which takes no longer than its products then.
+    group_bytes = max(machine.l2_bytes // 2, u_bytes)
+    rows = tile_pixels(machine, vectors)
+    return Plan(m, channels, outputs, lanes, vectors, rows, group_bytes // 4)
+
+
+def pack_weight(weight: np.ndarray, plan: Plan) -> np.ndarray:
+    """OIHW -> (points^2, panels, I, width), transformed in float64."""
+    i = weight.shape[1]
+    g = np.array(transform_matrices(plan.m, TAPS)[2])
+    u = np.einsum("ay,bx,oiyx->abio", g, g, weight.astype("float64"), optimize=True)
+    u = u.reshape(plan.points**2, i, plan.panels, plan.width).transpose(0, 2, 1, 3)
+    return np.ascontiguousarray(u, weight.dtype)
+
+
+def compute(image: te.Tensor, weight: te.Tensor, pads: tuple[int, ...], plan: Plan) -> te.Tensor:
+    """image (n, h, w, I), weight as packed -> (n, h', w', O), with zeros around the image.
+
+    Parameters
+    ----------
+    pads : tuple of int
+        Above, left, below, right.
+    """
+    count, height, width, _ = image.shape
+    top, left, below, right = pads
+    lost, simplify = TAPS - 1, sym.Analyzer().simplify  # as kernels behind it will spell them
+    places = simplify(height + top + below - lost), simplify(width + left + right - lost)
+    shape = (count, *places, plan.outputs)
+    return te.extern(
+        [shape],
+        [image, weight],
+        lambda ins, outs: _Loops(plan, pads, ins, outs).build(),
+        name="winograd",
+        dtype=[image.dtype],
+        attrs={"schedule_algorithm": plan.algorithm},
+    )
+
+
+class _Loops:
+    """Writes the loops."""
+
+    def __init__(self, plan: Plan, pads: tuple[int, ...], ins: Any, outs: Any) -> None:
+        self.plan, self.pads = plan, pads
+        self.ins, self.outs = ins, outs
+        self.out_matrix, self.in_matrix, _ = transform_matrices(plan.m, TAPS)
+
+    def build(self) -> Any:
+        with IRBuilder() as builder:
+            with T.serial(0, 1):  # the builder takes one statement
+                self._groups()
+            return builder.get()
+
+    def _groups(self) -> None:
+        plan = self.plan
+        image, weight = self.ins
+        self.image, self.weight = T.buffer_proxy(image), T.buffer_proxy(weight)
+        (self.out,) = map(T.buffer_proxy, self.outs)
+        self.inputs = image.shape[1], image.shape[2]
+        count, *self.results = self.outs[0].shape[:3]
+        self.tile_rows, self.columns = (
+            tirx.floordiv(extent + (plan.m - 1), plan.m) for extent in self.results
+        )
+        every = count * self.tile_rows
+        of_row = tirx.max(self.columns, 1) * (plan.points**2 * (plan.channels + plan.outputs))
+        size = tirx.max(tirx.min(tirx.floordiv(plan.group_elements, of_row), every), 1)
+        self.v_stride = size * self.columns * plan.channels + LINE
+        self.m_stride = size * self.columns * plan.outputs + LINE
+        self.v = self._allocate(plan.points**2 * self.v_stride)
+        self.products = self._allocate(plan.points**2 * self.m_stride)
+        with T.serial(0, tirx.floordiv(every + (size - 1), size)) as group:
+            start = group * size
+            rows = tirx.min(size, every - start)
+            with T.parallel(0, rows) as row:
+                self._over_tiles(start, row, self._transform_input)
+            with T.parallel(0, plan.points**2 * plan.panels) as task:
+                self._products(task, rows * self.columns)
+            with T.parallel(0, rows) as row:
+                self._over_tiles(start, row, self._transform_output)
+
+    @staticmethod
+    def _allocate(*shape: Any) -> Any:
+        """Memory; of a known size below 1 KB it is on the stack, or in registers."""
+        return T.buffer_proxy(T.alloc_buffer(shape, "float32"))
+
+    def _registers(self, *extents: int) -> dict[tuple[int, ...], Any]:
+        """Vectors by their indices, of a known size each: together they could be too large."""
+        indices = itertools.product(*map(range, extents))
+        return {index: self._allocate(self.plan.lanes) for index in indices}
+
+    def _of_row(self, vectors: dict[tuple[int, ...], Any], row: int, place: int) -> Any:
+        return vectors[row, place][self._vector(0)]
+
+    def _vector(self, start: Any) -> Any:
+        return T.ramp(start, 1, self.plan.lanes)
+
+    def _over_tiles(self, start: Any, row: Any, transform: Callable[..., None]) -> None:
+        """A transform of each tile of a row, by itself where its windows are inside."""
+        every = start + row
+        n, down = tirx.floordiv(every, self.tile_rows), tirx.floormod(every, self.tile_rows)
+        with T.serial(0, self.columns) as column:
+            place = n, down * self.plan.m, column * self.plan.m
+            transform(row * self.columns + column, *place)
+
+    def _transform_input(self, tile: Any, n: Any, y: Any, x: Any) -> None:
+        plan, (height, width) = self.plan, self.inputs
+        y, x = y - self.pads[0], x - self.pads[1]
+        inside = tirx.all(y >= 0, x >= 0, y + plan.points <= height, x + plan.points <= width)
+
+        def read(a: int, b: int, channel: Any) -> Any:
+            return self.image[n, y + a, x + b, self._vector(channel)]
+
+        def read_or_zero(a: int, b: int, channel: Any) -> Any:
+            is_there = tirx.all(y + a >= 0, y + a < height, x + b >= 0, x + b < width)
+            down = tirx.max(tirx.min(y + a, height - 1), 0)
+            across = tirx.max(tirx.min(x + b, width - 1), 0)
+            value = self.image[n, down, across, self._vector(channel)]
+            # The vector is loaded in any case, from the nearest place that is there.
+            return tirx.Select(
+                T.broadcast(is_there, plan.lanes), value, tirx.const(0, f"float32x{plan.lanes}")
+            )
+
+        with T.If(inside):
+            with T.Then():
+                self._transformed(tile, read)
+            with T.Else():
+                self._transformed(tile, read_or_zero)
+
+    def _transformed(self, tile: Any, read: Callable[[int, int, Any], Any]) -> None:
+        plan, matrix = self.plan, self.in_matrix
+        whole, points = self._vector(0), range(plan.points)
+        with T.serial(0, plan.channels // plan.lanes) as chunk:
+            channel = chunk * plan.lanes
+            data, half = self._registers(plan.points), self._registers(plan.points, plan.points)
+            for b in points:
+                for a in points:
+                    data[a,][whole] = read(a, b, channel)
+                for a in points:
+                    half[a, b][whole] = combine(matrix[a], lambda i: data[i,][whole])
+            for a, b in itertools.product(points, points):
+                start = (a * plan.points + b) * self.v_stride + tile * plan.channels + channel
+                self.v[self._vector(start)] = combine(matrix[b], partial(self._of_row, half, a))
+
+    def _products(self, task: Any, tiles: Any) -> None:
+        """All tiles times a panel of the weights of a point."""
+        most = self.plan.rows
+        needed = tirx.max(tirx.floordiv(tiles + (most - 1), most), 1)
+        each = tirx.floordiv(tiles + (needed - 1), needed)
+        for rows in range(most, 0, -1):
+            steps = tirx.floordiv(tiles + (rows - 1), rows)
+            with T.If(each == rows), T.Then(), T.serial(0, steps) as step:
+                self._register_tile(task, tirx.min(step * rows, tiles - rows), rows)
+
+    def _register_tile(self, task: Any, first: Any, rows: int) -> None:
+        plan, lanes = self.plan, self.plan.lanes
+        point, panel = tirx.floordiv(task, plan.panels), tirx.floormod(task, plan.panels)
+        parts, whole = list(itertools.product(range(rows), range(plan.vectors))), self._vector(0)
+        sums = self._registers(rows, plan.vectors)
+        for r, v in parts:
+            sums[r, v][whole] = tirx.const(0.0, f"float32x{lanes}")
+        marks = sum_blocks.marks(plan.points**2)
+        with T.serial(0, plan.channels, annotations=marks) as i:
+            for r, v in parts:
+                value = self.v[point * self.v_stride + (first + r) * plan.channels + i]
+                weight = self.weight[point, panel, i, self._vector(v * lanes)]
+                sums[r, v][whole] = sums[r, v][whole] + T.broadcast(value, lanes) * weight
+        for r, v in parts:
+            start = point * self.m_stride + (first + r) * plan.outputs
+            place = start + panel * plan.width + v * lanes
+            self.products[self._vector(place)] = sums[r, v][whole]
+
+    def _transform_output(self, tile: Any, n: Any, y: Any, x: Any) -> None:
+        height, width = self.results
+        m = self.plan.m
+
+        def write(a: int, b: int, channel: Any, value: Any) -> None:
+            self.out[n, y + a, x + b, self._vector(channel)] = value
+
+        def write_if_there(a: int, b: int, channel: Any, value: Any) -> None:
+            with T.If(tirx.all(y + a < height, x + b < width)), T.Then():
+                write(a, b, channel, value)
+
+        with T.If(tirx.all(y + m <= height, x + m <= width)):
+            with T.Then():
+                self._results(tile, write)
+            with T.Else():
+                self._results(tile, write_if_there)
+
+    def _results(self, tile: Any, write: Callable[[int, int, Any, Any], None]) -> None:
+        plan, matrix = self.plan, self.out_matrix
+        whole, points, results = self._vector(0), range(plan.points), range(plan.m)
+        with T.serial(0, plan.outputs // plan.lanes) as chunk:
+            channel = chunk * plan.lanes
+            data, half = self._registers(plan.points), self._registers(plan.m, plan.points)
+            for b in points:
+                for a in points:
+                    start = (a * plan.points + b) * self.m_stride + tile * plan.outputs
+                    data[a,][whole] = self.products[self._vector(start + channel)]
+                for y in results:
+                    half[y, b][whole] = combine(matrix[y], lambda i: data[i,][whole])
+            for y, x in itertools.product(results, results):
+                write(y, x, channel, combine(matrix[x], partial(self._of_row, half, y)))

@@ -1,0 +1,476 @@
+"""Dot products of a few neighbors in every lane of a vector.
+
+Four bytes, uint8 by int8 into int32: `vpdpbusd` (AVX512-VNNI, AVX-VNNI) does it in one instruction
+and exactly. Without it `pmaddubsw` sums two products at 16 bits, where it saturates: it is used
+where the weights, which the build knows, are too small for that (`narrow_steps`), as those of 7
+bits are. By other weights both operands are kept in memory as int16, two for a `pmaddwd`: weights
+are widened when the library is built, what they meet once for all of them.
+
+Two bfloat16 into float32: `vdpbf16ps` (AVX512-BF16), whose sums are rounded once for each product
+and have denormal numbers as zeros.
+"""
+
+# mypy: disable-error-code="valid-type"
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from tvm import te
+from tvm.s_tir import TensorIntrin
+from tvm.script import tirx as T
+from tvm.target import Target, codegen
+
+from ...anchor import anchor_config
+from ...config import ConfigEntity, option
+from .cpu import Machine
+from .narrow_dot_product import MADD_WORDS, narrow, narrow_pair
+
+BYTES = 4  # of one step of a dot product, in each operand
+WIDENED = "widened"
+"""The knob of configs whose bytes are kept as int16."""
+NARROW = "narrow"
+"""The knob of configs whose products are summed at 16 bits first, those of so many steps."""
+MOST_NARROW = 2
+MOST_OF_A_SIGN = 128  # 255 of which, and 256 less of the other sign, fit int16
+
+
+class Dot(NamedTuple):
+    """What a step multiplies: `size` neighbors of two operands, whose products it sums.
+
+    Attributes
+    ----------
+    name : str
+        Of the operands' type, in the names of implementations.
+    """
+
+    name: str
+    size: int
+    data: str
+    weight: str
+    sums: str
+
+    def takes(self, data: str, weight: str, sums: str) -> bool:
+        """Whether these element types are its own; a weight of "" has the data's."""
+        return (data, weight or data, sums) == (self.data, self.weight, self.sums)
+
+    def is_fast_on(self, target: Target) -> bool:
+        """Whether there is an instruction; bytes have loops without one."""
+        return self is OF_BYTES or has_bfloat16(target)
+
+    def rate(self, machine: Machine) -> float:
+        """Products of neighbors that start for each multiply-add of as many lanes."""
+        return machine.core.short_rate if self is OF_BFLOAT16 else 1.0
+
+
+OF_BYTES = Dot("int8", 4, "uint8", "int8", "int32")
+OF_WORDS = Dot("int8", 2, "int16", "int16", "int32")
+OF_BFLOAT16 = Dot("bf16", 2, "bfloat16", "bfloat16", "float32")
+DOTS = (OF_BYTES, OF_BFLOAT16)
+
+# Products in the time of one of float32, measured on a Granite Rapids with AVX2 alone: of words,
+# and of so many steps whose sums fit int16.
+SPEEDUP_OF_WIDENED, SPEEDUP_OF_NARROW = 1.7, {1: 2.2, 2: 2.7}
+
+
+def dot_of(data: str, weight: str, sums: str) -> Dot | None:
+    """The dot product of operands of these element types, if there is one."""
+    return next((dot for dot in DOTS if dot.takes(data, weight, sums)), None)
+
+
+def narrow_steps(weights: np.ndarray, target: Target) -> int:
+    """How many steps' products by these weights fit int16 in sums of pairs, whatever they meet.
+
+    Parameters
+    ----------
+    weights : np.ndarray
+        int8, the axis that is summed last, in the order in which it is multiplied.
+
+    Returns
+    -------
+    The most of 2, 1 and 0: a pair is two neighbors of a step, those of the step behind added.
+    0 where the target has VNNI or no `pmaddubsw`.
+    """
+    if target.kind.name != "llvm" or vnni_lanes(target) or not narrow_lanes(target):
+        return 0
+    fit = (steps for steps in (2, 1) if widest(weights, steps).max(initial=0) <= MOST_OF_A_SIGN)
+    return next(fit, 0)
+
+
+def widest(weights: np.ndarray, steps: int) -> np.ndarray:
+    """The largest sum of weights of one sign that meet in a lane of int16, for each of an axis.
+
+    Parameters
+    ----------
+    weights : np.ndarray
+        Integers, the axis that is summed last.
+
+    Returns
+    -------
+    np.ndarray
+        Along the first axis. Products by uint8 fit up to `MOST_OF_A_SIGN`.
+    """
+    whole = -weights.shape[-1] % (MOST_NARROW * BYTES)
+    padded = np.pad(weights, [(0, 0)] * (weights.ndim - 1) + [(0, whole)]).astype("int16")
+    lanes = padded.reshape(len(weights), -1, steps, BYTES // 2, 2)
+    of_signs = (np.maximum(sign * lanes, 0).sum((2, 4)) for sign in (1, -1))
+    return np.maximum(*of_signs).max((1, 2), initial=0)
+
+
+def largest_sum(weights: np.ndarray) -> int:
+    """A bound of the sums of products of bytes by int8 weights, each of the first axis' own."""
+    rows = weights.reshape(len(weights), -1).astype("int32")
+    parts = (np.maximum(sign * rows, 0).sum(1, dtype="int64") for sign in (1, -1))
+    return 255 * max(int(part.max(initial=0)) for part in parts)
+
+
+def knobs(dot: Dot, target: Target, narrow: int = 0) -> dict[str, Any]:
+    """What a config says of how operands are kept and multiplied: bytes without VNNI are widened,
+    unless as many steps of their products as `narrow_steps` says fit int16."""
+    if dot is not OF_BYTES or vnni_lanes(target) or not widened_lanes(target):
+        return {}
+    if narrow:
+        return {NARROW: option(narrow)}
+    return {WIDENED: option(True)}
+
+
+def kept(dot: Dot, config: ConfigEntity) -> Dot:
+    """What one step multiplies, in the types that its operands are kept in."""
+    return OF_WORDS if WIDENED in config else dot
+
+
+def speedup(dot: Dot, target: Target, narrow: int) -> float:
+    """Products in the time of one multiply-add of floats, in each lane."""
+    own = knobs(dot, target, narrow)
+    if NARROW in own:
+        return SPEEDUP_OF_NARROW[narrow]
+    return SPEEDUP_OF_WIDENED if own else dot.size * dot.rate(Machine.from_target(target))
+
+
+def machine_of(dot: Dot, target: Target) -> Machine:
+    """The machine as register tiles see it: LLVM adds products to each other before it adds them to
+    their sums, and keeps some of them in registers meanwhile."""
+    machine = Machine.from_target(target)
+    if not knobs(dot, target):
+        return machine
+    return replace(machine, vector_registers=machine.vector_registers * 3 // 4, has_fma=False)
+
+
+def as_kept(dtype: str, data: te.Tensor) -> te.Tensor:
+    """A copy of data of another type than the one in which it is multiplied."""
+    if str(data.dtype) == dtype:
+        return data
+    return te.compute(data.shape, lambda *at: data(*at).astype(dtype), name="widened")
+
+
+def has_bfloat16(target: Target) -> bool:
+    """Whether the target is a CPU with AVX512-BF16."""
+    return target.kind.name == "llvm" and "avx512bf16" in _features(target)
+
+
+def _features(target: Target) -> set[str]:
+    return {str(name) for name in codegen.llvm_get_cpu_features(target)}
+
+
+def vnni_lanes(target: Target) -> int:
+    """int32 lanes of the widest `vpdpbusd` that the target has; 0 without one."""
+    features = _features(target)
+    if "avx512vnni" in features:
+        return 16
+    return 8 if "avxvnni" in features else 0
+
+
+def widened_lanes(target: Target) -> int:
+    """int32 lanes of the widest `pmaddwd` that the target has; 0 where it is no x86."""
+    features = _features(target)
+    for feature, lanes in (("avx512bw", 16), ("avx2", 8), ("sse2", 4)):
+        if feature in features:
+            return lanes
+    return 0
+
+
+def narrow_lanes(target: Target) -> int:
+    """int32 lanes of the widest `pmaddubsw` that the target has; 0 without one."""
+    return widened_lanes(target) if "ssse3" in _features(target) else 0
+
+
+@functools.lru_cache(maxsize=8)
+def bfloat16_intrinsic() -> str:
+    """Name of the tensor intrinsic C[16] += A[2] . B[16, 2]; registered at the first call."""
+    name = "baton_vdpbf16ps_16"
+    TensorIntrin.register(name, *_bfloat16())
+    return name
+
+
+@functools.lru_cache(maxsize=8)
+def dot_intrinsic(lanes: int) -> str:
+    """Name of the tensor intrinsic C[lanes] += A[4] . B[lanes, 4]; registered at the first call."""
+    name = f"baton_vpdpbusd_{lanes}"
+    TensorIntrin.register(name, _description(lanes), _implementation(lanes))
+    return name
+
+
+@functools.lru_cache(maxsize=8)
+def words_intrinsic(lanes: int) -> str:
+    """Name of the tensor intrinsic C[lanes] += A[2] . B[lanes, 2]; registered at the first call."""
+    name = f"baton_pmaddwd_{lanes}"
+    TensorIntrin.register(name, *_of_words(lanes))
+    return name
+
+
+@functools.lru_cache(maxsize=16)
+def narrow_intrinsic(lanes: int) -> str:
+    """Name of the tensor intrinsic C[lanes] += A[4] . B[lanes, 4], sums of which fit int16.
+
+    It is registered at the first call.
+    """
+    name = f"baton_pmaddubsw_{lanes}"
+    TensorIntrin.register(name, _description(lanes), narrow(lanes))
+    return name
+
+
+@functools.lru_cache(maxsize=16)
+def narrow_pair_intrinsic(lanes: int, columns: int) -> str:
+    """Name of the tensor intrinsic C[lanes] += A[8] . B[2, lanes, 4], sums of which fit int16.
+
+    Steps of B are `columns` fours apart. It is registered at the first call.
+    """
+    name = f"baton_pmaddubsw_{lanes}_of_{columns}"
+    TensorIntrin.register(name, *narrow_pair(lanes, columns))
+    return name
+
+
+@functools.lru_cache(maxsize=8)
+def squares_dot_intrinsic(lanes: int) -> str:
+    """Name of the tensor intrinsic C[lanes] += A[lanes, 2, 2] . B[lanes, 2, 2], lane by lane."""
+    name = f"baton_vpdpbusd_lanes_{lanes}"
+    TensorIntrin.register(name, *_lane_by_lane(lanes))
+    return name
+
+
+def _description(lanes: int) -> Any:
+    @T.prim_func(s_tir=True)
+    def description(
+        A: T.Buffer((4,), "uint8", offset_factor=1),
+        B: T.Buffer((lanes, 4), "int8", offset_factor=1),
+        C: T.Buffer((lanes,), "int32", offset_factor=1),
+    ) -> None:
+        with T.sblock("root"):
+            T.reads(C[0:lanes], A[0:4], B[0:lanes, 0:4])
+            T.writes(C[0:lanes])
+            for i, k in T.grid(lanes, 4):
+                with T.sblock("update"):
+                    vi, vk = T.axis.remap("SR", [i, k])
+                    C[vi] = C[vi] + T.cast(A[vk], "int32") * T.cast(B[vi, vk], "int32")
+
+    return description
+
+
+def _implementation(lanes: int) -> Any:
+    instruction = f"llvm.x86.avx512.vpdpbusd.{32 * lanes}"
+    numbers, octets = f"int32x{lanes}", f"int8x{4 * lanes}"
+
+    @T.prim_func(s_tir=True)
+    def implementation(
+        A: T.Buffer((4,), "uint8", offset_factor=1),
+        B: T.Buffer((lanes, 4), "int8", offset_factor=1),
+        C: T.Buffer((lanes,), "int32", offset_factor=1),
+    ) -> None:
+        with T.sblock("root"):
+            T.reads(C[0:lanes], A[0:4], B[0:lanes, 0:4])
+            T.writes(C[0:lanes])
+            C[T.ramp(T.int32(0), 1, lanes)] = T.call_llvm_pure_intrin(
+                T.llvm_lookup_intrinsic_id(instruction),
+                C.vload([0], dtype=numbers),
+                T.reinterpret(
+                    T.broadcast(T.reinterpret(A.vload([0], "uint8x4"), dtype="int32"), lanes),
+                    dtype=octets,
+                ),
+                B.vload([0, 0], dtype=octets),
+                dtype=numbers,
+            )
+
+    return implementation
+
+
+def _lane_by_lane(lanes: int) -> tuple[Any, Any]:
+    instruction = f"llvm.x86.avx512.vpdpbusd.{32 * lanes}"
+    numbers, octets = f"int32x{lanes}", f"int8x{4 * lanes}"
+
+    @T.prim_func(s_tir=True)
+    def description(
+        A: T.Buffer((lanes, 2, 2), "uint8", offset_factor=1),
+        B: T.Buffer((lanes, 2, 2), "int8", offset_factor=1),
+        C: T.Buffer((lanes,), "int32", offset_factor=1),
+    ) -> None:
+        with T.sblock("root"):
+            T.reads(C[0:lanes], A[0:lanes, 0:2, 0:2], B[0:lanes, 0:2, 0:2])
+            T.writes(C[0:lanes])
+            for i, y, x in T.grid(lanes, 2, 2):
+                with T.sblock("update"):
+                    vi, vy, vx = T.axis.remap("SRR", [i, y, x])
+                    C[vi] = C[vi] + T.cast(A[vi, vy, vx], "int32") * T.cast(B[vi, vy, vx], "int32")
+
+    @T.prim_func(s_tir=True)
+    def implementation(
+        A: T.Buffer((lanes, 2, 2), "uint8", offset_factor=1),
+        B: T.Buffer((lanes, 2, 2), "int8", offset_factor=1),
+        C: T.Buffer((lanes,), "int32", offset_factor=1),
+    ) -> None:
+        with T.sblock("root"):
+            T.reads(C[0:lanes], A[0:lanes, 0:2, 0:2], B[0:lanes, 0:2, 0:2])
+            T.writes(C[0:lanes])
+            C[T.ramp(T.int32(0), 1, lanes)] = T.call_llvm_pure_intrin(
+                T.llvm_lookup_intrinsic_id(instruction),
+                C.vload([0], dtype=numbers),
+                T.reinterpret(A.vload([0, 0, 0], dtype=f"u{octets}"), dtype=octets),
+                B.vload([0, 0, 0], dtype=octets),
+                dtype=numbers,
+            )
+
+    return description, implementation
+
+
+def _of_words(lanes: int) -> tuple[Any, Any]:
+    instruction = MADD_WORDS[lanes]
+    numbers, words = f"int32x{lanes}", f"int16x{2 * lanes}"
+
+    @T.prim_func(s_tir=True)
+    def description(
+        A: T.Buffer((2,), "int16", offset_factor=1),
+        B: T.Buffer((lanes, 2), "int16", offset_factor=1),
+        C: T.Buffer((lanes,), "int32", offset_factor=1),
+    ) -> None:
+        with T.sblock("root"):
+            T.reads(C[0:lanes], A[0:2], B[0:lanes, 0:2])
+            T.writes(C[0:lanes])
+            for i, k in T.grid(lanes, 2):
+                with T.sblock("update"):
+                    vi, vk = T.axis.remap("SR", [i, k])
+                    C[vi] = C[vi] + T.cast(A[vk], "int32") * T.cast(B[vi, vk], "int32")
+
+    @T.prim_func(s_tir=True)
+    def implementation(
+        A: T.Buffer((2,), "int16", offset_factor=1),
+        B: T.Buffer((lanes, 2), "int16", offset_factor=1),
+        C: T.Buffer((lanes,), "int32", offset_factor=1),
+    ) -> None:
+        with T.sblock("root"):
+            T.reads(C[0:lanes], A[0:2], B[0:lanes, 0:2])
+            T.writes(C[0:lanes])
+            C[T.ramp(T.int32(0), 1, lanes)] = C.vload([0], dtype=numbers) + T.call_llvm_pure_intrin(
+                T.llvm_lookup_intrinsic_id(instruction),
+                T.reinterpret(
+                    T.broadcast(T.reinterpret(A.vload([0], "int16x2"), dtype="int32"), lanes),
+                    dtype=words,
+                ),
+                B.vload([0, 0], dtype=words),
+                dtype=numbers,
+            )
+
+    return description, implementation
+
+
+def _bfloat16() -> tuple[Any, Any]:
+    """Description and implementation; `kernel_passes.bfloat16` gives operands their LLVM type."""
+
+    @T.prim_func(s_tir=True)
+    def description(
+        A: T.Buffer((2,), "bfloat16", offset_factor=1),
+        B: T.Buffer((16, 2), "bfloat16", offset_factor=1),
+        C: T.Buffer((16,), "float32", offset_factor=1),
+    ) -> None:
+        with T.sblock("root"):
+            T.reads(C[0:16], A[0:2], B[0:16, 0:2])
+            T.writes(C[0:16])
+            for i, k in T.grid(16, 2):
+                with T.sblock("update"):
+                    vi, vk = T.axis.remap("SR", [i, k])
+                    C[vi] = C[vi] + T.cast(A[vk], "float32") * T.cast(B[vi, vk], "float32")
+
+    @T.prim_func(s_tir=True)
+    def implementation(
+        A: T.Buffer((2,), "bfloat16", offset_factor=1),
+        B: T.Buffer((16, 2), "bfloat16", offset_factor=1),
+        C: T.Buffer((16,), "float32", offset_factor=1),
+    ) -> None:
+        with T.sblock("root"):
+            T.reads(C[0:16], A[0:2], B[0:16, 0:2])
+            T.writes(C[0:16])
+            C[T.ramp(T.int32(0), 1, 16)] = T.call_llvm_pure_intrin(
+                T.llvm_lookup_intrinsic_id("llvm.x86.avx512bf16.dpbf16ps.512"),
+                C.vload([0], dtype="float32x16"),
+                T.reinterpret(
+                    T.broadcast(T.reinterpret(A.vload([0], "bfloat16x2"), dtype="int32"), 16),
+                    dtype="uint16x32",
+                ),
+                T.reinterpret(B.vload([0, 0], dtype="bfloat16x32"), dtype="uint16x32"),
+                dtype="float32x16",
+            )
+
+    return description, implementation
+
+
+def several_steps(sch: Any, loop: Any, config: ConfigEntity) -> tuple[Any, list[Any]]:
+    """The innermost loop over steps, and a loop over those that one instruction's sums are of.
+
+    The second one, which narrow products alone have, belongs in front of the loop over lanes.
+    """
+    if NARROW not in config:
+        return loop, []
+    most, steps = config.val(NARROW), int(sch.get(loop).extent)
+    loop, together = sch.split(loop, [None, most if steps % most == 0 else 1])
+    return loop, [together]
+
+
+def accumulate(sch: Any, block: Any, reduced: Any, target: Target) -> None:
+    """Finish a block C[.., lane] += A[.., step] * B[.., lane, step] with loops (.., lane, step).
+
+    The loop over lanes is cut into vectors, each a `vdpbf16ps`, a `vpdpbusd` or a `pmaddwd` where
+    the target has them, and else vector code over the lanes. Narrow products have a loop more,
+    that of `several_steps`.
+
+    Parameters
+    ----------
+    reduced
+        The outermost reduction loop; the sums start at zero in front of it.
+    """
+    *_, several, lane, step = sch.get_loops(block)
+    is_narrow = NARROW in anchor_config(sch, block)
+    steps = int(sch.get(several).extent) if is_narrow else 1
+    width = int(sch.get(lane).extent)
+    lanes, intrinsic = _instruction(sch, block, width, target, steps if is_narrow else 0)
+    if lanes and width % lanes == 0:
+        vector, lane = sch.split(lane, [None, lanes])
+        if is_narrow:
+            sch.reorder(vector, several)
+        sch.unroll(vector)
+        start = sch.decompose_reduction(block, reduced)
+        sch.vectorize(sch.get_loops(start)[-1])
+        sch.tensorize(several if steps > 1 else lane, intrinsic)
+        return
+    sch.reorder(step, lane)
+    sch.unroll(step)
+    sch.vectorize(lane)
+    sch.decompose_reduction(block, reduced)
+
+
+def _instruction(sch: Any, block: Any, width: int, target: Target, narrow: int) -> tuple[int, str]:
+    """Lanes and name of the tensor intrinsic for a block; 0 where the target has none."""
+    sources = [region.source for region in sch.get(block).reads]
+    dtypes = {str(source.dtype) for source in sources}
+    if OF_BFLOAT16.data in dtypes:
+        return (16, bfloat16_intrinsic()) if has_bfloat16(target) else (0, "")
+    if OF_WORDS.data in dtypes:
+        lanes = min(widened_lanes(target), width)
+        return lanes, words_intrinsic(lanes)
+    if narrow:
+        lanes = min(narrow_lanes(target), width)
+        if narrow == 1:
+            return lanes, narrow_intrinsic(lanes)
+        return lanes, narrow_pair_intrinsic(lanes, int(sources[-1].shape[-2]))
+    lanes = vnni_lanes(target)
+    return lanes, dot_intrinsic(lanes) if lanes else ""

@@ -1,0 +1,32 @@
+"""Products of stacks of matrices on x86, as attention has them.
+
+Operands are read through axis permutations, so that transposed matrices and attention heads
+split off by a reshape need no copy of their own.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from ...anchor import register_anchor_rule
+from ...matmul import BatchMatmulWorkload
+from ...strategy import Implementation, register
+from .dense import is_dot, is_float
+from .matmul_rules import fallback
+from .matmul_tile import TiledMatmul, product
+
+TILED = "batch_matmul_tiled.x86"
+
+register(
+    "nn.batch_matmul",
+    "cpu",
+    Implementation(
+        TILED,
+        15,
+        lambda w, _: is_float(w) and not is_dot(w.m, w.rhs),
+        fallback,
+        partial(product, TILED),
+        BatchMatmulWorkload.stored_args,
+    ),
+)
+register_anchor_rule(TILED, TiledMatmul())

@@ -1,0 +1,74 @@
+"""Dense layers of float32 whose weights lie in memory as numbers of 16 bits, on x86.
+
+    dense_halves.x86    float16 or bfloat16 weights, widened in registers: few rows
+
+A product of few rows waits for its weights, of which there are half as many bytes. Its sums are
+those of weights that were widened when the library was built, to the last bit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from tvm.target import Target, codegen
+
+from ...anchor import register_anchor_rule
+from ...matmul import DenseWorkload
+from ...strategy import CLEARLY, Implementation, register
+from ..machine.cpu import Machine
+from .dense import pack_weight
+from .matmul_rules import Extents, efficiency, fallback
+from .matmul_tile import TiledMatmul, product
+
+NAME = "dense_halves.x86"
+
+NARROW = {"float16": "f16c", "bfloat16": "sse2"}
+"""Types of weights, and the CPU feature with which vectors of them are widened."""
+
+
+_OPERATIONS = 2
+"""By which a vector of weights is widened, again for each row tile."""
+
+
+def _cycles(w: DenseWorkload, widenings: float, machine: Machine) -> float:
+    """Of a core that reads weights as fast as if it did nothing else.
+
+    Products take longer to read theirs from memory, but a network's may stay in L3.
+
+    Parameters
+    ----------
+    widenings : float
+        Operations on each vector of weights for each of its products.
+    """
+    e = Extents.of(w)
+    vectors = w.m * w.n * w.k / machine.lanes(w.dtype)
+    computing = vectors * (1 / efficiency(e, machine) + widenings) / machine.fmas
+    return max(computing, machine.weight_cycles(e.item * w.n * w.k))
+
+
+def _supports(w: DenseWorkload, target: Target) -> bool:
+    """Float32 by constant weights of 16 bits that the CPU can widen."""
+    is_own = w.dtype == w.out_dtype == "float32" and w.weight is None
+    feature = NARROW.get(w.rhs_dtype)
+    return is_own and feature in {str(name) for name in codegen.llvm_get_cpu_features(target)}
+
+
+def pays(w: DenseWorkload, dtype: str, target: Target) -> bool:
+    """Whether float32 weights had better be kept as numbers of a type of 16 bits."""
+    short, machine = replace(w, rhs_dtype=dtype), Machine.from_target(target)
+    if not _supports(short, target):
+        return False
+    widenings = _OPERATIONS / int(fallback(short, target).val("tile_m"))
+    return _cycles(short, widenings, machine) < CLEARLY * _cycles(w, 0, machine)
+
+
+register(
+    "nn.dense",
+    "cpu",
+    Implementation(
+        *(NAME, 15, _supports, fallback, partial(product, NAME)),
+        *(DenseWorkload.stored_args, pack_weight),
+    ),
+)
+register_anchor_rule(NAME, TiledMatmul())

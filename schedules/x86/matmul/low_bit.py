@@ -1,0 +1,231 @@
+"""Numbers of a few bits in words of 32, and the steps of products that read a word in each lane.
+
+A word's numbers are in order, low bits first. AVX-512 looks the float32 of a number up: `vpermps`
+reads the low four bits of each lane of its index, so that a shift is all there is in front of it.
+Dot products of bytes take the numbers at the same place of a word's bytes together, where a shift
+and a mask leave them.
+"""
+
+# mypy: disable-error-code="valid-type"
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from tvm import tirx
+from tvm.s_tir import TensorIntrin
+from tvm.script import tirx as T
+from tvm.target import Target, codegen
+
+from ..machine.dot_product import vnni_lanes, widened_lanes
+
+WORD = 32
+_BYTES = WORD // 8
+
+# A float32 of this exponent counts in units of its last place, 2**-23 of it.
+_UNITS, _FRACTION = 2**23, 0x4B000000
+_TABLE = 16  # lanes of `vpermps`, which looks numbers of four bits up
+
+
+def bit_of_step(number: Any, bits: int) -> Any:
+    """Where in a word the number begins that a dot product of bytes takes in this place."""
+    return number % _BYTES * 8 + number // _BYTES * bits
+
+
+def as_integer(word: Any, shift: Any, bits: int) -> Any:
+    """The number at this bit of a word, as int32."""
+    moved = word >> tirx.Cast("uint32", shift)
+    return tirx.Cast("int32", moved & tirx.const((1 << bits) - 1, "uint32"))
+
+
+def as_float(word: Any, place: Any, bits: int, zero: Any) -> Any:
+    """The number at this place of a word less a zero point, as float32."""
+    whole = as_integer(word, place * bits, bits)
+    if isinstance(zero, int):  # the last bits of a float, which costs no conversion
+        units = tirx.const(float(_UNITS + zero), "float32")
+        return tirx.reinterpret("float32", whole | _FRACTION) - units
+    return tirx.Cast("float32", whole) - zero
+
+
+def has_table(target: Target, bits: int) -> bool:
+    """Whether the target looks numbers of so many bits up in a vector."""
+    return 1 << bits <= _TABLE and "avx512f" in _features(target)
+
+
+def multiplies_bytes(target: Target, bits: int) -> bool:
+    """Whether the target has dot products of int8 with numbers of so many bits.
+
+    Without VNNI sums of two products saturate at 16 bits, which those of 8 bits reach.
+    """
+    return bool(vnni_lanes(target)) or (bits < 8 and widened_lanes(target) >= 8)
+
+
+def _features(target: Target) -> set[str]:
+    return {str(name) for name in codegen.llvm_get_cpu_features(target)}
+
+
+@functools.lru_cache(maxsize=32)
+def float_step(bits: int, zero: int | None) -> str:
+    """Name of the tensor intrinsic C[16] += A[places] . (numbers of B[16] - zero), by a table.
+
+    Without a zero point there is an operand Z[16]. It is registered at the first call.
+    """
+    places, lanes = WORD // bits, _TABLE
+    look_up = T.llvm_lookup_intrinsic_id("llvm.x86.avx512.permvar.sf.512")
+    words, floats = f"uint32x{lanes}", f"float32x{lanes}"
+    table = tirx.Ramp(tirx.const(0, "int32"), tirx.const(1, "int32"), lanes)
+    if 1 << bits < _TABLE:
+        table = table & tirx.Broadcast(tirx.const((1 << bits) - 1, "int32"), lanes)
+    table = tirx.Cast(floats, table - tirx.Broadcast(tirx.const(zero or 0, "int32"), lanes))
+
+    def number(word: Any, place: int) -> Any:
+        index = word >> tirx.Broadcast(tirx.const(place * bits, "uint32"), lanes) if place else word
+        index = tirx.reinterpret(f"int32x{lanes}", index)
+        return T.call_llvm_pure_intrin(look_up, table, index, dtype=floats)
+
+    def sums(word: Any, at: Any, zeros: Any, start: Any) -> Any:
+        for place in range(places):
+            weight = number(word, place)
+            weight = weight if zeros is None else weight - zeros
+            start = start + tirx.Broadcast(at(place), lanes) * weight
+        return start
+
+    name = f"baton_{bits}_bits_{'less' if zero is None else zero}"
+    if zero is None:
+
+        @T.prim_func(s_tir=True)
+        def description(
+            A: T.Buffer((places,), "float32", offset_factor=1),
+            B: T.Buffer((lanes,), "uint32", offset_factor=1),
+            Z: T.Buffer((lanes,), "float32", offset_factor=1),
+            C: T.Buffer((lanes,), "float32", offset_factor=1),
+        ) -> None:
+            with T.sblock("root"):
+                T.reads(C[0:lanes], A[0:places], B[0:lanes], Z[0:lanes])
+                T.writes(C[0:lanes])
+                for i, k in T.grid(lanes, places):
+                    with T.sblock("update"):
+                        vi, vk = T.axis.remap("SR", [i, k])
+                        C[vi] = C[vi] + A[vk] * as_float(B[vi], vk, bits, Z[vi])
+
+        @T.prim_func(s_tir=True)
+        def implementation(
+            A: T.Buffer((places,), "float32", offset_factor=1),
+            B: T.Buffer((lanes,), "uint32", offset_factor=1),
+            Z: T.Buffer((lanes,), "float32", offset_factor=1),
+            C: T.Buffer((lanes,), "float32", offset_factor=1),
+        ) -> None:
+            with T.sblock("root"):
+                T.reads(C[0:lanes], A[0:places], B[0:lanes], Z[0:lanes])
+                T.writes(C[0:lanes])
+                C[T.ramp(T.int32(0), 1, lanes)] = sums(
+                    B.vload([0], dtype=words),
+                    lambda place: A[place],
+                    Z.vload([0], dtype=floats),
+                    C.vload([0], dtype=floats),
+                )
+    else:
+
+        @T.prim_func(s_tir=True)
+        def description(
+            A: T.Buffer((places,), "float32", offset_factor=1),
+            B: T.Buffer((lanes,), "uint32", offset_factor=1),
+            C: T.Buffer((lanes,), "float32", offset_factor=1),
+        ) -> None:
+            with T.sblock("root"):
+                T.reads(C[0:lanes], A[0:places], B[0:lanes])
+                T.writes(C[0:lanes])
+                for i, k in T.grid(lanes, places):
+                    with T.sblock("update"):
+                        vi, vk = T.axis.remap("SR", [i, k])
+                        C[vi] = C[vi] + A[vk] * as_float(B[vi], vk, bits, zero)
+
+        @T.prim_func(s_tir=True)
+        def implementation(
+            A: T.Buffer((places,), "float32", offset_factor=1),
+            B: T.Buffer((lanes,), "uint32", offset_factor=1),
+            C: T.Buffer((lanes,), "float32", offset_factor=1),
+        ) -> None:
+            with T.sblock("root"):
+                T.reads(C[0:lanes], A[0:places], B[0:lanes])
+                T.writes(C[0:lanes])
+                C[T.ramp(T.int32(0), 1, lanes)] = sums(
+                    B.vload([0], dtype=words),
+                    lambda place: A[place],
+                    None,
+                    C.vload([0], dtype=floats),
+                )
+
+    TensorIntrin.register(name, description, implementation)
+    return name
+
+
+@functools.lru_cache(maxsize=32)
+def byte_step(bits: int, lanes: int, is_vnni: bool) -> str:
+    """Name of the tensor intrinsic C[lanes] += A . numbers of B[lanes], in int32.
+
+    A's bytes are in the order of `bit_of_step`. It is registered at the first call.
+    """
+    numbers = WORD // bits
+    mask = sum(((1 << bits) - 1) << (8 * byte) for byte in range(_BYTES))
+    words, integers = f"uint32x{lanes}", f"int32x{lanes}"
+    octets, pairs = f"int8x{4 * lanes}", f"int16x{2 * lanes}"
+    ones = tirx.Broadcast(tirx.const(1, "int16"), 2 * lanes)
+
+    def call(name: str, dtype: str, *operands: Any) -> Any:
+        number = T.llvm_lookup_intrinsic_id(f"llvm.x86.{name}")
+        return T.call_llvm_pure_intrin(number, *operands, dtype=dtype)
+
+    def plus(total: Any, unsigned: Any, signed: Any) -> Any:
+        if is_vnni:
+            return call(f"avx512.vpdpbusd.{32 * lanes}", integers, total, unsigned, signed)
+        madd, sum_ = {
+            16: ("avx512.pmaddubs.w.512", "avx512.pmaddw.d.512"),
+            8: ("avx2.pmadd.ub.sw", "avx2.pmadd.wd"),
+        }[lanes]
+        return total + call(sum_, integers, call(madd, pairs, unsigned, signed), ones)
+
+    def sums(word: Any, at: Any, total: Any) -> Any:
+        for part in range(8 // bits):
+            moved = word >> tirx.Broadcast(tirx.const(part * bits, "uint32"), lanes)
+            unsigned = moved & tirx.Broadcast(tirx.const(mask, "uint32"), lanes)
+            four = tirx.Broadcast(tirx.reinterpret("int32", at(part)), lanes)
+            operands = (tirx.reinterpret(octets, each) for each in (unsigned, four))
+            total = plus(total, *operands)
+        return total
+
+    @T.prim_func(s_tir=True)
+    def description(
+        A: T.Buffer((numbers,), "int8", offset_factor=1),
+        B: T.Buffer((lanes,), "uint32", offset_factor=1),
+        C: T.Buffer((lanes,), "int32", offset_factor=1),
+    ) -> None:
+        with T.sblock("root"):
+            T.reads(C[0:lanes], A[0:numbers], B[0:lanes])
+            T.writes(C[0:lanes])
+            for i, k in T.grid(lanes, numbers):
+                with T.sblock("update"):
+                    vi, vk = T.axis.remap("SR", [i, k])
+                    C[vi] = C[vi] + T.cast(A[vk], "int32") * as_integer(
+                        B[vi], bit_of_step(vk, bits), bits
+                    )
+
+    @T.prim_func(s_tir=True)
+    def implementation(
+        A: T.Buffer((numbers,), "int8", offset_factor=1),
+        B: T.Buffer((lanes,), "uint32", offset_factor=1),
+        C: T.Buffer((lanes,), "int32", offset_factor=1),
+    ) -> None:
+        with T.sblock("root"):
+            T.reads(C[0:lanes], A[0:numbers], B[0:lanes])
+            T.writes(C[0:lanes])
+            C[T.ramp(T.int32(0), 1, lanes)] = sums(
+                B.vload([0], dtype=words),
+                lambda part: A.vload([part * _BYTES], "int8x4"),
+                C.vload([0], dtype=integers),
+            )
+
+    name = f"baton_{bits}_bits_{'vpdpbusd' if is_vnni else 'pmaddubsw'}_{lanes}"
+    TensorIntrin.register(name, description, implementation)
+    return name
