@@ -142,7 +142,8 @@ def template(
     """Decorator: the function is the template `task_name`; bare, that of the function's own name.
 
     It gets a task's arguments and returns a schedule and the list of its tensors, inputs first. The
-    schedule is a `tvm.s_tir.Schedule`, a PrimFunc, an IRModule, or a TE schedule (`compiler.te`).
+    schedule is a `tvm.s_tir.Schedule`, a PrimFunc, an IRModule, or a TE schedule
+    (`compiler.legacy.te`).
     Called outside of a task, it uses the config that the dispatch contexts have for the arguments
     on the current target, and without one a `FallbackConfigEntity`: `cfg.is_fallback` is true, and
     each knob is its first candidate or what the template sets it to.
@@ -477,7 +478,7 @@ def _function(made: Any, tensors: Sequence[Any]) -> tvm.tirx.PrimFunc:
     import tvm
 
     if not hasattr(made, "mod") and hasattr(made, "stages"):
-        from ..te.lowering import schedule_to_function
+        from ..legacy.te.lowering import schedule_to_function
 
         return schedule_to_function(made, tensors)
     mod = getattr(made, "mod", made)

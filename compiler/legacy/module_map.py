@@ -27,9 +27,9 @@ MOVED = {
     "tvm.contrib.rocm": "tvm.support.rocm",
     "tvm.contrib.rpc": "tvm.rpc",
     "tvm.contrib.tar": "tvm.support.tar",
-    "tvm.contrib.sparse": "compiler.te.sparse_arrays",
+    "tvm.contrib.sparse": "compiler.legacy.te.sparse_arrays",
     "tvm.contrib.target": "compiler.legacy.contrib_target",
-    "tvm.contrib.tedd": "compiler.te.pictures",
+    "tvm.contrib.tedd": "compiler.legacy.te.pictures",
     "tvm.contrib.torch": "compiler.legacy.torch_modules",
     **dict.fromkeys(("tvm.contrib.util", "tvm.contrib.utils"), "tvm.support.utils"),
     "tvm.contrib.xcode": "tvm.support.xcode",
@@ -95,8 +95,8 @@ MOVED = {
     ),
     "tvm.runtime.container": "compiler.legacy.container",
     "tvm.runtime.ndarray": "compiler.legacy.nd",
-    **dict.fromkeys(("tvm.hybrid", "tvm.te.hybrid"), "compiler.te.hybrid"),
-    "tvm.te.schedule": "compiler.te.schedule",
+    **dict.fromkeys(("tvm.hybrid", "tvm.te.hybrid"), "compiler.legacy.te.hybrid"),
+    "tvm.te.schedule": "compiler.legacy.te.schedule",
     **dict.fromkeys(("tvm.script.tir", "tvm.script.parser.tir"), "tvm.tirx.script"),
     "tvm.testing.plugin": "compiler.legacy.testing_plugin",
     "tvm.tir": "compiler.legacy.tir",
@@ -115,7 +115,9 @@ MOVED = {
         )
     },
     **dict.fromkeys(("tvm.topi.x86.util", "tvm.topi.x86.utils"), "compiler.legacy.topi.x86"),
-    **dict.fromkeys(("tvm.topi.sparse", "tvm.topi.sparse.utils"), "compiler.te.sparse"),
+    **dict.fromkeys(
+        ("tvm.topi.sparse", "tvm.topi.sparse.utils"), "compiler.legacy.te.sparse"
+    ),
     "tvm.topi.nn.util": "tvm.topi.nn.utils",
     "tvm.topi.util": "tvm.topi.utils",
     "tvm.topi.vision.rcnn": "tvm.topi.vision",

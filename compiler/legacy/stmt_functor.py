@@ -76,6 +76,6 @@ def _type_name(node: Any) -> str:
 
 def substitute(node: Any, vmap: Mapping[Any, Any]) -> Any:
     """A statement or expression with variables replaced."""
-    from ..te.dataflow import substitute
+    from .te.dataflow import substitute
 
     return substitute(node, dict(vmap))

@@ -1,7 +1,7 @@
 """`tvm.topi.generic`, `x86`, `arm_cpu` and `cuda`: schedules of TE, as scripts ask for them.
 
-Any `schedule_<operator>` gives `compiler.te.topi`'s schedule. Computes (`topi.cuda.conv2d_nchw`)
-are TOPI's own of that name, or what they compute (`topi.x86.dense_pack`). What
+Any `schedule_<operator>` gives `compiler.legacy.te.topi`'s schedule. Computes
+(`topi.cuda.conv2d_nchw`) are TOPI's own of that name, or the computes behind them (`topi.x86.dense_pack`). What
 else those modules had says where it went when it is used.
 """
 
@@ -19,7 +19,7 @@ from ..removed_modules import Absent
 
 _INSTEAD = (
     "the schedule library is in `schedules`, and relay.build chooses from it; "
-    "compiler.te.topi schedules TOPI's computes"
+    "compiler.legacy.te.topi schedules TOPI's computes"
 )
 
 # Computes that had separate names per schedule.
@@ -50,7 +50,7 @@ def names_of(module: str, gpu: bool | None, parallel: bool = True) -> Callable[[
     """
 
     def schedule(outs: Any, *_layout: Any, **_options: Any) -> Any:
-        from ...te import topi
+        from ..te import topi
 
         on_gpu = topi.is_gpu() if gpu is None else gpu
         if not parallel and not on_gpu:
@@ -58,7 +58,7 @@ def names_of(module: str, gpu: bool | None, parallel: bool = True) -> Callable[[
         return topi.schedule_outputs(outs, on_gpu)
 
     def from_existing(sch: Any, out: Any) -> Any:
-        from ...te import topi
+        from ..te import topi
 
         return topi.schedule_stage(sch, out.op, topi.is_gpu() if gpu is None else gpu)
 
@@ -111,7 +111,7 @@ def compare_numpy_tvm(
     import tvm
     from tvm import te
 
-    from ...te.driver import build
+    from ..te.driver import build
 
     placeholders = [te.placeholder(each.shape, str(each.dtype)) for each in inputs]
     with tvm.target.Target(target):
@@ -124,7 +124,7 @@ def compare_numpy_tvm(
 
 def _schedule_of(target: Any) -> Callable[[Any], Any]:
     """The function that schedules outputs for a target."""
-    from ...te import topi
+    from ..te import topi
 
     gpu = topi.is_gpu(target)
     return lambda outs: topi.schedule_outputs(outs, gpu)

@@ -7,7 +7,7 @@ from typing import Any
 
 
 def compute(operator: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """As `compiler.te.relay_computes.compute`."""
-    from ...te import relay_computes
+    """As `compiler.legacy.te.relay_computes.compute`."""
+    from ..te import relay_computes
 
     return relay_computes.compute(operator, *args, **kwargs)

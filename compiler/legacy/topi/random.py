@@ -60,8 +60,8 @@ def multinomial(gen: Any, probs: Any, num_samples: int) -> list[Any]:
 
 def threefry_test_wrapping(target: Any, device: Any) -> bool:
     """Whether sums of words of 64 bits wrap around on a device, as the generator needs."""
-    from ...te.driver import build
-    from ...te.schedule import create_schedule
+    from ..te.driver import build
+    from ..te.schedule import create_schedule
 
     words = te.placeholder((1,), "uint64", name="words")
     sums = te.compute((1,), lambda i: words[i] + tirx.const(1, "uint64"), name="sums")

@@ -56,7 +56,7 @@ MOVED = {
     "tvm.relay.ir_pass": f"{__name__}.relay_pass",
     "tvm.relay.module": "tvm.ir",
     "tvm.relay.param_dict": "compiler.relay.saved",
-    "tvm.schedule": "compiler.te.schedule",
+    "tvm.schedule": "compiler.legacy.te.schedule",
     "tvm.tensor": "tvm.te.tensor",
 }
 

@@ -10,8 +10,8 @@ import tvm
 from tvm.ir.transform import PassContext
 
 from ...errors import ScheduleError
-from ...te import driver
-from ..te import build
+from ..te import driver
+from ..te_names import build
 from ..tir import register_intrin_rule
 
 __all__ = ["build", "build_config", "lower", "register_intrin_rule"]

@@ -9,7 +9,7 @@ from tvm import te
 
 from compiler import auto_scheduler
 from compiler.errors import RecordError
-from compiler.te.driver import build
+from compiler.legacy.te.driver import build
 
 SIZE = 64
 

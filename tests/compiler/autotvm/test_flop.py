@@ -7,7 +7,7 @@ from tvm import te
 
 from compiler.autotvm.flop import compute_flop
 from compiler.errors import ScheduleError
-from compiler.te.schedule import create_schedule
+from compiler.legacy.te.schedule import create_schedule
 
 
 @pytest.mark.parametrize("dtypes", [("float32", "float32"), ("int8", "int32")])

@@ -67,7 +67,7 @@ def test_a_template_must_say_what_can_not_be_counted(uncountable):
 
         x = te.placeholder((size,), name="x")
         y = te.compute((size,), lambda i: x[i] * 2.0, name="y")
-        from compiler import te as schedules
+        from compiler.legacy import te as schedules
 
         return schedules.create_schedule(y.op), [x, y]
 

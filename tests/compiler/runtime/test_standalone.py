@@ -13,7 +13,7 @@ import tvm
 import tvm_ffi
 from tvm import te
 
-import compiler.te
+import compiler.legacy.te
 from compiler import relay
 from compiler.errors import ExportError
 from compiler.runtime import load_module
@@ -172,8 +172,12 @@ def test_a_program_for_an_older_tvm_runs_it(file, tmp_path):
     x = te.placeholder((2, 3), name="x")
     y = te.compute((2, 3), lambda i, j: x[i, j] + 1.0, name="y")
     runtime = relay.backend.Runtime("cpp", {"system-lib": True})
-    built = compiler.te.build(
-        compiler.te.create_schedule(y.op), [x, y], "llvm", runtime=runtime, name="add_one"
+    built = compiler.legacy.te.build(
+        compiler.legacy.te.create_schedule(y.op),
+        [x, y],
+        "llvm",
+        runtime=runtime,
+        name="add_one",
     )
     built.write_to_file(str(tmp_path / "add_one.o"))
     old = Path(compiler.__file__).parent / "include" / "tvm_0_18"

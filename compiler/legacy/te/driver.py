@@ -1,0 +1,156 @@
+"""`lower` and `build` of TVM 0.18, for TE schedules and for what they lower to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import tvm
+from tvm import IRModule, tirx
+from tvm.target import Target
+from tvm.tirx import PrimFunc
+
+from ...errors import ScheduleError
+from ...lowering.kernel_passes.custom_lower_passes import added_passes, lower_loops
+from ...target import parse
+from .lowering import schedule_to_function
+from .rounding import halves_away
+from .schedule import Schedule
+
+
+def lower(
+    inp: Any,
+    args: Sequence[Any] | None = None,
+    name: str = "main",
+    binds: Mapping[Any, Any] | None = None,
+    simple_mode: bool = False,
+) -> IRModule:
+    """Lower a schedule to loops over flat buffers, as far as that needs no target.
+
+    Parameters
+    ----------
+    inp : Schedule, PrimFunc, IRModule or tvm.s_tir.Schedule
+    args : sequence of Tensor, Buffer or Var
+        Of a TE schedule: the function's parameters.
+    name : str
+        The function's.
+    binds : dict of Tensor to Buffer, optional
+    simple_mode : bool
+        Leave out what makes the loops hard to read: loops stay whole, buffers keep their shapes.
+
+    Returns
+    -------
+    A module of one function, or of the functions of the module that was given. The passes that
+    the PassContext's "tirx.add_lower_pass" holds, as (phase, pass), are run among the others: in
+    phase 0 on loops as scheduled, 1 on flat buffers, 2 on unrolled loops, 3 at the end.
+
+    Raises
+    ------
+    ScheduleError
+        A primitive does not fit, or the arguments do not.
+    """
+    return lower_loops(_module(inp, args, name, binds), simple_mode, added_passes())
+
+
+def _module(inp: Any, args: Any, name: str, binds: Mapping[Any, Any] | None) -> IRModule:
+    """A module of whatever can be lowered."""
+    if isinstance(inp, Schedule):
+        if args is None:
+            raise ScheduleError(
+                "the schedule's arguments are missing: give [inputs..., outputs...]"
+            )
+        return IRModule({name: schedule_to_function(inp, args, name, binds)})
+    if isinstance(inp, IRModule):
+        return inp
+    if isinstance(inp, PrimFunc):
+        symbol = str(inp.attrs["global_symbol"]) if "global_symbol" in inp.attrs else name
+        return IRModule({symbol: inp.with_attr("global_symbol", symbol)})
+    if isinstance(getattr(inp, "mod", None), IRModule):
+        return _named(inp.mod, name)
+    raise ScheduleError(
+        f"a {type(inp).__name__} can't be lowered: give a schedule, a PrimFunc or an IRModule"
+    )
+
+
+def _named(mod: IRModule, name: str) -> IRModule:
+    """A module of one function, which gets another name."""
+    functions = [function for _, function in mod.functions_items()]
+    if len(functions) != 1:
+        return mod
+    return IRModule({name: functions[0].with_attr("global_symbol", name)})
+
+
+def build(
+    inputs: Any,
+    args: Sequence[Any] | None = None,
+    target: Any = None,
+    target_host: Any = None,
+    runtime: Any = None,
+    name: str | None = "default_function",
+    binds: Mapping[Any, Any] | None = None,
+) -> tvm.runtime.Module:
+    """Compile a schedule, a function or a module of functions.
+
+    Parameters
+    ----------
+    inputs : Schedule, PrimFunc, IRModule, tvm.s_tir.Schedule, or dict of target to IRModule
+    args : sequence of Tensor, Buffer or Var
+        Of a TE schedule: the function's parameters.
+    target : optional
+        In any form that `compiler.target.parse` reads; by default that of the surrounding
+        `with Target(...)`, or else this machine's CPU.
+    target_host : optional
+        For the code around a GPU's kernels.
+    runtime : relay.backend.Runtime, optional
+        With the option "system-lib", functions register themselves where their object code is
+        linked into a program; else it has no effect.
+    name : str
+        The function's; a module keeps its own names.
+    binds : dict of Tensor to Buffer, optional
+
+    Returns
+    -------
+    The compiled module. Calling it calls its only function.
+
+    Raises
+    ------
+    ScheduleError
+        A primitive does not fit, or the arguments do not.
+    TargetError, BuildError
+        The target, or code generation.
+    """
+    name = name or "default_function"
+    if isinstance(inputs, Mapping):
+        mod, chosen = _heterogeneous(inputs, target_host)
+    else:
+        make = lower if added_passes() else _module
+        mod = make(inputs, args, name, binds)
+        chosen = _target(target, target_host)
+    if runtime is not None and "system-lib" in runtime and runtime["system-lib"]:
+        mod = mod.with_attr("system_lib_prefix", "")
+    from ...lowering.kernel_passes.pipeline import PIPELINE
+    from ...target.nvcc import device_code
+
+    mod = halves_away(mod)
+    is_cuda = str(chosen.kind.name) == "cuda"
+    with device_code() if is_cuda else nullcontext():
+        return tirx.build(mod, chosen, pipeline=PIPELINE)
+
+
+def _target(target: Any, host: Any) -> Target:
+    if target is None and Target.current() is None:
+        target = "llvm"
+    return parse(target, host)
+
+
+def _heterogeneous(inputs: Mapping[Any, IRModule], host: Any) -> tuple[IRModule, Target]:
+    """Functions for several targets in one module, each marked with its own."""
+    functions: dict[str, Any] = {}
+    targets = []
+    for target, mod in inputs.items():
+        chosen = parse(target, host)
+        targets.append(chosen)
+        for variable, function in mod.functions_items():
+            functions[str(variable.name_hint)] = function.with_attr("target", chosen)
+    return IRModule(functions), targets[0]

@@ -1,0 +1,90 @@
+"""From a TE schedule and its arguments to a PrimFunc of loops."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tvm
+from tvm import tirx
+from tvm.te import Tensor
+from tvm.tirx import PrimFunc
+from tvm.tirx.buffer import is_buffer_var
+
+from ...errors import ScheduleError
+from .bounds import Bounds
+from .schedule import Schedule
+from .stage import Stage
+from .statements import Statements
+
+
+def schedule_to_function(
+    schedule: Schedule,
+    args: Sequence[Any],
+    name: str = "main",
+    binds: Mapping[Any, Any] | None = None,
+) -> PrimFunc:
+    """The function that a schedule computes.
+
+    Parameters
+    ----------
+    args : sequence of Tensor, Buffer or Var
+        The function's parameters, in order.
+    name : str
+        Its global symbol.
+    binds : dict of Tensor to Buffer, optional
+        Buffers to use for tensors.
+
+    Raises
+    ------
+    ScheduleError
+        A primitive does not fit, an input is missing among the arguments, or an argument is of
+        another kind.
+    """
+    parameters, arguments = _arguments(schedule, args, dict(binds or {}))
+    body = Statements(Bounds(schedule), arguments).make()
+    attrs = {"global_symbol": name, "tirx.noalias": True, "s_tir": True}
+    func = PrimFunc(parameters, body, attrs=tvm.ir.make_node("ir.DictAttrs", **attrs))
+    if not any(_is_aligned(stage) for stage in schedule.stages):
+        return func
+    # The pass that shrinks buffers to what is accessed would take the padding out again.
+    return tirx.transform.FlattenBuffer()(tvm.IRModule({name: func}))[name]
+
+
+def _is_aligned(stage: Stage) -> bool:
+    marks = (stage.iter_var_attrs.get(axis) for axis in stage.axes)
+    return any(mark is not None and mark.alignment is not None for mark in marks)
+
+
+def _arguments(
+    schedule: Schedule, args: Sequence[Any], binds: dict[Any, Any]
+) -> tuple[list[Any], dict[tuple[Stage, int], Any]]:
+    """Parameters of the function, and the buffers of those that are tensors."""
+    parameters: list[Any] = []
+    buffers: dict[tuple[Stage, int], Any] = {}
+    for tensor, buffer in binds.items():
+        if tensor in schedule:
+            buffers[schedule[tensor], int(tensor.value_index)] = buffer
+    for arg in args:
+        if isinstance(arg, Tensor) and arg not in schedule:  # an input that nothing reads
+            given = binds.get(arg)
+            unread = _declare(arg, arg.op.name, arg.shape) if given is None else given
+            parameters.append(unread)
+        elif isinstance(arg, Tensor):
+            stage, index = schedule[arg], int(arg.value_index)
+            buffer = buffers.get((stage, index))
+            if buffer is None:
+                suffix = f".v{index}" if arg.op.num_outputs > 1 else ""
+                buffer = buffers[stage, index] = _declare(
+                    arg, f"{stage.name}{suffix}", stage.laid_out(arg.shape)
+                )
+            parameters.append(buffer)
+        elif isinstance(arg, tirx.Var) or is_buffer_var(arg):
+            parameters.append(arg)
+        else:
+            raise ScheduleError(f"lower: argument {arg!r} is not a Tensor, Buffer or Var")
+    return parameters, buffers
+
+
+def _declare(tensor: Any, name: str, shape: Sequence[Any]) -> Any:
+    return tirx.decl_buffer(shape, str(tensor.dtype), name, layout=None)

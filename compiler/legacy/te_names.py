@@ -1,0 +1,203 @@
+"""`tvm.te`, `tvm.lower` and `tvm.build` of TVM 0.18, where schedules of tensor expressions were."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tvm
+import tvm.driver.build_module
+import tvm_ffi
+from tvm import te
+
+from .module_map import ABSENT
+from .patches import Patches
+from .relax_names import DType
+from .removed_modules import Absent
+
+# What `tvm.te` had, and the module that has it now; loaded when a script first names it.
+_TE = {
+    "AXIS_SEPARATOR": "compiler.legacy.te",
+    "Schedule": "compiler.legacy.te",
+    "Stage": "compiler.legacy.te",
+    "TensorIntrin": "compiler.legacy.te",
+    "create_schedule": "compiler.legacy.te",
+    "decl_tensor_intrin": "compiler.legacy.te",
+    "gradient": "compiler.legacy.te",
+    "hybrid": "compiler.legacy.te",
+    "schedule": "compiler.legacy.te",
+}
+# TOPI's operators on two tensors had longer names.
+_BROADCASTS = ("add", "subtract", "multiply", "divide", "mod", "maximum", "minimum", "power")
+_SHORT = {"subtract": "sub", "multiply": "mul", "divide": "div", "power": "pow"}
+_new_dtype = te.Tensor.dtype.fget
+_new_dtype_of_var = tvm.ir.Var.dtype.fget
+_new_build = tvm.build
+_new_scan = te.scan
+_new_time_evaluator = tvm.runtime.Module.time_evaluator
+
+
+def patch(patches: Patches) -> None:
+    """Let `tvm.te` have schedules, and `tvm.lower` and `tvm.build` take them."""
+    patches.set(te, "__getattr__", _of_te)
+    patches.set(te, "scan", _scan)
+    patches.set(te, "compute", _compute)
+    patches.add(tvm.driver.build_module, "schedule_to_module", _schedule_to_module)
+    for owner in (tvm, tvm.driver):
+        patches.set(owner, "build", build)
+        patches.add(owner, "lower", lower)
+    for name in _BROADCASTS:
+        patches.add(tvm.topi, f"broadcast_{_SHORT.get(name, name)}", getattr(tvm.topi, name))
+    patches.add(tvm.topi.nn, "sparse_dense", _sparse_dense)
+    patches.add(tvm.ir.Expr, "dtype", property(_dtype_of_scalar))
+    patches.add(te.ExternOp, "axis", property(_loops))
+    patches.add(tvm.ir.Var, "name_hint", property(lambda self: str(self.name)))
+    module = tvm.runtime.Module
+    patches.add(module, "entry_func", property(lambda self: self[self.entry_name]))
+    patches.add(module, "imported_modules", property(lambda self: list(self.imports)))
+    patches.add(module, "get_source", _source)
+    patches.add(module, "type_key", property(lambda self: self.kind))
+    patches.add(module, "save", _save)
+    if tvm.tirx.IterVar.__hash__ is None:  # axes are kept in sets and as keys
+        patches.set(tvm.tirx.IterVar, "__hash__", tvm_ffi.Object.__hash__)
+
+
+def change(patches: Patches) -> None:
+    """Let dtypes be text, and evaluators take `ctx`."""
+    patches.set(tvm.runtime.Module, "time_evaluator", _time_evaluator)
+    patches.set(te.Tensor, "dtype", property(lambda self: DType(str(_new_dtype(self)))))
+    patches.set(te.Tensor, "expr_ty", _new_dtype)
+    patches.set(tvm.ir.Var, "dtype", property(_dtype_of_var))
+
+
+def _of_te(name: str) -> Any:
+    if f"tvm.te.{name}" in ABSENT:
+        return Absent(f"tvm.te.{name}", ABSENT[f"tvm.te.{name}"])
+    if name not in _TE:
+        raise AttributeError(f"module 'tvm.te' has no attribute {name!r}")
+    return getattr(importlib.import_module(_TE[name]), name)
+
+
+def _sparse_dense(*args: Any, **kwargs: Any) -> Any:
+    from .te.sparse import sparse_dense
+
+    return sparse_dense(*args, **kwargs)
+
+
+def _compute(*args: Any, **kwargs: Any) -> Any:
+    """`te.compute`: see `compiler.legacy.te.compute`."""
+    from .te.intrin_call import compute
+
+    return compute(*args, **kwargs)
+
+
+def _loops(op: Any) -> list[Any]:
+    from .te.dataflow import loops_of
+
+    return loops_of(op)
+
+
+def _scan(init: Any, update: Any, *args: Any, **kwargs: Any) -> Any:
+    """`te.scan`, where a number in the start's shape takes the type of the update's extent."""
+    last = update[0] if isinstance(update, (list, tuple)) else update
+    dtype = str(last.shape[0].ty.dtype)
+    if isinstance(init, (list, tuple)):
+        return _new_scan([_with_steps(t, dtype) for t in init], update, *args, **kwargs)
+    return _new_scan(_with_steps(init, dtype), update, *args, **kwargs)
+
+
+def _with_steps(tensor: Any, dtype: str) -> Any:
+    """A computation whose first axis has an extent of type `dtype`."""
+    from .te.dataflow import compute_op, substitute
+
+    op = tensor.op
+    if not isinstance(op, te.ComputeOp) or str(op.axis[0].var.ty.dtype) == dtype:
+        return tensor
+    old = op.axis[0]
+    extent = tvm.tirx.const(int(old.dom.extent), dtype)
+    first = tvm.tirx.IterVar(tvm.ir.Range(tvm.tirx.const(0, dtype), extent), old.var.name, 0)
+    body = [substitute(value, {old.var: first.var}) for value in op.body]
+    new = compute_op(str(op.name), [first, *op.axis[1:]], body, op)
+    return new.output(int(tensor.value_index))
+
+
+def _schedule_to_module(
+    sch: Any,
+    args: Sequence[Any] | None = None,
+    name: str = "main",
+    binds: Mapping[Any, Any] | None = None,
+) -> Any:
+    """A module with the loops of a schedule, as they are before any pass."""
+    from .te.lowering import schedule_to_function
+
+    return tvm.IRModule({name: schedule_to_function(sch, args or [], name, binds)})
+
+
+def _dtype_of_scalar(expr: Any) -> DType:
+    if not isinstance(expr.ty, tvm.ir.PrimType):
+        raise AttributeError(f"{type(expr).__name__!r} object has no attribute 'dtype'")
+    return DType(str(expr.ty.dtype))
+
+
+def _dtype_of_var(var: Any) -> Any:
+    is_scalar = isinstance(var.ty, tvm.ir.PrimType)
+    return _dtype_of_scalar(var) if is_scalar else _new_dtype_of_var(var)
+
+
+def _save(module: Any, file_name: str, fmt: str = "") -> None:
+    """Write the module to a file."""
+    module.write_to_file(file_name, fmt)
+
+
+def _time_evaluator(
+    module: Any, func_name: str, dev: Any = None, *options: Any, ctx: Any = None, **named: Any
+) -> Any:
+    """Time a function; `ctx` is `dev` as TVM 0.7 spelled it."""
+    return _new_time_evaluator(module, func_name, ctx if dev is None else dev, *options, **named)
+
+
+def _source(module: Any, fmt: str = "") -> str:
+    """The module's source, without the device code that Baton appends to it.
+
+    A library that holds its kernels as object code gives "asm", which it also gives for "", by
+    disassembling it.
+    """
+    from ..runtime.cuda_code import without_code
+    from ..runtime.disassembly import assembly, object_modules
+
+    if fmt in ("", "asm", "s") and any(True for _ in object_modules(module)):
+        return assembly(module)
+    return without_code(str(module.inspect_source(fmt)))
+
+
+def lower(
+    inp: Any,
+    args: Sequence[Any] | None = None,
+    name: str = "main",
+    binds: Mapping[Any, Any] | None = None,
+    simple_mode: bool = False,
+) -> Any:
+    """`tvm.lower`: see `compiler.legacy.te.lower`."""
+    from .te.driver import lower
+
+    return lower(inp, args, name, binds, simple_mode)
+
+
+def build(
+    inputs: Any = None,
+    args: Sequence[Any] | None = None,
+    target: Any = None,
+    target_host: Any = None,
+    runtime: Any = None,
+    name: str | None = "default_function",
+    binds: Mapping[Any, Any] | None = None,
+    **of_today: Any,
+) -> Any:
+    """`tvm.build`: see `compiler.legacy.te.build`; calls of today's form go to today's function."""
+    if of_today:
+        mod = of_today.pop("mod", inputs)
+        return _new_build(mod, target, **of_today)
+    from .te.driver import build
+
+    return build(inputs, args, target, target_host, runtime, name, binds)
