@@ -115,9 +115,7 @@ MOVED = {
         )
     },
     **dict.fromkeys(("tvm.topi.x86.util", "tvm.topi.x86.utils"), "compiler.legacy.topi.x86"),
-    **dict.fromkeys(
-        ("tvm.topi.sparse", "tvm.topi.sparse.utils"), "compiler.legacy.te.sparse"
-    ),
+    **dict.fromkeys(("tvm.topi.sparse", "tvm.topi.sparse.utils"), "compiler.legacy.te.sparse"),
     "tvm.topi.nn.util": "tvm.topi.nn.utils",
     "tvm.topi.util": "tvm.topi.utils",
     "tvm.topi.vision.rcnn": "tvm.topi.vision",

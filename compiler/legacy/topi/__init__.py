@@ -1,8 +1,8 @@
 """`tvm.topi.generic`, `x86`, `arm_cpu` and `cuda`: schedules of TE, as scripts ask for them.
 
-Any `schedule_<operator>` gives `compiler.legacy.te.topi`'s schedule. Computes
-(`topi.cuda.conv2d_nchw`) are TOPI's own of that name, or the computes behind them (`topi.x86.dense_pack`). What
-else those modules had says where it went when it is used.
+`schedule_<operator>` returns the schedule of `compiler.legacy.te.topi`. A compute is TOPI's own of
+that name (`topi.cuda.conv2d_nchw`), or what it computes (`topi.x86.dense_pack`). Every other name
+of those modules reports its replacement when it is used.
 """
 
 from __future__ import annotations
