@@ -37,7 +37,7 @@ from . import (
     rpc,
     structural,
     targets,
-    te,
+    te_names,
     tir,
     tvm_script,
     v0_6,
@@ -57,11 +57,21 @@ from .registry import register_func
 from .removed_modules import AbsentModule
 
 _CHANGING: Any = (
-    *(relax_names, relax_keywords, structural, arithmetic, te, tvm_script, irmodule),
+    *(relax_names, relax_keywords, structural, arithmetic, te_names, tvm_script, irmodule),
     *(default_inputs, vm, rpc, tir, intrinsic_names, diagnostics),
 )
 _NAMING: Any = (
-    *(nd, targets, pass_context, relax_names, relax_keywords, attr_aliases, tir, tvm_script, te),
+    *(
+        nd,
+        targets,
+        pass_context,
+        relax_names,
+        relax_keywords,
+        attr_aliases,
+        tir,
+        tvm_script,
+        te_names,
+    ),
     *(affine, vm, generic_func, function_metadata),
 )
 _names, _changes = Patches(), Patches()
