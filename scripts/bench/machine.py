@@ -61,8 +61,8 @@ def examine(text: str) -> Figures:
     """
     from compiler import target as targets
     from compiler.target.cpu import architecture, system_triple
-    from schedules.x86.machine.cpu_models import CORES, core_of
     from schedules.x86.machine.cpu import Machine, is_host
+    from schedules.x86.machine.cpu_models import CORES, core_of
     from scripts.bench.machine_peak import gigahertz, memory_gbytes, peak_gflops
 
     target = targets.parse(text)
