@@ -1,4 +1,4 @@
-"""The front door that compile scripts import: `from compiler import relay`."""
+"""Public Relay API: `from compiler import relay`."""
 
 from ..support.lazy_import import lazy_attributes
 from . import op

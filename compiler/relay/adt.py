@@ -1,10 +1,9 @@
-"""Algebraic data types, `match`, references and type variables, as scripts build them.
+"""Relay nodes that TVM no longer has: algebraic data types, `match`, references, type variables.
 
-TVM has no nodes for them any more. These are nodes of the same kind, so that they stand in
-expressions, functions and modules as all others do. They have no form at run time: what they say
-is evaluated before a module is compiled (`program.evaluated`).
+The nodes derive from TVM's node classes, so they can appear in expressions, functions and modules.
+They have no run-time representation: `adt_eval.evaluated` evaluates them before compilation.
 
-The data types of a module are among its global infos, since a module holds functions alone.
+A module can hold only functions, so its data types are stored in its global infos.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ class TypeData(tvm.ir.GlobalInfo):
 
 
 def tag_of(data_type: str, index: int) -> int:
-    """The number of a data type's constructor, in int32, that tells it from those of others."""
+    """Return the tag (int32) that distinguishes a constructor from those of other data types."""
     return (zlib.crc32(data_type.encode()) & 0x7F) << 24 | index
 
 
@@ -61,7 +60,7 @@ def tag_of(data_type: str, index: int) -> int:
 
 
 class _Callable:
-    """What a script calls like a function."""
+    """Base class of nodes that scripts call like functions."""
 
     def __call__(self, *args: Any) -> Any:
         made = relax.Call(self, list(map(_value, args)))
@@ -73,7 +72,7 @@ class _Callable:
 
 @py_class("baton.relay.Constructor")
 class Constructor(_Callable, tvm.ir.Expr):
-    """One way to make data: `Constructor(name, types of the fields, the type's name)`."""
+    """Constructor of a data type: `Constructor(name, field types, name of the data type)`."""
 
     name_hint: str
     inputs: Any
@@ -88,13 +87,13 @@ class Constructor(_Callable, tvm.ir.Expr):
 
     @property
     def tag(self) -> int:
-        """A number that tells it from all constructors of a module."""
+        """Tag of the constructor, unique within the module."""
         return tag_of(str(self.belong_to.name_hint), self.index)
 
 
 @py_class("baton.relay.PatternWildcard")
 class PatternWildcard(tvm.ir.Node):
-    """Fits everything."""
+    """Pattern that matches everything."""
 
     def __init__(self) -> None:
         self.__ffi_init__()
@@ -102,7 +101,7 @@ class PatternWildcard(tvm.ir.Node):
 
 @py_class("baton.relay.PatternVar")
 class PatternVar(tvm.ir.Node):
-    """Fits everything, and names it."""
+    """Pattern that matches everything and binds it to a variable."""
 
     var: Any = field(structural_eq="def")
 
@@ -112,7 +111,7 @@ class PatternVar(tvm.ir.Node):
 
 @py_class("baton.relay.PatternConstructor")
 class PatternConstructor(tvm.ir.Node):
-    """Fits data of a constructor whose fields fit patterns."""
+    """Pattern that matches data of one constructor whose fields match the sub-patterns."""
 
     constructor: Constructor
     patterns: Any
@@ -123,7 +122,7 @@ class PatternConstructor(tvm.ir.Node):
 
 @py_class("baton.relay.PatternTuple")
 class PatternTuple(tvm.ir.Node):
-    """Fits a tuple whose fields fit patterns."""
+    """Pattern that matches a tuple whose fields match the sub-patterns."""
 
     patterns: Any
 
@@ -133,7 +132,7 @@ class PatternTuple(tvm.ir.Node):
 
 @py_class("baton.relay.Clause")
 class Clause(tvm.ir.Node):
-    """A pattern, and the value where it fits."""
+    """One case of a `match`: a pattern and the value to return if it matches."""
 
     lhs: Any
     rhs: tvm.ir.Expr
@@ -144,7 +143,7 @@ class Clause(tvm.ir.Node):
 
 @py_class("baton.relay.Match")
 class Match(_Callable, ExprWithOp):
-    """The value of the first clause that fits."""
+    """`match` expression: the value of the first clause whose pattern matches."""
 
     data: tvm.ir.Expr
     clauses: Any
@@ -156,7 +155,7 @@ class Match(_Callable, ExprWithOp):
 
 @py_class("baton.relay.RefCreate")
 class RefCreate(tvm.ir.Expr):
-    """A reference that holds a value."""
+    """Create a reference that holds a value."""
 
     value: tvm.ir.Expr
 
@@ -166,7 +165,7 @@ class RefCreate(tvm.ir.Expr):
 
 @py_class("baton.relay.RefRead")
 class RefRead(_Callable, ExprWithOp):
-    """What a reference holds."""
+    """Read the value of a reference."""
 
     ref: tvm.ir.Expr
 
@@ -176,7 +175,7 @@ class RefRead(_Callable, ExprWithOp):
 
 @py_class("baton.relay.RefWrite")
 class RefWrite(tvm.ir.Expr):
-    """Puts a value into a reference; an empty tuple."""
+    """Write a value to a reference; returns an empty tuple."""
 
     ref: tvm.ir.Expr
     value: tvm.ir.Expr
@@ -186,12 +185,12 @@ class RefWrite(tvm.ir.Expr):
 
 
 def _value(value: Any) -> Any:
-    """An expression; of an operator with several results, the tuple of them."""
+    """Return the expression; for an operator with several results, their tuple."""
     return value.astuple() if hasattr(value, "astuple") else value
 
 
 def type_of_data(made: Constructor, arguments: Sequence[tvm.ir.Expr]) -> TypeCall | None:
-    """The type of what a constructor makes of arguments; None where they do not tell all of it."""
+    """Infer the type of constructed data; None if the arguments leave type variables open."""
     found: dict[TypeVar, tvm.ir.Type] = {}
     names = list(made.type_vars)
     for wanted, argument in zip(made.inputs, arguments):
@@ -206,7 +205,7 @@ def _solve(
     names: Sequence[TypeVar],
     found: dict[TypeVar, tvm.ir.Type],
 ) -> None:
-    """Note what type variables are where a type meets a given one."""
+    """Unify `wanted` with `given` and record the type variables that this determines."""
     if isinstance(wanted, TypeVar) and wanted in names and not given.is_missing():
         found.setdefault(wanted, given)
     elif isinstance(wanted, TypeCall) and isinstance(given, TypeCall):
@@ -218,11 +217,11 @@ def _solve(
 
 
 EXPRESSIONS = (Constructor, Match, RefCreate, RefRead, RefWrite)
-"""Expressions that have no type before they are evaluated."""
+"""Node classes that have no type until they are evaluated."""
 
 
 def operands(expr: Any) -> list[tvm.ir.Expr]:
-    """The expressions that a node is made of, those behind patterns left out."""
+    """Operands of a node, without the values of match clauses."""
     if isinstance(expr, Match):
         return [expr.data]
     if isinstance(expr, RefCreate):
@@ -233,14 +232,14 @@ def operands(expr: Any) -> list[tvm.ir.Expr]:
 
 
 def with_operands(expr: Any, new: Sequence[tvm.ir.Expr]) -> Any:
-    """The same node over other operands."""
+    """Rebuild a node with other operands."""
     if isinstance(expr, Match):
         return Match(new[0], list(expr.clauses), expr.complete)
     return type(expr)(*new)
 
 
 def variables_of(pattern: Any) -> list[relax.Var]:
-    """The variables that a pattern binds."""
+    """Variables that a pattern binds."""
     if isinstance(pattern, PatternVar):
         return [pattern.var]
     if isinstance(pattern, (PatternConstructor, PatternTuple)):
@@ -266,12 +265,12 @@ def define(mod: tvm.IRModule, *definitions: TypeData) -> None:
 
 
 def definition(mod: tvm.IRModule, name: Any) -> TypeData:
-    """The definition of a data type, by its name or its variable.
+    """Look up the definition of a data type by name or variable.
 
     Raises
     ------
     RelayError
-        The module has none of that name.
+        The module defines no such data type.
     """
     wanted = str(getattr(name, "name_hint", name))
     for header, found in type_definitions(mod).items():
@@ -281,18 +280,18 @@ def definition(mod: tvm.IRModule, name: Any) -> TypeData:
 
 
 def get_type(mod: tvm.IRModule, name: Any) -> tuple[Any, ...]:
-    """A data type's variable, and its constructors in order."""
+    """Return the variable of a data type and its constructors in order."""
     found = definition(mod, name)
     return (found.header, *found.constructors)
 
 
 def constructor(mod: tvm.IRModule, which: str | int) -> Constructor:
-    """A constructor of a module's data types by its name or its tag.
+    """Look up a constructor of the module's data types by name or tag.
 
     Raises
     ------
     RelayError
-        There is none.
+        There is no such constructor.
     """
     for found in type_definitions(mod).values():
         for each in found.constructors:

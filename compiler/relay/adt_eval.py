@@ -1,7 +1,7 @@
-"""Programs: modules with functions that Relax has no form for, and what they evaluate to.
+"""Partial evaluation of modules that contain functions without a Relax equivalent ("programs").
 
-Scripts build data types, `match`, references, polymorphic functions and recursions over them. Text
-has the same, and one evaluation serves both: the module is put as its text would be read.
+Such functions use data types, `match`, references, polymorphism or recursion over these. They are
+evaluated by the Relay text reader: the module is first converted to the form that the reader makes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .variables import global_vars
 
 
 def is_program(mod: Any) -> bool:
-    """Whether a module must be evaluated before it is compiled."""
+    """Whether a module must be partially evaluated before compilation."""
     return isinstance(mod, tvm.IRModule) and (
         bool(type_definitions(mod))
         or any(isinstance(function, OpenFunction) for function in mod.functions.values())
@@ -26,12 +26,12 @@ def is_program(mod: Any) -> bool:
 
 
 def evaluated(mod: tvm.IRModule, name: str = "main") -> tvm.IRModule:
-    """The module with a function over tensors, and what it needs; others as they are.
+    """Evaluate the program down to functions over tensors; return other modules unchanged.
 
     Raises
     ------
     RelayError
-        Something is neither a computation on tensors nor can be evaluated before it runs.
+        Something is neither a tensor computation nor can be evaluated at compile time.
     """
     if not is_program(mod):
         return mod
@@ -44,7 +44,7 @@ def evaluated(mod: tvm.IRModule, name: str = "main") -> tvm.IRModule:
 
 
 def only_needed(mod: tvm.IRModule, *entries: str) -> tvm.IRModule:
-    """The module with some functions, and those that these name, alone."""
+    """Restrict the module to the given functions and the functions that they reference."""
     functions = {str(gvar.name_hint): (gvar, each) for gvar, each in mod.functions.items()}
     reached: set[str] = set()
     stack = [name for name in entries if name in functions]
@@ -58,7 +58,7 @@ def only_needed(mod: tvm.IRModule, *entries: str) -> tvm.IRModule:
 
 
 def callees(function: Any) -> set[str]:
-    """Names of the global functions that a function mentions."""
+    """Names of the global functions that a function references."""
     if isinstance(function, OpenFunction):
         return {str(each.name_hint) for each in global_vars(function)}
     if not isinstance(function, relax.Function):
@@ -67,7 +67,7 @@ def callees(function: Any) -> set[str]:
 
 
 def add_text(mod: tvm.IRModule, text: str, source: str) -> None:
-    """Add the data types and functions of a text to a module, in place."""
+    """Parse Relay text and add its data types and functions to a module, in place."""
     from .text.from_relax import data_types
     from .text.parser import parse_module
     from .text.to_nodes import add_to_module

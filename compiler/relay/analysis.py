@@ -1,4 +1,4 @@
-"""`relay.analysis`: questions about expressions and modules."""
+"""`relay.analysis`: analyses of expressions and modules."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from .variables import post_order_visit as post_order_visit
 
 
 def all_dtypes(expr: Any) -> set[str]:
-    """The dtypes of all tensors that occur."""
+    """Collect the dtypes of all tensors."""
     found: set[str] = set()
 
     def add(ty: Any) -> None:
@@ -50,7 +50,7 @@ def all_dtypes(expr: Any) -> set[str]:
 
 
 def well_formed(expr: Any) -> bool:
-    """Whether no variable is bound twice."""
+    """Whether every variable is bound only once."""
     counts: Counter[int] = Counter()
     for node in nodes(expr):
         if isinstance(node, relax.Function):
@@ -59,12 +59,12 @@ def well_formed(expr: Any) -> bool:
 
 
 def check_constant(expr: Any) -> bool:
-    """Whether the expression holds no variable, so that it can be computed now."""
+    """Whether the expression contains no variables and can be evaluated at compile time."""
     return not free_vars(expr)
 
 
 def check_basic_block_normal_form(expr: Any) -> bool:
-    """Whether every value that is used in several branches is computed before them: always."""
+    """Whether values used in several branches are computed before the branches: always True."""
     del expr
     return True
 
@@ -74,9 +74,9 @@ def _main(mod: Any) -> relax.Expr:
 
 
 def _calls(mod: Any) -> Iterator[tuple[str, relax.Call]]:
-    """Calls of Relay operators in a module or expression, with their names.
+    """Relay operator calls in a module or expression, with the operator names.
 
-    Those within a function that is called where it stands, as fused ones are, are among them.
+    Includes calls in functions that are called where they are defined, such as fused functions.
     """
     roots = [f for _, f in relax_functions(mod)] if isinstance(mod, tvm.IRModule) else [mod]
     for root in roots:
@@ -86,12 +86,12 @@ def _calls(mod: Any) -> Iterator[tuple[str, relax.Call]]:
 
 
 def list_op_freqs(mod: tvm.IRModule) -> dict[str, int]:
-    """How often each operator is called."""
+    """Count the calls of each operator."""
     return dict(Counter(name for name, _ in _calls(mod)))
 
 
 def list_fake_quantized_op_freqs(mod: tvm.IRModule) -> dict[str, int]:
-    """How often each operator stands between a dequantization and a quantization."""
+    """Count the calls of each operator between a dequantize and a quantize."""
     found: Counter[str] = Counter()
     for name, call in _calls(mod):
         if name == "qnn.quantize":
@@ -100,7 +100,7 @@ def list_fake_quantized_op_freqs(mod: tvm.IRModule) -> dict[str, int]:
 
 
 def _since_dequantized(root: relax.Expr) -> list[str]:
-    """Operators from a value back to the dequantizations it comes from; [] if one is missing."""
+    """Operators between a value and its source dequantizes; [] if a source is not dequantized."""
     names, stack, seen = [], [root], set()
     while stack:
         node = stack.pop()
@@ -119,7 +119,7 @@ def _since_dequantized(root: relax.Expr) -> list[str]:
 
 
 def count_layers(expr: Any, valid_ops: Iterable[str]) -> int:
-    """The most operators of `valid_ops` that lie one after the other."""
+    """Return the largest number of operators in `valid_ops` on any path."""
     names = set(valid_ops)
     depth: dict[int, int] = {}
     for node in post_order(body_of(as_expr(_main(expr)))):
@@ -133,12 +133,12 @@ def count_layers(expr: Any, valid_ops: Iterable[str]) -> int:
 
 
 def get_total_mac_number(expr: Any) -> int:
-    """Multiplications of the operators whose records count them: conv2d, dense and their kind.
+    """Count the multiply-accumulates of operators with a MAC count, such as conv2d and dense.
 
     Raises
     ------
     RelayError
-        A shape is not known.
+        A shape is dynamic.
     """
     return sum(_macs(name, call) for name, call in _calls(expr))
 
@@ -154,7 +154,7 @@ def _macs(name: str, call: relax.Call) -> int:
 
 
 def extract_intermdeiate_expr(mod: tvm.IRModule, expr_id: int) -> tvm.IRModule:
-    """A module whose result is the call, or field of a tuple, with that number, as evaluated."""
+    """Return a module that computes the call or tuple field with this index in evaluation order."""
     function = mod["main"]
     kinds = (tvm.ir.Call, relax.TupleGetItem)
     steps = [node for node in post_order(nested(function)) if isinstance(node, kinds)]
@@ -170,9 +170,9 @@ def _module(function: relax.Function) -> tvm.IRModule:
 
 
 def extract_fused_functions(mod: tvm.IRModule) -> dict[str, relax.Function]:
-    """The functions that FuseOps makes of a module's operators, equal ones once.
+    """Extract the fused functions that FuseOps creates, without duplicates.
 
-    A function's key is a hash of what it computes.
+    The keys are structural hashes of the functions.
     """
     from .transform.fuse_ops import FuseOps
 
@@ -186,7 +186,7 @@ def extract_fused_functions(mod: tvm.IRModule) -> dict[str, relax.Function]:
 
 
 def search_fc_transpose(expr: Any) -> list[str]:
-    """Names of the weights that a dense takes through a transpose."""
+    """Names of the weights that reach a dense through a transpose."""
     found = []
     for name, call in _calls(expr):
         if name != "nn.dense":
@@ -202,7 +202,7 @@ def search_fc_transpose(expr: Any) -> list[str]:
 def get_calibration_data(
     mod: tvm.IRModule, data: Mapping[str, Any]
 ) -> dict[tvm.ir.GlobalVar, dict[str, list[Any]]]:
-    """Inputs and outputs of every subgraph of an external compiler, for one run on the CPU.
+    """Run a module once on the CPU and return inputs and outputs of each external subgraph.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""`relay.build` and `relay.optimize` over the build driver."""
+"""`relay.build` and `relay.optimize`, implemented by the build driver."""
 
 from __future__ import annotations
 
@@ -36,40 +36,40 @@ def build(
     *,
     mod: tvm.IRModule | relax.Function | None = None,
 ) -> FactoryModule:
-    """Compile a module to a library: at `opt_level` 3, unless a PassContext says another.
+    """Compile a module to a library, by default at `opt_level` 3.
 
     Parameters
     ----------
     ir_mod : tvm.IRModule or relax.Function
-        A Relax module with a function `main` of static shapes, as the frontends return it.
+        A Relax module with a `main` of static shapes, as the frontends return it.
     target : str, dict, tvm.target.Target, optional
-        What to compile for; without it, the target of the surrounding `with target:`.
+        Target to compile for; by default the target of the surrounding `with target:`.
         A dict of device kind to target takes the entry of its only device.
     target_host
         Target of the host code of a GPU target; this machine by default.
     executor, runtime
-        Accepted where they ask for what Baton does: compiled functions, which both the "graph"
-        and the "aot" executor stand for, on the C++ runtime.
+        Accepted only if they match what Baton does: compiled functions on the C++ runtime.
+            Both the "graph" and the "aot" executor mean this.
     workspace_memory_pools, constant_memory_pools
-        Belonged to microTVM; must be None.
+        microTVM options; must be None.
     params : dict of str to array, optional
         Values of parameters of `main`, bound by name; unknown names are ignored.
     mod_name : str
-        `lib[mod_name](dev)` makes an executor.
+        Module name: `lib[mod_name](dev)` creates an executor.
     mod
-        What TVM 0.7 and older called `ir_mod`.
+        Name of `ir_mod` in TVM 0.7 and older.
 
     Returns
     -------
     FactoryModule
-        The library. `lib.report` says for every kernel where its schedule came from.
+        The library. `lib.report` lists the origin of every kernel's schedule.
 
     Raises
     ------
     TargetError
-        The target is not understood, or can't be compiled for here.
+        The target is invalid, or cannot be compiled for on this machine.
     BuildError
-        The module or a parameter can't be built, or an option is not supported.
+        The module or a parameter is invalid, or an option is not supported.
     """
     _check_option("executor", executor, ("graph", "aot"))
     _check_option("runtime", runtime, ("cpp",))
@@ -91,12 +91,11 @@ def optimize(
 ) -> tuple[tvm.IRModule, dict[str, Any]]:
     """Run the target-independent part of a build: bind parameters and simplify.
 
-    Where the PassContext has `required_pass=["FastMath"]`, with its approximations.
+    Uses approximate functions if the PassContext has `required_pass=["FastMath"]`.
 
     Returns
     -------
-    The module, still at operator level, and the parameters that are left: none, since all of
-    them are bound.
+    The module, still at operator level, and an empty dict of parameters, since all are bound.
     """
     if target is not None:
         targets.parse(only_target(target))
@@ -106,7 +105,7 @@ def optimize(
 
 
 def _with_fast_math(mod: Any) -> Any:
-    """The module with approximations where the PassContext requires FastMath."""
+    """Apply FastMath to the module if the PassContext requires it."""
     context = tvm.transform.PassContext.current()
     if "FastMath" not in [str(each) for each in context.required_pass]:
         return mod
@@ -116,7 +115,7 @@ def _with_fast_math(mod: Any) -> Any:
 
 
 def only_target(target: Any) -> Any:
-    """{"cpu": "llvm"} -> "llvm"; anything else as it is."""
+    """Unwrap a dict with one target: {"cpu": "llvm"} -> "llvm"; return anything else unchanged."""
     if isinstance(target, dict) and "kind" not in target:
         if len(target) != 1:
             raise BuildError(
@@ -136,14 +135,14 @@ def _check_option(name: str, value: Any, accepted: tuple[str, ...]) -> None:
 
 
 class BuildModule:
-    """`relay.build_module.BuildModule()`: a build whose parts are asked for one by one."""
+    """`relay.build_module.BuildModule()`: the steps of a build as separate methods."""
 
     def __init__(self) -> None:
         self._params: dict[str, Any] = {}
         self._library: FactoryModule | None = None
 
     def set_params(self, params: Mapping[str, Any]) -> None:
-        """Values of parameters of `main`, for `build` and `optimize`."""
+        """Set values of parameters of `main` for `build` and `optimize`."""
         self._params = dict(params)
 
     def build(
@@ -158,7 +157,7 @@ class BuildModule:
         params: Mapping[str, Any] | None = None,
         mod_name: str | None = None,
     ) -> tuple[str, Any, dict[str, Any]]:
-        """Compile a module as `build` does; the graph, the library and its weights."""
+        """Compile a module as `build` does; return the graph JSON, the library and the weights."""
         self._library = build(
             mod,
             target,
@@ -179,39 +178,39 @@ class BuildModule:
         target_host: Any = None,
         params: Mapping[str, Any] | None = None,
     ) -> tuple[tvm.IRModule, dict[str, Any]]:
-        """See `relay.optimize`."""
+        """Optimize a module; see `relay.optimize`."""
         del target_host
         return optimize(mod, target, self._params if params is None else params)
 
     @property
     def library(self) -> FactoryModule:
-        """What the last `build` made.
+        """Library of the last `build`.
 
         Raises
         ------
         BuildError
-            There was none.
+            Nothing has been built yet.
         """
         if self._library is None:
             raise BuildError("nothing is built yet; call build(mod, target) first")
         return self._library
 
     def get_graph_json(self) -> str:
-        """See `FactoryModule.get_graph_json`."""
+        """Return the graph JSON; see `FactoryModule.get_graph_json`."""
         return self.library.get_graph_json()
 
     def get_module(self) -> Any:
-        """See `FactoryModule.get_lib`."""
+        """Return the library; see `FactoryModule.get_lib`."""
         return self.library.get_lib()
 
     def get_params(self) -> dict[str, Any]:
-        """The weights as the kernels take them; before a build, what `set_params` was given."""
+        """Return the weights in kernel layout; before a build, the values given to `set_params`."""
         return dict(self._params) if self._library is None else self.library.get_params()
 
     def get_devices(self) -> list[Any]:
-        """See `FactoryModule.get_devices`."""
+        """Return the devices; see `FactoryModule.get_devices`."""
         return self.library.get_devices()
 
     def get_irmodule(self) -> tvm.IRModule:
-        """The module that was built."""
+        """Return the module that was built."""
         return self.library.ir_mod

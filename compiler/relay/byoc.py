@@ -1,4 +1,4 @@
-"""Functions that Relay's BYOC passes made, as the build driver knows claimed subgraphs."""
+"""Convert functions from Relay's BYOC passes into the build driver's subgraphs."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _RELAYS_OWN = ("Compiler", "Primitive", "Inline", "global_symbol")
 
 
 def _with_code_generators(mod: tvm.IRModule) -> tvm.IRModule:
-    """The module with each function that `relay.ext.<compiler>` compiles as its attribute.
+    """Attach the Relay function to each function that `relay.ext.<compiler>` compiles.
 
-    The code generator is a global function of TVM and gets the function as Relay wrote it, with
-    the attributes `Compiler` and `global_symbol`. The log names the compilers that have neither a
-    code generator nor a backend of `compiler.partition` for the CPU: TVM compiles their functions.
+    The code generator is a global function of TVM. It gets the original Relay function with the
+    attributes `Compiler` and `global_symbol`. Logs each compiler that has neither a code generator
+    nor a CPU backend in `compiler.partition`: TVM compiles its functions.
     """
-    from .nested_expressions import nested_function  # which needs flatten, which needs this module
+    from .nested_expressions import nested_function  # imports flatten, which imports this module
 
     without: dict[str, list[str]] = defaultdict(list)
     for gvar, function in relax_functions(mod):
@@ -61,7 +61,7 @@ def _with_code_generators(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def as_subgraphs(mod: tvm.IRModule) -> tvm.IRModule:
-    """The module with every `Compiler` function as a subgraph of the backend of that name.
+    """Convert every function with a `Compiler` attribute into a subgraph of that backend.
 
     Modules without such functions are returned as they are.
     """
@@ -85,14 +85,14 @@ def as_subgraphs(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def with_operators(function: relax.Function) -> relax.Function:
-    """A claimed subgraph that remembers the names of its operators when these are lowered."""
+    """Record the operator names on a subgraph, before lowering removes them."""
     if BACKEND not in (function.attrs or {}):
         return function
     return function.with_attr(OPERATORS, json.dumps(operators_of(function)))
 
 
 def without_operators(function: relax.Function) -> relax.Function:
-    """The way back of `with_operators`; what a runtime computes has no operators to name."""
+    """Remove the names recorded by `with_operators`, unless a runtime executes the subgraph."""
     attrs = function.attrs or {}
     is_lowered = OPERATORS in attrs and RUNTIME not in attrs
     return function.without_attr(OPERATORS) if is_lowered else function
@@ -103,7 +103,7 @@ def _subgraph(function: relax.Function, name: str, number: int, names: list[str]
     for attribute in _RELAYS_OWN:
         function = function.without_attr(attribute)
     options = {COMPILE_OPTIONS: "{}"} if RELAY_FUNCTION in function.attrs else {}
-    # What these passes took need not be what a back end for the GPU can compile.
+    # The functions selected by these passes may be unsupported by a GPU backend.
     known = compiler in list_partitioners()
     if not options and known and get_partitioner(compiler).device == "cpu":
         options = compiled_attrs(compiler, {})
@@ -120,7 +120,7 @@ def _subgraph(function: relax.Function, name: str, number: int, names: list[str]
 
 
 def _inputs(mod: tvm.IRModule, names: set[str]) -> dict[str, list[str]]:
-    """Per function the parameters of `main` that are handed to it, "" for other values."""
+    """Map each function to the parameters of `main` that it receives, "" for other arguments."""
     found: dict[str, list[str]] = {}
     for _, function in relax_functions(mod):
         parameters = list(function.params)

@@ -16,7 +16,7 @@ from .type_infer import infer_type_if_possible, is_untyped, set_type
 
 
 class Call(metaclass=Node):
-    """`relay.Call(op, args, attrs)`: of a Relay operator, a function or a global function."""
+    """`relay.Call(op, args, attrs)`: call of a Relay operator, a function or a global function."""
 
     node = tvm.ir.Call
 
@@ -32,7 +32,7 @@ class Call(metaclass=Node):
             made = registry.call(op.name, args, attrs or {}, type_args or ())
             return made if span is None else with_span(made, span)
         operands = [infer_type_if_possible(as_expr(argument)) for argument in args]
-        if hasattr(op, "of") and not op.is_program:  # it takes the types of its arguments
+        if hasattr(op, "of") and not op.is_program:  # adopts the types of its arguments
             op = _with_types(op, operands)
         if isinstance(op, tvm.ir.Op) and registry.is_available(str(op.name)):
             made = dialect.call(str(op.name), operands, dialect.attribute_values(attrs))
@@ -47,7 +47,7 @@ class Call(metaclass=Node):
 
 
 def _with_types(function: Any, operands: Sequence[relax.Expr]) -> relax.Function:
-    """An open function over its arguments' types; over anything while these have none."""
+    """Specialize an open function to its arguments' types; to any type while these have none."""
     if any(is_untyped(operand.ty) for operand in operands):
         return function.untyped()
     return function.of(operands)

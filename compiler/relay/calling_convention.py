@@ -1,7 +1,7 @@
-"""Parameters and results of a function, as the build driver and callers see them.
+"""Parameters and results of functions, as the build driver and as callers see them.
 
-The driver compiles a `main` of tensors. Relay's functions take and return tuples too, which may be
-nested: an `Interface` says how, and takes values to and fro.
+The driver compiles a `main` over tensors. Relay functions also take and return tuples, possibly
+nested. An `Interface` describes the nesting, flattens arguments and regroups results.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from .relay_to_relax import Flattener, function_of, lower
 from .type_infer import infer_type
 
 Nesting: TypeAlias = "list[Nesting] | None"
-"""None for a tensor, a list of what the fields are for a tuple."""
+"""Nesting of a value: None for a tensor, a list of the fields' nestings for a tuple."""
 
 
 def nesting(ty: Any) -> Nesting:
-    """The tuples that a type is made of; whatever is not a tuple counts as one value."""
+    """Tuple nesting of a type; anything but a tuple counts as one value."""
     return [nesting(field) for field in ty.fields] if isinstance(ty, relax.TupleType) else None
 
 
 def tensors(count: int) -> Nesting:
-    """A result of so many tensors, of which nothing else is known."""
+    """Nesting of a flat result of `count` tensors."""
     return None if count == 1 else [None for _ in range(count)]
 
 
 def leaf_types(ty: Any) -> list[Any]:
-    """Types of the values in a type's tuples, in order."""
+    """Leaf types of nested tuples, in order."""
     if isinstance(ty, relax.TupleType):
         return [leaf for field in ty.fields for leaf in leaf_types(field)]
     return [ty]
@@ -47,12 +47,12 @@ def leaf_types(ty: Any) -> list[Any]:
 
 @dataclass(frozen=True)
 class Interface:
-    """What a function takes and returns.
+    """Signature of a function: parameter names, and nesting of parameters and result.
 
     Attributes
     ----------
     names : list of str
-        Of the parameters, in order.
+        Names of the parameters, in order.
     parameters : list of Nesting
     result : Nesting
     """
@@ -63,18 +63,18 @@ class Interface:
 
     @staticmethod
     def of(function: relax.Function) -> Interface:
-        """The interface of a function."""
+        """Describe the interface of a function."""
         names = [str(var.name) for var in function.params]
         parameters = [nesting(var.ty) for var in function.params]
         return Interface(names, parameters, nesting(function.ret_ty))
 
     def ordered(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-        """One argument for each parameter, from those by position and by name.
+        """Order positional and named arguments by parameter.
 
         Raises
         ------
         InputError
-            One is missing, given twice or unknown.
+            An argument is missing, given twice or unknown.
         """
         if len(args) == len(self.names) and not kwargs:
             return list(args)
@@ -95,17 +95,17 @@ class Interface:
         return [*args, *(kwargs[name] for name in self.names[len(args) :])]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain lists and dicts; `from_json` reads them back."""
+        """Convert to plain lists and dicts for `from_json`."""
         return {"names": self.names, "parameters": self.parameters, "result": self.result}
 
     @staticmethod
     def from_json(data: Any) -> Interface:
-        """Read what `to_json` wrote.
+        """Read the output of `to_json`.
 
         Raises
         ------
         KeyError, TypeError, ValueError
-            It is something else.
+            The value has another structure.
         """
         names = [*map(str, data["names"])]
         parameters = [_checked(each) for each in data["parameters"]]
@@ -123,12 +123,12 @@ def _checked(data: Any) -> Nesting:
 
 
 def leaves(value: Any, parts: Nesting) -> list[Any]:
-    """The tensors of a value, in order.
+    """Flatten a value into its tensors, in order.
 
     Raises
     ------
     InputError
-        The value is not made of tuples as `parts` says.
+        The value does not have the tuple structure `parts`.
     """
     if parts is None:
         return [value]
@@ -138,9 +138,9 @@ def leaves(value: Any, parts: Nesting) -> list[Any]:
 
 
 def only_tensor(value: Any, rank: int) -> Any:
-    """The tensor of that rank which a tuple holds alone; any other value as it is.
+    """Unwrap a one-tuple that holds a tensor of the expected rank; return other values unchanged.
 
-    Relay's machine took a tuple apart where a kernel takes tensors.
+    Relay's VM unpacked tuples where a kernel takes tensors.
     """
     if isinstance(value, tuple) and len(value) == 1 and getattr(value[0], "ndim", None) == rank:
         return value[0]
@@ -148,32 +148,32 @@ def only_tensor(value: Any, rank: int) -> Any:
 
 
 def grouped(values: Iterator[Any], parts: Nesting) -> Any:
-    """The way back: a tensor, or a list for a tuple."""
+    """Regroup flat tensors into nested lists; inverse of `leaves`."""
     return next(values) if parts is None else [grouped(values, part) for part in parts]
 
 
 def as_module(mod: Any) -> tvm.IRModule:
-    """A module in Relax operators whose `main` has one flat result, as the build takes it.
+    """Convert to a Relax-operator module whose `main` has one flat result, as the build expects.
 
     Parameters
     ----------
     mod : tvm.IRModule or relax.Function
-        With Relay operators or Relax operators.
+        Module or function with Relay or Relax operators.
 
     Raises
     ------
     BuildError
-        It is neither.
+        `mod` is neither.
     """
-    registry.names()  # reports call kernels by the names of all operators
+    registry.names()  # register all operator names: reports use them to name kernels
     imported = imported_relax_module(mod)
     return lower(_with_flat_result(module_of(mod if imported is None else imported)))
 
 
 def is_closed(mod: tvm.IRModule) -> bool:
-    """Whether lowering adds no functions and changes neither parameters nor results.
+    """Whether lowering adds no functions and preserves parameters and results.
 
-    Then values can be bound, and the module be told from others, before it is lowered.
+    If so, values can be bound and the cache key can be computed before lowering.
     """
     return all(map(_is_closed, (function for _, function in mod.functions_items())))
 
@@ -197,12 +197,12 @@ def _is_closed(function: Any) -> bool:
 
 
 def module_of(mod: Any) -> tvm.IRModule:
-    """A module, or a function as the `main` of one.
+    """Return a module unchanged; wrap a function as the `main` of a new one.
 
     Raises
     ------
     BuildError
-        It is neither.
+        The argument is neither.
     """
     if isinstance(mod, (relax.Function, OpenFunction)):
         mod = as_main(mod)
@@ -215,14 +215,14 @@ def module_of(mod: Any) -> tvm.IRModule:
 
 
 def as_main(function: relax.Function | OpenFunction) -> tvm.IRModule:
-    """A module of which a function is `main`."""
+    """Wrap a function as the `main` of a new module."""
     if isinstance(function, OpenFunction) and not function.is_program:
         function = function.of()
     return tvm.IRModule({"main": function.without_attr("global_symbol")})
 
 
 def _with_flat_result(mod: tvm.IRModule) -> tvm.IRModule:
-    """The module with one tuple of tensors as the result of `main`."""
+    """Flatten the result of `main` to one tuple of tensors."""
     names = [gvar.name_hint for gvar in mod.get_global_vars()]
     if "main" not in names or not isinstance(mod["main"], relax.Function):
         return mod
@@ -233,7 +233,7 @@ def _with_flat_result(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def with_tensor_parameters(function: relax.Function) -> relax.Function:
-    """The function with a parameter `<name>_<i>` for each tensor in a tuple that it takes."""
+    """Replace each tuple parameter by one parameter `<name>_<i>` per tensor."""
     if not any(isinstance(var.ty, relax.TupleType) for var in function.params):
         return function
     flattener = Flattener()
@@ -256,7 +256,7 @@ def _tuple(values: Iterator[relax.Expr], parts: Nesting) -> relax.Expr:
 
 
 def _flat_function(function: relax.Function) -> relax.Function:
-    """The function with one tuple of tensors as its result where it has tuples in tuples."""
+    """Flatten a result of nested tuples to one tuple of tensors."""
     result = function.ret_ty
     fields = result.fields if isinstance(result, relax.TupleType) else []
     if not any(isinstance(field, relax.TupleType) for field in fields):
@@ -265,7 +265,7 @@ def _flat_function(function: relax.Function) -> relax.Function:
 
 
 def _fields(value: relax.Expr) -> list[relax.Expr]:
-    """Fields of a tuple, and of the tuples in it, in order."""
+    """Fields of a tuple and of nested tuples, in order."""
     if not isinstance(value.ty, relax.TupleType):
         return [value]
     if isinstance(value, relax.Tuple):
@@ -276,7 +276,7 @@ def _fields(value: relax.Expr) -> list[relax.Expr]:
 
 
 def dtypes(ty: Any) -> Any:
-    """Dtypes of the tensors that a type is made of, nested as it is; None where it has none."""
+    """Dtypes of the tensors in a type, with the same nesting; None for a tensor without a dtype."""
     if isinstance(ty, relax.TupleType):
         return [dtypes(field) for field in ty.fields]
     known = isinstance(ty, relax.TensorType) and ty.dtype is not None
@@ -284,7 +284,7 @@ def dtypes(ty: Any) -> Any:
 
 
 def as_argument(value: Any, wanted: Any = None) -> Any:
-    """A value as a tensor or tuple of tensors; arrays are copied into the dtypes `wanted`."""
+    """Convert a value to tensors or tuples of them; arrays are copied to the dtypes `wanted`."""
     if isinstance(value, tvm.runtime.Tensor):
         return value
     if isinstance(value, (list, tuple)) and not isinstance(wanted, str):

@@ -1,8 +1,8 @@
 """Functions of a module, compiled by the build driver.
 
-One whose extents are numbers or have names is compiled once. Others are for the shapes that they
-are called with: extents that the text leaves open, and shapes that are operands, are known then.
-What the driver can't take is compiled by TVM alone, and a warning says why.
+A function of static or named symbolic shapes is compiled once. A function with anonymous dynamic
+shapes (`relay.Any()`) or shapes passed as operands is compiled for the shapes of each call. If the
+driver does not support a function, TVM alone compiles it, and a warning gives the reason.
 """
 
 from __future__ import annotations
@@ -47,24 +47,24 @@ from .ty import is_any
 from .type_infer import type_of
 
 Library: TypeAlias = "FactoryModule | relax.VMExecutable"
-"""What the build driver makes, or what TVM alone makes."""
+"""Library of the build driver, or of TVM alone."""
 
 
 class CompiledFunction:
-    """A function of a module; each list of argument types has a library, made once.
+    """A function of a module, with one library per list of argument types.
 
-    A function whose extents are known or have names has one library, which is compiled at once.
-    Others are compiled when they are called, with the pass context and the dispatch contexts that
-    were active when this object was made.
+    A function with static or named symbolic extents has one library, compiled immediately. Others
+    are compiled when they are called, with the pass context and the dispatch contexts that were
+    active when this object was created.
 
     Parameters
     ----------
     mod : tvm.IRModule
     name : str
-        Of the function.
+        Name of the function.
     target : tvm.target.Target
     params : dict of str to array
-        Values of its parameters; names that it does not have are ignored.
+        Values of its parameters; unknown names are ignored.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class CompiledFunction:
             self._libraries[None] = compile_function(self.mod, name, target)
 
     def arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-        """A tensor, array or tuple of them for each parameter, in its dtype.
+        """Convert each argument to a tensor, or tuple of tensors, of its parameter's dtype.
 
         Raises
         ------
@@ -97,7 +97,7 @@ class CompiledFunction:
         return list(map(as_argument, self.interface.ordered(args, named), self._dtypes))
 
     def library(self, values: Sequence[Any]) -> Library:
-        """The library for arguments of these shapes.
+        """Return the library for the shapes of these arguments, compiled if necessary.
 
         Raises
         ------
@@ -120,14 +120,14 @@ class CompiledFunction:
 
     @property
     def libraries(self) -> list[Library]:
-        """Those that were made, in order."""
+        """Libraries compiled so far, in order."""
         return list(self._libraries.values())
 
 
 class Compiled:
     """A compiled function on a device: call it with arrays, or tuples of them.
 
-    It returns a TVM tensor, or a list for a tuple. Calls from several threads take turns.
+    Returns a TVM tensor, or a list for a tuple. Concurrent calls are serialized.
 
     Parameters
     ----------
@@ -152,12 +152,12 @@ class Compiled:
 
     @property
     def parameters(self) -> list[str]:
-        """Names of the parameters that are left."""
+        """Names of the parameters that are not bound."""
         return self.function.interface.names
 
     @property
     def reports(self) -> list[Any]:
-        """What the build driver says of each library that was made so far."""
+        """Build reports of the libraries compiled so far."""
         made = self.function.libraries
         return [each.report for each in made if isinstance(each, FactoryModule)]
 
@@ -169,7 +169,7 @@ class Compiled:
         return _on_host(result) if self._to_host else result
 
     def ready(self, *args: Any, **kwargs: Any) -> Callable[[], Any]:
-        """A call with these arguments, which are on the device then: to be timed."""
+        """Copy the arguments to the device and return the call without arguments, for timing."""
         with self._lock:
             return self._ready(args, kwargs)
 
@@ -183,7 +183,7 @@ class Compiled:
 
 
 class Scheduled:
-    """A function of a library that the build driver made, on a device."""
+    """A function of a library compiled by the build driver, on a device."""
 
     def __init__(self, library: FactoryModule, interface: Interface, device: Any) -> None:
         self._executor: GraphExecutor = library[library.libmod_name](device)
@@ -192,7 +192,7 @@ class Scheduled:
         self.make_kv_cache = self._executor.make_kv_cache
 
     def ready(self, values: Sequence[Any]) -> Callable[[], Any]:
-        """A call with these arguments."""
+        """Bind the arguments and return the call."""
         parts = self._interface.parameters
         tensors = [leaf for value, part in zip(values, parts) for leaf in leaves(value, part)]
         for index, tensor in zip(self._places, tensors):
@@ -201,7 +201,7 @@ class Scheduled:
         return self._run
 
     def use_kv_cache(self, cache: KVCache) -> Interface:
-        """Add rows to a cache from now on; what is given then is the other inputs."""
+        """Append rows to a cache from now on; return the interface of the remaining inputs."""
         self._executor.use_kv_cache(cache)
         taken = {cache.info.rows, *cache.tensors}
         names = [info.name for info in self._executor.metadata.inputs]
@@ -218,14 +218,14 @@ class Scheduled:
 
 
 class Plain:
-    """A function of a library that TVM alone made, on a device."""
+    """A function of a library compiled by TVM alone, on a device."""
 
     def __init__(self, library: Any, name: str, device: Any) -> None:
         self._function = relax.VirtualMachine(library, device)[name]
         self._device = device
 
     def ready(self, values: Sequence[Any]) -> Callable[[], Any]:
-        """A call with these arguments."""
+        """Bind the arguments and return the call."""
         placed = [_on_device(value, self._device) for value in values]
         forks.note_kernels()
         return lambda: _as_result(self._function(*placed))
@@ -235,14 +235,14 @@ Loaded: TypeAlias = "Scheduled | Plain"
 
 
 def load(library: Any, name: str, interface: Interface, device: Any) -> Loaded:
-    """A function of a library on a device."""
+    """Load a function of a library on a device."""
     if isinstance(library, FactoryModule):
         return Scheduled(library, interface, device)
     return Plain(library, name, device)
 
 
 def compile_function(mod: tvm.IRModule, name: str, target: Any) -> Library:
-    """Compile a function of known ranks, and what it calls, by the build driver if it can be.
+    """Compile a function of known ranks and its callees, by the build driver if supported.
 
     Raises
     ------
@@ -261,7 +261,7 @@ def compile_function(mod: tvm.IRModule, name: str, target: Any) -> Library:
 
 
 def compile_plainly(mod: tvm.IRModule, target: Any, reason: str) -> relax.VMExecutable:
-    """All functions of a module, compiled by TVM alone, with a warning that says why."""
+    """Compile all functions of a module by TVM alone, and warn with the reason."""
     warnings.warn(
         "TVM compiles the module without schedules, tuning logs and the backends of subgraphs, "
         f"because {reason}",
@@ -278,7 +278,7 @@ def compile_plainly(mod: tvm.IRModule, target: Any, reason: str) -> relax.VMExec
 
 
 def obstacle(mod: tvm.IRModule, name: str) -> str:
-    """Why the build driver can't take a function and what it calls; "" if it may."""
+    """Reason why the build driver cannot compile a function and its callees; "" if it may."""
     if _reachable(mod, name) is None:
         return "a function calls itself"
     function = mod[name]
@@ -292,7 +292,7 @@ def obstacle(mod: tvm.IRModule, name: str) -> str:
 
 
 def has_one_library(ty: Any) -> bool:
-    """Whether a type is tensors of which all extents are numbers, or symbols that have names."""
+    """Whether a type is tensors whose extents are all static or named symbols."""
     return all(
         isinstance(each, relax.TensorType)
         and isinstance(each.shape, relax.ShapeExpr)
@@ -302,7 +302,7 @@ def has_one_library(ty: Any) -> bool:
 
 
 def covers(mod: tvm.IRModule, name: str) -> bool:
-    """Whether a function calls, directly or not, all others of the module."""
+    """Whether a function reaches all other functions of the module through calls."""
     reached = _reachable(mod, name)
     return reached is not None and len(reached) == sum(
         isinstance(function, relax.Function) for _, function in mod.functions_items()
@@ -310,7 +310,7 @@ def covers(mod: tvm.IRModule, name: str) -> bool:
 
 
 def _reachable(mod: tvm.IRModule, name: str) -> list[str] | None:
-    """Names of the Relax functions that a function needs, it too; None if any calls itself."""
+    """Names of the Relax functions reachable from a function and its own; None if recursive."""
     done: list[str] = []
     pending: list[str] = []
 
@@ -329,7 +329,7 @@ def _reachable(mod: tvm.IRModule, name: str) -> list[str] | None:
 
 
 def _as_main(mod: tvm.IRModule, name: str) -> tvm.IRModule:
-    """The module with a function, over tensors, as `main`, and without those it does not need."""
+    """Make a function over tensors the `main` of a module and drop unreachable functions."""
     needed = set(_reachable(mod, name) or ())
     values = _handed_over(mod, needed)
     functions: dict[Any, Any] = {}
@@ -349,14 +349,14 @@ def _as_main(mod: tvm.IRModule, name: str) -> tvm.IRModule:
 
 
 def _handed_over(mod: tvm.IRModule, names: Iterable[str]) -> set[str]:
-    """Names of the functions that are operands of calls, as the body of a loop is."""
+    """Names of functions passed as operands of calls, such as loop bodies."""
     calls = (call for name in names for call in expressions_in(mod[name], relax.Call))
     operands = (arg for call in calls for arg in call.args)
     return {str(arg.name_hint) for arg in operands if isinstance(arg, tvm.ir.GlobalVar)}
 
 
 def _has_function_values(mod: tvm.IRModule) -> bool:
-    """Whether a function of a lowered module has functions inside of it."""
+    """Whether a lowered module calls functions that are values."""
     functions = (f for _, f in relax_functions(mod))
     called = (call.op for each in functions for call in expressions_in(each.body, relax.Call))
     return any(isinstance(op, relax.Var) and not isinstance(op, tvm.ir.GlobalVar) for op in called)
@@ -364,20 +364,20 @@ def _has_function_values(mod: tvm.IRModule) -> bool:
 
 @dataclass(frozen=True)
 class Contexts:
-    """The pass context and the dispatch contexts of a moment."""
+    """Snapshot of the pass context and the dispatch contexts."""
 
     variables: contextvars.Context
     pass_context: tvm.transform.PassContext
 
     @staticmethod
     def active() -> Contexts:
-        """Those that are active now."""
+        """Capture the active contexts."""
         return Contexts(contextvars.copy_context(), tvm.transform.PassContext.current())
 
     def run(self, function: Callable[[], Any]) -> Any:
-        """What a function returns in these contexts.
+        """Call a function in these contexts.
 
-        The instruments of a pass context that was left since are not called again.
+        Instruments of a pass context that has been exited are not called again.
         """
         return self.variables.copy().run(self._in_pass_context, function)
 
@@ -389,7 +389,7 @@ class Contexts:
 
 
 def _like(context: tvm.transform.PassContext, disabled: list[str]) -> tvm.transform.PassContext:
-    """A pass context as another, without its instruments."""
+    """Copy a pass context without its instruments."""
     return tvm.transform.PassContext(
         opt_level=context.opt_level,
         required_pass=list(context.required_pass),
@@ -398,7 +398,7 @@ def _like(context: tvm.transform.PassContext, disabled: list[str]) -> tvm.transf
     )
 
 
-_dtype_name = functools.cache(str)  # numpy takes as long for a name as a small kernel
+_dtype_name = functools.cache(str)  # uncached, numpy's dtype name takes as long as a small kernel
 
 
 def _signature(value: Any) -> Any:
@@ -415,7 +415,7 @@ def _on_device(value: Any, device: Any) -> Any:
 
 
 def _as_result(value: Any) -> Any:
-    """Tensors, lists for tuples, and data, which begins with its constructor."""
+    """Group tensors into lists for tuples; data starts with its constructor's name."""
     if isinstance(value, tvm.runtime.Tensor) or not hasattr(value, "__getitem__"):
         return value
     if len(value) > 1 and isinstance(value[0], str):
