@@ -1,7 +1,7 @@
-"""`relay.data_dep_optimization`: conversions that depend on the values of the parameters.
+"""`relay.data_dep_optimization`: conversions that depend on parameter values.
 
-Those to sparse operators are not made; their names are there so that scripts which offer them
-as an option can be imported.
+The conversions to sparse operators are unsupported. Their names exist so that scripts that offer
+them as an option can be imported.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from .transform.parameters import SimplifyFCTranspose, is_transposed_weight
 
 
 class _Conversion:
-    """A conversion by its old name."""
+    """Unsupported conversion under its TVM name."""
 
     def __init__(self, name: str, instead: str) -> None:
         self.name = name
         self.instead = instead
 
     def convert(self, *_args: Any, **_kwargs: Any) -> NoReturn:
-        """Raises UnsupportedRelayOperatorError: says what to do instead."""
+        """Raise UnsupportedRelayOperatorError with an alternative."""
         raise UnsupportedRelayOperatorError(
             f"relay.data_dep_optimization.{self.name}.convert is not supported: {self.instead}"
         )
@@ -39,17 +39,17 @@ bsr_dense = _Conversion("bsr_dense", _BUILD_DENSE)
 
 
 class simplify_fc_transpose:
-    """Dense layers over transposed weights, by the weights' values transposed."""
+    """Replace dense over a transposed weight by dense over the pre-transposed weight."""
 
     @staticmethod
     def convert(
         func: relax.Function, params: dict[str, Any]
     ) -> tuple[relax.Function, dict[str, Any]]:
-        """dense(x, transpose(w)) as dense(x, w') for all weights w in `params`.
+        """Rewrite dense(x, transpose(w)) to dense(x, w') for all weights w in `params`.
 
         Returns
         -------
-        The function, and the parameters with w' in the place of w.
+        The function, and the parameters with w' replacing w.
         """
         function = tvm.IRModule({"main": func.without_attr("global_symbol")})
         names = sorted(

@@ -1,4 +1,4 @@
-"""Data among the results of functions: `ConstructorValue`."""
+"""Run-time values of algebraic data types: `ConstructorValue`."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from .text.kinds import RESULT_FORM
 
 
 class ConstructorValue(list[Any]):
-    """Data: the values of the fields, and the constructor that made it.
+    """Value of an algebraic data type: field values and constructor.
 
     Attributes
     ----------
     tag : int
-        The constructor's.
+        Tag of the constructor.
     constructor : Constructor
-        Of data that only running makes, it knows its name alone.
+        For data created at run time, only its name is set.
     """
 
     def __init__(self, tag: int, fields: Iterable[Any], constructor: Constructor) -> None:
@@ -30,7 +30,7 @@ class ConstructorValue(list[Any]):
 
     @property
     def fields(self) -> list[Any]:
-        """The fields' values."""
+        """Values of the fields."""
         return list(self)
 
     def __repr__(self) -> str:
@@ -38,18 +38,18 @@ class ConstructorValue(list[Any]):
 
 
 def made_by(name: str, tag: int, fields: Iterable[Any]) -> ConstructorValue:
-    """Data of a constructor of this name and tag."""
+    """Create a value for the constructor with this name and tag."""
     return ConstructorValue(tag, fields, Constructor(name, [], GlobalTypeVar("")))
 
 
 def form_of_result(function: relax.Function) -> Any:
-    """What of a function's result is data; None where nothing is. See `kinds.form_of`."""
+    """Describe the data in a function's result; None if there is none. See `kinds.form_of`."""
     form = (function.attrs or {}).get(RESULT_FORM)
     return None if form is None else json.loads(str(form))
 
 
 def with_data(value: Any, form: Any) -> Any:
-    """A result, nested in lists, with `ConstructorValue`s for what is data in it."""
+    """Replace the parts of a nested-list result that are data by `ConstructorValue`s."""
     if form is None:
         return value
     if isinstance(form, list):

@@ -1,9 +1,9 @@
-"""Relay's operators as operators of Relax modules, and their lowering to Relax's own.
+"""Relay operators as operators of Relax modules, and their lowering to Relax operators.
 
-A Relax call may name any operator that TVM knows. Each Relay operator is registered under Relay's
-name, "nn.dense", so that a module holds what the script, the text or the JSON said: patterns,
-`target.<compiler>` attributes, visitors and the text writer see Relay's granularity. `lower` turns
-every such call into what `op.registry` makes of it, which is what all of Baton's builds work on.
+A Relax call may name any operator in TVM's registry. Each Relay operator is registered under its
+Relay name, such as "nn.dense". A module therefore keeps the operators of the script, text or JSON,
+and patterns, `target.<compiler>` attributes, visitors and the text writer work at Relay
+granularity. `lower` expands every such call by `op.registry`; all builds start from the result.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from .type_infer import INFERENCE, is_untyped, set_type
 
 @functools.cache
 def operator(name: str) -> tvm.ir.Op:
-    """The operator under its Relay name, registered with TVM at its first use.
+    """Return the operator with this Relay name; register it with TVM on first use.
 
     Raises
     ------
     UnsupportedRelayOperatorError
-        Relay has no such operator, or it does not apply.
+        Relay has no such operator, or it is unsupported.
     """
     found = lookup.lookup(name)
     if found.why_not:
@@ -51,13 +51,13 @@ def operator(name: str) -> tvm.ir.Op:
     return made
 
 
-_BELOW_SCRIPTS = 5  # what scripts register has level 10 and wins
+_BELOW_SCRIPTS = 5  # user registrations have level 10 and take precedence
 
 _REGISTERED: set[str] = set()
 
 
 def in_use() -> bool:
-    """Whether this process has made a call of any Relay operator: costs nothing to ask."""
+    """Whether this process has created any Relay operator call; cheap to query."""
     return bool(_REGISTERED)
 
 
@@ -67,7 +67,7 @@ def is_relay(expr: Any) -> bool:
 
 
 def relay_name(call: relax.Call) -> str:
-    """The name of the Relay operator that is called; "" if it is none."""
+    """Name of the called Relay operator; "" if the expression is no Relay operator call."""
     op = call.op
     if isinstance(op, tvm.ir.Op):
         name = str(op.name)
@@ -81,21 +81,21 @@ def call(
     attrs: Mapping[str, Any] | None = None,
     type_args: Sequence[Any] = (),
 ) -> relax.Call:
-    """A call of a Relay operator that knows its type.
+    """Create a typed call of a Relay operator.
 
     Parameters
     ----------
     name : str
         Registered name, e.g. "nn.conv2d".
     args : sequence of relax.Expr
-        Operands; a variable without a type gets the one that the operator demands.
+        Operands. An untyped variable gets the type that the operator requires.
     attrs : dict of str to object
-        Attributes under Relay's names; the call also holds the defaults of the others.
+        Attributes under Relay's names; the call also stores the defaults of omitted attributes.
 
     Raises
     ------
     UnsupportedRelayOperatorError, RelayTypeError
-        As `op.lookup.call` does.
+        See `op.lookup.call`.
     """
     op = operator(name)
     found = lookup.lookup(name)
@@ -116,7 +116,7 @@ def call(
 
 
 def _plain(value: Any) -> Any:
-    """Numbers that TVM made, such as extents of a shape, as Python's, also inside of lists."""
+    """Convert TVM numbers, such as extents of a shape, to Python numbers, also in nested lists."""
     if isinstance(value, tvm.tirx.IntImm):
         return int(value.value)
     if isinstance(value, (list, tuple, tvm_ffi.Array)):
@@ -128,7 +128,7 @@ def _plain(value: Any) -> Any:
 def typed_call(
     name: str, args: Sequence[relax.Expr], attrs: Mapping[str, Any], ty: Any
 ) -> relax.Call:
-    """A call whose type is known, so that nothing is inferred or checked."""
+    """Create a call with a known type, without inference or checks."""
     held = {**lookup.lookup(name).attributes, **attrs}
     node = relax.Call(operator(name), list(args), tvm.ir.make_node("ir.DictAttrs", **held))
     set_type(node, ty)
@@ -140,9 +140,9 @@ _DEFERRED: contextvars.ContextVar[bool] = contextvars.ContextVar("deferred", def
 
 @contextlib.contextmanager
 def types_deferred() -> Iterator[None]:
-    """Calls whose operands do not fit yet may be made: their operands will be put in place later.
+    """Allow calls with mismatched operands whose final operands are inserted later.
 
-    Callbacks that give an operator another layout write it over operands in the old one.
+    Layout-conversion callbacks build the new operator over operands in the old layout.
     """
     token = _DEFERRED.set(True)
     try:
@@ -152,12 +152,12 @@ def types_deferred() -> Iterator[None]:
 
 
 def result(name: str, args: Sequence[relax.Expr], attrs: dict[str, Any], type_args: Any) -> Any:
-    """The result type of an operator.
+    """Infer the result type of an operator.
 
     Raises
     ------
     UntypedVariableError
-        It depends on an operand that has no type, and the operator does not say what it must be.
+        The type depends on an untyped operand, and the operator cannot infer that operand's type.
     """
     try:
         return _result(name, args, attrs, type_args)
@@ -168,12 +168,12 @@ def result(name: str, args: Sequence[relax.Expr], attrs: dict[str, Any], type_ar
 
 
 def result_type(call: relax.Call) -> Any:
-    """The type of a call of a Relay operator."""
+    """Infer the type of a call of a Relay operator."""
     return result(relay_name(call), list(call.args), attributes(call), ())
 
 
 def attributes(call: relax.Call) -> dict[str, Any]:
-    """The attributes of a call as plain Python values."""
+    """Attributes of a call as plain Python values."""
     return attribute_values(call.attrs)
 
 
@@ -188,10 +188,10 @@ def expand(call: relax.Call) -> relax.Expr:
 
 
 def _result(name: str, args: Sequence[relax.Expr], attrs: dict[str, Any], type_args: Any) -> Any:
-    """The result type, inferred once for the same operand types and attributes.
+    """Infer the result type, cached by operand types and attributes.
 
-    Inferring a type takes making what the operator becomes in Relax; networks repeat their layers.
-    Types that constants decide, or with extents that are not numbers, are not kept.
+    Inference builds the operator's Relax expansion, and networks repeat their layers. Types that
+    depend on constants or have symbolic extents are not cached.
     """
     operands = tuple(static_key(arg.ty) for arg in args)
     keep = (
@@ -215,7 +215,7 @@ _KNOWN_TYPES: dict[Any, Any] = {}
 
 
 def _decides(arg: relax.Expr) -> bool:
-    """Whether an operand's value may decide the type of the result: a shape, an index, a bound."""
+    """Whether the result type may depend on the operand's value, such as a shape or an index."""
     if isinstance(arg, tvm.ir.GenericConst):
         return len(arg.value.shape) < 2 and "int" in str(arg.value.dtype)
     return not isinstance(arg, relax.Tuple)
@@ -226,7 +226,7 @@ def _infer(call: relax.Call, _builder: relax.BlockBuilder) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """A value of an attribute as Python's own numbers, strings, lists and dicts."""
+    """Convert an attribute value to plain Python numbers, strings, lists and dicts."""
     if isinstance(value, (list, tuple, tvm_ffi.Array)):
         return [plain(item) for item in value]
     if isinstance(value, (Mapping, tvm_ffi.Map)):

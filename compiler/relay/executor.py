@@ -34,23 +34,23 @@ def create_executor(
     *,
     ctx: Any = None,
 ) -> Executor:
-    """An executor, which evaluates functions of a module.
+    """Create an executor, which evaluates functions of a module.
 
-    Functions are compiled as `relay.build` compiles them.
+    Functions are compiled as by `relay.build`.
 
     Parameters
     ----------
     kind : str
-        "graph", "vm", "debug" or "aot"; all run the same kernels. Those of "graph" and "aot"
-        return their results on the CPU.
+        "graph", "vm", "debug" or "aot"; all use the same kernels. The executors "graph" and "aot"
+        return results on the CPU.
     mod : tvm.IRModule or relax.Function, optional
-        The module; without it, `evaluate` takes functions.
+        Module to evaluate; if omitted, pass functions to `evaluate`.
     device, target
-        Where to run and what to compile for; the target's own device by default.
+        Device and compilation target; the target's default device if `device` is omitted.
     params : dict of str to array, optional
-        Values of parameters of `main`, bound before it is compiled.
+        Values of parameters of `main`, bound before compilation.
     ctx
-        What `device` was called before TVM 0.8.
+        Name of `device` before TVM 0.8.
     """
     if kind not in KINDS:
         raise BuildError(f"there is no executor {kind!r}; there are {', '.join(KINDS)}")
@@ -62,7 +62,7 @@ def create_executor(
 
 
 class Executor:
-    """See `create_executor`."""
+    """Evaluates functions of a module; see `create_executor`."""
 
     def __init__(
         self, kind: str, mod: tvm.IRModule | None, device: Any, target: Any, params: Any
@@ -76,16 +76,16 @@ class Executor:
         self._known: dict[Any, tuple[Any, Compiled]] = {}
 
     def evaluate(self, expr: Any = None, binds: Mapping[Any, Any] | None = None) -> Any:
-        """A Python function for a function of the module, or the value of a closed expression.
+        """Return a Python function for a module function, or the value of a closed expression.
 
-        Functions of known shapes are compiled here, in the pass context and the dispatch contexts
-        that are active; others when they are called, in the same contexts. A function that was
-        evaluated before in these contexts is not compiled again.
+        Functions of static shapes are compiled immediately, in the active pass context and dispatch
+        contexts. Others are compiled when called, in the same contexts. A function that was already
+        evaluated in these contexts is not compiled again.
 
         Parameters
         ----------
         expr : relax.Function, GlobalVar or expression, optional
-            What to evaluate; `main` without it.
+            Function or expression to evaluate; `main` by default.
         binds : dict of variable to array or constant, optional
             Values of free variables of `expr`.
 
@@ -107,7 +107,7 @@ class Executor:
         if key not in self._known:
             if len(self._known) == _MOST_KEPT:
                 del self._known[next(iter(self._known))]
-            # A handle stays one node's while the node is kept.
+            # A handle is unique only as long as its node is alive.
             self._known[key] = nodes, self._compiled(expr, {})
         return self._known[key][1]
 
@@ -134,12 +134,12 @@ class Executor:
 
 
 def _array(value: Any) -> Any:
-    """What a constant of the graph holds; other values are arrays already."""
+    """Return the array of a constant; other values are arrays already."""
     return value.value if isinstance(value, tvm.ir.GenericConst) else value
 
 
 def _contexts_key() -> Any:
-    """Equal where a build is done alike; None where nothing can say so."""
+    """Cache key of the active contexts; None if the contexts cannot be compared."""
     with default_opt_level():
         context = tvm.transform.PassContext.current()
     digests = [each.content_digest() for each in autotvm.active_contexts()]

@@ -1,4 +1,4 @@
-"""Expressions as Relay scripts make them: nested Relax expressions that know their types."""
+"""Relay expression constructors: typed, nested Relax expressions."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ def var(
     dtype: str = "float32",
     span: Any = None,
 ) -> relax.Var:
-    """A variable.
+    """Create a variable.
 
     Parameters
     ----------
     type_annotation : type or str, optional
-        The type; a dtype means a scalar of it.
+        The type; a dtype string means a scalar of this dtype.
     shape : sequence of int or Any, optional
-        Shape of a tensor of `dtype`, instead of a type.
+        Shape of a tensor of dtype `dtype`; alternative to a type.
 
-    A variable without either gets its type from the first operator that says what it must be,
-    as the weight of a convolution with `channels` and `kernel_size`.
+    A variable without type or shape gets its type from the first operator that determines it,
+    such as a convolution with `channels` and `kernel_size` for its weight.
     """
     if type_annotation is not None and shape is not None:
         raise RelayTypeError(f"variable {name_hint}: give a type_annotation or a shape, not both")
@@ -55,7 +55,7 @@ def var(
 
 
 def const(value: Any, dtype: str | None = None, span: Any = None) -> tvm.ir.GenericConst:
-    """A constant tensor.
+    """Create a constant tensor.
 
     Python's integers and floats become int32 and float32, as do numpy's int64 and float64 unless
     `dtype` is given. A TVM tensor keeps its dtype.
@@ -71,7 +71,7 @@ def const(value: Any, dtype: str | None = None, span: Any = None) -> tvm.ir.Gene
 
 
 class TupleWrapper:
-    """Result of an operator with several results: indexed and unpacked like a Python tuple."""
+    """Results of an operator that has several: indexed and unpacked like a Python tuple."""
 
     def __init__(self, tuple_value: relax.Expr, size: int):
         self.tuple_value = tuple_value
@@ -82,11 +82,11 @@ class TupleWrapper:
         return self.tuple_value
 
     def astext(self) -> str:
-        """The tuple's expression as text."""
+        """Print the tuple's expression as Relay text."""
         return str(self.tuple_value)
 
     def astype(self, _dtype: str) -> Any:
-        """Raises: a tuple has no dtype."""
+        """Raise an error: a tuple has no dtype."""
         raise TypeError("astype cannot be used on a tuple")
 
     def __getitem__(self, index: int) -> relax.Expr:
@@ -105,7 +105,7 @@ class TupleWrapper:
 
 
 def as_expr(value: Any) -> Any:
-    """A `TupleWrapper`'s tuple, what the body of a function computes; anything else as it is."""
+    """Unwrap a `TupleWrapper` or the body of a function; return any other value unchanged."""
     if isinstance(value, TupleWrapper):
         return value.tuple_value
     if isinstance(value, relax.SeqExpr) and not _matches(value):
@@ -114,15 +114,15 @@ def as_expr(value: Any) -> Any:
 
 
 def _matches(body: relax.SeqExpr) -> bool:
-    """Whether a sequence names extents or data that only running tells: it stays what it is."""
+    """Whether a sequence must be kept because it contains a match_cast or an effectful binding."""
     bindings = [each for block in body.blocks for each in block.bindings]
     return any(isinstance(each, relax.MatchCast) or is_let(each) for each in bindings)
 
 
 class Node(type):
-    """Relay's class names: calling one makes a Relax node, which knows that it is one.
+    """Metaclass of Relay's node classes: calling the class creates a Relax node.
 
-    By `isinstance(x, relay.Tuple)`, and by `type(x) == relay.Tuple`.
+    `isinstance(x, relay.Tuple)` and `type(x) == relay.Tuple` hold for these nodes.
     """
 
     node: Any
@@ -135,7 +135,7 @@ class Node(type):
 
     def __instancecheck__(cls, instance: Any) -> bool:
         if isinstance(instance, relax.SeqExpr) and cls.node is not relax.SeqExpr:
-            instance = value_of(instance)  # the body of a function is what it computes
+            instance = value_of(instance)  # unwrap a function body
         return isinstance(instance, cls.node)
 
 
@@ -202,7 +202,7 @@ class If(metaclass=Node):
     def __new__(cls, cond: Any, true_branch: Any, false_branch: Any, span: Any = None) -> Any:
         cond = infer_type_if_possible(as_expr(cond))
         if isinstance(cond, relax.Var) and cond.ty.is_missing():
-            set_type(cond, relax.TensorType([], "bool"))  # as an operator says what it takes
+            set_type(cond, relax.TensorType([], "bool"))  # infer the type of an untyped condition
         is_scalar = isinstance(cond.ty, relax.TensorType) and cond.ty.ndim <= 0
         if not is_scalar and not is_untyped(cond.ty):
             raise RelayTypeError(f"the condition of relay.If must be a scalar, not {cond.ty}")
@@ -221,13 +221,13 @@ def _sequence(body: relax.Expr) -> relax.SeqExpr:
 
 
 def _typed_as(expr: relax.Expr, value: relax.Expr) -> relax.Expr:
-    """An expression with the type that another has, if it has one."""
+    """Copy the type of `value`, if known, to `expr`."""
     if not value.ty.is_missing():
         set_type(expr, value.ty)
     return expr
 
 
-# What needs these; scripts look for it here.
+# Names from modules that import this one; Relay had them here.
 _FIELDS = ("Call", "Constant", "If", "Let", "Tuple", "TupleGetItem", "Var")
 __getattr__ = lazy_attributes(
     __package__ or "",

@@ -1,7 +1,7 @@
-"""`relay.ExprVisitor` and `relay.ExprMutator`, as scripts derive from them.
+"""`relay.ExprVisitor` and `relay.ExprMutator`, base classes for user-defined passes.
 
-They see nested expressions: `call.args[0]` of a call is the call before it. A function of a module
-is taken apart first, and what a mutator makes of it is in bindings again.
+Visitors see nested expressions: `call.args[0]` of a call is the producing call. The body of a
+module's function is nested first, and the result of a mutator is converted back to bindings.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _METHODS = (
     (tvm.ir.GlobalVar, "visit_global_var"),
     (tvm.ir.Op, "visit_op"),
 )
-"""Kinds of expressions, and what is called with each."""
+"""Visitor method of each kind of expression."""
 
 _LEAVES = (relax.ShapeExpr,)
-"""What operands of Relax's own operators are beside expressions; Relay has no methods for them."""
+"""Non-expression operands of Relax operators; Relay has no visitor methods for them."""
 
 
 def _unchanged(expr: Any) -> Any:
@@ -51,7 +51,7 @@ class ExprFunctor:
         self._depth = 0
 
     def visit(self, expr: Any) -> Any:
-        """What the method for the expression's kind returns, remembered for the next visit."""
+        """Call the visitor method for the expression's kind; the result is memoized."""
         key = handle(expr)
         if key in self.memo_map:
             return self.memo_map[key][1]
@@ -84,7 +84,7 @@ class ExprFunctor:
 
 
 class ExprVisitor(ExprFunctor):
-    """Walks an expression; override the methods of interest and call the base's to go on."""
+    """Traverses an expression. Overriding methods call the base method to visit the operands."""
 
     def visit_function(self, func: relax.Function) -> Any:
         for var in func.params:
@@ -128,7 +128,7 @@ class ExprVisitor(ExprFunctor):
 
 
 class ExprMutator(ExprFunctor):
-    """Rebuilds an expression; a node none of whose parts changed stays the same node."""
+    """Rebuilds an expression; a node whose parts are all unchanged is reused."""
 
     def visit_function(self, func: relax.Function) -> relax.Expr:
         params = [self.visit(var) for var in func.params]
@@ -140,7 +140,7 @@ class ExprMutator(ExprFunctor):
         return function_of(params, body, func.attrs)
 
     def visit_let(self, let: relax.SeqExpr) -> relax.Expr:
-        """A sequence; its bindings are what Relay's lets are."""
+        """Rebuild a sequence; its bindings correspond to Relay's lets."""
         blocks = []
         for block in let.blocks:
             bindings: list[Any] = []
@@ -190,7 +190,7 @@ class ExprMutator(ExprFunctor):
         return const
 
 
-# Scripts import the classes of nodes from here as well.
+# Relay also exported the node classes from this module.
 __getattr__ = lazy_attributes(
     __package__ or "",
     {

@@ -1,11 +1,11 @@
-"""Subgraphs that their backend compiles itself.
+"""Subgraphs compiled by their backend's external code generator.
 
     before   def subgraph(x, w):  lv = nn.dense(x, w)
                                   return nn.relu(lv)
     after    def subgraph(x, w):  return R.call_dps_packed("baton.foreign.run", (code, x), ...)
 
-The code is a constant, which becomes one of the library's weights. Code that runs on the GPU is
-text, and the constants of its operators are arguments like all others:
+The code is a constant and is stored among the library's weights. GPU code is source text, and the
+constants of its operators are passed as ordinary arguments:
 
     after    def subgraph(x):  lv = R.call_dps_packed("baton.foreign.cuda", ("...", x, constant),
                                                       (type of the result, workspace))
@@ -54,23 +54,23 @@ def compile_external(
     Parameters
     ----------
     mod : tvm.IRModule
-        Parameters of `main` are not bound yet. It is not changed.
+        Module whose `main` has unbound parameters. Not modified.
     target : Target
-        Of `main`. External code runs on the host unless its backend compiles for the GPU.
+        Target of `main`. External code runs on the host unless its backend compiles for the GPU.
     params : mapping of str to array
         Values of parameters of `main`.
 
     Returns
     -------
     mod : tvm.IRModule
-        With calls of the code in place of the operators.
+        Module with calls of external code in place of the operators.
     modules : list of tvm.runtime.Module
-        What the library must import.
+        Modules that the library must import.
 
     Raises
     ------
     BuildError
-        A backend is not registered, or its `compile` raised or returned nonsense.
+        A backend is not registered, or its `compile` raised or returned an invalid value.
     """
     names = [
         gvar.name_hint
@@ -99,7 +99,7 @@ def compile_external(
 
 
 def check_external(mod: tvm.IRModule, name: str, params: Mapping[str, Any]) -> None:
-    """Raise BuildError if a function's backend compiles it itself, and can't."""
+    """Raise BuildError if an external backend selected for a function cannot compile it."""
     if COMPILE_OPTIONS in mod[name].attrs:
         _code(name, mod[name], dict(params) if _called_once(mod, [name]) else {})
 
@@ -115,10 +115,10 @@ def _public(function: relax.Function, name: str) -> relax.Function:
 def _code(
     name: str, function: relax.Function, params: Mapping[str, Any]
 ) -> tuple[Any, dict[str, Any]]:
-    """What the backend made of a function, and the values of the parameters that it was given."""
+    """Compile a function with its backend; return the code and the parameter values it got."""
     on_cuda = _device(function) == "cuda"
     if RELAY_FUNCTION in function.attrs or on_cuda:
-        params = {}  # such code takes all parameters of its function
+        params = {}  # these code generators take all parameters at run time
     originals = json.loads(str(function.attrs[INPUT_NAMES]))
     values = {
         var.name: params[original]
@@ -146,7 +146,7 @@ def _calling(
     target: Target,
     flops: int | None,
 ) -> tuple[relax.Function, Any]:
-    """The function with a call as its body, and the TVM module that the call needs, if any."""
+    """Replace the body by a call of the code; return the TVM module, if any, that it needs too."""
     inputs = [var for var in _of_tensors(function).params if var.name not in values]
     module = code if isinstance(code, tvm.runtime.Module) else None
     arguments: list[Any] = list(inputs)
@@ -170,7 +170,7 @@ def _calling(
 
 
 def _of_tensors(function: relax.Function) -> relax.Function:
-    """The function without the shape that says what symbols are; code sees extents of tensors."""
+    """Drop the parameter that binds symbolic shapes; external code reads the extents of tensors."""
     params = [var for var in function.params if not isinstance(var.ty, relax.ShapeType)]
     if len(params) == len(function.params):
         return function
@@ -180,7 +180,7 @@ def _of_tensors(function: relax.Function) -> relax.Function:
 def _calling_on_cuda(
     function: relax.Function, code: foreign.ForeignCode, flops: int | None
 ) -> relax.Function:
-    """The function with a call of code for the GPU as its body."""
+    """Replace the function body by a call of GPU code."""
     _, constants = _constants_as_parameters(function)
     new = [relax.Var(var.name, var.ty) for var in function.params]
     inputs = [*new, *constants]
@@ -216,7 +216,7 @@ def _with_body(
 
 
 def _described(function: relax.Function, runtime: str, flops: int | None) -> dict[str, Any]:
-    """The function's attributes, and what reports say of it."""
+    """Attributes of the function, plus those used by reports."""
     attrs = {
         **dict(function.attrs),
         OPERATORS: json.dumps(operators_of(function)),
@@ -230,7 +230,7 @@ def _described(function: relax.Function, runtime: str, flops: int | None) -> dic
 def _constants_as_parameters(
     function: relax.Function,
 ) -> tuple[relax.Function, list[tvm.ir.GenericConst]]:
-    """The function with its constants as parameters behind the others, and those constants."""
+    """Append a parameter for each constant; return the function and the constants."""
     lifter = _ConstantLifter()
     body = lifter.visit_expr(function.body)
     params = [*function.params, *lifter.lifted.values()]
@@ -252,7 +252,7 @@ class _ConstantLifter(relax.expr_functor.PyExprMutator):
 
 
 def _device(function: relax.Function) -> str:
-    """Where the code of a function's backend runs."""
+    """Device on which the code of a function's backend runs."""
     known = RELAY_FUNCTION not in function.attrs and str(function.attrs[BACKEND])
     return get_partitioner(known).device if known in list_partitioners() else "cpu"
 
@@ -295,7 +295,7 @@ def _call_backend(
 
 
 def _call_code_generator(where: str, function: relax.Function) -> Any:
-    """What `relay.ext.<backend>` makes of the function as Relay wrote it."""
+    """Call `relay.ext.<backend>` with the original Relay function."""
     name = f"relay.ext.{function.attrs[BACKEND]}"
     try:
         code = tvm.get_global_func(name)(function.attrs[RELAY_FUNCTION])
@@ -307,7 +307,7 @@ def _call_code_generator(where: str, function: relax.Function) -> Any:
 
 
 def _flops(mod: tvm.IRModule, target: Target) -> int | None:
-    """Floating-point operations of `main` as TVM would compute them; None if unknown."""
+    """Floating-point operations of `main` as plain TVM would compute them; None if unknown."""
     with target:
         mod = relax.transform.LegalizeOps()(mod)
     kernels = {
@@ -323,6 +323,6 @@ def _array(value: Any) -> np.ndarray:
 
 
 def _called_once(mod: tvm.IRModule, names: list[str]) -> set[str]:
-    """Functions with one call, whose arguments' values may therefore go into the code."""
+    """Functions with exactly one call, whose constant arguments can be embedded into the code."""
     calls = Counter(call.op.name_hint for call in calls_in(mod["main"]))
     return {name for name in names if calls[name] == 1}

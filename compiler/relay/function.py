@@ -1,4 +1,4 @@
-"""`relay.Function`, and functions with some of their parameters bound."""
+"""`relay.Function`, and binding of function parameters."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from .variables import free_vars, nodes, post_order_visit
 
 @py_class("baton.relay.OpenFunction")
 class OpenFunction(tvm.ir.BaseFunc):
-    """A function that Relax has no form for, or none yet.
+    """A function that has no Relax equivalent, or is not fully typed yet.
 
-    Its parameters have no types; a call gives them those of its arguments. Scripts write patterns
-    and bodies of composite functions so. Or it takes, makes or matches data or calls what does:
-    then it is evaluated where a module is compiled.
+    Scripts write patterns and the bodies of composite functions with untyped parameters; a call
+    specializes these to its argument types. Functions that use algebraic data types or call such
+    functions are evaluated when a module is compiled.
     """
 
     params: Any = field(structural_eq="def")
@@ -53,22 +53,22 @@ class OpenFunction(tvm.ir.BaseFunc):
 
     @property
     def is_program(self) -> bool:
-        """Whether there is more to it than that types of tensors are missing."""
+        """Whether the function needs evaluation, rather than only types for its tensors."""
         return bool(self.type_params) or needs_evaluation(self)
 
     @property
     def result_type(self) -> Any:
-        """The type that the function declares to return, else that of its body; None if unknown."""
+        """The declared return type, else the type of the body; None if unknown."""
         return type_of_branches(self.body) if self.ret_type is None else self.ret_type
 
     @property
     def checked_type(self) -> Any:
-        """The type that the function declares, or that its body tells.
+        """The declared function type, or the type inferred from the body.
 
         Raises
         ------
         ValueError
-            They do not tell all of it.
+            The type cannot be inferred completely.
         """
         types, result = [var.ty for var in self.params], self.result_type
         if result is None or any(ty.is_missing() for ty in types):
@@ -78,12 +78,12 @@ class OpenFunction(tvm.ir.BaseFunc):
         return relax.FuncType(types, result)
 
     def of(self, arguments: Sequence[relax.Expr] = ()) -> relax.Function:
-        """The function for arguments of these types.
+        """Specialize the function to arguments of these types.
 
         Raises
         ------
         UntypedVariableError
-            An argument has no type either, or a parameter without one has no argument.
+            An argument is also untyped, or an untyped parameter has no argument.
         """
         for parameter, argument in zip(self.params, arguments):
             if parameter.ty.is_missing():
@@ -96,14 +96,14 @@ class OpenFunction(tvm.ir.BaseFunc):
         return function_of(self.params, infer_type(self.body), dict(self.attrs.items()) or None)
 
     def untyped(self) -> relax.Function:
-        """The function over values of any type: to be shown and walked over, not to be built."""
+        """The function with parameters of any type, for printing and traversal; cannot be built."""
         parameters = [relax.Var(str(each.name), each.ty) for each in self.params]
         copies = dict(zip(map(handle, self.params), parameters))
         body = rewrite(self.body, lambda old, new: copies.get(handle(old), new))
         return local_function(parameters, body, dict(self.attrs.items()) or None)
 
     def astext(self, show_meta_data: bool = True, annotate: Any = None) -> str:
-        """The function as Relay text, its parameters without types."""
+        """Print the function as Relay text, with untyped parameters."""
         from .text.from_relax import open_function_of
         from .text.writer import write_function
 
@@ -117,11 +117,10 @@ class OpenFunction(tvm.ir.BaseFunc):
 
 
 class Function(metaclass=Node):
-    """`relay.Function(params, body, ret_type, type_params, attrs)` makes a `relax.Function`.
+    """`relay.Function(params, body, ret_type, type_params, attrs)` creates a `relax.Function`.
 
-    The body's expressions become bindings in the order in which their operands are ready, one
-    that is used several times is bound once. While a parameter has no type, and no operator says
-    what it must be, it is an `OpenFunction`.
+    The expressions of the body are bound in data-flow order, shared expressions once. Creates an
+    `OpenFunction` as long as a parameter has no type that an operator determines.
     """
 
     node = (relax.Function, OpenFunction)
@@ -154,9 +153,9 @@ class Function(metaclass=Node):
 
 
 def needs_evaluation(expr: Any) -> bool:
-    """Whether an expression says what Relax has no form for: data, references, calls of unknowns.
+    """Whether an expression uses features without a Relax equivalent, such as data and references.
 
-    A function that only lacks types of tensors does not.
+    A function that only lacks types of tensors does not count.
     """
     for node in nodes(expr):
         if isinstance(node, EXPRESSIONS) or mentions_data(node.ty):
@@ -169,7 +168,7 @@ def needs_evaluation(expr: Any) -> bool:
 
 
 def _is_unknown(called: relax.Expr) -> bool:
-    """Whether nothing tells what a call of this returns."""
+    """Whether the result type of calling this expression is unknown."""
     if isinstance(called, tvm.ir.Op):
         return False
     return isinstance(called, EXPRESSIONS) or (
@@ -178,9 +177,9 @@ def _is_unknown(called: relax.Expr) -> bool:
 
 
 def _declare_itself(params: Sequence[relax.Var], body: relax.Expr, ret_type: Any) -> None:
-    """Give the global function without a type that a body calls the type of the body's function.
+    """Give an untyped global function that the body calls the function's own type (recursion).
 
-    Of all that a script may call before it has a type, the function itself has none yet.
+    All other global functions already have types when they are called.
     """
     if any(var.ty.is_missing() for var in params):
         return
@@ -194,7 +193,7 @@ def _declare_itself(params: Sequence[relax.Var], body: relax.Expr, ret_type: Any
 
 
 def type_of_branches(body: relax.Expr) -> Any:
-    """A body's type, else that which one of its branches has; None where none has any."""
+    """Type of the body, else of the first branch that has a type; None if none has one."""
     if not body.ty.is_missing():
         return body.ty
     if isinstance(body, relax.SeqExpr):
@@ -207,7 +206,7 @@ def type_of_branches(body: relax.Expr) -> Any:
 
 
 def _differ(declared: Any, given: Any) -> bool:
-    """Whether two types certainly differ; symbolic extents fit everything."""
+    """Whether two types certainly differ; a symbolic extent is compatible with everything."""
     if isinstance(declared, relax.TupleType) and isinstance(given, relax.TupleType):
         return len(declared.fields) != len(given.fields) or any(
             map(_differ, declared.fields, given.fields)
@@ -227,9 +226,9 @@ def _differ(declared: Any, given: Any) -> bool:
 
 
 def bind(expr: Any, binds: Mapping[relax.Var, Any]) -> Any:
-    """An expression or function with variables replaced by expressions.
+    """Replace variables of an expression or function by expressions.
 
-    Parameters of a function that are replaced are parameters no longer.
+    Replaced parameters are removed from a function's parameter list.
     """
     values = {var: infer_type(as_expr(value)) for var, value in binds.items()}
     if not isinstance(expr, relax.Function):
@@ -239,7 +238,7 @@ def bind(expr: Any, binds: Mapping[relax.Var, Any]) -> Any:
 
 
 def _with_values(body: relax.Expr, values: Mapping[relax.Var, relax.Expr]) -> relax.Expr:
-    """A body in which variables are bound to values first."""
+    """Bind variables to values before a body."""
     bindings = [relax.VarBinding(var, value) for var, value in values.items()]
     sequence = relax.SeqExpr([relax.BindingBlock(bindings)], body)
     set_type(sequence, body.ty)
@@ -247,14 +246,14 @@ def _with_values(body: relax.Expr, values: Mapping[relax.Var, relax.Expr]) -> re
 
 
 def bind_params_by_name(func: relax.Function, params: Mapping[str, Any]) -> relax.Function:
-    """The function with the parameters that `params` names replaced by constants.
+    """Replace the parameters named in `params` by constants.
 
-    Names that the function does not have are ignored.
+    Unknown names are ignored.
 
     Raises
     ------
     RelayTypeError
-        A value does not fit its parameter, or several parameters have its name.
+        A value does not fit its parameter, or several parameters share its name.
     """
     values: dict[relax.Var, Any] = {}
     names = [str(var.name) for var in func.params]
@@ -273,7 +272,7 @@ def bind_params_by_name(func: relax.Function, params: Mapping[str, Any]) -> rela
 
 
 def _constant(value: Any, var: relax.Var) -> relax.Expr:
-    """A value as a constant: of its own dtype if that is the parameter's, else as `const` does."""
+    """Convert a value to a constant; keeps a dtype equal to the parameter's, else see `const`."""
     if hasattr(value, "numpy"):
         return const(value, str(value.dtype))
     wanted = str(var.ty.dtype) if isinstance(var.ty, relax.TensorType) else ""

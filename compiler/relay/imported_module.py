@@ -11,7 +11,7 @@ class ImportedModule(tvm.IRModule):
     """The Relay view of an imported Relax module, next to that module.
 
     Passes return plain modules, which `relay.build` lowers to Relax operators. It builds an
-    unchanged view from the Relax module, without the way to Relay and back.
+    unmodified view directly from the Relax module, without a round trip through Relay.
 
     Parameters
     ----------
@@ -26,7 +26,7 @@ class ImportedModule(tvm.IRModule):
         self._view = dict(view.functions_items())
 
     def relax_module(self) -> tvm.IRModule | None:
-        """The imported Relax module; None if a function was changed in place since."""
+        """The imported Relax module; None if a function has been replaced in place."""
         functions = dict(self.functions_items())
         if len(functions) != len(self._view):
             return None
@@ -38,5 +38,5 @@ class ImportedModule(tvm.IRModule):
 
 
 def imported_relax_module(mod: object) -> tvm.IRModule | None:
-    """The Relax module that an unchanged imported module was made from; None for other modules."""
+    """Relax module of an unmodified imported module; None for other modules."""
     return mod.relax_module() if isinstance(mod, ImportedModule) else None

@@ -1,4 +1,4 @@
-"""`relay.loops`: a loop as a function that goes on with itself."""
+"""`relay.loops`: loops as recursive functions."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from .type_infer import infer_type
 def while_loop(
     cond: Callable[..., Any], loop_vars: Sequence[Any], loop_bodies: Callable[..., Sequence[Any]]
 ) -> relax.Expr:
-    """A function of the first values of a loop's variables, which returns the last ones.
+    """Create a function that maps initial loop variables to their final values.
 
     Parameters
     ----------
     cond : callable
-        Takes the variables, returns whether there is another round: a scalar of bool.
+        Takes the loop variables; returns whether to continue, as a bool scalar.
     loop_vars : sequence of expression
-        Variables, or expressions, of the types that the variables of the loop have. Extents that
-        change from round to round are `relay.Any()`.
+        Variables or expressions with the types of the loop variables. Extents that change
+            between iterations are `relay.Any()`.
     loop_bodies : callable
-        Takes the variables, returns what they are in the next round.
+        Takes the loop variables; returns their values in the next iteration.
     """
     found = [infer_type(as_expr(each)) for each in loop_vars]
     names = [

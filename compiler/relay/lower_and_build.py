@@ -1,4 +1,4 @@
-"""From a module in Relay or Relax operators to a library."""
+"""Lower and build a module in Relay or Relax operators."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def lower_and_build(
 ) -> FactoryModule:
     """Compile a module for a parsed target: external code generators, lowering, then the build.
 
-    A module as it was imported is built from the Relax module that the import keeps. Other modules
-    are lowered to Relax operators once, after the look-up in the cache.
+    Unmodified imported modules are built from the Relax module that the import keeps. Others are
+    lowered to Relax operators once, after the cache lookup.
 
     Raises
     ------
     BuildError, UnavailableTargetError
-        As of `build`.
+        See `build`.
     """
     imported = imported_relax_module(mod)
     given = mod if imported is None else imported

@@ -1,4 +1,4 @@
-"""`relay.analysis.unmatched_cases`: data that no clause of a `match` fits."""
+"""`relay.analysis.unmatched_cases`: patterns that a `match` does not cover."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .adt import Match, PatternConstructor, PatternTuple, PatternWildcard, get_t
 
 
 class _Fit(Enum):
-    """How a pattern fits the data that another pattern stands for."""
+    """How a clause pattern covers the data described by a case pattern."""
 
     ALL = auto()
     NONE = auto()
@@ -20,13 +20,13 @@ class _Fit(Enum):
 
 
 def unmatched_cases(match: Match, mod: tvm.IRModule | None = None) -> list[Any]:
-    """Patterns of the data that no clause fits; none where the clauses are complete.
+    """Find the patterns that no clause covers; empty if the match is complete.
 
     Parameters
     ----------
     match : Match
     mod : tvm.IRModule, optional
-        Whose data types there are; needed where a clause names a constructor.
+        Module with the data types; required if a clause names a constructor.
     """
     patterns = [clause.lhs for clause in match.clauses]
     cases: list[Any] = [PatternWildcard()]
@@ -62,7 +62,7 @@ def _same(one: PatternConstructor, other: PatternConstructor) -> bool:
 
 
 def _split(case: Any, pattern: Any, mod: tvm.IRModule | None) -> list[Any]:
-    """The cases that a case is made of, as far as a pattern tells them apart."""
+    """Split a case into the sub-cases that a pattern distinguishes."""
     if isinstance(case, PatternWildcard):
         if isinstance(pattern, PatternTuple):
             return [PatternTuple([PatternWildcard() for _ in pattern.patterns])]

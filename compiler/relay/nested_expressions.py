@@ -1,6 +1,6 @@
-"""From bindings to nested expressions: the form in which Relay's passes and patterns see a body.
+"""Convert bindings to nested expressions, the form that Relay's passes and patterns use.
 
-`flatten` is the way back. A node that is used twice is one node here, and is bound once there.
+`flatten` is the inverse. An expression that is used twice is one shared node, bound once.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ handle = tvm_ffi.Object.__hash__
 
 
 def nested(function: relax.Function) -> relax.Expr:
-    """The body of a function as one expression over its parameters."""
+    """Body of the function as one expression over its parameters."""
     return _Nester().expression(function.body)
 
 
 def value_of(body: relax.Expr) -> relax.Expr:
-    """What a sequence of bindings computes, as one nested expression."""
+    """Convert a sequence of bindings to one nested expression for its result."""
     return _Nester().expression(body)
 
 
 def nested_function(function: relax.Function) -> relax.Function:
-    """The function with its body as one expression."""
+    """Rebuild the function with its body as one nested expression."""
     return _Nester().function(function)
 
 
 def local_function(
     parameters: Sequence[relax.Var], body: relax.Expr, attrs: Any = None
 ) -> relax.Function:
-    """A function inside of an expression, its body nested as everything around it.
+    """Create an inner function with a nested body.
 
-    What has no type is anything, so that patterns see functions over untyped variables.
+    Untyped nodes get AnyType, so that patterns can match functions over untyped variables.
     """
     for node in [*parameters, *post_order(body)]:
         if node.ty.is_missing():
@@ -50,14 +50,14 @@ def local_function(
 
 
 def call_of(function: relax.Expr, args: Sequence[relax.Expr], ty: Any) -> relax.Call:
-    """A call of a function inside of an expression, which knows its type."""
+    """Create a call of an inner function with a known type."""
     made = relax.Call(function, list(args))
     set_type(made, ty)
     return made
 
 
 def with_operands(expr: relax.Expr, new: Sequence[relax.Expr]) -> relax.Expr:
-    """The same node over other operands, in the order of `operands`; itself if none differs."""
+    """Rebuild a node with other operands, in `operands` order; the node itself if none changes."""
     old = operands(expr)
     if all(a.same_as(b) for a, b in zip(old, new)):
         return expr
@@ -84,7 +84,7 @@ def with_operands(expr: relax.Expr, new: Sequence[relax.Expr]) -> relax.Expr:
 
 
 def operands(expr: relax.Expr) -> list[relax.Expr]:
-    """The expressions that a node is made of, those of functions and branches left out."""
+    """Operands of a node, without bodies of functions and branches."""
     if isinstance(expr, relax.Call):
         return [arg for arg in expr.args if isinstance(arg, relax.Expr)]
     if isinstance(expr, relax.Tuple):
@@ -99,9 +99,9 @@ def operands(expr: relax.Expr) -> list[relax.Expr]:
 def post_order(
     root: relax.Expr, below: Callable[[relax.Expr], list[relax.Expr]] = operands
 ) -> Iterator[relax.Expr]:
-    """Every node once, what is `below` it first, left to right.
+    """Yield every node once, after the nodes `below` it, left to right.
 
-    By default that are all operands, and functions and branches are leaves.
+    By default these are the operands; functions and branches are leaves.
     """
     done: set[int] = set()
     stack = [(root, False)]
@@ -119,10 +119,10 @@ def post_order(
 
 
 def rewrite(root: relax.Expr, change: Any) -> relax.Expr:
-    """Rebuild an expression from its leaves.
+    """Rebuild an expression bottom-up.
 
-    `change(old, new)` gets each node and the same node over rebuilt operands, and returns what
-    stands for it from there on.
+    `change(old, new)` gets each node and its copy with rebuilt operands, and returns the
+    replacement.
     """
     made: dict[int, tuple[relax.Expr, relax.Expr]] = {}
     for node in post_order(root):
@@ -132,15 +132,15 @@ def rewrite(root: relax.Expr, change: Any) -> relax.Expr:
 
 
 def dict_attrs(attrs: Any) -> Any:
-    """Attributes of a function, given as a dict or as TVM has them."""
+    """Convert a dict of function attributes to TVM's DictAttrs."""
     return tvm.ir.make_node("ir.DictAttrs", **attrs) if isinstance(attrs, dict) else attrs
 
 
 def is_let(binding: Any) -> bool:
-    """Whether a binding stays one where values are put where they are used.
+    """Whether nesting must keep a binding as a let instead of substituting its value.
 
-    A function that calls itself needs its name; references, data and functions that nothing
-    tells the type of are evaluated in the order of their bindings.
+    Recursive functions are referenced by name. References, data and untyped function calls must be
+    evaluated in binding order.
     """
     if isinstance(binding, relax.MatchCast) or not is_untyped(binding.value.ty):
         return False
@@ -154,7 +154,7 @@ def is_let(binding: Any) -> bool:
 
 
 def calls_itself(binding: relax.VarBinding) -> bool:
-    """Whether a let binds a function that calls itself."""
+    """Whether a let binds a recursive function."""
     value = binding.value
     if not isinstance(value, tvm.ir.BaseFunc):
         return False
@@ -170,7 +170,7 @@ def calls_itself(binding: relax.VarBinding) -> bool:
 
 
 def _parts(node: relax.Expr) -> list[relax.Expr]:
-    """All expressions that a node is made of, those of its scopes too."""
+    """All child expressions of a node, including those in inner scopes."""
     if isinstance(node, relax.Call):
         return [node.op, *operands(node)]
     if isinstance(node, tvm.ir.BaseFunc):
@@ -199,7 +199,7 @@ class _Nester:
         return self.values[handle(root)][1]
 
     def _made(self, expr: relax.Expr) -> relax.Expr:
-        """A node over what stands for its operands."""
+        """Rebuild a node from its nested operands."""
         if isinstance(expr, relax.SeqExpr):
             return self._sequence(expr)
         if isinstance(expr, relax.Function):
@@ -228,7 +228,7 @@ class _Nester:
         return self.expression(expr.body)
 
     def _let(self, binding: relax.VarBinding, others: list[Any], body: relax.Expr) -> relax.Expr:
-        """A binding of what has no type, a recursion or a reference's write, stays a binding."""
+        """Keep a binding as a let: untyped value, recursive function or reference write."""
         block = relax.BindingBlock([relax.VarBinding(binding.var, self.expression(binding.value))])
         rest = relax.SeqExpr([relax.BindingBlock(others)], body) if others else body
         made = relax.SeqExpr([block], self.expression(rest))
@@ -243,7 +243,7 @@ class _Nester:
         return sequence
 
     def _match(self, binding: relax.MatchCast) -> relax.Expr:
-        """A match_cast stays a sequence of its own, which names the extents that it binds."""
+        """Keep a match_cast as a sequence, which defines its symbolic extents."""
         value = self.expression(binding.value)
         var = relax.Var(binding.var.name, binding.ty)
         block = relax.BindingBlock([relax.MatchCast(var, value, binding.ty)])

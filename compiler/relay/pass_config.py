@@ -1,7 +1,7 @@
-"""Settings of Relay's passes in a PassContext: keys that today's TVM does not know.
+"""PassContext settings of Relay's passes: keys that TVM no longer knows.
 
-`compiler.legacy` takes them out of `PassContext(config=...)` and sets them here while the context
-is entered; passes ask for them.
+`compiler.legacy` moves them from `PassContext(config=...)` to this module while the context is
+active; passes query them here.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 KEYS = frozenset({"relay.ToMixedPrecision.keep_orig_output_dtype", "relay.FuseOps.link_params"})
-"""The keys that a pass of `relay.transform` reads."""
+"""Keys read by the passes of `relay.transform`."""
 
 _SETTINGS: contextvars.ContextVar[Mapping[str, Any]] = contextvars.ContextVar(
     "relay_pass_settings",
@@ -20,15 +20,15 @@ _SETTINGS: contextvars.ContextVar[Mapping[str, Any]] = contextvars.ContextVar(
 
 
 def setting(key: str, default: Any) -> Any:
-    """The value of a key in the context that is active."""
+    """Value of a key in the active context."""
     return _SETTINGS.get().get(key, default)
 
 
 def enter(settings: Mapping[str, Any]) -> contextvars.Token[Mapping[str, Any]]:
-    """Make settings the active ones; those of an outer context do not reach into an inner one."""
+    """Activate settings; an inner context does not inherit those of an outer one."""
     return _SETTINGS.set(settings)
 
 
 def leave(token: contextvars.Token[Mapping[str, Any]]) -> None:
-    """Bring back the settings that were active before."""
+    """Restore the previously active settings."""
     _SETTINGS.reset(token)

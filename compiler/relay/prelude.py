@@ -1,6 +1,6 @@
-"""`relay.prelude`: lists, options and trees, and the functions over them that scripts know.
+"""`relay.prelude`: standard lists, options and trees, and functions over them.
 
-They stand in `std/` as Relay text; a program that uses them is evaluated before it is compiled.
+They are defined as Relay text in `std/`. A program that uses them is evaluated at compile time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FUNCTIONS = (
 
 
 _DTYPES = ["float32", "float16", "float64", "int32", "uint8", "int8", "int16", "uint16", "int64"]
-"""Of the tensors of tensor arrays whose types every prelude has; their functions come when used."""
+"""Dtypes whose tensor array types are in every prelude; the functions are added on first use."""
 
 
 @functools.cache
@@ -42,18 +42,18 @@ def import_from_std(mod: tvm.IRModule, name: str) -> None:
     Raises
     ------
     RelayError
-        There is no such text.
+        There is no such file.
     """
     add_text(mod, _text(name), name)
 
 
 class Prelude:
-    """The standard definitions in a module; `prelude.map` and the like are its functions.
+    """The standard definitions in a module; functions are attributes, as in `prelude.map`.
 
     Parameters
     ----------
     mod : tvm.IRModule, optional
-        The module that gets them, in place.
+        Module to add the definitions to, in place.
     """
 
     def __init__(self, mod: tvm.IRModule | None = None) -> None:
@@ -65,59 +65,59 @@ class Prelude:
             _define_type(self.mod, f"tensor_{dtype}_t", tensor_arrays.text_of_rank_type, dtype)
 
     def get_name(self, canonical: str, dtype: str) -> str:
-        """The name of a definition of tensor arrays for a dtype."""
+        """Name of a tensor array definition for a dtype."""
         return f"tensor_{dtype}_t" if canonical == "tensor_t" else f"{canonical}_{dtype}"
 
     def get_global_var(self, canonical: str, dtype: str) -> tvm.ir.GlobalVar:
-        """The function of that name for a dtype."""
+        """Look up a function by name and dtype."""
         TensorArrayOps(self, dtype).register()
         return self.mod.get_global_var(self.get_name(canonical, dtype))
 
     get_var = get_global_var
 
     def get_type(self, canonical: str, dtype: str) -> adt.GlobalTypeVar:
-        """The data type of that name for a dtype."""
+        """Look up a data type by name and dtype."""
         TensorArrayOps(self, dtype).register()
         return adt.definition(self.mod, self.get_name(canonical, dtype)).header
 
     def get_ctor(self, ty_name: Any, canonical: str, dtype: str) -> adt.Constructor:
-        """A data type's constructor of that name for a dtype."""
+        """Look up a constructor of a data type by name and dtype."""
         TensorArrayOps(self, dtype).register()
         return _constructor(self.mod, ty_name, self.get_name(canonical, dtype))
 
     def get_tensor_ctor(self, canonical: str, dtype: str) -> adt.Constructor:
-        """The constructor of tensors of a rank: `get_tensor_ctor("tensor2", "float32")`."""
+        """Look up the constructor of tensors of a rank: `get_tensor_ctor("tensor2", "float32")`."""
         return self.get_ctor(self.get_type("tensor_t", dtype), canonical, dtype)
 
     def get_name_static(
         self, canonical: str, dtype: str, shape: Sequence[Any], batch_dim: int | None = None
     ) -> str:
-        """The name of a definition of tensor arrays for a dtype and a shape."""
+        """Name of a tensor array definition for a dtype and a shape."""
         return tensor_arrays.static_name(canonical, dtype, shape, batch_dim)
 
     def get_global_var_static(
         self, canonical: str, dtype: str, shape: Sequence[Any], batch_dim: int | None = None
     ) -> tvm.ir.GlobalVar:
-        """The function of that name for a dtype and a shape."""
+        """Look up a function by name, dtype and shape."""
         return self.mod.get_global_var(self.get_name_static(canonical, dtype, shape, batch_dim))
 
     def get_type_static(
         self, canonical: str, dtype: str, shape: Sequence[Any]
     ) -> adt.GlobalTypeVar:
-        """The data type of that name for a dtype and a shape."""
+        """Look up a data type by name, dtype and shape."""
         return adt.definition(self.mod, self.get_name_static(canonical, dtype, shape)).header
 
     def get_ctor_static(
         self, ty_name: str, name: str, dtype: str, shape: Sequence[Any]
     ) -> adt.Constructor:
-        """A data type's constructor of that name for a dtype and a shape."""
+        """Look up a constructor of a data type by name, dtype and shape."""
         home = self.get_name_static(ty_name, dtype, shape)
         return _constructor(self.mod, home, self.get_name_static(name, dtype, shape))
 
     def get_tensor_ctor_static(
         self, name: str, dtype: str, shape: Sequence[Any]
     ) -> adt.Constructor:
-        """The constructor of tensors of a dtype and a shape."""
+        """Look up the constructor of tensors of a dtype and a shape."""
         return self.get_ctor_static("tensor_t", name, dtype, shape)
 
 
@@ -129,12 +129,12 @@ def _constructor(mod: tvm.IRModule, ty_name: Any, name: str) -> adt.Constructor:
 
 
 class TensorArrayOps:
-    """Tensor arrays of a dtype, whose tensors may have any shapes.
+    """Tensor arrays of a dtype and any tensor shapes.
 
     Parameters
     ----------
     prelude : Prelude
-        Whose module gets the definitions with `register()`; asking the prelude for one does so.
+        `register()` adds the definitions to its module; so does looking one up in the prelude.
     dtype : str
     """
 
@@ -143,28 +143,28 @@ class TensorArrayOps:
         self.dtype = dtype
 
     def register(self) -> None:
-        """Add the definitions unless the module has them."""
+        """Add the definitions unless the module already has them."""
         mod, dtype = self.prelude.mod, self.dtype
         _define_type(mod, f"tensor_{dtype}_t", tensor_arrays.text_of_rank_type, dtype)
         if f"tensor_array_{dtype}" not in mod:
             add_text(mod, tensor_arrays.text_of_ranks(dtype), "tensor arrays")
 
     def get_global_var(self, canonical: str) -> tvm.ir.GlobalVar:
-        """The function of that name."""
+        """Look up a function by name."""
         return self.prelude.get_global_var(canonical, self.dtype)
 
 
 class StaticTensorArrayOps:
-    """Tensor arrays of a dtype whose tensors have one shape.
+    """Tensor arrays of a dtype and one tensor shape.
 
     Parameters
     ----------
     prelude : Prelude
-        Whose module gets the definitions with `register()`.
+        `register()` adds the definitions to its module.
     dtype : str
     shape : sequence of int or Any
     batch_dim : int, optional
-        1 where what is stacked has the extent 1 in front, and not any.
+        1 if stacked tensors have the leading extent 1 instead of any extent.
     """
 
     def __init__(
@@ -176,7 +176,7 @@ class StaticTensorArrayOps:
         self.batch_dim = batch_dim
 
     def register(self) -> None:
-        """Add the definitions unless the module has them."""
+        """Add the definitions unless the module already has them."""
         mod, dtype = self.prelude.mod, self.dtype
         beside = tensor_arrays.shapes_beside(self.shape, self.batch_dim)
         for shape in (self.shape, *beside):
@@ -186,27 +186,27 @@ class StaticTensorArrayOps:
         add_text(mod, text, "tensor arrays")
 
     def define_tensor_array_scatter(self, *_shapes: Any) -> None:
-        """Scattering takes indices of any extents: what `register` defines."""
+        """Same as `register`: scatter supports index tensors of any extents."""
         self.register()
 
     def define_tensor_array_split(self, *_shapes: Any) -> None:
-        """Splitting takes lengths of any extents: what `register` defines."""
+        """Same as `register`: split supports length tensors of any extents."""
         self.register()
 
     def get_global_var(self, canonical: str) -> tvm.ir.GlobalVar:
-        """The function of that name."""
+        """Look up a function by name."""
         return self.prelude.get_global_var_static(canonical, self.dtype, self.shape, self.batch_dim)
 
     def get_type(self, canonical: str) -> adt.GlobalTypeVar:
-        """The data type of that name."""
+        """Look up the data type by name."""
         return self.prelude.get_type_static(canonical, self.dtype, self.shape)
 
     def get_ctor(self, canonical: str) -> adt.Constructor:
-        """The constructor of that name."""
+        """Look up a constructor by name."""
         return self.prelude.get_ctor_static("tensor_t", canonical, self.dtype, self.shape)
 
 
 def _define_type(mod: tvm.IRModule, name: str, text: Callable[..., str], *args: Any) -> None:
-    """Add a data type, by its text, unless the module has it."""
+    """Define a data type from Relay text unless the module already has it."""
     if all(str(header.name_hint) != name for header in adt.type_definitions(mod)):
         add_text(mod, text(*args), "tensor arrays")

@@ -1,4 +1,4 @@
-"""`relay.qnn`: operators on quantized tensors, also as `relay.qnn.op`, and their passes."""
+"""`relay.qnn`: quantized operators, also available as `relay.qnn.op`, and their passes."""
 
 from __future__ import annotations
 

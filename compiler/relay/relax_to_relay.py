@@ -1,4 +1,4 @@
-"""Conversion of modules from Relax operators to Relay operators, and back."""
+"""Convert modules between Relax operators and Relay operators."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _handle = tvm_ffi.Object.__hash__
 
 
 def from_relax(mod: tvm.IRModule) -> tvm.IRModule:
-    """The module with Relay's operators in place of Relax's, as importers return it.
+    """Replace Relax operators by Relay operators, as Relay's importers return them.
 
-    Variables, functions and results stay; what an operator of Relax has no form for in Relay
-    (extents known at run time, kernels, operators that Relay never had) stays as it is.
+    Variables, functions and results are unchanged. Relax constructs without a Relay equivalent
+    (dynamic extents, kernels, operators that Relay never had) are kept.
 
     Parameters
     ----------
@@ -42,16 +42,16 @@ def from_relax(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def to_relax(mod: tvm.IRModule) -> tvm.IRModule:
-    """The module with Relax's operators in place of Relay's, for Relax's own tools.
+    """Replace Relay operators by Relax operators, for Relax tools.
 
-    `relay.build` does this first, and simplifies more than is done here, where only what Relax has
-    larger operators for is put together again: products over batches, GELUs, SiLUs. Modules without
-    Relay's operators are returned as they are.
+    `relay.build` also starts with this step but simplifies more. Here only Relax's larger operators
+    are restored: batched matmuls, GELU, SiLU. Modules without Relay operators are returned
+    unchanged.
 
     Raises
     ------
     UnsupportedRelayOperatorError, RelayTypeError
-        A call does not apply, or does not fit its operands.
+        A call is unsupported or does not fit its operands.
     """
     from ..ir.fold_constants import FoldConstant
     from ..ir.recognize_gelu import RecognizeGelu
@@ -67,20 +67,20 @@ def to_relax(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def as_relay(mod: tvm.IRModule) -> tvm.IRModule:
-    """The module in Relay's operators, all calls in dataflow blocks: what partitioners work on.
+    """Convert to Relay operators with all calls in dataflow blocks, the input form of partitioners.
 
     Parameters
     ----------
     mod : tvm.IRModule
-        With Relay's operators, Relax's, or both.
+        Module with Relay operators, Relax operators, or both.
     """
     return from_relax(in_dataflow(mod))
 
 
 def with_relay_subgraphs(mod: tvm.IRModule) -> tvm.IRModule:
-    """The module with Relay's operators in those subgraphs that their backends compile themselves.
+    """Convert the subgraphs of external code generators to Relay operators.
 
-    A backend's `compile` sees these operators, whatever the rest of the module is made of.
+    A backend's `compile` always sees Relay operators, whatever the rest of the module uses.
     """
     own = {
         gvar: function
@@ -93,14 +93,14 @@ def with_relay_subgraphs(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def raised(call: relax.Call) -> relax.Expr | None:
-    """What one call of a Relax operator is in Relay's, a nested expression; None if nothing."""
+    """Convert one Relax call to a nested Relay expression; None if there is no rule."""
     registry.names()
     rule = rule_for(call)
     return None if rule is None else rule(call, lambda expr: expr)
 
 
 class _Raising:
-    """Raises one function, binding by binding."""
+    """Converts one function to Relay, binding by binding."""
 
     def __init__(self) -> None:
         self.values: dict[int, tuple[relax.Var, relax.Expr]] = {}
@@ -164,7 +164,7 @@ class _Raising:
 
 
 def _bound(var: relax.Var, value: relax.Expr, dataflow: bool) -> list[relax.VarBinding]:
-    """A nested expression as bindings of calls of leaves, the last one to `var`."""
+    """Bind a nested expression as calls over leaves, the last one to `var`."""
     bindings: list[relax.VarBinding] = []
     known: dict[int, tuple[relax.Expr, relax.Expr]] = {}
 
@@ -201,7 +201,7 @@ def _bound(var: relax.Var, value: relax.Expr, dataflow: bool) -> list[relax.VarB
 
 
 def _without_unused(blocks: list[Any], result: relax.Expr) -> list[Any]:
-    """Blocks without the bindings that a rule looked through and nobody else reads."""
+    """Remove bindings that are unused because a rule matched across them."""
     used: set[int] = set()
 
     def note(expr: relax.Expr) -> None:
@@ -225,7 +225,7 @@ def _without_unused(blocks: list[Any], result: relax.Expr) -> list[Any]:
 
 
 def _note_leaves(value: relax.Expr, note: Any) -> None:
-    """Note the variables that a bound value reads."""
+    """Report the variables that a bound value uses."""
     if isinstance(value, (relax.Call, relax.TupleGetItem, relax.Tuple)):
         for each in operands(value):
             _note_leaves(each, note)

@@ -1,4 +1,4 @@
-"""Lowering of Relay expressions: nested expressions to bindings, operators to Relax."""
+"""Lower Relay expressions: nested expressions to bindings, Relay operators to Relax operators."""
 
 from __future__ import annotations
 
@@ -24,16 +24,15 @@ Expansion = Callable[[relax.Call], relax.Expr]
 
 
 def lower(mod: tvm.IRModule) -> tvm.IRModule:
-    """Replace every call of a Relay operator by what it is in Relax.
+    """Expand every Relay operator call to Relax operators.
 
-    Modules without such calls are returned as they are. The dataflow blocks of the others are
-    formed anew. Functions of other compilers become claimed subgraphs, functions inside of
-    functions are put where they are called.
+    Modules without such calls are returned unchanged. Otherwise the dataflow blocks are rebuilt.
+    Functions with a `Compiler` attribute become subgraphs, and inner functions are inlined.
 
     Raises
     ------
     UnsupportedRelayOperatorError, RelayTypeError
-        A call does not apply, or does not fit its operands.
+        A call is unsupported or does not fit its operands.
     """
     mod = as_subgraphs(_with_public_main(mod))
     changed = {
@@ -44,15 +43,14 @@ def lower(mod: tvm.IRModule) -> tvm.IRModule:
     if not changed:
         return mod
     mod = relax.transform.ConvertToDataflow(min_size=1)(with_functions(mod, changed))
-    with tvm.transform.PassContext(opt_level=1):  # at every level: passes fuse and drop what
-        return relax.transform.CanonicalizeBindings()(mod)  # a block keeps to itself
+    with tvm.transform.PassContext(opt_level=1):  # at every opt_level: passes fuse and drop
+        return relax.transform.CanonicalizeBindings()(mod)  # only what is private to a dataflow block
 
 
 def in_dataflow(mod: tvm.IRModule) -> tvm.IRModule:
-    """The module with the calls of each function in dataflow blocks; operators stay as they are.
+    """Put the calls of each function into dataflow blocks, with unchanged operators.
 
-    Functions of other compilers become claimed subgraphs, functions inside of functions are put
-    where they are called.
+    Functions with a `Compiler` attribute become subgraphs, and inner functions are inlined.
     """
     mod = as_subgraphs(mod)
     changed = {
@@ -68,12 +66,12 @@ def in_dataflow(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def _has_function(function: relax.Function) -> bool:
-    """Whether a function is bound, or called, inside of the function."""
+    """Whether the function contains an inner function."""
     return any(not each.same_as(function) for each in expressions_in(function, relax.Function))
 
 
 def _with_public_main(mod: tvm.IRModule) -> tvm.IRModule:
-    """`main` with a global symbol: passes drop functions that nobody calls and that have none."""
+    """Give `main` a global symbol: passes drop uncalled functions without one."""
     names = [gvar.name_hint for gvar in mod.get_global_vars()]
     if "main" not in names or not isinstance(mod["main"], relax.Function):
         return mod
@@ -93,14 +91,14 @@ def _lowered(function: relax.Function) -> relax.Function:
 
 
 class Flattener:
-    """Turns nested typed expressions into bindings of leaves.
+    """Converts nested typed expressions to bindings over leaves (A-normal form).
 
     Parameters
     ----------
     expansion : callable, optional
-        What to put in place of a call of a Relay operator.
+        Replaces each call of a Relay operator.
     inlines : bool
-        Put functions of the body where they are called, as is done where operators are expanded.
+        Inline inner functions; always done if operators are expanded.
     """
 
     def __init__(self, expansion: Expansion | None = None, inlines: bool = False) -> None:
@@ -108,12 +106,12 @@ class Flattener:
         self.inlines = inlines or expansion is not None
         self.bindings: list[Any] = []
         self.functions: dict[int, tuple[relax.Expr, relax.Function]] = {}
-        # By handle: expressions compare equal to what they are, not to what they name. A handle
-        # stays one node's while the node is kept.
+        # Keyed by handle, because equality of expressions is structural. A handle is unique only
+        # as long as its node is alive.
         self.known: list[dict[int, tuple[relax.Expr, relax.Expr]]] = [{}]
 
     def function(self, function: relax.Function) -> relax.Function:
-        """The function with flat bindings; its parameters stay."""
+        """Convert the body of a function to bindings; its parameters are unchanged."""
         body = self.sequence(function.body)
         return relax.Function(
             function.params,
@@ -125,7 +123,7 @@ class Flattener:
         )
 
     def sequence(self, body: relax.Expr) -> relax.SeqExpr:
-        """A scope of its own: what is bound in it is not seen outside."""
+        """Convert a body in its own scope; bindings are not visible outside."""
         outer, self.bindings = self.bindings, []
         self.known.append({})
         result = self.leaf(body)
@@ -138,7 +136,7 @@ class Flattener:
         return sequence
 
     def leaf(self, expr: relax.Expr) -> relax.Expr:
-        """Bind whatever is nested in an expression; a variable, constant or tuple of them."""
+        """Bind all nested parts; return a variable, a constant or a tuple of them."""
         stack: list[tuple[relax.Expr, bool]] = [(expr, False)]
         while stack:
             node, ready = stack.pop()
@@ -153,7 +151,7 @@ class Flattener:
         return self._value(expr)
 
     def remember(self, node: relax.Expr, value: relax.Expr) -> None:
-        """From now on, in this scope, `value` stands for `node`."""
+        """Replace `node` by `value` in the rest of this scope."""
         self.known[-1][_handle(node)] = (node, value)
 
     def _found(self, node: relax.Expr) -> relax.Expr | None:
@@ -204,7 +202,7 @@ class Flattener:
         return self.bind(infer_type(node))
 
     def _local_call(self, node: relax.Call, args: list[relax.Expr]) -> relax.Expr:
-        """A call of a function of the body."""
+        """Convert a call of an inner function."""
         function = self._function_behind(node.op)
         if not self.inlines or function is None:
             op = self.leaf(node.op) if isinstance(node.op, relax.Function) else self._value(node.op)
@@ -240,7 +238,7 @@ class Flattener:
         return self.leaf(sequence.body)
 
     def bind(self, value: relax.Expr) -> relax.Var:
-        """A new variable for a value."""
+        """Bind a value to a new variable."""
         var = relax.Var("lv", value.ty)
         self.bindings.append(relax.VarBinding(var, value))
         return var
@@ -249,12 +247,12 @@ class Flattener:
 def function_of(
     parameters: Sequence[relax.Var], body: relax.Expr, attrs: Any = None
 ) -> relax.Function:
-    """A function in bindings, from parameters and a nested body.
+    """Create a function with bindings from parameters and a nested body.
 
     Raises
     ------
     UntypedVariableError
-        It takes or returns data, which only `relay.Function` makes functions of.
+        The function takes or returns data; use `relay.Function` instead.
     """
     if any(mentions_data(each.ty) for each in (*parameters, body)):
         raise UntypedVariableError("a function over data types has no form in Relax")

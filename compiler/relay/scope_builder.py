@@ -1,4 +1,4 @@
-"""`relay.ScopeBuilder`: lets and conditions written in the order in which they happen."""
+"""`relay.ScopeBuilder`: build lets and conditions in program order."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from .type_infer import infer_type, infer_type_if_possible
 
 @dataclass
 class _Scope:
-    """What was bound and returned; `pending` is an `if` whose `else` has not come yet."""
+    """Bindings and result of a scope; `pending` is an `if` whose `else` is still missing."""
 
     bindings: list[tuple[Any, Any]] = field(default_factory=list)
     result: Any = None
     pending: tuple[Any, Any] | None = None
 
     def value(self) -> Any:
-        """The scope as one expression."""
+        """Convert the scope to one expression."""
         if self.pending is not None:
             raise RelayError("ScopeBuilder: an if_scope has no else_scope")
         if self.result is None:
@@ -33,7 +33,7 @@ class _Scope:
 
 
 class ScopeBuilder:
-    """Builds nested lets and conditions.
+    """Builds nested lets and conditions in program order.
 
     sb = relay.ScopeBuilder()
     with sb.if_scope(cond):
@@ -61,7 +61,7 @@ class ScopeBuilder:
 
     @contextmanager
     def if_scope(self, cond: Any) -> Iterator[None]:
-        """What happens if the condition holds; `else_scope` must follow."""
+        """Open the scope of the true branch; `else_scope` must follow."""
         self._scopes.append(_Scope())
         yield
         branch = self._scopes.pop().value()
@@ -72,7 +72,7 @@ class ScopeBuilder:
 
     @contextmanager
     def else_scope(self) -> Iterator[None]:
-        """What happens otherwise."""
+        """Open the scope of the false branch."""
         self._scopes.append(_Scope())
         yield
         branch = self._scopes.pop().value()
@@ -88,14 +88,14 @@ class ScopeBuilder:
         return infer_type(as_expr(expr)).ty
 
     def ret(self, value: Any) -> None:
-        """The result of this scope."""
+        """Set the result of this scope."""
         scope = self._scopes[-1]
         if scope.result is not None or scope.pending is not None:
             raise RelayError("ScopeBuilder: the result of this scope is set already")
         scope.result = value
 
     def get(self) -> Any:
-        """The whole expression."""
+        """Return the complete expression."""
         if len(self._scopes) != 1:
             raise RelayError("ScopeBuilder: get must be called outside of all scopes")
         return self._scopes[-1].value()

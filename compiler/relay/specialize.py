@@ -1,4 +1,4 @@
-"""A module for known shapes: what the text leaves open becomes what the arguments have."""
+"""Specialize a module to the concrete shapes of its arguments."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from .type_infer import set_type, type_of
 
 
 def specialize(mod: tvm.IRModule, values: Sequence[Any], name: str = "main") -> tvm.IRModule:
-    """The module with a function whose parameters have the types of `values`.
+    """Specialize a function of the module to the types of `values`.
 
     Parameters
     ----------
     values : sequence of array or tuple
-        One for each parameter; only shapes and dtypes are looked at.
+        One value per parameter; only shapes and dtypes are used.
 
     Returns
     -------
-    The module itself if there is nothing to specialize.
+    A specialized module; the same module if there is nothing to specialize.
 
     Raises
     ------
@@ -54,7 +54,7 @@ def specialize(mod: tvm.IRModule, values: Sequence[Any], name: str = "main") -> 
 
 
 def check_values(function: relax.Function, values: Sequence[Any]) -> list[Any]:
-    """The types that parameters get from values; None for those that have them already.
+    """Check values against parameters; return the new type of each parameter, None if unchanged.
 
     Raises
     ------
@@ -71,7 +71,7 @@ def check_values(function: relax.Function, values: Sequence[Any]) -> list[Any]:
 
 
 def _type_of_value(var: relax.Var, value: Any) -> Any:
-    """The type that a parameter gets; None if it has it already."""
+    """Specialized type of a parameter; None if the parameter already has it."""
     ty = _of(value)
     if not _fits(var.ty, ty):
         raise InputError(f"parameter {var.name} is {type_of(var)}, the value {type_of(ty)}")
@@ -91,7 +91,7 @@ def _is_static(ty: Any) -> bool:
 
 
 def _fits(declared: Any, given: Any) -> bool:
-    """Whether a value is a tensor of that type, or a tuple of them; extents are another matter."""
+    """Whether a value is a tensor or tuple of the parameter's type, ignoring extents."""
     if isinstance(declared, relax.TupleType):
         return (
             isinstance(given, relax.TupleType)
@@ -106,7 +106,7 @@ def _fits(declared: Any, given: Any) -> bool:
 
 
 def _require_extents(function: relax.Function, values: Sequence[Any]) -> None:
-    """Raise InputError where a value's extents are not those of its parameter, or of a symbol."""
+    """Raise InputError if a value's extents contradict those of its parameter or a symbol."""
     tensors = [
         each
         for var, value in zip(function.params, values)
@@ -129,7 +129,7 @@ def _require_extents(function: relax.Function, values: Sequence[Any]) -> None:
 
 
 def _tensors(what: str, ty: Any, value: Any) -> Iterator[tuple[str, list[Any], tuple[int, ...]]]:
-    """(what it is called, declared extents, the value's) of each tensor of known rank."""
+    """Yield (name, declared extents, actual extents) of each tensor of known rank."""
     if isinstance(ty, relax.TupleType):
         for index, (field, item) in enumerate(zip(ty.fields, value)):
             yield from _tensors(f"{what}[{index}]", field, item)

@@ -38,19 +38,19 @@ Attempt = Callable[[tvm.IRModule, Target, Mapping[str, Any], list[str]], "Factor
 def build_with_fallback(
     mod: tvm.IRModule, target: Target, params: Mapping[str, Any], attempt: Attempt
 ) -> FactoryModule:
-    """Build a module without the subgraphs that do not compile and may be given up.
+    """Build a module; fall back for subgraphs that do not compile, where allowed.
 
     Parameters
     ----------
     mod, target, params
-        As of the build.
+        See `relay.build`.
     attempt : (mod, target, params, notes) -> FactoryModule
-        Builds; puts the notes, one for each subgraph given up, into the report.
+        Builds the module and adds the notes, one per abandoned subgraph, to the report.
 
     Raises
     ------
     Exception
-        What `attempt` raised, if no subgraph that may be given up is the reason.
+        The error of `attempt`, if it is not caused by a subgraph with a fallback.
     """
     notes: list[str] = []
     while True:
@@ -68,7 +68,7 @@ def build_with_fallback(
 def _failing(
     mod: tvm.IRModule, target: Target, params: Mapping[str, Any], attempt: Attempt
 ) -> dict[str, str]:
-    """Why functions that may be given up do not compile, each tried by itself."""
+    """Compile each function with a fallback separately; return the errors of those that fail."""
     names = [name for name in backends(mod) if ON_COMPILE_ERROR in mod[name].attrs]
     if not names:
         return {}
@@ -89,7 +89,7 @@ def _failing(
 
 
 def _give_up_subgraph(mod: tvm.IRModule, name: str, reason: str) -> tuple[tvm.IRModule, str]:
-    """The module without the function, and a note on what happened."""
+    """Inline or split the function; return the module and a note on the reason."""
     function = mod[name]
     policy, backend = str(function.attrs[ON_COMPILE_ERROR]), str(function.attrs[BACKEND])
     operations = _operations(mod, name)
@@ -114,7 +114,7 @@ def _operations(mod: tvm.IRModule, name: str) -> list[int]:
 
 
 def _halved(mod: tvm.IRModule, name: str, halves: list[list[int]]) -> tvm.IRModule:
-    """The module with calls of two new functions in place of the function's operators."""
+    """Replace the function by two functions with half of its operators each."""
     function = mod[name]
     attrs = {str(k): v for k, v in function.attrs.items() if str(k) not in (INPUT_NAMES, OPERATORS)}
     groups = [

@@ -1,8 +1,8 @@
-"""Tensor arrays: lists of tensors, and what TensorFlow's importer did with them, as Relay text.
+"""Tensor arrays: lists of tensors with the functions of TensorFlow's importer, as Relay text.
 
-A tensor in such a list is data. Of a dtype alone, there is a constructor for each rank,
-`tensor2_float32`; of a dtype and a shape, one for tensors of that shape. `tensor_nil` is a place of
-an array that nothing was written to.
+Each tensor of an array is wrapped in a data type. The type for a dtype has one constructor per
+rank, `tensor2_float32`. The type for a dtype and shape has one for tensors of that shape.
+`tensor_nil` is an element that has not been written.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ RANKS = range(7)
 def static_name(
     canonical: str, dtype: str, shape: Sequence[Any], batch_dim: int | None = None
 ) -> str:
-    """The name of a definition for tensors of a shape: `tensor_array_float32_2_any`."""
+    """Name of a definition for tensors of a shape: `tensor_array_float32_2_any`."""
     extents = ["any" if each is None or is_any(each) else str(each) for each in shape]
     shown = "_".join(extents) or "scalar"
     if canonical == "tensor_t":
@@ -29,13 +29,13 @@ def static_name(
 
 
 def text_of_rank_type(dtype: str) -> str:
-    """The data type of tensors of a dtype and of any shape."""
+    """Data type of tensors of a dtype and any shape."""
     made = [f"  tensor{rank}_{dtype}({_tensor((None,) * rank, dtype)})," for rank in RANKS]
     return _document([f"type tensor_{dtype}_t {{", f"  tensor_nil_{dtype},", *made, "}"])
 
 
 def text_of_ranks(dtype: str) -> str:
-    """The definitions for tensors of a dtype and of any shape, whose type is defined already."""
+    """Functions for tensors of a dtype and any shape; the type must be defined already."""
     array = f"List[tensor_{dtype}_t]"
     tensor = f"tensor_{dtype}_t"
     kinds = [_tensor((None,) * rank, dtype) for rank in RANKS]
@@ -67,9 +67,9 @@ def text_of_ranks(dtype: str) -> str:
 
 
 def text_of_shape(dtype: str, shape: Sequence[Any], batch_dim: int | None = None) -> str:
-    """The definitions for tensors of a dtype and a shape, whose types are defined already.
+    """Functions for tensors of a dtype and a shape; the types must be defined already.
 
-    `shapes_beside` are the shapes of the other tensors that they make.
+    `shapes_beside` lists the shapes of the other tensors that the functions create.
     """
     taller, *others = shapes_beside(shape, batch_dim)
     suffix = static_name("", dtype, shape, batch_dim).removeprefix("_")
@@ -109,7 +109,7 @@ def text_of_shape(dtype: str, shape: Sequence[Any], batch_dim: int | None = None
 
 
 class _Kind:
-    """The names of the data type of tensors of a shape, and of its constructors."""
+    """Names of the data type and constructors for tensors of a shape."""
 
     def __init__(self, dtype: str, shape: Sequence[Any]) -> None:
         self.tensor = static_name("tensor_t", dtype, shape)
@@ -120,13 +120,13 @@ class _Kind:
 
 
 def text_of_type(dtype: str, shape: Sequence[Any]) -> str:
-    """The data type of tensors of a dtype and a shape."""
+    """Data type of tensors of a dtype and a shape."""
     own = _Kind(dtype, shape)
     return _document([f"type {own.tensor} {{ {own.nil}, {own.made}({own.type}), }}"])
 
 
 def shapes_beside(shape: Sequence[Any], batch_dim: int | None = None) -> list[list[Any]]:
-    """The shapes of the tensors that the definitions for a shape make."""
+    """Shapes of the tensors that the functions for a shape create."""
     taller = [None if batch_dim != 1 else 1, *shape]
     return [taller, [None, *shape[1:]], list(shape[1:])] if shape else [taller]
 
@@ -151,7 +151,7 @@ def _matching(head: str, value: str, clauses: Sequence[str]) -> list[str]:
 
 
 def _array(suffix: str, array: str, tensor: str, nil: str = "") -> list[str]:
-    """What arrays of any tensors have: making, reading, writing, scattering, joining."""
+    """Functions common to all arrays: create, read, write, scatter, concatenate."""
     nil = nil or f"tensor_nil_{suffix}"
     return f"""
 def @tensor_array_{suffix}(%n: int32) -> {array} {{
@@ -211,7 +211,7 @@ def @tensor_array_split_{suffix}(
 
 
 def _join(name: str, each: _Kind, whole: _Kind) -> list[str]:
-    """The tensors of an array of one kind behind each other, as one of another kind."""
+    """Concatenate the tensors of an array of one kind into a tensor of another kind."""
     return f"""
 def @{name}(%all: {each.array}) -> {whole.tensor} {{
   match? (%all) {{
@@ -227,7 +227,7 @@ def @{name}(%all: {each.array}) -> {whole.tensor} {{
 
 
 def _stack(suffix: str, array: str, tensor: str, join: str) -> list[str]:
-    """Tensors of an array, or chosen ones of it, as slices of one tensor."""
+    """Stack all or selected tensors of an array into one tensor."""
     return f"""
 def @tensor_array_stack_{suffix}(%all: {array}) -> {tensor} {{
   @{join}(@map(@tensor_expand_dims_{suffix}, %all))

@@ -1,4 +1,4 @@
-"""Types under Relay's names; an extent `Any()` becomes a symbolic dimension of its own."""
+"""Types under Relay's names; each extent `Any()` becomes a new symbolic dimension."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ TupleType = relax.TupleType
 
 
 class Any(ObjectConvertible):
-    """An extent that is known only at run time; no two of them are taken to be equal.
+    """Dynamic extent; two of them are never assumed to be equal.
 
-    Where TVM takes an expression, such as in the shape of `te.placeholder`, it is a variable.
+    Converts to a variable where TVM requires an expression, as in the shape of `te.placeholder`.
     """
 
     def __init__(self) -> None:
@@ -31,14 +31,14 @@ class Any(ObjectConvertible):
         return "?"
 
     def asobject(self) -> AnyValue:
-        """A variable, the same each time."""
+        """The variable of this extent, the same one at each call."""
         if self._variable is None:
             self._variable = tvm.tirx.Var("any", "int32")
         return self._variable
 
 
 def is_any(value: AnyValue) -> bool:
-    """Whether an extent is `Any()`, or computed from one, so that only running tells it."""
+    """Whether an extent is `Any()` or computed from one, and thus dynamic without a user's name."""
     if not isinstance(value, tvm.ir.Expr):
         return isinstance(value, Any)
     unknown = tvm.tirx.analysis.undefined_vars(value)
@@ -46,7 +46,7 @@ def is_any(value: AnyValue) -> bool:
 
 
 def is_dynamic(tensor_type: AnyValue) -> bool:
-    """Whether an extent of a tensor, or of one in a tuple, is not a number."""
+    """Whether a type contains a tensor with a symbolic extent."""
     if isinstance(tensor_type, TupleType):
         return any(map(is_dynamic, tensor_type.fields))
     return any(
@@ -54,26 +54,26 @@ def is_dynamic(tensor_type: AnyValue) -> bool:
     )
 
 
-# Names of the extents that `fresh` makes for what is not known: of a type, and of a result.
+# Name prefixes of `fresh` dimensions: for unknown extents of a type, and of a result.
 _UNKNOWN = ("any", "known")
 
 
 class IncompleteType:
-    """The type of a variable that says nothing about it; the first operator does."""
+    """Type of an untyped variable; inferred from the first operator that determines it."""
 
     def __init__(self, kind: AnyValue = None) -> None:
         self.kind = kind
 
 
 class TypeKind:
-    """What a type variable stands for; only types are left."""
+    """Kind of a type variable; only type variables of kind Type are left."""
 
     Type, ShapeVar, BaseType, Shape, Constraint, AdtHandle, TypeData = range(7)
 
 
 @py_class("baton.relay.TypeVar", structural_eq="var")
 class TypeVar(tvm.ir.Type):
-    """A type that a polymorphic function or data type leaves open."""
+    """Type variable of a polymorphic function or data type."""
 
     name_hint: str = field(structural_eq="ignore")
     kind: int
@@ -87,7 +87,7 @@ class TypeVar(tvm.ir.Type):
 
 @py_class("baton.relay.GlobalTypeVar")
 class GlobalTypeVar(tvm.ir.Type):
-    """The name of a data type; called with types, an instance of it."""
+    """Name of a data type; call it with types to instantiate the data type."""
 
     name_hint: str
     kind: int
@@ -104,7 +104,7 @@ class GlobalTypeVar(tvm.ir.Type):
 
 @py_class("baton.relay.TypeCall")
 class TypeCall(tvm.ir.Type):
-    """A data type with what its type variables are: `List[int32]`."""
+    """Instance of a data type: `List[int32]`."""
 
     func: AnyValue
     args: AnyValue
@@ -115,7 +115,7 @@ class TypeCall(tvm.ir.Type):
 
 @py_class("baton.relay.RefType")
 class RefType(tvm.ir.Type):
-    """The type of a reference to a value."""
+    """Type of a reference to a value."""
 
     value: AnyValue
 
@@ -125,7 +125,7 @@ class RefType(tvm.ir.Type):
 
 @py_class("baton.relay.PolymorphicType")
 class PolymorphicType(tvm.ir.Type):
-    """The type of a function with type variables."""
+    """Type of a function with type variables."""
 
     type_params: AnyValue = field(structural_eq="def")
     arg_types: AnyValue
@@ -143,7 +143,7 @@ class PolymorphicType(tvm.ir.Type):
 
 
 def mentions_data(ty: AnyValue) -> bool:
-    """Whether a type is, or is made of, what only the types here can say."""
+    """Whether a type is or contains a type without a Relax equivalent."""
     if isinstance(ty, relax.TupleType):
         return any(map(mentions_data, ty.fields))
     if isinstance(ty, relax.FuncType) and ty.params is not None:
@@ -152,7 +152,7 @@ def mentions_data(ty: AnyValue) -> bool:
 
 
 class _Name(type):
-    """Relay's name of a type: calling it makes Relax's, `isinstance` knows Relax's."""
+    """Metaclass of Relay's type names: a call creates the Relax type, `isinstance` accepts it."""
 
     node: AnyValue
 
@@ -161,7 +161,7 @@ class _Name(type):
 
 
 class FuncType(metaclass=_Name):
-    """`relay.FuncType(arg_types, ret_type)` makes a `relax.FuncType`."""
+    """`relay.FuncType(arg_types, ret_type)` creates a `relax.FuncType`."""
 
     node = relax.FuncType
 
@@ -180,7 +180,7 @@ class FuncType(metaclass=_Name):
 
 
 class TensorType(metaclass=_Name):
-    """`relay.TensorType(shape, dtype)` makes a `relax.TensorType`."""
+    """`relay.TensorType(shape, dtype)` creates a `relax.TensorType`."""
 
     node = relax.TensorType
 
@@ -194,12 +194,12 @@ def scalar_type(dtype: str) -> relax.TensorType:
 
 
 def fresh(name: str = "n") -> AnyValue:
-    """A new symbolic dimension."""
+    """Create a new symbolic dimension."""
     return tvm.tirx.Var(name, "int64")
 
 
 def extent(value: AnyValue) -> AnyValue:
-    """One extent of a shape as Relax takes it."""
+    """Convert one extent of a shape to its Relax form."""
     if isinstance(value, Any) or value is Any:
         return fresh("any")
     if value is None:

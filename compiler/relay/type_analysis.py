@@ -1,4 +1,4 @@
-"""Kinds of types, type variables, and which of Relay's features an expression uses."""
+"""Analyses of type kinds, type variables and language features."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from .variables import nodes, post_order_visit
 
 
 def check_kind(ty: Any, mod: tvm.IRModule | None = None) -> int:
-    """The kind of a type: one of `relay.TypeKind`.
+    """Return the kind of a type: one of `relay.TypeKind`.
 
     Parameters
     ----------
     mod : tvm.IRModule, optional
-        With it, data types get as many arguments as they are defined with.
+        If given, checks the number of type arguments of each data type.
 
     Raises
     ------
     RelayTypeError
-        The type is made of what are no types.
+        The type contains something that is not a type.
     """
     if isinstance(ty, (adt.TypeVar, adt.GlobalTypeVar)):
         return int(ty.kind)
@@ -56,7 +56,7 @@ def _kind_of_call(ty: adt.TypeCall, mod: tvm.IRModule | None) -> int:
 
 
 def _parts(ty: Any) -> list[Any]:
-    """The types that a type is made of."""
+    """Component types of a type."""
     if isinstance(ty, relax.TupleType):
         return list(ty.fields)
     if isinstance(ty, relax.FuncType):
@@ -76,7 +76,7 @@ def _type_vars(ty: Any) -> Iterator[adt.TypeVar]:
 
 
 def all_type_vars(expr: Any, mod: Any = None) -> list[adt.TypeVar]:
-    """The type variables that an expression or type names, each once."""
+    """All type variables that an expression or type mentions, without duplicates."""
     del mod
     if isinstance(expr, tvm.ir.Type):
         return _each_once(_type_vars(expr))
@@ -93,7 +93,7 @@ def all_type_vars(expr: Any, mod: Any = None) -> list[adt.TypeVar]:
 
 
 def bound_type_vars(expr: Any, mod: Any = None) -> list[adt.TypeVar]:
-    """The type variables that functions in an expression, or a function's type, take."""
+    """Type variables bound by functions in an expression, or by a function type."""
     del mod
     if isinstance(expr, tvm.ir.Type):
         own = list(expr.type_params) if isinstance(expr, adt.PolymorphicType) else []
@@ -103,7 +103,7 @@ def bound_type_vars(expr: Any, mod: Any = None) -> list[adt.TypeVar]:
 
 
 def free_type_vars(expr: Any, mod: Any = None) -> list[adt.TypeVar]:
-    """The type variables that an expression or type names and nothing in it takes."""
+    """Type variables that an expression or type mentions but does not bind."""
     bound = bound_type_vars(expr)
     return [var for var in all_type_vars(expr, mod) if var not in bound]
 
@@ -117,7 +117,7 @@ def _each_once(found: Any) -> list[adt.TypeVar]:
 
 
 class Feature(IntEnum):
-    """What of Relay's language an expression uses."""
+    """Feature of the Relay language."""
 
     fVar = 0
     fGlobalVar = 1
@@ -158,10 +158,10 @@ _FEATURES: tuple[tuple[Any, Feature], ...] = (
 
 
 def detect_feature(a: Any, b: Any = None) -> set[Feature]:
-    """The features that an expression, or the functions of a module, use.
+    """Detect the features used by an expression or by the functions of a module.
 
-    Bindings of values that have types are seen through, as all readers of expressions do; a value
-    that is used in several places is `fGraph`.
+    Bindings of typed values count as nested expressions, as in all passes. A value with several
+    uses is `fGraph`.
     """
     if isinstance(b, tvm.IRModule) and not isinstance(a, tvm.IRModule):
         a, b = b, a

@@ -1,7 +1,7 @@
-"""Types of nested expressions, inferred where they are built.
+"""Type inference of nested expressions during construction.
 
-Relay's operators return expressions that nest in each other; TVM's normalizer would bind each of
-them in a block. Here the inference function of each operator is called on the nested call itself.
+Relay's operators return nested expressions, but TVM's normalizer would bind each of them in a
+block. This module calls each operator's inference function on the nested call itself.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from .ty import fresh, mentions_data
 
 
 def infer_type(expr: relax.Expr) -> relax.Expr:
-    """`expr`, with the types of all its parts that had none inferred in place.
+    """Infer missing types of `expr` and its parts, in place; return `expr`.
 
     Raises
     ------
     RelayTypeError
-        A part has no type that can be inferred.
+        The type of a part cannot be inferred.
     """
     if not expr.ty.is_missing():
         return expr
@@ -47,9 +47,9 @@ def infer_type(expr: relax.Expr) -> relax.Expr:
 
 
 def infer_type_if_possible(expr: relax.Expr) -> relax.Expr:
-    """`infer_type(expr)`; or `expr` as it is, while a variable in it has no type.
+    """Infer the types of `expr` unless it contains an untyped variable; return `expr`.
 
-    Patterns are matched on such expressions, and a function's signature may come later.
+    Patterns are matched on untyped expressions, and a function's signature may follow later.
     """
     try:
         return infer_type(expr)
@@ -58,7 +58,7 @@ def infer_type_if_possible(expr: relax.Expr) -> relax.Expr:
 
 
 def type_of(expr: Any) -> str:
-    """A type as messages show it: Tensor[(2, 3), float32], a tuple of types, or "no type"."""
+    """Format a type for messages: Tensor[(2, 3), float32], a tuple of types, or "no type"."""
     ty = expr.ty if isinstance(expr, relax.Expr) else expr
     if isinstance(ty, relax.TensorType):
         shape = ty.shape
@@ -73,14 +73,14 @@ def type_of(expr: Any) -> str:
 
 
 def with_symbolic_extents(expr: relax.Expr) -> relax.Expr:
-    """`expr` with a shape: extents that only its value tells become new symbolic dimensions."""
+    """Match-cast `expr` to a shape with new symbolic dimensions for its unknown extents."""
     declared = expr.ty  # each access makes another Python object
     ty = _with_extents(declared)
     return expr if ty is declared else _cast(expr, ty)
 
 
 def with_extents(expr: relax.Expr, extents: Sequence[Any]) -> relax.Expr:
-    """`expr`, a tensor, with these extents: an error of running, where it has others."""
+    """Match-cast the tensor `expr` to these extents; a mismatch raises at run time."""
     return _cast(expr, relax.TensorType(list(extents), expr.ty.dtype))
 
 
@@ -92,7 +92,7 @@ def _cast(expr: relax.Expr, ty: Any) -> relax.Expr:
 
 
 def _with_extents(ty: Any) -> Any:
-    """A type with a symbolic dimension for each extent that it lacks; itself if it lacks none."""
+    """Add a symbolic dimension for each unknown extent; return the same type if there are none."""
     if isinstance(ty, relax.TupleType):
         given = list(ty.fields)
         fields = [_with_extents(field) for field in given]
@@ -108,21 +108,21 @@ def _extent(value: Any) -> str:
 
 
 def set_type(expr: relax.Expr, ty: Any) -> None:
-    """Give an expression its type, in place, for everyone who holds it."""
+    """Set the type of an expression in place; all users of the node see it."""
     relax.expr._update_type(expr, ty)
 
 
 def is_untyped(ty: Any) -> bool:
-    """Whether a type says nothing of a value, or of a tuple's field, that Relax understands."""
+    """Whether a type, or a field of a tuple type, is missing or unknown to Relay."""
     if isinstance(ty, relax.TupleType):
         return any(map(is_untyped, ty.fields))
     return ty.is_missing() or isinstance(ty, relax.AnyType) or mentions_data(ty)
 
 
 INFERENCE: dict[str, Callable[[relax.Call], Any]] = {}
-"""What infers the types of calls of operators that Python defines, by the operators' names.
+"""Type inference functions of operators defined in Python, by operator name.
 
-TVM has the same functions; called through it, their errors would lose their classes.
+TVM has the same functions, but calls through TVM would lose the classes of their errors.
 """
 
 
@@ -157,7 +157,7 @@ def _infer(node: relax.Expr) -> None:
 
 
 def _give_types(call: relax.Call) -> None:
-    """Give variables without types, which a function is called with, those that it takes."""
+    """Give untyped variables the parameter types of the function that is called with them."""
     taken = call.op.ty.params if isinstance(call.op.ty, relax.FuncType) else None
     for ty, operand in zip(taken or (), call.args):
         if isinstance(operand, relax.Var) and operand.ty.is_missing():
@@ -165,7 +165,7 @@ def _give_types(call: relax.Call) -> None:
 
 
 def type_of_parts(node: relax.Expr) -> Any:
-    """The type that an expression has by the types of its parts, whatever it says itself.
+    """Infer the type of an expression from its parts, ignoring its own declared type.
 
     Raises
     ------

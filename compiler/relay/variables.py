@@ -1,4 +1,4 @@
-"""The nodes of expressions, and their variables."""
+"""Traversal of expression nodes and their variables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .nested_expressions import handle, nested, post_order, value_of
 
 
 def _inside(node: relax.Expr) -> list[relax.Expr]:
-    """Bodies that a node holds: of a function, of the two branches of a condition."""
+    """Bodies nested in a node: of a function, or of the branches of a condition."""
     if isinstance(node, relax.Function):
         return [nested(node)]
     if isinstance(node, tvm.ir.BaseFunc):
@@ -31,12 +31,12 @@ def _inside(node: relax.Expr) -> list[relax.Expr]:
 
 
 def body_of(expr: relax.Expr) -> relax.Expr:
-    """What a sequence of bindings computes; another expression as it is."""
+    """Result expression of a sequence of bindings; other expressions are returned unchanged."""
     return value_of(expr) if isinstance(expr, relax.SeqExpr) else expr
 
 
 def nodes(expr: Any) -> Iterator[relax.Expr]:
-    """Every node once, operands first, those of inner functions and branches before their node."""
+    """Yield every node once, operands first; inner functions and branches precede their node."""
     for node in post_order(body_of(as_expr(expr))):
         for body in _inside(node):
             yield from nodes(body)
@@ -44,7 +44,7 @@ def nodes(expr: Any) -> Iterator[relax.Expr]:
 
 
 def _in_order(expr: Any) -> Iterator[relax.Expr]:
-    """Nodes as Relay's visitors met them: what binds variables names them before its bodies."""
+    """Yield nodes in the order of Relay's visitors: bound variables precede the bodies."""
     for node in post_order(body_of(as_expr(expr))):
         if isinstance(node, tvm.ir.BaseFunc):
             yield from node.params
@@ -82,19 +82,19 @@ def _variables(expr: Any) -> list[relax.Var]:
 
 
 def global_vars(expr: Any) -> list[tvm.ir.GlobalVar]:
-    """The functions of the module that an expression names, called or not."""
+    """Global functions that an expression references, called or not."""
     found: list[relax.Expr] = []
     post_order_visit(expr, found.append)
     return [node for node in found if isinstance(node, tvm.ir.GlobalVar)]
 
 
 def all_vars(expr: Any) -> list[relax.Var]:
-    """All variables, in the order in which an evaluation meets them."""
+    """All variables in evaluation order."""
     return _variables(expr)
 
 
 def bound_vars(expr: Any) -> list[relax.Var]:
-    """Variables that a function takes, a let binds or a pattern names."""
+    """Variables bound by functions, lets or patterns."""
     bound = {handle(var) for node in nodes(expr) for var in _bound_by(node)}
     return [var for var in _variables(expr) if handle(var) in bound]
 
@@ -111,6 +111,6 @@ def _bound_by(node: relax.Expr) -> list[relax.Var]:
 
 
 def free_vars(expr: Any) -> list[relax.Var]:
-    """Variables that nothing in the expression binds, in the order an evaluation meets them."""
+    """Free variables of the expression in evaluation order."""
     bound = {handle(var) for var in bound_vars(expr)}
     return [var for var in _variables(expr) if handle(var) not in bound]

@@ -1,4 +1,4 @@
-"""`relay.vm`: modules compiled for the virtual machine, which takes any shapes."""
+"""`relay.vm`: compile modules with static or dynamic shapes for the virtual machine."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from .vm_saved import (
 
 
 class Executable:
-    """What `relay.vm.compile` returns: run it with `VirtualMachine(executable, device)`.
+    """Result of `relay.vm.compile`: run it with `VirtualMachine(executable, device)`.
 
-    A `main` whose extents are known or have names is compiled at once, as `relay.build` compiles
-    it, and so are functions that it does not call when they are asked for. Those of `relay.Any()`
-    are compiled when they are called with arguments of new shapes; what is kept in files, and
-    described by `stats` and the like, is one library for all of them.
+    A `main` of static or named symbolic extents is compiled immediately, as by `relay.build`.
+    Functions that `main` does not call are compiled on first use. Functions over `relay.Any()` are
+    compiled for the argument shapes of their calls. Files, `stats` and similar methods use one
+    library for all shapes.
     """
 
     def __init__(self, mod: tvm.IRModule, target: Any, params: Mapping[str, Any]):
@@ -45,7 +45,7 @@ class Executable:
         self.target = target
         self.params = dict(params)
         self.globals = list(functions_by_name(mod))
-        """Names of the functions that can be called."""
+        """Names of the callable functions."""
         self._contexts = Contexts.active()
         self._functions: dict[str, CompiledFunction] = {}
         self._compiled: SavedExecutable | None = None
@@ -53,7 +53,7 @@ class Executable:
             self._compiled = compiled(mod, target, self.params)
 
     def function(self, name: str, device: Any) -> Any:
-        """A function of the module as a Python function on `device`."""
+        """Wrap a function of the module as a Python function on `device`."""
         if name not in self.globals:
             raise InputError(f"there is no function {name!r}; there are {', '.join(self.globals)}")
         if self._compiled is not None and name in self._compiled.globals:
@@ -69,12 +69,12 @@ class Executable:
         return self.function(name, tvm.cpu()).parameters
 
     def compiled(self) -> SavedExecutable:
-        """The module as it is kept in files.
+        """Compile the executable in the form that is saved to files.
 
         Raises
         ------
         BuildError
-            A parameter is of unknown rank.
+            A parameter has an unknown rank.
         """
         if self._compiled is None:
             self._compiled = self._contexts.run(
@@ -84,7 +84,7 @@ class Executable:
 
     @property
     def mod(self) -> Any:
-        """The library, whose `export_library` writes it to a file; see `compiled`."""
+        """The library, written to a file by `export_library`; see `compiled`."""
         return self.compiled().library
 
     def __getattr__(self, name: str) -> Any:
@@ -97,7 +97,7 @@ class Executable:
 
 
 def executable_of(library: FactoryModule) -> SavedExecutable:
-    """The executable of a library that the build driver made, loaded from a file or not."""
+    """Create the executable of a library from the build driver, in memory or loaded from a file."""
     return SavedExecutable(library, {"main": interface_of(library)})
 
 
@@ -107,11 +107,11 @@ class VirtualMachine:
     Parameters
     ----------
     exe : Executable, SavedExecutable or FactoryModule
-        From `relay.vm.compile`, `Executable.load_exec`, or a file that a library was exported to.
+        Result of `relay.vm.compile` or `Executable.load_exec`, or an exported and loaded library.
     device : tvm.runtime.Device
-        Where to run.
+        Device to run on.
     memory_cfg
-        Accepted, and without influence: memory is pooled.
+        Accepted without effect: memory is pooled.
     """
 
     def __init__(
@@ -134,12 +134,12 @@ class VirtualMachine:
         return self._functions[name]
 
     def make_kv_cache(self) -> KVCache:
-        """An empty cache of keys and values of `main`; see `relay.with_kv_cache`."""
+        """Create an empty key-value cache for `main`; see `relay.with_kv_cache`."""
         made: KVCache = self._kept().make_kv_cache()
         return made
 
     def use_kv_cache(self, cache: KVCache) -> None:
-        """Have calls of `main`, which take the other inputs then, add rows to a cache."""
+        """Append rows to a cache in calls of `main`, which then take only the other inputs."""
         self._kept().use_kv_cache(cache)
 
     def _kept(self) -> SavedFunction:
@@ -149,12 +149,12 @@ class VirtualMachine:
         return function
 
     def set_input(self, func_name: str, *args: Any, **kwargs: Any) -> None:
-        """Arguments of the next call of a function, by position or by name."""
+        """Set arguments of the next call of a function, by position or by name."""
         names = self._function(func_name).parameters
         self._inputs[func_name] = {**dict(zip(names, args)), **kwargs}
 
     def set_one_input(self, func_name: str, *args: Any, **kwargs: Any) -> None:
-        """One argument: its place and value, or its name and value."""
+        """Set one argument, by index or by name."""
         if args:
             names = self._function(func_name).parameters
             kwargs = {args[0] if isinstance(args[0], str) else names[int(args[0])]: args[1]}
@@ -168,17 +168,17 @@ class VirtualMachine:
     def _given(
         self, func_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Arguments by name: those of `set_input` too where none are given by position."""
+        """Arguments by name; includes those of `set_input` if none are given by position."""
         return {**(self._inputs.get(func_name, {}) if not args else {}), **kwargs}
 
     def invoke_stateful(self, func_name: str, *args: Any, **kwargs: Any) -> None:
-        """Call a function as `invoke` does; `get_outputs` has the result."""
+        """Call a function as `invoke` does; `get_outputs` returns the result."""
         self.invoke(func_name, *args, **kwargs)
 
     def invoke_with_outputs(
         self, func_name: str, input_args: Mapping[str, Any], output_args: Sequence[Any]
     ) -> None:
-        """Call a function with arguments by name; its results are copied into `output_args`."""
+        """Call a function with arguments by name; copy its results into `output_args`."""
         self.invoke(func_name, **input_args)
         for found, out in zip(self.get_outputs(), output_args):
             copy_into(found, out, f"a result of {func_name}")
@@ -203,8 +203,8 @@ class VirtualMachine:
     ) -> BenchmarkResult:
         """Time calls of a function; parameters as for `GraphModule.benchmark`.
 
-        The arguments are copied to the device once, or with `end_to_end` in each call, whose
-        results are then copied back.
+        The arguments are copied to the device once. With `end_to_end`, arguments and results are
+        copied in each call.
         """
         del limit_zero_time_iterations, device
         function = self._function(func_name)
@@ -230,12 +230,12 @@ class VirtualMachine:
         )
 
     def time_evaluator(self, func_name: str, dev: Any, **kwargs: Any) -> Callable[..., Any]:
-        """A function of arguments, those of `set_input` by default, that times their call.
+        """Create a function of arguments, by default those of `set_input`, that times a call.
 
         Parameters
         ----------
         func_name : str
-            Of the function; "invoke" has the evaluator take that name before the arguments.
+            Name of the function; if "invoke", the evaluator takes the name as its first argument.
         dev, **kwargs
             As for `benchmark`, `number` 10 and `repeat` 1 by default.
         """
@@ -249,7 +249,7 @@ class VirtualMachine:
 
     @property
     def module(self) -> VirtualMachine:
-        """What had `time_evaluator` in TVM: the machine itself."""
+        """Object that had `time_evaluator` in TVM: this virtual machine."""
         return self
 
     def get_outputs(self) -> list[Any]:
@@ -257,35 +257,35 @@ class VirtualMachine:
         return self._result if isinstance(self._result, list) else [self._result]
 
     def get_input_index(self, input_name: str, func_name: str = "main") -> int:
-        """Place of a parameter; -1 if the function has none of that name."""
+        """Index of a parameter; -1 if the function has no parameter of this name."""
         names = self._function(func_name).parameters
         return names.index(input_name) if input_name in names else -1
 
 
 class VMCompiler:
-    """The steps of `compile`, one by one."""
+    """The steps of `compile` as separate methods."""
 
     def __init__(self) -> None:
         self._params: dict[str, Any] = {}
         self._executable: Executable | None = None
 
     def set_params(self, params: Mapping[str, Any]) -> None:
-        """Values of parameters of `main`, for `lower` and `optimize`."""
+        """Set values of parameters of `main` for `lower` and `optimize`."""
         self._params = dict(params)
 
     def get_params(self) -> dict[str, Any]:
-        """Those values."""
+        """Values given to `set_params`."""
         return dict(self._params)
 
     def lower(self, mod: Any, target: Any = None, target_host: Any = None) -> None:
-        """Take a module to compile."""
+        """Set the module to compile."""
         self._executable = compile(mod, target, target_host, self._params)
 
     def codegen(self) -> None:
-        """Code is generated for the shapes that a function is called with."""
+        """Do nothing: code is generated for the shapes of each call."""
 
     def get_exec(self) -> Executable:
-        """The executable of the module that `lower` took."""
+        """Executable of the module given to `lower`."""
         if self._executable is None:
             raise BuildError("VMCompiler.lower comes before get_exec")
         return self._executable
@@ -315,9 +315,9 @@ def compile(
     Parameters
     ----------
     mod : tvm.IRModule or relax.Function
-        The module; extents may be `relay.Any()`.
+        Module to compile; extents may be `relay.Any()`.
     target, target_host
-        What to compile for; without one, the target of the surrounding `with target:`.
+        Compilation target; by default the target of the surrounding `with target:`.
     params : dict of str to array, optional
         Values of parameters of `main`.
     """

@@ -1,7 +1,7 @@
-"""Executables of the virtual machine that are compiled once and kept: code and library.
+"""Saved executables of the virtual machine: code and library.
 
-The library is a TVM module, which `export_library` writes to a file. The code is everything that
-running it needs beside it: names of functions, what they take and return, metadata and weights.
+The library is a TVM module that `export_library` writes to a file. The code contains everything
+else that is needed at run time: function names and interfaces, metadata and weights.
 
     b"baton vm 1\n" | length of the JSON, 8 bytes, little-endian | JSON | parameter file
 """
@@ -54,7 +54,7 @@ class SavedFunction:
         return self._interface.names
 
     def ready(self, *args: Any, **kwargs: Any) -> Callable[[], Any]:
-        """A call with these arguments, which are on the device then: to be timed."""
+        """Copy the arguments to the device and return the call without arguments, for timing."""
         values = self._interface.ordered(args, kwargs)
         return self._loaded.ready(list(map(as_argument, values)))
 
@@ -62,11 +62,11 @@ class SavedFunction:
         return self.ready(*args, **kwargs)()
 
     def make_kv_cache(self) -> KVCache:
-        """An empty cache of keys and values; see `GraphExecutor.make_kv_cache`."""
+        """Create an empty key-value cache; see `GraphExecutor.make_kv_cache`."""
         return self._scheduled().make_kv_cache()
 
     def use_kv_cache(self, cache: KVCache) -> None:
-        """Have calls, which take the other inputs then, add rows to a cache."""
+        """Append rows to a cache in later calls, which then take only the other inputs."""
         self._interface = self._scheduled().use_kv_cache(cache)
 
     def _scheduled(self) -> Scheduled:
@@ -76,15 +76,15 @@ class SavedFunction:
 
 
 class SavedExecutable:
-    """What `load_exec` returns; run it with `VirtualMachine(executable, device)`.
+    """Result of `load_exec`; run it with `VirtualMachine(executable, device)`.
 
     Attributes
     ----------
     library : FactoryModule or tvm.runtime.Module
-        What `relay.build` made of `main`; TVM's library where the build driver can't take it, or
-        where there are functions that `main` does not call.
+        Library that `relay.build` made of `main`. TVM's own library if the build driver does not
+            support `main` or if there are functions that `main` does not call.
     interfaces : dict of str to Interface
-        What each function takes and returns.
+        Parameters and results of each function.
     """
 
     def __init__(self, library: Any, interfaces: Mapping[str, Interface]) -> None:
@@ -93,23 +93,23 @@ class SavedExecutable:
 
     @property
     def globals(self) -> list[str]:
-        """Names of the functions that can be called."""
+        """Names of the callable functions."""
         return list(self.interfaces)
 
     @property
     def lib(self) -> Any:
-        """TVM's module."""
+        """The TVM module."""
         is_factory = isinstance(self.library, FactoryModule)
         return self.library.get_lib() if is_factory else self.library
 
     @property
     def report(self) -> Any:
-        """What the build driver did; None for a library that it did not make."""
+        """Report of the build driver; None for a library of TVM alone."""
         return self.library.report if isinstance(self.library, FactoryModule) else None
 
     @property
     def stats(self) -> str:
-        """How many constants and functions the virtual machine's code has."""
+        """Number of constants and functions in the virtual machine's code."""
         return str(self.lib["stats"]())
 
     @property
@@ -118,17 +118,17 @@ class SavedExecutable:
         return str(self.lib["as_text"]())
 
     def get_late_bound_consts(self, byte_limit: int = 64) -> dict[str, Any]:
-        """The weights by name, which the library, and a file of it, has no longer then.
+        """Remove the weights from the library and its future files, and return them by name.
 
         Parameters
         ----------
         byte_limit : int
-            Where no weight has more bytes, the library keeps them, and there are none.
+            If no weight is larger, the library keeps all weights, and the result is empty.
 
         Raises
         ------
         BuildError
-            TVM alone made the library, whose constants are part of its code.
+            TVM alone compiled the library, whose code contains the constants.
         """
         if not isinstance(self.library, FactoryModule):
             raise BuildError("TVM alone compiled the library, whose constants are in its code")
@@ -139,20 +139,20 @@ class SavedExecutable:
         return weights
 
     def move_late_bound_consts(self, path: str | os.PathLike[str], byte_limit: int = 64) -> None:
-        """Put the weights into a parameter file; see `get_late_bound_consts`."""
+        """Move the weights to a parameter file; see `get_late_bound_consts`."""
         weights = self.get_late_bound_consts(byte_limit)
         pathlib.Path(path).write_bytes(save_param_dict(weights))
 
     def load_late_bound_consts(self, path: str | os.PathLike[str]) -> None:
-        """Take the weights from a file that `move_late_bound_consts` wrote."""
+        """Load the weights from a file written by `move_late_bound_consts`."""
         self.library.load_late_bound_consts(path)
 
     def load_late_bound_consts_from_map(self, weights: Mapping[str, Any]) -> None:
-        """Take the weights that `get_late_bound_consts` returned."""
+        """Set the weights returned by `get_late_bound_consts`."""
         self.library.load_late_bound_consts_from_map(weights)
 
     def function(self, name: str, device: Any) -> SavedFunction:
-        """A function as a Python function on `device`."""
+        """Wrap a function as a Python function on `device`."""
         interface = self._interface(name)
         is_factory = isinstance(self.library, FactoryModule)
         library = self.library if is_factory else _runnable(self.library)
@@ -168,7 +168,7 @@ class SavedExecutable:
         return self.interfaces[name]
 
     def save(self) -> tuple[bytearray, Any]:
-        """The code, and the library; `load_exec` takes both."""
+        """Return the code and the library for `load_exec`."""
         header: dict[str, Any] = {
             "interfaces": {name: each.to_json() for name, each in self.interfaces.items()}
         }
@@ -181,17 +181,17 @@ class SavedExecutable:
 
 
 def _size(tensor: Any) -> int:
-    """Bytes of a tensor."""
+    """Size of a tensor in bytes."""
     return math.prod(map(int, tensor.shape)) * tvm_ffi.dtype(str(tensor.dtype)).itemsize
 
 
 def compiled(mod: tvm.IRModule, target: Any, params: Mapping[str, Any]) -> SavedExecutable:
-    """Compile a module, whose symbols stay open.
+    """Compile a module for all values of its symbolic extents.
 
     Raises
     ------
     BuildError
-        A parameter is of unknown rank.
+        A parameter has an unknown rank.
     """
     functions = functions_by_name(mod)
     if not functions:
@@ -207,7 +207,7 @@ def compiled(mod: tvm.IRModule, target: Any, params: Mapping[str, Any]) -> Saved
     if "main" in functions and covers(mod, "main"):
         library = compile_function(mod, "main", target)
         if isinstance(library, FactoryModule):
-            is_kept = library.metadata.kv_cache is not None  # main has other parameters then
+            is_kept = library.metadata.kv_cache is not None  # then main has other parameters
             interface = interface_of(library) if is_kept else Interface.of(mod["main"])
             return SavedExecutable(library, {"main": interface})
     else:
@@ -219,7 +219,7 @@ def compiled(mod: tvm.IRModule, target: Any, params: Mapping[str, Any]) -> Saved
 
 
 def can_be_kept(mod: tvm.IRModule) -> bool:
-    """Whether `main` has one library, and calls all other functions of the module."""
+    """Whether `main` has a single library and reaches all other functions of the module."""
     functions = functions_by_name(mod)
     return "main" in functions and not _of_open_extents(functions) and covers(mod, "main")
 
@@ -234,18 +234,18 @@ def _of_open_extents(functions: Mapping[str, relax.Function]) -> list[tuple[str,
 
 
 def interface_of(library: FactoryModule) -> Interface:
-    """The interface of `main` of a library: tensors."""
+    """Interface of `main` in a library: flat tensors."""
     names = [info.name for info in library.metadata.inputs]
     return Interface(names, [None for _ in names], tensors(len(library.metadata.outputs)))
 
 
 def load_exec(bytecode: bytes | bytearray, lib: Any) -> SavedExecutable:
-    """An executable of what `save` returned, or its library loaded from a file again.
+    """Create an executable from saved code and a library in memory or loaded from a file.
 
     Raises
     ------
     LoadError
-        The bytes are not what `save` returned.
+        The bytes are not code returned by `save`.
     """
     code = bytes(bytecode)
     begin = len(_MAGIC) + 8
@@ -265,7 +265,7 @@ def load_exec(bytecode: bytes | bytearray, lib: Any) -> SavedExecutable:
 
 
 def _interfaces(header: Mapping[str, Any], outputs: int) -> dict[str, Interface]:
-    """Of each function; older code has the names of its parameters alone."""
+    """Interface of each function; older code only has the parameter names."""
     if "interfaces" in header:
         found = header["interfaces"].items()
         return {str(name): Interface.from_json(each) for name, each in found}
@@ -277,7 +277,7 @@ def _interfaces(header: Mapping[str, Any], outputs: int) -> dict[str, Interface]
 
 
 def _runnable(lib: Any) -> Any:
-    """A library that can run: one that holds object code is linked first."""
+    """Link a library that contains object code, so that it can run."""
     if any(each.kind == "static_library" for each in lib.imports):
         return tvm.runtime.Executable(lib).jit()
     return lib

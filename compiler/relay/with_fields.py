@@ -1,7 +1,7 @@
-"""`relay.expr.CallWithFields` and its kin: a node with some of its parts replaced.
+"""`relay.expr.CallWithFields` and related functions: copy a node with replaced fields.
 
-What is None is as in the node, and a node with nothing replaced is the node itself. No expression
-knows a device: `virtual_device` is accepted and has no effect.
+None keeps a field; if nothing changes, the node itself is returned. Expressions have no device:
+`virtual_device` is accepted and has no effect.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def CallWithFields(
     virtual_device: Any = None,
     span: Any = None,
 ) -> Any:
-    """A call of another operator, with other arguments, attributes or another span."""
+    """Copy a call with another operator, arguments, attributes or span."""
     del type_args, virtual_device
     parts = (call.op, call.args, call.attrs)
     new = _replaced(parts, (op, args, attrs))
@@ -39,7 +39,7 @@ def TupleWithFields(
     virtual_device: Any = None,
     span: Any = None,
 ) -> Any:
-    """A tuple with other fields or another span."""
+    """Copy a tuple with other fields or another span."""
     del virtual_device
     new = _replaced((tup.fields,), (fields,))
     return _spanned(tup if new is None else Tuple(*new), tup, span)
@@ -52,7 +52,7 @@ def TupleGetItemWithFields(
     virtual_device: Any = None,
     span: Any = None,
 ) -> Any:
-    """A field of another tuple, another field, or one with another span."""
+    """Copy a tuple access with another tuple, index or span."""
     del virtual_device
     parts = (tuple_get_item.tuple_value, tuple_get_item.index)
     new = _replaced(parts, (tuple_value, index))
@@ -63,7 +63,7 @@ def TupleGetItemWithFields(
 def ConstantWithFields(
     constant: tvm.ir.GenericConst, data: Any = None, virtual_device: Any = None, span: Any = None
 ) -> Any:
-    """A constant of another value or with another span."""
+    """Copy a constant with another value or span."""
     del virtual_device
     new = _replaced((constant.value,), (data,))
     return _spanned(constant if new is None else Constant(*new), constant, span)
@@ -76,7 +76,7 @@ def VarWithFields(
     virtual_device: Any = None,
     span: Any = None,
 ) -> Any:
-    """A variable of another name, type or span; any of these makes it another variable."""
+    """Copy a variable with another name, type or span; any change creates a distinct variable."""
     del virtual_device
     name = None if vid is None else str(getattr(vid, "name_hint", vid))
     new = _replaced((str(variable.name), variable.ty), (name, type_annotation))
@@ -91,7 +91,7 @@ def LetWithFields(
     virtual_device: Any = None,
     span: Any = None,
 ) -> Any:
-    """A let of another variable, value or body, or with another span."""
+    """Copy a let with another variable, value, body or span."""
     del virtual_device
     binding = let.blocks[0].bindings[0]
     parts = (binding.var, binding.value, let.body)
@@ -110,7 +110,7 @@ def IfWithFields(
     virtual_device: Any = None,
     span: Any = None,
 ) -> Any:
-    """An If of another condition or branch, or with another span."""
+    """Copy an If with another condition, branch or span."""
     del virtual_device
     parts = (if_expr.cond, if_expr.true_branch, if_expr.false_branch)
     new = _replaced(parts, (cond, true_branch, false_branch))
@@ -118,7 +118,7 @@ def IfWithFields(
 
 
 def _replaced(parts: Sequence[Any], new: Sequence[Any]) -> list[Any] | None:
-    """The parts with those that are given in their places; None if none differs."""
+    """Merge replacements into the current fields; None if nothing changes."""
     if all(given is None or _is_same(given, part) for given, part in zip(new, parts)):
         return None
     return [part if given is None else given for given, part in zip(new, parts)]
