@@ -43,8 +43,8 @@ def lower(mod: tvm.IRModule) -> tvm.IRModule:
     if not changed:
         return mod
     mod = relax.transform.ConvertToDataflow(min_size=1)(with_functions(mod, changed))
-    with tvm.transform.PassContext(opt_level=1):  # at every opt_level: passes fuse and drop
-        return relax.transform.CanonicalizeBindings()(mod)  # only what is private to a dataflow block
+    with tvm.transform.PassContext(opt_level=1):  # any opt_level: passes fuse and drop
+        return relax.transform.CanonicalizeBindings()(mod)  # only block-private values
 
 
 def in_dataflow(mod: tvm.IRModule) -> tvm.IRModule:

@@ -1,4 +1,4 @@
-"""`relay.backend`: options of a build, what it returns, and what runs it, under their old names."""
+"""`relay.backend`: build options, build results and executors under their Relay names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`relay.backend.executor_factory`: what `relay.build` returns, under its old names."""
+"""`relay.backend.executor_factory`: Relay names for the results of `relay.build`."""
 
 from __future__ import annotations
 

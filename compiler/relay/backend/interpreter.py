@@ -1,6 +1,6 @@
-"""`relay.backend.interpreter`: the executor that evaluated operator by operator, under its names.
+"""`relay.backend.interpreter`: Relay names of the operator-by-operator executor.
 
-What it evaluates is compiled, as all that executors run.
+Functions are compiled here, as for all executors.
 """
 
 from __future__ import annotations

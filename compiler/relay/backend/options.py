@@ -1,7 +1,7 @@
-"""`relay.backend.Executor` and `Runtime`: names and options, as scripts pass them to a build.
+"""`relay.backend.Executor` and `Runtime`: names and options that scripts pass to a build.
 
-Which options there are, and their types and defaults, are facts of TVM 0.18's
-`src/relay/backend/executor.cc` and `runtime.cc`.
+The options, their types and defaults are taken from TVM 0.18's `src/relay/backend/executor.cc`
+and `runtime.cc`.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ _OBJECT_NAMES: dict[type, str] = {
 
 
 class _Options:
-    """A name with options.
+    """Named kind of executor or runtime, with options.
 
     Raises
     ------
     BuildError
-        The name or an option is unknown, or a value is of another type.
+        The name or an option is unknown, or a value has the wrong type.
     """
 
-    # Of each name, the types of its options, and those of them that have a default.
+    # For each name, the types of its options, and the defaults that exist.
     registered: ClassVar[dict[str, dict[str, type]]] = {}
     defaults: ClassVar[dict[str, dict[str, Any]]] = {}
 
@@ -58,12 +58,12 @@ class _Options:
 
     @classmethod
     def list_registered(cls) -> list[str]:
-        """The names."""
+        """List the names."""
         return list(cls.registered)
 
     @classmethod
     def list_registered_options(cls, name: Any) -> dict[str, str]:
-        """The options of a name, with the names of their types."""
+        """Map the options of a name to the names of their types."""
         options = cls._options_of(str(getattr(name, "name", name)))
         return {option: _object_name(kind) for option, kind in options.items()}
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 
 class TECompiler:
-    """Each build lowers its operators itself: nothing of one build is kept for the next."""
+    """Stub of TVM's operator cache: each build lowers its operators again."""
 
     def clear(self) -> None:
-        """Forget lowered operators, of which there are none."""
+        """Do nothing: no lowered operators are cached."""
 
 
 def get() -> TECompiler:
-    """The compiler of this process."""
+    """Return the compiler of this process."""
     return TECompiler()

@@ -1,7 +1,7 @@
-"""`relay.dataflow_pattern`: patterns over Relay expressions, rewriting and partitioning by them.
+"""`relay.dataflow_pattern`: matching, rewriting and partitioning of Relay expressions.
 
-Patterns see nested expressions, so a function of a module is taken apart and put into bindings
-again; see `compiler.relay.nested_expressions`.
+Patterns match nested expressions. A module's function is converted to that form and back to
+bindings; see `compiler.relay.nested_expressions`.
 """
 
 from .partition import DFPatternCallback, partition, rewrite

@@ -1,4 +1,4 @@
-"""Matching a pattern against a nested expression."""
+"""Match a pattern against a nested expression."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ Matches = dict[Any, list[Any]]
 
 
 def match(pattern: DFPattern, expr: Any) -> Matches | None:
-    """What each part of the pattern stands for; None if the expression does not match."""
+    """Map each sub-pattern to its matched expressions; None if the expression does not match."""
     matcher = Matcher()
     return matcher.found if matcher.match(pattern, expr) else None
 
 
 class Matcher:
-    """What the parts of a pattern stand for in one expression, as far as it was matched."""
+    """State of a match: the expressions matched so far by each sub-pattern."""
 
     def __init__(self) -> None:
         self.found: Matches = {}
         self.order: list[DFPattern] = []
 
     def match(self, pattern: DFPattern, expr: Any) -> bool:
-        """Whether a part matches; one that occurs twice stands for the same expression."""
+        """Match a sub-pattern; a repeated sub-pattern must match the same expression."""
         known = self.found.get(pattern)
         if known is not None:
             return bool(known[0].same_as(expr))
@@ -47,7 +47,7 @@ class Matcher:
         return True
 
     def add(self, found: Matches) -> None:
-        """Remember more expressions that patterns stand for."""
+        """Record further matched expressions of sub-patterns."""
         for pattern, exprs in found.items():
             if pattern not in self.found:
                 self.order.append(pattern)
@@ -59,7 +59,7 @@ class Matcher:
         del self.order[mark:]
 
     def match_all(self, patterns: list[DFPattern], exprs: list[Any]) -> bool:
-        """Whether each of several parts matches its expression."""
+        """Match several sub-patterns against one expression each."""
         mark = len(self.order)
         if len(patterns) == len(exprs) and all(map(self.match, patterns, exprs)):
             return True
@@ -70,9 +70,9 @@ class Matcher:
 def reaches(
     matcher: Matcher, parent: DFPattern, path: DFPattern, expr: Any, seen: set[int]
 ) -> bool:
-    """Whether every input of `expr` is the parent or, through the path, comes from it.
+    """Whether every input of `expr` is the parent or derives from it through the path.
 
-    Nodes on the path are many to one pattern: each is matched by itself, and all are remembered.
+    The path pattern can match many nodes: each node is matched separately, and all are recorded.
     """
     reached = False
     for below in operands(expr):
@@ -98,14 +98,14 @@ def reaches(
 
 
 def same(wanted: Any, expr: Any) -> bool:
-    """Whether an expression is that operator, that node, or one just like it."""
+    """Whether an expression is the same operator or node, or is structurally equal."""
     if isinstance(wanted, tvm.ir.Op):
         return isinstance(expr, tvm.ir.Op) and wanted.name == expr.name
     return bool(wanted.same_as(expr) or tvm_ffi.structural_equal(wanted, expr))
 
 
 def has_shape_of(ty: Any, shape: list[Any]) -> bool:
-    """Whether a type is of a tensor with these extents, of which only integers count."""
+    """Whether a type is a tensor with these extents; only integer extents are compared."""
     if not isinstance(ty, relax.TensorType) or ty.shape is None or len(shape) != ty.ndim:
         return False
     return all(

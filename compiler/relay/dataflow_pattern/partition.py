@@ -1,4 +1,4 @@
-"""Putting matches into functions, and replacing them."""
+"""Partition matches into functions, and rewrite matches."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ _MAX_SWEEPS = 200
 
 
 class DFPatternCallback:
-    """What to put in place of a match: derive, set `pattern`, define `callback`.
+    """Base class of rewrites: set `pattern` and define `callback` in a subclass.
 
     Parameters
     ----------
     require_type : bool
-        Accepted: expressions always know their types.
+        Accepted: expressions are always typed.
     rewrite_once : bool
-        One sweep instead of as many as change something.
+        Rewrite once instead of until a fixed point.
     """
 
     def __init__(self, require_type: bool = False, rewrite_once: bool = False) -> None:
@@ -51,36 +51,36 @@ class DFPatternCallback:
         self.rewrite_once = rewrite_once
 
     def rewrite(self, expr: Any) -> Any:
-        """`rewrite` with this callback alone."""
+        """Call `rewrite` with only this callback."""
         return rewrite(self, expr)
 
     def callback(self, pre: Any, post: Any, node_map: Matches) -> Any:
-        """The replacement.
+        """Return the replacement of a match.
 
         Parameters
         ----------
         pre, post : relax.Expr
-            The root of the match, before and after what is below it was rewritten.
+            Root of the match, before and after its operands were rewritten.
         node_map : dict of pattern to list of expression
-            What each part of the pattern matched, rewritten.
+            Matched expressions of each sub-pattern, rewritten.
         """
         raise NotImplementedError("a callback is to be defined")
 
 
 def rewrite(callbacks: Any, expr: Any, mod: Any = None) -> Any:
-    """Replace matches until nothing changes.
+    """Rewrite matches until a fixed point.
 
     Parameters
     ----------
     callbacks : DFPatternCallback or list of them
         Tried in order.
     expr : relax.Function or expression
-        Where to look. A function comes back in bindings.
+        Expression to rewrite. A function is returned in bindings.
 
     Raises
     ------
     RelayError
-        Replacements go on for ever.
+        The rewrites do not terminate.
     """
     del mod
     chosen = list(callbacks) if isinstance(callbacks, (list, tuple)) else [callbacks]
@@ -105,7 +105,7 @@ def partition(
     attrs: Mapping[str, Any] | None = None,
     check: Callable[[Any], bool] = lambda _: True,
 ) -> Any:
-    """See `DFPattern.partition`."""
+    """Partition an expression; see `DFPattern.partition`."""
     if isinstance(expr, (relax.Function, relax.SeqExpr)):
         return _within(expr, lambda inner: partition(pattern, inner, attrs, check))
 
@@ -122,7 +122,7 @@ def partition(
 
 
 def _within(expr: Any, change: Callable[[relax.Expr], relax.Expr]) -> Any:
-    """A function or bindings with what they compute changed; itself if that stays."""
+    """Transform the result of a function or sequence; return it unchanged if nothing changes."""
     before = nested(expr) if isinstance(expr, relax.Function) else as_expr(expr)
     after = change(before)
     if after.same_as(before):
@@ -135,8 +135,8 @@ def _within(expr: Any, change: Callable[[relax.Expr], relax.Expr]) -> Any:
 class _Group:
     """One match.
 
-    `inputs` are the expressions that enter it, `parameters` the variables that stand for them in
-    `body`, `nodes` what it is made of, by handle.
+    `inputs` are the expressions that enter the match, `parameters` the variables that replace
+    them in `body`, `nodes` the matched nodes by handle.
     """
 
     root: relax.Expr
@@ -168,7 +168,7 @@ def _replaced(
     replace: Callable[[_Group, list[relax.Expr], relax.Expr], relax.Expr],
     made: dict[int, relax.Expr] | None = None,
 ) -> relax.Expr:
-    """The expression with the root of each group replaced, operands first."""
+    """Replace the root of each group, operands first."""
     if not groups:
         return expr
     made = {} if made is None else made
@@ -184,7 +184,7 @@ def _replaced(
 
 
 def _groups(pattern: DFPattern, expr: relax.Expr) -> list[_Group]:
-    """Matches that do not overlap and whose inner values nothing outside reads; last root first."""
+    """Non-overlapping matches without external uses of inner values, the last root first."""
     nodes = list(post_order(expr))
     readers: dict[int, list[relax.Expr]] = {}
     for node in nodes:
@@ -241,7 +241,7 @@ def _extract(pattern: DFPattern, root: relax.Expr, matches: Matches) -> _Group:
 
 
 def _parts(pattern: DFPattern) -> list[DFPattern]:
-    """All patterns below one but those within functions, its operands first, each once."""
+    """All sub-patterns outside of function patterns, operands first, without duplicates."""
     done: dict[DFPattern, None] = {}
     active: set[DFPattern] = set()
 
@@ -258,7 +258,7 @@ def _parts(pattern: DFPattern) -> list[DFPattern]:
 
 
 def _rebuild(group: _Group, inputs: Mapping[int, relax.Var]) -> None:
-    """The body over the parameters, the nodes it is made of, and the name they give."""
+    """Build the group's body over its parameters, its nodes and its name."""
     made: dict[int, relax.Expr] = {}
     names: list[str] = []
     stack = [(group.root, False)]
@@ -283,7 +283,7 @@ def _rebuild(group: _Group, inputs: Mapping[int, relax.Var]) -> None:
 
 
 def _names_in(function: Any) -> str:
-    """The names of what a local function computes, each with a line behind it."""
+    """Names of the operators in a local function, each followed by an underscore."""
     if not isinstance(function, (relax.Function, OpenFunction)):
         return ""
     body = nested(function) if isinstance(function, relax.Function) else function.body

@@ -20,7 +20,7 @@ _COMMUTATIVE = ("add", "multiply")
 
 
 class DFPattern:
-    """Base of all patterns. A pattern object that occurs twice matches the same expression."""
+    """Base class of patterns. A repeated pattern object must match the same expression."""
 
     def __call__(self, *args: DFPattern | None) -> CallPattern:
         parts: Any = args[0] if len(args) == 1 and not isinstance(args[0], DFPattern) else args
@@ -42,31 +42,31 @@ class DFPattern:
         return is_op("divide")(self, other)
 
     def has_attr(self, attrs: Mapping[str, Any]) -> AttrPattern:
-        """This pattern, where the call, function or operator has these attributes."""
+        """Require these attributes of the call, function or operator."""
         return AttrPattern(self, dict(attrs))
 
     def has_type(self, ttype: Any) -> TypePattern:
-        """This pattern, of exactly that type."""
+        """Require exactly this type."""
         return TypePattern(self, ttype)
 
     def has_dtype(self, dtype: str) -> DataTypePattern:
-        """This pattern, of that data type."""
+        """Require this dtype."""
         return DataTypePattern(self, dtype)
 
     def has_shape(self, shape: Sequence[Any]) -> ShapePattern:
-        """This pattern, of that shape."""
+        """Require this shape."""
         return ShapePattern(self, list(shape))
 
     def optional(self, option_constructor: Callable[[DFPattern], DFPattern]) -> AltPattern:
-        """This pattern, or what the function makes of it."""
+        """Match this pattern, or the pattern that the function makes of it."""
         return self | option_constructor(self)
 
     def dominates(self, parent: DFPattern, path: DFPattern | None = None) -> DominatorPattern:
-        """This pattern as the child of a dominator pattern."""
+        """Create a dominator pattern with this pattern as the child."""
         return DominatorPattern(parent, path or wildcard(), self)
 
     def match(self, expr: Any) -> bool:
-        """Whether an expression matches, at its root."""
+        """Match the pattern at the root of an expression."""
         return match(self, expr) is not None
 
     def partition(
@@ -75,41 +75,41 @@ class DFPattern:
         attrs: Mapping[str, Any] | None = None,
         check: Callable[[Any], bool] = lambda _: True,
     ) -> Any:
-        """The expression with every match put into a function of its own.
+        """Outline every match in an expression into a function.
 
         Parameters
         ----------
         attrs : dict, optional
-            Attributes of those functions, besides `PartitionedFromPattern`.
+            Attributes of these functions, in addition to `PartitionedFromPattern`.
         check : callable
-            Gets the root of a match; False leaves it as it is.
+            Called with the root of a match; False rejects the match.
         """
         return partition(self, expr, attrs, check)
 
     embeds: ClassVar[bool] = False
-    """Whether a constant that matched stays in a partitioned function: it was asked for."""
+    """Whether a matched constant is embedded in a partitioned function rather than an input."""
 
     is_scope: ClassVar[bool] = False
-    """Whether the variables that parts of it match are its own, and enter no match."""
+    """Whether variables matched by sub-patterns are local and thus not inputs of the match."""
 
     def matches(self, matcher: Matcher, expr: Any) -> bool:
-        """Whether an expression matches; `matcher` knows what the other patterns stand for."""
+        """Whether an expression matches; `matcher` holds the matches of other patterns."""
         raise NotImplementedError
 
     def children(self) -> list[DFPattern]:
-        """The patterns that this one is made of, in the order of the expression's operands."""
+        """Direct sub-patterns, in operand order of the expression."""
         return []
 
     def parts(self) -> list[DFPattern]:
-        """The patterns that are to match as well: the children, and what a wildcard stands for."""
+        """Patterns that must also match: the children, and the target of a redirected wildcard."""
         return self.children()
 
     def repeated(self) -> list[DFPattern]:
-        """Children that stand for any number of nodes, of which none enters the match."""
+        """Children that match any number of nodes, none of which is an input of the match."""
         return []
 
     def entering(self, found: Sequence[Any]) -> list[Any]:
-        """What enters a match at the expressions that this pattern stands for."""
+        """Inputs of a match contributed by the expressions that this pattern matched."""
         return [] if self.parts() else list(found)
 
     def redirect_to(self, pattern: DFPattern) -> None:
@@ -117,7 +117,7 @@ class DFPattern:
 
 
 class ExprPattern(DFPattern):
-    """One expression: an operator, by its name, or that very node."""
+    """Matches one expression: an operator by name, or a specific node."""
 
     def __init__(self, expr: Any) -> None:
         self.expr = expr
@@ -148,7 +148,7 @@ class WildcardPattern(DFPattern):
         self.pattern: DFPattern | None = None
 
     def redirect_to(self, pattern: DFPattern) -> None:
-        """Stand for another pattern from now on, which may contain this one."""
+        """Match another pattern from now on, which may contain this one (recursion)."""
         self.pattern = pattern
 
     def parts(self) -> list[DFPattern]:
@@ -183,9 +183,9 @@ class CallPattern(DFPattern):
         return commutes and matcher.match_all(self.args, args[::-1])
 
     def _regrouped(self, expr: relax.Call) -> Iterator[CallPattern]:
-        """The same product and quotient put together in the order that the expression has.
+        """Equivalent call patterns with multiply and divide in the order of the expression.
 
-        (a * b) / c, a * (b / c) and (a / c) * b are the same.
+        (a * b) / c, a * (b / c) and (a / c) * b are equivalent.
         """
         name, other = _operator(self), dialect.relay_name(expr)
         if {name, other} != {"multiply", "divide"} or not self.args or len(self.args) != 2:
@@ -204,7 +204,7 @@ class CallPattern(DFPattern):
 
 
 def _operator(pattern: CallPattern) -> str:
-    """The name of the operator that a pattern calls; "" if that may be any."""
+    """Name of the operator that a pattern calls; "" if any operator matches."""
     op = pattern.op.expr if isinstance(pattern.op, ExprPattern) else None
     return str(op.name) if isinstance(op, tvm.ir.Op) else ""
 
@@ -366,7 +366,7 @@ class ShapePattern(DFPattern):
 
 
 class DominatorPattern(DFPattern):
-    """A child whose inputs all come, through the path, from one parent."""
+    """Matches a child whose inputs all derive from one parent through the path."""
 
     def __init__(self, parent: DFPattern, path: DFPattern, child: DFPattern) -> None:
         self.parent = parent
@@ -386,72 +386,72 @@ class DominatorPattern(DFPattern):
 
 
 def is_op(op_name: str) -> ExprPattern:
-    """The Relay operator of that name, to be called with patterns of its operands."""
+    """Match the Relay operator with this name; call it with operand patterns."""
     return ExprPattern(dialect.operator(op_name))
 
 
 def is_expr(expr: Any) -> ExprPattern:
-    """That very expression."""
+    """Match a specific expression."""
     return ExprPattern(expr)
 
 
 def wildcard() -> WildcardPattern:
-    """Anything."""
+    """Match any expression."""
     return WildcardPattern()
 
 
 def is_var(name: str = "") -> VarPattern:
-    """A variable; of that name, if one is given."""
+    """Match a variable, with this name if given."""
     return VarPattern(name)
 
 
 def is_constant() -> ConstantPattern:
-    """A constant."""
+    """Match a constant."""
     return ConstantPattern()
 
 
 def is_tuple(fields: Sequence[DFPattern] | None = None) -> TuplePattern:
-    """A tuple; of these fields, if they are given."""
+    """Match a tuple, with these fields if given."""
     return TuplePattern(fields)
 
 
 def is_tuple_get_item(tuple_value: DFPattern, index: int | None = None) -> TupleGetItemPattern:
-    """A field of a tuple; that one, if an index is given."""
+    """Match a tuple access, with this index if given."""
     return TupleGetItemPattern(tuple_value, index)
 
 
 def is_if(cond: DFPattern, true_branch: DFPattern, false_branch: DFPattern) -> IfPattern:
-    """A condition."""
+    """Match an If."""
     return IfPattern(cond, true_branch, false_branch)
 
 
 def is_let(var: DFPattern, value: DFPattern, body: DFPattern) -> LetPattern:
-    """A variable that is bound to a value in a body."""
+    """Match a let binding."""
     return LetPattern(var, value, body)
 
 
 def has_attr(attrs: Mapping[str, Any], pattern: DFPattern | None = None) -> AttrPattern:
-    """A pattern with these attributes."""
+    """Match a pattern with these attributes."""
     return (pattern or wildcard()).has_attr(attrs)
 
 
 def has_type(ttype: Any, pattern: DFPattern | None = None) -> TypePattern:
-    """A pattern of exactly that type."""
+    """Match a pattern with exactly this type."""
     return (pattern or wildcard()).has_type(ttype)
 
 
 def has_dtype(dtype: str, pattern: DFPattern | None = None) -> DataTypePattern:
-    """A pattern of that data type."""
+    """Match a pattern with this dtype."""
     return (pattern or wildcard()).has_dtype(dtype)
 
 
 def has_shape(shape: Sequence[Any], pattern: DFPattern | None = None) -> ShapePattern:
-    """A pattern of that shape."""
+    """Match a pattern with this shape."""
     return (pattern or wildcard()).has_shape(shape)
 
 
 def dominates(parent: DFPattern, path: DFPattern, child: DFPattern) -> DominatorPattern:
-    """A child all of whose inputs come from the parent through nodes that match the path."""
+    """Match a child whose inputs all derive from the parent through nodes that match the path."""
     return DominatorPattern(parent, path, child)
 
 

@@ -1,4 +1,4 @@
-"""`qconfig`: how `quantize` works on what is inside of a `with`."""
+"""`qconfig`: settings of `quantize` inside a `with` block."""
 
 from __future__ import annotations
 
@@ -26,33 +26,32 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
 
 @dataclasses.dataclass(frozen=True)
 class QConfig:
-    """What Relay's scripts can say about quantization.
+    """Quantization settings.
 
     Attributes
     ----------
     nbit_weight : int
-        Of weights; CPUs without VNNI multiply by 7 bits faster.
+        Weight bits; CPUs without VNNI multiply faster with 7 bits.
     calibrate_mode : str
-        Where the ranges of tensors come from: "global_scale" for all, or samples of a data set with
-        "kl_divergence" or "percentile".
+        Source of tensor ranges: "global_scale" uses one range for all, "kl_divergence" and
+            "percentile" compute them from the samples of a data set.
     global_scale : float
-        The largest number of every tensor.
+        Largest magnitude of every tensor.
     weight_scale : str
-        "max" has the largest weight as the largest integer, "power2" the next power of two.
+        Maps to the largest integer: "max" the largest weight, "power2" the next power of two.
     skip_dense_layer : bool
-        Whether dense layers stay in float32.
+        Keep dense layers in float32.
     skip_conv_layers : list of int, optional
-        Which convolutions do, counted from 0 in the order of computation.
+        Indices of convolutions to keep in float32, counted from 0 in evaluation order.
     do_simulation : bool
-        Whether weights stay floats that are quantized where they are read.
+        Keep float weights, which are quantized where they are used.
     partition_conversions : str
-        "enabled" has `quantize` make functions of their own of the conversions in front of the
-        network and behind it (`partition`); with "fully_integral" all between them must be
-        integers.
+        "enabled" has `quantize` outline the conversions at the inputs and outputs into separate
+            functions (`partition`); "fully_integral" also requires integer operators between them.
 
     `nbit_activation`, `dtype_activation`, `round_for_shift`, `rounding` and `debug_enabled_ops`
-    said how integers were scaled, which now is done as ONNX says; `calibrate_chunk_by` saved
-    memory, of which samples need none. They have no effect.
+    controlled integer scaling, which now follows ONNX. `calibrate_chunk_by` limited memory, which
+    calibration no longer needs. They have no effect.
     """
 
     nbit_input: int = 8
@@ -86,18 +85,18 @@ _current: contextvars.ContextVar[QConfig | None] = contextvars.ContextVar("qconf
 
 
 def current_qconfig() -> QConfig:
-    """The configuration that is active."""
+    """Return the active configuration."""
     return _current.get() or QConfig()
 
 
 @contextmanager
 def qconfig(**settings: Any) -> Iterator[QConfig]:
-    """Have `quantize` work by these settings; the others have their defaults.
+    """Configure `quantize` in a `with` block; omitted settings have their defaults.
 
     Raises
     ------
     RelayError
-        A setting has a value that is not supported; unknown names are warned of and ignored.
+        A setting has an unsupported value. Unknown names are ignored with a warning.
     """
     known = {each.name for each in dataclasses.fields(QConfig)}
     for name in settings.keys() - known:

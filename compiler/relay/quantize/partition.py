@@ -1,8 +1,8 @@
-"""Takes a quantized network apart: what becomes integers, the integers, what they are.
+"""Partition a quantized network: input conversions, integer core, output conversions.
 
     main(x) = dequantize_outputs(quantized_main(quantize_inputs(x)))
 
-Devices that compute on integers alone get `quantized_main`; the others are left to their host.
+Integer-only devices run `quantized_main`; the host runs the other functions.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from ..type_infer import infer_type, set_type
 
 PARTS = ("quantize_inputs", "quantized_main", "dequantize_outputs")
 _KEEPING = ("nn.relu", "nn.max_pool2d", "reshape", "nn.batch_flatten", "transpose", "squeeze")
-"""Operators that do to sums of integers what they do to the numbers these stand for."""
+"""Operators that commute with scaling of integer sums."""
 
 
 def partition_conversions(mod: tvm.IRModule, fully_integral: bool) -> tvm.IRModule:
-    """The module with its conversions in functions of their own.
+    """Outline the conversions of a module into separate functions.
 
     Parameters
     ----------
     mod : tvm.IRModule
-        As `realize` leaves it.
+        Result of `realize`.
     fully_integral : bool
-        Whether what is between the conversions must compute on integers alone.
+        Require integer operators between the conversions.
 
     Raises
     ------
-    NotIntegralError
+    With `fully_integral`: an operator between the conversions computes in floats; names it.
         It must, and an operator there is one of floats; names it.
     """
     main = mod["main"]
@@ -76,7 +76,7 @@ def partition_conversions(mod: tvm.IRModule, fully_integral: bool) -> tvm.IRModu
 
 
 def _function(parameters: Sequence[relax.Var], body: relax.Expr) -> relax.Function:
-    """A function of variables of its own."""
+    """Create a function with new parameter variables."""
     own = {handle(each): relax.Var(each.name, each.ty) for each in parameters}
     return function_of(
         list(own.values()), rewrite(body, lambda old, new: own.get(handle(old), new))
@@ -88,7 +88,7 @@ def _is_input(expr: relax.Expr, params: Sequence[relax.Var]) -> bool:
 
 
 def _integers(expr: relax.Expr) -> tuple[relax.Expr, float] | None:
-    """int32 that stand for an expression, and their scale; None where it has no such form."""
+    """int32 form of an expression and its scale; None if there is none."""
     if is_op(expr, "nn.conv2d", "nn.dense"):
         data, weight = (_bytes(each) for each in expr.args)
         if data is None or weight is None:
@@ -112,7 +112,7 @@ def _integers(expr: relax.Expr) -> tuple[relax.Expr, float] | None:
 
 
 def _bytes(expr: relax.Expr) -> tuple[relax.Expr, float] | None:
-    """int8 that are dequantized with one scale, and this; those of sums are requantized."""
+    """int8 operand and scale of a dequantize; int32 sums are requantized."""
     if operator_name(expr) != "dequantize":
         return None
     integers, known = expr.args[0], array_of(expr.args[1])

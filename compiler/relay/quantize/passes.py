@@ -1,13 +1,13 @@
-"""The steps of `quantize`.
+"""The steps of `quantize`:
 
-    prerequisite_optimize   parameters bound, batch norms folded into weights
-    annotate                data and weights of convolutions and dense layers are read as
-                            dequantize(quantize(x, scale)), data by all that read them; the scale is
-                            not yet a number
-    calibrate               scales, from the configuration or from samples
-    realize                 weights become int8
+    prerequisite_optimize   bind parameters, fold batch norms into weights
+    annotate                wrap data and weights of convolutions and dense layers in
+                            dequantize(quantize(x, scale)), data for all its consumers; the scale
+                            is still NaN
+    calibrate               compute scales, from the configuration or from samples
+    realize                 convert weights to int8
 
-What comes out computes on integers in builds for CPUs (`lowering/graph_passes`).
+CPU builds compute the result on integers (`lowering/graph_passes`).
 """
 
 from __future__ import annotations
@@ -42,22 +42,22 @@ Samples = Iterable[Mapping[str, Any]]
 def quantize(
     mod: tvm.IRModule, params: Mapping[str, Any] | None = None, dataset: Samples | None = None
 ) -> tvm.IRModule:
-    """A network of floats as one of bytes, by the `qconfig` that is active.
+    """Quantize a float network to int8 according to the active `qconfig`.
 
     Parameters
     ----------
     mod : tvm.IRModule
-        Of Relay's operators; inputs and results stay what they are.
+        Module with Relay operators; the types of inputs and results do not change.
     params : dict of str to array, optional
-        Weights that are parameters of `main`.
+        Values of weights that are parameters of `main`.
     dataset : iterable of dict of str to array, optional
-        Inputs by name; needed but for "global_scale".
+        Inputs by name; required except for "global_scale".
 
     Raises
     ------
     RelayError
-        The mode needs samples and there are none, or a tensor is not finite for one; or the
-        conversions are to be partitioned, and there are floats between them that may not be.
+        The mode requires samples and there are none, or a tensor is not finite for a sample, or
+            "fully_integral" partitioning finds float operators between the conversions.
     """
     config = current_qconfig()
     mod = _annotate(prerequisite_optimize(mod, params), config)
@@ -73,7 +73,7 @@ def quantize(
 def prerequisite_optimize(
     mod: tvm.IRModule, params: Mapping[str, Any] | None = None
 ) -> tvm.IRModule:
-    """What `annotate` takes for granted: constant weights, scales and batch norms folded in."""
+    """Prepare a module for `annotate`: bind weights, fold scales and batch norms."""
     from .. import transform
 
     if params:
@@ -92,19 +92,19 @@ def prerequisite_optimize(
 
 
 def annotate() -> Any:
-    """The pass that has layers read quantized tensors."""
+    """Create the pass that quantizes the operands of layers."""
     config = current_qconfig()
     return module_pass("QuantizeAnnotate", 0, lambda mod: _annotate(mod, config))
 
 
 def calibrate(dataset: Samples | None = None) -> Any:
-    """The pass that finds the scales."""
+    """Create the pass that computes scales."""
     config = current_qconfig()
     return module_pass("QuantizeCalibrate", 0, lambda mod: _calibrate(mod, config, dataset))
 
 
 def realize() -> Any:
-    """The pass that makes int8 of weights."""
+    """Create the pass that converts weights to int8."""
     config = current_qconfig()
     return module_pass("QuantizeRealize", 0, lambda mod: _realize(mod, config))
 
@@ -134,7 +134,7 @@ def _annotate(mod: tvm.IRModule, config: QConfig) -> tvm.IRModule:
 
 
 def _layers(body: relax.Expr, config: QConfig) -> list[relax.Call]:
-    """Convolutions and dense layers with constant weights that are not to be skipped."""
+    """Convolutions and dense layers with constant weights, without those to be skipped."""
     layers, convolutions = [], 0
     for node in post_order(body):
         is_conv = is_op(node, "nn.conv2d")
@@ -153,7 +153,7 @@ def _layers(body: relax.Expr, config: QConfig) -> list[relax.Call]:
 
 
 def _pair(expr: relax.Expr, scale: float) -> relax.Expr:
-    """dequantize(quantize(expr)) with a scale that is not known yet as not a number."""
+    """Create dequantize(quantize(expr)); NaN is a scale that is not calibrated yet."""
     return _dequantized(infer_type(relax.op.quantize(expr, *_numbers(scale), 0, "int8")), scale)
 
 
@@ -166,7 +166,7 @@ def _numbers(scale: float) -> tuple[relax.Expr, relax.Expr]:
 
 
 def _paired(expr: relax.Expr) -> relax.Expr | None:
-    """What a pair quantizes."""
+    """Operand of the quantize of a pair; None if the expression is not a pair."""
     if operator_name(expr) != "dequantize" or operator_name(expr.args[0]) != "quantize":
         return None
     return expr.args[0].args[0]
@@ -207,7 +207,7 @@ def _weight_scale(weight: np.ndarray | None, config: QConfig) -> float:
 
 
 def _levels(config: QConfig) -> int:
-    """Of magnitudes that the weights' integers hold."""
+    """Number of magnitudes of the weights' integer type."""
     return LEVELS >> (8 - config.nbit_weight)
 
 
@@ -217,7 +217,7 @@ def _thresholds(
     config: QConfig,
     samples: Samples | None,
 ) -> list[float]:
-    """The largest magnitude that each pair should hold."""
+    """Largest magnitude that each pair must represent."""
     if config.calibrate_mode == "global_scale" or not pairs:
         return [config.global_scale] * len(pairs)
     if samples is None:
@@ -234,7 +234,7 @@ def _thresholds(
 def _histograms(
     function: relax.Function, pairs: list[relax.Expr], samples: Samples
 ) -> list[Histogram]:
-    """Of what the pairs quantize, computed in float32."""
+    """Histograms of the pairs' operands over all samples, computed in float32."""
     from ...runtime import graph_executor
     from ..build_module import build
 

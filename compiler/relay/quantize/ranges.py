@@ -1,4 +1,4 @@
-"""Ranges of tensors, from histograms of samples."""
+"""Tensor ranges from histograms of samples."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ import numpy as np
 from ...errors import RelayError
 
 BINS = 2048
-LEVELS = 128  # of magnitudes that int8 holds
-SHARE = 0.99999  # of elements within a percentile's range
-_STEP = 16  # bins between the ranges that the divergence is asked of
+LEVELS = 128  # magnitudes of int8
+SHARE = 0.99999  # of elements within a percentile range
+_STEP = 16  # bins between candidate ranges of the divergence
 
 
 class Histogram:
-    """The magnitudes of a tensor's elements over all samples.
+    """Histogram of the magnitudes of a tensor's elements over all samples.
 
     Attributes
     ----------
     least, most : float
-        Of the elements themselves.
+        Smallest and largest element.
     top : float
-        Up to where the bins go.
+        Upper end of the bins.
     zeros : int
-        Elements that are 0, which every scale holds exactly; no bin counts them.
+        Number of zeros, which every scale represents exactly; not in the bins.
     """
 
     def __init__(self, name: str) -> None:
@@ -40,7 +40,7 @@ class Histogram:
         Raises
         ------
         RelayError
-            One is infinite or not a number.
+            An element is infinite or NaN.
         """
         values = np.asarray(values, "float64").ravel()
         if not values.size:
@@ -62,11 +62,11 @@ class Histogram:
 
     @property
     def largest(self) -> float:
-        """The largest magnitude; 1 where there is none above 0."""
+        """Largest magnitude; 1 if all elements are 0."""
         return max(-self.least, self.most) or 1.0 if self.top else 1.0
 
     def percentile(self, share: float = SHARE) -> float:
-        """The magnitude below which that share of the elements is."""
+        """Magnitude below which this share of the elements lies."""
         if not self.top:
             return 1.0
         wanted = share * (self.counts.sum() + self.zeros) - self.zeros
@@ -74,10 +74,10 @@ class Histogram:
         return min(self.largest, float(within) * self.top / BINS)
 
     def least_divergence(self, levels: int = LEVELS) -> float:
-        """The range whose magnitudes, in so many levels, say most about the elements.
+        """Range with the least information loss when quantized to `levels` magnitudes.
 
-        Elements outside count as the last one inside. The measure is the divergence (Kullback and
-        Leibler's) of the distribution from its form in levels.
+        Elements outside are clipped. The loss is the Kullback-Leibler divergence between the
+        distribution and its quantized form.
         """
         if not self.top:
             return 1.0

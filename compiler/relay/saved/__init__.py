@@ -1,4 +1,4 @@
-"""What TVM saved: modules by `tvm.ir.save_json`, parameters by `relay.save_param_dict`."""
+"""Read files saved by TVM: modules of `tvm.ir.save_json`, parameters of `relay.save_param_dict`."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ __getattr__ = lazy_attributes(
 def load_json(
     json_str: str, source_name: str = "json", allow_code: bool = False
 ) -> tvm.IRModule | Any:
-    """Read what `tvm.ir.save_json` wrote, of TVM 0.6 to 0.18 or of this one.
+    """Load the JSON of `tvm.ir.save_json` from TVM 0.6 to 0.18 or the installed TVM.
 
     Parameters
     ----------
     json_str : str
         The JSON document.
     source_name : str
-        What errors call it.
+        Name used in errors.
     allow_code : bool
-        Whether the document may hold kernels, external functions and calls of functions by name.
-        They run with the rights of the process: allow them only in files of your own.
+        Allow kernels, external functions and calls of functions by name. They run with the
+            rights of the process: only set this for files that you trust.
 
     Returns
     -------
@@ -39,9 +39,9 @@ def load_json(
     Raises
     ------
     SavedModuleError
-        The document is damaged, holds something else, or holds code without `allow_code`.
+        The document is damaged or of another kind, or contains code without `allow_code`.
     RelayError
-        The program has no form in a compiled module.
+        The program cannot be represented in compiled code.
     """
     if '"root_index"' in json_str:
         return _of_this_tvm(json_str, source_name, allow_code)
@@ -50,7 +50,7 @@ def load_json(
 
     try:
         return to_relax(read_module(json_str, source_name))
-    except UnicodeEncodeError as error:  # JSON has names for halves of characters
+    except UnicodeEncodeError as error:  # JSON can escape unpaired surrogates
         raise SavedModuleError(f"{source_name}: {error.object!r} is not text") from error
 
 
@@ -71,7 +71,7 @@ def _of_this_tvm(text: str, source: str, allow_code: bool) -> Any:
     except SavedModuleError:
         raise
     except Exception as error:
-        # A damaged document is wrong in ways that only TVM's reader notices.
+        # Some kinds of damage are only found by TVM's reader.
         reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
         raise SavedModuleError(f"{source}: TVM can't read the document: {reason}") from error
     if not isinstance(made, (tvm.ir.IRModule, tvm.ir.Expr, tvm.ir.Map)):
@@ -90,9 +90,9 @@ def _check_no_code(document: Any, source: str) -> None:
 
 
 def register_operators(document: Any) -> None:
-    """Have TVM know the Relay operators that a document of this TVM calls, so that it can read it.
+    """Register the Relay operators that a document of the installed TVM calls, before reading it.
 
-    Documents of other forms are passed over.
+    Other documents are ignored.
     """
     from .. import dialect
     from ..op import registry

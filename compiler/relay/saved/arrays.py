@@ -1,4 +1,4 @@
-"""Tensors as TVM serializes them, in both directions."""
+"""Read and write tensors in TVM's serialization format."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _CODES = {
 
 
 def decode_base64(encoded: Any, where: str) -> bytes:
-    """The bytes of a base64 text; an error names `where`."""
+    """Decode base64; errors mention `where`."""
     try:
         return base64.b64decode(encoded, validate=False)
     except (TypeError, ValueError, binascii.Error) as error:
@@ -39,14 +39,14 @@ def decode_base64(encoded: Any, where: str) -> bytes:
 
 
 def decode_array(encoded: Any, where: str) -> np.ndarray:
-    """A tensor from its base64 text."""
+    """Decode a tensor from base64."""
     data = decode_base64(encoded, where)
     array, _ = read_array(memoryview(data), 0, where)
     return array
 
 
 def read_array(data: memoryview, offset: int, where: str) -> tuple[np.ndarray, int]:
-    """A tensor record at an offset, and the offset behind it.
+    """Read the tensor record at an offset; return the tensor and the end offset.
 
     The record: magic, reserved, device type and id, rank, dtype code, bits and lanes, shape,
     number of bytes, the bytes; little endian. bfloat16 becomes `ml_dtypes.bfloat16`.
@@ -54,7 +54,7 @@ def read_array(data: memoryview, offset: int, where: str) -> tuple[np.ndarray, i
     Raises
     ------
     SavedModuleError
-        The record is cut short, or inconsistent.
+        The record is truncated or inconsistent.
     """
     if len(data) - offset < _HEADER.size:
         raise SavedModuleError(f"{where}: the tensor record is cut short")
@@ -78,13 +78,13 @@ def read_array(data: memoryview, offset: int, where: str) -> tuple[np.ndarray, i
         )
     try:
         array = np.frombuffer(data, dtype, math.prod(shape), offset).reshape(shape)
-    except ValueError as error:  # no elements, and other extents beyond all memory
+    except ValueError as error:  # no elements, but other extents exceed memory
         raise SavedModuleError(f"{where}: a tensor of shape {shape}: {error}") from None
     return array, offset + size
 
 
 def write_array(array: np.ndarray) -> list[bytes]:
-    """The tensor record of an array, in parts."""
+    """Tensor record of an array, in chunks."""
     name = str(array.dtype)
     if name not in _CODES:
         raise SavedModuleError(f"arrays of {name} have no form in TVM's files")
@@ -98,12 +98,12 @@ def write_array(array: np.ndarray) -> list[bytes]:
 
 
 def encode_array(array: np.ndarray) -> str:
-    """The base64 text of a tensor, as saved modules hold it."""
+    """Encode a tensor in base64, as in saved modules."""
     return base64.b64encode(b"".join(write_array(array))).decode("ascii")
 
 
 def bfloat16() -> np.dtype:
-    """numpy's type of bfloat16, which the package ml_dtypes brings."""
+    """numpy dtype of bfloat16, from the package ml_dtypes."""
     import ml_dtypes
 
     return np.dtype(ml_dtypes.bfloat16)

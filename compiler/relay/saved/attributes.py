@@ -1,4 +1,4 @@
-"""Attribute objects of saved modules: which fields a class has, and how they are written."""
+"""Attribute classes of saved modules: fields and their encodings."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 from ...errors import SavedModuleError
 from .graph import Graph
 
-# One class a paragraph, `field:kind`. Written in place: i whole number, d real, b truth value,
-# s text, t data type. References to nodes: S text, E dimension or scalar, I whole number, F real,
-# B boxed number, V virtual device, X expression; `*` array, `**` array of arrays, `?` may be null.
+# One class per paragraph, `field:kind`. Inline values: i integer, d float, b bool, s string,
+# t dtype. Node references: S string, E dimension or scalar, I integer, F float, B boxed number,
+# V virtual device, X expression; `*` array, `**` array of arrays, `?` nullable.
 _FIELDS = """
 AdaptivePool1DAttrs output_size:E* layout:s out_layout:S
 AdaptivePool2DAttrs output_size:E* layout:s out_layout:S
@@ -173,7 +173,7 @@ _PREFIX = "relay.attrs."
 
 @functools.lru_cache(maxsize=1)
 def classes() -> dict[str, dict[str, str]]:
-    """Class name, without `relay.attrs.`, to its fields and their kinds."""
+    """Map class names, without `relay.attrs.`, to fields and their kinds."""
     found: dict[str, dict[str, str]] = {}
     fields: dict[str, str] = {}
     for line in _FIELDS.strip().splitlines():
@@ -185,12 +185,12 @@ def classes() -> dict[str, dict[str, str]]:
 
 
 def read_attributes(graph: Graph, index: int) -> dict[str, Any]:
-    """The attributes of a call as plain Python values, those that are null left out.
+    """Decode the attributes of a call to plain Python values; omits null values.
 
     Raises
     ------
     SavedModuleError
-        The class is unknown, or a field is not of its kind.
+        The class is unknown, or a field has the wrong kind.
     """
     kind = graph.kind(index)
     if kind == "":

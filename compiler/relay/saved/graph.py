@@ -1,7 +1,7 @@
-"""The node graph that old `tvm.ir.save_json` wrote: nodes, attribute values, tensors.
+"""Node graph of old `tvm.ir.save_json`: nodes, attribute values, tensors.
 
-Nothing in such a file says whether a string is a number, a text or the index of a node, so
-readers ask by field: `node` for objects, `text`, `integer`, `real` for values.
+The file does not distinguish numbers, strings and node indices, so readers request each field by
+kind: `node` for objects, `text`, `integer`, `real` for values.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ _MAX_DEPTH = 200
 
 
 class Graph:
-    """A parsed node graph.
+    """Parsed node graph.
 
     Parameters
     ----------
     text : str
         The JSON document: `{"root": i, "nodes": [...], "b64ndarrays": [...]}`.
     source : str
-        What errors call it.
+        Name used in errors.
 
     Raises
     ------
     SavedModuleError
-        The text is not JSON, or not a graph of nodes.
+        The text is not JSON or not a node graph.
     """
 
     def __init__(self, text: str, source: str = "json") -> None:
@@ -59,7 +59,7 @@ class Graph:
         return SavedModuleError(f"{self.source}: node {index} ({self.kind(index)}): {message}")
 
     def kind(self, index: int) -> str:
-        """The node's `type_key`; "" for the null reference."""
+        """`type_key` of a node; "" for the null reference."""
         node = self.nodes[index]
         kind = node.get("type_key") if isinstance(node, dict) else None
         if not isinstance(kind, str):
@@ -70,12 +70,12 @@ class Graph:
         return name in self._fields(index)
 
     def node(self, index: int, name: str) -> int:
-        """The index of the node that the field refers to; 0, null, where it is absent."""
+        """Node index in a field; 0 (null) if the field is missing."""
         value = self._fields(index).get(name)
         return 0 if value is None else self._index(value, f"node {index}", name)
 
     def text(self, index: int, name: str, default: str = "") -> str:
-        """A string field, which is the text itself or refers to a String node."""
+        """String field, stored inline or as a reference to a String node."""
         value = self._fields(index).get(name)
         if value is None:
             return default
@@ -107,7 +107,7 @@ class Graph:
             raise self.error(index, f"{name} is {value!r:.60}, no number") from None
 
     def payload(self, index: int) -> str:
-        """What a node that is saved as text says, e.g. an operator's name."""
+        """Text of a node that is saved as a string, such as an operator's name."""
         node = self.nodes[index]
         if "repr_b64" in node:
             return self._long_text(index, node["repr_b64"])
@@ -120,20 +120,20 @@ class Graph:
         return ""
 
     def items(self, index: int) -> list[int]:
-        """The elements of an Array; none for null."""
+        """Elements of an Array; none for null."""
         if self.kind(index) not in ("Array", ""):
             raise self.error(index, "an Array is needed here")
         return [self._index(i, f"node {index}", "data") for i in self._data(index)]
 
     def pairs(self, index: int) -> list[tuple[int, int]]:
-        """Keys and values of a Map whose keys are objects."""
+        """Items of a Map with object keys."""
         data = [self._index(i, f"node {index}", "data") for i in self._data(index)]
         if len(data) % 2:
             raise self.error(index, "a Map has as many keys as values")
         return list(zip(data[::2], data[1::2]))
 
     def named(self, index: int) -> dict[str, int]:
-        """Keys and values of a Map whose keys are strings."""
+        """Items of a Map with string keys."""
         if self.kind(index) == "":
             return {}
         if self.kind(index) not in ("Map", "StrMap"):
@@ -147,7 +147,7 @@ class Graph:
         return {str(key): value for key, value in zip(keys, data)}
 
     def array(self, index: int, name: str) -> Any:
-        """The tensor of an NDArray field."""
+        """Tensor of an NDArray field."""
         number = self.integer(index, name, -1)
         if not 0 <= number < len(self._encoded):
             raise self.error(index, f"{name} is tensor {number} of {len(self._encoded)}")
@@ -158,9 +158,9 @@ class Graph:
         return self._arrays[number]
 
     def value(self, index: int, depth: int = 0) -> Any:
-        """An attribute value as plain Python: numbers, strings, lists, dicts, None.
+        """Convert an attribute value to plain Python: numbers, strings, lists, dicts, None.
 
-        Tensors are arrays, dimensions `?` are None. Expressions are not values: see `module`.
+        Tensors become arrays, dimensions `?` become None. Expressions are read by `module`.
         """
         if depth > _MAX_DEPTH:
             raise self.error(index, "the value is nested too deep, or contains itself")
@@ -191,7 +191,7 @@ class Graph:
         if kind == "DictAttrs":
             return self.value(self.node(index, "__dict__"), depth + 1)
         if kind.startswith("tir.") or kind in ("relay.Var", "IncompleteType"):
-            return None  # a symbolic dimension, or an operand that the attribute repeats
+            return None  # symbolic dimension, or repeated operand
         raise self.error(index, "this kind of node is not an attribute value")
 
     def _number(self, index: int) -> int:
@@ -215,7 +215,7 @@ class Graph:
         return fields
 
     def fields(self, index: int) -> dict[str, Any]:
-        """All fields of a node as they are written."""
+        """All fields of a node in their encoded form."""
         return self._fields(index)
 
     def _data(self, index: int) -> list[Any]:
@@ -237,7 +237,7 @@ class Graph:
         return index
 
     def _long_text(self, index: int, encoded: Any) -> str:
-        """`repr_b64`: eight bytes of length, then the text."""
+        """`repr_b64`: 8-byte length, then the text."""
         from .arrays import decode_base64
 
         data = decode_base64(encoded, f"{self.source}: node {index}")

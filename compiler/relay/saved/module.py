@@ -1,4 +1,4 @@
-"""Saved Relay modules as `syntax`: the same form that the text reader makes."""
+"""Convert saved Relay modules to `syntax` nodes, the output of the text parser."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def read_module(text: str, source: str = "json") -> syntax.Module:
     Raises
     ------
     SavedModuleError
-        The document is damaged, or holds neither.
+        The document is damaged, or contains neither.
     """
     graph = Graph(text, source)
     kind = graph.kind(graph.root)
@@ -93,13 +93,13 @@ class _Reader:
         )
 
     def closed(self, index: int) -> syntax.Function:
-        """An expression as a function of its free variables."""
+        """Convert an expression to a function of its free variables."""
         body = self.body(index)
         bound = {var for var, _ in body.bindings}
         return syntax.Function([v for v in self.vars.values() if v not in bound], body)
 
     def body(self, root: int) -> syntax.Block:
-        """A body as a block: every shared or nested node bound once, in the right scope."""
+        """Convert a body to a block: each shared or nested node is bound once, in its scope."""
         self.nesting += 1
         if self.nesting > _MAX_NESTING:
             raise self.graph.error(root, "functions are nested too deep")
@@ -111,7 +111,7 @@ class _Reader:
     def _placed(
         self, root: int, scope: Scope
     ) -> tuple[dict[int, Scope], dict[tuple[int, int], Scope]]:
-        """The scope of each node, and the inner scopes that conditions and lets open."""
+        """Scope of each node, and the inner scopes opened by conditions, lets and clauses."""
         try:
             nodes = order(root, self._uses)
         except ValueError as error:
@@ -133,7 +133,7 @@ class _Reader:
         return [below for below, _ in self._operands(index)]
 
     def _operands(self, index: int) -> list[tuple[int, bool]]:
-        """The nodes that a node is made of, and whether each is a scope of its own."""
+        """Operands of a node, and whether each opens a new scope."""
         graph, kind = self.graph, self.graph.kind(index)
         if kind in _LEAVES or kind == "relay.Function":
             return []
@@ -171,7 +171,7 @@ class _Reader:
         inner: dict[tuple[int, int], Scope],
         names: dict[int, syntax.Expr],
     ) -> syntax.Block:
-        """The nodes of one scope in order. A let at its end continues in the same block."""
+        """Convert the nodes of one scope in order; a final let continues in the same block."""
         bindings: list[tuple[syntax.Var, syntax.Expr]] = []
         names = dict(names) if scope.depth else names
         while True:
@@ -192,7 +192,7 @@ class _Reader:
             bound = self.var(self.graph.node(following, "var"))
             bindings.append((bound, names[self.graph.node(following, "value")]))
             root = self.graph.node(following, "body")
-            if where[root] is not inner[following, 1]:  # the body is bound further out already
+            if where[root] is not inner[following, 1]:  # body already bound in an outer scope
                 return syntax.Block(bindings, names.get(root) or self._leaf(root))
             scope = inner[following, 1]
 
@@ -228,7 +228,7 @@ class _Reader:
             return syntax.Field(named("tuple_value"), graph.integer(index, "index"))
         if kind == "relay.If":
             return syntax.If(named("cond"), region("true_branch", 1), region("false_branch", 2))
-        if kind == "relay.Let":  # a let that is an operand
+        if kind == "relay.Let":  # a let as an operand
             bound = self.var(graph.node(index, "var"))
             rest = region("body", 1)
             return syntax.Block([(bound, named("value")), *rest.bindings], rest.result)

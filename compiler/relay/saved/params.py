@@ -1,4 +1,4 @@
-"""`relay.save_param_dict` and `relay.load_param_dict`: parameters as one binary text."""
+"""`relay.save_param_dict` and `relay.load_param_dict`: binary serialization of parameters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PARAMS_MAGIC = 0xF7E58D4F05049CB7
 
 
 def save_param_dict(params: Mapping[str, Any]) -> bytearray:
-    """Serialize parameters in the format that TVM has always had.
+    """Serialize parameters in TVM's parameter file format.
 
     Parameters
     ----------
@@ -34,12 +34,12 @@ def save_param_dict(params: Mapping[str, Any]) -> bytearray:
 
 
 def load_param_dict(data: bytes | bytearray | memoryview) -> dict[str, Any]:
-    """Parameters by name, as TVM tensors, from what `save_param_dict` wrote.
+    """Load parameters from the output of `save_param_dict` as TVM tensors by name.
 
     Raises
     ------
     SavedModuleError
-        The data is damaged, or no parameter file.
+        The data is damaged or not a parameter file.
     """
     import tvm
 
@@ -47,7 +47,7 @@ def load_param_dict(data: bytes | bytearray | memoryview) -> dict[str, Any]:
 
 
 def read_params(data: bytes | bytearray | memoryview) -> dict[str, np.ndarray]:
-    """The same as numpy arrays."""
+    """Load parameters as numpy arrays."""
     view = memoryview(data).cast("B") if not isinstance(data, memoryview) else data
     where = "the parameters"
     magic, _, count = _unpack("<QQQ", view, 0, where)

@@ -1,7 +1,7 @@
-"""In which scope each node of a shared expression graph is bound.
+"""Scope assignment for the nodes of a shared expression graph.
 
-A saved body is a graph in which a node may be used from several branches. It is evaluated once:
-in the innermost scope that all its uses can see.
+Nodes of a saved body can be used in several branches. Each is evaluated once, in the innermost
+scope that is visible to all its uses.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 @dataclass(eq=False, slots=True)
 class Scope:
-    """A body: of the function, of a branch, of a let. `nodes` are in the order of evaluation."""
+    """Body of a function, branch or let. `nodes` are in evaluation order."""
 
     outer: Scope | None
     depth: int
@@ -23,7 +23,7 @@ class Scope:
 
 
 def common(left: Scope, right: Scope) -> Scope:
-    """The innermost scope that both see."""
+    """Innermost common scope."""
     while left is not right:
         if left.depth >= right.depth:
             assert left.outer is not None
@@ -35,7 +35,7 @@ def common(left: Scope, right: Scope) -> Scope:
 
 
 def order(root: int, uses: Callable[[int], Iterable[int]]) -> list[int]:
-    """All nodes below `root`, what is used before what uses it. A circle raises ValueError."""
+    """Topological order of the nodes below `root`, operands first. ValueError on a cycle."""
     done: dict[int, bool] = {}
     result: list[int] = []
     stack = [(root, False)]

@@ -1,7 +1,6 @@
-"""Whether the functions of a module hold together: variables, and types that follow from the parts.
+"""Consistency check of loaded modules: variables are defined, and types match their operands.
 
-TVM's reader takes what a document says of each expression's type. What it reads then goes through
-passes that take it for true.
+TVM's reader does not check the types in a document, but passes rely on them.
 """
 
 from __future__ import annotations
@@ -15,18 +14,18 @@ from ..nested_expressions import handle, operands, post_order
 from ..type_infer import infer_type_if_possible, is_untyped, type_of, type_of_parts
 
 Scope = frozenset[int]
-"""Handles of the variables that may be used."""
+"""Handles of the variables in scope."""
 
 
 def check_types(mod: tvm.IRModule) -> None:
-    """Refuse a module whose expressions have other types than their parts give them.
+    """Reject a module whose expression types differ from the types inferred from their parts.
 
-    Calls without a type get one.
+    Untyped calls get the inferred type.
 
     Raises
     ------
     RelayTypeError
-        A type does not fit, or a variable or function is used that is not defined.
+        A type is inconsistent, or an undefined variable or function is used.
     """
     checker = _Checker({str(name.name_hint) for name in mod.get_global_vars()})
     for _, function in relax_functions(mod):
@@ -83,7 +82,7 @@ def _below(node: relax.Expr) -> list[relax.Expr]:
 
 
 def _check_type(ty: tvm.ir.Type) -> None:
-    """Refuse a tensor whose shape has another rank than the tensor."""
+    """Reject a tensor type whose shape does not match its rank."""
     if isinstance(ty, relax.TupleType):
         for field in ty.fields:
             _check_type(field)
@@ -94,10 +93,10 @@ def _check_type(ty: tvm.ir.Type) -> None:
 
 
 def _agree(declared: tvm.ir.Type, found: tvm.ir.Type, what: str) -> None:
-    """Refuse two types of which no value has both."""
+    """Reject incompatible types."""
     if is_untyped(declared) or is_untyped(found):
         return
-    unknown = relax.analysis.BaseCheckResult.FAIL_L2  # symbols that may be equal
+    unknown = relax.analysis.BaseCheckResult.FAIL_L2  # symbols may be equal
     results = [
         relax.analysis.type_base_check(*pair) for pair in ((declared, found), (found, declared))
     ]

@@ -1,4 +1,4 @@
-"""`relay.testing`: networks with random weights, and helpers that scripts and tests import."""
+"""`relay.testing`: networks with random weights, and test helpers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __getattr__ = lazy_attributes(
 
 
 def run_opt_pass(expr: Any, opt_pass: Any, import_prelude: bool = False) -> Any:
-    """A function after a pass, or after a list of passes."""
+    """Apply a pass, or a list of passes, to a function."""
     import tvm
     from tvm import relax
 
@@ -50,21 +50,21 @@ def check_grad(
     target_devices: Any = None,
     executor_kind: str = "debug",
 ) -> None:
-    """Compare a function's gradient with differences of its values on both sides of each input.
+    """Compare a function's gradients with central finite differences.
 
     Parameters
     ----------
     func : relax.Function
-        Its parameters have dtype float64, or one that `eps` can be added to.
+        Function with float64 parameters, or of another dtype that supports steps of `eps`.
     inputs : list of numpy.ndarray, optional
-        Where to look; normally distributed by default, with `scale` (10 `eps`) and `mean`.
+        Point of evaluation; normally distributed by default, with `scale` (10 `eps`) and `mean`.
     test_inputs : list of numpy.ndarray, optional
-        Those of `inputs` whose gradients are compared; all by default.
+        Inputs whose gradients are compared; all by default.
 
     Raises
     ------
     AssertionError
-        They differ by more than `atol` and `rtol`.
+        The gradients differ by more than `atol` and `rtol`.
     """
     import numpy as np
 
@@ -98,7 +98,7 @@ def check_grad(
 
 
 def run_infer_type(expr: Any, prelude: Any = None) -> Any:
-    """The expression with its type, which it has had from the start."""
+    """Return the expression, which is typed since its construction."""
     from ..expr import as_expr
     from ..type_infer import infer_type
 
@@ -107,7 +107,7 @@ def run_infer_type(expr: Any, prelude: Any = None) -> Any:
 
 
 def rand(dtype: str, *shape: int) -> Any:
-    """A tensor of random numbers between 0 and 1."""
+    """Create a tensor of random numbers between 0 and 1."""
     import numpy as np
     import tvm
 
@@ -115,14 +115,14 @@ def rand(dtype: str, *shape: int) -> Any:
 
 
 def count_ops(expr: Any) -> dict[str, int]:
-    """How often each operator is called."""
+    """Count the calls of each operator."""
     from ..analysis import list_op_freqs
 
     return list_op_freqs(expr)
 
 
 def enabled_targets() -> Iterator[tuple[str, Any]]:
-    """Targets that this machine can run, with their devices."""
+    """Targets available on this machine, with their devices."""
     import tvm
 
     yield "llvm", tvm.cpu(0)

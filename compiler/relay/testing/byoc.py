@@ -1,4 +1,4 @@
-"""Marks for external compilers that scripts which test them share."""
+"""Annotators for tests of external compilers."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _COMPILER = "ccompiler"
 
 
 class CcompilerAnnotator(ExprMutator):
-    """Gives multiply(subtract(add(a, b), c), d) to the compiler "ccompiler".
+    """Annotates multiply(subtract(add(a, b), c), d) for the compiler "ccompiler".
 
-    The region begins at the addition's operands and at the variables that the others take, and
-    ends with the product. Other operators stay unmarked.
+    The region starts at the operands of the add and at the variables of the other operators, and
+    ends at the multiply. Other operators are not annotated.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The generator of an adversarial network.
+"""Generator of a DCGAN.
 
 Radford, Metz and Chintala, "Unsupervised Representation Learning with Deep Convolutional Generative
 Adversarial Networks" (2015).
@@ -34,7 +34,7 @@ def deconv2d(
     kernel: int = 4,
     stride: int = 2,
 ) -> relax.Expr:
-    """A transposed convolution whose result has `size` rows and columns."""
+    """Transposed convolution to `size` rows and columns."""
     pad = (kernel - 1) // 2
     extra = (size + 2 * pad - kernel) % stride
     return conv2d_transpose(
@@ -59,7 +59,7 @@ def get_net(
     layout: str = "NCHW",
     dtype: str = "float32",
 ) -> relax.Function:
-    """The generator of images of `oshape`, channels first, from vectors of `random_len`."""
+    """Build the generator of images of `oshape` (channels first) from vectors of `random_len`."""
     if tuple(oshape[-2:]) != (64, 64):
         raise RelayError(f"only images of 64 x 64 are generated, not {tuple(oshape)}")
     if layout not in _KERNEL_LAYOUTS:
@@ -91,7 +91,7 @@ def get_workload(
     layout: str = "NCHW",
     dtype: str = "float32",
 ) -> tuple[tvm.IRModule, dict[str, Any]]:
-    """The generator as a module, and its parameters."""
+    """Build the generator as a module with parameters."""
     return create_workload(
         get_net(batch_size, random_len, oshape=oshape, ngf=ngf, layout=layout, dtype=dtype)
     )

@@ -1,7 +1,7 @@
-"""A network of layers whose results are joined, block by block.
+"""DenseNet.
 
 After Huang, Liu, van der Maaten and Weinberger, "Densely Connected Convolutional Networks" (2017).
-Within a block each layer reads the one before it only, as in Relay's network of this name.
+As in Relay's network, each layer of a block only takes the previous layer's result.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SPECIFICATIONS = {
     169: (69, 32, (6, 12, 32, 32)),
     201: (64, 32, (6, 12, 48, 32)),
 }
-"""Size to features of the first convolution, growth rate, and layers in each block."""
+"""Maps the depth to features of the first convolution, growth rate, and layers per block."""
 
 
 def _layer(data: relax.Expr, growth_rate: int, index: str) -> relax.Expr:
@@ -63,7 +63,7 @@ def get_workload(
     image_shape: Sequence[int] = (3, 224, 224),
     dtype: str = "float32",
 ) -> tuple[tvm.IRModule, dict[str, Any]]:
-    """The network of one of the sizes 121, 161, 169, 201 as a module, and its parameters."""
+    """Build DenseNet-121, 161, 169 or 201 as a module with parameters."""
     if densenet_size not in _SPECIFICATIONS:
         raise RelayError(
             f"densenet_size must be one of {sorted(_SPECIFICATIONS)}, not {densenet_size}"

@@ -1,4 +1,4 @@
-"""A network that values the actions of a game.
+"""Deep Q-network.
 
 Mnih et al., "Human-level control through deep reinforcement learning" (2015).
 """
@@ -20,7 +20,7 @@ from .init import create_workload
 from .layers import conv2d, conv_kernel_layout, dense_add_bias
 
 _CONVOLUTIONS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
-"""Channels, kernel size and stride."""
+"""Channels, kernel size and stride of the convolutions."""
 
 
 def get_net(
@@ -30,7 +30,7 @@ def get_net(
     dtype: str = "float32",
     layout: str = "NCHW",
 ) -> relax.Function:
-    """The network for images of `image_shape`, in the layout's order."""
+    """Build the network for images of `image_shape`, in the layout's order."""
     if layout not in ("NCHW", "NHWC"):
         raise RelayError(f"layout must be NCHW or NHWC, not {layout!r}")
     value: relax.Expr = var("data", shape=(batch_size, *image_shape), dtype=dtype)
@@ -58,5 +58,5 @@ def get_workload(
     dtype: str = "float32",
     layout: str = "NCHW",
 ) -> tuple[tvm.IRModule, dict[str, Any]]:
-    """The network as a module, and its parameters."""
+    """Build the network as a module with parameters."""
     return create_workload(get_net(batch_size, num_actions, image_shape, dtype, layout))

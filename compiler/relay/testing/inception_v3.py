@@ -1,4 +1,4 @@
-"""Parallel towers of convolutions.
+"""Inception v3.
 
 Szegedy, Vanhoucke, Ioffe, Shlens and Wojna, "Rethinking the Inception Architecture for Computer
 Vision" (2015).
@@ -21,7 +21,7 @@ from .init import create_workload
 from .layers import batch_norm_infer, conv2d
 
 _Step = tuple[int, tuple[int, int]]
-"""Channels and kernel size of a convolution that keeps the size."""
+"""Channels and kernel size of a convolution that preserves the image size."""
 
 
 def _conv(
@@ -41,7 +41,7 @@ def _conv(
 
 
 def _tower(data: relax.Expr, name: str, steps: Sequence[_Step]) -> relax.Expr:
-    """Convolutions one after the other, named conv, conv_1, ..."""
+    """Chain of convolutions named conv, conv_1, ..."""
     for index, (channels, kernel) in enumerate(steps):
         suffix = f"_{index}" if index else ""
         pad = (kernel[0] // 2, kernel[1] // 2)
@@ -50,7 +50,7 @@ def _tower(data: relax.Expr, name: str, steps: Sequence[_Step]) -> relax.Expr:
 
 
 def _pooled(data: relax.Expr, kind: str) -> relax.Expr:
-    """Pooling over 3 x 3 that keeps the size."""
+    """3 x 3 pooling that preserves the image size."""
     if kind == "max":
         return nn.max_pool2d(data, pool_size=(3, 3), strides=(1, 1), padding=(1, 1))
     return nn.avg_pool2d(
@@ -63,7 +63,7 @@ def _halved(data: relax.Expr) -> relax.Expr:
 
 
 def _mixed_35(data: relax.Expr, projected: int, name: str) -> relax.Expr:
-    """Towers at 35 x 35: 1x1, 5x5, two 3x3, pooling."""
+    """Inception block at 35 x 35 with branches 1x1, 5x5, two 3x3, pooling."""
     return op.concatenate(
         (
             _tower(data, name, [(64, (1, 1))]),
@@ -76,7 +76,7 @@ def _mixed_35(data: relax.Expr, projected: int, name: str) -> relax.Expr:
 
 
 def _to_17(data: relax.Expr, name: str) -> relax.Expr:
-    """From 35 x 35 to 17 x 17."""
+    """Reduction block from 35 x 35 to 17 x 17."""
     left = _conv(data, 384, (3, 3), f"{name}_conv", stride=(2, 2))
     right = _tower(data, f"{name}_tower", [(64, (1, 1)), (96, (3, 3))])
     right = _conv(right, 96, (3, 3), f"{name}_tower_conv_2", stride=(2, 2))
@@ -84,7 +84,7 @@ def _to_17(data: relax.Expr, name: str) -> relax.Expr:
 
 
 def _mixed_17(data: relax.Expr, inner: int, name: str) -> relax.Expr:
-    """Towers at 17 x 17: 1x1, 7x7 in two steps, twice 7x7 in four, pooling."""
+    """Inception block at 17 x 17 with branches 1x1, factored 7x7, two factored 7x7, pooling."""
     row, column = (1, 7), (7, 1)
     return op.concatenate(
         (
@@ -102,7 +102,7 @@ def _mixed_17(data: relax.Expr, inner: int, name: str) -> relax.Expr:
 
 
 def _to_8(data: relax.Expr, name: str) -> relax.Expr:
-    """From 17 x 17 to 8 x 8."""
+    """Reduction block from 17 x 17 to 8 x 8."""
     left = _tower(data, f"{name}_tower", [(192, (1, 1))])
     left = _conv(left, 320, (3, 3), f"{name}_tower_conv_1", stride=(2, 2))
     right = _tower(data, f"{name}_tower_1", [(192, (1, 1)), (192, (1, 7)), (192, (7, 1))])
@@ -111,7 +111,7 @@ def _to_8(data: relax.Expr, name: str) -> relax.Expr:
 
 
 def _mixed_8(data: relax.Expr, pooling: str, name: str) -> relax.Expr:
-    """Towers at 8 x 8: 1x1, 3x3 split in two, twice 3x3 split in two, pooling."""
+    """Inception block at 8 x 8 with branches 1x1, split 3x3, 3x3 and split 3x3, pooling."""
 
     def split(value: relax.Expr, tower: str) -> list[relax.Expr]:
         wide = _conv(value, 384, (1, 3), f"{tower}_mixed_conv", pad=(0, 1))
@@ -129,7 +129,7 @@ def _mixed_8(data: relax.Expr, pooling: str, name: str) -> relax.Expr:
 def get_net(
     batch_size: int, num_classes: int, image_shape: Sequence[int], dtype: str
 ) -> relax.Function:
-    """The network for images of 3 x 299 x 299."""
+    """Build the network for images of 3 x 299 x 299."""
     value: relax.Expr = var("data", shape=(batch_size, *image_shape), dtype=dtype)
     value = _conv(value, 32, (3, 3), "conv", stride=(2, 2))
     value = _conv(value, 32, (3, 3), "conv_1")
@@ -160,5 +160,5 @@ def get_workload(
     image_shape: Sequence[int] = (3, 299, 299),
     dtype: str = "float32",
 ) -> tuple[tvm.IRModule, dict[str, Any]]:
-    """The network as a module, and its parameters."""
+    """Build the network as a module with parameters."""
     return create_workload(get_net(batch_size, num_classes, image_shape, dtype))

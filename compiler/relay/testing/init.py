@@ -1,4 +1,4 @@
-"""Random weights for the networks, the same as Relay made from the same seed."""
+"""Random weight initializers that reproduce Relay's weights for a given seed."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ..function import Function
 
 
 class Initializer:
-    """Fills arrays by the ends of their names: weight, bias, gamma, beta, mean, var."""
+    """Fills arrays according to name suffixes: weight, bias, gamma, beta, mean, var."""
 
     def __init__(self, **kwargs: Any):
         self._kwargs = kwargs
 
     def __call__(self, desc: str, arr: np.ndarray) -> None:
-        """Fill `arr`, which belongs to the parameter `desc`."""
+        """Initialize `arr`, the array of the parameter `desc`."""
         if desc.endswith("weight"):
             self._init_weight(desc, arr)
         elif desc.endswith(("bias", "beta", "mean")):
@@ -39,7 +39,7 @@ class Initializer:
 
 
 class Xavier(Initializer):
-    """Uniform or normal weights whose spread depends on the number of inputs and outputs.
+    """Uniform or normal weights scaled by the number of inputs and outputs.
 
     Source: Glorot and Bengio, "Understanding the difficulty of training deep feedforward neural
     networks" (2010).
@@ -73,7 +73,7 @@ class Xavier(Initializer):
 
 
 class Constant(Initializer):
-    """Weights that are all one over the number of elements."""
+    """Constant weights: one divided by the number of elements."""
 
     def _init_weight(self, name: str, arr: np.ndarray) -> None:
         arr[:] = 1.0 / arr.size
@@ -82,16 +82,16 @@ class Constant(Initializer):
 def create_workload(
     net: relax.Function | relax.Expr, initializer: Initializer | None = None, seed: int = 0
 ) -> tuple[tvm.IRModule, dict[str, Any]]:
-    """A module of a network, and values for all parameters but `data`.
+    """Create a module from a network, with values of all parameters except `data`.
 
     Parameters
     ----------
     net : relax.Function or expression
         The network; the free variables of an expression are its parameters.
     initializer
-        How parameters are filled; `Xavier()` by default.
+        Parameter initializer; `Xavier()` by default.
     seed : int
-        Seed of numpy's global generator: equal seeds give the weights that Relay made.
+        Seed of numpy's global generator; the weights are the same as Relay's.
     """
     if not isinstance(net, relax.Function):
         net = Function(free_vars(net), net)

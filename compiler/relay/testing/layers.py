@@ -1,4 +1,4 @@
-"""Operators with their parameters, which are named after the layer."""
+"""Operators with automatically named parameters."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def batch_norm_infer(
     moving_var: relax.Expr | None = None,
     **kwargs: Any,
 ) -> relax.Expr:
-    """Batch normalization in inference; `name=` names the parameters that are not given."""
+    """Batch normalization for inference; `name=` is the prefix of created parameters."""
     name = kwargs.pop("name")
     given = {"gamma": gamma, "beta": beta, "moving_mean": moving_mean, "moving_var": moving_var}
     parameters = {
@@ -29,13 +29,13 @@ def batch_norm_infer(
 
 
 def conv2d(data: relax.Expr, weight: relax.Expr | None = None, **kwargs: Any) -> relax.Expr:
-    """conv2d; `name=` names the weight if none is given."""
+    """conv2d; `name=` is the prefix of a created weight."""
     name = kwargs.pop("name")
     return nn.conv2d(data, var(f"{name}_weight") if weight is None else weight, **kwargs)
 
 
 def conv3d(data: relax.Expr, weight: relax.Expr | None = None, **kwargs: Any) -> relax.Expr:
-    """conv3d; `name=` names the weight if none is given."""
+    """conv3d; `name=` is the prefix of a created weight."""
     name = kwargs.pop("name")
     return nn.conv3d(data, var(f"{name}_weight") if weight is None else weight, **kwargs)
 
@@ -43,7 +43,7 @@ def conv3d(data: relax.Expr, weight: relax.Expr | None = None, **kwargs: Any) ->
 def conv2d_transpose(
     data: relax.Expr, weight: relax.Expr | None = None, **kwargs: Any
 ) -> relax.Expr:
-    """conv2d_transpose; `name=` names the weight if none is given."""
+    """conv2d_transpose; `name=` is the prefix of a created weight."""
     name = kwargs.pop("name")
     return nn.conv2d_transpose(data, var(f"{name}_weight") if weight is None else weight, **kwargs)
 
@@ -55,7 +55,7 @@ def dense_add_bias(
     units: int | None = None,
     **kwargs: Any,
 ) -> relax.Expr:
-    """dense and bias; `name=` names the parameters that are not given."""
+    """dense and bias_add; `name=` is the prefix of created parameters."""
     name = kwargs.pop("name")
     weight = var(f"{name}_weight") if weight is None else weight
     bias = var(f"{name}_bias") if bias is None else bias
@@ -71,7 +71,7 @@ _KERNEL_LAYOUTS = {
 
 
 def conv_kernel_layout(data_layout: str, is_depthwise: bool = False) -> str:
-    """The kernel layout that goes with a data layout."""
+    """Kernel layout that matches a data layout."""
     if data_layout not in _KERNEL_LAYOUTS:
         raise RelayError(f"there is no kernel layout for the data layout {data_layout!r}")
     return _KERNEL_LAYOUTS[data_layout][int(is_depthwise)]

@@ -1,4 +1,4 @@
-"""Steps of a long short-term memory, each with weights of its own.
+"""Unrolled LSTM with separate weights for each step.
 
 Hochreiter and Schmidhuber, "Long Short-Term Memory" (1997).
 """
@@ -21,7 +21,7 @@ from .layers import dense_add_bias
 def lstm_cell(
     inputs: relax.Expr, hidden: relax.Expr, cell: relax.Expr, num_hidden: int, name: str
 ) -> tuple[relax.Expr, relax.Expr]:
-    """The next hidden and cell states; the gates are input, forget, transform and output."""
+    """Compute the next hidden and cell states; gates are input, forget, transform and output."""
     from_input = dense_add_bias(data=inputs, units=num_hidden * 4, name=f"i2h_{name}")
     from_hidden = dense_add_bias(data=hidden, units=num_hidden * 4, name=f"h2h_{name}")
     gates = op.split(op.add(from_input, from_hidden), indices_or_sections=4, axis=1)
@@ -34,7 +34,7 @@ def lstm_cell(
 def get_net(
     iterations: int, num_hidden: int, batch_size: int = 1, dtype: str = "float32"
 ) -> relax.Function:
-    """`iterations` steps, each with an input called data; the result is the last hidden state."""
+    """Build `iterations` steps, each with an input named data; returns the last hidden state."""
     zeros = op.zeros((batch_size, num_hidden), dtype)
     hidden, cell = zeros, zeros
     for index in range(iterations):
@@ -46,5 +46,5 @@ def get_net(
 def get_workload(
     iterations: int, num_hidden: int, batch_size: int = 1, dtype: str = "float32"
 ) -> tuple[tvm.IRModule, dict[str, Any]]:
-    """The network as a module, and its parameters."""
+    """Build the network as a module with parameters."""
     return create_workload(get_net(iterations, num_hidden, batch_size, dtype))

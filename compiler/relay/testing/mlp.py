@@ -1,4 +1,4 @@
-"""A perceptron with two hidden layers."""
+"""Multilayer perceptron with two hidden layers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def get_net(
     image_shape: Sequence[int] = (1, 28, 28),
     dtype: str = "float32",
 ) -> relax.Function:
-    """The network: layers of 128, 64 and `num_classes` units."""
+    """Build a network with layers of 128, 64 and `num_classes` units."""
     data = var("data", shape=(batch_size, *image_shape), dtype=dtype)
     value = nn.batch_flatten(data)
     for index, units in enumerate((128, 64, num_classes), 1):
@@ -39,5 +39,5 @@ def get_workload(
     image_shape: Sequence[int] = (1, 28, 28),
     dtype: str = "float32",
 ) -> tuple[tvm.IRModule, dict[str, Any]]:
-    """The network as a module, and its parameters."""
+    """Build the network as a module with parameters."""
     return create_workload(get_net(batch_size, num_classes, image_shape, dtype))

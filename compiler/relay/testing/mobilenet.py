@@ -1,4 +1,4 @@
-"""Networks of depthwise and pointwise convolutions.
+"""MobileNet.
 
 Howard et al., "MobileNets: Efficient Convolutional Neural Networks for Mobile Vision Applications"
 (2017).
@@ -57,7 +57,7 @@ def separable_conv_block(
     layout: str = "NCHW",
     dtype: str = "float32",
 ) -> relax.Expr:
-    """A depthwise and a pointwise convolution, each with normalization and ReLU."""
+    """Depthwise and pointwise convolution, each with batch normalization and ReLU."""
     axis = layout.index("C")
     if layout == "NCHW":
         shape = (depthwise_channels, 1, *kernel_size)
@@ -101,7 +101,7 @@ def mobile_net(
     is_shallow: bool = False,
     layout: str = "NCHW",
 ) -> relax.Function:
-    """The network; `alpha` scales the channels, `is_shallow` leaves five blocks out."""
+    """Build the network; `alpha` scales the channels, `is_shallow` omits five blocks."""
     data = var("data", shape=data_shape, dtype=dtype)
     body = conv_block(data, "conv_block_1", int(32 * alpha), strides=(2, 2), layout=layout)
     blocks = [(32, 64, False), (64, 128, True), (128, 128, False), (128, 256, True)]
@@ -132,7 +132,7 @@ def get_workload(
     dtype: str = "float32",
     layout: str = "NCHW",
 ) -> tuple[tvm.IRModule, dict[str, Any]]:
-    """The network as a module, and its parameters."""
+    """Build the network as a module with parameters."""
     net = mobile_net(
         num_classes=num_classes,
         data_shape=(batch_size, *image_shape),

@@ -1,4 +1,4 @@
-"""Natural numbers as data (`std/nat.rly`), to and from Python's."""
+"""Convert natural numbers of `std/nat.rly` to and from Python integers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..data_values import ConstructorValue
 
 
 def count(prelude: Any, n: ConstructorValue) -> int:
-    """The number that data is."""
+    """Convert a natural number value to int."""
     _, zero, _ = adt.get_type(prelude.mod, "nat")
     found = 0
     while n.tag != zero.tag:
@@ -21,7 +21,7 @@ def count(prelude: Any, n: ConstructorValue) -> int:
 
 
 def make_nat_value(prelude: Any, n: int) -> ConstructorValue:
-    """A number as data."""
+    """Convert an int to a natural number value."""
     _, zero, succ = adt.get_type(prelude.mod, "nat")
     made = ConstructorValue(zero.tag, [], zero)
     for _ in range(n):
@@ -30,7 +30,7 @@ def make_nat_value(prelude: Any, n: int) -> ConstructorValue:
 
 
 def make_nat_expr(prelude: Any, n: int) -> relax.Expr:
-    """A number as an expression."""
+    """Convert an int to a natural number expression."""
     _, zero, succ = adt.get_type(prelude.mod, "nat")
     made = zero()
     for _ in range(n):

@@ -1,4 +1,4 @@
-"""Residual networks with batch normalization in front of the convolutions.
+"""ResNet with pre-activation.
 
 He, Zhang, Ren and Sun, "Identity Mappings in Deep Residual Networks" (2016).
 """
@@ -30,16 +30,16 @@ DEEP = {
     200: [3, 24, 36, 3],
     269: [3, 30, 48, 8],
 }
-"""Number of layers to units in each stage, for images of more than 28 rows."""
+"""Maps the depth to units per stage, for images with more than 28 rows."""
 
 
 def stages(num_layers: int, height: int) -> tuple[list[int], list[int], bool]:
-    """Units and filters of the stages, and whether units are bottlenecks.
+    """Return units and filters of the stages, and whether units are bottlenecks.
 
     Raises
     ------
     RelayError
-        There is no network with that many layers.
+        The depth is not supported.
     """
     if height <= 28:
         if num_layers >= 164 and (num_layers - 2) % 9 == 0:
@@ -54,7 +54,7 @@ def stages(num_layers: int, height: int) -> tuple[list[int], list[int], bool]:
 
 
 def _convolution(layout: str) -> tuple[Callable[..., relax.Expr], int]:
-    """The convolution over data of a layout, and how many spatial axes it has."""
+    """Convolution operator for a data layout, and its number of spatial axes."""
     return (conv3d, 3) if "D" in layout else (conv2d, 2)
 
 
@@ -68,9 +68,9 @@ def residual_unit(
     data_layout: str = "NCHW",
     kernel_layout: str = "OIHW",
 ) -> relax.Expr:
-    """Normalize, activate, convolve, two or three times, and add the input.
+    """Residual unit: normalize, activate, convolve, two or three times, and add the input.
 
-    `dim_match` says that the input has the shape of the result; else a convolution makes it so.
+    With `dim_match`, the input has the result's shape; otherwise a convolution projects it.
     """
     layouts = {"data_layout": data_layout, "kernel_layout": kernel_layout}
     convolve, rank = _convolution(data_layout)
@@ -120,7 +120,7 @@ def resnet(
     layout: str = "NCHW",
     dtype: str = "float32",
 ) -> relax.Function:
-    """The network for the given stages; that of clips keeps its depth in front of them."""
+    """Build a network with the given stages; the stem preserves the depth of video inputs."""
     convolve, rank = _convolution(layout)
     axis, height = layout.index("C"), data_shape[layout.index("H")]
     layouts = {"data_layout": layout, "kernel_layout": conv_kernel_layout(layout)}
@@ -173,7 +173,7 @@ def get_net(
     dtype: str = "float32",
     **kwargs: Any,
 ) -> relax.Function:
-    """The network of `num_layers` layers for images or clips, in the layout's order."""
+    """Build a network of `num_layers` layers for images or video, in the layout's order."""
     del kwargs
     data_shape = (batch_size, *image_shape)
     units, filters, bottle_neck = stages(num_layers, data_shape[layout.index("H")])
@@ -189,7 +189,7 @@ def get_workload(
     dtype: str = "float32",
     **kwargs: Any,
 ) -> tuple[tvm.IRModule, dict[str, Any]]:
-    """The network as a module, and its parameters."""
+    """Build the network as a module with parameters."""
     return create_workload(
         get_net(batch_size, num_classes, num_layers, image_shape, layout, dtype, **kwargs)
     )

@@ -1,4 +1,4 @@
-"""Residual networks over depth, height and width: those of `resnet`, for clips.
+"""3-D ResNet for video: `resnet` over depth, height and width.
 
 Hara, Kataoka and Satoh, "Can Spatiotemporal 3D CNNs Retrace the History of 2D CNNs and ImageNet?"
 (2018).
@@ -26,7 +26,7 @@ def residual_unit(
     data_layout: str = "NCDHW",
     kernel_layout: str = "OIDHW",
 ) -> relax.Expr:
-    """As in `resnet`, over three axes."""
+    """Residual unit over three axes; see `resnet`."""
     return of_images.residual_unit(
         data, num_filter, stride, dim_match, name, bottle_neck, data_layout, kernel_layout
     )
@@ -42,7 +42,7 @@ def resnet(
     layout: str = "NCDHW",
     dtype: str = "float32",
 ) -> relax.Function:
-    """The network for the given stages."""
+    """Build a network with the given stages."""
     return of_images.resnet(
         units, num_stages, filter_list, num_classes, data_shape, bottle_neck, layout, dtype
     )
@@ -57,7 +57,7 @@ def get_net(
     dtype: str = "float32",
     **kwargs: Any,
 ) -> relax.Function:
-    """The network of `num_layers` layers for clips of `image_shape`, in the layout's order."""
+    """Build a network of `num_layers` layers for video of `image_shape`, in the layout's order."""
     return of_images.get_net(
         batch_size, num_classes, num_layers, image_shape, layout, dtype, **kwargs
     )
@@ -72,7 +72,7 @@ def get_workload(
     dtype: str = "float32",
     **kwargs: Any,
 ) -> tuple[tvm.IRModule, dict[str, Any]]:
-    """The network as a module, and its parameters."""
+    """Build the network as a module with parameters."""
     return create_workload(
         get_net(batch_size, num_classes, num_layers, image_shape, layout, dtype, **kwargs)
     )

@@ -1,4 +1,4 @@
-"""A small network of squeezing and expanding convolutions.
+"""SqueezeNet.
 
 Iandola et al., "SqueezeNet: AlexNet-level accuracy with 50x fewer parameters and <0.5MB model size"
 (2016).
@@ -23,7 +23,7 @@ from .layers import conv2d
 
 _FIRES = [(16, 64), (16, 64), (32, 128), (32, 128), (48, 192), (48, 192), (64, 256), (64, 256)]
 _VERSIONS = {"1.0": (96, 7, (0, 3, 7)), "1.1": (64, 3, (0, 2, 4))}
-"""Version to channels and size of the first kernel, and the fires that follow a pooling."""
+"""Maps a version to channels and size of the first kernel, and fire modules after a pooling."""
 
 
 def _convolution(data: relax.Expr, channels: int, size: int, padding: int, name: str) -> relax.Expr:
@@ -51,7 +51,7 @@ def get_net(
     version: str,
     dtype: str,
 ) -> relax.Function:
-    """The network, version "1.0" or "1.1"."""
+    """Build version "1.0" or "1.1" of the network."""
     if version not in _VERSIONS:
         raise RelayError(f"version must be 1.0 or 1.1, not {version!r}")
     channels, size, pooled = _VERSIONS[version]
@@ -83,5 +83,5 @@ def get_workload(
     image_shape: Sequence[int] = (3, 224, 224),
     dtype: str = "float32",
 ) -> tuple[tvm.IRModule, dict[str, Any]]:
-    """The network as a module, and its parameters."""
+    """Build the network as a module with parameters."""
     return create_workload(get_net(batch_size, image_shape, num_classes, version, dtype))

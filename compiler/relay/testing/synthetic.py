@@ -1,4 +1,4 @@
-"""A network of few and small layers, of the kinds that real ones have."""
+"""Synthetic network with few small layers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .layers import batch_norm_infer
 
 
 def _layers(value: relax.Expr, shape: Sequence[int], wtype: str, index: str) -> relax.Expr:
-    """A dense layer over the rows, and a convolution of the same size, added up."""
+    """Sum of a dense layer over the rows and a convolution of the same size."""
     channels, width = shape[1], shape[3]
     weight = var(f"dense{index}_weight", shape=(width, width), dtype=wtype)
     dense = nn.relu(nn.dense(op.reshape(value, [-1, width]), weight))
@@ -30,12 +30,12 @@ def _layers(value: relax.Expr, shape: Sequence[int], wtype: str, index: str) -> 
 def get_net(
     input_shape: Sequence[int] = (1, 3, 24, 12), dtype: str = "float32", wtype: str | None = None
 ) -> relax.Function:
-    """The network of an input of shape (batch, channels, height, width).
+    """Build the network for inputs of shape (batch, channels, height, width).
 
     Parameters
     ----------
     wtype : str, optional
-        The weights' dtype; `dtype` by default.
+        Dtype of the weights; `dtype` by default.
     """
     wtype = wtype or dtype
     first = _layers(var("data", shape=input_shape, dtype=dtype), input_shape, wtype, "")
@@ -47,5 +47,5 @@ def get_net(
 def get_workload(
     input_shape: Sequence[int] = (1, 3, 24, 12), dtype: str = "float32", wtype: str | None = None
 ) -> tuple[tvm.IRModule, dict[str, Any]]:
-    """The network as a module, and parameters that are the same each time."""
+    """Build the network as a module with fixed parameters."""
     return create_workload(get_net(input_shape, dtype, wtype), initializer=Constant())

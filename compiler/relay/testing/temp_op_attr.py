@@ -1,4 +1,4 @@
-"""`relay.testing.temp_op_attr`: an attribute of an operator for the length of a `with`."""
+"""`relay.testing.temp_op_attr`: set an operator attribute in a `with` block."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from ..op.registry import get
 
 
 class TempOpAttr:
-    """Sets an operator's attribute, as a legalization, and puts back what it was.
+    """Context manager that sets an operator attribute, such as a legalization, and restores it.
 
     Parameters
     ----------
     op_name : str
         Name of a Relay operator.
     attr_key : str
-        The attribute, e.g. "FTVMLegalize".
+        Name of the attribute, such as "FTVMLegalize".
     attr_value
-        Its value inside of the `with`.
+        Value inside the `with` block.
     """
 
     def __init__(self, op_name: str, attr_key: str, attr_value: Any) -> None:

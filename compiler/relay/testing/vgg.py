@@ -1,4 +1,4 @@
-"""Networks of small convolutions only.
+"""VGG.
 
 Simonyan and Zisserman, "Very Deep Convolutional Networks for Large-Scale Image Recognition" (2014).
 """
@@ -26,7 +26,7 @@ LAYERS = {
     16: (2, 2, 3, 3, 3),
     19: (2, 2, 4, 4, 4),
 }
-"""Number of layers to convolutions in each block."""
+"""Maps the depth to convolutions per block."""
 
 
 def get_feature(
@@ -35,7 +35,7 @@ def get_feature(
     filters: Sequence[int],
     batch_norm: bool = False,
 ) -> relax.Expr:
-    """Blocks of convolutions, a pooling after each."""
+    """Build blocks of convolutions, each followed by a pooling."""
     value = internal_layer
     for block, count in enumerate(layers, 1):
         for index in range(1, count + 1):
@@ -56,7 +56,7 @@ def get_feature(
 
 
 def get_classifier(input_data: relax.Expr, num_classes: int) -> relax.Expr:
-    """Two layers of 4096 units and one of `num_classes`."""
+    """Build two layers of 4096 units and one of `num_classes`."""
     value = nn.batch_flatten(data=input_data)
     for name in ("fc6", "fc7"):
         value = nn.relu(data=dense_add_bias(data=value, units=4096, name=name))
@@ -72,7 +72,7 @@ def get_net(
     num_layers: int = 11,
     batch_norm: bool = False,
 ) -> relax.Function:
-    """The network of `num_layers` layers."""
+    """Build a network of `num_layers` layers."""
     if num_layers not in LAYERS:
         raise RelayError(
             f"there is no VGG network of {num_layers} layers; there are {sorted(LAYERS)}"
@@ -91,7 +91,7 @@ def get_workload(
     num_layers: int = 11,
     batch_norm: bool = False,
 ) -> tuple[tvm.IRModule, dict[str, Any]]:
-    """The network as a module, and its parameters."""
+    """Build the network as a module with parameters."""
     return create_workload(
         get_net(batch_size, image_shape, num_classes, dtype, num_layers, batch_norm)
     )

@@ -26,11 +26,11 @@ def parse(
     source : str
         The text, which begins with `#[version = "0.0.5"]`, with its metadata section.
     source_name : str
-        What positions in errors begin with.
+        Prefix of positions in errors.
     init_module : tvm.IRModule, optional
-        Functions that the text may call and the result also has.
+        Module whose functions the text may call; they are included in the result.
     init_meta_table : dict of str to sequence, optional
-        Objects for `meta[...]` in a text without a metadata section.
+        Objects for `meta[...]` if the text has no metadata section.
 
     Returns
     -------
@@ -42,9 +42,9 @@ def parse(
     Raises
     ------
     RelaySyntaxError
-        The text can't be read; with line, column and the line.
+        The text is malformed; the error contains line, column and the line itself.
     RelayError
-        An operator does not fit its operands, or something has no form in a compiled module.
+        An operator does not fit its operands, or something cannot be represented in compiled code.
     """
     from .parser import parse_module
     from .to_nodes import is_library, to_nodes
@@ -57,18 +57,18 @@ def parse(
 
 
 def fromtext(data: str, source_name: str | None = None) -> tvm.IRModule:
-    """`parse` of a whole module, under its older name."""
+    """Former name of `parse` for a whole module."""
     return parse(data, source_name or "from_string")
 
 
 def parse_expr(source: str) -> Any:
-    """Read one expression from Relay text, without header and module.
+    """Parse one expression from Relay text, without header and module.
 
     Returns
     -------
     relax.Expr
-        The nested expression as it stands, nothing of it evaluated; its free variables are those
-        that the text declares with `free_var`.
+        The nested expression, unevaluated; its free variables are those declared by `free_var` in
+            the text.
     """
     from .parser import parse_expression
     from .to_nodes import expression
@@ -77,22 +77,22 @@ def parse_expr(source: str) -> Any:
 
 
 def astext(obj: Any, show_meta_data: bool = True, annotate: Any = None) -> str:
-    """A module, function or expression as Relay text.
+    """Print a module, function or expression as Relay text.
 
     Parameters
     ----------
     obj : tvm.IRModule, relax.Function or relax.Expr
-        What to show; of an expression, its free variables are declared first. What `parse` and
-        `parse_expr` read from the text computes the same.
+        What to print. Free variables of an expression are declared first. Parsing the text with
+            `parse` or `parse_expr` returns an equivalent object.
     show_meta_data : bool
-        With the section that holds the tensors.
+        Include the metadata section with the tensors.
     annotate
-        Was a callback that adds comments; must be None.
+        Formerly a callback that adds comments; must be None.
 
     Raises
     ------
     RelayError
-        The module holds lowered kernels or Relax operators that Relay has no name for.
+        The module contains lowered kernels or Relax operators without a Relay equivalent.
     """
     import tvm
     from tvm import relax

@@ -1,4 +1,4 @@
-"""Arithmetic on small constants while reading: what loop counters and indices need to end."""
+"""Constant folding of small integers during parsing, for loop counters and indices."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _FOLDED: dict[str, Callable[..., Any]] = {
 
 
 def fold(name: str, operands: Sequence[relax.Expr], attributes: dict[str, Any]) -> Any:
-    """The constant that a call is, if it is one of few integers; else None."""
+    """Fold a call on small integer constants; None if it cannot be folded."""
     if name == "shape_of":
         return _shape(operands[0], attributes) if len(operands) == 1 else None
     found = [array_of(operand) for operand in operands]

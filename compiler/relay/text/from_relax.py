@@ -1,4 +1,4 @@
-"""From a Relax module of Relay's operators to the Relay program that its text shows."""
+"""Convert a Relax module with Relay operators to the syntax tree of Relay text."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _EXTENT = re.compile(r"T\.(?:int64\((-?\d+)\))?")
 
 
 def from_relax(mod: tvm.IRModule) -> syntax.Module:
-    """Make the Relay program, its functions sorted by name.
+    """Convert to a Relay program, with functions sorted by name.
 
     Raises
     ------
     RelayError
-        The module holds something that Relay's text has no form for, e.g. a lowered kernel.
+        The module contains something that Relay text cannot express, such as a lowered kernel.
     """
     made = syntax.Module(types=data_types(mod))
     functions = {str(gvar.name_hint): function for gvar, function in mod.functions_items()}
@@ -42,7 +42,7 @@ def from_relax(mod: tvm.IRModule) -> syntax.Module:
 def open_function_of(
     free: Sequence[relax.Var], function: relax.Function
 ) -> tuple[syntax.Function, list[syntax.Var]]:
-    """A function as Relay's text has it, and its free variables."""
+    """Convert a function and its free variables to syntax nodes."""
     converter = _Converter()
     made = [converter.variable(var) for var in free]
     return converter.function(function), made
@@ -51,14 +51,14 @@ def open_function_of(
 def expression_of(
     free: Sequence[relax.Var], body: relax.Expr
 ) -> tuple[list[syntax.Var], syntax.Block]:
-    """An expression and its free variables as Relay's text has them."""
+    """Convert an expression and its free variables to syntax nodes."""
     converter = _Converter()
     made = [converter.variable(var) for var in free]
     return made, converter.block(body)
 
 
 def type_of(ty: Any) -> syntax.Type | None:
-    """A Relax type in Relay's form; None for what Relay has no name for."""
+    """Convert a Relax type to a Relay type; None if there is no equivalent."""
     if isinstance(ty, (adt.TypeVar, adt.GlobalTypeVar)):
         return syntax.NamedType(str(ty.name_hint))
     if isinstance(ty, adt.TypeCall):
@@ -93,7 +93,7 @@ def type_of(ty: Any) -> syntax.Type | None:
 
 
 def data_types(mod: tvm.IRModule) -> dict[str, syntax.DataType]:
-    """The data types of a module by name."""
+    """Data types of a module by name."""
     found = adt.type_definitions(mod).values()
     return {str(each.header.name_hint): _data_type(each) for each in found}
 
@@ -119,7 +119,7 @@ class _Converter:
         parameters = [self.variable(var) for var in function.params]
         attributes = _attributes(function, name)
         body = self.block(function.body)
-        self.values = outer  # what the body computes is not seen outside of it
+        self.values = outer  # values computed in the body are local
         if isinstance(function, relax.Function):
             return syntax.Function(parameters, body, type_of(function.ret_ty), (), attributes)
         names = tuple(str(each.name_hint) for each in function.type_params)
@@ -127,7 +127,7 @@ class _Converter:
         return syntax.Function(parameters, body, result, names, attributes)
 
     def variable(self, var: relax.Var) -> syntax.Var:
-        """A parameter or free variable."""
+        """Convert a parameter or free variable."""
         made = syntax.Var(str(var.name), type_of(var.ty))
         self.values[_handle(var)] = (var, made)
         return made
@@ -135,7 +135,7 @@ class _Converter:
     def block(self, body: relax.Expr) -> syntax.Block:
         outer, self.bindings = self.bindings, []
         made, result = self.bindings, self.expression(body)
-        if made and made[-1][0] is result:  # nothing else reads it
+        if made and made[-1][0] is result:  # the result has no other use
             var, value = made.pop()
             block = syntax.Block(made, value, var.type, var.place)
         else:
@@ -144,7 +144,7 @@ class _Converter:
         return block
 
     def expression(self, expr: relax.Expr) -> syntax.Expr:
-        """The value of an expression, with what is nested in it bound before."""
+        """Convert an expression after binding its nested parts."""
         known = self.values.get(_handle(expr))
         if known is not None:
             return known[1]
@@ -164,7 +164,7 @@ class _Converter:
             made = self.expression(expr.body)
             self.values[_handle(expr)] = (expr, made)
             return made
-        for node in post_order(expr, _below):  # chains are longer than Python's stack
+        for node in post_order(expr, _below):  # chains can exceed Python's stack
             if not isinstance(node, relax.SeqExpr) and _handle(node) not in self.values:
                 made = self._bound(node)
         return made
@@ -212,7 +212,7 @@ class _Converter:
         raise RelayError(f"a {type(expr).__name__} has no form in Relay's text")
 
     def _recursion(self, binding: relax.VarBinding) -> None:
-        """A let of a function that names it."""
+        """Convert a let of a recursive function."""
         var = self.variable(binding.var)
         self.bindings.append((var, self.function(binding.value)))
 
@@ -253,7 +253,7 @@ class _Converter:
         return syntax.Call(syntax.Op(name), [self.expression(each) for each in taken], attributes)
 
     def _kernel(self, call: relax.Call) -> syntax.Expr:
-        """A call of a kernel of `op.te_op`, such as the check whether extents broadcast."""
+        """Convert a call of a kernel of `op.te_op`, such as the check whether extents broadcast."""
         taken = [
             syntax.Extents(tuple(_EXTENT.sub(r"\1", str(extent)) for extent in each.values))
             if isinstance(each, relax.ShapeExpr)
@@ -277,7 +277,7 @@ def _attributes(function: Any, name: str) -> dict[str, Any]:
 
 
 def _place(expr: relax.Expr) -> str:
-    """The node of a model that an expression came from, or its line and column in a text."""
+    """Source position of an expression: the node of a model, or line and column in a text."""
     span = expr.span
     if span is None or not isinstance(span, tvm.ir.Span) or not str(span.source_name.name):
         return ""
@@ -291,7 +291,7 @@ def _below(expr: relax.Expr) -> list[relax.Expr]:
 
 
 def _is_function(expr: Any) -> bool:
-    """Whether it is a function of Relax, or one that Relax has no form for."""
+    """Whether the expression is a Relax function or an `OpenFunction`."""
     if isinstance(expr, relax.Function):
         return True
     return isinstance(expr, tvm.ir.BaseFunc) and hasattr(expr, "type_params")

@@ -1,4 +1,4 @@
-"""Types of a Relay program's values: what they are in Relax, and what a call makes of variables."""
+"""Types of a Relay program: conversion to Relax, and inference of type variables in calls."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from . import syntax
 from .values import Closure, Data, Handle
 
 RESULT_FORM = "relay.result"
-"""The attribute of a function that says what of its result is data, in JSON."""
+"""Function attribute that describes the data in its result, as JSON."""
 
 
 _LARGEST = 2**63 - 1
 
 
 def relax_type(kind: syntax.Type | None, named: bool = True) -> Any:
-    """A type of the text in Relax; None if it has none there.
+    """Convert a syntax type to a Relax type; None if there is no equivalent.
 
-    A dimension `?` becomes a symbol of its own; without `named`, the whole shape unknown.
+    A dimension `?` becomes a new symbol if `named`; otherwise the whole shape is unknown.
     """
     if isinstance(kind, syntax.TensorType):
         if None in kind.shape and not named:
@@ -48,7 +48,7 @@ class DataTypes:
         self._homes = {name: each for each in module.types.values() for name in each.constructors}
 
     def in_relax(self, kind: syntax.Type, named: bool = False) -> Any:
-        """A type at run time, where data may be anything."""
+        """Run-time type; data types become AnyType."""
         if isinstance(kind, syntax.NamedType):
             return relax.AnyType()
         if isinstance(kind, syntax.TupleType):
@@ -56,7 +56,7 @@ class DataTypes:
         return relax_type(kind, named)
 
     def is_complete(self, kind: syntax.Type | None) -> bool:
-        """Whether values of a type may cross the border of a function at run time."""
+        """Whether values of a type can be passed to and from run-time functions."""
         if isinstance(kind, syntax.TupleType):
             return all(map(self.is_complete, kind.fields))
         return isinstance(kind, syntax.TensorType) or (
@@ -64,11 +64,11 @@ class DataTypes:
         )
 
     def constructors(self, kind: syntax.NamedType) -> Mapping[str, tuple[syntax.Type, ...]]:
-        """The constructors of a data type, with the types of their fields."""
+        """Constructors of a data type with their declared field types."""
         return self._types[kind.name].constructors
 
     def constructor(self, name: str, kind: syntax.NamedType) -> tuple[int, list[syntax.Type]]:
-        """The tag of a constructor, and the types of its fields in a data type.
+        """Tag and instantiated field types of a constructor in a data type.
 
         Raises
         ------
@@ -83,7 +83,7 @@ class DataTypes:
         return tag_of(home.name, list(home.constructors).index(name)), fields
 
     def of(self, value: Any) -> syntax.Type:
-        """The type of a value; unknown where nothing tells it."""
+        """Infer the type of a value; unknown if it cannot be inferred."""
         if isinstance(value, Handle):
             return value.type
         if isinstance(value, list):
@@ -103,9 +103,9 @@ class DataTypes:
         return substituted(syntax.NamedType(home.name, _parameters(home)), variables, home)
 
     def form_of(self, value: Any) -> Any:
-        """What of a value is data, for a function's result; None where nothing is.
+        """Describe the data in a function's result; None if there is none.
 
-        A list for a tuple, [constructor, its tag, fields] in a dict for data.
+        A tuple becomes a list, data becomes {"data": [constructor, tag, fields]}.
         """
         if isinstance(value, list):
             fields = list(map(self.form_of, value))
@@ -117,7 +117,7 @@ class DataTypes:
         return {"data": [value.constructor, tag, list(map(self.form_of, value.fields))]}
 
     def of_call(self, function: syntax.Function, arguments: list[Any]) -> dict[str, syntax.Type]:
-        """What the type variables of a function are in a call."""
+        """Infer the type variables of a function in a call."""
         variables: dict[str, syntax.Type] = dict.fromkeys(
             function.type_params, syntax.UnknownType()
         )
@@ -138,7 +138,7 @@ def substituted(
     variables: Mapping[str, syntax.Type],
     home: syntax.DataType | None = None,
 ) -> syntax.Type:
-    """A type with type variables replaced; those of a data type that nothing tells are unknown."""
+    """Replace type variables in a type; unbound ones of the data type `home` become unknown."""
     if isinstance(kind, syntax.TupleType):
         return syntax.TupleType(tuple(substituted(each, variables, home) for each in kind.fields))
     if isinstance(kind, syntax.NamedType):
@@ -152,7 +152,7 @@ def substituted(
 
 
 def joined(one: syntax.Type, other: syntax.Type) -> syntax.Type | None:
-    """The type that has the values of both; None if there is none."""
+    """Least upper bound of two types; None if there is none."""
     if isinstance(one, syntax.UnknownType):
         return other
     if isinstance(other, syntax.UnknownType):
@@ -185,7 +185,7 @@ def _solve(
     names: tuple[str, ...],
     variables: dict[str, syntax.Type],
 ) -> None:
-    """Note what type variables are where a type meets a given one."""
+    """Unify `wanted` with `given` and record the type variables that this determines."""
     if isinstance(wanted, syntax.NamedType) and not wanted.arguments and wanted.name in names:
         known = variables.get(wanted.name, syntax.UnknownType())
         variables[wanted.name] = joined(known, given) or known
@@ -205,7 +205,7 @@ def _parameters(home: syntax.DataType) -> tuple[syntax.Type, ...]:
 
 
 def _declared(function: syntax.Function) -> syntax.FuncType:
-    """What a function says that it takes and returns; its own type variables are unknown."""
+    """Declared signature of a function; its own type variables become unknown."""
     unknown: dict[str, syntax.Type] = dict.fromkeys(function.type_params, syntax.UnknownType())
     arguments = tuple(substituted(var.type, unknown) for var in function.parameters)
     return syntax.FuncType(arguments, substituted(function.result, unknown))

@@ -1,4 +1,4 @@
-"""Tokens of Relay text, and where in the text they are."""
+"""Lexer of Relay text: tokens with their positions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
 
 @dataclass(slots=True)
 class Tokens:
-    """The tokens of a text, in parallel lists, ending with one of kind "end".
+    """Tokens of a text in parallel lists, ending with a token of kind "end".
 
     `kinds[i]` is "mark", "word", "graph", "local", "global", "number", "ints", "string",
     "tensor", "meta", "header" or "end"; `values[i]` its text without sigils and quotes.
@@ -50,30 +50,30 @@ class Tokens:
     positions: list[int]
 
     def error(self, position: int, message: str) -> RelaySyntaxError:
-        """A syntax error that shows the line at a character position."""
+        """Create a syntax error that shows the line at a character position."""
         return error_at(self.source, self.text, position, message)
 
 
 def error_at(source: str, text: str, position: int, message: str) -> RelaySyntaxError:
-    """A syntax error with `source:line:column`, the line, and a caret under the column."""
+    """Create a syntax error with `source:line:column`, the line, and a caret under the column."""
     return RelaySyntaxError(located(source, text, position, message))
 
 
 def located(source: str, text: str, position: int, message: str) -> str:
-    """A message with `source:line:column`, the line, and a caret under the column."""
+    """Format a message with `source:line:column`, the line, and a caret under the column."""
     position = max(0, min(position, len(text)))
     start = text.rfind("\n", 0, position) + 1
     end = text.find("\n", position)
     line = text[start : len(text) if end < 0 else end]
     number, column = text.count("\n", 0, position) + 1, position - start
-    first = max(0, column - 100)  # lines of several thousand characters are usual
+    first = max(0, column - 100)  # lines of several thousand characters are common
     shown = line[first : column + 60]
     return f"{source}:{number}:{column + 1}: {message}\n  {shown}\n  {' ' * (column - first)}^"
 
 
 @contextmanager
 def naming_place(source: str, text: str | None, position: int) -> Iterator[None]:
-    """Let an error inside say where in a text it is; a TypeError becomes a RelayTypeError."""
+    """Add the text position to errors raised inside; convert TypeError to RelayTypeError."""
     try:
         yield
     except (BatonError, TypeError) as error:
@@ -85,22 +85,22 @@ def naming_place(source: str, text: str | None, position: int) -> Iterator[None]
 
 
 def split_metadata(text: str) -> tuple[str, str | None]:
-    """The program, and the JSON of its metadata section if it has one."""
+    """Split a text into the program and the JSON of its metadata section, if any."""
     at = text.find(_METADATA)
     while at > 0 and text[text.rfind("\n", 0, at) + 1 : at].strip():
-        at = text.find(_METADATA, at + 1)  # in a string or a comment of the program
+        at = text.find(_METADATA, at + 1)  # inside a string or comment of the program
     if at < 0:
         return text, None
     return text[:at], text[at + len(_METADATA) :]
 
 
 def tokenize(text: str, source: str) -> Tokens:
-    """Cut a program, without its metadata section, into tokens.
+    """Split a program, without its metadata section, into tokens.
 
     Raises
     ------
     RelaySyntaxError
-        At a character that begins no token, or a comment or string that does not end.
+        Invalid character, or an unterminated comment or string.
     """
     lexed = _without_nested_comments(text, source)
     tokens = Tokens(source, text, [], [], [])
@@ -138,7 +138,7 @@ def _bad_character(tokens: Tokens, lexed: str, position: int) -> RelaySyntaxErro
 
 
 def _without_nested_comments(text: str, source: str) -> str:
-    """The text with comments inside of comments blanked; nearly no file has any."""
+    """Blank nested comments, which are rare."""
     if not re.search(r"/\*(?:(?!\*/).)*/\*", text, re.DOTALL):
         return text
     blanked, depth, opened = list(text), 0, 0

@@ -1,4 +1,4 @@
-"""The `#[metadata]` section of Relay text: what `meta[relay.Constant][0]` stands for."""
+"""The `#[metadata]` section of Relay text: the objects for `meta[relay.Constant][0]`."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from . import syntax
 
 
 class AttributesObject(dict[str, Any]):
-    """An attribute object given as a whole, `f(%x, meta[relay.attrs.InitOpAttrs][0])`."""
+    """Complete attribute object of a call: `f(%x, meta[relay.attrs.InitOpAttrs][0])`."""
 
 
 class Metadata:
-    """Objects by type key and number, decoded when asked for.
+    """Objects by type key and index, decoded on demand.
 
     Parameters
     ----------
     text : str or None
-        The JSON of the section.
+        JSON of the section.
     source : str
-        What errors call it.
+        Name used in errors.
     given : mapping of str to sequence
-        A table from outside, which is asked first: `init_meta_table` of `relay.parse`.
+        External table with precedence: `init_meta_table` of `relay.parse`.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Metadata:
             }
 
     def get(self, key: str, number: int) -> Any:
-        """The object `meta[key][number]`.
+        """Look up the object `meta[key][number]`.
 
         Returns
         -------
@@ -52,7 +52,7 @@ class Metadata:
         Raises
         ------
         SavedModuleError
-            There is none, or it can't be decoded.
+            The object does not exist or cannot be decoded.
         """
         if (key, number) not in self._decoded:
             self._decoded[key, number] = self._decode(key, number)
@@ -79,7 +79,7 @@ class Metadata:
 
 
 def _from_outside(value: Any) -> Any:
-    """An object of `init_meta_table`: constants, tensors and arrays become constants."""
+    """Convert an object of `init_meta_table`; constants, tensors and arrays become constants."""
     data = getattr(value, "value", getattr(value, "data", None))
     if data is not None and hasattr(data, "numpy"):
         return syntax.Constant(data.numpy())

@@ -1,4 +1,4 @@
-"""Reader of Relay text, format 0.0.5: from tokens to `syntax`."""
+"""Parser of Relay text, format 0.0.5: tokens to `syntax` nodes."""
 
 from __future__ import annotations
 
@@ -38,23 +38,23 @@ def parse_module(
     types: Mapping[str, syntax.DataType] | None = None,
     meta_table: Mapping[str, Any] | None = None,
 ) -> syntax.Module:
-    """Read a module: header, definitions, metadata section.
+    """Parse a module: header, definitions, metadata section.
 
     Parameters
     ----------
     text : str
         Relay text with its `#[version = "0.0.5"]` line.
     source : str
-        The name that positions in errors begin with.
+        Prefix of positions in errors.
     types : mapping, optional
-        Data types that are known beforehand.
+        Predefined data types.
     meta_table : mapping, optional
-        Objects for `meta[...]` that the text has no section for.
+        Objects for `meta[...]` if the text has no metadata section.
 
     Raises
     ------
     RelaySyntaxError
-        With line, column and the line itself.
+        The text is malformed; the error contains line, column and the line itself.
     """
     parser = _Parser(text, source, types, meta_table)
     with parser.reporting():
@@ -65,7 +65,7 @@ def parse_module(
 def parse_expression(
     text: str, source: str = "from_string", meta_table: Mapping[str, Any] | None = None
 ) -> syntax.Block:
-    """Read one expression, with the bindings before it; the header may be missing."""
+    """Parse one expression and the bindings before it; the header is optional."""
     parser = _Parser(text, source, None, meta_table)
     parser.operators_are_values = True
     with parser.reporting():
@@ -199,7 +199,7 @@ class _Parser(TokenReader):
                 if self.kinds[self.at] == "local":
                     self.at += 1
                     name = self.values[self.at - 1]
-                    if self.accept("{"):  # a virtual device, which the CPU does not need
+                    if self.accept("{"):  # virtual device: ignored
                         while not self.accept("}"):
                             if self.kinds[self.at] == "end":
                                 raise self.error("this `{` is not closed")
@@ -223,7 +223,7 @@ class _Parser(TokenReader):
         return block
 
     def block_contents(self) -> syntax.Block:
-        """Bindings, then the value; the shape of a file with fifty thousand lines."""
+        """Parse bindings and the result iteratively, as files can have fifty thousand lines."""
         bindings: list[tuple[syntax.Var, syntax.Expr]] = []
         kinds, values = self.kinds, self.values
         while True:
@@ -256,7 +256,7 @@ class _Parser(TokenReader):
         self.expect("=", "after the variable of a let")
         var = syntax.Var(name, kind)
         if self.kinds[self.at] == "word" and self.values[self.at] == "fn":
-            self.scopes[-1]["%" + name] = var  # a function may call itself
+            self.scopes[-1]["%" + name] = var  # a function may be recursive
         value = self.expression()
         self.scopes[-1]["%" + name] = var
         self.expect(";", "after a binding")
@@ -346,7 +346,7 @@ class _Parser(TokenReader):
         return syntax.Op(value)
 
     def parenthesis(self) -> syntax.Expr:
-        """A tuple, or an expression in parentheses."""
+        """Parse a tuple or a parenthesized expression."""
         with self.nested():
             fields: list[syntax.Expr] = []
             if self.kinds[self.at] == "word" and self.values[self.at] == "let":
@@ -483,7 +483,7 @@ class _Parser(TokenReader):
         return key
 
     def attribute_value(self) -> Any:
-        """The value of an attribute as plain Python, or a constant expression."""
+        """Parse an attribute value as plain Python, or as a constant expression."""
         at, kind, value = self.at, self.kinds[self.at], self.values[self.at]
         self.at += 1
         if kind == "number":
@@ -529,5 +529,5 @@ class _Parser(TokenReader):
         value = self.scalar(literal, at)
         if np.issubdtype(value.dtype, np.integer):
             return int(value)
-        # The text says more digits than float32 holds: 0.1f is the double 0.1.
+        # The text has more digits than float32 can represent: 0.1f is parsed as the double 0.1.
         return float(SUFFIX.sub("", literal))

@@ -1,11 +1,11 @@
-"""Recursions and data that only running tells: Relax functions that call themselves.
+"""Run-time recursion and data: Relax functions that call themselves.
 
-At run time, data is a tuple of the constructor's name, its tag and the fields. A recursion becomes
-a private function for the types that it is called with; what closures captured is passed along.
+At run time, data is a tuple of the constructor's name, its tag and the fields. A recursive
+function is specialized to its argument types; variables captured by closures become parameters.
 
-A function that only returns what it returns itself is a loop. Its body becomes a step, which
-returns whether it is done, and the result or the arguments of the next step. A recursion over
-repetitions of repetitions of the step takes a stack that 4,000,000 steps do not fill.
+A tail-recursive function is a loop. Its body becomes a step function, which returns (done, result)
+or (not done, next arguments). Nested repetitions of the step keep the stack depth low enough for
+more than 4,000,000 iterations.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ from .values import (
 )
 
 _REPEATS, _LEVELS = 16, 3
-"""A loop repeats its step 16 times, that 16 times, ..., before it calls itself."""
+"""Unrolling of loops: 16 steps per level on 3 levels before the loop function calls itself."""
 
 _MOST_FORMS = 8
-"""Functions for other types that a recursion may need of itself."""
+"""Maximum number of pending specializations of one recursive function."""
 
 
 class RunTime:
-    """Functions made of recursions, and values as they are when the program runs.
+    """Creates recursive functions and converts values to and from their run-time form.
 
     Parameters
     ----------
     scope : object
-        Where bindings go, the converter.
+        Converter that receives the bindings.
     module : syntax.Module
-        Whose data types there are.
+        Module that defines the data types.
     """
 
     def __init__(self, scope: Any, module: syntax.Module) -> None:
@@ -64,18 +64,18 @@ class RunTime:
         self._results: dict[Any, syntax.Type] = {}
 
     def is_pending(self, function: syntax.Function) -> bool:
-        """Whether a function's body is being made, so that a call of it is a recursion."""
+        """Whether a function's body is being converted, so that a call of it is recursive."""
         pending = [each for each, _ in self._pending]
         return any(each is function for each in (*pending, *self._tried))
 
     def call(self, name: str, called: Closure, arguments: list[Any]) -> Any:
-        """What a call of a recursive function returns.
+        """Convert a call of a recursive function.
 
         Raises
         ------
         RelayError
-            The function calls itself under no condition, or for other types each time, or does
-            not say what it returns.
+            The recursion is unconditional, has new types at each level, or needs a declared result
+                type.
         """
         function = called.function
         if (function, self.scope.branch_depth) in self._pending:
@@ -143,7 +143,7 @@ class RunTime:
         parameters: list[relax.Var],
         types: list[syntax.Type],
     ) -> Any:
-        """The value of a function's body, for parameters of these types in these forms."""
+        """Evaluate a function's body on parameters with these types and forms."""
         given = iter([self.opened(var, kind) for var, kind in zip(parameters, types)])
         known: list[Environment] = []
         closure, *values = (_unpacked(form, given, known) for form in forms)
@@ -160,7 +160,7 @@ class RunTime:
         types: list[syntax.Type],
         key: Any,
     ) -> syntax.Type:
-        """What a function that does not say so returns where it does not call itself."""
+        """Infer an undeclared result type from the branches without recursion."""
         if key not in self._results:
             parameters = self._parameters(types)
             self._tried.append(function)
@@ -194,7 +194,7 @@ class RunTime:
     # Loops.
 
     def step(self, value: Any) -> relax.Expr:
-        """What a step returns: whether it is done, and the result or the next arguments."""
+        """Result of a step: (done, result) or (not done, next arguments)."""
         if isinstance(value, Step):
             return value.expr
         if isinstance(value, Again):
@@ -212,7 +212,7 @@ class RunTime:
         types: list[syntax.Type],
         returned: Any,
     ) -> None:
-        """The function that takes a step until it is done."""
+        """Add the function that repeats a step until it is done."""
 
         def once(state: relax.Expr) -> relax.Expr:
             fields = [
@@ -245,9 +245,9 @@ class RunTime:
     def _unless_done(
         self, name: str, go_on: Callable[[relax.Expr], relax.Expr], endless: bool = False
     ) -> tvm.ir.GlobalVar:
-        """A function of a state: that itself if it is the last, else what comes of it.
+        """Add a function that returns a final state unchanged and advances any other state.
 
-        An endless one goes on with what came of it.
+        With `endless`, it calls itself with the new state.
         """
         state = relax.Var("state", relax.AnyType())
         gvar = self._global(f"@{name}", [state], state.ty)
@@ -268,10 +268,10 @@ class RunTime:
         set_type(call, function.ty.ret)
         return self.scope.bind(call)
 
-    # Values and what they are at run time.
+    # Run-time representation of values.
 
     def lowered(self, value: Any, kind: Any) -> relax.Expr:
-        """A value as one expression of a type."""
+        """Convert a value to one expression of a type."""
         check_is_no_step(value)
         if isinstance(value, Handle):
             return value.expr
@@ -299,7 +299,7 @@ class RunTime:
         return expr if same else self.scope.cast(expr, ty)
 
     def opened(self, expr: relax.Expr, kind: Any) -> Any:
-        """The value that an expression of a type is; its unknown extents get names."""
+        """Wrap an expression of a type as a value; unknown extents become symbolic."""
         if isinstance(kind, syntax.NamedType):
             return Handle(expr, kind)
         if isinstance(kind, syntax.TupleType):
@@ -311,7 +311,7 @@ class RunTime:
         return self._cast(expr, with_symbolic_extents(expr).ty)
 
     def has_constructor(self, handle: Handle, name: str) -> relax.Expr | None:
-        """A scalar of bool: whether data has a constructor; None if its type has just this one."""
+        """Compare the constructor of data, as a bool scalar; None if its type has only this one."""
         number, _ = self.types.constructor(name, handle.type)
         if len(self.types.constructors(handle.type)) == 1:
             return None
@@ -319,7 +319,7 @@ class RunTime:
         return self.scope.call_operator("equal", [tag, const(number, "int32")], {})
 
     def field(self, handle: Handle, name: str, index: int) -> Any:
-        """A field of data that has this constructor."""
+        """Get a field of data with this constructor."""
         kind = self.types.constructor(name, handle.type)[1][index]
         if not self.types.is_complete(kind):
             raise RelayError(
@@ -335,20 +335,20 @@ class RunTime:
         return self.scope.bind(call)
 
     def outer_reference(self) -> RelayError:
-        """The error of a function at run time that meets a reference of its surroundings."""
+        """Create the error for a run-time function that uses a reference from an outer scope."""
         return RelayError(
             f"{self.source}: a recursion that depends on values known only at run time uses a "
             "reference that was made outside of it; pass and return the value instead"
         )
 
     def common(self, one: Any, other: Any) -> syntax.NamedType | None:
-        """The type of data that may be either of two values; None if they are not data of one."""
+        """Common data type of two values; None if it is not a data type."""
         kind = kinds.joined(self.types.of(one), self.types.of(other))
         return kind if isinstance(kind, syntax.NamedType) else None
 
 
 class _Packing:
-    """Arguments of a call at run time, and forms that say how values are made of them."""
+    """Flattens arguments of a run-time call; forms describe how to rebuild the values."""
 
     def __init__(self, run_time: RunTime) -> None:
         self.run_time = run_time
@@ -372,7 +372,7 @@ class _Packing:
         return ("argument", kind)
 
     def closure(self, closure: Closure) -> Any:
-        """A closure is the function, and what it sees of its surroundings."""
+        """Describe a closure by its function and captured variables."""
         for number, env in enumerate(self._closures):
             if env is closure.env:
                 return ("closure again", closure.function, number)
@@ -384,7 +384,7 @@ class _Packing:
 
 
 def _unpacked(form: Any, given: Iterator[Any], known: list[Environment]) -> Any:
-    """The value of a form, of a function's parameters."""
+    """Rebuild a value from its form and the parameters of the run-time function."""
     kind, *parts = form
     if kind == "argument":
         return next(given)
@@ -402,7 +402,7 @@ def _unpacked(form: Any, given: Iterator[Any], known: list[Environment]) -> Any:
 
 
 def _key(form: Any) -> Any:
-    """What tells forms apart, to be hashed: types by what they say, the rest as it is."""
+    """Hashable key of a form; types are compared by their text."""
     if isinstance(form, (list, tuple)):
         return tuple(map(_key, form))
     is_type = isinstance(form, (syntax.TensorType, syntax.TupleType, syntax.NamedType))

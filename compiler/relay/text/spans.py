@@ -1,4 +1,4 @@
-"""`relay.SpanCheck`: whether expressions know where in a source they came from."""
+"""`relay.SpanCheck`: check that expressions have source positions."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ...ir.rewrite import expressions_in, relax_functions
 
 
 def SpanCheck() -> Any:
-    """A pass that refuses a module in which a call has no source position.
+    """Pass that rejects a module in which a call has no source position.
 
     Raises
     ------
     RelayError
-        From the pass: names the first such calls, and how many there are.
+        Raised by the pass; lists the first such calls and their total number.
     """
 
     def check(mod: tvm.IRModule, _context: Any) -> tvm.IRModule:

@@ -1,7 +1,7 @@
-"""A Relay program as a file holds it: what the readers make and the writer prints.
+"""Syntax tree of Relay text, created by the readers and printed by the writer.
 
-This is not a graph IR: `to_relax` turns it into a Relax module, `from_relax` makes it of one.
-Bodies are blocks, so that a chain of fifty thousand operators is a list and not a deep tree.
+This is not a graph IR: `to_relax` converts it to a Relax module, `from_relax` is the inverse.
+Bodies are blocks, so a chain of fifty thousand operators is a list rather than a deep tree.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 @dataclass(slots=True)
 class TensorType:
-    """`Tensor[(1, ?), float32]`; a dimension `?` is None, an expression of symbols its text."""
+    """`Tensor[(1, ?), float32]`; a dimension `?` is None, a symbolic expression is its text."""
 
     shape: tuple[int | None, ...]
     dtype: str
@@ -37,7 +37,7 @@ class RefType:
 
 @dataclass(slots=True)
 class NamedType:
-    """A type variable `A`, or an algebraic data type with its arguments, `List[A]`."""
+    """Type variable `A`, or algebraic data type with arguments, `List[A]`."""
 
     name: str
     arguments: tuple[Type, ...] = ()
@@ -54,10 +54,10 @@ Type: TypeAlias = "TensorType | TupleType | FuncType | RefType | NamedType | Unk
 
 @dataclass(slots=True, eq=False)
 class Var:
-    """A variable. `number` is that of a graph binding `%12`, else None.
+    """Variable. `number` is the index of a graph binding `%12`, else None.
 
-    A graph binding names an expression more than it binds a variable: where it is out of scope,
-    it stands for its `definition`. `place` is where a model has it: `conv1:0:0`.
+    A graph binding is only a name for an expression: out of scope, the variable is replaced by its
+    `definition`. `place` is the position in the source model: `conv1:0:0`.
     """
 
     name: str
@@ -69,28 +69,28 @@ class Var:
 
 @dataclass(slots=True, eq=False)
 class Global:
-    """`@name`."""
+    """Global function `@name`."""
 
     name: str
 
 
 @dataclass(slots=True, eq=False)
 class Op:
-    """An operator by its registered name, `nn.conv2d`."""
+    """Operator by its registered name, `nn.conv2d`."""
 
     name: str
 
 
 @dataclass(slots=True, eq=False)
 class Kernel:
-    """A kernel that passes of today put in, by its name: shown, and never read."""
+    """Kernel inserted by a TVM pass, by name; printed but not parsed."""
 
     name: str
 
 
 @dataclass(slots=True, eq=False)
 class Extents:
-    """Extents that are an operand of a kernel, as they are written."""
+    """Shape operand of a kernel, as text."""
 
     values: tuple[str, ...]
 
@@ -104,7 +104,7 @@ class Constructor:
 
 @dataclass(slots=True, eq=False)
 class Constant:
-    """A tensor constant: a numpy array, or a TVM tensor for types that numpy lacks."""
+    """Tensor constant: a numpy array, or a TVM tensor for dtypes that numpy lacks."""
 
     value: Any
 
@@ -116,7 +116,7 @@ class Tuple:
 
 @dataclass(slots=True, eq=False)
 class Field:
-    """`%x.0`."""
+    """Tuple field `%x.0`."""
 
     tuple: Expr
     index: int
@@ -132,7 +132,7 @@ class Call:
 
 @dataclass(slots=True, eq=False)
 class Block:
-    """Bindings in order, then the value of the block, with its type and place where shown."""
+    """Bindings in order, then the result with its type and source position, if shown."""
 
     bindings: list[tuple[Var, Expr]]
     result: Expr
@@ -193,7 +193,7 @@ Expr: TypeAlias = (
 
 @dataclass(slots=True, eq=False)
 class AnyPattern:
-    """`_`."""
+    """Wildcard pattern `_`."""
 
 
 @dataclass(slots=True, eq=False)
@@ -217,7 +217,7 @@ Pattern: TypeAlias = "AnyPattern | VarPattern | ConstructorPattern | TuplePatter
 
 @dataclass(slots=True)
 class DataType:
-    """`type List[A] { Cons(A, List[A]), Nil }`; constructor name to the types of its fields."""
+    """`type List[A] { Cons(A, List[A]), Nil }`; maps constructor names to field types."""
 
     name: str
     type_params: tuple[str, ...]

@@ -1,7 +1,7 @@
-"""From a Relay program as its file holds it to nodes, with nothing evaluated.
+"""Convert a Relay program to expression nodes without evaluation.
 
-What has a form in Relax becomes that, the rest what `adt` and `function` have: so functions over
-data types get into a module that a script goes on with.
+Uses Relax nodes where they exist, otherwise those of `adt` and `function`. Scripts can thus
+extend modules that have functions over data types.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .traversal import deep, free_variables
 
 
 def is_library(program: syntax.Module) -> bool:
-    """Whether a program has data types or functions, and no `main` over tensors that uses them."""
+    """Whether a program has data types or functions but no `main` over tensors that uses them."""
     main = program.functions.get("main")
     if main is not None:
         returns_function = isinstance(main.result, syntax.FuncType)
@@ -39,21 +39,21 @@ def is_library(program: syntax.Module) -> bool:
 
 
 def _is_foreign(kind: syntax.Type | None) -> bool:
-    """Whether a type is none of tensors, for which compiled functions have no form."""
+    """Whether a type contains non-tensors, which compiled functions do not support."""
     if isinstance(kind, syntax.TupleType):
         return any(map(_is_foreign, kind.fields))
     return isinstance(kind, (syntax.FuncType, syntax.NamedType, syntax.RefType))
 
 
 def to_nodes(program: syntax.Module, known: tvm.IRModule | None = None) -> tvm.IRModule:
-    """A program as a module, with what another module has; nothing is evaluated."""
+    """Convert a program and another module to one module, without evaluation."""
     mod = tvm.IRModule() if known is None else known.clone()
     add_to_module(program, mod)
     return mod
 
 
 def expression(block: syntax.Block, text: str) -> Any:
-    """One expression, of free variables and of global functions that some module will have."""
+    """Convert an expression; global functions that it calls may be defined later."""
     maker = _Maker(syntax.Module(text=text), tvm.IRModule(), is_open=True)
     for var in free_variables(block):
         maker.declared(var)
@@ -64,12 +64,12 @@ def expression(block: syntax.Block, text: str) -> Any:
 def add_to_module(program: syntax.Module, mod: tvm.IRModule) -> None:
     """Add a program's data types and functions to a module, in place.
 
-    Functions of names that the module has already are left out.
+    Functions whose names the module already defines are skipped.
 
     Raises
     ------
     RelayError
-        The program calls a function, or names a type, that neither has.
+        The program refers to a function or type that is defined in neither.
     """
     with deep():
         _Maker(program, mod).add()
@@ -116,7 +116,7 @@ class _Maker:
         return adt.TypeData(header, list(own.values()), made)
 
     def type(self, kind: syntax.Type | None) -> Any:
-        """A type; None where nothing tells it."""
+        """Convert a type; None if it is unknown."""
         if isinstance(kind, syntax.NamedType):
             return self._named(kind)
         if isinstance(kind, syntax.TupleType):
@@ -159,7 +159,7 @@ class _Maker:
             if var.number is not None:
                 self.variables[var] = self.expression(value)
             elif isinstance(value, syntax.Function):
-                named = self.declared(var)  # before its value, which may call it
+                named = self.declared(var)  # before the value, which may call it
                 lets.append((named, self.expression(value)))
             else:
                 bound = self.expression(value)
@@ -219,7 +219,7 @@ class _Maker:
         return relax.Call(self.expression(called), operands)
 
     def constructor(self, name: str) -> Any:
-        """A constructor as a value: what it makes, if that has no fields."""
+        """Convert a constructor to a value; a constructor without fields to its instance."""
         found = self.constructors[name]
         return found if len(found.inputs) else relax.Call(found, [])
 

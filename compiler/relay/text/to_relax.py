@@ -1,8 +1,8 @@
-"""From a Relay program as its file holds it to a Relax module of Relay's operators.
+"""Convert a Relay program to a Relax module with Relay operators.
 
-Relax has functions, tuples and conditions, so most programs go over as they are. What it lacks,
-algebraic data types, references, functions as values, is evaluated here: a program that uses them
-to arrange tensors becomes the arrangement, with only the operators on tensors left.
+Functions, tuples and conditions are converted directly. Features that Relax lacks (algebraic data
+types, references, first-class functions) are partially evaluated: only operators on tensors
+remain.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from .values import (
 )
 
 _MAX_CALLS = 300
-"""Calls that one evaluation may nest before it is taken not to end."""
+"""Call depth at which an evaluation is assumed not to terminate."""
 
 
 def to_relax(
@@ -51,22 +51,22 @@ def to_relax(
     known: tvm.IRModule | None = None,
     entries: Sequence[str] = ("main",),
 ) -> tvm.IRModule:
-    """Make the Relax module.
+    """Convert the program to a Relax module.
 
-    `entries` and every other function over tensors become Relax functions, other functions are
+    `entries` and all other functions over tensors become Relax functions. Other functions are
     evaluated where they are called.
 
     Parameters
     ----------
     known : tvm.IRModule, optional
-        Functions that may be called as well; they become part of the result.
+        Other functions that may be called; included in the result.
 
     Raises
     ------
     RelayError
-        Something that is neither a computation on tensors nor can be evaluated before it runs.
+        Something is neither a tensor computation nor can be evaluated at compile time.
     RelayTypeError, UnsupportedRelayOperatorError
-        An operator does not fit its operands, with the position of the call.
+        An operator does not fit its operands; the error contains the position of the call.
     """
     with deep():
         return _Converter(module, known).convert(entries)
@@ -110,7 +110,7 @@ class _Converter:
                     mod[self.globals.get(gvar.name_hint, gvar)] = function
         return relax.transform.ConvertToDataflow(min_size=1)(mod)
 
-    # Functions of the module.
+    # Module functions.
 
     def _over_tensors(self, function: syntax.Function) -> bool:
         if function.type_params:
@@ -118,7 +118,7 @@ class _Converter:
         return all(relax_type(var.type) is not None for var in function.parameters)
 
     def function_of(self, name: str) -> Any:
-        """The global variable of a function, which is made when it is first asked for."""
+        """Global variable of a function; the function is converted on first use."""
         if name not in self.globals:
             function = self.module.functions[name]
             parameters = [self._parameter(name, var) for var in function.parameters]
@@ -140,7 +140,7 @@ class _Converter:
         return self.globals[name]
 
     def _declare(self, name: str) -> None:
-        """Give a function that calls itself the type that it says it has."""
+        """Give a recursive function its declared type."""
         result = relax_type(self.module.functions[name].result, named=False)
         if result is None:
             raise RelayError(
@@ -159,7 +159,7 @@ class _Converter:
         return relax.Var(var.name, ty)
 
     def _parameter_type(self, kind: syntax.Type | None) -> Any:
-        """The same object for the same static type, so that inferred types are found again."""
+        """Convert a parameter type; equal static types share one object for the inference cache."""
         if isinstance(kind, syntax.TensorType) and None not in kind.shape:
             key = (kind.shape, kind.dtype)
             if key not in self.types:
@@ -194,7 +194,7 @@ class _Converter:
     def sequence(
         self, evaluate: Callable[[], Any], bindings: list[Any] | None = None
     ) -> relax.SeqExpr:
-        """A scope, of bindings that it has already and those that `evaluate()` makes."""
+        """Build a scope from the given bindings and those created by `evaluate()`."""
         outer, self.bindings = self.bindings, bindings or []
         try:
             result = self.plain(evaluate())
@@ -206,7 +206,7 @@ class _Converter:
         return made
 
     def dataflow(self, evaluate: Callable[[], Any]) -> relax.SeqExpr:
-        """A body without conditions and calls of functions: one dataflow block."""
+        """Build a body without conditions and function calls as one dataflow block."""
         result = self.plain(evaluate())
         output = relax.Var("gv", result.ty)
         block = relax.DataflowBlock([*self.bindings, relax.VarBinding(output, result)])
@@ -221,7 +221,7 @@ class _Converter:
         return var
 
     def plain(self, value: Any) -> relax.Expr:
-        """A value as an expression: data types become tuples of their fields."""
+        """Convert a value to an expression; data becomes a tuple of its fields."""
         if isinstance(value, (list, Data)):
             fields = value if isinstance(value, list) else value.fields
             return infer_type(relax.Tuple([self.plain(field) for field in fields]))
@@ -324,7 +324,7 @@ class _Converter:
         return self.apply(function, [self.value(argument, env) for argument in expr.arguments])
 
     def data(self, constructor: str, fields: list[Any]) -> Data:
-        """What a constructor makes of values."""
+        """Construct data; untyped parameters get the declared field types."""
         for field, kind in zip(fields, self.fields[constructor]):
             self._tell(field, kind)
         return Data(constructor, fields)
@@ -347,7 +347,7 @@ class _Converter:
     def call_operator(
         self, name: str, operands: list[relax.Expr], attributes: dict[str, Any]
     ) -> relax.Expr:
-        """A variable for a call, or the constant that it is."""
+        """Bind an operator call to a variable, or fold it to a constant."""
         folded = fold(name, operands, attributes) if self.evaluates else None
         return self.bind(dialect.call(name, operands, attributes)) if folded is None else folded
 
@@ -363,7 +363,7 @@ class _Converter:
         return self._evaluated("a function", function, arguments)
 
     def _call_local(self, function: Closure, arguments: list[Any]) -> Any:
-        """A call of a function that says what it is, a composite or a fused one: it stays one."""
+        """Call a function with attributes, such as a composite, without inlining it."""
         operands = [self.plain(argument) for argument in arguments]
         parameters = [
             relax.Var(var.name, operand.ty)
@@ -399,7 +399,7 @@ class _Converter:
         return self.bind(infer_type(relax.Call(gvar, [self.plain(each) for each in arguments])))
 
     def _evaluated(self, name: str, called: Closure, arguments: list[Any]) -> Any:
-        """What a call returns: evaluated now or, if that does not end, when the program runs."""
+        """Evaluate a call at compile time; if that does not terminate, at run time."""
         function = called.function
         if len(arguments) != len(function.parameters):
             raise RelayError(
@@ -435,10 +435,10 @@ class _Converter:
         finally:
             self.active.pop()
 
-    # What `RunTime` needs of the module.
+    # Interface used by `RunTime`.
 
     def new_global(self, name: str, ty: relax.FuncType) -> tvm.ir.GlobalVar:
-        """A private function's variable, of a name that is free."""
+        """Create a private function's variable with a unique name."""
         own = name.removeprefix("@") if name.startswith("@") else None
         names = itertools.chain(
             [own or "recursion"], map(f"{own or 'recursion'}_{{}}".format, itertools.count(1))
@@ -460,7 +460,7 @@ class _Converter:
         evaluate: Callable[[], relax.Expr],
         returned: Any,
     ) -> None:
-        """Add a function of what `evaluate()` returns."""
+        """Add a function with the body that `evaluate()` builds."""
         active, self.active = self.active, []
         outer, self.outer_cells = self.outer_cells, len(self.cells)
         try:
@@ -469,7 +469,7 @@ class _Converter:
             self.active, self.outer_cells = active, outer
 
     def tried(self, evaluate: Callable[[], Any]) -> Any:
-        """What `evaluate()` returns; nothing that it binds is kept."""
+        """Return the value of `evaluate()` and discard its bindings and effects."""
         cells, values = list(self.cells), [cell.value for cell in self.cells]
         kept = self.bindings, self.active, self.outer_cells
         self.bindings, self.active, self.outer_cells = [], [], len(self.cells)
@@ -481,7 +481,7 @@ class _Converter:
             self._restore(values)
 
     def cast(self, value: relax.Expr, ty: Any) -> relax.Var:
-        """A variable of a type that the value has when the program runs."""
+        """Match-cast a value to a type that is checked at run time."""
         var = relax.Var("lv", ty)
         self.bindings.append(relax.MatchCast(var, value, ty))
         return var
@@ -508,7 +508,7 @@ class _Converter:
     def branches(
         self, condition: relax.Expr, then: Callable[[], Any], otherwise: Callable[[], Any]
     ) -> Any:
-        """The value of one of two branches, of which only running tells which it is."""
+        """Convert a condition that is known only at run time; return the value of the `if`."""
         before = [cell.value for cell in self.cells]
         states: list[list[Any]] = []
         bindings: list[list[Any]] = []
@@ -516,7 +516,7 @@ class _Converter:
         for place, branch in enumerate(branches):
             try:
                 state, made = self._branch(branch, before)
-            except NoClause:  # no run takes a branch that can only end in a missing clause
+            except NoClause:  # unreachable: no clause matches in this branch
                 self._restore(before)
                 return branches[1 - place]()
             states.append(state)
@@ -543,7 +543,7 @@ class _Converter:
             self.branch_depth -= 1
 
     def _closed(self, state: list[Any], forms: list[Any], made: list[Any]) -> relax.SeqExpr:
-        """A branch as a scope that returns its values in these forms."""
+        """Build a branch as a scope that returns its values in these forms."""
         return _only_field(self.sequence(lambda: self._leaves(list(zip(state, forms))), made))
 
     def _restore(self, cells: list[Any]) -> None:
@@ -551,7 +551,7 @@ class _Converter:
             cell.value = value
 
     def _joined(self, one: Any, other: Any) -> Any:
-        """The form of a value that may be either of two: known data, or known at run time."""
+        """Common form of two branch values: compile-time structure, or run-time data."""
         forms = structure(one)[0], structure(other)[0]
         if forms[0] == forms[1]:
             return forms[0]
@@ -568,7 +568,7 @@ class _Converter:
         return ("handle", kind)
 
     def _leaves(self, pairs: list[tuple[Any, Any]]) -> list[relax.Expr]:
-        """The tensors, and data at run time, of values in the forms that they are to have."""
+        """Tensors and run-time data of values in the given forms."""
         found: list[relax.Expr] = []
         for value, form in pairs:
             if form[0] == "handle":
@@ -608,9 +608,9 @@ class _Converter:
         fits: Callable[[], Any],
         fails: Callable[[], Any],
     ) -> Any:
-        """`fits()` where all patterns fit their values, with their variables bound; or `fails()`.
+        """Return `fits()` with bound pattern variables if all patterns match, otherwise `fails()`.
 
-        Of data that only running tells, each constructor is a condition.
+        For run-time data, each constructor pattern becomes a condition.
         """
         if not pairs:
             return fits()
@@ -664,7 +664,7 @@ class _Converter:
 
 
 class _Endless(Exception):
-    """An evaluation that does not end before the program runs, and the function that recurs."""
+    """Raised if an evaluation does not terminate at compile time; holds the recursive function."""
 
     def __init__(self, function: syntax.Function) -> None:
         super().__init__(function)
@@ -672,7 +672,7 @@ class _Endless(Exception):
 
 
 def _only_field(sequence: relax.SeqExpr) -> relax.SeqExpr:
-    """A sequence whose tuple of one field is that field."""
+    """Unwrap the result of a sequence if it is a tuple of one field."""
     if len(sequence.body.fields) != 1:
         return sequence
     result = sequence.body.fields[0]

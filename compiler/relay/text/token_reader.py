@@ -1,4 +1,4 @@
-"""Tokens one after the other, and what needs no names: types and scalar constants."""
+"""Token stream with parsers that need no scopes: types and scalar constants."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MAX_FUNCTIONS_FRAMES = 40
 
 
 class TokenReader:
-    """A place in a list of tokens, and how to go on from there."""
+    """Cursor over a list of tokens."""
 
     def __init__(self, tokens: Tokens) -> None:
         self.tokens = tokens
@@ -37,7 +37,7 @@ class TokenReader:
 
     @contextmanager
     def reporting(self) -> Iterator[None]:
-        """Deep nesting needs Python frames; what the metadata lacks is said with a position."""
+        """Raise the recursion limit for deep nesting; add positions to metadata errors."""
         limit = sys.getrecursionlimit()
         sys.setrecursionlimit(max(limit, _MAX_DEPTH * _MAX_FUNCTIONS_FRAMES))
         try:
@@ -106,7 +106,7 @@ class TokenReader:
         return tuple(names)
 
     def scalar(self, literal: str, at: int) -> Any:
-        """A scalar constant: `3`, `1f`, `2e-05f`, `-1i8`, `1.5f64`."""
+        """Parse a scalar constant: `3`, `1f`, `2e-05f`, `-1i8`, `1.5f64`."""
         suffix = SUFFIX.search(literal)
         digits = literal[: suffix.start()] if suffix else literal
         kind = suffix.group() if suffix else ""

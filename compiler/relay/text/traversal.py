@@ -1,4 +1,4 @@
-"""Looking through a program as its file holds it, without evaluating it."""
+"""Traversal of syntax trees without evaluation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .values import Environment
 
 @contextmanager
 def deep() -> Iterator[None]:
-    """Python calls nest as deep as a program nests its own expressions and calls."""
+    """Raise the recursion limit for deeply nested expressions and calls."""
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, 10_000))
     try:
@@ -23,7 +23,7 @@ def deep() -> Iterator[None]:
 
 
 def is_straight(function: syntax.Function) -> bool:
-    """Whether a body only calls operators: no conditions, functions, data or references."""
+    """Whether a body contains only operator calls: no conditions, functions, data or references."""
     stack: list[Any] = [function.body]
     while stack:
         node = stack.pop()
@@ -40,7 +40,7 @@ _BRANCHING = (
 
 
 def free_variables(block: syntax.Block) -> list[syntax.Var]:
-    """Variables that the text declares with `free_var`, in the order of their use."""
+    """Variables declared by `free_var`, in order of use."""
     bound = {var for var, _ in block.bindings}
     found: dict[syntax.Var, None] = {}
     stack: list[Any] = [block]
@@ -57,7 +57,7 @@ def free_variables(block: syntax.Block) -> list[syntax.Var]:
 
 
 def captured(function: syntax.Function, env: Environment) -> list[tuple[syntax.Var, Any]]:
-    """What a function sees of its surroundings: variables and their values."""
+    """Variables captured by a function, with their values."""
     found: dict[syntax.Var, Any] = {}
     seen: set[syntax.Var] = set()
     stack: list[Any] = [function]
@@ -100,7 +100,7 @@ def children(node: Any) -> list[Any]:
 
 
 def calls_itself(item: tuple[str, syntax.Function]) -> bool:
-    """Whether a function's body mentions it; what calls it in a circle is found by evaluation."""
+    """Whether a function's body mentions the function; mutual recursion is found by evaluation."""
     name, function = item
     stack: list[Any] = [function.body]
     while stack:

@@ -1,4 +1,4 @@
-"""Values that Relax has no form for: functions, data, references. They exist while reading."""
+"""Compile-time values without a Relax equivalent: functions, data, references."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from . import syntax
 
 
 class Environment:
-    """Values of variables; a function's body sees those of the place where it was made."""
+    """Lexical environment: variable bindings of a scope and its enclosing scopes."""
 
     __slots__ = ("outer", "values")
 
@@ -27,7 +27,7 @@ class Environment:
         self.values[var] = value
 
     def lookup(self, var: syntax.Var) -> Any:
-        """The value, or None if the variable is not bound here."""
+        """Value of a variable; None if it is not bound here."""
         scope: Environment | None = self
         while scope is not None:
             if var in scope.values:
@@ -63,44 +63,44 @@ class Handle:
 
 @dataclass(slots=True, eq=False)
 class Again:
-    """What a function returns that goes on with itself, in a loop: the next arguments."""
+    """Tail call of a loop: the next arguments."""
 
     arguments: list[relax.Expr]
 
 
 @dataclass(slots=True, eq=False)
 class Step:
-    """What a function returns in a loop: its result, or arguments to go on with."""
+    """Result of a loop step: the loop's result or the next arguments."""
 
     expr: relax.Expr
 
 
 class NotTail(Exception):
-    """A function does more with what it returns itself than to return it."""
+    """A function uses its recursive result other than as its own result."""
 
 
 class NoClause(RelayError):
-    """An evaluation that can't go on: no clause of a `match` fits, or its own result is asked for.
+    """No clause of a `match` fits, or an evaluation depends on its own result.
 
-    No run takes a branch that can only end so.
+    A branch that always ends this way is unreachable.
     """
 
 
 def check_is_no_step(value: Any) -> None:
-    """Raise NotTail for what a loop's step may only return."""
+    """Raise NotTail for loop steps, which can only be returned."""
     if isinstance(value, (Again, Step)):
         raise NotTail
 
 
 def is_plain(value: Any) -> bool:
-    """Whether a value is a tensor or a tuple of such."""
+    """Whether a value is a tensor or a tuple of tensors."""
     if isinstance(value, list):
         return all(map(is_plain, value))
     return isinstance(value, relax.Expr)
 
 
 def structure(value: Any) -> tuple[Any, list[relax.Expr]]:
-    """What a value is but for its tensors, in a form that compares, and the tensors."""
+    """Split a value into a comparable structure and its tensors."""
     if isinstance(value, relax.Expr):
         return "tensor", [value]
     if isinstance(value, Handle):
@@ -124,7 +124,7 @@ def structure(value: Any) -> tuple[Any, list[relax.Expr]]:
 
 
 def leaf_count(shape: Any) -> int:
-    """How many tensors a structure takes."""
+    """Number of tensors in a structure."""
     if shape == "tensor" or shape[0] in ("handle", "step"):
         return 1
     parts = {"tuple": 1, "data": 2}.get(shape[0])
@@ -132,7 +132,7 @@ def leaf_count(shape: Any) -> int:
 
 
 def rebuild(shape: Any, leaves: list[relax.Expr]) -> Any:
-    """The value of a structure with other tensors, which are taken from the list."""
+    """Rebuild a value from its structure and tensors, which are removed from the list."""
     if shape == "tensor":
         return leaves.pop(0)
     if shape[0] == "handle":

@@ -1,4 +1,4 @@
-"""Writer of Relay text, format 0.0.5, with its metadata section."""
+"""Printer of Relay text, format 0.0.5, with its metadata section."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _INLINE = {
 
 
 def write(module: syntax.Module, show_meta_data: bool = True) -> str:
-    """A module as text.
+    """Print a module as text.
 
     Parameters
     ----------
     show_meta_data : bool
-        With the section that holds the tensors; without it, the text can't be read back.
+        Include the tensors; without this section, the text cannot be parsed.
     """
     writer = _Writer()
     parts = [writer.data_type(each) for each in module.types.values()]
@@ -43,7 +43,7 @@ def write(module: syntax.Module, show_meta_data: bool = True) -> str:
 def write_function(
     function: syntax.Function, show_meta_data: bool = True, free: Sequence[syntax.Var] = ()
 ) -> str:
-    """A function without a name, as text, after the declarations of its free variables."""
+    """Print an unnamed function after the declarations of its free variables."""
     writer = _Writer()
     declared = "".join(f"free_var {writer.parameter(var)};\n" for var in free)
     program = f"{declared}fn {writer.function(function, '')}\n"
@@ -53,14 +53,14 @@ def write_function(
 def write_expression(
     free: Sequence[syntax.Var], block: syntax.Block, show_meta_data: bool = True
 ) -> str:
-    """An expression as text, after the declarations of its free variables."""
+    """Print an expression after the declarations of its free variables."""
     writer = _Writer()
     lines = [f"free_var {writer.parameter(var)};" for var in free]
     return _document(writer, "\n".join([*lines, *writer.lines(block, "")]) + "\n", show_meta_data)
 
 
 def write_type(kind: syntax.Type | None) -> str:
-    """A type as text; `_` for one that is not known."""
+    """Print a type; `_` if it is unknown."""
     if isinstance(kind, syntax.TensorType):
         if not kind.shape:
             return kind.dtype
@@ -110,7 +110,7 @@ class _Writer:
         return "\n".join([*lines, "}\n"])
 
     def function(self, function: syntax.Function, indent: str) -> str:
-        """Parameters, result type and body."""
+        """Print parameters, result type and body."""
         params = f"[{', '.join(function.type_params)}]" if function.type_params else ""
         parameters = [self.parameter(var) for var in function.parameters]
         parameters += [
@@ -130,7 +130,7 @@ class _Writer:
         return "{\n" + "\n".join(self.lines(block, indent + "  ")) + f"\n{indent}}}"
 
     def lines(self, block: syntax.Block, indent: str) -> list[str]:
-        """Bindings, and the result."""
+        """Print bindings and the result."""
         lines = []
         for var, value in block.bindings:
             shown = self.expression(value, indent)
@@ -139,7 +139,7 @@ class _Writer:
         return [*lines, f"{indent}{shown}{_comment(block.type, block.place)}"]
 
     def bound(self, var: syntax.Var) -> str:
-        """The left side of a binding: the next number of a graph binding, or a let."""
+        """Print the left side of a binding: the next graph binding number, or a let."""
         if var.number is None:
             return f"let {self.name(var)}"
         self.names[var] = f"%{self.count}"
@@ -229,14 +229,14 @@ class _Writer:
                 return f"{_scalar(number, dtype)} /* ty={dtype} */"
         key = id(value)
         if key not in self.numbers:
-            self.kept.append(value)  # an id is an object's while the object lives
+            self.kept.append(value)  # ids are unique only while objects live
             self.numbers[key] = len(self.constants)
             self.constants.append(value.numpy() if hasattr(value, "numpy") else value)
         shown = write_type(syntax.TensorType(shape, dtype))
         return f"meta[relay.Constant][{self.numbers[key]}] /* ty={shown} */"
 
     def attribute(self, value: Any) -> str:
-        """The value of an attribute: numbers, strings, lists."""
+        """Print an attribute value: numbers, strings, lists."""
         if value is None or isinstance(value, (bool, np.bool_)):
             return str(value)
         if isinstance(value, (int, np.integer)):
@@ -255,7 +255,7 @@ class _Writer:
         raise RelayError(f"an attribute of the type {type(value).__name__} is not written")
 
     def metadata(self) -> str:
-        """The JSON of the section: one Constant node for each tensor."""
+        """JSON of the metadata section: one Constant node for each tensor."""
         nodes: list[dict[str, Any]] = [
             {"type_key": ""},
             {"type_key": "Map", "keys": ["relay.Constant"], "data": [2]},
@@ -299,12 +299,12 @@ def _comment(kind: syntax.Type | None, place: str = "") -> str:
     return f" /* {' '.join(parts)} */" if parts else ""
 
 
-# Relay's own text always has these: the default is that of the Python function alone.
+# Attributes that Relay's printer always shows; their defaults exist only in the Python API.
 _ALWAYS = frozenset({"pool_size"})
 
 
 def _differing(name: str, attributes: dict[str, Any]) -> dict[str, Any]:
-    """The attributes that differ from what a reader takes in their absence."""
+    """Attributes that differ from the parser's defaults."""
     from ..op import registry
 
     defaults = registry.lookup(name).attributes
@@ -335,7 +335,7 @@ def _scalar(value: Any, dtype: str) -> str:
 
 
 def _float(value: float) -> str:
-    """The shortest decimal that reads back as the same number."""
+    """Shortest decimal that parses to the same number."""
     if math.isinf(value):
         return "inf" if value > 0 else "-inf"
     text = repr(value)

@@ -1,4 +1,4 @@
-"""`relay.transform`: Relay's passes by their names, over Relax modules of Relay's operators."""
+"""`relay.transform`: Relay's passes for Relax modules with Relay operators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Relay's passes are made with here: passes by their old names over Relax modules."""
+"""Helpers to define Relay passes that work on Relax modules."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BodyChange = Callable[[relax.Expr], relax.Expr]
 
 
 class RelayVocabulary(Vocabulary):
-    """Relay's operators."""
+    """Relay operator dialect of rewrite rules."""
 
     constants_only = False
 
@@ -44,7 +44,7 @@ RELAY = RelayVocabulary()
 def rule_wise(
     name: str, opt_level: int, rule: Callable[[Vocabulary], SharedRule], sweeps: int = 1
 ) -> Any:
-    """A pass of a rule that the build has as well, applied until it changes nothing."""
+    """Create a pass from a rewrite rule shared with the build, applied until a fixed point."""
 
     def run(mod: tvm.IRModule) -> tvm.IRModule:
         _name_unseen(name, mod)
@@ -58,7 +58,7 @@ def rule_wise(
 
 
 def module_pass(name: str, opt_level: int, change: Callable[[tvm.IRModule], tvm.IRModule]) -> Any:
-    """A pass over whole modules."""
+    """Create a module pass."""
 
     def run(mod: tvm.IRModule, _context: Any) -> tvm.IRModule:
         return change(mod)
@@ -67,9 +67,9 @@ def module_pass(name: str, opt_level: int, change: Callable[[tvm.IRModule], tvm.
 
 
 def function_wise(name: str, opt_level: int, change: FunctionChange) -> Any:
-    """A pass over the Relax functions of a module; those that stay the same stay as they are.
+    """Create a pass over the Relax functions of a module; unchanged functions are reused.
 
-    What belongs to an external compiler, by the attribute "Compiler", stays as it is too.
+    Functions with the attribute "Compiler" are skipped.
     """
 
     def change_own(function: relax.Function, mod: tvm.IRModule) -> relax.Function:
@@ -83,12 +83,12 @@ def function_wise(name: str, opt_level: int, change: FunctionChange) -> Any:
 
 
 def is_external(function: relax.Function) -> bool:
-    """Whether a function was partitioned for an external compiler."""
+    """Whether a function is partitioned for an external compiler."""
     return function.attrs is not None and "Compiler" in function.attrs
 
 
 def _name_unseen(name: str, mod: tvm.IRModule) -> None:
-    """Warn of what a pass over Relay's operators leaves alone: Relax's own, and programs."""
+    """Warn about parts of a module that Relay passes skip: Relax operators and programs."""
     if is_program(mod) and any(
         isinstance(each, OpenFunction) for each in only_needed(mod, "main").functions.values()
     ):
@@ -112,11 +112,11 @@ def _name_unseen(name: str, mod: tvm.IRModule) -> None:
 
 
 _NAMED: set[str] = set()
-"""Operators that a warning has named."""
+"""Operators already mentioned in a warning."""
 
 
 def body_wise(name: str, opt_level: int, change: BodyChange) -> Any:
-    """A pass that rewrites the nested body of every function."""
+    """Create a pass that rewrites the nested body of every function."""
 
     def run(function: relax.Function, _mod: tvm.IRModule) -> relax.Function:
         return with_body(function, change)
@@ -125,7 +125,7 @@ def body_wise(name: str, opt_level: int, change: BodyChange) -> Any:
 
 
 def with_body(function: relax.Function, change: BodyChange) -> relax.Function:
-    """The function over a changed body; itself if the body stays."""
+    """Replace the body of a function; return the same function if the body is unchanged."""
     before = nested(function)
     after = change(before)
     return (
@@ -134,7 +134,7 @@ def with_body(function: relax.Function, change: BodyChange) -> relax.Function:
 
 
 def map_functions(mod: tvm.IRModule, change: FunctionChange) -> tvm.IRModule:
-    """The module with every Relax function changed, in dataflow form."""
+    """Transform all Relax functions of a module and convert them to dataflow form."""
     changed = {}
     for gvar, function in relax_functions(mod):
         made = change(function, mod)
@@ -146,6 +146,6 @@ def map_functions(mod: tvm.IRModule, change: FunctionChange) -> tvm.IRModule:
 
 
 def with_functions(mod: tvm.IRModule, changed: dict[Any, Any]) -> tvm.IRModule:
-    """The module with some functions replaced; calls follow them to their new types."""
+    """Replace functions of a module and update callers to the new types."""
     made = rewrite.with_functions(mod, changed)
     return relax.transform.ConvertToDataflow(min_size=1)(made)

@@ -1,4 +1,4 @@
-"""Short forms in which the passes write the expressions they make."""
+"""Builder helpers for the expressions that passes create."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ..type_infer import infer_type
 
 
 def op(name: str, *operands: relax.Expr, **attrs: Any) -> relax.Call:
-    """A call of a Relay operator."""
+    """Call a Relay operator."""
     return dialect.call(name, list(operands), attrs)
 
 
 def again(call: relax.Call, operands: Sequence[relax.Expr], **changes: Any) -> relax.Call:
-    """The same call over other operands, with some attributes changed."""
+    """Copy a call with other operands and some changed attributes."""
     return dialect.call(
         dialect.relay_name(call), list(operands), {**dialect.attributes(call), **changes}
     )
@@ -32,17 +32,17 @@ def is_op(expr: Any, *names: str) -> bool:
 
 
 def constant(value: Any, dtype: str) -> relax.Expr:
-    """A constant tensor of a dtype."""
+    """Create a constant tensor of a dtype."""
     return const(np.asarray(value, dtype), dtype)
 
 
 def array(expr: Any) -> np.ndarray | None:
-    """The array of a constant; None for anything else."""
+    """Array of a constant; None for other expressions."""
     return array_of(expr)
 
 
 def shape(expr: relax.Expr) -> list[int] | None:
-    """The shape, if all of it is known."""
+    """Shape of an expression if it is static, else None."""
     ty = expr.ty
     if not isinstance(ty, relax.TensorType) or ty.shape is None:
         return None
@@ -51,12 +51,12 @@ def shape(expr: relax.Expr) -> list[int] | None:
 
 
 def dtype(expr: relax.Expr) -> str:
-    """The dtype of a tensor; "" for what is none."""
+    """Dtype of a tensor; "" for other values."""
     return str(expr.ty.dtype) if isinstance(expr.ty, relax.TensorType) else ""
 
 
 def tuple_of(fields: Sequence[relax.Expr]) -> relax.Expr:
-    """A tuple that knows its type."""
+    """Create a typed tuple."""
     return infer_type(relax.Tuple(list(fields)))
 
 

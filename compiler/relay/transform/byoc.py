@@ -1,8 +1,7 @@
-"""Giving parts of a module to other compilers: MergeComposite, AnnotateTarget,
-MergeCompilerRegions, PartitionGraph.
+"""BYOC passes: MergeComposite, AnnotateTarget, MergeCompilerRegions, PartitionGraph.
 
-What they decide ends in functions that `compiler.partition` outlines, the same that its own
-partitioners make; `relay.build` compiles them like those.
+The regions are outlined by `compiler.partition`, so the resulting functions are the same as those
+of its own partitioners, and `relay.build` compiles them in the same way.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ PatternTable = Sequence[tuple[Any, ...]]
 
 
 def MergeComposite(pattern_table: PatternTable) -> Any:
-    """Put every match of a pattern into a function with the attribute `Composite`.
+    """Outline every match of a pattern into a function with the attribute `Composite`.
 
     Parameters
     ----------
     pattern_table : list of (name, pattern) or (name, pattern, check)
-        In order of priority. `check(root)` may refuse a match.
+        In order of priority. `check(root)` may reject a match.
     """
     rows = []
     for row in pattern_table:
@@ -70,19 +69,19 @@ def AnnotateTarget(targets: str | Sequence[str], include_non_call_ops: bool = Tr
 
 
 def MergeCompilerRegions() -> Any:
-    """Make regions of one compiler that follow each other one, where no circle results."""
+    """Merge adjacent regions of one compiler unless this creates a cycle."""
     return body_wise("MergeCompilerRegions", 0, _merged)
 
 
 def PartitionGraph(mod_name: str = "default", bind_constants: bool = True) -> Any:
-    """Make a function of each region: `tvmgen_<mod_name>_<compiler>_main_<number>`.
+    """Outline each region into a function: `tvmgen_<mod_name>_<compiler>_main_<number>`.
 
     Parameters
     ----------
     mod_name : str
-        First part of the functions' names.
+        Prefix of the functions' names.
     bind_constants : bool
-        Constants that enter a region become part of its function, not parameters of it.
+        Embed constants that a region uses into its function instead of passing them.
     """
 
     def change(mod: tvm.IRModule) -> tvm.IRModule:
@@ -95,7 +94,7 @@ def PartitionGraph(mod_name: str = "default", bind_constants: bool = True) -> An
 
 
 def _optimized(function: relax.Function, _mod: tvm.IRModule) -> relax.Function:
-    """A compiler's function after the pass that "relay.ext.<compiler>.optimize" holds for it."""
+    """Apply the pass registered as "relay.ext.<compiler>.optimize" to a compiler's function."""
     if not is_external(function):
         return function
     optimize = tvm.get_global_func(f"relay.ext.{function.attrs['Compiler']}.optimize", True)
@@ -106,9 +105,9 @@ def _optimized(function: relax.Function, _mod: tvm.IRModule) -> relax.Function:
 
 
 class _Annotator:
-    """Relay's marking: every node has a compiler, "default" included; values change hands.
+    """Annotates each node with a compiler or "default"; values between regions get begin and end.
 
-    A node that an earlier run marked keeps its marks.
+    Annotations of an earlier run are kept.
     """
 
     def __init__(self, compilers: list[str], non_calls: bool) -> None:
@@ -152,7 +151,7 @@ class _Annotator:
         return new
 
     def _condition(self, node: relax.If) -> relax.Expr:
-        """A condition and its branches, each of which ends its own regions."""
+        """Annotate a condition and its branches; each branch ends its own regions."""
         branches = []
         for branch in (node.true_branch, node.false_branch):
             body = self.annotate(branch.body)
@@ -164,7 +163,7 @@ class _Annotator:
         return made
 
     def _supported(self, call: relax.Call) -> str:
-        """The first compiler that takes a call."""
+        """Select the first compiler that supports a call."""
         if isinstance(call.op, relax.Function):
             composite = str((call.op.attrs or {}).get("Composite", ""))
             wanted = composite.split(".")[0] if "." in composite else ""
@@ -177,7 +176,7 @@ class _Annotator:
         return DEFAULT
 
     def _marked(self, node: relax.Expr, compiler: str) -> relax.Expr:
-        """The node over operands that enter its region."""
+        """Wrap the operands of a node with begin annotations of its region."""
         values: list[tuple[relax.Expr, bool]] = []
         shared = ""
         for operand in operands(node):
@@ -211,9 +210,9 @@ class _Annotator:
 
 
 def _says(supported: Any, call: relax.Call) -> bool:
-    """The answer of an operator's attribute: a truth value, or a function of the call.
+    """Evaluate an operator's support attribute: a bool, or a function of the call.
 
-    Old checks take the call, or its attributes and operands.
+    Old support functions take the call, or its attributes and operands.
     """
     if not callable(supported):
         return bool(supported)
@@ -241,9 +240,9 @@ def _merged(body: relax.Expr) -> relax.Expr:
 
 
 def _absorb_parents(regions: Regions, region: Region, restrictions: dict[int, set[int]]) -> None:
-    """Take in the regions that this one reads, where nothing in between would read it back."""
+    """Merge producer regions into this one unless a value in between creates a cycle."""
     parents: list[Region] = []
-    between: list[relax.Expr] = []  # in no region, as bare tuples
+    between: list[relax.Expr] = []  # tuples outside of all regions
     for mark in region.ins:
         parent = regions.of(mark.args[0])
         if parent is None:
@@ -274,7 +273,7 @@ def _absorb_parents(regions: Regions, region: Region, restrictions: dict[int, se
 
 
 def _without_default(body: relax.Expr) -> relax.Expr:
-    """Without the marks of what no compiler takes; a tuple that ends a region, field by field."""
+    """Remove "default" annotations; split the end annotation of a tuple into its fields."""
 
     def change(_old: relax.Expr, new: relax.Expr) -> relax.Expr:
         if (is_begin(new) or is_end(new)) and compiler_of(new) == DEFAULT:
@@ -288,7 +287,7 @@ def _without_default(body: relax.Expr) -> relax.Expr:
 
 
 def _partitioned(mod: tvm.IRModule, name: str, mod_name: str, bind_constants: bool) -> tvm.IRModule:
-    """The module with the regions of one function outlined."""
+    """Outline the annotated regions of one function."""
     function = mod[name]
     marked = nested(function)
     if not any(is_begin(node) or is_end(node) for node in post_order(marked)):
@@ -336,7 +335,7 @@ def _partitioned(mod: tvm.IRModule, name: str, mod_name: str, bind_constants: bo
 
 
 class _Numbering(Flattener):
-    """Bindings under names of their own, so that nodes are found in the module again."""
+    """Creates unique binding names, so that nodes can be found in the resulting module."""
 
     def bind(self, value: relax.Expr) -> relax.Var:
         var = relax.Var(f"lv{len(self.bindings)}", value.ty)
@@ -346,14 +345,14 @@ class _Numbering(Flattener):
     def names(
         self, node: relax.Expr, region: Region, regions: Regions, marked: relax.Expr
     ) -> list[str]:
-        """The names of the bindings that a node of a region became, its local function included."""
+        """Names of the bindings of a region's node, including its local function."""
         if is_begin(marked) or is_end(marked) or regions.of(marked) is not region:
             return []
         each = [node, node.op] if isinstance(node, relax.Call) else [node]
         return [name for name in map(self.variable, each) if name]
 
     def variable(self, node: Any) -> str:
-        """The name of the binding that a node became; "" if it became none."""
+        """Name of the binding created for a node; "" if there is none."""
         value = self._value(node) if isinstance(node, relax.Expr) else None
         bound = (binding.var for binding in self.bindings)
         return next((str(var.name) for var in bound if var.same_as(value)), "")

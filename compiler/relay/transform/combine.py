@@ -1,9 +1,8 @@
 """CombineParallelConv2D, CombineParallelDense, CombineParallelBatchMatmul, BatchingOps.
 
-Before: several operators of one kind read one tensor.  After: one operator with the weights
-behind each other, and a slice of its result for each. Elementwise operators behind them that are
-the same in every branch, such as a bias, are computed once as well, over their operands behind each
-other; the slices follow.
+Before: several operators of one kind take the same tensor.  After: one operator with concatenated
+weights, and a slice of its result for each. Elementwise operators that follow in every branch,
+such as a bias_add, are also combined, with concatenated operands; the slices come last.
 """
 
 from __future__ import annotations
@@ -23,17 +22,17 @@ from .build import again, dtype, is_op, op, shape, tuple_of
 from .fuse_ops import pattern_of
 
 _Branch = list[relax.Call]
-"""An operator that is combined, and the elementwise operators behind it, each read by the next."""
+"""Operator to combine, followed by its chain of elementwise consumers."""
 
 
 @dataclass(frozen=True)
 class _Kind:
-    """One operator that can be combined.
+    """An operator that can be combined.
 
-    `signature` is equal for calls that fit each other, `weight_axis` and `output_axis` where the
-    weights and the results lie behind each other; `size` names the attribute with that extent.
-    `repeats` says that an operand of a later operator may have one element along that axis, which
-    is repeated then; `axis_from_end` that its axis is written as -1.
+    Calls with equal `signature` are compatible. Weights and results are concatenated along
+    `weight_axis` and `output_axis`; `size` is the attribute with that extent. With `repeats`, an
+    operand of a later operator may have extent 1 along that axis and is repeated. With
+    `axis_from_end`, its axis is written as -1.
     """
 
     name: str
@@ -45,11 +44,11 @@ class _Kind:
     axis_from_end: bool = False
 
     def operand_axis(self, first: relax.Call, ndim: int) -> int:
-        """The axis of an operand of that rank, which broadcasts, that is the results' axis."""
+        """Axis of a broadcast operand of this rank that corresponds to the output axis."""
         return self.output_axis(first) - first.ty.ndim + ndim
 
     def fits(self, branches: list[_Branch], operands_: list[relax.Expr]) -> bool:
-        """Whether operands of an operator behind all branches can lie behind each other."""
+        """Whether the operands of an operator that follows in all branches can be concatenated."""
         shapes = [shape(each) for each in operands_]
         first = branches[0][0]
         if None in shapes or len({(dtype(each), each.ty.ndim) for each in operands_}) != 1:
@@ -65,7 +64,7 @@ class _Kind:
         return all(extents == shapes[0] for extents in shapes)
 
     def merged(self, branches: list[_Branch], operands_: list[relax.Expr]) -> relax.Expr:
-        """These operands behind each other."""
+        """Concatenate these operands."""
         first = branches[0][0]
         axis = max(self.operand_axis(first, operands_[0].ty.ndim), 0)
         parts = []
@@ -80,17 +79,17 @@ class _Kind:
 
 
 def CombineParallelConv2D(min_num_branches: int = 3) -> Any:
-    """Convolutions of one input with the same attributes, groups 1, become one."""
+    """Combine convolutions with the same input and attributes and groups 1."""
     return _pass("CombineParallelConv2d", _CONV2D, min_num_branches)
 
 
 def CombineParallelDense(min_num_branches: int = 3, to_batch: bool = True) -> Any:
-    """Dense layers of one input become one: a batch_matmul, or a wider dense layer.
+    """Combine dense layers with the same input into a batch_matmul or a wider dense layer.
 
     Parameters
     ----------
     to_batch : bool
-        A batch_matmul of the weights, which must have one shape.
+        Create a batch_matmul; the weights must have the same shape.
     """
     if to_batch:
         return body_wise(
@@ -100,12 +99,12 @@ def CombineParallelDense(min_num_branches: int = 3, to_batch: bool = True) -> An
 
 
 def CombineParallelBatchMatmul(min_num_branches: int = 3) -> Any:
-    """Batched matrix products of one left side become one."""
+    """Combine batch_matmuls with the same left operand."""
     return _pass("CombineParallelBatchMatmul", _BATCH_MATMUL, min_num_branches)
 
 
 def BatchingOps() -> Any:
-    """CombineParallelDense and CombineParallelBatchMatmul, one after the other."""
+    """CombineParallelDense, then CombineParallelBatchMatmul."""
 
     def change(body: relax.Expr) -> relax.Expr:
         return _combined(_batched_dense(body, 3), _BATCH_MATMUL, 3)
@@ -156,7 +155,7 @@ def _extents(kind: _Kind, members: list[relax.Call]) -> list[int]:
 
 
 class _Stacked(_Kind):
-    """Dense layers whose results become the matrices of one stack."""
+    """Combine dense layers into one batch_matmul with a stacked result."""
 
     def fits(self, branches: list[_Branch], operands_: list[relax.Expr]) -> bool:
         shapes = [shape(each) for each in operands_]
@@ -198,9 +197,9 @@ def _batched_dense(body: relax.Expr, least: int) -> relax.Expr:
 
 
 def _groups(body: relax.Expr, kind: _Kind, least: int) -> list[list[_Branch]]:
-    """Branches of equal length that begin with calls of the kind over one input.
+    """Branches of equal length that start with calls of the kind on the same input.
 
-    They have one signature, and none reads another.
+    They have equal signatures and do not depend on each other.
     """
     found: dict[Any, list[relax.Call]] = {}
     for node in post_order(body):
@@ -222,7 +221,7 @@ def _groups(body: relax.Expr, kind: _Kind, least: int) -> list[list[_Branch]]:
 def _branches(
     kind: _Kind, members: list[relax.Call], readers: dict[int, list[relax.Expr]]
 ) -> list[_Branch]:
-    """The calls with the operators behind them that can be computed for all of them at once."""
+    """Calls with their following operators that can be combined."""
     branches = [[member] for member in members]
     while True:
         level = [_only_reader(branch[-1], readers) for branch in branches]
@@ -233,7 +232,7 @@ def _branches(
 
 
 def _only_reader(call: relax.Call, readers: dict[int, list[relax.Expr]]) -> relax.Call | None:
-    """The elementwise operator that alone reads a call, once; its result may have more axes."""
+    """Only consumer of a call if it is elementwise; its result may have more leading axes."""
     found, extents = readers.get(handle(call), []), shape(call)
     if len(found) != 1 or not dialect.is_relay(found[0]) or pattern_of(found[0]) > BROADCAST:
         return None
@@ -244,7 +243,7 @@ def _only_reader(call: relax.Call, readers: dict[int, list[relax.Expr]]) -> rela
 def _is_common(
     kind: _Kind, branches: list[_Branch], level: list[Any], members: list[relax.Call]
 ) -> bool:
-    """Whether the branches go on with the same operator, whose other operands fit."""
+    """Whether the branches continue with the same operator and compatible other operands."""
     first = level[0]
     place = _place(first, branches[0][-1])
     for branch, call in zip(branches, level):
@@ -275,7 +274,7 @@ def _joined(
     join: Callable[[list[relax.Call], relax.Expr, list[relax.Expr]], relax.Expr],
     divide: Callable[[list[relax.Call], relax.Expr], list[relax.Expr]],
 ) -> relax.Expr:
-    """The body with each group computed at once, where the first of it was computed."""
+    """Rewrite the body, computing each group at the position of its first call."""
     group_of = {handle(branch[-1]): branches for branches in groups for branch in branches}
     made: dict[int, relax.Expr] = {}
 

@@ -1,4 +1,4 @@
-"""FoldConstant: what only constants enter is computed, by numpy where it can."""
+"""FoldConstant: evaluate constant subexpressions, with numpy where possible."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def FoldConstant(fold_qnn: bool = False) -> Any:
     Parameters
     ----------
     fold_qnn : bool
-        Quantized operators too.
+        Fold quantized operators too.
     """
     return body_wise("FoldConstant", 2, lambda body: folded_constants(body, fold_qnn))
 
@@ -45,7 +45,7 @@ def FoldConstantExpr(expr: relax.Expr, mod: tvm.IRModule, fold_qnn: bool = False
 
 
 def folded_constants(body: relax.Expr, fold_qnn: bool = False) -> relax.Expr:
-    """Compute what constants decide: each expression at the border to what they do not."""
+    """Fold the maximal constant subexpressions of a body."""
 
     def change(_old: relax.Expr, new: relax.Expr) -> relax.Expr:
         known = _known_of_type(new)
@@ -74,7 +74,7 @@ def _is_known(expr: relax.Expr) -> bool:
 
 
 def _known_of_type(call: relax.Expr) -> relax.Expr | None:
-    """A shape or a number of elements that the type of the operand tells already."""
+    """Result of shape_of or ndarray_size if the operand's type has a static shape."""
     if not is_op(call, "shape_of", "vm.shape_of", "ndarray_size"):
         return None
     extents = shape(call.args[0])
@@ -85,7 +85,7 @@ def _known_of_type(call: relax.Expr) -> relax.Expr | None:
 
 
 def _closed_calls(body: relax.Expr, fold_qnn: bool) -> list[relax.Expr]:
-    """Calls that depend on constants alone and that something reads which does not."""
+    """Maximal constant calls: calls on constants whose consumers are not constant."""
     closed: dict[int, bool] = {}
     found: dict[int, relax.Expr] = {}
     for node in post_order(body):
@@ -101,15 +101,15 @@ def _closed_calls(body: relax.Expr, fold_qnn: bool) -> list[relax.Expr]:
 
 
 def _compiled(calls: list[relax.Expr]) -> list[relax.Expr]:
-    """Their values, by one program; the calls themselves if they can't be computed here."""
+    """Evaluate calls by one compiled program; return them unchanged if that fails."""
     from ..executor import create_executor
 
     def values_of_calls() -> Any:
-        with tvm.transform.PassContext():  # the caller's instruments see the caller's passes
+        with tvm.transform.PassContext():  # hide the internal build from the caller's instruments
             return create_executor("graph").evaluate(tuple_of(calls))
 
     try:
-        # Dispatch contexts are asked for the caller's kernels.
+        # Dispatch contexts of the caller apply only to the caller's kernels.
         return [_constant(value) for value in Context().run(values_of_calls)]
     except BatonError:
         return calls

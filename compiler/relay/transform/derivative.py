@@ -16,27 +16,27 @@ from .build import tuple_of
 
 
 def gradient(expr: Any, mod: tvm.IRModule | None = None, mode: str = "higher_order") -> Any:
-    """The function that computes a function's result and the derivatives by its parameters.
+    """Create a function that returns a function's result and its gradients by the parameters.
 
     Parameters
     ----------
     expr : relax.Function or GlobalVar
-        Takes and returns tensors. Of a result that is not a scalar, the sum is differentiated, as
-        Relay did.
+        Takes and returns tensors. For a non-scalar result, the gradient of the sum is computed,
+            as in Relay.
     mod : tvm.IRModule, optional
-        Where a GlobalVar is.
+        Module of a GlobalVar.
     mode : str
-        "first_order" or "higher_order"; both give the same first derivatives here.
+        "first_order" or "higher_order"; both return the same first derivatives here.
 
     Returns
     -------
     relax.Function
-        Of the same parameters; returns (result, (derivative, ...)), over Relax's operators.
+        Function of the same parameters; returns (result, (gradient, ...)), in Relax operators.
 
     Raises
     ------
     UnsupportedRelayOperatorError
-        An operator has no derivative in Relax.
+        An operator has no gradient in Relax.
     """
     if mode not in ("first_order", "higher_order"):
         raise RelayError(f"gradient mode {mode!r} is not 'first_order' or 'higher_order'")
@@ -48,7 +48,7 @@ def gradient(expr: Any, mod: tvm.IRModule | None = None, mode: str = "higher_ord
 
 
 def FirstOrderGradient() -> Any:
-    """Every function of the module by the one that also returns its derivatives."""
+    """Pass that makes every function of a module also return its gradients."""
 
     def change(mod: tvm.IRModule) -> tvm.IRModule:
         return map_functions(mod, lambda function, _mod: _differentiated(function))
@@ -57,7 +57,7 @@ def FirstOrderGradient() -> Any:
 
 
 def LazyGradientInit() -> Any:
-    """Zeros of gradients are constants that the build folds: the module as it is."""
+    """No-op: gradient zeros are constants that the build folds."""
     return module_pass("LazyGradientInit", 0, lambda mod: mod)
 
 

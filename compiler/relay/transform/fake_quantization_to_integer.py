@@ -1,6 +1,6 @@
-"""FakeQuantizationToInteger: regions between dequantize and quantize computed on integers.
+"""FakeQuantizationToInteger: compute between dequantize and quantize on integers.
 
-Before: dequantize, operators on real numbers, quantize.  After: the operators' quantized forms.
+Before: dequantize, float operators, quantize.  After: the operators' quantized forms.
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ _OPTIONAL_ATTRIBUTE = "FTVMOptionalFakeQuantizationToInteger"
 def FakeQuantizationToInteger(
     hard_fail: bool = False, use_qat: bool = False, optional_qnn_ops: Sequence[str] | None = None
 ) -> Any:
-    """Compute on integers what stands between `qnn.dequantize` and `qnn.quantize`.
+    """Convert operators between `qnn.dequantize` and `qnn.quantize` to integer operators.
 
-    Scripts give further operators a form on integers with the attribute
-    `FTVMFakeQuantizationToInteger`: a function of the call and of the affine types by expression,
-    which returns [new expression, its affine type].
+    Scripts register integer forms of further operators with the attribute
+    `FTVMFakeQuantizationToInteger`: a function of the call and of a map from expressions to affine
+    types, which returns [new expression, its affine type].
 
     Parameters
     ----------
     hard_fail : bool
-        Raise where a region can't be computed on integers. Otherwise it stays as it is, and the
-        reason is logged.
+        Raise an error if a region cannot be converted. Otherwise the region is kept, and the
+            reason is logged.
     use_qat : bool
-        Then also compute single operators on integers whose operands are all dequantized, and
-        dequantize their results.
+        Also convert single operators whose operands are all dequantized, and dequantize their
+            results.
     optional_qnn_ops : sequence of str, optional
-        Operators whose form on integers loses accuracy and that may take it nevertheless:
-        "nn.softmax", and those of the attribute `FTVMOptionalFakeQuantizationToInteger`.
+        Operators that may be converted although their integer form loses accuracy: "nn.softmax",
+            and those with the attribute `FTVMOptionalFakeQuantizationToInteger`.
 
-    Division by constants becomes multiplication first, as in `DivToMul`.
+    Division by constants is first converted to multiplication, as in `DivToMul`.
 
     Raises
     ------
     RelayError
-        With `hard_fail`: a region has no form on integers.
+        With `hard_fail`: a region cannot be converted.
     """
     optional = frozenset(map(str, optional_qnn_ops or ()))
 
@@ -69,7 +69,7 @@ def FakeQuantizationToInteger(
 
 
 def _rule(name: str, optional: frozenset[str]) -> Rule | None:
-    """What an operator is on integers: of a script first, then of this library."""
+    """Integer rule of an operator; a user-defined rule takes precedence."""
     form = registry.lookup(name).quantized if registry.is_available(name) else None
     known = form.rule if form is not None and (not form.optional or name in optional) else None
     asked = _registered(name, _OPTIONAL_ATTRIBUTE) if name in optional else None
@@ -84,7 +84,7 @@ def _registered(name: str, attribute: str) -> Rule | None:
 
 
 def _region(call: relax.Expr, hard_fail: bool, optional: frozenset[str]) -> relax.Expr:
-    """What stands for a quantize: the region before it on integers, if it can be."""
+    """Convert the region that ends in a quantize, if possible."""
     if not is_op(call, "qnn.quantize"):
         return call
     nodes = list(post_order(call, _since_dequantized))
@@ -112,7 +112,7 @@ def _region(call: relax.Expr, hard_fail: bool, optional: frozenset[str]) -> rela
 
 
 def _single(call: relax.Expr, hard_fail: bool, optional: frozenset[str]) -> relax.Expr:
-    """One operator on integers whose operands are all dequantized."""
+    """Convert one operator whose operands are all dequantized."""
     name = _name(call)
     form = registry.lookup(name).quantized if name else None
     if form is None or not form.alone or _rule(name, optional) is None:
@@ -141,7 +141,7 @@ def _single(call: relax.Expr, hard_fail: bool, optional: frozenset[str]) -> rela
 
 
 def _since_dequantized(node: relax.Expr) -> list[relax.Expr]:
-    """Operands up to the dequantizations; of a quantize, its data alone."""
+    """Nodes between the dequantizes and a node; for a quantize, only its data operand."""
     if is_op(node, "qnn.dequantize"):
         return []
     return [node.args[0]] if is_op(node, "qnn.quantize") else operands(node)
@@ -158,7 +158,7 @@ def _on_integers(
     result: TensorAffineType | None,
     optional: frozenset[str],
 ) -> tuple[relax.Expr, Any]:
-    """The last of the nodes on integers, and its affine type."""
+    """Convert nodes to integers; return the last one and its affine type."""
     made: dict[int, relax.Expr] = {}
     for node in nodes:
         if isinstance(node, tvm.ir.GenericConst):
@@ -175,7 +175,7 @@ def _on_integers(
             rule = _rule(_name(node), optional)
             if rule is None:
                 raise RelayError(f"{_name(node)} has no form on integers")
-            # The operator may have no type on integers; the rule says what stands for it.
+            # Type inference on integers may fail; the rule determines the replacement.
             call = node if is_op(node, "qnn.dequantize") else _untyped(node, below)
             if result is not None and not is_op(node, "qnn.dequantize"):
                 types[call] = result

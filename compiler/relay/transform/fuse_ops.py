@@ -1,4 +1,4 @@
-"""FuseOps: operators that one kernel computes as functions with the attribute `Primitive`."""
+"""FuseOps: group operators of one kernel into functions with the attribute `Primitive`."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ _MARKS = ("annotation.compiler_begin", "annotation.compiler_end")
 
 
 def FuseOps(fuse_opt_level: int = -1) -> Any:
-    """Put operators that one kernel can compute into functions with the attribute `Primitive`.
+    """Group operators that one kernel can compute into functions with the attribute `Primitive`.
 
     Parameters
     ----------
     fuse_opt_level : int
-        0: each operator becomes a function of its own. -1: the level of the PassContext.
+        0: one function per operator. -1: the level of the PassContext.
 
     Scripts set the fusion pattern of an operator with `relay.op.register_pattern`. In the
     PassContext, `relax.FuseOps.max_depth` limits the operators per function, and
@@ -57,7 +57,7 @@ def FuseOps(fuse_opt_level: int = -1) -> Any:
 
 
 def DefuseOps() -> Any:
-    """Functions inside of a body put where they are called: the reverse of FuseOps."""
+    """Inline inner functions: the inverse of FuseOps."""
 
     def change(_old: relax.Expr, new: relax.Expr) -> relax.Expr:
         function = new.op if isinstance(new, relax.Call) else None
@@ -71,9 +71,9 @@ def DefuseOps() -> Any:
 
 
 def CanonicalizeCast() -> Any:
-    """Give each element-wise reader of a widening cast a cast of its own.
+    """Duplicate a widening cast for each of its elementwise consumers.
 
-    What leaves a kernel is then the narrow value, and each kernel that reads it casts.
+    Kernels then store the narrow value, and each consuming kernel casts.
     """
 
     def change(body: relax.Expr) -> relax.Expr:
@@ -97,7 +97,7 @@ def CanonicalizeCast() -> Any:
 
 
 def _widens(expr: relax.Expr) -> bool:
-    """Whether an expression is a cast to a dtype of more bits."""
+    """Whether an expression is a cast to a wider dtype."""
     if not dialect.is_relay(expr) or dialect.relay_name(expr) != "cast":
         return False
     widths = [tvm.runtime.DataType(_dtype(each)).bits for each in (expr.args[0], expr)]
@@ -110,13 +110,13 @@ def _dtype(expr: relax.Expr) -> str:
 
 @dataclass
 class _Kernel:
-    """The parameters of a group's function and what it is called with."""
+    """Parameters of a group's function, and the arguments of its call."""
 
     params: list[relax.Var] = field(default_factory=list)
     arguments: list[relax.Expr] = field(default_factory=list)
 
     def param(self, value: relax.Expr, ty: Any) -> relax.Var:
-        """The parameter for a value, one for each."""
+        """Parameter for a value, shared by all its uses."""
         for known, var in zip(self.arguments, self.params):
             if known.same_as(value):
                 return var
@@ -136,7 +136,7 @@ class _Fusion:
         self.linked = bool(setting("relay.FuseOps.link_params", False))
 
     def run(self) -> relax.Expr:
-        """The body over calls of the groups' functions."""
+        """Rewrite the body as calls of the groups' functions."""
         for node in self.order:
             self.made[handle(node)] = self._rewritten(node)
         return self.made[handle(self.body)]
@@ -190,7 +190,7 @@ class _Fusion:
         return self._called(node, infer_type(relax.TupleGetItem(inner, node.index)))
 
     def _inside(self, node: relax.Expr) -> list[relax.Expr]:
-        """The operands as the group's function sees them: its own nodes, and parameters."""
+        """Operands inside the group's function: nodes of the group, and parameters."""
         group = self._group(node)
         made = []
         for each in operands(node):
@@ -204,7 +204,7 @@ class _Fusion:
         return made
 
     def _called(self, node: relax.Expr, body: relax.Expr) -> relax.Expr:
-        """A call of the function that computes a group."""
+        """Call the function that computes a group."""
         kernel = self.kernels.get(id(self._group(node)), _Kernel())
         calls = [each for each in post_order(body) if isinstance(each, relax.Call)]
         attrs = {"Primitive": tvm.tirx.IntImm("int32", int(bool(calls)))}
@@ -216,7 +216,7 @@ class _Fusion:
 
 
 def pattern_of(expr: relax.Expr) -> int:
-    """How a node fuses."""
+    """Fusion pattern of a node."""
     if isinstance(expr, tvm.ir.GenericConst):
         simple = str(expr.ty.dtype) in ("int32", "int64", "float32", "float64", "bool")
         return ELEMENTWISE if expr.ty.ndim == 0 and simple else OPAQUE
@@ -228,12 +228,12 @@ def pattern_of(expr: relax.Expr) -> int:
         return OPAQUE
     name = dialect.relay_name(expr)
     if name.startswith("dyn.") and _is_dynamic(expr.ty):
-        return OPAQUE  # the shape of its result depends on values
+        return OPAQUE  # value-dependent result shape
     return int(expr.op.get_attr("TOpPattern"))
 
 
 def _edge(expr: relax.Expr, operand: relax.Expr, pattern: int) -> int | None:
-    """In which pattern a node reads an operand; None where nothing may fuse."""
+    """Fusion pattern of an edge from operand to consumer; None if it cannot be fused."""
     if isinstance(expr, relax.Tuple):
         return INJECTIVE if isinstance(operand.ty, relax.TensorType) else None
     if isinstance(expr, relax.TupleGetItem):

@@ -1,7 +1,7 @@
-"""Which operators of a graph fuse into one kernel: by the patterns of operators and by dominance.
+"""Fusion groups of a graph, from operator patterns and post-dominance.
 
-A node is fused into its post-dominator, the first node that everything it computes flows through,
-if all that lies between can be computed in one loop nest.
+A node is fused into its immediate post-dominator if all nodes between them can be computed in one
+loop nest.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ..op.op_def import BROADCAST, ELEMENTWISE, FUSABLE, INJECTIVE, OPAQUE, REDU
 
 @dataclass(eq=False)
 class Node:
-    """One node: `outputs` are the nodes that read it, each with the pattern in which it does."""
+    """Graph node; `outputs` lists the consumers, each with the pattern of its edge."""
 
     pattern: int = OPAQUE
     index: int = -1
@@ -24,7 +24,7 @@ class Node:
 
 @dataclass(eq=False)
 class Group:
-    """Nodes of one kernel; `root` is the one whose value leaves it."""
+    """Nodes of one kernel; `root` computes its output."""
 
     pattern: int
     root: int
@@ -33,7 +33,7 @@ class Group:
     parent: Group | None = None
 
     def find(self) -> Group:
-        """The group that this one became part of."""
+        """Representative of the merged group (union-find)."""
         group = self
         while group.parent is not None:
             group = group.parent
@@ -42,7 +42,7 @@ class Group:
 
 @dataclass(eq=False)
 class _Dominated:
-    """A node in the tree of post-dominators; `pattern` is that of the way to the parent."""
+    """Node of the post-dominator tree; `pattern` combines the edges to its parent."""
 
     node: Node
     parent: _Dominated | None
@@ -51,14 +51,14 @@ class _Dominated:
 
 
 def partition(nodes: Sequence[Node], opt_level: int, max_size: int) -> list[Group]:
-    """The group of each node, in the order of the nodes, operands first.
+    """Compute the group of each node; nodes are listed with operands first.
 
     Parameters
     ----------
     opt_level : int
-        0: every node is a group of its own.
+        0: every node is its own group.
     max_size : int
-        The most nodes of one group.
+        Maximum number of nodes per group.
     """
     groups = [
         Group(node.pattern, i, has_anchor=node.pattern == FUSABLE) for i, node in enumerate(nodes)
@@ -93,7 +93,7 @@ def _post_dominators(nodes: Sequence[Node]) -> list[_Dominated]:
 def _common(
     left: _Dominated | None, right: _Dominated | None, pattern: int
 ) -> tuple[_Dominated | None, int]:
-    """The nearest node that dominates both, and the pattern of the ways there."""
+    """Least common post-dominator of two nodes, and the combined pattern of the paths."""
     while left is not right:
         if left is None or right is None:
             return None, pattern
@@ -115,7 +115,7 @@ def _fuse(
     phase: int,
     max_size: int,
 ) -> None:
-    """Fuse one node into its post-dominator if this phase allows it."""
+    """Fuse a node into its post-dominator if this phase allows it."""
     node, group, dominated = nodes[index], groups[index], tree[index]
     if group.pattern == OPAQUE or dominated.parent is None:
         return
@@ -159,7 +159,7 @@ def _fuse(
 
 
 def _between(source: Node, sink: Node) -> list[Node]:
-    """The nodes on the ways from a node to its post-dominator, without both."""
+    """Nodes strictly between a node and its post-dominator."""
     found: dict[int, Node] = {}
     stack = [reader for reader, _ in reversed(source.outputs)]
     while stack:

@@ -1,4 +1,4 @@
-"""SimplifyInference: operators that training and inference compute differently, as arithmetic."""
+"""SimplifyInference: expand operators that differ between training and inference."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .build import constant, dtype, op, shape
 
 
 def SimplifyInference() -> Any:
-    """batch_norm as one scale and one shift, dropout as its operand, norms as arithmetic."""
+    """Expand batch_norm to a scale and a shift, remove dropout, expand other norms."""
     return rule_wise("SimplifyInference", 0, _Inference)
 
 

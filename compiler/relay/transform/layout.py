@@ -1,4 +1,4 @@
-"""ConvertLayout and AlterOpLayout: operators in layouts of choice, and what is around them."""
+"""ConvertLayout and AlterOpLayout: change operator layouts and adapt the surrounding operators."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .simplify import canonical
 
 
 def ConvertLayout(desired_layouts: Mapping[str, Sequence[str]]) -> Any:
-    """Convert operators to other layouts; values change layout where two differ.
+    """Convert operators to other layouts, with layout transforms where adjacent layouts differ.
 
     Parameters
     ----------
@@ -33,14 +33,14 @@ def ConvertLayout(desired_layouts: Mapping[str, Sequence[str]]) -> Any:
         register `FTVMConvertOpLayout` for further operators. All other operators adopt the
         layouts of their operands.
 
-    bias_add becomes an addition first, as in `CanonicalizeOps`.
+    bias_add is first converted to add, as in `CanonicalizeOps`.
 
     Raises
     ------
     UnsupportedRelayOperatorError
-        There is no operator of that name.
+        An operator name is unknown.
     RelayError
-        An operator does not have the layout.
+        An operator does not support the layout.
     """
     wanted = {
         str(name): [str(each) for each in layouts] for name, layouts in desired_layouts.items()
@@ -76,7 +76,7 @@ def _raised(body: relax.Expr, wanted: Mapping[str, Any]) -> relax.Expr:
     def change(_old: relax.Expr, new: relax.Expr) -> relax.Expr:
         if not _is_relax(new):
             return new
-        made = raised(new)  # what Relay has no form for keeps the layouts that it has
+        made = raised(new)  # without a Relay form, keep layouts
         return new if made is None else made
 
     return rewrite(body, change)
@@ -91,12 +91,12 @@ def _is_relax(node: Any) -> bool:
 
 
 def AlterOpLayout() -> Any:
-    """Put in place of operators what scripts registered as `FTVMAlterOpLayout`.
+    """Replace operators by the result of their registered `FTVMAlterOpLayout` function.
 
-    The attribute is a function of the call's attributes, its operands, placeholders of their types
-    and the type of the result; it returns a call, or None to leave the operator as it is. The
-    layouts that the call names are those it gets. Without such attributes the module stays as it
-    is: the build plans layouts for the whole graph itself.
+    The function takes the call's attributes, its operands, TE placeholders of their types and the
+    result type. It returns a call with the new layouts in its attributes, or None to keep the
+    operator. Without registered functions the module is unchanged: the build plans layouts for the
+    whole graph.
     """
 
     def change(call: relax.Call, attrs: dict[str, Any], args: list[relax.Expr]) -> Any:
@@ -115,9 +115,9 @@ def AlterOpLayout() -> Any:
 
 
 class LayoutConfig:
-    """`with LayoutConfig(skip_layers=[0]):` convolutions, by number, that ConvertLayout leaves.
+    """`with LayoutConfig(skip_layers=[0]):` exclude convolutions from ConvertLayout by index.
 
-    Numbers count conv2d and deformable_conv2d in the order of evaluation; -1 is not a convolution.
+    Indices count conv2d and deformable_conv2d in evaluation order; -1 is ignored.
     """
 
     def __init__(self, skip_layers: Sequence[int] | None = None) -> None:
@@ -125,13 +125,13 @@ class LayoutConfig:
         self.skip_layers = list(skip_layers or [])
 
     def check_skip(self) -> bool:
-        """Count a convolution; whether it is to be left."""
+        """Count a convolution and return whether to skip it."""
         skip = self.skip_counter in self.skip_layers
         self.skip_counter += 1
         return skip
 
     def reset(self) -> None:
-        """Count from 0 again."""
+        """Reset the count to 0."""
         self.skip_counter = 0
         self.skip_layers = []
 
@@ -149,12 +149,12 @@ _CONFIG: contextvars.ContextVar[LayoutConfig | None] = contextvars.ContextVar(
 
 
 def _held(attrs: dict[str, Any]) -> Any:
-    """Attributes as calls hold them: fields, `[]`, `**` and `get_int_tuple` reach through TVM."""
+    """Convert attributes to TVM objects, so that `[]`, `**` and `get_int_tuple` work."""
     return tvm.ir.make_node("ir.DictAttrs", **attrs)
 
 
 def _registered(name: str, attribute: str) -> Callable[..., Any] | None:
-    """The function that a script registered for an operator; None if there is none."""
+    """Function registered by a script for an operator; None if there is none."""
     if not registry.is_available(name) or name not in tvm.ir.Op.list_op_names():
         return None
     found = dialect.operator(name)
@@ -162,7 +162,7 @@ def _registered(name: str, attribute: str) -> Callable[..., Any] | None:
 
 
 def _placeholders(call: relax.Call) -> list[Any]:
-    """TE placeholders of the operands' types, those of a tuple one by one."""
+    """TE placeholders of the operands' types; tuples are flattened."""
     types: list[Any] = []
     for arg in call.args:
         types += list(arg.ty.fields) if isinstance(arg.ty, relax.TupleType) else [arg.ty]
@@ -176,7 +176,7 @@ def _convolution(
     infos: list[Any],
     layouts: list[str],
 ) -> Any:
-    """A convolution with the layouts that are wanted of data and kernel."""
+    """Rebuild a convolution with the desired data and kernel layouts."""
     name = found.name
     if len(layouts) != 2 or layouts[0] == "default":
         raise RelayError(f"ConvertLayout: {name} needs a layout of its data, and one of its kernel")
@@ -202,7 +202,7 @@ def _convolution(
 
 
 def _is_depthwise(attrs: dict[str, Any], infos: list[Any]) -> bool:
-    """Whether each input channel has filters of its own."""
+    """Whether the convolution is depthwise."""
     groups = int(attrs["groups"])
     channels = int(infos[0].shape[str(attrs["data_layout"]).index("C")])
     filters = int(infos[1].shape[str(attrs["kernel_layout"]).index("O")])
@@ -230,7 +230,7 @@ def _backward_weight(
 
 
 def _conversion(found: Operator) -> Callable[..., Any] | None:
-    """How an operator is given other layouts: by the attributes that name them."""
+    """Conversion function of an operator, from the attributes that name its layouts."""
     if found.name == "nn.conv2d_backward_weight":
         return _backward_weight
     if found.kernel_layouts:

@@ -1,9 +1,9 @@
-"""Changes the layouts of some operators and lets those around them follow.
+"""Change the layouts of some operators and propagate them to the surrounding operators.
 
-Every value has a layout that it was written in and one that it has now. An operator that is
-changed asks for its operands in its new layout; one that can work in several takes what its
-operands have, as its record says (`op/layout_rules.py`); where nothing else helps, a value is
-brought back to the layout it was written in. A value is converted to another layout at most once.
+Every value has an original and a current layout. A converted operator requests its operands in its
+new layout. A layout-agnostic operator adopts the layout of its operands, by its rule in
+`op/layout_rules.py`. Otherwise values are converted back to their original layout. A value is
+converted to another layout at most once.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from ..type_infer import infer_type
 from .build import op, tuple_of
 
 Change = Callable[[relax.Call, dict[str, Any], list[relax.Expr]], Any]
-"""Gets the call as it was, its attributes and its operands now; returns a call or None."""
+"""Called with the original call, its attributes and current operands; returns a call or None."""
 
 
 @dataclass(frozen=True)
 class Value:
-    """A value as it is now; both layouts are None where nothing tells."""
+    """Current form of a value; both layouts are None if unknown."""
 
     now: relax.Expr
     before_layout: Layout | None = None
@@ -38,18 +38,18 @@ class Value:
 
 
 Made = Value | list["Made"]
-"""A value, or the fields of a tuple."""
+"""Value, or fields of a tuple."""
 
 
 class LayoutRewrite:
-    """One run over a body.
+    """One rewrite of a body.
 
     Parameters
     ----------
     change : callable
-        What gives an operator another layout.
+        Callback that converts an operator to another layout.
     changed_without_rule : bool
-        Whether it is also asked about operators that no layout rule is known of.
+        Also call it for operators without a layout rule.
     """
 
     def __init__(self, change: Change, changed_without_rule: bool = False) -> None:
@@ -59,7 +59,7 @@ class LayoutRewrite:
         self.converted: dict[tuple[int, Layout, Layout], tuple[relax.Expr, relax.Expr]] = {}
 
     def run(self, body: relax.Expr) -> relax.Expr:
-        """The body with its result in the layout that it was written in."""
+        """Rewrite the body; the result has its original layout."""
         for node in post_order(body):
             self.made[handle(node)] = self._visit(node)
         return self._restored(self.made[handle(body)])
@@ -128,7 +128,7 @@ class LayoutRewrite:
         return self._results(made_call, found, wanted)
 
     def _changed(self, node: relax.Call, attrs: dict[str, Any], args: list[relax.Expr]) -> Any:
-        """What the change makes of a call: a call, or None."""
+        """Result of the callback for a call: a call, or None."""
         with dialect.types_deferred():
             made = as_expr(self.change(node, attrs, args))
         if made is not None and not dialect.is_relay(made):
@@ -146,7 +146,7 @@ class LayoutRewrite:
         found: Answer,
         wanted: Answer,
     ) -> relax.Call:
-        """The call over operands in the layouts that it wants."""
+        """Rebuild the call over operands in the layouts that it requires."""
         place = 0
         made: list[relax.Expr] = []
         for arg in args:
@@ -164,7 +164,7 @@ class LayoutRewrite:
     def _laid(
         self, value: relax.Expr, given: Value, old: Layout | None, new: Layout | None
     ) -> relax.Expr:
-        """An operand, which the operator saw in the layout `old`, in the layout `new`."""
+        """Convert an operand from the layout `old` expected by the operator to `new`."""
         if given.before_layout == old:
             return self._converted(value, given.layout, new)
         if given.before_layout is not None:
@@ -182,7 +182,7 @@ class LayoutRewrite:
         ]
 
     def _restored(self, made: Made) -> relax.Expr:
-        """A value in the layout that it was written in."""
+        """Convert a value back to its original layout."""
         if isinstance(made, list):
             fields = [self._restored(each) for each in made]
             return tuple_of(fields)
@@ -200,14 +200,14 @@ class LayoutRewrite:
 
 
 def _complete(answer: Answer | None) -> Answer | None:
-    """An answer that leaves no layout open; None otherwise."""
+    """Return layouts if all of them are known; None otherwise."""
     if answer is None or any(each is None for each in (*answer.inputs, *answer.outputs)):
         return None
     return answer
 
 
 def _transformed(value: relax.Expr, source: Layout, target: Layout) -> relax.Expr:
-    """A value in another layout; axes that it lacks are put in front, numbers stay."""
+    """Transform a value to another layout; missing leading axes are added, scalars stay."""
     value = infer_type(value)
     missing = target.rank - source.rank
     if missing > 0:

@@ -1,4 +1,4 @@
-"""ToMixedPrecision: convolutions and products in a short type, what needs accuracy in float32."""
+"""ToMixedPrecision: convolutions and matmuls in low precision, sensitive operators in float32."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ..type_infer import infer_type
 from .base import body_wise
 from .build import again, dtype, is_op, op, tuple_of
 
-# What scripts return as an operator's category.
+# Categories returned by user-defined conversions.
 MIXED_PRECISION_ALWAYS, MIXED_PRECISION_FOLLOW, MIXED_PRECISION_NEVER = ALWAYS, FOLLOW, NEVER
 
 _ATTRIBUTE = "FTVMMixedPrecisionConversionType"
@@ -42,10 +42,10 @@ def ToMixedPrecision(mixed_precision_type: str = "float16", missing_op_mode: int
     mixed_precision_type : str
         "float16", "bfloat16" or another floating-point type.
     missing_op_mode : int
-        What to do about operators of no category: 0 raises, 1 warns, 2 says nothing.
+        Handling of operators without a category: 0 raises, 1 warns, 2 is silent.
 
-    The result is of the type that the last operator gives; it has the types that it had with the
-    setting `relay.ToMixedPrecision.keep_orig_output_dtype` of the PassContext.
+    Results have the dtype of the last operator, or their original dtypes with the PassContext
+    setting `relay.ToMixedPrecision.keep_orig_output_dtype`.
     """
     if not _is_real(mixed_precision_type):
         raise RelayError(f"{mixed_precision_type} is not a floating-point type")
@@ -64,7 +64,7 @@ class _Conversion:
         self.missing_op_mode = missing_op_mode
         self.missing: Counter[str] = Counter()
         self.made: dict[int, relax.Expr] = {}
-        # By operand and dtype; operands are kept, so that a handle stays theirs.
+        # Keyed by operand handle and dtype; operands are kept so that handles remain unique.
         self.casts: dict[tuple[int, str], tuple[relax.Expr, relax.Expr]] = {}
 
     def run(self, body: relax.Expr) -> relax.Expr:
@@ -107,7 +107,7 @@ class _Conversion:
         return self._changed(made, output) if accumulation != output else made
 
     def _plan(self, node: relax.Call) -> tuple[int, str, str]:
-        """Category, accumulation type and output type of an operator."""
+        """Category, accumulation dtype and output dtype of an operator."""
         hook = node.op.get_attr(_ATTRIBUTE) if node.op.has_attr(_ATTRIBUTE) else None
         if hook is not None:
             category, accumulation, output = hook(node, self.short)
@@ -119,7 +119,7 @@ class _Conversion:
         return found.precision, self.short, self.short
 
     def _holds(self, node: relax.Call) -> bool:
-        """Whether the short type can hold the numbers among the attributes."""
+        """Whether the low-precision type can represent the numeric attributes."""
         if not is_op(node, "clip"):
             return True
         bounds = (float(node.attrs["a_min"]), float(node.attrs["a_max"]))
@@ -131,7 +131,7 @@ class _Conversion:
         return all(not _is_real(each) or each == self.short for each in _dtypes(expr.ty))
 
     def _changed(self, expr: relax.Expr, target: str) -> relax.Expr:
-        """Real tensors, also those in a tuple, as the target type."""
+        """Convert floating-point tensors, also in tuples, to the target dtype."""
         if isinstance(expr.ty, relax.TupleType):
             fields = [_field(expr, index) for index in range(len(expr.ty.fields))]
             made = [self._changed(each, target) for each in fields]
@@ -151,7 +151,7 @@ class _Conversion:
 
 
 def _types(node: relax.Call, accumulation: str) -> dict[str, str]:
-    """Attributes that name the type of an operator's result, changed."""
+    """Change attributes that name the result dtype."""
     attrs = dialect.attributes(node)
     key = registry.lookup(dialect.relay_name(node)).dtype_attribute
     if key not in attrs or not _is_real(str(attrs[key] or "float32")):

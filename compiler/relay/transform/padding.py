@@ -15,7 +15,7 @@ from .build import again, is_op
 
 
 def FoldExplicitPadding() -> Any:
-    """Move `nn.pad` into the padding of the convolution or pooling that reads it.
+    """Fold `nn.pad` into the padding of the convolution or pooling that uses it.
 
     conv2d(pad(x, [[0, 0], [0, 0], [1, 2], [1, 2]]), w) -> conv2d(x, w, padding=[1, 1, 2, 2])
     """
@@ -23,11 +23,11 @@ def FoldExplicitPadding() -> Any:
 
 
 def FlattenAtrousConv() -> Any:
-    """Batches of a picture's phases around a convolution as one convolution with dilation.
+    """Replace a convolution between space_to_batch_nd and batch_to_space_nd by a dilated one.
 
     batch_to_space_nd(conv2d(space_to_batch_nd(x, b, p), w), b, c) -> conv2d(x, w, dilation=b)
 
-    The convolution must move in single steps, without dilation and padding of its own.
+    The convolution must have stride 1 and no dilation or padding.
     """
 
     def change(_old: relax.Expr, new: relax.Expr) -> relax.Expr:

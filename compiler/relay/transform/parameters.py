@@ -16,12 +16,12 @@ from .build import again, is_op, op, tuple_of
 
 
 def ChangeBatch(data: Mapping[relax.Var, int], batch_size: int = 16) -> Any:
-    """Another batch size: types are inferred again from the changed parameters.
+    """Change the batch size: infer types again from the changed parameters.
 
     Parameters
     ----------
     data : dict of relax.Var to int
-        Parameters, and the axis of each that is the batch.
+        Maps parameters to their batch axis.
     batch_size : int
     """
     axes = {handle(variable): int(axis) for variable, axis in data.items()}
@@ -40,7 +40,7 @@ def ChangeBatch(data: Mapping[relax.Var, int], batch_size: int = 16) -> Any:
 
 
 def SimplifyFCTranspose(target_weight_name: Sequence[str]) -> Any:
-    """dense(x, transpose(w)) as dense(x, w) for weights that are to be given transposed.
+    """Replace dense(x, transpose(w)) by dense(x, w) for weights that will be passed transposed.
 
     `relay.data_dep_optimization.simplify_fc_transpose.convert` transposes their values too.
 
@@ -72,7 +72,7 @@ def SimplifyFCTranspose(target_weight_name: Sequence[str]) -> Any:
 
 
 def is_transposed_weight(expr: relax.Expr, names: set[str] | None = None) -> bool:
-    """Whether an expression is a matrix parameter, of these names if given, transposed."""
+    """Whether an expression is a transposed matrix parameter, with one of these names if given."""
     return (
         is_op(expr, "transpose")
         and isinstance(expr.args[0], relax.Var)
@@ -83,12 +83,12 @@ def is_transposed_weight(expr: relax.Expr, names: set[str] | None = None) -> boo
 
 
 def SplitArgs(max_function_args: int) -> Any:
-    """Concatenations of more tensors than a kernel may take, as several one after the other.
+    """Split concatenations with too many operands for one kernel into several.
 
     Parameters
     ----------
     max_function_args : int
-        What a device's kernels take, the result included; 0 for any number.
+        Maximum number of kernel arguments on the device, including the result; 0 for no limit.
     """
 
     def change(_old: relax.Expr, new: relax.Expr) -> relax.Expr:
@@ -101,7 +101,7 @@ def SplitArgs(max_function_args: int) -> Any:
 
 def _split(concatenate: relax.Call, limit: int) -> relax.Expr:
     fields = list(concatenate.args[0].fields)
-    limit -= 1  # the result is an argument as well
+    limit -= 1  # the result is an argument too
     if limit < 1 or sum(map(_arguments, fields)) < limit:
         return concatenate
     attrs = dialect.attributes(concatenate)
@@ -121,7 +121,7 @@ def _split(concatenate: relax.Call, limit: int) -> relax.Expr:
 
 
 def _arguments(tensor: relax.Expr) -> int:
-    """Arguments that a kernel takes for a tensor: with open extents, shape and strides as well."""
+    """Number of kernel arguments for a tensor; dynamic extents add its shape and strides."""
     extents = list(tensor.ty.shape.values)
     open_extents = sum(not isinstance(extent, tvm.tirx.IntImm) for extent in extents)
     return 1 + open_extents + (len(extents) if open_extents else 0)

@@ -1,4 +1,4 @@
-"""`relay.qnn.transform`: from quantized operators to integer arithmetic."""
+"""`relay.qnn.transform`: convert quantized operators to integer arithmetic."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .structure import Legalize as _legalize
 
 
 def CanonicalizeOps() -> Any:
-    """Put in place of every quantized operator the integer arithmetic that it stands for."""
+    """Expand every quantized operator to integer arithmetic."""
 
     def change(function: relax.Function, _mod: tvm.IRModule) -> relax.Function:
         return _QnnFlattener(dialect.expand).function(function)
@@ -23,12 +23,12 @@ def CanonicalizeOps() -> Any:
 
 
 def Legalize() -> Any:
-    """Put in place of quantized operators what their attribute FTVMQnnLegalize says."""
+    """Replace quantized operators by the result of their attribute FTVMQnnLegalize."""
     return _legalize("FTVMQnnLegalize")
 
 
 class _QnnFlattener(Flattener):
-    """Expands the operators of the qnn dialect, no others."""
+    """Expands only operators of the qnn dialect."""
 
     def _call(self, node: relax.Call) -> relax.Expr:
         if dialect.relay_name(node).startswith("qnn."):

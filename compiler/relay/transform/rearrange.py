@@ -1,4 +1,4 @@
-"""Chains of transpose and layout_transform as one of them, or as nothing."""
+"""Simplify chains of transpose and layout_transform."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from .build import is_op, op
 
 
 def axes_of(call: relax.Call) -> list[int]:
-    """Where each axis of a transpose's result comes from; its default reverses them."""
+    """Permutation of a transpose; by default it reverses the axes."""
     rank = call.ty.ndim
     axes = dialect.attributes(call)["axes"] or range(rank)[::-1]
     return [axis % rank for axis in axes]
 
 
 def transposed(call: relax.Call, data: relax.Expr) -> relax.Expr | None:
-    """What is simpler than this transpose of `data`."""
+    """Simplify this transpose of `data`."""
     axes = axes_of(call)
     if axes == sorted(axes):
         return call.args[0]
@@ -37,7 +37,7 @@ def transposed(call: relax.Call, data: relax.Expr) -> relax.Expr | None:
 
 
 def relaid(call: relax.Call, data: relax.Expr) -> relax.Expr | None:
-    """What is simpler than this layout_transform of `data`."""
+    """Simplify this layout_transform of `data`."""
     source, target = _layouts(call)
     if source == target:
         return call.args[0]
@@ -60,7 +60,7 @@ def _transpose(data: relax.Expr, axes: Sequence[int]) -> relax.Expr:
 
 
 def _relaid(data: relax.Expr, source: str, target: str) -> relax.Expr | None:
-    """From one layout to another: a transpose where no axis is split; None if axes differ."""
+    """Permutation between two layouts if no axis is split; None if the axes differ."""
     if source == target:
         return data
     if sorted(set(re.findall("[A-Z]", source))) != sorted(set(re.findall("[A-Z]", target))):

@@ -1,7 +1,7 @@
 """Regions of a body between `annotation.compiler_begin` and `annotation.compiler_end`.
 
-Relay's rules, so that regions have Relay's numbers and its functions Relay's names: a region is
-opened by each begin, and the regions of a node's operands are one.
+Follows Relay's rules, so that region numbers and function names match Relay: each begin opens a
+region, and the regions of a node's operands are merged.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ DEFAULT = "default"
 
 
 def begin(value: relax.Expr, compiler: str) -> relax.Expr:
-    """An operand that enters a region of a compiler."""
+    """Annotate an operand that enters a region of a compiler."""
     return dialect.call(BEGIN, [value], {"compiler": compiler})
 
 
 def end(value: relax.Expr, compiler: str) -> relax.Expr:
-    """A value that leaves a region of a compiler."""
+    """Annotate a value that leaves a region of a compiler."""
     return dialect.call(END, [value], {"compiler": compiler})
 
 
@@ -39,15 +39,16 @@ def is_end(expr: Any) -> bool:
 
 
 def compiler_of(mark: relax.Call) -> str:
-    """The compiler that a begin or end names."""
+    """Compiler named by a begin or end annotation."""
     return str(mark.attrs["compiler"])
 
 
 @dataclass(eq=False)
 class Region:
-    """Nodes that one compiler takes together.
+    """Region of nodes for one compiler.
 
-    `nodes` by handle, its marks among them; `ins` its begins, `outs` its ends, as they are met.
+    `nodes` maps handles to nodes, including annotations; `ins` and `outs` list begins and ends in
+    traversal order.
     """
 
     number: int
@@ -66,7 +67,7 @@ class Regions:
     Raises
     ------
     RelayError
-        The marks do not pair.
+        Begin and end annotations do not match.
     """
 
     def __init__(self, body: relax.Expr) -> None:
@@ -76,16 +77,16 @@ class Regions:
             self._place(node)
 
     def of(self, node: relax.Expr) -> Region | None:
-        """The region of a node; None outside of all."""
+        """Region of a node; None if it is in no region."""
         return self._of.get(handle(node))
 
     def all(self) -> list[Region]:
-        """The regions in the order of their numbers."""
+        """Regions in numerical order."""
         unique = {id(region): region for region in self._of.values()}
         return sorted(unique.values(), key=lambda region: region.number)
 
     def merge(self, source: Region, target: Region) -> None:
-        """Make two regions one, which keeps the number of `target`."""
+        """Merge two regions; the result has the number of `target`."""
         if source is target:
             return
         target.nodes.update(source.nodes)

@@ -1,4 +1,4 @@
-"""FoldScaleAxis: multiplications along the channels become part of the weights."""
+"""FoldScaleAxis: fold multiplications along the channel axis into weights."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from .constants import FoldConstant
 
 
 def BackwardFoldScaleAxis() -> Any:
-    """A scale of a convolution's or dense layer's result is multiplied into its weight."""
+    """Fold the scale of a convolution's or dense layer's result into its weight."""
     return rule_wise("BackwardFoldScaleAxis", 3, Backward)
 
 
 def ForwardFoldScaleAxis() -> Any:
-    """A scale of a convolution's or dense layer's input is multiplied into its weight."""
+    """Fold the scale of a convolution's or dense layer's input into its weight."""
     return rule_wise("ForwardFoldScaleAxis", 3, Forward)
 
 

@@ -1,5 +1,6 @@
-"""Passes that replace single operators: SimplifyExpr, FastMath, CanonicalizeOps, DivToMul,
-DynamicToStatic, EliminateCommonSubexpr."""
+"""Passes that rewrite single operators: SimplifyExpr, FastMath, CanonicalizeOps, DivToMul,
+DynamicToStatic, EliminateCommonSubexpr.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ _SWEEPS = 20
 
 
 def FastMath() -> Any:
-    """Operators whose records name a fast approximation by it: exp, erf, tanh and softmax."""
+    """Replace operators by their registered fast approximations: exp, erf, tanh and softmax."""
 
     def change(_old: relax.Expr, new: relax.Expr) -> relax.Expr:
         fast = registry.lookup(dialect.relay_name(new)).fast if dialect.is_relay(new) else ""
@@ -45,12 +46,12 @@ def FastMath() -> Any:
 
 
 def CanonicalizeOps() -> Any:
-    """bias_add as expand_dims and add."""
+    """Replace bias_add by expand_dims and add."""
     return body_wise("CanonicalizeOps", 3, canonical)
 
 
 def canonical(body: relax.Expr) -> relax.Expr:
-    """A body without bias_add."""
+    """Rewrite a body without bias_add."""
 
     def change(_old: relax.Expr, new: relax.Expr) -> relax.Expr:
         if not is_op(new, "nn.bias_add"):
@@ -65,12 +66,12 @@ def canonical(body: relax.Expr) -> relax.Expr:
 
 
 def DivToMul() -> Any:
-    """Division by a constant as multiplication by its reciprocal, for real numbers."""
+    """Replace floating-point division by a constant with multiplication by its reciprocal."""
     return body_wise("DivToMul", 0, without_division)
 
 
 def without_division(body: relax.Expr) -> relax.Expr:
-    """A body with products in place of quotients by real constants."""
+    """Rewrite a body without divisions by floating-point constants."""
 
     def change(_old: relax.Expr, new: relax.Expr) -> relax.Expr:
         if not is_op(new, "divide"):
@@ -84,7 +85,7 @@ def without_division(body: relax.Expr) -> relax.Expr:
 
 
 def DynamicToStatic() -> Any:
-    """`dyn.*` whose shapes turn out to be constants as the operators with attributes."""
+    """Replace `dyn.*` operators with constant shape operands by their static forms."""
 
     def change(body: relax.Expr) -> relax.Expr:
         for _ in range(_SWEEPS):
@@ -119,12 +120,12 @@ def _static(call: relax.Expr) -> relax.Expr:
 
 
 def EliminateCommonSubexpr(fskip: Callable[[relax.Expr], bool] | None = None) -> Any:
-    """Equal calls and fields become one.
+    """Merge equal calls and tuple accesses.
 
     Parameters
     ----------
     fskip : callable, optional
-        Expressions for which it is true stay as they are.
+        Predicate of expressions to keep.
     """
 
     def change(body: relax.Expr) -> relax.Expr:
@@ -142,7 +143,7 @@ def EliminateCommonSubexpr(fskip: Callable[[relax.Expr], bool] | None = None) ->
 
 
 def _key(expr: relax.Expr) -> Any:
-    """Equal for expressions that compute the same from the same operands; None for no such."""
+    """Key of equal computations on equal operands; None if the expression cannot be merged."""
     below = tuple(_identity(each) for each in operands(expr))
     if isinstance(expr, relax.TupleGetItem):
         return "field", int(expr.index), below
@@ -154,7 +155,7 @@ def _key(expr: relax.Expr) -> Any:
 
 
 def _identity(expr: relax.Expr) -> Any:
-    """A node itself; scalars are the same if they are equal, tuples if their fields are."""
+    """Identity of a node; scalar constants are compared by value, tuples by their fields."""
     if isinstance(expr, relax.Tuple):
         return tuple(map(_identity, expr.fields))
     value = array(expr)
@@ -164,11 +165,11 @@ def _identity(expr: relax.Expr) -> Any:
 
 
 def SimplifyExpr() -> Any:
-    """Operators that do nothing, or that a cheaper one replaces.
+    """Remove no-op operators and replace others by cheaper ones.
 
-    `*_like` by what is known of the shape; adding 0, multiplying by 1; reshape of reshape;
-    transpose of transpose, and one that moves nothing; casts to the type a value has; clip to the
-    whole range of a type; x + x; 1 / sqrt(x); dequantize before argmax, argmin, argsort.
+    `*_like` with a static shape; add 0, multiply by 1; reshape of reshape; transpose of
+    transpose and identity transpose; casts to the same dtype; clip to the full range of a dtype;
+    x + x; 1 / sqrt(x); dequantize before argmax, argmin, argsort.
     """
     return rule_wise("SimplifyExpr", 0, _Simplify, _SWEEPS)
 
@@ -188,7 +189,7 @@ class _Simplify(Simplify):
         return self._filling(expr) if found is None else found
 
     def _filling(self, expr: Any) -> Any:
-        """The number that fills a tensor made of one; None for any other expression."""
+        """Scalar that fills a constant-filled tensor; None for other expressions."""
         value = self.scope.definition(expr)
         if is_op(value, "zeros", "ones"):
             return int(is_op(value, "ones"))
@@ -196,7 +197,7 @@ class _Simplify(Simplify):
         return filling.item() if filling is not None and filling.size == 1 else None
 
     def _with_scalar(self, call: relax.Call, name: str) -> relax.Expr | None:
-        """One number in place of an operand that is full of it and has the shape of the other."""
+        """Replace a constant-filled operand of the other operand's shape by a scalar."""
         left, right = call.args
         if shape(left) is None or shape(left) != shape(right):
             return None

@@ -1,4 +1,4 @@
-"""`relay.transform.AnnotateSpans`: where in the module's text each expression stands."""
+"""`relay.transform.AnnotateSpans`: source positions in the printed module."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from .base import module_pass
 
 
 def AnnotateSpans() -> Any:
-    """The module as it is: errors show expressions themselves, and need no positions for it.
+    """No-op: errors show the expressions themselves and need no positions.
 
-    Expressions keep the spans that they were made with.
+    Expressions keep their original spans.
     """
     return module_pass("AnnotateSpans", 0, lambda mod: mod)

@@ -1,4 +1,4 @@
-"""Passes over the form of modules: InferType, normal forms, dead code, inlining, legalization."""
+"""Structural passes: InferType, normal forms, dead code, inlining, legalization."""
 
 from __future__ import annotations
 
@@ -23,37 +23,37 @@ def _same(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def InferType() -> Any:
-    """Types are inferred where expressions are made: the module as it is."""
+    """No-op: types are inferred during construction."""
     return module_pass("InferType", 0, _same)
 
 
 def InferTypeLocal(expr: relax.Expr) -> Any:
-    """The type of an expression."""
+    """Return the type of an expression."""
     return expr.ty
 
 
 def ToANormalForm() -> Any:
-    """Bindings of single operators: the form that Relax modules always have."""
+    """Bind each operator call: the form that Relax modules always have."""
     return module_pass("ToANormalForm", 1, relax.transform.Normalize())
 
 
 def ToANormalFormExpr(e: relax.Expr) -> relax.Expr:
-    """Bindings of single operators for one expression."""
+    """Bind each operator call of one expression."""
     return Flattener().sequence(e)
 
 
 def ToBasicBlockNormalForm() -> Any:
-    """Each expression bound once, where all its uses see it: the form of Relax modules."""
+    """Bind each expression once, in a scope that all uses see: the form of Relax modules."""
     return module_pass("ToBasicBlockNormalForm", 1, relax.transform.Normalize())
 
 
 def ToGraphNormalForm() -> Any:
-    """No lets: Relax binds variables, and readers of nested expressions see through them."""
+    """Remove lets; a no-op, since passes see through the bindings of Relax modules."""
     return module_pass("ToGraphNormalForm", 1, _same)
 
 
 def DeadCodeElimination(inline_once: bool = False, ignore_impurity: bool = False) -> Any:
-    """Drop bindings that nothing reads; functions stay."""
+    """Remove unused bindings; functions are kept."""
     del inline_once, ignore_impurity
 
     def run(mod: tvm.IRModule) -> tvm.IRModule:
@@ -64,21 +64,21 @@ def DeadCodeElimination(inline_once: bool = False, ignore_impurity: bool = False
 
 
 def RemoveUnusedFunctions(entry_functions: Sequence[str] | None = None) -> Any:
-    """Drop functions that no entry function calls."""
+    """Remove functions that are unreachable from the entry functions."""
     entries = list(entry_functions or ["main"])
     return module_pass("RemoveUnusedFunctions", 1, lambda mod: only_needed(mod, *entries))
 
 
 def PartialEvaluate() -> Any:
-    """`main` without data types, references and functions as values, with what it needs alone.
+    """Evaluate data types, references and first-class functions in `main`; keep only its callees.
 
-    They are evaluated as where a module is compiled, so that passes over operators see these.
+    Compilation does the same. Passes over operators then see the result.
     """
     return module_pass("PartialEvaluate", 1, evaluated)
 
 
 def LambdaLift() -> Any:
-    """Functions inside of functions become functions of the module."""
+    """Lift inner functions to module functions."""
     return module_pass("LambdaLift", 1, relax.transform.LambdaLift())
 
 
@@ -114,7 +114,7 @@ def Inline() -> Any:
 
 
 def _callees_first(called: dict[str, set[str]]) -> list[str]:
-    """The names, each behind those that it calls as far as there is no circle."""
+    """Sort names so that callees precede callers, except in cycles."""
     order: list[str] = []
     seen: set[str] = set()
 
@@ -147,17 +147,17 @@ def _inlined(function: relax.Function, ready: dict[str, relax.Function]) -> rela
 
 
 def Legalize(legalize_map_attr_name: str = "FTVMLegalize") -> Any:
-    """Replace calls by what the operators' attribute says.
+    """Replace calls by the result of their operators' legalization attribute.
 
-    The attribute is a function of the call's attributes, operands and types (those of the
-    operands and of the result), which returns an expression or None.
+    The attribute is a function of the call's attributes, operands and types (of the operands and
+    the result), which returns an expression or None.
     """
 
     def change(old: relax.Expr, new: relax.Expr) -> relax.Expr:
         if not dialect.is_relay(new) or not new.op.has_attr(legalize_map_attr_name):
             return new
         function = new.op.get_attr(legalize_map_attr_name)
-        if function is None:  # it was set, and taken back
+        if function is None:  # attribute was reset
             return new
         types = [arg.ty for arg in new.args] + [old.ty]
         made = function(new.attrs, list(new.args), types)
@@ -172,7 +172,7 @@ def build_config(
     disabled_pass: Sequence[str] | None = None,
     trace: Any = None,
 ) -> tvm.transform.PassContext:
-    """`tvm.transform.PassContext` under its name of TVM 0.6; the level is a build's by default."""
+    """`tvm.transform.PassContext` under its TVM 0.6 name; default opt_level of a build."""
     del trace
     level = pass_context.DEFAULT_OPT_LEVEL if opt_level is None else opt_level
     return tvm.transform.PassContext(
@@ -186,18 +186,18 @@ def function_pass(
     name: str | None = None,
     required: Sequence[str] | None = None,
 ) -> Any:
-    """Make a pass of a function or class: `@relay.transform.function_pass(opt_level=1)`.
+    """Create a pass from a function or class: `@relay.transform.function_pass(opt_level=1)`.
 
     Parameters
     ----------
     pass_func : callable or class
         `f(function, module, context)`, or a class with `transform_function` of these arguments.
     opt_level : int
-        The level of the pass.
+        Optimization level of the pass.
     name : str, optional
-        Its name; the function's by default.
+        Name of the pass; by default the function's name.
     required
-        Accepted: what Relay's passes required, types, is always there.
+        Accepted without effect: Relay's passes required InferType, and types always exist.
     """
     del required
 

@@ -1,4 +1,4 @@
-"""Pictures of modules: `tvm.contrib.relay_viz`."""
+"""Visualization of modules: `tvm.contrib.relay_viz`."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ __all__ = [
 
 
 class RelayVisualizer:
-    """Shows the functions of a module, `main` first.
+    """Visualizes the functions of a module, `main` first.
 
     Parameters
     ----------
     relay_mod : tvm.IRModule
     relay_param : dict of str to array, optional
-        Parameters; variables of these names are shown as such.
+        Parameter values; variables with these names are drawn as parameters.
     plotter : Plotter, optional
         `TermPlotter` by default.
     parser : VizParser, optional
@@ -64,15 +64,15 @@ class RelayVisualizer:
                     graph.edge(edge)
 
     def render(self, filename: str | None = None) -> None:
-        """Draw to a file; without one, to where the plotter draws by default."""
+        """Draw to a file; by default, to the plotter's default output."""
         self._plotter.render(filename)
 
 
 class Identities(Mapping[Any, str]):
-    """Expressions, told apart as nodes of the graph, to numbers as text."""
+    """Maps expression nodes to unique string IDs, by identity."""
 
     def __init__(self, nodes: list[Any]) -> None:
-        self._nodes = nodes  # keeps them alive, and with that their handles theirs
+        self._nodes = nodes  # keeps the nodes alive, so that their handles stay unique
         self._numbers = {handle(node): str(number) for number, node in enumerate(nodes)}
 
     def __getitem__(self, node: Any) -> str:
@@ -86,7 +86,7 @@ class Identities(Mapping[Any, str]):
 
 
 def _walk(function: relax.Function) -> Iterator[Any]:
-    """All nodes, each once and after those that it reads; the function comes last."""
+    """All nodes, without duplicates, operands first; the function is last."""
     seen: set[int] = set()
     stack: list[tuple[Any, bool]] = [(function, False)]
     while stack:

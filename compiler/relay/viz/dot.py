@@ -1,4 +1,4 @@
-"""Modules as Graphviz pictures: `tvm.contrib.relay_viz.dot`."""
+"""Visualization with Graphviz: `tvm.contrib.relay_viz.dot`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Attributes = Mapping[str, str]
 
 
 class DotVizParser(DefaultVizParser):
-    """The default parser, under the name that goes with `DotPlotter`."""
+    """Default parser, under the name that matches `DotPlotter`."""
 
 
 class DotGraph(VizGraph):
@@ -36,7 +36,7 @@ class DotGraph(VizGraph):
         )
 
     def node(self, viz_node: VizNode) -> None:
-        """Add a node, its type above its details."""
+        """Add a node with its type above its details."""
         text = "\n".join(part for part in (viz_node.type_name, viz_node.detail) if part)
         escaped = text.replace("\\", "\\\\").replace("\n", "\\n")
         attributes = self._get_node_attr(viz_node) if self._get_node_attr else {}
@@ -55,9 +55,9 @@ class DotPlotter(Plotter):
     Parameters
     ----------
     graph_attr, node_attr, edge_attr : dict of str, optional
-        Graphviz's attributes of the functions, and of all nodes and edges.
+        Graphviz attributes of the function clusters, and of all nodes and edges.
     get_node_attr : callable, optional
-        From a node to Graphviz's attributes of it.
+        Maps a node to additional Graphviz attributes.
     """
 
     def __init__(
@@ -71,21 +71,21 @@ class DotPlotter(Plotter):
         self._name_to_graph: dict[str, DotGraph] = {}
 
     def create_graph(self, name: str) -> DotGraph:
-        """A new graph for the function of that name."""
+        """Create the graph of the function with this name."""
         self._name_to_graph[name] = DotGraph(name, *self._options)
         return self._name_to_graph[name]
 
     def source(self) -> str:
-        """The picture in Graphviz's language."""
+        """Graphviz source of the picture."""
         return str(self._whole().source)
 
     def render(self, filename: str | None = None) -> None:
-        """Write `filename` in Graphviz's language, and `filename`.pdf.
+        """Write the Graphviz source to `filename` and the picture to `filename`.pdf.
 
         Raises
         ------
         RelayError
-            Graphviz's program `dot` is missing; the first file is there all the same.
+            Graphviz's program `dot` is missing; the source file is still written.
         """
         graphviz = _graphviz()
         path = filename or "relay_viz"

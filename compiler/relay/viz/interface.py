@@ -1,4 +1,4 @@
-"""`tvm.contrib.relay_viz.interface`: nodes and edges of a module, and what draws them."""
+"""`tvm.contrib.relay_viz.interface`: nodes and edges of a module, and base classes of plotters."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UNKNOWN_TYPE = "unknown"
 
 @dataclass(frozen=True)
 class VizNode:
-    """One node: its identity in the graph, its type and details, a line each."""
+    """A node: ID, type and detail lines."""
 
     identity: str
     type_name: str
@@ -26,20 +26,20 @@ class VizNode:
 
 @dataclass(frozen=True)
 class VizEdge:
-    """An edge from the identity of one node to that of another."""
+    """An edge between the IDs of two nodes."""
 
     start: str
     end: str
 
 
 class VizParser(abc.ABC):
-    """Makes a node and its edges of an expression."""
+    """Creates the node and edges of an expression."""
 
     @abc.abstractmethod
     def get_node_edges(
         self, node: Any, relay_param: Mapping[str, Any], node_to_id: Mapping[Any, str]
     ) -> tuple[VizNode | None, list[VizEdge]]:
-        """The node of an expression, None for one that is not to be seen, and its edges.
+        """Return the node of an expression, or None if it is hidden, and its incoming edges.
 
         Parameters
         ----------
@@ -47,12 +47,12 @@ class VizParser(abc.ABC):
         relay_param : mapping of str to array
             The module's parameters.
         node_to_id : mapping of expression to str
-            Identities of all expressions of the function.
+            IDs of all expressions of the function.
         """
 
 
 class VizGraph(abc.ABC):
-    """A graph under construction. Nodes come after those that they read."""
+    """Graph under construction. Nodes are added after their operands."""
 
     @abc.abstractmethod
     def node(self, viz_node: VizNode) -> None:
@@ -68,7 +68,7 @@ class Plotter(abc.ABC):
 
     @abc.abstractmethod
     def create_graph(self, name: str) -> VizGraph:
-        """A new graph for the function of that name."""
+        """Create the graph of the function with this name."""
 
     @abc.abstractmethod
     def render(self, filename: str | None) -> None:
@@ -76,12 +76,12 @@ class Plotter(abc.ABC):
 
 
 class DefaultVizParser(VizParser):
-    """One node for each variable, constant, call, tuple and function."""
+    """Creates one node for each variable, constant, call, tuple and function."""
 
     def get_node_edges(
         self, node: Any, relay_param: Mapping[str, Any], node_to_id: Mapping[Any, str]
     ) -> tuple[VizNode | None, list[VizEdge]]:
-        """See `VizParser.get_node_edges`; operators and global functions are not seen."""
+        """See `VizParser.get_node_edges`; operators and global functions are hidden."""
         if isinstance(node, (tvm.ir.GlobalVar, tvm.ir.Op)):
             return None, []
         type_name, details, read = self._described(node, relay_param)
@@ -91,7 +91,7 @@ class DefaultVizParser(VizParser):
 
     @staticmethod
     def _described(node: Any, params: Mapping[str, Any]) -> tuple[str, list[str], list[Any]]:
-        """Type, lines of detail, and the expressions that the node reads."""
+        """Type, detail lines and operands of a node."""
         if isinstance(node, relax.Function):
             name = str((node.attrs or {}).get("Composite", ""))
             return f"Func {name}", _attributes(node), [node.body.body]

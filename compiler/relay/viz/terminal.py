@@ -1,4 +1,4 @@
-"""Modules as trees of text: `tvm.contrib.relay_viz.terminal`."""
+"""Visualization as text trees: `tvm.contrib.relay_viz.terminal`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .interface import DefaultVizParser, Plotter, VizEdge, VizGraph, VizNode, Vi
 
 
 class TermVizParser(VizParser):
-    """As `DefaultVizParser`, with operators and global functions as nodes of their own."""
+    """`DefaultVizParser` with separate nodes for operators and global functions."""
 
     def __init__(self) -> None:
         self._default = DefaultVizParser()
@@ -42,7 +42,7 @@ class TermVizParser(VizParser):
 
 
 class TermGraph(VizGraph):
-    """A graph as a tree of text; what several nodes read is shown below each of them once."""
+    """A graph as a text tree; shared nodes are repeated once below each consumer."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -51,7 +51,7 @@ class TermGraph(VizGraph):
         self._last = ""
 
     def node(self, viz_node: VizNode) -> None:
-        """Add a node; the last one is the root."""
+        """Add a node; the last node is the root."""
         self._nodes[viz_node.identity] = viz_node
         self._read.setdefault(viz_node.identity, [])
         self._last = viz_node.identity
@@ -61,10 +61,10 @@ class TermGraph(VizGraph):
         self._read.setdefault(viz_edge.end, []).append(viz_edge.start)
 
     def render(self) -> str:
-        """The text."""
+        """Format the tree as text."""
         lines = [f"@{self._name}({_line(self._nodes[self._last].detail)})"]
         seen: set[tuple[str, str]] = set()
-        # Expressions may be deeper than Python's stack.
+        # Expressions can exceed Python's stack depth.
         stack = [("", self._last, "")]
         while stack:
             indent, identity, text = stack.pop()
@@ -89,18 +89,18 @@ def _line(detail: str) -> str:
 
 
 class TermPlotter(Plotter):
-    """Prints the functions' trees, or writes them to a text file."""
+    """Prints the trees of functions, or writes them to a text file."""
 
     def __init__(self) -> None:
         self._name_to_graph: dict[str, TermGraph] = {}
 
     def create_graph(self, name: str) -> TermGraph:
-        """A new graph for the function of that name."""
+        """Create the graph of the function with this name."""
         self._name_to_graph[name] = TermGraph(name)
         return self._name_to_graph[name]
 
     def render(self, filename: str | None) -> None:
-        """Print without a file's name."""
+        """Write to the file, or print if no filename is given."""
         text = "\n".join(graph.render() for graph in self._name_to_graph.values())
         if filename is None:
             print(text)
