@@ -1,6 +1,6 @@
-"""Relay's operators, one family per file; each makes Relay calls and knows what they are in Relax.
+"""Relay's operators, one family per file: builders of Relay calls and their Relax expansions.
 
-`relay.op.X` are the operators that `relay.X` are, and the families `relay.op.nn`, `image`, ...
+`relay.op.X` contains the operators of `relay.X`; families are `relay.op.nn`, `image`, ...
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from typing import Any
 from ...support.lazy_import import lazy_attributes
 
 FAMILIES = ("nn", "image", "vision", "random", "annotation")
-"""Families that scripts call by name: `relay.nn.conv2d`."""
+"""Operator families under `relay`: `relay.nn.conv2d`."""
 
-_FILES = ("algorithm", "reduce", "tensor", "transform")  # where TVM defined `relay.X`
+_FILES = ("algorithm", "reduce", "tensor", "transform")  # TVM's homes of `relay.X` operators
 
 _REGISTRATION = (
     *("OpPattern", "OpStrategy", "register", "register_alter_op_layout", "register_compute"),

@@ -13,7 +13,7 @@ from ..nested_expressions import handle
 
 @dataclass(frozen=True)
 class TensorAffineType:
-    """A tensor's `scale` and `zero_point`: scalars, or vectors along `axis`."""
+    """Affine type of a tensor: `scale` and `zero_point`, scalars or vectors along `axis`."""
 
     scale: relax.Expr
     zero_point: relax.Expr
@@ -23,7 +23,7 @@ class TensorAffineType:
 
 @dataclass(frozen=True)
 class TupleAffineType:
-    """A tuple: one type for each field."""
+    """Affine type of a tuple: one type per field."""
 
     types: Sequence[TensorAffineType]
 
@@ -32,7 +32,7 @@ AffineType = TensorAffineType | TupleAffineType
 
 
 class AffineTypes:
-    """From expressions, by identity, to their affine types."""
+    """Maps expressions, by identity, to their affine types."""
 
     def __init__(self) -> None:
         self._types: dict[int, tuple[relax.Expr, Any]] = {}
@@ -53,10 +53,10 @@ class AffineTypes:
         return len(self._types)
 
     def get(self, expr: relax.Expr, default: Any = None) -> Any:
-        """The type of an expression, or the default."""
+        """Return the affine type of an expression, or the default."""
         found = self._types.get(handle(expr))
         return default if found is None else found[1]
 
     def items(self) -> list[tuple[relax.Expr, Any]]:
-        """Expressions and their types, in the order in which they became known."""
+        """Expressions and their types, in insertion order."""
         return list(self._types.values())

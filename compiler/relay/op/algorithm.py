@@ -32,7 +32,7 @@ op = relax.op
 
 @operator("sort", ignored=("dtype",), how="direct")
 def sort(data: relax.Expr, axis: int = -1, is_ascend: int = 1) -> relax.Expr:
-    """Values along an axis in order."""
+    """Sort values along an axis."""
     return op.sort(data, axis_of(axis, rank(data)), not is_ascend)
 
 
@@ -40,7 +40,7 @@ def sort(data: relax.Expr, axis: int = -1, is_ascend: int = 1) -> relax.Expr:
 def argsort(
     data: relax.Expr, axis: int = -1, is_ascend: int = 1, dtype: str = "int32"
 ) -> relax.Expr:
-    """Places of the values along an axis in order; equal values keep theirs."""
+    """Indices that stably sort the values along an axis."""
     return op.argsort(data, axis_of(axis, rank(data)), not is_ascend, dtype or "int32")
 
 
@@ -59,7 +59,7 @@ def topk(
     is_ascend: bool = False,
     dtype: str = "int32",
 ) -> relax.Expr:
-    """The k first values along an axis in order, their places, or both; all of them for k < 1."""
+    """First k values along an axis in sorted order, their indices, or both; all for k < 1."""
     if ret_type not in ("both", "values", "indices"):
         raise RelayTypeError(f"ret_type must be both, values or indices, not {ret_type!r}")
     where = axis_of(axis, rank(data))
@@ -81,7 +81,7 @@ dynamic_form("topk", topk, ["data", "k"])
 
 
 def _all_below_one(data: relax.Expr, k: relax.Expr, axis: int) -> relax.Expr:
-    """`k` as a shape, limited to the extent of the axis, which it is for k < 1."""
+    """Convert `k` to a shape, limited to the extent of the axis; the full extent for k < 1."""
     axes = relax.const([axis], "int64")
     size = infer_type(op.take(shape_tensor(data, "int64"), axes, 0, mode="clip"))
     count = cast_to(infer_type(op.reshape(k, [1])), "int64")
@@ -92,7 +92,7 @@ def _all_below_one(data: relax.Expr, k: relax.Expr, axis: int) -> relax.Expr:
 def _first(
     data: relax.Expr, count: Any, axis: int, ret_type: str, is_ascend: bool, name: str
 ) -> relax.Expr:
-    """The first `count` places of the sorted axis, an extent that may be symbolic."""
+    """First `count` sorted indices or values along an axis; `count` may be symbolic."""
     order = infer_type(op.argsort(data, axis, not is_ascend, name))
     shape = extents(data)
     shape[axis] = count
@@ -115,13 +115,13 @@ _searchsorted = kernel(
 def searchsorted(
     sorted_sequence: relax.Expr, values: relax.Expr, right: bool = False, dtype: str = "int32"
 ) -> relax.Expr:
-    """Places at which values keep the last axis of a sorted tensor in order."""
+    """Insertion positions of values that preserve the order of the sorted tensor's last axis."""
     return _searchsorted(sorted_sequence, values, right=bool(right), dtype=dtype or "int32")
 
 
 @builder("invert_permutation")
 def invert_permutation(data: relax.Expr) -> relax.Expr:
-    """The inverse of a permutation of 0 to n - 1."""
+    """Inverse of a permutation of 0 to n - 1."""
     return infer_type(op.argsort(data, -1, False, dtype(data)))
 
 
@@ -131,12 +131,12 @@ def invert_permutation(data: relax.Expr) -> relax.Expr:
     renamed={"sorted": "is_sorted"},
 )
 def unique(data: relax.Expr, is_sorted: bool = True, return_counts: bool = False) -> relax.Expr:
-    """Distinct values of a vector, where each comes first, and which one each element is.
+    """Distinct values of a vector, their first positions, and the index of each element's value.
 
-    All of them are as long as `data`. The number of distinct values follows, then the counts, if
-    they are requested.
+    All three have the length of `data`. They are followed by the number of distinct values and, if
+    requested, the counts.
 
-    Equal values are neighbors after a stable sort; a running count of the changes numbers them.
+    Implementation: a stable sort makes equal values adjacent; a cumsum of changes numbers them.
     """
     if rank(data) != 1:
         raise RelayTypeError("argument data must be a vector")
@@ -179,7 +179,7 @@ def unique(data: relax.Expr, is_sorted: bool = True, return_counts: bool = False
 def cumsum(
     data: relax.Expr, axis: int | None = None, dtype: str | None = None, exclusive: Any = None
 ) -> relax.Expr:
-    """Running sums; of the flat tensor without `axis`."""
+    """Cumulative sum along an axis; of the flattened tensor without `axis`."""
     return op.cumsum(data, axis, dtype or None, bool(exclusive))
 
 
@@ -187,7 +187,7 @@ def cumsum(
 def cumprod(
     data: relax.Expr, axis: int | None = None, dtype: str | None = None, exclusive: Any = None
 ) -> relax.Expr:
-    """Running products; of the flat tensor without `axis`."""
+    """Cumulative product along an axis; of the flattened tensor without `axis`."""
     return op.cumprod(data, axis, dtype or None, bool(exclusive))
 
 

@@ -1,4 +1,4 @@
-"""`relay.annotation`: marks that say something to a pass and change no value."""
+"""`relay.annotation`: annotations for passes; the operators are identities."""
 
 from __future__ import annotations
 
@@ -36,29 +36,29 @@ def on_device(
     constrain_result: bool = False,
     constrain_body: bool = True,
 ) -> relax.Expr:
-    """Identity: the build places tensors where the functions that use them run."""
+    """Identity: the build places tensors on the devices of the functions that use them."""
     return body
 
 
 @operator("annotation.compiler_begin", layout=layout_rules.elementwise)
 def compiler_begin(data: relax.Expr, compiler: str) -> relax.Expr:
-    """Where a region for an external compiler begins: identity."""
+    """Begin of a region for an external compiler: identity."""
     return data
 
 
 @operator("annotation.compiler_end", layout=layout_rules.elementwise)
 def compiler_end(data: relax.Expr, compiler: str) -> relax.Expr:
-    """Where a region for an external compiler ends: identity."""
+    """End of a region for an external compiler: identity."""
     return data
 
 
 @operator("annotation.with_funcid")
 def with_funcid(data: relax.Expr, funcid: int = 0) -> relax.Expr:
-    """A number for a function: identity."""
+    """Annotate a value with a function ID: identity."""
     return data
 
 
 @builder("annotation.function_on_device")
 def function_on_device(function: Any, param_devices: Any, result_device: Any) -> Any:
-    """Return the function: the build places tensors where the functions that use them run."""
+    """Return the function: the build places tensors on the devices of their consumers."""
     return function

@@ -1,4 +1,4 @@
-"""Operators that make tensors from shapes and numbers."""
+"""Operators that create tensors from shapes and scalars."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ op = relax.op
 
 @operator("zeros", 0, how="direct", pattern=ELEMENTWISE, precision=FOLLOW, dtype_attribute="dtype")
 def zeros(shape: Any, dtype: str) -> relax.Expr:
-    """A tensor of zeros."""
+    """Tensor filled with zeros."""
     return shaped(shape, lambda dims: op.zeros(dims, dtype or "float32"))
 
 
 @operator("ones", 0, how="direct", pattern=ELEMENTWISE, dtype_attribute="dtype")
 def ones(shape: Any, dtype: str) -> relax.Expr:
-    """A tensor of ones."""
+    """Tensor filled with ones."""
     return shaped(shape, lambda dims: op.ones(dims, dtype or "float32"))
 
 
@@ -58,19 +58,19 @@ dynamic_form("ones", ones, ["shape"])
 
 @operator("zeros_like", how="direct", pattern=ELEMENTWISE, layout=layout_rules.elementwise)
 def zeros_like(data: relax.Expr) -> relax.Expr:
-    """Zeros of the shape and dtype of `data`."""
+    """Zeros with the shape and dtype of `data`."""
     return op.zeros(extents(data), dtype(data))
 
 
 @operator("ones_like", how="direct", pattern=ELEMENTWISE, layout=layout_rules.elementwise)
 def ones_like(data: relax.Expr) -> relax.Expr:
-    """Ones of the shape and dtype of `data`."""
+    """Ones with the shape and dtype of `data`."""
     return op.ones(extents(data), dtype(data))
 
 
 @operator("full", how="direct", pattern=ELEMENTWISE, precision=FOLLOW, dtype_attribute="dtype")
 def full(fill_value: relax.Expr, shape: Any = (), dtype: str = "") -> relax.Expr:
-    """A tensor of one value, a scalar expression."""
+    """Tensor filled with a scalar expression."""
     value = _cast(fill_value, dtype)
     return shaped(shape, lambda dims: _filled(value, dims))
 
@@ -80,7 +80,7 @@ dynamic_form("full", full, ["fill_value", "shape"])
 
 @operator("full_like", 2, how="direct", pattern=ELEMENTWISE)
 def full_like(data: relax.Expr, fill_value: relax.Expr) -> relax.Expr:
-    """A tensor of one value, of the shape and dtype of `data`."""
+    """Tensor with the shape and dtype of `data`, filled with a scalar."""
     return _filled(_cast(fill_value, dtype(data)), extents(data))
 
 
@@ -130,7 +130,7 @@ _arange_length_kernel = kernel(
 
 @builder("arange")
 def arange(start: Any, stop: Any = None, step: Any = None, dtype: str = "float32") -> relax.Expr:
-    """Numbers from `start` up to `stop`, without it, in steps; one argument is `stop`."""
+    """Evenly spaced numbers in [start, stop); a single argument is `stop`."""
     if stop is None:
         start, stop = 0, start
     bounds = (start, stop, 1 if step is None else step)
@@ -140,7 +140,7 @@ def arange(start: Any, stop: Any = None, step: Any = None, dtype: str = "float32
 
 @operator("arange", ["start", "stop", "step"], ignored=("start", "stop", "step"), precision=NEVER)
 def _range(start: Any, stop: Any, step: Any, dtype: str = "float32") -> relax.Expr:
-    """Numbers from `start` up to `stop`, without it, in steps."""
+    """Evenly spaced numbers in [start, stop)."""
     name = dtype or "float32"
     bounds = [_cast(_scalar(each, name), name) for each in (start, stop, step)]
     arrays = [constant_value(each) for each in bounds]
@@ -163,7 +163,7 @@ def _scalar(value: Any, name: str) -> relax.Expr:
 
 @operator("meshgrid", wraps=True, how="direct", pattern=INJECTIVE)
 def meshgrid(data: Any, indexing: str = "ij") -> relax.Expr:
-    """Coordinates of the grid that vectors span, one tensor for each."""
+    """Coordinate tensors of the grid spanned by vectors, one per vector."""
     if indexing not in ("ij", "xy"):
         raise RelayTypeError(f"indexing must be 'ij' or 'xy', not {indexing!r}")
     count = len(data.ty.fields)
@@ -186,7 +186,7 @@ def meshgrid(data: Any, indexing: str = "ij") -> relax.Expr:
 def _one_hot(
     indices: te.Tensor, on_value: te.Tensor, off_value: te.Tensor, depth: list[Any], axis: int
 ) -> te.Tensor:
-    """on_value where the position along `axis` is the index, off_value elsewhere."""
+    """on_value where the position along `axis` equals the index, off_value elsewhere."""
     place = len(indices.shape) if axis < 0 else axis
     shape = [*indices.shape[:place], depth[0], *indices.shape[place:]]
 
@@ -210,7 +210,7 @@ def one_hot(
     axis: int = -1,
     dtype: str = "",
 ) -> relax.Expr:
-    """A new axis of `depth` positions, `on_value` at the index and `off_value` elsewhere."""
+    """Insert an axis of extent `depth` with `on_value` at the index and `off_value` elsewhere."""
     values = [_scalar(value, dtype or "float32") for value in (on_value, off_value)]
     on, off = (_cast(value, dtype) for value in values)
     if isinstance(depth, relax.Expr) and extents(depth) == []:
@@ -226,13 +226,13 @@ dynamic_form("one_hot", one_hot, ["indices", "on_value", "off_value", "depth"])
 
 @operator("shape_of", how="composed", precision=FOLLOW)
 def shape_of(data: relax.Expr, dtype: str = "int32") -> relax.Expr:
-    """The shape as a tensor."""
+    """Shape as a tensor."""
     return shape_tensor(data, dtype or "int32")
 
 
 @operator("ndarray_size", how="composed", pattern=INJECTIVE, layout=layout_rules.elementwise)
 def ndarray_size(data: relax.Expr, dtype: str = "int32") -> relax.Expr:
-    """Number of elements, a scalar."""
+    """Number of elements as a scalar."""
     name = dtype or "int32"
     dims = extents(data)
     if all(isinstance(value, int) for value in dims):
@@ -242,7 +242,7 @@ def ndarray_size(data: relax.Expr, dtype: str = "int32") -> relax.Expr:
 
 @operator("tile", how="direct", pattern=BROADCAST, precision=FOLLOW)
 def tile(data: relax.Expr, reps: Any) -> relax.Expr:
-    """`data` repeated along each axis; a longer `reps` adds axes in front."""
+    """Tile `data` along each axis; a longer `reps` adds leading axes."""
     return shaped(reps, lambda counts: _tile(data, counts))
 
 
@@ -250,7 +250,7 @@ dynamic_form("tile", tile, ["data", "reps"], pattern=INJECTIVE)
 
 
 def _tile_at_run_time(data: te.Tensor, counts: list[Any]) -> te.Tensor:
-    """`data` repeated counts[i] times along axis i; it has as many axes as there are counts."""
+    """Tile axis i counts[i] times; the rank of `data` must equal the number of counts."""
     shape = [size * count for size, count in zip(data.shape, counts)]
     return te.compute(
         shape,

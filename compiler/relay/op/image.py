@@ -61,12 +61,12 @@ def resize_to(
     roi: Sequence[float] = (),
     out_dtype: str = "",
 ) -> relax.Expr:
-    """`data` resized to `size`, whose extents may be symbolic."""
+    """Resize `data` to `size`, which may be symbolic."""
     count = len(size)
     if method == "nearest_neighbor" and rounding_method == "":
         rounding_method = "round" if mode == "align_corners" else "floor"
     if method == "nearest_neighbor" and rounding_method == "round":
-        rounding_method = "round_prefer_ceil"  # the same for places inside: halves go up
+        rounding_method = "round_prefer_ceil"  # same inside the image: round half up
     region = [float(value) for value in roi] or [0.0] * (2 * count)
     return _RESIZE_KERNELS[count](
         data,
@@ -143,13 +143,13 @@ def _crop_compute(
     extrapolation_value: float,
     out_dtype: str,
 ) -> te.Tensor:
-    """Boxes (top, left, bottom, right) of images, sampled at the places of a grid."""
+    """Sample boxes (top, left, bottom, right) of images on a regular grid."""
     rows, columns = layout.index("H"), layout.index("W")
     shape = [boxes.shape[0] if letter == "N" else size for letter, size in zip(layout, data.shape)]
     shape[rows], shape[columns] = crop_size
 
     def place(box: Any, at: Any, side: int, axis: int, count: int) -> Any:
-        """Where a row or column of the crop lies in the image."""
+        """Image coordinate of a row or column of the crop."""
         last = tirx.Cast("float32", data.shape[axis] - 1)
         start, end = boxes(box, side), boxes(box, side + 2)
         if count == 1:
@@ -205,7 +205,7 @@ def crop_and_resize(
     extrapolation_value: float = 0,
     out_dtype: str | None = None,
 ) -> relax.Expr:
-    """Boxes of images, in relative coordinates, resized to one size."""
+    """Crop boxes in relative coordinates and resize them to one size."""
     if layout not in ("NCHW", "NHWC"):
         raise RelayTypeError(f"layout must be NCHW or NHWC, not {layout!r}")
     if method not in ("bilinear", "nearest_neighbor"):
@@ -243,7 +243,7 @@ def dilation2d(
     kernel_layout: str = "IHW",
     out_dtype: str = "",
 ) -> relax.Expr:
-    """Grey dilation: the largest sum of the image and the weight in each window."""
+    """Grayscale dilation: the maximum of image plus weight in each window."""
     from .nn.layouts import convert, paddings
 
     if data_layout not in ("NCHW", "NHWC"):
@@ -279,7 +279,7 @@ _affine_grid = kernel("image.affine_grid", _affine_grid_compute)
 
 @operator("image.affine_grid", how="TE", pattern=INJECTIVE)
 def affine_grid(data: relax.Expr, target_shape: Any = None) -> relax.Expr:
-    """Sampling positions of affine maps: (batch, 2, height, width)."""
+    """Sampling grid of affine transforms: (batch, 2, height, width)."""
     if target_shape is None:
         raise RelayTypeError("target_shape must be given")
     return _affine_grid(data, size=integers(target_shape))
@@ -299,7 +299,7 @@ def grid_sample(
     padding_mode: str = "zeros",
     align_corners: bool = True,
 ) -> relax.Expr:
-    """Values at the positions of a grid whose coordinates go from -1 to 1."""
+    """Sample data at grid positions with coordinates in [-1, 1]."""
     return _grid_sample(
         data,
         grid,

@@ -40,12 +40,12 @@ op = relax.op
 
 
 def require_integers(expr: relax.Expr, what: str) -> relax.Expr:
-    """`expr`, if it holds integers; as int32 or int64, which hold every extent.
+    """Return an integer `expr` as int32 or int64, which can represent every extent.
 
     Raises
     ------
     RelayTypeError
-        It holds something else.
+        The dtype is not an integer.
     """
     if is_float(dtype(expr)):
         raise RelayTypeError(f"argument {what} must hold integers, it has the type {type_of(expr)}")
@@ -74,7 +74,7 @@ def take(
     batch_dims: int = 0,
     mode: str = "clip",
 ) -> relax.Expr:
-    """Slices along an axis, or elements of the flat tensor; modes "clip", "wrap" and "fast"."""
+    """Take slices along an axis, or elements of the flat tensor; modes "clip", "wrap", "fast"."""
     if mode not in ("clip", "wrap", "fast"):
         raise RelayTypeError(f"mode must be 'clip', 'wrap' or 'fast', not {mode!r}")
     indices = require_integers(indices, "indices")
@@ -90,13 +90,13 @@ def take(
 
 @operator("gather", ["data", "indices"], how="direct", pattern=INJECTIVE)
 def gather(data: relax.Expr, axis: int, indices: relax.Expr) -> relax.Expr:
-    """Elements whose place along `axis` is given, in numpy's take_along_axis."""
+    """Gather elements by their indices along `axis`, as numpy's take_along_axis."""
     indices = require_integers(indices, "indices")
     return _gather(data, indices, axis=axis_of(axis, rank(data)))
 
 
 def _gather_compute(data: te.Tensor, indices: te.Tensor, axis: int) -> te.Tensor:
-    """data[at..., indices[at], at...]; there may be no indices."""
+    """data[at..., indices[at], at...]; `indices` may be empty."""
 
     def value(*at: Any) -> Any:
         return data(*at[:axis], indices(*at), *at[axis + 1 :])
@@ -138,7 +138,7 @@ _gather_nd = kernel(
 def gather_nd(
     data: relax.Expr, indices: relax.Expr, batch_dims: int = 0, index_rank: int | None = None
 ) -> relax.Expr:
-    """Slices at positions that the first axis of `indices` runs through."""
+    """Gather slices at positions whose coordinates lie along the first axis of `indices`."""
     indices = require_integers(indices, "indices")
     depth = extents(indices)[0]
     if not isinstance(depth, int):
@@ -159,7 +159,7 @@ def gather_nd(
 
 @operator("adv_index", how="direct", pattern=INJECTIVE)
 def adv_index(inputs: relax.Expr) -> relax.Expr:
-    """numpy's advanced indexing: the first field at the positions that the others give."""
+    """numpy's advanced indexing: the first field indexed by the other fields."""
     data, *indices = tuple_fields(inputs)
     shape = joint_shape([extents(index) for index in indices])
     return _adv_index(data, relax.Tuple([broadcast_extents(index, shape) for index in indices]))
@@ -174,7 +174,7 @@ _adv_index = kernel(
 
 @operator("where", 3, how="direct", pattern=BROADCAST, precision=FOLLOW)
 def where(condition: relax.Expr, x: relax.Expr, y: relax.Expr) -> relax.Expr:
-    """x where the condition is not 0, y elsewhere; all three broadcast."""
+    """x where the condition is not 0, y elsewhere; all three operands broadcast."""
     if dtype(x) != dtype(y):
         raise RelayTypeError(
             f"argument y has the type {type_of(y)}, its dtype must be that of x: {type_of(x)}"
@@ -203,7 +203,7 @@ def scatter_elements(
     axis: int = 0,
     reduction: str = "update",
 ) -> relax.Expr:
-    """A copy of data with updates put, or combined, at given places along an axis."""
+    """Copy data with updates written or accumulated at indices along an axis."""
     if reduction not in ("update", "mean", *_UPDATES):
         raise RelayTypeError(f"reduction {reduction!r} is unknown")
     indices = require_integers(indices, "indices")
@@ -211,7 +211,7 @@ def scatter_elements(
     shapes = [extents(indices), extents(updates)]
     if all(map(same_extent, *shapes)):
         return op.scatter_elements(data, indices, updates, where, reduction)
-    joint_shape(shapes)  # extents that are known must fit
+    joint_shape(shapes)  # static extents must agree
     return _scatter_elements(data, indices, updates, axis=where, reduction=reduction)
 
 
@@ -228,7 +228,7 @@ _scatter_elements = kernel(
 def scatter_nd(
     data: relax.Expr, indices: relax.Expr, updates: relax.Expr, mode: str = "update"
 ) -> relax.Expr:
-    """A copy of data with updates put, or combined, at the positions of `gather_nd`."""
+    """Copy data with updates written or accumulated at `gather_nd` positions."""
     if mode not in ("update", *_UPDATES):
         raise RelayTypeError(f"mode {mode!r} is unknown")
     indices = require_integers(indices, "indices")
@@ -246,7 +246,7 @@ _scatter_nd = kernel(
 
 @builder("segment_sum")
 def segment_sum(data: relax.Expr, segment_ids: relax.Expr, num_segments: Any = None) -> relax.Expr:
-    """Sums of the slices along the first axis that have the same segment number."""
+    """Sum slices along the first axis by segment ID."""
     if num_segments is None:
         last = infer_type(
             op.add(infer_type(op.max(segment_ids)), relax.const(1, dtype(segment_ids)))
@@ -268,7 +268,7 @@ def _segment_sums(data: relax.Expr, ids: relax.Expr, count: Any) -> relax.Expr:
 
 
 def _hits(data: te.Tensor) -> list[te.Tensor]:
-    """The flat places of the elements that are not 0, and in one element how many there are."""
+    """Flat indices of the nonzero elements, and their number as a tensor of one element."""
 
     def build(ins: Any, outs: Any) -> Any:
         with IRBuilder() as builder:
@@ -279,7 +279,7 @@ def _hits(data: te.Tensor) -> list[te.Tensor]:
                 number[0] = T.int64(0)
                 with T.serial(0, size) as place:
                     value = values[tuple(unravel(place, data.shape))]
-                    places[number[0]] = place  # the next one takes it, unless this is one
+                    places[number[0]] = place  # overwritten by the next index if this element is 0
                     hit = value if data.dtype == "bool" else value != tirx.const(0, data.dtype)
                     number[0] = number[0] + tirx.Cast("int64", hit)
                 count[0] = number[0]
@@ -290,7 +290,7 @@ def _hits(data: te.Tensor) -> list[te.Tensor]:
 
 
 def _argwhere(places: te.Tensor, data: te.Tensor, count: list[Any]) -> te.Tensor:
-    """Coordinates of flat places in `data`, one row for each."""
+    """Coordinates of flat indices of `data`, one row per index."""
 
     def value(row: Any, column: Any) -> Any:
         result: Any = tirx.const(0, "int64")
@@ -307,7 +307,7 @@ _argwhere_kernel = kernel("argwhere", _argwhere)
 
 @operator("argwhere", precision=FOLLOW)
 def argwhere(condition: relax.Expr) -> relax.Expr:
-    """Coordinates of the elements that are not 0: (count, rank) of int32."""
+    """Coordinates of the nonzero elements: (count, rank) of int32."""
     hits = infer_type(_hits_kernel(condition))
     places, count = (infer_type(relax.TupleGetItem(hits, index)) for index in range(2))
     return with_shape(count, lambda n: _argwhere_kernel(places, condition, relax.ShapeExpr(n)))
@@ -322,12 +322,12 @@ _unravel = kernel(
 
 @operator("unravel_index", 2, how="TOPI", pattern=INJECTIVE)
 def unravel_index(indices: relax.Expr, shape: relax.Expr) -> relax.Expr:
-    """Coordinates of flat positions in a tensor of `shape`, along a new first axis."""
+    """Coordinates of flat indices in a tensor of `shape`, along a new first axis."""
     return _unravel(indices, cast_to(shape, dtype(indices)))
 
 
 def positions(like: Sequence[Any], name: str) -> relax.Expr:
-    """0, 1, 2, ... as a vector of an extent."""
+    """Vector 0, 1, 2, ... of an extent."""
     return infer_type(_positions(relax.ShapeExpr(list(like)), dtype=name))
 
 
@@ -344,7 +344,7 @@ def _gather_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr
 
 @from_relax("gather_nd")
 def _gather_nd_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
-    """Relay reads a position's coordinates along the first axis, Relax along the last."""
+    """Raise gather_nd: coordinates lie along the first axis in Relay, along the last in Relax."""
     data, indices = call.args
     shape = static_shape(indices)
     if shape is None or int(call.attrs.batch_dims):

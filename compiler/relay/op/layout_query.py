@@ -1,4 +1,4 @@
-"""Queries and answers of layout rules."""
+"""Inputs and results of layout rules."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ Maybe = Layout | None
 
 @dataclass(frozen=True)
 class Query:
-    """A query of a layout rule.
+    """Input of a layout rule.
 
     Attributes
     ----------
     attrs : dict
-        Attributes of the call; a rule returns changed copies.
+        Attributes of the call; rules return modified copies.
     old : list of Layout or None
-        Layouts of the operands as they were; None where nothing tells.
+        Original layouts of the operands; None if unknown.
     new : list of Layout, optional
-        Their layouts now; None when the call is looked at as it was written.
+        Current layouts of the operands; None in the query about the original call.
     types : list of types
-        Types of the operands as they were.
+        Original types of the operands.
     """
 
     attrs: dict[str, Any]
@@ -36,14 +36,14 @@ class Query:
     types: Sequence[Any]
 
     def shape(self, index: int = 0) -> list[Any]:
-        """The extents of an operand."""
+        """Extents of an operand."""
         ty = self.types[index]
         if not isinstance(ty, relax.TensorType) or ty.shape is None:
             raise RelayError("the shape of an operand is not known")
         return list(ty.shape.values)
 
     def axis(self, name: str = "axis", rank: int | None = None) -> int:
-        """An attribute that names an axis, counted from the front."""
+        """Attribute that names an axis, normalized to be non-negative."""
         return int(self.attrs[name]) % (len(self.shape()) if rank is None else rank)
 
     def is_scalar(self, index: int) -> bool:
@@ -52,7 +52,7 @@ class Query:
 
 @dataclass(frozen=True)
 class Answer:
-    """Layouts of operands and results, and the attributes that go with them."""
+    """Result of a layout rule: layouts of operands and results, and updated attributes."""
 
     inputs: list[Maybe]
     outputs: list[Maybe]

@@ -1,8 +1,8 @@
-"""Which layouts an operator works in: what it needs of its operands, and what its result has.
+"""Layout rules of operators: required operand layouts and inferred result layouts.
 
-A rule is asked twice: about the operator as it was written, with the layouts of its operands as
-they were, and again with the layouts that the operands have now. It answers with a layout for
-each operand and each result and with the attributes that go with them, or None if it can't tell.
+A rule is called twice: for the original call with the original operand layouts, and again with
+their current layouts. It returns layouts of all operands and results with matching attributes, or
+None if unknown.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SCALAR = Layout("")
 
 
 def elementwise(query: Query) -> Answer:
-    """Any layout: that of the first operand that has one."""
+    """Any layout: that of the first operand with a known layout."""
     found: Maybe
     if query.new is not None:
         found = query.new[0]
@@ -27,7 +27,7 @@ def elementwise(query: Query) -> Answer:
 
 
 def broadcast(query: Query) -> Answer | None:
-    """Arithmetic: the smaller operand follows what happened to the larger one."""
+    """Arithmetic: the smaller operand follows the layout change of the larger one."""
     shapes = [query.shape(0), query.shape(1)]
     large = 0 if len(shapes[0]) >= len(shapes[1]) else 1
     layouts = list(query.old[:2])
@@ -59,7 +59,7 @@ def broadcast(query: Query) -> Answer | None:
 
 
 def convolution(query: Query) -> Answer:
-    """The layouts that its attributes name."""
+    """Layouts from attributes."""
     data = Layout(query.attrs["data_layout"])
     out = Layout(str(query.attrs.get("out_layout") or "")) or data
     rest: list[Maybe] = [CHANNELS] * (len(query.types) - 2)
@@ -67,13 +67,13 @@ def convolution(query: Query) -> Answer:
 
 
 def deformable(query: Query) -> Answer:
-    """As a convolution; the offsets have the layout of the data."""
+    """Same as `convolution`; the offsets have the data's layout."""
     found = convolution(query)
     return Answer([found.inputs[0], *found.inputs[:2]], found.outputs, query.attrs)
 
 
 def pooling(query: Query) -> Answer:
-    """The layout of the data, unless `out_layout` demands one."""
+    """The data's layout, unless `out_layout` requires another."""
     attrs = query.attrs
     if not attrs.get("out_layout") and query.new is not None:
         attrs = {**attrs, "layout": str(query.new[0])}
@@ -83,7 +83,7 @@ def pooling(query: Query) -> Answer:
 
 
 def upsampling(query: Query) -> Answer:
-    """The layout of the data where height and width are where they were, and whole."""
+    """The data's layout if depth, height and width are unsplit and at their original positions."""
     attrs = query.attrs
     own = Layout(attrs["layout"])
     if query.new is not None:
@@ -98,7 +98,7 @@ def upsampling(query: Query) -> Answer:
 
 
 def resize(query: Query) -> Answer:
-    """The layout of the data where it has the same number of axes."""
+    """The data's layout if the number of axes is unchanged."""
     attrs = query.attrs
     own = Layout(attrs["layout"])
     if query.new is not None:
@@ -111,7 +111,7 @@ def resize(query: Query) -> Answer:
 
 
 def padding(query: Query) -> Answer:
-    """Widths move with their axes; an axis in blocks must not be padded."""
+    """Padding widths follow their axes; a blocked axis must not be padded."""
     old, attrs, result = query.old[0], query.attrs, query.old[0]
     if query.new is not None and old is not None:
         widths = {axis.letter: width for axis, width in zip(old.axes, attrs["pad_width"])}
@@ -127,9 +127,9 @@ def padding(query: Query) -> Answer:
 
 
 def along_axis(*operands: Layout, results: Sequence[Layout] = (), twice: bool = False) -> Rule:
-    """An operator along one axis, which may be anywhere and is whole.
+    """Operator along one unsplit axis at any position.
 
-    Further operands and results have the given layouts; `twice`: two results like the data.
+    Other operands and results have the given layouts; `twice`: two results with the data's layout.
     """
 
     def rule(query: Query) -> Answer:
@@ -149,12 +149,12 @@ norm = along_axis(CHANNELS, CHANNELS)
 
 
 def prelu(query: Query) -> Answer:
-    """The layout that the data had."""
+    """The data's original layout."""
     return Answer([query.old[0], CHANNELS], [query.old[0]], query.attrs)
 
 
 def l2_normalize(query: Query) -> Answer:
-    """Any layout; the axes move."""
+    """Any layout; the axes are permuted."""
     old = query.old[0]
     if query.new is None or old is None:
         return Answer([old], [old], query.attrs)
@@ -164,7 +164,7 @@ def l2_normalize(query: Query) -> Answer:
 
 
 def concatenate(query: Query) -> Answer | None:
-    """The layout that all fields have now, or the one that the first of them had."""
+    """The current layout shared by all fields, or the first field's original layout."""
     fields = list(query.types[0].fields)
     axis = query.axis(rank=int(fields[0].ndim))
     old, new = query.old[: len(fields)], (query.new or [])[: len(fields)]
@@ -180,7 +180,7 @@ def concatenate(query: Query) -> Answer | None:
 
 
 def transpose(query: Query) -> Answer | None:
-    """The axes follow the layout of the data; the result has its letters in another order."""
+    """Axes follow the data's layout; the result's letters are permuted."""
     old = query.old[0]
     if old is None:
         return None
@@ -197,7 +197,7 @@ def transpose(query: Query) -> Answer | None:
 
 
 def squeeze(query: Query) -> Answer | None:
-    """The axes move with the layout."""
+    """Squeezed axes follow the layout."""
     old, attrs = query.old[0], query.attrs
     if old is None:
         return None
@@ -216,7 +216,7 @@ def squeeze(query: Query) -> Answer | None:
 
 
 def split(query: Query) -> Answer:
-    """Along a whole axis anywhere, or in whole blocks."""
+    """Split along an unsplit axis at any position, or at block boundaries."""
     old, attrs = query.old[0], query.attrs
     sections = attrs["indices_or_sections"]
     count = len(sections) + 1 if isinstance(sections, (list, tuple)) else int(sections)
@@ -235,7 +235,7 @@ def split(query: Query) -> Answer:
 
 
 def reduction(query: Query) -> Answer | None:
-    """The reduced axes move; of an axis in blocks, its blocks are reduced too."""
+    """Reduced axes follow the layout; for a blocked axis, its block axis is reduced too."""
     old, attrs = query.old[0], query.attrs
     if old is None:
         return None
@@ -259,12 +259,12 @@ def reduction(query: Query) -> Answer | None:
         attrs = {**attrs, "axis": reduced}
         if attrs.get("exclude"):
             attrs["axis"] = [place for place in range(len(layout)) if place not in reduced]
-    # A sum of everything takes what it was written for: Relay has no layout of a number.
+    # A full reduction keeps the original layout: Relay has no layout of a scalar.
     return Answer([layout] * len(query.old), [Layout(left) if left else None], attrs)
 
 
 def fixed(inputs: Sequence[str], output: str) -> Rule:
-    """Always the same layouts."""
+    """Fixed layouts."""
 
     def rule(query: Query) -> Answer:
         found: list[Maybe] = [Layout(each) for each in inputs]
@@ -274,20 +274,20 @@ def fixed(inputs: Sequence[str], output: str) -> Rule:
 
 
 def dense_pack(query: Query) -> Answer:
-    """The weight's layout is an attribute."""
+    """Weight layout from an attribute."""
     rest: list[Maybe] = [Layout("N")] * (len(query.types) - 2)
     inputs = [Layout("NC"), Layout(query.attrs["weight_layout"]), *rest]
     return Answer(inputs, [Layout("NC")], query.attrs)
 
 
 def regions(query: Query) -> Answer:
-    """Regions of pictures are rows of five numbers."""
+    """Image regions are rows of five numbers."""
     data = Layout(query.attrs["layout"])
     return Answer([data, Layout("N")], [data], query.attrs)
 
 
 def with_layout(count: int) -> Rule:
-    """The layout that the attribute names, for the first `count` operands."""
+    """Layout from an attribute for the first `count` operands."""
 
     def rule(query: Query) -> Answer:
         own = Layout(query.attrs["layout"])
@@ -297,13 +297,13 @@ def with_layout(count: int) -> Rule:
 
 
 def dilation2d(query: Query) -> Answer:
-    """The layouts that its attributes name."""
+    """Layouts from attributes."""
     data = Layout(query.attrs["data_layout"])
     return Answer([data, Layout(query.attrs["kernel_layout"])], [data], query.attrs)
 
 
 def requantize(query: Query) -> Answer | None:
-    """Any layout; blocks of channels only where the scale is one number."""
+    """Any layout; blocked channels require a scalar scale."""
     old, attrs = query.old[0], query.attrs
     rest: list[Maybe] = [CHANNELS] * 4
     if query.new is None:
@@ -316,7 +316,7 @@ def requantize(query: Query) -> Answer | None:
 
 
 def per_axis_multiply(query: Query) -> Answer | None:
-    """Multipliers and shifts lie along the axes, in blocks as these do."""
+    """Multipliers and shifts follow their axes, including blocks."""
     old, attrs = query.old[0], query.attrs
     if old is None:
         return None
@@ -330,7 +330,7 @@ def per_axis_multiply(query: Query) -> Answer | None:
 
 
 def quantized_broadcast(query: Query) -> Answer | None:
-    """As `broadcast`; scales and zero points are vectors of the channels, or numbers."""
+    """Same as `broadcast`; scales and zero points are scalars or vectors along the channels."""
     found = broadcast(query)
     if found is None:
         return None

@@ -1,4 +1,4 @@
-"""Layout rules of slices: bounds move with their axes, or count blocks."""
+"""Layout rules of slices: bounds follow their axes, and count blocks on blocked axes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .layout_string import Layout
 
 
 def slice_like(query: Query) -> Answer | None:
-    """The axes move where both operands have one layout."""
+    """Axes follow the layout if both operands have the same layout."""
     if query.old[0] is None or query.old[1] is None:
         return None
     if query.new is not None and query.new[0] == query.new[1] and query.old[0] == query.old[1]:
@@ -21,7 +21,7 @@ def slice_like(query: Query) -> Answer | None:
 
 
 def strided_slice(query: Query) -> Answer | None:
-    """Bounds move with their axes; those of an axis in blocks are divided by the block."""
+    """Bounds follow their axes; on a blocked axis, they are divided by the block size."""
     old = query.old[0]
     if old is None:
         return None

@@ -1,4 +1,4 @@
-"""Layouts as Relay writes them: "NHWC", "NCHW16c", "OIHW16i"."""
+"""Layout strings of Relay: "NHWC", "NCHW16c", "OIHW16i"."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ...errors import RelayError
 
 @dataclass(frozen=True)
 class Axis:
-    """One axis: an upper-case letter, or the lower-case one of a block split from it.
+    """An axis: an upper-case letter, or the lower-case letter of a block split from it.
 
-    `factor` is the size of the block, 0 for a whole axis.
+    `factor` is the block size, 0 for an unsplit or outer axis.
     """
 
     letter: str
@@ -30,12 +30,12 @@ class Axis:
 
 
 class Layout:
-    """The axes of a tensor by their letters.
+    """Layout: axes of a tensor by letter.
 
     Raises
     ------
     RelayError
-        A string names an axis twice, or a block of an axis that it does not have.
+        An axis occurs twice, or a block has no outer axis.
     """
 
     def __init__(self, axes: str | Sequence[Axis]) -> None:
@@ -67,15 +67,15 @@ class Layout:
 
     @property
     def rank(self) -> int:
-        """The number of whole axes."""
+        """Number of upper-case axes."""
         return sum(axis.is_whole for axis in self.axes)
 
     def index(self, letter: str) -> int:
-        """Where an axis is; -1 if it is not there."""
+        """Index of an axis; -1 if it is missing."""
         return next((i for i, axis in enumerate(self.axes) if axis.letter == letter), -1)
 
     def factor(self, letter: str) -> int:
-        """The size of the blocks that an axis is split into, 0 if it is not split."""
+        """Block size of an axis, 0 if it is not split."""
         sizes = [axis.factor for axis in self.axes if axis.letter == letter.lower()]
         product = 1
         for size in sizes:
@@ -83,29 +83,28 @@ class Layout:
         return product if sizes else 0
 
     def last(self, count: int) -> Layout | None:
-        """The layout of the last `count` axes; None where those are blocks without their axis."""
+        """Layout of the last `count` axes; None if it contains a block without its outer axis."""
         try:
             return Layout(self.axes[len(self.axes) - count :])
         except RelayError:
             return None
 
     def widened(self, other: Layout) -> Layout:
-        """With the axes of another layout that this one lacks in front."""
+        """Prepend the axes of another layout that this layout lacks."""
         missing = [axis for axis in other.axes if axis.is_whole and self.index(axis.letter) < 0]
         return Layout([*missing, *self.axes])
 
     def same_axes(self, other: Layout) -> bool:
-        """Whether a tensor can be brought from one of the two layouts to the other."""
+        """Whether tensors can be converted between the two layouts."""
         return {axis.letter for axis in self.axes if axis.is_whole} == {
             axis.letter for axis in other.axes if axis.is_whole
         }
 
 
 def like(old: Layout, before: Layout, after: Layout) -> Layout | None:
-    """Apply the change of layout from `before` to `after` to the layout `old`.
+    """Apply the layout change from `before` to `after` to the layout `old`.
 
-    The last axes of the two are taken for the same ones, as in broadcasting. None if they do not
-    correspond.
+    Axes are aligned from the last axis, as in broadcasting. Returns None if they do not correspond.
     """
     large, small = (before, old) if len(before) > len(old) else (old, before)
     tail, rest = large.last(len(small)), large.axes[: len(large) - len(small)]
@@ -143,7 +142,7 @@ def _both(axis: Axis) -> tuple[str, str]:
 
 
 def _corresponding(first: Layout, second: Layout) -> bool:
-    """Whether two layouts are the same but for their letters."""
+    """Whether two layouts are equal up to renaming of letters."""
     forth: dict[str, str] = {}
     back: dict[str, str] = {}
     for a, b in zip(first.axes, second.axes):
@@ -157,7 +156,7 @@ def _corresponding(first: Layout, second: Layout) -> bool:
 
 
 def without_blocks_of_one(layout: Layout, old: Layout, shape: Sequence[object]) -> Layout:
-    """The layout with blocks of size 1 where the tensor, of `shape` in `old`, is broadcast.
+    """Layout with block size 1 where the tensor, of shape `shape` in `old`, is broadcast.
 
     NCHW16c for (1, 1, 28, 28) in NCHW -> NCHW1c
     """
@@ -173,5 +172,5 @@ def without_blocks_of_one(layout: Layout, old: Layout, shape: Sequence[object]) 
 
 
 def is_one(extent: object) -> bool:
-    """Whether an extent is known to be 1."""
+    """Whether an extent is statically 1."""
     return isinstance(extent, (int, tvm.tirx.IntImm)) and int(extent) == 1

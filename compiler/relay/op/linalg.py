@@ -1,4 +1,4 @@
-"""Operators on matrices: diagonals, triangles, sums of products by subscripts."""
+"""Matrix operators: diagonals, triangles, einsum."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _align(above: bool, below: bool) -> str:
 def matrix_set_diag(
     data: relax.Expr, diagonal: relax.Expr, k: int | Sequence[int] = 0, align: str = "RIGHT_LEFT"
 ) -> relax.Expr:
-    """The diagonals of matrices replaced: one, or all from k[0] to k[1]."""
+    """Replace one diagonal of matrices, or the diagonals k[0] to k[1]."""
     low, high = integers(k, 2)[0], integers(k, 2)[-1]
     above, _, below = align.partition("_")
     return _set_diagonals(data, diagonal, low, high, above == "RIGHT", below == "RIGHT")
@@ -51,7 +51,7 @@ def _set_diagonals(
     super_diag_right_align: bool = True,
     sub_diag_right_align: bool = False,
 ) -> relax.Expr:
-    """The diagonals k1 to k2 of matrices replaced."""
+    """Replace the diagonals k1 to k2 of matrices."""
     return _matrix_set_diag(
         data,
         diagonal,
@@ -63,7 +63,7 @@ def _set_diagonals(
 
 
 def _triangle(data: te.Tensor, k: te.Tensor, upper: bool) -> te.Tensor:
-    """A matrix with zeros below (or above) the k-th diagonal."""
+    """Set matrix elements below (or above) the k-th diagonal to zero."""
 
     def value(*at: Any) -> Any:
         offset = at[-1].astype("int64") - at[-2].astype("int64")
@@ -79,14 +79,14 @@ _triangle_kernel = kernel("trilu", _triangle)
 
 @operator("trilu", 2, how="TE", pattern=ELEMENTWISE)
 def trilu(data: relax.Expr, k: Any, upper: bool = True) -> relax.Expr:
-    """The upper (or lower) triangle of matrices, from the k-th diagonal on."""
+    """Upper (or lower) triangle of matrices, starting at the k-th diagonal."""
     diagonal = k if isinstance(k, relax.Expr) else relax.const(k, "int64")
     return _triangle_kernel(data, infer_type(op.reshape(diagonal, [])), upper=bool(upper))
 
 
 @operator("einsum", how="direct", pattern=INJECTIVE)
 def einsum(data: relax.Expr, equation: str) -> relax.Expr:
-    """The sum of products that an equation of subscripts describes."""
+    """Einstein summation."""
     return op.einsum(tuple_fields(data), str(equation))
 
 

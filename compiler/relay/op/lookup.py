@@ -1,4 +1,4 @@
-"""Relay operators by registered name, and their expansion to Relax."""
+"""Lookup of Relay operators by name, and expansion to Relax."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OPERATORS: dict[str, Operator] = {}
 
 @functools.lru_cache(maxsize=1)
 def load() -> None:
-    """Import the families; `contrib` has tables of other compilers, which ask for operators."""
+    """Import the families; not `contrib`, whose backend tables look up operators themselves."""
     package = sys.modules[__package__]
     for module in pkgutil.walk_packages(package.__path__, f"{__package__}."):
         if not module.name.startswith(f"{__package__}.contrib"):
@@ -28,24 +28,24 @@ def load() -> None:
 
 
 def names() -> list[str]:
-    """The registered names of all operators, in alphabetical order."""
+    """Registered names of all operators, sorted."""
     load()
     return sorted(OPERATORS)
 
 
 def is_available(name: str) -> bool:
-    """Whether there is an operator of that name, and it applies."""
+    """Whether an operator of this name exists and is supported."""
     load()
     return name in OPERATORS and not OPERATORS[name].why_not
 
 
 def lookup(name: str) -> Operator:
-    """The operator of that registered name.
+    """Look up an operator by registered name.
 
     Raises
     ------
     UnsupportedRelayOperatorError
-        There is none.
+        There is no such operator.
     """
     load()
     found = OPERATORS.get(name)
@@ -62,30 +62,30 @@ def call(
     attrs: Mapping[str, object] | None = None,
     type_args: Sequence[Any] = (),
 ) -> relax.Expr:
-    """Expand a call of a Relay operator, as text and JSON write it, to Relax.
+    """Expand a call of a Relay operator, as in Relay text and JSON, to Relax.
 
     Parameters
     ----------
     name : str
         Registered name, e.g. "nn.conv2d" or "dyn.reshape".
     args : sequence of relax.Expr
-        The operands. They may be nested expressions.
+        Operands, possibly nested expressions.
     attrs : dict of str to object
-        Attributes under Relay's names; missing ones have Relay's defaults.
+        Attributes under Relay's names; omitted ones have Relay's defaults.
     type_args
-        Relay's inferred type arguments; they say nothing that the operands do not.
+        Relay's inferred type arguments; ignored, as the operands determine them.
 
     Returns
     -------
     relax.Expr
-        A nested expression with its type; a tuple for operators with several results.
+        Nested, typed expression; a tuple for operators with several results.
 
     Raises
     ------
     UnsupportedRelayOperatorError
-        The operator is unknown or does not apply.
+        The operator is unknown or unsupported.
     RelayTypeError
-        Operands or attributes do not fit the operator or each other.
+        Operands or attributes are inconsistent or do not fit the operator.
     """
     del type_args
     found = lookup(name)

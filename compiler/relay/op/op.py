@@ -1,7 +1,7 @@
-"""`relay.op.op`: operators by name, and what scripts register for them.
+"""`relay.op.op`: operators by name, and registration of their attributes.
 
-`relay.op.register_legalize` and related functions set an attribute of the operator, which the pass
-of that name reads.
+Functions such as `relay.op.register_legalize` set an operator attribute that the corresponding
+pass uses.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ __all__ = [
 
 
 class OpPattern:
-    """How operators fuse: the values of the attribute `TOpPattern`."""
+    """Fusion patterns: values of the attribute `TOpPattern`."""
 
     ELEMWISE = op_def.ELEMENTWISE
     BROADCAST = op_def.BROADCAST
@@ -56,12 +56,12 @@ class OpPattern:
 
 
 def register(op_name: str, describe: str = "") -> None:
-    """Make a new operator, whose type relation and pattern are registered next.
+    """Create an operator; its type relation and pattern are registered separately.
 
     Raises
     ------
     RelayError
-        There is an operator of that name.
+        An operator of this name already exists.
     """
     if op_name in names() or op_name in tvm.ir.Op.list_op_names():
         raise RelayError(f"Operator {op_name} is registered before")
@@ -75,7 +75,7 @@ def _set(op_name: str, attribute: str, value: Any, level: int) -> Any:
 
 
 def _registrar(attribute: str, what: str) -> Callable[..., Any]:
-    """A function that sets one attribute of an operator, or is a decorator that does."""
+    """Create a function that sets one operator attribute, directly or as a decorator."""
 
     def register_attribute(op_name: str, function: Any = None, level: int = 10) -> Any:
         return _set(op_name, attribute, function, level)
@@ -102,41 +102,41 @@ register_optional_fake_quantization_to_integer = _registrar(
 
 
 def register_pattern(op_name: str, pattern: int, level: int = 10) -> Any:
-    """Register how an operator fuses: one of `OpPattern`."""
+    """Register the fusion pattern of an operator: one of `OpPattern`."""
     return _set(op_name, "TOpPattern", pattern, level)
 
 
 def register_stateful(op_name: str, stateful: bool, level: int = 10) -> Any:
-    """Say whether an operator has a state, so that calls of it are not put together."""
+    """Register whether an operator is stateful, so that equal calls are not merged."""
     return _set(op_name, "TOpIsStateful", stateful, level)
 
 
 def register_compute(
     op_name: str, compute: Callable[..., Any] | None = None, level: int = 10
 ) -> Any:
-    """Register the compute of a user-defined operator; a decorator without `compute`.
+    """Register the compute of a user-defined operator; a decorator if `compute` is omitted.
 
     Parameters
     ----------
     op_name : str
-        An operator made by `register`.
+        Operator created by `register`.
     compute : callable
-        From the attributes, the operands (TE tensors) and the result's type, which is None, since
-        it is that of what is computed, to a TE tensor or a list of them.
+        Function of the attributes, the operands (TE tensors) and the output type, to a TE tensor
+            or a list of them. The output type is None, since it is inferred from the compute.
     level : int
-        Without meaning: the last one counts.
+        Ignored: the last registration is used.
 
     Raises
     ------
     RelayError
-        The operator is Relay's own.
+        The operator is not user-defined.
     """
     del level
     if compute is None:
         return lambda function: register_compute(op_name, function)
     given = compute
 
-    @functools.wraps(given)  # whose module it is decides what is kept on disk
+    @functools.wraps(given)  # the module determines what is kept on disk
     def computed(*operands: Any, **attrs: Any) -> Any:
         result = given(tvm.ir.make_node("ir.DictAttrs", **attrs), list(operands), None)
         alone = isinstance(result, (list, tuple, tvm.ir.Array)) and len(result) == 1
@@ -148,7 +148,7 @@ def register_compute(
 
 
 class OpStrategy:
-    """Implementations of a user-defined operator; the one of the highest level is used."""
+    """Implementations of a user-defined operator; the highest level is used."""
 
     def __init__(self) -> None:
         self.implementations: list[tuple[int, Callable[..., Any]]] = []
@@ -156,7 +156,7 @@ class OpStrategy:
     def add_implementation(
         self, compute: Callable[..., Any], schedule: Any, name: str = "default", plevel: int = 10
     ) -> None:
-        """Add a compute; kernels are scheduled by the build's own rules, whatever `schedule` is."""
+        """Add a compute; `schedule` is ignored, since the build schedules all kernels itself."""
         del schedule, name
         self.implementations.append((plevel, compute))
 
@@ -164,13 +164,13 @@ class OpStrategy:
 def register_strategy(
     op_name: str, strategy: Callable[..., Any] | None = None, level: int = 10
 ) -> Any:
-    """Register the implementations of a user-defined operator; a decorator without `strategy`.
+    """Register the strategy of a user-defined operator; a decorator if `strategy` is omitted.
 
     Parameters
     ----------
     strategy : callable
-        From the attributes, the operands, the result's type (None) and the target that is active
-        to an `OpStrategy`.
+        Function of the attributes, the operands, the output type (None) and the active target, to
+            an `OpStrategy`.
     """
     if strategy is None:
         return lambda function: register_strategy(op_name, function, level)

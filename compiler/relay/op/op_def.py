@@ -1,4 +1,4 @@
-"""Operator definition: the record of a Relay operator, and the values of its facts."""
+"""Operator records, and constants for their fields."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from .quantization import IntegerForm
 
 ELEMENTWISE, BROADCAST, INJECTIVE, REDUCTION, FUSABLE, TUPLE, OPAQUE = 0, 1, 2, 3, 4, 7, 8
-"""How operators fuse, as TVM numbers it: an operator of a later kind takes less before it."""
+"""Fusion patterns, numbered as in TVM; higher values can be fused with less."""
 
 ALWAYS, FOLLOW, NEVER = 0, 1, 2
-"""Whether ToMixedPrecision computes an operator in the short type, as TVM numbers it."""
+"""ToMixedPrecision categories, numbered as in TVM."""
 
 REQUIRED = inspect.Parameter.empty
 
@@ -24,46 +24,46 @@ Builder = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Operator:
-    """One operator.
+    """Record of an operator.
 
     Attributes
     ----------
     name : str
         The registered name, e.g. "nn.conv2d".
     function : callable
-        Makes the Relax expression. Its parameters are the operands and the attributes.
+        Builds the Relax expression. Its parameters are the operands and the attributes.
     operands : tuple of str
-        Names of the parameters that are operands of a call, in the call's order.
+        Names of the parameters that are operands, in call order.
     attributes : dict of str to object
-        Attribute name to its default in Relay's text and JSON; `REQUIRED` where it has none.
+        Maps attribute names to defaults in Relay's text and JSON; `REQUIRED` if there is none.
     renamed : dict of str to str
-        Attribute names that differ from the function's parameter.
+        Attribute names that differ from the function's parameter names.
     ignored : frozenset of str
-        Attributes of the call that repeat an operand or say nothing about the result.
+        Call attributes that repeat an operand or do not affect the result.
     results : int
-        How many results it has whatever its operands are; 0 where their types decide.
+        Number of results if it is fixed; 0 if it depends on the operand types.
     why_not : str
-        Why the operator does not apply; "" if it does.
+        Reason why the operator is unsupported; "" if it is supported.
     how : str
-        How it becomes Relax: "direct", "composed", "TOPI" or "TE".
+        Kind of lowering to Relax: "direct", "composed", "TOPI" or "TE".
     pattern : int
-        How it fuses: `ELEMENTWISE` to `OPAQUE`.
+        Fusion pattern: `ELEMENTWISE` to `OPAQUE`.
     precision : int, optional
-        `ALWAYS`, `FOLLOW` or `NEVER` of ToMixedPrecision; None where nothing says.
+        ToMixedPrecision category: `ALWAYS`, `FOLLOW` or `NEVER`; None if it has none.
     dtype_attribute : str
-        The attribute that names the dtype that the operator computes in.
+        Attribute that names the compute dtype.
     layout : callable, optional
-        Which layouts it works in (`layout_rules`); None where values keep theirs.
+        Layout rule (`layout_rules`); None if the operator's operands keep their layouts.
     keeps_order : bool
-        Whether the result has the elements of the data, in their order.
+        Whether the result has the data's elements in the same order.
     kernel_layouts : dict of str to str
-        The kernel layout that "default" means to ConvertLayout, by the layout of the data.
+        Maps the data layout to the kernel layout that ConvertLayout uses for "default".
     quantized : IntegerForm, optional
-        What it is between dequantize and quantize (`quantization`).
+        Integer form between dequantize and quantize (`quantization`).
     macs : callable, optional
-        Multiplications of a call, of its attributes and the shapes of data, weight and result.
+        Multiply-accumulates of a call, from its attributes and the shapes of data, weight, result.
     fast : str
-        The operator that FastMath puts in its place.
+        Operator that replaces it in FastMath.
     """
 
     name: str

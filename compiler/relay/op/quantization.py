@@ -1,8 +1,8 @@
 """Integer forms of operators between dequantize and quantize.
 
-A rule gets a call whose operands are integers already, and the affine types of expressions; that of
-the call itself is the one that the region's result will have. It returns the call that computes
-the same on integers, and the affine type of its result.
+A rule receives a call with integer operands and the affine types of expressions; the call's own
+type is that of the region's result. It returns the equivalent integer call and the affine type
+of its result.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ Rule = Callable[[relax.Call, AffineTypes], Result]
 
 @dataclass(frozen=True)
 class IntegerForm:
-    """The integer form of an operator, for its record; a decorator of rules.
+    """Integer form of an operator, for its record; decorator of rules.
 
     Attributes
     ----------
     rule : callable
     alone : bool
-        The affine type of the result follows from those of the operands: no quantize need tell it.
+        The operands' affine types determine the result's type, so no quantize is required.
     optional : bool
-        It loses accuracy, and is taken where a script asks for it.
+        The form loses accuracy and is only used on request.
     """
 
     rule: Rule
@@ -50,7 +50,7 @@ _REAL = ("float32", "float64", "float16", "bfloat16")
 
 
 def equal(left: relax.Expr, right: relax.Expr) -> bool:
-    """Whether two scales or zero points are equal, as far as rounding goes."""
+    """Whether two scales or zero points are equal up to rounding errors."""
     first, second = array(left), array(right)
     if first is not None and second is not None:
         return bool(np.allclose(first, second))
@@ -81,7 +81,7 @@ def _requantized(
 
 
 def _quantized(value: relax.Expr, affine: TensorAffineType, axis: int = -1) -> relax.Expr:
-    """A real constant as integers."""
+    """Quantize a floating-point constant."""
     if array(value) is None or dtype(value) not in _REAL:
         raise RelayError("an operand that is not a dequantized value must be a real constant")
     return op(
@@ -90,7 +90,7 @@ def _quantized(value: relax.Expr, affine: TensorAffineType, axis: int = -1) -> r
 
 
 def _product(left: relax.Expr, right: relax.Expr) -> relax.Expr:
-    """A product of scales, computed where both are constants."""
+    """Multiply scales; folded if both are constants."""
     first, second = array(left), array(right)
     if first is None or second is None:
         return op("multiply", left, right)
@@ -143,7 +143,7 @@ def split(call: relax.Call, types: AffineTypes) -> Result:
 @_alone
 def avg_pool2d(call: relax.Call, types: AffineTypes) -> Result:
     data, own = call.args[0], types[call.args[0]]
-    # Only what the region's quantize reads directly has its scale; others keep that of the data.
+    # Only the operand of the region's quantize has its scale; others keep the data's scale.
     last = any(
         dialect.is_relay(each)
         and dialect.relay_name(each) == "qnn.quantize"
@@ -160,7 +160,7 @@ def avg_pool2d(call: relax.Call, types: AffineTypes) -> Result:
 
 
 def _mean_pool(call: relax.Call, types: AffineTypes) -> Result:
-    """Averages over everything, in int32."""
+    """Global average pooling in int32."""
     data, out = call.args[0], types[call]
     own = types[data]
     if _alike(own, out):
@@ -261,7 +261,7 @@ def concatenate(call: relax.Call, types: AffineTypes) -> Result:
 
 
 def _spread(vector: relax.Expr, extent: int, like: relax.Expr, axis: int) -> relax.Expr:
-    """A number, or a vector along an axis, as a tensor that broadcasts to another."""
+    """Reshape a scalar or a vector along an axis to broadcast with another tensor."""
     rank = like.ty.ndim
     places = [1] * rank
     places[axis % rank] = -1
@@ -269,7 +269,7 @@ def _spread(vector: relax.Expr, extent: int, like: relax.Expr, axis: int) -> rel
 
 
 def _per_channel(affine: TensorAffineType) -> int:
-    """How many scales there are along an axis; 0 for a single number."""
+    """Number of scales along an axis; 0 for a scalar."""
     extents = shape(affine.scale)
     if extents is None or len(extents) > 1:
         raise RelayError("a scale must be a number or a vector")
@@ -342,7 +342,7 @@ def pad(call: relax.Call, types: AffineTypes) -> Result:
 def _operand_types(
     call: relax.Call, types: AffineTypes
 ) -> tuple[list[relax.Expr], list[TensorAffineType], TensorAffineType]:
-    """Both operands as integers and their types; the result's type."""
+    """Both operands as integers with their affine types, and the result's affine type."""
     args, known = list(call.args), [types.get(arg) for arg in call.args]
     given = [each for each in known if each is not None]
     if not given:
@@ -368,7 +368,7 @@ def arithmetic(name: str) -> IntegerForm:
             and zero is not None
             and not zero.any()
         ):
-            return [op("add", *args), left]  # a bias, in the accumulator's type
+            return [op("add", *args), left]  # bias in the accumulator's type
         for what, value in (("scale", out.scale), ("zero point", out.zero_point)):
             if shape(value) != []:
                 raise RelayError(f"{name}: the {what} of the result must be one number")
@@ -400,7 +400,7 @@ def extremum(call: relax.Call, types: AffineTypes) -> Result:
 
 
 def function(name: str, optional: bool = False) -> IntegerForm:
-    """A function of one operand that has a quantized form."""
+    """Integer form of a unary function that has a quantized operator."""
 
     def rule(call: relax.Call, types: AffineTypes) -> Result:
         data, out = call.args[0], types[call]

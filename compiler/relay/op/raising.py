@@ -1,7 +1,7 @@
-"""Relax to Relay: the rules of operators, and helpers for them.
+"""Conversion of Relax to Relay: rules of operators, and helpers.
 
-An operator's file registers with `from_relax` the Relax calls that it represents. Lowering the
-result of a rule gives the same Relax calls, or others of the same value.
+An operator's file registers the Relax calls that it represents with `from_relax`. Lowering a
+rule's result gives the same Relax calls, or equivalent ones.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from .op_def import REQUIRED, Operator
 
 
 class Definitions(Protocol):
-    """Queries of a rule about the function of a call."""
+    """Lookup of definitions in the function that contains a call."""
 
     def __call__(self, expr: relax.Expr) -> relax.Expr:
-        """The Relax expression that a variable is bound to; any other expression unchanged."""
+        """Expression bound to a variable; any other expression is returned unchanged."""
 
 
 Rule = Callable[[relax.Call, Definitions], relax.Expr | None]
@@ -34,10 +34,10 @@ _RULES: dict[str, Rule] = {}
 
 
 def from_relax(*names: str) -> Callable[[Rule], Rule]:
-    """Register a rule for the Relax operators of these names, without "relax.".
+    """Register a rule for these Relax operators, named without "relax.".
 
-    The rule returns a nested expression of Relay's operators over the operands of the call, with
-    the call's type, or None for a form of the operator that Relay does not have.
+    The rule returns a nested Relay expression over the operands of the call, with the call's
+    type, or None if Relay lacks this form of the operator.
     """
 
     def register(rule: Rule) -> Rule:
@@ -49,7 +49,7 @@ def from_relax(*names: str) -> Callable[[Rule], Rule]:
 
 
 def same_name(*names: str) -> None:
-    """Register operators that have one name, and tensors as operands, in Relay and Relax."""
+    """Register operators with the same name and tensor operands in Relay and Relax."""
     for name in names:
         _RULES[name] = _renamed(name)
 
@@ -63,18 +63,18 @@ def _renamed(name: str) -> Rule:
 
 
 def rule_for(call: relax.Call) -> Rule | None:
-    """The rule of the Relax operator that is called; None if it has no form in Relay."""
+    """Rule of the called Relax operator; None if there is none."""
     name = operator_name(call)
     return _RULES.get(name, _from_kernel if name.startswith("relay.") else None)
 
 
 def _from_kernel(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
-    """The Relay operator that a kernel has its name of."""
+    """Raise a kernel to the Relay operator of the same name."""
     return equivalent_call(operator_name(call).removeprefix("relay."), call.args, call)
 
 
 def raisable() -> list[str]:
-    """Names of the Relax operators that have a form in Relay, without "relax."."""
+    """Names of the Relax operators that have rules, without "relax."."""
     from . import registry
 
     registry.names()
@@ -82,7 +82,7 @@ def raisable() -> list[str]:
 
 
 def typed_call(name: str, operands: Sequence[relax.Expr], ty: Any, **attrs: Any) -> relax.Call:
-    """A call of a Relay operator whose type is known."""
+    """Create a call of a Relay operator with a known type."""
     from .. import dialect
 
     return dialect.typed_call(name, operands, attrs, ty)
@@ -91,9 +91,9 @@ def typed_call(name: str, operands: Sequence[relax.Expr], ty: Any, **attrs: Any)
 def equivalent_call(
     name: str, operands: Sequence[relax.Expr], call: relax.Call, **attrs: Any
 ) -> relax.Expr | None:
-    """A call of a Relay operator that becomes this very call of Relax; None if it does not.
+    """Create a Relay call that lowers to exactly this Relax call; None if it does not.
 
-    Attributes that both have under one name are those of the call.
+    Attributes with the same name are copied from the call.
     """
     from .. import dialect
     from . import registry
@@ -112,9 +112,9 @@ def equivalent_call(
 
 
 def call_with_same_attrs(name: str, call: relax.Call, **attrs: Any) -> relax.Expr | None:
-    """A call of a Relay operator with the operands and attributes of one of Relax.
+    """Create a Relay call with the operands and attributes of a Relax call.
 
-    Attributes that both have under one name are those of the call; `attrs` are others.
+    Attributes with the same name are copied from the call; `attrs` adds others.
     """
     from . import registry
 
@@ -134,7 +134,7 @@ def _with_attributes(
 
 
 def _attribute(attrs: Any, name: str, default: Any) -> Any:
-    """An attribute of a call as a plain value."""
+    """Attribute of a call as a plain Python value."""
     from .. import dialect
 
     if isinstance(attrs, tvm.ir.attrs.DictAttrs):
@@ -143,12 +143,12 @@ def _attribute(attrs: Any, name: str, default: Any) -> Any:
 
 
 def tensor(shape: Sequence[Any], like: relax.Expr) -> relax.TensorType:
-    """The type of a tensor of a shape and another one's dtype."""
+    """Tensor type with a shape and the dtype of another tensor."""
     return relax.TensorType(list(shape), str(like.ty.dtype))
 
 
 def tuple_of(fields: Sequence[relax.Expr]) -> relax.Tuple:
-    """A tuple that knows its type."""
+    """Create a typed tuple."""
     result = relax.Tuple(list(fields))
     if result.ty.is_missing():
         set_type(result, relax.TupleType([field.ty for field in fields]))
@@ -156,13 +156,13 @@ def tuple_of(fields: Sequence[relax.Expr]) -> relax.Tuple:
 
 
 def shape_of(expr: relax.Expr) -> list[int] | None:
-    """The shape, if all of it is known."""
+    """Shape of an expression if it is static, else None."""
     shape = static_shape(expr)
     return None if shape is None else list(shape)
 
 
 def reshaped(data: relax.Expr, shape: Sequence[int]) -> relax.Expr:
-    """`data` in another shape; a small constant is one of that shape."""
+    """Reshape `data`; small constants are folded."""
     array = array_of(data)
     if array is not None and array.size <= 65_536:
         return constant(array.reshape(shape))
@@ -172,7 +172,7 @@ def reshaped(data: relax.Expr, shape: Sequence[int]) -> relax.Expr:
 
 
 def swap_last_two_axes(data: relax.Expr) -> relax.Expr:
-    """The last two axes exchanged."""
+    """Swap the last two axes."""
     shape = shape_of(data)
     assert shape is not None
     axes = [*range(len(shape) - 2), len(shape) - 1, len(shape) - 2]
@@ -180,7 +180,7 @@ def swap_last_two_axes(data: relax.Expr) -> relax.Expr:
 
 
 def swapped_operand(data: relax.Expr, definition: Definitions) -> relax.Expr:
-    """`data` with its last two axes swapped; undoes an existing swap."""
+    """Swap the last two axes of `data`, or undo an existing swap."""
     inner = definition(data)
     if operator_name(inner) == "permute_dims":
         rank = len(shape_of(data) or ())
@@ -191,30 +191,30 @@ def swapped_operand(data: relax.Expr, definition: Definitions) -> relax.Expr:
 
 
 def axes_of(call: relax.Call, rank: int) -> list[int]:
-    """The order of axes that a `permute_dims` makes."""
+    """Axis order of a `permute_dims`."""
     axes = call.attrs.axes
     return list(range(rank))[::-1] if axes is None else [int(axis) % rank for axis in axes]
 
 
 def number(value: float, like: relax.Expr) -> relax.Expr:
-    """A scalar constant of the dtype of `like`."""
+    """Scalar constant with the dtype of `like`."""
     return constant(np.array(value, str(like.ty.dtype)))
 
 
 def int_list(values: Any) -> list[int] | None:
-    """An attribute that is a list of integers, or None."""
+    """Attribute that is a list of integers, or None."""
     return None if values is None else [int(each) for each in values]
 
 
 def static_ints(fields: Any) -> list[int] | None:
-    """The integers that a tuple or shape holds as an operand; None if one is not known."""
+    """Integers of a tuple or shape operand; None if one is dynamic."""
     inside = getattr(fields, "fields", getattr(fields, "values", None))
     found = None if inside is None else integers(list(inside))
     return None if found is None else list(found)
 
 
 def value_of(expr: Any) -> Any:
-    """The number of a scalar operand, a constant or an immediate; None if it is not known."""
+    """Number in a scalar constant or immediate operand; None if unknown."""
     array = array_of(expr)
     if array is not None:
         return array.item() if array.size == 1 else None

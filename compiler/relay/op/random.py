@@ -1,8 +1,8 @@
-"""`relay.random`: random numbers from explicit keys, each of which is used once.
+"""`relay.random`: random numbers from explicit keys, each of which is used only once.
 
 The generator is Threefry-4x64 with 20 rounds (Salmon, Moraes, Dror and Shaw, "Parallel Random
-Numbers: As Easy as 1, 2, 3", 2011). A key is ten words: four of the cipher's key, four of its
-counter, a bit that marks the depth of splitting, and one that is free.
+Numbers: As Easy as 1, 2, 3", 2011). A key has ten words: four words of the cipher key, four counter
+words, one bit that marks the split depth, and one unused word.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _word(value: int) -> Any:
 
 
 def _sequence() -> Any:
-    """The scope of a kernel's statements: a builder takes only one at its top."""
+    """Scope of a kernel's statements: a builder accepts only one at its top level."""
     return T.serial(0, 1)
 
 
@@ -46,7 +46,7 @@ def _local(count: int) -> Any:
 
 
 def _encrypt(key: Sequence[Any], state: Any, schedule: Any) -> None:
-    """Encrypt the four words of `state` in place; `schedule` is room for five words."""
+    """Encrypt the four words of `state` in place; `schedule` is a buffer of five words."""
     parity: Any = _word(_PARITY)
     for index, word in enumerate(key):
         schedule[index] = word
@@ -74,7 +74,7 @@ def _encrypt(key: Sequence[Any], state: Any, schedule: Any) -> None:
 
 
 def _generate_compute(key: te.Tensor, count: int) -> list[te.Tensor]:
-    """The key with its counter moved on, and `count` blocks of four random words."""
+    """Advance the key's counter and generate `count` blocks of four random words."""
 
     def build(ins: Any, outs: Any) -> Any:
         with IRBuilder() as builder:
@@ -104,7 +104,7 @@ def _generate_compute(key: te.Tensor, count: int) -> list[te.Tensor]:
 
 
 def _split_compute(key: te.Tensor) -> list[te.Tensor]:
-    """Two keys: the counter's first word tells them apart, bit by bit, until it is used up."""
+    """Split a key: one bit of the counter's first word per split, until all bits are used."""
 
     def build(ins: Any, outs: Any) -> Any:
         with IRBuilder() as builder:
@@ -137,7 +137,7 @@ _split_kernel = kernel("random.threefry_split", _split_compute)
 
 
 def _fractions_compute(words: te.Tensor, dtype: str) -> te.Tensor:
-    """Floats from 0 up to 1, without it, from the highest bits of words."""
+    """Convert the high bits of words to floats in [0, 1)."""
     bits = {"float64": 52, "float16": 10}.get(dtype, 23)
     wide = "float64" if dtype == "float64" else "float32"
     scale = tirx.const(2.0**-bits, wide)
@@ -154,7 +154,7 @@ _fractions_kernel = kernel("random.fractions", _fractions_compute)
 
 @builder("random.threefry_key")
 def threefry_key(seed: int) -> relax.Expr:
-    """A key from a seed of up to 256 bits."""
+    """Create a key from a seed of up to 256 bits."""
     words = np.zeros(KEY_WORDS, "uint64")
     for index in range(4):
         words[index] = (int(seed) >> (64 * index)) & (2**64 - 1)
@@ -169,7 +169,7 @@ def _checked_key(key: relax.Expr) -> relax.Expr:
 
 
 def _words(key: relax.Expr, count: int) -> tuple[relax.Expr, relax.Expr]:
-    """The next key, and `count` random words."""
+    """Next key and `count` random words."""
     blocks = max(-(-count // 4), 1)
     made = infer_type(_generate_kernel(_checked_key(key), count=blocks))
     following, words = (infer_type(relax.TupleGetItem(made, index)) for index in range(2))
@@ -186,7 +186,7 @@ def _fractions(
 
 @operator("random.threefry_generate", wraps=True, renamed={"out_shape": "shape"}, how="TE")
 def threefry_generate(key: relax.Expr, shape: Any) -> relax.Expr:
-    """The next key, and random words of 64 bits."""
+    """Next key and random 64-bit words."""
     size = integers(shape)
     following, words = _words(key, math.prod(size))
     return relax.Tuple([following, infer_type(op.reshape(words, size))])
@@ -194,7 +194,7 @@ def threefry_generate(key: relax.Expr, shape: Any) -> relax.Expr:
 
 @operator("random.threefry_split", wraps=True, how="TE")
 def threefry_split(key: relax.Expr) -> relax.Expr:
-    """Two keys whose streams have nothing in common with each other's."""
+    """Split a key into two keys with independent streams."""
     return _split_kernel(_checked_key(key))
 
 
@@ -209,7 +209,7 @@ _RENAMED = {"out_shape": "shape", "out_dtype": "dtype"}
 def uniform(
     key: relax.Expr, shape: Any, dtype: str = "float32", low: Any = 0.0, high: Any = 1.0
 ) -> relax.Expr:
-    """The next key, and numbers from `low` up to `high`, all equally likely."""
+    """Next key and uniformly distributed numbers in [low, high)."""
     size, name = integers(shape), dtype or "float32"
     following, values = _fractions(key, math.prod(size), name, size)
     bounds = [_number(bound, name) for bound in (low, high)]
@@ -222,7 +222,7 @@ def uniform(
 def normal(
     key: relax.Expr, shape: Any, dtype: str = "float32", mean: Any = 0.0, scale: Any = 1.0
 ) -> relax.Expr:
-    """The next key, and numbers of a normal distribution (Box and Muller, 1958)."""
+    """Next key and normally distributed numbers (Box and Muller, 1958)."""
     size, name = integers(shape), dtype or "float32"
     following, values = _fractions(key, 2 * math.prod(size), name, [2, *size])
     first, second = (
@@ -240,7 +240,7 @@ def normal(
 
 
 def _choose_compute(shares: te.Tensor, fractions: te.Tensor) -> te.Tensor:
-    """How many running sums of probabilities each fraction of their total reaches."""
+    """Inverse CDF: count the cumulative probabilities up to each fraction of their total."""
     classes = shares.shape[-1]
     at = te.reduce_axis((0, classes), "at")
 
@@ -257,9 +257,9 @@ _choose_kernel = kernel("random.choose", _choose_compute)
 
 @operator("random.multinomial", 2, wraps=True, defaults={"num_samples": 1}, how="TE")
 def multinomial(key: relax.Expr, probs: relax.Expr, num_samples: int) -> relax.Expr:
-    """The next key, and classes drawn with the given probabilities along the last axis.
+    """Next key and classes sampled with the given probabilities along the last axis.
 
-    Negative ones are zeros.
+    Negative probabilities count as 0.
     """
     lead = extents(probs)[:-1]
     size = [*lead, int(num_samples)]

@@ -27,12 +27,12 @@ Axes = int | Sequence[int] | None
 
 
 def reduced_axes(data: relax.Expr, axis: Axes, exclude: bool) -> list[int]:
-    """The axes that are reduced: all of them for None and [].
+    """Axes to reduce; None and [] mean all axes.
 
     Raises
     ------
     RelayTypeError
-        An axis does not exist, or `exclude` is given without axes.
+        An axis is out of range, or `exclude` is given without axes.
     """
     ndim = rank(data)
     if axis is None or (not isinstance(axis, int) and len(list(axis)) == 0):
@@ -45,12 +45,12 @@ def reduced_axes(data: relax.Expr, axis: Axes, exclude: bool) -> list[int]:
 
 
 def _axis_list(axis: Axes) -> Any:
-    """Axes as calls hold them: a list, or None for all."""
+    """Axes in the form stored in calls: a list, or None for all."""
     return [axis] if isinstance(axis, int) else axis
 
 
 def _count(data: relax.Expr, axes: Sequence[int], name: str) -> relax.Expr:
-    """Number of elements along axes, a scalar of dtype `name`."""
+    """Number of elements along axes, as a scalar of dtype `name`."""
     sizes = [extents(data)[axis] for axis in axes]
     if builtins.all(isinstance(size, int) for size in sizes):
         return number(math.prod(sizes), name)
@@ -87,7 +87,7 @@ _OF_NOTHING: dict[str, Callable[[str], Any]] = {
     "max": lambda name: tirx.min_value(name).value,
     "min": lambda name: tirx.max_value(name).value,
 }
-"""Results of reductions over no elements, by dtype."""
+"""Results of empty reductions, by dtype."""
 
 
 def _of_nothing(data: relax.Expr, axes: list[int], keepdims: bool, value: Any) -> relax.Expr:
@@ -108,7 +108,7 @@ _all = kernel("all", lambda data, axis, keepdims: topi.all(data, axis, keepdims)
 _any = kernel("any", lambda data, axis, keepdims: topi.any(data, axis, keepdims))
 
 _OF_BOOL = {"min": _all, "max": _any}
-"""Reductions of booleans that equal min and max."""
+"""Boolean reductions equivalent to min and max."""
 
 _EXTREME: dict[str, Any] = {"precision": FOLLOW, "quantized": quantization.same}
 sum = _reduction("sum", "Sum", op.sum, precision=NEVER)
@@ -170,7 +170,7 @@ def _variance_about(
     exclude: bool = False,
     unbiased: bool = False,
 ) -> relax.Expr:
-    """Mean squared distance from given means, whose reduced axes have extent 1."""
+    """Mean squared distance from given means with reduced axes of extent 1."""
     axes = reduced_axes(data, axis, exclude)
     distance = infer_type(op.subtract(data, with_mean))
     total = infer_type(op.sum(infer_type(op.multiply(distance, distance)), axes, bool(keepdims)))
@@ -189,7 +189,7 @@ def variance(
     unbiased: bool = False,
     with_mean: relax.Expr | None = None,
 ) -> relax.Expr:
-    """Mean squared distance from the mean; divided by n - 1 with `unbiased`."""
+    """Variance; divided by n - 1 with `unbiased`."""
     about = mean(data, axis, True, exclude) if with_mean is None else with_mean
     return _variance_about(data, about, axis, keepdims, exclude, unbiased)
 
@@ -202,7 +202,7 @@ def std(
     exclude: bool = False,
     unbiased: bool = False,
 ) -> relax.Expr:
-    """Square root of the variance."""
+    """Standard deviation."""
     return infer_type(op.sqrt(variance(data, axis, keepdims, exclude, unbiased)))
 
 
@@ -243,7 +243,7 @@ def _with_mean(
 
 @builder("logsumexp")
 def logsumexp(data: relax.Expr, axis: Axes = None, keepdims: bool = False) -> relax.Expr:
-    """Logarithm of the sum of exponentials, without overflow."""
+    """Numerically stable logarithm of the sum of exponentials."""
     from .tensor import add, exp, log, subtract
     from .transform import squeeze
 
@@ -259,7 +259,7 @@ def _reduction_from_relax(name: str) -> None:
     def rule(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
         axes, keepdims = int_list(call.attrs.axis), bool(call.attrs.keepdims)
         if 0 in extents(call.args[0]):
-            return None  # the largest and smallest of nothing are infinite in Relax alone
+            return None  # min and max of empty tensors are infinite only in Relax
         return typed_call(name, call.args, call.ty, axis=axes, keepdims=keepdims)
 
 
@@ -269,7 +269,7 @@ for _name in ("sum", "prod", "max", "min"):
 
 @from_relax("mean")
 def _mean_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
-    """Over both spatial axes of images it is the global pooling that importers read."""
+    """Raise the mean over both spatial axes of images to global average pooling."""
     axes, keepdims = int_list(call.attrs.axis), bool(call.attrs.keepdims)
     ndim = call.args[0].ty.ndim
     if (

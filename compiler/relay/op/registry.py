@@ -1,4 +1,4 @@
-"""Registers Relay's operators, and makes the functions that scripts call."""
+"""Register Relay's operators and create their public builders."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from .op_def import FUSABLE, Builder, Operator
 Wrapped = TypeVar("Wrapped", bound=Builder)
 
 _BUILDERS: dict[str, Builder] = {}
-"""Functions that scripts call, by name without "relay.": "add", "nn.conv2d"."""
+"""Public builders by name without "relay.": "add", "nn.conv2d"."""
 
 _EXPANDING: contextvars.ContextVar[bool] = contextvars.ContextVar("expanding", default=False)
-"""Whether operators make Relax expressions, as they do within each other, or Relay calls."""
+"""Whether builders create Relax expressions (inside other operators) or Relay calls."""
 
 
 def operator(
@@ -55,32 +55,32 @@ def operator(
 ) -> Callable[[Wrapped], Wrapped]:
     """Register a function as the Relay operator `name`.
 
-    The function says what the operator is in Relax. What is returned has the same signature and
-    makes a call of the Relay operator, as a script does, and the Relax expression when another
-    operator uses it.
+    The function builds the operator's Relax expansion. The returned builder has the same
+    signature. It creates a Relay call, or the Relax expansion if it is called inside another
+    operator.
 
     Parameters
     ----------
     operands
-        Names of the parameters that are operands, or how many of the first ones are.
+        Names of the operand parameters, or the number of leading operands.
     aliases
-        Other registered names of the same operator.
+        Other registered names of the operator.
     renamed
-        Attribute name to parameter name, where they differ.
+        Attribute names that differ from the parameter names.
     defaults
-        Defaults of attributes that differ from those of the Python function.
+        Attribute defaults that differ from those of the Python function.
     ignored
-        Attributes that may be given and have no influence.
+        Attributes that are accepted without effect.
     prepare
-        Attribute name to what puts a script's value into the form that a call holds, as one
-        stride for all axes.
+        Functions by attribute name that normalize a script's value for the call, such as one
+            stride for all axes.
     wraps
-        The Python function returns a `TupleWrapper`, as Relay's does; where its arguments decide,
-        what says by them how many fields it has, 0 for a result that is not wrapped.
+        Whether the Python function returns a `TupleWrapper`, as in Relay. If this depends on the
+            arguments, a function that returns the number of fields, 0 for an unwrapped result.
     doc
-        Docstring of a function that serves several operators, and gets the operator's name.
+        Docstring template for a function that implements several operators; gets the operator name.
     facts
-        Further fields of the record: how it becomes Relax, how it fuses, its layouts, ...
+        Further fields of the record: lowering kind, fusion pattern, layouts, ...
     """
 
     def register(function: Wrapped) -> Wrapped:
@@ -119,9 +119,9 @@ def operator(
 
 
 def builder(name: str) -> Callable[[Wrapped], Wrapped]:
-    """Have scripts call a function as `relay.<name>`.
+    """Make a function available as `relay.<name>`.
 
-    `operator` does so with functions whose names do not begin with an underscore.
+    `operator` does so for functions without a leading underscore.
     """
 
     def register(function: Wrapped) -> Wrapped:
@@ -132,12 +132,12 @@ def builder(name: str) -> Callable[[Wrapped], Wrapped]:
 
 
 def builders_of(family: str) -> tuple[Callable[[str], Builder], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` of a package whose functions are the builders of a family.
+    """Create `__getattr__` and `__dir__` of a package that exposes the builders of a family.
 
     Parameters
     ----------
     family : str
-        "nn", "vision", ...; "" for what is `relay.<name>` itself.
+        "nn", "vision", ...; "" for builders directly in `relay`.
     """
     start = f"{family}." if family else ""
 
@@ -156,7 +156,7 @@ def builders_of(family: str) -> tuple[Callable[[str], Builder], Callable[[], lis
 
 
 def dynamic_form(name: str, function: Builder, operands: Sequence[str], **facts: Any) -> None:
-    """Register "dyn.name": the same function, with further operands in place of attributes."""
+    """Register "dyn.name": the same function with some attributes as operands."""
     static = OPERATORS[name]
     given = {key: value for key, value in static.attributes.items() if key not in operands}
     OPERATORS[f"dyn.{name}"] = Operator(
@@ -174,7 +174,7 @@ _OF_BOTH_FORMS = ("how", "pattern", "precision", "dtype_attribute", "keeps_order
 
 
 def unavailable(name: str, reason: str) -> Builder:
-    """Register an operator that does not apply, with the reason in one sentence."""
+    """Register an unsupported operator, with the reason in one sentence."""
 
     def refuse(*_args: Any, **_kwargs: Any) -> Any:
         raise UnsupportedRelayOperatorError(
@@ -193,7 +193,7 @@ def _caller(
     prepare: Mapping[str, Callable[[Any], Any]],
     wraps: bool | Callable[[Mapping[str, Any]], int],
 ) -> Builder:
-    """The function that scripts call: its arguments sorted into operands and attributes."""
+    """Create the public builder, which sorts arguments into operands and attributes."""
     signature = inspect.signature(function)
     attribute_of = {
         found.renamed.get(attribute, attribute): attribute for attribute in found.attributes
@@ -234,7 +234,7 @@ def _caller(
 
 
 def _number_of_results(call: relax.Call) -> int:
-    """How many fields the result of an operator has that a script unpacks."""
+    """Number of fields to unpack in an operator's result."""
     if not call.ty.is_missing():
         return len(call.ty.fields)
     found = lookup(str(call.op.name))
@@ -244,18 +244,18 @@ def _number_of_results(call: relax.Call) -> int:
 
 
 def _is_tensor(value: Any) -> bool:
-    """Whether an attribute is an expression, or contains one, so that it must be an operand."""
+    """Whether an attribute is or contains an expression and must therefore be an operand."""
     if isinstance(value, (list, tuple)):
         return any(_is_tensor(item) for item in value)
     return isinstance(value, relax.Expr) and not isinstance(value.ty, tvm.ir.PrimType)
 
 
 _OF_LISTS = frozenset(["concatenate", "einsum", "meshgrid", "stack"])
-"""Operators of lists: of several results at once, each is one of the list."""
+"""Operators on lists, which unpack an operand with several results."""
 
 
 def _call_operand(name: str, operand: str, value: Any) -> relax.Expr:
-    """An operand as the expression that a call holds."""
+    """Convert an operand to the expression stored in a call."""
     if isinstance(value, TupleWrapper) and name in _OF_LISTS:
         value = list(value)
     value = _operand(name, operand, value)
@@ -274,7 +274,7 @@ def _call_operand(name: str, operand: str, value: Any) -> relax.Expr:
 
 
 def _attribute(value: Any) -> Any:
-    """An attribute as a call can hold it."""
+    """Convert an attribute to the form stored in a call."""
     if isinstance(value, (list, tuple, np.ndarray)):
         return [_attribute(item) for item in value]
     if isinstance(value, np.generic):
@@ -287,7 +287,7 @@ def _attribute(value: Any) -> Any:
 
 
 def _checked_builder(name: str, function: Builder, operands: tuple[str, ...]) -> Builder:
-    """`function` with the checks that all operators share."""
+    """Wrap `function` with the checks shared by all operators."""
     signature = inspect.signature(function)
 
     @functools.wraps(function)
@@ -318,7 +318,7 @@ def _checked_builder(name: str, function: Builder, operands: tuple[str, ...]) ->
 
 
 def _operand(operator_name: str, name: str, value: Any) -> Any:
-    """An operand as a typed expression; lists become tuples, attributes pass."""
+    """Convert an operand to a typed expression; lists become tuples, other values are unchanged."""
     if isinstance(value, (list, tuple)) and any(
         isinstance(item, (relax.Expr, TupleWrapper)) for item in value
     ):
@@ -327,7 +327,7 @@ def _operand(operator_name: str, name: str, value: Any) -> Any:
     if not isinstance(value, relax.Expr):
         return value
     if isinstance(value, relax.Var):
-        return value  # the operator may be the one that says what its type is
+        return value  # the operator may determine its type
     try:
         return infer_type_if_possible(value)
     except BatonError as error:
@@ -341,7 +341,7 @@ def _with_operator_context(
     values: Mapping[str, Any],
     message: str,
 ) -> BatonError:
-    """The error with the operator's name and the types of all its arguments."""
+    """Add the operator's name and operand types to an error."""
     if not issubclass(kind, (RelayError, NotImplementedError)):
         kind = RelayTypeError
     types = ", ".join(
@@ -355,12 +355,12 @@ def _with_operator_context(
 
 
 def _first_lines(message: str) -> str:
-    """TVM's messages print whole operators; what they say follows the last of the braces."""
+    """Shorten TVM's messages, which print whole operators before the actual text."""
     if message.startswith("In ir.Op("):
         message = message.rpartition("support_level=10), ")[2] or message
     return message.strip()
 
 
 def get(name: str) -> tvm.ir.Op:
-    """The operator as calls of it hold it: `relay.op.get("nn.conv2d")`."""
+    """Return the operator as stored in calls: `relay.op.get("nn.conv2d")`."""
     return dialect.operator(name)

@@ -1,4 +1,4 @@
-"""`reshape` and its codes."""
+"""`reshape` and its special shape codes."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ op = relax.op
 def resolve_reshape(
     shape: Sequence[Extent], codes: Sequence[int], allowzero: bool = False
 ) -> list[Extent]:
-    """The shape that Relay's codes of `reshape` denote.
+    """Resolve Relay's `reshape` codes to a shape.
 
-    0 keeps the extent at its place, -1 is what is left, -2 keeps all further extents, -3 joins
-    the next two, -4 splits the next one into the two numbers that follow it.
+    0 copies an extent, -1 is inferred, -2 copies all remaining extents, -3 merges two extents, -4
+    splits an extent into the two factors that follow.
 
     Raises
     ------
     RelayTypeError
-        The codes do not fit the shape.
+        The codes do not match the shape.
     """
     result: list[Extent] = []
     source, position, inferred = 0, 0, -1
@@ -85,7 +85,7 @@ def resolve_reshape(
 
 
 def _quotient(numerator: list[Extent], denominator: list[Extent]) -> Extent:
-    """Product over product, with equal factors cancelled first."""
+    """Quotient of two products, with common factors canceled first."""
     for factor in list(denominator):
         for other in numerator:
             if same_extent(factor, other):
@@ -116,10 +116,10 @@ def _product(values: Sequence[Extent]) -> Extent:
 
 
 def _reshape_codes(data: te.Tensor, codes: te.Tensor, allowzero: bool) -> te.Tensor:
-    """The shape that a tensor of codes denotes.
+    """Resolve a tensor of reshape codes at run time.
 
-    0 keeps an extent, -1 is what is left, -3 joins two extents; -2 and -4, whose number of extents
-    would not be known, are rejected before this (`check_divisors`).
+    0 copies an extent, -1 is inferred, -3 merges two extents. -2 and -4 would make the rank unknown
+    and are rejected earlier (`check_divisors`).
     """
     count = int(codes.shape[0])
 
@@ -132,7 +132,7 @@ def _reshape_codes(data: te.Tensor, codes: te.Tensor, allowzero: bool) -> te.Ten
     def kept(index: int) -> Any:
         code = codes(index).astype("int64")
         place: Any = tirx.const(index, "int32")
-        for earlier in range(index):  # a code of -3 before this one took two extents
+        for earlier in range(index):  # an earlier -3 consumed two extents
             place = place + tirx.Select(codes(earlier) == -3, 1, 0)
         own = extent(place)
         zero = tirx.const(0, "int64") if allowzero else own
@@ -179,7 +179,7 @@ _reshape_codes_kernel = kernel(
     keeps_order=True,
 )
 def reshape(data: relax.Expr, newshape: Any, allowzero: bool = False) -> relax.Expr:
-    """Reshape to a shape that may contain Relay's codes."""
+    """Reshape to a shape that may contain Relay's special codes."""
     codes = shape_values(newshape)
     if isinstance(codes, relax.Expr):
         resolved = infer_type(_reshape_codes_kernel(data, codes, allowzero=bool(allowzero)))
@@ -198,12 +198,12 @@ _empty_kernel = kernel(
 
 
 def reshaped(data: relax.Expr, shape: Sequence[Extent]) -> relax.Expr:
-    """`data` in another shape.
+    """Reshape `data`.
 
     Raises
     ------
     RelayTypeError
-        The shape is known to have another number of elements.
+        The number of elements is statically different.
     """
     known = [all(isinstance(v, int) for v in each) for each in (extents(data), shape)]
     if all(known) and math.prod(extents(data)) != math.prod(shape):
@@ -214,7 +214,7 @@ def reshaped(data: relax.Expr, shape: Sequence[Extent]) -> relax.Expr:
     if all(known) and math.prod(shape) == 0:
         return infer_type(
             _empty_kernel(data, relax.ShapeExpr(list(shape)))
-        )  # Relax takes 0 for a code
+        )  # Relax interprets 0 as a code
     return infer_type(op.reshape(data, list(shape)))
 
 
@@ -222,14 +222,14 @@ def reshaped(data: relax.Expr, shape: Sequence[Extent]) -> relax.Expr:
     "contrib_reverse_reshape", defaults={"allowzero": False}, pattern=INJECTIVE, keeps_order=True
 )
 def reverse_reshape(data: relax.Expr, newshape: Any, allowzero: bool = False) -> relax.Expr:
-    """`reshape` with codes that are read from the right."""
+    """Reshape with codes matched from the right."""
     codes = _reversed_codes(integers(newshape))
     shape = resolve_reshape(extents(data)[::-1], codes, bool(allowzero))
     return reshaped(data, shape[::-1])
 
 
 def _reversed_codes(codes: list[int]) -> list[int]:
-    """Codes in reverse order; the three numbers of a split stay together, in reading order."""
+    """Reverse the codes; the three numbers of a split keep their order."""
     groups: list[list[int]] = []
     position = 0
     while position < len(codes):
@@ -249,7 +249,7 @@ def reshape_like(
     rhs_begin: int = 0,
     rhs_end: int | None = None,
 ) -> relax.Expr:
-    """Dimensions from lhs_begin to lhs_end take the extents of the other's from rhs_begin on."""
+    """Replace dimensions lhs_begin to lhs_end by the other tensor's rhs_begin to rhs_end."""
     own, other = extents(data), extents(shape_like)
     left = _range(lhs_begin, lhs_end, len(own))
     right = _range(rhs_begin, rhs_end, len(other))

@@ -1,4 +1,4 @@
-"""Shapes of operands, and shapes that tensors hold."""
+"""Operand shapes, and shapes stored in tensors."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from ..type_infer import infer_type, set_type, type_of
 from .te_op import kernel
 
 Extent = Any
-"""An int, or a TIR expression of dtype int64 for an extent that is symbolic."""
+"""An int, or a TIR expression of dtype int64 for a symbolic extent."""
 
 
 def extents(expr: relax.Expr) -> list[Extent]:
-    """The shape of a tensor: integers where they are known.
+    """Shape of a tensor, with integers for static extents.
 
     Raises
     ------
@@ -37,29 +37,29 @@ def extents(expr: relax.Expr) -> list[Extent]:
 
 
 def rank(expr: relax.Expr) -> int:
-    """Number of dimensions of a tensor."""
+    """Rank of a tensor."""
     return len(extents(expr))
 
 
 def dtype(expr: relax.Expr) -> str:
-    """The dtype of a tensor, e.g. "float32"."""
+    """Dtype of a tensor, such as "float32"."""
     if not isinstance(expr.ty, relax.TensorType):
         raise RelayTypeError(f"a tensor is needed, not {type_of(expr)}")
     return str(expr.ty.dtype)
 
 
 def is_float(name: str) -> bool:
-    """Whether a dtype is a floating point one."""
+    """Whether a dtype is a floating-point type."""
     return "float" in name
 
 
 def axis_of(axis: Any, ndim: int, what: str = "axis") -> int:
-    """An axis counted from the front.
+    """Normalize an axis to be non-negative.
 
     Raises
     ------
     RelayTypeError
-        It is not an axis of a tensor of `ndim` dimensions.
+        The axis is out of range for `ndim` dimensions.
     """
     axis = int(axis)
     if not -ndim <= axis < ndim:
@@ -68,7 +68,7 @@ def axis_of(axis: Any, ndim: int, what: str = "axis") -> int:
 
 
 def integers(values: Any, count: int | None = None) -> list[int]:
-    """One integer, or a sequence of them, as a list; one is repeated `count` times."""
+    """Convert an integer or a sequence to a list; an integer is repeated `count` times."""
     if isinstance(values, (int, np.integer, tirx.IntImm)):
         return [int(values)] * (count or 1)
     try:
@@ -78,17 +78,17 @@ def integers(values: Any, count: int | None = None) -> list[int]:
 
 
 def number(value: float, name: str) -> relax.Expr:
-    """A scalar constant of dtype `name`."""
+    """Scalar constant of dtype `name`."""
     return relax.const(value, name)
 
 
 def constant_value(expr: Any) -> np.ndarray | None:
-    """The array of a constant, or None."""
+    """Array of a constant, or None."""
     return array_of(expr) if isinstance(expr, relax.Expr) else None
 
 
 def same_extent(left: Extent, right: Extent) -> bool:
-    """Whether two extents are certainly equal."""
+    """Whether two extents are provably equal."""
     if isinstance(left, int) and isinstance(right, int):
         return left == right
     if isinstance(left, int) or isinstance(right, int):
@@ -97,7 +97,7 @@ def same_extent(left: Extent, right: Extent) -> bool:
 
 
 def shape_values(value: Any) -> list[Extent] | relax.Expr:
-    """A shape-like argument: its numbers if they are known, else the tensor that holds them."""
+    """Numbers of a shape-like argument if they are static, else its tensor."""
     if isinstance(value, relax.ShapeExpr):
         return list(value.values)
     if isinstance(value, relax.Expr) and isinstance(value.ty, relax.TensorType):
@@ -117,9 +117,9 @@ def _plain(value: Any) -> Extent:
 
 
 def with_shape(tensor: relax.Expr, make: Any) -> relax.Expr:
-    """`make(extents)`, with the extents that a tensor of rank 1 holds at run time.
+    """Call `make(extents)` with the run-time values of a rank-1 tensor.
 
-    The extents become new symbolic dimensions, bound where the tensor is computed.
+    The extents become new symbolic dimensions, bound after the tensor is computed.
     """
     (length,) = extents(tensor)
     if not isinstance(length, int):
@@ -149,7 +149,7 @@ def _as_int64(tensor: relax.Expr) -> relax.Expr:
 
 
 def shaped(shape: Any, make: Any) -> relax.Expr:
-    """`make(extents)` for a shape given as numbers or as a tensor."""
+    """Call `make(extents)` for a shape given as numbers or as a tensor."""
     values = shape_values(shape)
     if isinstance(values, relax.Expr):
         return with_shape(values, make)
@@ -157,7 +157,7 @@ def shaped(shape: Any, make: Any) -> relax.Expr:
 
 
 def _shape_tensor(data: te.Tensor, dtype: str) -> te.Tensor:
-    """The shape of a tensor as a tensor."""
+    """Shape of a tensor as a tensor."""
 
     def value(index: Any) -> Any:
         result: Any = tirx.const(0, dtype)
@@ -173,7 +173,7 @@ shape_tensor_kernel = kernel("shape_of", _shape_tensor)
 
 
 def shape_tensor(data: relax.Expr, name: str) -> relax.Expr:
-    """The shape of `data` as a tensor of dtype `name`; a constant if it is known."""
+    """Shape of `data` as a tensor of dtype `name`; a constant if it is static."""
     values = extents(data)
     if all(isinstance(value, int) for value in values):
         return relax.const(np.array(values, name), name)
@@ -181,7 +181,7 @@ def shape_tensor(data: relax.Expr, name: str) -> relax.Expr:
 
 
 def _broadcast_to(data: te.Tensor, shape: Sequence[Any]) -> te.Tensor:
-    """Broadcasting where extents are known at run time only: an extent of 1 is repeated."""
+    """Broadcast with dynamic extents: axes whose extent is 1 at run time are repeated."""
     lead = len(shape) - len(data.shape)
 
     def value(*indices: Any) -> Any:
@@ -197,7 +197,7 @@ def _broadcast_to(data: te.Tensor, shape: Sequence[Any]) -> te.Tensor:
 
 
 def _checked_broadcast_to(data: te.Tensor, misfits: te.Tensor, shape: Sequence[Any]) -> te.Tensor:
-    """Broadcast after the check that all of `misfits` are 0."""
+    """Broadcast after checking that all `misfits` are 0."""
     plain = _broadcast_to(data, shape)
     none = misfits[tirx.const(0, "int64")] == 0
     return te.compute(
@@ -206,7 +206,7 @@ def _checked_broadcast_to(data: te.Tensor, misfits: te.Tensor, shape: Sequence[A
 
 
 def _misfits(products: Sequence[Any]) -> te.Tensor:
-    """1 for each number that is not 0."""
+    """1 for each nonzero value, else 0."""
 
     def value(index: Any) -> Any:
         result: Any = tirx.const(0, "int64")
@@ -227,7 +227,7 @@ _misfits_kernel = kernel("broadcast_shape_func", _misfits)
 
 
 def broadcast_extents(data: relax.Expr, shape: Sequence[Extent]) -> relax.Expr:
-    """`data` broadcast to `shape`, of which parts may be symbolic."""
+    """Broadcast `data` to `shape`, which may be symbolic."""
     given = extents(data)
     if len(given) == len(shape) and all(same_extent(a, b) for a, b in zip(given, shape)):
         return data
@@ -242,15 +242,15 @@ def broadcast_extents(data: relax.Expr, shape: Sequence[Extent]) -> relax.Expr:
 
 
 def joint_shape(shapes: Sequence[Sequence[Extent]]) -> list[Extent]:
-    """The common shape that shapes broadcast to.
+    """Common broadcast shape.
 
-    Two different symbolic extents become their larger one: at run time one of them is 1, or they
-    are equal.
+    Two different symbolic extents become their maximum: at run time they are equal, or one of
+    them is 1.
 
     Raises
     ------
     RelayTypeError
-        Two known extents differ and neither is 1.
+        Two static extents differ and neither is 1.
     """
     result: list[Extent] = []
     for position in range(1, max((len(shape) for shape in shapes), default=0) + 1):
@@ -277,7 +277,7 @@ def _joint_extent(left: Extent, right: Extent) -> Extent:
 
 
 def assign_type(variable: relax.Expr, shape: Sequence[Extent], name: str) -> relax.Expr:
-    """Give a variable without a type the one that its operator demands; return it."""
+    """Give an untyped variable the type that its operator requires; return the variable."""
     if variable.ty.is_missing() and isinstance(variable, relax.Var):
         set_type(variable, relax.TensorType(list(shape), name))
     return variable

@@ -19,7 +19,7 @@ _dft = kernel("dft", lambda re_data, im_data, inverse: topi.dft(re_data, im_data
 
 @operator("dft", 2, wraps=True, how="TOPI")
 def dft(re_data: relax.Expr, im_data: relax.Expr, inverse: Any = False) -> relax.Expr:
-    """Discrete Fourier transform along the last axis: real and imaginary parts."""
+    """Discrete Fourier transform along the last axis; returns real and imaginary parts."""
     return _dft(re_data, im_data, inverse=bool(inverse))
 
 
@@ -51,7 +51,7 @@ def stft(
     normalized: bool = False,
     onesided: bool = True,
 ) -> relax.Expr:
-    """Fourier transforms of windows that move along a signal: (batch, bins, frames, 2)."""
+    """Short-time Fourier transform: (batch, bins, frames, 2)."""
     size = int(n_fft)
     hop = size // 4 if hop_length is None else int(hop_length)
     width = size if win_length is None else int(win_length)

@@ -1,4 +1,4 @@
-"""Operators that cut boxes out of tensors, or replace them."""
+"""Slicing operators and slice assignment."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from .te_op import kernel
 op = relax.op
 
 _FAR = 2**62
-"""Beyond every extent."""
+"""Exceeds every extent."""
 
 
 @operator(
@@ -50,7 +50,7 @@ def strided_slice(
     axes: Sequence[int] | None = None,
     slice_mode: str = "end",
 ) -> relax.Expr:
-    """The box from `begin` to `end`, without it, in strides; ends are sizes in mode "size"."""
+    """Slice [begin, end) with strides; `end` contains sizes in mode "size"."""
     if slice_mode not in ("end", "size"):
         raise RelayTypeError(f"slice_mode must be 'end' or 'size', not {slice_mode!r}")
     values = [shape_values(value) if value is not None else [] for value in (begin, end, strides)]
@@ -77,7 +77,7 @@ dynamic_form("strided_slice", strided_slice, ["data", "begin", "end", "strides"]
 def _bounds(
     values: list[list[int]], axes: Sequence[int] | None, dims: list[Extent], slice_mode: str
 ) -> dict[int, tuple[int, int, int]]:
-    """Axis to begin, end and stride, for the axes that are really cut."""
+    """Map each axis that is actually sliced to begin, end and stride."""
     begin, end, strides = values
     named = range(max(map(len, values))) if axes is None else axes
     result = {}
@@ -118,7 +118,7 @@ def _slice_bounds(
     axes: list[int],
     sizes: bool,
 ) -> list[te.Tensor]:
-    """Begin, stride and extent of a slice for every axis, in range."""
+    """Normalized begin, stride and extent of a slice for every axis."""
 
     def bound(index: int) -> tuple[Any, Any, Any]:
         size = tirx.Cast("int64", data.shape[index])
@@ -196,9 +196,9 @@ _slice_window_kernel = kernel("slice_window", _slice_window)
 def slice_of_symbols(
     data: relax.Expr, bounds: Mapping[int, tuple[Extent, Extent, int]]
 ) -> relax.Expr:
-    """The box of begin, end and stride along some axes, whose extents may be symbolic.
+    """Slice some axes by begin, end and stride; bounds may be symbolic.
 
-    Numbers and expressions below 0 count from the end; what lies outside is left out.
+    Negative bounds count from the end; out-of-range bounds are clipped.
     """
     dims = extents(data)
     windows = [
@@ -210,7 +210,7 @@ def slice_of_symbols(
 
 
 def _window(size: Extent, first: Extent, last: Extent, step: int) -> tuple[Extent, int, Extent]:
-    """First place, stride and number of places along an axis."""
+    """First index, stride and extent of a slice along an axis."""
     low, high = (0, size) if step > 0 else (-1, size - 1)
     start, stop = (_clamped(bound, size, low, high) for bound in (first, last))
     count = stop - start + step - 1 if step > 0 else start - stop - step - 1
@@ -219,7 +219,7 @@ def _window(size: Extent, first: Extent, last: Extent, step: int) -> tuple[Exten
 
 
 def _clamped(bound: Extent, size: Extent, low: Extent, high: Extent) -> Extent:
-    """A bound as a place from `low` to `high`, counted from the end where it is negative."""
+    """Clamp a bound to [low, high]; negative values count from the end."""
     if isinstance(bound, int) and abs(bound) >= _FAR // 4:
         return high if bound > 0 else low
     value = as_extent(bound)
@@ -265,7 +265,7 @@ def _slice_at_run_time(
 def slice_like(
     data: relax.Expr, shape_like: relax.Expr, axes: Sequence[int] | None = None
 ) -> relax.Expr:
-    """`data` cut to the extents of the other, along `axes` or all its axes."""
+    """Slice `data` to the extents of the other tensor, along `axes` or all its axes."""
     other = extents(shape_like)
     along = [axis_of(axis, rank(data)) for axis in axes] if axes else list(range(len(other)))
     for axis in along:
@@ -281,14 +281,14 @@ def slice_like(
 
 
 def leading_box(data: relax.Expr, shape: Sequence[Extent]) -> relax.Expr:
-    """The box of `shape` at the origin, whose extents may be symbolic."""
+    """Leading slice of shape `shape`, which may be symbolic."""
     count = rank(data)
     begin, stride = (relax.const(np.full(count, value, "int64"), "int64") for value in (0, 1))
     return infer_type(_slice_from_kernel(data, begin, stride, relax.ShapeExpr(list(shape))))
 
 
 def box_from(data: relax.Expr, axis: int, begin: Extent, shape: Sequence[Extent]) -> relax.Expr:
-    """The box of `shape` from place `begin` along an axis on; both may be symbolic."""
+    """Slice of shape `shape` from index `begin` of an axis; both may be symbolic."""
     begins: list[Extent] = [0] * rank(data)
     begins[axis] = begin
     starts, steps = relax.ShapeExpr(begins), relax.ShapeExpr([1] * rank(data))
@@ -296,7 +296,7 @@ def box_from(data: relax.Expr, axis: int, begin: Extent, shape: Sequence[Extent]
 
 
 def _strided_set(data: te.Tensor, v: te.Tensor, begin: te.Tensor, strides: te.Tensor) -> te.Tensor:
-    """`data` with the box of the shape of `v` that starts at `begin` replaced by it."""
+    """Replace the slice of `data` that starts at `begin` and has the shape of `v` by `v`."""
 
     def value(*at: Any) -> Any:
         inside: list[Any] = []
@@ -321,7 +321,7 @@ _strided_set_kernel = kernel("strided_set", _strided_set)
 def strided_set(
     data: relax.Expr, v: relax.Expr, begin: Any, end: Any, strides: Any = None
 ) -> relax.Expr:
-    """`data` with the box from `begin` to `end` replaced by `v`."""
+    """Replace the slice [begin, end) of `data` by `v`."""
     count = rank(data)
     values = []
     for value, default in ((begin, 0), (end, _FAR), (strides, 1)):
@@ -343,7 +343,7 @@ def strided_set(
 
 @operator("nn.fifo_buffer", 2)
 def fifo_buffer(data: relax.Expr, buffer: relax.Expr, axis: int) -> relax.Expr:
-    """The last slices of buffer and data together, as many as the buffer has along `axis`."""
+    """Last slices of buffer and data concatenated along `axis`, with the buffer's extent."""
     where = axis_of(axis, rank(data))
     whole = infer_type(op.concat([buffer, data], where))
     extra, total = extents(data)[where], extents(whole)[where]
@@ -357,7 +357,7 @@ _sequence_mask = kernel("sequence_mask", topi.sequence_mask)
 def sequence_mask(
     data: relax.Expr, valid_length: relax.Expr, mask_value: float = 0, axis: int = 0
 ) -> relax.Expr:
-    """Everything from valid_length[batch] on along the time axis, 0 or 1, replaced."""
+    """Mask elements from valid_length[batch] on along the time axis, 0 or 1."""
     return _sequence_mask(data, valid_length, mask_value=float(mask_value), axis=int(axis))
 
 

@@ -1,4 +1,4 @@
-"""Operators on coordinate lists of sparse tensors."""
+"""Operators on sparse tensors in COO format."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def sparse_to_dense(
     sparse_values: relax.Expr,
     default_value: Any = 0,
 ) -> relax.Expr:
-    """A dense tensor with values at given positions and a default elsewhere."""
+    """Convert sparse values to a dense tensor with a default value."""
     default = default_value
     if not isinstance(default, relax.Expr):
         default = number(default, dtype(sparse_values))
@@ -51,7 +51,7 @@ dynamic_form(
 
 
 def _row_counts(indices: te.Tensor, rows: list[Any]) -> te.Tensor:
-    """How many entries each row has; a sum over no entries would set nothing."""
+    """Number of entries per row; 0 without entries, where a reduction would write nothing."""
     if isinstance(indices.shape[0], tirx.IntImm) and int(indices.shape[0]) == 0:
         return te.compute(rows, lambda row: tirx.const(0, "int64"), name="row_counts")
     entry = te.reduce_axis((0, indices.shape[0]), "entry")
@@ -65,7 +65,7 @@ def _row_counts(indices: te.Tensor, rows: list[Any]) -> te.Tensor:
 
 
 def _row_of(starts: te.Tensor, count: list[Any]) -> te.Tensor:
-    """The last row that starts at or before each position."""
+    """Last row that starts at or before each position."""
     row = te.reduce_axis((0, starts.shape[0]), "row")
     passed = te.compute(
         count,
@@ -85,7 +85,7 @@ def _filled_rows(
     counts: te.Tensor,
     empty_before: te.Tensor,
 ) -> list[te.Tensor]:
-    """Entries in their new order: an empty row gets one entry, the default at column 0."""
+    """Entries in their new order; an empty row gets the default value at column 0."""
     width = indices.shape[1]
 
     def source(at: Any) -> Any:
@@ -119,7 +119,7 @@ def _fill_empty_rows(
     dense_shape: relax.Expr,
     default_value: relax.Expr,
 ) -> relax.Expr:
-    """Coordinates and values with a default entry in every empty row, and which rows were empty.
+    """Insert a default entry into every empty row; also returns which rows were empty.
 
     All results are integers.
     """
@@ -156,7 +156,7 @@ def sparse_fill_empty_rows(
     dense_shape: relax.Expr,
     default_value: relax.Expr,
 ) -> relax.Expr:
-    """Coordinates and values with a default entry in every empty row, and which rows were empty.
+    """Insert a default entry into every empty row; also returns which rows were empty.
 
     The entries must be grouped by row, in ascending order of the rows. The last result is bool.
     """
@@ -166,7 +166,7 @@ def sparse_fill_empty_rows(
 
 
 def _steps(sizes: relax.Expr) -> relax.Expr:
-    """How many elements lie between neighbors along each axis of a tensor of these sizes."""
+    """Row-major strides of a tensor with these extents."""
     backwards = infer_type(op.flip(sizes, 0))
     return infer_type(op.flip(infer_type(op.cumprod(backwards, 0, "int64", exclusive=True)), 0))
 
@@ -175,7 +175,7 @@ def _steps(sizes: relax.Expr) -> relax.Expr:
 def sparse_reshape(
     sparse_indices: relax.Expr, prev_shape: relax.Expr, new_shape: relax.Expr
 ) -> relax.Expr:
-    """Coordinates of the same elements in another shape, and that shape with its -1 resolved."""
+    """Reshape sparse coordinates; also returns the new shape with -1 resolved."""
     one = relax.const(1, "int64")
     old, wanted = cast(prev_shape, "int64"), cast(new_shape, "int64")
     is_open = infer_type(op.less(wanted, relax.const(0, "int64")))
@@ -191,7 +191,7 @@ def sparse_reshape(
 
 
 def rows_of_entries(indptr: relax.Expr, entries: Any) -> relax.Expr:
-    """The row of each entry of a CSR matrix, as int64."""
+    """Row index of each entry of a CSR matrix, as int64."""
     (count,) = extents(indptr)
     starts = infer_type(op.strided_slice(indptr, [0], [0], [count - 1], [1]))
     return infer_type(row_of_kernel(starts, relax.ShapeExpr([entries])))

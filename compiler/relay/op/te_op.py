@@ -1,7 +1,7 @@
-"""Computes in TE as operators of Relax, for what Relax itself has no operator for.
+"""TE computes as Relax operators, for operators that Relax lacks.
 
-Such an operator is an ordinary call in a module: no function of the module goes with it until
-legalization, so that expressions can be built before there is a module.
+The operator is an ordinary call: its PrimFunc is only added to the module in legalization, so
+expressions can be built without a module.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Compute = Callable[..., Any]
 def kernel(
     name: str, compute: Compute, kind: str = OTHER, **facts: Any
 ) -> Callable[..., relax.Call]:
-    """Make "relay.<name>", which computes what the TE function does.
+    """Create the operator "relay.<name>" from a TE compute.
 
     Parameters
     ----------
@@ -33,11 +33,11 @@ def kernel(
         Takes a TE tensor for each operand (a list for a tuple, a list of extents for a shape)
         and the attributes as keywords; returns a TE tensor or a list of them.
     kind, facts
-        What passes know of the operator: `compiler.ir.op_facts.declare`.
+        Operator properties for passes: `compiler.ir.op_facts.declare`.
 
     Returns
     -------
-    A function of the same arguments that makes the call. Attributes are numbers, strings,
+    A function with the same arguments that creates the call. Attributes are numbers, strings,
     booleans, None and lists of these.
     """
     full_name = f"relay.{name}"
@@ -52,7 +52,7 @@ def kernel(
 
 
 def computed_by(name: str, compute: Compute) -> tvm.ir.Op:
-    """Give an operator that TVM knows by name its type, its legalization and the TE function."""
+    """Set type inference, legalization and TE compute of an operator in TVM's registry."""
     op = _ffi_api.GetOp(name)
     attributes = _attributes_of(name, compute)
     op.set_attr("FInferType", attributes.infer)
@@ -63,7 +63,7 @@ def computed_by(name: str, compute: Compute) -> tvm.ir.Op:
 
 
 class _attributes_of:
-    """The functions that TVM calls for an operator made of a TE function."""
+    """Create the functions that TVM calls for an operator with a TE compute."""
 
     def __init__(self, name: str, compute: Compute):
         self.name = name
@@ -71,7 +71,7 @@ class _attributes_of:
         self._static = functools.lru_cache(maxsize=256)(self._infer_static)
 
     def infer(self, call: relax.Call, _builder: Any) -> Any:
-        """Type of the call: the shapes and dtypes of what TE computes."""
+        """Infer the type of the call from the TE compute."""
         types = [argument.ty for argument in call.args]
         keys = [static_key(ty) for ty in types]
         if None not in keys:
@@ -81,7 +81,7 @@ class _attributes_of:
         return _type(self._run(operands, call.attrs), ranks_only=unknown)
 
     def legalize(self, builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-        """The call of a TIR function that computes it."""
+        """Replace the call by a call of a TIR PrimFunc."""
         operands = [_fields(builder, argument) for argument in call.args]
         attrs = _plain(call.attrs) or {}
         hint = self.name.removeprefix("relay.").replace(".", "_")
@@ -148,7 +148,7 @@ def _fields(builder: relax.BlockBuilder, argument: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Attributes as Python's own numbers, strings, lists and dicts."""
+    """Convert attributes to plain Python numbers, strings, lists and dicts."""
     if isinstance(value, (Mapping, tvm.ir.attrs.DictAttrs)):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, tvm.tirx.IntImm):

@@ -1,4 +1,4 @@
-"""Element-wise operators: functions of one tensor, arithmetic, comparisons."""
+"""Element-wise operators: unary functions, arithmetic, comparisons."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .registry import builders_of, operator
 from .shapes import broadcast_extents, constant_value, dtype, extents, is_float, joint_shape, number
 from .te_op import kernel
 
-# Operators that TVM defined here and another file does.
+# Operators that TVM defined in this module, implemented elsewhere.
 __getattr__ = builders_of("")[0]
 
 op = relax.op
@@ -39,7 +39,7 @@ def _topi_unary(name: str, what: str, **facts: Any) -> Unary:
 
 
 def _quantizable(name: str, function: Unary, what: str, **facts: Any) -> Unary:
-    """A function with its own quantized form."""
+    """Unary function with a quantized form."""
     return _unary(name, function, what, quantized=quantization.function(f"qnn.{name}"), **facts)
 
 
@@ -80,11 +80,11 @@ fast_erf = _topi_unary("fast_erf", "Approximate error function", precision=FOLLO
 
 
 _MANTISSA = {"float16": 10, "bfloat16": 7, "float32": 23, "float64": 52}
-"""Floats from two to this power on are integers."""
+"""Exponent from which all floats of a dtype are integers."""
 
 
 def half_away(value: Any, name: str) -> Any:
-    """The nearest integer of a TIR expression of a float dtype; halves go away from zero."""
+    """Round a TIR float expression, half away from zero."""
     whole = tirx.trunc(value)
     nearest = whole + tirx.trunc((value - whole) * tirx.const(2, name))
     return tirx.Select(
@@ -93,7 +93,7 @@ def half_away(value: Any, name: str) -> Any:
 
 
 def _round(data: te.Tensor) -> te.Tensor:
-    """Nearest integer; halves go away from zero."""
+    """Round, half away from zero."""
     name = str(data.dtype)
     return te.compute(
         data.shape,
@@ -118,7 +118,7 @@ def _binary(name: str, function: Binary, what: str, how: str = "direct", **facts
 
 
 def broadcasting(function: Binary, lhs: relax.Expr, rhs: relax.Expr) -> relax.Expr:
-    """A binary operator of Relax on operands that broadcast, also at run time.
+    """Apply a binary Relax operator with static or dynamic broadcasting.
 
     Raises
     ------
@@ -144,7 +144,7 @@ def broadcasting(function: Binary, lhs: relax.Expr, rhs: relax.Expr) -> relax.Ex
 
 
 def _exactly(integer: Binary, real: Binary) -> Binary:
-    """One function for integers and another one for floats."""
+    """Select a function by dtype: one for integers, one for floats."""
     return lambda a, b: real(a, b) if is_float(dtype(a)) else integer(a, b)
 
 
@@ -218,7 +218,7 @@ greater_equal = _binary(
     quantized=quantization.clip,
 )
 def clip(a: relax.Expr, a_min: float, a_max: float) -> relax.Expr:
-    """Each element limited to [a_min, a_max]; for integers the limits are those they can hold."""
+    """Clip elements to [a_min, a_max]; integer dtypes clip the limits to their range."""
     name = dtype(a)
     low, high = _number(a_min), _number(a_max)
     if is_float(name):
@@ -245,7 +245,7 @@ def _number(value: Any) -> Any:
 
 
 def _fixed_point_multiply(data: te.Tensor, multiplier: int, shift: int) -> te.Tensor:
-    """data * multiplier * 2**(shift - 31) in int64, halves rounded up."""
+    """data * multiplier * 2**(shift - 31) in int64, half rounded up."""
     left, right = (tirx.const(n, "int64") for n in (max(shift, 0), 31 + max(-shift, 0)))
     return te.compute(
         data.shape,
@@ -258,7 +258,7 @@ def _fixed_point_multiply(data: te.Tensor, multiplier: int, shift: int) -> te.Te
 
 
 def _scaled(value: Any, multiplier: Any, left: Any, right: Any) -> Any:
-    """value * 2**left * multiplier / 2**right, halves rounded up."""
+    """value * 2**left * multiplier / 2**right, half rounded up."""
     one = tirx.const(1, "int64")
     product = (value.astype("int64") << left) * multiplier
     return (product + (one << (right - 1))) >> right
@@ -269,7 +269,7 @@ _fixed_point_multiply_kernel = kernel("fixed_point_multiply", _fixed_point_multi
 
 @operator("fixed_point_multiply", how="TE", pattern=ELEMENTWISE, layout=layout_rules.elementwise)
 def fixed_point_multiply(data: relax.Expr, multiplier: int, shift: int) -> relax.Expr:
-    """Product of int32 with multiplier * 2**(shift - 31), halves rounded up."""
+    """int32 times multiplier * 2**(shift - 31), half rounded up."""
     return _fixed_point_multiply_kernel(data, multiplier=int(multiplier), shift=int(shift))
 
 
@@ -282,7 +282,7 @@ def _fixed_point_multiply_per_axis(
     is_rshift_required: bool,
     axes: list[int],
 ) -> te.Tensor:
-    """Fixed-point products with a multiplier and shifts for each position along `axes`."""
+    """Fixed-point multiply with a multiplier and shifts per position along `axes`."""
 
     def value(*indices: Any) -> Any:
         at = [indices[axis] for axis in axes]
@@ -317,7 +317,7 @@ def fixed_point_multiply_per_axis(
     is_rshift_required: bool = False,
     axes: list[int] | None = None,
 ) -> relax.Expr:
-    """Fixed-point products with a multiplier and shifts for each position along `axes`."""
+    """Fixed-point multiply with a multiplier and shifts per position along `axes`."""
     return _per_axis_kernel(
         data,
         multiplier,
@@ -331,7 +331,7 @@ def fixed_point_multiply_per_axis(
 
 @operator("copy", pattern=ELEMENTWISE, precision=FOLLOW, layout=layout_rules.elementwise)
 def copy(data: relax.Expr) -> relax.Expr:
-    """Identity: expressions have no storage that could be copied."""
+    """Identity: expressions have no storage to copy."""
     return data
 
 
@@ -341,10 +341,10 @@ def copy(data: relax.Expr) -> relax.Expr:
     layout=layout_rules.elementwise,
 )
 def device_copy(data: relax.Expr, src_device: Any = None, dst_device: Any = None) -> relax.Expr:
-    """Identity; the build places tensors on devices, and copies where devices differ."""
+    """Identity: the build places tensors on devices and copies between different devices."""
     return data
 
 
 def scalar_like(value: float, like: relax.Expr) -> relax.Expr:
-    """A scalar constant of the dtype of `like`."""
+    """Scalar constant with the dtype of `like`."""
     return number(value, dtype(like))

@@ -1,4 +1,4 @@
-"""Operators that change shape, layout, order or dtype of a tensor."""
+"""Operators that change shape, layout, order or dtype."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from .shapes import (
 )
 from .te_op import kernel
 
-# Operators that TVM defined here and another file does.
+# Operators that TVM defined in this module, implemented elsewhere.
 __getattr__ = builders_of("")[0]
 
 op = relax.op
@@ -48,18 +48,18 @@ op = relax.op
     "cast", how="direct", pattern=ELEMENTWISE, precision=FOLLOW, layout=layout_rules.elementwise
 )
 def cast(data: relax.Expr, dtype: str) -> relax.Expr:
-    """The values converted to another dtype."""
+    """Convert to another dtype."""
     return cast_to(data, dtype)
 
 
 def cast_to(data: relax.Expr, name: str) -> relax.Expr:
-    """`data` itself if it has the dtype `name`, else converted."""
+    """Convert `data` to the dtype `name` unless it already has it."""
     return data if dtype(data) == name else infer_type(op.astype(data, name))
 
 
 @operator("cast_like", 2, pattern=ELEMENTWISE, precision=FOLLOW, layout=layout_rules.elementwise)
 def cast_like(data: relax.Expr, dtype_like: relax.Expr) -> relax.Expr:
-    """The values converted to the dtype of `dtype_like`."""
+    """Convert to the dtype of `dtype_like`."""
     return cast_to(data, dtype(dtype_like))
 
 
@@ -73,7 +73,7 @@ def reinterpret(data: relax.Expr, dtype: str) -> relax.Expr:
 
 
 def _picked(at: Any, values: Sequence[Any]) -> Any:
-    """values[at] as int64, for few values."""
+    """values[at] as int64, by selection among few values."""
     result: Any = tirx.const(0, "int64")
     for index, value in enumerate(values):
         result = tirx.Select(at == index, tirx.Cast("int64", value), result)
@@ -81,7 +81,7 @@ def _picked(at: Any, values: Sequence[Any]) -> Any:
 
 
 def _inserted(data: te.Tensor, axis: te.Tensor, count: int) -> te.Tensor:
-    """The shape with `count` ones before an axis that is known at run time."""
+    """Insert `count` ones into the shape before a run-time axis."""
     ndim = len(data.shape) + count
 
     def value(at: Any) -> Any:
@@ -95,7 +95,7 @@ def _inserted(data: te.Tensor, axis: te.Tensor, count: int) -> te.Tensor:
 
 
 def _removed(data: te.Tensor, axes: te.Tensor) -> te.Tensor:
-    """The shape without axes that are known at run time."""
+    """Remove run-time axes from the shape."""
     ndim, count = len(data.shape), int(axes.shape[0])
 
     def kept(axis: int) -> Any:
@@ -129,7 +129,7 @@ _removed_kernel = kernel("squeeze_shape", _removed)
     keeps_order=True,
 )
 def expand_dims(data: relax.Expr, axis: Any, num_newaxis: int = 1) -> relax.Expr:
-    """`num_newaxis` axes of extent 1 inserted before `axis`."""
+    """Insert `num_newaxis` axes of extent 1 before `axis`."""
     values = shape_values(axis)
     if isinstance(values, relax.Expr):
         shape = _inserted_kernel(data, infer_type(op.reshape(values, [1])), count=int(num_newaxis))
@@ -153,7 +153,7 @@ dynamic_form("expand_dims", expand_dims, ["data", "axis"], pattern=INJECTIVE)
     quantized=quantization.same,
 )
 def transpose(data: relax.Expr, axes: Sequence[int] | None = None) -> relax.Expr:
-    """Axes reordered; reversed without `axes`."""
+    """Permute axes; without `axes`, reverse them."""
     order = [axis_of(axis, rank(data)) for axis in axes] if axes else None
     if order is not None and sorted(order) != list(range(rank(data))):
         raise RelayTypeError(f"axes {list(axes or ())} do not name every axis once")
@@ -170,7 +170,7 @@ def transpose(data: relax.Expr, axes: Sequence[int] | None = None) -> relax.Expr
     keeps_order=True,
 )
 def squeeze(data: relax.Expr, axis: Any = None) -> relax.Expr:
-    """Axes of extent 1 removed, all of them without `axis`."""
+    """Remove axes of extent 1, all of them without `axis`."""
     dims = extents(data)
     if axis is None:
         axes = [i for i, size in enumerate(dims) if isinstance(size, int) and size == 1]
@@ -203,7 +203,7 @@ dynamic_form("squeeze", squeeze, ["data", "axis"])
     quantized=quantization.same,
 )
 def broadcast_to(data: relax.Expr, shape: Any, dtype: str = "") -> relax.Expr:
-    """`data` repeated along axes of extent 1 and new leading axes."""
+    """Broadcast `data` to a shape."""
     return shaped(shape, lambda dims: _broadcast(data, dims))
 
 
@@ -212,7 +212,7 @@ dynamic_form("broadcast_to", broadcast_to, ["data", "shape"])
 
 @operator("broadcast_to_like", 2, pattern=BROADCAST, precision=FOLLOW)
 def broadcast_to_like(data: relax.Expr, broadcast_type: relax.Expr) -> relax.Expr:
-    """`data` broadcast to the shape of the other."""
+    """Broadcast `data` to the shape of another tensor."""
     return _broadcast(data, extents(broadcast_type))
 
 
@@ -229,13 +229,13 @@ def _broadcast(data: relax.Expr, shape: Sequence[Extent]) -> relax.Expr:
 
 @operator("collapse_sum_like", 2, how="direct", pattern=REDUCTION)
 def collapse_sum_like(data: relax.Expr, collapse_type: relax.Expr) -> relax.Expr:
-    """Sums over the axes along which the other would broadcast to `data`."""
+    """Sum over the axes along which the other tensor would broadcast to `data`."""
     return op.collapse_sum_to(data, extents(collapse_type))
 
 
 @operator("collapse_sum_to", 2, ignored=("shape", "dtype"), how="direct", pattern=REDUCTION)
 def collapse_sum_to(data: relax.Expr, shape: Any) -> relax.Expr:
-    """Sums over the axes along which `shape` would broadcast to `data`."""
+    """Sum over the axes along which `shape` would broadcast to `data`."""
     return shaped(shape, lambda dims: op.collapse_sum_to(data, dims))
 
 
@@ -248,7 +248,7 @@ def collapse_sum_to(data: relax.Expr, shape: Any) -> relax.Expr:
     quantized=quantization.concatenate,
 )
 def concatenate(data: relax.Expr, axis: int = 0) -> relax.Expr:
-    """The fields of a tuple one after the other along `axis`."""
+    """Concatenate the fields of a tuple along `axis`."""
     fields = tuple_fields(data)
     where = axis_of(axis, rank(fields[0]))
     for index, field in enumerate(fields[1:], 1):
@@ -261,7 +261,7 @@ def concatenate(data: relax.Expr, axis: int = 0) -> relax.Expr:
 
 
 def _joined_extents(fields: Sequence[relax.Expr], along: int) -> list[Extent]:
-    """The extents of fields one after the other, which must agree for dynamic shapes.
+    """Concatenated extents of the fields, which must agree on the other axes.
 
     The build inserts a check before the operator.
     """
@@ -285,7 +285,7 @@ def tuple_fields(data: relax.Expr) -> list[relax.Expr]:
 
 
 def _check_alike(first: relax.Expr, field: relax.Expr, index: int, along: int) -> None:
-    """Raise unless two fields have one dtype and equal extents, except along one axis."""
+    """Raise unless two fields have equal dtypes and extents, except along one axis."""
     message = (
         f"field {index} of argument data has the type {type_of(field)}, which does not fit "
         f"that of field 0: {type_of(first)}"
@@ -299,7 +299,7 @@ def _check_alike(first: relax.Expr, field: relax.Expr, index: int, along: int) -
 
 @operator("stack", how="direct", pattern=INJECTIVE)
 def stack(data: relax.Expr, axis: int = 0) -> relax.Expr:
-    """The fields of a tuple along a new axis."""
+    """Stack the fields of a tuple along a new axis."""
     fields = tuple_fields(data)
     for index, field in enumerate(fields[1:], 1):
         _check_alike(fields[0], field, index, -1)
@@ -317,7 +317,7 @@ def stack(data: relax.Expr, axis: int = 0) -> relax.Expr:
     quantized=quantization.split,
 )
 def split(data: relax.Expr, indices_or_sections: Any, axis: int = 0) -> relax.Expr:
-    """Equal sections, or pieces that end at indices, along an axis; a tuple."""
+    """Split into equal sections, or at indices, along an axis; returns a tuple."""
     where = axis_of(axis, rank(data))
     size = extents(data)[where]
     if isinstance(indices_or_sections, (int, tirx.IntImm)):
@@ -336,20 +336,20 @@ def split(data: relax.Expr, indices_or_sections: Any, axis: int = 0) -> relax.Ex
 
 @operator("repeat", how="direct", pattern=BROADCAST)
 def repeat(data: relax.Expr, repeats: int, axis: int) -> relax.Expr:
-    """Each slice along `axis` repeated."""
+    """Repeat each slice along `axis`."""
     return op.repeat(data, int(repeats), axis_of(axis, rank(data)))
 
 
 @operator("reverse", how="direct", pattern=INJECTIVE)
 def reverse(data: relax.Expr, axis: int) -> relax.Expr:
-    """The order along `axis` reversed."""
+    """Reverse along `axis`."""
     return op.flip(data, axis_of(axis, rank(data)))
 
 
 def _reverse_sequence(
     data: te.Tensor, seq_lengths: te.Tensor, seq_axis: int, batch_axis: int
 ) -> te.Tensor:
-    """The first seq_lengths[b] slices along `seq_axis` in reverse order, the rest as they are."""
+    """Reverse the first seq_lengths[b] slices along `seq_axis`; the rest is unchanged."""
 
     def value(*at: Any) -> Any:
         length = seq_lengths(at[batch_axis]).astype("int64")
@@ -374,7 +374,7 @@ reverse_sequence_kernel = kernel(
 def reverse_sequence(
     data: relax.Expr, seq_lengths: relax.Expr, seq_axis: int = 1, batch_axis: int = 0
 ) -> relax.Expr:
-    """The first seq_lengths[b] slices along `seq_axis` in reverse order."""
+    """Reverse the first seq_lengths[b] slices along `seq_axis`."""
     return reverse_sequence_kernel(
         data,
         seq_lengths,
@@ -388,7 +388,7 @@ _layout_transform = kernel("layout_transform", topi.layout_transform)
 
 @operator("layout_transform", how="TOPI", pattern=INJECTIVE)
 def layout_transform(data: relax.Expr, src_layout: str, dst_layout: str) -> relax.Expr:
-    """From one layout to another, e.g. NCHW to NHWC or NCHW8c."""
+    """Convert between layouts, such as NCHW to NHWC or NCHW8c."""
     if src_layout == dst_layout:
         return data
     if sorted(src_layout) == sorted(dst_layout) and src_layout.isalpha() and src_layout.isupper():
@@ -403,7 +403,7 @@ _sliding_window = kernel("sliding_window", topi.sliding_window)
 def sliding_window(
     data: relax.Expr, axis: int, window_shape: Sequence[int], strides: Sequence[int]
 ) -> relax.Expr:
-    """Windows over the dimensions from `axis` on; their extents come last in the shape."""
+    """Sliding windows over the dimensions from `axis` on; window extents are the last axes."""
     return _sliding_window(
         data,
         axis=axis_of(axis, rank(data)),

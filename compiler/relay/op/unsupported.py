@@ -1,4 +1,4 @@
-"""Registered Relay operators that do not apply, and why."""
+"""Registered but unsupported Relay operators, with reasons."""
 
 from __future__ import annotations
 

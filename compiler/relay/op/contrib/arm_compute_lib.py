@@ -1,4 +1,4 @@
-"""Arm Compute Library, as Relay's BYOC flow gave it operators: layers of one NHWC sample."""
+"""Arm Compute Library backend of Relay's BYOC flow: NHWC layers with batch size 1."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _conv(call: Any) -> bool:
 
 
 def _per_tensor(*values: Any) -> bool:
-    """Whether scales and zero points are one number each."""
+    """Whether all scales and zero points are scalars."""
     return all(shape(each) in ((), (1,)) for each in values)
 
 
@@ -90,13 +90,13 @@ def _qnn_add(call: Any) -> bool:
 
 
 def arm_compute_lib_pattern_table(disabled_ops: Sequence[str] = ("concatenate",)) -> list[Row]:
-    """Convolutions with padding, bias and relu, dense layers with bias, both of floats and of
-    integers, and pools between casts or of squares.
+    """Pattern table: float and quantized convolutions with padding, bias and relu, dense with
+    bias, pools between casts, and average pools of squares.
 
     Parameters
     ----------
     disabled_ops : sequence of str
-        "concatenate" leaves concatenations to TVM.
+        "concatenate" excludes concatenations.
     """
     from ...dataflow_pattern import is_expr, is_op, is_tuple, wildcard
     from ...expr import const
@@ -168,7 +168,7 @@ def partition_for_arm_compute_lib(
     disabled_ops: Sequence[str] = ("concatenate",),
     **_options: Any,
 ) -> Any:
-    """The module with functions for Arm Compute Library, one for each layer."""
+    """Partition a module for Arm Compute Library, one function per layer."""
     table = arm_compute_lib_pattern_table(disabled_ops)
     chosen = steps(table, "arm_compute_lib", merge=False, include_non_call_ops=False)
     return partition(mod, params, chosen)

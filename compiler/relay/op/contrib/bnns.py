@@ -1,4 +1,4 @@
-"""Apple's BNNS, as Relay's BYOC flow gave it operators."""
+"""Apple BNNS backend of Relay's BYOC flow."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _dense(call: Any) -> bool:
 
 
 def _along_channels(call: Any) -> bool:
-    """Whether a sum or bias_add adds one constant for each channel."""
+    """Whether an add or bias_add adds one constant per channel."""
     bias = call.args[1]
     if name_of(call) == "nn.bias_add":
         return is_constant_expr(bias) and int(call.attrs.axis) == 1
@@ -77,7 +77,7 @@ def _instance_norm(call: Any) -> bool:
 
 
 def _gelu(data: Any) -> Any:
-    """The gelu of tanh, with the numbers that it is defined by."""
+    """GELU (tanh approximation) with its exact constants."""
     from ...dataflow_pattern import is_expr, is_op
     from ...expr import const
 
@@ -92,7 +92,7 @@ def _gelu(data: Any) -> Any:
 
 @register_pattern_table("bnns")
 def pattern_table() -> list[Row]:
-    """Convolutions with bias and activation, dense layers with bias and gelu."""
+    """Pattern table: convolutions with bias and activation, dense with bias and GELU."""
     bias = "nn.conv2d(_) add|nn.bias_add(_)"
     return [
         ("bnns.conv2d_bias_relu", chain(f"{bias} nn.relu"), _conv_chain),
@@ -118,7 +118,7 @@ claim(
 
 
 def partition_for_bnns(mod: Any, params: Mapping[str, Any] | None = None) -> Any:
-    """The module with functions for BNNS, one for each layer."""
+    """Partition a module for BNNS, one function per layer."""
     from ... import transform
 
     first = (

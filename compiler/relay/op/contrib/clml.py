@@ -1,4 +1,4 @@
-"""Qualcomm's CLML, as Relay's BYOC flow gave it operators: layers of one NCHW sample."""
+"""Qualcomm CLML backend of Relay's BYOC flow: NCHW layers with batch size 1."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _with(**wanted: Any) -> Any:
 
 @register_pattern_table("clml")
 def clml_pattern_table() -> list[Row]:
-    """Convolutions with what surrounds them, dense layers with bias, single operators."""
+    """Pattern table: convolutions with adjacent operators, dense with bias, single operators."""
     from ...dataflow_pattern import is_constant, is_op, is_tuple, is_tuple_get_item, wildcard
 
     def normalized(data: Any) -> Any:
@@ -129,7 +129,7 @@ def is_clml_runtime_enabled() -> bool:
 
 
 def partition_for_clml(mod: Any, params: Mapping[str, Any] | None = None, **_options: Any) -> Any:
-    """The module with functions for CLML, regions merged."""
+    """Partition a module for CLML, with merged regions."""
     from ... import transform
 
     first = without_dropout(), transform.FoldConstant()

@@ -1,4 +1,4 @@
-"""Core ML, as Relay's BYOC flow gave it operators: by `AnnotateTarget("coremlcompiler")`."""
+"""Core ML backend of Relay's BYOC flow: `AnnotateTarget("coremlcompiler")`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""cuBLAS, as Relay's BYOC flow gave it operators."""
+"""cuBLAS backend of Relay's BYOC flow."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def _cublas_product(call: Any) -> bool:
 
 @register_pattern_table("cublas")
 def pattern_table() -> list[Row]:
-    """Products of matrices, each by itself."""
+    """Pattern table: single matmuls."""
     names = ("matmul", "batch_matmul", "dense")
     return [(f"cublas.{each}", chain(f"nn.{each}(_)"), _cublas_product) for each in names]
 
 
 def partition_for_cublas(mod: Any, params: Mapping[str, Any] | None = None) -> Any:
-    """The module with a function for cuBLAS of each product of matrices."""
+    """Partition a module for cuBLAS, one function per matmul."""
     return partition(mod, params, steps(pattern_table(), "cublas", merge=False))

@@ -1,4 +1,4 @@
-"""cuDNN, as Relay's BYOC flow gave it operators."""
+"""cuDNN backend of Relay's BYOC flow."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _cudnn_log_softmax(call: Any) -> bool:
 
 @register_pattern_table("cudnn")
 def pattern_table() -> list[Row]:
-    """Softmaxes, and convolutions by themselves or with bias and relu."""
+    """Pattern table: softmax, and convolutions alone or with bias and relu."""
     return [
         ("cudnn.softmax", chain("nn.softmax"), _is_float),
         ("cudnn.log_softmax", chain("nn.log_softmax"), _cudnn_log_softmax),
@@ -35,5 +35,5 @@ def pattern_table() -> list[Row]:
 
 
 def partition_for_cudnn(mod: Any, params: Mapping[str, Any] | None = None) -> Any:
-    """The module with a function for cuDNN of each convolution and softmax."""
+    """Partition a module for cuDNN, one function per convolution or softmax."""
     return partition(mod, params, steps(pattern_table(), "cudnn", merge=False))

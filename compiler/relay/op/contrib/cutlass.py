@@ -1,4 +1,4 @@
-"""CUTLASS, as Relay's BYOC flow gave it operators."""
+"""CUTLASS backend of Relay's BYOC flow."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _cutlass_gelu(data: Any, half: bool) -> Any:
 
 @register_pattern_table("cutlass")
 def pattern_table() -> list[Row]:
-    """Residual blocks, products with bias and activation, convolutions and their gradients."""
+    """Pattern table: residual blocks, matmuls with bias and activation, conv2d and gradients."""
     dense = chain("nn.dense(_) add|nn.bias_add(_)")
     biased = chain("nn.conv2d(_) add|nn.bias_add(_)")
     convs = {
@@ -119,7 +119,7 @@ def pattern_table() -> list[Row]:
 
 
 def partition_for_cutlass(mod: Any, params: Mapping[str, Any] | None = None) -> Any:
-    """The module with functions for CUTLASS; weights stay arguments of them."""
+    """Partition a module for CUTLASS; weights remain arguments."""
     from ... import transform
 
     folding = [transform.SimplifyInference(), transform.FoldConstant(), transform.FoldScaleAxis()]

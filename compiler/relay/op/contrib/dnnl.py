@@ -1,4 +1,4 @@
-"""oneDNN, as Relay's BYOC flow gave it operators."""
+"""oneDNN backend of Relay's BYOC flow."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _ANCHORS = {
 
 
 def _is_bias(call: Any) -> bool:
-    """Whether a sum adds one number for each channel of a conv2d."""
+    """Whether an add has one addend per channel of a conv2d."""
     conv = call.args[0]
     return (
         name_of(conv) == "nn.conv2d"
@@ -70,7 +70,7 @@ def _takes_sum(root: Any) -> bool:
 
 
 def _quantized(name: str) -> Any:
-    """An integer product, scaled, clipped and rounded, with or without bias, sum and zero point."""
+    """Quantized matmul: scaled, clipped and rounded; optional bias, sum and zero point."""
     from ...dataflow_pattern import is_constant, is_op, wildcard
 
     zero = is_constant()
@@ -82,7 +82,7 @@ def _quantized(name: str) -> Any:
 
 @register_pattern_table("dnnl")
 def pattern_table() -> list[Row]:
-    """Products with bias and activation, longer chains first."""
+    """Pattern table: matmuls with bias and activation, longest chains first."""
     rows: list[Row] = [
         ("dnnl.qnn.conv2d", _quantized("qnn.conv2d")),
         ("dnnl.qnn.dense", _quantized("qnn.dense")),
@@ -124,9 +124,9 @@ def partition_for_dnnl(
     alter_layout: bool = True,
     prune_subgraphs: bool = True,
 ) -> Any:
-    """The module with functions for oneDNN: biases as sums, batch norms folded, regions merged.
+    """Partition a module for oneDNN: biases as adds, folded batch norms, merged regions.
 
-    `alter_layout` and `prune_subgraphs` are accepted: layouts stay as they are, and so do regions.
+    `alter_layout` and `prune_subgraphs` are accepted without effect on layouts and regions.
     """
     del alter_layout, prune_subgraphs
     from ... import transform

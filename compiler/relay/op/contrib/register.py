@@ -1,4 +1,4 @@
-"""Pattern tables of external compilers, by the compiler's name: what MergeComposite takes."""
+"""Registry of pattern tables for MergeComposite, by compiler name."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ LIBRARIES = (
     "tensorrt",
 )
 _RELAYS = {**{name: name for name in LIBRARIES}, "coremlcompiler": "coreml"}
-"""Compiler to the module that has its table."""
+"""Maps a compiler to the module with its table."""
 
 
 def register_pattern_table(compiler: str, table: Table | None = None) -> Any:
-    """Set the table of a compiler; a decorator of the function that makes it without `table`."""
+    """Register the table of a compiler; without `table`, a decorator of the table's factory."""
 
     def register(make: Table) -> Table:
         _TABLES[compiler] = make()
@@ -35,12 +35,12 @@ def register_pattern_table(compiler: str, table: Table | None = None) -> Any:
 
 
 def get_pattern_table(compiler: str) -> Sequence[tuple[Any, ...]] | None:
-    """The table of a compiler: what a script registered, or Relay's own; None without either."""
+    """Table of a compiler: user-defined, else Relay's; None if there is neither."""
     load(compiler)
     return _TABLES.get(compiler)
 
 
 def load(compiler: str) -> None:
-    """Have Relay's own table of a compiler and its operators registered, where there is one."""
+    """Register Relay's table and operators for a compiler, if they exist."""
     if compiler in _RELAYS and compiler not in _TABLES:
         import_module(f".{_RELAYS[compiler]}", __package__)

@@ -1,7 +1,7 @@
-"""Building blocks of pattern tables: chains of operators, and checks of them.
+"""Building blocks of pattern tables: operator chains and checks.
 
-A table is rows (name, pattern, check) for MergeComposite and operators that the compiler takes by
-themselves. Each compiler of Relay's that has one is a module here, loaded when its name is used.
+A backend consists of rows (name, pattern, check) for MergeComposite, and of single supported
+operators. Each of Relay's compilers has a module in this package, imported on first use.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ _STEP = re.compile(r"(?P<names>[\w.|]+)(?:\((?P<operands>[c_]*)\))?(?P<optional>
 
 
 def chain(text: str, start: Any = None) -> Any:
-    """The pattern of consecutive operators: "nn.conv2d(c) nn.bias_add|add(c)? nn.relu?".
+    """Pattern of consecutive operators: "nn.conv2d(c) nn.bias_add|add(c)? nn.relu?".
 
     Parameters
     ----------
     text : str
-        Steps between spaces. A step is one operator or alternatives; in brackets its operands
-        after the first, `c` a constant and `_` anything; a question mark where it may be missing.
+        Space-separated steps. A step is an operator or alternatives, with its further operands in
+            parentheses: `c` a constant, `_` anything. A question mark makes a step optional.
     start : pattern, optional
-        The first operand of the first step; anything by default.
+        First operand of the first step; anything by default.
     """
     from ...dataflow_pattern import is_constant, is_op, wildcard
 
@@ -51,7 +51,7 @@ def chain(text: str, start: Any = None) -> Any:
 
 
 def gelu(data: Any) -> Any:
-    """x / c * (erf + c) * c, as `nn.gelu` is spelled by ONNX's importers."""
+    """Pattern of x / c * (erf + c) * c, `nn.gelu` as expanded by ONNX importers."""
     curve = chain("divide(_) erf add(_)", data)
     return chain("multiply(_)", product(data, curve))
 
@@ -69,14 +69,14 @@ def hard_swish(data: Any) -> Any:
 
 
 def product(left: Any, right: Any) -> Any:
-    """The pattern of a product of two patterns."""
+    """Pattern of the multiply of two patterns."""
     from ...dataflow_pattern import is_op
 
     return is_op("multiply")(left, right)
 
 
 def shape(expr: Any) -> tuple[int, ...]:
-    """The extents; -1 for one that is not known. Of a tuple of results, the first one's."""
+    """Shape of an expression, -1 for dynamic extents; for a tuple, the first field's shape."""
     ty = expr.ty.fields[0] if isinstance(expr.ty, relax.TupleType) else expr.ty
     if ty.shape is None:
         return (-1,) * max(ty.ndim, 0)
@@ -93,21 +93,21 @@ def is_constant_expr(expr: Any) -> bool:
 
 
 def name_of(expr: Any) -> str:
-    """The operator of a call, or of the call whose field an expression is; "" for any other."""
+    """Operator of a call, or of the call whose field is accessed; "" for other expressions."""
     if isinstance(expr, relax.TupleGetItem):
         expr = expr.tuple_value
     return str(expr.op.name) if isinstance(getattr(expr, "op", None), tvm.ir.Op) else ""
 
 
 def inner(root: Any, name: str) -> Any:
-    """The call of an operator that a chain ends in, through first operands."""
+    """Find a call of an operator upward in a chain, through first operands."""
     while name_of(root) != name:
         root = root.tuple_value if isinstance(root, relax.TupleGetItem) else root.args[0]
     return root
 
 
 def tensors(call: Any) -> list[Any]:
-    """The operands, fields of tuples among them."""
+    """Operands, with tuples flattened."""
     return [
         each
         for arg in call.args
@@ -116,13 +116,13 @@ def tensors(call: Any) -> list[Any]:
 
 
 def has(call: Any, **wanted: Any) -> bool:
-    """Whether attributes have these values; those that the operator lacks do."""
+    """Whether attributes have these values; attributes that the operator lacks are ignored."""
     attrs = {str(key): value for key, value in call.attrs.items()}
     return all(key not in attrs or _plain(attrs[key]) == value for key, value in wanted.items())
 
 
 def attribute(call: Any, key: str, default: Any = None) -> Any:
-    """The value of an attribute as Python has it."""
+    """Attribute value as plain Python."""
     attrs = {str(name): value for name, value in call.attrs.items()} if call.attrs else {}
     return _plain(attrs[key]) if attrs.get(key) is not None else default
 
@@ -140,14 +140,14 @@ def is_depthwise(conv: Any) -> bool:
 
 
 def claim(compiler: str, operators: Mapping[str, Check | bool]) -> None:
-    """Set which calls a compiler takes outside of its patterns: `target.<compiler>`.
+    """Set the single calls that a compiler supports: `target.<compiler>`.
 
-    What a script registers has precedence.
+    User-defined attributes take precedence.
 
     Parameters
     ----------
     operators : dict of str to callable or bool
-        Names of operators, several between spaces, to a check of the call.
+        Maps operator names, separated by spaces, to a check of the call.
     """
     from ... import dialect
 
@@ -163,12 +163,12 @@ def _answer(check: Check | bool) -> Check:
 
 
 def has_code_generator(compiler: str) -> bool:
-    """Whether the user registered a compiler of a back end: TVM and Baton have none."""
+    """Whether the user registered a code generator for a backend; TVM and Baton have none."""
     return tvm.get_global_func(f"relay.ext.{compiler}", allow_missing=True) is not None
 
 
 def partition(mod: tvm.IRModule, params: Mapping[str, Any] | None, passes: Iterable[Any]) -> Any:
-    """The module with its weights bound, behind passes at level 3."""
+    """Bind the weights of a module and run passes at opt_level 3."""
     from ....lowering.bind import bind_params
 
     if params:
@@ -178,7 +178,7 @@ def partition(mod: tvm.IRModule, params: Mapping[str, Any] | None, passes: Itera
 
 
 def without_dropout() -> Any:
-    """A pass that leaves dropout out, as inference does."""
+    """Create a pass that removes dropout for inference."""
     from ...nested_expressions import rewrite
     from ...transform.base import body_wise
 
@@ -190,9 +190,9 @@ def without_dropout() -> Any:
 
 
 def steps(table: Sequence[Row], compiler: str, *, merge: bool, **options: Any) -> list[Any]:
-    """MergeComposite, AnnotateTarget, MergeCompilerRegions if regions are to grow, PartitionGraph.
+    """Passes MergeComposite, AnnotateTarget, MergeCompilerRegions (with `merge`), PartitionGraph.
 
-    `options` are those of AnnotateTarget and PartitionGraph.
+    `options` are passed to AnnotateTarget and PartitionGraph.
     """
     from ... import transform
 

@@ -1,4 +1,4 @@
-"""TensorRT, as Relay's BYOC flow gave it operators: regions of what one engine computes."""
+"""TensorRT backend of Relay's BYOC flow, with one engine per region."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ class Options:
     Attributes
     ----------
     version : tuple of int
-        TensorRT's; later ones take more operators.
+        TensorRT version; later versions support more operators.
     implicit_batch : bool
-        The first axis is the batch of all tensors, so that nothing works along it.
+        The first axis is the batch axis of all tensors, and operators cannot work along it.
     fp16 : bool
-        Tensors of float16 are taken.
+        Support float16 tensors.
     products_only : bool
-        Regions without a product or a reduction are left to TVM.
+        Reject regions without a matmul, convolution or reduction.
     """
 
     version: tuple[int, ...] = (6, 0, 1)
@@ -130,7 +130,7 @@ def _rank(*ranks: int) -> Callable[[Any], bool]:
 
 
 class _Table:
-    """The rows for one set of options."""
+    """Collects the table rows for one set of options."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -139,7 +139,7 @@ class _Table:
     def add(
         self, names: str, text: str = "", check: Any = None, since: Any = (), **kind: Any
     ) -> None:
-        """A row for each operator, of all those that the options' version has."""
+        """Add a row for each operator; its check requires a minimum version."""
         for name in names.split():
             pattern = kind.get("pattern") or chain(f"{name}{text}")
             self.rows.append((f"tensorrt.{name}", pattern, self._checked(check, since)))
@@ -161,7 +161,7 @@ class _Table:
         return dtype(expr) in kinds and -1 not in extents
 
     def off_batch(self, call: Any) -> bool:
-        """Whether a call does not work along the axis of an implicit batch."""
+        """Whether a call does not work along the implicit batch axis."""
         return not self.options.implicit_batch or _axis(call) != 0
 
     def reduced(self, call: Any) -> bool:
@@ -254,7 +254,7 @@ def _table(options: Options) -> list[Row]:
 
 @register_pattern_table("tensorrt")
 def pattern_table() -> list[Row]:
-    """Single operators; regions of them are merged."""
+    """Pattern table: single operators, to be merged into regions."""
     return _table(Options())
 
 
@@ -269,7 +269,7 @@ is_tensorrt_runtime_enabled = is_tensorrt_compiler_enabled
 def partition_for_tensorrt(
     mod: Any, params: Mapping[str, Any] | None = None, target: Mapping[str, Any] | None = None
 ) -> Any:
-    """The module with functions for TensorRT.
+    """Partition a module for TensorRT.
 
     Parameters
     ----------
@@ -277,8 +277,8 @@ def partition_for_tensorrt(
     params : dict of str to array, optional
         Weights to bind.
     target : dict, optional
-        "tensorrt_version", "use_implicit_batch", "use_fp16", "remove_no_mac_subgraphs" of the old
-        target `tensorrt`, with its defaults.
+        "tensorrt_version", "use_implicit_batch", "use_fp16", "remove_no_mac_subgraphs" of TVM's
+            former target `tensorrt`, with its defaults.
     """
     from ... import transform
 
@@ -300,7 +300,7 @@ def partition_for_tensorrt(
 
 
 def _without_refused(mod: tvm.IRModule, options: Options) -> tvm.IRModule:
-    """The module with functions that TensorRT refuses as a whole back in their callers."""
+    """Inline functions that TensorRT rejects as a whole back into their callers."""
     from ... import transform
 
     functions = dict(mod.functions_items())

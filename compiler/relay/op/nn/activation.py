@@ -42,7 +42,7 @@ def relu(data: relax.Expr) -> relax.Expr:
     quantized=quantization.leaky_relu,
 )
 def leaky_relu(data: relax.Expr, alpha: float = 0.01) -> relax.Expr:
-    """x where it is positive, alpha * x elsewhere; for integers alpha is cut to one."""
+    """x if x > 0, else alpha * x; for integers, alpha is truncated."""
     if is_float(dtype(data)):
         return op.nn.leakyrelu(data, float(alpha))
     zero, factor = number(0, dtype(data)), number(int(alpha), dtype(data))
@@ -53,7 +53,7 @@ def leaky_relu(data: relax.Expr, alpha: float = 0.01) -> relax.Expr:
     "nn.prelu", 2, how="direct", pattern=BROADCAST, precision=FOLLOW, layout=layout_rules.prelu
 )
 def prelu(data: relax.Expr, alpha: relax.Expr, axis: int = 1) -> relax.Expr:
-    """x where it is positive, alpha[channel] * x elsewhere."""
+    """x if x > 0, else alpha[channel] * x."""
     where = axis_of(axis, rank(data))
     assign_type(alpha, [extents(data)[where]], dtype(data))
     return op.nn.prelu(data, alpha, where)
@@ -68,7 +68,7 @@ def prelu(data: relax.Expr, alpha: relax.Expr, axis: int = 1) -> relax.Expr:
     fast="nn.fast_softmax",
 )
 def softmax(data: relax.Expr, axis: int = -1) -> relax.Expr:
-    """Exponentials divided by their sum along an axis."""
+    """Softmax along an axis."""
     return op.nn.softmax(data, axis_of(axis, rank(data)))
 
 
@@ -89,7 +89,7 @@ def fast_softmax(data: relax.Expr, axis: int = -1) -> relax.Expr:
 
 @operator("nn.dropout", precision=FOLLOW, layout=layout_rules.elementwise)
 def _dropout_pair(data: relax.Expr, rate: float = 0.5) -> relax.Expr:
-    """The data as they are, and the mask of inference, which is all ones."""
+    """The data, and the dropout mask of inference: all ones."""
     return relax.Tuple([data, infer_type(op.ones(extents(data), dtype(data)))])
 
 
@@ -101,7 +101,7 @@ def dropout(data: relax.Expr, rate: float = 0.5) -> relax.Expr:
 
 @builder("nn.dropout_raw")
 def dropout_raw(data: relax.Expr, rate: float = 0.5) -> relax.Expr:
-    """The data and the mask, as a tuple."""
+    """Data and mask as a tuple."""
     return _dropout_pair(data, rate)
 
 
@@ -115,7 +115,7 @@ def _leaky_relu_from_relax(call: relax.Call, _definition: Definitions) -> relax.
 
 @from_relax("nn.gelu")
 def _gelu_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
-    """x (erf(x / sqrt(2)) + 1) / 2, in the order in which exporters write it."""
+    """Raise GELU: x (erf(x / sqrt(2)) + 1) / 2, in the operator order of exporters."""
     (data,), ty = call.args, call.ty
     inner = typed_call("divide", [data, constant(math.sqrt(2), data)], ty)
     curve = typed_call("add", [typed_call("erf", [inner], ty), constant(1, data)], ty)
@@ -126,7 +126,7 @@ def _gelu_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr |
 
 @from_relax("nn.gelu_tanh")
 def _gelu_tanh_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
-    """x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2."""
+    """Raise tanh GELU: x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2."""
     (data,), ty = call.args, call.ty
     cube = typed_call("multiply", [typed_call("multiply", [data, data], ty), data], ty)
     inner = typed_call(

@@ -1,4 +1,4 @@
-"""Convolutions and products of numbers of a few bits."""
+"""Low-bit convolutions and matmuls."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def bitpack(
     pack_type: str = "uint32",
     name: str = "BitPack",
 ) -> relax.Expr:
-    """The lowest bits of numbers packed along an axis, bit by bit along a new one."""
+    """Pack the low bits of integers along an axis, one bit plane per index of a new axis."""
     return _bitpack(
         data,
         bits=int(bits),
@@ -42,12 +42,12 @@ def bitpack(
 
 
 def _bits(data: relax.Expr, bits: int) -> relax.Expr:
-    """The lowest bits of numbers, as int32."""
+    """Low bits of integers, as int32."""
     return infer_type(op.bitwise_and(cast_to(data, "int32"), number(2**bits - 1, "int32")))
 
 
 def _levels(weight: relax.Expr, bits: int, unipolar: bool) -> relax.Expr:
-    """The values of a weight's bits: with `unipolar`, each 0 counts as -1."""
+    """Values of weight bits: with `unipolar`, 0 bits count as -1."""
     value = _bits(weight, bits)
     if not unipolar:
         return value
@@ -77,9 +77,9 @@ def bitserial_conv2d(
     out_dtype: str = "int16",
     unipolar: bool = True,
 ) -> relax.Expr:
-    """Convolution of numbers of a few bits.
+    """Low-bit convolution.
 
-    A weight's bit counts 1, and -1 where it is 0 with `unipolar`.
+    A weight bit of 1 counts as 1; a 0 bit counts as -1 with `unipolar`, else as 0.
     """
     wanted = {"NCHW": "OIHW", "NHWC": "HWIO"}.get(data_layout)
     if wanted is None or kernel_layout not in ("", wanted):
@@ -111,9 +111,9 @@ def bitserial_dense(
     out_dtype: str = "int16",
     unipolar: bool = True,
 ) -> relax.Expr:
-    """data * transposed weight of numbers of a few bits, computed on packed bits.
+    """Low-bit data * transposed weight, computed on packed bits.
 
-    Differences of bit counts wrap in `pack_dtype`, as they did in Relay.
+    Differences of bit counts wrap around in `pack_dtype`, as in Relay.
     """
     return _bitserial_dense(
         data,

@@ -1,4 +1,4 @@
-"""Operators on packed and transformed weights, which Relay's layout passes used to make."""
+"""Operators on packed and transformed weights, created by Relay's layout passes."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ def _matrix(values: Any, name: str) -> relax.Expr:
 
 
 def _transforms(tile_size: int, size: int) -> tuple[Any, Any, Any]:
-    """A (alpha, tile), B (alpha, alpha) and G (alpha, size) over the points that TVM uses.
+    """Winograd matrices A (alpha, tile), B (alpha, alpha), G (alpha, size) at TVM's points.
 
-    Weights that were transformed by it keep their meaning.
+    The same points keep previously transformed weights valid.
     """
     points = winograd_util._interpolation_points(tile_size + size - 2)
     return winograd_util._cook_toom_convolution(points, tile_size, size)
 
 
 def _along(data: relax.Expr, axis: int, matrix: relax.Expr) -> relax.Expr:
-    """matrix times `data` along one axis."""
+    """Multiply a matrix with `data` along one axis."""
     ndim = len(extents(data))
     order = [each for each in range(ndim) if each != axis] + [axis]
     rows = infer_type(op.permute_dims(data, order))
@@ -49,7 +49,7 @@ def _along(data: relax.Expr, axis: int, matrix: relax.Expr) -> relax.Expr:
 
 
 def _transformed_weight(weight: relax.Expr, tile_size: int, count: int) -> relax.Expr:
-    """G * weight along each of the last `count` axes, moved to the front."""
+    """Apply G along each of the last `count` axes, and move these axes to the front."""
     size = extents(weight)[-1]
     _, _, kernel_matrix = _transforms(int(tile_size), size)
     matrix = _matrix(kernel_matrix, dtype(weight))
@@ -67,7 +67,7 @@ def contrib_conv2d_winograd_weight_transform(weight: relax.Expr, tile_size: int)
 
 @operator("nn.contrib_conv3d_winograd_weight_transform", pattern=FUSABLE)
 def contrib_conv3d_winograd_weight_transform(weight: relax.Expr, tile_size: int) -> relax.Expr:
-    """(O, I, d, k, k) to (alpha, alpha, alpha, O, I); the depth stays unless d = k."""
+    """(O, I, d, k, k) to (alpha, alpha, alpha, O, I); the depth is not transformed unless d = k."""
     depth = extents(weight)[2]
     if depth == extents(weight)[3]:
         return _transformed_weight(weight, tile_size, 3)
@@ -96,10 +96,10 @@ def _winograd(
     data_layout: str,
     out_dtype: str,
 ) -> relax.Expr:
-    """A convolution with a weight (alpha, ..., O, I) that has been transformed.
+    """Winograd convolution with a transformed weight (alpha, ..., O, I).
 
-    Tiles of alpha points, `tile_size` apart, are transformed by B, multiplied with the weight
-    point by point, and transformed back by A.
+    Tiles of alpha points at distance `tile_size` are transformed by B, multiplied pointwise with
+    the weight, and transformed back by A.
     """
     if set(integers(strides, count) + integers(dilation, count)) != {1}:
         raise RelayTypeError("strides and dilation must be 1")
@@ -151,7 +151,7 @@ def _winograd(
 
 
 def _padded(data: relax.Expr, widths: Sequence[Sequence[int]]) -> relax.Expr:
-    """Padded, or cut where more tiles are not needed."""
+    """Pad data, or crop it if fewer tiles are needed."""
     grown = [[max(before, 0), max(after, 0)] for before, after in widths]
     data = infer_type(pad(data, grown, 0.0, "constant"))
     end = [extent + min(after, 0) for extent, (_, after) in zip(extents(data), widths)]
@@ -204,7 +204,7 @@ contrib_conv2d_winograd_nnpack_weight_transform = unavailable(
 def contrib_conv2d_gemm_weight_transform(
     weights: relax.Expr, tile_N: int, tile_K: int
 ) -> relax.Expr:
-    """(kh, kw, I, O) as a matrix (K, O), K = kh * kw * I, in transposed tiles (tile_N, tile_K)."""
+    """Reshape (kh, kw, I, O) to (K, O), K = kh * kw * I, in transposed tiles (tile_N, tile_K)."""
     height, width, inner, outer = extents(weights)
     rows = height * width * inner
     matrix = infer_type(op.reshape(weights, [rows, outer]))
@@ -235,7 +235,7 @@ def contrib_conv2d_gemm_without_weight_transform(
     out_layout: str = "",
     out_dtype: str = "",
 ) -> relax.Expr:
-    """conv2d with a weight of contrib_conv2d_gemm_weight_transform."""
+    """conv2d with a weight from contrib_conv2d_gemm_weight_transform."""
     if channels is None or kernel_size is None:
         raise RelayTypeError("channels and kernel_size must be given")
     across, down, tile_n, tile_k = extents(weight)
@@ -252,7 +252,7 @@ def contrib_conv2d_gemm_without_weight_transform(
 
 
 def _packed_kernel_layout(weight: relax.Expr, layout: str) -> str:
-    """The layout of a packed weight; a plain name with six axes means OIHW[i]i[o]o."""
+    """Layout of a packed weight; an unblocked name with six axes means OIHW[i]i[o]o."""
     shape = extents(weight)
     if len(shape) == 6 and layout == "OIHW":
         return f"OIHW{shape[4]}i{shape[5]}o"
@@ -303,7 +303,7 @@ def contrib_dense_pack(
     units: int | None = None,
     out_dtype: str = "",
 ) -> relax.Expr:
-    """`dense` with a weight in a packed layout, as NC8n."""
+    """dense with a packed weight layout such as NC8n."""
     if weight_layout == "NC" and len(extents(weight)) == 3:
         weight_layout = f"NC{extents(weight)[2]}n"
     if weight_layout != "NC":

@@ -45,9 +45,9 @@ def _convolve_transposed(
     output_padding: Any,
     out_dtype: str,
 ) -> relax.Expr:
-    """A transposed convolution over `count` axes, computed in the plain layouts.
+    """Transposed convolution over `count` spatial axes, computed in unblocked layouts.
 
-    A dilated kernel is computed as the kernel with zeros between its taps.
+    A dilated kernel is expanded with zeros between its elements.
     """
     groups = int(groups)
     plain, plain_kernel = PLAIN["data"][count], PLAIN["transposed"][count]
@@ -78,7 +78,7 @@ def _convolve_transposed(
         weight,
         strides=integers(strides, count),
         padding=paddings(padding, count),
-        output_padding=integers(output_padding, count)[:count],  # 1-D calls may hold two
+        output_padding=integers(output_padding, count)[:count],  # 1-D calls may pass two values
         groups=groups,
         out_dtype=None if name == dtype(data) else name,
     )
@@ -86,7 +86,7 @@ def _convolve_transposed(
 
 
 def _macs(attrs: dict[str, Any], data: Any, weight: Any, _result: Any) -> int:
-    """Every weight meets every place of the data, which is spread out."""
+    """Multiply-accumulates: each weight is applied at each data position."""
     places = [size for size, letter in zip(data, attrs["data_layout"]) if letter in "NHW"]
     return math.prod(weight) * math.prod(places)
 

@@ -44,11 +44,11 @@ def convolve(
     out_layout: str,
     out_dtype: str,
 ) -> relax.Expr:
-    """A convolution over `count` spatial axes, in any layouts.
+    """Convolution over `count` spatial axes, in any layouts.
 
-    A weight without a type gets the one that `channels` and `kernel_size` demand; a depthwise
-    weight (C_in, multiplier, ...) becomes Relax's (C_in * multiplier, 1, ...). Packed layouts are
-    converted to the plain ones and back.
+    The type of an untyped weight is inferred from `channels` and `kernel_size`. A depthwise weight
+    (C_in, multiplier, ...) becomes Relax's (C_in * multiplier, 1, ...). Blocked layouts are
+    converted to unblocked ones and back.
     """
     groups = int(groups)
     kernel_size = None if kernel_size is None else integers(kernel_size, count)
@@ -81,7 +81,7 @@ def convolve(
 
 
 def _accumulator(out_dtype: str, data_dtype: str) -> str | None:
-    """The accumulator dtype: bfloat16 is accumulated in float32 and rounded once."""
+    """Accumulator dtype: bfloat16 is accumulated in float32 and rounded once."""
     if out_dtype == "bfloat16":
         return "float32"
     return None if out_dtype == data_dtype else out_dtype
@@ -108,7 +108,7 @@ def _infer_weight(
 def _plain_weight(
     weight: relax.Expr, layout: str, plain: str, groups: int, in_channels: Any
 ) -> tuple[relax.Expr, str]:
-    """The weight with plain axes, and a depthwise one with one input channel for each filter."""
+    """Convert a weight to an unblocked layout; depthwise filters get one input channel."""
     if not is_plain(layout):
         weight, layout = convert(weight, layout, plain), plain
     outer, inner, *size = permuted(extents(weight), layout, plain)
@@ -128,7 +128,7 @@ def _check_weight(
     kernel_size: Any,
     in_channels: Any,
 ) -> None:
-    """Raise unless the weight fits the data and the attributes that describe it."""
+    """Raise unless the weight fits the data and the attributes."""
     outer, inner, *size = permuted(extents(weight), layout, plain)
     problem = ""
     if isinstance(in_channels, int) and isinstance(inner, int) and inner * groups != in_channels:
@@ -145,7 +145,7 @@ def _check_weight(
 
 
 def _macs(attrs: dict[str, Any], _data: Any, weight: Any, result: Any) -> int:
-    """Every weight meets every place of the result."""
+    """Multiply-accumulates: each weight is applied at each output position."""
     places = [size for size, letter in zip(result, attrs["data_layout"]) if letter in "NHW"]
     return math.prod(weight) * math.prod(places)
 
@@ -156,7 +156,7 @@ CONVOLUTION: dict[str, Any] = {
     "precision": ALWAYS,
     "layout": layout_rules.convolution,
 }
-"""Facts of convolutions and transposed ones."""
+"""Operator record fields shared by convolutions and transposed convolutions."""
 
 
 def _convolution(count: int, where: str, **facts: Any) -> Callable[..., Any]:
@@ -208,7 +208,7 @@ conv3d = _convolution(
 @operator(
     "nn.conv2d_backward_weight",
     2,
-    # The call's attributes are those of conv2d: data, weight and result of this convolution.
+    # The call has conv2d's attributes; data, weight and result are those of this convolution.
     renamed={
         "data_layout": "grad_layout",
         "kernel_layout": "data_layout",
@@ -234,9 +234,9 @@ def conv2d_backward_weight(
 ) -> relax.Expr:
     """Gradient of conv2d with respect to its weight.
 
-    It is a convolution of the data with the gradient, images and channels exchanged, and strides
-    and dilation too: (C, N, H, W) * (O, N, h, w) -> (C, O, kh, kw). The groups are one
-    convolution with as many groups, over data whose channels of a group lie on the batch axis.
+    Computed as a convolution of the data with the gradient. Images and channels are exchanged,
+    and so are strides and dilation: (C, N, H, W) * (O, N, h, w) -> (C, O, kh, kw). Groups use one
+    grouped convolution over data with the channels of each group on the batch axis.
     """
     if kernel_size is None:
         raise RelayTypeError("kernel_size must be given")
@@ -310,7 +310,7 @@ def deformable_conv2d(
     out_layout: str = "",
     out_dtype: str = "",
 ) -> relax.Expr:
-    """Convolution whose taps are moved by offsets, read by bilinear interpolation."""
+    """Deformable convolution: kernel positions are shifted by offsets and read bilinearly."""
     in_channels = extents(data)[data_layout.index("C")]
     if weight.ty.is_missing():
         size = None if kernel_size is None else integers(kernel_size, 2)
@@ -361,7 +361,7 @@ def correlation(
     is_multiply: bool = True,
     layout: str = "NCHW",
 ) -> relax.Expr:
-    """Products (or distances) of patches of two feature maps at all displacements."""
+    """Correlation (or distance) of patches of two feature maps at all displacements."""
     if layout != "NCHW":
         raise RelayTypeError(f"layout must be NCHW, not {layout}")
     return _correlation(
@@ -385,7 +385,7 @@ def _convolution_from_relax(call: relax.Call, _definition: Definitions) -> relax
 
 
 def window_of(call: relax.Call) -> dict[str, Any] | None:
-    """The attributes of a Relax convolution under Relay's names; None for an unknown weight."""
+    """Attributes of a Relax convolution under Relay's names; None for a dynamic weight shape."""
     attrs = call.attrs
     layout, weight = str(attrs.kernel_layout), shape_of(call.args[1])
     if weight is None or not is_plain(layout):

@@ -1,4 +1,4 @@
-"""Layout strings and the paddings of windows."""
+"""Layout conversion and window padding."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
 
 
 def is_plain(layout: str) -> bool:
-    """Whether a layout only orders axes, as NHWC does and NCHW8c does not."""
+    """Whether a layout only permutes axes: NHWC does, NCHW8c does not."""
     return layout.isalpha() and layout.isupper()
 
 
 def convert(data: relax.Expr, source: str, target: str) -> relax.Expr:
-    """`data` in another layout."""
+    """Convert `data` to another layout."""
     return data if source == target else layout_transform(data, source, target)
 
 
 def permuted(values: Sequence[Extent], source: str, target: str) -> list[Extent]:
-    """Extents of a plain layout in the order of another one."""
+    """Permute extents of one unblocked layout to another."""
     if sorted(source) != sorted(target):
         raise RelayTypeError(f"the layout {target!r} is not an order of the axes {source!r}")
     return [values[source.index(letter)] for letter in target]
 
 
 def packed(values: Sequence[Extent], source: str, target: str) -> list[Extent]:
-    """Extents of a plain layout in another one, whose axes may be split into blocks.
+    """Convert extents of an unblocked layout to another, possibly blocked layout.
 
     (O, I, H, W) = (64, 32, 3, 3), OIHW4i16o -> 4, 8, 3, 3, 4, 16
     """
@@ -57,7 +57,7 @@ def packed(values: Sequence[Extent], source: str, target: str) -> list[Extent]:
 
 
 def paddings(padding: Any, count: int) -> list[int]:
-    """Padding before each spatial axis, then after each, from 1, `count` or twice as many."""
+    """Expand padding to (before..., after...) from 1, `count` or 2 * `count` values."""
     values = integers(padding)
     if len(values) == 1:
         return values * (2 * count)
@@ -69,7 +69,7 @@ def paddings(padding: Any, count: int) -> list[int]:
 
 
 def window_attributes(count: int) -> dict[str, Callable[[Any], Any]]:
-    """How calls hold what describes windows over `count` axes: a number for each axis or side."""
+    """Functions that expand window attributes to one value per axis or side."""
 
     def each(value: Any) -> Any:
         return None if value is None else integers(value, count)
@@ -85,12 +85,12 @@ def window_attributes(count: int) -> dict[str, Callable[[Any], Any]]:
 
 
 def spatial_axes(layout: str) -> list[int]:
-    """Axes of the spatial letters D, H and W, in the layout's order."""
+    """Positions of the spatial letters D, H and W, in layout order."""
     return [axis for axis, letter in enumerate(layout) if letter in "DHW"]
 
 
 def spread(vector: relax.Expr, axis: int, ndim: int) -> relax.Expr:
-    """A vector as a tensor that broadcasts along `axis` of `ndim` dimensions."""
+    """Reshape a vector to broadcast along `axis` of `ndim` dimensions."""
     after = ndim - 1 - axis
     return (
         vector

@@ -1,4 +1,4 @@
-"""Matrix products, bias and flattening."""
+"""Matmuls, bias and flattening."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _check_inner(a: Extent, b: Extent, left: relax.Expr, right: relax.Expr, what
 
 
 def _swapped(data: relax.Expr, swap: bool) -> relax.Expr:
-    """The last two axes exchanged if `swap`."""
+    """Swap the last two axes if `swap` is set."""
     if not swap:
         return data
     axes = list(range(rank(data)))
@@ -53,7 +53,7 @@ def _swapped(data: relax.Expr, swap: bool) -> relax.Expr:
 
 
 def product(left: relax.Expr, right: relax.Expr, out_dtype: str) -> relax.Expr:
-    """Matrix product of Relax, accumulated in `out_dtype`."""
+    """Relax matmul with accumulation in `out_dtype`."""
     name = str(out_dtype or "") or dtype(left)
     if dtype(left) != dtype(right):
         left, right = cast_to(left, name), cast_to(right, name)
@@ -66,7 +66,7 @@ def product(left: relax.Expr, right: relax.Expr, out_dtype: str) -> relax.Expr:
 
 
 def _with_extent(data: relax.Expr, axis: int, size: Extent) -> relax.Expr:
-    """`data` whose symbolic extent along `axis` is said to be `size`."""
+    """Match-cast the symbolic extent of `data` along `axis` to `size`."""
     shape = extents(data)
     if same_extent(shape[axis], size):
         return data
@@ -96,7 +96,7 @@ def matmul(
     transpose_a: bool = False,
     transpose_b: bool = False,
 ) -> relax.Expr:
-    """Product of two matrices; either may be given transposed."""
+    """Product of two matrices, each optionally transposed."""
     inner = extents(tensor_a)[-2 if transpose_a else -1]
     if tensor_b.ty.is_missing():
         if units is None:
@@ -121,7 +121,7 @@ def matmul(
 def dense(
     data: relax.Expr, weight: relax.Expr, units: int | None = None, out_dtype: str = ""
 ) -> relax.Expr:
-    """data * transposed weight; the weight has the shape (units, inner)."""
+    """data * transposed weight; the weight has shape (units, inner)."""
     inner = extents(data)[-1]
     if weight.ty.is_missing():
         if units is None:
@@ -156,7 +156,7 @@ def batch_matmul(
     transpose_a: bool = False,
     transpose_b: bool = True,
 ) -> relax.Expr:
-    """Products of batches of matrices; a batch of 1 serves for all."""
+    """Batched matmul; a batch of 1 broadcasts."""
     inner = extents(tensor_a)[-2 if transpose_a else -1]
     other = extents(tensor_b)[-1 if transpose_b else -2]
     _check_inner(inner, other, tensor_a, tensor_b, "tensor_b")
@@ -177,7 +177,7 @@ def batch_matmul(
 
 @operator("nn.bias_add", 2, pattern=BROADCAST, precision=FOLLOW, quantized=quantization.bias_add)
 def bias_add(data: relax.Expr, bias: relax.Expr, axis: int = 1) -> relax.Expr:
-    """A vector added along an axis; one of a single element is repeated."""
+    """Add a vector along an axis; a single element broadcasts."""
     where = axis_of(axis, rank(data))
     assign_type(bias, [extents(data)[where]], dtype(data))
     size, own = extents(bias), extents(data)[where]
@@ -198,7 +198,7 @@ def bias_add(data: relax.Expr, bias: relax.Expr, axis: int = 1) -> relax.Expr:
     keeps_order=True,
 )
 def batch_flatten(data: relax.Expr) -> relax.Expr:
-    """All axes but the first one joined."""
+    """Flatten all axes but the first."""
     first, *rest = extents(data)
     size: Any = 1
     for each in rest:
@@ -213,7 +213,7 @@ _CONVOLUTIONS = frozenset(
 
 @from_relax("add")
 def _bias_add_from_relax(call: relax.Call, definition: Definitions) -> relax.Expr | None:
-    """A vector added to the channels of a convolution or a dense layer is a bias."""
+    """Raise the addition of a channel vector to a convolution or dense to bias_add."""
     for data, other in (tuple(call.args), tuple(call.args)[::-1]):
         bias = _bias_of(data, other, definition)
         if bias is not None:
@@ -227,7 +227,7 @@ def _bias_add_from_relax(call: relax.Call, definition: Definitions) -> relax.Exp
 def _bias_of(
     data: relax.Expr, other: relax.Expr, definition: Definitions
 ) -> tuple[relax.Expr, int] | None:
-    """The vector that is added along an axis of `data`, and the axis; None if there is none."""
+    """Vector that is added along an axis of `data`, and the axis; None if there is none."""
     producer = definition(data)
     name = operator_name(producer)
     if name != "matmul" and name not in _CONVOLUTIONS:
@@ -252,7 +252,7 @@ def _bias_of(
 
 
 def _is_weight(expr: relax.Expr, definition: Definitions) -> bool:
-    """Whether a matrix is a constant or a parameter, or one of them transposed."""
+    """Whether a matrix is a constant or parameter, possibly transposed."""
     source = definition(expr)
     if operator_name(source) == "permute_dims":
         source = definition(source.args[0])
@@ -261,7 +261,7 @@ def _is_weight(expr: relax.Expr, definition: Definitions) -> bool:
 
 @from_relax("matmul")
 def _product_from_relax(call: relax.Call, definition: Definitions) -> relax.Expr | None:
-    """A matrix on the right makes a dense layer over joined rows, others a batch_matmul."""
+    """Raise a 2-D right operand to dense over flattened rows, others to batch_matmul."""
     left, right = call.args
     a, b, result = shape_of(left), shape_of(right), shape_of(call)
     name = dtype(call)

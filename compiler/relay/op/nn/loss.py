@@ -14,7 +14,7 @@ op = relax.op
 
 
 def _mean_product(left: relax.Expr, right: relax.Expr) -> relax.Expr:
-    """Minus the sum of products, divided by the number of rows."""
+    """Negative sum of products, divided by the number of rows."""
     total = infer_type(op.sum(infer_type(op.multiply(left, right))))
     rows = extents(left)[0]
     return op.divide(infer_type(op.negative(total)), number(float(rows), dtype(left)))
@@ -22,13 +22,13 @@ def _mean_product(left: relax.Expr, right: relax.Expr) -> relax.Expr:
 
 @operator("nn.cross_entropy", 2, precision=NEVER)
 def cross_entropy(predictions: relax.Expr, targets: relax.Expr) -> relax.Expr:
-    """Minus the mean over rows of the sum of target * log(prediction)."""
+    """Negative mean over rows of the sum of target * log(prediction)."""
     return _mean_product(infer_type(op.log(predictions)), targets)
 
 
 @operator("nn.cross_entropy_with_logits", 2, precision=NEVER)
 def cross_entropy_with_logits(predictions: relax.Expr, targets: relax.Expr) -> relax.Expr:
-    """Minus the mean over rows of the sum of target * prediction."""
+    """Negative mean over rows of the sum of target * prediction."""
     return _mean_product(predictions, targets)
 
 

@@ -1,4 +1,4 @@
-"""Products with weights of a few bits each, whose blocks have scales: Relax has none."""
+"""Low-bit matmul with blockwise scales, which Relax lacks."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def _compute(
 
 
 matmul_of_bits = kernel("nn.matmul_of_bits", _compute)
-"""data (..., k) times weights (n, k) in blocks along k, as data's dtype (..., n).
+"""data (..., k) times weights (n, k), quantized in blocks along k; result in data's dtype (..., n).
 
-Operands: data; packed weights (n, blocks, bytes of a block), uint8, low bits first; scales and zero
-points (n, blocks) of the data's dtype. Attributes: `bits`, 1, 2, 4 or 8; `rounds`, whether the data
-may be rounded to int8, each block by its largest element.
+Operands: data; packed weights (n, blocks, bytes per block), uint8, low bits first; scales and zero
+points (n, blocks) in data's dtype. Attributes: `bits`, 1, 2, 4 or 8; `rounds`, whether data may be
+quantized to int8 with one scale per block.
 """

@@ -23,7 +23,7 @@ op = relax.op
 
 
 def _vectors(data: relax.Expr, axis: int, **vectors: relax.Expr) -> int:
-    """The axis from the front, after checking that the vectors have its extent."""
+    """Normalize the axis and check that the vectors match its extent."""
     where = axis_of(axis, rank(data))
     size = extents(data)[where]
     for name, value in vectors.items():
@@ -60,7 +60,7 @@ def batch_norm(
     center: bool = True,
     scale: bool = True,
 ) -> relax.Expr:
-    """Normalized with given means and variances: the result and these two."""
+    """Normalize with given mean and variance; returns the result, the mean and the variance."""
     where = _vectors(
         data, axis, gamma=gamma, beta=beta, moving_mean=moving_mean, moving_var=moving_var
     )
@@ -85,7 +85,7 @@ def _batch_norm(
     center: bool,
     scale: bool,
 ) -> relax.Expr:
-    """x * s + t in the dtype of the data; Relax's own operator computes in float32."""
+    """x * s + t in the data's dtype; Relax's batch_norm computes in float32."""
     shifted = infer_type(op.add(variance, number(float(epsilon), dtype(data))))
     one = number(1.0, dtype(data))
     factor = infer_type(op.divide(gamma if scale else one, infer_type(op.sqrt(shifted))))
@@ -111,7 +111,7 @@ def instance_norm(
     center: bool = True,
     scale: bool = True,
 ) -> relax.Expr:
-    """Normalized over everything but batch and channels."""
+    """Normalize over all axes except batch and channels."""
     where = _vectors(data, axis, gamma=gamma, beta=beta)
     return op.nn.instance_norm(
         data, gamma, beta, where, _others(data, 0, where), float(epsilon), bool(center), bool(scale)
@@ -128,7 +128,7 @@ def layer_norm(
     center: bool = True,
     scale: bool = True,
 ) -> relax.Expr:
-    """Normalized along one axis."""
+    """Normalize along one axis."""
     where = _vectors(data, axis, gamma=gamma, beta=beta)
     return op.nn.layer_norm(data, gamma, beta, [where], float(epsilon), bool(center), bool(scale))
 
@@ -144,7 +144,7 @@ def group_norm(
     center: bool = True,
     scale: bool = True,
 ) -> relax.Expr:
-    """Normalized over groups of channels."""
+    """Normalize over groups of channels."""
     where = _vectors(data, axis, gamma=gamma, beta=beta)
     return op.nn.group_norm(
         data, gamma, beta, int(num_groups), where, _others(data, 0, where), float(epsilon),
@@ -193,7 +193,7 @@ def _batch_norm_from_relax(call: relax.Call, _definition: Definitions) -> relax.
 
 @from_relax("nn.layer_norm")
 def _layer_norm_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
-    """Relay's has one axis."""
+    """Raise layer_norm; Relay supports only one axis."""
     axes = int_list(call.attrs.axes) or []
     return call_with_same_attrs("nn.layer_norm", call, axis=axes[0]) if len(axes) == 1 else None
 

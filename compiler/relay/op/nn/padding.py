@@ -1,4 +1,4 @@
-"""Padding, and zeros between elements."""
+"""Padding and dilation."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _MODES = {"constant": "constant", "edge": "replicate", "reflect": "reflect"}
 def _pad_constant(
     data: te.Tensor, value: te.Tensor, before: list[Any], after: list[Any]
 ) -> te.Tensor:
-    """`data` with a value around it that is known at run time."""
+    """Pad `data` with a value that is known at run time."""
     shape = [low + size + high for low, size, high in zip(before, data.shape, after)]
 
     def element(*at: Any) -> Any:
@@ -48,7 +48,7 @@ def _pad_constant(
 
 
 def _pad_border(data: te.Tensor, before: list[Any], after: list[Any], mode: str) -> te.Tensor:
-    """`data` with its border repeated, or its inside mirrored."""
+    """Pad `data` by edge replication or reflection."""
     shape = [low + size + high for low, size, high in zip(before, data.shape, after)]
     return repeating_pad(data, before, shape, _MODES.get(mode, mode))
 
@@ -69,7 +69,7 @@ _pad_border_kernel = kernel("nn.pad_border", _pad_border)
 def pad(
     data: relax.Expr, pad_width: Any, pad_value: Any = 0, pad_mode: str = "constant"
 ) -> relax.Expr:
-    """`data` with pad_width[i] = (before, after) added along axis i.
+    """Pad axis i of `data` by pad_width[i] = (before, after).
 
     Modes are "constant", "edge" and "reflect".
     """
@@ -114,7 +114,7 @@ def _pad(data: relax.Expr, widths: list[Any], pad_value: Any, pad_mode: str) -> 
 
 @operator("nn.mirror_pad", how="TE", pattern=INJECTIVE)
 def mirror_pad(data: relax.Expr, pad_width: Any, mode: str = "SYMMETRIC") -> relax.Expr:
-    """`data` mirrored at its border, with (SYMMETRIC) or without (REFLECT) the border itself."""
+    """Mirror `data` at its border, including (SYMMETRIC) or excluding (REFLECT) the border."""
     if mode not in ("SYMMETRIC", "REFLECT"):
         raise RelayTypeError(f"mode must be SYMMETRIC or REFLECT, not {mode!r}")
     widths = [integers(pair, 2) for pair in pad_width]
@@ -129,7 +129,7 @@ _dilate = kernel("nn.dilate", topi.nn.dilate)
 
 @operator("nn.dilate", how="TOPI", pattern=INJECTIVE)
 def dilate(data: relax.Expr, strides: Sequence[int], dilation_value: float = 0.0) -> relax.Expr:
-    """`data` with strides[i] - 1 values between neighbors along axis i."""
+    """Insert strides[i] - 1 values between elements along axis i."""
     return _dilate(data, strides=integers(strides), dilation_value=float(dilation_value))
 
 

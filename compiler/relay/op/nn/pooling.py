@@ -1,4 +1,4 @@
-"""Poolings, and the gradients of two of them."""
+"""Pooling, and gradients of 2-D pooling."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _WHAT = {"max": "Largest value", "avg": "Mean"}
 
 
 def _pool(kind: str, count: int, **facts: Any) -> Callable[..., Any]:
-    """max or avg pooling over windows of `count` axes."""
+    """Max or average pooling over `count` spatial axes."""
     name = f"{kind}_pool{count}d"
     function = getattr(op.nn, name)
     plain, ones, zeros = PLAIN["data"][count], (1,) * count, (0,) * count
@@ -106,9 +106,9 @@ def _max_pool_places(
     before: list[int],
     first_axis_fastest: bool,
 ) -> te.Tensor:
-    """Where in the flat tensor the largest element of each window is, the first of several.
+    """Flat index of the first maximum of each window.
 
-    NaN is larger than any number. The spatial axes may be counted with the first as the fastest.
+    NaN is larger than any number. With `first_axis_fastest`, the first spatial axis varies fastest.
     """
     rank = len(kernel)
     size = [int(extent) for extent in data.shape[2:]]
@@ -120,7 +120,7 @@ def _max_pool_places(
     lowest, none = tirx.min_value(ranked.dtype), tirx.max_value("int64")
 
     def over_windows(reduction: Any, candidate: Any, name: str) -> te.Tensor:
-        """A reduction over windows of what `candidate` makes of key, place and result's index."""
+        """Reduce `candidate(key, flat index, output index)` over windows."""
         steps = [te.reduce_axis((0, extent), f"step_{axis}") for axis, extent in enumerate(kernel)]
 
         def element(*index: Any) -> Any:
@@ -134,7 +134,7 @@ def _max_pool_places(
             flat = tirx.Cast("int64", image * data.shape[1] + channel) * pitch
             for place, factor in zip(places, pitches):
                 flat = flat + place * factor
-            # Outside of the data, nothing may be read.
+            # Padding positions must not be read.
             key = tirx.if_then_else(inside, ranked(image, channel, *places), lowest)
             return reduction(candidate(key, tirx.if_then_else(inside, flat, none), index), steps)
 

@@ -1,4 +1,4 @@
-"""Blocks of space moved to channels or to the batch, and back."""
+"""Space-to-depth, space-to-batch and their inverses."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def _quotient(size: Extent, block: int) -> Extent:
 
 
 def _moved(data: relax.Expr, shape: list[Any], order: list[int], result: list[Any]) -> relax.Expr:
-    """Split to `shape`, axes in another order, joined to `result`."""
+    """Reshape to `shape`, permute the axes, reshape to `result`."""
     split = reshaped(data, shape)
     return reshaped(infer_type(op.permute_dims(split, order)), result)
 
 
 def _whole_blocks(data: relax.Expr, axis: int, size: int) -> relax.Expr:
-    """`data` without the channels that are left over: Relay's operator does not read them."""
+    """Drop trailing channels that do not fill a block, which Relay's operator ignores."""
     channels = extents(data)[axis]
     if not isinstance(channels, int) or channels % size == 0:
         return data
@@ -44,7 +44,7 @@ def _whole_blocks(data: relax.Expr, axis: int, size: int) -> relax.Expr:
 def depth_to_space(
     data: relax.Expr, block_size: int, layout: str = "NCHW", mode: str = "DCR"
 ) -> relax.Expr:
-    """Channels moved to blocks of space; in mode DCR the block is the outer part of the channel.
+    """Move channels to spatial blocks; in mode DCR the block index is the outer channel part.
 
     In mode CRD, which old modules also call CDR, it is the inner part.
     """
@@ -72,7 +72,7 @@ def depth_to_space(
 
 @operator("nn.space_to_depth", ignored=("mode",), pattern=INJECTIVE)
 def space_to_depth(data: relax.Expr, block_size: int, layout: str = "NCHW") -> relax.Expr:
-    """Blocks of space moved to channels; the block is the outer part of the new channel."""
+    """Move spatial blocks to channels; the block index is the outer part of the new channel."""
     block = int(block_size)
     if layout == "NCHW":
         n, c, h, w = extents(data)
@@ -91,7 +91,7 @@ def space_to_depth(data: relax.Expr, block_size: int, layout: str = "NCHW") -> r
 def space_to_batch_nd(
     data: relax.Expr, block_shape: Sequence[int], paddings: Any, pad_value: float = 0
 ) -> relax.Expr:
-    """Space padded, and its blocks moved to the batch."""
+    """Pad spatial axes and move their blocks to the batch."""
     blocks = integers(block_shape)
     widths = [integers(pair, 2) for pair in paddings]
     count, rest = len(blocks), rank(data) - 1 - len(blocks)
@@ -112,7 +112,7 @@ def space_to_batch_nd(
 
 @operator("nn.batch_to_space_nd", pattern=INJECTIVE)
 def batch_to_space_nd(data: relax.Expr, block_shape: Sequence[int], crops: Any) -> relax.Expr:
-    """Parts of the batch moved to blocks of space, which is then cut."""
+    """Move parts of the batch to spatial blocks and crop the result."""
     blocks = integers(block_shape)
     edges = [integers(pair, 2) for pair in crops]
     count = len(blocks)

@@ -1,4 +1,4 @@
-"""Recurrent layers over whole sequences, which Relax has no operator for."""
+"""Recurrent layers over whole sequences, which Relax lacks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _compute(
 
 
 recurrent = kernel("nn.recurrent", _compute, shapes=shape_rules.recurrent_states)
-"""All steps of one direction of a layer; operands and results are those of `RecurrentWorkload`.
+"""All time steps of one direction of a layer; operands and results as in `RecurrentWorkload`.
 
 Attributes: `cell`, one of `schedules.recurrent.GATES`, and `backward`.
 """

@@ -1,7 +1,7 @@
-"""Products and sums with matrices in compressed row form (data, indices, indptr).
+"""Matmuls and adds with sparse matrices in CSR or BSR format (data, indices, indptr).
 
-A sparse matrix is written out as a dense one: its entries, or blocks of entries, are scattered to
-their places. For a constant matrix this happens when the module is built.
+A sparse matrix is densified: its entries, or blocks of entries, are scattered to a dense matrix.
+For a constant matrix this happens at build time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ op = relax.op
 def _dense_matrix(
     data: relax.Expr, indices: relax.Expr, indptr: relax.Expr, columns: int | None
 ) -> relax.Expr:
-    """The matrix of a CSR or BSR triple; `columns` is its width."""
+    """Dense matrix of a CSR or BSR triple with width `columns`."""
     shape = extents(data)
     rows = extents(indptr)[0] - 1
     row = cast_to(rows_of_entries(indptr, shape[0]), "int64")
@@ -48,7 +48,7 @@ def _dense_matrix(
 def sparse_dense(dense_mat: relax.Expr, sparse_mat: Any, sparse_lhs: bool = False) -> relax.Expr:
     """dense * transposed sparse, or sparse * transposed dense with `sparse_lhs`.
 
-    `sparse_mat` is a triple (data, indices, indptr), or a scipy matrix in CSR or BSR form.
+    `sparse_mat` is a triple (data, indices, indptr), or a scipy matrix in CSR or BSR format.
     """
     return _sparse_dense_call(dense_mat, *_parts(sparse_mat), sparse_lhs)
 
@@ -91,7 +91,7 @@ def sparse_add(dense_mat: relax.Expr, sparse_mat: Any) -> relax.Expr:
 
 
 def _row_starts(indices: te.Tensor, indptr: te.Tensor) -> te.Tensor:
-    """How many entries have a smaller index, for each index and one more."""
+    """Row pointers: the number of entries with smaller index, for each index up to the count."""
     entry = te.reduce_axis((0, indices.shape[0]), "entry")
     return te.compute(
         indptr.shape,
@@ -107,7 +107,7 @@ _row_starts_kernel = kernel("nn.sparse_row_starts", _row_starts)
 
 @operator("nn.sparse_transpose", 3, wraps=True, how="TE", pattern=FUSABLE)
 def _sparse_transpose_call(data: relax.Expr, indices: relax.Expr, indptr: relax.Expr) -> relax.Expr:
-    """The transposed square matrix in the same form: entries sorted by column, stably."""
+    """Transposed square matrix in the same format: entries stably sorted by column."""
     order = infer_type(op.argsort(indices, 0, False, "int32"))
     rows = cast_to(rows_of_entries(indptr, extents(data)[0]), dtype(indices))
     values = infer_type(op.take(data, order, 0, mode="clip"))
@@ -124,7 +124,7 @@ def _sparse_transpose_call(data: relax.Expr, indices: relax.Expr, indptr: relax.
 
 @builder("nn.sparse_transpose")
 def sparse_transpose(x: Any) -> Any:
-    """The transposed square matrix as a triple (data, indices, indptr)."""
+    """Transposed square matrix as a triple (data, indices, indptr)."""
     return _sparse_transpose_call(*_parts(x))
 
 
@@ -137,7 +137,7 @@ def sparse_conv2d(
     layout: str = "NHWC",
     kernel_size: Any = (1, 1),
 ) -> relax.Expr:
-    """Convolution with stride 1 that keeps the size, by a sparse matrix (O, height * width * I)."""
+    """Stride-1 convolution with same padding and a sparse weight (O, height * width * I)."""
     if layout not in ("NHWC", "NCHW"):
         raise RelayTypeError(f"layout must be NHWC or NCHW, not {layout!r}")
     height, width = (int(size) for size in kernel_size)

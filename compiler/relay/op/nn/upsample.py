@@ -1,4 +1,4 @@
-"""Upsampling by factors."""
+"""Upsampling by scale factors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _METHODS = {
 
 
 def _scaled(size: Extent, scale: float) -> Extent:
-    """round(size * scale), halves away from zero."""
+    """round(size * scale), half away from zero."""
     if isinstance(size, int):
         return math.floor(size * scale + 0.5)
     if scale == int(scale):
@@ -40,7 +40,7 @@ def _scaled(size: Extent, scale: float) -> Extent:
 
 
 def _scaled_sizes(data: te.Tensor, scales: te.Tensor, axes: list[int]) -> te.Tensor:
-    """Sizes of the given axes times scales, rounded."""
+    """Scale the sizes of the given axes and round them."""
 
     def value(at: Any) -> Any:
         result: Any = tirx.const(0, "int64")
@@ -91,7 +91,7 @@ def upsampling(
     method: str = "nearest_neighbor",
     align_corners: bool = False,
 ) -> relax.Expr:
-    """Height and width multiplied: nearest_neighbor, bilinear or bicubic."""
+    """Scale height and width: nearest_neighbor, bilinear or bicubic."""
     mode = "align_corners" if align_corners else "asymmetric"
     return _upsample(data, (scale_h, scale_w), layout, method, mode)
 
@@ -106,7 +106,7 @@ def upsampling3d(
     method: str = "nearest_neighbor",
     coordinate_transformation_mode: str = "half_pixel",
 ) -> relax.Expr:
-    """Depth, height and width multiplied: nearest_neighbor or trilinear."""
+    """Scale depth, height and width: nearest_neighbor or trilinear."""
     scales = (scale_d, scale_h, scale_w)
     return _upsample(data, scales, layout, method, coordinate_transformation_mode)
 

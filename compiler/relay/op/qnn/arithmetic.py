@@ -1,4 +1,4 @@
-"""Arithmetic and functions of single quantized elements."""
+"""Element-wise quantized operators."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ op = relax.op
 
 
 def _same(left: relax.Expr, right: relax.Expr) -> bool:
-    """Whether two scales or zero points are known to be equal."""
+    """Whether two scales or zero points are constant and equal."""
     a, b = array_of(left), array_of(right)
     return a is not None and b is not None and np.array_equal(a, b)
 
@@ -38,7 +38,7 @@ def _brought(
     output_zero_point: relax.Expr,
     axis: int,
 ) -> relax.Expr:
-    """`data` with the scale and zero point of the output, in int32."""
+    """Requantize `data` to the output's scale and zero point, in int32."""
     if _same(scale, output_scale) and _same(zero_point, output_zero_point):
         return cast_to(data, "int32")
     return requantize(
@@ -90,7 +90,7 @@ def mul(
     lhs_axis: int = -1,
     rhs_axis: int = -1,
 ) -> relax.Expr:
-    """Product of quantized tensors that broadcast, at the output's scale."""
+    """Multiply quantized tensors with broadcasting; result at the output's scale."""
     left = centerd(lhs, lhs_zero_point, lhs_axis, "int32")
     right = centerd(rhs, rhs_zero_point, rhs_axis, "int32")
     product = broadcasting(op.multiply, left, right)
@@ -112,7 +112,7 @@ def concatenate(
     output_zero_point: relax.Expr,
     axis: int = 0,
 ) -> relax.Expr:
-    """Fields of a tuple at the output's scale, one after the other along `axis`."""
+    """Concatenate quantized tensors along `axis` at the output's scale."""
     fields = tuple_fields(data)
     scales, zeros = tuple_fields(input_scales), tuple_fields(input_zero_points)
     if not len(fields) == len(scales) == len(zeros):
@@ -137,7 +137,7 @@ def _through_floats(
     output_scale: relax.Expr,
     output_zero_point: relax.Expr,
 ) -> relax.Expr:
-    """A function of the real values of quantized tensors."""
+    """Dequantize, apply a float function, quantize."""
     value = function(dequantize(x, scale, zero_point))
     return quantize(infer_type(value), output_scale, output_zero_point, out_dtype=dtype(x))
 
@@ -182,7 +182,7 @@ def leaky_relu(
     output_zero_point: relax.Expr,
     alpha: float = 0.01,
 ) -> relax.Expr:
-    """x where its real value is positive, alpha * x elsewhere."""
+    """x if its real value is positive, else alpha * x."""
     return _through_floats(
         lambda value: plain_leaky_relu(value, alpha),
         x, input_scale, input_zero_point, output_scale, output_zero_point,
@@ -198,9 +198,9 @@ def softmax(
     output_zero_point: relax.Expr,
     axis: int = -1,
 ) -> relax.Expr:
-    """Softmax of the real values of a quantized tensor.
+    """Softmax of a quantized tensor's real values.
 
-    int8 of a known scale is computed in integers, in Relay's approximation.
+    int8 with a constant scale is computed in integers by Relay's approximation.
     """
     array = array_of(scale)
     if dtype(x) != "int8" or array is None or array.size != 1:
@@ -224,11 +224,11 @@ _SHARE_BITS = 7
 
 
 def _shift_softmax(x: relax.Expr, scale: float, axis: int) -> relax.Expr:
-    """Shares of powers of two in integers, in units of 2**-7, as int32.
+    """Softmax as integer powers of two, in units of 2**-7, as int32.
 
-    e**(x * scale) is 2**(p * scale) with p = 1.0111b * x; the whole part of the exponent shifts,
-    the rest is a straight line. Source: Li and Gu, "I-ViT: Integer-only Quantization for Efficient
-    Vision Transformer Inference" (2023). The zero point cancels in x - max(x).
+    e**(x * scale) is 2**(p * scale) with p = 1.0111b * x. The integer part of the exponent is a
+    shift, the fraction is linear. Source: Li and Gu, "I-ViT: Integer-only Quantization for
+    Efficient Vision Transformer Inference" (2023). The zero point cancels in x - max(x).
     """
 
     def whole(value: int) -> relax.Expr:

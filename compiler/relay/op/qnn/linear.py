@@ -1,4 +1,4 @@
-"""Convolutions, products and poolings of quantized tensors, accumulated in int32."""
+"""Quantized convolutions, matmuls and pooling with int32 accumulation."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _less_zero(
     name: str,
     is_grouped: bool = False,
 ) -> relax.Expr:
-    """data - zero_point in dtype `name`; numbers are checked, of groups not how many."""
+    """data - zero_point in dtype `name`; with `is_grouped`, vector lengths are not checked."""
     check_numbers(dtype(data), scale, zero_point, None if is_grouped else data, axis)
     return centerd(data, zero_point, axis, name)
 
@@ -67,7 +67,7 @@ def conv2d(
     out_layout: str = "",
     out_dtype: str = "int32",
 ) -> relax.Expr:
-    """Convolution of quantized values, without the scales.
+    """Convolution of quantized values, without scales.
 
     Zero points are subtracted first, so that padding adds zeros.
     """
@@ -108,7 +108,7 @@ def conv2d_transpose(
     output_padding: Any = (0, 0),
     out_dtype: str = "int32",
 ) -> relax.Expr:
-    """Transposed convolution of quantized values, without the scales."""
+    """Transposed convolution of quantized values, without scales."""
     name = _accumulator(out_dtype)
     return plain_conv2d_transpose(
         _less_zero(data, input_zero_point, input_scale, data_layout.index("C"), name),
@@ -136,7 +136,7 @@ def dense(
     units: int | None = None,
     out_dtype: str = "int32",
 ) -> relax.Expr:
-    """data * transposed weight of quantized values, without the scales."""
+    """data * transposed weight of quantized values, without scales."""
     name = _accumulator(out_dtype)
     if units is not None:
         assign_type(weight, [int(units), extents(data)[-1]], dtype(data))
@@ -160,7 +160,7 @@ def contrib_dense_pack(
     units: int | None = None,
     out_dtype: str = "int32",
 ) -> relax.Expr:
-    """`dense` with a weight in a packed layout."""
+    """dense with a packed weight layout."""
     name = _accumulator(out_dtype)
     return plain_dense_pack(
         centerd(data, input_zero_point, -1, name),
@@ -181,7 +181,7 @@ def batch_matmul(
     y_scale: relax.Expr,
     out_dtype: str = "int32",
 ) -> relax.Expr:
-    """x * transposed y for each matrix of a batch, without the scales."""
+    """x * transposed y for each batch element, without scales."""
     name = _accumulator(out_dtype)
     return plain_batch_matmul(
         _less_zero(x, x_zero_point, x_scale, -1, name),
@@ -210,13 +210,13 @@ def avg_pool2d(
     layout: str = "NCHW",
     out_layout: str = "",
 ) -> relax.Expr:
-    """Means of windows at the output's scale.
+    """Average pooling at the output's scale.
 
-    What is summed has that scale already, since the mean of integers is cut to one.
+    The input is requantized first, since averages of integers are truncated.
     """
     zero = relax.const(0, "int32")
     value = requantize(data, input_scale, input_zero_point, output_scale, zero, out_dtype="int32")
-    pooled = plain_avg_pool2d(  # whose sums TVM divides by numbers of 64 bits
+    pooled = plain_avg_pool2d(  # TVM divides these sums by int64
         cast_to(infer_type(value), "int64"), pool_size, strides, dilation, padding, layout,
         out_layout, ceil_mode, count_include_pad,
     )  # fmt: skip

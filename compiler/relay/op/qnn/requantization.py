@@ -1,4 +1,4 @@
-"""Quantization, its inverse, and from one scale to another.
+"""Quantization, dequantization and requantization.
 
 A quantized value q represents (q - zero_point) * scale.
 """
@@ -48,10 +48,10 @@ COMPUTE_DTYPES = ("int64", "float32", "float64")
 @builder("qnn.requantize_config")
 @contextlib.contextmanager
 def requantize_config(**options: str) -> Iterator[None]:
-    """Rounding and compute_dtype of `requantize` where a call does not say them.
+    """Default rounding and compute_dtype of `requantize`.
 
-    Rounding is "UPWARD" (halves go up) or "TONEAREST" (halves go away from zero); the multiplier
-    is a fixed-point number with compute_dtype "int64", else a float.
+    Rounding is "UPWARD" (half up) or "TONEAREST" (half away from zero). The multiplier is a
+    fixed-point number with compute_dtype "int64", else a float.
     """
     for name, allowed in (("rounding", ROUNDINGS), ("compute_dtype", COMPUTE_DTYPES)):
         if options.get(name, allowed[0]) not in allowed:
@@ -64,13 +64,13 @@ def requantize_config(**options: str) -> Iterator[None]:
 
 
 def limits(name: str) -> tuple[int, int]:
-    """Smallest and largest value of an integer dtype."""
+    """Minimum and maximum of an integer dtype."""
     info = np.iinfo(name)
     return int(info.min), int(info.max)
 
 
 def saturated(data: relax.Expr, name: str) -> relax.Expr:
-    """Limited to the range of an integer dtype, and of that dtype."""
+    """Clip to the range of an integer dtype and cast to it."""
     if dtype(data) == name:
         return data
     low, high = limits(name)
@@ -82,7 +82,7 @@ def saturated(data: relax.Expr, name: str) -> relax.Expr:
 
 
 def along(value: relax.Expr, data: relax.Expr, axis: int) -> relax.Expr:
-    """A scalar, or a vector that belongs to an axis of `data`, ready to broadcast with it."""
+    """Reshape a scalar, or a vector along an axis of `data`, to broadcast with it."""
     shape = extents(value)
     if not shape:
         return value
@@ -100,13 +100,13 @@ def check_numbers(
     data: relax.Expr | None = None,
     axis: int = -1,
 ) -> None:
-    """Refuse a known scale or zero point that quantizes nothing to integers of type `name`.
+    """Reject constant scales or zero points that are invalid for the integer dtype `name`.
 
     Raises
     ------
     RelayTypeError
-        A scale is 0, negative, infinite or NaN, or a zero point is not one of the integers; or they
-        are more than one, and not as many as that axis of `data` is long.
+        A scale is 0, negative, infinite or NaN, a zero point is out of range, or the length of
+            a vector differs from the extent of its axis.
     """
     for what, value in (("scales", scale), ("zero points", zero_point)):
         own, shape = static_shape(value), None if data is None else static_shape(data)
@@ -124,7 +124,7 @@ def check_numbers(
 
 
 def is_zero(value: relax.Expr) -> bool:
-    """Whether a zero point is known to be 0."""
+    """Whether a zero point is a constant 0."""
     array = array_of(value)
     return array is not None and not np.any(array)
 
@@ -145,7 +145,7 @@ def quantize(
     axis: int = -1,
     out_dtype: str = "int8",
 ) -> relax.Expr:
-    """round(data / scale) + zero_point, limited to the range of `out_dtype`."""
+    """round(data / scale) + zero_point, clipped to the range of `out_dtype`."""
     check_numbers(out_dtype, output_scale, output_zero_point)
     scale = along(cast_to(output_scale, dtype(data)), data, axis)
     value = round(broadcasting(op.divide, data, scale))
@@ -156,7 +156,7 @@ def quantize(
 
 
 def _saturate_compute(data: te.Tensor, dtype: str) -> te.Tensor:
-    """Floats as integers, limited before they are converted."""
+    """Convert floats to integers with saturation."""
     low, high = limits(dtype)
     top = tirx.const(float(high), data.dtype)
 
@@ -203,7 +203,7 @@ def requantize(
     compute_dtype: str = "None",
     out_dtype: str = "int8",
 ) -> relax.Expr:
-    """From one scale and zero point to another; scales of the input may go along an axis."""
+    """Convert to another scale and zero point; input scales may be per axis."""
     config = _CONFIG.get()
     how = config.rounding if rounding in ("None", "", None) else rounding
     kind = config.compute_dtype if compute_dtype in ("None", "", None) else compute_dtype
@@ -239,7 +239,7 @@ def _rescaled_floats(
     wide: str,
     out_dtype: str,
 ) -> relax.Expr:
-    """Requantization with a multiplier of dtype `wide`."""
+    """Requantize with a multiplier of float dtype `wide`."""
     value = cast_to(centerd(data, input_zero_point, axis, "int32"), wide)
     factor = broadcasting(op.divide, cast_to(input_scale, wide), cast_to(output_scale, wide))
     value = broadcasting(op.multiply, value, along(factor, data, axis))
@@ -254,7 +254,7 @@ def _rescaled_floats(
 
 
 def fixed_point(factor: float) -> tuple[int, int]:
-    """`factor` as m * 2**(shift - 31) with a 31-bit m.
+    """Convert `factor` to m * 2**(shift - 31) with a 31-bit m.
 
     Source: the scheme of gemmlowp (Jacob et al., 2018).
     """
@@ -270,7 +270,7 @@ def fixed_point(factor: float) -> tuple[int, int]:
 def _rescaled_integers(
     value: relax.Expr, factors: np.ndarray, axis: int, rounding: str
 ) -> relax.Expr:
-    """int64 values times factors, one or one for each position along an axis, rounded."""
+    """Multiply int64 values by scalar or per-axis factors and round."""
     if np.all(factors == 1.0):
         return value
     multipliers, exponents = np.array([fixed_point(float(each)) for each in factors], "int64").T
@@ -282,14 +282,14 @@ def _rescaled_integers(
     product = broadcasting(op.multiply, value, spread_out(multipliers << left))
     half = np.int64(1) << (right - 1)
     rounded = broadcasting(op.add, product, spread_out(half))
-    if rounding != "UPWARD":  # halves of negative numbers go down
+    if rounding != "UPWARD":  # negative halves round down
         sign = broadcasting(op.right_shift, product, number(63, "int64"))
         rounded = broadcasting(op.add, rounded, sign)
     return broadcasting(op.right_shift, rounded, spread_out(right))
 
 
 def _by_code(code: te.Tensor, values: dict[int, Any], otherwise: Any) -> Any:
-    """The value of the dtype whose number is `code`."""
+    """Select the value for the dtype with number `code`."""
     for number_, value in values.items():
         otherwise = tirx.if_then_else(code() == number_, value, otherwise)
     return otherwise
@@ -298,7 +298,7 @@ def _by_code(code: te.Tensor, values: dict[int, Any], otherwise: Any) -> Any:
 def _simulated_quantize_compute(
     data: te.Tensor, code: te.Tensor, scale: te.Tensor, zero_point: te.Tensor, axis: int
 ) -> te.Tensor:
-    """Quantization of floats to floats, for the dtype with the number `code`."""
+    """Quantize floats to float values of the dtype with number `code`."""
 
     def value(*at: Any) -> Any:
         x, name = data(*at), data.dtype
@@ -318,7 +318,7 @@ def _simulated_quantize_compute(
 def _simulated_dequantize_compute(
     data: te.Tensor, code: te.Tensor, scale: te.Tensor, zero_point: te.Tensor, axis: int
 ) -> te.Tensor:
-    """Dequantization of floats that hold values of the dtype with the number `code`."""
+    """Dequantize float values of the dtype with number `code`."""
 
     def value(*at: Any) -> Any:
         zero = zero_point(tirx.floormod(at[axis], zero_point.shape[0])).astype(data.dtype)
@@ -371,7 +371,7 @@ def simulated_quantize(
     axis: int = -1,
     out_dtype: Any = "int8",
 ) -> relax.Expr:
-    """Quantization whose result stays in floats; `out_dtype` is a name or a code at run time."""
+    """Quantize to float values; `out_dtype` is a name or a run-time code."""
     return _simulated_quantize_call(data, _code(out_dtype), output_scale, output_zero_point, axis)
 
 
@@ -383,5 +383,5 @@ def simulated_dequantize(
     axis: int = -1,
     in_dtype: Any = "int8",
 ) -> relax.Expr:
-    """Dequantization of floats that hold quantized values."""
+    """Dequantize quantized values stored as floats."""
     return _simulated_dequantize_call(data, _code(in_dtype), input_scale, input_zero_point, axis)

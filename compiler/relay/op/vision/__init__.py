@@ -1,4 +1,4 @@
-"""`relay.vision`: anchors, box decoding and suppression, pooling of regions."""
+"""`relay.vision`: anchors, box decoding, non-maximum suppression, region pooling."""
 
 from ..registry import builders_of
 

@@ -1,4 +1,4 @@
-"""Anchors of single-shot detectors, and boxes from anchors."""
+"""SSD anchors and box decoding."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def multibox_prior(
     offsets: Any = (0.5, 0.5),
     clip: bool = False,
 ) -> relax.Expr:
-    """Anchor boxes for every cell of a feature map, which only its shape decides.
+    """Anchor boxes for every cell of a feature map; depends only on its shape.
 
-    Cell by cell, a box for each size, then one of the first size for each further ratio.
+    For each cell: one box per size, then one box of the first size per further ratio.
     """
     height, width = extents(data)[2:]
     if not isinstance(height, int) or not isinstance(width, int):
@@ -58,7 +58,7 @@ def multibox_prior(
 def _decode(
     loc: te.Tensor, anchor: te.Tensor, batch: Any, index: Any, variances: list[float], clip: bool
 ) -> list[Any]:
-    """The corners of a box from its offsets and its anchor."""
+    """Decode corners of a box from its offsets and its anchor."""
     name = loc.dtype
     left, top, right, bottom = (anchor(0, index, side) for side in range(4))
     half, two = tirx.const(0.5, name), tirx.const(2.0, name)
@@ -138,7 +138,7 @@ def multibox_transform_loc(
     variances: Any = (0.1, 0.1, 0.2, 0.2),
     keep_background: bool = False,
 ) -> relax.Expr:
-    """Rows (class, score, corners) of the anchors that show something, and how many they are."""
+    """Rows (class, score, corners) of anchors above the threshold, and their number."""
     found = infer_type(
         _best_class_kernel(
             cls_prob, threshold=float(threshold), keep_background=bool(keep_background)
@@ -161,5 +161,5 @@ _yolo_reorg = kernel("vision.yolo_reorg", lambda data, stride: topi.cpp.vision.r
 
 @operator("vision.yolo_reorg", how="TOPI", pattern=INJECTIVE)
 def yolo_reorg(data: relax.Expr, stride: int = 1) -> relax.Expr:
-    """Blocks of space moved to channels in the order of Darknet's reorg layer."""
+    """Move spatial blocks to channels in the order of Darknet's reorg layer."""
     return _yolo_reorg(data, stride=int(stride))

@@ -20,7 +20,7 @@ op = relax.op
 
 
 def _anchors(scales: Sequence[float], ratios: Sequence[float], stride: int) -> np.ndarray:
-    """Corners (anchors, 4) of the boxes around the first cell, ratio by ratio."""
+    """Anchor corners (anchors, 4) of the first cell, ordered by ratio."""
     center = 0.5 * (stride - 1)
     found = []
     for ratio in ratios:
@@ -34,9 +34,9 @@ def _anchors(scales: Sequence[float], ratios: Sequence[float], stride: int) -> n
 def _moved(
     anchors: te.Tensor, deltas: te.Tensor, image: te.Tensor, stride: int, iou_loss: bool
 ) -> te.Tensor:
-    """Corners (batch, boxes, 4) of the predicted boxes inside of the image.
+    """Corners (batch, boxes, 4) of the predicted boxes, clipped to the image.
 
-    Boxes are counted cell by cell in rows, and in a cell anchor by anchor.
+    Boxes are ordered by row, column and anchor.
     """
     count, width = anchors.shape[0], deltas.shape[3]
     batch, height = deltas.shape[0], deltas.shape[2]
@@ -66,7 +66,7 @@ def _moved(
 def _scored(
     boxes: te.Tensor, scores: te.Tensor, image: te.Tensor, stride: int, min_size: int
 ) -> list[te.Tensor]:
-    """The boxes and their scores: -1 for those outside and for small ones, which grow."""
+    """Boxes and scores; small boxes are enlarged. Small or outside boxes have score -1."""
     count, width = scores.shape[1] // 2, scores.shape[3]
 
     def least(b: Any) -> Any:
@@ -95,7 +95,7 @@ def _scored(
 
 
 def _ranked(boxes: te.Tensor, order: te.Tensor, count: int) -> te.Tensor:
-    """The first boxes of an order; their ends are behind their last pixels."""
+    """First boxes of an order, with exclusive end coordinates."""
 
     def value(b: Any, place: Any, corner: Any) -> Any:
         return boxes(b, order(b, place), corner) + tirx.Select(corner < 2, 0.0, 1.0)
@@ -104,7 +104,7 @@ def _ranked(boxes: te.Tensor, order: te.Tensor, count: int) -> te.Tensor:
 
 
 def _listed(ranked: te.Tensor, chosen: te.Tensor, kept: te.Tensor, count: int) -> te.Tensor:
-    """Rows (sample, corners) of the chosen boxes, from the first again where they are too few."""
+    """Rows (batch index, corners) of the selected boxes, repeated from the first if too few."""
 
     def value(row: Any, field: Any) -> Any:
         b = row // count
@@ -137,7 +137,7 @@ def proposal(
     rpn_min_size: int,
     iou_loss: bool,
 ) -> relax.Expr:
-    """Rows (sample, corners) of the best boxes of Faster R-CNN's anchors, without overlaps."""
+    """Rows (batch index, corners) of the best Faster R-CNN proposals after NMS."""
     anchors = _anchors([*map(float, scales)], [*map(float, ratios)], int(feature_stride))
     shape, count = [*map(_known, extents(cls_prob))], len(anchors)
     if shape[1] != 2 * count or extents(bbox_pred) != [shape[0], 4 * count, *shape[2:]]:
@@ -160,7 +160,7 @@ def proposal(
     total = shape[2] * shape[3] * count
     best = min(int(rpn_pre_nms_top_n), total) if int(rpn_pre_nms_top_n) > 0 else total
     ranked = infer_type(_ranked_kernel(boxes, order, count=best))
-    # Boxes are suppressed above the threshold, the kernel does it from its limit on.
+    # Proposal suppresses overlaps above the threshold, the kernel overlaps at or above it.
     limit = float(np.nextafter(np.float32(threshold), np.float32(np.inf)))
     places = np.broadcast_to(np.arange(best, dtype="int32"), (shape[0], best))
     counts = np.full(shape[0], best, "int32")

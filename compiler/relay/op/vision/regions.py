@@ -1,4 +1,4 @@
-"""Pooling of regions of interest."""
+"""Region-of-interest pooling."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def roi_align(
     layout: str = "NCHW",
     mode: str = "avg",
 ) -> relax.Expr:
-    """Regions (batch, corners) pooled to one size from samples by bilinear interpolation."""
+    """Pool regions (batch, corners) to one size with bilinear sampling."""
     return _roi_align(
         data,
         rois,
@@ -44,9 +44,9 @@ def roi_align(
 def _roi_pool_compute(
     data: te.Tensor, rois: te.Tensor, pooled_size: list[int], spatial_scale: float
 ) -> te.Tensor:
-    """The largest value in each cell of a region, 0 in an empty cell.
+    """Maximum of each cell of a region, 0 for an empty cell.
 
-    The cells' borders are computed in integers, where rounding can't move them.
+    Cell borders are computed in integers to avoid rounding errors.
     """
     _, channels, *size = data.shape
     name = rois.dtype
@@ -97,7 +97,7 @@ def roi_pool(
     spatial_scale: float,
     layout: str = "NCHW",
 ) -> relax.Expr:
-    """Regions (batch, corners) pooled to one size by the largest value of each cell."""
+    """Max-pool regions (batch, corners) to one size."""
     result = _roi_pool(
         convert(data, layout, "NCHW"),
         rois,
@@ -115,9 +115,9 @@ def _roi_align_max_compute(
     sample_ratio: int,
     aligned: bool,
 ) -> te.Tensor:
-    """The largest product of an element and its weight in the samples of each cell of a region.
+    """Maximum of element times bilinear weight over the samples of each cell of a region.
 
-    A cell without samples is 0, and so is what lies outside of the image.
+    A cell without samples is 0, and so are samples outside of the image.
     """
     _, channels, *size = data.shape
     name = rois.dtype
@@ -126,7 +126,7 @@ def _roi_align_max_compute(
         return tirx.Cast(name, value)
 
     def cells(roi: Any, axis: int) -> tuple[Any, Any, Any]:
-        """Start of a region, the extent of its cells, and the samples of each."""
+        """Start of a region, extent of its cells, and number of samples per cell."""
         scale = tirx.const(spatial_scale, name)
         start, end = (rois(roi, corner - axis) * scale for corner in (2, 4))
         span = end - start if aligned else tirx.max(end - start, tirx.const(1.0, name))
@@ -137,7 +137,7 @@ def _roi_align_max_compute(
         return start, extent, samples
 
     def neighbors(roi: Any, axis: int, cell: Any, sample: Any) -> tuple[Any, list[Any]]:
-        """Whether a sample is in the image, and two places with their weights along an axis."""
+        """Whether a sample is in the image, and its two neighbors with weights along an axis."""
         start, extent, samples = cells(roi, axis)
         half, zero, one = (tirx.const(value, name) for value in (0.5, 0.0, 1.0))
         at = start + number(cell) * extent + (number(sample) + half) * extent / number(samples)

@@ -1,4 +1,4 @@
-"""Greedy suppression: the loop over boxes, best first."""
+"""Greedy non-maximum suppression: loop over boxes in score order."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ....ir.op_facts import index_rules
 from ..te_op import kernel
 
 LANES = 16
-"""Boxes that stayed, with which another one is compared at once."""
+"""Number of selected boxes that a box is compared with at once (SIMD)."""
 
 
 def _as_vector(scalar: te.Tensor) -> te.Tensor:
@@ -20,7 +20,7 @@ def _as_vector(scalar: te.Tensor) -> te.Tensor:
 
 
 def _sides(boxes: Any, batch: Any, box: Any, start: int) -> list[Any]:
-    """Low and high side along both axes of a box given by any two opposite corners."""
+    """Low and high coordinates of a box given by any two opposite corners."""
     ends = [
         (boxes[batch, box, start + axis], boxes[batch, box, start + axis + 2]) for axis in (0, 1)
     ]
@@ -32,7 +32,7 @@ def _area(sides: list[Any]) -> Any:
 
 
 def _overlap(first: list[Any], second: list[Any], dtype: Any) -> Any:
-    """Intersection over union, of sides as `_sides` gives them."""
+    """Intersection over union of boxes in the form of `_sides`."""
     zero = tirx.const(0.0, dtype)
     spans = [
         tirx.max(
@@ -55,12 +55,12 @@ def _select(
     id_index: int,
     rows_per_batch: int,
 ) -> list[te.Tensor]:
-    """Greedy suppression of each row of `order`: places in `order` that stay, and how many.
+    """Greedy suppression of each row of `order`: selected positions in `order`, and their number.
 
-    The first counts[row] boxes of a row are looked at, best first. A box stays unless it overlaps
-    one that stayed before, of the same class if there is an `id_index`, by `iou_threshold` or
-    more; `limit` of them stay at most, all if it is negative. Sides and classes of those that
-    stay are kept side by side, so that a box is compared with `LANES` of them at once.
+    The first counts[row] boxes of a row are visited in order. A box is selected unless its IoU
+    with a selected box, of the same class if there is an `id_index`, is at least `iou_threshold`.
+    At most `limit` boxes are selected, all if it is negative. Coordinates and classes of selected
+    boxes are stored contiguously, so that a box is compared with `LANES` of them at once.
     """
     rows, size = order.shape
     dtype = str(boxes.dtype)
@@ -120,7 +120,7 @@ def _select(
 
 
 class _Cell:
-    """A number that the loop changes."""
+    """Mutable scalar of the loop."""
 
     def __init__(self, buffer: Any, index: int):
         self.buffer, self.index = buffer, index

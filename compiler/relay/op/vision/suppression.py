@@ -27,7 +27,7 @@ def _scalar(value: Any, name: str) -> relax.Expr:
 
 
 def _discarded(data: te.Tensor, threshold: te.Tensor, id_index: int, score_index: int) -> Any:
-    """0 for rows that count and 1 for others."""
+    """0 for valid rows and 1 for others."""
 
     def value(batch: Any, row: Any) -> Any:
         counts = [data(batch, row, score_index) > threshold()]
@@ -39,7 +39,7 @@ def _discarded(data: te.Tensor, threshold: te.Tensor, id_index: int, score_index
 
 
 def _compacted(data: te.Tensor, order: te.Tensor, count: te.Tensor) -> list[te.Tensor]:
-    """The first count[batch] rows of an order, then rows of -1, and where they were."""
+    """First count[batch] rows of an order, then rows of -1, and their original indices."""
     rows = te.compute(
         data.shape,
         lambda b, r, c: tirx.if_then_else(
@@ -63,7 +63,7 @@ _compacted_kernel = kernel("vision.compacted", _compacted)
 def get_valid_counts(
     data: relax.Expr, score_threshold: Any, id_index: int = 0, score_index: int = 1
 ) -> relax.Expr:
-    """How many rows have a score above the threshold, these rows first, and where they were."""
+    """Number of rows with a score above the threshold, these rows first, and their indices."""
     threshold = _scalar(score_threshold, dtype(data))
     discarded = infer_type(
         _discarded_kernel(data, threshold, id_index=int(id_index), score_index=int(score_index))
@@ -77,7 +77,7 @@ def get_valid_counts(
 
 
 def _scores_of(data: te.Tensor, counts: te.Tensor, score_index: int) -> te.Tensor:
-    """Scores of the first counts[batch] rows; the others come last in descending order."""
+    """Scores of the first counts[batch] rows; others get the dtype's minimum."""
     return te.compute(
         data.shape[:2],
         lambda b, r: tirx.if_then_else(
@@ -93,7 +93,7 @@ _scores_kernel = kernel("vision.scores_of", _scores_of)
 def _kept_places(
     chosen: te.Tensor, order: te.Tensor, counts: te.Tensor, indices: te.Tensor
 ) -> te.Tensor:
-    """The indices of the chosen boxes, then -1."""
+    """Indices of the selected boxes, then -1."""
     return te.compute(
         chosen.shape,
         lambda b, r: tirx.if_then_else(
@@ -113,7 +113,7 @@ def _kept_rows(
     looked_at: te.Tensor,
     to_top: bool,
 ) -> te.Tensor:
-    """Boxes in descending order with -1 where one was suppressed, or the chosen ones first."""
+    """Sorted boxes with -1 for suppressed ones, or the selected boxes first."""
     minus = tirx.const(-1.0, data.dtype)
     first = lambda place: tirx.max(place, tirx.const(0, "int32"))  # noqa: E731
     if to_top:
@@ -165,9 +165,9 @@ def non_max_suppression(
     return_indices: bool = True,
     invalid_to_bottom: bool = False,
 ) -> relax.Expr:
-    """Boxes (class, score, corners) without those that a better one of their class covers.
+    """Non-maximum suppression of boxes (class, score, corners).
 
-    Returns the chosen indices and how many they are, or the rows with -1 in place of others.
+    Returns the selected indices and their number, or all rows with suppressed rows set to -1.
     """
     scores = infer_type(_scores_kernel(data, valid_count, score_index=int(score_index)))
     order = infer_type(op.argsort(scores, 1, True, "int32"))
@@ -196,9 +196,9 @@ def non_max_suppression(
 def by_class(
     boxes: relax.Expr, scores: relax.Expr, limit: Any, iou_threshold: Any, score_threshold: Any
 ) -> tuple[relax.Expr, relax.Expr, relax.Expr, relax.Expr]:
-    """Suppression of each class by itself: sorted scores, order, chosen places and counts.
+    """Suppress each class separately: sorted scores, order, selected positions and counts.
 
-    All have one row for each batch and class.
+    All results have one row per batch element and class.
     """
     batch, classes, size = extents(scores)
     flat = infer_type(op.reshape(scores, [batch * classes, size]))
@@ -231,9 +231,9 @@ def _listed(
     classes: int,
     with_scores: bool,
 ) -> Any:
-    """The chosen boxes class by class: (batch, class, box), or (class, box) and score.
+    """Selected boxes by class: (batch, class, box), or (class, box) and score.
 
-    What is left of the room is 0.
+    Unused rows are 0.
     """
     rows = order.shape[0]
     group = classes if with_scores else rows
@@ -287,10 +287,10 @@ def all_class_non_max_suppression(
     score_threshold: Any = -1.0,
     output_format: str = "onnx",
 ) -> relax.Expr:
-    """Suppression of each class by itself.
+    """Non-maximum suppression of each class separately.
 
-    Format "onnx" gives rows (batch, class, box) and how many of them count, "tensorflow" rows
-    (class, box), scores and how many of them count, for each batch.
+    Format "onnx" returns rows (batch, class, box) and their number. "tensorflow" returns, for each
+    batch element, rows (class, box), scores and the number of rows.
     """
     if output_format not in ("onnx", "tensorflow"):
         raise RelayTypeError(f"output_format must be onnx or tensorflow, not {output_format!r}")
@@ -314,7 +314,7 @@ def all_class_non_max_suppression(
 
 
 def _candidates(ranked: te.Tensor, places: te.Tensor, kept: te.Tensor, classes: int) -> te.Tensor:
-    """Scores of the chosen boxes of all classes of a batch in one row, -1 where there is none."""
+    """Scores of the selected boxes of all classes in one row per batch element, padded with -1."""
     rows, size = ranked.shape
     return te.compute(
         (tirx.floordiv(rows, classes), classes * size),
@@ -343,7 +343,7 @@ def _best_boxes(
     classes: int,
     count: int,
 ) -> list[te.Tensor]:
-    """Boxes, classes and scores of the best candidates of each batch, then zeros."""
+    """Boxes, classes and scores of the best candidates of each batch element, padded with zeros."""
     size = order.shape[1]
     batch, name = boxes.shape[0], boxes.dtype
 
@@ -387,10 +387,10 @@ def regular_non_max_suppression(
     iou_threshold: float,
     score_threshold: float,
 ) -> relax.Expr:
-    """Suppression of each class, then the best of all classes, as in TFLite.
+    """Suppress each class separately, then select the best of all classes, as in TFLite.
 
-    Scores are (batch, boxes, classes); the first classes beyond `num_classes` are background.
-    Returns boxes, classes, scores and how many of them count.
+    Scores are (batch, boxes, classes); leading classes beyond `num_classes` are background. Returns
+    boxes, classes, scores and the number of valid rows.
     """
     batch, _, given = extents(scores)
     count = int(max_detections)
