@@ -1,4 +1,4 @@
-"""Binds parameter values into `main` by name."""
+"""Bind parameter values into `main` by name."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def bind_params(
 def without_aliases(
     weights: list[tuple[str, Any]], params: Mapping[str, Any]
 ) -> dict[str, tvm.runtime.Tensor]:
-    """The weights of a finished library, those that still are a caller's tensor copied.
+    """Copy the weights of a finished library that still share memory with a caller's tensor.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ def without_aliases(
 
 
 def _is_shared(value: Any) -> bool:
-    """Whether a value becomes a constant as it is. Small ones may end up in the executable."""
+    """Whether a value becomes a constant without a copy; small ones may enter the executable."""
     return (
         isinstance(value, tvm.runtime.Tensor)
         and value.device.type == "cpu"
@@ -90,7 +90,7 @@ def _is_shared(value: Any) -> bool:
 
 
 def _as_array(value: Any) -> np.ndarray:
-    """A parameter's value; where numpy can see a tensor's memory, that memory."""
+    """A parameter's value as an array that shares the tensor's memory if numpy supports it."""
     if isinstance(value, tvm.runtime.Tensor) and value.device.type == "cpu":
         try:
             return np.from_dlpack(value)

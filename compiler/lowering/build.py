@@ -156,7 +156,7 @@ def _compile(
     weights : dict of str to tvm.runtime.Tensor
         The library's, none of them a tensor of the caller's.
     """
-    # All passes and schedules, without which a library comes from the cache.
+    # Import all passes and schedules here: a library from the cache needs none of them.
     from . import pipeline
     from .steps import State
     from .validate.validator import Checker

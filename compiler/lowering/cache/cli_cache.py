@@ -1,4 +1,4 @@
-"""Keeps what `baton compile` wrote, so that the same command writes it again without TVM.
+"""Cache the output of `baton compile`, so that a repeated command needs no TVM.
 
     place of the model, options --hash--> kept? --> the model's files are what they were?
          --> linked code + weights of the kept library + metadata --> the library's file
@@ -10,8 +10,8 @@ The file of a command:
     length of the description, description     JSON: see `Kept`
     linked code                                the shared library without weights and metadata
 
-The weights are those of the library's own file (`library_file`), which are checked while they are
-copied. The place of the model finds a command, the contents of its files decide.
+The weights come from the library's own file (`library_file`) and are checked while being copied.
+The cache entry is found by the model's path and validated by the contents of its files.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _NOT_BY_THE_SYSTEM = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 class _ChangedError(LoadError):
-    """The model is not what it was."""
+    """The model has changed since the command was cached."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def keep(cache: kernel_cache.KernelCache, key: str, kept: Kept, image: bytes) ->
 
 
 def write_again(cache: kernel_cache.KernelCache, key: str, path: Path) -> Metadata | None:
-    """Write the library of a command that is kept.
+    """Write the library of a cached command.
 
     Parameters
     ----------
@@ -132,7 +132,7 @@ def write_again(cache: kernel_cache.KernelCache, key: str, path: Path) -> Metada
 
 
 def _read(cache: kernel_cache.KernelCache, key: str) -> tuple[Kept, bytes] | None:
-    """A command that is kept, and the linked code of its library."""
+    """A cached command, and the linked code of its library."""
     file = cache.open_command(key)
     if file is None:
         return None
@@ -153,7 +153,7 @@ def _read(cache: kernel_cache.KernelCache, key: str) -> tuple[Kept, bytes] | Non
 
 
 def _restored(metadata: Metadata) -> Metadata:
-    """The output of a build that finds its library in the cache."""
+    """The metadata of a build that restores its library from the cache."""
     report = Report.from_json(metadata.report)
     report.cache, report.seconds = "the library", {}
     return replace(metadata, report=report.to_json())
@@ -190,7 +190,7 @@ def _copy_weights(
 
 
 def _checksum(descriptor: int, start: int, stop: int) -> int:
-    """CRC-32 of a part of a file, whose position stays where it is."""
+    """CRC-32 of a part of a file; leaves the file position unchanged."""
     piece, checksum = memoryview(bytearray(_PIECE)), 0
     while start < stop:
         try:
@@ -205,7 +205,7 @@ def _checksum(descriptor: int, start: int, stop: int) -> int:
 
 
 def _copy(descriptor: int, start: int, stop: int, target: BinaryIO) -> None:
-    """Copy a part of a file to where another is being written, inside of the system if it can."""
+    """Copy a part of a file to the target's position, inside the kernel if supported."""
     target.flush()
     position = target.tell()
     end = position + stop - start

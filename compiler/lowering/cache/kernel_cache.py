@@ -1,10 +1,10 @@
-"""Keeps compiled CPU kernels and whole libraries on disk, for builds that come later.
+"""Cache compiled CPU kernels and whole libraries on disk for later builds.
 
-One file per kernel, named by the hash of everything that decides its machine code; the file is
-a header, the SHA-256 of the object code, and the object code. One file per library, which
-`library_cache` writes and reads, and one per command, of `command_cache`. A file appears by one
-rename, so a reader sees all of it or nothing, also when builds run side by side or are killed. What
-the check sum rejects is compiled again.
+Each kernel has one file, named by the hash of everything that decides its machine code. The file
+is a header, the SHA-256 of the object code, and the object code. Each library has one file, which
+`library_cache` reads and writes, and so does each command of `cli_cache`. Files are written
+atomically (temporary file and rename), which is safe with concurrent and killed builds. An entry
+whose checksum is wrong is compiled again.
 
 Object code is executed later: the folder is made for its owner alone, and a folder or file that
 another user owns or can write is not used.
@@ -33,11 +33,11 @@ _MAGIC = b"baton kernel 1\n"
 _SUFFIX = ".kernel"
 _LIBRARY_SUFFIX = ".library"
 _COMMAND_SUFFIX = ".command"
-# What was said already: a build writes many files, and each of them would say it again.
+# Messages already logged: a build writes many files, and each would log the same problem.
 _said: set[str] = set()
-# Eviction goes below the limit, so that not each build that follows has to evict.
+# Evict to below the limit, so that the next builds do not each have to evict.
 _KEPT_SHARE = 0.9
-# A listing takes a second where there are many files, so not each build makes one.
+# Listing a folder of many files takes a second, so not every build does it.
 _LISTED_EACH_SHARE = 0.01
 # Bytes that this process wrote to a folder since it last listed it.
 _written: dict[Path, int] = {}
