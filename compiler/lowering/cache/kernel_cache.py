@@ -1,10 +1,10 @@
 """Cache compiled CPU kernels and whole libraries on disk for later builds.
 
 Each kernel has one file, named by the hash of everything that decides its machine code. The file
-is a header, the SHA-256 of the object code, and the object code. Each library has one file, which
-`library_cache` reads and writes, and so does each command of `cli_cache`. Files are written
-atomically (temporary file and rename), which is safe with concurrent and killed builds. An entry
-whose checksum is wrong is compiled again.
+is a header, the SHA-256 of the object code, and the object code. Each library (`library_cache`)
+and each command (`cli_cache`) also has one file. Files are written atomically (temporary file and
+rename), which is safe with concurrent and killed builds. An entry whose checksum is wrong is
+compiled again.
 
 Object code is executed later: the folder is made for its owner alone, and a folder or file that
 another user owns or can write is not used.
@@ -90,7 +90,7 @@ class KernelCache:
             self._give_up(MISSING)
 
     def get(self, key: str) -> bytes | None:
-        """The object code kept under a key; None if there is none, or it is damaged."""
+        """Look up object code; None if it is missing or damaged."""
         file = self._open(key + _SUFFIX)
         if file is None:
             return None
@@ -108,28 +108,28 @@ class KernelCache:
         return code
 
     def put(self, key: str, code: bytes) -> None:
-        """Keep object code; a folder that can't be written is logged, not an error."""
+        """Store object code; a write failure is logged, not raised."""
         content = _MAGIC + hashlib.sha256(code).digest() + code
         self._write(key + _SUFFIX, lambda file: file.write(content))
 
     def open_library(self, key: str) -> BinaryIO | None:
-        """The file of the library kept under a key, for the caller to check and close."""
+        """Open the file of a cached library, for the caller to check and close."""
         return self._open(key + _LIBRARY_SUFFIX)
 
     def put_library(self, key: str, write: Callable[[BinaryIO], object]) -> None:
-        """Keep what `write` writes; a folder that can't be written is logged, not an error."""
+        """Store the output of `write`; a write failure is logged, not raised."""
         self._write(key + _LIBRARY_SUFFIX, write)
 
     def open_command(self, key: str) -> BinaryIO | None:
-        """The file of the command kept under a key, for the caller to check and close."""
+        """Open the file of a cached command, for the caller to check and close."""
         return self._open(key + _COMMAND_SUFFIX)
 
     def put_command(self, key: str, content: bytes) -> None:
-        """Keep what a command made; a folder that can't be written is logged, not an error."""
+        """Store the output of a command; a write failure is logged, not raised."""
         self._write(key + _COMMAND_SUFFIX, lambda file: file.write(content))
 
     def _open(self, name: str) -> BinaryIO | None:
-        """A file that only this user can have written, marked as used now."""
+        """Open a file that only this user can have written, and mark it as used now."""
         if not self.limit or self.folder is None or not self._is_safe():
             return None
         path = self.folder / name
@@ -171,13 +171,13 @@ class KernelCache:
             logger.warning("kernel cache: %s", reason)
 
     def trim_at_times(self) -> None:
-        """`trim` once in a process, and whenever it has written a hundredth of the limit since."""
+        """Call `trim` once per process, and again after each 1 % of the limit written."""
         written = _written.get(self.folder) if self.folder is not None else None
         if written is None or written > self.limit * _LISTED_EACH_SHARE:
             self.trim()
 
     def trim(self) -> None:
-        """Drop the least recently used files above the limit, and what killed builds left."""
+        """Evict the least recently used files above the limit, and leftovers of killed builds."""
         if self.folder is None or not self.limit or not self._is_safe():
             return
         _written[self.folder] = 0
@@ -199,7 +199,7 @@ class KernelCache:
             remove_abandoned(self.folder)
 
     def clear(self) -> Usage:
-        """Drop every kernel and library; returns what there was.
+        """Remove every kernel and library; returns the usage before.
 
         Raises
         ------
@@ -229,7 +229,7 @@ class KernelCache:
         ]
 
     def _files(self, suffix: str) -> list[tuple[Path, os.stat_result]]:
-        """Files of the folder with their status; other builds may remove some meanwhile."""
+        """Files of the folder with their status; concurrent builds may remove some meanwhile."""
         found: list[tuple[Path, os.stat_result]] = []
         if self.folder is None:
             return found
@@ -275,7 +275,7 @@ def user_cache() -> KernelCache:
 
 
 def _dropped(path: Path) -> bool:
-    """Remove a file; False where that is not possible, as in a folder that is read-only."""
+    """Remove a file; False if that fails, for example in a read-only folder."""
     try:
         path.unlink(missing_ok=True)
     except OSError as error:

@@ -1,9 +1,9 @@
-"""Cache key of a build, or the reason why a build has none.
+"""Cache key of a build, or the reason why the build cannot be cached.
 
 The key covers the module with the bytes of its constants, target, pass context, tuning records,
-this machine's CPU, and the code of TVM, LLVM and Baton. What a build takes from the code of its
-caller can't be hashed: pass instruments, backends that compile by themselves, schedules that
-are registered from outside.
+this machine's CPU, and the code of TVM, LLVM and Baton. Code that the caller supplies can't be
+hashed: pass instruments, external codegen backends, schedules that are registered from outside
+Baton.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def library_key(
     source: ScheduleSource,
     others: Sequence[object],
 ) -> str:
-    """Hash of all that decides a library, as hexadecimal digits.
+    """Hash of everything that decides a library, as hexadecimal digits.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ def _machines(mod: tvm.IRModule, target: Target) -> list[object]:
 
 
 def _digests(constants: Sequence[Any]) -> list[bytes]:
-    """Hash of each tensor; large ones leave the interpreter's lock to other threads."""
+    """Hash each tensor; hashing a large one releases the GIL."""
 
     def digest(tensor: Any) -> bytes:
         header = f"{tensor.dtype} {tuple(tensor.shape)}".encode()

@@ -1,12 +1,12 @@
-"""Keeps finished libraries, so that a build that was done before is only put together again.
+"""Cache finished libraries, so that a repeated build only reassembles its library.
 
     build --hash--> in the cache? --yes--> lowered main + object code of its kernels + weights
                          |no
                          +--> all steps of the driver --> kept under the hash
 
-`library_file` says what the file of a library holds. Object code is not in it: a kernel is kept
-once, however many libraries call it. A GPU's kernels are, scheduled; what nvcc made of their source
-is kept for itself.
+`library_file` describes the file of a library. Object code is not in that file: each kernel is
+stored once, however many libraries call it. Scheduled GPU kernels are in the file; the output of
+nvcc for their source is cached separately.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from .warnings import Message, repeat
 
 logger = kernel_cache.logger
 
-# A larger library would push too much else out.
+# A larger library would evict too many other entries.
 _LARGEST_SHARE = 0.5
 
 
 @dataclass(frozen=True)
 class Slot:
-    """The place of one build's library in the cache.
+    """The cache entry of one build's library.
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ class Slot:
     def of(
         bound: tvm.IRModule, target: Target, source: ScheduleSource, others: Sequence[object]
     ) -> Slot | None:
-        """Where the library of a build belongs, None where none is kept.
+        """The cache entry for a build; None if its library is not to be cached.
 
         Parameters
         ----------
@@ -77,12 +77,12 @@ class Slot:
         return Slot(cache, library_key(bound, target, source, others), target)
 
     def restore(self, mod: tvm.IRModule, seconds: dict[str, float]) -> FactoryModule | None:
-        """The library that is kept here, None if there is none or some of it is damaged.
+        """Restore the library of this entry; None if it is missing or partly damaged.
 
         Parameters
         ----------
         mod : tvm.IRModule
-            What is being built.
+            The module being built.
         seconds
             Of the steps of this build, for the report.
         """
@@ -117,7 +117,7 @@ class Slot:
         return self._library(executable, metadata, weights, report, mod)
 
     def mapped(self, library: FactoryModule, linked: Linked) -> FactoryModule:
-        """A library that was kept, with its weights mapped; as it is where it was not."""
+        """A cached library with its weights mapped; the same library if it was not cached."""
         self.cache.trim_at_times()
         file = None if self.cache.problem else self.cache.open_library(self.key)
         if file is None:
@@ -146,9 +146,9 @@ class Slot:
 
 
 class Keeping:
-    """Keeps a library whose weights are written while its kernels are compiled.
+    """Caches a library; its weights are written while its kernels are compiled.
 
-    As a context manager, it gives up what `start` began and `finish` did not end.
+    As a context manager, it removes an entry that `start` began and `finish` did not complete.
 
     Parameters
     ----------
@@ -191,7 +191,7 @@ class Keeping:
     def finish(
         self, library: FactoryModule, linked: Linked, messages: Sequence[Message]
     ) -> FactoryModule:
-        """Keep the library whose weights `start` was given, unless it is too large for the cache.
+        """Cache the library whose weights `start` received, unless it is too large.
 
         Parameters
         ----------
@@ -225,7 +225,7 @@ class Keeping:
         return slot.mapped(library, linked)
 
     def _give_up(self) -> None:
-        """Have what was begun removed."""
+        """Abandon the entry that was begun."""
         if self._writer is not None:
             self._description.set_exception(_GivenUpError())
             self._writer.join()
@@ -233,4 +233,4 @@ class Keeping:
 
 
 class _GivenUpError(Exception):
-    """The build of a library that was being kept did not end."""
+    """The build of a library that was being cached did not finish."""

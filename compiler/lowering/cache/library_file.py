@@ -1,4 +1,4 @@
-"""The file in which a library is kept: its weights, and all that is needed beside its kernels.
+"""File format of a cached library: its weights, and everything else except its object code.
 
 b"baton library 2\\n", padded to a page
 the packed weights (`compiler.runtime.weights`), which are mapped, not read
@@ -30,7 +30,7 @@ def write(
     write_weights: Callable[[BinaryIO], int],
     describe: Callable[[], Mapping[str, Any]],
 ) -> None:
-    """Write a whole file.
+    """Write a complete library file.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ def write(
 
 
 def read_description(file: BinaryIO) -> dict[str, Any]:
-    """The checked description; its weights are for `require_weights`.
+    """Read and check the description; check the weights with `require_weights`.
 
     Raises
     ------
@@ -72,12 +72,12 @@ def read_description(file: BinaryIO) -> dict[str, Any]:
 
 
 def require_weights(file: BinaryIO, description: Mapping[str, Any]) -> None:
-    """Raise unless the weights are those that were written.
+    """Raise unless the weights match their checksum.
 
     Raises
     ------
     ValueError
-        They are not.
+        The weights do not match.
     """
     stop = WEIGHTS_OFFSET + description["weights_nbytes"]
     if elf.range_checksum(file, WEIGHTS_OFFSET, stop) != description["weights_checksum"]:

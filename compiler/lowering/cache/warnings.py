@@ -15,7 +15,7 @@ Message = tuple[str, int, str]
 
 @contextmanager
 def recorded_warnings(*loggers: str) -> Iterator[list[Message]]:
-    """The warnings that this thread logs under some names, those of the cache left out."""
+    """Record the warnings that this thread logs to some loggers, except those of the cache."""
     handler = _Recorder()
     for name in loggers:
         logging.getLogger(name).addHandler(handler)
@@ -27,7 +27,7 @@ def recorded_warnings(*loggers: str) -> Iterator[list[Message]]:
 
 
 def repeat(messages: Sequence[Message]) -> None:
-    """Log what was recorded."""
+    """Log the recorded messages again."""
     for name, level, text in messages:
         logging.getLogger(name).log(level, "%s", text)
 
@@ -41,7 +41,7 @@ class _Recorder(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if record.thread == self._thread and record.name != _cache_logger.name:
             self.messages.append((record.name, record.levelno, record.getMessage()))
-        # `logging` shows a warning by itself only where there is no handler at all.
+        # `logging` prints a warning on its own only if there is no handler at all.
         handlers = list(_handlers_of(record.name))
         nobody_shows_it = all(isinstance(each, _Recorder) for each in handlers)
         if nobody_shows_it and handlers[0] is self and logging.lastResort is not None:
@@ -49,7 +49,7 @@ class _Recorder(logging.Handler):
 
 
 def _handlers_of(name: str) -> Iterator[logging.Handler]:
-    """All that get the messages of a logger."""
+    """All handlers that receive the messages of a logger."""
     logger: logging.Logger | None = logging.getLogger(name)
     while logger is not None:
         yield from logger.handlers

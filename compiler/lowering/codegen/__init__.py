@@ -1,1 +1,1 @@
-"""From scheduled kernels and the functions that call them to one executable."""
+"""Code generation: from scheduled kernels and the functions that call them to one executable."""

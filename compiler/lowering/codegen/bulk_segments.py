@@ -1,4 +1,4 @@
-"""`BulkSize=<n>`: the kernel calls of `main` in segments of at most n, each a separate function.
+"""`BulkSize=<n>`: outline the kernel calls of `main` into segments of at most n calls.
 
 The pass runs on scheduled, dataflow `main`; the virtual machine then dispatches a segment as one
 call, with the memory of its intermediate results planned within it.
@@ -12,12 +12,12 @@ _PREFIX = "BulkSize="
 
 
 def required_pass(size: int) -> str:
-    """The entry of `required_pass` for segments of `size` kernel calls."""
+    """The `required_pass` entry for segments of `size` kernel calls."""
     return f"{_PREFIX}{size}"
 
 
 def wanted() -> int | None:
-    """The size that the current PassContext requires, None without."""
+    """The segment size that the current PassContext requires; None if it requires no segments."""
     for name in tvm.transform.PassContext.current().required_pass:
         if str(name).startswith(_PREFIX):
             return int(str(name).removeprefix(_PREFIX))

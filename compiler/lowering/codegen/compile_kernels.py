@@ -1,8 +1,8 @@
-"""Compiles CPU kernels to object code, each on its own: from the kernel cache or side by side.
+"""Compile CPU kernels to object code separately: from the kernel cache or in parallel.
 
     scheduled kernel --hash--> in the cache? --yes--------------------------------> object code
                                     |no                                                  ^
-                                    +--> TIR passes (one after the other) --> LLVM (threads)
+                                    +--> TIR passes (sequential) -------------> LLVM (threads)
 
 The object code of all kernels goes into the executable as static libraries; the linker puts
 them into the exported library, or into the one that is loaded to run in memory.
@@ -47,11 +47,11 @@ class CompiledKernels:
     ----------
     code : dict of str to bytes
     keys : dict of str to str
-        What each is kept under in the cache.
+        Cache key of each kernel.
     found : int
-        How many came from there.
+        Number of kernels that came from the cache.
     problem : str
-        Why the cache keeps none of the others; "" if it does.
+        Why the cache did not store the others; "" if it did.
     """
 
     code: dict[str, bytes]
@@ -77,7 +77,7 @@ def compile_cpu_kernels(
 
     Returns
     -------
-    The module without its CPU kernels, for `with_object_code`, and what became of them.
+    The module without its CPU kernels, for `with_object_code`, and the compiled kernels.
     """
     kernels = {
         gvar: func
@@ -98,8 +98,8 @@ def compile_cpu_kernels(
 def separate_raising_kernels(mod: tvm.IRModule, target: Target) -> tvm.IRModule:
     """Compile each CPU kernel that can report an error into a separate module.
 
-    In one module TVM declares the function that all of them call once for each, under new names
-    that nothing defines.
+    In one module, TVM declares the error function that these kernels call once per kernel, under
+    new names that nothing defines.
     """
     raising = {
         gvar: func
@@ -118,12 +118,12 @@ def separate_raising_kernels(mod: tvm.IRModule, target: Target) -> tvm.IRModule:
 
 
 def with_object_code(mod: tvm.IRModule, code: Mapping[str, bytes]) -> tvm.IRModule:
-    """The module with object code by symbol in its attribute `external_mods`."""
+    """Attach object code by symbol to the module, in its attribute `external_mods`."""
     return with_modules(mod, _static_libraries(code))
 
 
 def with_modules(mod: tvm.IRModule, modules: list[Any]) -> tvm.IRModule:
-    """The module with others that its executable will import."""
+    """Attach modules that the executable will import."""
     if not modules:
         return mod
     before = dict(mod.attrs or {}).get("external_mods", [])
@@ -131,7 +131,7 @@ def with_modules(mod: tvm.IRModule, modules: list[Any]) -> tvm.IRModule:
 
 
 def has_cpu_kernels(mod: tvm.IRModule, target: Target) -> bool:
-    """Whether CPU kernels are in a module that `compile_cpu_kernels` should have returned."""
+    """Whether a module still has CPU kernels, which `compile_cpu_kernels` should have removed."""
     return any(
         isinstance(func, tvm.tirx.PrimFunc)
         and gvar.name_hint != _MARKER
@@ -153,10 +153,10 @@ def compiler_state() -> list[str]:
 
 
 def kernel_key(func: tvm.tirx.PrimFunc, target: Target) -> str:
-    """Hash of all that decides a kernel's object code, as hexadecimal digits.
+    """Hash of everything that decides a kernel's object code, as hexadecimal digits.
 
-    That is the scheduled function with its symbol and its own target, the target it is bound to
-    otherwise, the pass context, the versions of TVM and LLVM, and Baton's code.
+    That is the scheduled function with its symbol and attribute `target`, the default target, the
+    pass context, the versions of TVM and LLVM, and Baton's code.
     """
     digest = hashlib.sha256()
     for part in (
@@ -193,9 +193,9 @@ def _objects(
 def _compile_all(
     kernels: Mapping[str, tuple[str, tvm.tirx.PrimFunc]], target: Target
 ) -> dict[str, bytes]:
-    """Lower each kernel here and generate its code in another thread.
+    """Lower each kernel in this thread and generate its code in another thread.
 
-    TIR passes call back into Python and would only wait for each other; LLVM does not.
+    TIR passes call back into Python, so they would only wait for each other; LLVM does not.
     """
     context = tvm.transform.PassContext.current()
     settings = {"opt_level": context.opt_level, "config": dict(context.config.items())}
@@ -224,7 +224,7 @@ def _lower(func: tvm.tirx.PrimFunc, symbol: str, target: Target) -> tvm.IRModule
 
 
 def _generate(mod: tvm.IRModule, target: Target, settings: Mapping[str, Any], path: Path) -> bytes:
-    """Object code of a lowered function; `path` is where TVM may write it."""
+    """Generate object code of a lowered function; TVM may write it to `path`."""
     with tvm.transform.PassContext(**settings):  # each thread has its own
         codegen_build(mod, target).write_to_file(str(path), "o")
     return path.read_bytes()
@@ -242,7 +242,7 @@ def _static_libraries(objects: Mapping[str, bytes]) -> list[Any]:
 
 
 def _target_marker(host: Target) -> tvm.tirx.PrimFunc:
-    """A function that does nothing: from its module TVM's export learns the CPU and the triple.
+    """An empty function from whose module TVM's export learns the CPU and the triple.
 
     Without a kernel to compile, TVM would link an empty C source file instead.
     """

@@ -1,6 +1,6 @@
-"""`ConcatInPlace`: kernels write the parts of a concatenation straight to where they belong.
+"""`ConcatInPlace`: kernels write the parts of a concatenation directly into the result.
 
-After kernels' results got tensors of their own, before memory is planned:
+After kernels' results became separate tensors, before memory is planned:
 
     a = alloc_tensor((1, 8, 55, 55, 8));  conv2d(x, w0, a)
     b = alloc_tensor((1, 8, 55, 55, 8));  conv2d(x, w1, b)
@@ -13,9 +13,8 @@ after:
     b = view(c, (1, 8, 55, 55, 8), 774400);  conv2d(x, w1, b)
 
 That needs parts that are contiguous in the result: along the channels of one image, or along the
-batch. The result of a concatenation may itself be a part of the next, as in a dense block.
-
-TVM's views have the data pointer of their tensor and a byte offset, which kernels reject.
+This requires parts that are contiguous in the result: along the channels of one image, or along
+the batch. The result of a concatenation may itself be a part of the next, as in a dense block.
 So a separate kernel moves the pointer of each new view, and sets the offset to zero.
 """
 
@@ -44,7 +43,7 @@ CONCATENATES = "baton.concatenates"
 
 # Kernels are compiled for operands aligned to this number of bytes.
 ALIGNMENT = 64
-# Of L3 that a result may fill: the rest is other cores', or other tensors'.
+# Share of L3 that a result may fill: the rest is for other cores and other tensors.
 SHARE_OF_L3 = 0.25
 
 # Fields of a DLTensor as TVM's intrinsic functions count them (TVMStructFieldKind in builtin.h).
@@ -58,7 +57,7 @@ class ConcatInPlace:
     Attributes
     ----------
     dropped : Counter of str
-        How many calls less an inference makes of each kernel, once the pass has run.
+        By kernel, the number of calls that an inference saves, once the pass has run.
     """
 
     def __init__(self) -> None:
@@ -98,7 +97,7 @@ class ConcatInPlace:
 
 
 def part_offsets(kernel: tvm.tirx.PrimFunc) -> list[int] | None:
-    """Where the operands of a kernel that concatenates belong in its result, in bytes.
+    """Byte offsets of a concatenation kernel's operands in its result.
 
     None for other kernels, and where the parts are not contiguous in the result or not aligned.
     """
@@ -108,10 +107,10 @@ def part_offsets(kernel: tvm.tirx.PrimFunc) -> list[int] | None:
 
 
 def is_profitable(kernel: tvm.tirx.PrimFunc, target: Target) -> bool:
-    """Whether the result of a kernel that concatenates is small enough for the caches.
+    """Whether the result of a concatenation kernel is small enough for the caches.
 
-    A part that has left them when the whole is read, as that behind a skip connection has, is read
-    from memory faster by the copy than by a convolution.
+    A part may have left the caches when the whole is read, for example after a skip connection.
+    The copy then reads it from memory faster than a convolution would.
     """
     shapes = _shapes(kernel)
     if shapes is None:
@@ -121,7 +120,7 @@ def is_profitable(kernel: tvm.tirx.PrimFunc, target: Target) -> bool:
 
 
 def aligned_offsets(kernel: tvm.tirx.PrimFunc) -> list[int] | None:
-    """`part_offsets` of a kernel that is known to concatenate."""
+    """`part_offsets` of a kernel that is known to be a concatenation."""
     shapes = _shapes(kernel)
     starts = None if shapes is None else _starts(shapes[:-1], shapes[-1])
     if starts is None:
@@ -143,7 +142,7 @@ def _shapes(kernel: tvm.tirx.PrimFunc) -> list[tuple[int, ...]] | None:
 
 
 def move_pointer() -> tirx.PrimFunc:
-    """A kernel that adds a tensor's byte offset to its data pointer, and makes the offset zero."""
+    """A kernel that adds a tensor's byte offset to its data pointer and clears the offset."""
     view = tirx.Var("view", "handle")
     data = tirx.tvm_struct_get(view, 0, _DATA, "handle")
     offset = tirx.tvm_struct_get(view, 0, _BYTE_OFFSET, "uint64")
@@ -169,12 +168,12 @@ def _starts(parts: Sequence[tuple[int, ...]], whole: tuple[int, ...]) -> list[in
 
 
 class _Places:
-    """Which tensors of a binding block are parts of which others.
+    """Maps each tensor of a binding block to the concatenation result that contains it.
 
     Attributes
     ----------
     dropped : dict
-        By variable of the binding, the kernels that need no longer be called.
+        By variable of the binding, the kernels whose calls are no longer needed.
     """
 
     def __init__(
@@ -200,7 +199,7 @@ class _Places:
                 self._tensors[binding.var] = binding.var
             elif isinstance(value, tvm.ir.Call) and value.op in offsets:
                 calls.append((binding.var, value))
-        # What is returned owns its memory; what a kernel changed in place has a second name.
+        # Returned tensors own their memory; a tensor that a kernel changes in place has an alias.
         self._fixed = {self._tensors[var] for var in results if var in self._tensors}
         self._fixed |= {tensor for tensor, count in names.items() if count > 1}
         for var, call in reversed(calls):  # a result may be a part of a later one
@@ -208,7 +207,7 @@ class _Places:
                 self.dropped[var] = call.op
 
     def _place(self, call: relax.Call, offsets: Sequence[int]) -> bool:
-        """Whether the operands of a concatenation are, or become, parts of its result."""
+        """Try to make the operands of a concatenation parts of its result; True on success."""
         *parts, whole = (self._tensors.get(arg) for arg in call.args)
         if whole is None or None in parts or len(set(parts)) < len(parts):
             return False
@@ -218,7 +217,7 @@ class _Places:
         if all(part not in self._homes and part not in self._fixed for part in parts):
             self._homes |= {part: (whole, offset) for part, offset in zip(parts, offsets)}
             return True
-        # A later result has these parts too: this one is a part of it if they are neighbors.
+        # A later result has these parts too: this result becomes a part of it if they are adjacent.
         homes = [self._home(part) for part in parts]
         first = homes[0][1] - offsets[0]
         neighbors = [(homes[0][0], first + offset) for offset in offsets]
@@ -228,7 +227,7 @@ class _Places:
         return True
 
     def _home(self, tensor: relax.Var) -> tuple[relax.Var, int]:
-        """The tensor that owns the memory, and the byte offset of this one in it."""
+        """The tensor that owns the memory of a tensor, and the byte offset within it."""
         offset = 0
         while tensor in self._homes:
             tensor, start = self._homes[tensor]

@@ -1,4 +1,4 @@
-"""`CUDAGraph`: a second entry whose kernels a GPU replays as one graph.
+"""`CUDAGraph`: a second entry point whose kernels a GPU replays as one CUDA graph.
 
 Before memory planning, before:
 
@@ -8,9 +8,9 @@ after, in addition to an unchanged `main`:
 
     main_graph(inputs, weights):  x = copy(inputs); t = kernel_1(x, weights); .. ; copy(kernel_n(t))
 
-A graph has the addresses of its tensors for good. So all kernels work on tensors that the virtual
-machine keeps, and on the weights of the first call; the copies in front and behind are launched one
-by one. `main` is for those who look at single calls, or give other weights every time.
+A graph fixes the addresses of its tensors. So all kernels work on tensors that the virtual machine
+keeps, and on the weights of the first call. The copies before and after the graph are launched
+separately. Use `main` to inspect single calls or to pass different weights on each call.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _OPTION = "relax.backend.use_cuda_graph"
 
 
 def obstacle(mod: tvm.IRModule) -> str:
-    """Why a module for a GPU gets no graph; "" where it gets one.
+    """Why a GPU module gets no graph; "" if it gets one.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ def obstacle(mod: tvm.IRModule) -> str:
 
 
 def _bindings(main: relax.Function) -> Iterator[tuple[Any, Any]]:
-    """Parameters, which have no value, and what is bound."""
+    """Parameters, with value None, and bindings with their values."""
     yield from ((var, None) for var in main.params)
     for block in main.body.blocks:
         yield from ((binding.var, binding.value) for binding in block.bindings)
@@ -98,7 +98,7 @@ def _is_static(ty: relax.TensorType) -> bool:
 
 
 def with_graph_entry(mod: tvm.IRModule, target: Target) -> tvm.IRModule:
-    """Add the entry, with the copies, to a module that has no obstacle."""
+    """Add the graph entry and its copies to a module that has no obstacle."""
     main = relax.utils.copy_with_new_vars(mod["main"])
     copies = _Copies(target)
     inputs = int(main.attrs["num_input"]) if "num_input" in main.attrs else len(main.params)
@@ -121,7 +121,7 @@ def with_graph_entry(mod: tvm.IRModule, target: Target) -> tvm.IRModule:
 
 
 class _Copies:
-    """Calls of kernels that copy a tensor, one kernel for each shape and dtype."""
+    """Calls of copy kernels, one kernel for each shape and dtype."""
 
     def __init__(self, target: Target) -> None:
         self.kernels: dict[str, tuple[Any, tirx.PrimFunc]] = {}
@@ -136,7 +136,7 @@ class _Copies:
         return relax.call_tir(self.kernels[key][0], relax.Tuple([value]), value.ty)
 
     def of_result(self, value: relax.Expr, bindings: list[relax.VarBinding]) -> relax.Expr:
-        """Bind copies of what a function returns; what to return instead."""
+        """Bind copies of a function's result; returns the expression to return instead."""
 
         def bound(bound_value: relax.Expr, ty: Any) -> relax.Var:
             var = relax.Var(f"result_{len(bindings)}", ty)
@@ -165,14 +165,14 @@ def _copy_kernel(ty: relax.TensorType, target: Target) -> tirx.PrimFunc:
 
 @tvm.transform.module_pass(opt_level=0, name=NAME)
 class CaptureGraphEntry:
-    """TVM's RewriteCUDAGraph, for the entry alone."""
+    """Apply TVM's RewriteCUDAGraph to the graph entry only."""
 
     def transform_module(self, mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
         functions = dict(mod.functions_items())
         main = mod.get_global_var("main")
         kept = functions.pop(main)
         rest = tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
-        with tvm.transform.PassContext(config={_OPTION: True}):  # without, it does nothing
+        with tvm.transform.PassContext(config={_OPTION: True}):  # otherwise the pass is a no-op
             captured = relax.transform.RewriteCUDAGraph()(rest)
         functions = {main: kept, **dict(captured.functions_items())}
         return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)

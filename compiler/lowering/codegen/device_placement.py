@@ -1,4 +1,4 @@
-"""Lets one executable run on several devices: which device holds what, and the copies between.
+"""Place values on devices and insert copies, so that one executable runs on several devices.
 
     before   lv0 = R.call_tir(cpu_kernel, (x,), R.Tensor((1, 64), "float32"))
              lv1 = R.call_tir(cuda_kernel, (lv0, w), R.Tensor((1, 10), "float32"))
@@ -8,11 +8,11 @@
              lv1 = R.call_tir(cuda_kernel, (lv2, w), R.Tensor((1, 10), "float32", "cuda:0"))
              gv = R.to_vdevice(lv1, "llvm:0")
 
-A kernel runs where its attribute `target` says. Inputs and results of a function are on the
-function's device; a weight that only kernels of one device read is expected there, so that it is
-not copied on each call (`weight_devices` says where). A copy is made once for each value and
-device. The module's list of virtual devices has the device of `main` first; the virtual machine
-wants its devices in that order (`kinds`).
+A kernel runs on the device of its attribute `target`. Inputs and results of a function are on the
+function's device. A weight that only kernels of one device read is expected on that device, which
+avoids a copy on each call (see `weight_devices`). A value is copied once per device. The module's
+list of virtual devices begins with the device of `main`, because the virtual machine requires that
+order (`kinds`).
 """
 
 from __future__ import annotations
