@@ -123,7 +123,7 @@ def weight_devices(mod: tvm.IRModule) -> tuple[int, ...]:
 def dispatch_sorts(mod: tvm.IRModule, function_targets: Mapping[str, Target]) -> tvm.IRModule:
     """Turn sorting, scanning and sampling into kernels; runs before legalization.
 
-    Legalization knows neither scans nor `topk`. On a CPU a sort calls TVM's host library; for
+    Legalization supports neither scans nor `topk`. On a CPU a sort calls TVM's host library; for
     GPUs TVM has device versions, which launch their own threads.
     """
     for name, target in function_targets.items():
@@ -131,7 +131,7 @@ def dispatch_sorts(mod: tvm.IRModule, function_targets: Mapping[str, Target]) ->
         if device_kind(target) == "cpu":
             mod = scan_symbolic(mod, name)
         gvar = mod.get_global_var(name)
-        # The pass works on every Relax function of a module; the kernels keep names apart.
+        # The pass works on every Relax function of a module; the kernels are told apart by name.
         alone = {g: f for g, f in mod.functions_items() if not isinstance(f, relax.Function)}
         alone[gvar] = mod[gvar]
         with target:
@@ -144,11 +144,11 @@ def dispatch_sorts(mod: tvm.IRModule, function_targets: Mapping[str, Target]) ->
 
 
 def separate_cpus(target: Target) -> tvm.transform.Pass:
-    """The last pass before VM code generation: CPU kernels for another CPU than `target`'s.
+    """The last pass before VM code generation: compile CPU kernels for a CPU other than `target`.
 
-    TVM compiles all CPU kernels of a module with one set of CPU features, that of the build's
-    host. Kernels whose own target differs from it are compiled here, each group for its own
-    CPU, and handed on as `external_mods`, which `relax.build` links into the executable.
+    TVM compiles all CPU kernels of a module for one set of CPU features, that of the build's
+    host. Kernels whose `target` attribute differs are compiled here, one group for each CPU, and
+    passed on as `external_mods`, which `relax.build` links into the executable.
     """
     host = target if device_kind(target) == "cpu" else target.host
 
@@ -183,7 +183,7 @@ def _cpu(target: Target) -> str:
 
 
 def target_of(func: Any, default: Target) -> Target:
-    """The target that a function says it is for."""
+    """The target in a function's attribute, or the default."""
     target = func.attrs.get("target") if func.attrs else None
     return default if target is None else Target(target)
 
@@ -217,7 +217,7 @@ class _Placer:
         self.vdevices = vdevices
         self.builder = BlockBuilder()
         self.values: dict[Any, Any] = {}  # variable before -> variable after
-        self.kind_of: dict[Any, str] = {}  # variable after -> where it is
+        self.kind_of: dict[Any, str] = {}  # variable after -> kind of its device
         self.copies: dict[tuple[Any, str], Any] = {}  # within the block that is being built
 
     def place(self, function: relax.Function) -> relax.Function:
@@ -238,7 +238,7 @@ class _Placer:
         )
 
     def _params(self, function: relax.Function) -> list[relax.Var]:
-        """Inputs on the function's device, each weight where the only kernels that read it run."""
+        """Inputs on the function's device; each weight on the device of its only readers."""
         params = []
         readers = self._readers(function)
         for position, var in enumerate(function.params):
@@ -272,7 +272,7 @@ class _Placer:
             self.values[binding.var], self.kind_of[placed] = placed, kind
 
     def _value(self, value: Any) -> tuple[Any, str]:
-        """The right-hand side of a binding with its operands in place, and where its result is."""
+        """The right-hand side of a binding with placed operands, and the device of its result."""
         kernel = _kernel(value)
         if kernel is not None:
             kind = self.kernels.get(kernel, HOST)
@@ -301,7 +301,7 @@ class _Placer:
         )
 
     def _moved(self, value: Any, kind: str) -> Any:
-        """The operand `value` on a device of that kind, copied if it is elsewhere."""
+        """The operand `value` on a device of that kind; copied if it is on another device."""
         if isinstance(value, relax.Tuple):
             return relax.Tuple([self._moved(field, kind) for field in value.fields])
         if isinstance(value, relax.Var):
@@ -336,7 +336,7 @@ class _Placer:
 
 
 def _kernel(value: Any) -> str | None:
-    """Name of the TIR function or foreign code that a binding calls; None if it calls none."""
+    """Name of the TIR function or external function that a binding calls; None if no call."""
     if getattr(getattr(value, "op", None), "name", "") == "relax.call_dps_packed":
         symbol = str(value.args[0].global_symbol)
         return symbol if symbol.startswith(FOREIGN) else None

@@ -1,11 +1,11 @@
-"""`MarkInternalTensors`: which arguments of a kernel are always tensors that `main` makes itself.
+"""`MarkInternalTensors`: mark the kernel arguments that are always tensors allocated by `main`.
 
     main(x, w):  t = alloc_tensor((1, 64, 56, 56));  conv2d(x, w, t)
                  u = alloc_tensor((1, 64, 56, 56));  relu(t, u)
 
-t and u have the shape and dtype of their types, are contiguous, and lie where the virtual machine
-computes. Where a kernel takes just these, its entry need not compare them: conv2d is marked with
-[2], relu with [0, 1]. x and w may be anything, since anybody can call `main`.
+t and u have the shape and dtype of their types, are contiguous, and are on the virtual machine's
+device. A kernel's entry need not check arguments that are always such tensors: conv2d is marked
+with [2], relu with [0, 1]. x and w may be anything, since any caller can call `main`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class MarkInternalTensors:
 
 
 def internal_tensors(mod: tvm.IRModule) -> dict[GlobalVar, frozenset[int]]:
-    """Numbers of the arguments that every call of a kernel makes itself, as the kernel takes them.
+    """Positions of a kernel's arguments that every call allocates itself, with matching types.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def internal_tensors(mod: tvm.IRModule) -> dict[GlobalVar, frozenset[int]]:
         calls: dict[Call, frozenset[int]] = {}
         _read(function.body, {}, calls)
         for expr in expressions_in(function, Call):
-            for gvar in _kernels_in(expr.args, kernels):  # called by way of something else
+            for gvar in _kernels_in(expr.args, kernels):  # called indirectly
                 found[gvar] = frozenset()
             if expr.op in kernels:
                 pairs = zip(expr.args, kernels[expr.op].params)
@@ -68,15 +68,15 @@ def internal_tensors(mod: tvm.IRModule) -> dict[GlobalVar, frozenset[int]]:
 
 
 def _read(body: Any, made: dict[Any, bool], calls: dict[Call, frozenset[int]]) -> None:
-    """Note which arguments of the calls in a function's body are tensors that it makes.
+    """Record which call arguments in a function's body are tensors that the body allocates.
 
     Parameters
     ----------
     made
-        Variables of such tensors; false where kernels don't take them yet, since they begin at an
+        Variables of such tensors; false while kernels reject them because they have a byte
         offset.
     calls
-        For each call, numbers of the arguments that are such tensors.
+        For each call, positions of the arguments that are such tensors.
     """
     if not isinstance(body, relax.SeqExpr):
         return
@@ -102,7 +102,7 @@ def _read(body: Any, made: dict[Any, bool], calls: dict[Call, frozenset[int]]) -
 
 
 def _begins_where_its_memory_does(call: Call, made: Mapping[Any, bool]) -> bool | None:
-    """Whether the tensor that a call makes has byte offset 0; None for other calls."""
+    """Whether the tensor that a call creates has byte offset 0; None for other calls."""
     name, args = operator_name(call), call.args
     if name == "builtin.alloc_tensor":
         return True if _is_zero(args[2]) else None
@@ -119,7 +119,7 @@ def _is_zero(value: Any) -> bool:
 
 
 def _fits(arg: relax.Var, param: Any) -> bool:
-    """Whether a contiguous tensor of a variable's type is what a kernel takes."""
+    """Whether a contiguous tensor of a variable's type matches a kernel's parameter."""
     ty, buffer = arg.ty, getattr(param, "ty", None)
     shape = shape_of_type(ty)
     if not isinstance(buffer, BufferType) or buffer.strides or not _is_zero(buffer.elem_offset):

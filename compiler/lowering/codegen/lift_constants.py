@@ -1,4 +1,4 @@
-"""Turns the large constants of `main` into trailing parameters `p0`, `p1`, ...
+"""Lift the large constants of `main` into trailing parameters `p0`, `p1`, ...
 
     before   def main(x):         lv = R.call_tir(conv2d, (x, const[64, 3, 7, 7], const[]), ...)
     after    def main(x, p0):     lv = R.call_tir(conv2d, (x, p0, const[]), ...)
@@ -32,7 +32,7 @@ MIN_ELEMENTS = 64
 def lift_constants(
     mod: tvm.IRModule, min_elements: int = MIN_ELEMENTS
 ) -> tuple[tvm.IRModule, list[tuple[str, Any]]]:
-    """Lift the tensor constants of `main` with more than `min_elements` elements, or none.
+    """Lift the tensor constants of `main` with more than `min_elements` elements.
 
     Constants of equal dtype, shape and bytes become one parameter. Smaller constants stay: they
     cost nothing in the executable's pool, and an argument costs a little on each call. Constants
@@ -59,7 +59,7 @@ def lift_constants(
     ------
     BuildError
         The module has no Relax function `main`, or another Relax function holds a large
-        constant, which nobody could hand over to it.
+        constant, which no caller could pass to it.
     """
     names = {gvar.name_hint: gvar for gvar in mod.get_global_vars()}
     if "main" not in names or not isinstance(mod[names["main"]], relax.Function):
@@ -111,17 +111,17 @@ def _require_no_large_constant_elsewhere(mod: tvm.IRModule, min_elements: int) -
 
 
 def is_large(constant: GenericConst, min_elements: int) -> bool:
-    """Whether a constant has no place in the executable's pool."""
+    """Whether a constant does not belong in the executable's pool."""
     value = constant.value
     if not isinstance(value, tvm.runtime.Tensor):
         return False
     elements = int(np.prod(value.shape, dtype=np.int64))
-    # The executable's pool can't be read back with a tensor of nothing in it.
+    # The executable's pool can't be read back if it holds an empty tensor.
     return elements == 0 or elements > min_elements
 
 
 def returned_constants(function: relax.Function) -> frozenset[GenericConst]:
-    """The tensor constants that a function may return as they are.
+    """The tensor constants that a function may return unchanged.
 
     The results of kernels and of Relax's operators are new tensors. Other callees (functions of the
     module, loops, packed functions) may return any argument that has the type of a result.
@@ -154,7 +154,7 @@ def returned_constants(function: relax.Function) -> frozenset[GenericConst]:
         elif isinstance(expr, relax.If):
             pending.extend([expr.true_branch, expr.false_branch])
         elif (loop := loop_of(expr)) is not None:
-            pending.extend([loop.states, loop.empty, loop.captured])  # not whether to go on
+            pending.extend([loop.states, loop.empty, loop.captured])  # not the loop condition
         elif isinstance(expr, tvm.ir.Call) and _may_return_arguments(expr):
             pending.extend(expr.args)
     return frozenset(found)
@@ -210,7 +210,7 @@ class _Lifter(relax.expr_functor.PyExprMutator):
 
 
 def bytes_of(value: Any) -> np.ndarray:
-    """The bytes of a tensor in host memory, without a copy where it lies there already."""
+    """The bytes of a tensor in host memory, without a copy if it is there already."""
     if value.device.type != "cpu":
         value = value.copyto(tvm.cpu())
     bits = value.dtype.bits * value.dtype.lanes

@@ -1,4 +1,4 @@
-"""Turns scheduled kernels and the Relax functions that call them into one VM executable."""
+"""Link scheduled kernels and the Relax functions that call them into one VM executable."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .reshape_to_view import ReshapesAsViews
 
 @dataclass(frozen=True)
 class Linked:
-    """An executable, and what `assemble` makes it of again.
+    """An executable, and the parts from which `assemble` can rebuild it.
 
     Attributes
     ----------
@@ -35,7 +35,7 @@ class Linked:
         Lowered Relax functions, and the kernels that are not object code yet.
     kernels : CompiledKernels
     dropped : Counter of str
-        How many calls less an inference makes of kernels, since their work is done elsewhere.
+        By kernel, the number of calls that an inference saves, since their work is done elsewhere.
     """
 
     executable: relax.VMExecutable
@@ -45,7 +45,7 @@ class Linked:
 
     @property
     def activations_bytes(self) -> tuple[int, int]:
-        """Storage that one inference takes for its intermediate tensors and results.
+        """Bytes of storage that one inference needs for intermediate tensors and results.
 
         The known bytes, and the number of storages of dynamic size.
         """
@@ -58,15 +58,15 @@ class Linked:
 def link(mod: tvm.IRModule, target: Target, has_graph: bool = False) -> Linked:
     """Plan memory, generate code and link.
 
-    CPU kernels become object code, each on its own (see `codegen`). Where no C++ compiler could
-    link that, TVM compiles them as one LLVM module, which runs in memory without a linker.
+    Each CPU kernel becomes separate object code (see `codegen`). Without a C++ compiler to link
+    it, TVM compiles all kernels as one LLVM module, which runs in memory without a linker.
 
     With `has_graph` the module gets the entry of `cuda_graph`, and must have no obstacle to it.
 
     Raises
     ------
     BuildError
-        TVM's code generator refused a kernel.
+        TVM's code generator rejected a kernel.
     UnavailableTargetError
         A kernel is for CUDA and there is no nvcc for its architecture.
     """

@@ -1,15 +1,15 @@
-"""Loops as functions of the virtual machine, which has branches and calls, and no jump backwards.
+"""Lower loops to functions of the virtual machine, which has branches and calls but no back edges.
 
     rounds_1(states):  the body, up to FAN_OUT times, while there is more to do
     rounds_2(states):  rounds_1(states), up to FAN_OUT times, while there is more to do
     ...
 
-That is more rounds than a machine lives to see, and none is deeper than LEVELS calls: neither the
-stack nor what it keeps alive grows with the number of rounds.
+That is more iterations than can ever run, and calls nest at most LEVELS deep: neither the stack
+nor the memory it keeps alive grows with the number of iterations.
 
-Where a CPU knows the number of iterations before a loop, each writes its slices of stacked
-results into tensors for all of them. Else they are joined on each level, so that a slice is copied
-a few times on each, not once for each later round.
+If a CPU knows the trip count before the loop, each iteration writes its slices of stacked results
+into preallocated tensors. Otherwise slices are concatenated on each level, so that a slice is
+copied a few times per level, not once for each later iteration.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ _NOTHING = relax.TupleType([])
 
 
 def hoist_constants(mod: tvm.IRModule) -> tvm.IRModule:
-    """Pass the large constants of loops' bodies to the loops, as further captured values.
+    """Pass the large constants of loop bodies to the loops as further captured values.
 
-    So are the constants that a body returns. In `main` they become weights of the library.
+    Constants that a body returns are passed, too. In `main` they become weights of the library.
     """
     functions = dict(mod.functions_items())
     _Hoister(mod, functions).function(mod.get_global_var("main"))
@@ -50,7 +50,7 @@ def hoist_constants(mod: tvm.IRModule) -> tvm.IRModule:
 
 @mutator
 class _Hoister(PyExprMutator):
-    """Rewrites a function, and first the bodies of its loops."""
+    """Rewrites a function, after the bodies of its loops."""
 
     def __init__(self, mod: tvm.IRModule, functions: dict[Any, Any]) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ class _Hoister(PyExprMutator):
 
 @tvm.transform.module_pass(opt_level=0, name="ExpandLoops")
 class ExpandLoops:
-    """Puts a call of functions that do the rounds in place of each loop.
+    """Replace each loop by a call of functions that run its iterations.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ class ExpandLoops:
         for gvar in list(functions):
             expand(gvar, functions, self.target)
         bodies = {loop.body for function in mod.functions.values() for loop in loops_in(function)}
-        for gvar in bodies:  # each is part of a function now
+        for gvar in bodies:  # each is now inlined into a function
             del functions[gvar]
         return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
 
@@ -126,7 +126,7 @@ def loops_in(function: Any) -> list[Loop]:
 
 
 def expand(gvar: tvm.ir.GlobalVar, functions: dict[Any, Any], target: Target) -> relax.Function:
-    """The function, now without loops, and with the functions that do their rounds."""
+    """Expand the loops of a function, and add the functions that run their iterations."""
     if isinstance(functions[gvar], relax.Function):
         functions[gvar] = _Expander(functions, target).visit_expr(functions[gvar])
     return functions[gvar]
@@ -189,7 +189,7 @@ class _Rounds:
         return self._function("enter", [more, *states, *empty, *captured, *count], body)
 
     def _buffers(self, scope: _Scope, count: relax.Var) -> list[relax.Var]:
-        """Tensors for the slices of all rounds."""
+        """Tensors for the slices of all iterations."""
         rounds = tirx.Var("rounds", "int64")
         extents = relax.ShapeType(ndim=1)
         callee = relax.ExternFunc("vm.builtin.tensor_to_shape")
@@ -203,7 +203,7 @@ class _Rounds:
         return found
 
     def _writer(self, ty: relax.TensorType, target: Target) -> None:
-        """Add a kernel that writes a slice (1, ...) into a tensor for all of them."""
+        """Add a kernel that writes a slice (1, ...) into a tensor for all slices."""
         dtype, shape = str(ty.dtype), list(ty.shape.values)
         rounds = tirx.Var("rounds", "int64")
         source = te.placeholder(shape, dtype, name="slice")
@@ -227,7 +227,7 @@ class _Rounds:
         self.functions[self.writers[-1]] = kernel.with_attr("global_symbol", name)
 
     def _rounds(self, level: int) -> tvm.ir.GlobalVar:
-        """Up to FAN_OUT ** level rounds."""
+        """A function that runs up to FAN_OUT ** level iterations."""
         states = [relax.Var("state", ty) for ty in self.given]
         buffers = self.stacked if self.writers else []
         captured = [relax.Var("captured", ty) for ty in (*self.captured, *buffers)]
@@ -244,7 +244,7 @@ class _Rounds:
     ) -> relax.SeqExpr:
         """Call, and while there is more, call again, `count` times at most.
 
-        Without a callee it is the body itself that stands there, which costs no call.
+        Without a callee the body itself is inlined, which saves the call.
         """
         scope, arguments = _Scope(), [*states, *captured]
         if callee is None:
@@ -283,7 +283,7 @@ class _Rounds:
 
 
 class _Scope:
-    """Bindings of one scope, in their order."""
+    """The bindings of one scope, in order."""
 
     def __init__(self, start: relax.SeqExpr | None = None) -> None:
         blocks = start.blocks if start is not None else []
@@ -302,17 +302,17 @@ class _Scope:
         ]
 
     def cast(self, value: relax.Var, ty: Any) -> None:
-        """Give the symbols of a type the extents that a value has."""
+        """Bind the symbols of a type to the extents of a value."""
         self.bindings.append(relax.MatchCast(relax.Var("lv", ty), value, ty))
 
     def called(self, callee: tvm.ir.GlobalVar, arguments: Sequence[relax.Expr]) -> list[relax.Var]:
-        """The fields of what a function returns."""
+        """Call a function; returns the fields of its result."""
         return self.fields_of(self.bind(_call(callee, arguments)))
 
     def inlined(
         self, function: relax.Function, arguments: Sequence[relax.Expr]
     ) -> list[relax.Expr]:
-        """The fields of the tuple that a function returns, whose bindings become part of this."""
+        """Inline a function into this scope; returns the fields of its result tuple."""
         copy = relax.utils.copy_with_new_vars(function)
         for var, value in zip(copy.params, arguments, strict=True):
             is_known = tvm_ffi.structural_equal(var.ty, value.ty)
@@ -327,21 +327,21 @@ class _Scope:
         return list(self.fields_of(copy.body.body))
 
     def chosen(self, condition: relax.Var, yes: relax.SeqExpr, no: relax.SeqExpr) -> relax.SeqExpr:
-        """The scope, whose value is that of the branch that is taken."""
+        """End the scope with a conditional; its value is that of the branch taken."""
         return self.ended_by(self.bind(_typed(relax.If(condition, yes, no), yes.ty)))
 
     def ended_by_tuple(self, fields: Sequence[relax.Expr]) -> relax.SeqExpr:
-        """The scope, whose value are these."""
+        """End the scope with a tuple of these fields."""
         return self.ended_by(self.bind(_tuple(fields)))
 
     def ended_by(self, result: relax.Var) -> relax.SeqExpr:
-        """The scope, whose value is `result`."""
+        """End the scope with the value `result`."""
         blocks = [relax.BindingBlock(self.bindings)] if self.bindings else []
         return _typed(relax.SeqExpr(blocks, result), result.ty)
 
 
 def _outside(ty: Any) -> Any:
-    """A type as other functions see it, who do not know the symbols."""
+    """A type without the symbols of this function, as other functions see it."""
     return ty if not relax.analysis.free_symbolic_vars(relax.Var("value", ty)) else erased(ty)
 
 

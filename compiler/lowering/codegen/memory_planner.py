@@ -1,7 +1,7 @@
-"""`PackStorage`: a function's intermediate tensors share one storage, each at its own offset.
+"""`PackStorage`: pack a function's intermediate tensors into one storage, each at its own offset.
 
-TVM's StaticPlanBlockMemory gives several storages to tensors one after the other, each as large as
-the largest of its tensors. After that pass, before:
+TVM's StaticPlanBlockMemory reuses each storage for several tensors in turn; a storage is as large
+as its largest tensor. After that pass, before:
 
     s = alloc_storage(100);  a = alloc_tensor(s, 0, 100);  f(x, a)
     t = alloc_storage(100);  b = alloc_tensor(t, 0, 40);   g(a, b)
@@ -15,8 +15,8 @@ after:
                              c = alloc_tensor(s, 0, 40);   h(b, c)
                              d = alloc_tensor(s, 40, 100); k(c, d)
 
-Kernels refuse tensors with a byte offset, so the kernel that ConcatInPlace has for its views moves
-the pointer of each tensor that does not begin where the storage does.
+Kernels reject tensors with a byte offset. The kernel that ConcatInPlace uses for its views
+therefore moves the pointer of each tensor that does not begin at the start of the storage.
 
 A storage of dynamic size, such as the result of NonZero, stays a separate storage.
 """
@@ -39,7 +39,7 @@ from .concat_in_place import ALIGNMENT, move_pointer
 
 NAME = "PackStorage"
 
-# Moving a pointer takes 0.02 us in each inference, so fewer bytes are not worth it.
+# Moving a pointer takes 0.02 us per inference, which fewer bytes do not justify.
 LEAST_SAVED_BYTES = 1 << 17
 
 _STORAGE, _TENSOR = "memory.alloc_storage", "memory.alloc_tensor"
@@ -47,12 +47,12 @@ _STORAGE, _TENSOR = "memory.alloc_storage", "memory.alloc_tensor"
 
 @dataclass(frozen=True)
 class Lifetime:
-    """When a tensor needs how many bytes.
+    """Lifetime and size of a tensor.
 
     Attributes
     ----------
     first, last : int
-        The tensor's memory is its own from one step to the other, both included.
+        Steps between which the tensor needs its memory, both included.
     nbytes : int
     """
 
@@ -61,12 +61,12 @@ class Lifetime:
     nbytes: int
 
     def meets(self, other: Lifetime) -> bool:
-        """Whether both need memory at the same time."""
+        """Whether two lifetimes overlap."""
         return self.first <= other.last and other.first <= self.last
 
 
 def live_bytes(lifetimes: Sequence[Lifetime]) -> int:
-    """The most bytes that tensors need at one time: no plan can do with fewer."""
+    """Peak number of live bytes: a lower bound for every plan."""
     changes: dict[int, int] = {}
     for each in lifetimes:
         changes[each.first] = changes.get(each.first, 0) + _aligned(each.nbytes)
@@ -79,18 +79,18 @@ def live_bytes(lifetimes: Sequence[Lifetime]) -> int:
 
 
 def pack(lifetimes: Sequence[Lifetime]) -> tuple[list[int], int]:
-    """Choose where each tensor lies in one storage.
+    """Choose the offset of each tensor in one storage.
 
-    Tensors are placed one by one into the smallest gap that is left between those that live at the
-    same time: the largest ones first, those that live longest, or as they come; whichever order
-    takes the least.
+    Each tensor goes into the smallest sufficient gap between the tensors that are live at the same
+    time. Several orders are tried (by size, size times lifetime, lifetime, and first use); the
+    order that needs the fewest bytes wins.
 
     Returns
     -------
     offsets : list of int
         Byte offset of each tensor, a multiple of `ALIGNMENT`.
     nbytes : int
-        Of the storage.
+        Size of the storage.
     """
     bound = live_bytes(lifetimes)
     best: tuple[list[int], int] | None = None
@@ -112,7 +112,7 @@ def pack(lifetimes: Sequence[Lifetime]) -> tuple[list[int], int]:
 
 def _placed(lifetimes: Sequence[Lifetime], order: Sequence[int]) -> tuple[list[int], int]:
     """Offsets and size of the storage when tensors are placed in that order."""
-    placed: list[tuple[int, int, Lifetime]] = []  # from, to, whose
+    placed: list[tuple[int, int, Lifetime]] = []  # start, end, lifetime
     offsets = [0] * len(lifetimes)
     total = 0
     for index in order:
@@ -163,12 +163,12 @@ class PackStorage:
 
 
 def storage_bytes(mod: tvm.IRModule, but: Sequence[str] = ()) -> tuple[int, int]:
-    """Allocations of the functions of a lowered module, except `but`.
+    """Allocations of the functions of a lowered module, except those in `but`.
 
     Returns
     -------
     nbytes : int
-        Of all storages whose size is known.
+        Total size of all storages of known size.
     unknown : int
         Number of further storages, of dynamic size.
     """
@@ -185,7 +185,7 @@ def storage_bytes(mod: tvm.IRModule, but: Sequence[str] = ()) -> tuple[int, int]
 
 
 def _packed(block: relax.BindingBlock, move: tvm.ir.GlobalVar) -> relax.BindingBlock | None:
-    """The block with one storage for all its planned tensors; None if that saves too little."""
+    """Pack all planned tensors of a block into one storage; None if that saves too little."""
     sizes = {
         binding.var: size
         for binding in block.bindings
@@ -210,13 +210,13 @@ def _packed(block: relax.BindingBlock, move: tvm.ir.GlobalVar) -> relax.BindingB
 def _lifetimes(
     block: relax.BindingBlock, sizes: Mapping[relax.Var, int]
 ) -> dict[relax.Var, Lifetime]:
-    """By variable, the lifetimes of the tensors in storages of known `sizes`.
+    """Lifetimes, by variable, of the tensors in storages of known `sizes`.
 
-    The steps are the block's bindings. A tensor of an extent that only running tells takes all of
-    the storage that was planned for it.
+    The steps are the block's bindings. A tensor with a dynamic extent occupies all of the storage
+    that was planned for it.
 
-    StaticPlanBlockMemory plans no tensor that is used outside of its block. Whatever a binding
-    makes of tensors, such as a view, counts as a name of each of them.
+    StaticPlanBlockMemory plans no tensor that is used outside its block. The result of any other
+    binding that reads tensors, such as a view, counts as an alias of each of them.
     """
     first: dict[relax.Var, int] = {}
     last: dict[relax.Var, int] = {}
