@@ -44,12 +44,11 @@ def build(
         A Relax module with a `main` of static shapes, as the frontends return it.
     target : str, dict, tvm.target.Target, optional
         Target to compile for; by default the target of the surrounding `with target:`.
-        A dict of device kind to target takes the entry of its only device.
+        A dict from device kinds to targets must have one entry.
     target_host
         Target of the host code of a GPU target; this machine by default.
     executor, runtime
-        Accepted only if they match what Baton does: compiled functions on the C++ runtime.
-            Both the "graph" and the "aot" executor mean this.
+        Only compiled functions ("graph" or "aot" executor) on the C++ runtime are supported.
     workspace_memory_pools, constant_memory_pools
         microTVM options; must be None.
     params : dict of str to array, optional

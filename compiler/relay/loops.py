@@ -23,7 +23,7 @@ def while_loop(
         Takes the loop variables; returns whether to continue, as a bool scalar.
     loop_vars : sequence of expression
         Variables or expressions with the types of the loop variables. Extents that change
-            between iterations are `relay.Any()`.
+        between iterations are `relay.Any()`.
     loop_bodies : callable
         Takes the loop variables; returns their values in the next iteration.
     """

@@ -122,7 +122,7 @@ def _halved(mod: tvm.IRModule, name: str, halves: list[list[int]]) -> tvm.IRModu
     ]
     before = {gvar.name_hint for gvar in mod.get_global_vars()}
     result = outline(RelaxFunction(mod, name), groups)
-    # The halves know the function's parameters; what those are in main, the function knew.
+    # INPUT_NAMES of the halves are the function's parameters; map them to names in main.
     known = json.loads(str(function.attrs[INPUT_NAMES]))
     outer = {var.name: original for var, original in zip(function.params, known)}
     for gvar, half in result.functions_items():

@@ -82,7 +82,7 @@ class SavedExecutable:
     ----------
     library : FactoryModule or tvm.runtime.Module
         Library that `relay.build` made of `main`. TVM's own library if the build driver does not
-            support `main` or if there are functions that `main` does not call.
+        support `main` or if there are functions that `main` does not call.
     interfaces : dict of str to Interface
         Parameters and results of each function.
     """

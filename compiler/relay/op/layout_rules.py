@@ -17,7 +17,7 @@ SCALAR = Layout("")
 
 
 def elementwise(query: Query) -> Answer:
-    """Any layout: that of the first operand with a known layout."""
+    """Layout of the first operand with a known layout."""
     found: Maybe
     if query.new is not None:
         found = query.new[0]

@@ -122,7 +122,7 @@ def register_compute(
         Operator created by `register`.
     compute : callable
         Function of the attributes, the operands (TE tensors) and the output type, to a TE tensor
-            or a list of them. The output type is None, since it is inferred from the compute.
+        or a list of them. The output type is None, since it is inferred from the compute.
     level : int
         Ignored: the last registration is used.
 
@@ -136,7 +136,7 @@ def register_compute(
         return lambda function: register_compute(op_name, function)
     given = compute
 
-    @functools.wraps(given)  # the module determines what is kept on disk
+    @functools.wraps(given)  # its module decides what is cached on disk
     def computed(*operands: Any, **attrs: Any) -> Any:
         result = given(tvm.ir.make_node("ir.DictAttrs", **attrs), list(operands), None)
         alone = isinstance(result, (list, tuple, tvm.ir.Array)) and len(result) == 1
@@ -170,7 +170,7 @@ def register_strategy(
     ----------
     strategy : callable
         Function of the attributes, the operands, the output type (None) and the active target, to
-            an `OpStrategy`.
+        an `OpStrategy`.
     """
     if strategy is None:
         return lambda function: register_strategy(op_name, function, level)

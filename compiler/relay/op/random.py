@@ -1,4 +1,4 @@
-"""`relay.random`: random numbers from explicit keys, each of which is used only once.
+"""`relay.random`: random numbers from explicit single-use keys.
 
 The generator is Threefry-4x64 with 20 rounds (Salmon, Moraes, Dror and Shaw, "Parallel Random
 Numbers: As Easy as 1, 2, 3", 2011). A key has ten words: four words of the cipher key, four counter

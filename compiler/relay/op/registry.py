@@ -73,10 +73,10 @@ def operator(
         Attributes that are accepted without effect.
     prepare
         Functions by attribute name that normalize a script's value for the call, such as one
-            stride for all axes.
+        stride for all axes.
     wraps
         Whether the Python function returns a `TupleWrapper`, as in Relay. If this depends on the
-            arguments, a function that returns the number of fields, 0 for an unwrapped result.
+        arguments, a function that returns the number of fields, 0 for an unwrapped result.
     doc
         Docstring template for a function that implements several operators; gets the operator name.
     facts

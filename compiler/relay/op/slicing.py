@@ -357,7 +357,7 @@ _sequence_mask = kernel("sequence_mask", topi.sequence_mask)
 def sequence_mask(
     data: relax.Expr, valid_length: relax.Expr, mask_value: float = 0, axis: int = 0
 ) -> relax.Expr:
-    """Mask elements from valid_length[batch] on along the time axis, 0 or 1."""
+    """Replace elements from valid_length[batch] on along the time axis (0 or 1)."""
     return _sequence_mask(data, valid_length, mask_value=float(mask_value), axis=int(axis))
 
 

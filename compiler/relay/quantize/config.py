@@ -34,7 +34,7 @@ class QConfig:
         Weight bits; CPUs without VNNI multiply faster with 7 bits.
     calibrate_mode : str
         Source of tensor ranges: "global_scale" uses one range for all, "kl_divergence" and
-            "percentile" compute them from the samples of a data set.
+        "percentile" compute them from the samples of a data set.
     global_scale : float
         Largest magnitude of every tensor.
     weight_scale : str
@@ -47,7 +47,7 @@ class QConfig:
         Keep float weights, which are quantized where they are used.
     partition_conversions : str
         "enabled" has `quantize` outline the conversions at the inputs and outputs into separate
-            functions (`partition`); "fully_integral" also requires integer operators between them.
+        functions (`partition`); "fully_integral" also requires integer operators between them.
 
     `nbit_activation`, `dtype_activation`, `round_for_shift`, `rounding` and `debug_enabled_ops`
     controlled integer scaling, which now follows ONNX. `calibrate_chunk_by` limited memory, which

@@ -39,8 +39,8 @@ def partition_conversions(mod: tvm.IRModule, fully_integral: bool) -> tvm.IRModu
 
     Raises
     ------
-    With `fully_integral`: an operator between the conversions computes in floats; names it.
-        It must, and an operator there is one of floats; names it.
+    NotIntegralError
+        With `fully_integral`: an operator between the conversions computes in floats; names it.
     """
     main = mod["main"]
     body = nested(main)

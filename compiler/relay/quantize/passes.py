@@ -57,7 +57,7 @@ def quantize(
     ------
     RelayError
         The mode requires samples and there are none, or a tensor is not finite for a sample, or
-            "fully_integral" partitioning finds float operators between the conversions.
+        "fully_integral" partitioning finds float operators between the conversions.
     """
     config = current_qconfig()
     mod = _annotate(prerequisite_optimize(mod, params), config)

@@ -30,7 +30,7 @@ def load_json(
         Name used in errors.
     allow_code : bool
         Allow kernels, external functions and calls of functions by name. They run with the
-            rights of the process: only set this for files that you trust.
+        rights of the process: only set this for files that you trust.
 
     Returns
     -------

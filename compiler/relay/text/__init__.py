@@ -68,7 +68,7 @@ def parse_expr(source: str) -> Any:
     -------
     relax.Expr
         The nested expression, unevaluated; its free variables are those declared by `free_var` in
-            the text.
+        the text.
     """
     from .parser import parse_expression
     from .to_nodes import expression
@@ -82,8 +82,8 @@ def astext(obj: Any, show_meta_data: bool = True, annotate: Any = None) -> str:
     Parameters
     ----------
     obj : tvm.IRModule, relax.Function or relax.Expr
-        What to print. Free variables of an expression are declared first. Parsing the text with
-            `parse` or `parse_expr` returns an equivalent object.
+        Object to print. Free variables of an expression are declared first. Parsing the text with
+        `parse` or `parse_expr` returns an equivalent object.
     show_meta_data : bool
         Include the metadata section with the tensors.
     annotate

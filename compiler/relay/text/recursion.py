@@ -74,8 +74,8 @@ class RunTime:
         Raises
         ------
         RelayError
-            The recursion is unconditional, has new types at each level, or needs a declared result
-                type.
+            The recursion is unconditional, changes its types at each level, or needs a declared
+            result type.
         """
         function = called.function
         if (function, self.scope.branch_depth) in self._pending:

@@ -76,7 +76,7 @@ class Step:
 
 
 class NotTail(Exception):
-    """A function uses its recursive result other than as its own result."""
+    """Raised if the result of a recursive call is used other than as the function's result."""
 
 
 class NoClause(RelayError):

@@ -1,7 +1,7 @@
 """BYOC passes: MergeComposite, AnnotateTarget, MergeCompilerRegions, PartitionGraph.
 
-The regions are outlined by `compiler.partition`, so the resulting functions are the same as those
-of its own partitioners, and `relay.build` compiles them in the same way.
+`compiler.partition` outlines the regions. The resulting functions are the same as those that its
+partitioners create, and `relay.build` compiles them in the same way.
 """
 
 from __future__ import annotations

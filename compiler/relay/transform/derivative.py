@@ -22,7 +22,7 @@ def gradient(expr: Any, mod: tvm.IRModule | None = None, mode: str = "higher_ord
     ----------
     expr : relax.Function or GlobalVar
         Takes and returns tensors. For a non-scalar result, the gradient of the sum is computed,
-            as in Relay.
+        as in Relay.
     mod : tvm.IRModule, optional
         Module of a GlobalVar.
     mode : str

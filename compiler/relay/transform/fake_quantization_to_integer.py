@@ -42,13 +42,13 @@ def FakeQuantizationToInteger(
     ----------
     hard_fail : bool
         Raise an error if a region cannot be converted. Otherwise the region is kept, and the
-            reason is logged.
+        reason is logged.
     use_qat : bool
         Also convert single operators whose operands are all dequantized, and dequantize their
-            results.
+        results.
     optional_qnn_ops : sequence of str, optional
         Operators that may be converted although their integer form loses accuracy: "nn.softmax",
-            and those with the attribute `FTVMOptionalFakeQuantizationToInteger`.
+        and those with the attribute `FTVMOptionalFakeQuantizationToInteger`.
 
     Division by constants is first converted to multiplication, as in `DivToMul`.
 

@@ -28,7 +28,7 @@ def chain(text: str, start: Any = None) -> Any:
     ----------
     text : str
         Space-separated steps. A step is an operator or alternatives, with its further operands in
-            parentheses: `c` a constant, `_` anything. A question mark makes a step optional.
+        parentheses: `c` a constant, `_` anything. A question mark makes a step optional.
     start : pattern, optional
         First operand of the first step; anything by default.
     """

@@ -278,7 +278,7 @@ def partition_for_tensorrt(
         Weights to bind.
     target : dict, optional
         "tensorrt_version", "use_implicit_batch", "use_fp16", "remove_no_mac_subgraphs" of TVM's
-            former target `tensorrt`, with its defaults.
+        former target `tensorrt`, with its defaults.
     """
     from ... import transform
 
