@@ -1,10 +1,10 @@
-"""`ReshapesAsViews`: a tensor in another shape is the same memory, not what a kernel copies.
+"""`ReshapesAsViews`: replace kernels that only reshape by views of the same memory.
 
     before   b = call_tir(reshape, (a,), (1, n * m, 288))
 
-    after    b = reshape(a, (1, n * m, 288))       which the virtual machine does to the descriptor
+    after    b = reshape(a, (1, n * m, 288))       the virtual machine changes the descriptor only
 
-TVM finds such kernels by their loops, before they are scheduled and where all extents are known.
+TVM recognizes such kernels by their loops, before scheduling and only with static extents.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MOST_ELEMENTS = 2**31 - 1  # TVM's analysis counts them in int32
 
 
 def is_reshape(kernel: tirx.PrimFunc, operators: Sequence[str]) -> bool:
-    """Whether a kernel that is not scheduled yet, of these operators, copies in row-major order."""
+    """Whether an unscheduled kernel of these operators copies elements in row-major order."""
     if len(operators) != 1 or operators[0] not in _OPERATORS:
         return False
     symbols = symbols_of(kernel)
@@ -51,14 +51,14 @@ def is_reshape(kernel: tirx.PrimFunc, operators: Sequence[str]) -> bool:
 
 @tvm.transform.module_pass(opt_level=0, name="ReshapesAsViews")
 class ReshapesAsViews:
-    """Make views of what kernels marked by `VIEW` compute for others.
+    """Replace calls of kernels that are marked with `VIEW` by views.
 
-    A result of the function stays a copy: callers own it.
+    A result of the function stays a copy, because callers own it.
 
     Attributes
     ----------
     dropped : Counter of str
-        How many calls less an inference makes of each kernel, once the pass has run.
+        By kernel, the number of calls that an inference saves, once the pass has run.
     """
 
     def __init__(self) -> None:

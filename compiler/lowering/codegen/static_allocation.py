@@ -1,4 +1,4 @@
-"""`StaticAllocation`: a second entry whose intermediate tensors the caller keeps between calls.
+"""`StaticAllocation`: add an entry point whose intermediate tensors persist between calls.
 
 After memory planning, before:
 
@@ -56,7 +56,7 @@ class StaticAllocation:
             [], relax.SeqExpr([relax.BindingBlock(bindings)], result), result.ty, False
         )
         added = mod.clone()
-        # Each function needs its own variables.
+        # The two functions may not share variables.
         added[ENTRY] = _named(static, ENTRY)
         added[WORKSPACE] = _named(workspace, WORKSPACE)
         return added

@@ -1,11 +1,11 @@
-"""Memory that kernels work in becomes a tensor that their callers allocate.
+"""Lift workspaces that kernels allocate into tensors that their callers allocate.
 
     before   y = R.call_tir(split, (x, w), R.Tensor((8, 10)))      # sums of each part of k inside
     after    t = R.call_tir(split, (x, w), (R.Tensor((8, 10)), R.Tensor((4, 8, 10))))
              y = t[0]
 
-A kernel of several launches would ask TVM's runtime for it on every call. As a tensor it is part of
-the planned memory, and at the same address in every launch of a CUDA graph.
+A kernel with several launches would request its workspace from TVM's runtime on every call. As a
+tensor it is part of the planned memory, at the same address in every launch of a CUDA graph.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..offloaded_functions import new_global_var
 
 
 def allocates(func: tirx.PrimFunc) -> bool:
-    """Whether a kernel allocates memory that all its launches see."""
+    """Whether a kernel allocates memory that all its launches share."""
     of_blocks = (b for block in nodes_of(func.body, s_tir.SBlock) for b in block.alloc_buffers)
     others = (statement.buffer for statement in nodes_of(func.body, tirx.AllocBuffer))
     return any(map(_is_global, of_blocks)) or any(map(_is_global, others))
@@ -44,7 +44,7 @@ def _workspaces(func: Any) -> list[Any]:
 
 
 def lift_workspaces(mod: tvm.IRModule) -> tvm.IRModule:
-    """Have `main` allocate what kernels for CUDA work in; it calls them with `call_tir`."""
+    """Have `main` allocate the workspaces of CUDA kernels, and pass them with `call_tir`."""
     found = {g: _workspaces(f) for g, f in mod.functions_items() if _workspaces(f)}
     if not found:
         return mod
@@ -75,7 +75,7 @@ def _with_parameters(func: tirx.PrimFunc, buffers: list[Any]) -> tirx.PrimFunc:
 
 @relax.expr_functor.mutator
 class _Rewriter(relax.expr_functor.PyExprMutator):
-    """Gives calls of kernels the results that they work in."""
+    """Adds the workspaces to the results of kernel calls."""
 
     def __init__(self, lifted: dict[Any, tuple[Any, list[Any]]]) -> None:
         super().__init__()

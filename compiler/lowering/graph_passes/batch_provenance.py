@@ -5,12 +5,12 @@ errors, infinities and NaN of one row reach the other. Both rows must belong to 
 
 The first axis of every input of `main` is the batch. Three cases follow:
 
-1. All inputs have a first extent of 1: the whole inference is about one sample, whatever its
+1. All inputs have a first extent of 1: the whole inference is about one batch element, whatever its
    operators do. Dense layers over tokens and convolutions may pair rows.
-2. Inputs of several samples: a convolution may, where its images provably keep the order of the
-   samples, since pairs stay within an image. That is followed through the operators listed below.
-   Rows of dense layers may be samples, or tokens in an unknown order; they may not.
-3. Anything else, such as inputs with unlike first extents, is in doubt: nothing may pair rows.
+2. Inputs have several batch elements: a convolution may pair rows if its images provably keep the
+   order of the batch, since pairs stay within an image. The operators listed below propagate that.
+   Rows of dense layers may not be paired: they may be batch elements, or tokens in unknown order.
+3. Anything else, such as inputs with different first extents, is unknown: nothing may pair rows.
 
 Recurrent layers have the batch on their second axis: with more than one row there, the first axis
 was not the batch, and case 1 does not apply.
@@ -42,9 +42,9 @@ class Samples:
     Attributes
     ----------
     count : int
-        0 for what depends on no input.
+        Number of batch elements; 0 for a tensor that depends on no input.
     whose : int, optional
-        Number of the sample; None for all of the batch, or for a function's own argument.
+        Index of the batch element; None for the whole batch, or for a function's own argument.
     """
 
     count: int
@@ -65,9 +65,9 @@ class Provenance:
     is_one_sample : bool
         Case 1 above.
     functions : dict
-        Those of the module, by name, so that what calls return is known.
+        Functions of the module by name, to look up the results of calls.
     parameters : dict
-        Of each function that is called, what its parameters hold.
+        For each function that is called, the provenance of its parameters.
     """
 
     is_one_sample: bool
@@ -75,12 +75,12 @@ class Provenance:
     parameters: dict[str, tuple[Fact, ...]] = field(default_factory=dict)
 
     def rows_share_sample(self, function: relax.Function, name: str) -> Callable[[relax.Var], bool]:
-        """Says of the result of a product or convolution whether that may pair rows.
+        """Return a predicate: whether the matmul or convolution bound to a variable may pair rows.
 
         Parameters
         ----------
         function : relax.Function
-            Function `name` of the module, or what passes have made of it since.
+            Function `name` of the module, possibly rewritten by passes since.
         """
         if self.is_one_sample:
             return lambda _: True
@@ -98,7 +98,7 @@ class Provenance:
 
 
 def provenance(mod: tvm.IRModule) -> Provenance:
-    """Follow the samples from the inputs of `main` through all functions of a module.
+    """Propagate batch provenance from the inputs of `main` through all functions of a module.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ def provenance(mod: tvm.IRModule) -> Provenance:
 
 
 def _of_inputs(main: relax.Function) -> list[Samples] | None:
-    """The first extent of each input; None where they differ or are not known."""
+    """The first extent of each input; None if they differ or are unknown."""
     counts = []
     for var in main.params:
         shape = static_shape(var) if isinstance(var.ty, relax.TensorType) else None
@@ -134,7 +134,7 @@ def _of_inputs(main: relax.Function) -> list[Samples] | None:
 
 
 def _has_batch_second(function: relax.Function) -> bool:
-    """Whether a recurrent layer has several rows, which lie along its operand's second axis."""
+    """Whether a recurrent layer has several rows along its operand's second axis."""
     for binding in _bindings(function):
         if _operator(binding.value) == RECURRENT:
             shape = static_shape(binding.value.args[0])
@@ -147,14 +147,14 @@ def _has_batch_second(function: relax.Function) -> bool:
 
 
 class _Walk:
-    """Follows samples through functions.
+    """Propagates batch provenance through functions.
 
     Parameters
     ----------
     functions
-        Those whose calls are followed, by name.
+        Functions by name, to follow their calls.
     parameters
-        Filled with what each of them is called with.
+        Filled with the provenance of each function's arguments.
     """
 
     def __init__(

@@ -1,19 +1,19 @@
-"""Has CPUs with AVX512-BF16 multiply bfloat16 and sum in float32.
+"""Have CPUs with AVX512-BF16 multiply bfloat16 operands and accumulate in float32.
 
     before   y = matmul(x, w)                 float32, or bfloat16 with every sum rounded
              z = add(y, x)
 
-    after    x1 = astype(x, "bfloat16")       where x is made
+    after    x1 = astype(x, "bfloat16")       at the producer of x
              y = matmul(x1, const bfloat16)   float32
              z = add(y, x)                    of an image: astype(x1, "float32")
 
-Products and convolutions of bfloat16 become this; those of float32 do if a build is asked for
-bfloat16 (`compiler.precision`). Convolutions that are faster by Winograd's product stay as they
-are. What moves elements works on the short numbers. Everything else, softmax and norms too, is
+bfloat16 matmuls and convolutions are rewritten this way; float32 ones are if a build requests
+bfloat16 (`compiler.precision`). Convolutions that are faster with Winograd stay as they are.
+Operators that move elements work on bfloat16. Everything else, including softmax and norms, is
 computed in float32.
 
-What matrix products read, and others too, is kept in float32 beside: a transformer's sums of
-residuals would be rounded by each of its layers. Images, which are large, are not.
+An operand of a matmul that other operators read too is also kept in float32: otherwise each layer
+of a transformer would round its residual sums. Images, which are large, are kept in bfloat16 only.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ def bfloat16_products(
     Parameters
     ----------
     is_asked : bool
-        Whether products of float32 are rounded to bfloat16, too.
+        Whether float32 matmuls are rounded to bfloat16, too.
     winograd : bool
-        Whether convolutions may be Winograd's.
+        Whether convolutions may use Winograd.
     """
     function = mod[name]
 
@@ -71,9 +71,9 @@ def bfloat16_products(
 
 
 def _takes(call: Any, is_asked: bool, by_tiles: bool) -> bool:
-    """Whether a call has a kernel of dot products: constant weights, whole steps.
+    """Whether a call has a dot-product kernel: constant weights, no partial steps.
 
-    Depthwise convolutions have separate kernels, whose blocks are those of tiles.
+    Depthwise convolutions have separate kernels, which use the blocks of AMX tiles.
     """
     name = operator_name(call)
     if name not in ("matmul", "nn.conv2d") or static_shape(call) is None:
@@ -108,7 +108,7 @@ def _is_faster_wide(call: relax.Call, target: Target) -> bool:
 
 @mutator
 class _Rounder(PyExprMutator):
-    """Makes the values that products read bfloat16, and of images nothing else."""
+    """Rounds the operands of matmuls to bfloat16; images are kept in bfloat16 only."""
 
     def __init__(
         self, mod: tvm.IRModule, bindings: Sequence[Any], products: set[relax.Var]
@@ -147,11 +147,11 @@ class _Rounder(PyExprMutator):
 
     def visit_dataflow_block_(self, block: relax.DataflowBlock) -> relax.BindingBlock:
         result = super().visit_dataflow_block_(block)
-        self._short.clear()  # not visible outside of the block
+        self._short.clear()  # not visible outside the block
         return result
 
     def visit_dataflow_var_(self, op: relax.Var) -> relax.Expr:
-        if op in self._only_short and op in self._short:  # a cast for each reader, to be fused
+        if op in self._only_short and op in self._short:  # one cast per reader, to be fused
             return self.builder_.emit(relax.op.astype(self._short[op], _WIDE))
         return super().visit_dataflow_var_(op)
 
@@ -189,14 +189,14 @@ class _Rounder(PyExprMutator):
         return value if isinstance(value, relax.Var) else self.builder_.emit(value)
 
     def _product(self, binding: relax.VarBinding) -> relax.Expr:
-        """Sums in float32, rounded where the product was one of bfloat16."""
+        """A float32 result, rounded if the matmul was bfloat16."""
         call = binding.value
         weight = array_of(call.args[1])
         assert weight is not None
         operands = [self._rounded(call.args[0]), constant(weight.astype(numpy_type(_SHORT)))]
         product = self.builder_.normalize(RELAX.again(call, operands, out_dtype=_WIDE))
         if self.builder_.current_block_is_dataflow():
-            var = relax.DataflowVar(binding.var.name, product.ty)  # records are looked up by it
+            var = relax.DataflowVar(binding.var.name, product.ty)  # records are looked up by name
             self.builder_.emit_normalized(relax.VarBinding(var, product))
             product = var
         return product if dtype_of(call) == _WIDE else relax.op.astype(product, _SHORT)

@@ -1,14 +1,14 @@
-"""Keeps an anchor's small result out of kernels that spread it over a larger tensor.
+"""Keep an anchor's small result out of kernels that broadcast it to a larger tensor.
 
     s = conv2d(mean(x))        (N, C, 1, 1)
     y = multiply(x, s)         (N, C, H, W)
 
-Fused after the convolution, the multiplication would have the convolution computed again for
-each of its H x W elements. What makes an element of `s` cheaply, as a bias does, may still be
-fused after it.
+If the multiplication were fused after the convolution, the convolution would be recomputed for
+each of its H x W elements. Operators that produce elements of `s` cheaply, such as a bias, may
+still be fused after it.
 
-Likewise an addition of (seq, C) to a result (batch, seq, C) with dynamic shapes: kernels
-over rows read a row of each operand for a row of the result.
+The same applies to adding (seq, C) to a result (batch, seq, C) with dynamic shapes: row-wise
+kernels read one row of each operand for each row of the result.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Keeps apart what FuseOps would fuse with a concatenation that then need not copy its parts.
+"""Keep operators out of concatenations that can then be done in place, without copying parts.
 
     before   fused(a, b): concatenate(strided_slice(a), b)       copies both parts
     after    strided_slice(a), concatenate(.., b)                ConcatInPlace drops the second
 
-A concatenation whose only reader could be fused with it stays as it is: it is one pass over the
-memory with its reader, and the reader alone would be one too.
+A concatenation whose only reader could be fused with it stays fusable. The fused kernel is one
+pass over the memory, and the reader alone would be one pass, too.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def separate_concatenations(mod: tvm.IRModule, target: Target) -> tvm.IRModule:
 
 
 def _in_place(mod: tvm.IRModule, function: relax.Function) -> list[relax.Call]:
-    """Concatenations of which a part is written by a kernel that exists anyway."""
+    """Concatenations with a part that is written by a kernel that exists in any case."""
     bindings = [each for block in function.body.blocks for each in block.bindings]
     reads: Counter[relax.Var] = Counter()
     fusable: set[relax.Var] = set()  # operands of operators that fuse with their producers
@@ -51,7 +51,7 @@ def _in_place(mod: tvm.IRModule, function: relax.Function) -> list[relax.Call]:
                 reads[var] += 1
                 if op_pattern(kernel) <= INJECTIVE:
                     fusable.add(var)
-    found, written = [], set()  # variables that a kernel writes whatever is fused
+    found, written = [], set()  # variables that a kernel writes regardless of fusion
     for binding in bindings:
         kernel = callee(mod, binding.value)
         if kernel is None:

@@ -1,13 +1,13 @@
-"""Insert run-time bounds checks for the extents that a kernel reads and writes without a condition.
+"""Insert run-time checks that operand extents cover the indices a kernel uses unconditionally.
 
     theta : (n, m, 3)                         if n > 0 and m < 2: raise InputError
     for i in n, k in 2:            ->         for i in n, k in 2:
       y[i, k] = theta[i, k, 0]                  y[i, k] = theta[i, k, 0]
 
-An index that is a number or counts from 0 meets its largest value, whatever the data are. Where the
-extent of its axis is not known to be larger, the kernel compares them before it computes anything.
-Indices that are computed or read from tensors are checked by `check_indices`. Kernels of GPUs can't
-raise errors; there nothing is checked.
+An index that is a constant or a loop counter reaches its largest value for any data. If the axis
+is not known to be larger than that, the kernel compares them before it computes anything. Indices
+that are computed or read from tensors are checked by `check_indices`. GPU kernels can't raise
+errors, so they are not checked.
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ def check_bounds(mod: tvm.IRModule, target: Target) -> tvm.IRModule:
 
 
 class _Needs:
-    """Extents that must be larger than an index.
+    """Lower bounds on extents that follow from the indices used.
 
     Attributes
     ----------
     found : list of (buffer, axis, least, conditions)
-        The axis needs `least` elements if all conditions hold: that loops run.
+        The axis needs `least` elements if all conditions hold: that the loops run.
     """
 
     def __init__(self, func: tirx.PrimFunc) -> None:
         self.found: list[tuple[Any, int, Any, list[Any]]] = []
         self.analyzer = sym.Analyzer()
-        self.ends: dict[Any, Any] = {}  # of variables that count from 0
+        self.ends: dict[Any, Any] = {}  # exclusive upper bounds of loop counters
         self.conditions: list[Any] = []
         self.parameters = [p for p in func.params if isinstance(p.ty, tirx.BufferType)]
         known = {var for each in self.parameters for extent in each.shape for var in _vars(extent)}
@@ -68,7 +68,7 @@ class _Needs:
         self._visit(func.body)
 
     def _visit(self, node: Any) -> None:
-        if isinstance(node, s_tir.SBlockRealize):  # a predicate only limits it to its domain
+        if isinstance(node, s_tir.SBlockRealize):  # the predicate only restricts the domain
             self._block(node.block)
         elif isinstance(node, tirx.For):
             self._loop(node)
@@ -89,7 +89,7 @@ class _Needs:
         self._in([(loop.loop_var, loop.min, loop.extent)], loop.body)
 
     def _in(self, ranges: list[tuple[Any, Any, Any]], body: Any) -> None:
-        """Visit a body whose variables have these ranges."""
+        """Visit a body in which variables have these ranges."""
         before = len(self.conditions)
         for var, start, extent in ranges:
             if isinstance(start, tirx.IntImm) and int(start) == 0 and self._is_known(extent):
@@ -106,7 +106,7 @@ class _Needs:
         return all(var in self.known for var in _vars(extent))
 
     def _loads(self, value: Any) -> None:
-        """Look at what a value reads in any case."""
+        """Record the loads that a value performs unconditionally."""
         if isinstance(value, TensorLoad):
             self._access(value.source, value.indices)
             for each in value.indices:
@@ -139,7 +139,7 @@ class _Needs:
             self._add(buffer, axis, least)
 
     def _add(self, buffer: Any, axis: int, least: Any) -> None:
-        """Note a need; of several numbers the largest is enough where the same loops run."""
+        """Record a need; of several constants under the same loops only the largest is kept."""
         for i, (other, at, size, conditions) in enumerate(self.found):
             if not (buffer.same_as(other) and axis == at and self.conditions == conditions):
                 continue
@@ -152,7 +152,7 @@ class _Needs:
         self.found.append((buffer, axis, least, list(self.conditions)))
 
     def _least(self, index: Any) -> Any | None:
-        """The elements that an axis must have; None where it is not known."""
+        """The number of elements that an axis must have for an index; None if unknown."""
         if isinstance(index, tirx.IntImm):
             return tirx.const(int(index) + 1, "int64") if int(index) >= 0 else None
         return self.ends.get(index) if isinstance(index, tirx.Var) else None
@@ -163,7 +163,7 @@ def _vars(extent: Any) -> list[Any]:
 
 
 def _checked(func: tirx.PrimFunc, name: str, needs: list[Any]) -> tirx.PrimFunc:
-    """The function with its checks."""
+    """Insert the checks into the function."""
     with IRBuilder() as builder:
         with T.seq_scope():
             is_wrong: Any = tirx.const(False, "bool")
@@ -180,7 +180,7 @@ def _checked(func: tirx.PrimFunc, name: str, needs: list[Any]) -> tirx.PrimFunc:
 
 
 def _behind(check: Any, body: Any) -> Any:
-    """Put a check before a statement, inside the root block, which TVM keeps outermost."""
+    """Insert a check before a statement, inside the root block, which TVM keeps outermost."""
     if not isinstance(body, s_tir.SBlockRealize):
         return tirx.SeqStmt([check, body])
     root = body.block

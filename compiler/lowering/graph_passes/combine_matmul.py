@@ -1,13 +1,13 @@
-"""Computes the queries, keys and values of an attention with one matrix product.
+"""Compute the queries, keys and values of an attention with one matmul.
 
     before   q = reshape(x wq + bq); k = reshape(x wk + bk); v = reshape(x wv + bv)
 
     after    qkv = reshape(x [wq wk wv] + [bq bk bv])                     (B, S, 3, H, D)
              q = take(qkv, 0, axis=2); k = take(qkv, 1, axis=2); v = take(qkv, 2, axis=2)
 
-The attention's kernel reads the entries in place, so that nothing is copied: only matmuls
-without other readers are combined. TVM's CombineParallelMatmul takes weights that are variables,
-and splits the result with copies.
+The attention kernel reads the slices in place, so that nothing is copied; only matmuls without
+other readers are combined. TVM's CombineParallelMatmul requires weights that are variables, and
+splits the result with copies.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def combine_matmul(
     own_queries: Mapping[str, strategy.Query] | None = None,
     disabled: Collection[str] = (),
 ) -> tvm.IRModule:
-    """Combine products in function `name` of a module.
+    """Combine matmuls in function `name` of a module.
 
     Parameters
     ----------
@@ -76,14 +76,14 @@ def combine_matmul(
 
 @dataclass(frozen=True)
 class _Product:
-    """x (B, S, K) times a constant (K, H * D), plus a constant or nothing, as (B, S, H, D).
+    """x (B, S, K) times a constant (K, H * D), plus an optional constant, as (B, S, H, D).
 
     Attributes
     ----------
     var : relax.Var
-        What the product is bound to.
+        Variable of the matmul's result.
     split : relax.Var
-        What the reshape is bound to that splits the heads off.
+        Variable of the reshape that splits off the heads.
     source : relax.Expr
         x, or what x was before a cast.
     """
@@ -99,7 +99,7 @@ class _Product:
     def is_recorded(
         self, target: Target, query: strategy.Query | None, own: Mapping[str, strategy.Query]
     ) -> bool:
-        """Whether a tuning record exists for the product as it is."""
+        """Whether a tuning record exists for the separate matmul."""
         lead = static_shape(self.x)
         if lead is None:
             return False
@@ -140,7 +140,7 @@ def _product(bindings: Bindings, tensor: relax.Expr, heads: Heads) -> _Product |
 
 
 def _with_same_operand(products: Iterable[_Product]) -> list[list[_Product]]:
-    """Groups of two or three products of the same matrix with the same heads."""
+    """Groups of two or three matmuls of the same matrix with the same heads."""
     groups: dict[tuple[Any, tuple[int, ...]], dict[relax.Var, _Product]] = {}
     for product in products:
         key = product.source, product.shape
@@ -150,7 +150,7 @@ def _with_same_operand(products: Iterable[_Product]) -> list[list[_Product]]:
 
 @dataclass(eq=False)
 class _Combined:
-    """Products that become one.
+    """Matmuls that are combined into one.
 
     Attributes
     ----------
@@ -181,7 +181,7 @@ class _Combiner(PyExprMutator):
         self.set_var_remap(binding.var, self.builder_.emit(entry))
 
     def _multiply(self, products: list[_Product]) -> relax.Var:
-        """The product with the weights side by side."""
+        """The matmul with concatenated weights."""
         emit = self.builder_.emit
         x = self.visit_expr(products[0].x)
         weight = np.concatenate([product.weight for product in products], axis=1)

@@ -1,13 +1,13 @@
-"""Has the kernel of a layer norm write its result as halves, too, where both types are read.
+"""Have a layer-norm kernel also write a float16 result if both dtypes are read.
 
-    before   y = layer_norm(x, gamma, beta)              float32, for the sum that skips a layer
+    before   y = layer_norm(x, gamma, beta)              float32, for the residual sum
              z = astype(y, "float16")                    a separate kernel, for a matmul
 
     after    both = one kernel(x, gamma, beta)
              y = both[0]; z = both[1]
 
-Transformers that `relay.transform.ToMixedPrecision` has rounded have two of these in each layer.
-Nothing fuses a cast with a norm whose result is read elsewhere.
+Transformers converted by `relay.transform.ToMixedPrecision` have two of these in each layer.
+Fusion does not merge a cast with a norm whose result has other readers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CAST = tvm.ir.Op.get("relax.astype")
 
 
 def round_norms(mod: tvm.IRModule, name: str) -> tvm.IRModule:
-    """Rewrite function `name` of a module; one with no such norm is returned as it is."""
+    """Rewrite function `name` of a module; a function without such a norm is returned unchanged."""
     function = mod[name]
     rounded = _rounded(function)
     if not rounded:
@@ -39,7 +39,7 @@ def round_norms(mod: tvm.IRModule, name: str) -> tvm.IRModule:
 
 
 def _rounded(function: relax.Function) -> dict[relax.Var, str]:
-    """Norms of static shape that are read as they are and as halves, with the latter's type."""
+    """Norms of static shape that are read in both dtypes, with the half-precision dtype."""
     bindings = [each for block in function.body.blocks for each in block.bindings]
     norms = {
         each.var

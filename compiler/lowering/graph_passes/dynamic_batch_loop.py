@@ -1,8 +1,8 @@
-"""Models whose number of samples alone is unknown: built for one sample, kernels loop over samples.
+"""Models with only the batch size dynamic: build for one batch element, and loop inside kernels.
 
-Layouts, implementations and schedules are then those of the static model. `any_samples` finds such
-a module, which has a batch of one then; `over_samples`, after scheduling, puts every kernel
-that reads samples into a loop over them, and gives tensors their number of samples back.
+Layouts, implementations and schedules are then those of the static model. `any_samples` detects
+such a module and gives its batch size 1. `over_samples`, after scheduling, puts every kernel that
+reads batch elements into a loop over the batch, and restores the batch size of tensors.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from .legalize import legalize_ops
 
 @dataclass(frozen=True)
 class Samples:
-    """A module over any number of samples.
+    """A module with a dynamic batch size.
 
     Attributes
     ----------
     mod : tvm.IRModule
-        As users see it.
+        The module as users see it.
     count : tirx.Var
-        The number of samples: the first extent of every tensor that holds some.
+        The batch size: the first extent of every tensor with a batch axis.
     """
 
     mod: tvm.IRModule
@@ -40,17 +40,17 @@ class Samples:
 
     @property
     def one(self) -> tvm.IRModule:
-        """The module for one sample."""
+        """The module for one batch element."""
         gvar = self.mod.get_global_var("main")
         main = with_extents(self.mod["main"], [(self.count, 1)])
         return tvm.IRModule({gvar: main}, attrs=self.mod.attrs, global_infos=self.mod.global_infos)
 
 
 def any_samples(mod: tvm.IRModule) -> Samples | None:
-    """The number of samples of a module where that is all that is unknown of it.
+    """Detect a module in which the batch size is the only dynamic extent.
 
-    None where `main` is not the only function, has no operator that is worth it, or where a result
-    might depend on several samples: each operator's kernel is looked at.
+    None if `main` is not the only function, if it has no operator worth it, or if a result might
+    depend on several batch elements. Each operator's kernel is checked for that.
     """
     if [gvar.name_hint for gvar in mod.get_global_vars()] != ["main"]:
         return None
@@ -77,7 +77,7 @@ def any_samples(mod: tvm.IRModule) -> Samples | None:
 
 
 class _EntriesInPlace(CallRule):
-    """Takes an entry of a tensor before its axes are permuted, so that samples stay in front.
+    """Take a slice of a tensor before its axes are permuted, so that the batch axis stays first.
 
     before   q = take(permute_dims(x, [2, 0, 3, 1, 4]), 0, axis=0)      x (N, T, 3, H, D)
 
@@ -98,7 +98,7 @@ class _EntriesInPlace(CallRule):
 
 
 def _has_convolution(function: relax.Function) -> bool:
-    """Whether the function convolves: other kernels take any number of rows by themselves."""
+    """Whether the function has convolutions: other kernels support any number of rows anyway."""
     names = [
         str(binding.value.op.name)
         for block in function.body.blocks
@@ -109,7 +109,7 @@ def _has_convolution(function: relax.Function) -> bool:
 
 
 def _is_by_sample(func: tirx.PrimFunc) -> bool:
-    """Whether a kernel computes a sample's results from that sample, as the first axis has it."""
+    """Whether a kernel computes each element of the batch axis from that element alone."""
     buffers = [param for param in func.params if isinstance(param.ty, tirx.BufferType)]
     unknown = [
         [isinstance(extent, (int, tirx.IntImm)) for extent in buffer.shape] for buffer in buffers
@@ -121,7 +121,7 @@ def _is_by_sample(func: tirx.PrimFunc) -> bool:
 
 
 def _is_simple(value: Any) -> bool:
-    """Whether a bound value is one that `over_samples` knows."""
+    """Whether `over_samples` supports a bound value."""
     if isinstance(value, (relax.Var, relax.Tuple, relax.TupleGetItem, tvm.ir.GenericConst)):
         return True
     is_call = isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.Op)
@@ -129,7 +129,7 @@ def _is_simple(value: Any) -> bool:
 
 
 def over_samples(mod: tvm.IRModule, samples: Samples) -> tvm.IRModule:
-    """The module of scheduled kernels for one sample, for any number of them."""
+    """Turn a module of scheduled kernels for one batch element into one for any batch size."""
     return _Loops(mod, samples).run()
 
 
@@ -201,7 +201,7 @@ class _Loops:
         )
 
     def _with_samples(self, ty: relax.TensorType) -> relax.TensorType:
-        """A type with its first extent once for each sample."""
+        """A type with its first extent multiplied by the batch size."""
         first, *others = map(int, ty.shape.values)
         return relax.TensorType([_times(self.count, first), *others], ty.dtype)
 
@@ -238,9 +238,9 @@ def _times(count: Any, extent: int) -> Any:
 
 
 def _looped(func: tirx.PrimFunc, flags: tuple[bool, ...], outs: int) -> tirx.PrimFunc:
-    """A kernel for one sample in a loop over samples, which some operands and all results hold.
+    """Wrap a kernel in a loop over the batch, the first axis of some operands and all results.
 
-    The number of samples is a parameter after the operands if no extent is that number.
+    The batch size becomes a parameter after the operands if no extent equals it.
     """
     count = tirx.Var("samples", "int64")
     parameters, sizes = [], []
