@@ -1,4 +1,4 @@
-"""Convolutions over images or signals of unknown extents as products of patches with the weights.
+"""im2col for dynamic image or signal extents: convolutions as matmuls of patches and weights.
 
     before   y = gelu(conv1d(x, w) + b)                       x (n, C, frames), w (O, C, K)
 
@@ -7,12 +7,12 @@
              y1 = gelu(matmul(reshape(p1, (n, frames', K C)), w1) + b)
              y = permute_dims(y1, [0, 2, 1])
 
-The schedules of convolutions take known extents; a product with constant weights takes any number
-of rows, which here are all positions of all images. Elementwise operators after it, and
-another convolution, go on with channels last, parts and joints of such values too. Convolutions of
-3x3 with stride 1 and whole vectors of channels use Winograd (`schedules.x86.conv.winograd_dynamic`)
-unless a build may not round differently. A transposed convolution whose windows do not meet is a
-product, too, and then moves elements.
+Schedules of convolutions require static extents. A matmul with constant weights takes any number
+of rows, which here are all positions of all images. Elementwise operators and further convolutions
+after it stay in channels-last layout, and so do slices and concatenations of such values.
+Convolutions of 3x3 with stride 1 and whole vectors of channels use Winograd
+(`schedules.x86.conv.winograd_dynamic`) unless a build may not round differently. A transposed
+convolution whose windows do not overlap is a matmul, too, followed by a rearrangement.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class _Patches(CallRule):
         return self._first(RELAX.again(call, operands), rank)
 
     def _joined(self, call: relax.Call) -> relax.Expr | None:
-        """Several such values; others are turned around, as most of what follows wants them."""
+        """Concatenate several such values; others are converted, as most later operators need."""
         parts = list(call.args[0].fields) if isinstance(call.args[0], relax.Tuple) else []
         last, rank = [self._last(part) for part in parts], call.ty.ndim
         if all(each is None for each in last) or call.attrs.axis is None:
@@ -146,7 +146,7 @@ class _Patches(CallRule):
         return self._first(relax.op.concat(operands, axis), rank)
 
     def _agreed(self, call: relax.Call) -> relax.Expr | None:
-        """The channels-last form of a value whose extents are checked."""
+        """The channels-last form of a value with checked extents."""
         given, checked, *_ = call.args[1].fields  # and symbols
         last = self._last(given)
         if last is None:
@@ -155,7 +155,7 @@ class _Patches(CallRule):
         return self._first(emit_checked(self.scope.builder, last, checked, shape), call.ty.ndim)
 
     def _part(self, call: relax.Call, name: str) -> relax.Expr | None:
-        """A window of such a value, its elements several times, or its parts."""
+        """Slice, repeat or split such a value."""
         value, rank = self._last(call.args[0]), call.args[0].ty.ndim
         order = _to_last(rank)
         if name != "relay.slice_window":
@@ -213,7 +213,7 @@ class _Patches(CallRule):
         return self._first(product, rank)
 
     def _transposed(self, call: relax.Call) -> relax.Expr | None:
-        """Each position becomes one window."""
+        """A transposed convolution in which each input position becomes one window."""
         attrs, (data, weights) = call.attrs, call.args
         known, names = array_of(weights), (attrs.data_layout, attrs.kernel_layout)
         is_plain = names == ("NCHW", "IOHW") and int(attrs.groups) == 1
@@ -239,11 +239,11 @@ class _Patches(CallRule):
 
 
 def _of_channels(value: relax.Expr, rank: int) -> relax.Expr | None:
-    """A constant for each channel, or for all of them, as it broadcasts to channels at the end."""
+    """A constant per channel, or a scalar, reshaped to broadcast with channels last."""
     known = array_of(value)
     if known is None or known.ndim > rank:
         return None
-    along = known.ndim - (rank - 1)  # the axis that is the channels'
+    along = known.ndim - (rank - 1)  # the channel axis
     channels = known.shape[along] if along >= 0 else 1
     if known.size != channels:
         return None
@@ -257,7 +257,7 @@ def _patches(
     dilation: tuple[int, ...],
     pads: tuple[int, ...],
 ) -> te.Tensor:
-    """image (n, *extents, C), with zeros around, -> (n, *places, taps, C)."""
+    """image (n, *extents, C), zero-padded, -> (n, *positions, kernel positions, C)."""
     count, *extents, channels = image.shape
     before, after = pads[: len(taps)], pads[len(taps) :]
     places = [

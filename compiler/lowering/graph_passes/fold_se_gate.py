@@ -4,9 +4,9 @@
 
     after    y = conv2d(x, multiply(w, s))
 
-A squeeze-and-excite block multiplies the channels of an image by factors that it has computed from
-them. Close to the network's input such an image has a hundred times as many elements as the weights
-of the pointwise convolution that reads it, and the product with it is a way to L2 or L3 and back.
+A squeeze-and-excite block multiplies the channels of an image by factors computed from that image.
+Close to the network's input the image has a hundred times as many elements as the weights of the
+pointwise convolution that reads it, and multiplying it is a round trip to L2 or L3.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from ...ir.constants import array_of, static_shape
 from ...ir.op_dialect import RELAX
 from ...ir.rewrite import CallRule, rewrite_calls
 
-# Weights are multiplied and packed in each inference: time per weight, in elements of the image.
-# Image elements are contiguous in memory.
+# Weights are multiplied and packed in each inference: time per weight, in units of an image
+# element. Image elements are contiguous in memory.
 ELEMENTS_PER_WEIGHT = 8
 
 
 def fold_gates(mod: tvm.IRModule, name: str) -> tvm.IRModule:
-    """Fold in function `name` of a module, where that is less work."""
+    """Fold gates in function `name` of a module where that reduces the work."""
     return rewrite_calls(mod, _Gates, [name])
 
 

@@ -8,14 +8,14 @@
              z1 = relu(y1)
              z = astype(z1, "float16")              rounded once
 
-1. Operators that add or multiply many elements take and give float32, and so do those that are
-   computed by a formula whose parts have more than a half can hold.
-2. Element-wise operators and those that move elements follow an operand that is float32 already,
-   and so do those whose results only such operators read: the squares of a norm neither overflow
-   nor are rounded.
-3. Where anything else reads a value, or it is a result of the function, it is rounded.
+1. Operators that add or multiply many elements take and return float32. So do operators computed
+   by a formula with intermediate values outside the range of float16.
+2. Element-wise operators and those that move elements stay in float32 if an operand already is,
+   or if only such operators read their results: the squares of a norm neither overflow nor are
+   rounded.
+3. A value is rounded if anything else reads it, or if it is a result of the function.
 
-Constants become float32 when the library is built. onnxruntime computes halves on CPUs like that.
+Constants become float32 when the library is built. onnxruntime computes float16 on CPUs this way.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _DTYPE_ATTRIBUTES = ("out_dtype", "dtype")
 
 
 def widen_halves(mod: tvm.IRModule, name: str) -> tvm.IRModule:
-    """Rewrite function `name` of the module; one with nothing to widen is returned as it is."""
+    """Rewrite function `name` of the module; a function with nothing to widen is unchanged."""
     function = mod[name]
     followed = _followed(function)
     if followed is None:
@@ -50,7 +50,7 @@ def widen_halves(mod: tvm.IRModule, name: str) -> tvm.IRModule:
 
 
 def _followed(function: relax.Function) -> set[relax.Var] | None:
-    """Halves that only what is widened reads, directly or not; None if nothing is."""
+    """Half-precision variables with only widened readers, even indirectly; None if none is."""
     bindings = [
         binding
         for block in getattr(function.body, "blocks", ())
@@ -123,7 +123,7 @@ class _Widener(PyExprMutator):
                 fields.append(self.builder_.emit(relax.op.astype(part, str(field.dtype))))
             self._define(binding.var, relax.Tuple(fields))
         elif isinstance(binding.var, relax.DataflowVar):
-            var = relax.DataflowVar(binding.var.name, widened.ty)  # records are looked up by it
+            var = relax.DataflowVar(binding.var.name, widened.ty)  # records are looked up by name
             self.builder_.emit_normalized(relax.VarBinding(var, widened))
             self._wide[binding.var] = var
             self._unrounded.add(binding.var)
@@ -151,7 +151,7 @@ class _Widener(PyExprMutator):
         return RELAX.again(call, operands, **dict.fromkeys(stated, _WIDE))
 
     def _operand(self, old: relax.Expr) -> relax.Expr:
-        """An operand with halves as float32; anything else as it is."""
+        """An operand, cast to float32 if it is half precision."""
         if isinstance(old, relax.Tuple):
             return relax.Tuple([self._operand(field) for field in old.fields])
         if not isinstance(old.ty, relax.TensorType) or dtype_of(old) not in HALVES:

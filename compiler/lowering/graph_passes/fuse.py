@@ -1,4 +1,4 @@
-"""From operators to fused, unscheduled TIR functions."""
+"""Legalize and fuse operators into unscheduled TIR functions."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from .split_concat import separate_groups, split_concatenations
 def fuse(
     mod: tvm.IRModule, target: Target, concat_in_place: bool = False
 ) -> tuple[tvm.IRModule, dict[str, list[str]]]:
-    """Legalize what is left at operator level, and fuse.
+    """Legalize the remaining operators, and fuse.
 
     Parameters
     ----------
     concat_in_place
-        Nothing is fused with concatenations whose parts can be written where they belong.
+        Do not fuse anything with concatenations whose parts can be written in place.
 
     Returns
     -------
     The module, in which every kernel is one unscheduled PrimFunc, and for each kernel's name
-    the operators that went into it, under Relay's names.
+    the operators fused into it, under Relay's names.
     """
     with target:
         mod = interpolations(mod) if target.kind.name == "llvm" else mod

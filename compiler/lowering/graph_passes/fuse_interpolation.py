@@ -1,10 +1,10 @@
-"""Makes one kernel of an interpolation along an axis, as Resize is made of.
+"""Fuse an interpolation along an axis, as in Resize, into one kernel.
 
     before   add(multiply(take(x, i, axis), a), multiply(take(x, j, axis), b))
     after    interpolate(x, i, a, j, b)                 i, j, a, b: constant vectors
 
-FuseOps takes `take` for opaque: each was a kernel that wrote a tensor of the result's size. What
-makes x stays apart, since its elements are read several times.
+FuseOps treats `take` as opaque, so each became a kernel that wrote a tensor of the result's size.
+The producer of x stays separate, since its elements are read several times.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _Term(NamedTuple):
 
 
 def interpolations(mod: tvm.IRModule) -> tvm.IRModule:
-    """The module with a kernel for each interpolation of its functions."""
+    """Replace each interpolation in the module's functions by one kernel."""
     for gvar, function in relax_functions(mod):
         found = _Finder(function).found
         if found:
@@ -98,7 +98,7 @@ class _Finder:
 
 
 def _term(take: relax.Call, weights: np.ndarray) -> _Term | None:
-    """A term whose indices are known and inside, and whose weights depend on the axis alone."""
+    """A term with known, valid indices and weights that vary along the axis only."""
     x, shape, indices = take.args[0], static_shape(take.args[0]), array_of(take.args[1])
     if shape is None or indices is None or indices.ndim != 1 or take.attrs.axis is None:
         return None
@@ -140,7 +140,7 @@ class _Replacer(PyExprMutator):
 
 
 def _interpolated(x: te.Tensor, vectors: list[te.Tensor], axis: int) -> te.Tensor:
-    """x at all indices along the axis times their weights; `vectors` has both in turn."""
+    """x at all indices along the axis times their weights; `vectors` alternates between both."""
 
     def element(*at: Any) -> Any:
         here = at[axis]

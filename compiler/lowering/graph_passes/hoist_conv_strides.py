@@ -6,10 +6,10 @@
     after    y = relu(add(conv2d(x, w, strides=2), max_pool2d(z, 1x1, strides=2)))
              a = conv2d(y, u); b = conv2d(y, v)
 
-A strided 1x1 convolution reads one pixel of four. Where all that read a tensor skip the same ones,
-they need not be computed: the strides go through elementwise operators into the convolution in
-front, and through that, if it is 1x1 itself, further. In a ResNet-50 whose stages begin with such
-convolutions a tenth of all products is left out. Every number that is left is what it was.
+A strided 1x1 convolution reads one pixel of four. If all readers of a tensor skip the same pixels,
+those need not be computed. The strides move through elementwise operators into the preceding
+convolution, and through that one further up if it is 1x1, too. In a ResNet-50 whose stages begin
+with such convolutions, a tenth of all multiplications is saved. The results are identical.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class _Readers:
     Attributes
     ----------
     steps : dict of Var to Steps
-        Of the variables of which not all elements need be computed.
+        Steps of variables of which only some elements need be computed.
     """
 
     def __init__(self, function: relax.Function, keeps: Callable[[Call], bool]) -> None:
@@ -108,7 +108,7 @@ class _Readers:
         return _ALL if self._keeps(call) else _strides(call, steps)
 
     def _can_skip(self, value: relax.Expr, steps: Steps) -> bool:
-        """Whether an operator can leave out results, and a convolution then has less to do."""
+        """Whether an operator can omit results, and a convolution then has less work."""
         if steps == _ALL or static_shape(value) is None:
             return False
         name = operator_name(value)
@@ -159,7 +159,7 @@ class _Mover(PyExprMutator):
 
 
 def _axes(call: Call) -> tuple[int, int] | None:
-    """Height and width among the axes of a convolution's data and result; None where they move."""
+    """Height and width among the axes of a convolution's data and result; None if they differ."""
     layout = call.attrs.data_layout
     if layout not in _LAYOUTS or call.attrs.out_layout not in ("", layout):
         return None
@@ -175,7 +175,7 @@ def _strides(call: Call, steps: Steps) -> Steps:
 
 
 def _every(data: relax.Expr, steps: Steps) -> relax.Expr:
-    """Some elements: a pool of one element is what all layouts and targets know."""
+    """Subsample a tensor with a 1x1 pool, which all layouts and targets support."""
     layout = "NCHW" if steps[1] == 1 else "NHWC"
     strides = [steps[layout.index(axis)] for axis in "HW"]
     return relax.op.nn.max_pool2d(data, (1, 1), strides, layout=layout)
@@ -187,7 +187,7 @@ def _is_like(operand: relax.Expr, value: relax.Expr) -> bool:
 
 
 def _is_broadcast(shape: tuple[int, ...], steps: Steps) -> bool:
-    """Whether an operand is the same along all axes with steps."""
+    """Whether an operand is constant along all axes with steps."""
     return len(shape) <= len(steps) and all(
         step == 1 or extent == 1 for extent, step in zip(reversed(shape), reversed(steps))
     )

@@ -1,7 +1,7 @@
 """Move calls after the bindings that define the symbolic extents they use.
 
-Fusion puts a fused call where the first of its operators was, and knows of no dependence but that
-of values: an extent that is computed between them would be read before it is known.
+Fusion puts a fused call at the position of its first operator and tracks only dependences through
+values: an extent that is computed in between would be read before it is known.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ...ir.rewrite import expressions_in, relax_functions, with_functions
 
 
 def symbols_first(mod: tvm.IRModule) -> tvm.IRModule:
-    """The module with every binding behind those that its values and its symbols come from."""
+    """Move every binding after the bindings that define its values and symbols."""
     functions = {}
     for gvar, function in relax_functions(mod):
         if _casts(function):
@@ -36,7 +36,7 @@ def _casts(function: relax.Function) -> bool:
 
 
 def _in_order(block: relax.BindingBlock) -> list[Any]:
-    """The bindings of a block; one that comes too early waits for the last thing that it needs."""
+    """Order the bindings of a block; one that comes too early moves after its last dependence."""
     missing = {
         symbol
         for binding in block.bindings

@@ -3,10 +3,10 @@
     y = gather_elements(x, i)        becomes       j = gather_elements_indices(i)
                                                    y = gather_elements(x, j)
 
-The added kernel reads all indices once, before any is used, and hands on a copy in which negative
-ones count from the front: the operator can't run without it, and nothing is fused with it. It
-raises `IndexRangeError` if one is outside. Devices whose kernels can't raise errors get the nearest
-place that exists instead. Indices that are constants are checked here, and nothing is left of that.
+The added kernel reads all indices once, before any is used, and returns a copy in which negative
+indices count from the front. The operator can't run without it, and nothing is fused with it. The
+kernel raises `IndexRangeError` if an index is out of bounds. Devices whose kernels can't raise
+errors clamp the index instead. Constant indices are checked at compile time, at no run-time cost.
 """
 
 from __future__ import annotations
@@ -40,13 +40,12 @@ _NAMELESS = re.compile(r"(lv|gv)\d*")
 def check_indices(mod: tvm.IRModule, name: str, can_raise: bool) -> tvm.IRModule:
     """Insert a check before each operator of a function that indexes with an operand.
 
-    Without `can_raise`, as on GPUs, an index outside is replaced by the nearest place.
+    Without `can_raise`, as on GPUs, an index out of bounds is clamped.
 
     Raises
     ------
     BuildError
-        A constant index is outside of the axis that it indexes, or the shapes of indices and
-        data do not fit.
+        A constant index is out of bounds, or the shapes of indices and data do not match.
     """
     return checked_by(_Checker(mod, can_raise), mod, name)
 
@@ -65,10 +64,10 @@ def _bounds(call: relax.Call) -> list[Bounds]:
 
 
 def limited_takes(mod: tvm.IRModule, name: str) -> tvm.IRModule:
-    """Have `take` limit its indices in function `name` where it would trust them.
+    """Make `take` clamp its indices in function `name` where it would trust them.
 
-    So it is computed in the end: that costs nothing that can be measured, and TVM warns of the
-    other mode whenever it meets it.
+    All of them use "clip" in the end: its cost is not measurable, and TVM warns about the other
+    mode wherever it occurs.
     """
     return rewrite_calls(mod, _Limits, [name])
 
@@ -79,7 +78,7 @@ class _Limits(CallRule):
 
 
 def _with_limits(call: relax.Call, name: str) -> relax.Expr | None:
-    """A `take` in the mode "clip" for one in the mode "fast"; None for any other call."""
+    """A `take` in mode "clip" for one in mode "fast"; None for any other call."""
     is_fast = name in ("take", "relay.take") and call.attrs["mode"] == "fast"
     return RELAX.again(call, call.args, mode="clip") if is_fast else None
 
@@ -129,7 +128,7 @@ class _Checker(PyExprMutator):
         return self._limited(call, name)
 
     def _limited(self, call: relax.Call, name: str) -> relax.Expr:
-        """A `take` that limits its indices; any other call as it is."""
+        """A `take` that clamps its indices; any other call unchanged."""
         limited = _with_limits(call, name)
         self.changed = self.changed or limited is not None
         return call if limited is None else limited
@@ -170,7 +169,7 @@ class _Checker(PyExprMutator):
     def _raw(self, given: relax.Expr, bounds: Bounds) -> tuple[relax.Expr, Bounds]:
         """For where(i < 0, i + extent, i), as importers write it, `i`, which may be negative.
 
-        If what is added is known only at run time, the sum itself, which may not.
+        If the addend is known only at run time, the sum itself, which may not be negative.
         """
         chosen = self._definition(given)
         if operator_name(chosen) == "permute_dims":
@@ -220,7 +219,7 @@ def _unfit_shapes(call: relax.Call, operator: str) -> str:
 
 
 def _parts(array: np.ndarray, bounds: Bounds) -> Iterator[tuple[int, Any]]:
-    """Each coordinate that is a place, and where in constant indices it stands."""
+    """Each coordinate that is an index, and its position in constant indices."""
     for coordinate, extent in enumerate(bounds.extents):
         if extent is not None:
             at: list[Any] = [slice(None)] * array.ndim
@@ -246,7 +245,7 @@ def _outside(array: np.ndarray, bounds: Bounds) -> str:
 
 
 def _array_from_front(array: np.ndarray, bounds: Bounds) -> np.ndarray:
-    """Constant indices counted from the front; the array itself where all are."""
+    """Constant indices counted from the front; the same array if all are."""
     if not bounds.from_end or array.size == 0 or array.min() >= 0:
         return array
     result = array.astype("int64") if array.itemsize < 4 else array.copy()
@@ -256,7 +255,7 @@ def _array_from_front(array: np.ndarray, bounds: Bounds) -> np.ndarray:
 
 
 def _checked(indices: te.Tensor, bounds: Bounds, what: str) -> te.Tensor:
-    """A copy of the indices; the kernel raises an error if one is outside."""
+    """Copy the indices; the kernel raises an error if one is out of bounds."""
 
     dtype = _kept_dtype(str(indices.dtype))
 
@@ -284,7 +283,7 @@ def _checked(indices: te.Tensor, bounds: Bounds, what: str) -> te.Tensor:
 
 
 def _for_each(shape: Any, bounds: Bounds, visit: Any) -> None:
-    """Write down loops over all indices; coordinates are taken one after the other."""
+    """Emit loops over all indices; coordinates are visited one after the other."""
 
     def level(axis: int, at: tuple[Any, ...], coordinate: int) -> None:
         if axis == len(shape):
@@ -335,7 +334,7 @@ def _as(number: Any, value: Any) -> Any:
 
 
 def _tell(given: Any, shape: Any, bounds: Bounds, what: str) -> None:
-    """Write down what raises the error, with the first index that is outside."""
+    """Emit the code that raises the error, with the first index that is out of bounds."""
     wrong, at_coordinate = local("int64"), local("int32")
     at_coordinate[0] = T.int32(-1)
 
@@ -361,7 +360,7 @@ def _tell(given: Any, shape: Any, bounds: Bounds, what: str) -> None:
 
 
 def _limited(indices: te.Tensor, bounds: Bounds, what: str) -> te.Tensor:
-    """The indices, and instead of those outside the nearest that is inside."""
+    """Clamp the indices to the valid range."""
 
     def value(*at: Any) -> Any:
         given = tirx.Cast(_kept_dtype(str(indices.dtype)), indices(*at))

@@ -1,16 +1,16 @@
-"""Has the divisors of integer divisions that are known only at run time checked for 0.
+"""Insert run-time checks for zero in non-constant divisors of integer divisions.
 
-A division of integers by 0 ends the process, and so does that of the smallest one by -1, which
+An integer division by 0 ends the process, and so does dividing the smallest integer by -1, which
 numpy and onnxruntime let wrap:
 
     y = divide(a, b)        becomes        c = divide_divisor(b)
                                            y = where(b == -1, negative(a), divide(a, c))
 
-The added kernel raises `DivisionByZeroError` if there is a 0 in b, before anything is divided; c
-has 1 where b has -1. A remainder by -1 is that by 1. Divisors that are constants are checked here,
-and nothing is left of that. GPUs do not trap; there divisions stay as they are.
+The added kernel raises `DivisionByZeroError` if b contains a 0, before anything is divided; c is 1
+where b is -1. A remainder by -1 is computed as one by 1. Constant divisors are checked at compile
+time, at no run-time cost. GPUs do not trap; there divisions stay as they are.
 
-Operands of other operators that may not have some values (`_FORBIDDEN`) are checked likewise.
+Operands of other operators with forbidden values (`_FORBIDDEN`) are checked likewise.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def check_divisors(mod: tvm.IRModule, name: str) -> tvm.IRModule:
 
 
 def divides_at_run_time(call: Any) -> bool:
-    """Whether an operator divides integers by what is not a constant, or may not do so by 0."""
+    """Whether an operator divides integers by a non-constant, or has another forbidden value."""
     rule = _rule(call)
     return rule is not None and array_of(call.args[rule.operand]) is None
 
