@@ -4,10 +4,10 @@
                                                           d = as_agreed(b, c)      # (n, 3)
                                                           y = matmul(a, d)
 
-The first kernel raises `InputError` if the extents do not agree, before anything is read that is
-not there; the second hands on its operand with the extents that it must have, so that shapes that
-follow from them are known. A reshape to as many elements as its operand has is checked likewise.
-Kernels of GPUs can't raise errors; there nothing is checked.
+The first kernel raises `InputError` if the extents do not agree, before any out-of-bounds access.
+The second returns its operand with the required extents, so that shapes derived from them are
+known. A reshape that keeps the number of elements is checked likewise. GPU kernels can't raise
+errors, so they are not checked.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ def insert_shape_checks(mod: tvm.IRModule, name: str) -> tvm.IRModule:
     checked = checked_by(_Checker(mod, most), mod, name)
     if checked is mod:
         return mod
-    return relax.transform.CanonicalizeBindings()(checked)  # casts to extents that are known now
+    return relax.transform.CanonicalizeBindings()(checked)  # removes casts to known extents
 
 
 def emit_checked(
     builder: relax.BlockBuilder, given: relax.Expr, checked: relax.Expr, shape: Sequence[Any]
 ) -> relax.Var:
-    """A tensor as one of this shape, once `checked` is computed."""
-    # Not fused: FuseTIR takes one extent by two expressions for two tensors.
+    """Give a tensor this shape, after `checked` is computed."""
+    # Not fused: FuseTIR treats one extent written as two expressions as two tensors.
     return emit_check(builder, _as_agreed, given, checked, relax.ShapeExpr(shape), hint=AGREED)
 
 
 def is_checked(expr: relax.Expr) -> bool:
-    """Whether an expression is what `emit_checked` makes."""
+    """Whether an expression was made by `emit_checked`."""
     kernel = called_kernel(expr)
     return kernel is not None and kernel.rstrip("0123456789") == AGREED
 
@@ -112,7 +112,7 @@ class _Checker(PyExprMutator):
         return self.builder_.normalize(RELAX.again(call, operands))
 
     def _reshape(self, call: relax.Call) -> relax.Expr:
-        """A reshape that is known to keep the number of elements stays as it is."""
+        """Check a reshape, unless it is known to keep the number of elements."""
         data, shape = extents_of(call.args[0]), call.args[1]
         if data is None or not isinstance(shape, relax.ShapeExpr):
             return call
@@ -129,7 +129,7 @@ class _Checker(PyExprMutator):
     def _agreed(
         self, given: relax.Expr, shape: Sequence[Any], misfits: Sequence[Any], message: str
     ) -> relax.Var:
-        """A copy of a tensor with this shape that depends on the check of all misfits."""
+        """Copy a tensor to this shape; the copy depends on the check of all misfits."""
         self.changed = True
         found = emit_check(
             self.builder_, _misfits, relax.ShapeExpr(misfits), hint="extent_misfits", fuses=True
@@ -155,7 +155,7 @@ def _field(operand: relax.Expr, index: int) -> relax.Expr:
 
 
 def _misfit(extent: Any, need: ShapeConstraint, most: Mapping[str, int]) -> Any:
-    """0 if an extent is right, which is known or not, where symbols are `most` at most."""
+    """0 if an extent, static or not, meets its constraint; `most` bounds the symbols."""
     if need.relation == "not":
         return simplified(extent - need.extent)
     over = extent - need.extent if need.relation == "more than" else need.extent - extent

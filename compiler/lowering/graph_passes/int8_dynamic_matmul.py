@@ -1,10 +1,10 @@
-"""Products of two quantized tensors that are both computed at run time, as those of an attention.
+"""Integer matmuls of two quantized tensors computed at run time, as in an attention.
 
 before   matmul(dequantize(a, sa, za), dequantize(b, sb, zb))
 
 after    p = matmul(a, b)                                uint8 by int8 in int32
-         t = p - zb sum(a) - za sum(b) + k za zb         sums along what is multiplied
-         t * (sa sb)                                     after the matmul, in its kernel
+         t = p - zb sum(a) - za sum(b) + k za zb         sums along the reduction axis
+         t * (sa sb)                                     fused into the matmul kernel
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _IN_PLACE = ("permute_dims", "reshape")
 def product_of_both(
     rule: QuantizedRule, call: relax.Call, left: Quantized, right: Quantized
 ) -> relax.Expr | None:
-    """A matmul of dequantized tensors by integers; None where they are not of one scale each.
+    """Multiply dequantized tensors with integers; None unless each has a single scale.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def _signed(rule: QuantizedRule, given: Quantized) -> Quantized:
 
 
 def _longer(scope: Scope, data: relax.Expr, beyond: int, axis: int) -> relax.Expr:
-    """With zeros at the end of an axis."""
+    """Append zeros along an axis."""
     if not beyond:
         return data
     widths = [0] * (2 * len(static_shape(data) or ()))
@@ -80,7 +80,7 @@ def _longer(scope: Scope, data: relax.Expr, beyond: int, axis: int) -> relax.Exp
 
 
 def _summed(rule: QuantizedRule, data: relax.Expr, axis: int) -> relax.Expr:
-    """Sums along an axis, which stays; taken before the tensor is permuted."""
+    """Sum along an axis with keepdims, computed before the tensor is permuted."""
     value = rule.scope.definition(data)
     if rule.name(value) == "permute_dims" and value.attrs.axes is not None:
         axes = list(map(int, value.attrs.axes))

@@ -1,7 +1,7 @@
-"""Errors that a kernel raises itself, with numbers in their messages.
+"""Emit errors that a kernel raises itself, with run-time values in their messages.
 
-An assertion of TIR has a message that is fixed when the kernel is compiled; here the kernel writes
-it while it runs, sets the error, and returns with a code that is not 0.
+The message of a TIR assertion is fixed at compile time. Here the kernel formats the message at run
+time, sets the error, and returns a nonzero code.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ _MOST_DIGITS = 20  # of an int64, with its sign
 
 
 def local(dtype: str, extent: int = 1) -> Any:
-    """A buffer on the stack of the kernel that is being written down.
+    """A buffer on the stack of the kernel being emitted.
 
-    TVM takes a "local" one from its workspace, which an error would not give back.
+    TVM allocates "local" buffers from its workspace, which an early return would not free.
     """
     return T.buffer_proxy(T.alloc_buffer((extent,), dtype))
 
 
 def set_error(kind: str, pieces: Sequence[Any]) -> None:
-    """Have the kernel that is being written down set an error; serial code of a CPU only.
+    """Emit code that sets an error; for serial CPU code only.
 
     Parameters
     ----------
     kind : str
-        Name of the error: one that is registered with the FFI, else it is a RuntimeError.
+        Name of the error class: one registered with the FFI; any other becomes RuntimeError.
     pieces : sequence of str, int or integer expression
         The message.
     """
@@ -44,7 +44,7 @@ def set_error(kind: str, pieces: Sequence[Any]) -> None:
     numbers = [tirx.Cast("int64", p) for p in pieces if not isinstance(p, (str, int))]
     room = len(form.encode()) + 1 + _MOST_DIGITS * len(numbers)
     message = local("uint8", room)
-    message[room - 1] = T.uint8(0)  # TVM makes a buffer as small as the places that it sees used
+    message[room - 1] = T.uint8(0)  # TVM shrinks a buffer to the range that it sees used
     start = tirx.address_of(message[0])
     size = tirx.const(room, "int64")
     T.evaluate(tirx.call_extern("int32", "snprintf", start, size, StringImm(form), *numbers))
@@ -56,7 +56,7 @@ def _escaped(text: str) -> str:
 
 
 def give_up() -> None:
-    """Have the kernel return, with an error that is set; in one place of a kernel only."""
+    """Emit a return with the error that was set; at most once in a kernel."""
     T.evaluate(tirx.call_cpacked(_FAIL, tirx.reinterpret("handle", tirx.const(0, "int64"))))
 
 

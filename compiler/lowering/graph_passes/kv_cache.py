@@ -9,8 +9,8 @@
                key = strided_slice(cache, axis=2, end=past + seq)
                return logits
 
-An attention reads the buffer itself; for other operators the slice is a copy. The input `past`,
-whose elements are unused, has the number of valid rows as its extent.
+An attention reads the buffer directly; for other operators the slice is a copy. The input `past`
+carries the number of valid rows as its extent; its elements are unused.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .kernel_error import give_up, set_error
 
 
 def keep_kv_cache(mod: tvm.IRModule) -> tvm.IRModule:
-    """The module with the cache that `with_kv_cache` asked for in buffers with room.
+    """Convert the cache that `with_kv_cache` requested to preallocated buffers.
 
     Raises
     ------
@@ -69,16 +69,16 @@ def keep_kv_cache(mod: tvm.IRModule) -> tvm.IRModule:
 
 @dataclass(eq=False)
 class _Cache:
-    """An input of `main` and the result that appends rows to it.
+    """An input of `main`, and the result that appends rows to it.
 
     Attributes
     ----------
     past, new : relax.Expr
         The input, and the rows.
     axis : int
-        Of the rows.
+        Axis of the rows.
     buffer : relax.Var
-        What becomes the input: it has room for rows.
+        The buffer that replaces the input.
     """
 
     past: relax.Var
@@ -88,7 +88,7 @@ class _Cache:
 
     @property
     def rows(self) -> Any:
-        """How many come."""
+        """The number of new rows."""
         extent = self.new.ty.shape.values[self.axis]
         return int(extent) if isinstance(extent, tirx.IntImm) else extent
 
@@ -120,7 +120,7 @@ class _Cache:
         return relax.op.strided_slice(buffer, [self.axis], [0], [end], assume_inbound=True)
 
     def _append(self, group: _Group) -> tirx.PrimFunc:
-        """Writes new rows behind those that are there; an InputError where there is no room."""
+        """A kernel that appends rows to the valid ones; raises InputError if the buffer is full."""
         renamed = {symbol: tirx.Var(str(symbol.name), "int64") for symbol in self._symbols(group)}
         rows_shape = [renamed.get(extent, extent) for extent in self.new.ty.shape.values]
         taken = renamed[group.symbol]

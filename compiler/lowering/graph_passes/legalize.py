@@ -1,27 +1,27 @@
-"""Legalization with the computes that replace TVM's where these are not what IEEE and ONNX say.
+"""Legalization with computes that replace TVM's where those violate IEEE 754 or ONNX.
 
 =====================  ==========================================================================
-operator               what TVM's does
+operator               behavior of TVM's compute
 =====================  ==========================================================================
 multiply, divide       x * 0 and 0 / x are 0, also for NaN and infinities; x / 0 is an error
 subtract               x - x is 0 and (x + y) - y is x, also for NaN and infinities
 equal, not_equal       x == x, also for NaN
-equal, less, ...,      of booleans: code for floats, which LLVM refuses
+equal, less, ...,      of booleans: float instructions, which LLVM rejects
 maximum, minimum
-logical_not            of a < b it is a >= b, also for NaN
-sign                   0 for NaN; not there for unsigned integers
-argmax, argmin         -1 where all elements have the lowest value; any index where one is NaN
+logical_not            not (a < b) becomes a >= b, also for NaN
+sign                   0 for NaN; unsupported for unsigned integers
+argmax, argmin         -1 if all elements have the lowest value; any index if one is NaN
 group_norm, ...        of float64: an error; a group norm cancels (`legalize_normalization`)
-sum, softmax, ...      of halves: sums of halves (`legalize_sums`)
-mean                   of integers: one of 64 bits
-max, min, mean,        of nothing: uninitialized memory, or a division by the integer 0
+sum, softmax, ...      of float16, bfloat16: accumulated in that dtype (`legalize_sums`)
+mean                   of integers: a 64-bit integer
+max, min, mean,        of no elements: uninitialized memory, or an integer division by 0
 variance, std
-nn.pad                 reflections by nested choices, which take TVM minutes where they are nested;
+nn.pad                 reflections by nested selects, on which TVM spends minutes if nested;
                        out of bounds for dynamic shapes
 mod, floor_mod         of floats: a quotient that is rounded before it is multiplied
 image.grid_sample      the position of each neighbor in a separate expression
-vision.roi_align       the place of each sample once for each channel (`legalize_regions`)
-astype                 an error of the constants NaN and infinity as integers
+vision.roi_align       sample positions recomputed for each channel (`legalize_regions`)
+astype                 an error for constants NaN and infinity cast to integers
 =====================  ==========================================================================
 """
 
@@ -64,9 +64,9 @@ def _is_boolean(expr: relax.Expr) -> bool:
 
 
 def _with_zero(name: str, function: Callable[..., te.Tensor], zeros: tuple[int, ...]) -> Legalize:
-    """A binary operator whose operands in the places `zeros` must not be known to be 0.
+    """Legalize a binary operator whose operands `zeros` must not be known to be 0.
 
-    TVM's expressions with the number 0 become 0 as soon as they are made, so it stays a tensor.
+    TVM simplifies expressions with the number 0 to 0 on construction, so it stays a tensor.
     """
     stock = _stock(name)
 
@@ -79,7 +79,7 @@ def _with_zero(name: str, function: Callable[..., te.Tensor], zeros: tuple[int, 
 
 
 def _alike(builder: Any, left: relax.Expr, right: relax.Expr) -> bool:
-    """Whether two operands are one value: one variable, or kernels that compute the same."""
+    """Whether two operands have the same value: one variable, or kernels with equal computes."""
     if left.same_as(right):
         return True
     values = [_binding(builder, operand) for operand in (left, right)]
@@ -121,7 +121,7 @@ def _subtract(builder: Any, call: relax.Call) -> relax.Expr:
 
 
 def _astype(builder: Any, call: relax.Call) -> relax.Expr:
-    """A constant that is not finite as the integer that a kernel makes of it."""
+    """Cast a non-finite constant to the integer that a kernel would compute."""
     value, dtype = array_of(call.args[0]), str(call.ty.dtype)
     if value is None or "int" not in dtype or bool(np.isfinite(value).all()):
         return _stock("relax.astype")(builder, call)
@@ -150,7 +150,7 @@ def _sign(builder: Any, call: relax.Call) -> relax.Expr:
 
 
 def _logical_not(builder: Any, call: relax.Call) -> relax.Expr:
-    """A bit turned over: TIR makes a >= b of not (a < b), which is something else for NaN."""
+    """Flip a bit: TIR rewrites not (a < b) to a >= b, which differs for NaN."""
     if not _is_boolean(call.args[0]):
         return _stock("relax.logical_not")(builder, call)
 
@@ -181,7 +181,7 @@ def _arg_reduction(function: Callable[..., te.Tensor]) -> Legalize:
 
 
 def _of_nothing(name: str, value: Callable[[str], Any]) -> Legalize:
-    """A reduction that gives `value` of its dtype where no element is reduced."""
+    """Legalize a reduction to return `value` of its dtype when it reduces no elements."""
     stock = _stock(name)
 
     def legalize(builder: Any, call: relax.Call) -> relax.Expr:
@@ -195,7 +195,7 @@ def _of_nothing(name: str, value: Callable[[str], Any]) -> Legalize:
 
 
 def _mean(builder: Any, call: relax.Call) -> relax.Expr:
-    """The mean of integers is that of 64 bits, cut off, in their dtype."""
+    """Compute the mean of integers in 64 bits and truncate it to their dtype."""
     shape, dtype = static_shape(call.args[0]), str(call.ty.dtype)
     if shape is None or "int" not in dtype or _reduces_nothing(call):
         return _of_nothing("relax.mean", _nan)(builder, call)
@@ -290,7 +290,7 @@ def _element_by_element(
 
 
 def _of_bits(name: str, function: Callable[[Any, Any], Any]) -> Legalize:
-    """Comparisons and extremes of booleans as integers, of a float with itself as it is NaN."""
+    """Compare booleans as integers, and a float with itself by testing for NaN."""
 
     def value(a: Any, b: Any) -> Any:
         return tirx.Cast("bool", function(tirx.Cast("uint8", a), tirx.Cast("uint8", b)))

@@ -1,10 +1,10 @@
-"""Legalizations of scatters and slices, where TVM's are wrong.
+"""Legalizations of scatters and slices that replace incorrect ones of TVM.
 
 =====================  ==========================================================================
-operator               what TVM's does
+operator               behavior of TVM's compute
 =====================  ==========================================================================
-scatter_elements       takes the indices for as large as the data in all axes but one
-dynamic_strided_slice  a negative extent where the end precedes the beginning
+scatter_elements       assumes that indices are as large as the data along all axes but one
+dynamic_strided_slice  a negative extent if the end precedes the beginning
 =====================  ==========================================================================
 """
 
@@ -27,7 +27,7 @@ def _stock(name: str) -> Any:
 
 
 def _scatter_elements(builder: Any, call: relax.Call) -> relax.Expr:
-    """As `scatter_nd`, with the place of every index spelled out, where extents differ."""
+    """Lower to `scatter_nd` with full coordinates where extents differ."""
     data, indices, updates = call.args
     if not all(isinstance(each.ty.shape, relax.ShapeExpr) for each in (data, indices)):
         return _stock("relax.scatter_elements")(builder, call)
@@ -59,7 +59,7 @@ def _narrower(wanted: Sequence[Any], shape: Sequence[Any], axis: int) -> bool:
 
 
 def _dynamic_strided_slice(builder: Any, call: relax.Call) -> relax.Expr:
-    """With an end that is the beginning where there is nothing between them."""
+    """Clamp the end to the beginning if the slice is empty."""
     data, *bounds = call.args
 
     def ends(begin: te.Tensor, end: te.Tensor, stride: te.Tensor, extents: te.Tensor) -> te.Tensor:
@@ -76,7 +76,7 @@ def _dynamic_strided_slice(builder: Any, call: relax.Call) -> relax.Expr:
         *bounds,
         _extents(builder, data),
         primfunc_name_hint="ends",
-        primfunc_attrs={ATTRIBUTE: OPAQUE},  # with the extents inlined it explodes
+        primfunc_attrs={ATTRIBUTE: OPAQUE},  # inlining the extents makes expressions explode
     )
     end = builder.emit(places)
     sliced = relax.op.dynamic_strided_slice(data, bounds[0], end, bounds[2])
@@ -84,7 +84,7 @@ def _dynamic_strided_slice(builder: Any, call: relax.Call) -> relax.Expr:
 
 
 def _extents(builder: Any, data: relax.Expr) -> relax.Expr:
-    """The shape of a tensor, (rank,) of int64: an operand, for in an expression it is choices."""
+    """The shape (rank,) as an int64 operand: in an expression it would become selects."""
     shape = static_shape(data)
     if shape is not None:
         return constant(np.array(shape, "int64"))

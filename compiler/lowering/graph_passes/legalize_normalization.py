@@ -1,7 +1,7 @@
-"""Normalizations of float64, which TVM's computes refuse, and group norms, which cancel there.
+"""Float64 normalizations, which TVM's computes reject, and group norms without cancellation.
 
-TVM's group norm takes the mean of squares less the square of the mean: at a mean of 1000, no digit
-of a variance of 1 is left in float32.
+TVM's group norm computes the mean of squares minus the squared mean: at a mean of 1000, a variance
+of 1 has no correct digit left in float32.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _normal(data: te.Tensor, axes: Sequence[int], epsilon: float) -> te.Tensor:
 
 
 def _sum(data: te.Tensor, axes: Sequence[int]) -> te.Tensor:
-    """The sum over these axes; where no vector of partial sums is kept, the sum of sums."""
+    """Sum over these axes; one axis at a time for dynamic shapes."""
     if all(isinstance(extent, tirx.IntImm) for extent in data.shape):
         return topi.sum(data, axes, keepdims=True)
     for axis in sorted(axes, reverse=True):
@@ -37,7 +37,7 @@ def _sum(data: te.Tensor, axes: Sequence[int]) -> te.Tensor:
 
 
 def _scaled(data: te.Tensor, gamma: te.Tensor, beta: te.Tensor, axes: Sequence[int]) -> te.Tensor:
-    """x * gamma + beta; the vectors go along these axes."""
+    """x * gamma + beta, broadcast along these axes."""
     along = [extent if i in axes else 1 for i, extent in enumerate(data.shape)]
     gamma, beta = (topi.reshape(each, along) for each in (gamma, beta))
     return topi.add(topi.multiply(data, gamma), beta)
@@ -70,7 +70,7 @@ def _group_norm(data: te.Tensor, gamma: te.Tensor, beta: te.Tensor, attrs: Attri
 
 
 def _of_dtypes(name: str, compute: Callable[..., te.Tensor], dtypes: tuple[str, ...]) -> Legalize:
-    """The compute for these dtypes, TVM's for others."""
+    """Use the compute for these dtypes and TVM's for others."""
 
     def legalize(builder: Any, call: relax.Call) -> relax.Expr:
         if str(call.ty.dtype) not in dtypes:

@@ -1,8 +1,8 @@
 """Legalization of ROI alignment on CPUs: all channels of a sample at once.
 
-TVM's compute finds the place of each sample again for each channel, and reads four elements that
-lie apart. Here the image lies channels last; a region's cells are summed in a separate buffer,
-and written to where they belong when all samples are in.
+TVM's compute recomputes the position of each sample for each channel, and reads four scattered
+elements. Here the image is channels-last. A region's cells are accumulated in a separate buffer and
+written to the result once all samples are added.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _align(
     sample_ratio: int,
     aligned: bool,
 ) -> te.Tensor:
-    """The mean of the samples of each cell, of an image (n, height, width, channels)."""
+    """Average the samples of each cell, for an image (n, height, width, channels)."""
     _, *size, channels = data.shape
     dtype = str(data.dtype)
     lanes = LANES if isinstance(channels, tirx.IntImm) and int(channels) % LANES == 0 else 1
@@ -37,7 +37,7 @@ def _align(
             image, region = (T.buffer_proxy(each) for each in ins)
             result = T.buffer_proxy(outs[0])
             with T.parallel(0, regions.shape[0]) as row:
-                # The pad keeps cells from falling into the same few sets of the cache.
+                # Padding avoids that cells map to the same few cache sets.
                 shape = (cells, channels + LANES)
                 sums = T.buffer_proxy(T.alloc_buffer(shape, dtype, scope="global"))
                 axes = [
@@ -87,7 +87,7 @@ def _align(
 
 
 class _Axis:
-    """Where the samples of a region lie along one axis: numbers that the loops change."""
+    """Positions of a region's samples along one axis, as mutable variables of the loops."""
 
     def __init__(self, region: Any, row: Any, axis: int, size: Any, cells: int, dtype: str):
         self.ends = region[row, 2 - axis], region[row, 4 - axis]
@@ -96,7 +96,7 @@ class _Axis:
         self.places = T.buffer_proxy(T.alloc_buffer((3,), "int32", scope="local"))
 
     def prepare(self, scale: float, ratio: int, aligned: bool) -> None:
-        """Start and extent of a cell, and how many samples it has."""
+        """Compute start and extent of a cell, and its number of samples."""
         start, end = (each * tirx.const(scale, self.dtype) for each in self.ends)
         span = end - start if aligned else tirx.max(end - start, tirx.const(1, self.dtype))
         self.numbers[0] = start
@@ -109,7 +109,7 @@ class _Axis:
         return self.places[2]
 
     def place(self, cell: Any, sample: Any) -> None:
-        """Find a sample of a cell."""
+        """Compute the position of a sample in a cell."""
         half, zero = tirx.const(0.5, self.dtype), tirx.const(0, self.dtype)
         start, extent = self.numbers[0], self.numbers[1]
         at = (tirx.Cast(self.dtype, sample) + half) * extent
@@ -128,7 +128,7 @@ class _Axis:
 
     @property
     def taps(self) -> list[tuple[Any, Any]]:
-        """The two neighbors and what they weigh."""
+        """The two neighbors and their weights."""
         part = self.numbers[3]
         return [(self.places[0], tirx.const(1, self.dtype) - part), (self.places[1], part)]
 

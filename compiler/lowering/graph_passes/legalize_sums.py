@@ -1,7 +1,7 @@
-"""Sums of halves, computed in float32 and rounded once, in one kernel with the casts.
+"""Accumulate half-precision sums in float32 and round once, in one kernel with the casts.
 
-A half ends at 65504, and from 2048 on it has no odd numbers. CPUs have been given float32 before
-(`widen_half`); products and convolutions of GPUs are summed in float32 by their schedules.
+float16 ends at 65504 and cannot represent odd integers above 2048. Graphs for CPUs already use
+float32 (`fp32_accumulation`); GPU schedules accumulate matmuls and convolutions in float32.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SUMS = [f"relax.{each.name}" for each in all_facts() if each.half == SUMS_IN_FLO
 
 
 def in_float32(name: str, legalize: Legalize | None) -> Legalize:
-    """The legalization of an operator, TVM's where none is given, with sums in float32."""
+    """Wrap a legalization, TVM's by default, to sum in float32."""
     legalize = legalize or tvm.ir.Op.get(name).get_attr("FLegalize")
 
     def widened(builder: Any, call: relax.Call) -> relax.Expr:
@@ -33,7 +33,7 @@ def in_float32(name: str, legalize: Legalize | None) -> Legalize:
 
 
 class _Widening:
-    """A block builder whose computes take float32 instead of halves, and give halves."""
+    """A block builder whose computes take float32 for half-precision operands and round results."""
 
     def __init__(self, builder: relax.BlockBuilder) -> None:
         self._builder = builder

@@ -1,13 +1,12 @@
-"""Keeps chains of operators whose code would explode out of the kernels of anchors.
+"""Keep chains of operators with exponential code growth out of the epilogues of anchors.
 
     d = dense(x); y = d * d + d; z = y * y + y; ...      each level triples the expression
-    d = dense(x); y = tanh(d); z = tanh(y); ...          TVM's simplifier takes a `let` by its value
+    d = dense(x); y = tanh(d); z = tanh(y); ...          TVM's simplifier substitutes `let` values
 
-Schedules of anchors inline their epilogue into one store. A value that is read more
-than once is there once for each read, and a function within a function is a polynomial of a
-polynomial, whose intermediate values TVM's analyzer follows anew for each use. What would go over
-the limits below starts a new kernel: the rules for functions without anchor keep a stage
-that is too large to be inlined.
+Schedules of anchors inline their epilogue into one store. A value with several readers is
+duplicated for each. A function of a function is a polynomial of a polynomial, whose intermediate
+values TVM's analyzer re-derives at each use. An operator that would exceed the limits below starts
+a new kernel: the rules for functions without an anchor do not inline a stage that is too large.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ MAX_NESTED = 1
 
 @dataclass(frozen=True)
 class Growth:
-    """Cost of an inlined element in loads of an anchor's result, and the element itself.
+    """Size of an inlined element, as loads of an anchor's result, and the element itself.
 
     Attributes
     ----------
     loads : int
-        How often the anchor's result is loaded, 0 if it isn't.
+        Number of loads of the anchor's result; 0 if it is not loaded.
     nested : int
-        Costly functions on the way from there, at most.
+        Maximum number of costly functions on the path from the anchor's result.
     """
 
     loads: int = 1
@@ -58,7 +57,7 @@ def bound_epilogues(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def _growing_calls(mod: tvm.IRModule, function: relax.Function) -> list[relax.Call]:
-    """Element-by-element calls that are over the limits where the calls before them are fused."""
+    """Elementwise calls that exceed the limits if the calls before them are fused."""
 
     def behind(_: Any, kernel: tirx.PrimFunc, operands: list[Growth | None]) -> Growth | None:
         growth = _growth(kernel, operands)
