@@ -1,7 +1,7 @@
 """Partial evaluation of modules that contain functions without a Relax equivalent ("programs").
 
-Such functions use data types, `match`, references, polymorphism or recursion over these. They are
-evaluated by the Relay text reader: the module is first converted to the form that the reader makes.
+Such functions use data types, `match`, references, polymorphism or recursion over these. The Relay
+text reader evaluates them, so the module is first converted to the reader's syntax tree.
 """
 
 from __future__ import annotations

@@ -233,7 +233,7 @@ def _with_flat_result(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def with_tensor_parameters(function: relax.Function) -> relax.Function:
-    """Replace each tuple parameter by one parameter `<name>_<i>` per tensor."""
+    """Replace each tuple parameter with one parameter `<name>_<i>` per tensor."""
     if not any(isinstance(var.ty, relax.TupleType) for var in function.params):
         return function
     flattener = Flattener()

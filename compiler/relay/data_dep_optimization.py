@@ -39,7 +39,7 @@ bsr_dense = _Conversion("bsr_dense", _BUILD_DENSE)
 
 
 class simplify_fc_transpose:
-    """Replace dense over a transposed weight by dense over the pre-transposed weight."""
+    """Replace dense over a transposed weight with dense over the pre-transposed weight."""
 
     @staticmethod
     def convert(

@@ -49,7 +49,7 @@ def form_of_result(function: relax.Function) -> Any:
 
 
 def with_data(value: Any, form: Any) -> Any:
-    """Replace the parts of a nested-list result that are data by `ConstructorValue`s."""
+    """Replace the parts of a nested-list result that are data with `ConstructorValue`s."""
     if form is None:
         return value
     if isinstance(form, list):

@@ -180,7 +180,7 @@ def _of_tensors(function: relax.Function) -> relax.Function:
 def _calling_on_cuda(
     function: relax.Function, code: foreign.ForeignCode, flops: int | None
 ) -> relax.Function:
-    """Replace the function body by a call of GPU code."""
+    """Replace the function body with a call of GPU code."""
     _, constants = _constants_as_parameters(function)
     new = [relax.Var(var.name, var.ty) for var in function.params]
     inputs = [*new, *constants]
@@ -240,7 +240,7 @@ def _constants_as_parameters(
 
 @relax.expr_functor.mutator
 class _ConstantLifter(relax.expr_functor.PyExprMutator):
-    """Replaces constants by variables."""
+    """Replaces constants with variables."""
 
     def __init__(self) -> None:
         super().__init__()

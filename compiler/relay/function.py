@@ -226,7 +226,7 @@ def _differ(declared: Any, given: Any) -> bool:
 
 
 def bind(expr: Any, binds: Mapping[relax.Var, Any]) -> Any:
-    """Replace variables of an expression or function by expressions.
+    """Replace variables of an expression or function with expressions.
 
     Replaced parameters are removed from a function's parameter list.
     """
@@ -246,7 +246,7 @@ def _with_values(body: relax.Expr, values: Mapping[relax.Var, relax.Expr]) -> re
 
 
 def bind_params_by_name(func: relax.Function, params: Mapping[str, Any]) -> relax.Function:
-    """Replace the parameters named in `params` by constants.
+    """Replace the parameters named in `params` with constants.
 
     Unknown names are ignored.
 

@@ -23,7 +23,7 @@ _handle = tvm_ffi.Object.__hash__
 
 
 def from_relax(mod: tvm.IRModule) -> tvm.IRModule:
-    """Replace Relax operators by Relay operators, as Relay's importers return them.
+    """Replace Relax operators with Relay operators, as Relay's importers return them.
 
     Variables, functions and results are unchanged. Relax constructs without a Relay equivalent
     (dynamic extents, kernels, operators that Relay never had) are kept.
@@ -42,7 +42,7 @@ def from_relax(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def to_relax(mod: tvm.IRModule) -> tvm.IRModule:
-    """Replace Relay operators by Relax operators, for Relax tools.
+    """Replace Relay operators with Relax operators, for Relax tools.
 
     `relay.build` also starts with this step but simplifies more. Here only Relax's larger operators
     are restored: batched matmuls, GELU, SiLU. Modules without Relay operators are returned

@@ -151,7 +151,7 @@ class Flattener:
         return self._value(expr)
 
     def remember(self, node: relax.Expr, value: relax.Expr) -> None:
-        """Replace `node` by `value` in the rest of this scope."""
+        """Replace `node` with `value` in the rest of this scope."""
         self.known[-1][_handle(node)] = (node, value)
 
     def _found(self, node: relax.Expr) -> relax.Expr | None:

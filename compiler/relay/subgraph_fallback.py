@@ -114,7 +114,7 @@ def _operations(mod: tvm.IRModule, name: str) -> list[int]:
 
 
 def _halved(mod: tvm.IRModule, name: str, halves: list[list[int]]) -> tvm.IRModule:
-    """Replace the function by two functions with half of its operators each."""
+    """Replace the function with two functions with half of its operators each."""
     function = mod[name]
     attrs = {str(k): v for k, v in function.attrs.items() if str(k) not in (INPUT_NAMES, OPERATORS)}
     groups = [

@@ -344,7 +344,7 @@ def _gather_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr
 
 @from_relax("gather_nd")
 def _gather_nd_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
-    """Raise gather_nd: coordinates lie along the first axis in Relay, along the last in Relax."""
+    """Convert gather_nd: coordinates are on the first axis in Relay, on the last in Relax."""
     data, indices = call.args
     shape = static_shape(indices)
     if shape is None or int(call.attrs.batch_dims):

@@ -69,7 +69,7 @@ def rule_for(call: relax.Call) -> Rule | None:
 
 
 def _from_kernel(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
-    """Raise a kernel to the Relay operator of the same name."""
+    """Convert a kernel to the Relay operator of the same name."""
     return equivalent_call(operator_name(call).removeprefix("relay."), call.args, call)
 
 

@@ -269,7 +269,7 @@ for _name in ("sum", "prod", "max", "min"):
 
 @from_relax("mean")
 def _mean_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
-    """Raise the mean over both spatial axes of images to global average pooling."""
+    """Convert the mean over both spatial axes of images to global average pooling."""
     axes, keepdims = int_list(call.attrs.axis), bool(call.attrs.keepdims)
     ndim = call.args[0].ty.ndim
     if (

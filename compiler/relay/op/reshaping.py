@@ -249,7 +249,7 @@ def reshape_like(
     rhs_begin: int = 0,
     rhs_end: int | None = None,
 ) -> relax.Expr:
-    """Replace dimensions lhs_begin to lhs_end by the other tensor's rhs_begin to rhs_end."""
+    """Replace dimensions lhs_begin to lhs_end with the other tensor's rhs_begin to rhs_end."""
     own, other = extents(data), extents(shape_like)
     left = _range(lhs_begin, lhs_end, len(own))
     right = _range(rhs_begin, rhs_end, len(other))

@@ -296,7 +296,7 @@ def box_from(data: relax.Expr, axis: int, begin: Extent, shape: Sequence[Extent]
 
 
 def _strided_set(data: te.Tensor, v: te.Tensor, begin: te.Tensor, strides: te.Tensor) -> te.Tensor:
-    """Replace the slice of `data` that starts at `begin` and has the shape of `v` by `v`."""
+    """Replace the slice of `data` that starts at `begin` and has the shape of `v` with `v`."""
 
     def value(*at: Any) -> Any:
         inside: list[Any] = []
@@ -321,7 +321,7 @@ _strided_set_kernel = kernel("strided_set", _strided_set)
 def strided_set(
     data: relax.Expr, v: relax.Expr, begin: Any, end: Any, strides: Any = None
 ) -> relax.Expr:
-    """Replace the slice [begin, end) of `data` by `v`."""
+    """Replace the slice [begin, end) of `data` with `v`."""
     count = rank(data)
     values = []
     for value, default in ((begin, 0), (end, _FAR), (strides, 1)):

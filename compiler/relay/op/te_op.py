@@ -81,7 +81,7 @@ class _attributes_of:
         return _type(self._run(operands, call.attrs), ranks_only=unknown)
 
     def legalize(self, builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-        """Replace the call by a call of a TIR PrimFunc."""
+        """Replace the call with a call of a TIR PrimFunc."""
         operands = [_fields(builder, argument) for argument in call.args]
         attrs = _plain(call.attrs) or {}
         hint = self.name.removeprefix("relay.").replace(".", "_")

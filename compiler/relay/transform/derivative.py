@@ -16,7 +16,7 @@ from .build import tuple_of
 
 
 def gradient(expr: Any, mod: tvm.IRModule | None = None, mode: str = "higher_order") -> Any:
-    """Create a function that returns a function's result and its gradients by the parameters.
+    """Create a function that returns a function's result and its parameter gradients.
 
     Parameters
     ----------

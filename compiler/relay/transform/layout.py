@@ -91,7 +91,7 @@ def _is_relax(node: Any) -> bool:
 
 
 def AlterOpLayout() -> Any:
-    """Replace operators by the result of their registered `FTVMAlterOpLayout` function.
+    """Replace operators with the result of their registered `FTVMAlterOpLayout` function.
 
     The function takes the call's attributes, its operands, TE placeholders of their types and the
     result type. It returns a call with the new layouts in its attributes, or None to keep the

@@ -23,7 +23,7 @@ def FoldExplicitPadding() -> Any:
 
 
 def FlattenAtrousConv() -> Any:
-    """Replace a convolution between space_to_batch_nd and batch_to_space_nd by a dilated one.
+    """Replace a convolution between space_to_batch_nd and batch_to_space_nd with a dilated one.
 
     batch_to_space_nd(conv2d(space_to_batch_nd(x, b, p), w), b, c) -> conv2d(x, w, dilation=b)
 

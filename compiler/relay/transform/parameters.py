@@ -40,7 +40,7 @@ def ChangeBatch(data: Mapping[relax.Var, int], batch_size: int = 16) -> Any:
 
 
 def SimplifyFCTranspose(target_weight_name: Sequence[str]) -> Any:
-    """Replace dense(x, transpose(w)) by dense(x, w) for weights that will be passed transposed.
+    """Replace dense(x, transpose(w)) with dense(x, w) for weights that will be passed transposed.
 
     `relay.data_dep_optimization.simplify_fc_transpose.convert` transposes their values too.
 

@@ -23,7 +23,7 @@ def CanonicalizeOps() -> Any:
 
 
 def Legalize() -> Any:
-    """Replace quantized operators by the result of their attribute FTVMQnnLegalize."""
+    """Replace quantized operators with the result of their attribute FTVMQnnLegalize."""
     return _legalize("FTVMQnnLegalize")
 
 

@@ -36,7 +36,7 @@ _SWEEPS = 20
 
 
 def FastMath() -> Any:
-    """Replace operators by their registered fast approximations: exp, erf, tanh and softmax."""
+    """Replace operators with their registered fast approximations: exp, erf, tanh and softmax."""
 
     def change(_old: relax.Expr, new: relax.Expr) -> relax.Expr:
         fast = registry.lookup(dialect.relay_name(new)).fast if dialect.is_relay(new) else ""
@@ -46,7 +46,7 @@ def FastMath() -> Any:
 
 
 def CanonicalizeOps() -> Any:
-    """Replace bias_add by expand_dims and add."""
+    """Replace bias_add with expand_dims and add."""
     return body_wise("CanonicalizeOps", 3, canonical)
 
 
@@ -85,7 +85,7 @@ def without_division(body: relax.Expr) -> relax.Expr:
 
 
 def DynamicToStatic() -> Any:
-    """Replace `dyn.*` operators with constant shape operands by their static forms."""
+    """Replace `dyn.*` operators with constant shape operands with their static forms."""
 
     def change(body: relax.Expr) -> relax.Expr:
         for _ in range(_SWEEPS):
@@ -197,7 +197,7 @@ class _Simplify(Simplify):
         return filling.item() if filling is not None and filling.size == 1 else None
 
     def _with_scalar(self, call: relax.Call, name: str) -> relax.Expr | None:
-        """Replace a constant-filled operand of the other operand's shape by a scalar."""
+        """Replace a constant-filled operand of the other operand's shape with a scalar."""
         left, right = call.args
         if shape(left) is None or shape(left) != shape(right):
             return None

@@ -147,7 +147,7 @@ def _inlined(function: relax.Function, ready: dict[str, relax.Function]) -> rela
 
 
 def Legalize(legalize_map_attr_name: str = "FTVMLegalize") -> Any:
-    """Replace calls by the result of their operators' legalization attribute.
+    """Replace calls with the result of their operators' legalization attribute.
 
     The attribute is a function of the call's attributes, operands and types (of the operands and
     the result), which returns an expression or None.

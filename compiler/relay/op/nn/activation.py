@@ -115,7 +115,7 @@ def _leaky_relu_from_relax(call: relax.Call, _definition: Definitions) -> relax.
 
 @from_relax("nn.gelu")
 def _gelu_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
-    """Raise GELU: x (erf(x / sqrt(2)) + 1) / 2, in the operator order of exporters."""
+    """Convert GELU to Relay: x (erf(x / sqrt(2)) + 1) / 2, in the operator order of exporters."""
     (data,), ty = call.args, call.ty
     inner = typed_call("divide", [data, constant(math.sqrt(2), data)], ty)
     curve = typed_call("add", [typed_call("erf", [inner], ty), constant(1, data)], ty)
@@ -126,7 +126,7 @@ def _gelu_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr |
 
 @from_relax("nn.gelu_tanh")
 def _gelu_tanh_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
-    """Raise tanh GELU: x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2."""
+    """Convert tanh GELU to Relay: x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2."""
     (data,), ty = call.args, call.ty
     cube = typed_call("multiply", [typed_call("multiply", [data, data], ty), data], ty)
     inner = typed_call(

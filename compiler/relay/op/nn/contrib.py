@@ -67,7 +67,7 @@ def contrib_conv2d_winograd_weight_transform(weight: relax.Expr, tile_size: int)
 
 @operator("nn.contrib_conv3d_winograd_weight_transform", pattern=FUSABLE)
 def contrib_conv3d_winograd_weight_transform(weight: relax.Expr, tile_size: int) -> relax.Expr:
-    """(O, I, d, k, k) to (alpha, alpha, alpha, O, I); the depth is not transformed unless d = k."""
+    """(O, I, d, k, k) to (alpha, alpha, alpha, O, I); the depth is only transformed if d = k."""
     depth = extents(weight)[2]
     if depth == extents(weight)[3]:
         return _transformed_weight(weight, tile_size, 3)

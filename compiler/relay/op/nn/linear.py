@@ -213,7 +213,7 @@ _CONVOLUTIONS = frozenset(
 
 @from_relax("add")
 def _bias_add_from_relax(call: relax.Call, definition: Definitions) -> relax.Expr | None:
-    """Raise the addition of a channel vector to a convolution or dense to bias_add."""
+    """Convert the addition of a channel vector to a convolution or dense to bias_add."""
     for data, other in (tuple(call.args), tuple(call.args)[::-1]):
         bias = _bias_of(data, other, definition)
         if bias is not None:
@@ -261,7 +261,7 @@ def _is_weight(expr: relax.Expr, definition: Definitions) -> bool:
 
 @from_relax("matmul")
 def _product_from_relax(call: relax.Call, definition: Definitions) -> relax.Expr | None:
-    """Raise a 2-D right operand to dense over flattened rows, others to batch_matmul."""
+    """Convert matmul: a 2-D right operand to dense over flattened rows, others to batch_matmul."""
     left, right = call.args
     a, b, result = shape_of(left), shape_of(right), shape_of(call)
     name = dtype(call)

@@ -193,7 +193,7 @@ def _batch_norm_from_relax(call: relax.Call, _definition: Definitions) -> relax.
 
 @from_relax("nn.layer_norm")
 def _layer_norm_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
-    """Raise layer_norm; Relay supports only one axis."""
+    """Convert layer_norm to Relay, which supports only one axis."""
     axes = int_list(call.attrs.axes) or []
     return call_with_same_attrs("nn.layer_norm", call, axis=axes[0]) if len(axes) == 1 else None
 
