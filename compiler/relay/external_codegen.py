@@ -146,7 +146,7 @@ def _calling(
     target: Target,
     flops: int | None,
 ) -> tuple[relax.Function, Any]:
-    """Replace the body by a call of the code; return the TVM module, if any, that it needs too."""
+    """Replace the body with a call of the code; also return the TVM module it needs, if any."""
     inputs = [var for var in _of_tensors(function).params if var.name not in values]
     module = code if isinstance(code, tvm.runtime.Module) else None
     arguments: list[Any] = list(inputs)

@@ -5,7 +5,7 @@ function is specialized to its argument types; variables captured by closures be
 
 A tail-recursive function is a loop. Its body becomes a step function, which returns (done, result)
 or (not done, next arguments). Nested repetitions of the step keep the stack depth low enough for
-more than 4,000,000 iterations.
+4,000,000 iterations.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from .values import (
 )
 
 _REPEATS, _LEVELS = 16, 3
-"""Unrolling of loops: 16 steps per level on 3 levels before the loop function calls itself."""
+"""Repetitions per level and levels of a loop: it calls itself once per 16 ** 3 steps."""
 
 _MOST_FORMS = 8
 """Maximum number of pending specializations of one recursive function."""
