@@ -66,7 +66,7 @@ def product(left: relax.Expr, right: relax.Expr, out_dtype: str) -> relax.Expr:
 
 
 def _with_extent(data: relax.Expr, axis: int, size: Extent) -> relax.Expr:
-    """Match-cast the symbolic extent of `data` along `axis` to `size`."""
+    """Broadcast `data` along `axis` to `size` unless the extents are provably equal."""
     shape = extents(data)
     if same_extent(shape[axis], size):
         return data
