@@ -141,7 +141,7 @@ def _single(call: relax.Expr, hard_fail: bool, optional: frozenset[str]) -> rela
 
 
 def _since_dequantized(node: relax.Expr) -> list[relax.Expr]:
-    """Nodes between the dequantizes and a node; for a quantize, only its data operand."""
+    """Operands in a traversal that stops at dequantizes; for a quantize, only its data."""
     if is_op(node, "qnn.dequantize"):
         return []
     return [node.args[0]] if is_op(node, "qnn.quantize") else operands(node)
