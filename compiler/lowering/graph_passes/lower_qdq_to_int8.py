@@ -1,4 +1,4 @@
-"""Has CPUs compute quantized networks on integers.
+"""Lower quantize/dequantize networks to integer arithmetic on CPUs.
 
     before   x1 = dequantize(x, sx, zx)              x uint8, w int8, both as float32
              y1 = conv2d(x1, dequantize(w, sw, 0))
@@ -9,14 +9,14 @@
              t = a + (round(b / (sx sw)) - zx sum(w))      by channel, known now
              y = clip(round(t * (sx sw / sy)) + zy)  after the convolution, in its kernel
 
-1. What moves elements, or takes the largest, does so before a tensor is dequantized instead of
-   after it; a quantize that undoes a dequantize vanishes.
-2. Convolutions and products of quantized tensors with quantized constants become sums of products
-   of uint8 by int8: zero points, biases and scales are folded into one addition and one product.
-   int8 tensors are shifted by 128, weights that do not fit int8 by what has them fit, for which
-   the sum of the data makes up. The forms in which integers are multiplied already, less their
-   zero points (MatMulInteger, ConvInteger, Relay's `qnn.conv2d`), get there as well.
-3. What still reads a dequantized tensor gets it by separate arithmetic, which is fused with it.
+1. Operators that move elements, or take the maximum, run before a tensor is dequantized instead
+   of after it; a quantize that undoes a dequantize is removed.
+2. Convolutions and matmuls of quantized tensors with quantized constants become uint8 by int8
+   sums of products: zero points, biases and scales are folded into one addition and one
+   multiplication. int8 tensors are shifted by 128. Weights that do not fit int8 are shifted, and
+   the sum of the data compensates. Integer multiplications with zero points (MatMulInteger,
+   ConvInteger, Relay's `qnn.conv2d`) take the same path.
+3. Other readers of a dequantized tensor get separate dequantize arithmetic, fused with the reader.
 
 Rounding is that of onnxruntime: products of scales in float32, halves to even.
 """
@@ -58,10 +58,10 @@ from .qdq_algebra import (
     values_of,
 )
 
-Zero: TypeAlias = int | relax.Expr  # point, of which an expression is int32 at run time
+Zero: TypeAlias = int | relax.Expr  # zero point; an expression is int32 at run time
 
 _SHIFT = 128  # from int8 to uint8
-# By how much of a unit of the sums a bias may miss one, and by which share of itself.
+# Tolerances for rounding a bias to a multiple of the sums' unit: absolute, and relative.
 _NEAR, _RELATIVELY_NEAR = 1e-3, 1e-6
 
 
@@ -70,7 +70,7 @@ def compute_on_integers(mod: tvm.IRModule, name: str) -> tuple[tvm.IRModule, lis
 
     Returns
     -------
-    The module, and a note for each operator on quantized tensors that stays one on floats.
+    The module, and a note for each operator on quantized tensors that stays in floating point.
     """
     notes: list[str] = []
     for rule in (lambda: _Integers(notes), Readers, Arithmetic):
@@ -79,7 +79,7 @@ def compute_on_integers(mod: tvm.IRModule, name: str) -> tuple[tvm.IRModule, lis
 
 
 class _Weights(NamedTuple):
-    """Integers less their zero points, int32, and their scales: one, or as many along an axis."""
+    """int32 integers minus their zero points, and scales: a scalar, or one per index of an axis."""
 
     values: np.ndarray
     scale: np.ndarray
@@ -87,7 +87,7 @@ class _Weights(NamedTuple):
 
 
 class _Integers(QuantizedRule):
-    """Moves dequantization behind what can do without, and makes sums of products of integers."""
+    """Moves dequantization after operators that work on integers, and emits integer products."""
 
     def __init__(self, notes: list[str]) -> None:
         super().__init__()
@@ -101,7 +101,7 @@ class _Integers(QuantizedRule):
         return None if rule is None or static_shape(call) is None else rule(self, call)
 
     def _moved(self, call: relax.Call) -> relax.Expr | None:
-        """The call on the integers, if one scale and zero point are those of all elements."""
+        """Apply the call to the integers if all elements share one scale and zero point."""
         given = self.dequantized(call.args[0])
         if given is None or not given.is_whole or dtype_of(given.data) not in BYTE_TYPES:
             return None
@@ -125,7 +125,7 @@ class _Integers(QuantizedRule):
         return dequantized_as(first, self.scope.emit(RELAX.again(call, [relax.Tuple(data)])))
 
     def mean(self, call: relax.Call) -> relax.Expr | None:
-        """Means of integers, which are exact, before the scale."""
+        """Average integers, which is exact, before applying the scale."""
         given = self.dequantized(call.args[0])
         if given is None or not given.is_whole or not is_mean(call):
             return None
@@ -134,7 +134,7 @@ class _Integers(QuantizedRule):
         return real(mean, given)
 
     def avg_pool2d(self, call: relax.Call) -> relax.Expr | None:
-        """Sums of windows, as a convolution of each channel by ones, over what they are of."""
+        """Sum windows with a depthwise convolution by ones, and divide by the element counts."""
         given, shape, attrs = self.dequantized(call.args[0]), static_shape(call.args[0]), call.attrs
         layouts = {str(attrs.layout), str(attrs.out_layout or attrs.layout)}
         if given is None or not given.is_whole or shape is None or layouts != {"NCHW"}:
@@ -162,7 +162,7 @@ class _Integers(QuantizedRule):
     # --- sums of products -----------------------------------------------------------------
 
     def conv2d(self, call: relax.Call) -> relax.Expr | None:
-        """Average images in NCHW, or in NHWC, which are permuted."""
+        """Convolve images in NCHW, or in NHWC, which are permuted."""
         attrs = call.attrs
         layout, kernel = str(attrs.data_layout), str(attrs.kernel_layout)
         if layout not in ("NCHW", "NHWC") or str(attrs.out_layout or layout) != layout:
@@ -190,7 +190,7 @@ class _Integers(QuantizedRule):
         return self._product(call, axis, summed, columns, product)
 
     def _padded(self, data: relax.Expr, widths: list[int], zero: Zero) -> relax.Expr:
-        """uint8 images with a zero point around them, which may be one of run time."""
+        """Pad uint8 images with a zero point, which may be known only at run time."""
         known = zero if isinstance(zero, int) else 0
         padded = self.scope.emit(relax.op.nn.pad(data, widths, "constant", known))
         if isinstance(zero, int):
@@ -219,7 +219,7 @@ class _Integers(QuantizedRule):
         return self._product(call, -1, (-2,), (-1,), product)
 
     def _product_of_both(self, call: relax.Call) -> relax.Expr | None:
-        """A product of quantized stacks of matrices."""
+        """Multiply quantized stacks of matrices that are both computed at run time."""
         left, right = (self.dequantized(arg) for arg in call.args)
         if left is None or right is None:
             return None
@@ -298,7 +298,7 @@ class _Integers(QuantizedRule):
         return scaled(self.scope, shifted, factor.reshape(columns) if factor.ndim else factor)
 
     def _centerd(self, expr: relax.Expr) -> Quantized | None:
-        """Bytes of which `expr` is the int32 form, less a zero point; one of run time is 0 here."""
+        """Bytes of which `expr` is the int32 form minus a zero point; 0 here if run-time."""
         zero = np.zeros((), "int32")
         less = self.scope.call_of(expr, "subtract")
         if less is not None:
@@ -314,14 +314,14 @@ class _Integers(QuantizedRule):
         return Quantized(cast.args[0], np.ones((), "float32"), zero, 0)
 
     def _run_time_zero(self, expr: relax.Expr) -> relax.Expr | None:
-        """The number that is computed at run time and subtracted from integers."""
+        """The zero point that is computed at run time and subtracted from integers."""
         less = self.scope.call_of(expr, "subtract")
         if less is None or dtype_of(less) != "int32" or static_shape(less.args[1]) != ():
             return None
         return None if array_of(self.scope.definition(less.args[1])) is not None else less.args[1]
 
     def _weights(self, expr: relax.Expr) -> _Weights | None:
-        """Constant integers less their zero points."""
+        """Constant integers minus their zero points."""
         value = self.scope.definition(expr)
         if self.name(value) == "permute_dims":
             inner = self._weights(value.args[0])
@@ -365,7 +365,7 @@ class _Integers(QuantizedRule):
         return self._shifted[data], int(given.zero) + _SHIFT
 
     def add(self, call: relax.Call) -> relax.Expr | None:
-        """A bias that is a whole number of units of the sums it is added to."""
+        """Add a bias that is a multiple of the unit of the sums."""
         for value, other in (call.args, call.args[::-1]):
             sums = sum_of(self, value)
             bias = None if sums is None else self._value(other)
@@ -394,7 +394,7 @@ class _Integers(QuantizedRule):
         return None if given is None or integers is None else values_of(integers, given)
 
     def quantize(self, call: relax.Call) -> relax.Expr | None:
-        """Nothing, or one product of sums of integers, or left for later."""
+        """Drop the call, requantize sums with one multiplication, or leave it for later (None)."""
         own = self.numbers(call, call.args[0])
         if own is None or dtype_of(call) not in BYTE_TYPES:
             return None
@@ -411,7 +411,7 @@ class _Integers(QuantizedRule):
         value, low, high = self._within(call.args[0], own, dtype_of(call))
         sums = sum_of(self, value)
         factor = None if sums is None else np.asarray(sums.scale / own.scale, "float32")
-        if sums is None or factor is None or not np.all(factor < 1):  # else int32 may not do
+        if sums is None or factor is None or not np.all(factor < 1):  # otherwise int32 may overflow
             return None
         shifted = relax.op.add(sums.total, constant(sums.offset.astype("int32")))
         value = scaled(self.scope, shifted, factor)
@@ -420,7 +420,7 @@ class _Integers(QuantizedRule):
     def _within(self, value: relax.Expr, own: Quantized, dtype: str) -> tuple[relax.Expr, int, int]:
         """A value before it is clipped, and the bounds of the resulting integers.
 
-        Quantization is monotonic: the bounds may as well be those of its results.
+        Quantization is monotonic, so bounds on the value become bounds on the integers.
         """
         low, high = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
         while True:
@@ -437,7 +437,7 @@ class _Integers(QuantizedRule):
     def _quantized_parts(
         self, call: relax.Call, joined: relax.Call, parts: relax.Tuple
     ) -> relax.Expr:
-        """Each part quantized where it is made, and then joined."""
+        """Quantize each part at its producer, and then concatenate."""
         made = []
         for part in parts.fields:
             again = self.scope.builder.normalize(RELAX.again(call, [part, *call.args[1:]]))
@@ -446,13 +446,13 @@ class _Integers(QuantizedRule):
         return RELAX.again(joined, [relax.Tuple(made)])
 
     def _stays(self, call: relax.Call, why: str) -> Any:
-        """None, noted with the reason."""
+        """Note why a call stays in floating point; returns None."""
         shapes = " by ".join(str(list(static_shape(arg) or ())) for arg in call.args)
         self.notes.append(f"{self.name(call)} of {shapes} has no 8-bit kernel: {why}")
 
 
 def _kept_axis(weights: _Weights, shape: Sequence[int]) -> int | None:
-    """Where the axis of the scales is once the weights have that shape; None if it is no axis."""
+    """Position of the scales' axis after reshaping the weights; None if it is no longer an axis."""
     if weights.scale.ndim == 0:
         return 0
     old, axis = weights.values.shape, weights.axis
@@ -463,7 +463,7 @@ def _kept_axis(weights: _Weights, shape: Sequence[int]) -> int | None:
 
 
 def _met_by_windows(pool: relax.Call, size: Sequence[int], result: Sequence[int]) -> np.ndarray:
-    """How many elements of an image a window meets: one number, or one for each position."""
+    """Number of image elements in each window: a scalar, or one per position."""
     attrs, met = pool.attrs, []
     for axis in range(2):
         begins = np.arange(result[2 + axis]) * int(attrs.strides[axis]) - int(attrs.padding[axis])
@@ -477,7 +477,7 @@ def _met_by_windows(pool: relax.Call, size: Sequence[int], result: Sequence[int]
 def _shift_to_bytes(values: np.ndarray, summed: tuple[int, ...]) -> np.ndarray | None:
     """Offset to subtract from the weights of each output channel so that they fit int8.
 
-    None where a channel's are further apart than bytes are.
+    None if the weights of a channel span more than the range of int8.
     """
     wide = values.astype("int64")
     least, most = (each(wide, axis=summed, keepdims=True, initial=0) for each in (np.min, np.max))
@@ -487,9 +487,9 @@ def _shift_to_bytes(values: np.ndarray, summed: tuple[int, ...]) -> np.ndarray |
 
 
 def _adding_all(call: relax.Call, values: np.ndarray, axis: int) -> np.ndarray | None:
-    """int8 weights whose products are the sums of what each of a layer's channels reads.
+    """int8 weights that sum the inputs of each channel of a layer.
 
-    One channel, or as many as a depthwise convolution has; None for other groups.
+    One channel, or a depthwise convolution's number of channels; None for other groups.
     """
     groups = int(call.attrs.groups) if hasattr(call.attrs, "groups") else 1
     ones = np.ones_like(values, "int8")

@@ -1,4 +1,4 @@
-"""Has sorts compare integers of 32 or 64 bits, which TVM's kernels take; NaN is behind infinity.
+"""Sort by integer keys of 32 or 64 bits, which TVM's kernels support; NaN sorts after infinity.
 
 before   order = argsort(x)               values, places = topk(x, k)
 

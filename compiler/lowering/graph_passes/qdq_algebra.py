@@ -25,7 +25,7 @@ class Quantized:
     Attributes
     ----------
     scale, zero : np.ndarray
-        float32 and int32; numbers, or one for each position along `axis`.
+        float32 and int32; scalars, or one element for each index along `axis`.
     """
 
     data: relax.Expr
@@ -44,7 +44,7 @@ class Quantized:
 
     @property
     def is_whole(self) -> bool:
-        """Whether one scale and one zero point are those of all elements."""
+        """Whether all elements share one scale and one zero point."""
         return self.scale.ndim == self.zero.ndim == 0
 
 
@@ -61,12 +61,12 @@ class QuantizedRule(CallRule):
     """Queries that the quantization rules share."""
 
     def dequantized(self, expr: Any) -> Quantized | None:
-        """The quantized tensor of a dequantized one with constant scale and zero point."""
+        """The quantized tensor that `expr` dequantizes with constant scale and zero point."""
         call = self.scope.call_of(expr, "dequantize")
         return None if call is None else self.numbers(call, call.args[0])
 
     def numbers(self, call: relax.Call, data: relax.Expr) -> Quantized | None:
-        """`data` with the scale and zero point of a call of quantize or dequantize."""
+        """`data` with the scale and zero point of a quantize or dequantize call."""
         scale, zero = (array_of(self.scope.definition(arg)) for arg in call.args[1:])
         if scale is None or zero is None or zero.dtype.kind not in "iu":
             return None
@@ -119,7 +119,7 @@ class Readers(QuantizedRule):
 
 
 class Arithmetic(QuantizedRule):
-    """Writes out what is left of quantize and dequantize."""
+    """Lowers the remaining quantize and dequantize calls to arithmetic."""
 
     def rewrite(self, call: relax.Call, name: str) -> relax.Expr | None:
         if name not in ("quantize", "dequantize"):
@@ -148,7 +148,7 @@ def scaled(scope: Scope, total: relax.Expr, factor: np.ndarray) -> relax.Expr:
 
 
 def sum_of(rule: QuantizedRule, expr: relax.Expr) -> Sum | None:
-    """The int32 sums that `expr` was made of by `scaled`."""
+    """The int32 sums from which `scaled` computed `expr`."""
     product = rule.scope.call_of(expr, "multiply")
     cast = None if product is None else rule.scope.call_of(product.args[0], "astype")
     total = None if cast is None else rule.scope.call_of(cast.args[0], "add")
@@ -163,7 +163,7 @@ def sum_of(rule: QuantizedRule, expr: relax.Expr) -> Sum | None:
 def rounded(
     scope: Scope, value: relax.Expr, zero: int, low: int, high: int, dtype: str
 ) -> relax.Expr:
-    """clip(round(value) + zero) by integers; the value must not leave int32."""
+    """clip(round(value) + zero) in integers; the value must fit int32."""
     whole = scope.emit(relax.op.astype(relax.op.round(value), "int32"))
     if zero:
         whole = relax.op.add(whole, relax.const(zero, "int32"))
@@ -179,13 +179,13 @@ def _rounded_real(value: relax.Expr, own: Quantized) -> relax.Expr:
 
 
 def dequantized_as(given: Quantized, data: relax.Expr) -> relax.Expr:
-    """Other integers of one scale and zero point, dequantized with those of `given`."""
+    """Dequantize other integers with the single scale and zero point of `given`."""
     zero = constant(given.zero.astype(dtype_of(data)))
     return relax.op.dequantize(data, constant(given.scale), zero, 0, "float32")
 
 
 def real(whole: relax.Expr, given: Quantized) -> relax.Expr:
-    """(whole - zero) * scale of whole numbers in float32."""
+    """(whole - zero) * scale, for integers stored in float32."""
     rank = len(static_shape(whole) or static_shape(given.data) or ())
     scale, zero = (along(each, rank, given.axis) for each in (given.scale, given.zero))
     if np.any(zero):
@@ -201,7 +201,7 @@ def values_of(integers: np.ndarray, given: Quantized) -> np.ndarray:
 
 
 def along(numbers: np.ndarray, rank: int, axis: int) -> np.ndarray:
-    """Numbers for the positions along an axis, ready to broadcast with a tensor of that rank."""
+    """Reshape a vector along an axis to broadcast with a tensor of that rank."""
     if not numbers.ndim:
         return numbers
     shape = [1] * rank
@@ -226,7 +226,7 @@ def is_mean(call: relax.Call) -> bool:
 
 
 def largest(rule: QuantizedRule, expr: relax.Expr, depth: int = 12) -> float:
-    """A bound of the absolute values of a tensor, infinity where none is found."""
+    """An upper bound of the absolute values of a tensor; infinity if unknown."""
     known = array_of(expr)
     if known is not None:
         return float(np.abs(known.astype("float64")).max(initial=0))

@@ -17,18 +17,18 @@ from .kernel_error import give_up, local, set_error
 
 
 def checked_by(checker: Any, mod: tvm.IRModule, name: str) -> tvm.IRModule:
-    """Rewrite function `name` with a checking mutator.
+    """Rewrite function `name` with a mutator that inserts checks.
 
     Parameters
     ----------
     checker : PyExprMutator
-        `changed` says whether it changed anything, and `wrong` what it found wrong: an exception
-        would lose its class on its way through TVM.
+        `changed` says whether it changed anything; `wrong` holds an error that it found. An
+        exception would lose its class on the way through TVM.
 
     Raises
     ------
     BuildError
-        Something is wrong.
+        The mutator found an error.
     """
     function = checker.visit_expr(mod[name])
     if checker.wrong:
@@ -51,9 +51,9 @@ def emit_check(
     Parameters
     ----------
     hint : str
-        Its name.
+        Name of the kernel.
     fuses : bool
-        Whether it may be fused: it does not raise.
+        Whether the kernel may be fused because it does not raise.
     """
     call = NamingBuilder(builder).call_te(compute, *operands, primfunc_name_hint=hint)
     if not fuses:

@@ -6,7 +6,7 @@
                  if seq == 128: y = main_128(ids)
                  else:          y = main_any(ids)
 
-Each function is lowered by itself; they are put back into `main` when all have their kernels.
+Each function is lowered separately; all are inlined into `main` once they have their kernels.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ..offloaded_functions import VARIANT, new_global_var
 
 
 class _Variant(NamedTuple):
-    """A function for certain extents, by their symbols."""
+    """A function specialized to extents, by symbol."""
 
     extents: list[tuple[tirx.Var, int]]
     gvar: tvm.ir.GlobalVar
@@ -34,7 +34,7 @@ class _Variant(NamedTuple):
 
 
 def specialize(mod: tvm.IRModule) -> tvm.IRModule:
-    """The module with a function for each combination of extents that `main` asks for."""
+    """Add a function for each combination of extents that `main` requests."""
     main = mod["main"]
     combinations = shape_hints.asked(main)
     if not combinations:
@@ -68,7 +68,7 @@ def specialize(mod: tvm.IRModule) -> tvm.IRModule:
 def _dispatching(
     main: relax.Function, general: tvm.ir.GlobalVar, variants: Sequence[_Variant]
 ) -> tvm.IRModule:
-    """A module of a `main` that calls the function for the extents of its arguments."""
+    """A module with a `main` that calls the function for the extents of its arguments."""
     params = [relax.Var(var.name, var.ty) for var in main.params]
     builder = relax.BlockBuilder()
 

@@ -6,10 +6,10 @@
              w0 = images(strided_slice(x, 0)); ...; w7 = images(strided_slice(x, 7))
              w = concat(w0, ..., w7)
 
-A tensor of eight images that exceeds the caches is written to memory and read from there by every
-layer; that of one image is still in L2 or L3 when the next layer reads it. What it costs is that
-the weights are read again for each image, which is little for the first layers, with large
-images and small weights. The cut is after the operator that saves the most bytes.
+A tensor of eight images that exceeds the caches is written to memory and read back by every layer.
+The tensor of one image is still in L2 or L3 when the next layer reads it. The cost is that the
+weights are read again for each image, which is little for the first layers, with large images and
+small weights. The batch is split after the operator that saves the most bytes.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from ..selection.ops.conv2d import describe
 
 NAME = "baton_images"
 
-# With more cores the layers of one image are too small for all of them.
+# With more cores, the layers of one image are too small to use all of them.
 MOST_CORES = 4
-# Of L3 that a batch may fill: the rest is other cores', or other tensors'.
+# Share of L3 that a batch may fill: the rest is for other cores and other tensors.
 SHARE_OF_L3 = 0.5
 
 
@@ -46,7 +46,7 @@ def split_batch(
     query: strategy.Query | None = None,
     recorded: Collection[str] = (),
 ) -> tuple[tvm.IRModule, str]:
-    """Have `main` call a function for each image, where its tensors exceed the caches.
+    """Have `main` call a function for each image if its tensors exceed the caches.
 
     Parameters
     ----------
@@ -91,9 +91,9 @@ class _Region:
     bindings : list of relax.VarBinding
         In program order; they read each other, `inputs` and constants.
     inputs : list of relax.Var
-        Parameters of the function that hold images.
+        Parameters of the function that have a batch axis.
     largest : int
-        Bytes that an operator reads and writes for one image, of the one with most.
+        Maximum over the operators of the bytes read and written for one image.
     """
 
     batch: int
@@ -213,7 +213,7 @@ def _image_function(region: _Region, results: list[relax.Var]) -> relax.Function
 
 
 def _applies_to_each(call: relax.Expr, of_images: Collection[relax.Var], batch: int) -> bool:
-    """Whether an operator makes each image of its result from the same image of its operands."""
+    """Whether an operator computes each image of its result from the same image of its operands."""
     if not isinstance(call, relax.Call) or not isinstance(call.op, tvm.ir.Op):
         return False
     if not _holds_images(call, batch):
@@ -251,7 +251,7 @@ def is_recorded(call: relax.Call, target: Target, query: strategy.Query | None) 
 
 
 def _is_same_for_all(arg: relax.Expr) -> bool:
-    """Whether an operand is a constant that has no batch."""
+    """Whether an operand is a constant without a batch axis."""
     shape = static_shape(arg) if _is_constant(arg) else None
     return shape is not None and (len(shape) < 4 or (len(shape) == 4 and shape[0] == 1))
 
@@ -275,7 +275,7 @@ def _operands(call: relax.Call) -> Iterator[relax.Expr]:
 
 
 def _image_bytes(call: relax.Call, of_images: Collection[relax.Var], batch: int) -> int:
-    """Bytes of one image that an operator reads and writes; none where it will be fused."""
+    """Bytes of one image that an operator reads and writes; 0 if it will be fused."""
     if facts_of(call).is_elementwise:
         return 0
     read = sum(_bytes(arg) for arg in _operands(call) if arg in of_images)
@@ -283,7 +283,7 @@ def _image_bytes(call: relax.Call, of_images: Collection[relax.Var], batch: int)
 
 
 def _weight_bytes(call: relax.Call, of_images: Collection[relax.Var]) -> int:
-    """Bytes that an operator reads for every image again."""
+    """Bytes of weights that an operator reads again for every image."""
     if facts_of(call).is_elementwise:
         return 0
     return sum(_bytes(arg) for arg in _operands(call) if arg not in of_images)
@@ -301,7 +301,7 @@ def _type_of_one(var: relax.Var) -> relax.TensorType:
 
 
 def _read_outside(main: relax.Function, index: int, rest: list[relax.VarBinding]) -> set[relax.Var]:
-    """Variables that are read by other bindings than the region's."""
+    """Variables that bindings outside the region read."""
     others = [b for i, block in enumerate(main.body.blocks) if i != index for b in block.bindings]
     values = (*(binding.value for binding in (*rest, *others)), main.body.body)
     return {var for value in values for var in variables_of(value)}

@@ -1,10 +1,10 @@
-"""Splits concatenations of many tensors, whose kernels TVM can't compile.
+"""Split concatenations of many tensors, whose kernels TVM can't compile.
 
     before   concat(a0, .., a3999)                               a condition within a condition ..
     after    concat(concat(a0, .., a127), concat(a128, ..), ..)
 
-A kernel that concatenates n tensors nests n conditions, and its entry checks n arguments one
-inside the other. TVM and Python walk both recursively.
+A kernel that concatenates n tensors nests n conditions, and its entry nests the checks of n
+arguments. TVM and Python walk both recursively.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class _Split(CallRule):
         return relax.op.concat(parts, axis)
 
     def _grouped(self, parts: list[Any], axis: int | None) -> list[Any]:
-        """The results of full groups, and the tensors that are left over."""
+        """Concatenate full groups; returns their results and the remaining tensors."""
         full = len(parts) - len(parts) % MAX_PARTS
         groups = [parts[start : start + MAX_PARTS] for start in range(0, full, MAX_PARTS)]
         return [self.scope.emit(relax.op.concat(group, axis)) for group in groups] + parts[full:]

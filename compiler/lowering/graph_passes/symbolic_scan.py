@@ -1,7 +1,7 @@
-"""Scans along axes of dynamic extent, which may be 0.
+"""Scan along axes of dynamic extent, which may be 0.
 
 TVM's scan writes the first element of each lane before its loop over the others. With an extent of
-0 there is none, and the write is out of bounds. Here it is conditional.
+0 that write is out of bounds. Here it is conditional.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SCANS: dict[str, tuple[Callable[[Any, Any], Any], int]] = {
 
 
 def scan_symbolic(mod: tvm.IRModule, name: str) -> tvm.IRModule:
-    """Make kernels of the scans over symbolic shapes in function `name`."""
+    """Lower scans over symbolic shapes in function `name` to kernels."""
     return rewrite_calls(mod, _Scans, [name])
 
 

@@ -14,7 +14,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 
 def unique_names(mod: tvm.IRModule, name: str) -> tvm.IRModule:
-    """Rename variables of function `name` that share a name with one before them."""
+    """Rename variables of function `name` whose name is already taken."""
     function = mod[name]
     counts = Counter(var.name for var in function.params)
     for block in function.body.blocks:

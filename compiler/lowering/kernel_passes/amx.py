@@ -1,4 +1,4 @@
-"""Tiles of AMX for the nests that `schedules.x86.machine.amx` marks.
+"""Lower the loop nests that `schedules.x86.machine.amx` marks to AMX tile instructions.
 
 A nest sums products over rows and columns, in plain loops. It becomes, for two tiles of rows and
 two of columns at a time,
@@ -8,11 +8,11 @@ two of columns at a time,
       load two tiles of data, two of weights; multiply each by each
     store the sums
 
-Rows that whole tiles do not divide end in a tile that has some of the rows in front of it as well:
-their sums are the same. All tiles of a nest have as many rows.
+Rows that do not fill whole tiles are computed by a tile that overlaps the preceding rows; their
+sums are the same. All tiles of a nest have the same number of rows.
 
-The shapes of the tiles are set at the start of a parallel task, or of the kernel: Linux gives a
-process the registers of tiles when it asks for them, which the first such call does.
+The tile shapes are configured at the start of a parallel task, or of the kernel: Linux grants a
+process the tile registers on request, which the first such call makes.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class _Operand:
         return int(tvm.DataType(str(self.buffer.dtype)).itemsize)
 
     def at(self, values: Mapping[Any, Any]) -> Any:
-        """Address where the variables have these values."""
+        """Address for these values of the variables."""
         pairs = [
             (var, tirx.const(value, var.ty.dtype) if isinstance(value, int) else value)
             for var, value in values.items()
@@ -151,13 +151,13 @@ class _Operand:
         return tirx.address_of(tirx.BufferLoad(self.buffer, [_simple(index)]))
 
     def step(self, var: Any) -> int:
-        """Elements from one value of a loop's variable to the next."""
+        """Stride in elements of a loop variable."""
         return int(_simple(substitute(self.index, [(var, var + 1)]) - self.index))
 
 
 @dataclass(frozen=True)
 class _Nest:
-    """A marked nest: its loops by what they are."""
+    """A marked nest, with its loops sorted by role."""
 
     sums: _Operand
     data: _Operand
@@ -214,7 +214,7 @@ class _Nest:
 
     @property
     def _row_tiles(self) -> int:
-        """Tiles of rows: of each run of rows, as many as its rows need."""
+        """Number of row tiles, summed over the runs of rows."""
         *outer, inner = [int(each.extent) for each in self.rows] or [1]
         return math.prod(outer) * -(-inner // TILE_ROWS)
 
@@ -275,12 +275,12 @@ class _Nest:
 
 
 def _tile(name: str, register: int, *arguments: Any) -> tirx.Stmt:
-    """An instruction on a tile, by the end of its name as an intrinsic of LLVM."""
+    """A tile instruction, by the suffix of its LLVM intrinsic."""
     return tirx.Evaluate(call_instruction(name, tirx.const(register, "int8"), *arguments))
 
 
 def call_instruction(name: str, *arguments: Any) -> Any:
-    """The call of an intrinsic of LLVM."""
+    """Call an LLVM intrinsic."""
     number = tirx.const(codegen.llvm_lookup_intrinsic_id(f"llvm.x86.{name}"), "uint32")
     return tirx.call_llvm_intrin("", number, *arguments)
 
@@ -299,7 +299,7 @@ def _with_new_loops(statement: tirx.Stmt) -> tirx.Stmt:
 
 
 def _marked(statement: tirx.Stmt) -> tirx.For | None:
-    """The loop that follows the mark, among others."""
+    """The loop after the mark, in a sequence of statements."""
     is_marked = False
     while isinstance(statement, tirx.AttrStmt):
         is_marked = is_marked or statement.attr_key == MARK
@@ -308,13 +308,13 @@ def _marked(statement: tirx.Stmt) -> tirx.For | None:
 
 
 def _zeroes(statement: tirx.Stmt, sums: _Operand) -> bool:
-    """Whether all that a statement does is to set the sums to zero."""
+    """Whether a statement only sets the sums to zero."""
     stores = nodes_of(statement, tirx.BufferStore)
     return len(stores) == 1 and bool(stores[0].buffer.same_as(sums.buffer))
 
 
 def _with_shapes(body: tirx.Stmt, shape: _Shape) -> tirx.Stmt:
-    """A kernel's body whose parallel tasks, or the whole, set the shapes of their tiles."""
+    """Configure the tile shapes in a kernel's parallel tasks, or in its body."""
     numbers = (shape.rows, shape.groups * GROUP_BYTES, shape.groups)
     arguments = [tirx.const(number, "int32") for number in numbers]
     begin = tirx.Evaluate(tirx.call_extern("int32", CONFIGURE, *arguments))
@@ -336,7 +336,7 @@ def _with_shapes(body: tirx.Stmt, shape: _Shape) -> tirx.Stmt:
 
 
 def _between(begin: tirx.Stmt, body: tirx.Stmt, end: tirx.Stmt) -> tirx.Stmt:
-    """The body with one statement in front and one behind all marks: it may end by returning."""
+    """Insert statements before and after the body, inside all marks: it may end with a return."""
     if isinstance(body, tirx.AttrStmt) and body.attr_key != MARK:
         inside = _between(begin, body.body, end)
         return tirx.AttrStmt(body.node, body.attr_key, body.value, inside)
@@ -352,7 +352,7 @@ def _between(begin: tirx.Stmt, body: tirx.Stmt, end: tirx.Stmt) -> tirx.Stmt:
 
 
 def _parts(statement: tirx.Stmt) -> list[tirx.Stmt]:
-    """The statements of a sequence, which TVM does not nest; else the statement alone."""
+    """The statements of a sequence, or the statement alone; TVM does not nest sequences."""
     return list(statement.seq) if isinstance(statement, tirx.SeqStmt) else [statement]
 
 

@@ -1,4 +1,4 @@
-"""Makes the checks of a kernel's arguments few and small; they were most of its object code.
+"""Merge a kernel's argument checks, which made up most of its object code.
 
 TVM's entry of a kernel compares each property of each argument on its own, and each comparison has
 its own error message, some 15 for a tensor of rank 4:
@@ -6,20 +6,20 @@ its own error message, some 15 for a tensor of rank 4:
     assert type of x;  assert x;  assert x.ndim == 4;  assert x.dtype == ..;  assert x.device == ..
     assert x.shape[0] == 1;  assert x.shape[1] == 64;  ..;  assert x.byte_offset == 0
 
-The pass leaves every comparison and joins those that may be evaluated together:
+The pass keeps every comparison and merges those that may be evaluated together:
 
     assert type of x and x                              x points to a tensor
     assert x.ndim == 4 and x.dtype == .. and ..         fields of that tensor
            and x.data % 64 == 0
-    assert x.shape[0] == 1 and x.shape[1] == 64 ..      as many extents as there are
+    assert x.shape[0] == 1 and x.shape[1] == 64 ..      all extents
     if x.strides: assert x.strides ..
 
 TIR evaluates both sides of a conjunction, so each line may only read what the lines above allow.
-TVM does not compare where the data begin, although its code for CPUs loads vectors that it takes to
-be aligned, and such a load of other data ends the process.
+TVM does not check data alignment, although its CPU code uses aligned vector loads: such a load from
+unaligned data ends the process.
 
-Arguments known to be what the kernel takes (`elide_argument_checks.py`) are not compared, but for
-one: that it lies on the kernel's device, as then all of them do, is up to who runs the library.
+Arguments known to be valid (`elide_argument_checks.py`) are not compared. Only the device of one of
+them is, because it depends on the user of the library; all of them are on the same device.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from ..codegen.elide_argument_checks import INTERNAL_TENSORS
 _PACKED_PARAMS = 4  # self, arguments, their number, result
 _STRUCT_GET = Op.get("tirx.tvm_struct_get")
 _BINARY = frozenset({tirx.And, tirx.Or, tirx.EQ, tirx.GE})
-_BODY = "compute_scope"  # attribute of the statement behind all checks
+_BODY = "compute_scope"  # attribute of the statement after all checks
 _WHEN = " when calling"
 
 # Fields as TVM's intrinsic functions count them (TVMStructFieldKind in builtin.h).
 _DATA, _SHAPE, _STRIDES, _DEVICE_TYPE, _TYPE_INDEX, _VALUE, _ELEMENT = 1, 2, 3, 10, 13, 15, 17
-_FIELDS = frozenset({1, 4, 5, 6, 7, 8, 9, 10})  # of a DLTensor, all but the pointers to arrays
+_FIELDS = frozenset({1, 4, 5, 6, 7, 8, 9, 10})  # of a DLTensor, except for pointers to arrays
 
 _CPU_KINDS = frozenset({"llvm", "c"})
 _IS_TENSOR = "a tensor"
@@ -54,7 +54,7 @@ _FIELDS_FIT = (
 )
 _SHAPE_FITS = "a tensor of that shape"
 
-_What = tuple[str, int]  # what a comparison is part of, and the argument's number
+_What = tuple[str, int]  # category of a comparison, and the argument's number
 
 
 def join_argument_checks() -> tvm.transform.Pass:
@@ -95,7 +95,7 @@ class _Entry:
     arguments : Var
         The packed arguments.
     aligned : bool
-        Whether the kernel's code takes tensors to be aligned.
+        Whether the kernel's code assumes aligned tensors.
     """
 
     def __init__(self, arguments: Any, aligned: bool) -> None:
@@ -113,8 +113,8 @@ class _Entry:
         self._of_device: dict[int, AssertStmt] = {}
 
     def read(self, statement: Any) -> None:
-        """Note the comparisons, in order."""
-        pending = [statement]  # a kernel of many arguments nests deeper than Python may recurse
+        """Record the comparisons, in order."""
+        pending = [statement]  # not recursive: many arguments would exceed Python's limit
         while pending:
             statement = pending.pop()
             kind = type(statement)
@@ -159,7 +159,7 @@ class _Entry:
             self._of_device[what[1]] = statement
 
     def _what(self, variables: set[Any], reads: Sequence[tuple[Any, int, int]]) -> _What | None:
-        """The comparison in a condition with these variables and structure reads."""
+        """Category of a condition with these variables and structure reads."""
         for of, what in ((self._type_of, _IS_TENSOR), (self._tensor_of, _IS_TENSOR)):
             if not reads and len(variables) == 1 and (variable := next(iter(variables))) in of:
                 return what, of[variable]
@@ -179,15 +179,15 @@ class _Entry:
         Parameters
         ----------
         made
-            Numbers of the arguments that are not to be compared.
+            Numbers of the arguments that need no comparison.
         """
         changes: dict[Any, AssertStmt | None] = {}
         for (what, number), checks in self._checks.items():
             if number in made:
                 changes |= dict.fromkeys(checks.asserts)
             elif len(checks.asserts) > 1:
-                # An argument is read as a tensor behind the last of the first kind; what is
-                # compared of a tensor is readable from the first of the other kinds on.
+                # After its last type check, an argument can be read as a tensor; its fields are
+                # readable after the first field check.
                 place = checks.asserts[-1 if what == _IS_TENSOR else 0]
                 changes |= dict.fromkeys(checks.asserts)
                 more = self._alignment(number) if what == _FIELDS_FIT else []
@@ -198,7 +198,7 @@ class _Entry:
         return changes
 
     def _alignment(self, number: int) -> list[Any]:
-        """The check of an argument's data address, where the kernel relies on it."""
+        """Check an argument's data address if the kernel relies on alignment."""
         if not self._aligned:
             return []
         tensor = next(var for var, of in self._tensor_of.items() if of == number)
@@ -210,7 +210,7 @@ def _joined(
     asserts: Sequence[AssertStmt], more: Sequence[Any], what: str, number: int
 ) -> AssertStmt:
     condition = tirx.all(*(each.condition for each in asserts), *more)
-    if what == _IS_TENSOR:  # all of them have one message
+    if what == _IS_TENSOR:  # all of these have one message
         return AssertStmt(condition, asserts[0].error_kind, list(asserts[0].message_parts))
     texts = ("Mismatched argument #", str(number))
     parts = [*map(StringImm, texts), *_signature(asserts[0]), StringImm(f"`,\n  expected {what}")]
@@ -218,14 +218,14 @@ def _joined(
 
 
 def _signature(statement: AssertStmt) -> list[StringImm]:
-    """The parts of a message that say what was called."""
+    """The parts of a message that name the function called."""
     parts = list(statement.message_parts)
     places = [place for place, part in enumerate(parts) if part.value.startswith(_WHEN)]
     return parts[places[0] : places[0] + 2] if places else []
 
 
 def _changed(statement: Any, changes: Mapping[Any, AssertStmt | None]) -> Any:
-    """The statements before a body with some assertions changed or removed."""
+    """Change or remove some assertions in the statements before a body."""
     if isinstance(statement, SeqStmt):
         changed = [_changed(each, changes) for each in statement.seq]
         kept = [each for each in changed if each is not None]
@@ -238,7 +238,7 @@ def _changed(statement: Any, changes: Mapping[Any, AssertStmt | None]) -> Any:
 
 
 def _is_check(statement: IfThenElse) -> bool:
-    """Whether there is nothing but an assertion under the condition."""
+    """Whether the condition guards nothing but an assertion."""
     inner = statement.then_case
     parts = list(inner.seq) if isinstance(inner, SeqStmt) else [inner]
     return statement.else_case is None and all(isinstance(part, AssertStmt) for part in parts)
@@ -253,7 +253,7 @@ class _Parts:
     reads : list of (Var, int, int)
         Variable, index and field of each read of a structure.
     known : bool
-        Whether it has no other parts than those looked for here.
+        Whether the expression has no other parts.
     """
 
     def __init__(self, expression: Any) -> None:
@@ -263,7 +263,7 @@ class _Parts:
         self._visit(expression)
 
     def _visit(self, node: Any) -> None:
-        kind = type(node)  # isinstance of TVM's classes takes most of the time
+        kind = type(node)  # isinstance checks of TVM's classes would take most of the time
         if kind is Call:
             args = list(node.args)
             if node.op.same_as(_STRUCT_GET) and type(args[0]) is tirx.Var:

@@ -1,19 +1,18 @@
-"""bfloat16 on CPUs: how numbers are rounded to it, and LLVM's types for its instructions.
+"""bfloat16 on CPUs: IEEE rounding, and LLVM's types for its instructions.
 
-TVM computes with bfloat16 in float32, and rounds where a value is stored; it cuts bits off there
-that IEEE rounding would keep of a NaN. Before TVM's passes, `round_bfloat16` writes
+TVM computes bfloat16 in float32 and rounds on store. Its rounding truncates bits of a NaN that IEEE
+rounding keeps. Before TVM's passes, `round_bfloat16` writes
 
     cast(cast(x, bfloat16), t)      ->  cast(rounded(x), t)
     buffer[i] = cast(x, bfloat16)   ->  buffer[i] = the upper 16 bits of rounded(x)
 
-where the cast and its reverse in one expression, which is how scripts see what the type loses,
-would have left the number as it was. `rounded` is to the nearest, ties to even, NaNs to NaNs:
-AVX512-BF16 has an instruction for vectors of it. Buffers of a kernel's own, which TVM would make
-float32, hold uint16.
+Scripts cast back and forth in one expression to see the precision loss; TVM would have left the
+number unchanged. `rounded` rounds to nearest, ties to even, and keeps NaNs; AVX512-BF16 has a
+vector instruction for it. A kernel's internal buffers, which TVM would make float32, hold uint16.
 
-TVM's passes make uint16 of all bfloat16, and its code generator has no such type, which the
-operands of LLVM's intrinsics must have. Behind these passes `use_bfloat16_instructions` calls
-functions of vectors of 16-bit integers instead, which are given to LLVM as text and inlined by it.
+TVM's passes turn all bfloat16 into uint16. Its code generator has no bfloat16 type, which the
+operands of LLVM's intrinsics need. After these passes, `use_bfloat16_instructions` therefore calls
+functions on vectors of 16-bit integers, which are given to LLVM as IR text and inlined by it.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from schedules.x86.machine.dot_product import has_bfloat16
 _DOT = "llvm.x86.avx512bf16.dpbf16ps.512"
 _ROUND = "llvm.x86.avx512bf16.cvtneps2bf16.{}"
 _ONE_VECTOR, _TWO_VECTORS = (8, 16), 32
-_ROUNDED_LANES = (*_ONE_VECTOR, _TWO_VECTORS)  # more are rounded as words
+_ROUNDED_LANES = (*_ONE_VECTOR, _TWO_VECTORS)  # other lane counts are rounded as 32-bit integers
 
 
 def _numbers(first: int, end: int) -> str:
@@ -119,7 +118,7 @@ def use_bfloat16_instructions() -> tvm.transform.Pass:
 
 
 def _legal_value(node: tirx.Let) -> Any:
-    """The variable with a value that computes in float32: TVM's pass does not look into values."""
+    """Compute a variable's value in float32: TVM's pass does not visit these values."""
     value = tvm_ffi.structural_map(node.value, (tirx.Cast, _computed_wide))
     return node if value is node.value else tirx.Let(node.var, value, node.body)
 
@@ -127,7 +126,7 @@ def _legal_value(node: tirx.Let) -> Any:
 def _computed_wide(node: tirx.Cast) -> Any:
     """cast(a + b, float32)  ->  cast(a, float32) + cast(b, float32), where a and b are bfloat16.
 
-    What is loaded becomes its bits, 16 further to the left.
+    A loaded value becomes its bits, shifted left by 16.
     """
     inner = node.value
     if _dtype(inner) != "bfloat16" or _dtype(node) != "float32":
@@ -162,7 +161,7 @@ def _rounding(node: tirx.Cast) -> Any:
 
 
 def _stored(has_instruction: bool, node: tirx.BufferStore) -> Any:
-    """The store of the bits of a rounded number, unless it is a bfloat16 that was loaded."""
+    """Store the bits of a rounded number, unless it is a bfloat16 that was loaded."""
     if str(node.buffer.dtype) != "bfloat16":
         return node
     moved = _moved(node.value)
@@ -178,7 +177,7 @@ def _stored(has_instruction: bool, node: tirx.BufferStore) -> Any:
 
 
 def _moved(value: Any) -> Any:
-    """The bits of what is loaded or constant, also where a condition decides; else None."""
+    """The bits of a loaded or constant value, also inside a select; None for others."""
     if isinstance(value, TensorLoad):
         return tirx.reinterpret("uint16", value)
     if isinstance(value, tirx.FloatImm) and float(value.value) == 0:
@@ -191,7 +190,7 @@ def _moved(value: Any) -> Any:
 
 
 def _with_bits(body: tirx.Stmt) -> tirx.Stmt:
-    """The body with uint16 in those buffers of bfloat16 that it allocates."""
+    """Change internal bfloat16 buffers of the body to uint16."""
     bits: dict[Any, Any] = {}
     for block in nodes_of(body, s_tir.SBlock):
         for buffer in block.alloc_buffers:
@@ -262,13 +261,13 @@ def _dtype(expr: Any) -> str:
 
 
 def _upper_bits(value: Any) -> Any:
-    """The bfloat16 that is nearest to a float32, as uint16; vectors alike."""
+    """Round a float32, or a vector, to the nearest bfloat16, as uint16."""
     bits = tirx.reinterpret(_like("uint32", value), _rounded(value))
     return tirx.Cast(_like("uint16", value), tirx.shift_right(bits, _word(16, value)))
 
 
 def _rounded(value: Any) -> Any:
-    """The nearest float32 whose lower 16 bits are zeros; NaNs stay NaNs."""
+    """The nearest float32 whose lower 16 bits are zero; NaNs stay NaNs."""
     bits = tirx.reinterpret(_like("uint32", value), value)
     last = tirx.bitwise_and(tirx.shift_right(bits, _word(16, value)), _word(1, value))
     nearest = tirx.bitwise_and(bits + _word(0x7FFF, value) + last, _word(0xFFFF0000, value))

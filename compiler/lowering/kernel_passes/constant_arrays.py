@@ -1,16 +1,16 @@
-"""Keeps tables of constants small while TVM unrolls the loops that read them.
+"""Keep tables of constants small while TVM unrolls the loops that read them.
 
 TOPI's Winograd transforms read each constant through a chain of selects, one for each element:
 
     for a in unroll(6): for e in unroll(6):
       y[e] += x[a] * select(a % 6 == 5 and e % 6 == 5, 1.0, select(a % 6 == 5 and e % 6 == 4, ...))
 
-TVM copies the chain into each of a thousand unrolled statements, and only then finds out which
-constant each one reads. Meanwhile a call represents the chain:
+TVM copies the chain into each of a thousand unrolled statements, and only then determines which
+constant each one reads. Until then a call represents the chain:
 
     y[e] += x[a] * call("baton.constant_table", 0, a % 6, e % 6)
 
-which afterwards has numbers as arguments, and becomes the constant.
+After unrolling its arguments are numbers, and the call becomes the constant.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from schedules.tir_visit import nodes_of
 Expr = Any
 
 _NAME = "baton.constant_table"
-_SHORTEST = 8  # a chain that is worth it
+_SHORTEST = 8  # minimum length of a chain
 
 
 def fold_constant_tables(lower: tvm.transform.Pass) -> tvm.transform.Pass:
-    """The passes of `lower`, through which the tables that unrolled loops read go as calls."""
+    """Run the passes of `lower` with constant tables in unrolled loops hidden behind calls."""
 
     @tvm.transform.module_pass(opt_level=0, name="FoldConstantTables")
     def fold(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
@@ -61,9 +61,9 @@ class _Table:
     Attributes
     ----------
     operands : list of Expr
-        What is compared.
+        Operands of the comparisons.
     rows : list of (dict of int to int, FloatImm)
-        For each select, what its operands have to be, and the constant then.
+        For each select, the required operand values, and the constant.
     default : FloatImm
         Where no select holds.
     """
@@ -74,7 +74,7 @@ class _Table:
     _known: dict[tuple[int, ...], Expr] = field(default_factory=dict)
 
     def add(self, condition: Expr, value: Expr) -> bool:
-        """Read one select; False if it is not of a table."""
+        """Add one select; False if it does not belong to a table."""
         row: dict[int, int] = {}
         parts = [condition]
         while parts:
@@ -96,7 +96,7 @@ class _Table:
         return len(self.operands) - 1
 
     def value(self, operands: Sequence[Expr]) -> Expr:
-        """The constant at these operands, or the chain where they are not all numbers."""
+        """The constant for these operands, or the chain if not all are numbers."""
         if all(isinstance(operand, tirx.IntImm) for operand in operands):
             place = tuple(map(int, operands))
             if place not in self._known:
@@ -116,7 +116,7 @@ class _Table:
 
 
 def _table(chain: tirx.Select) -> _Table | None:
-    """The table that a chain of selects is, if it is one."""
+    """Parse a chain of selects as a table; None if it is not one."""
     table, rest = _Table(), chain
     while isinstance(rest, tirx.Select):
         if not table.add(rest.condition, rest.true_value):
@@ -128,7 +128,7 @@ def _table(chain: tirx.Select) -> _Table | None:
 
 
 def _hidden(func: tirx.PrimFunc, tables: list[_Table]) -> tirx.PrimFunc:
-    """The function with calls in the places of tables, which are added to `tables`."""
+    """Replace tables by calls; the tables are added to `tables`."""
     calls: dict[Any, Expr] = {}
     unrolled: set[Any] = set()  # variables that will be numbers
 
@@ -161,7 +161,7 @@ def _hidden(func: tirx.PrimFunc, tables: list[_Table]) -> tirx.PrimFunc:
 
 
 def _shown(func: tirx.PrimFunc, tables: Sequence[_Table]) -> tirx.PrimFunc:
-    """The function with the constants in the places of the calls; what adds nothing is dropped."""
+    """Replace the calls by constants, and drop terms that add nothing."""
 
     def call(node: Call) -> Expr:
         if not node.args or getattr(node.args[0], "value", None) != _NAME:
@@ -183,7 +183,7 @@ def _shown(func: tirx.PrimFunc, tables: Sequence[_Table]) -> tirx.PrimFunc:
 
 
 def _folded(value: Expr) -> Expr:
-    """A sum of products without zeros and ones."""
+    """Remove zeros and ones from a sum of products."""
     if not isinstance(value, (tirx.Add, tirx.Mul)):
         return value
     a, b = _folded(value.a), _folded(value.b)

@@ -1,4 +1,4 @@
-"""Lowering of scheduled loops with user-defined passes in between.
+"""Lower scheduled loops with user-defined passes in between.
 
     with PassContext(config={"tirx.add_lower_pass": [(1, my_pass)]}): ...
 
@@ -17,17 +17,17 @@ from tvm.tirx import PrimFunc
 
 
 def with_added_passes(mod: IRModule) -> IRModule:
-    """A module whose TIR functions went through the PassContext's "tirx.add_lower_pass".
+    """Run the PassContext's "tirx.add_lower_pass" on the TIR functions of a module.
 
     Parameters
     ----------
     mod : IRModule
-        Of scheduled loops, and of functions of Relax, which stay.
+        Scheduled loops, and Relax functions, which are not changed.
 
     Returns
     -------
-    Functions that the passes changed are lowered. Those that they only looked at
-    are as they were, so that whoever prints them gets the kernels that are printed.
+    Functions that the passes changed are lowered. Functions that they only inspected are returned
+    unchanged, so that printing shows the kernels that are built.
     """
     passes = added_passes()
     if not passes:
@@ -43,7 +43,7 @@ def with_added_passes(mod: IRModule) -> IRModule:
 
 
 def _noting_changes(own: Any, noted: list[bool]) -> Any:
-    """A pass that notes in a list whether it changed its module."""
+    """Wrap a pass to record in a list whether it changed its module."""
 
     @tvm.transform.module_pass(opt_level=0, name="AddedPass")
     def run(mod: IRModule, _: tvm.transform.PassContext) -> IRModule:
@@ -55,7 +55,7 @@ def _noting_changes(own: Any, noted: list[bool]) -> Any:
 
 
 def lower_loops(mod: IRModule, simple_mode: bool, added: Sequence[tuple[int, Any]]) -> IRModule:
-    """Lower scheduled loops, with passes of the caller's in their phases."""
+    """Lower scheduled loops, with user-defined passes in their phases."""
 
     def own(phase: int) -> list[Any]:
         return [each for number, each in added if number == phase]
@@ -93,6 +93,6 @@ def lower_loops(mod: IRModule, simple_mode: bool, added: Sequence[tuple[int, Any
 
 
 def added_passes() -> list[tuple[int, Any]]:
-    """The caller's own passes with their phases, of the PassContext's "tirx.add_lower_pass"."""
+    """The user-defined passes of the PassContext's "tirx.add_lower_pass", with their phases."""
     config = tvm.transform.PassContext.current().config
     return [(int(phase), each) for phase, each in config.get("tirx.add_lower_pass", [])]
