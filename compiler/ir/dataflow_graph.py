@@ -49,8 +49,8 @@ class RelaxFunction:
     callees : list of Expr or None
         What each binding that is a call calls: an `Op`, a `GlobalVar`, ...
     operands : list of list of Expr, or None
-        Arguments of each binding that is a call; None if they are variables which stand for
-        themselves: then they are those that it reads.
+        Arguments of each binding that is a call; None if all arguments are plain variables: then
+        they are the same as those in `reads`.
     reads : list of list of int
         Numbers of the variables in each binding's value, repetitions included.
     sources : list of list of int

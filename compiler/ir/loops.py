@@ -2,11 +2,11 @@
 
     call_pure_packed("baton.loop", body, join, more, (states), (empty), (captured), (count))
 
-`body` is a function of the states and of what is captured: it computes whether to go on, the
-states after an iteration, and its slice of each stacked result, of extent 1 along the first
-axis. `join` concatenates two stacked results. The call's value is the
-last states and the stacked results; without an iteration the initial states, and `empty`.
-`lowering.codegen.loops` makes of it what the virtual machine runs.
+`body` is a function of the states and the captured values. It computes the loop condition, the
+states after an iteration, and its slice of each stacked result, of extent 1 along the first axis.
+`join` concatenates two stacked results. The call returns the last states and the stacked results;
+without an iteration, the initial states and `empty`. `lowering.codegen.loops` lowers it to
+functions of the virtual machine.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class Loop(NamedTuple):
     body, join : tvm.ir.GlobalVar
         `join` is the body itself where nothing is stacked.
     more : relax.Expr
-        Whether there is a first round: a tensor () of bool.
+        Whether there is a first iteration: a tensor () of bool.
     states, empty, captured : relax.Tuple
-        What the body starts with; the stacked results of no round; what else it reads.
+        Initial states; the stacked results of no iteration; other values that the body reads.
     count : relax.Tuple
-        How many rounds there are, a tensor (1,) of int64, if that is known in front of the first
-        one; nothing where a round's condition decides.
+        Number of iterations, a tensor (1,) of int64, if it is known before the first one; empty
+        if the loop condition decides.
     """
 
     body: tvm.ir.GlobalVar
@@ -50,7 +50,7 @@ class Loop(NamedTuple):
 
 
 def loop_of(value: Any) -> Loop | None:
-    """The loop that a bound value is; None if it is none."""
+    """Parse a bound value as a loop; None if it is not one."""
     if not isinstance(value, relax.Call):
         return None
     args: Sequence[Any] = value.args
@@ -63,7 +63,7 @@ def loop_of(value: Any) -> Loop | None:
 
 
 def erased(ty: Any) -> Any:
-    """A type without extents: what is known of a value in every round."""
+    """A type without extents: the part of a type that holds in every iteration."""
     if isinstance(ty, relax.TupleType):
         return relax.TupleType([erased(field) for field in ty.fields])
     if isinstance(ty, relax.ShapeType):

@@ -1,4 +1,4 @@
-"""The metadata of a library: what it takes, returns, needs, and is made of."""
+"""Library metadata: inputs, outputs, requirements and origin."""
 
 from __future__ import annotations
 

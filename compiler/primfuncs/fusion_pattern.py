@@ -53,8 +53,8 @@ def unfusable_calls(
     of_anchor : callable
         What is known of an anchor's result.
     behind : callable
-        What is known of the result of a call behind an anchor, from what is known of its operands,
-        with None for those that no anchor made. None if the call is to start a kernel of its own.
+        Derives a fact about the result of a call after an anchor from facts about its operands
+        (None for operands that no anchor made). None if the call must start a separate kernel.
     """
     found: list[relax.Call] = []
     known: dict[relax.Var, Known] = {}

@@ -1,10 +1,10 @@
-"""Kernels of extents that none of their tensors has are not fused.
+"""Keep kernels from fusing if they take extents that none of their tensors has.
 
     a = shape_to_tensor(n)                 # (1,)
     y = add(x, a)                          # (min(100, m),)
 
-FuseTIR of TVM 0.27 gives the fused function n and m twice where they are no extents of a tensor
-of their own, and then says that a variable is defined again.
+FuseTIR of TVM 0.27 adds n and m twice to the fused function if they are not extents of a separate
+tensor, and then fails because a variable is redefined.
 """
 
 from __future__ import annotations

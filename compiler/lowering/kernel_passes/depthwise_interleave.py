@@ -1,4 +1,4 @@
-"""Squares of pixels that lie side by side, of nests that `schedules.x86.conv.depthwise_dot` marks.
+"""Interleave adjacent pixels in nests that `schedules.x86.conv.depthwise_dot` marks.
 
     mark: lane, dy, dx                                      one vector store:
       squares[.., lane, dy, dx] = image(y + dy, x + dx, lane)  -->  the lanes of four pixels in turn
@@ -29,7 +29,7 @@ _FUNCTION = "baton_squares"
 _LANES = 16
 _GROUPS = [4 * pixel + group for group in range(4) for pixel in range(SIDE * SIDE)]
 
-# LLVM would make a dozen instructions of a shuffle that it knows the order of.
+# LLVM would expand a shuffle with known order into a dozen instructions.
 _SQUARES = """
 declare <64 x i8> @{instruction}(<64 x i8>, <64 x i8>)
 define linkonce_odr <64 x i8> @{name}(

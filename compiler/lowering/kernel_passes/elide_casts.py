@@ -1,4 +1,4 @@
-"""Numbers that a byte holds as they are, where nothing but their value is wanted.
+"""Remove narrowing casts to (u)int8 whose value range makes them no-ops.
 
     cast(float32, cast(uint8, x))  ->  cast(float32, x)        x within 0 and 255
 

@@ -1,16 +1,15 @@
-"""Divides numbers that are not negative as the processor does.
+"""Replace floor divisions of nonnegative integers by the processor's truncating division.
 
-TIR's divisions round down, the processor's towards zero, and TVM corrects one to the other by the
-signs of both operands. It takes extents that only running tells for numbers that may be negative,
-so that each of the divisions that a reshape consists of was corrected, in an expression that
-contains the one before: its code took time that grows with powers of their number.
+TIR's divisions round down, the processor's towards zero; TVM corrects for the signs of both
+operands. It assumes that dynamic extents may be negative, so it corrected every division of a
+reshape. Each expression contains the previous one, so the cost grew exponentially.
 
     floordiv(i * n + j, m)  ->  (i * n + j) / max(m, 1)   where i, j count and n, m are extents
 
-An extent may be 0. Nothing is computed from such a quotient, but a quotient that LLVM moves out of
-its loop, or one in the shape of an empty tensor, must not end the process: every divisor that is
-not a positive number becomes 1 where it is 0. Divisors that a model's operators read from tensors
-are checked elsewhere (`graph_passes.insert_division_checks`).
+An extent may be 0. Nothing uses such a quotient, but it must not end the process if LLVM hoists it
+out of its loop or if it is in the shape of an empty tensor. Every divisor that is not known to be
+positive therefore becomes 1 where it is 0. Divisors that a model's operators read from tensors are
+checked elsewhere (`graph_passes.insert_division_checks`).
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ def divide_plainly() -> tvm.transform.Pass:
 
 
 class _Counts:
-    """Variables that are not negative: extents, what runs over them, and what is made of them."""
+    """Nonnegative variables: extents, loop counters over them, and values derived from both."""
 
     def __init__(self) -> None:
         self.variables: set[Any] = set()
@@ -60,7 +59,7 @@ class _Counts:
             self.variables.add(bind.var)
 
     def holds(self, value: Any) -> bool:
-        """Whether an integer is not negative; False where that is not seen."""
+        """Whether an integer is provably nonnegative."""
         if isinstance(value, tirx.IntImm):
             return int(value) >= 0
         if isinstance(value, tirx.Var):
@@ -72,7 +71,7 @@ class _Counts:
         return isinstance(value, _KEEP_SIGN) and self.holds(value.a) and self.holds(value.b)
 
     def is_positive(self, value: Any) -> bool:
-        """Whether an integer is larger than 0; False where that is not seen."""
+        """Whether an integer is provably positive."""
         if isinstance(value, tirx.IntImm):
             return int(value) > 0
         if isinstance(value, tirx.Max):

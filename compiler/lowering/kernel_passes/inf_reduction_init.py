@@ -1,14 +1,14 @@
-"""Starts maxima at minus infinity and minima at infinity, as IEEE has it.
+"""Initialize max reductions with -inf and min reductions with inf, as IEEE 754 requires.
 
-TVM starts the maximum of floats at the lowest finite number, and pads what is pooled with it: the
-maximum of nothing but minus infinities was -3.4e38.
+TVM starts a float max at the lowest finite number, and pads pooling windows with it: the maximum
+of only negative infinities was -3.4e38.
 
     acc = -3.4e38                                   acc = -inf
     acc = max(acc, pad_temp[...])          ->       acc = max(acc, pad_temp[...])
     pad_temp = inside ? x[...] : -3.4e38            pad_temp = inside ? x[...] : -inf
 
-Schedule primitives know a reduction by its initial value, which is therefore replaced behind them;
-the padding is known by the name of its block, and replaced before it is inlined.
+Schedule primitives identify a reduction by its initial value, so it is replaced after scheduling.
+The padding is identified by the name of its block, and replaced before it is inlined.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _EXTREMES = (tirx.Max, tirx.Min)
 
 
 def pad_with_infinity(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Replace what an unscheduled function pads the operand of a pooling with."""
+    """Replace the pad value of a pooling operand in an unscheduled function."""
     found = False
 
     def pad(call: Call) -> Expr:
@@ -54,7 +54,7 @@ def pad_with_infinity(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def start_at_infinity(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Replace the initial values of a scheduled function's maxima and minima of floats."""
+    """Replace the initial values of float max and min reductions in a scheduled function."""
     accumulators = [
         each.buffer
         for each in nodes_of(func.body, tirx.BufferStore)

@@ -1,12 +1,12 @@
-"""Looks up what is computed of one byte alone, and is a byte, in a table that the kernel holds.
+"""Compute functions from one byte to one byte with a lookup table in the kernel.
 
     out[i] = uint8(clip(round(silu(float32(x) * a - b) / c)))      x uint8
     out[i] = table(x)
 
-So are quantized activations behind a convolution: 256 numbers that a build computes. CPUs with
-AVX512-VBMI read 16 or 64 of them in five instructions. In front of TVM's passes an intrinsic's call
-stands for the table, which they make one of vectors; behind them it becomes a function that LLVM
-gets as text and inlines.
+An example is a quantized activation after a convolution: 256 values, computed by the build. CPUs
+with AVX512-VBMI look up 16 or 64 of them in five instructions. Before TVM's passes, an intrinsic
+call represents the table, and TVM vectorizes the call. After the passes it becomes a function that
+is given to LLVM as IR text and inlined.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Expr = Any
 
 _INTRINSIC = "llvm.x86.avx512.vpermi2var.qi.512"
 _LANES, _MOST_LANES = 16, 64
-_LEAST_OPERATIONS = 12  # that are worth a table: a look-up takes the time of eight
+_LEAST_OPERATIONS = 12  # minimum for a table: a lookup takes the time of eight
 _OPERATIONS = (
     *(tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min, tirx.Select),
     *(tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.EQ, tirx.NE, Call),
@@ -68,7 +68,7 @@ define linkonce_odr i8 @{name}(i32 %at) alwaysinline {{
 
 
 def fold_byte_tables(lower: tvm.transform.Pass) -> tvm.transform.Pass:
-    """The passes of `lower`, through which tables go as calls."""
+    """Run the passes of `lower` with tables represented by calls."""
 
     @tvm.transform.module_pass(opt_level=0, name="FoldByteTables")
     def fold(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
@@ -91,7 +91,7 @@ def _on_each(mod: tvm.IRModule, change: Any) -> tvm.IRModule:
 
 
 def _hidden(func: tirx.PrimFunc, found: list[tuple[Expr, Expr]]) -> tirx.PrimFunc:
-    """The function with calls for tables; `found` gets what they hold, and the byte it is of."""
+    """Replace tables by calls; `found` receives each expression and the byte it depends on."""
     target = func.attrs["target"] if func.attrs and "target" in func.attrs else None
     if not isinstance(target, Target) or not _looks_up(target):
         return func
@@ -110,7 +110,7 @@ def _hidden(func: tirx.PrimFunc, found: list[tuple[Expr, Expr]]) -> tirx.PrimFun
 
 
 def _only_byte(node: tirx.Cast) -> Expr | None:
-    """The byte of which alone a costly expression is computed, if there is one."""
+    """The only byte that a costly expression depends on, if there is one."""
     found = _read_by(node.value)
     if found is None or found[1] < _LEAST_OPERATIONS or not found[0]:
         return None
@@ -153,7 +153,7 @@ def _read_by(value: Expr) -> tuple[list[Expr], int] | None:
 
 
 def _computed(found: list[tuple[Expr, Expr]]) -> list[np.ndarray]:
-    """The values of expressions for all values of their bytes."""
+    """Evaluate expressions for all values of their bytes."""
 
     def table(number: int, at: Any) -> Expr:
         expr, byte = found[number]
@@ -171,7 +171,7 @@ def _computed(found: list[tuple[Expr, Expr]]) -> list[np.ndarray]:
 
 
 def _shown(func: tirx.PrimFunc, tables: list[np.ndarray]) -> tirx.PrimFunc:
-    """The function with functions in the places of the calls."""
+    """Replace the calls by functions with the tables."""
     texts: dict[str, str] = {}
 
     def call(node: Call) -> Expr:

@@ -1,4 +1,4 @@
-"""Computes several vectors of a function side by side, so that none waits for its own results.
+"""Compute several vectors of a function side by side, to hide instruction latency.
 
     y[0:8] = f(x[0:8])                  both = f(x[0:8], x[8:16])     16 lanes
     y[8:16] = f(x[8:16])      -->       y[0:8] = both[0:8]

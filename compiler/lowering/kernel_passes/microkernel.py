@@ -1,4 +1,4 @@
-"""Makes functions of the reductions that schedules mark, where others would want their registers.
+"""Outline the reductions that schedules mark, so that they keep their registers.
 
     for tile                                  for tile
       init                                      kernel_microkernel_1(x, weights, sums, tile)
@@ -6,10 +6,10 @@
         fma
       epilogue
 
-LLVM moves what an epilogue needs in every tile, such as the constants of a polynomial, in front
-of all loops and keeps it in registers. The register tile needs these itself; without them LLVM
-stores and loads accumulators in every step of k. `schedules.x86.machine.microkernel` says which
-reductions are marked, and what is won.
+LLVM hoists loop-invariant values of an epilogue, such as the coefficients of a polynomial, out of
+all loops and keeps them in registers. The register tile needs these registers itself; without them
+LLVM stores and loads accumulators in every step of k. `schedules.x86.machine.microkernel` documents
+which reductions are marked, and the speedup.
 """
 
 from __future__ import annotations

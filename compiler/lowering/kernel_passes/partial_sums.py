@@ -1,4 +1,4 @@
-"""Adds up long float32 reductions in blocks, which bounds how their rounding errors grow.
+"""Split long float32 reductions into blocks, which bounds the growth of rounding errors.
 
     for k in 4096                           for block in 8
       C[i] = C[i] + x[k] * w[k, i]    -->     sum = 0

@@ -1,6 +1,6 @@
-"""Drops the pragmas that TVM's code generator for CPUs does not know: it warns of each in the log.
+"""Drop pragmas that TVM's CPU code generator does not know and would log a warning for.
 
-These are marks that a pass of another processor would have read, and TVM's own `pragma_scope`.
+These are marks for passes of other targets, and TVM's own `pragma_scope`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _KNOWN = ("pragma_import_", "pragma_parallel_")
 
 
 def drop_unknown_pragmas() -> tvm.transform.Pass:
-    """The pass, on functions of the host, behind all that read marks."""
+    """The pass, on host functions, after all passes that read marks."""
 
     @tvm.tirx.transform.prim_func_pass(opt_level=0, name="DropUnknownPragmas")
     def drop(func: tirx.PrimFunc, _: tvm.IRModule, __: Any) -> tirx.PrimFunc:

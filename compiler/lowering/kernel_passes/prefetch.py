@@ -183,10 +183,10 @@ def _with_prefetches(loop: tirx.For, inner: _Steps, nest: _Nest) -> tirx.For:
     stride_bytes = nest.stride_bytes * math.prod(int(step.extent) for step in inner.loops)
     next_panel = base - step * (stride_bytes // item) + panel_bytes // item
 
-    # Each row tile asks for its share, evenly: an address that grows by the same in every step
-    # costs one addition. What is rounded up goes a little beyond the panel. Where only running
-    # tells how many tiles there are, the lines of a step are those of one; with more of them they
-    # overlap, and are there already.
+    # Each row tile prefetches an equal share: an address with constant stride costs one addition
+    # per step. Rounding up exceeds the panel slightly. With a dynamic number of tiles, each step
+    # prefetches the lines of a single tile; with more tiles the requests overlap and hit the
+    # cache.
     whole = panel_bytes // item
     share = _quotient(whole, rows)
     growth = _quotient(share, steps)

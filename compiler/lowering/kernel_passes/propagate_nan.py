@@ -1,8 +1,8 @@
-"""Makes the maximum and the minimum of floats NaN where one of the operands is.
+"""Make float max and min return NaN if an operand is NaN.
 
-TIR's `max(a, b)` is the C expression `a > b ? a : b`: b where either operand is NaN, which is what
-the instruction `maxps` does. The simplifier moves constants to the right, so a clipped NaN became
-the constant. After all simplifications this pass writes what keeps a NaN:
+TIR's `max(a, b)` is the C expression `a > b ? a : b`: b if either operand is NaN, as with the
+instruction `maxps`. The simplifier moves constants to the right, so a clipped NaN became the
+constant. After all simplifications, this pass emits forms that keep a NaN:
 
     max(x, 0)     ->  max(0, x)                             still one instruction
     max(x, y)     ->  bits of max(x, y) | bits of max(y, x)
@@ -74,7 +74,7 @@ def _unequal(node: tirx.NE) -> Expr:
 
 
 def _on_device(node: Expr) -> Expr:
-    """The same of comparisons and selections."""
+    """Emit a comparison and a selection, for a GPU."""
     if not _is_float(node):
         return node
     compare = (lambda a, b: a > b) if isinstance(node, tirx.Max) else (lambda a, b: a < b)

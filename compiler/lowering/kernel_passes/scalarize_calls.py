@@ -1,4 +1,4 @@
-"""Calls of functions on vectors, made one for each lane where no vector form exists.
+"""Split vector calls of functions without a vector form into one call per lane.
 
 LLVM splits the vector forms of the functions that it knows, such as the cosine. The hyperbolic sine
 and cosine are plain calls of the C library, which TVM makes of scalars alone, and the remainder of

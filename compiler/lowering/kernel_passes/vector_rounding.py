@@ -1,4 +1,4 @@
-"""Rounding to the nearest, ties to even, as instructions on vectors.
+"""Round to nearest, ties to even, with vector instructions.
 
     nearbyint(x)               ->  llvm.nearbyint(x)
     cast(int32, nearbyint(x))  ->  llvm.lrint(x)           one instruction

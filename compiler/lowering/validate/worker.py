@@ -31,7 +31,7 @@ from .reference_eval import evaluate, places, wider
 # Largest error of a right result, relative to the largest element, by the narrowest operand.
 _TOLERANCE = {"float16": 2e-2, "bfloat16": 5e-2, "float32": 2e-4, "float64": 1e-9}
 _WINOGRAD_TOLERANCE = 2e-3
-# Larger operands repeat so many random numbers; it is a prime, so that no two rows are the same.
+# Larger operands repeat this many random numbers; a prime, so that no two rows are equal.
 _PERIOD = 65521
 _ALIGNMENT = 64  # bytes; kernels assume it
 

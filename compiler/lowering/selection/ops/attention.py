@@ -2,19 +2,18 @@
 
     permute_dims(matmul(softmax(matmul(q, k) * scale + mask), v)) -> reshape
 
-The scale (also as a division, or a factor of q and one of k) is optional. There may be several
-masks or none; what chooses between the scores and a number is one too:
+The scale (also as a division, or a factor of q and one of k) is optional. There may be any number
+of masks. A select between the scores and a number is a mask, too:
 
     where(allowed, scores, -inf)
 
-With the
-permutation and reshape that join the heads again, where they follow, the kernel writes its result
-in that order. Exporters may replace what is not a number behind the softmax by zeros, since rows
-in which the mask leaves no key have nothing else:
+A permutation and reshape that join the heads are fused: the kernel writes its result in that order.
+Exporters may replace NaNs after the softmax by zeros, since rows in which the mask leaves no key
+have nothing else:
 
     where(isnan(softmax(...)), 0, softmax(...))
 
-The softmax between products of halves may be in float32, with casts around it.
+The softmax between half-precision matmuls may be in float32, with casts around it.
 """
 
 from __future__ import annotations
@@ -395,7 +394,7 @@ def _first_of(bodies: Bindings, tensor: Any) -> Any | None:
 
 
 def _of_stack(bodies: Bindings, tensor: Any, axes: tuple[int, ...]) -> tuple[Any, Heads] | None:
-    """What a tensor, whose axes are permuted, is an entry of, and how to read it there."""
+    """The stacked tensor that holds a permuted tensor as one entry, and how to read it there."""
     entry = _entry(bodies, tensor)
     if entry is None:
         return None

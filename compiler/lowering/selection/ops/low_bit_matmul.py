@@ -1,4 +1,4 @@
-"""Lowers products with weights of a few bits to an implementation of the schedule library."""
+"""Lower matmuls with low-bit weights to an implementation of the schedule library."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ NAME = "relay.nn.matmul_of_bits"
 def lower_matmul_of_bits(call: relax.Call, at: Site) -> relax.Expr | None:
     """The call of the chosen kernel, not yet emitted.
 
-    For more rows than the library has one for, constant weights are widened now; None where they
-    are not constant. A number of rows that only running tells is computed a few at a time. Halves
-    are computed in float32.
+    If the library has no kernel for that many rows, constant weights are widened at build time;
+    None if they are not constant. With a dynamic number of rows, a few are computed at a time.
+    float16 is computed in float32.
 
     Parameters
     ----------
