@@ -1,5 +1,5 @@
-"""Guards against faults of TVM: one file each, which names the fault and the version that has it.
+"""TVM workarounds: one file each, which names the bug and the affected version.
 
-Each but `loop_guard` has a test that fails as soon as TVM behaves without the guard, which then can
-go; LLVM's fault is not met again on every CPU.
+Each workaround except `loop_guard` has a test that fails once TVM no longer needs it, which then
+can be removed. LLVM's bug behind `loop_guard` does not show on every CPU.
 """

@@ -4,11 +4,11 @@
     y = t[0]                    t0 = t; y = t0[0]
     h = t[1]                    t1 = t; h = t1[1]
 
-FuseOps of TVM 0.27 hands a fused function the fields that it reads in place of a whole tuple,
-and while it does so forgets that every further field shifts the parameters after it: a function
-that reads two fields of one tuple and any of another gets the wrong ones, or not, as addresses
-fall. With aliases there is one field for each tuple. What makes a tuple and can itself be fused
-is left alone: such tuples never become parameters.
+FuseOps of TVM 0.27 passes a fused function the fields that it reads instead of the whole tuple. It
+forgets that every further field shifts the parameters after it. A function that reads two fields of
+one tuple and any of another may get the wrong ones, depending on addresses. With aliases, one field
+is read from each tuple. Tuples whose producer can itself be fused are left alone, because they
+never become parameters.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..primfuncs.fusion_pattern import INJECTIVE, callee, op_pattern
 
 
 def alias_tuples(mod: tvm.IRModule) -> tvm.IRModule:
-    """Give each of several reads of a tuple that no fused function can make its own alias.
+    """Give each of several reads of a tuple its own alias, unless the tuple's producer can fuse.
 
     Parameters
     ----------

@@ -1,9 +1,9 @@
 """Relax's BlockBuilder for functions that several threads build at once.
 
-TVM 0.27 keeps the builders whose functions are open on one list for the whole process, and takes
-its last one for the current one: a thread that opens a function while another does the same takes
-the wrong one, or gives up. The builder here keeps no such list. `BlockBuilder.current()`, which
-finds the builder for TVM's `nn` modules, does not know it.
+TVM 0.27 keeps the builders with open functions on one process-wide list and treats the last one as
+current. A thread that opens a function while another does the same gets the wrong builder or
+fails. The builder here keeps no such list. `BlockBuilder.current()`, which finds the builder for
+TVM's `nn` modules, therefore does not know it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["BlockBuilder"]
 
 
 class BlockBuilder(relax.BlockBuilder):
-    """As TVM's, but for `current()`."""
+    """TVM's BlockBuilder without `current()`."""
 
     def _enter_function_scope(self, scope: Any) -> None:
         self._func_stack.append(scope)
@@ -33,13 +33,13 @@ class BlockBuilder(relax.BlockBuilder):
     def emit_func_output(
         self, output: Any, params: Sequence[relax.Var] | None = None
     ) -> tvm.ir.GlobalVar:
-        """Add the open function, whose result is `output`, to the module.
+        """End the open function with result `output` and add it to the module.
 
         Parameters
         ----------
         output : relax.Expr, or a tuple or list of them
         params : sequence of relax.Var, optional
-            Of the function, unless it was opened with them.
+            Parameters of the function, unless it was opened with them.
         """
         scope = self._func
         if scope._is_emit_func_output_called or (scope._params is None) == (params is None):
@@ -50,7 +50,7 @@ class BlockBuilder(relax.BlockBuilder):
         last = self._end_block()
         blocks = [*scope._blocks, last] if len(last.bindings) else scope._blocks
         body = relax.SeqExpr(blocks, self._normalize_python_tuple(output))
-        self.begin_scope(scope._params)  # symbolic extents of parameters that come only now
+        self.begin_scope(scope._params)  # defines symbolic extents of parameters passed late
         try:
             body = self.normalize(body)
         finally:

@@ -1,4 +1,4 @@
-"""Branches of an If hold no dataflow blocks while operators are fused.
+"""Remove dataflow blocks from branches of an If while operators are fused.
 
     if c:                               if c:
         with dataflow():                    s = tensor_to_shape(k)
@@ -6,9 +6,9 @@
             m: Shape([n]) = s               y: (n,) = ...
             y: (n,) = ...
 
-FuseOps of TVM 0.27 groups what the function's own blocks bind, and of branches what their values
-read: it has no group for a variable in a branch that nothing reads, such as one that names an
-extent, and stops. It fuses nothing in branches either way.
+FuseOps of TVM 0.27 groups the bindings of the function's own blocks, but in branches only the
+variables that are read. An unread variable in a branch, such as one that names an extent, has no
+group, and FuseOps fails. It fuses nothing in branches either way.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tvm import relax
 
 
 def plain_branches(mod: tvm.IRModule) -> tvm.IRModule:
-    """The module with the dataflow blocks of branches as ordinary ones."""
+    """Turn the dataflow blocks of branches into ordinary blocks."""
     functions = dict(mod.functions_items())
     for gvar, function in mod.functions_items():
         if isinstance(function, relax.Function) and _branches(function.body):

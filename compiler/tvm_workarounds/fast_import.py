@@ -1,14 +1,13 @@
-"""TVM, imported without a failed look-up of a type, which costs 33 MB and 0.3 s in its runtime.
+"""Import TVM without a failed type lookup, which costs 33 MB and 0.3 s at run time.
 
-TVM's Python classes look up their types in its C++ library. Without the compiler
-most of these do not exist, and the first look-up that fails makes TVM 0.27 read the symbols of
-every loaded library for an unused backtrace. While `tvm` is imported from here, types are
-looked up only after their names were found in the list of those that exist. Where TVM is imported
-already, there is nothing left to save.
+TVM's Python classes look up their types in its C++ library. Without the compiler most of these do
+not exist, and the first failed lookup makes TVM 0.27 read the symbols of every loaded library for
+an unused backtrace. During an import of `tvm` from here, types are looked up only if their names
+are in the list of registered types. If TVM is already imported, there is nothing left to save.
 
-The modules of `compiler.runtime` that need TVM take it from here. An import hook would reach every
-process, but what a hook imports is imported under Python's import lock, and waits for ever for
-another thread that imports the same.
+The modules of `compiler.runtime` that need TVM import it from here. An import hook would affect
+every process. A hook also holds Python's import lock while it imports, and deadlocks with another
+thread that imports the same module.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _LOOK_UP = "_object_type_key_to_index"
 def _of_known(
     look_up: Callable[[str], int | None], registered: Callable[[], Any]
 ) -> Callable[[str], int | None]:
-    """`look_up` for keys that are registered; None, as it would return, for others."""
+    """Call `look_up` for registered keys; None, as it would return, for others."""
     known: set[str] = set()
 
     def index_of(key: str) -> int | None:
@@ -37,7 +36,7 @@ def _of_known(
 if "tvm" not in sys.modules:
     from tvm_ffi import core, registry
 
-    if hasattr(core, _LOOK_UP):  # a name of tvm_ffi's own, which other versions may not have
+    if hasattr(core, _LOOK_UP):  # internal to tvm_ffi; other versions may lack it
         look_up = getattr(core, _LOOK_UP)
         setattr(core, _LOOK_UP, _of_known(look_up, registry.get_registered_type_keys))
         try:

@@ -1,10 +1,10 @@
-"""Keeps differences of floats that TVM's simplifier cancels: it takes (x + y) - y for x.
+"""Protect float differences that TVM's simplifier cancels: it rewrites (x + y) - y to x.
 
-    (x + 12582912) - 12582912       rounds x to an integer; TVM makes x of it
-    x - x, (x + y) - y, y - (x + y)  likewise, also where they are NaN or infinite
+    (x + 12582912) - 12582912       rounds x to an integer; TVM simplifies it to x
+    x - x, (x + y) - y, y - (x + y)  likewise, also for NaN and infinities
 
-TVM 0.27 simplifies them in every lowering, of integers and of floats alike. Sums with -1 as a
-factor are left alone, and LLVM makes one subtraction of them again.
+TVM 0.27 simplifies them in every lowering, for integers and floats alike. It leaves sums with a
+factor of -1 alone, and LLVM turns them back into one subtraction.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tvm.ir import TensorLoad
 
 
 def keep_differences(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """The kernel with a - b as a + b * -1 where the operands may cancel."""
+    """Rewrite a - b to a + b * -1 where the operands may cancel."""
 
     def replace(difference: tirx.Sub) -> Any:
         a, b = difference.a, difference.b
@@ -31,7 +31,7 @@ def keep_differences(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _may_cancel(a: Any, b: Any) -> bool:
-    """Whether indices that lowering makes equal, or constants, can make the operands alike."""
+    """Whether the operands may be equal once lowering makes indices equal, or for constants."""
     if isinstance(a, tirx.Add) or isinstance(b, tirx.Add):
         return True
     if isinstance(a, TensorLoad) and isinstance(b, TensorLoad):

@@ -1,13 +1,13 @@
-"""Keeps TVM's buffer flattening from rewriting the indices that it rewrites wrongly.
+"""Keep TVM's buffer flattening from rewriting indices incorrectly.
 
     x[(i % 58 - 1) // 2]      becomes      x[(i + 1) % 58 // 2 - 1]
     x[(11 - i) // 2]          becomes      x[i // -2 + 5]
 
-TVM 0.27's FlattenBuffer takes an index apart into pieces of the loops' iterators. It pads what it
-divides to a multiple of the divisor, which is right for whole iterators, but not for the pieces
-that fused loops, reshapes and tiles leave, and it loses the sign of a falling index. It does so
-only with sums, products, quotients and remainders. So each index with such a quotient or
-remainder is shifted by no bits, which TVM's passes leave as it is and LLVM drops:
+TVM 0.27's FlattenBuffer decomposes an index into pieces of loop iterators. It pads a dividend to a
+multiple of the divisor. That is correct for whole iterators, but not for the pieces that fused
+loops, reshapes and tiles leave. It also loses the sign of a falling index. It rewrites only sums,
+products, quotients and remainders. So each index with such a quotient or remainder is shifted by 0
+bits, which TVM's passes keep and LLVM removes:
 
     x[((i % 58 - 1) // 2) >> 0]
 """
@@ -29,11 +29,11 @@ _WITHOUT_PARTS = (tirx.Var, tirx.IntImm)
 
 
 def guard_indices(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Make the indices of a scheduled function opaque that FlattenBuffer might get wrong.
+    """Hide the indices of a scheduled function that FlattenBuffer might rewrite incorrectly.
 
-    Takes functions with or without blocks; one without such an index is returned as it is.
+    Takes functions with or without blocks; one without such an index is returned unchanged.
     """
-    if not _divides(func.body):  # neither indices nor anything else, as in most functions
+    if not _divides(func.body):  # fast path: most functions have no division at all
         return func
     indices = _Indices(func)
 
@@ -50,7 +50,7 @@ def guard_indices(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 class _Indices:
-    """Ranges that loops and blocks of a function give the variables in its indices."""
+    """Ranges of the index variables of a function, from its loops and blocks."""
 
     def __init__(self, func: tirx.PrimFunc) -> None:
         self.found = False
@@ -69,7 +69,7 @@ class _Indices:
         tvm_ffi.structural_visit(func.body, [(tirx.For, loop), (s_tir.SBlockRealize, realize)])
 
     def guarded(self, indices: Any) -> list[Expr] | None:
-        """The indices, opaque where they must be; None if none must."""
+        """The indices with the unsafe ones made opaque; None if all are safe."""
         wrong = [_divides(index) and self._is_misread(index) for index in indices]
         if not any(wrong):
             return None
@@ -80,7 +80,7 @@ class _Indices:
         return is_misread(self._analyzer.simplify(self._of_loops(index)))
 
     def _of_loops(self, expression: Expr) -> Expr:
-        """The expression with the values of block iterators in their places."""
+        """Substitute the values of block iterators into the expression."""
 
         def value_of(variable: Any) -> Expr:
             for iterator, value in self._values:
@@ -92,10 +92,10 @@ class _Indices:
 
 
 def is_misread(index: Expr) -> bool:
-    """Whether FlattenBuffer may give a simplified index another value.
+    """Whether FlattenBuffer may change the value of a simplified index.
 
-    So it may with a division of a sum that has an offset or a falling term. The answer is
-    cautious: FlattenBuffer gets most of these right.
+    That is possible for a division of a sum that has an offset or a falling term. The answer is
+    conservative: FlattenBuffer handles most of these correctly.
     """
     return any(
         _has_offset(node.a) or _falls(node.a) or _is_negative(node.b)

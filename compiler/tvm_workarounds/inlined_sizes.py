@@ -1,9 +1,9 @@
-"""Functions with symbolic sizes that TVM can inline.
+"""Rewrite functions with symbolic sizes so that TVM can inline them.
 
     f(x: (n,)):  return negative(x)                    main: a: (m,) = ..;  b = f(a)
 
-TVM 0.27 gives what it inlines new sizes, `b: (k,) = negative(a)`, and nothing says what k is: the
-virtual machine's code for `main` can't be generated.
+TVM 0.27 gives inlined code new sizes, `b: (k,) = negative(a)`, and leaves k undefined, so that VM
+code generation for `main` fails.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tvm.relax.expr import _update_type
 
 
 def with_own_sizes(function: relax.Function) -> relax.Function:
-    """The function with sizes that its body matches, not the types of its parameters."""
+    """Define the sizes by matches in the function's body, not by its parameter types."""
     if not relax.analysis.defined_symbolic_vars(function):
         return function
     given = [relax.Var(param.name, _without_sizes(param.ty)) for param in function.params]

@@ -1,18 +1,18 @@
-"""Keeps LLVM from vectorizing the loops that LLVM 22.1, which TVM 0.27 brings, compiles wrongly.
+"""Keep LLVM from vectorizing loops that LLVM 22.1, bundled with TVM 0.27, miscompiles.
 
     for i in 32:
       out[j, i] = if_then_else(4 <= i % 8, a[j, i % 8 - 4], b[j, i % 8])
 
-To LLVM, i % 8 is a counter of three bits. Its loop vectorizer may read 16 elements in a row where
-such a counter is the index, if a check before the loop finds that the counter never starts
-again at 0. LLVM 22.1 drops that check when there is one for a wider counter already, which it
-takes to imply the other (llvm/llvm-project issue 191382; the fix came with a later release), and
-reads a[j, 4 ... 11]. Wider counters need a check only where they are used under a condition;
-elsewhere LLVM knows that they don't overflow.
+LLVM treats i % 8 as a 3-bit counter. Its loop vectorizer may read 16 consecutive elements indexed
+by such a counter if a check before the loop shows that the counter never wraps to 0. LLVM 22.1
+drops that check if there already is one for a wider counter, which it assumes to imply the other
+(llvm/llvm-project issue 191382, fixed in a later release), and reads a[j, 4 ... 11]. Wider counters
+need a check only if they are used under a condition; elsewhere LLVM knows that they don't
+overflow.
 
 So a loop that has conditions and takes its variable modulo a power of two gets a prefetch, a call
-that the vectorizer can't vectorize and therefore leaves the loop alone. Loops over explicit
-vectors, which schedules make where speed matters, it leaves alone anyhow.
+that makes the vectorizer skip the loop. The vectorizer skips loops over explicit vectors anyway,
+which schedules emit where speed matters.
 """
 
 from __future__ import annotations

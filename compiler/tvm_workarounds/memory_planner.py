@@ -1,8 +1,8 @@
-"""Keeps TVM's memory planner from modules that it plans wrongly.
+"""Skip TVM's memory planner for modules that it plans incorrectly.
 
-StaticPlanBlockMemory of TVM 0.27 knows sizes and not devices: it gives a CUDA kernel the memory of
-a CPU value that is no longer needed. Nor does it know of conditions: a branch gets storage that
-only the other one allocates, and what nested ones return is given back too early.
+StaticPlanBlockMemory of TVM 0.27 tracks sizes but not devices: it gives a CUDA kernel the memory of
+a CPU value that is no longer needed. It does not track conditions either: a branch gets storage
+that only the other branch allocates, and storage returned by nested branches is freed too early.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tvm import relax
 def can_plan_memory(mod: tvm.IRModule) -> bool:
     """Whether `StaticPlanBlockMemory` may run on the module: one device, and no `If`.
 
-    Tensors of others come from the virtual machine's pools, one for each device.
+    Tensors of other modules come from the virtual machine's pools, one for each device.
     """
     return len((mod.global_infos or {}).get("vdevice", [])) <= 1 and not has_conditions(mod)
 

@@ -1,11 +1,11 @@
-"""Bindings behind those that tell the extents which they need.
+"""Move bindings after those that define the symbolic extents they use.
 
     lv = relu(x)                                   gv = fused_relu_tile(x, n)
     match_cast(tensor_to_shape(s), (n,))     ->    match_cast(tensor_to_shape(s), (n,))
     gv = tile(lv, n)
 
-FuseOps of TVM 0.27 orders what it fuses by the tensors that it reads, and not by the symbols: the
-virtual machine's code can't be generated.
+FuseOps of TVM 0.27 orders fused calls by tensor dependences and ignores symbols, so that VM code
+generation fails.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tvm import relax, tirx
 
 
 def in_order(mod: tvm.IRModule) -> tvm.IRModule:
-    """The module, each binding of its functions after the `match_cast` of each of its symbols."""
+    """Move each binding of the module's functions after the `match_cast` of each of its symbols."""
     changed = {}
     for gvar, function in mod.functions_items():
         if not isinstance(function, relax.Function):
@@ -37,7 +37,7 @@ def in_order(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def _blocks(function: relax.Function) -> list[relax.BindingBlock] | None:
-    """The blocks in order; None where they are."""
+    """The blocks in order; None if they already are."""
     known: set[Any] = set().union(*(_variables(param.ty) for param in function.params))
     changed = False
     result: list[relax.BindingBlock] = []
@@ -57,9 +57,9 @@ def _blocks(function: relax.Function) -> list[relax.BindingBlock] | None:
 
 
 def _ordered(bindings: Sequence[relax.Binding], symbols: set[Any]) -> Iterator[relax.Binding]:
-    """The bindings, each as soon as what it uses is there, of the `symbols` that they define too.
+    """Emit each binding once its dependences are available, including `symbols` defined here.
 
-    Symbols and variables are of one class.
+    Symbols and variables have the same class.
     """
     waiting: list[relax.Binding] = []
     missing = set(symbols)

@@ -19,7 +19,7 @@ from ..primfuncs.fusion_pattern import OPAQUE, callee, op_pattern, with_pattern
 
 
 def separate_scalar_operands(mod: tvm.IRModule) -> tvm.IRModule:
-    """Give such calls a pattern that is not fused.
+    """Give such calls a pattern that prevents fusion.
 
     Parameters
     ----------

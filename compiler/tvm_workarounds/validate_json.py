@@ -1,12 +1,12 @@
-"""Refuses damaged JSON of `tvm.ir.save_json` at which TVM's reader or its passes end the process.
+"""Reject damaged `tvm.ir.save_json` output that would crash TVM's reader or its passes.
 
     nodes: [{"type": "ffi.Array", "data": [0]},
             {"type": "ir.PrimType", "data": {"span": 0, "dtype": "float32"}}, ...]
 
-A node refers to others by their numbers. TVM 0.27 reads those first, without an end where they
-refer to each other, and puts null into fields which the rest of TVM takes for what their type says.
-Here every reference is to an earlier node, and what a field refers to is of the type that TVM has
-registered for it.
+A node refers to others by their numbers. TVM 0.27 reads referenced nodes first, recurses endlessly
+on cycles, and puts null into fields that the rest of TVM assumes to match their type. This check
+requires that every reference is to an earlier node, and that the node has the type that TVM has
+registered for the field.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ Schema = dict[str, Any]
 
 
 def check_no_code(document: Any, kernels: bool = False) -> None:
-    """Reject a document of which a build would make code that its writer chose.
+    """Reject a document from which a build would generate code of its writer's choice.
 
     Parameters
     ----------
@@ -126,7 +126,7 @@ def _text(nodes: list[Any], value: Any) -> str:
 
 
 def check_document(document: Any) -> None:
-    """Reject a document whose nodes are not what TVM's classes hold.
+    """Reject a document whose nodes do not match TVM's classes.
 
     Raises
     ------
@@ -147,10 +147,10 @@ class _Checker:
         self.nodes = nodes
         self.depths: list[int] = []
         self.types = _Types()
-        self.right: set[tuple[int, int]] = set()  # node and identity of a schema that it fits
+        self.right: set[tuple[int, int]] = set()  # node, and identity of a schema that it matches
 
     def check(self, number: int) -> None:
-        """Refuse a node that is damaged; those before it have been checked."""
+        """Reject a damaged node; earlier nodes have been checked."""
         node = self.nodes[number]
         if not isinstance(node, dict) or not isinstance(node.get("type"), str):
             raise ValueError(f"node {number} has no type")
@@ -189,7 +189,7 @@ class _Checker:
             self._check_call(number, data)
 
     def _check_call(self, number: int, data: dict[str, Any]) -> None:
-        """Type inference reads the attributes that an operator has without a look at their type."""
+        """Check attributes' types, which type inference reads unchecked."""
         if not {"op", "args", "attrs"} <= data.keys():
             raise ValueError(f"node {number}, ir.Call, lacks a part")
         op = self.nodes[data["op"]]
@@ -204,7 +204,7 @@ class _Checker:
         return bool(self.nodes[number]["type"] == "None")
 
     def _fits(self, number: int, schema: Schema) -> bool:
-        """Whether a node is of a type."""
+        """Whether a node matches a schema."""
         kind, args = schema["type"], schema.get("args", ())
         if kind == "Any" or (number, id(schema)) in self.right:
             return True
@@ -255,23 +255,23 @@ class _Types:
         self._attributes: dict[str, str] = {}
 
     def fields(self, kind: str) -> dict[str, Schema]:
-        """Fields of a type, those that it inherits too."""
+        """Fields of a type, including inherited ones."""
         if kind not in self._fields:
             self._look_up(kind)
         return self._fields[kind]
 
     def derives(self, kind: str, base: str) -> bool:
-        """Whether a type is another, or derives from it."""
+        """Whether a type equals another, or derives from it."""
         if kind not in self._ancestors:
             self._look_up(kind)
         return kind == base or base in self._ancestors[kind]
 
     def attributes(self, operator: str) -> str:
-        """Type of an operator's attributes, "" if any will do."""
+        """Type of an operator's attributes; "" if any type is valid."""
         if operator not in self._attributes:
             import tvm
 
-            known = operator in tvm.ir.Op.list_op_names()  # TVM refuses what it does not know
+            known = operator in tvm.ir.Op.list_op_names()  # TVM rejects unknown operators
             registered = str(tvm.ir.Op.get(operator).attrs_type_key) if known else ""
             self._attributes[operator] = _ATTRIBUTES.get(operator, registered)
         return self._attributes[operator]
