@@ -1,7 +1,7 @@
-"""Tells what TVM or Baton raised in a step of a build from what functions of the caller did.
+"""Distinguish errors that TVM or Baton raised in a build step from those of the caller's functions.
 
-Backends, passes and operators that callers registered run inside of steps. Their exceptions have to
-reach the caller as they are; those of TVM's checks become errors of the build.
+Backends, passes and operators that callers registered run inside build steps. Their exceptions must
+reach the caller unchanged; exceptions of TVM's checks become build errors.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def is_of_a_caller(error: BaseException) -> bool:
             return False
         if name.startswith("<"):  # an interactive session, or code from a string
             return True
-        # TVM's frames of C++ and Cython name files that are not on this machine.
+        # TVM's C++ and Cython frames name files that are not on this machine.
         if not os.path.isabs(name) or not os.path.exists(name):
             return False
         if not any(part in name for part in _OF_PACKAGES) and not name.startswith(_STANDARD):
@@ -44,6 +44,6 @@ def is_of_a_caller(error: BaseException) -> bool:
 
 
 def reason_of(error: BaseException) -> str:
-    """The last line of what an error says, and its class."""
+    """The last line of an error's message, and its class."""
     lines = str(error).strip().splitlines() or [""]
     return f"{type(error).__name__}: {lines[-1].strip()}".rstrip(": ")

@@ -1,4 +1,4 @@
-"""Bodies of the steps of `pipeline`, which change the state of a build."""
+"""Build steps of `pipeline`, which change the state of a build."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def specialize_sizes(state: State) -> None:
 
 
 def use_integers(state: State) -> None:
-    """Have CPUs compute quantized networks on integers, and note what stays as it is."""
+    """Lower quantized networks to integer arithmetic on CPUs, and note the remaining operators."""
     mod = state.mod
     for name, target in state.targets.items():
         if target.kind.name == "llvm":

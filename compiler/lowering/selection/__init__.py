@@ -1,1 +1,1 @@
-"""Chooses for every operator an implementation, a layout and a schedule."""
+"""Selection of an implementation, a layout and a schedule for every operator."""

@@ -1,10 +1,10 @@
-"""Kernels scheduled by records of TVM's old auto_scheduler: chosen, checked, put into the module.
+"""Kernels scheduled by records of TVM's old auto_scheduler: selected, validated, and installed.
 
-Such a record may want another form of the kernel's compute than the module's operators have, and
-its weights packed. So the function that holds the kernel's operators gets a new body:
+Such a record may require another form of the kernel's compute than the module's operators have,
+with packed weights. So the function that holds the kernel's operators gets a new body:
 
     fused(x):  conv2d(x, w) -> add(b) -> relu
-    fused(x):  replayed_kernel(x, packed w, b)          w is packed now, since it is known
+    fused(x):  replayed_kernel(x, packed w, b)          w is packed at build time
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ logger = logging.getLogger("baton.lowering")
 
 
 class ReplayedKernels:
-    """Finds, once for each distinct kernel, the record to build it from.
+    """Finds the record for each distinct kernel, once.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ class ReplayedKernels:
         self._told_blocked = False
 
     def find(self, kernel: PlainKernel, key: str, target: Target) -> Match | None:
-        """The kernel as the best record schedules it that fits and computes the right numbers.
+        """Replay the best record that fits the kernel and computes correct results.
 
         A kernel that is not validated yet is validated once it is compiled.
 
@@ -94,7 +94,7 @@ class ReplayedKernels:
         return None
 
     def _note_blocked(self, kernel: PlainKernel, target: Target) -> None:
-        """Say that a log's record for a convolution is one over blocks of channels."""
+        """Log that a convolution's record in a log is for blocked channels."""
         from ...records.ansor.blocked_keys import blocked_layout
 
         if "nn.conv2d" not in kernel.operators or not self.source.has_ansor_records:
@@ -112,16 +112,16 @@ class ReplayedKernels:
             logger.warning("%s", note)
 
     def _matches(self, kernel: PlainKernel, target: Target) -> Iterator[Match]:
-        """Matches until there are no more; a kernel that the search can't handle has none."""
+        """All matches of a kernel; none for a kernel that the search does not support."""
         from ...records.ansor.match import matches
 
         try:
             yield from matches(kernel.func, kernel.constants, target, self.source.record_contexts)
-        except Exception as error:  # a log must not break the build of a kernel it can't serve
+        except Exception as error:  # a log must not break the build of an unsupported kernel
             logger.warning("%s: no record is looked for: %s", " ".join(kernel.operators), error)
 
     def _fault(self, kernel: PlainKernel, match: Match, target: Target) -> str:
-        """Why the replayed kernel can't be used; empty if it can."""
+        """Why the replayed kernel can't be used; "" if it can."""
         from ..validate.validator import Question
 
         results = len(kernel.func.params) - len(match.operands)
@@ -138,11 +138,11 @@ class ReplayedKernels:
             if beyond is not None:
                 return f"no GPU runs it: {beyond}"
         if kind != "llvm" and not tvm.device(kind).exist:
-            return ""  # there is nothing here to run it on; code generation checks the rest
+            return ""  # this machine can't run it; code generation checks the rest
         config = {k: v for k, v in config_of_object(target).items() if k != "host"}
         ours = config.get("mtriple") in (None, system_triple())
         runs_here = kind != "llvm" or (ours and not missing_features(cpu_features(target)))
-        if not runs_here:  # the same function is checked as this machine's CPU runs it
+        if not runs_here:  # validate the same function compiled for this machine's CPU
             config = {"kind": kind}
         scheduled = guard_indices(match.func)
         question = Question(kernel.func, scheduled, match.operands, results, config)

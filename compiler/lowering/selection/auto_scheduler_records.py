@@ -6,8 +6,8 @@ so its operators are outlined from `main` before layouts are chosen:
     main: conv2d -> add -> relu -> softmax            the log has conv2d+add+relu
     main: fused_recorded(...) -> softmax              fused_recorded: conv2d -> add -> relu
 
-A record that names a template of the schedule library leaves them where they are, so that blocked
-layouts pass from kernel to kernel: the selection of implementations asks it for its config.
+A record that names a template of the schedule library leaves the operators in place, so that
+blocked layouts pass from kernel to kernel. The selection of implementations then queries it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ RECORD = "baton.auto_scheduler_record"
 
 @dataclass
 class Recorded:
-    """A module, and what the auto_scheduler records in use say of its kernels.
+    """A module, and the auto_scheduler records selected for its kernels.
 
     Attributes
     ----------
@@ -89,7 +89,7 @@ def set_aside(
     templates: dict[str, dict[str, Query]] = {}
     made: dict[int, Any] = {}
     if source.has_ansor_records:
-        # Its kernels are those that TVM's graph passes left.
+        # Kernels of the module after TVM's graph passes.
         mod = tvm.transform.Sequential([ForwardFoldScaleAxis()])(mod)
     replayed = ReplayedKernels(source, checker)
     for name, target in chosen_targets.items():
@@ -138,7 +138,7 @@ def set_aside(
 def _checked(mod: tvm.IRModule, name: str) -> set[str]:
     """Variables of operators that follow a run-time check of indices or divisors.
 
-    A kernel with one of these is another one than was recorded.
+    Such a kernel differs from the recorded one.
     """
     body = mod[name].body
     bindings = [b for block in getattr(body, "blocks", ()) for b in block.bindings]
@@ -165,7 +165,7 @@ def all_right(found: Recorded, code: Mapping[str, bytes], checker: Checker) -> b
 def _stands(
     kernel: PlainKernel, chosen: Record | Match, target: Target, source: ScheduleSource
 ) -> bool:
-    """Whether a record is to be used; a slower one is not, if the user wants the fastest."""
+    """Whether to use a record; a slower one is not used if the user wants the fastest."""
     record = chosen.record if isinstance(chosen, Match) else chosen
     key = workload_key(kernel.func)
     if source.prefers_fastest and kernel.origin is not None:
@@ -193,7 +193,7 @@ def _replayable_record(
         record = source.auto_scheduler_sample(target, kernel.func, key)
         if record is None:
             return None
-    if record.untuned:  # nothing that was tried is faster than what the kernel gets anyway
+    if record.untuned:  # no measured schedule is faster than the default kernel
         return None
     if record.template is not None:
         return record

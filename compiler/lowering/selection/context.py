@@ -1,4 +1,4 @@
-"""Where one operator is lowered."""
+"""Lowering context of one operator."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Site:
     def choose(
         self, operator: str, workload: Any
     ) -> tuple[strategy.Implementation, ConfigEntity] | None:
-        """The implementation of a workload and its config; None where the library has none."""
+        """The implementation of a workload and its config; None if the library has none."""
         return strategy.select(operator, workload, self.target, self.query, self.disabled)
 
     def asking(self, query: strategy.Query | None) -> Site:

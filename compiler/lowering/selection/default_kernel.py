@@ -1,4 +1,4 @@
-"""Single kernels as the schedule library makes them: without records, or with a chosen config."""
+"""Single kernels of the schedule library: without records, or with a given config."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..pipeline import scheduled
 
 _ALONE = "baton.alone"
 
-# Changes of layout are left out of the account: a network makes them once, at its edges.
+# Layout conversions are not counted: a network converts once, at its edges.
 _LAYOUT_OPERATORS = frozenset(
     {"_block", "layout_unblock", "layout_transform", "reshape", "transpose", "nn.pad"}
 )

@@ -136,7 +136,7 @@ def alone(mod: tvm.IRModule, name: str, bindings: Sequence[str]) -> tvm.IRModule
             for key in list(function.attrs.keys()):
                 function = function.without_attr(key)
             function = function.with_attr("global_symbol", "main")
-            if provenance(mod).is_one_sample:  # which the operators' inputs need not show
+            if provenance(mod).is_one_sample:  # not visible from the operators' inputs alone
                 function = function.with_attr(ONE_SAMPLE, True)
             return tvm.IRModule({"main": function})
     raise AssertionError("contract made no function")

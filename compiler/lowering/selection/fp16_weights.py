@@ -1,7 +1,7 @@
-"""Weights of products that wait for memory, as numbers of 16 bits.
+"""float16 weights for matmuls that are bound by memory bandwidth.
 
-Float32 weights that are numbers of 16 bits, as a float16 model's are after it was widened, become
-those again where that takes less time; others are rounded to float16 if a build is asked for it.
+Float32 weights whose values are exact in 16 bits, as in a widened float16 model, are narrowed
+again if that is faster. Other weights are rounded to float16 only if a build requests it.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from schedules.x86.matmul import dense_fp16_weight
 
 from ...ir.constants import numpy_type
 
-_SAMPLE = 4096  # elements that tell most weights that do not fit from those that do
+_SAMPLE = 4096  # elements that suffice to reject most weights that are not exact
 
 
 def narrowed(
     weights: np.ndarray, workload: DenseWorkload, target: Target, may_round: bool
 ) -> np.ndarray | None:
-    """The weights of a dense layer in the type that it had better read; None to leave them.
+    """Narrow the weights of a dense layer to the fastest dtype; None to leave them.
 
     Parameters
     ----------
     weights : np.ndarray
         float32.
     may_round : bool
-        Whether numbers between those of float16 are rounded. Weights beyond its range never are.
+        Whether values between those of float16 are rounded. Values beyond its range never are.
     """
     for dtype in dense_fp16_weight.NARROW:
         if not dense_fp16_weight.pays(workload, dtype, target):

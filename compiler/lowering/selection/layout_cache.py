@@ -31,7 +31,7 @@ def image_shape(shape: tuple[int, ...]) -> tuple[int, int, int, int] | None:
 
 
 def image_axis(shape: tuple[int, ...], axis: int) -> int | None:
-    """Which axis of its images an axis of a tensor is; None where it is none by itself."""
+    """Axis of the images that corresponds to an axis of a tensor; None if there is none."""
     if image_shape(shape) is None:
         return None
     rank, axis = len(shape), axis % len(shape)
@@ -72,7 +72,7 @@ class LayoutMap:
         return max(self._forms[old]) if old in self else PLAIN
 
     def get(self, old: relax.Expr, block: int) -> relax.Expr:
-        """The value in one layout, converted now if need be."""
+        """The value in one layout, converted now if necessary."""
         if not isinstance(old, relax.Var):
             plain = self._plain(old)
             if block == PLAIN:

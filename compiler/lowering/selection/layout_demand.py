@@ -3,9 +3,9 @@
     transpose (tokens to images) -> take, multiply, add (resizing) -> concat -> conv2d
     blocked here                    [------------- in blocks of channels -----------]
 
-Operators between follow the layout of what they read (`layout_rules`). Without this, all of them
-would work on plain tensors, and the layout would change before the convolution, of the largest
-tensor: one loop that chooses between the parts for each channel, and has no vectors.
+Operators in between follow the layout of their inputs (`layout_rules`). Otherwise all of them
+would work on plain tensors, and the largest tensor would be converted before the convolution: one
+scalar loop that selects between the parts for each channel.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def block_of(target: Target) -> int | None:
 
 
 def worth_blocking(function: relax.Function, block: int) -> set[relax.Var]:
-    """Variables read only by operators that keep a layout, and through those by convolutions.
+    """Variables read only by layout-preserving operators and, through those, by convolutions.
 
     Parameters
     ----------

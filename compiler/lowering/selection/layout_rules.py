@@ -55,7 +55,7 @@ def _may_make_infinite(call: relax.Call, block: int) -> bool:
 def _broadcast_operand(
     arg: relax.Expr, out: tuple[int, ...], block: int, layouts: LayoutMap
 ) -> relax.Expr | None:
-    """The operand as something that broadcasts against the images (N, C/b, H, W, b)."""
+    """Reshape the operand to broadcast against the images (N, C/b, H, W, b)."""
     shape, rank = static_shape(arg), len(out)
     if shape is None or len(shape) > rank:
         return None
@@ -83,7 +83,7 @@ def _is_constant(arg: relax.Expr) -> bool:
 
 def _blocked_constant(array: np.ndarray, block: int) -> tvm.ir.GenericConst:
     n, c, h, w = array.shape
-    # The value beyond the last channel is 1: a constant may be a divisor.
+    # Padding channels of the operand are 1: a constant may be a divisor.
     beyond = ((0, 0), (0, -c % block), (0, 0), (0, 0))
     array = np.pad(array, beyond, constant_values=1) if c % block else array
     split = array.reshape(n, -1, block, h, w)
@@ -91,7 +91,7 @@ def _blocked_constant(array: np.ndarray, block: int) -> tvm.ir.GenericConst:
 
 
 def _pool(builder: relax.BlockBuilder, call: relax.Call, layouts: LayoutMap) -> Lowered:
-    """Windows of images; of signals those of one row, of volumes image by image first."""
+    """Pool windows of images; signals as images of one row, volumes image by image first."""
     block, shape, out = layouts.block(call.args[0]), static_shape(call.args[0]), static_shape(call)
     attrs = call.attrs
     if block == PLAIN or shape is None or out is None:
@@ -147,7 +147,7 @@ def _pool_depth(
     out: tuple[int, ...],
     data: relax.Expr,
 ) -> relax.Expr | None:
-    """The images of a volume pooled along its depth: maxima, or means without padding."""
+    """Pool the images of a volume along its depth: max, or average without padding."""
     attrs, is_max = call.attrs, "max" in call.op.name
     taps, stride, front = int(attrs.pool_size[0]), int(attrs.strides[0]), int(attrs.padding[0])
     padded = front or int(attrs.padding[3]) or bool(attrs.ceil_mode)
@@ -156,7 +156,7 @@ def _pool_depth(
     images = np.arange(shape[0])[:, np.newaxis] * shape[2]
     total: relax.Expr | None = None
     for tap in range(taps):
-        # Instead of an image outside, one that the window has anyway.
+        # Instead of an image in the padding, use one that the window contains anyway.
         inside = np.clip(np.arange(out[2]) * stride + tap - front, 0, shape[2] - 1)
         indices = relax.const((images + inside).ravel().astype("int64"))
         each = builder.emit(relax.op.take(data, indices, 0, "clip"))
@@ -171,7 +171,7 @@ def _pool_depth(
 
 
 def _spatial_reduce(builder: relax.BlockBuilder, call: relax.Call, layouts: LayoutMap) -> Lowered:
-    """Over all of an image, (N, C/b, H, W, b) -> (N, C/b, 1, 1, b), which is (N, C) in memory."""
+    """Reduce whole images, (N, C/b, H, W, b) -> (N, C/b, 1, 1, b), which is (N, C) in memory."""
     block = layouts.block(call.args[0])
     shape = static_shape(call.args[0])
     axes = call.attrs.axis
@@ -204,7 +204,7 @@ def _reduce(
 
 
 def _concat(builder: relax.BlockBuilder, call: relax.Call, layouts: LayoutMap) -> Lowered:
-    """Along the channels, if one block divides every part; along other axes as it is."""
+    """Concatenate channels if one block divides every part; other axes without conversion."""
     out = static_shape(call)
     if not isinstance(call.args[0], relax.Tuple) or out is None or image_shape(out) is None:
         return None
@@ -280,7 +280,7 @@ def _pad(builder: relax.BlockBuilder, call: relax.Call, layouts: LayoutMap) -> L
 
 
 def _take(builder: relax.BlockBuilder, call: relax.Call, layouts: LayoutMap) -> Lowered:
-    """Rows, columns or whole images, by a list of their numbers."""
+    """Take rows, columns or whole images by index."""
     block, indices = layouts.block(call.args[0]), static_shape(call.args[1])
     axis = _along_images(call)
     if block == PLAIN or indices is None or len(indices) != 1 or axis is None:
@@ -290,7 +290,7 @@ def _take(builder: relax.BlockBuilder, call: relax.Call, layouts: LayoutMap) -> 
 
 
 def _repeat(builder: relax.BlockBuilder, call: relax.Call, layouts: LayoutMap) -> Lowered:
-    """Each row, column or image several times."""
+    """Repeat each row, column or image."""
     block, axis = layouts.block(call.args[0]), _along_images(call)
     if block == PLAIN or axis is None:
         return None
@@ -308,7 +308,7 @@ def _along_images(call: relax.Call) -> int | None:
 
 
 def _reshape(builder: relax.BlockBuilder, call: relax.Call, layouts: LayoutMap) -> Lowered:
-    """(N, C, 1, 1) to anything: the blocked form lies in memory in the same order."""
+    """Reshape (N, C, 1, 1) to any shape: the blocked form has the same order in memory."""
     shape = static_shape(call.args[0])
     block = layouts.block(call.args[0])
     if block == PLAIN or shape is None or set(shape[2:]) != {1} or shape[1] % block:

@@ -1,4 +1,4 @@
-"""Gives every kernel a schedule and says in the report where it came from."""
+"""Schedule every kernel, and report the origin of each schedule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the schedules of a build come from, read from the dispatch contexts of the thread.
+"""Sources of a build's schedules, read from the dispatch contexts of the thread.
 
 `docs/architecture.md` has the table of contexts.
 """

@@ -1,4 +1,4 @@
-"""Chooses for every operator an implementation and a layout.
+"""Select an implementation and a layout for every operator.
 
 Anchors (convolutions, matrix products) go to the schedule library, which states the layouts
 it wants; operators that work element by element, pooling and concatenation follow their

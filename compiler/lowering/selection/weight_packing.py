@@ -1,4 +1,4 @@
-"""Rearranges weights: with numpy when they are known at build time, else with operators."""
+"""Pack weights: with numpy if they are known at build time, otherwise with operators."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
 """Numpy evaluation of sampled elements of a plan's results, in double precision.
 
-A check of a kernel needs no more: a record of another compute, or a weight packed in another
-order, gives wrong numbers nearly everywhere; a tile at an edge that is read or written wrongly lies
-at an end of some axis; what a compiler gets wrong for one lane or one step of a loop repeats along
-the axis. So the sample holds every place along every axis of up to `MOST` places, both ends of
-longer axes and all corners of the result, and of the rest a random choice.
+A check needs no more elements. A record of another compute, or a weight packed in another order,
+gives wrong numbers nearly everywhere. Errors at partial tiles are at an end of some axis. Compiler
+bugs in one lane or loop step repeat along the axis. So the sample has every index of each axis of
+up to `MOST` elements, both ends of longer axes, all corners of the result, and random others.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Checks replayed records against the unscheduled compute, once each; verdicts are kept on disk.
+"""Validate replayed records against the unscheduled compute, once each; cache verdicts on disk.
 
-TensorIR's primitives keep what a function computes, or refuse. The check is for what they can't
-see: a record matched to another compute, a weight packed in another order, and mistakes of the
-compiler. It runs in a child process (see `worker.py`), and a kernel that is wrong, that
-crashes or that hangs is not used.
+TensorIR's primitives preserve semantics or raise. The check covers what they can't detect: a record
+matched to another compute, a weight packed in another order, and compiler bugs. It runs in a child
+process (see `worker.py`). A kernel that is wrong, crashes or hangs is not used.
 
 A build asks in two steps, so that the check costs it little:
 

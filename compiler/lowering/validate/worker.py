@@ -36,13 +36,13 @@ _PERIOD = 65521
 _ALIGNMENT = 64  # bytes; kernels assume it
 
 Array = np.ndarray
-Sample = dict[int, tuple[tuple[Array, ...], Array]]  # by tensor: places, and what is right there
+Sample = dict[int, tuple[tuple[Array, ...], Array]]  # by tensor: indices, and correct values
 
 
 def serve() -> None:
     """Answer requests until the input ends."""
     answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # what libraries print must not get among the answers
+    os.dup2(2, 1)  # output of libraries must not mix with the answers
     expected: dict[str, Sample] = {}
     for line in sys.stdin:
         request = json.loads(line)

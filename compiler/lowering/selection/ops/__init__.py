@@ -1,1 +1,1 @@
-"""From Relax calls to workloads of the schedule library, one file per operator family."""
+"""Lowering of Relax calls to workloads of the schedule library, one file per operator family."""

@@ -1,4 +1,4 @@
-"""Recognizes attention among plain operators and lowers it to one kernel.
+"""Recognize attention among plain operators and lower it to one kernel.
 
     permute_dims(matmul(softmax(matmul(q, k) * scale + mask), v)) -> reshape
 
@@ -155,7 +155,7 @@ def lower_attention(
 def _counted(
     workload: AttentionWorkload, implementation: strategy.Implementation, target: Target
 ) -> dict[str, int | float]:
-    """What TVM's count of operations goes by, since kernels may be written out, and their time."""
+    """Add the operation count for TVM, which can't count kernels written as TIR, and their time."""
     if workload.flops is None:
         return {}
     found: dict[str, int | float] = {"estimated_flops": workload.flops}

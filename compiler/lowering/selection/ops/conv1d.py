@@ -1,4 +1,4 @@
-"""Lowers nn.conv1d and nn.conv1d_transpose (NCW) to 2-D convolutions of images one row high."""
+"""Lower nn.conv1d and nn.conv1d_transpose (NCW) to 2-D convolutions of images one row high."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lowers nn.conv2d (NCHW, OIHW) to an implementation of the schedule library."""
+"""Lower nn.conv2d (NCHW, OIHW) to an implementation of the schedule library."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .merge_conv_groups import join_groups
 from .patch_embed_conv2d import emit_windows, windows_of
 from .prune_kernel import trim_taps
 
-# With fewer channels than this a plain input is read in place: a blocked copy has empty lanes.
+# With fewer channels than this a plain input is read directly: a blocked copy has empty lanes.
 READ_PLAIN_BELOW = 8
 # So is one of which blocks would be this many times the channels, or more.
 MOST_EMPTY = 1.25

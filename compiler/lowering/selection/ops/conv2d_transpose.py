@@ -1,4 +1,4 @@
-"""Lowers nn.conv2d_transpose (NCHW, IOHW) to plain convolutions of the schedule library.
+"""Lower nn.conv2d_transpose (NCHW, IOHW) to plain convolutions of the schedule library.
 
 Without a record: output pixels of one phase (y % stride, x % stride) are a convolution of the
 input with every stride-th tap. All phases together are one convolution with stride 1 and a

@@ -1,4 +1,4 @@
-"""Lowers nn.conv3d to 2-D convolutions, with a record or NDHWC to what the schedule library has."""
+"""Lower nn.conv3d to 2-D convolutions; with a record or NDHWC, to a library implementation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lowers nn.conv3d_transpose (NCDHW, IODHW) to a convolution with a channel for each phase.
+"""Lower nn.conv3d_transpose (NCDHW, IODHW) to a convolution with a channel for each phase.
 
 As in two dimensions (`conv2d_transpose`), output voxels of one phase along every axis are a
 convolution of the input with every stride-th tap; all phases together are one 3-D convolution,

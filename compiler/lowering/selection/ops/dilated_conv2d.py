@@ -1,4 +1,4 @@
-"""Lowers dilated convolutions to ones without dilation, for which there is Winograd's product.
+"""Lower dilated convolutions to undilated ones, which support Winograd.
 
 Pixels that a dilated convolution multiplies together are of one phase (y % dilation,
 x % dilation). The phases become separate images, side by side in one larger image, with
@@ -22,13 +22,13 @@ from schedules.x86.conv import winograd, winograd_polyphase
 
 from ..layout_cache import PLAIN, LayoutMap
 
-# The image of all phases may have this many times the pixels at most: Winograd's product saves
-# more than half of the multiplications, of which some go to the zeros and to partial tiles.
+# Maximum growth of the image in pixels: Winograd saves more than half of the multiplications, some
+# of which are spent on zeros and partial tiles.
 MOST_PIXELS = 1.5
 
 
 def phases_of(w: Conv2dWorkload, target: Target, disabled: Collection[str]) -> Any | None:
-    """The convolution of all phases; None where Winograd's product would not compute it."""
+    """The convolution of all phases; None if Winograd would not be chosen for it."""
     if w.kernel != (3, 3) or w.strides != (1, 1) or w.groups > 1 or w.dilation == (1, 1):
         return None
     if w.padding != w.dilation * 2 or target.kind.name != "llvm":

@@ -1,7 +1,7 @@
 """Attention over dynamic extents, recognized like attention over static ones.
 
-Every symbol is given a number, twice, and both functions are searched. What is found in both is in
-the function with symbols too, and a number that differs is the extent that has both values.
+Each symbol is replaced by a number, for two different numbers, and both functions are searched. An
+attention found in both exists for all extents. A number that differs is mapped to its symbol.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from schedules.generic.stages import substitute
 
 from ....ir import dynamic_shape as symbols
 
-# Primes that are hardly extents of a model, and none of which is a multiple of another.
+# Primes that are unlikely as extents of a model; none is a multiple of another.
 _NUMBERS = ((1009, 2003, 3001, 4001, 5003, 6007), (1013, 2011, 3011, 4003, 5009, 6011))
 
 

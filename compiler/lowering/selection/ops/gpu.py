@@ -1,4 +1,4 @@
-"""Lowers convolutions for GPUs to AutoTVM's templates, where a tuning record asks for one.
+"""Lower convolutions for GPUs to AutoTVM templates if a tuning record selects one.
 
 Without a record TVM's legalization and the generic rules of the target take the operator.
 """
@@ -37,9 +37,9 @@ def has_tensor_cores(target: Target) -> bool:
 def channels_last(
     target: Target, query: strategy.Query, tf32: bool
 ) -> Callable[[relax.Call], bool]:
-    """Whether a convolution is better off with the channels last.
+    """Whether a convolution is faster with channels last.
 
-    That is so where tensor cores multiply its type and no tuning record asks for a template.
+    That is so if tensor cores support its dtype and no tuning record selects a template.
     """
 
     def wanted(call: relax.Call) -> bool:

@@ -1,4 +1,4 @@
-"""Lowers matmul to an implementation of the schedule library."""
+"""Lower matmul to an implementation of the schedule library."""
 
 from __future__ import annotations
 

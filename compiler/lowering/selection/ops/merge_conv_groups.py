@@ -1,4 +1,4 @@
-"""Makes one group of several where a group's channels leave most lanes of a vector empty.
+"""Merge convolution groups whose channels leave most lanes of a vector empty.
 
 128 channels, 32 groups of 4      8 groups of 16, whose weights between the old groups are zeros
 

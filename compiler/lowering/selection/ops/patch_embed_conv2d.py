@@ -1,4 +1,4 @@
-"""Lowers convolutions of few channels whose windows do not overlap, as patches of images have them.
+"""Lower convolutions of few channels with disjoint windows, such as patch embeddings.
 
     x (N, C, H, W) -> windows (N, C * kh * kw, H / kh, W / kw) -> conv2d 1x1
 

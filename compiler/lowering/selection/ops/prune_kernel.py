@@ -1,4 +1,4 @@
-"""Leaves out the taps of a convolution that only ever meet padding.
+"""Remove kernel positions of a convolution that only ever read padding.
 
 16x16 image, 3x3 taps 18 apart, 18 rows of padding    only the tap in the middle meets it
 1x1 image, 3x3 taps, one row of padding                likewise

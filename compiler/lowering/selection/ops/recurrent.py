@@ -1,4 +1,4 @@
-"""Lowers a recurrent layer to an implementation of the schedule library."""
+"""Lower a recurrent layer to an implementation of the schedule library."""
 
 from __future__ import annotations
 
