@@ -1,4 +1,4 @@
-"""Convolutions over NHWC tensors as convolutions over NCHW tensors, or the other way round.
+"""Convert convolutions between NHWC and NCHW layouts, in either direction.
 
     before   y = relu(conv2d(x, w, "NHWC", "HWIO") + b)                  (N, H, W, C)
 
@@ -6,9 +6,9 @@
              y1 = relu(conv2d(x1, w1, "NCHW", "OIHW") + b1)              (N, C, H, W)
              y = permute_dims(y1, [0, 2, 3, 1])        only if other operators read y
 
-Operators between convolutions follow: elementwise operators, pooling, padding, concatenation,
-reductions over the image, and permutations, which vanish. TVM's ConvertLayout changes back at
-every operand of lower rank, so at every bias.
+Operators between convolutions are converted, too: elementwise operators, pooling, padding,
+concatenation, reductions over the image, and permutations, which are removed. TVM's ConvertLayout
+converts back at every operand of lower rank, and so at every bias.
 
 CPU schedules expect channels first. Tensor cores need channels last, where their operands are
 contiguous.
@@ -36,12 +36,12 @@ TO_FIRST, TO_LAST = (0, 3, 1, 2), (0, 2, 3, 1)
 
 @dataclass(frozen=True)
 class Layouts:
-    """A change of layouts.
+    """A layout conversion.
 
     Attributes
     ----------
     old, new : str
-        Of images.
+        Image layouts.
     axes, back : tuple of int
         Permutation from the old layout to the new one, and from the new one to the old one.
     kernels : dict of str to str
@@ -74,7 +74,7 @@ def convert_layout(
     layouts: Layouts = CHANNELS_FIRST,
     wanted: Predicate = lambda _: True,
 ) -> tvm.IRModule:
-    """Have the convolutions of function `name` of a module compute in the new layouts alone.
+    """Make the convolutions of function `name` of a module compute in the new layouts only.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ def convert_layout(
         At operator level. It is not changed. Functions that branch stay as they are.
     layouts : Layouts
     wanted
-        Whether a convolution in other layouts is to change.
+        Whether to convert a convolution in other layouts.
     """
     function = mod[name]
     values = [binding.value for block in function.body.blocks for binding in block.bindings]
@@ -96,7 +96,7 @@ def convert_layout(
 
 @mutator
 class _Converter(PyExprMutator):
-    """Keeps values of the old layout in the new one as long as their readers take those."""
+    """Keeps values in the new layout as long as their readers support it."""
 
     def __init__(self, mod: tvm.IRModule, layouts: Layouts, wanted: Predicate) -> None:
         super().__init__(mod)
@@ -115,7 +115,7 @@ class _Converter(PyExprMutator):
         return {TO_FIRST, TO_LAST} <= orders and are_ours
 
     def is_foreign(self, value: relax.Expr) -> bool:
-        """Whether a value is a convolution in other layouts than the new ones."""
+        """Whether a value is a convolution in layouts other than the new ones."""
         name = operator_name(value)
         if name not in self.layouts.kernels:
             return False
@@ -179,8 +179,8 @@ class _Converter(PyExprMutator):
             self.set_var_remap(binding.var, var)
 
 
-# A rule gives the new value, not yet emitted, and whether it is in the new layout where the old
-# one is in the old one; None to leave the call as it is.
+# A rule returns the new value, not yet emitted, and whether it is in the new layout if the old one
+# is in the old layout; None to keep the call.
 Converted = tuple[relax.Expr, bool] | None
 
 
@@ -226,7 +226,7 @@ def _binary(converter: _Converter, call: relax.Call) -> Converted:
 
 
 def _operand(converter: _Converter, arg: relax.Expr, rank: int) -> relax.Expr:
-    """An operand that broadcasts against the old layout, as one that does against the new one."""
+    """Reshape an operand that broadcasts against the old layout for the new one."""
     if rank == 4:
         return converter.in_new_layout(arg)
     if rank == 0:
@@ -272,7 +272,7 @@ def _concat(converter: _Converter, call: relax.Call) -> Converted:
 
 
 def _reduce(converter: _Converter, call: relax.Call) -> Converted:
-    """Over the image, leaving (N, C), or an image of one element."""
+    """Reduce over the image, leaving (N, C), or an image of one element."""
     axes, layouts = call.attrs.axis, converter.layouts
     if call.args[0] not in converter.first or axes is None:
         return None
@@ -284,7 +284,7 @@ def _reduce(converter: _Converter, call: relax.Call) -> Converted:
 
 
 def _reshape(converter: _Converter, call: relax.Call) -> Converted:
-    """An image of one element to anything: the order in memory is that of (N, C)."""
+    """Reshape an image of one element to any shape: the order in memory is that of (N, C)."""
     shape = static_shape(call.args[0])
     if call.args[0] not in converter.first or shape is None:
         return None

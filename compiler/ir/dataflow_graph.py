@@ -1,11 +1,11 @@
-"""Reading a Relax function: its bindings, who reads whom, and what may move into a subgraph.
+"""Index of a Relax function: its bindings, their readers, and what may move into a subgraph.
 
 A binding is one of
 
 * an operation: a call, a `match_cast`, a branch, a local function;
-* a projection: one output of an operation or parameter that yields a tuple; it goes wherever the
-  operation goes;
-* transparent: a tuple, another name of something, a constant, a shape; whoever reads it reads
+* a projection: one output of an operation or parameter that yields a tuple; it moves with the
+  operation;
+* transparent: a tuple, an alias, a constant, a shape; readers look through it, so that it never
   through it, so that it never ties two regions together.
 
 Everything is read from TVM once and numbered, since every look into a TVM object costs as much as

@@ -1,4 +1,4 @@
-"""Extents of `main`'s parameters that are known only when it runs: their names and bounds."""
+"""Dynamic extents of `main`'s parameters: their names and bounds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LARGEST = 1 << 40
 
 
 def in_order(function: relax.Function) -> list[tirx.Var]:
-    """The symbols of a function's parameters, in their order."""
+    """The symbols of a function's parameters, in order."""
     found: dict[Any, None] = {}
     for var in function.params:
         shape = var.ty.shape if isinstance(var.ty, relax.TensorType) else None
@@ -63,7 +63,7 @@ def of_types(function: relax.Function) -> list[tirx.Var]:
 
 
 def names(function: relax.Function) -> dict[tirx.Var, str]:
-    """A name for each symbol; those that several have get numbers."""
+    """A name for each symbol; duplicate names get numbers."""
     result: dict[tirx.Var, str] = {}
     taken: set[str] = set()
     for symbol in in_order(function):
@@ -77,7 +77,7 @@ def names(function: relax.Function) -> dict[tirx.Var, str]:
 
 
 def text(extent: Any, known: Mapping[tirx.Var, str]) -> str:
-    """An extent over symbols as text; "" where it has others than the known ones."""
+    """An extent over symbols as text; "" if it has unknown symbols."""
     used = tirx.analysis.undefined_vars(extent)
     if any(var not in known for var in used):
         return ""
@@ -87,7 +87,7 @@ def text(extent: Any, known: Mapping[tirx.Var, str]) -> str:
 
 
 def number_or_text(extent: Any, known: Mapping[tirx.Var, str]) -> int | str:
-    """An extent as an int or as text, in which symbols that are not known have their own names."""
+    """An extent as an int or as text, in which unknown symbols keep their own names."""
     if isinstance(extent, tirx.IntImm):
         return int(extent)
     own = {var: known.get(var, str(var.name)) for var in tirx.analysis.undefined_vars(extent)}
@@ -95,13 +95,13 @@ def number_or_text(extent: Any, known: Mapping[tirx.Var, str]) -> int | str:
 
 
 def as_extent(value: Any) -> Any:
-    """An int or an expression as a shape takes it."""
+    """Convert an int or an expression to a shape extent."""
     return value if isinstance(value, tvm.ir.Expr) else tirx.const(int(value), "int64")
 
 
 def simplified(extent: Any, most: Mapping[str, int] = MappingProxyType({})) -> Any:
-    """An int, or an expression, in its simplest form where symbols are not negative, and those that
-    `most` names not larger than it says."""
+    """Simplify an extent to an int or an expression. Symbols are nonnegative; `most` holds
+    their upper bounds by name."""
     if not isinstance(extent, tvm.ir.Expr):
         return int(extent)
     analyzer = sym.Analyzer()
@@ -113,8 +113,8 @@ def simplified(extent: Any, most: Mapping[str, int] = MappingProxyType({})) -> A
 
 
 def bound_within(extent: Any, most: int) -> tuple[tirx.Var, int] | None:
-    """The one symbol of an extent that grows with it, and the largest value of it with which the
-    extent is at most `most`; None where that is not clear."""
+    """The only symbol of an extent that increases with it, and its largest value for which the
+    extent is at most `most`; None if that is unclear."""
     used = list(dict.fromkeys(tirx.analysis.undefined_vars(extent)))
     if len(used) != 1:
         return None
@@ -150,9 +150,9 @@ def bounds(function: relax.Function) -> dict[str, int]:
 
 
 def with_bounds(mod: tvm.IRModule, bounds: Mapping[str, int]) -> tvm.IRModule:
-    """The module with largest extents for symbols of `main`'s parameters.
+    """Set upper bounds for symbols of `main`'s parameters.
 
-    A library refuses larger extents, and takes the memory of the largest ones at once.
+    A library rejects larger extents, and allocates memory for the largest ones up front.
 
     Parameters
     ----------
@@ -182,5 +182,5 @@ def with_bounds(mod: tvm.IRModule, bounds: Mapping[str, int]) -> tvm.IRModule:
 
 @functools.cache
 def named(name: str) -> tirx.Var:
-    """The symbol of a name that types were given; equal names are one symbol."""
+    """The symbol of a name in types; equal names refer to one symbol."""
     return tirx.Var(name, "int64")

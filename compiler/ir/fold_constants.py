@@ -1,4 +1,4 @@
-"""Constant folding of Relax operators with numpy: nothing is compiled."""
+"""Constant folding of Relax operators with numpy, without compilation."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class FoldConstant:
        are computed in float64 and rounded once.
     2. `shape_of` a tensor of static shape becomes that shape, `shape_to_tensor` of a static shape
        a constant, `tensor_to_shape` of a constant a shape.
-    3. What would grow is left alone: results of more than 1 MiB and four times their operands, and
-       all results after the first 1 GiB and four times the constants of the function.
+    3. Results that would grow the module are not folded: results of more than 1 MiB and four times
+       their operands, and all results after 1 GiB and four times the function's constants.
 
     Before::
 
@@ -46,9 +46,9 @@ class FoldConstant:
 
         gv = matmul(x, const[512, 1000])
 
-    Importers leave transpositions alone, so that a weight which the model holds transposed is one
-    that a dense layer reads as it is. Two of them that undo each other, as between such a weight
-    and the layer, leave the constant itself, and nothing is computed.
+    Importers keep transpositions, so that a dense layer can read a weight that the model stores
+    transposed as it is. Two transpositions that undo each other, as between such a weight and the
+    layer, leave the constant itself, and nothing is computed.
     """
 
     def __init__(self, transpose: bool = True) -> None:
@@ -83,7 +83,7 @@ class _Fold(CallRule):
         return _computed(call, operands) if self._may_spend(_size(call, operands)) else None
 
     def _may_spend(self, size: int) -> bool:
-        """Spend bytes of results; False where all results together would exceed the bound."""
+        """Charge bytes of results to the budget; False if that would exceed it."""
         if self._left is None:
             found = expressions_in(self.scope.function, tvm.ir.GenericConst)
             constants = {tvm_ffi.Object.__hash__(each): each for each in found}  # each once
@@ -94,7 +94,7 @@ class _Fold(CallRule):
         return True
 
     def _undone_later(self) -> set[Any]:
-        """The permuted constants of this function that are only read to be permuted back."""
+        """Permuted constants of this function with only readers that permute them back."""
         if self._undone is None:
             permuted: dict[Any, relax.Call] = {}
             made, undone = Counter[Any](), Counter[Any]()
@@ -136,7 +136,7 @@ _SHAPE_RULES: dict[str, Callable[[_Fold, relax.Call], relax.Expr | None]] = {
 def value_of(expr: relax.Expr) -> relax.Expr | None:
     """Evaluate a nested expression over constants to a constant or a tuple of constants.
 
-    None where numpy has no function for an operator in it, or leaves the result open.
+    None if numpy has no function for one of its operators, or if the result is undefined.
     """
     if isinstance(expr, tvm.ir.GenericConst):
         return expr
@@ -174,7 +174,7 @@ def _arrays(
 
 
 def _computed(call: relax.Call, operands: list[np.ndarray]) -> relax.Expr | None:
-    """The result as a constant, or as a tuple of them."""
+    """The result as a constant, or as a tuple of constants."""
     evaluate = facts_of(call).evaluate
     assert evaluate is not None
     with np.errstate(all="ignore"):
@@ -194,18 +194,18 @@ def _permutes_constant(expr: Any) -> bool:
 
 
 def _permuted_constant(call: relax.Call) -> Any:
-    """Hashable, the same for the same constant and order of axes."""
+    """A hashable key, equal for the same constant and order of axes."""
     return tvm_ffi.Object.__hash__(call.args[0]), tuple(_order(call))
 
 
 def _undoes(outer: relax.Call, inner: relax.Call) -> bool:
-    """Whether a permutation puts the axes of another's operand where they were."""
+    """Whether a permutation undoes another."""
     first, second = _order(inner), _order(outer)
     return [first[axis] for axis in second] == list(range(len(first)))
 
 
 def _order(call: relax.Call) -> list[int]:
-    """The axes of a permutation's operand as its result has them."""
+    """The order of axes of a permutation."""
     axes = call.attrs.axes
     rank = int(call.args[0].ty.ndim)
     return list(range(rank))[::-1] if axes is None else [int(axis) % rank for axis in axes]

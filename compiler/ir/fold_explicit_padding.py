@@ -1,4 +1,4 @@
-"""Folding of explicit padding into the convolution or pooling that reads it."""
+"""Fold explicit padding into the convolution or pooling that reads it."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def full_padding(padding: Any, rank: int) -> np.ndarray:
 
 
 def numbers(attribute: Any) -> np.ndarray:
-    """A number, or numbers in lists of lists, in one row."""
+    """Flatten a number, or nested lists of numbers, to a vector."""
     if isinstance(attribute, (int, tvm.tirx.IntImm)):
         return np.array([int(attribute)])
     return np.concatenate([numbers(each) for each in attribute])

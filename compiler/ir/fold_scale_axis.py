@@ -1,10 +1,10 @@
-"""Folding of scales along the channels into the weights of convolutions and matrix products.
+"""Fold per-channel scales into the weights of convolutions and matmuls.
 
-Backward, a scale of the result goes through sums and relu into the weights:
+Backward, a scale of the result moves through sums and relu into the weights:
 
     relu(conv2d(x, w) + b) * a -> relu(conv2d(x, w * a) + b * a)        a > 0
 
-Forward, a scale of the data does:
+Forward, a scale of the data moves into the weights:
 
     conv2d(relu(x * a + b), w) -> conv2d(relu(x + b / a), w * a)        a > 0
 """
@@ -43,11 +43,11 @@ _FUNCTIONS = {
 class _ScaleRule(SharedRule):
     """Rules on weights and scales that both directions share.
 
-    A scale is an operand that broadcasts to the value which it scales.
+    A scale is an operand that broadcasts to the value it multiplies.
     """
 
     def computed(self, name: str, left: Any, right: Any) -> relax.Expr | None:
-        """The sum, product, ... of two operands; None where each run would have to compute it."""
+        """The sum, product, ... of two operands; None if it must be computed at run time."""
         a, b = self.array(left), self.array(right)
         if name == "divide" and b is not None and not b.all():
             return None
@@ -56,7 +56,7 @@ class _ScaleRule(SharedRule):
         return None if self.vocabulary.constants_only else self.vocabulary.make(name, left, right)
 
     def array(self, expr: Any) -> np.ndarray | None:
-        """The value of a constant, or of one in another shape."""
+        """The value of a constant, or of a reshaped constant."""
         value = self.scope.definition(expr)
         if facts_in_relay(self.name(value)).kind == RESHAPE and static_shape(value) is not None:
             inner = self.array(value.args[0])
@@ -69,12 +69,12 @@ class _ScaleRule(SharedRule):
         return array is not None and bool((array > 0).all())
 
     def is_scale(self, scale: Any, value: Any, call: relax.Call, axes: tuple[int, ...]) -> bool:
-        """Whether `call` is `value` with a scale along these axes, which can be folded."""
+        """Whether `call` multiplies `value` by a foldable scale along these axes."""
         known = not self.vocabulary.constants_only or self.array(scale) is not None
         return known and _same_type(value, call) and self.varies_along(scale, value, axes)
 
     def varies_along(self, operand: Any, value: Any, axes: tuple[int, ...]) -> bool:
-        """Whether what `value` is combined with is a number, or one for each place of the axes."""
+        """Whether `operand` is a scalar, or varies only along these axes of `value`."""
         given, whole = _extents(operand), _extents(value)
         if given is None or whole is None or len(given) > len(whole):
             return False
@@ -83,7 +83,7 @@ class _ScaleRule(SharedRule):
         return given in (full, [1] * len(whole))
 
     def scaled_place(self, total: relax.Call, axes: tuple[int, ...]) -> int | None:
-        """Which operand of a sum may carry a scale, the other being a shift along its axes."""
+        """Index of the operand of a sum that may carry a scale; the other is a shift."""
         for place, (value, other) in enumerate((total.args, total.args[::-1])):
             is_whole = self.array(value) is None and _same_type(value, total)
             if is_whole and self.varies_along(other, total, axes):
@@ -91,7 +91,7 @@ class _ScaleRule(SharedRule):
         return None
 
     def with_weights(self, anchor: relax.Call, data: Any, scale: Any, letter: str) -> Any:
-        """The call over other data with its weights scaled along their outputs, "O", or inputs."""
+        """Copy the call with other data, and weights scaled along their outputs, "O", or inputs."""
         weights, shape, given = anchor.args[1], static_shape(anchor.args[1]), static_shape(scale)
         if shape is None or given is None:
             return None
@@ -106,7 +106,7 @@ class _ScaleRule(SharedRule):
         return self.vocabulary.again(anchor, [data, scaled, *anchor.args[2:]])
 
     def _of_groups(self, anchor: relax.Call, weights: Any, scale: Any) -> relax.Expr | None:
-        """Weights of a transposed convolution: they hold the outputs of one group.
+        """Scale the weights of a transposed convolution: they hold the outputs of one group.
 
         Each group's slice of the input channels has its own part of the scale.
         """
@@ -122,7 +122,7 @@ class _ScaleRule(SharedRule):
         return _rounded(result, str(values.dtype), values, factors)
 
     def result_axes(self, anchor: relax.Call) -> tuple[int, ...] | None:
-        """Axes of the output channels in the result; None for what is computed in other types."""
+        """Axes of the output channels in the result; None if computed in another dtype."""
         if dtype_of(anchor) != dtype_of(anchor.args[0]):
             return None
         if self.name(anchor) in _PRODUCTS:
@@ -197,7 +197,7 @@ class Backward(_ScaleRule):
             scaled = self._folded(call, *call.args)
             return self._folded(call, *call.args[::-1]) if scaled is None else scaled
         if name == "divide" and self.array(call.args[1]) is not None:
-            # Among constants nothing is rounded in between.
+            # Between constants there is no intermediate rounding.
             dtype = "float64" if self.vocabulary.constants_only else dtype_of(call)
             one = constant(np.ones((), dtype))
             inverse = self.computed("divide", one, call.args[1])
@@ -302,7 +302,7 @@ def _cancels(first: np.ndarray, second: np.ndarray, function: Any) -> bool:
 
 
 def _constant_last(call: relax.Call) -> tuple[Any, Any]:
-    """The operands of a call for which their order means nothing."""
+    """The operands of a commutative call, with the constant last."""
     left, right = call.args
     return (right, left) if array_of(right) is None else (left, right)
 
@@ -413,13 +413,13 @@ def _both(first: _Wanted | None, second: _Wanted | None) -> _Wanted | None:
 
 
 def _axes(layout: str, letter: str) -> tuple[int, ...]:
-    """Where a layout has an axis, and the block split from it: "NCHW4c" has C in 1 and 4."""
+    """Axes of a letter in a layout, with the block split from it: "NCHW4c" has C in 1 and 4."""
     letters = re.sub(r"\d", "", layout)
     return tuple(i for i, each in enumerate(letters) if each.upper() == letter)
 
 
 def _extents(expr: Any) -> list[int] | None:
-    """Extents, -1 for those that are not known."""
+    """Extents; -1 for dynamic ones."""
     shape = getattr(expr.ty, "shape", None)
     if not isinstance(shape, relax.ShapeExpr):
         return None

@@ -19,10 +19,10 @@ KEPT = "baton.kv_cache"
 
 
 def with_kv_cache(mod: tvm.IRModule, symbol: str, room: int) -> tvm.IRModule:
-    """The module of a decoder whose library adds new keys and values to its cache in place.
+    """Make the library of a decoder append new keys and values to its cache in place.
 
-    A result that is the concatenation of an input and of new rows is no longer returned, and the
-    input becomes a buffer of a `compiler.runtime.kv_cache.KVCache`.
+    A result that concatenates an input and new rows is no longer returned, and the input becomes
+    a buffer of a `compiler.runtime.kv_cache.KVCache`.
 
     Parameters
     ----------
@@ -30,7 +30,7 @@ def with_kv_cache(mod: tvm.IRModule, symbol: str, room: int) -> tvm.IRModule:
     symbol : str
         The name of the extent that counts the rows that such inputs have.
     room : int
-        The most rows that there may be, those of the last run included.
+        Capacity in rows, including those of the last run.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Outlining: move bindings of a Relax function into new functions.
+"""Outline bindings of a Relax function into new functions.
 
 Before::
 
@@ -9,12 +9,12 @@ After outlining {a, b}::
     f(x, w):     a = exp(x);  b = add(a, w);  return (a, b)
     main(x, w):  t = f(x, w);  a = t[0];  b = t[1];  c = log(b);  d = multiply(a, c)
 
-Constants move into the function, so that whoever compiles it can fold them; everything else that
-is read from outside becomes a parameter of the function. A function with one output returns it as
-it is. What stays behind keeps its variables and, as far as the data allows, its order.
+Constants move into the function, so that its compiler can fold them. Every other outside value that
+it reads becomes a parameter. A function with one output returns it without a tuple. The remaining
+bindings keep their variables and, as far as the data allows, their order.
 
-Groups that do the same can share one function. Then constants that differ between them become
-parameters of it.
+Identical groups can share one function. Constants that differ between them then become
+parameters.
 """
 
 from __future__ import annotations

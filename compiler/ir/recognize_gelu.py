@@ -1,4 +1,4 @@
-"""Recognition of GELU where an exporter spelled it out."""
+"""Recognize GELU that an exporter decomposed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recognition of layer norm where an exporter spelled it out."""
+"""Recognize layer norm that an exporter decomposed."""
 
 from __future__ import annotations
 

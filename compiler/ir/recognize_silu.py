@@ -1,4 +1,4 @@
-"""Recognition of SiLU where an exporter spelled it out."""
+"""Recognize SiLU that an exporter decomposed."""
 
 from __future__ import annotations
 

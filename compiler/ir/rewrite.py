@@ -1,4 +1,4 @@
-"""Rewriting of operator calls, one at a time, in the order in which they are computed."""
+"""Rewrite operator calls, one at a time, in execution order."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def with_functions(mod: tvm.IRModule, changed: Mapping[Any, Any]) -> tvm.IRModul
 
 
 def relax_functions(mod: tvm.IRModule) -> list[tuple[Any, relax.Function]]:
-    """The functions of a module that are no kernels, with their global variables."""
+    """The Relax functions of a module, without kernels, with their global variables."""
     return [each for each in mod.functions_items() if isinstance(each[1], relax.Function)]
 
 
@@ -182,7 +182,7 @@ def expressions_in(value: relax.Expr, kind: Any = object) -> list[Any]:
 
 
 def variables_of(value: relax.Expr) -> list[relax.Var]:
-    """The variables that an expression reads, as often as it does."""
+    """The variables that an expression reads, repetitions included."""
     return expressions_in(value, relax.Var)
 
 
@@ -275,7 +275,7 @@ def rewrite_calls(
 def call_pass(
     name: str, opt_level: int, rule: Callable[[], CallRule]
 ) -> Callable[[], tvm.transform.Pass]:
-    """Makes the pass of that name that applies a rule to every call."""
+    """Create a named pass that applies a rule to every call."""
     return lambda: tvm.transform.module_pass(
         lambda mod, _: rewrite_calls(mod, rule), opt_level=opt_level, name=name
     )

@@ -1,6 +1,6 @@
 """Spans: where in its source an expression came from.
 
-A span of an importer names the node of the model. What is made of an expression later has its span.
+A span from an importer names the node of the model. Expressions derived from it keep its span.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tvm.relax.expr import _update_type
 
 
 def span_of(name: str) -> Span:
-    """The span of what a source names, without a place in it."""
+    """A span with a source name but without line and column."""
     return Span(SourceName(name), 0, 0, 0, 0)
 
 

@@ -1,4 +1,4 @@
-"""Names that are each given once."""
+"""Unique names."""
 
 from __future__ import annotations
 

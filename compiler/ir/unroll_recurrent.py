@@ -1,4 +1,4 @@
-"""Recurrent layers step by step, for targets that have no kernel for a whole sequence."""
+"""Unroll recurrent layers into steps, for targets without a kernel for a whole sequence."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The order of floats with NaN behind infinity, as numpy, ONNX and onnxruntime sort.
+"""Sort keys for floats that order NaN after infinity, as numpy, ONNX and onnxruntime do.
 
-Comparisons of floats are false where an operand is NaN, which leaves a sorting algorithm without an
-order. Keys are integers of the same order as the floats; NaNs are equal to each other.
+Float comparisons with NaN are false, which leaves a sorting algorithm without an order. The keys
+are integers in the same order as the floats; all NaNs have equal keys.
 
     float     NaN       inf ... 1.0 ... 0.0 = -0.0 ... -1.0 ... -inf
     key    those of   the bits without the sign   and    minus those
