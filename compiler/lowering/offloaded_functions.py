@@ -41,7 +41,7 @@ def function_targets(mod: tvm.IRModule, target: Target) -> dict[str, Target]:
 
 
 def backends(mod: tvm.IRModule) -> dict[str, str]:
-    """Backend of each function that one claimed."""
+    """Backend of each function that a partitioner selected."""
     return {
         gvar.name_hint: str(function.attrs[BACKEND])
         for gvar, function in relax_functions(mod)
@@ -57,16 +57,16 @@ def call_counts(mod: tvm.IRModule) -> Counter[str]:
 
 
 def calls_in(function: relax.Function) -> list[relax.Call]:
-    """The calls of functions of the module."""
+    """Calls of the module's functions."""
     calls = expressions_in(function, relax.Call)
     return [call for call in calls if isinstance(call.op, relax.GlobalVar)]
 
 
 def bind_constant_arguments(mod: tvm.IRModule) -> tvm.IRModule:
-    """Move constants that `main` hands to a claimed function into the function.
+    """Move constants that `main` passes to an offloaded function into the function.
 
     There they can be folded and packed for the function's schedules. A function that is called
-    more than once keeps its parameters, since the calls may hand over different constants.
+    more than once keeps its parameters, since the calls may pass different constants.
     """
     claimed = backends(mod)
     calls: dict[str, list[relax.Call]] = {name: [] for name in claimed}
@@ -119,7 +119,7 @@ class _Substitute(relax.expr_functor.PyExprMutator):
 
 @relax.expr_functor.mutator
 class _FewerArguments(relax.expr_functor.PyExprMutator):
-    """Drops the arguments that became constants of the function called."""
+    """Drops the arguments that became constants of the called function."""
 
     def __init__(self, bound: Mapping[str, tuple[Any, set[int]]]) -> None:
         super().__init__()
@@ -141,7 +141,7 @@ def new_global_var(name: str, ty: Any) -> Any:
 
 
 def inline_subgraphs(mod: tvm.IRModule) -> tvm.IRModule:
-    """Put the scheduled subgraph functions back into main, so that memory is planned once."""
+    """Inline the scheduled subgraph functions into main, so that memory is planned once."""
 
     def is_renewed(function: Any) -> bool:
         attrs = function.attrs if isinstance(function, relax.Function) else None
@@ -229,7 +229,7 @@ def subgraph_flops(mod: tvm.IRModule, kernels: Iterable[Kernel]) -> dict[str, in
 
 
 def sum_if_known(counts: Iterable[int | None]) -> int | None:
-    """The sum of counts, None where one of them is unknown."""
+    """The sum of counts; None if one of them is unknown."""
     every = list(counts)
     return None if None in every else sum(count for count in every if count is not None)
 

@@ -61,5 +61,5 @@ IMPLEMENTATIONS = {
 
 
 def disabled_implementations() -> list[str]:
-    """Names of the implementations that the current PassContext does not let be chosen."""
+    """Names of the implementations that the current PassContext disables."""
     return [name for switch, names in IMPLEMENTATIONS.items() if not switch.on for name in names]

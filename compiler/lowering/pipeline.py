@@ -113,17 +113,17 @@ STEPS = (*PREPARE, *SCHEDULE, *LIFT, *LINK)
 def run(
     state: State, sequence: Sequence[Step] = STEPS, lap: Callable[[str], None] = lambda _: None
 ) -> State:
-    """Take the steps that the current PassContext allows.
+    """Run the steps that the current PassContext enables.
 
     Parameters
     ----------
     lap
-        Told the name of each step when it is over.
+        Called with the name of each step when it ends.
 
     Raises
     ------
     BuildError
-        A step failed in TVM's code or Baton's. What callers' own functions raise comes as it is.
+        A step failed in TVM's code or Baton's. Errors of the caller's functions pass unchanged.
     """
     for step in sequence:
         if all(switch.on for switch in step.needs):

@@ -89,7 +89,7 @@ def _origin(kernel: Kernel) -> str:
 
 @dataclass
 class Report:
-    """The kernels of one library and how the schedules of all of them were chosen.
+    """The kernels of one library, and the origin of their schedules.
 
     Attributes
     ----------
@@ -131,7 +131,7 @@ class Report:
 
     @property
     def unscheduled(self) -> list[Kernel]:
-        """Kernels that no rule could take: right, but slow."""
+        """Kernels that no schedule rule matched: correct, but slow."""
         return [kernel for kernel in self.kernels if kernel.source == "none"]
 
     @property
@@ -147,7 +147,7 @@ class Report:
 
     @property
     def rounding(self) -> str:
-        """One line: what rounds otherwise than sums of products in the dtype of the model."""
+        """One line: operations that round differently from sums in the dtype of the model."""
         algorithms = Counter(each.algorithm.split()[0] for each in self.kernels)
         parts = [
             f"{count} kernel{'s' * (count > 1)} relative to the largest value {where}"
@@ -158,7 +158,7 @@ class Report:
         return f"rounding: {'; '.join(parts) or 'only the order of sums'}"
 
     def drop(self, calls: Mapping[str, int]) -> None:
-        """Take off calls that the linked library does not make, by the kernel's name."""
+        """Subtract calls that the linked library does not make, by kernel name."""
         for kernel in self.kernels:
             kernel.calls -= calls.get(kernel.name, 0)
         self.kernels = [kernel for kernel in self.kernels if kernel.calls > 0]

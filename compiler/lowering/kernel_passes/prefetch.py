@@ -1,13 +1,13 @@
-"""Software prefetch of weights that a kernel streams from memory, where its schedule asks for it.
+"""Software prefetch of weights that a kernel streams from memory, if its schedule requests it.
 
 Weights do not stay in cache from one inference to the next. A core that multiplies while it reads
-them gets a third of what memory can give: its reorder buffer holds some twenty steps of a
-product, and hardware prefetch stops at each page. `schedules.x86.machine.prefetch` says how
-schedules mark the loops of such a product.
+them reaches a third of the memory bandwidth: its reorder buffer holds some twenty steps of a
+matmul, and hardware prefetch stops at each page. `schedules.x86.machine.prefetch` documents how
+schedules mark the loops of such a matmul.
 
-`llvm.prefetch` would be no way to do it: LLVM assumes that it may read any memory, and stores and
-loads the accumulators in every step. An inline assembly statement that touches no memory that the
-program can see leaves them in registers.
+`llvm.prefetch` is unsuitable: LLVM assumes that it may read any memory, and stores and reloads the
+accumulators in every step. An inline assembly statement without visible memory access leaves them
+in registers.
 """
 
 from __future__ import annotations
@@ -90,14 +90,14 @@ class _Nest:
         return replace(self, steps=(*self.steps, _part(loop, int(loop.extent))))
 
     def is_enough_for(self, panel_bytes: int) -> bool:
-        """Whether a line for each iteration asks for the whole panel: fewer instructions."""
+        """Whether one line per iteration covers the whole panel, with fewer instructions."""
         known = [e for _, e in (*self.rows, *self.steps) if isinstance(e, int)]
         return math.prod(known) * _LINE_BYTES >= panel_bytes
 
 
 @dataclass(frozen=True)
 class _Steps:
-    """The loops of the reduction inside of the one whose iterations ask for a panel's lines."""
+    """The reduction loops inside the loop whose iterations prefetch a panel's lines."""
 
     panel_bytes: int
     loops: tuple[tirx.For, ...] = ()
@@ -106,8 +106,8 @@ class _Steps:
 def _insert(statement: tirx.Stmt, nest: _Nest, found: Mapping[str, int]) -> tirx.Stmt:
     """The statement with its prefetches and without its marks.
 
-    `found` are marks of the next loop inside, which lowering may have made two, one of them for
-    ragged tiles, or none, if it had one iteration.
+    `found` holds the marks of the next loop inside. Lowering may have split that loop into two, one
+    of them for partial tiles, or removed it if it had one iteration.
     """
     if isinstance(statement, tirx.AttrStmt):
         if statement.attr_key in marks.KEYS:
@@ -138,7 +138,7 @@ def _insert(statement: tirx.Stmt, nest: _Nest, found: Mapping[str, int]) -> tirx
 
 
 def _steps_inside(body: tirx.Stmt) -> _Steps | None:
-    """The marked loops below, down to the innermost; None where other statements are between."""
+    """The marked loops below, down to the innermost; None if other statements are in between."""
     loops: list[tirx.For] = []
     panel_bytes = 0
     while not panel_bytes or not isinstance(body, tirx.For):
@@ -153,7 +153,7 @@ def _steps_inside(body: tirx.Stmt) -> _Steps | None:
 
 
 def _without_marks(body: tirx.Stmt) -> tirx.Stmt:
-    """Marked loops without their marks."""
+    """Remove the marks from marked loops."""
     if isinstance(body, tirx.AttrStmt):
         rest = _without_marks(body.body)
         if body.attr_key in marks.KEYS:
@@ -167,12 +167,12 @@ def _without_marks(body: tirx.Stmt) -> tirx.Stmt:
 
 
 def _is_skipping(statement: tirx.Stmt) -> bool:
-    """Whether a statement is steps of the reduction that some rows leave out."""
+    """Whether a statement is a reduction step that some rows skip."""
     return isinstance(statement, tirx.IfThenElse) and statement.else_case is None
 
 
 def _with_prefetches(loop: tirx.For, inner: _Steps, nest: _Nest) -> tirx.For:
-    """A loop of the reduction, each iteration of which asks for its share of the next panel."""
+    """Make each iteration of a reduction loop prefetch its share of the next panel."""
     weights = _first_vector(loop.body)
     if weights is None:  # under tirx.disable_vectorize
         return loop
@@ -209,7 +209,7 @@ def _at_first_step(index: Any, body: tirx.Stmt, loops: tuple[tirx.For, ...]) -> 
 
 
 def _first_vector(body: tirx.Stmt) -> TensorLoad | None:
-    """The first of the widest vectors that are read and not written; None of scalar code."""
+    """The first of the widest vectors that are read but not written; None in scalar code."""
     vectors = [v for v in nodes_of(body, TensorLoad) if isinstance(v.indices[0], tirx.Ramp)]
     written = [store.buffer for store in nodes_of(body, tirx.BufferStore)]
     read = [v for v in vectors if not any(v.source.same_as(buffer) for buffer in written)]
@@ -225,7 +225,7 @@ def _quotient(whole: Any, parts: Any) -> Any:
 
 
 def _least(rows: tuple[tuple[Any, Any], ...]) -> int:
-    """How many row tiles there are at least."""
+    """A lower bound of the number of row tiles."""
     return math.prod(extent for _, extent in rows if isinstance(extent, int))
 
 

@@ -6,9 +6,9 @@
                                                        prefetch the lines of some results
       results: out[...] = f(sums, x[...])          results: out[...] = f(sums, x[...])
 
-Results of products that are summed up only at the end, as Strassen's, are stored all at once, and
-what is added to them is read all at once: the core waits for L3 then and multiplies nothing.
-`schedules.x86.machine.prefetch` says how schedules mark the loops.
+Results of a matmul that are summed only at the end, as in Strassen's algorithm, are stored all at
+once, and so are their addends read: the core waits for L3 and multiplies nothing.
+`schedules.x86.machine.prefetch` documents how schedules mark the loops.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _OF_REDUCTIONS = (marks.STEPS, marks.STRIDE, marks.PANEL)
 
 
 def with_result_prefetches(body: tirx.Stmt, function: str) -> tirx.Stmt:
-    """A lowered function's body with such prefetches and without the marks that ask for them.
+    """Insert such prefetches into a lowered function's body, and remove their marks.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ def _loops(statement: tirx.Stmt) -> list[tirx.For]:
 
 
 def _most_iterations(loop: tirx.For, bound: Mapping[Any, Any]) -> int:
-    """The extent of a loop in the task where it is largest; huge if nothing limits it."""
+    """Maximum extent of a loop over all tasks; huge if unbounded."""
     return int(sym.Analyzer().const_int_bound(expanded(loop.extent, bound)).max_value)
 
 
@@ -191,7 +191,7 @@ def _insert(
 
 
 def _tiles_of(part: tirx.Stmt) -> int:
-    """How many iterations of a marked loop over tiles one of the parts that it became is."""
+    """Number of iterations in one part of a marked loop over tiles that lowering split."""
     while isinstance(part, tirx.AttrStmt):
         if part.attr_key in _OF_REDUCTIONS:
             return 1

@@ -1,4 +1,4 @@
-"""Software prefetch, during a tile's matmul, of what its epilogue and the next tile need.
+"""Software prefetch, during a tile's matmul, of the data for its epilogue and the next tile.
 
     tile                                         tile
       chunk of the reduction                       chunk of the reduction
@@ -7,10 +7,9 @@
                                                      steps
       results: out[...] = f(sums, x[...])          results: out[...] = f(sums, x[...])
 
-An image in channel blocks that is larger than L2 is read and written a few lines at each of many
-places, which hardware prefetch does not follow. The next tile's inputs are the lines behind those
-of this one, from row to row as well. Schedules mark the loop with
-`schedules.x86.machine.prefetch`.
+An image in channel blocks that is larger than L2 is accessed a few lines at each of many addresses,
+which hardware prefetch does not follow. The next tile's inputs are the lines after those of this
+tile, also across rows. Schedules mark the loop with `schedules.x86.machine.prefetch`.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ class _Run:
 
 
 def with_tile_prefetches(body: tirx.Stmt, function: str) -> tirx.Stmt:
-    """A lowered function's body with such prefetches and without the marks that ask for them.
+    """Insert such prefetches into a lowered function's body, and remove their marks.
 
     Parameters
     ----------
@@ -88,7 +87,7 @@ def with_tile_prefetches(body: tirx.Stmt, function: str) -> tirx.Stmt:
 
 
 def _loop(statement: tirx.Stmt) -> tirx.For | None:
-    """The loop that follows the mark, among others."""
+    """The loop after the mark, in a sequence of statements."""
     is_marked = False
     while isinstance(statement, tirx.AttrStmt):
         is_marked = is_marked or statement.attr_key == marks.TILE

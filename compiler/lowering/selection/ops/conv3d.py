@@ -98,12 +98,12 @@ def lower_conv3d(
 def emit_by_image(
     at: Site, w: Conv3dWorkload, data: relax.Expr, filters: np.ndarray
 ) -> tuple[int, relax.Expr] | None:
-    """A convolution of images, whose channels are those of all the images that one result reads.
+    """Emit a 2-D convolution with the channels of all images that one result image reads.
 
         x (N * D, C, H, W) -> (N * OD, taps * C, H, W) -> conv2d (N * OD, O, OH, OW)
 
-    So 3-D convolutions have Winograd's product and blocked layouts as well. `data` is NCDHW,
-    `filters` OIDHW; returns as `lower_conv3d`.
+    This gives 3-D convolutions Winograd and blocked layouts as well. `data` is NCDHW, `filters`
+    OIDHW; returns as `lower_conv3d`.
     """
     if at.target.kind.name != "llvm":
         return None

@@ -2,9 +2,9 @@
 
 128 channels, 32 groups of 4      8 groups of 16, whose weights between the old groups are zeros
 
-A vector of dot products then has work in every lane, a quarter of it in vain; narrower ones have
-no instruction. Of bfloat16, what is not a number spreads to the joined groups, as it does to
-neighbors by Winograd's product: where that is disabled, groups of these stay as they are.
+A vector of dot products then has work in every lane, some of it on zeros; there is no
+instruction for narrower vectors. In bfloat16, NaNs and infinities spread to the merged groups, as
+they do to neighbors with Winograd: if that is disabled, bfloat16 groups stay as they are.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     x (N, C, H, W) -> windows (N, C * kh * kw, H / kh, W / kw) -> conv2d 1x1
 
-Every pixel is read once, so that the windows take no more memory than the image. Channels are then
-enough for blocks, as a direct convolution, which loads pixels of as many lines as it has sums, has
-them not: 3 to 384 channels of 16x16 took three times as long.
+Every pixel is read once, so the windows take no more memory than the image. They have enough
+channels for blocks, unlike a direct convolution, which loads pixels of as many lines as it has
+sums: 3 to 384 channels of 16x16 took three times as long.
 """
 
 from __future__ import annotations
