@@ -1,4 +1,4 @@
-"""The steps of a build, in their order; what each does is in `steps`.
+"""The steps of a build, in order; `steps` implements them.
 
 `docs/internals.md` shows the same list.
 """

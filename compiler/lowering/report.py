@@ -24,13 +24,13 @@ class Kernel:
     source : str
         "topi:fallback", "topi:<log>:<line>", "auto_scheduler:<log>:<line>", or "none".
     backend : str
-        Partitioner that claimed it; empty for the main graph.
+        Partitioner that selected it; empty for the main graph.
     calls : int
         How often one inference calls it.
     flops : int or None
         Floating-point operations of one call; None where they are unknown.
     bytes : int
-        Of all operands and results of one call.
+        Size of all operands and results of one call.
     algorithm : str
         "direct", "strassen", or Winograd's with its tile, such as "winograd F(4x4,3x3)".
     config : str

@@ -12,9 +12,10 @@ after:
     a = view(c, (1, 8, 55, 55, 8), 0);       conv2d(x, w0, a)
     b = view(c, (1, 8, 55, 55, 8), 774400);  conv2d(x, w1, b)
 
-That needs parts that are contiguous in the result: along the channels of one image, or along the
 This requires parts that are contiguous in the result: along the channels of one image, or along
 the batch. The result of a concatenation may itself be a part of the next, as in a dense block.
+
+Kernels reject TVM's views, which have the data pointer of their tensor and a byte offset.
 So a separate kernel moves the pointer of each new view, and sets the offset to zero.
 """
 

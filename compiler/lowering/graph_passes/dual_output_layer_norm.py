@@ -1,4 +1,4 @@
-"""Have a layer-norm kernel also write a float16 result if both dtypes are read.
+"""Have a layer-norm kernel also write a half-precision result if both dtypes are read.
 
     before   y = layer_norm(x, gamma, beta)              float32, for the residual sum
              z = astype(y, "float16")                    a separate kernel, for a matmul

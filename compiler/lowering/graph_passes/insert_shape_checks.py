@@ -6,8 +6,8 @@
 
 The first kernel raises `InputError` if the extents do not agree, before any out-of-bounds access.
 The second returns its operand with the required extents, so that shapes derived from them are
-known. A reshape that keeps the number of elements is checked likewise. GPU kernels can't raise
-errors, so they are not checked.
+known. Reshapes must keep the number of elements, which is checked likewise. GPU kernels can't
+raise errors, so they are not checked.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
       squares[.., lane, dy, dx] = image(y + dy, x + dx, lane)  -->  the lanes of four pixels in turn
 
 Each pixel is a vector whose lanes go to every fourth byte. For 16 lanes that is one `vpermb` of
-the four vectors side by side (AVX512-VBMI), or a `vpermd` and a `vpshufb`; others LLVM does as it
-likes.
+the four concatenated vectors (AVX512-VBMI), or a `vpermd` and a `vpshufb`; other lane counts are
+left to LLVM.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     cast(float32, cast(uint8, x))  ->  cast(float32, x)        x within 0 and 255
 
-A requantized sum that a residual sum reads is clipped, made a byte and widened again: narrowing and
+A requantized sum that a residual sum reads is clipped, narrowed and widened again: narrowing and
 widening vectors takes more instructions than everything else between them.
 """
 

@@ -5,12 +5,12 @@
                                         y[8:16] = both[8:16]
 
 An exponential is a chain of a dozen instructions, each of which needs the result of the one before.
-A core looks some hundred instructions ahead, that is over a few vectors, and waits for the chain
-where they come one after the other. LLVM keeps that order; of a vector wider than its registers it
-makes instructions that alternate between the parts, and loads their constants once for all.
+A core looks some hundred instructions ahead, which covers a few vectors, and stalls if the chains
+come one after the other. LLVM keeps that order. For a vector wider than its registers, LLVM emits
+instructions that alternate between the parts, and loads their constants once.
 
 Only stores after a loop are interleaved: LLVM orders the instructions of a block as a whole,
-and would move sums of the same block, as a depthwise convolution has them, out of registers.
+and would spill accumulators of the same block, for example in a depthwise convolution.
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@
                                               C[i] = C[i] + sum
 
 A sum of K terms in one chain is off by up to K roundings of its largest partial sum; in blocks of b
-terms by b + K / b. Sums of products of one sign at K = 4096 were off by 11 times what onnxruntime's
-are, which adds blocks too. A block costs one addition for each vector of a register tile, where it
-has thousands of multiply-adds.
+terms by b + K / b. For products of one sign at K = 4096, errors were 11 times those of onnxruntime,
+which also adds in blocks. A block costs one addition for each vector of a register tile, compared
+to thousands of multiply-adds.
 
 Loops that `schedules.x86.machine.sum_blocks` marks are added in shorter blocks, inner loops
 included.

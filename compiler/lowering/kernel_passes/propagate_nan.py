@@ -13,8 +13,8 @@ one whatever bits are added. That takes three instructions, where a comparison, 
 selection would become four. The last line is there because TVM tells LLVM that a NaN is not unequal
 to anything.
 
-On a GPU, `max` of the device's library drops NaNs whatever their place, so that a comparison and a
-selection are written instead.
+On a GPU, `max` of the device's library drops NaNs in either operand, so that a comparison and a
+selection are emitted instead.
 """
 
 from __future__ import annotations

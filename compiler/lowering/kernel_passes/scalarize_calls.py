@@ -1,10 +1,10 @@
 """Split vector calls of functions without a vector form into one call per lane.
 
-LLVM splits the vector forms of the functions that it knows, such as the cosine. The hyperbolic sine
-and cosine are plain calls of the C library, which TVM makes of scalars alone, and the remainder of
-floats is one that TVM doesn't make for CPUs at all. TVM's tanh and atanh are differences of numbers
-near 1, which leave nothing of a small operand: they are the C library's too, where `FastMath` has
-not replaced them. Functions that have no form for float16 compute in float32.
+LLVM splits vector forms of functions that it knows, such as the cosine. TVM lowers the hyperbolic
+sine and cosine to C library calls, but only for scalars, and the float remainder not at all on
+CPUs. TVM's tanh and atanh subtract numbers near 1, which loses all digits of a small operand: they
+become C library calls, too, unless `FastMath` replaced them. Functions without a float16 form are
+computed in float32.
 """
 
 from __future__ import annotations

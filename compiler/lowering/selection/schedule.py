@@ -57,7 +57,7 @@ def schedule_kernels(
     records
         Auto_scheduler record of each Relax function that holds one recorded kernel.
     fast_math
-        Whether exp, tanh, erf and their like become polynomials.
+        Whether exp, tanh, erf and related functions become polynomials.
     tf32
         Whether products of float32 may be computed on tensor cores.
     """
@@ -146,8 +146,8 @@ def _schedule(
 ) -> tuple[tvm.tirx.PrimFunc, Kernel]:
     """One kernel: its auto_scheduler record if there is one, else a schedule rule.
 
-    A function that no rule takes stays as it is: right, but serial; the report and the log
-    say so.
+    A function that no rule supports stays as it is: correct, but serial. The report and the log
+    note it.
     """
     kind = str(target.kind.name)
     entry = Kernel(name, [], "unscheduled", "none", kind, "", 1, count_flops(func))

@@ -195,7 +195,7 @@ _MISFITS = (ArithmeticError, AssertionError, LookupError, RuntimeError, TypeErro
 
 
 class _AskedOnce:
-    """A query for one operator, which takes one record however often it asks for it."""
+    """A query for one operator that counts a record once, even if queried repeatedly."""
 
     def __init__(self, query: strategy.Query) -> None:
         self._query = query
@@ -232,15 +232,15 @@ def select_implementations(
     query
         Looks up AutoTVM records in the active dispatch contexts.
     keep_layouts
-        Every value gets a plain layout (opt_level below 3, or AlterOpLayout disabled).
+        Keep plain layouts for all values (opt_level below 3, or AlterOpLayout disabled).
     fuse_attention
-        Attention becomes one kernel where the library has one for it.
+        Fuse attention into one kernel if the library has one for it.
     disabled
         Implementations that must not be chosen.
     own_queries
         By the variable that an operator's result is bound to, what is asked instead of `query`.
     known
-        Whose samples the module's tensors hold, if its functions were changed since that was clear.
+        Batch provenance of the module's tensors, from before passes obscured it.
     may_round
         Weights may be rounded to float16 where that takes less time.
     """
