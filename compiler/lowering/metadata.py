@@ -20,7 +20,7 @@ from .steps import State
 
 
 def describe(state: State, mod_name: str, bound_params: Sequence[str]) -> Metadata:
-    """The metadata of a library that is linked; its report is added when it is complete.
+    """The metadata of a linked library; its report is added once complete.
 
     Raises
     ------

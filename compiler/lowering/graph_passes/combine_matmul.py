@@ -47,7 +47,7 @@ def combine_matmul(
         Looks up AutoTVM records. A record for one of the products is an explicit choice of its
         kernel, so that they stay apart.
     own_queries
-        By the variable that an operator's result is bound to, what is asked instead of `query`.
+        By the variable of an operator's result, the query to use instead of `query`.
     disabled
         Implementations that will not be chosen.
     """

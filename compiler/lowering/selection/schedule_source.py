@@ -58,7 +58,7 @@ class ScheduleSource:
     extracting : bool
         The build stands inside `extract_tasks`: no records, no schedules.
     autotvm_queries, auto_scheduler_queries : QueryCount
-        What was asked for so far.
+        Queries so far.
     slower : dict
         Source of each AutoTVM record that was used although this machine once measured what a
         build does without it as faster, and both times.
@@ -89,7 +89,7 @@ class ScheduleSource:
         return any(context.has_ansor for context in self.record_contexts)
 
     def content_digest(self) -> str | None:
-        """Changes with what the contexts may answer; None where nothing can say so."""
+        """Digest of the contexts' possible answers; None if that can't be determined."""
         digests = [each.content_digest() for each in self._autotvm]
         digests += [each.content_digest() for each in self._auto_scheduler]
         if self.extracting or None in digests:
@@ -110,9 +110,9 @@ class ScheduleSource:
         )
 
     def autotvm_known(self, target: Any, workload: Any) -> ConfigEntity | None:
-        """The config that `autotvm_query` would return now, without counting it as used.
+        """Look up the config that `autotvm_query` would return, without counting it as used.
 
-        A context that prefers the fastest measures what is not measured yet.
+        A context that prefers the fastest measures configs that are not measured yet.
         """
         if self.extracting:
             return None

@@ -238,7 +238,7 @@ def select_implementations(
     disabled
         Implementations that must not be chosen.
     own_queries
-        By the variable that an operator's result is bound to, what is asked instead of `query`.
+        By the variable of an operator's result, the query to use instead of `query`.
     known
         Batch provenance of the module's tensors, from before passes obscured it.
     may_round

@@ -61,7 +61,7 @@ class RelaxOps:
 
 
 class _Background:
-    """Packs weights in other threads; of weights that are packed alike, the first at once."""
+    """Packs weights in other threads; the first of several packed alike is packed immediately."""
 
     def __init__(self, pool: ThreadPoolExecutor) -> None:
         self._pool = pool
@@ -121,7 +121,7 @@ def pack(
     Parameters
     ----------
     weight
-        A constant is packed now; anything else is packed by the library each time it runs.
+        A constant is packed at build time; anything else is packed in each inference.
     function
         Uses `ops.pad`, `ops.reshape`, `ops.transpose`, `ops.concatenate`, `array.shape` and
         `array.astype` alone.

@@ -86,7 +86,7 @@ class Question:
     target: dict[str, Any]
 
     def to_json(self) -> str:
-        """All that the worker needs."""
+        """The question as JSON, for the worker."""
         try:
             plan = plan_of(self.reference)
         except RecordError as error:
@@ -159,7 +159,7 @@ class Checker:
         return self.known(question) or self._ask(question, {})
 
     def begin(self, question: Question) -> None:
-        """Let the worker find out what is right, while the function is compiled here."""
+        """Let the worker compute the expected results while the function is compiled here."""
         if question.key not in self._begun:
             self._begun.add(question.key)
             with contextlib.suppress(BrokenPipeError):

@@ -53,7 +53,7 @@ class Attention:
     Attributes
     ----------
     products : tuple of relax.Var
-        What its two products are bound to: the scores, and what the softmax is multiplied by.
+        Variables of its two matmuls: the scores, and the product of softmax and values.
     """
 
     q: relax.Expr
@@ -67,9 +67,8 @@ class Attention:
 def find_attention(function: relax.Function) -> dict[relax.Var, Attention]:
     """Every attention of a function, by the variable that holds its result.
 
-    Only tensors of one type of floats, and only where nothing else reads the values between the
-    operators.
-    Workloads of functions with unknown extents have these as expressions.
+    All tensors must have one floating-point dtype, and the values between the operators must have
+    no other reader. Workloads of functions with dynamic extents contain them as expressions.
     """
     if symbols.of_types(function):
         return attention_of_symbols(function, _find_static)
@@ -95,7 +94,7 @@ def choose_kernel(
     own_queries: Mapping[str, strategy.Query] | None = None,
     disabled: Collection[str] = (),
 ) -> tuple[strategy.Implementation, ConfigEntity] | None:
-    """The one kernel for an attention, and its config; None when its operators stay apart.
+    """Choose the kernel for an attention, and its config; None to keep the operators separate.
 
     Parameters
     ----------
@@ -103,7 +102,7 @@ def choose_kernel(
         Looks up AutoTVM records. A record for one of the two products is an explicit choice of
         its kernel, so that they stay apart.
     own_queries
-        By the variable that an operator's result is bound to, what is asked instead of `query`.
+        By the variable of an operator's result, the query to use instead of `query`.
     """
     w = attention.workload
     if symbols_in(w):
@@ -192,7 +191,7 @@ class Bindings:
         return value
 
     def uses(self, var: Any) -> int:
-        """How often a variable is read."""
+        """Number of reads of a variable."""
         return self._uses[var]
 
     def reader(self, var: relax.Var, name: str) -> tuple[relax.Var, Call] | None:

@@ -1,8 +1,8 @@
 """Lower nn.conv2d_transpose (NCHW, IOHW) to plain convolutions of the schedule library.
 
 Without a record: output pixels of one phase (y % stride, x % stride) are a convolution of the
-input with every stride-th tap. All phases together are one convolution with stride 1 and a
-channel per phase, whose result is shuffled into place; no tap multiplies an inserted zero.
+input with every stride-th kernel position. All phases together are one convolution with stride 1
+and a channel per phase, whose result is shuffled into place; no inserted zero is multiplied.
 
     x (N, I, H, W) -> conv (N, phases * O, ~H, ~W) -> shuffle (N, O, H * stride, W * stride)
 

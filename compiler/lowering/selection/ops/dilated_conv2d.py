@@ -43,7 +43,7 @@ def phases_of(w: Conv2dWorkload, target: Target, disabled: Collection[str]) -> A
 
 
 def _joined(extent: int, dilation: int) -> int:
-    """Rows of all phases, with one of zeros between two of them."""
+    """Rows of all phases, with one row of zeros between adjacent phases."""
     return dilation * (-(-extent // dilation) + 1) - 1
 
 

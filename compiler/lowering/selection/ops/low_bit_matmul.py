@@ -90,7 +90,7 @@ def lower_matmul_of_bits(call: relax.Call, at: Site) -> relax.Expr | None:
 
 
 def _only_zero(zeros: np.ndarray) -> int | None:
-    """The zero point of all blocks, if there is one and it is a whole number of a byte."""
+    """The zero point, if all blocks share one and it is an integer that fits a byte."""
     first = zeros.reshape(-1)[0]
     is_one = np.all(zeros == first) and float(first) in range(256)
     return int(first) if is_one else None

@@ -85,7 +85,7 @@ def lower_matmul(
 
 @dataclass(frozen=True)
 class Described:
-    """A product as a workload, and the tensors that it reads.
+    """A matmul as a workload, and its operands.
 
     Attributes
     ----------
@@ -104,7 +104,7 @@ class Described:
 
 
 def _with_narrow(described: Described, target: Target) -> DenseWorkload | BatchMatmulWorkload:
-    """The workload, with how many steps by its constant weights fit int16."""
+    """The workload, with the number of steps by its constant weights that fit int16."""
     workload, weights = described.workload, array_of(described.rhs)
     if weights is None or not isinstance(workload, DenseWorkload):
         return workload
@@ -187,7 +187,7 @@ def describe(builder: relax.BlockBuilder, call: relax.Call) -> Described | None:
 
 
 def _recorded_stack(at: Site, call: relax.Call) -> Described | None:
-    """A product of stacks of one matrix each, where a record knows it as a batch_matmul.
+    """A matmul of stacks of one matrix each, if a record treats it as a batch_matmul.
 
     Without a record it is a dense layer, which needs no batch loop.
     """

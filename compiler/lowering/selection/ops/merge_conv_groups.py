@@ -31,7 +31,7 @@ def join_groups(
 ) -> tuple[Conv2dWorkload, np.ndarray]:
     """The workload and its weights (OIHW) with fewer and larger groups.
 
-    Both as they are where there is nothing to gain. `disabled` are implementations' names.
+    Both unchanged if that gains nothing. `disabled` names implementations.
     """
     larger = joined_workload(w, target, disabled)
     joined = w.groups // larger.groups

@@ -16,7 +16,7 @@ from schedules.conv2d import Conv2dWorkload
 def trim_taps(w: Conv2dWorkload, filters: np.ndarray) -> tuple[Conv2dWorkload, np.ndarray]:
     """The workload and its weights (OIHW) without the outer taps that never meet the image.
 
-    Both as they are where every tap does, or where padding is a number that counts.
+    Both unchanged if every kernel position does, or if the padding value is not zero.
     """
     if w.pad_value:
         return w, filters
@@ -36,7 +36,7 @@ def trim_taps(w: Conv2dWorkload, filters: np.ndarray) -> tuple[Conv2dWorkload, n
 
 
 def _met(extent: int, out: int, taps: int, stride: int, dilation: int, front: int) -> range:
-    """From the first to the last tap that meets the image at some output position."""
+    """Range of the kernel positions that overlap the image at some output position."""
     at = np.arange(taps) * dilation - front  # the position that the first output meets
     first, stop = np.maximum(-(at // stride), 0), np.minimum(-((at - extent) // stride), out)
     met = np.flatnonzero(first < stop)
@@ -44,5 +44,5 @@ def _met(extent: int, out: int, taps: int, stride: int, dilation: int, front: in
 
 
 def _behind(extent: int, out: int, taps: int, stride: int, dilation: int, front: int) -> int:
-    """Padding at the end with which there are `out` output positions."""
+    """Trailing padding for `out` output positions."""
     return (out - 1) * stride + (taps - 1) * dilation + 1 - extent - front
