@@ -44,7 +44,7 @@ class UnknownInputError(FrontendError, AssertionError):
 
 
 class LibraryOperatorError(FrontendError):
-    """What an operator of a library refuses or raises, imported or run; names both."""
+    """Error of a library operator, at import or at run time; names the operator and the library."""
 
 
 class RelayError(BatonError, ValueError):
@@ -171,4 +171,4 @@ class OutOfScopeError(BlockArgumentError, ArrayError, NotImplementedError):
 
 
 class LegacyImportError(ImportError, BatonError):
-    """A module of an old TVM that nothing stands for; says what to use instead."""
+    """Module of an old TVM without a replacement; the message says what to use instead."""

@@ -1,4 +1,4 @@
-"""`tvm.target.generic_func`: functions of which each target may have one of its own."""
+"""`tvm.target.generic_func`: generic functions with per-target overrides."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class GenericFunc:
     Parameters
     ----------
     default : function, optional
-        Called for targets without one of their own, and where no target is current.
+        Called for targets without an override, and when no target is current.
     """
 
     def __init__(self, default: Function | None = None) -> None:
@@ -49,7 +49,7 @@ class GenericFunc:
         return func
 
     def set_default(self, func: Function, allow_override: bool = False) -> None:
-        """Take a function for targets without one of their own."""
+        """Set the default function, used for targets without an override."""
         if self._default is not None and not allow_override:
             raise TargetError("there is a default already; give allow_override=True")
         self._default = func
@@ -64,7 +64,7 @@ class GenericFunc:
 
 
 def generic_func(fdefault: Function) -> GenericFunc:
-    """A decorator: this function, unless a target has one of its own (`name.register("cuda")`)."""
+    """Decorator: make this the default; `name.register("cuda")` overrides it for a target."""
     return GenericFunc(fdefault)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from . import module_aliases
 
-# A module's old name and the name of the module that stands for it. Submodules follow their
+# A module's old name and the name of its replacement. Submodules follow their
 # package: `tvm.relay.testing` is `compiler.relay.testing`.
 MOVED = {
     **module_aliases.MODULES,

@@ -46,7 +46,7 @@ def array(arr: Any, device: Any = None, mem_scope: str | None = None, ctx: Any =
 def empty(
     shape: Any, dtype: str = "float32", device: Any = None, mem_scope: Any = None, ctx: Any = None
 ) -> NDArray:
-    """An array whose values nobody has set; `ctx` is `device` as TVM 0.7 spelled it."""
+    """Create an uninitialized array; `ctx` is `device` as TVM 0.7 spelled it."""
     device = ctx if device is None else device
     return tvm.runtime.empty(shape, dtype, device if device is not None else cpu(0), mem_scope)
 

@@ -1,4 +1,4 @@
-"""Old attribute names of expressions and modules, on the Relax objects that stand for them."""
+"""Old attribute names of Relay expressions and modules, added to their Relax equivalents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tvm.ir.structural_equal` and its kin, as they compared Relay's nested expressions.
+"""`tvm.ir.structural_equal` and related functions, as they compared nested Relay expressions.
 
 Names of variables, the order of bindings that do not depend on each other, and dataflow blocks say
 nothing about what an expression computes; two expressions are compared in a form without them.

@@ -169,7 +169,7 @@ class _Library(torch.nn.Module):
         return results[0] if len(results) == 1 else results
 
     def __getstate__(self) -> dict[str, Any]:
-        """What `torch.save` keeps: the exported library."""
+        """Return the state for `torch.save`: the exported library."""
         state = {**self.__dict__}
         del state["_library"], state["_session"]
         with tempfile.TemporaryDirectory() as folder:

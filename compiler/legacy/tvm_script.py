@@ -1,4 +1,4 @@
-"""TVMScript of TVM 0.9 to 0.19: `T.block`, whose name is `T.sblock` today, and its kin.
+"""TVMScript of TVM 0.9 to 0.19: `T.block` (now `T.sblock`) and related names.
 
 Relax was printed with `out_dtype="void"` where an operator's result has its operands' type.
 """

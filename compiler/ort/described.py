@@ -1,4 +1,4 @@
-"""What a session says about its model."""
+"""Model descriptions that a session reports."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class NodeArg:
 
 @dataclass(frozen=True)
 class ModelMetadata:
-    """What a model says about itself."""
+    """Model metadata."""
 
     producer_name: str
     graph_name: str

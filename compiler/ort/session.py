@@ -94,7 +94,7 @@ class InferenceSession:
         return []
 
     def get_modelmeta(self) -> ModelMetadata:
-        """What the model says about itself."""
+        """Return the model metadata."""
         return self._model.about
 
     def get_session_options(self) -> SessionOptions:

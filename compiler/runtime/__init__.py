@@ -1,4 +1,4 @@
-"""What runs a built library: factory module, executor, export and load.
+"""Run a built library: factory module, executor, export and load.
 
 Needs only what a runtime-only installation of TVM has. Attributes load on first use, so that
 importing the package costs nothing. Import `graph_executor` or `load_module` from here before TVM

@@ -35,7 +35,7 @@ _RENAMED = {"select": "Select", "Module": "IRModule"}
 _DTYPES = (*(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)),)
 _DTYPES += ("bool", "float16", "float32", "float64", "handle")
 
-# Modules by their names of TVM 0.6, and what stands for them.
+# TVM 0.6 module names and their replacements.
 MOVED = {
     "topi": "tvm.topi",
     "topi.util": "tvm.topi.utils",

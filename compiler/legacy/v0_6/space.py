@@ -9,5 +9,5 @@ _get = ConfigSpace.get
 
 
 def get(self: ConfigSpace, index: int) -> ConfigEntity:
-    """The config of an index; behind the last one they start again from the first."""
+    """Return the config at an index; indices past the last one wrap around to the first."""
     return _get(self, index % self.range_length)

@@ -220,7 +220,7 @@ repeats_to_cooldown
         return result if out is None else copy_into(result, out, f"node {names[node]!r}")
 
     def get_node_output(self, index: int, out_index: int = 0) -> Any:
-        """What the node wrote in the last recorded run."""
+        """Return the output of the node in the last recorded run."""
         return self.debug_datum.outputs[index][out_index]
 
     def profile(self, collectors: Sequence[Any] | None = None, **input_dict: Any) -> Report:

@@ -29,7 +29,7 @@ _HEADER = (
 
 
 class DebugResult:
-    """What a debug executor measured.
+    """Measurements of a debug executor.
 
     Parameters
     ----------

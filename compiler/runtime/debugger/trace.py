@@ -1,4 +1,4 @@
-"""What a run of a library did: its kernels in order, their times and the tensors they wrote."""
+"""Trace of a library run: kernels in order, their times and the tensors they wrote."""
 
 from __future__ import annotations
 
