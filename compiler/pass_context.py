@@ -12,7 +12,7 @@ from tvm.ir import _ffi_transform_api
 from .precision import todays_arguments
 
 DEFAULT_OPT_LEVEL = 3
-"""Of builds outside of any PassContext. TVM's own is 2, which old names restore."""
+"""Level of builds outside any PassContext. The TVM default is 2, which old names restore."""
 
 
 @contextmanager

@@ -20,7 +20,7 @@ TO_BFLOAT16, TO_FLOAT16, TO_TF32 = "ToBFloat16", "ToFloat16", "ToTF32"
 
 
 class _Passes(NamedTuple):
-    """What a precision makes of a context; passes that only it requires run nowhere else."""
+    """PassContext changes of a precision; passes required only by it never run otherwise."""
 
     disabled: tuple[str, ...] = ()
     required: tuple[str, ...] = ()
@@ -35,18 +35,18 @@ PRECISIONS = {
     "tf32": _Passes(required=(TO_TF32,)),
     DEFAULT: _Passes(),
 }
-"""By name:
+"""Precisions by name:
 
-* "strict": without Winograd's and Strassen's algorithms;
-* "fast": with Strassen's product, whose errors follow the largest value of two neighboring rows;
-* "f32": products of float32 also in networks of bytes and of bfloat16;
+* "strict": without the Winograd and Strassen algorithms;
+* "fast": with Strassen matmuls, whose errors follow the largest value of two neighboring rows;
+* "f32": float32 matmuls also in networks of bytes and of bfloat16;
 * "bf16": products rounded to bfloat16 and summed in float32, where the CPU has instructions for it;
 * "f16": weights of products that wait for memory rounded to float16;
 * "tf32": products of float32 on tensor cores, which keep 10 bits of the factors and sum in float32.
 """
 
 INT8 = "int8"
-"""What a model is calibrated for with samples, before it is built."""
+"""Precision that a model is calibrated for with samples, before it is built."""
 
 
 def check(precision: object) -> None:

@@ -61,7 +61,7 @@ class OnnxModel:
 
     @property
     def parts(self) -> list[Part]:
-        """Of the programs that are kept, in the order of their building."""
+        """Return the parts of the kept programs, in build order."""
         programs = [self._for_all] if self._for_all else self._built.kept()
         return [part for program in programs for part in program.parts]
 
@@ -200,7 +200,7 @@ class _Program:
         options: SessionOptions,
         target: str,
     ) -> Run:
-        """What runs a model that Baton builds."""
+        """Build a model with Baton and return the function that runs it."""
         from compiler import PassContext, relay
 
         mod, params = relay.frontend.from_onnx(source, shape=shapes, freeze_params=False)
@@ -214,7 +214,7 @@ class _Program:
         return library.session(**requests).run
 
     def _onnxruntime(self, model: onnx.ModelProto, options: SessionOptions) -> Run:
-        """What runs a model in onnxruntime."""
+        """Load a model in onnxruntime and return the function that runs it."""
         import onnxruntime
 
         theirs = onnxruntime.SessionOptions()

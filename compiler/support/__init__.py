@@ -1,1 +1,1 @@
-"""What every layer uses: files, folders, processes and contexts. Knows nothing of compilers."""
+"""Compiler-independent utilities for all layers: files, folders, processes and contexts."""

@@ -1,4 +1,4 @@
-"""Files that appear complete or not at all: written as a draft beside them, then renamed.
+"""Atomic file writes: write a temporary file next to the target, then rename it.
 
 A reader sees the old file or the new one, whoever else writes, and whenever a writer is killed.
 """

@@ -1,4 +1,4 @@
-"""What the code of Baton is: guards everything on disk that was made by it."""
+"""Fingerprint of the Baton source code: guards everything on disk that Baton made."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def code_version() -> str:
 
 
 MODULES: dict[str, str] = {}
-"""By name of an operator of TVM that Python defines, the module with its compute."""
+"""Map each TVM operator defined in Python to the module with its compute."""
 
 
 def module_of(function: Any) -> str:
