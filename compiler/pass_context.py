@@ -9,7 +9,7 @@ from typing import Any
 import tvm
 from tvm.ir import _ffi_transform_api
 
-from .precision import todays_arguments
+from .precision import to_tvm_arguments
 
 DEFAULT_OPT_LEVEL = 3
 """Level of builds outside any PassContext. The TVM default is 2, which old names restore."""
@@ -58,7 +58,7 @@ class PassContext(tvm.transform.PassContext):
         instruments: Sequence[Any] | None = None,
         config: Mapping[str, Any] | None = None,
     ) -> None:
-        required_pass, disabled_pass, config = todays_arguments(
+        required_pass, disabled_pass, config = to_tvm_arguments(
             required_pass, disabled_pass, config
         )
         super().__init__(opt_level, required_pass, disabled_pass, instruments, config)

@@ -80,7 +80,7 @@ def of_context(context: Any) -> str:
     )
 
 
-def todays_arguments(
+def to_tvm_arguments(
     required_pass: Sequence[str] | None,
     disabled_pass: Sequence[str] | None,
     config: Mapping[str, Any] | None,

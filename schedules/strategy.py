@@ -20,10 +20,10 @@ from .config import ConfigEntity
 DIRECT = "direct"
 """The algorithm that multiplies and adds what the operator's definition does."""
 
-CLEARLY = 0.945
+MIN_GAIN = 0.945
 """Share of the default's cycles below which another implementation must be: estimates err."""
 
-PREDICTED = "baton.predicted_seconds"
+PREDICTED_SECONDS_ATTR = "baton.predicted_seconds"
 """Attribute of scheduled functions: how long a described device takes, launches included."""
 
 Query = Callable[[Target, tuple], ConfigEntity | None]
@@ -56,7 +56,7 @@ class Implementation:
         How long one core takes, for implementations that are compared; all of an operator's count
         with the same rates of the machine.
     seconds : (workload, target) -> float, optional
-        How long the device takes, as it was predicted for the choice; `PREDICTED` of kernels.
+        Predicted kernel time on the device; kernels keep it as `PREDICTED_SECONDS_ATTR`.
     is_default : bool
         Whether the others must be clearly cheaper.
     only_recorded : bool
@@ -114,7 +114,7 @@ def implementations(op: str, workload: Any, target: Target) -> Sequence[Implemen
     cycles = {impl.name: impl.cycles(workload, target) for impl in valid if impl.cycles}
     default = min((cycles[impl.name] for impl in valid if impl.is_default), default=math.inf)
     worth = [
-        impl for impl in valid if impl.is_default or cycles.get(impl.name, 0) < CLEARLY * default
+        impl for impl in valid if impl.is_default or cycles.get(impl.name, 0) < MIN_GAIN * default
     ]
     return sorted(worth, key=lambda i: (-i.plevel, i.is_default, cycles.get(i.name, 0)))
 

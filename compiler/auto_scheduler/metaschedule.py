@@ -20,7 +20,7 @@ from ..errors import RecordError
 from ..records.auto_scheduler.record import Record
 from ..records.auto_scheduler.trace_check import check_trace
 from ..records.auto_scheduler.workload import ENTRY, canonical, workload_key
-from ..records.untrusted_json import read_json, record_errors
+from ..records.untrusted_json import as_record_errors, read_json
 from ..tvm_workarounds.validate_json import check_document, check_no_code
 
 WORKLOADS, RECORDS = "database_workload.json", "database_tuning_record.json"
@@ -72,7 +72,7 @@ def _check_lines(folder: Path) -> None:
     for name, check in ((WORKLOADS, _check_workload), (RECORDS, _check_record)):
         for number, line in enumerate((folder / name).read_bytes().splitlines(), 1):
             try:
-                record_errors(lambda text, check=check: check(read_json(text.decode())))(line)
+                as_record_errors(lambda text, check=check: check(read_json(text.decode())))(line)
             except RecordError as error:
                 raise RecordError(f"{folder / name}:{number}: {error}") from error
 

@@ -110,7 +110,7 @@ def _queried(
     # Layouts as they come: tasks are those of plain operators, as TVM 0.18 extracted them.
     with tvm.transform.PassContext(opt_level=3):
         simplified = specialize(simplify(bound))
-        fuse_attention = FUSE_ATTENTION.on and "nn.batch_matmul" not in (wanted or ())
+        fuse_attention = FUSE_ATTENTION.enabled and "nn.batch_matmul" not in (wanted or ())
         for name, own_target in function_targets(simplified, target).items():
             if str(own_target) != str(target):
                 continue

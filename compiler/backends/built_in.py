@@ -115,6 +115,6 @@ def _compile_with_onnxruntime(
     from .onnx_export import to_onnx
 
     model = to_onnx(subgraph, params).SerializeToString()
-    code = foreign.ForeignCode("onnxruntime", model)
+    code = foreign.ExternalCode("onnxruntime", model)
     foreign.load(code)  # what onnxruntime refuses is a compile error
     return code

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import numpy as np
     from tvm import IRModule
 
-    from compiler.runtime.foreign import ForeignCode
+    from compiler.runtime.foreign import ExternalCode
 
 WORKSPACE = 32 << 20
 """Bytes that a library may work in: what NVIDIA advises for Hopper. Calls share them."""
@@ -267,10 +267,10 @@ def _only_layer(subgraph: IRModule, accepts: Accepts) -> _Layer:
     return layers[0]
 
 
-def _code(runtime: str, description: Any) -> ForeignCode:
-    from compiler.runtime.foreign import ForeignCode
+def _code(runtime: str, description: Any) -> ExternalCode:
+    from compiler.runtime.foreign import ExternalCode
 
-    return ForeignCode(runtime, json.dumps(asdict(description)).encode(), workspace=WORKSPACE)
+    return ExternalCode(runtime, json.dumps(asdict(description)).encode(), workspace=WORKSPACE)
 
 
 def _tf32() -> bool:
@@ -282,7 +282,7 @@ def _tf32() -> bool:
 
 def _compile_product(
     subgraph: IRModule, params: Mapping[str, np.ndarray], options: Options
-) -> ForeignCode:
+) -> ExternalCode:
     from compiler.runtime.nvidia.cublaslt import Factor, Product
 
     layer = _only_layer(subgraph, _is_product)
@@ -316,7 +316,7 @@ def _compile_product(
 
 def _compile_convolution(
     subgraph: IRModule, params: Mapping[str, np.ndarray], options: Options
-) -> ForeignCode:
+) -> ExternalCode:
     from compiler.runtime.nvidia.cudnn import Convolution
 
     layer = _only_layer(subgraph, _is_convolution)

@@ -222,12 +222,12 @@ def register(
 
         * a Python callable of numpy arrays, which returns one array or a tuple of them; a
           library with one can't be exported;
-        * a `compiler.runtime.foreign.ForeignCode`, bytes for a runtime known by name;
+        * a `compiler.runtime.foreign.ExternalCode`, bytes for a runtime known by name;
         * a TVM runtime module with a function of the subgraph function's name, which also gets
           the output tensors to write to.
     device : str
         "cuda" for code that works on the GPU's tensors. `compile` then gets the subgraph with its
-        constants as parameters behind the others, and no values, and returns a `ForeignCode` of a
+        constants as parameters behind the others, and no values, and returns a `ExternalCode` of a
         runtime that `compiler.runtime.foreign.register_engine` made known.
     compiles_relax : bool
         `compile` takes the subgraph with Relax operators instead of Relay's.

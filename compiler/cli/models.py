@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compiler.errors import ExportError, FrontendError, InputError
-from compiler.support.atomic_file import replacing_path
+from compiler.support.atomic_file import atomic_write_path
 from compiler.support.cache_dir import MISSING, cache_folder
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def _hydrate(name: str, path: Path) -> None:
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing_path(path) as draft:
+        with atomic_write_path(path) as draft:
             onnx.save(fill_weights.hydrate(name), draft)
     except OSError as error:
         raise ExportError(

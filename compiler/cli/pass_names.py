@@ -42,7 +42,9 @@ def known() -> frozenset[str]:
         for name in dir(module)
         if name[:1].isupper()
     }
-    steps = [each.name for each in vars(pass_flags).values() if isinstance(each, pass_flags.Switch)]
+    steps = [
+        each.name for each in vars(pass_flags).values() if isinstance(each, pass_flags.PassFlag)
+    ]
     return frozenset(
         {*steps, *_OF_KERNELS, *(each.info.name for each in simplify_passes()), *public}
     )

@@ -37,7 +37,7 @@ class PaddingRule(SharedRule):
     def rewrite(self, call: relax.Call, name: str) -> relax.Expr | None:
         if name not in _CONVOLUTIONS and name not in _POOLS:
             return None
-        pad = self.scope.call_of(call.args[0], "nn.pad")
+        pad = self.scope.match_call(call.args[0], "nn.pad")
         if pad is None or str(pad.attrs["pad_mode"]) != "constant":
             return None
         attrs = call.attrs

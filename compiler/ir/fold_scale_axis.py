@@ -260,7 +260,7 @@ class Backward(_ScaleRule):
     def _shifted(self, call: relax.Call, name: str) -> relax.Expr | None:
         """x + (b + c) for (x + b) + c."""
         value, second = _constant_last(call) if name == "add" else call.args
-        inner = self.scope.call_of(value, "add")
+        inner = self.scope.match_call(value, "add")
         if inner is None or not self.scope.used_once(value) or not _same_type(call, value):
             return None
         base, first = _constant_last(inner)

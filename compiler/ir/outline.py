@@ -394,13 +394,13 @@ def _rebuild(
     for index, number in enumerate(group_of):
         if number is not None:
             last[number] = index
-    call_of = {index: outlined[number] for number, index in enumerate(last)}
+    match_call = {index: outlined[number] for number, index in enumerate(last)}
     units = sorted((*_remaining(main, group_of), *last))
 
     readers: list[list[int]] = [[] for _ in group_of]
     missing = [0] * len(group_of)
     for unit in units:
-        call = call_of.get(unit)
+        call = match_call.get(unit)
         reads = main.reads[unit] if call is None else [number for number, *_ in call.inputs]
         for source in reads:
             if source is not None and source >= 0:
@@ -414,7 +414,7 @@ def _rebuild(
     while ready:
         unit = heapq.heappop(ready)
         emitted += 1
-        call = call_of.get(unit)
+        call = match_call.get(unit)
         blocks[main.blocks[unit]] += [main.bindings[unit]] if call is None else call.call()
         for reader in readers[unit]:
             missing[reader] -= 1

@@ -74,7 +74,7 @@ class _Recognize(CallRule):
 
     def _gate(self, expr: Any, data: Any) -> str | None:
         """ "erf" or "tanh" if `expr` is one plus that function of GELU's argument for `data`."""
-        total = self.scope.call_of(expr, "add")
+        total = self.scope.match_call(expr, "add")
         if total is None or not self.scope.used_once(expr):
             return None
         left, right = total.args

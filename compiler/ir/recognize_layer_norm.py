@@ -73,19 +73,19 @@ class _Recognize(CallRule):
 
     def _match(self, centered: Any, under_root: Any | None) -> relax.Expr | None:
         """The layer norm whose numerator is `centered` and whose root is of `under_root`."""
-        total = self.scope.call_of(under_root, "add") if under_root is not None else None
+        total = self.scope.match_call(under_root, "add") if under_root is not None else None
         if total is None:
             return None
         variance, epsilon = total.args
         if scalar_of(epsilon) is None:
             variance, epsilon = epsilon, variance
         epsilon_value = scalar_of(epsilon)
-        mean_of_squares = self.scope.call_of(variance, "mean")
-        difference = self.scope.call_of(centered, "subtract")
+        mean_of_squares = self.scope.match_call(variance, "mean")
+        difference = self.scope.match_call(centered, "subtract")
         if epsilon_value is None or mean_of_squares is None or difference is None:
             return None
         data = difference.args[0]
-        mean = self.scope.call_of(difference.args[1], "mean")
+        mean = self.scope.match_call(difference.args[1], "mean")
         axes = _trailing_axes(mean, data)
         if mean is None or axes is None or axes != _trailing_axes(mean_of_squares, data):
             return None
@@ -120,10 +120,10 @@ class _Recognize(CallRule):
         """Whether `expr` is x - mean(x): `centered` itself, or computed a second time."""
         if self._same(expr, centered):
             return True
-        difference = self.scope.call_of(expr, "subtract")
+        difference = self.scope.match_call(expr, "subtract")
         if difference is None or not self._same(difference.args[0], data):
             return False
-        mean = self.scope.call_of(difference.args[1], "mean")
+        mean = self.scope.match_call(difference.args[1], "mean")
         if mean is None or _trailing_axes(mean, data) != axes:
             return False
         return self._same(mean.args[0], data)
@@ -133,7 +133,7 @@ class _Recognize(CallRule):
 
     def _affine(self, normalized: Any, operand: Any, name: str) -> relax.Expr | None:
         """`normalized`, a layer norm without gamma or beta, with `operand` as one of them."""
-        norm = self.scope.call_of(normalized, "nn.layer_norm")
+        norm = self.scope.match_call(normalized, "nn.layer_norm")
         if norm is None or not self.scope.used_once(normalized):
             return None
         data, gamma, beta = norm.args

@@ -25,7 +25,7 @@ class _Recognize(CallRule):
             return None
         left, right = call.args
         for data, gate in ((left, right), (right, left)):
-            sigmoid = self.scope.call_of(gate, "sigmoid")
+            sigmoid = self.scope.match_call(gate, "sigmoid")
             if sigmoid is not None and sigmoid.args[0].same_as(data) and self.scope.used_once(gate):
                 return relax.op.nn.silu(data)
         return None

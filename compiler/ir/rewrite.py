@@ -136,7 +136,7 @@ class Scope:
             self._sources[alias] = var
         return var
 
-    def call_of(self, expr: Any, name: str) -> relax.Call | None:
+    def match_call(self, expr: Any, name: str) -> relax.Call | None:
         """The call that computes `expr` if it is one of the operator `name`; else None."""
         value = self.definition(expr)
         return value if self._mutator.rule.name(value) == name else None

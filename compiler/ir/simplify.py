@@ -74,7 +74,7 @@ class Simplify(SharedRule):
     def divide(self, call: relax.Call) -> relax.Expr | None:
         data, divisor = call.args
         found = self._without(call, 1.0, [divisor])
-        root = self.scope.call_of(divisor, "sqrt")
+        root = self.scope.match_call(divisor, "sqrt")
         if found is not None or root is None or self.number(data) != 1.0:
             return found
         is_alike = static_shape(call) == static_shape(root) and dtype_of(call) == dtype_of(root)
@@ -103,7 +103,7 @@ class Simplify(SharedRule):
         if not dtype_of(call).startswith(("int", "uint")):
             return None
         for data, outer in (call.args, call.args[::-1]):
-            inner = self.scope.call_of(data, name) if scalar_of(outer) is not None else None
+            inner = self.scope.match_call(data, name) if scalar_of(outer) is not None else None
             for base, factor in () if inner is None else (inner.args, inner.args[::-1]):
                 if scalar_of(factor) is not None and static_shape(base) == static_shape(call):
                     first, second = (view_of(each.value).flat[0] for each in (factor, outer))
@@ -173,7 +173,7 @@ class _Simplify(Simplify):
         reshape(X[a, b, m, k], [a * b, m, k]) * reshape(Y[a, b, k, n], [a * b, k, n]) -> X * Y.
         X of the first form has the batch axes of `shape`, or its own.
         """
-        call = self.scope.call_of(data, "nn.matmul")
+        call = self.scope.match_call(data, "nn.matmul")
         if call is None or not self.scope.used_once(data):
             return None
         left, right = (self.before_reshapes(arg) for arg in call.args)
@@ -230,7 +230,7 @@ class _Simplify(Simplify):
         if shape is None:
             return None
         axes = _axes(call, len(shape))
-        inner = self.scope.call_of(data, "transpose")
+        inner = self.scope.match_call(data, "transpose")
         if inner is not None:
             first = _axes(inner, len(shape))
             data, axes = inner.args[0], tuple(first[axis] for axis in axes)
@@ -277,10 +277,10 @@ class _Simplify(Simplify):
 
     def relu(self, call: relax.Call) -> relax.Expr | None:
         data = call.args[0]
-        return data if self.scope.call_of(data, "nn.relu") is not None else None
+        return data if self.scope.match_call(data, "nn.relu") is not None else None
 
     def clip(self, call: relax.Call) -> relax.Expr | None:
-        inner = self.scope.call_of(call.args[0], "clip")
+        inner = self.scope.match_call(call.args[0], "clip")
         if inner is None:
             return None
         outer_low, outer_high = (bound.value for bound in call.args[1:])

@@ -12,7 +12,7 @@ import tvm_ffi
 from tvm.ir.transform import PassContext
 
 from .. import pass_context
-from ..precision import todays_arguments
+from ..precision import to_tvm_arguments
 from ..relay import pass_config
 from .patches import Patches
 
@@ -74,7 +74,7 @@ def patch(patches: Patches) -> None:
     ) -> None:
         if trace is not None:
             logger.warning("PassContext(trace=...) has no effect: passes are no longer traced")
-        required_pass, disabled_pass, config = todays_arguments(
+        required_pass, disabled_pass, config = to_tvm_arguments(
             required_pass, disabled_pass, config
         )
         own = {key: value for key, value in (config or {}).items() if key in pass_config.KEYS}

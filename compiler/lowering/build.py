@@ -20,7 +20,7 @@ from .. import precision
 from .. import target as targets
 from ..pass_context import default_opt_level
 from ..runtime.factory import FactoryModule
-from ..support.scoped_context import lowering_settings
+from ..support.scoped_context import non_default_lowering_options
 from .bind import bind_params, without_aliases
 from .cache import key, library_cache
 from .cache.warnings import recorded_warnings
@@ -99,14 +99,14 @@ class BuildRequest:
         self.bound, self.bound_names = bind_params(mod, params)
         self.watch.lap("bind")
         self._obstacle = key.obstacle(mod, target, self.source)
-        self._slot: library_cache.Slot | None = None
+        self._slot: library_cache.CacheEntry | None = None
 
     def cached_library(self) -> FactoryModule | None:
         """The library from the cache; None if it is not there."""
         if self._obstacle:
             return None
-        others = (self.mod_name, self.bound_names, self.notes, *lowering_settings())
-        self._slot = library_cache.Slot.of(self.bound, self.target, self.source, others)
+        others = (self.mod_name, self.bound_names, self.notes, *non_default_lowering_options())
+        self._slot = library_cache.CacheEntry.of(self.bound, self.target, self.source, others)
         restored = self._slot.restore(self.mod, self.watch.laps) if self._slot else None
         self.watch.lap("restore")
         return restored
@@ -115,7 +115,7 @@ class BuildRequest:
         """Compile `bound`, lowered to Relax operators, and keep the library in the cache."""
         self.watch.lap("lower")
         slot = self._slot
-        with library_cache.Keeping(slot) as keeping:
+        with library_cache.CacheWriter(slot) as keeping:
             with recorded_warnings("baton") as messages:
                 state, weights = _compile(lowered, self, keeping)
             from .metadata import describe
@@ -146,7 +146,7 @@ def _nothing_kept(reason: str) -> str:
 
 
 def _compile(
-    bound: tvm.IRModule, request: BuildRequest, keeping: library_cache.Keeping
+    bound: tvm.IRModule, request: BuildRequest, keeping: library_cache.CacheWriter
 ) -> tuple[State, dict[str, Any]]:
     """The steps after parameters are bound, once more for each time that records were wrong.
 

@@ -15,14 +15,14 @@ from ..ir import convert_layout
 from .codegen import concat_in_place, cuda_graph
 
 
-class Switch(NamedTuple):
+class PassFlag(NamedTuple):
     """A name for `disabled_pass` and `required_pass`, and the `opt_level` that it is on from."""
 
     name: str
     opt_level: int
 
     @property
-    def on(self) -> bool:
+    def enabled(self) -> bool:
         """Whether the current PassContext enables it."""
         context = tvm.transform.PassContext.current()
         if self.name in context.disabled_pass:
@@ -33,24 +33,24 @@ class Switch(NamedTuple):
 _NEVER = 99
 """The level of passes that run only where a context requires them."""
 
-INTEGERS = Switch(precision.INTEGERS, 0)
-BFLOAT16_PRODUCTS = Switch(precision.BFLOAT16_PRODUCTS, 0)
-TO_BFLOAT16 = Switch(precision.TO_BFLOAT16, _NEVER)
-TO_FLOAT16 = Switch(precision.TO_FLOAT16, _NEVER)
-TO_TF32 = Switch(precision.TO_TF32, _NEVER)
-MOVE_STRIDES = Switch("MoveStrides", 3)
-SPLIT_BATCH = Switch("SplitBatch", 3)
-CONVERT_LAYOUT = Switch(convert_layout.NAME, 0)
-FOLD_GATE = Switch("FoldGate", 3)
-FUSE_ATTENTION = Switch("FuseAttention", 3)
-COMBINE_MATMUL = Switch("CombineParallelMatmul", 3)
-BLOCK_LAYOUTS = Switch("AlterOpLayout", 3)
-WINOGRAD = Switch(precision.WINOGRAD, 3)
-STRASSEN = Switch(precision.STRASSEN, _NEVER)
-ROUND_ROWS = Switch(precision.ROUND_ROWS, 0)
-CONCAT_IN_PLACE = Switch(concat_in_place.NAME, 3)
-FAST_MATH = Switch("FastMath", 3)
-CUDA_GRAPH = Switch(cuda_graph.NAME, 0)
+INTEGERS = PassFlag(precision.INTEGERS, 0)
+BFLOAT16_PRODUCTS = PassFlag(precision.BFLOAT16_PRODUCTS, 0)
+TO_BFLOAT16 = PassFlag(precision.TO_BFLOAT16, _NEVER)
+TO_FLOAT16 = PassFlag(precision.TO_FLOAT16, _NEVER)
+TO_TF32 = PassFlag(precision.TO_TF32, _NEVER)
+MOVE_STRIDES = PassFlag("MoveStrides", 3)
+SPLIT_BATCH = PassFlag("SplitBatch", 3)
+CONVERT_LAYOUT = PassFlag(convert_layout.NAME, 0)
+FOLD_GATE = PassFlag("FoldGate", 3)
+FUSE_ATTENTION = PassFlag("FuseAttention", 3)
+COMBINE_MATMUL = PassFlag("CombineParallelMatmul", 3)
+BLOCK_LAYOUTS = PassFlag("AlterOpLayout", 3)
+WINOGRAD = PassFlag(precision.WINOGRAD, 3)
+STRASSEN = PassFlag(precision.STRASSEN, _NEVER)
+ROUND_ROWS = PassFlag(precision.ROUND_ROWS, 0)
+CONCAT_IN_PLACE = PassFlag(concat_in_place.NAME, 3)
+FAST_MATH = PassFlag("FastMath", 3)
+CUDA_GRAPH = PassFlag(cuda_graph.NAME, 0)
 
 IMPLEMENTATIONS = {
     WINOGRAD: (winograd.NAME, winograd.OF_SHORT, winograd_polyphase.NAME, winograd_template.NAME),
@@ -62,4 +62,6 @@ IMPLEMENTATIONS = {
 
 def disabled_implementations() -> list[str]:
     """Names of the implementations that the current PassContext disables."""
-    return [name for switch, names in IMPLEMENTATIONS.items() if not switch.on for name in names]
+    return [
+        name for switch, names in IMPLEMENTATIONS.items() if not switch.enabled for name in names
+    ]

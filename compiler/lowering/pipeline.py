@@ -21,7 +21,7 @@ from .graph_passes.fold_se_gate import fold_gates
 from .graph_passes.fp32_accumulation import widen_halves
 from .graph_passes.insert_division_checks import check_divisors
 from .graph_passes.insert_shape_checks import insert_shape_checks
-from .pass_flags import Switch
+from .pass_flags import PassFlag
 from .report import Report
 from .selection.schedule_source import ScheduleSource
 from .simplify import simplify
@@ -38,16 +38,16 @@ class Step(NamedTuple):
         In `report.seconds`.
     run : callable
         Takes the state of the build and changes it.
-    needs : tuple of Switch
+    needs : tuple of PassFlag
         The step is skipped if one is disabled.
-    asks : tuple of Switch
+    asks : tuple of PassFlag
         What else a PassContext can switch off, inside of the step.
     """
 
     name: str
     run: Callable[[State], None]
-    needs: tuple[Switch, ...] = ()
-    asks: tuple[Switch, ...] = ()
+    needs: tuple[PassFlag, ...] = ()
+    asks: tuple[PassFlag, ...] = ()
 
 
 _ROUNDING = (pass_flags.WINOGRAD, pass_flags.STRASSEN, pass_flags.ROUND_ROWS)
@@ -55,36 +55,36 @@ _ATTENTION = (pass_flags.FUSE_ATTENTION,)
 
 PREPARE = (
     Step("simplify", steps.simplify_module),
-    Step("keep the cache", steps.keep_cache),
+    Step("append to kv-caches", steps.keep_cache),
     Step("specialize", steps.specialize_sizes),
-    Step("compute on integers", steps.use_integers, (pass_flags.INTEGERS,)),
-    Step("set aside recorded kernels", steps.set_aside_recorded, asks=_ROUNDING),
+    Step("lower to int8", steps.use_integers, (pass_flags.INTEGERS,)),
+    Step("outline recorded kernels", steps.set_aside_recorded, asks=_ROUNDING),
     Step("move strides", steps.move_all_strides, (pass_flags.MOVE_STRIDES,)),
     Step("split the batch", steps.split_the_batch, (pass_flags.SPLIT_BATCH,)),
-    Step("check extents", on_cpus(insert_shape_checks)),
-    Step("check divisors", on_cpus(check_divisors)),
-    Step("check indices", steps.check_all_indices),
+    Step("insert shape checks", on_cpus(insert_shape_checks)),
+    Step("insert division checks", on_cpus(check_divisors)),
+    Step("insert index checks", steps.check_all_indices),
 )
 SCHEDULE = (
-    Step("follow samples", steps.follow_samples),
+    Step("batch provenance", steps.follow_samples),
     Step(
-        "multiply bfloat16",
+        "lower to bfloat16",
         steps.multiply_bfloat16,
         (pass_flags.BFLOAT16_PRODUCTS,),
         (pass_flags.TO_BFLOAT16,),
     ),
-    Step("widen halves", on_cpus(widen_halves)),
+    Step("accumulate in float32", on_cpus(widen_halves)),
     Step("unroll recurrent layers", on_gpus(unroll_recurrent)),
-    Step("multiply patches", steps.multiply_all_patches, asks=(pass_flags.WINOGRAD,)),
+    Step("lower dynamic convolutions", steps.multiply_all_patches, asks=(pass_flags.WINOGRAD,)),
     Step(
         "convert layouts",
         steps.convert_layouts,
         (pass_flags.CONVERT_LAYOUT,),
         (pass_flags.TO_TF32,),
     ),
-    Step("fold gates", on_cpus(fold_gates), (pass_flags.FOLD_GATE,)),
-    Step("combine matrix products", steps.combine, (pass_flags.COMBINE_MATMUL, *_ATTENTION)),
-    Step("round norms", on_gpus(round_norms)),
+    Step("fold channel gates", on_cpus(fold_gates), (pass_flags.FOLD_GATE,)),
+    Step("combine matmuls", steps.combine, (pass_flags.COMBINE_MATMUL, *_ATTENTION)),
+    Step("dual-output layer norm", on_gpus(round_norms)),
     Step(
         "select",
         steps.select,
@@ -93,17 +93,17 @@ SCHEDULE = (
     Step("dispatch sorts", steps.dispatch_all_sorts),
     Step("legalize and fuse", steps.fuse_operators, asks=(pass_flags.CONCAT_IN_PLACE,)),
     Step("schedule kernels", steps.schedule, asks=(pass_flags.FAST_MATH, pass_flags.TO_TF32)),
-    Step("loop over samples", steps.loop_over_samples),
+    Step("loop over the batch", steps.loop_over_samples),
     Step("check bounds", steps.check_all_bounds),
 )
 LIFT = (
-    Step("inline subgraphs", steps.inline),
+    Step("inline subgraphs", steps.inline_offloaded),
     Step("lift weights", steps.lift_weights),
 )
 """After these, the library's weights are known."""
 LINK = (
-    Step("place on devices", steps.place),
-    Step("attach foreign code", steps.attach_foreign),
+    Step("place on devices", steps.place_on_devices),
+    Step("attach external code", steps.attach_foreign),
     Step("link", steps.link_library, asks=(pass_flags.CUDA_GRAPH,)),
     Step("check replayed kernels", steps.check_replayed),
 )
@@ -126,7 +126,7 @@ def run(
         A step failed in TVM's code or Baton's. Errors of the caller's functions pass unchanged.
     """
     for step in sequence:
-        if all(switch.on for switch in step.needs):
+        if all(switch.enabled for switch in step.needs):
             try:
                 step.run(state)
             except BatonError:

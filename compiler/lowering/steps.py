@@ -116,7 +116,7 @@ class State:
         self.found = found or auto_scheduler_records.Recorded(mod)
         self.targets = function_targets(mod, self.target)
 
-    def unrecorded(self) -> list[tuple[str, Target]]:
+    def functions_without_records(self) -> list[tuple[str, Target]]:
         """Name and target of each function that was not made for a recorded kernel."""
         return [each for each in self.targets.items() if each[0] not in self.found.records]
 
@@ -170,7 +170,7 @@ def set_aside_recorded(state: State) -> None:
         return
     assert state.checker is not None
     disabled = pass_flags.disabled_implementations()
-    found = auto_scheduler_records.set_aside(
+    found = auto_scheduler_records.outline_recorded_kernels(
         state.mod, state.targets, state.source, state.checker, disabled
     )
     state.take(found.mod, found)
@@ -181,7 +181,7 @@ def move_all_strides(state: State) -> None:
     """Hoist strides of 1x1 convolutions on CPUs, except for operators with records."""
     if state.source.extracting:
         return
-    for name, target in state.unrecorded():
+    for name, target in state.functions_without_records():
         if target.kind.name == "llvm" and not state.found.templates.get(name):
             keeps = partial(is_recorded, target=target, query=state.source.autotvm_known)
             state.mod = move_strides(state.mod, name, keeps)
@@ -219,7 +219,7 @@ def on_cpus(rewrite: Rewrite) -> Callable[[State], None]:
     """The step that rewrites each function for a CPU that is not a recorded kernel."""
 
     def step(state: State) -> None:
-        for name, target in state.unrecorded():
+        for name, target in state.functions_without_records():
             if target.kind.name == "llvm":
                 state.mod = rewrite(state.mod, name)
 
@@ -228,37 +228,39 @@ def on_cpus(rewrite: Rewrite) -> Callable[[State], None]:
 
 def convert_layouts(state: State) -> None:
     """Put channels first for CPUs, and last for what tensor cores multiply."""
-    for name, target in state.unrecorded():
+    for name, target in state.functions_without_records():
         if target.kind.name == "llvm":
             state.mod = convert_layout(state.mod, name)
         elif gpu.is_gpu(target) and not state.source.extracting:
-            wanted = gpu.channels_last(target, state.source.autotvm_known, pass_flags.TO_TF32.on)
+            wanted = gpu.channels_last(
+                target, state.source.autotvm_known, pass_flags.TO_TF32.enabled
+            )
             state.mod = convert_layout(state.mod, name, CHANNELS_LAST, wanted)
 
 
 def multiply_bfloat16(state: State) -> None:
     """Have CPUs multiply bfloat16; note those without the instruction where it is asked for."""
-    for name, target in state.unrecorded():
+    for name, target in state.functions_without_records():
         if has_bfloat16(target):
-            options = (pass_flags.TO_BFLOAT16.on, pass_flags.WINOGRAD.on)
+            options = (pass_flags.TO_BFLOAT16.enabled, pass_flags.WINOGRAD.enabled)
             state.mod = bfloat16_products(state.mod, name, target, *options)
-        elif pass_flags.TO_BFLOAT16.on:
+        elif pass_flags.TO_BFLOAT16.enabled:
             note = f"{target} has no AVX512-BF16: its products stay in float32"
             state.report.notes += [note] if note not in state.report.notes else []
 
 
 def multiply_all_patches(state: State) -> None:
     """Have CPUs multiply patches of images of unknown extents, or their Winograd transforms."""
-    for name, target in state.unrecorded():
+    for name, target in state.functions_without_records():
         if target.kind.name == "llvm":
-            state.mod = multiply_patches(state.mod, name, target, pass_flags.WINOGRAD.on)
+            state.mod = multiply_patches(state.mod, name, target, pass_flags.WINOGRAD.enabled)
 
 
 def on_gpus(rewrite: Rewrite) -> Callable[[State], None]:
     """The step that rewrites each function for a GPU that is not a recorded kernel."""
 
     def step(state: State) -> None:
-        for name, target in state.unrecorded():
+        for name, target in state.functions_without_records():
             if target.kind.name != "llvm":
                 state.mod = rewrite(state.mod, name)
 
@@ -266,24 +268,24 @@ def on_gpus(rewrite: Rewrite) -> Callable[[State], None]:
 
 
 def combine(state: State) -> None:
-    for name, target in state.unrecorded():
+    for name, target in state.functions_without_records():
         own = state.found.templates.get(name)
         state.mod = combine_matmul(state.mod, name, target, state.source.autotvm_known, own)
 
 
 def select(state: State) -> None:
-    for name, target in state.unrecorded():
+    for name, target in state.functions_without_records():
         state.mod = select_implementations(
             state.mod,
             name,
             target,
             state.source.autotvm_query,
-            keep_layouts=not pass_flags.BLOCK_LAYOUTS.on,
-            fuse_attention=pass_flags.FUSE_ATTENTION.on,
+            keep_layouts=not pass_flags.BLOCK_LAYOUTS.enabled,
+            fuse_attention=pass_flags.FUSE_ATTENTION.enabled,
             disabled=pass_flags.disabled_implementations(),
             own_queries=state.found.templates.get(name),
             known=state.samples,
-            may_round=pass_flags.TO_FLOAT16.on,
+            may_round=pass_flags.TO_FLOAT16.enabled,
         )
 
 
@@ -292,7 +294,7 @@ def dispatch_all_sorts(state: State) -> None:
 
 
 def fuse_operators(state: State) -> None:
-    in_place = state.target.kind.name == "llvm" and pass_flags.CONCAT_IN_PLACE.on
+    in_place = state.target.kind.name == "llvm" and pass_flags.CONCAT_IN_PLACE.enabled
     state.mod, state.operators = fuse(state.mod, state.target, in_place)
 
 
@@ -301,10 +303,10 @@ def schedule(state: State) -> None:
     found, source, report = state.found, state.source, state.report
     state.mod, report.kernels = schedule_kernels(
         *(state.mod, state.targets, state.operators, found.records),
-        fast_math=pass_flags.FAST_MATH.on,
-        tf32=pass_flags.TO_TF32.on,
+        fast_math=pass_flags.FAST_MATH.enabled,
+        tf32=pass_flags.TO_TF32.enabled,
     )
-    if pass_flags.TO_TF32.on and not gpu.has_tensor_cores(state.target):
+    if pass_flags.TO_TF32.enabled and not gpu.has_tensor_cores(state.target):
         report.notes.append(f"{state.target} has no TF32: its products stay in float32")
     for kernel in report.kernels:
         kernel.remark = source.slower.get(kernel.source, "")
@@ -319,7 +321,7 @@ def check_all_bounds(state: State) -> None:
     state.mod = check_bounds(state.mod, state.target)
 
 
-def inline(state: State) -> None:
+def inline_offloaded(state: State) -> None:
     state.scheduled = state.mod
     state.mod = inline_subgraphs(state.mod)
 
@@ -328,7 +330,7 @@ def lift_weights(state: State) -> None:
     state.mod, state.weights = lift_constants(hoist_constants(state.mod))
 
 
-def place(state: State) -> None:
+def place_on_devices(state: State) -> None:
     state.mod = device_placement.place(state.mod, state.target, state.targets)
 
 
@@ -352,4 +354,6 @@ def check_replayed(state: State) -> None:
     if state.found.unchecked:
         assert state.checker is not None
         code = state.linked.kernels.code
-        state.is_right = auto_scheduler_records.all_right(state.found, code, state.checker)
+        state.is_right = auto_scheduler_records.replayed_kernels_valid(
+            state.found, code, state.checker
+        )

@@ -120,13 +120,13 @@ def build(
     PartitionError
         There is no C++ compiler ($CXX names one), a source does not exist or does not compile.
     """
-    from compiler.support.atomic_file import replacing_path
+    from compiler.support.atomic_file import atomic_write_path
 
     files, result = [Path(source) for source in sources], Path(output)
     for file in files:
         if not file.is_file():
             raise PartitionError(f"{file} does not exist or is not a file; give C++ sources")
-    with replacing_path(result) as draft:
+    with atomic_write_path(result) as draft:
         command = [*cxx_command(), *compiler_flags(), *flags, *map(str, files), "-o", str(draft)]
         done = subprocess.run(
             [*command, *linker_flags()], capture_output=True, text=True, check=False

@@ -117,7 +117,7 @@ def _compile(library: PartitionerLibrary, partitioner: int, name: str) -> Compil
     def compile_subgraph(subgraph: Any, params: Mapping[str, np.ndarray], options: Options) -> Any:
         from compiler.backends.relax_graph import RelaxGraph
         from compiler.ir.dataflow_graph import RelaxFunction
-        from compiler.runtime.foreign import ForeignCode
+        from compiler.runtime.foreign import ExternalCode
 
         ((variable, function),) = subgraph.functions_items()
         source = RelaxGraph(RelaxFunction(subgraph, variable.name_hint), params)
@@ -134,7 +134,7 @@ def _compile(library: PartitionerLibrary, partitioner: int, name: str) -> Compil
         text = source.graph.to_json()
         values = _fetching(source.values)
         content = library.call("compile", partitioner, text, inputs, values, attrs, options)
-        return ForeignCode(runtime_name(name), pack_code(bytes(content), attrs, options))
+        return ExternalCode(runtime_name(name), pack_code(bytes(content), attrs, options))
 
     return compile_subgraph
 

@@ -103,7 +103,7 @@ def partition_with_report(
                 adapter, marks = _asked(module, *run)
                 in_relax = None
                 if not knows_relay(adapter.claimed(marks)):
-                    in_relax = _asked_in_relax(plain, *run)
+                    in_relax = _query_strategy_in_relax(plain, *run)
                     adapter, marks = in_relax or (adapter, marks)
                 first = first or adapter.graph
                 candidates += run_strategy(adapter, each.name, strategy, texts, limits, marks)
@@ -128,7 +128,7 @@ def _asked(
     return adapter, claims(adapter, backend, strategy, options, limits)
 
 
-def _asked_in_relax(
+def _query_strategy_in_relax(
     mod: IRModule,
     backend: str,
     strategy: Strategy,

@@ -107,7 +107,7 @@ def measure_elsewhere(module: str, request: Mapping[str, Any], name: str) -> Out
     """
     try:
         done = subprocess.run(
-            isolated_python.running_module(module),
+            isolated_python.isolated_module_argv(module),
             input=json.dumps(request),
             capture_output=True,
             text=True,

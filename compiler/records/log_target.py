@@ -16,7 +16,7 @@ from ..errors import RecordError, TargetError
 from ..target import parse
 from ..target import text as target_text
 from ..target.config import to_cli
-from .untrusted_json import read_json, record_errors
+from .untrusted_json import as_record_errors, read_json
 
 UNKNOWN_MODEL = "unknown"
 
@@ -61,7 +61,7 @@ class LogTarget:
         return self.text
 
 
-@record_errors
+@as_record_errors
 def log_target(target: Any) -> LogTarget:
     """Describe a target string, dict, `tvm.target.Target` or LogTarget for record matching.
 

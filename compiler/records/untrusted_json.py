@@ -19,7 +19,7 @@ _DEEPEST = 64  # no tuning record comes near; Python's and TVM's stacks are far 
 _LONGEST_REASON = 200
 
 
-def record_errors(parse: Callable[P, R]) -> Callable[P, R]:
+def as_record_errors(parse: Callable[P, R]) -> Callable[P, R]:
     """Let a parser raise nothing but RecordError, whatever its text makes it stumble over."""
 
     @functools.wraps(parse)

@@ -257,10 +257,10 @@ def compile_function(mod: tvm.IRModule, name: str, target: Any) -> Library:
         reason = "functions are values in it" if _has_function_values(lowered) else ""
     if not reason:
         return lower_and_build(lowered, target, {}, "default")
-    return compile_plainly(mod, target, reason)
+    return compile_with_tvm_only(mod, target, reason)
 
 
-def compile_plainly(mod: tvm.IRModule, target: Any, reason: str) -> relax.VMExecutable:
+def compile_with_tvm_only(mod: tvm.IRModule, target: Any, reason: str) -> relax.VMExecutable:
     """Compile all functions of a module by TVM alone, and warn with the reason."""
     warnings.warn(
         "TVM compiles the module without schedules, tuning logs and the backends of subgraphs, "

@@ -14,7 +14,7 @@ from tvm import relax
 
 from ..errors import RelayError
 from ..support.lazy_import import lazy_attributes
-from .nested_expressions import call_of, handle, nested, with_operands
+from .nested_expressions import handle, make_call, nested, with_operands
 from .relay_to_relax import function_of
 from .type_infer import infer_type, set_type
 
@@ -159,7 +159,7 @@ class ExprMutator(ExprFunctor):
     def visit_call(self, call: relax.Call) -> relax.Expr:
         op = self.visit(call.op)
         made = with_operands(call, [self.visit(arg) for arg in call.args])
-        return made if op.same_as(call.op) else call_of(op, made.args, made.ty)
+        return made if op.same_as(call.op) else make_call(op, made.args, made.ty)
 
     def visit_var(self, var: relax.Var) -> relax.Expr:
         return var

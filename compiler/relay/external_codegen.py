@@ -128,9 +128,9 @@ def _code(
     compiled = _constants_as_parameters(function)[0] if on_cuda else _of_tensors(function)
     code = _call_backend(_where(name, function), name, compiled, values)
     if on_cuda and (
-        not isinstance(code, foreign.ForeignCode) or code.runtime == foreign.IN_PROCESS
+        not isinstance(code, foreign.ExternalCode) or code.runtime == foreign.IN_PROCESS
     ):
-        raise BuildError(f"{_where(name, function)}: code for a GPU must be ForeignCode")
+        raise BuildError(f"{_where(name, function)}: code for a GPU must be ExternalCode")
     if isinstance(code, tvm.runtime.Module) and not code.implements_function(name, True):
         raise BuildError(
             f"{_where(name, function)}: the module that compile returned has no function {name!r}"
@@ -178,7 +178,7 @@ def _of_tensors(function: relax.Function) -> relax.Function:
 
 
 def _calling_on_cuda(
-    function: relax.Function, code: foreign.ForeignCode, flops: int | None
+    function: relax.Function, code: foreign.ExternalCode, flops: int | None
 ) -> relax.Function:
     """Replace the function body with a call of GPU code."""
     _, constants = _constants_as_parameters(function)
@@ -285,12 +285,12 @@ def _call_backend(
         )
     except Exception as error:
         raise BuildError(f"{where}: compile raised {type(error).__name__}: {error}") from error
-    if isinstance(code, (foreign.ForeignCode, tvm.runtime.Module)):
+    if isinstance(code, (foreign.ExternalCode, tvm.runtime.Module)):
         return code
     if callable(code):
         return foreign.in_process(code)
     raise BuildError(
-        f"{where}: compile returned {code!r}, neither a callable nor ForeignCode nor a TVM module"
+        f"{where}: compile returned {code!r}, neither a callable nor ExternalCode nor a TVM module"
     )
 
 

@@ -14,7 +14,7 @@ from ..runtime.factory import FactoryModule
 from .calling_convention import as_module, is_closed
 from .external_codegen import compile_external
 from .imported_module import imported_relax_module
-from .relax_to_relay import with_relay_subgraphs
+from .relax_to_relay import subgraphs_to_relay
 from .subgraph_fallback import build_with_fallback
 
 
@@ -33,7 +33,7 @@ def lower_and_build(
     """
     imported = imported_relax_module(mod)
     given = mod if imported is None else imported
-    given = with_relay_subgraphs(given if is_closed(given) else as_module(given))
+    given = subgraphs_to_relay(given if is_closed(given) else as_module(given))
 
     def attempt(
         mod: tvm.IRModule, target: Target, params: Mapping[str, Any], notes: list[str]

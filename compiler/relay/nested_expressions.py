@@ -49,7 +49,7 @@ def local_function(
     return relax.Function(list(parameters), sequence, body.ty, attrs=dict_attrs(attrs))
 
 
-def call_of(function: relax.Expr, args: Sequence[relax.Expr], ty: Any) -> relax.Call:
+def make_call(function: relax.Expr, args: Sequence[relax.Expr], ty: Any) -> relax.Call:
     """Create a call of an inner function with a known type."""
     made = relax.Call(function, list(args))
     set_type(made, ty)
@@ -212,7 +212,7 @@ class _Nester:
             return made
         made = with_operands(expr, new)
         if isinstance(made, relax.Call) and isinstance(made.op, relax.Var):
-            return call_of(self.expression(made.op), made.args, made.ty)
+            return make_call(self.expression(made.op), made.args, made.ty)
         return made
 
     def _sequence(self, expr: relax.SeqExpr) -> relax.Expr:

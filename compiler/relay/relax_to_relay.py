@@ -77,7 +77,7 @@ def as_relay(mod: tvm.IRModule) -> tvm.IRModule:
     return from_relax(in_dataflow(mod))
 
 
-def with_relay_subgraphs(mod: tvm.IRModule) -> tvm.IRModule:
+def subgraphs_to_relay(mod: tvm.IRModule) -> tvm.IRModule:
     """Convert the subgraphs of external code generators to Relay operators.
 
     A backend's `compile` always sees Relay operators, whatever the rest of the module uses.

@@ -30,7 +30,7 @@ from .compiled_function import (
     Loaded,
     Scheduled,
     compile_function,
-    compile_plainly,
+    compile_with_tvm_only,
     covers,
     has_one_library,
     leaf_types,
@@ -211,7 +211,7 @@ def compiled(mod: tvm.IRModule, target: Any, params: Mapping[str, Any]) -> Saved
             interface = interface_of(library) if is_kept else Interface.of(mod["main"])
             return SavedExecutable(library, {"main": interface})
     else:
-        library = compile_plainly(
+        library = compile_with_tvm_only(
             mod, target, "several functions in one library can be called from outside"
         )
     interfaces = {name: Interface.of(mod[name]) for name in functions}

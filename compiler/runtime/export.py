@@ -32,7 +32,7 @@ from compiler.runtime.shared_library import (
 )
 from compiler.runtime.standalone import require_standalone, write_standalone
 from compiler.runtime.weights import write_weights
-from compiler.support.atomic_file import replacing_path
+from compiler.support.atomic_file import atomic_write_path
 from compiler.support.tempdir import TemporaryFolder
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def export_library(
     if standalone:
         require_standalone(library, target)
     by_default = fcompile is None and not kwargs
-    with explained(target), replacing_path(target) as draft:
+    with explained(target), atomic_write_path(target) as draft:
         if kwargs.get("workspace_dir") is None:  # TVM's own choice would outlive a kill
             kwargs["workspace_dir"] = str(draft.parent / "objects")
             os.mkdir(kwargs["workspace_dir"])

@@ -37,7 +37,7 @@ Engine = Callable[[Sequence[Any], Sequence[Any]], None]
 
 
 @dataclass(frozen=True)
-class ForeignCode:
+class ExternalCode:
     """Code for a runtime.
 
     Attributes
@@ -67,12 +67,12 @@ class ForeignCode:
         return base64.b64encode(self.pack(inputs)).decode()
 
 
-def unpack(data: bytes) -> tuple[ForeignCode, int]:
+def unpack(data: bytes) -> tuple[ExternalCode, int]:
     """The code and its number of inputs; raises LoadError if the bytes are damaged."""
     header, code = split_header(data)
     try:
         library = str(header.get("library", ""))
-        return ForeignCode(str(header["runtime"]), code, library), int(header["inputs"])
+        return ExternalCode(str(header["runtime"]), code, library), int(header["inputs"])
     except (ValueError, KeyError, TypeError) as error:
         raise LoadError(_DAMAGED) from error
 
@@ -144,15 +144,15 @@ def register_engines(engines: Mapping[str, Callable[[bytes], Engine]], owner: st
         _runtimes.update((name, (owner, load)) for name, load in engines.items())
 
 
-def in_process(function: Runnable) -> ForeignCode:
+def in_process(function: Runnable) -> ExternalCode:
     """Code that stands for a Python callable of this process, which is kept from then on."""
     with _lock:
         number = next(_numbers)
         _callables[number] = function
-    return ForeignCode(IN_PROCESS, str(number).encode())
+    return ExternalCode(IN_PROCESS, str(number).encode())
 
 
-def load(code: ForeignCode) -> Engine:
+def load(code: ExternalCode) -> Engine:
     """What runs some code.
 
     Raises

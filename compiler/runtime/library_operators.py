@@ -124,13 +124,13 @@ class LibraryOperator:
 
     def code(
         self, attrs: Mapping[str, str], inputs: Sequence[TensorType], place: int
-    ) -> foreign.ForeignCode:
+    ) -> foreign.ExternalCode:
         """What a built library keeps of one place of the operator; `place` tells places apart."""
         header: dict[str, Any] = {"attrs": dict(attrs), "inputs": [*inputs]}
         if self.has_state:
             header["place"] = place
         code = foreign.with_header(header, b"")
-        return foreign.ForeignCode(self.runtime, code, self.file.name)
+        return foreign.ExternalCode(self.runtime, code, self.file.name)
 
     def load(self, code: bytes) -> foreign.Engine:
         """What runs code that `code` made; raises LoadError if the bytes are damaged."""

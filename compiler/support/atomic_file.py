@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from .tempdir import TemporaryFolder, create_draft
+from .tempdir import TemporaryFolder, open_temp_beside
 
 PathLike = str | os.PathLike[str]
 
@@ -34,7 +34,7 @@ def replacing(path: PathLike, permissions: int = 0o666) -> Iterator[BinaryIO]:
         The folder is missing or can't be written, or the disk is full. Nothing is left behind,
         and an existing file is as it was.
     """
-    descriptor, draft = create_draft(os.path.dirname(os.fspath(path)) or ".", permissions)
+    descriptor, draft = open_temp_beside(os.path.dirname(os.fspath(path)) or ".", permissions)
     lock = os.dup(descriptor)  # held until the file is in its place
     try:
         with open(descriptor, "wb") as file:
@@ -55,7 +55,7 @@ def write_file(path: PathLike, content: bytes | str) -> None:
 
 
 @contextmanager
-def replacing_path(path: PathLike) -> Iterator[Path]:
+def atomic_write_path(path: PathLike) -> Iterator[Path]:
     """The same for writers that take a path: one of the same file name, in a folder of its own.
 
     Raises

@@ -19,6 +19,6 @@ def running(statements: str, *arguments: str) -> list[str]:
     return [sys.executable, "-c", _BEFORE + statements, _ROOT, *arguments]
 
 
-def running_module(module: str) -> list[str]:
+def isolated_module_argv(module: str) -> list[str]:
     """The command of a process that executes a module as `__main__`."""
     return running("import runpy; runpy.run_module(sys.argv[1], run_name='__main__')", module)

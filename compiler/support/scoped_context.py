@@ -66,12 +66,12 @@ class NestedContext:
 _deciding: list[tuple[Callable[[], object], object]] = []
 
 
-def decides_lowering(value: Callable[[], object], default: object) -> None:
+def register_lowering_option(value: Callable[[], object], default: object) -> None:
     """Have builds ask for a setting of the calling thread that decides what operators become."""
     _deciding.append((value, default))
 
 
-def lowering_settings() -> tuple[object, ...]:
+def non_default_lowering_options() -> tuple[object, ...]:
     """Those settings that are not the defaults; their `repr` says all about them."""
     values = [(value(), default) for value, default in _deciding]
     return tuple(value for value, default in values if value != default)

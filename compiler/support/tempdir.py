@@ -67,7 +67,7 @@ class TemporaryFolder:
         self.cleanup()
 
 
-def create_draft(folder: str | os.PathLike[str], permissions: int) -> tuple[int, str]:
+def open_temp_beside(folder: str | os.PathLike[str], permissions: int) -> tuple[int, str]:
     """Make an empty file of a name that is new in a folder.
 
     Parameters

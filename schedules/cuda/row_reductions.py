@@ -17,7 +17,7 @@ from tvm.s_tir.dlight.analysis import normalize_prim_func
 from tvm.s_tir.schedule import LoopRV
 from tvm.target import Target
 
-from ..strategy import PREDICTED
+from ..strategy import PREDICTED_SECONDS_ATTR
 from . import device as devices
 from .blocks import Stage, inline_producers, stages
 from .device import Device
@@ -78,7 +78,7 @@ class RowReductions(ScheduleRule):
             reduced = schedule.get_loops(stage.block)[-len(stage.reduction_extents) :]
             _share(schedule, schedule.fuse(*reduced), threads)
         predicted = device.launch_seconds + seconds(count, length, passes, threads, device)
-        return s_tir.Schedule(schedule.mod["main"].with_attr(PREDICTED, predicted))
+        return s_tir.Schedule(schedule.mod["main"].with_attr(PREDICTED_SECONDS_ATTR, predicted))
 
 
 def _leading(reductions: list[Stage], last: Stage) -> int | None:

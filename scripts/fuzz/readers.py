@@ -163,14 +163,14 @@ def replay_steps(path: pathlib.Path) -> None:
     from compiler.errors import RecordError
     from compiler.records.ansor.replay import replay
     from compiler.records.ansor.steps import parse_steps
-    from compiler.records.untrusted_json import read_json, record_errors
+    from compiler.records.untrusted_json import as_record_errors, read_json
 
     value = read_json(path.read_text())
     key = value[0] if isinstance(value, list) and len(value) == 2 else None
     if not isinstance(key, str) or key not in ansor_nests()["computes"]:
         raise RecordError("the key is damaged, not the steps")
     dag = compute_dag(key)
-    result = replay(dag, record_errors(parse_steps)(value[1]))
+    result = replay(dag, as_record_errors(parse_steps)(value[1]))
     assert len(result.func.params) == len(dag.func.params)
 
 
@@ -702,13 +702,13 @@ def read_library_entry(path: pathlib.Path) -> None:
     from tvm.target import Target
 
     from compiler.errors import RecordError
-    from compiler.lowering.cache.library_cache import Slot
+    from compiler.lowering.cache.library_cache import CacheEntry
 
     _, files = filled_cache()
     for name, data in files.items():
         if name.endswith(".kernel"):
             (filled_cache()[0].folder / name).write_bytes(data)
-    slot = Slot(filled_cache()[0], _entry(".library", path), Target("llvm"))
+    slot = CacheEntry(filled_cache()[0], _entry(".library", path), Target("llvm"))
     library = slot.restore(small_module()[0], {})
     if library is None:
         raise RecordError("built again")

@@ -31,7 +31,7 @@ from compiler.lowering.steps import State
 from schedules.cuda import device as devices
 from schedules.cuda.device import Device
 from schedules.cuda.verify import launches
-from schedules.strategy import PREDICTED
+from schedules.strategy import PREDICTED_SECONDS_ATTR
 
 TENSOR_CORES = ("mma", "wmma")
 H100 = 90
@@ -68,7 +68,7 @@ def row(kernel: Kernel, func: tvm.tirx.PrimFunc) -> dict[str, Any]:
         "flops": (kernel.flops or 0) * kernel.calls,
         "bytes": kernel.bytes * kernel.calls,
         "tensor": on_tensor_cores(func),
-        "predicted": func.attrs.get(PREDICTED),
+        "predicted": func.attrs.get(PREDICTED_SECONDS_ATTR),
     }
 
 

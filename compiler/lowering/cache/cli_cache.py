@@ -32,7 +32,7 @@ from typing import Any, BinaryIO
 from ...errors import LoadError
 from ...runtime.metadata import Metadata
 from ...runtime.shared_library import explained, write_shared_library
-from ...support.atomic_file import replacing_path
+from ...support.atomic_file import atomic_write_path
 from ...support.hashing import file_digests
 from ..report import Report
 from . import kernel_cache, library_file
@@ -112,7 +112,7 @@ def write_again(cache: kernel_cache.KernelCache, key: str, path: Path) -> Metada
             metadata = _restored(Metadata.from_json(description["metadata"]))
             with (
                 explained(path),
-                replacing_path(path) as draft,
+                atomic_write_path(path) as draft,
                 ThreadPoolExecutor(2, "baton-check") as pool,
             ):
                 changed = pool.submit(_have_changed, kept.files)

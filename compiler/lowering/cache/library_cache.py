@@ -43,7 +43,7 @@ _LARGEST_SHARE = 0.5
 
 
 @dataclass(frozen=True)
-class Slot:
+class CacheEntry:
     """The cache entry of one build's library.
 
     Attributes
@@ -61,7 +61,7 @@ class Slot:
     @staticmethod
     def of(
         bound: tvm.IRModule, target: Target, source: ScheduleSource, others: Sequence[object]
-    ) -> Slot | None:
+    ) -> CacheEntry | None:
         """The cache entry for a build; None if its library is not to be cached.
 
         Parameters
@@ -74,7 +74,7 @@ class Slot:
         cache = kernel_cache.user_cache()
         if not cache.limit or not compile_kernels.has_linker():
             return None
-        return Slot(cache, library_key(bound, target, source, others), target)
+        return CacheEntry(cache, library_key(bound, target, source, others), target)
 
     def restore(self, mod: tvm.IRModule, seconds: dict[str, float]) -> FactoryModule | None:
         """Restore the library of this entry; None if it is missing or partly damaged.
@@ -145,23 +145,23 @@ class Slot:
         )
 
 
-class Keeping:
+class CacheWriter:
     """Caches a library; its weights are written while its kernels are compiled.
 
     As a context manager, it removes an entry that `start` began and `finish` did not complete.
 
     Parameters
     ----------
-    slot : Slot, optional
+    slot : CacheEntry, optional
         Without one nothing is kept.
     """
 
-    def __init__(self, slot: Slot | None) -> None:
+    def __init__(self, slot: CacheEntry | None) -> None:
         self._slot = slot
         self._description: Future[Mapping[str, Any]] = Future()
         self._writer: threading.Thread | None = None
 
-    def __enter__(self) -> Keeping:
+    def __enter__(self) -> CacheWriter:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -14,7 +14,7 @@ from ...errors import BatonError, BuildError
 from ...target.nvcc import device_code
 from ...tvm_workarounds.memory_planner import can_plan_memory
 from ..cache.kernel_cache import user_cache
-from ..kernel_passes.custom_lower_passes import with_added_passes
+from ..kernel_passes.custom_lower_passes import run_custom_lower_passes
 from ..kernel_passes.pipeline import PIPELINE
 from . import bulk_segments, compile_kernels, cuda_graph, device_placement, static_allocation
 from .concat_in_place import ConcatInPlace
@@ -103,7 +103,7 @@ def link(mod: tvm.IRModule, target: Target, has_graph: bool = False) -> Linked:
     try:
         with target, device_code(user_cache()):
             lowered, kernels = (
-                with_added_passes(lower(mod)),
+                run_custom_lower_passes(lower(mod)),
                 compile_kernels.CompiledKernels({}, {}, 0),
             )
             if compile_kernels.has_linker():

@@ -85,7 +85,7 @@ class _EntriesInPlace(CallRule):
     """
 
     def rewrite(self, call: relax.Call, name: str) -> relax.Expr | None:
-        permuted = self.scope.call_of(call.args[0], "permute_dims") if name == "take" else None
+        permuted = self.scope.match_call(call.args[0], "permute_dims") if name == "take" else None
         if permuted is None or permuted.attrs.axes is None or call.attrs.axis is None:
             return None
         if scalar_of(call.args[1]) is None or static_shape(call.args[1]) != ():

@@ -107,7 +107,7 @@ class _Patches(CallRule):
         if isinstance(known, relax.TupleGetItem):
             whole = self.scope.definition(known.tuple_value)
             value = whole.fields[known.index] if isinstance(whole, relax.Tuple) else value
-        permuted = self.scope.call_of(value, "permute_dims")
+        permuted = self.scope.match_call(value, "permute_dims")
         if permuted is None or permuted.attrs.axes is None or static_shape(value) is not None:
             return None
         rank = len(permuted.attrs.axes)

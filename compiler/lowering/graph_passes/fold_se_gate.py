@@ -37,7 +37,7 @@ class _Gates(CallRule):
         if (call.attrs.data_layout, call.attrs.kernel_layout) != ("NCHW", "OIHW"):
             return None
         data, weight = call.args
-        product, known = self.scope.call_of(data, "multiply"), array_of(weight)
+        product, known = self.scope.match_call(data, "multiply"), array_of(weight)
         if known is None or product is None or not self.scope.used_once(data):
             return None
         for image, gate in (product.args, product.args[::-1]):

@@ -300,7 +300,7 @@ class _Integers(QuantizedRule):
     def _centerd(self, expr: relax.Expr) -> Quantized | None:
         """Bytes of which `expr` is the int32 form minus a zero point; 0 here if run-time."""
         zero = np.zeros((), "int32")
-        less = self.scope.call_of(expr, "subtract")
+        less = self.scope.match_call(expr, "subtract")
         if less is not None:
             known = array_of(self.scope.definition(less.args[1]))
             if known is not None and known.size == 1:
@@ -308,14 +308,14 @@ class _Integers(QuantizedRule):
             elif self._run_time_zero(expr) is None:
                 return None
             expr = less.args[0]
-        cast = self.scope.call_of(expr, "astype")
+        cast = self.scope.match_call(expr, "astype")
         if cast is None or dtype_of(cast.args[0]) not in BYTE_TYPES:
             return None
         return Quantized(cast.args[0], np.ones((), "float32"), zero, 0)
 
     def _run_time_zero(self, expr: relax.Expr) -> relax.Expr | None:
         """The zero point that is computed at run time and subtracted from integers."""
-        less = self.scope.call_of(expr, "subtract")
+        less = self.scope.match_call(expr, "subtract")
         if less is None or dtype_of(less) != "int32" or static_shape(less.args[1]) != ():
             return None
         return None if array_of(self.scope.definition(less.args[1])) is not None else less.args[1]
@@ -353,7 +353,7 @@ class _Integers(QuantizedRule):
         if dtype_of(data) == "uint8":
             return data, int(given.zero)
         if data not in self._shifted:
-            quantize = self.scope.call_of(data, "quantize")
+            quantize = self.scope.match_call(data, "quantize")
             own = None if quantize is None else self.numbers(quantize, data)
             if quantize is not None and own is not None and own.is_whole:
                 zero = relax.const(int(own.zero) + _SHIFT, "uint8")
@@ -404,7 +404,7 @@ class _Integers(QuantizedRule):
             return given.data
         if not own.is_whole:
             return None
-        joined = self.scope.call_of(call.args[0], "concat")
+        joined = self.scope.match_call(call.args[0], "concat")
         parts = None if joined is None else self.scope.definition(joined.args[0])
         if isinstance(parts, relax.Tuple) and self.scope.used_once(call.args[0]):
             return self._quantized_parts(call, joined, parts)

@@ -62,7 +62,7 @@ class QuantizedRule(CallRule):
 
     def dequantized(self, expr: Any) -> Quantized | None:
         """The quantized tensor that `expr` dequantizes with constant scale and zero point."""
-        call = self.scope.call_of(expr, "dequantize")
+        call = self.scope.match_call(expr, "dequantize")
         return None if call is None else self.numbers(call, call.args[0])
 
     def numbers(self, call: relax.Call, data: relax.Expr) -> Quantized | None:
@@ -112,7 +112,7 @@ class Readers(QuantizedRule):
 
     def _quantized_here(self, given: Quantized) -> relax.Expr | None:
         """The operand of a quantize whose parameters equal those of the dequantize."""
-        quantize = self.scope.call_of(given.data, "quantize")
+        quantize = self.scope.match_call(given.data, "quantize")
         own = None if quantize is None else self.numbers(quantize, given.data)
         is_same = own is not None and own.is_whole and own.alike(given)
         return quantize.args[0] if quantize is not None and is_same else None
@@ -149,9 +149,9 @@ def scaled(scope: Scope, total: relax.Expr, factor: np.ndarray) -> relax.Expr:
 
 def sum_of(rule: QuantizedRule, expr: relax.Expr) -> Sum | None:
     """The int32 sums from which `scaled` computed `expr`."""
-    product = rule.scope.call_of(expr, "multiply")
-    cast = None if product is None else rule.scope.call_of(product.args[0], "astype")
-    total = None if cast is None else rule.scope.call_of(cast.args[0], "add")
+    product = rule.scope.match_call(expr, "multiply")
+    cast = None if product is None else rule.scope.match_call(product.args[0], "astype")
+    total = None if cast is None else rule.scope.match_call(cast.args[0], "add")
     if product is None or total is None or dtype_of(total) != "int32":
         return None
     scale, offset = array_of(product.args[1]), array_of(total.args[1])

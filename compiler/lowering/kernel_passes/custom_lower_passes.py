@@ -16,7 +16,7 @@ from tvm import IRModule, s_tir, tirx
 from tvm.tirx import PrimFunc
 
 
-def with_added_passes(mod: IRModule) -> IRModule:
+def run_custom_lower_passes(mod: IRModule) -> IRModule:
     """Run the PassContext's "tirx.add_lower_pass" on the TIR functions of a module.
 
     Parameters

@@ -30,14 +30,14 @@ from ...target.cpu import system_triple
 from ...tvm_workarounds.block_builder import BlockBuilder
 from ...tvm_workarounds.index_guard import guard_indices
 from ..offloaded_functions import new_global_var
-from .extract import PlainKernel, kernel_calls, plain_function
+from .extract import UnscheduledKernel, kernel_calls, plain_function
 from .schedule import ALGORITHM, SCHEDULED_BY
 from .schedule_source import ScheduleSource
 from .weight_packing import pack
 
 if TYPE_CHECKING:
     from ...records.ansor.match import Match
-    from ..validate.validator import Checker, Question
+    from ..validate.validator import Checker, ValidationJob
 
 logger = logging.getLogger("baton.lowering")
 
@@ -53,7 +53,7 @@ class ReplayedKernels:
 
     Attributes
     ----------
-    unchecked : dict of int to Question
+    unchecked : dict of int to ValidationJob
         By identity of the match, what is to be asked when its kernel is compiled.
     """
 
@@ -61,11 +61,11 @@ class ReplayedKernels:
         self.source = source
         self.checker = checker
         self.notes: list[str] = []
-        self.unchecked: dict[int, Question] = {}
+        self.unchecked: dict[int, ValidationJob] = {}
         self._found: dict[tuple[str, frozenset[int], str], Match | None] = {}
         self._told_blocked = False
 
-    def find(self, kernel: PlainKernel, key: str, target: Target) -> Match | None:
+    def find(self, kernel: UnscheduledKernel, key: str, target: Target) -> Match | None:
         """Replay the best record that fits the kernel and computes correct results.
 
         A kernel that is not validated yet is validated once it is compiled.
@@ -80,7 +80,7 @@ class ReplayedKernels:
             self._found[place] = self._search(kernel, target)
         return self._found[place]
 
-    def _search(self, kernel: PlainKernel, target: Target) -> Match | None:
+    def _search(self, kernel: UnscheduledKernel, target: Target) -> Match | None:
         for match in self._matches(kernel, target):
             name = f"{' '.join(kernel.operators)}: {match.record.source.partition(':')[2]}"
             reason = self._fault(kernel, match, target)
@@ -93,7 +93,7 @@ class ReplayedKernels:
         self._note_blocked(kernel, target)
         return None
 
-    def _note_blocked(self, kernel: PlainKernel, target: Target) -> None:
+    def _note_blocked(self, kernel: UnscheduledKernel, target: Target) -> None:
         """Log that a convolution's record in a log is for blocked channels."""
         from ...records.ansor.blocked_keys import blocked_layout
 
@@ -111,7 +111,7 @@ class ReplayedKernels:
             self._told_blocked = True
             logger.warning("%s", note)
 
-    def _matches(self, kernel: PlainKernel, target: Target) -> Iterator[Match]:
+    def _matches(self, kernel: UnscheduledKernel, target: Target) -> Iterator[Match]:
         """All matches of a kernel; none for a kernel that the search does not support."""
         from ...records.ansor.match import matches
 
@@ -120,9 +120,9 @@ class ReplayedKernels:
         except Exception as error:  # a log must not break the build of an unsupported kernel
             logger.warning("%s: no record is looked for: %s", " ".join(kernel.operators), error)
 
-    def _fault(self, kernel: PlainKernel, match: Match, target: Target) -> str:
+    def _fault(self, kernel: UnscheduledKernel, match: Match, target: Target) -> str:
         """Why the replayed kernel can't be used; "" if it can."""
-        from ..validate.validator import Question
+        from ..validate.validator import ValidationJob
 
         results = len(kernel.func.params) - len(match.operands)
         if results < 1:
@@ -145,7 +145,7 @@ class ReplayedKernels:
         if not runs_here:  # validate the same function compiled for this machine's CPU
             config = {"kind": kind}
         scheduled = guard_indices(match.func)
-        question = Question(kernel.func, scheduled, match.operands, results, config)
+        question = ValidationJob(kernel.func, scheduled, match.operands, results, config)
         known = self.checker.known(question)
         if known is None and kind == "llvm" and runs_here:
             self.checker.begin(question)

@@ -35,11 +35,11 @@ from ..graph_passes.insert_division_checks import divides_at_run_time
 from ..graph_passes.unique_names import unique_names
 from ..report import Kernel
 from .ansor_records import ReplayedKernels, install
-from .extract import PlainKernel, alone, plain_kernels
+from .extract import UnscheduledKernel, alone, plain_kernels
 from .schedule_source import ScheduleSource
 
 if TYPE_CHECKING:
-    from ..validate.validator import Checker, Question
+    from ..validate.validator import Checker, ValidationJob
 
 logger = logging.getLogger("baton.lowering")
 
@@ -60,18 +60,18 @@ class Recorded:
         the template that a record chose.
     notes : list of str
         Remarks on records that could not be followed to the letter, for the report.
-    unchecked : dict of str to Question
-        By name of the kernel, what `all_right` has to ask when it is compiled.
+    unchecked : dict of str to ValidationJob
+        By name of the kernel, what `replayed_kernels_valid` has to ask when it is compiled.
     """
 
     mod: tvm.IRModule
     records: dict[str, Any] = field(default_factory=dict)
     templates: dict[str, dict[str, Query]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    unchecked: dict[str, Question] = field(default_factory=dict)
+    unchecked: dict[str, ValidationJob] = field(default_factory=dict)
 
 
-def set_aside(
+def outline_recorded_kernels(
     mod: tvm.IRModule,
     chosen_targets: Mapping[str, Target],
     source: ScheduleSource,
@@ -146,11 +146,11 @@ def _checked(mod: tvm.IRModule, name: str) -> set[str]:
     return {b.var.name for b in bindings if any(needs(b.value) for needs in needs_check)}
 
 
-def all_right(found: Recorded, code: Mapping[str, bytes], checker: Checker) -> bool:
+def replayed_kernels_valid(found: Recorded, code: Mapping[str, bytes], checker: Checker) -> bool:
     """Whether all kernels that were not checked before they were compiled are right.
 
-    The checker remembers those that are not, so that the next `set_aside` passes their records
-    over, and says so.
+    The checker remembers the wrong ones, so the next `outline_recorded_kernels` skips their records
+    with a warning.
 
     Parameters
     ----------
@@ -163,7 +163,7 @@ def all_right(found: Recorded, code: Mapping[str, bytes], checker: Checker) -> b
 
 
 def _stands(
-    kernel: PlainKernel, chosen: Record | Match, target: Target, source: ScheduleSource
+    kernel: UnscheduledKernel, chosen: Record | Match, target: Target, source: ScheduleSource
 ) -> bool:
     """Whether to use a record; a slower one is not used if the user wants the fastest."""
     record = chosen.record if isinstance(chosen, Match) else chosen
@@ -178,7 +178,7 @@ def _stands(
 
 
 def _replayable_record(
-    kernel: PlainKernel, target: Target, source: ScheduleSource, replayed: ReplayedKernels
+    kernel: UnscheduledKernel, target: Target, source: ScheduleSource, replayed: ReplayedKernels
 ) -> Record | Match | None:
     try:
         key = workload_key(kernel.func)

@@ -16,7 +16,7 @@ from .layout_cache import LayoutMap
 
 
 @dataclass(frozen=True)
-class Site:
+class LoweringContext:
     """Lowering context of one operator: builder, layouts, target and records.
 
     Attributes
@@ -50,6 +50,6 @@ class Site:
         """The implementation of a workload and its config; None if the library has none."""
         return strategy.select(operator, workload, self.target, self.query, self.disabled)
 
-    def asking(self, query: strategy.Query | None) -> Site:
+    def asking(self, query: strategy.Query | None) -> LoweringContext:
         """This context with another record query."""
         return replace(self, query=query)

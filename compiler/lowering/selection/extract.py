@@ -31,7 +31,7 @@ _ALONE = "baton.alone"
 
 
 @dataclass(frozen=True)
-class PlainKernel:
+class UnscheduledKernel:
     """One call of one fused kernel whose compute carries no schedule choice.
 
     Attributes
@@ -55,7 +55,7 @@ class PlainKernel:
     origin: tuple[tvm.IRModule, str, tuple[str, ...]] | None = None
 
 
-def plain_kernels(mod: tvm.IRModule, name: str, target: Target) -> list[PlainKernel]:
+def plain_kernels(mod: tvm.IRModule, name: str, target: Target) -> list[UnscheduledKernel]:
     """Legalize and fuse function `name` with TOPI's plain computes; the module is not changed.
 
     Kernels' origins are of the module in which every variable of the function has its own name.
@@ -78,7 +78,7 @@ def plain_kernels(mod: tvm.IRModule, name: str, target: Target) -> list[PlainKer
             index for index, arg in enumerate(args) if isinstance(arg, tvm.ir.GenericConst)
         )
         origin = (mod, name, bindings)
-        kernels.append(PlainKernel(single[kernel], bindings, operators, constants, origin))
+        kernels.append(UnscheduledKernel(single[kernel], bindings, operators, constants, origin))
     return kernels
 
 
@@ -102,7 +102,7 @@ def _legalize_and_fuse(
 
 def kernels(
     mod: tvm.IRModule, params: Mapping[str, Any] | None, target: Target
-) -> list[tuple[Target, PlainKernel]]:
+) -> list[tuple[Target, UnscheduledKernel]]:
     """Every kernel call of the module's Relax functions, simplified as a build would.
 
     Returns

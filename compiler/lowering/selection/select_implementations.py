@@ -26,7 +26,7 @@ from schedules.x86.matmul import strassen
 from ...ir.constants import static_shape
 from ...primfuncs.kernel_operators import NamingBuilder
 from ..graph_passes.batch_provenance import Provenance, provenance
-from .context import Site
+from .context import LoweringContext
 from .layout_cache import PLAIN, LayoutMap
 from .layout_demand import block_of, worth_blocking
 from .layout_rules import layout_rule
@@ -153,13 +153,13 @@ class _Selector(PyExprMutator):
         )
         return None if kernel is None else (PLAIN, self.builder_.emit(kernel))
 
-    def _site(self, query: strategy.Query | None, disabled: Collection[str]) -> Site:
-        return Site(
+    def _site(self, query: strategy.Query | None, disabled: Collection[str]) -> LoweringContext:
+        return LoweringContext(
             *(self.naming_builder, self.layouts, self.target, query, disabled, self.definitions),
             self.may_round,
         )
 
-    def _lower(self, call: relax.Call, at: Site) -> tuple[int, relax.Expr] | None:
+    def _lower(self, call: relax.Call, at: LoweringContext) -> tuple[int, relax.Expr] | None:
         """Channel block and new expression of a call; None to leave it to legalization."""
         name = call.op.name
         if is_gpu(self.target) and name in _ANCHORS_ON_GPU:

@@ -48,7 +48,7 @@ _BYTES = 10**7
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ValidationResult:
     """Whether a scheduled function computes what the unscheduled one does.
 
     Attributes
@@ -66,7 +66,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Question:
+class ValidationJob:
     """A function, its scheduled form, and where the operands of the latter come from.
 
     Attributes
@@ -134,7 +134,7 @@ class Checker:
         self.seconds = seconds
         self._process: subprocess.Popen[bytes] | None = None
         self._folder: TemporaryFolder | None = None
-        self._known: dict[str, Verdict] = {}
+        self._known: dict[str, ValidationResult] = {}
         self._begun: set[str] = set()
 
     def __enter__(self) -> Checker:
@@ -146,19 +146,19 @@ class Checker:
             self._folder.cleanup()
             self._folder = None
 
-    def known(self, question: Question) -> Verdict | None:
+    def known(self, question: ValidationJob) -> ValidationResult | None:
         """The verdict of this checker or of an earlier process; None if there is none yet."""
         found = self._known.get(question.key)
         if found is None:
             kept = self.cache.get(question.key)
-            found = Verdict(**json.loads(kept)) if kept is not None else None
+            found = ValidationResult(**json.loads(kept)) if kept is not None else None
         return found
 
-    def check(self, question: Question) -> Verdict:
+    def check(self, question: ValidationJob) -> ValidationResult:
         """The verdict on a function, which the worker compiles if it is not known."""
         return self.known(question) or self._ask(question, {})
 
-    def begin(self, question: Question) -> None:
+    def begin(self, question: ValidationJob) -> None:
         """Let the worker compute the expected results while the function is compiled here."""
         if question.key not in self._begun:
             self._begun.add(question.key)
@@ -166,8 +166,8 @@ class Checker:
                 self._send({"expect": str(self._file(question))})
 
     def check_compiled(
-        self, questions: Mapping[str, Question], code: Mapping[str, bytes]
-    ) -> dict[str, Verdict]:
+        self, questions: Mapping[str, ValidationJob], code: Mapping[str, bytes]
+    ) -> dict[str, ValidationResult]:
         """Verdicts on compiled functions, by their symbols.
 
         Parameters
@@ -200,33 +200,35 @@ class Checker:
             self._folder = TemporaryFolder("check")
         return Path(self._folder.name)
 
-    def _file(self, question: Question) -> Path:
+    def _file(self, question: ValidationJob) -> Path:
         path = self._workplace() / f"{question.key}.json"
         if not path.exists():
             path.write_text(question.text)
         return path
 
-    def _ask(self, question: Question, how: Mapping[str, str]) -> Verdict:
+    def _ask(self, question: ValidationJob, how: Mapping[str, str]) -> ValidationResult:
         verdict = self._answer({"compare": str(self._file(question)), **how})
         self._known[question.key] = verdict
         self.cache.put(question.key, json.dumps(verdict.__dict__).encode())
         return verdict
 
-    def _answer(self, request: Mapping[str, str]) -> Verdict:
+    def _answer(self, request: Mapping[str, str]) -> ValidationResult:
         try:
             answer = self._read(self._send(request))
         except (BrokenPipeError, EOFError):
             self._stop()
-            return Verdict(False, "the kernel crashed")
+            return ValidationResult(False, "the kernel crashed")
         except TimeoutError:
             self._stop()
-            return Verdict(False, f"the check took longer than {self.seconds:.0f} s")
+            return ValidationResult(False, f"the check took longer than {self.seconds:.0f} s")
         if "failure" in answer:
-            return Verdict(False, f"the kernel can't be compiled or run: {answer['failure']}")
+            return ValidationResult(
+                False, f"the kernel can't be compiled or run: {answer['failure']}"
+            )
         error = float(answer["error"])
         right = error <= 1.0  # false for NaN
         reason = "" if right else f"wrong numbers ({error:.1e} times the allowed error)"
-        return Verdict(right, reason, error)
+        return ValidationResult(right, reason, error)
 
     def _send(self, request: Mapping[str, str]) -> subprocess.Popen[bytes]:
         """Write one line, which is short enough never to wait for the worker to read it."""

@@ -81,7 +81,7 @@ def compare(
     Parameters
     ----------
     question : dict
-        As `check.Question.to_json` makes it.
+        As `check.ValidationJob.to_json` makes it.
     expected : dict, optional
         What `expect` found; it is asked if this is missing.
     request : dict

@@ -33,7 +33,7 @@ def is_deferred_compute() -> bool:
 
 
 def set_deferred_compute(state: bool) -> bool:
-    """Switch the recording of this thread on or off; returns what it was before."""
+    """PassFlag the recording of this thread on or off; returns what it was before."""
     before = is_deferred_compute()
     if state != before:
         _TRACE.set(Trace() if state else None)

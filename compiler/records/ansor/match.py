@@ -30,7 +30,7 @@ from .layout_rewrite import rewrite_layouts
 from .packing import Packing
 from .record import AnsorRecord, WorkloadKey
 from .replay import replay
-from .tvm_versions import names_of_eras
+from .tvm_versions import namings
 from .unrolled import vectorize_unrolled
 from .winograd import KERNEL
 
@@ -147,7 +147,7 @@ def _of_keys(
     if not any(context.may_have(target, dims) for context in contexts):
         return
     asked = set()
-    for names in names_of_eras(candidate.dag):
+    for names in namings(candidate.dag):
         try:
             name = dag_hash(dag_text(candidate.dag, names, candidate.texts))
         except RecordError as error:

@@ -22,7 +22,7 @@ from ..autotvm.record import NUMBER
 from ..log_file import line_layout
 from ..log_target import LogTarget, log_target
 from ..measure_pair import Pair
-from ..untrusted_json import check_characters, mean_seconds, record_errors
+from ..untrusted_json import as_record_errors, check_characters, mean_seconds
 from .steps import Step, parse_steps
 
 # Position is the number in the record.
@@ -184,7 +184,7 @@ def looks_like(row: Any) -> bool:
     return isinstance(row, dict) and "i" in row and "r" in row and row.get("v") != 0.1
 
 
-@record_errors
+@as_record_errors
 def read(row: Any, source: str) -> AnsorRecord:
     """Check a decoded line.
 

@@ -60,7 +60,7 @@ ERAS = (
 )  # fmt: skip
 
 
-def names_of_eras(dag: ComputeDag) -> Iterator[Names]:
+def namings(dag: ComputeDag) -> Iterator[Names]:
     """Names of each era, the youngest first."""
     readers: dict[Operation, Operation] = {}
     for op in dag.operations:

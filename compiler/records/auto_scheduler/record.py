@@ -36,7 +36,7 @@ from ..autotvm.record import SkippedLines, read_lines
 from ..log_file import append_lines
 from ..log_target import LogTarget, log_target
 from ..measure_pair import MeasureInput, MeasureResult, Pair
-from ..untrusted_json import mean_seconds, read_json, record_errors
+from ..untrusted_json import as_record_errors, mean_seconds, read_json
 from .template import Template
 from .trace_check import check_loops, check_trace
 from .workload import ENTRY, canonical, distance, workload_key
@@ -168,7 +168,7 @@ class Record(Pair):
 AnyRecord = Record | ansor.AnsorRecord
 
 
-@record_errors
+@as_record_errors
 def parse_line(text: str, source: str = "auto_scheduler:<line>:1") -> AnyRecord:
     """Read and check one line.
 

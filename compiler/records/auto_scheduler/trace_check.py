@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ...errors import RecordError
-from ..untrusted_json import record_errors
+from ..untrusted_json import as_record_errors
 
 INSTRUCTIONS = frozenset(
     [
@@ -56,7 +56,7 @@ MAX_UNROLLED = 2**14
 """Statements that nested unrolled loops may make of one."""
 
 
-@record_errors
+@as_record_errors
 def check_trace(trace: Any) -> None:
     """Reject what is not a trace of allowed instructions, annotations and values.
 

@@ -36,7 +36,7 @@ from schedules.config import (
 from ...errors import RecordError
 from ..log_target import LogTarget, log_target
 from ..measure_result import MeasureResult
-from ..untrusted_json import mean_seconds, read_json, record_errors
+from ..untrusted_json import as_record_errors, mean_seconds, read_json
 from .legacy import current_spelling
 from .version_0_1 import translate_version_0_1
 from .workload import digest_of_json, normalize, to_tuple
@@ -142,7 +142,7 @@ _INPUT = '{"input": '
 _PICKLED = re.compile(r"[^{\t]*(?:\t[^\t]+){3}(?:\t[^\t]+\t[^\t]+)?")
 
 
-@record_errors
+@as_record_errors
 def parse_line(text: str, line: int = 1) -> RawRecord:
     """Read and check one line.
 
@@ -435,7 +435,7 @@ def _check_protocol(protocol: str) -> None:
         raise RecordError(f"record protocol {protocol!r}: only 'json' is read and written")
 
 
-@record_errors
+@as_record_errors
 def _measured(raw: RawRecord, source: str) -> tuple[MeasureInput, MeasureResult]:
     cost = mean_seconds(raw.costs)
     config = replace(

@@ -15,9 +15,9 @@ from .. import dialect
 from ..expr import as_expr
 from ..function import OpenFunction
 from ..nested_expressions import (
-    call_of,
     handle,
     local_function,
+    make_call,
     nested,
     operands,
     post_order,
@@ -116,7 +116,7 @@ def partition(
         function = local_function(group.parameters, group.body, held)
         if group.root.ty.is_missing():
             return infer_type_if_possible(relax.Call(function, new_inputs))
-        return call_of(function, new_inputs, group.root.ty)
+        return make_call(function, new_inputs, group.root.ty)
 
     return _replaced(expr, _groups(pattern, expr), replace)
 

@@ -17,7 +17,7 @@ from ...errors import NotIntegralError
 from ...ir.constants import array_of
 from ...ir.rewrite import operator_name
 from .. import dialect
-from ..nested_expressions import call_of, handle, nested, post_order, rewrite, with_operands
+from ..nested_expressions import handle, make_call, nested, post_order, rewrite, with_operands
 from ..relay_to_relax import function_of
 from ..transform.build import constant, dtype, is_op, op, tuple_of
 from ..type_infer import infer_type, set_type
@@ -68,9 +68,9 @@ def partition_conversions(mod: tvm.IRModule, fully_integral: bool) -> tvm.IRModu
     value: list[relax.Expr] = list(main.params)
     for name in PARTS[:2]:
         ty = functions[name].ret_ty
-        made = call_of(names[name], value, ty)
+        made = make_call(names[name], value, ty)
         value = [infer_type(relax.TupleGetItem(made, i)) for i in range(len(ty.fields))]
-    whole = call_of(names[PARTS[2]], value, last.ty)
+    whole = make_call(names[PARTS[2]], value, last.ty)
     entry = function_of(main.params, whole, main.attrs)
     return tvm.IRModule({"main": entry, **{names[name]: functions[name] for name in PARTS}})
 

@@ -13,9 +13,9 @@ from tvm import relax
 
 from .. import dialect
 from ..nested_expressions import (
-    call_of,
     handle,
     local_function,
+    make_call,
     operands,
     post_order,
     rewrite,
@@ -173,7 +173,7 @@ class _Fusion:
         if not dialect.is_relay(node) or dialect.relay_name(node) in _MARKS:
             made = with_operands(node, below)
             if isinstance(node, relax.Call) and isinstance(node.op, relax.Function):
-                made = call_of(node.op, below, node.ty)
+                made = make_call(node.op, below, node.ty)
             return made
         if dialect.relay_name(node) == _STOP:
             return below[0]
@@ -212,7 +212,7 @@ class _Fusion:
         records = [registry.lookup(dialect.relay_name(each)) for each in calls]
         if of_tensors and records and all(each.keeps_order for each in records):
             attrs["relay.reshape_only"] = tvm.tirx.IntImm("int32", 1)
-        return call_of(local_function(kernel.params, body, attrs), kernel.arguments, node.ty)
+        return make_call(local_function(kernel.params, body, attrs), kernel.arguments, node.ty)
 
 
 def pattern_of(expr: relax.Expr) -> int:

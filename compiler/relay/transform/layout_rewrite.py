@@ -17,7 +17,7 @@ from tvm import relax
 from ...errors import RelayError, RelayTypeError
 from .. import dialect
 from ..expr import as_expr
-from ..nested_expressions import call_of, handle, operands, post_order, with_operands
+from ..nested_expressions import handle, make_call, operands, post_order, with_operands
 from ..op import registry
 from ..op.layout_query import Answer, Query
 from ..op.layout_string import Layout
@@ -78,7 +78,7 @@ class LayoutRewrite:
         below = [self._restored(self.made[handle(each)]) for each in operands(node)]
         made_node = with_operands(node, below)
         if isinstance(node, relax.Call) and isinstance(node.op, relax.Function):
-            made_node = call_of(node.op, below, node.ty)
+            made_node = make_call(node.op, below, node.ty)
         return Value(made_node)
 
     def _call(self, node: relax.Call) -> Made | None:

@@ -225,7 +225,7 @@ class _Simplify(Simplify):
         data = call.args[0]
         if dtype(data) == dtype(call):
             return data
-        inner = self.scope.call_of(data, "cast")
+        inner = self.scope.match_call(data, "cast")
         if inner is not None and _holds_all(dtype(data), dtype(inner.args[0])):
             return op("cast", inner.args[0], dtype=dtype(call))
         return None
@@ -239,7 +239,7 @@ class _Simplify(Simplify):
         return call.args[0] if whole else None
 
     def of_quantized(self, call: relax.Call) -> relax.Expr | None:
-        inner = self.scope.call_of(call.args[0], "qnn.dequantize")
+        inner = self.scope.match_call(call.args[0], "qnn.dequantize")
         scale = None if inner is None else array(inner.args[1])
         if inner is None or scale is None or scale.size != 1 or float(scale.ravel()[0]) <= 0:
             return None

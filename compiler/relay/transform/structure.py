@@ -13,7 +13,7 @@ from ... import pass_context
 from ...ir.rewrite import functions_by_name
 from .. import dialect
 from ..adt_eval import callees, evaluated, only_needed
-from ..nested_expressions import call_of, handle, nested, nested_function, rewrite
+from ..nested_expressions import handle, make_call, nested, nested_function, rewrite
 from ..relay_to_relax import Flattener
 from .base import body_wise, map_functions, module_pass, with_body, with_functions
 
@@ -139,7 +139,7 @@ def _inlined(function: relax.Function, ready: dict[str, relax.Function]) -> rela
         if callee is None:
             return new
         if callee.attrs is not None and "Compiler" in callee.attrs:
-            return call_of(nested_function(callee), new.args, new.ty)
+            return make_call(nested_function(callee), new.args, new.ty)
         values = {handle(var): arg for var, arg in zip(callee.params, new.args)}
         return rewrite(nested(callee), lambda old, made: values.get(handle(old), made))
 

@@ -9,7 +9,7 @@ from functools import cached_property
 
 import tvm
 
-from ...strategy import CLEARLY
+from ...strategy import MIN_GAIN
 from ..device import Device
 from ..limits import MAX_GRID_YZ
 from .contraction import Contraction
@@ -171,7 +171,7 @@ def cheapest(tiles: Sequence[Tile], contraction: Contraction, device: Device) ->
                 found.append((plan.seconds(device, itemsize), order, plan))
     seconds, _, plan = min(found, key=lambda each: each[:2])
     undivided = min((each for each in found if each[2].parts == 1), key=lambda each: each[:2])
-    if seconds >= CLEARLY * undivided[0]:
+    if seconds >= MIN_GAIN * undivided[0]:
         seconds, _, plan = undivided
     if math.isinf(seconds):
         return f"no tile fits {device.limits.device}"

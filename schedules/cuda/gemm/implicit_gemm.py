@@ -22,7 +22,7 @@ from tvm import s_tir, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
-from ...strategy import PREDICTED
+from ...strategy import PREDICTED_SECONDS_ATTR
 from ..device import Device
 from . import intrinsics, tile_loops
 from .contraction import RESULT_LANES, Contraction
@@ -45,7 +45,7 @@ def kernel(contraction: Contraction, plan: Plan, device: Device) -> tirx.PrimFun
     else:
         core = FmaCore(plan.tile, *operands)
     predicted = plan.seconds(device, core.itemsize)
-    return _Kernel(contraction, plan, core).build().with_attr(PREDICTED, predicted)
+    return _Kernel(contraction, plan, core).build().with_attr(PREDICTED_SECONDS_ATTR, predicted)
 
 
 def _const(value: int) -> Expr:

@@ -423,7 +423,7 @@ def direct_cycles(
     weights = per_group * w.out_channels * w.kernel[0] * w.kernel[1]
     weights *= weight_bytes or w.item_bytes
     if w.is_pointwise:
-        return machine.beside_weights(computing, weights)
+        return machine.overlap_with_weights(computing, weights)
     return computing + machine.weight_cycles(weights)
 
 

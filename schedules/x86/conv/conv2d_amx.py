@@ -275,7 +275,7 @@ def _cycles(dot: Dot, w: Conv2dWorkload, target: Target) -> float:
         rows = amx.cycles_of_rows((w.out_height - 1) * width + w.out_width)
     columns = -(-w.out_channels // amx.TILE_COLUMNS)
     weights = w.item_bytes * inputs * w.out_channels * w.kernel[0] * w.kernel[1]
-    return machine.beside_weights(w.batch * rows * columns * steps, weights)
+    return machine.overlap_with_weights(w.batch * rows * columns * steps, weights)
 
 
 for _dot in DOTS:

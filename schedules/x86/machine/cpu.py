@@ -17,7 +17,7 @@ from .host import host_name
 # Threads that a parallel loop counts on where the target says nothing and is not this machine.
 DEFAULT_CORES = 4
 # Weights that come beside products take so many times as long as alone.
-BESIDE_PRODUCTS = 3
+OVERLAPPED_WEIGHT_FACTOR = 3
 # Units of a core that multiply and add vectors.
 MOST_FMAS = 2
 # Share of the cycles of whole vectors that halves must stay below.
@@ -122,9 +122,9 @@ class Machine:
         """
         return size / self.core.memory_bytes
 
-    def beside_weights(self, computing: float, size: int) -> float:
+    def overlap_with_weights(self, computing: float, size: int) -> float:
         """Cycles of a kernel whose weights are prefetched while it computes."""
-        return max(computing, BESIDE_PRODUCTS * self.weight_cycles(size))
+        return max(computing, OVERLAPPED_WEIGHT_FACTOR * self.weight_cycles(size))
 
     def step_cycles(self, rows: int, vectors: int, operations: int = 1) -> float:
         """Cycles of one step of a reduction on a register tile, without its loop.

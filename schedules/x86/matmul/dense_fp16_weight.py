@@ -15,7 +15,7 @@ from tvm.target import Target, codegen
 
 from ...anchor import register_anchor_rule
 from ...matmul import DenseWorkload
-from ...strategy import CLEARLY, Implementation, register
+from ...strategy import MIN_GAIN, Implementation, register
 from ..machine.cpu import Machine
 from .dense import pack_weight
 from .matmul_rules import Extents, efficiency, fallback
@@ -60,7 +60,7 @@ def pays(w: DenseWorkload, dtype: str, target: Target) -> bool:
     if not _supports(short, target):
         return False
     widenings = _OPERATIONS / int(fallback(short, target).val("tile_m"))
-    return _cycles(short, widenings, machine) < CLEARLY * _cycles(w, 0, machine)
+    return _cycles(short, widenings, machine) < MIN_GAIN * _cycles(w, 0, machine)
 
 
 register(

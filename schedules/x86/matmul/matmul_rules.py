@@ -53,7 +53,7 @@ class Extents:
 def cycles(e: Extents, machine: Machine, lanes: int) -> float:
     """Of a core: the products of a constant right operand, which comes beside them."""
     computing = e.batch * e.m * e.n * e.k / (efficiency(e, machine) * machine.fmas * lanes)
-    return machine.beside_weights(computing, e.item * e.n * e.k)
+    return machine.overlap_with_weights(computing, e.item * e.n * e.k)
 
 
 def efficiency(e: Extents, machine: Machine) -> float:

@@ -219,7 +219,7 @@ def _cycles_of(
     transform = min(TRANSFORM_FLOPS * machine.flops_per_cycle / 32, MOST_TRANSFORM_FLOPS)
     flops = PRODUCTS * (products / efficiency + transform * elements) / busy
     weights = PRODUCTS * ITEM_BYTES * columns * depth * row_tasks
-    return machine.beside_weights(flops / machine.flops_per_cycle, weights)
+    return machine.overlap_with_weights(flops / machine.flops_per_cycle, weights)
 
 
 def supports_dense(w: DenseWorkload, target: Target) -> bool:

@@ -523,7 +523,7 @@ def test_json_of_a_pass_is_not_trusted(text: str, message: str) -> None:
 
 
 def test_a_library_that_is_gone_is_named() -> None:
-    from compiler.runtime.foreign import ForeignCode, load
+    from compiler.runtime.foreign import ExternalCode, load
 
     with pytest.raises(LoadError, match=r"load libx\.so with"):
-        load(ForeignCode("operator gone", b"", "libx.so"))
+        load(ExternalCode("operator gone", b"", "libx.so"))

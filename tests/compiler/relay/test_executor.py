@@ -17,7 +17,7 @@ from compiler.errors import BuildError, InputError
 from compiler.lowering.offloaded_functions import new_global_var
 from compiler.relay import compiled_function, dialect, transform, vm
 from compiler.relay.backend.interpreter import Interpreter
-from compiler.relay.nested_expressions import call_of
+from compiler.relay.nested_expressions import make_call
 from compiler.runtime.debugger import debug_executor
 
 RNG = np.random.default_rng(7)
@@ -233,10 +233,10 @@ def test_what_the_driver_can_not_take_is_said_and_computed():
     gvar = new_global_var("halve", relax.FuncType([ty], ty))
     data = relay.var("data", shape=(4,))
     small = relay.less(relay.max(data), relay.const(1.0))
-    again = call_of(gvar, [relay.multiply(data, relay.const(0.5))], ty)
+    again = make_call(gvar, [relay.multiply(data, relay.const(0.5))], ty)
     halve = relay.Function([data], relay.If(small, data, again))
     entry = relay.var("entry", shape=(4,))
-    mod = tvm.IRModule({gvar: halve, "main": relay.Function([entry], call_of(gvar, [entry], ty))})
+    mod = tvm.IRModule({gvar: halve, "main": relay.Function([entry], make_call(gvar, [entry], ty))})
     with pytest.warns(UserWarning, match="without schedules.*a function calls itself"):
         run = relay.create_executor("vm", mod).evaluate()
     np.testing.assert_array_equal(run(np.arange(4, dtype="float32")).numpy(), np.arange(4) / 4)

@@ -13,9 +13,9 @@ import pytest
 from compiler.mxnet.array import safetensors
 from compiler.mxnet_format import params
 from compiler.support import tempdir
-from compiler.support.atomic_file import replacing, replacing_path
+from compiler.support.atomic_file import atomic_write_path, replacing
 from compiler.support.cache_dir import cache_folder
-from compiler.support.tempdir import TemporaryFolder, create_draft, remove_abandoned
+from compiler.support.tempdir import TemporaryFolder, open_temp_beside, remove_abandoned
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -32,7 +32,7 @@ def test_a_file_appears_whole_with_the_permissions_that_a_plain_one_has(tmp_path
     assert sorted(tmp_path.iterdir()) == [path, plain]
 
 
-@pytest.mark.parametrize("way", [replacing, replacing_path])
+@pytest.mark.parametrize("way", [replacing, atomic_write_path])
 def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path, way):
     path = tmp_path / "file"
     path.write_bytes(b"old")
@@ -135,7 +135,7 @@ def test_a_forked_child_leaves_its_parents_folder(tmp_path, monkeypatch):
 
 
 def test_drafts_are_locked_while_they_are_written(tmp_path):
-    descriptor, path = create_draft(tmp_path, 0o600)
+    descriptor, path = open_temp_beside(tmp_path, 0o600)
     remove_abandoned(tmp_path)
     assert os.path.exists(path)
     os.close(descriptor)

@@ -44,7 +44,7 @@ def test_statements_find_baton_and_their_arguments(planted):
 
 
 def test_a_module_is_executed_as_main(planted):
-    command = isolated_python.running_module("compiler.autotvm.log_benchmark")
+    command = isolated_python.isolated_module_argv("compiler.autotvm.log_benchmark")
     done = subprocess.run(command, input=b"no JSON", capture_output=True)
     assert b"JSONDecodeError" in done.stderr  # it is there, and read its request
 

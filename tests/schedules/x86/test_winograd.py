@@ -184,5 +184,5 @@ def test_the_cheapest_is_chosen_and_direct_unless_it_is_clearly_dearer(target):
         known = {each.name: each for each in strategy.registered("nn.conv2d", target)}
         share = known[winograd.NAME].cycles(w, target) / known[DIRECT].cycles(w, target)
         name = strategy.select("nn.conv2d", w, target)[0].name
-        assert (name == DIRECT) == (share >= strategy.CLEARLY)
+        assert (name == DIRECT) == (share >= strategy.MIN_GAIN)
     assert strategy.select("nn.conv2d", wide, target)[0].name == winograd.NAME

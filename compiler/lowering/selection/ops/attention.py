@@ -159,7 +159,7 @@ def _counted(
         return {}
     found: dict[str, int | float] = {"estimated_flops": workload.flops}
     if implementation.seconds is not None:
-        found[strategy.PREDICTED] = implementation.seconds(workload, target)
+        found[strategy.PREDICTED_SECONDS_ATTR] = implementation.seconds(workload, target)
     return found
 
 

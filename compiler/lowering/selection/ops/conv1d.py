@@ -10,7 +10,7 @@ from tvm import relax
 from schedules.conv2d import Conv2dWorkload
 
 from ....ir.constants import constant, static_shape
-from ..context import Site
+from ..context import LoweringContext
 from ..layout_cache import PLAIN
 from .conv2d import emit_conv2d, ints
 from .conv2d_transpose import describe, emit_transposed
@@ -18,7 +18,7 @@ from .conv2d_transpose import describe, emit_transposed
 
 def lower_conv1d(
     call: relax.Call,
-    at: Site,
+    at: LoweringContext,
 ) -> tuple[int, relax.Expr] | None:
     """Emit a 1-D convolution as a 2-D one.
 
@@ -51,7 +51,7 @@ def lower_conv1d(
 
 def lower_conv1d_transpose(
     call: relax.Call,
-    at: Site,
+    at: LoweringContext,
 ) -> tuple[int, relax.Expr] | None:
     """Emit a transposed 1-D convolution; returns as `lower_conv1d`."""
     workload = describe(call)
@@ -71,7 +71,7 @@ def lower_conv1d_transpose(
     return None if row is None else _signal(at.builder, *row)
 
 
-def _filters(at: Site, call: relax.Call) -> relax.Expr:
+def _filters(at: LoweringContext, call: relax.Call) -> relax.Expr:
     """Weights (A, B, W) -> (A, B, 1, W)."""
     weight = call.args[1]
     if isinstance(weight, tvm.ir.GenericConst):

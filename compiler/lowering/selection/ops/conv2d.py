@@ -18,7 +18,7 @@ from schedules.x86.templates.group_conv2d_template import within_groups
 from ....ir.constants import array_of, constant, static_shape
 from ....ir.rewrite import operator_name
 from ....primfuncs import fusion_pattern
-from ..context import Site
+from ..context import LoweringContext
 from ..layout_cache import PLAIN
 from ..weight_packing import pack
 from .dilated_conv2d import emit_phases, emit_pixels, phases_of
@@ -75,7 +75,7 @@ def describe(call: relax.Call) -> Conv2dWorkload | None:
 
 def lower_conv2d(
     call: relax.Call,
-    at: Site,
+    at: LoweringContext,
 ) -> tuple[int, relax.Expr] | None:
     """Emit the chosen implementation of a conv2d call.
 
@@ -118,7 +118,7 @@ def lower_conv2d(
 
 
 def _with_padding(
-    at: Site, workload: Conv2dWorkload, data: relax.Expr
+    at: LoweringContext, workload: Conv2dWorkload, data: relax.Expr
 ) -> tuple[Conv2dWorkload, relax.Expr]:
     """Padding of an image of integers with their zero point, which the kernel does itself."""
     pad = at.definitions.get(data)
@@ -139,14 +139,14 @@ def _with_padding(
     return padded, pad.args[0]
 
 
-def _is_recorded(at: Site, workload: Conv2dWorkload) -> bool:
+def _is_recorded(at: LoweringContext, workload: Conv2dWorkload) -> bool:
     """Whether the workload as it is has a tuning record, or no implementation at all."""
     chosen = at.choose("nn.conv2d", workload)
     return chosen is None or not chosen[1].is_fallback
 
 
 def emit_conv2d(
-    at: Site, workload: Conv2dWorkload, data: relax.Expr, weight: relax.Expr
+    at: LoweringContext, workload: Conv2dWorkload, data: relax.Expr, weight: relax.Expr
 ) -> tuple[int, relax.Expr] | None:
     """Emit the chosen implementation of a workload; `data` is NCHW, `weight` OIHW.
 

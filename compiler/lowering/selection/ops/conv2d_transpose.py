@@ -23,7 +23,7 @@ from schedules.conv2d import Conv2dWorkload
 from schedules.conv_transpose import ConvTransposeWorkload
 
 from ....ir.constants import constant, static_shape
-from ..context import Site
+from ..context import LoweringContext
 from ..layout_cache import PLAIN
 from .conv2d import emit_conv2d, ints
 
@@ -61,7 +61,7 @@ def describe(call: relax.Call) -> ConvTransposeWorkload | None:
 
 def lower_conv2d_transpose(
     call: relax.Call,
-    at: Site,
+    at: LoweringContext,
 ) -> tuple[int, relax.Expr] | None:
     """Emit the convolutions of a call.
 
@@ -74,7 +74,7 @@ def lower_conv2d_transpose(
 
 
 def emit_transposed(
-    at: Site, w: ConvTransposeWorkload, data: relax.Expr, weight: relax.Expr
+    at: LoweringContext, w: ConvTransposeWorkload, data: relax.Expr, weight: relax.Expr
 ) -> tuple[int, relax.Expr] | None:
     """Emit a transposed convolution; `data` is NCHW, `weight` IOHW. Returns as above."""
     if w.groups != 1:
@@ -198,7 +198,9 @@ def _shuffle(
 # --- by a record -------------------------------------------------------------------------
 
 
-def _recorded(at: Site, w: ConvTransposeWorkload) -> tuple[Conv2dWorkload, strategy.Query] | None:
+def _recorded(
+    at: LoweringContext, w: ConvTransposeWorkload
+) -> tuple[Conv2dWorkload, strategy.Query] | None:
     """The convolution of TVM 0.18 and how to ask for its record; None if there is none.
 
     TVM 0.18 wrote the padding of these tasks as (height, width).

@@ -14,7 +14,7 @@ from schedules.x86.machine.cpu import Machine
 
 from ....ir.constants import array_of, constant, static_shape
 from ....primfuncs import fusion_pattern
-from ..context import Site
+from ..context import LoweringContext
 from ..layout_cache import PLAIN
 from ..weight_packing import pack
 from .conv2d import READ_PLAIN_BELOW, emit_conv2d, ints
@@ -56,7 +56,7 @@ def describe(call: relax.Call) -> Conv3dWorkload | None:
 
 def lower_conv3d(
     call: relax.Call,
-    at: Site,
+    at: LoweringContext,
 ) -> tuple[int, relax.Expr] | None:
     """Emit the chosen implementation of a call.
 
@@ -96,7 +96,7 @@ def lower_conv3d(
 
 
 def emit_by_image(
-    at: Site, w: Conv3dWorkload, data: relax.Expr, filters: np.ndarray
+    at: LoweringContext, w: Conv3dWorkload, data: relax.Expr, filters: np.ndarray
 ) -> tuple[int, relax.Expr] | None:
     """Emit a 2-D convolution with the channels of all images that one result image reads.
 
@@ -155,7 +155,7 @@ def _outside(w: Conv3dWorkload, taps: range) -> np.ndarray:
 
 
 def _gathered(
-    at: Site, w: Conv3dWorkload, taps: range, images: relax.Expr, block: int
+    at: LoweringContext, w: Conv3dWorkload, taps: range, images: relax.Expr, block: int
 ) -> relax.Var:
     """The images that each image of the result reads, side by side as channels."""
     depth, out_depth = w.size[0], w.out_size[0]

@@ -15,7 +15,7 @@ from tvm import relax, te
 from schedules.conv3d import Conv3dWorkload
 
 from ....ir.constants import array_of, static_shape
-from ..context import Site
+from ..context import LoweringContext
 from ..layout_cache import PLAIN
 from .conv2d import ints
 from .conv2d_transpose import Phases, phases_of
@@ -24,7 +24,7 @@ from .conv3d import emit_by_image
 
 def lower_conv3d_transpose(
     call: relax.Call,
-    at: Site,
+    at: LoweringContext,
 ) -> tuple[int, relax.Expr] | None:
     """Emit the convolution of a call with constant weights.
 

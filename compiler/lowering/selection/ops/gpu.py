@@ -19,7 +19,7 @@ from schedules.cuda.gemm import tensor_cores
 from ....ir.constants import dtype_of
 from ....primfuncs import fusion_pattern
 from ....primfuncs.kernel_operators import OPERATORS
-from ..context import Site
+from ..context import LoweringContext
 from ..weight_packing import pack
 from . import conv2d, conv2d_transpose
 
@@ -60,7 +60,7 @@ _DESCRIBE: dict[str, Callable[[relax.Call], Any]] = {
 
 def lower_recorded(
     call: relax.Call,
-    at: Site,
+    at: LoweringContext,
 ) -> relax.Expr | None:
     """Emit the implementation that a record chooses for a convolution on plain tensors.
 

@@ -17,14 +17,14 @@ from ....ir.op_dialect import RELAX
 from ....primfuncs import fusion_pattern
 from ....primfuncs.kernel_operators import OPERATORS
 from ...graph_passes.fp32_accumulation import HALVES
-from ..context import Site
+from ..context import LoweringContext
 from ..weight_packing import pack
 from .matmul import lower_matmul
 
 NAME = "relay.nn.matmul_of_bits"
 
 
-def lower_matmul_of_bits(call: relax.Call, at: Site) -> relax.Expr | None:
+def lower_matmul_of_bits(call: relax.Call, at: LoweringContext) -> relax.Expr | None:
     """The call of the chosen kernel, not yet emitted.
 
     If the library has no kernel for that many rows, constant weights are widened at build time;

@@ -18,7 +18,7 @@ from schedules.x86.reduction import row_kernels
 from ....ir.constants import array_of, constant, static_shape
 from ....primfuncs import fusion_pattern
 from ....primfuncs.kernel_operators import OPERATORS
-from ..context import Site
+from ..context import LoweringContext
 from ..fp16_weights import narrowed
 from ..weight_packing import pack
 from .conv2d import operand_types
@@ -26,7 +26,7 @@ from .conv2d import operand_types
 
 def lower_matmul(
     call: relax.Call,
-    at: Site,
+    at: LoweringContext,
 ) -> relax.Expr | None:
     """Emit the chosen implementation of a relax.matmul.
 
@@ -114,7 +114,7 @@ def _with_narrow(described: Described, target: Target) -> DenseWorkload | BatchM
     return replace(workload, narrow=narrow_steps(columns, target))
 
 
-def _with_short_weights(at: Site, described: Described) -> Described | None:
+def _with_short_weights(at: LoweringContext, described: Described) -> Described | None:
     """The matmul with float16 weights, where a float32 layer is faster with them."""
     workload, weights = described.workload, array_of(described.rhs)
     if weights is None or described.any_rows or not isinstance(workload, DenseWorkload):
@@ -186,7 +186,7 @@ def describe(builder: relax.BlockBuilder, call: relax.Call) -> Described | None:
     return Described(stack, left, right, operand.axes)
 
 
-def _recorded_stack(at: Site, call: relax.Call) -> Described | None:
+def _recorded_stack(at: LoweringContext, call: relax.Call) -> Described | None:
     """A matmul of stacks of one matrix each, if a record treats it as a batch_matmul.
 
     Without a record it is a dense layer, which needs no batch loop.

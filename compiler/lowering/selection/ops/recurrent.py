@@ -10,7 +10,7 @@ import schedules.x86  # noqa: F401  (registers its implementations)
 from schedules.recurrent import RecurrentWorkload
 
 from ....ir.constants import static_shape
-from ..context import Site
+from ..context import LoweringContext
 from ..weight_packing import pack
 
 NAME = "relay.nn.recurrent"
@@ -18,7 +18,7 @@ NAME = "relay.nn.recurrent"
 
 def lower_recurrent(
     call: relax.Call,
-    at: Site,
+    at: LoweringContext,
 ) -> relax.Expr | None:
     """The call of the chosen kernel, not yet emitted; None where the library has none.
 

@@ -17,7 +17,7 @@ from tvm import relax, te, tirx, topi
 
 from ....errors import RelayTypeError
 from ....ir.constants import array_of, static_shape
-from ....support.scoped_context import decides_lowering
+from ....support.scoped_context import register_lowering_option
 from ...type_infer import infer_type
 from .. import layout_rules, quantization
 from ..nn.layouts import spread
@@ -39,7 +39,7 @@ class _Config:
 
 _DEFAULT = _Config()
 _CONFIG: contextvars.ContextVar[_Config] = contextvars.ContextVar("requantize", default=_DEFAULT)
-decides_lowering(_CONFIG.get, _DEFAULT)
+register_lowering_option(_CONFIG.get, _DEFAULT)
 
 ROUNDINGS = ("UPWARD", "TONEAREST")
 COMPUTE_DTYPES = ("int64", "float32", "float64")

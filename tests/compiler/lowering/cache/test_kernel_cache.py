@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from compiler.lowering.cache.kernel_cache import DEFAULT_LIMIT, KernelCache, user_cache
-from compiler.support.tempdir import create_draft
+from compiler.support.tempdir import open_temp_beside
 
 ROOT = Path(__file__).resolve().parents[4]
 
@@ -124,7 +124,7 @@ def test_trim_drops_drafts_of_killed_builds_and_keeps_those_in_progress(cache):
     cache.put("a", b"code")
     old = cache.folder / ".baton-draft-0a1b2c3d.tmp"
     old.write_bytes(b"half")
-    descriptor, new = create_draft(cache.folder, 0o600)
+    descriptor, new = open_temp_beside(cache.folder, 0o600)
     cache.trim()
     os.close(descriptor)
     assert not old.exists()

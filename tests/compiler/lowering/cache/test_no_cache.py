@@ -17,7 +17,7 @@ from compiler.lowering.cache import kernel_cache
 from compiler.lowering.cache.kernel_cache import LIMIT_VARIABLE
 from compiler.runtime import graph_executor
 from compiler.support import atomic_file
-from compiler.support.tempdir import create_draft
+from compiler.support.tempdir import open_temp_beside
 
 
 @pytest.fixture(autouse=True)
@@ -95,7 +95,7 @@ def test_a_read_only_cache_still_serves_what_it_has(monkeypatch, tmp_path):
     for name in ("unlink", "rmdir", "utime", "replace"):
         monkeypatch.setattr(os, name, refusing(getattr(os, name)))
     monkeypatch.setattr(
-        "compiler.support.atomic_file.create_draft", refusing(atomic_file.create_draft)
+        "compiler.support.atomic_file.open_temp_beside", refusing(atomic_file.open_temp_beside)
     )
     monkeypatch.setenv(LIMIT_VARIABLE, "10")  # what is above can't be evicted
     report = build_and_run()
@@ -110,7 +110,7 @@ def test_leftover_drafts_of_any_kind_are_no_obstacle(monkeypatch, tmp_path):
     (folder / ".draft-old").mkdir()
     (folder / ".baton-draft-0a1b2c3d.tmp").mkdir()
     (folder / ".baton-draft-00000000.tmp").symlink_to("/nowhere")
-    descriptor, _ = create_draft(folder, 0o600)
+    descriptor, _ = open_temp_beside(folder, 0o600)
     assert build_and_run() == "the library"
     os.close(descriptor)
 

@@ -132,7 +132,7 @@ CASES = {
 @pytest.fixture
 def whatever_it_costs(monkeypatch):
     """The cost rules refuse convolutions and products that are small enough for a test."""
-    monkeypatch.setattr(strategy, "CLEARLY", 1e9)
+    monkeypatch.setattr(strategy, "MIN_GAIN", 1e9)
 
 
 def choose_alone(monkeypatch, name):

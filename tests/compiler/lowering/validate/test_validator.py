@@ -11,7 +11,7 @@ from tvm import te
 
 from compiler.lowering.cache.kernel_cache import KernelCache
 from compiler.lowering.codegen.compile_kernels import compile_cpu_kernels
-from compiler.lowering.validate.validator import Checker, Question
+from compiler.lowering.validate.validator import Checker, ValidationJob
 from compiler.records.ansor.packing import Packing
 
 
@@ -29,7 +29,7 @@ AS_IT_IS = Packing()
 
 
 def question(scheduled, packing=AS_IT_IS, target=None):
-    return Question(scaled(2.0), scheduled, ((0, packing),), 1, target or {"kind": "llvm"})
+    return ValidationJob(scaled(2.0), scheduled, ((0, packing),), 1, target or {"kind": "llvm"})
 
 
 @pytest.fixture
@@ -116,5 +116,5 @@ def test_an_element_that_is_not_written_makes_a_kernel_wrong(checker):
         [], [], [], root.block.name_hint, hole, alloc_buffers=root.block.alloc_buffers
     )
     partial = whole.with_body(tvm.s_tir.SBlockRealize([], True, block))
-    verdict = checker.check(Question(whole, partial, ((0, AS_IT_IS),), 1, {"kind": "llvm"}))
+    verdict = checker.check(ValidationJob(whole, partial, ((0, AS_IT_IS),), 1, {"kind": "llvm"}))
     assert "wrong numbers" in verdict.reason

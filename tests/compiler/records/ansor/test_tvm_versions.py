@@ -18,7 +18,7 @@ from compiler.records.ansor.compute_variants import candidates
 from compiler.records.ansor.dag import read_dag
 from compiler.records.ansor.dag_text import dag_text
 from compiler.records.ansor.match import matches
-from compiler.records.ansor.tvm_versions import names_of_eras
+from compiler.records.ansor.tvm_versions import namings
 
 
 def tensors(*shapes):
@@ -267,7 +267,7 @@ def lines_of(tensors, known):
     return [
         (candidate, dag_text(candidate.dag, names, candidate.texts))
         for candidate in candidates(dag, known)
-        for names in names_of_eras(candidate.dag)
+        for names in namings(candidate.dag)
     ]
 
 

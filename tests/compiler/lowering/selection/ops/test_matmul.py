@@ -9,7 +9,7 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from compiler.lowering.codegen.link import link
-from compiler.lowering.selection.context import Site
+from compiler.lowering.selection.context import LoweringContext
 from compiler.lowering.selection.layout_cache import LayoutMap
 from compiler.lowering.selection.ops.matmul import describe, lower_matmul
 from schedules import rules
@@ -36,7 +36,9 @@ class _LowerMatmul(PyExprMutator):
             return call
         self.described.append(describe(self.builder_, call))
         layouts = LayoutMap(self.builder_, self.visit_expr)
-        lowered = lower_matmul(call, Site(self.builder_, layouts, self.target, self.query))
+        lowered = lower_matmul(
+            call, LoweringContext(self.builder_, layouts, self.target, self.query)
+        )
         return call if lowered is None else lowered
 
 
