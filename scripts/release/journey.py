@@ -93,14 +93,10 @@ class Journey:
         return f"largest error {found['largest_error']:.0e}, {_kernels(found['report'])}"
 
     def compile(self) -> str:
-        """`baton compile` with a page to look at."""
-        page = self.folder / "compile.html"
-        found = self.home.baton_json(
-            "compile", str(self.model), "-o", str(self.library), "--html", str(page)
-        )
+        """`baton compile` to a library."""
+        found = self.home.baton_json("compile", str(self.model), "-o", str(self.library))
         seconds = sum(found["seconds"].values())
-        _require("<html" in page.read_text(encoding="utf-8"), f"{page.name} is not a page")
-        return f"{found['library_bytes'] / 1e6:.1f} MB in {seconds:.1f} s, {page.name}"
+        return f"{found['library_bytes'] / 1e6:.1f} MB in {seconds:.1f} s"
 
     def run(self) -> str:
         """`baton run` of the library."""
@@ -120,12 +116,12 @@ class Journey:
         return f"{times}, one thread"
 
     def profile(self) -> str:
-        """`baton profile` with a page to look at."""
-        page = self.folder / "profile.html"
-        found = self.home.baton_json("profile", str(self.library), "--html", str(page))
-        _require("<html" in page.read_text(encoding="utf-8"), f"{page.name} is not a page")
+        """`baton profile` with a bar chart."""
+        chart = self.folder / "profile.svg"
+        found = self.home.baton_json("profile", str(self.library), "--svg", str(chart))
+        _require("<svg" in chart.read_text(encoding="utf-8"), f"{chart.name} is not a picture")
         longest = max(found["kernels"], key=lambda kernel: kernel["milliseconds"])
-        return f"longest {longest['name']} {longest['milliseconds']:.3f} ms, {page.name}"
+        return f"longest {longest['name']} {longest['milliseconds']:.3f} ms, {chart.name}"
 
     def partition(self) -> str:
         """`baton partition` with a plugin of the user's."""
