@@ -8,6 +8,7 @@ from tvm import te, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
+from ....errors import RelayTypeError
 from ....ir.op_facts import index_rules
 from ..te_op import kernel
 
@@ -64,6 +65,11 @@ def _select(
     """
     rows, size = order.shape
     dtype = str(boxes.dtype)
+    read, extent = max(start + 4, id_index + 1), boxes.shape[2]
+    if not isinstance(extent, tirx.IntImm) or int(extent) < read:
+        raise RelayTypeError(
+            f"boxes need at least {read} elements each; their last axis has {extent}"
+        )
     columns = 4 if id_index < 0 else 5
 
     def build(ins: Any, outs: Any) -> Any:

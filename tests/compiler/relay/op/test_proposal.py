@@ -99,3 +99,12 @@ def test_anchors_and_channels_must_fit():
     variables = [relay.var("x", shape=shape) for shape in shapes]
     with pytest.raises(RelayTypeError, match="1 anchors need cls_prob of 2 channels"):
         relay.vision.proposal(*variables, (1.0,), (1.0,), 16, 0.7, -1, 4, 16, False)
+
+
+@pytest.mark.parametrize("columns", [3, 5])
+def test_suppression_of_boxes_without_four_coordinates_is_an_error(columns):
+    boxes = relay.var("boxes", shape=(1, 8, columns))
+    counts = relay.var("counts", shape=(1,), dtype="int32")
+    indices = relay.var("indices", shape=(1, 8), dtype="int32")
+    with pytest.raises(RelayTypeError, match="boxes need at least 6 elements"):
+        relay.vision.non_max_suppression(boxes, counts, indices)
