@@ -1,15 +1,15 @@
-"""Winograd convolution over images whose extents only running tells, as one kernel on x86.
+"""Winograd convolution over images with dynamic extents, as one kernel on x86.
 
-The arithmetic of `winograd`, F(m x m, r x r), on images with channels last, in loops that are
-written out, since no schedule primitive tiles an unknown number of tiles:
+Uses the arithmetic of `winograd`, F(m x m, r x r), on channels-last images. The loops are written
+by hand, since no schedule primitive tiles an unknown number of tiles:
 
     for each group of rows of tiles, whose V and M stay in a cache:
       parallel rows of tiles:             V = B' d B     vectors of channels
       parallel points, panels of U:       M = V U        register tiles of tiles x channels
       parallel rows of tiles:             A' M A         vectors of channels
 
-Rows of tiles of all images follow each other. A register tile takes so many tiles that all are
-nearly equal; the last one ends with the last tile of the group.
+Rows of tiles of all images form one sequence. The size of the register tiles is chosen to make
+them nearly equal; the last one is shifted back to end with the last tile of the group.
 """
 
 from __future__ import annotations
@@ -32,31 +32,31 @@ from ..machine.cpu import Machine
 from .register_tile import largest_divisor, tile_pixels
 
 TAPS = 3
-"""Of the filters, along both axes, whose strides are 1."""
+"""Kernel size along both axes; strides are 1."""
 LARGE_TILE, SMALL_TILE = 4, 2
 MOST_VECTORS = 4
 
 LARGE_TILE_L2S = 1
-"""U of large tiles fills no more than so many L2 caches: small images read all of it for a few
-tiles, and with small tiles U has less than half as many elements."""
+"""Largest U of large tiles, in L2 caches: small images read all of U for a few tiles, and small
+tiles more than halve the elements of U."""
 LINE = 16
-"""Elements between the points of V and M, which would share cache sets a power of two apart."""
+"""Padding elements between points of V and M: power-of-two strides would share cache sets."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How a convolution of known channels is computed.
+    """Tiling of a convolution with static channel counts.
 
     Attributes
     ----------
     m : int
-        Rows and columns of results of a tile.
+        Rows, and columns, of results per tile.
     channels, outputs : int
-        Of a place of the image and of the result.
+        Channels per pixel of the image and of the result.
     lanes, vectors, rows : int
-        Of a register tile; at most so many rows, which are tiles of the image.
+        Size of a register tile; `rows` is the maximum number of image tiles in it.
     group_elements : int
-        Of V and M of a group, about.
+        Approximate number of elements of V and M of a group.
     """
 
     m: int
@@ -69,12 +69,12 @@ class Plan:
 
     @property
     def points(self) -> int:
-        """Inputs of a tile along an axis."""
+        """Input extent of a tile along one axis."""
         return self.m + TAPS - 1
 
     @property
     def width(self) -> int:
-        """Outputs of a panel of weights."""
+        """Output channels in a panel of weights."""
         return self.lanes * self.vectors
 
     @property
@@ -83,12 +83,12 @@ class Plan:
 
     @property
     def algorithm(self) -> str:
-        """As the report names it."""
+        """Name of the algorithm in the report."""
         return algorithm((self.m, self.m), (TAPS, TAPS))
 
 
 def plan(channels: int, outputs: int, target: Target) -> Plan | None:
-    """For a convolution of float32; None where channels do not fill vectors."""
+    """Plan a float32 convolution; None if the channel counts are not multiples of the lanes."""
     machine = Machine.from_target(target)
     lanes = machine.lanes("float32")
     if channels % lanes or outputs % lanes:
@@ -99,7 +99,7 @@ def plan(channels: int, outputs: int, target: Target) -> Plan | None:
     most = MOST_VECTORS if machine.vector_registers > 16 else MOST_VECTORS // 2
     vectors = largest_divisor(outputs // lanes, most)
     u_bytes = (m + TAPS - 1) ** 2 * weight_bytes
-    # U is read again for each group, which takes no longer than its products then.
+    # Each group reads U again; with groups of this size that takes no longer than the matmuls.
     group_bytes = max(machine.l2_bytes // 2, u_bytes)
     rows = tile_pixels(machine, vectors)
     return Plan(m, channels, outputs, lanes, vectors, rows, group_bytes // 4)
@@ -124,7 +124,7 @@ def compute(image: te.Tensor, weight: te.Tensor, pads: tuple[int, ...], plan: Pl
     """
     count, height, width, _ = image.shape
     top, left, below, right = pads
-    lost, simplify = TAPS - 1, sym.Analyzer().simplify  # as kernels behind it will spell them
+    lost, simplify = TAPS - 1, sym.Analyzer().simplify  # same form as in later kernels
     places = simplify(height + top + below - lost), simplify(width + left + right - lost)
     shape = (count, *places, plan.outputs)
     return te.extern(
@@ -138,7 +138,7 @@ def compute(image: te.Tensor, weight: te.Tensor, pads: tuple[int, ...], plan: Pl
 
 
 class _Loops:
-    """Writes the loops."""
+    """Emit the TIR loops of the kernel."""
 
     def __init__(self, plan: Plan, pads: tuple[int, ...], ins: Any, outs: Any) -> None:
         self.plan, self.pads = plan, pads
@@ -180,11 +180,11 @@ class _Loops:
 
     @staticmethod
     def _allocate(*shape: Any) -> Any:
-        """Memory; of a known size below 1 KB it is on the stack, or in registers."""
+        """Allocate float32; static sizes below 1 KB are placed on the stack or in registers."""
         return T.buffer_proxy(T.alloc_buffer(shape, "float32"))
 
     def _registers(self, *extents: int) -> dict[tuple[int, ...], Any]:
-        """Vectors by their indices, of a known size each: together they could be too large."""
+        """Allocate one buffer per vector: one buffer for all could exceed 1 KB."""
         indices = itertools.product(*map(range, extents))
         return {index: self._allocate(self.plan.lanes) for index in indices}
 
@@ -195,7 +195,7 @@ class _Loops:
         return T.ramp(start, 1, self.plan.lanes)
 
     def _over_tiles(self, start: Any, row: Any, transform: Callable[..., None]) -> None:
-        """A transform of each tile of a row, by itself where its windows are inside."""
+        """Apply a transform to each tile of a row of tiles."""
         every = start + row
         n, down = tirx.floordiv(every, self.tile_rows), tirx.floormod(every, self.tile_rows)
         with T.serial(0, self.columns) as column:
@@ -215,7 +215,7 @@ class _Loops:
             down = tirx.max(tirx.min(y + a, height - 1), 0)
             across = tirx.max(tirx.min(x + b, width - 1), 0)
             value = self.image[n, down, across, self._vector(channel)]
-            # The vector is loaded in any case, from the nearest place that is there.
+            # The load is unconditional, so clamp its address to the nearest pixel in bounds.
             return tirx.Select(
                 T.broadcast(is_there, plan.lanes), value, tirx.const(0, f"float32x{plan.lanes}")
             )
@@ -242,7 +242,7 @@ class _Loops:
                 self.v[self._vector(start)] = combine(matrix[b], partial(self._of_row, half, a))
 
     def _products(self, task: Any, tiles: Any) -> None:
-        """All tiles times a panel of the weights of a point."""
+        """Multiply all tiles by one weight panel of one point."""
         most = self.plan.rows
         needed = tirx.max(tirx.floordiv(tiles + (most - 1), most), 1)
         each = tirx.floordiv(tiles + (needed - 1), needed)

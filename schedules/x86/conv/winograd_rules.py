@@ -1,4 +1,4 @@
-"""Which convolutions are Winograd ones (`winograd`), and with which knobs."""
+"""Selection, cost model and fallback configs of Winograd convolutions (see `winograd`)."""
 
 from __future__ import annotations
 
@@ -30,42 +30,41 @@ from ..matmul.matmul_rules import GOOD_BALANCE
 from .register_tile import best_tile, macs_per_cycle, register_tile, tile_pixels
 from .winograd import NAME, OF_INTEGERS, OF_SHORT, compute, grid, pack_weight, points_of, tile_of
 
-# A byte that groups of tiles read again and again takes the time of so many flops, depending on the
-# cache that has room for it.
+# Cost in flops of a byte that every group of tiles reads again, by the cache that holds it.
 L2_FLOPS_PER_BYTE, L3_FLOPS_PER_BYTE = 1, 3
-# Transforming a vector of V or M takes the time of so many operations on vectors.
+# Vector operations that transforming one vector of V or M costs.
 TRANSFORM_OPERATIONS = 6
-# With rows outside the transformed weights are read again for each group of rows; that is cheaper
-# than V in memory while they fill no more than so many L2 caches.
+# With rows as the outer loop, each group of rows reads the transformed weights again. That is
+# cheaper than V in memory up to this size of the weights, in L2 caches.
 ROWS_OUTSIDE_L2S = 3
-# With 16 registers, V of an image goes through L3 while it fills no more than so many L2 caches; a
-# row's V and M of integers gain less from being near.
+# Largest V of an image, in L2 caches, that goes through L3 on machines with 16 registers. It is
+# larger for integers: keeping V and M of a row in a near cache gains less for them.
 V_L2S, V_L2S_OF_INTEGERS = 2, 4
-# Groups of so few rows, as signals have, are as many columns as V and M of which half of L2 holds.
+# Up to this many rows of tiles (signals), groups are columns whose V and M fit half of L2.
 FEW_ROWS = 3
-# V is read again for each group of output channels, so there are no more than needed.
+# Output channels form at least this many groups; more are avoided, as each reads V again.
 LEAST_OC_GROUPS = 4
-# Tasks are blocks of channels and rows where so many times the cores are busy then.
+# Split tasks by both channels and rows if that keeps more than this many times the cores busy.
 BUSIER = 1.4
 
-# Products of float32 must take this share of bfloat16's cycles: their images have twice the bytes,
-# and are rounded or widened where bfloat16 stands beside them.
+# Use float32 if it takes less than this share of bfloat16's cycles: float32 images have twice the
+# bytes, and need casts next to bfloat16 operators.
 CLEARLY_WIDE = 0.85
 
-# Tile sizes along both axes and along one; more points than these make errors that are larger than
-# those of F(4x4, 3x3): relative to the largest result, sums over 192 channels have 1.7e-6 with
-# F(2, 7), 2.1e-6 with F(4, 5), 2.4e-6 with F(6, 3) and 6.4e-6 with F(3, 7).
+# Tile sizes along both axes and along one. More points than these have larger errors than
+# F(4x4, 3x3). Relative to the largest result, errors of sums over 192 channels are 1.7e-6 for
+# F(2, 7), 2.1e-6 for F(4, 5), 2.4e-6 for F(6, 3) and 6.4e-6 for F(3, 7).
 TILES_OF_BOTH, TILES_OF_ONE = (2, 4), (2, 3, 4, 6)
 MOST_POINTS_OF_BOTH, MOST_POINTS_OF_ONE = 6, 9
-# Of bfloat16: sums over 192 channels with F(2x2, 3x3) have up to 1.8 times the error of the direct
-# ones, with F(4x4, 3x3) eight times.
+# Limit for bfloat16: sums over 192 channels have up to 1.8 times the error of direct convolution
+# with F(2x2, 3x3), and eight times with F(4x4, 3x3).
 MOST_POINTS_OF_SHORT = 4
-# Vectors of words that are multiplied and added in the time of a multiply-add of floats.
+# int16 vectors multiplied and added in the time of one float multiply-add.
 RATE_OF_WORDS = 0.8
 
 
 def candidates(w: Conv2dWorkload) -> Sequence[int]:
-    """Tile sizes m whose transforms are accurate enough; none for 1x1 and for large kernels."""
+    """List sufficiently accurate tile sizes m; none for 1x1 and for large kernels."""
     if max(w.kernel) == 1:
         return ()
     sizes: Sequence[int] = TILES_OF_BOTH
@@ -80,8 +79,8 @@ def candidates(w: Conv2dWorkload) -> Sequence[int]:
 
 
 def _is_exact(w: Conv2dWorkload, m: int) -> bool:
-    """Whether int16 holds U and V, whatever the bytes are, and results their sums: times a power
-    of two that divides the unit, they fit int32."""
+    """Whether U and V fit int16 for any input bytes, and the sums fit int32 after scaling by the
+    largest power of two that divides the unit."""
     sizes = list(zip(tile_of(w.kernel, m), w.kernel))
     of_data, of_taps = zip(*(integer_matrices(*size)[1:] for size in sizes))
     parts = [np.maximum(sign * np.kron(*of_data), 0).sum(1) for sign in (1, -1)]
@@ -93,12 +92,12 @@ def _is_exact(w: Conv2dWorkload, m: int) -> bool:
 
 
 def best_size(w: Conv2dWorkload, machine: Machine) -> int:
-    """The tile size of the lowest cost."""
+    """Return the tile size with the lowest estimated cost."""
     return min(candidates(w), key=lambda m: cycles_of(w, m, machine))
 
 
 def _together(w: Conv2dWorkload) -> int:
-    """Input channels that an instruction multiplies in each lane."""
+    """Number of input channels that one instruction multiplies in each lane."""
     if w.dtype == OF_WORDS.data:
         return OF_WORDS.size
     dot = dot_of(w.dtype, w.weight_dtype, w.out_dtype)
@@ -106,26 +105,26 @@ def _together(w: Conv2dWorkload) -> int:
 
 
 def _machine(w: Conv2dWorkload, target: Target) -> Machine:
-    """The machine as the register tiles of the products see it."""
+    """Return the machine model for register tiles of the matmuls."""
     return machine_of(OF_BYTES, target) if w.is_integer else Machine.from_target(target)
 
 
 def _bytes_of_tile(w: Conv2dWorkload, m: int) -> int:
-    """Of V and M, all channels."""
+    """Bytes of V and M of one tile, all channels."""
     sums = DataType(w.out_dtype).itemsize
     return values(w, m) * (w.item_bytes * w.in_channels + sums * w.out_channels)
 
 
 def values(w: Conv2dWorkload, m: int) -> int:
-    """Elements of V of a tile and an input channel: a product of all channels for each."""
+    """Elements of V per tile and input channel; each is a separate matmul over the channels."""
     return math.prod(points_of(w, m))
 
 
 def fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
-    """Tile size, loop order and register tile by shape.
+    """Choose tile size, loop order and register tile from the shape.
 
-    Rows go outside while the transformed weights are few L2 caches large; V and M of one group
-    of rows then share L2. Otherwise channels go outside and the weights are read once.
+    Rows are the outer loop while the transformed weights fill few L2 caches; V and M of one group
+    of rows then share L2. Otherwise channels are the outer loop and the weights are read once.
     """
     machine = _machine(w, target)
     block = machine.lanes(w.out_dtype)
@@ -142,9 +141,9 @@ def fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
     per_pair = 2 * values(w, m) // _together(w)
     weight_bytes = tile_bytes * w.in_channels * w.out_channels
     row_bytes = columns * _bytes_of_tile(w, m)
-    # Groups of one register tile: where V and M of a row fill more than half of L2, unless the
-    # weights would then come from L3 for each group; and where the last tile of a row is not
-    # whole, since the guard that a longer group needs in the inner loop costs more.
+    # A group is one register tile if V and M of a row fill more than half of L2, unless each group
+    # would then read the weights from L3. It is also one if the last tile of a row is partial,
+    # since the guard that a longer group needs in the inner loop costs more.
     is_wide = row_bytes > machine.l2_bytes // 2 and weight_bytes <= machine.l2_bytes
     most = min(max(machine.l2_bytes // 2 // row_bytes, tile_rows), rows)
     group = balanced_group(
@@ -152,7 +151,7 @@ def fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
         [
             size
             for size in range(tile_rows, most + 1, tile_rows)
-            if _together(w) == 1 or rows % size == 0  # an intrinsic can't stand behind a guard
+            if _together(w) == 1 or rows % size == 0  # no guards around an intrinsic
         ],
         per_pair * columns * w.in_channels * w.out_channels,
         weight_bytes,
@@ -196,14 +195,14 @@ def fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
 def _tasks_of_both(
     batch: int, tasks: int, blocks: tuple[int, int], rows: tuple[int, int], machine: Machine
 ) -> tuple[int, int] | None:
-    """Channel blocks and rows of a task, where tasks of both keep clearly more cores busy.
+    """Return channel blocks and rows per task if splitting both keeps clearly more cores busy.
 
     Parameters
     ----------
     tasks : int
-        That an image has otherwise.
+        Tasks per image without this split.
     blocks, rows : (int, int)
-        Of an image, and the least of a task, of which a task has a multiple.
+        Number per image, and the minimum per task; a task has a multiple of that minimum.
     """
 
     def divisors(extent: int, least: int) -> list[int]:
@@ -218,11 +217,11 @@ def _tasks_of_both(
 
 
 def flat_fallback(w: Conv2dWorkload, m: int, machine: Machine) -> ConfigEntity:
-    """Register tiles that run on from row to row: 16 registers hold six tiles, seldom a row.
+    """Choose a config with register tiles that span rows: 16 registers hold six tiles, seldom a row.
 
-    A group is one row of tiles where V of the whole image is too large to go through L3: M and V
-    of a row stay near, and the weights, which each row reads again, are prefetched. Otherwise it
-    is so many output channels that M of all tiles fits L2.
+    If V of the whole image is too large to go through L3, a group is one row of tiles: its M and V
+    stay in a near cache, and the weights, which each row reads again, are prefetched. Otherwise a
+    group is a number of output channels for which M of all tiles fits L2.
     """
     block = machine.lanes(w.out_dtype)
     chunks = w.out_channels // block
@@ -269,8 +268,8 @@ def flat_fallback(w: Conv2dWorkload, m: int, machine: Machine) -> ConfigEntity:
 def _flat_tile(
     w: Conv2dWorkload, rows: int, columns: int, chunks: int, machine: Machine, least: int = 1
 ) -> tuple[int, int]:
-    """Tiles and vectors of a register tile; of integers whole parts of a row, or whole rows, and
-    at least so many vectors."""
+    """Return tiles and vectors of a register tile. Integer tiles divide a row or cover whole rows,
+    and have at least `least` vectors."""
     vectors = range(least, min(chunks, 2) + 1)
     if not w.is_integer:
         return register_tile(rows * columns, chunks, machine, most_vectors=vectors[-1])
@@ -290,7 +289,7 @@ def _flat_tile(
 
 
 def _columns_of_signals(w: Conv2dWorkload, m: int, tile_columns: int, machine: Machine) -> int:
-    """Columns of tiles of a group: whole register tiles, or 0, all, where there are more rows."""
+    """Tile columns per group, in whole register tiles; 0 (all) with more than `FEW_ROWS` rows."""
     rows, columns = grid(w, m)
     if rows > FEW_ROWS:
         return 0
@@ -302,17 +301,17 @@ def _columns_of_signals(w: Conv2dWorkload, m: int, tile_columns: int, machine: M
 def balanced_group(
     extent: int, sizes: Iterable[int], flops: int, shared_bytes: int, machine: Machine
 ) -> int:
-    """The size of groups of `extent` with which the busiest core is done first.
+    """Choose the group size along `extent` that minimizes the time of the busiest core.
 
-    Seven groups of two rows are eight rows for one of two cores, fourteen groups of one row are
-    seven; but each group reads again what all of them share.
+    On two cores, seven groups of two rows give one core eight rows; fourteen groups of one row
+    give it seven. But each group reads the shared data again.
 
     Parameters
     ----------
     flops : int
-        Operations for one of `extent`.
+        Operations per index of `extent`.
     shared_bytes : int
-        What every group reads: from L2 where half of it has room for that, else from L3.
+        Data that every group reads: from L2 if it fits half of L2, else from L3.
     """
     rate = L2_FLOPS_PER_BYTE if shared_bytes <= machine.l2_bytes // 2 else L3_FLOPS_PER_BYTE
 
@@ -324,8 +323,8 @@ def balanced_group(
 
 
 def cycles_of(w: Conv2dWorkload, m: int, machine: Machine) -> float:
-    """Of a core: the products of all tiles at the rate of their register tile, the transforms of V
-    and M, and the transformed weights from memory."""
+    """Estimate cycles on one core: matmuls of all tiles at the rate of their register tile,
+    transforms of V and M, and reading the transformed weights from memory."""
     lanes = machine.lanes(w.out_dtype)
     tiles = w.batch * math.prod(grid(w, m)) * values(w, m)
     steps = w.in_channels // _together(w)
@@ -336,12 +335,12 @@ def cycles_of(w: Conv2dWorkload, m: int, machine: Machine) -> float:
 
 
 def transform_cycles(vectors: float, machine: Machine) -> float:
-    """Of a core that transforms so many vectors of V or M."""
+    """Estimate cycles for one core to transform this number of vectors of V or M."""
     return TRANSFORM_OPERATIONS / machine.fmas * vectors
 
 
 def _rate(w: Conv2dWorkload, m: int, machine: Machine) -> float:
-    """Vector multiply-adds of the products in a cycle."""
+    """Vector multiply-adds of the matmuls per cycle."""
     (rows, columns), chunks = grid(w, m), w.out_channels // machine.lanes(w.out_dtype)
     rate = RATE_OF_WORDS if w.is_integer else 1.0
     if w.dtype == OF_BFLOAT16.data:
@@ -355,7 +354,7 @@ def _rate(w: Conv2dWorkload, m: int, machine: Machine) -> float:
 
 
 def _tile(rows: int, columns: int, chunks: int, machine: Machine) -> tuple[int, int, int]:
-    """Rows and columns of Winograd's tiles, and vectors, of a register tile of 32 registers."""
+    """Return Winograd tile rows, tile columns and vectors of a register tile (32 registers)."""
     vectors = 2 if chunks % 2 == 0 else 1
     pixels = tile_pixels(machine, vectors)
     tile_columns = best_tile(columns, pixels)
@@ -369,13 +368,13 @@ def _tile(rows: int, columns: int, chunks: int, machine: Machine) -> tuple[int, 
 
 
 def cycles(w: Conv2dWorkload, target: Target) -> float:
-    """Of a core, with the best tile size."""
+    """Estimate cycles on one core with the best tile size."""
     machine = _machine(w, target)
     return cycles_of(w, best_size(w, machine), machine)
 
 
 def beats_half_floats(w: Conv2dWorkload, halves: Conv2dWorkload, target: Target) -> bool:
-    """Whether the best product in float32 is estimated clearly below the best of bfloat16."""
+    """Whether the best float32 implementation is estimated clearly faster than bfloat16's best."""
     wide, short = (
         min(
             (
@@ -391,8 +390,8 @@ def beats_half_floats(w: Conv2dWorkload, halves: Conv2dWorkload, target: Target)
 
 
 def supports(w: Conv2dWorkload, target: Target, dtype: str = "float32") -> bool:
-    """Two to five taps along both axes, or several along one; stride 1, operands of `dtype`, sums
-    of float32, full convolutions on whole channel blocks, constant weights."""
+    """Whether the kernel is 2 to 5 wide along both axes or longer along one, with stride 1, `dtype`
+    operands, float32 sums, one group, whole channel blocks and constant weights."""
     lanes = Machine.from_target(target).lanes(w.out_dtype)
     return (
         w.constant_weight
@@ -407,12 +406,12 @@ def supports(w: Conv2dWorkload, target: Target, dtype: str = "float32") -> bool:
 
 
 def products_of(w: Conv2dWorkload) -> Conv2dWorkload:
-    """A convolution of bytes as its products are computed."""
+    """Convert a convolution of bytes to the int16 types that its matmuls use."""
     return replace(w, dtype=OF_WORDS.data, weight_dtype=OF_WORDS.weight)
 
 
 def supports_integers(w: Conv2dWorkload, target: Target) -> bool:
-    """As `supports`, of bytes by weights that are known, where a step is two words: no VNNI."""
+    """Like `supports`, for bytes and constant weights on targets without VNNI (int16 pairs)."""
     lanes = Machine.from_target(target).lanes(w.out_dtype)
     return (
         w.is_bytes
