@@ -217,7 +217,7 @@ def _tasks_of_both(
 
 
 def flat_fallback(w: Conv2dWorkload, m: int, machine: Machine) -> ConfigEntity:
-    """Choose a config with register tiles that span rows: 16 registers hold six tiles, seldom a row.
+    """Choose a config with register tiles that span rows: 16 registers hold six, rarely a row.
 
     If V of the whole image is too large to go through L3, a group is one row of tiles: its M and V
     stay in a near cache, and the weights, which each row reads again, are prefetched. Otherwise a
@@ -390,7 +390,7 @@ def beats_half_floats(w: Conv2dWorkload, halves: Conv2dWorkload, target: Target)
 
 
 def supports(w: Conv2dWorkload, target: Target, dtype: str = "float32") -> bool:
-    """Whether the kernel is 2 to 5 wide along both axes or longer along one, with stride 1, `dtype`
+    """Whether the kernel has 2 to 5 taps along both axes or several along one, stride 1, `dtype`
     operands, float32 sums, one group, whole channel blocks and constant weights."""
     lanes = Machine.from_target(target).lanes(w.out_dtype)
     return (
