@@ -274,9 +274,9 @@ def _code(runtime: str, description: Any) -> ExternalCode:
 
 
 def _tf32() -> bool:
-    from tvm.transform import PassContext
+    import tvm
 
-    context = PassContext.current()
+    context = tvm.transform.PassContext.current()
     return TO_TF32 in context.required_pass and TO_TF32 not in context.disabled_pass
 
 

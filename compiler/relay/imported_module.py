@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import tvm
+from tvm import relax, tirx
 
 from .relax_to_relay import from_relax
 
@@ -11,7 +14,9 @@ class ImportedModule(tvm.IRModule):
     """The Relay view of an imported Relax module, next to that module.
 
     Passes return plain modules, which `relay.build` lowers to Relax operators. It builds an
-    unmodified view directly from the Relax module, without a round trip through Relay.
+    unmodified view directly from the Relax module, without a round trip through Relay, if every
+    extent is a number or a symbol. Lowering the Relay view infers and checks the other extents,
+    which are expressions of symbols or unknown at compile time.
 
     Parameters
     ----------
@@ -22,11 +27,11 @@ class ImportedModule(tvm.IRModule):
     def __init__(self, relax_module: tvm.IRModule) -> None:
         view = from_relax(relax_module)
         super().__init__(dict(view.functions_items()), view.attrs, view.global_infos)
-        self._relax_module = relax_module
+        self._relax_module = relax_module if _has_plain_extents(relax_module) else None
         self._view = dict(view.functions_items())
 
     def relax_module(self) -> tvm.IRModule | None:
-        """The imported Relax module; None if a function has been replaced in place."""
+        """The imported Relax module; None if the Relay view has to be lowered."""
         functions = dict(self.functions_items())
         if len(functions) != len(self._view):
             return None
@@ -40,3 +45,25 @@ class ImportedModule(tvm.IRModule):
 def imported_relax_module(mod: object) -> tvm.IRModule | None:
     """Relax module of an unmodified imported module; None for other modules."""
     return mod.relax_module() if isinstance(mod, ImportedModule) else None
+
+
+def _has_plain_extents(mod: tvm.IRModule) -> bool:
+    """Whether all extents in all functions are numbers or symbols."""
+    return all(
+        _is_plain(binding.var.ty)
+        for _, function in mod.functions_items()
+        if isinstance(function, relax.Function) and isinstance(function.body, relax.SeqExpr)
+        for block in function.body.blocks
+        for binding in block.bindings
+    )
+
+
+def _is_plain(ty: Any) -> bool:
+    if isinstance(ty, relax.TupleType):
+        return all(map(_is_plain, ty.fields))
+    if not isinstance(ty, relax.TensorType):
+        return True
+    plain = (tirx.IntImm, tirx.Var)
+    return isinstance(ty.shape, relax.ShapeExpr) and all(
+        isinstance(extent, plain) for extent in ty.shape.values
+    )

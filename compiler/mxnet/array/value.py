@@ -251,7 +251,8 @@ class Record:
 def call_site() -> str:
     """Return file, line and function of the innermost caller outside this package."""
     frame: Any = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+    # Generated methods of dataclasses have the file name "<string>".
+    while frame is not None and frame.f_code.co_filename.startswith((_PACKAGE, "<string>")):
         if frame.f_back is None:
             break
         frame = frame.f_back

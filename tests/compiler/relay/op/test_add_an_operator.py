@@ -16,6 +16,7 @@ import tvm
 from tvm import relax
 
 from compiler import relay
+from compiler.backends.onnx_export import is_expressible
 from compiler.ir import op_facts
 from compiler.ir.constants import array_of, dtype_of, static_shape
 from compiler.ir.convert_layout import convert_layout
@@ -24,7 +25,6 @@ from compiler.ir.rewrite import expressions_in, operator_name
 from compiler.lowering.graph_passes.batch_provenance import provenance
 from compiler.lowering.graph_passes.fp32_accumulation import widen_halves
 from compiler.lowering.selection.layout_rules import layout_rule
-from compiler.partition.onnx_export import is_expressible
 from compiler.relay import analysis, transform
 from compiler.relay.dataflow_pattern import is_op, wildcard
 from compiler.relay.nested_expressions import nested, post_order

@@ -14,7 +14,7 @@ from compiler import relay
 from compiler.errors import InputError
 from compiler.runtime import graph_executor
 
-from .conftest import make_model
+from ..conftest import make_model
 
 NODE = helper.make_node
 RNG = np.random.default_rng(0)

@@ -14,7 +14,7 @@ from compiler import relay
 from compiler.errors import BuildError, InputError
 from compiler.runtime import graph_executor, load_module
 
-from .conftest import make_model
+from ..conftest import make_model
 
 NODE = helper.make_node
 
