@@ -34,22 +34,22 @@ from .skip_padding import mark_taps, rows_of, share_inside, skip_padding
 DIRECT = "conv2d_direct.x86"
 SPREAD = "data_spread"
 
-# From this share of the speed of a row's tiles on, those of parts of an image are taken instead,
-# and larger tasks from this share of busy cores on.
+# Tiles of image parts replace tiles of rows if they reach this share of their speed. Larger tasks
+# are used if they keep this share of the busy cores.
 AS_FAST = 0.98
-# Channels go outside where so many times the cores are busy then.
+# Channels become the outer loop if that keeps more than this many times the cores busy.
 BUSIER = 1.25
-# An image that is read again and again should fill no more of L3, which others use too.
+# Limit a re-read image to 1/4 of L3, which is shared between cores.
 IMAGE_SHARE_OF_L3 = 4
-# Blocks of output channels that a core should have before no other loop is parallel.
+# Minimum tasks per core for parallel loops over output channel blocks or image parts.
 TASKS_PER_CORE = 4
-# By how many pixels a spread copy of an image is longer; channels that must read it.
+# Extra pixels in a spread copy of an image; minimum output channels for such a copy.
 MORE_PIXELS, LEAST_CHANNELS_OF_COPY = 2, 128
-# Tiles of channels that must read a copied row.
+# Minimum number of channel tiles that read a copied row.
 LEAST_PASSES_OF_COPY = 4
-# Rows of a task; its padded input should leave half of L2 to the weights.
+# Maximum rows per task, whose padded input should leave half of L2 to the weights.
 MOST_ROWS = 8
-# Elements between copied rows of channel blocks: a multiple of the first and the second.
+# Stride between copied rows of channel blocks, in elements: a multiple of 64, plus 32.
 APART = (64, 32)
 # Below this many multiply-adds a kernel runs on one thread: waking the pool costs more.
 PARALLEL_MACS = 1_000_000
@@ -75,8 +75,8 @@ def compute(
 ) -> Any:
     """data (N, IC/ib, H, W, ib) or (N, IC, H, W), weight as packed -> (N, OC/ob, OH, OW, ob).
 
-    Weights of a seventh axis are parts of dot products over so many neighboring channels. `kept`
-    is the type in which data are multiplied, if not their own.
+    A seventh weight axis holds the neighboring channels that one dot product sums. `kept` is the
+    dtype in which data are multiplied, if it differs from the data's.
     """
     ic_block, oc_block = int(weight.shape[4]), int(weight.shape[5])
     together = [int(extent) for extent in weight.shape[6:]]
@@ -115,7 +115,7 @@ def compute(
 def _compute_flat(
     w: Conv2dWorkload, config: ConfigEntity, rule: str, data: Any, weight: Any
 ) -> Any:
-    """A pointwise convolution whose pixels are one axis; a strided one's are gathered first."""
+    """Compute a pointwise convolution over flattened pixels, gathered first if strided."""
     ic_block, oc_block = int(weight.shape[4]), int(weight.shape[5])
     height, width = w.out_height, w.out_width
     (sh, sw), (n, c, _, _, *lanes) = w.strides, data.shape
@@ -166,7 +166,7 @@ def _compute_flat(
 
 
 class DirectConv2d(AnchorRule):
-    """Takes a fused function whose anchor is a direct conv2d on a blocked layout.
+    """Schedule a fused function whose anchor is a direct conv2d on a blocked layout.
 
     Loop nest (pad rows once per output row, weights streamed from L2):
 
@@ -178,8 +178,8 @@ class DirectConv2d(AnchorRule):
               unrolled oc_chunks, tile_ow; vector lanes: fma
             epilogue of the tile
 
-    A last tile that is narrower has code of its own: guards in the reduction would keep the tile
-    out of registers, and whole tiles would compute pixels that nobody reads.
+    A narrower last tile gets separate code: guards in the reduction would keep the tile out of
+    registers, and whole tiles would compute unused pixels.
     """
 
     narrow_indices = True
@@ -227,10 +227,10 @@ class DirectConv2d(AnchorRule):
         ic_block = _ic_block(sch, anchor)
         ic_chunk, ic = sch.split(ic, [None, ic_block])
         ic, together = self.steps(sch, ic, config)
-        # A plain input has its channels innermost instead: LLVM unrolls so short a loop, and of two
-        # taps of a row it would keep the pixels that both read, for which no registers are left.
+        # A plain input has its channels innermost: LLVM would unroll a short loop over kernel
+        # columns and keep the pixels shared by neighboring columns, spilling registers.
         reduction = [ic_chunk, kh, kw, ic] if ic_block > 1 else [kh, kw, ic_chunk, ic]
-        # What is more stays outside: one of it is live at a time and meets all of the other.
+        # The larger factor is outer: only one of its operands is live at a time.
         unrolled = [ow_inner, oc_inner] if tile_ow >= oc_chunks else [oc_inner, ow_inner]
         sch.reorder(*reduction, *unrolled, *together, lane)
         sch.unroll(ow_inner)
@@ -267,21 +267,21 @@ class DirectConv2d(AnchorRule):
         return skip_padding(sch, rows_inside)
 
     def loops(self, sch: Any, anchor: Any) -> list[Any]:
-        """The anchor's loops down to the last that is not one step: the last tap of a row."""
+        """Return the anchor's loops down to the one over kernel columns."""
         return list(sch.get_loops(anchor))
 
     def steps(self, _: Any, loop: Any, __: ConfigEntity) -> tuple[Any, list[Any]]:
-        """The innermost loop over steps, and one over those that are taken together, if any."""
+        """Return the innermost loop over steps and the loops over steps done together, if any."""
         return loop, []
 
     def multiply(self, sch: Any, anchor: Any, lane: Any, reduced: Any, target: Target) -> None:
-        """Finish one step, all lanes of a vector; sums start in front of the loop `reduced`."""
+        """Vectorize one step over the lanes; initialize the sums before the loop `reduced`."""
         sch.vectorize(lane)
         sch.decompose_reduction(anchor, reduced)
 
 
 def blocked_loops(sch: Any, out: Any) -> list[Any]:
-    """Loops n, channel block, h, w, lane of a block; a plain one has channel blocks of 1."""
+    """Return loops n, channel block, h, w, lane; a plain layout has channel blocks of 1."""
     loops = list(sch.get_loops(out))
     if len(loops) == 4:
         loops[1], lane = sch.split(loops[1], [None, 1])
@@ -290,7 +290,7 @@ def blocked_loops(sch: Any, out: Any) -> list[Any]:
 
 
 def _with_one_axis_of_pixels(sch: Any, out: Any) -> list[Any]:
-    """Loops n, channel block, pixel, lane of a block that had rows and columns."""
+    """Flatten rows and columns; return loops n, channel block, pixel, lane."""
     width = int(sch.get(sch.get_loops(out)[3]).extent)
     sch.transform_block_layout(out, lambda n, oc, y, x, lane: (n, oc, y * width + x, lane))
     return list(sch.get_loops(out))
@@ -330,16 +330,16 @@ def buffer_bytes(buffer: Any) -> int:
 def direct_fallback(
     w: Conv2dWorkload, target: Target, machine: Machine | None = None
 ) -> ConfigEntity:
-    """Register tile from the register file, loop order from the size of the weights.
+    """Choose the register tile from the register file, the loop order from the weight size.
 
-    Rows outside, channels inside re-reads all weights for every output row: right while they
-    stay in half of L2; otherwise channels go outside and the weights are read once. So they do
-    where rows are too few for the cores, and do not where an image that a share of L3 can't hold
-    would be read again for every tile of channels, and that is more than the weights for every row.
+    With rows outer, every output row reads all weights again: fine while they fit half of L2.
+    Otherwise channels are outer, and the weights are read once. Channels are also outer if there
+    are too few rows for the cores. Rows stay outer if the image exceeds its share of L3 and reading
+    it for every channel tile costs more bytes than reading the weights for every row.
 
-    flat: register tiles run on from row to row; pixel_parts: parts of an image, of whole tiles,
-    that are tasks of their own then. spread: a pointwise convolution copies its input, channel
-    blocks a little further apart.
+    flat: register tiles span rows. pixel_parts: number of parts of a flat image, each of whole
+    tiles, that are separate tasks. spread: a pointwise convolution copies its input with channel
+    blocks slightly further apart.
     """
     machine = _for_blocks(w, machine or Machine.from_target(target))
     lanes = machine.lanes(w.out_dtype)
@@ -380,9 +380,9 @@ def direct_fallback(
 
 
 def _task_rows(w: Conv2dWorkload, weight_bytes: int, machine: Machine) -> int:
-    """Rows of a task that pads them once and reads a panel of weights once for all of them.
+    """Choose the rows per task, which pads them once and reads each weight panel once.
 
-    One where neither is a gain, where rows do not divide, and where cores would be idle.
+    Returns 1 if neither saves time, if no larger size divides the rows, or if cores would be idle.
     """
     is_read_again = w.kernel[0] > 1 or weight_bytes > machine.l2_bytes // 2
     if w.groups > 1 or not is_read_again:
@@ -402,16 +402,16 @@ def _task_rows(w: Conv2dWorkload, weight_bytes: int, machine: Machine) -> int:
 def direct_cycles(
     w: Conv2dWorkload, target: Target, speedup: float = 1, weight_bytes: int = 0
 ) -> float:
-    """Products at the rate of their register tile; weights, beside those of a pointwise one.
+    """Estimate cycles: multiply-adds at the rate of the register tile, plus reading the weights.
 
-    Lanes that a block of few channels leaves empty are multiplied as well.
+    Pointwise convolutions overlap the two. Empty lanes of a partial channel block count as well.
 
     Parameters
     ----------
     speedup : float
-        Of other products than those of `w`'s type.
+        Speed relative to multiply-adds in `w`'s dtype.
     weight_bytes : int
-        Of a weight; 0 for `w`'s type.
+        Bytes per weight; 0 for the size of `w`'s dtype.
     """
     machine = _for_blocks(w, Machine.from_target(target))
     lanes = machine.lanes(w.dtype)
@@ -428,24 +428,24 @@ def direct_cycles(
 
 
 def _chunks(w: Conv2dWorkload, oc_block: int) -> int:
-    """Blocks of a group's output channels."""
+    """Number of output channel blocks per group."""
     return max(-(-(w.out_channels // w.groups) // oc_block), 1)
 
 
 def efficiency(w: Conv2dWorkload, machine: Machine) -> float:
-    """Share of the peak at which the direct convolution's register tile multiplies."""
+    """Return the share of peak speed that the direct convolution's register tile reaches."""
     machine = _for_blocks(w, machine)
     return _rate(w, machine) / machine.fmas
 
 
 def _for_blocks(w: Conv2dWorkload, machine: Machine) -> Machine:
-    """The machine with vectors as wide as the blocks of the results."""
+    """Return the machine with vectors as wide as the output channel blocks."""
     is_float = w.is_float and w.dtype == "float32"
     return machine.for_channels(w.out_channels) if is_float and w.groups == 1 else machine
 
 
 def _rate(w: Conv2dWorkload, machine: Machine) -> float:
-    """Vector multiply-adds in a cycle."""
+    """Vector multiply-adds per cycle."""
     chunks = _chunks(w, choose_oc_block(w, machine.lanes(w.dtype)))
     flat = flat_tile(w, chunks, machine)
     if flat is not None:
@@ -454,10 +454,10 @@ def _rate(w: Conv2dWorkload, machine: Machine) -> float:
 
 
 def crowds_caches(w: Conv2dWorkload, lanes: int, machine: Machine) -> bool:
-    """Whether a tile's pixels of all channel blocks share one set of L1, and come from L3.
+    """Whether a tile's pixels of all channel blocks map to one L1 set and come from L3.
 
-    Each panel of weights then reads all of them from L3, one line at a time; a copy with blocks
-    that lie a little further apart costs less.
+    Each weight panel then reads all of them from L3, one line at a time. A copy with channel
+    blocks slightly further apart costs less.
     """
     pixels = w.out_height * w.out_width
     stride = w.item_bytes * lanes * pixels
@@ -470,15 +470,15 @@ def crowds_caches(w: Conv2dWorkload, lanes: int, machine: Machine) -> bool:
 
 
 def flat_tile(w: Conv2dWorkload, chunks: int, machine: Machine) -> tuple[int, int, int] | None:
-    """Parts of an image, pixels and vectors of register tiles that run on from row to row.
+    """Return (image parts, pixels, vectors) for register tiles that span rows.
 
-    A panel of weights then stays in L1 while all pixels pass, and the next one is prefetched; the
-    inputs are read once for each panel, from L2 or L3.
+    A weight panel stays in L1 for all pixels while the next one is prefetched. Each panel reads
+    the inputs once, from L2 or L3.
 
     Returns
     -------
-    None where that would be no gain: beside pointwise convolutions, those with 32 registers, where
-    a tile is as wide as most rows that are short, and images that do not stay in half of L3.
+    None if that saves no time: not pointwise, more than one group, not floating point, 32 registers
+    (a tile is then as wide as most short rows), or an image larger than half of L3.
     """
     pixels = w.out_height * w.out_width
     image_bytes = w.item_bytes * w.in_channels * pixels
@@ -500,19 +500,19 @@ def flat_tile(w: Conv2dWorkload, chunks: int, machine: Machine) -> tuple[int, in
 
 
 def oc_block_of(config: ConfigEntity) -> int:
-    """Channel block of the output, as Baton's or AutoTVM's knobs say it."""
+    """Return the output channel block from Baton's or AutoTVM's knobs."""
     return config.size("tile_oc")[-1] if "tile_oc" in config else config.val("oc_block")
 
 
 def choose_oc_block(w: Conv2dWorkload, lanes: int) -> int:
-    """What needs the fewest vectors; of a group's channels, a block that divides them."""
+    """Choose the block with the fewest vectors; for groups, one that divides their channels."""
     if w.groups > 1 and not w.is_depthwise:
         return channel_block(w.out_channels // w.groups, lanes)
     return fewest_vectors(w.out_channels, lanes)
 
 
 def is_float_conv(w: Conv2dWorkload, _: Target) -> bool:
-    """Floating point, and not depthwise, which has implementations of its own."""
+    """Whether the convolution is floating point and not depthwise (implemented separately)."""
     return w.is_float and not w.is_depthwise
 
 

@@ -1,9 +1,9 @@
 """Depthwise 2-D convolution on blocked layouts (NCHW[x]c) for x86.
 
-One vector holds a block of channels. Images of floats in the block of the results are read in
-place: taps that meet rows of padding are left out, and the first and last tile of a row have code
-of their own. Of others the rows of a tile are padded in a buffer that stays in L1, where bfloat16
-become float32.
+One vector holds a block of channels. Float images with the channel block of the results are read
+in place: kernel rows that only meet padding are skipped, and the first and last tile of a row get
+separate code. For other images, the rows of a tile are padded in a buffer that stays in L1;
+bfloat16 is converted to float32 there.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from .skip_padding import mark_taps, rows_of, skip_padding
 DIRECT = "depthwise_conv2d_direct.x86"
 OF_SHORT = "depthwise_conv2d_bf16.x86"
 
-# Taps of larger kernels, of which a row of tiles would have the code three times, read a copy.
+# Larger kernels read a padded copy: in place, a row of tiles would have their code three times.
 MOST_TAPS_IN_PLACE = 49
-# Vectors of sums; of more than these, TVM would allocate memory for each tile.
+# Maximum vectors of sums; with more, TVM would allocate memory for each tile.
 MOST_SUMS = 14
-# Padding a row takes the time of so many rows of results. Tiles are cut for the cores where the
-# busiest is done in this share of the time.
+# Cost of padding a row, in rows of results. Tiles are split to balance the cores if the busiest
+# core then takes less than this share of the time.
 PADDED_ROW, CLEARLY_LESS = 0.3, 0.9
 
 
@@ -52,8 +52,8 @@ def pack_weight(ops: Any, weight: Any, config: ConfigEntity, block: int) -> Any:
 
 
 def _is_in_place(w: Conv2dWorkload) -> bool:
-    """Whether an image in the block of the results is not padded."""
-    is_short = _dot(w) is OF_BFLOAT16  # each is widened once, not for each tap
+    """Whether an image with the channel block of the results is read without a padded copy."""
+    is_short = _dot(w) is OF_BFLOAT16  # widen once, not per kernel position
     return bool(rows_of(w)) and not is_short and w.kernel[0] * w.kernel[1] <= MOST_TAPS_IN_PLACE
 
 
@@ -62,7 +62,7 @@ def _dot(w: Conv2dWorkload) -> Dot | None:
 
 
 def _copied_type(w: Conv2dWorkload) -> str:
-    """Of the padded rows."""
+    """Element type of the padded rows."""
     return w.out_dtype if _dot(w) is OF_BFLOAT16 else w.dtype
 
 
@@ -110,7 +110,7 @@ def compute(w: Conv2dWorkload, config: ConfigEntity, rule: str, data: Any, weigh
 
 
 class DepthwiseConv2d(AnchorRule):
-    """Takes a fused function whose anchor is a depthwise conv2d on a blocked layout.
+    """Schedule a fused function whose anchor is a depthwise conv2d on a blocked layout.
 
     parallel n, c, oh_tile
       pad the rows that the tile reads    [in place: not]
@@ -159,7 +159,7 @@ class DepthwiseConv2d(AnchorRule):
 
 
 def block_of(w: Conv2dWorkload, target: Target) -> int:
-    """Channels of a block: those that fill vectors, or that tiles read."""
+    """Choose the channel block: whole vectors, or what AMX tiles read if the target has them."""
     dot = _dot(w)
     if dot is not None and amx.multiplies(dot, target):
         return amx.channel_block(w.out_channels, dot)
@@ -170,14 +170,14 @@ def block_of(w: Conv2dWorkload, target: Target) -> int:
 
 
 def _lanes(block: int) -> int:
-    """Of a vector: a block is several where tiles read it."""
+    """Lanes per vector; a block that AMX tiles read spans several vectors."""
     return amx.TILE_COLUMNS if block % amx.TILE_COLUMNS == 0 else block
 
 
 def direct_fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
-    """As many output rows per tile as let the padded rows fill half of L1, or keep cores busy.
+    """Choose output rows per tile so that padded rows fit half of L1 and the cores stay busy.
 
-    Where nothing is padded, all rows but for the cores.
+    Without padding, a tile has all rows unless the cores need more tasks.
     """
     machine = Machine.from_target(target)
     if w.is_float:
@@ -204,12 +204,12 @@ def direct_fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
 
 
 def is_parallel(macs: int, machine: Machine) -> bool:
-    """Multiply-adds take twice as long as in other layers, so that four cores gain from half."""
+    """Whether threads pay: with four cores, from half as many (slower) multiply-adds as elsewhere."""
     return macs >= (PARALLEL_MACS if machine.num_cores < 4 else PARALLEL_MACS // 2)
 
 
 def _busy_rows(w: Conv2dWorkload, most: int, blocks: int, machine: Machine) -> int:
-    """Rows of a tile with which the busiest core is clearly done earlier, else `most`."""
+    """Rows per tile that clearly shorten the time of the busiest core, else `most`."""
     halo = w.kernel[0] - w.strides[0]
     padding = 0 if _is_in_place(w) else PADDED_ROW
 

@@ -1,14 +1,14 @@
-"""Depthwise 2-D convolution of bytes by dot products, on blocked layouts (NCHW[x]c) for x86.
+"""Depthwise 2-D convolution of bytes with dot products, on blocked layouts (NCHW[x]c) for x86.
 
-A lane of `vpdpbusd` multiplies four bytes: a square of two pixels by two of its channel. The rows
-of a tile are copied square by square,
+A lane of `vpdpbusd` multiplies four bytes: a 2x2 square of pixels of its channel. The rows of a
+tile are copied into squares,
 
     a row of pixels        c0 c1 .. | c0 c1 .. |            squares   c0 c0 c0 c0 | c1 c1 c1 c1 | ..
     and the one below it   c0 c1 .. | c0 c1 .. |      -->
 
-and a window of three by three meets two by two of them wherever it begins. With an odd stride, half
-of the windows begin in the second row or column of a square, or in both: for them weights are
-packed once more, a row or a column further on, with zeros where they meet pixels of no tap.
+and a 3x3 window overlaps 2x2 squares wherever it begins. With an odd stride, half of the windows
+begin in the second row or column of a square, or in both. For these windows the weights are packed
+again, shifted by a row or column, with zeros for the pixels outside the window.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from .skip_padding import EMPTY
 NAME = "depthwise_conv2d_int8.x86"
 
 MARK = "pragma_squares"
-SIDE = 2  # of a square, in pixels
-EITHER = 2  # begins of windows: the first pixel of a pair, the second, either of them
+SIDE = 2  # pixels along a side of a square
+EITHER = 2  # start of windows in a pair: 0 first pixel, 1 second, 2 either
 
-# Fewer taps are not worth the copy.
+# Kernels with fewer positions are not worth the copy.
 LEAST_TAPS = 4
-# With more, the code of a row of them is repeated.
+# Larger kernels loop over rows instead of unrolling them.
 MOST_UNROLLED_TAPS = 121
-# Copying a row takes the time of so many rows of results, and of more where the copies of a tile
-# fill more than a share of L2.
+# Cost of copying a row, in rows of results: COPIED_ROW, or FAR_ROW if the copies of a tile exceed
+# L2 / SHARE_OF_L2.
 COPIED_ROW, FAR_ROW, SHARE_OF_L2 = 0.15, 0.3, 8
-# Sums in registers: more wait no less for each other.
+# Maximum sums in registers; more do not hide more latency.
 MOST_SUMS = 14
 
 
@@ -52,12 +52,12 @@ MOST_SUMS = 14
 
 @dataclass(frozen=True)
 class Windows:
-    """Where windows meet pairs of pixels, along one axis.
+    """Alignment of windows with pixel pairs along one axis.
 
     Attributes
     ----------
     begins : tuple of int
-        Pixels of a pair in which windows begin: the weights are packed for each.
+        Positions in a pair at which windows begin; the weights are packed once for each.
     """
 
     taps: int
@@ -70,11 +70,11 @@ class Windows:
 
     @property
     def pairs(self) -> int:
-        """That a window meets, at most."""
+        """Maximum number of pairs that a window overlaps."""
         return (self.begins[-1] + self.taps - 1) // SIDE + 1
 
     def shifted(self, ops: Any, weight: Any, axis: int) -> Any:
-        """The weights' taps on an axis for each begin, one behind the other."""
+        """Concatenate the weights along an axis, shifted and zero-padded for each begin."""
         around = [(0, 0)] * len(weight.shape)
         forms = []
         for begin in self.begins:
@@ -135,12 +135,12 @@ def _compute(w: Conv2dWorkload, config: ConfigEntity, data: Any, weight: Any) ->
 
 
 def _in_front(w: Conv2dWorkload) -> tuple[int, int]:
-    """Rows and columns of whole squares in front of an image."""
+    """Rows and columns of padding before the image, rounded up to whole squares."""
     return -(-w.padding[0] // SIDE) * SIDE, -(-w.padding[1] // SIDE) * SIDE
 
 
 def _in_blocks(w: Conv2dWorkload, data: Any, block: int) -> Any:
-    """The image in blocks of the results."""
+    """Convert the image to the channel block of the results."""
     lanes = [int(each) for each in data.shape[4:]]
     if lanes == [block]:
         return data
@@ -160,7 +160,7 @@ def _in_blocks(w: Conv2dWorkload, data: Any, block: int) -> Any:
 
 
 def _squares(w: Conv2dWorkload, data: Any, lanes: int, height: int, width: int) -> Any:
-    """So many rows and columns of squares, (N, C/b, height, width, b/lanes, lanes, 2, 2)."""
+    """Copy into squares: (N, C/b, height, width, b/lanes, lanes, 2, 2), height x width squares."""
     top, left = _in_front(w)
     beyond = tirx.const(w.pad_value, w.dtype)
 
@@ -183,14 +183,14 @@ def _squares(w: Conv2dWorkload, data: Any, lanes: int, height: int, width: int) 
 def _inside(
     pair: Any, pixel: Any, before: int, extent: int, pairs: int
 ) -> tuple[list[Any], list[Any]]:
-    """Conditions on a pixel, and on the pair it is of, to be in the image along one axis.
+    """Conditions for a pixel, and for its pair, to be inside the image along one axis.
 
     Parameters
     ----------
     before : int
-        Pixels in front of the image, in whole pairs.
+        Pixels before the image, rounded up to whole pairs.
     pairs : int
-        Of all that windows meet.
+        Number of pairs that all windows together read.
     """
     of_pixel: list[Any] = []
     of_pair: list[Any] = []
@@ -207,7 +207,7 @@ def _inside(
 
 
 class DepthwiseDots(AnchorRule):
-    """Takes a fused function whose anchor is a depthwise conv2d of squares.
+    """Schedule a fused function whose anchor is a depthwise conv2d of squares.
 
     parallel n, c, oh_tile
       copy the rows that the tile reads, padded, as squares
@@ -271,7 +271,7 @@ def _supports(w: Conv2dWorkload, target: Target) -> bool:
 
 
 def _fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
-    """Tiles of rows that divide the image, in which the busiest core is done first."""
+    """Choose row tiles that divide the image and minimize the time of the busiest core."""
     machine, block = Machine.from_target(target), block_of(w, target)
     return ConfigEntity(
         {
@@ -287,7 +287,7 @@ def _fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
 
 
 def _tile_oh(w: Conv2dWorkload, block: int, machine: Machine) -> int:
-    """Rows of a tile; those that two tiles read are copied twice, and all should stay in L2."""
+    """Choose rows per tile. Rows shared by two tiles are copied twice; all should stay in L2."""
     macs = w.batch * w.out_channels * w.out_height * w.out_width * w.kernel[0] * w.kernel[1]
     cores = machine.num_cores if is_parallel(macs, machine) else 1
     blocks = w.batch * -(-w.out_channels // block)
@@ -300,18 +300,18 @@ def _tile_oh(w: Conv2dWorkload, block: int, machine: Machine) -> int:
         return -(-tasks // cores) * (rows + read * (COPIED_ROW if is_near else FAR_ROW))
 
     divisors = [rows for rows in range(1, w.out_height + 1) if w.out_height % rows == 0]
-    # Others begin in the midst of a square, of which the tile before has the other half.
+    # Other tiles would begin inside a square that they share with the previous tile.
     whole = [rows for rows in divisors if rows * w.strides[0] % SIDE == 0]
     return min([*whole, w.out_height], key=busiest)
 
 
 def _begin(padding: int, stride: int) -> int:
-    """Where in their first square windows begin; the image begins with a whole one."""
+    """Position in the first square at which windows begin; the image starts at a whole square."""
     return padding % SIDE if stride % SIDE == 0 else EITHER
 
 
 def _tile_ow(width: int) -> int:
-    """The tile of whole squares, or of all columns, that takes the fewest cycles for a row."""
+    """Choose the tile, in whole squares or all columns, with the fewest cycles per row."""
     if width <= MOST_SUMS:
         return width
     tiles = range(SIDE, MOST_SUMS + 1, SIDE)

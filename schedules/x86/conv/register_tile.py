@@ -1,4 +1,4 @@
-"""Register tiles of pixels and channel vectors, and channel blocks, by what they cost a core."""
+"""Cost model for register tiles of pixels x channel vectors, and for channel blocks."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Iterator
 
 from ..machine.cpu import Machine
 
-# Registers that a tile of one vector leaves free besides the one for packed weights.
+# Registers that a tile of one vector leaves free, in addition to the one for packed weights.
 SPARE_REGISTERS = 2
-# Cycles lost to each pair of weight vectors of a step: channel blocks lie a multiple of 64 bytes
+# Cycles lost per pair of weight vectors of a step: channel blocks lie a multiple of 64 bytes
 # apart, where an L1 cache of 16 banks cannot read two vectors at once.
 BANK_CYCLES = 0.05
-# Cycles lost to each step of a tile that leaves fewer than two registers free.
+# Cycles lost per step of a tile that leaves fewer than two registers free.
 TIGHT_CYCLES = 0.1
 # With 16 registers, longer tiles of one vector only wait longer for their loads.
 MOST_PIXELS_OF_ONE_VECTOR = 10
@@ -27,7 +27,7 @@ def largest_divisor(extent: int, most: int) -> int:
 def tiles_in_registers(
     machine: Machine, rows: Iterable[int], most_vectors: int, held: Callable[[int, int], int]
 ) -> Iterator[tuple[int, int]]:
-    """Rows and vectors of tiles whose sums are in registers, beside `held` of their operands."""
+    """Yield (rows, vectors) of tiles whose sums and `held` operands fit the registers."""
     for count in rows:
         for vectors in range(1, most_vectors + 1):
             if count * vectors + held(count, vectors) > machine.vector_registers:
@@ -36,7 +36,7 @@ def tiles_in_registers(
 
 
 def the_fewer(rows: int, vectors: int) -> int:
-    """Registers of what is less, rows or vectors, and one that the others have in turn."""
+    """Operand registers: one for each of the smaller of rows and vectors, plus a shared one."""
     return min(rows, vectors) + 1
 
 
@@ -53,7 +53,7 @@ def register_tile(
     Parameters
     ----------
     pixels : int
-        Of a row, or of an image whose tiles run on from row to row.
+        Pixels per row, or per image if tiles span rows.
     chunks : int
         Channel blocks, of one vector each.
     may_be_ragged : bool
@@ -61,7 +61,7 @@ def register_tile(
     only_whole : bool
         Whether the last tile may not have fewer pixels.
     """
-    # Of 32 registers, a tile of one vector keeps both units busy; of 16, it waits for its loads.
+    # A tile of one vector keeps both FMA units busy with 32 registers; with 16, it waits for loads.
     most = most_vectors if machine.vector_registers <= 16 else 4
 
     def cycles(tile: tuple[int, int]) -> float:
@@ -92,7 +92,7 @@ def tile_pixels(machine: Machine, vectors: int) -> int:
 
 
 def macs_per_cycle(pixels: int, tile: int, vectors: int, machine: Machine) -> float:
-    """Vector multiply-adds per cycle on a row of pixels, the last tile of which may be narrower."""
+    """Vector multiply-adds per cycle on a row of pixels; its last tile may be narrower."""
     whole, rest = divmod(pixels, tile)
     cycles = whole * _step_cycles(tile, vectors, machine)
     if rest:
@@ -101,7 +101,7 @@ def macs_per_cycle(pixels: int, tile: int, vectors: int, machine: Machine) -> fl
 
 
 def _step_cycles(pixels: int, vectors: int, machine: Machine) -> float:
-    """Cycles of one step of the reduction on a register tile, its loop included."""
+    """Cycles of one reduction step on a register tile, including loop overhead."""
     loop = machine.core.loop_cycles
     if machine.vector_bits < 512:
         loop += BANK_CYCLES * vectors * (vectors - 1) / 2
@@ -117,7 +117,7 @@ def best_tile(extent: int, most: int) -> int:
 
 
 def fewest_vectors(channels: int, lanes: int) -> int:
-    """Block in which the channels fill the fewest vectors, the last one perhaps in part.
+    """Choose the block with which the channels fill the fewest vectors; the last may be partial.
 
     24 channels are two vectors of 16 rather than three of 8: a narrow vector takes as long.
     """
@@ -126,7 +126,7 @@ def fewest_vectors(channels: int, lanes: int) -> int:
 
 
 def with_empty_lanes(channels: int, lanes: int) -> int:
-    """Channels as a kernel reads them: as they are where they fill no block, else whole blocks."""
+    """Channels that a kernel reads: unchanged if less than a block, else rounded up to blocks."""
     block = fewest_vectors(channels, lanes)
     return channels if channels < block else -(-channels // block) * block
 

@@ -1,10 +1,10 @@
-"""Leaves out the taps of a convolution that meet rows of padding alone.
+"""Skip kernel rows of a convolution that only meet padding rows.
 
     kh                                 kh
-      kw, ic: sums += ...       -->      if row of the image that tap kh of this row meets is inside
+      kw, ic: sums += ...       -->      if the image row that kernel row kh meets is inside
                                            kw, ic: sums += ...
 
-Of 7x7 images a tenth of the taps of a 3x3 kernel does so, and most of those that lie far apart.
+For 7x7 images, this is a tenth of a 3x3 kernel, and most of a kernel with large dilation.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from ...conv2d import Conv2dWorkload
 from ...generic.stages import substitute
 
 ROWS = "image_rows"
-"""Annotation of an anchor: stride, dilation, rows of padding in front, rows of the image, and which
-of its axes the taps of a column are."""
+"""Annotation of an anchor: stride, dilation, padding rows at the top, image rows, and the index of
+its kernel row axis."""
 EMPTY = "empty_products"
-"""Annotation of an anchor: of its products, how many are with zeros that fill up steps; all."""
+"""Annotation of an anchor: number of its products with zeros that pad steps; all products."""
 _TAPS = "taps_of_rows"
 
 
 def rows_of(w: Conv2dWorkload, tap_axis: int = 6) -> dict[str, list[int]]:
-    """The annotation of a convolution whose taps may meet padding alone, else none.
+    """Return the annotation if kernel rows may meet only padding, else an empty dict.
 
-    Weights that come when the library runs may be infinite or NaN, which zeros of padding make NaN.
+    Weights that are not constant may be infinite or NaN; their products with zero padding are NaN.
     """
     if w.kernel[0] == 1 or not (w.padding[0] or w.padding[2]):
         return {}
@@ -41,15 +41,15 @@ def rows_of(w: Conv2dWorkload, tap_axis: int = 6) -> dict[str, list[int]]:
 
 
 def share_inside(w: Conv2dWorkload) -> float:
-    """Share of a convolution's taps that meet rows of the image."""
+    """Share of kernel rows, over all output rows, that meet rows of the image."""
     found = rows_of(w)
     return _share(w.out_height, w.kernel[0], found[ROWS]) if found else 1.0
 
 
 def skipped_flops(func: tirx.PrimFunc) -> int:
-    """Operations of a function's anchor, not scheduled yet, that its operator does not need.
+    """Count operations of an unscheduled function's anchor that its operator does not need.
 
-    Its schedule will leave them out, or they are with zeros that fill up steps.
+    The schedule will skip them, or they multiply zeros that pad steps.
     """
     for block in blocks(func):
         rows = [int(each) for each in block.annotations.get(ROWS, ())]
@@ -68,7 +68,7 @@ def _share(out_rows: int, taps: int, rows: list[int]) -> float:
     stride, dilation, top, height, _ = rows
     met = 0
     for tap in range(taps):
-        first = tap * dilation - top  # the row of the image that the first row of the result meets
+        first = tap * dilation - top  # image row that the first output row meets
         start = min(max(-(first // stride), 0), out_rows)
         stop = min(max(-((first - height) // stride), 0), out_rows)
         met += max(stop - start, 0)
@@ -76,7 +76,7 @@ def _share(out_rows: int, taps: int, rows: list[int]) -> float:
 
 
 def mark_taps(sch: Any, anchor: Any, kh: Any) -> list[int]:
-    """Mark the loop over the taps of a column; returns the anchor's annotation, [] without one."""
+    """Mark the loop over kernel rows; return the anchor's annotation, or []."""
     rows = sch.get(anchor).annotations.get(ROWS, ())
     if rows:
         sch.annotate(kh, _TAPS, 1)
@@ -84,12 +84,12 @@ def mark_taps(sch: Any, anchor: Any, kh: Any) -> list[int]:
 
 
 def skip_padding(sch: s_tir.Schedule, rows: list[int]) -> s_tir.Schedule:
-    """The schedule with a condition in the marked loop; nothing can be scheduled behind it.
+    """Add the condition to the marked loop; the result cannot be scheduled further.
 
     Parameters
     ----------
     sch : s_tir.Schedule
-        Whose anchor's axes are n, channel block, row, ...
+        Its anchor has the axes n, channel block, row, ...
     rows : list of int
         The anchor's annotation.
     """
@@ -105,7 +105,7 @@ def skip_padding(sch: s_tir.Schedule, rows: list[int]) -> s_tir.Schedule:
         found = [(s_tir.SBlockRealize, realizes.append), (tirx.For, loops.append)]
         tvm_ffi.structural_walk(loop.body, found)
         row, tap = (realizes[0].iter_values[axis] for axis in (2, tap_axis))
-        inside = [(each.loop_var, each.min) for each in loops]  # the row's has one iteration
+        inside = [(each.loop_var, each.min) for each in loops]  # the row loop has one iteration
         met = substitute(row, inside) * stride + tap * dilation
         body = tirx.IfThenElse(tirx.all(met >= top, met < top + height), loop.body, None)
         marks = {key: value for key, value in loop.annotations.items() if key != _TAPS}

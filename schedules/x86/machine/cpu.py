@@ -1,4 +1,4 @@
-"""What a schedule must know of the CPU it is made for: vectors, registers, caches, cores."""
+"""Machine model of a CPU target: vectors, registers, caches, cores."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from tvm.target import Target, codegen
 from .cpu_models import Core, core_of
 from .host import host_name
 
-# Threads that a parallel loop counts on where the target says nothing and is not this machine.
+# Threads assumed for a parallel loop if the target has no num-cores and is not this machine.
 DEFAULT_CORES = 4
-# Weights that come beside products take so many times as long as alone.
+# Slowdown of reading weights from memory while computing, relative to reading them alone.
 OVERLAPPED_WEIGHT_FACTOR = 3
-# Units of a core that multiply and add vectors.
+# Maximum vector FMA units of a core.
 MOST_FMAS = 2
-# Share of the cycles of whole vectors that halves must stay below.
+# Half-width vectors are used if they take less than this share of the full-width cycles.
 CLEARLY_FEWER = 0.96
 
-# L1 of x86 cores: bytes apart at which lines share a set, and lines of a set.
+# L1 of x86 cores: stride in bytes at which lines share a set, and lines per set.
 SET_BYTES, SET_WAYS = 4096, 8
 
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
@@ -40,14 +40,14 @@ class Machine:
     vector_registers : int
         16, or 32 with AVX-512VL.
     l1_bytes, l2_bytes, l3_bytes : int
-        Data caches as one core sees them; read from this machine if the target is its CPU, the
-        table's (`cores`) otherwise.
+        Data caches as one core sees them; read from this machine if the target is its CPU,
+        otherwise taken from the table (`cpu_models`).
     num_cores : int
         Threads that a parallel loop may count on.
     has_fma : bool
         Whether a multiply-add is one instruction.
     core : Core
-        What else the table says of its cores.
+        Other properties of its cores from the table.
     """
 
     vector_bits: int
@@ -79,29 +79,29 @@ class Machine:
 
     @property
     def fmas(self) -> float:
-        """Vector multiply-adds that start in a cycle."""
+        """Vector multiply-adds issued per cycle."""
         return min(self.core.fma_bits / self.vector_bits, MOST_FMAS)
 
     @property
     def loads(self) -> float:
-        """Vectors or broadcasts that a register tile loads in a cycle."""
+        """Vectors or broadcasts that a register tile loads per cycle."""
         return min(self.core.loads, self.core.load_bits / self.vector_bits)
 
     @property
     def operations(self) -> int:
-        """Vector operations of a multiply-add; a product of its own has a register of its own."""
+        """Vector operations per multiply-add; also the registers for it: a product needs one."""
         return 1 if self.has_fma else 2
 
     @property
     def flops_per_cycle(self) -> float:
-        """float32 operations of a core's multiply-adds in a cycle at the peak."""
+        """Peak float32 operations of a core per cycle."""
         return 2 * self.fmas * self.lanes("float32")
 
     def for_channels(self, channels: int, dtype: str = "float32") -> Machine:
-        """The same machine with half of its vectors' bits where these waste clearly fewer lanes.
+        """Return the machine with half the vector width if that wastes clearly fewer lanes.
 
-        That pays where wide vectors pass the units in two halves: 40 channels are five vectors of
-        eight lanes, which a Zen 4 multiplies in the time of two and a half of sixteen.
+        Only for cores that split wide vectors into two halves: 40 channels are five vectors of
+        eight lanes, which a Zen 4 multiplies in the time of two and a half vectors of sixteen.
         """
         half = replace(self, vector_bits=self.vector_bits // 2)
         is_split = self.core.fma_bits < MOST_FMAS * self.vector_bits
@@ -112,11 +112,11 @@ class Machine:
         return half if is_split and cycles(half) < CLEARLY_FEWER * cycles(self) else self
 
     def busy(self, tasks: int) -> float:
-        """Share of the cores that work while equal tasks are spread evenly over them."""
+        """Average share of busy cores while they run this number of equal tasks."""
         return tasks / (-(-tasks // self.num_cores) * self.num_cores)
 
     def weight_cycles(self, size: int) -> float:
-        """Cycles in which a core reads so many bytes of weights from memory, and does nothing else.
+        """Cycles for a core to read `size` bytes of weights from memory, without computing.
 
         A network's weights do not stay in cache from one inference to the next.
         """
@@ -127,10 +127,10 @@ class Machine:
         return max(computing, OVERLAPPED_WEIGHT_FACTOR * self.weight_cycles(size))
 
     def step_cycles(self, rows: int, vectors: int, operations: int = 1) -> float:
-        """Cycles of one step of a reduction on a register tile, without its loop.
+        """Cycles of one reduction step on a register tile, without loop overhead.
 
-        A step loads an element of each row and a vector of each column; each sum takes a vector
-        operation or, without multiply-adds, two, and waits for the one of the step before.
+        A step loads an element per row and a vector per column. Each sum takes one vector operation
+        (two without FMA) and depends on the sum of the previous step.
         """
         work = rows * vectors * operations / self.fmas
         return max(work, (rows + vectors) / self.loads, self.core.fma_latency)
@@ -154,7 +154,7 @@ def _from_description(description: str) -> Machine:
 
 
 def _vector_bits(features: set[str]) -> int:
-    """AVX without AVX2 counts as 128 bits: it has no integer vectors of 256."""
+    """Return the vector width; AVX without AVX2 has no 256-bit integers and counts as 128."""
     if "avx512f" in features and "avx512vl" in features:
         return 512
     return 256 if "avx2" in features else 128
@@ -167,7 +167,7 @@ def is_host(target: Target) -> bool:
 
 
 def _cache_bytes(level: int) -> int | None:
-    """Data or unified cache of `level` as Linux reports it; None where it does not."""
+    """Size of the data or unified cache of `level` as reported by Linux; None if unknown."""
     try:
         for index in sorted(_CACHES.glob("index*")):
             kind = (index / "type").read_text().strip()

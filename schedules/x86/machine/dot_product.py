@@ -1,13 +1,13 @@
-"""Dot products of a few neighbors in every lane of a vector.
+"""Dot products of neighboring elements in each lane of a vector.
 
-Four bytes, uint8 by int8 into int32: `vpdpbusd` (AVX512-VNNI, AVX-VNNI) does it in one instruction
-and exactly. Without it `pmaddubsw` sums two products at 16 bits, where it saturates: it is used
-where the weights, which the build knows, are too small for that (`narrow_steps`), as those of 7
-bits are. By other weights both operands are kept in memory as int16, two for a `pmaddwd`: weights
-are widened when the library is built, what they meet once for all of them.
+Four uint8 x int8 into int32: `vpdpbusd` (AVX512-VNNI, AVX-VNNI) is one exact instruction. Without
+it, `pmaddubsw` sums two products at 16 bits and saturates. It is used if the constant weights are
+too small to saturate it (`narrow_steps`), for example 7-bit weights. For other weights, both
+operands are stored as int16 and multiplied in pairs by `pmaddwd`: weights are widened at build
+time, data once for all weights.
 
-Two bfloat16 into float32: `vdpbf16ps` (AVX512-BF16), whose sums are rounded once for each product
-and have denormal numbers as zeros.
+Two bfloat16 into float32: `vdpbf16ps` (AVX512-BF16) rounds the sum once per product and flushes
+denormals to zero.
 """
 
 # mypy: disable-error-code="valid-type"
@@ -29,22 +29,22 @@ from ...config import ConfigEntity, option
 from .cpu import Machine
 from .narrow_dot_product import MADD_WORDS, narrow, narrow_pair
 
-BYTES = 4  # of one step of a dot product, in each operand
+BYTES = 4  # per operand in one step of a dot product
 WIDENED = "widened"
-"""The knob of configs whose bytes are kept as int16."""
+"""Knob of configs that store bytes as int16."""
 NARROW = "narrow"
-"""The knob of configs whose products are summed at 16 bits first, those of so many steps."""
+"""Knob of configs that sum products at 16 bits first; its value is the number of steps summed."""
 MOST_NARROW = 2
-MOST_OF_A_SIGN = 128  # 255 of which, and 256 less of the other sign, fit int16
+MOST_OF_A_SIGN = 128  # times 255 fits int16, with either sign
 
 
 class Dot(NamedTuple):
-    """What a step multiplies: `size` neighbors of two operands, whose products it sums.
+    """One step of a dot product: the sum of products of `size` neighbors of two operands.
 
     Attributes
     ----------
     name : str
-        Of the operands' type, in the names of implementations.
+        Name of the operand type in the names of implementations.
     """
 
     name: str
@@ -54,15 +54,15 @@ class Dot(NamedTuple):
     sums: str
 
     def takes(self, data: str, weight: str, sums: str) -> bool:
-        """Whether these element types are its own; a weight of "" has the data's."""
+        """Whether the dtypes match this dot product; weight "" has the dtype of the data."""
         return (data, weight or data, sums) == (self.data, self.weight, self.sums)
 
     def is_fast_on(self, target: Target) -> bool:
-        """Whether there is an instruction; bytes have loops without one."""
+        """Whether the target has an instruction; bytes use loops without one."""
         return self is OF_BYTES or has_bfloat16(target)
 
     def rate(self, machine: Machine) -> float:
-        """Products of neighbors that start for each multiply-add of as many lanes."""
+        """Dot product steps issued per multiply-add with the same number of lanes."""
         return machine.core.short_rate if self is OF_BFLOAT16 else 1.0
 
 
@@ -71,28 +71,28 @@ OF_WORDS = Dot("int8", 2, "int16", "int16", "int32")
 OF_BFLOAT16 = Dot("bf16", 2, "bfloat16", "bfloat16", "float32")
 DOTS = (OF_BYTES, OF_BFLOAT16)
 
-# Products in the time of one of float32, measured on a Granite Rapids with AVX2 alone: of words,
-# and of so many steps whose sums fit int16.
+# Products in the time of one float32 product, measured on a Granite Rapids with AVX2 only:
+# for int16 operands, and by the number of steps whose sums fit int16.
 SPEEDUP_OF_WIDENED, SPEEDUP_OF_NARROW = 1.7, {1: 2.2, 2: 2.7}
 
 
 def dot_of(data: str, weight: str, sums: str) -> Dot | None:
-    """The dot product of operands of these element types, if there is one."""
+    """Return the dot product for these dtypes, or None."""
     return next((dot for dot in DOTS if dot.takes(data, weight, sums)), None)
 
 
 def narrow_steps(weights: np.ndarray, target: Target) -> int:
-    """How many steps' products by these weights fit int16 in sums of pairs, whatever they meet.
+    """Return the number of steps whose pair sums with these weights fit int16 for any data.
 
     Parameters
     ----------
     weights : np.ndarray
-        int8, the axis that is summed last, in the order in which it is multiplied.
+        int8, with the reduction axis last, in the order of multiplication.
 
     Returns
     -------
-    The most of 2, 1 and 0: a pair is two neighbors of a step, those of the step behind added.
-    0 where the target has VNNI or no `pmaddubsw`.
+    The largest of 2, 1 and 0 that fits. A pair is two neighbors of a step; with 2, the pairs of two
+    consecutive steps are added. 0 if the target has VNNI or no `pmaddubsw`.
     """
     if target.kind.name != "llvm" or vnni_lanes(target) or not narrow_lanes(target):
         return 0
@@ -101,17 +101,17 @@ def narrow_steps(weights: np.ndarray, target: Target) -> int:
 
 
 def widest(weights: np.ndarray, steps: int) -> np.ndarray:
-    """The largest sum of weights of one sign that meet in a lane of int16, for each of an axis.
+    """Return the largest same-sign weight sum in any int16 lane, for each index of the first axis.
 
     Parameters
     ----------
     weights : np.ndarray
-        Integers, the axis that is summed last.
+        Integers, with the reduction axis last.
 
     Returns
     -------
     np.ndarray
-        Along the first axis. Products by uint8 fit up to `MOST_OF_A_SIGN`.
+        One sum per index of the first axis. Products with uint8 fit up to `MOST_OF_A_SIGN`.
     """
     whole = -weights.shape[-1] % (MOST_NARROW * BYTES)
     padded = np.pad(weights, [(0, 0)] * (weights.ndim - 1) + [(0, whole)]).astype("int16")
@@ -121,15 +121,15 @@ def widest(weights: np.ndarray, steps: int) -> np.ndarray:
 
 
 def largest_sum(weights: np.ndarray) -> int:
-    """A bound of the sums of products of bytes by int8 weights, each of the first axis' own."""
+    """Bound the dot products of bytes with int8 weights, one for each index of the first axis."""
     rows = weights.reshape(len(weights), -1).astype("int32")
     parts = (np.maximum(sign * rows, 0).sum(1, dtype="int64") for sign in (1, -1))
     return 255 * max(int(part.max(initial=0)) for part in parts)
 
 
 def knobs(dot: Dot, target: Target, narrow: int = 0) -> dict[str, Any]:
-    """What a config says of how operands are kept and multiplied: bytes without VNNI are widened,
-    unless as many steps of their products as `narrow_steps` says fit int16."""
+    """Return the knobs for operand storage. Bytes without VNNI are widened, unless the products of
+    `narrow` steps (see `narrow_steps`) fit int16."""
     if dot is not OF_BYTES or vnni_lanes(target) or not widened_lanes(target):
         return {}
     if narrow:
@@ -138,12 +138,12 @@ def knobs(dot: Dot, target: Target, narrow: int = 0) -> dict[str, Any]:
 
 
 def kept(dot: Dot, config: ConfigEntity) -> Dot:
-    """What one step multiplies, in the types that its operands are kept in."""
+    """Return the dot product in the dtypes that its operands are stored in."""
     return OF_WORDS if WIDENED in config else dot
 
 
 def speedup(dot: Dot, target: Target, narrow: int) -> float:
-    """Products in the time of one multiply-add of floats, in each lane."""
+    """Products per lane in the time of one float multiply-add."""
     own = knobs(dot, target, narrow)
     if NARROW in own:
         return SPEEDUP_OF_NARROW[narrow]
@@ -151,8 +151,8 @@ def speedup(dot: Dot, target: Target, narrow: int) -> float:
 
 
 def machine_of(dot: Dot, target: Target) -> Machine:
-    """The machine as register tiles see it: LLVM adds products to each other before it adds them to
-    their sums, and keeps some of them in registers meanwhile."""
+    """Return the machine model for register tiles. LLVM adds products to each other before adding
+    them to the sums, and keeps some of them in registers meanwhile."""
     machine = Machine.from_target(target)
     if not knobs(dot, target):
         return machine
@@ -160,7 +160,7 @@ def machine_of(dot: Dot, target: Target) -> Machine:
 
 
 def as_kept(dtype: str, data: te.Tensor) -> te.Tensor:
-    """A copy of data of another type than the one in which it is multiplied."""
+    """Cast data to the dtype in which it is multiplied; unchanged if it already has it."""
     if str(data.dtype) == dtype:
         return data
     return te.compute(data.shape, lambda *at: data(*at).astype(dtype), name="widened")
@@ -184,7 +184,7 @@ def vnni_lanes(target: Target) -> int:
 
 
 def widened_lanes(target: Target) -> int:
-    """int32 lanes of the widest `pmaddwd` that the target has; 0 where it is no x86."""
+    """int32 lanes of the widest `pmaddwd` that the target has; 0 if the target is not x86."""
     features = _features(target)
     for feature, lanes in (("avx512bw", 16), ("avx2", 8), ("sse2", 4)):
         if feature in features:
@@ -415,9 +415,9 @@ def _bfloat16() -> tuple[Any, Any]:
 
 
 def several_steps(sch: Any, loop: Any, config: ConfigEntity) -> tuple[Any, list[Any]]:
-    """The innermost loop over steps, and a loop over those that one instruction's sums are of.
+    """Split off the steps that one instruction sums; return the loop over steps and that loop.
 
-    The second one, which narrow products alone have, belongs in front of the loop over lanes.
+    Only narrow products have the second loop. It belongs outside the loop over lanes.
     """
     if NARROW not in config:
         return loop, []
@@ -429,14 +429,14 @@ def several_steps(sch: Any, loop: Any, config: ConfigEntity) -> tuple[Any, list[
 def accumulate(sch: Any, block: Any, reduced: Any, target: Target) -> None:
     """Finish a block C[.., lane] += A[.., step] * B[.., lane, step] with loops (.., lane, step).
 
-    The loop over lanes is cut into vectors, each a `vdpbf16ps`, a `vpdpbusd` or a `pmaddwd` where
-    the target has them, and else vector code over the lanes. Narrow products have a loop more,
-    that of `several_steps`.
+    The loop over lanes is split into vectors. Each is one `vdpbf16ps`, `vpdpbusd` or `pmaddwd` if
+    the target has it, else plain vector code over the lanes. Narrow products have the additional
+    loop of `several_steps`.
 
     Parameters
     ----------
     reduced
-        The outermost reduction loop; the sums start at zero in front of it.
+        The outermost reduction loop; the sums are zeroed before it.
     """
     *_, several, lane, step = sch.get_loops(block)
     is_narrow = NARROW in anchor_config(sch, block)
@@ -459,7 +459,7 @@ def accumulate(sch: Any, block: Any, reduced: Any, target: Target) -> None:
 
 
 def _instruction(sch: Any, block: Any, width: int, target: Target, narrow: int) -> tuple[int, str]:
-    """Lanes and name of the tensor intrinsic for a block; 0 where the target has none."""
+    """Return lanes and name of the tensor intrinsic for a block; 0 lanes if unsupported."""
     sources = [region.source for region in sch.get(block).reads]
     dtypes = {str(source.dtype) for source in sources}
     if OF_BFLOAT16.data in dtypes:
