@@ -34,17 +34,17 @@ _LOG = logging.getLogger("baton.schedules")
 
 
 class StageByStage(s_tir.dlight.ScheduleRule):
-    """Takes every function with root-level blocks; each stage gets a nest of its own.
+    """Schedule any function with root-level blocks, with one loop nest per stage.
 
         parallel spatial axes, fused
           partial results          vectorized along the contiguous axis
           the stage
 
-    An injective stage is scheduled like an injective function; padding in front of a window
+    An injective stage is scheduled like an injective function; padding before a window
     along the contiguous axis is copied, because it would differ between the lanes. A reduction
     with fewer results than threads first reduces a few dozen chunks of its axis in parallel.
-    Opaque blocks (sort, scan, scatter) stay the serial loops that they are, but for the start of
-    a reduction over an extent that only running tells: it may be 0.
+    Opaque blocks (sort, scan, scatter) stay serial loops, except for the initialization of a
+    reduction over a dynamic extent, which may be 0.
     """
 
     def apply(self, func: tirx.PrimFunc, target: Target, _: bool) -> s_tir.Schedule | None:
@@ -141,7 +141,7 @@ def _volume(stage: Stage, kind: str) -> int:
 
 
 def _in_chunks(sch: s_tir.Schedule, stage: Stage) -> str | None:
-    """Reduce chunks of the axis in a stage of their own, whose name is returned."""
+    """Reduce chunks of the axis in a separate stage; return its name."""
     axis = max(moving(stage, "R"), key=lambda it: it.extent)
     loop = sch.get_loops(stage.rv)[stage.iters.index(axis)]
     chunks = next(n for n in range(PARALLEL_ITERATIONS, 0, -1) if axis.extent % n == 0)

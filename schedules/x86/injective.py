@@ -61,7 +61,7 @@ class Injective(s_tir.dlight.ScheduleRule):
 
 
 def _merged(sch: s_tir.Schedule) -> s_tir.Schedule:
-    """The same stages, with the axes that each may walk flat merged into one."""
+    """Merge the axes that each stage can iterate as one flat axis."""
     func = sch.mod["main"]
     for name in [stage.name for stage in stages(sch)]:
         stage = next(found for found in stages(sch) if found.name == name)

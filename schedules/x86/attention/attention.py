@@ -39,7 +39,7 @@ from ..matmul.matmul_rules import (
 
 NAME = "attention.x86"
 
-# Maximum, exp and sum take about so many cycles for one vector of scores.
+# Approximate cycles of maximum, exp and sum for one vector of scores.
 SOFTMAX_CYCLES = 14
 
 

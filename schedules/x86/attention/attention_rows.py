@@ -1,17 +1,17 @@
-"""Attention over numbers of queries and keys that only running tells, as one kernel on x86.
+"""Attention with dynamic numbers of queries and keys, as one kernel on x86.
 
-The same steps as those of `attention.x86`, in loops that are written out, since no schedule
-primitive tiles an unknown number of keys:
+Uses the steps of `attention.x86`. The loops are written by hand, since no schedule primitive tiles
+an unknown number of keys:
 
     parallel batch and heads:
       copy the keys as panels (d, TILE), the values as panels (t, TILE)
       for each tile of rows, the last one of which ends with the last row:
-        scores = q k * scale + mask       register tiles of rows x TILE; -inf behind the last key
+        scores = q k * scale + mask       register tiles of rows x TILE; -inf after the last key
         row maxima, exp, row sums
         out = exp(...) v / row sums       register tiles of rows x TILE
 
-A few rows, as the next token of a decoder is one, read keys and values where they are, as those of
-short texts do: a vector of scores is made of as many sums of products as it has lanes.
+Few rows (such as one for the next token of a decoder) or few keys read keys and values in place:
+each lane of a vector of scores is then a separate dot product.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ ROW_TILES = (6, 4, 2, 1)
 
 FEW_ROWS = 2
 FEW_VECTORS = 1
-"""So many queries, and so many vectors of keys, do not pay for copies of the keys and values."""
+"""Up to this many queries or vectors of keys, copying the keys and values does not pay."""
 CHAINS = 4
-"""Sums of values that are independent of each other, since one waits for its last addition."""
+"""Number of independent sums of values, to hide the latency of additions."""
 
 
 def supports(w: AttentionWorkload, target: Target) -> bool:
@@ -261,7 +261,7 @@ class _Loops:
                 highest[r, lane] = tirx.max(highest[r, lane], value)
 
     def _logit(self, score: Any, row: Any, column: Any) -> Any:
-        """The score of a row and a column, scaled and masked; -inf behind the last key."""
+        """Scale and mask the score of a row and a column; -inf after the last key."""
         w = self.w
         if w.scale != 1.0:
             score = score * tirx.const(w.scale, w.dtype)

@@ -3,8 +3,8 @@
 Blocks of channels are rows of tiles: 64 bytes where that leaves few channels empty. Taps of a row
 whose channels fill no more than a tile's row together are one step of the reduction: they lie side
 by side in memory. A task sums some rows of an image by one block of output channels; `amx` makes
-tiles of its loops. Images with rows of few pixels are one row, in which the pixels between the
-rows of the padded image are computed as well, and read by nobody.
+tiles of its loops. Images with short rows are flattened into one row, which also computes
+unused pixels between the rows of the padded image.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _compute(dot: Dot, w: Conv2dWorkload, config: ConfigEntity, data: Any, weigh
 
 
 def _compute_flat(dot: Dot, w: Conv2dWorkload, config: ConfigEntity, data: Any, weight: Any) -> Any:
-    """The same of images whose pixels are one axis, that of the padded image."""
+    """Compute over the flattened pixels of the padded image."""
     padded = pad_data(data, w.padding, w.pad_value)
     n, chunks, height, width, lanes = (int(extent) for extent in padded.shape)
     shape = (n, chunks, height * width, lanes)
@@ -263,7 +263,7 @@ def _fallback(dot: Dot, w: Conv2dWorkload, target: Target) -> ConfigEntity:
 
 
 def _cycles(dot: Dot, w: Conv2dWorkload, target: Target) -> float:
-    """Of the products by tiles; weights come beside them."""
+    """Estimate cycles of the tile products, overlapped with reading the weights."""
     machine = Machine.from_target(target)
     ic_block = input_block(w, dot)
     taps = 1 if _joins_taps(w, ic_block) else w.kernel[1]

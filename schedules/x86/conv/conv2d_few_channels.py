@@ -4,7 +4,7 @@ Three channels of a color image fill no vector of channels, and 18 fill two and 
 vector holds neighboring pixels of one channel, and each step broadcasts one weight; a register
 tile is `oc_tile` channels x `vectors` vectors of pixels. The output is plain; the input, plain or
 in blocks of channels, is copied with its padding to (N, rows, tiles, C, columns of a tile), so that
-a tile reads its channels one after the other: in planes, each would come from a page of its own.
+a tile reads its channels contiguously: in planes, each channel would be on a separate page.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ def supports(w: Conv2dWorkload, target: Target) -> bool:
 
 
 def cycles(w: Conv2dWorkload, target: Target) -> float:
-    """Of a core: the products of the best tile, the copy of the input, weights from memory."""
+    """Estimate cycles on one core: best tile, copy of the input, and weights from memory."""
     machine = Machine.from_target(target)
     taps = w.kernel[0] * w.kernel[1]
     of_step, _, vectors = _best_tile(w, machine)

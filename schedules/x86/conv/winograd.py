@@ -50,7 +50,7 @@ from ..machine.prefetch import stream_panels
 NAME, OF_SHORT = "conv2d_winograd.x86", f"conv2d_winograd_{OF_BFLOAT16.name}.x86"
 OF_INTEGERS = f"conv2d_winograd_{OF_BYTES.name}.x86"
 NAMES = {"float32": NAME, OF_BFLOAT16.data: OF_SHORT, OF_WORDS.data: OF_INTEGERS}
-"""By the type of the operands of the products."""
+"""Implementation names by operand dtype of the matmuls."""
 
 # Elements from one position of V or M to the next are a multiple of `APART` and one cache line: a
 # transform has all positions of a tile in hand, which a power of two would put into one cache set.
@@ -338,8 +338,8 @@ class Winograd(AnchorRule):
     def _product(sch: Any, product: Any, config: ConfigEntity) -> tuple[Any, Any]:
         """a, b, oc_tile, tiles: registers [tile_rows x tile_columns, oc_tile].
 
-        Flat: [tile_columns, oc_tile], tiles in the order of memory; a last tile that is smaller
-        has code of its own.
+        Flat: [tile_columns, oc_tile], tiles in memory order; a smaller last tile gets separate
+        code.
 
         Returns
         -------
@@ -365,7 +365,7 @@ class Winograd(AnchorRule):
         if config.val("flat", False) and config.val("oc_tile") // config.val("oc_block") > size:
             unrolled = [vector, *inner]
         steps = [k]
-        if config.val("flat", False):  # one prefetch for so many steps
+        if config.val("flat", False):  # one prefetch per oc_block steps
             steps = list(sch.split(k, [None, config.val("oc_block")]))
         sch.reorder(a, b, oc, *outer, *steps, *unrolled, lane, *part)
         for loop in unrolled:
@@ -385,7 +385,7 @@ def unroll_tile(sch: Any, block: Any) -> None:
 
 
 def compute_in_tile(sch: Any, block: Any, reader: Any) -> None:
-    """Compute a block for one tile and block of channels of what reads it."""
+    """Compute a block at its reader's loop over one tile and channel block."""
     sch.compute_at(block, sch.get_loops(reader)[-4], preserve_unit_loops=True)
     unroll_tile(sch, block)
 

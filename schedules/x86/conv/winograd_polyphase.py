@@ -1,8 +1,8 @@
 """Winograd convolution with fewer products at the point at infinity, on x86 with 16 registers.
 
 Lavin and Gray (2015) as in `winograd`, F(m x m, r x r) with alpha = m + r - 1 points. Products at
-infinity are the leading coefficients, and two things need fewer of them than of others, so that
-they are parts of their own: M00 at finite points of rows and columns, M10 at infinity of rows, ...
+infinity are the leading coefficients. Two cases need fewer of them than of other products, so
+they are separate parts: M00 at finite points of rows and columns, M10 at infinity of rows, ...
 
 1. Stride 2. Rows and columns of even and of odd numbers are two phases, each of which meets every
    other tap with stride 1: r = (kernel + 1) / 2 taps of even numbers, but r - 1 of odd ones, whose
@@ -53,7 +53,7 @@ NAME = "conv2d_winograd_parts.x86"
 
 # Reductions that are so short have no loops.
 FEW_STEPS = 16
-# Whether the point at infinity: of the row, of the column. Each is a product of its own, as the
+# Whether the row, and the column, is the point at infinity. Each part is a separate matmul, as the
 # number of its phases differs.
 PARTS = ((False, False), (False, True), (True, False), (True, True))
 PRODUCTS = tuple(f"winograd_M{int(row)}{int(column)}" for row, column in PARTS)
@@ -64,7 +64,7 @@ STAGES = ("data_pad", "winograd_rows", "winograd_V", *PRODUCTS, "winograd_column
 
 
 def taps(kernel: int, stride: int) -> int:
-    """Of the first phase; with stride 2, the second one has one less."""
+    """Kernel positions of the first phase; with stride 2, the second phase has one less."""
     return -(-kernel // stride)
 
 
@@ -334,8 +334,8 @@ class WinogradParts(AnchorRule):
     ) -> None:
         """a, b, oc_tile, tiles: registers [tiles, oc_tile].
 
-        Tiles in the order of memory, where a last register tile that is smaller has code of its
-        own; of a part without the last column of tiles, so many of so many rows.
+        Tiles are in memory order, and a smaller last register tile gets separate code. In a part
+        without the last column of tiles, a register tile is a rectangle of tile rows and columns.
         """
         a, b, r, t, o, py, px, k = sch.get_loops(product)[-8:]
         vectors = config.val("oc_tile") // config.val("oc_block")

@@ -1,4 +1,4 @@
-"""Which convolutions are Winograd ones in parts (`winograd_polyphase`), and with which knobs."""
+"""Selection, cost model and knobs of polyphase Winograd convolutions (`winograd_polyphase`)."""
 
 from __future__ import annotations
 
@@ -27,31 +27,31 @@ from .winograd_rules import V_L2S, best_size, transform_cycles
 from .winograd_rules import cycles as winograd_cycles
 from .winograd_rules import supports as winograd_supports
 
-# More points than six, 0, 1, -1, 2, -2 and infinity, cost accuracy.
+# More than the six points 0, 1, -1, 2, -2 and infinity cost accuracy.
 MOST_POINTS = 6
 TILES = (2, 3, 4)
-# With stride 1, fewer products must make up for the parts.
+# Share of the products that trimming must stay below, to make up for the cost of the parts.
 FEWER = 0.97
-# Weights from memory are prefetched while products go on, and so take this share of their time.
+# Share of the time of reading weights that remains, as they are prefetched while computing.
 WEIGHTS_SHARE = 1 / 2
-# A blocked input's V goes through L3, by which its transforms take so many times as long,
+# Slowdown of input transforms for a blocked input, whose V goes through L3.
 V_THROUGH_L3 = 3
-# and V of all images may fill so much of L3.
+# V of all images may fill at most 1/4 of L3.
 V_SHARE_OF_L3 = 4
-# M of one group of channels of a row of tiles should stay in so much of L2 beside V.
+# M of a channel group for a row of tiles should fit 1/4 of L2, which also holds V.
 M_SHARE_OF_L2 = 4
-# With a plain input, whose reductions are short, tiles of so many pixels x two vectors are the
-# fastest: 4x2 1.27, 5x2 1.47, 6x2 1.50 ms (7x7, 3 to 64 channels, 112x112).
+# Fastest tile for a plain input, whose reductions are short, in pixels x two vectors:
+# 4x2 1.27, 5x2 1.47, 6x2 1.50 ms (7x7, 3 to 64 channels, 112x112).
 SHORT_TILE = 4
 
 
 def candidates(w: Conv2dWorkload) -> Sequence[int]:
-    """Tile sizes m whose transforms are accurate enough."""
+    """List sufficiently accurate tile sizes m."""
     return [m for m in TILES if m + taps(w.kernel[0], w.strides[0]) - 1 <= MOST_POINTS]
 
 
 def is_plain(w: Conv2dWorkload, machine: Machine) -> bool:
-    """Whether the input has no whole channel blocks and is read as it is."""
+    """Whether the input has no whole channel blocks and is read in its plain layout."""
     return w.in_channels % machine.lanes(w.dtype) > 0
 
 
@@ -63,7 +63,7 @@ def v_bytes(w: Conv2dWorkload, m: int) -> int:
 
 
 def product_cycles(w: Conv2dWorkload, m: int, trim: bool, machine: Machine) -> float:
-    """Cycles of all products, a vector of output channels and an input channel each."""
+    """Cycles of all matmuls, per vector of output channels and input channel."""
     stride = w.strides[0]
     alpha = m + taps(w.kernel[0], stride) - 1
     rows, columns = grid(w, m)
@@ -86,13 +86,13 @@ def product_cycles(w: Conv2dWorkload, m: int, trim: bool, machine: Machine) -> f
 
 
 def pays_to_trim(w: Conv2dWorkload, m: int, machine: Machine) -> bool:
-    """Whether leaving out products at infinity of the last tiles makes them clearly fewer."""
+    """Whether omitting products at infinity in the last tiles clearly reduces their number."""
     whole = product_cycles(w, m, False, machine)
     return product_cycles(w, m, True, machine) < FEWER * whole
 
 
 def strided_cycles(w: Conv2dWorkload, m: int, machine: Machine) -> float:
-    """Of a core, with stride 2: products, transforms, and weights from memory."""
+    """Estimate cycles on one core for stride 2: matmuls, transforms, weights from memory."""
     lanes = machine.lanes(w.dtype)
     alpha = m + taps(w.kernel[0], w.strides[0]) - 1
     span = w.strides[0] * (alpha - 1) + 1
@@ -107,7 +107,7 @@ def strided_cycles(w: Conv2dWorkload, m: int, machine: Machine) -> float:
 
 
 def cycles(w: Conv2dWorkload, target: Target) -> float:
-    """Of a core; with stride 1 those of `winograd`, with fewer products."""
+    """Estimate cycles on one core; for stride 1, those of `winograd` minus omitted products."""
     machine = Machine.from_target(target)
     if w.strides == (1, 1):
         m = best_size(w, machine)
@@ -118,7 +118,7 @@ def cycles(w: Conv2dWorkload, target: Target) -> float:
 
 
 def fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
-    """Tile size by cost, register tile over a row's or an image's tiles, M of a group in L2."""
+    """Choose tile size by cost, register tile over a row or image, and groups with M in L2."""
     machine = Machine.from_target(target)
     block = machine.lanes(w.dtype)
     m = best_size(w, machine) if w.strides == (1, 1) else _best_strided(w, machine)
@@ -149,8 +149,8 @@ def fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
 
 
 def is_ragged(w: Conv2dWorkload, target: Target) -> bool:
-    """Whether Winograd with stride 1 has last tiles that make parts pay, and V of an image small
-    enough for channels outside."""
+    """Whether trimming the last tiles pays with stride 1, and V of an image is small enough to make
+    channels the outer loop."""
     machine = Machine.from_target(target)
     if w.kernel != (3, 3) or not winograd_supports(w, target):
         return False
@@ -162,9 +162,9 @@ def is_ragged(w: Conv2dWorkload, target: Target) -> bool:
 
 
 def supports(w: Conv2dWorkload, target: Target) -> bool:
-    """With 16 registers, float32, full convolutions to whole channel blocks, constant weights:
-    3x3, 5x5 or 7x7 with stride 2; with stride 1, what `winograd` takes, where last tiles need fewer
-    products."""
+    """Whether the target has 16 registers and the convolution is float32, one group, with constant
+    weights and whole output blocks: 3x3, 5x5 or 7x7 with stride 2, or 3x3 with stride 1 if
+    `winograd` supports it and trimming pays."""
     machine = Machine.from_target(target)
     if not registers_are_scarce(machine):
         return False
@@ -188,7 +188,7 @@ def supports(w: Conv2dWorkload, target: Target) -> bool:
 
 
 def _best_strided(w: Conv2dWorkload, machine: Machine) -> int:
-    """The tile size of the lowest cost, of stride 2."""
+    """Return the tile size with the lowest cost for stride 2."""
     return min(candidates(w), key=lambda m: strided_cycles(w, m, machine))
 
 

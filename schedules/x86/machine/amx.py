@@ -25,11 +25,11 @@ TILE_ROWS, TILE_COLUMNS = 16, 16
 PAIR = 2
 """Tiles of rows, and of columns, that are multiplied with each other."""
 LEAST_CYCLES = 10
-"""Of one instruction, which takes as many as a tile of data has rows otherwise."""
+"""Minimum cycles of one instruction; otherwise it takes one cycle per row of the data tile."""
 GROUP_BYTES = 4
-"""Of neighbors of a row whose products one lane sums."""
+"""Bytes of the neighbors in a row whose products one lane sums."""
 STEP_BYTES = 64
-"""Of a row of data that one instruction multiplies."""
+"""Bytes of a data row that one instruction multiplies."""
 
 INSTRUCTIONS = {OF_BYTES: "tdpbusd", OF_BFLOAT16: "tdpbf16ps"}
 _FEATURES = {OF_BYTES: "amx-int8", OF_BFLOAT16: "amx-bf16"}
@@ -71,7 +71,7 @@ def is_table(block: Any, target: Target) -> bool:
 
 
 def cycles_of_rows(rows: int) -> float:
-    """Of multiplying tiles of so many rows with one tile of weights."""
+    """Cycles of multiplying `rows` rows, split into tiles, with one tile of weights."""
     tiles = -(-rows // TILE_ROWS)
     return tiles * max(-(-rows // tiles), LEAST_CYCLES)
 
@@ -82,8 +82,8 @@ def by_tiles(sch: Any, block: Any, reduced: Any) -> None:
     Parameters
     ----------
     reduced
-        The outermost reduction loop; rows, lanes, k and parts are inside. Sums start at zero in
-        front of it.
+        The outermost reduction loop; rows, lanes, k and parts are inside. Sums are
+        zeroed before it.
     """
     sch.annotate(reduced, MARK, 1)
     sch.decompose_reduction(block, reduced)

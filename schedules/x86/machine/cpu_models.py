@@ -1,8 +1,8 @@
-"""What is known of the cores of x86 CPUs, by the names that LLVM gives them.
+"""Table of x86 cores by LLVM CPU name, for the cost models.
 
-Cost rules take their numbers from here, so that a CPU named by `-mcpu` gets its own ones wherever
-the library is built, and a busy machine builds what an idle one does. Sources: the vendors'
-optimization manuals and uops.info for what a core issues, data sheets for caches and clocks.
+With fixed numbers, a build for an `-mcpu` has the same result on any machine, busy or idle.
+Sources: the vendors' optimization manuals and uops.info for issue rates, data sheets for caches
+and clocks.
 `scripts.bench.machine` measures the same numbers on the machine it runs on.
 """
 
@@ -21,22 +21,22 @@ class Core:
     Attributes
     ----------
     fma_bits, load_bits : int
-        Of vectors multiplied and added, and loaded, in a cycle: two of 256 bits are 512. A Zen 4
-        has no more for vectors of 512, which pass its units in two halves.
+        Bits of vectors multiplied and added, and loaded, per cycle: two 256-bit vectors are 512.
+        A Zen 4 has no more for 512-bit vectors, which its units process in two halves.
     fma_latency : float
         Cycles until a multiply-add's result can be used.
     loads : float
-        Vectors or broadcasts that a register tile loads in a cycle at most.
+        Maximum vectors or broadcasts that a register tile loads per cycle.
     loop_cycles : float
-        Cycles by which the loop around one step of a reduction prolongs it.
+        Loop overhead in cycles per reduction step.
     l1_bytes, l2_bytes, l3_bytes : int
-        Data caches; of a shared L3 the part that one core uses when the others work as well.
+        Data caches; for a shared L3, the share of one core while the others are busy.
     memory_bytes : float
-        Read from memory in a cycle by one core, prefetched.
+        Bytes that one core reads from memory per cycle, with prefetching.
     gigahertz : float
-        Clock that it keeps while all cores multiply.
+        Clock while all cores compute.
     short_rate : float
-        Products of pairs of bfloat16 (`vdpbf16ps`) that it starts for each multiply-add.
+        Dot products of bfloat16 pairs (`vdpbf16ps`) issued per multiply-add.
     """
 
     fma_bits: int
@@ -52,11 +52,11 @@ class Core:
     short_rate: float = 1.0
 
 
-# Loads and loop cycles are measured on a Zen 3, a Zen 4 and, with 512 bits a cycle, on a Zen 5;
-# other cores that issue as much are taken to be like them. Of memory one core of a Zen 4, whose
-# machine others used too, read 5.1 bytes in a cycle, but 2.6 beside products: rules count a third
-# of 8. What is said of Sapphire Rapids was measured on a Granite Rapids: products of bfloat16 take
-# four times as long as multiply-adds of as many lanes there.
+# Loads and loop cycles were measured on a Zen 3, a Zen 4 and, with 512 bits per cycle, a Zen 5;
+# other cores of the same issue width are assumed to match. One core of a Zen 4 on a shared machine
+# read 5.1 bytes per cycle from memory, but 2.6 while computing: the cost models count a third of 8.
+# Numbers of Sapphire Rapids were measured on a Granite Rapids, where bfloat16 dot products take
+# four times as long as multiply-adds of the same number of lanes.
 _HASWELL = Core(512, 512, 5, 1.7, 0.2, 32 * KIB, 256 * KIB, 8 * MIB)
 _SKYLAKE = Core(512, 512, 4, 1.7, 0.2, 32 * KIB, 256 * KIB, 8 * MIB, gigahertz=3.6)
 _ALDER_LAKE = Core(512, 768, 4, 2.5, 0.2, 48 * KIB, 1280 * KIB, 12 * MIB, gigahertz=4.5)
@@ -106,8 +106,8 @@ CORES: Mapping[str, Core] = {
     "znver5": _ZEN_5,
 }
 
-# Of a CPU that is not in the table, by the width of its vectors, as x86-64-v2, v3 and v4 ask for:
-# caches that all server and desktop cores with such vectors have, and units of most of them.
+# Defaults by vector width for CPUs outside the table, such as x86-64-v2, v3 and v4: caches that all
+# server and desktop cores with such vectors have, and units of most of them.
 GENERIC: Mapping[int, Core] = {
     128: Core(256, 256, 4, 1.7, 0.2, 32 * KIB, 256 * KIB, 8 * MIB),
     256: Core(512, 512, 4, 1.7, 0.2, 32 * KIB, 256 * KIB, 8 * MIB),
@@ -116,5 +116,5 @@ GENERIC: Mapping[int, Core] = {
 
 
 def core_of(mcpu: str, vector_bits: int) -> Core:
-    """The core of the CPU that LLVM calls `mcpu`; a generic one where the table has none."""
+    """Return the core for LLVM's CPU name `mcpu`, or a generic core if it is not in the table."""
     return CORES.get(mcpu, GENERIC[vector_bits])

@@ -45,7 +45,7 @@ def _instructions(cpu: str) -> frozenset[str]:
 
 
 def _spelled(name: str) -> str:
-    """What most of LLVM's features and Linux's flags have in common, "amx-int8" and "amx_int8"."""
+    """Normalize a feature name, so that LLVM's "amx-int8" equals Linux's "amx_int8"."""
     return name.replace("-", "").replace("_", "").replace(".", "")
 
 

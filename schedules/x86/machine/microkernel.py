@@ -1,13 +1,13 @@
-"""Microkernels: reductions that become functions of their own, several steps at a time.
+"""Microkernels: reductions outlined into functions, with several steps per iteration.
 
 A register tile of a CPU with 16 vector registers leaves none of them free, and a step of its
 reduction is short: 12 multiply-adds take six cycles, in which such a CPU issues some 30
 instructions. Two things that 32 registers forgive therefore cost a third of the speed there.
 
-1. Whatever LLVM keeps in registers over the reduction, as the constants of an epilogue's
-   polynomials, which it loads in front of the loops, pushes accumulators out: they are loaded
-   and stored in every step. `mark` has `lowering.kernel_passes.microkernel` make a function
-   of the reduction, which such values cannot reach.
+1. Values that LLVM keeps in registers across the reduction, such as the constants of an
+   epilogue's polynomials that it loads before the loops, spill accumulators: these are loaded
+   and stored in every step. `mark` makes `lowering.kernel_passes.microkernel` outline the
+   reduction into a function without such values.
 2. The loop's own instructions and the address of a prefetch are a third of all that a step
    issues. `steps_together` says how many steps share them.
 

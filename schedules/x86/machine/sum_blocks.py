@@ -1,4 +1,4 @@
-"""Marks reductions that are added in shorter blocks than others, for the sake of their accuracy.
+"""Mark reductions that are summed in shorter blocks for accuracy.
 
 Winograd's larger tiles multiply what is added by up to 256 (`error_bounds`). On random images, sums
 of 256 products in one chain were off by 1.4e-5 of the largest result, in blocks of 64 by 5e-6.
@@ -12,7 +12,7 @@ from typing import Any
 MARK = "pragma_sum_block"
 
 TERMS = 64
-"""Of a marked block."""
+"""Number of terms in a block of a marked reduction."""
 
 _MANY_POINTS = 25
 """Products of a tile from which the magnitudes of all terms grow by 49 and more."""

@@ -44,7 +44,7 @@ def pack_weight(ops: Any, weight: Any, config: ConfigEntity) -> Any:
 
 
 def packed_cycles(w: DenseWorkload, target: Target) -> float:
-    """Of a core."""
+    """Estimate cycles on one core."""
     machine = Machine.from_target(target)
     return cycles(Extents.of(w), machine, machine.lanes(w.dtype))
 

@@ -63,7 +63,7 @@ def _supports(dot: Dot, w: DenseWorkload, target: Target) -> bool:
 
 
 def _rows(m: int) -> int:
-    """Of a nest: a divisor of all rows, with which tiles of them take the fewest cycles."""
+    """Choose rows of a loop nest: a divisor of all rows with the fewest tile cycles."""
     return min(
         (rows for rows in range(1, min(m, MOST_ROWS) + 1) if m % rows == 0),
         key=lambda rows: (m // rows * amx.cycles_of_rows(rows), abs(rows - FEW_ROWS)),
@@ -71,7 +71,7 @@ def _rows(m: int) -> int:
 
 
 def _fallback(dot: Dot, w: DenseWorkload, target: Target) -> ConfigEntity:
-    """The tasks of dot products, in tiles of their own."""
+    """Use the tasks of the dot product schedule, split into AMX tiles."""
     knobs, columns = fallback(w, target, dot.size), w.extents[2]
     rows = _rows(w.m)
     tiles = w.m // rows

@@ -28,13 +28,13 @@ NARROW = {"float16": "f16c", "bfloat16": "sse2"}
 
 
 _OPERATIONS = 2
-"""By which a vector of weights is widened, again for each row tile."""
+"""Operations that widen a vector of weights, repeated for each row tile."""
 
 
 def _cycles(w: DenseWorkload, widenings: float, machine: Machine) -> float:
-    """Of a core that reads weights as fast as if it did nothing else.
+    """Estimate cycles on one core that reads weights as fast as without computing.
 
-    Products take longer to read theirs from memory, but a network's may stay in L3.
+    Matmuls read weights from memory more slowly, but a network's weights may stay in L3.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """Numbers of a few bits in words of 32, and the steps of products that read a word in each lane.
 
 A word's numbers are in order, low bits first. AVX-512 looks the float32 of a number up: `vpermps`
-reads the low four bits of each lane of its index, so that a shift is all there is in front of it.
+reads the low four bits of each lane of its index, so a shift is all that it needs.
 Dot products of bytes take the numbers at the same place of a word's bytes together, where a shift
 and a mask leave them.
 """
@@ -49,14 +49,14 @@ def as_float(word: Any, place: Any, bits: int, zero: Any) -> Any:
 
 
 def has_table(target: Target, bits: int) -> bool:
-    """Whether the target looks numbers of so many bits up in a vector."""
+    """Whether the target can look up numbers of `bits` bits in a vector register."""
     return 1 << bits <= _TABLE and "avx512f" in _features(target)
 
 
 def multiplies_bytes(target: Target, bits: int) -> bool:
-    """Whether the target has dot products of int8 with numbers of so many bits.
+    """Whether the target has dot products of int8 with `bits`-bit numbers.
 
-    Without VNNI sums of two products saturate at 16 bits, which those of 8 bits reach.
+    Without VNNI, sums of two products saturate at 16 bits; 8-bit numbers can reach that.
     """
     return bool(vnni_lanes(target)) or (bits < 8 and widened_lanes(target) >= 8)
 

@@ -293,7 +293,7 @@ def fallback(w: BitsWorkload, target: Target) -> ConfigEntity:
 
 
 def vectors_of(rows: int, panels: int, machine: Machine) -> int:
-    """The vectors of columns of a task on so many rows."""
+    """Choose the number of column vectors per task for `rows` rows."""
     most = max(min(MOST_VECTORS, machine.vector_registers // 2 // rows), 1)
     return next(count for count in range(most, 0, -1) if panels % count == 0)
 
@@ -306,7 +306,7 @@ def supports(w: BitsWorkload, target: Target) -> bool:
 
 
 def supports_int8(w: BitsWorkload, target: Target) -> bool:
-    """The same where the rows may be rounded, and the target multiplies such bytes."""
+    """Whether `supports` holds, rows may be quantized to int8, and the target multiplies them."""
     return w.rounds and supports(w, target) and low_bit.multiplies_bytes(target, w.bits)
 
 

@@ -68,7 +68,7 @@ class TiledDotMatmul(TiledMatmul):
 
 
 def fallback(dot: Dot, w: Product, target: Target) -> ConfigEntity:
-    """By the cost rules of products of elements as large as a step."""
+    """Plan like a matmul whose elements have the size of a step."""
     own = knobs(dot, target, w.narrow if isinstance(w, DenseWorkload) else 0)
     extents = replace(Extents.of(w, kept(dot, ConfigEntity(own)).size), item=BYTES)
     config = plan(extents, target, w.out_dtype, w.right, machine_of(dot, target))

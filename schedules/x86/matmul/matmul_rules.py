@@ -1,4 +1,4 @@
-"""Register tile, k blocks and tasks of a tiled matrix product (`matmul_tile`), by cost rules."""
+"""Cost model for register tile, k blocks and tasks of a tiled matmul (`matmul_tile`)."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from ..machine.cpu import Machine
 # Waking the thread pool takes 1 to 4 us; a kernel that runs for less than about three times
 # that (30 000 cycles) stays on one thread.
 PARALLEL_CYCLES = 30_000
-# A ragged last tile computes rows that nobody reads; its row addresses need registers.
+# A ragged last tile computes unused rows, and its row addresses need registers.
 RAGGED_ROWS_PENALTY = 1.06
-# Tasks are spread over the threads statically; from this share of busy threads on it is well.
+# Sufficient share of busy threads; tasks are assigned to threads statically.
 GOOD_BALANCE = 0.95
 # Rows that one copied panel should serve, so that the copy is a small part of the work.
 ROWS_PER_COPY = 32
-# Of a register tile.
+# Maximum vectors of a register tile.
 MOST_VECTORS = 12
 
 
 @dataclass(frozen=True)
 class Extents:
-    """Sizes of a (batched) product and of its elements in bytes."""
+    """Extents of a (batched) matmul and its element size in bytes."""
 
     batch: int
     m: int
@@ -38,7 +38,7 @@ class Extents:
 
     @staticmethod
     def of(w: Product, step: int = 1) -> Extents:
-        """Those of a workload that multiplies `step` neighbors along k at a time."""
+        """Extents of a workload that multiplies `step` neighbors along k at a time."""
         batch, m, n, k = w.extents
         item = DataType(w.rhs_dtype or w.dtype).itemsize
         return Extents(batch or 1, m, n, k // step, item * step)
@@ -51,13 +51,13 @@ class Extents:
 
 
 def cycles(e: Extents, machine: Machine, lanes: int) -> float:
-    """Of a core: the products of a constant right operand, which comes beside them."""
+    """Estimate cycles on one core; a constant right operand is read while computing."""
     computing = e.batch * e.m * e.n * e.k / (efficiency(e, machine) * machine.fmas * lanes)
     return machine.overlap_with_weights(computing, e.item * e.n * e.k)
 
 
 def efficiency(e: Extents, machine: Machine) -> float:
-    """Share of the peak at which a register tile of float32 multiplies."""
+    """Return the share of peak speed that a float32 register tile reaches."""
     lanes = machine.lanes("float32")
     tile_m, tile_n = choose_tile(e, machine, lanes)
     vectors = tile_n // lanes
@@ -69,10 +69,10 @@ def efficiency(e: Extents, machine: Machine) -> float:
 def choose_tile(
     e: Extents, machine: Machine, lanes: int, only_whole: bool = False
 ) -> tuple[int, int]:
-    """(tile_m, tile_n) of the register tile.
+    """Choose (tile_m, tile_n) of the register tile.
 
-    The cost of a tile is the cycles of one k step times the tiles of the padded product, times the
-    share of idle threads.
+    The cost of a tile is the cycles of one k step times the tiles of the padded matmul, divided by
+    the share of busy threads.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ def choose_tile(
 
 
 def tile_cycles(rows: int, vectors: int, item: int, machine: Machine, lanes: int) -> float:
-    """Of a step on panels: the multiply-adds, and an eighth of a cycle for each 16 bytes read."""
+    """Cycles of a step on panels: multiply-adds, and an eighth of a cycle per 16 bytes read."""
     step = machine.step_cycles(rows, vectors, machine.operations)
     return step + (rows + vectors * lanes) * item / 128
 

@@ -97,7 +97,7 @@ def tiled_product(
     parts = [te.reduce_axis((0, together), "part")] if together > 1 else []
     at = axis * together + parts[0] if parts else axis
 
-    # Rows whose number only running tells are whole tiles of the kernels that they are made of.
+    # Dynamic rows are split between kernels that each have whole tiles.
     whole = not isinstance(m, int) or m % tile_m == 0
 
     def element(*index: Any) -> Any:
@@ -212,7 +212,7 @@ class TiledMatmul(AnchorRule):
     """
 
     unrolls_rows = True
-    """Whether the rows of a tile are code of their own: the sums are in registers."""
+    """Whether the rows of a tile are unrolled, which keeps the sums in registers."""
 
     def schedule(self, sch: Any, anchor: Any, config: ConfigEntity, target: Target) -> Any:
         machine = Machine.from_target(target)
@@ -266,7 +266,7 @@ class TiledMatmul(AnchorRule):
         return loop, []
 
     def multiply(self, sch: Any, anchor: Any, lane: Any, reduced: Any, target: Target) -> None:
-        """Finish one step, all lanes of a vector; sums start in front of the loop `reduced`."""
+        """Vectorize one step over the lanes; initialize the sums before the loop `reduced`."""
         sch.vectorize(lane)
         sch.decompose_reduction(anchor, reduced)
 
@@ -366,7 +366,7 @@ def _tile_output(
 
 
 def flatten_rows(sch: Any, parts: Surroundings) -> None:
-    """Make the blocks behind the anchor two-dimensional: (*lead, n) -> (m, n).
+    """Make the blocks after the anchor two-dimensional: (*lead, n) -> (m, n).
 
     A tile of rows may span several leading indices; as a region of a buffer with the leading
     dimensions it would be taken for all rows of those.
@@ -394,7 +394,7 @@ def _vectorize_last(sch: Any, block: Any, lanes: int) -> None:
 
 
 def schedule_alone(sch: Any, block: Any, lanes: int, parallel: bool) -> None:
-    """An elementwise block in a nest of its own, in front of the product."""
+    """Schedule an elementwise block as a separate loop nest before the matmul."""
     *outer, last = sch.get_loops(block)
     if outer:
         first = sch.fuse(*outer)

@@ -23,8 +23,8 @@ NAME = "recurrent.x86"
 CHAINS = 8
 # Registers that hold no sums: a state, a weight, what is left over.
 OTHER_REGISTERS = 4
-# Steps with so many times the work that wakes other threads are shared by them: there is a step
-# after the other, and each waits for all.
+# Minimum work per step for threads, a multiple of the usual minimum: steps are sequential, and each
+# waits for all threads.
 WORK_PER_STEP = 4 * PARALLEL_WORK
 
 

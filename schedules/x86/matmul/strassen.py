@@ -73,9 +73,9 @@ _OUT = (
 PRODUCTS = len(_X)
 SUMS, RESULT = "strassen_S", "strassen_out"
 DTYPE = "float32"
-"""What the products are computed in; their bounds of errors are of no other type."""
+"""Element type of the matmuls; error bounds exist only for this type."""
 ITEM_BYTES = DataType(DTYPE).itemsize
-# Rows of S that nobody reads, where they keep its blocks apart.
+# Unused rows of S that keep its blocks apart.
 MORE_ROWS = 2
 
 
@@ -169,7 +169,7 @@ def strassen_product(
     ----------
     extents : (m, n, k)
     read : (row, k) -> element
-        Only called with rows below m: the last row stands for those that are missing.
+        Only called with rows below m: the last row replaces missing rows.
     """
     m, _, k = extents
     lanes, tile_n = config.val("lanes"), config.val("tile_n")
@@ -232,8 +232,8 @@ class Strassen(AnchorRule):
           row, vector                         [images: vector, row]
             result and epilogue of two rows of two vectors
 
-    With block_k < k / 2 the sums of the products are in memory from one block to the next. What the
-    results of an image are added to, and where they are stored, is prefetched beside the products.
+    With block_k < k / 2 the sums of the products are in memory from one block to the next. For
+    images, the matmuls prefetch the addends of the results and their destination.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Which dense layers and 1x1 convolutions are Strassen's products (`strassen`), and their knobs."""
+"""Selection, cost model and knobs of Strassen dense layers and 1x1 convolutions (`strassen`)."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ from .strassen import (
     padded,
 )
 
-# Cost rule. Making an element of S, or storing one of P and reading it again, takes the time of so
-# many operations of a core with 32 in a cycle (measured), and up to so many of one with more, whose
-# wider caches move more bytes in a cycle.
+# Cost in flops of computing an element of S, or of storing and re-reading one of P, measured on a
+# core with 32 flops per cycle. It grows up to the second value for cores with more flops, whose
+# wider caches move more bytes per cycle.
 TRANSFORM_FLOPS, MOST_TRANSFORM_FLOPS = 12, 18
-# Columns of a register tile: with 16 registers, a row of a panel of four vectors is more than L2
-# delivers while it is multiplied.
+# Maximum vectors of a register tile: with 16 registers, L2 cannot deliver a panel row of four
+# vectors in the time of its multiply-adds.
 MOST_VECTORS, MOST_VECTORS_OF_16 = 4, 3
-# What a step loses where a tile ends within a cache line of blocked S, which the next tile reads
+# Cycles lost per step if a tile ends inside a cache line of blocked S, which the next tile reads
 # again: 512 to 512 channels at 14x14 took 8% longer with five rows than with six.
 PART_OF_LINE_CYCLES = 0.3
-# Tasks have sizes that cost at most so much more than others, and those of images rows whose tiles
-# take at most so much longer.
+# Tolerances: cost of a task size relative to the cheapest and, for images, cycles of its row tiles
+# relative to the fewest.
 NEARLY_CHEAPEST, NEARLY_FEWEST = 1.005, 1.03
-# Shares of L2: for what all panels of a block read of one S, for P of a task, also beside blocked S
-# of all rows, and for one panel.
+# Shares of L2: for the block of one S that all panels read, for P of a task, for P in addition to
+# blocked S of all rows, and for one panel.
 S_SHARE, P_SHARE, P_SHARE_BLOCKED, PANEL_SHARE = 1 / 2, 3 / 8, 3 / 16, 1 / 8
 _LINE_BYTES = 64
 
@@ -132,10 +132,10 @@ def plan(extents: tuple[int, int, int], machine: Machine, is_blocked: bool = Fal
 def register_tile(
     rows: int, chunks: int, machine: Machine, is_blocked: bool = False
 ) -> tuple[int, int]:
-    """Rows and vectors of the tile with the fewest cycles for all rows.
+    """Choose rows and vectors of the register tile with the fewest cycles for all rows.
 
-    Two multiply-adds a cycle. The last tile may have fewer rows, with code of its own. Panels whose
-    last one must be filled up with columns of zeros are taken where they save 3% nevertheless.
+    The last tile may have fewer rows, with separate code. Tiles whose last panel needs zero columns
+    as padding are chosen only if they save 3%.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ def register_tile(
 
 
 def _cycles(rows: int, tile_m: int, vectors: int, machine: Machine, is_blocked: bool) -> float:
-    """Cycles of one step of the depth for all rows, the last tile of which may have fewer."""
+    """Cycles of one reduction step for all rows; the last tile may have fewer rows."""
 
     def of_tile(count: int) -> float:
         return machine.step_cycles(count, vectors, machine.operations) + machine.core.loop_cycles
@@ -184,12 +184,12 @@ def _largest(sizes: Sequence[int], most: float) -> int:
 def cycles(
     extents: tuple[int, int, int], machine: Machine, efficiency: float, is_blocked: bool = False
 ) -> float:
-    """Of a core, for (m, n, k).
+    """Estimate cycles on one core for (m, n, k).
 
     Parameters
     ----------
     efficiency : float
-        Share of the peak at which products run: that of the direct product's register tiles.
+        Share of peak speed of the matmuls, taken from the register tiles of the direct matmul.
     """
     config = plan(extents, machine, is_blocked)
     columns = config.val("group") * config.val("tile_n")
@@ -198,7 +198,7 @@ def cycles(
 
 
 class Tasks(NamedTuple):
-    """Rows, columns (whole panels) and steps of the depth of each of a task's products."""
+    """Rows, columns (whole panels) and reduction steps of each matmul of a task."""
 
     rows: int
     columns: int
@@ -208,8 +208,8 @@ class Tasks(NamedTuple):
 def _cycles_of(
     extents: tuple[int, int, int], task: Tasks, machine: Machine, efficiency: float = 1.0
 ) -> float:
-    """The products and the elements of S and, once for each block of k, of P, while some threads
-    may be idle; or all weights, once for each task of rows, if reading them takes longer.
+    """Estimate cycles: matmuls, elements of S, and elements of P once per block of k, with idle
+    threads; or reading all weights once per task of rows, if that takes longer.
     """
     rows, columns, depth = halves(extents, machine.lanes(DTYPE))
     row_tasks, columns = -(-rows // task.rows), padded(columns, task.columns)
@@ -223,10 +223,10 @@ def _cycles_of(
 
 
 def supports_dense(w: DenseWorkload, target: Target) -> bool:
-    """float32, constant weights, columns and depth of whole vectors.
+    """Whether types are float32, weights constant, and columns and depth whole vectors.
 
-    Rows of different samples may not be pairs, which a workload does not show: who selects an
-    implementation must know that all rows are of one sample.
+    A pair of rows must not mix batch elements. A workload does not show that, so the caller must
+    ensure that all rows belong to one batch element.
     """
     types = {w.dtype, w.rhs_dtype or w.dtype, w.out_dtype}
     if w.weight is not None or types != {DTYPE}:
@@ -235,9 +235,9 @@ def supports_dense(w: DenseWorkload, target: Target) -> bool:
 
 
 def supports_conv2d(w: Conv2dWorkload, target: Target) -> bool:
-    """1x1, float32, constant weights, whole vectors; of stride 1 alone with 32 registers.
+    """Whether 1x1, float32, constant weights, whole vectors; stride 1 only with 32 registers.
 
-    Pairs of pixels are of one image: of several, each must have an even number of them.
+    Pairs of pixels must not span images, so images of a batch need an even number of pixels.
     """
     machine = Machine.from_target(target)
     if not (w.constant_weight and w.is_float and w.dtype == DTYPE):
@@ -245,7 +245,7 @@ def supports_conv2d(w: Conv2dWorkload, target: Target) -> bool:
     if not w.is_pointwise or w.groups > 1:
         return False
     if w.batch > 1 and w.out_height * w.out_width % 2:
-        return False  # a pair of rows would be of two images, which may be two samples
+        return False  # a pair of rows would mix two images of the batch
     if w.strides != (1, 1) and not registers_are_scarce(machine):
         return False
     return _is_whole(extents_of(w), machine)
@@ -258,14 +258,14 @@ def _is_whole(extents: tuple[int, int, int], machine: Machine) -> bool:
 
 
 def dense_cycles(w: DenseWorkload, target: Target) -> float:
-    """Of a core; products run at the rate of those of a direct product."""
+    """Estimate cycles on one core, with matmuls at the speed of a direct matmul."""
     machine = Machine.from_target(target)
     e = Extents(1, w.m, w.n, w.k, ITEM_BYTES)
     return cycles(extents_of(w), machine, efficiency(e, machine))
 
 
 def conv2d_cycles(w: Conv2dWorkload, target: Target) -> float:
-    """Of a core; products run at the rate of those of a direct convolution."""
+    """Estimate cycles on one core, with matmuls at the speed of a direct convolution."""
     machine = Machine.from_target(target)
     return cycles(extents_of(w), machine, conv2d.efficiency(w, machine), is_blocked=True)
 

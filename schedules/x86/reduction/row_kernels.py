@@ -22,7 +22,7 @@ from ..matmul.dense import PACKED
 NOMINAL_ROWS = 128
 """The number of rows that the register tile of a product is chosen for."""
 WIDE_ROW = 16
-"""Rows of this many elements have vectors of their own; of narrower ones, several are a tile."""
+"""Rows of this many elements are vectorized singly; narrower rows are grouped into tiles."""
 NARROW_ROWS = 64
 
 
@@ -31,7 +31,7 @@ def static_kernels(
 ) -> tuple[dict[int, tirx.PrimFunc], dict[int, Tiling]] | None:
     """The unscheduled kernels by their numbers of rows, one of them for one row, and their loops.
 
-    None where the anchor has no static kernel for rows of its own.
+    None if the anchor has no static kernel for its rows.
     """
     anchors = [block for block in blocks(rows.func) if "schedule_config" in block.annotations]
     if not anchors:

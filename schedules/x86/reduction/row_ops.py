@@ -129,7 +129,7 @@ def _map_to_output(
 ) -> dict[int, Iter] | None:
     """Which output axis each iterator of `stage` follows, as all its readers agree.
 
-    None if nobody reads the stage.
+    None if the stage is unused.
     """
     dimensions = _stored_iters(stage)
     agreed: dict[int, Iter] | None = None

@@ -93,7 +93,7 @@ class Conv2dInt8Template(AnchorRule):
                 dots of four bytes in every lane                 dots of four bytes
           epilogue of the row                              epilogue of the rows
 
-    Where tile_ow does not divide the row, each tile has its epilogue behind it.
+    If tile_ow does not divide the row, each tile is followed by its epilogue.
     """
 
     def schedule(self, sch: Any, anchor: Any, config: ConfigEntity, target: Target) -> Any:

@@ -105,7 +105,7 @@ class Conv2dTemplate(AnchorRule):
 
 
 def pad_in_parallel(sch: Any, target: Target) -> None:
-    """Schedule the padding of the data, if there is one, in a nest of its own."""
+    """Schedule the padding of the data, if any, as a separate loop nest."""
     pad = sblocks(sch).get("data_pad")
     if pad is not None:
         *outer, lane = sch.get_loops(pad)

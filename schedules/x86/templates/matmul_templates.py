@@ -4,8 +4,8 @@ dense_pack.x86    packed weights (n / bn, k, bn), register tile over rows
 dense_nopack.x86  weights (n, k) as they are; partial sums in the vector lanes
 batch_matmul.x86  the same for stacks of matrices
 
-Factors of a record multiply to the extents; with others a tile that sticks out computes values
-that nobody reads, or adds zeros along k. The first factor of a split is never used.
+Factors of a record multiply to the extents; with others, a tile beyond the extent computes
+unused values, or adds zeros along k. The first factor of a split is never used.
 """
 
 from __future__ import annotations

@@ -237,7 +237,7 @@ def _winograd_polyphase(cfg: ConfigSpace, w: Conv2dWorkload, target: Target) -> 
     )
     cfg.define_knob("tile_columns", _around(base.val("tile_columns"), 14))
     cfg.define_knob("oc_group", _choices(base.val("oc_group"), divisors(chunks)))
-    # Rows of a plain input are tasks of their own, the last one like the others.
+    # Each row of a plain input is a separate task; the last one is like the others.
     plain = winograd_polyphase_rules.is_plain(w, machine)
     cfg.define_knob("trim", [False] if plain else _choices(base.val("trim"), [False, True]))
 
