@@ -131,7 +131,7 @@ def inline_around(sch: s_tir.Schedule, anchor: Any, keep: Collection[str] = ("da
 
     Returns
     -------
-    The output block. Where nothing was fused behind the anchor, a copy from a local buffer
+    The output block. Where nothing was fused after the anchor, a copy from a local buffer
     becomes the output block, so that every schedule has the same two parts.
     """
     anchor_name = str(sch.get(anchor).name_hint)

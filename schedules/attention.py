@@ -48,7 +48,7 @@ class Heads:
 
     @property
     def batch(self) -> tuple[int, ...]:
-        """Extents in front of the matrices, of which some are the same."""
+        """Extents before those of the matrices; some of them are equal."""
         batch = self.operand.batch
         return batch if self.repeats == 1 else (*batch[:-1], batch[-1] * self.repeats)
 
@@ -86,7 +86,7 @@ class Heads:
 
 @dataclass(frozen=True)
 class Mask:
-    """What a tensor does to the scores (*batch, s, t).
+    """Effect of a tensor on the scores (*batch, s, t).
 
     Attributes
     ----------

@@ -33,7 +33,7 @@ class Factors(tuple[int, ...]):
 class SplitEntity:
     """Factors of one split axis, outermost first; `size[-1]` is the innermost extent.
 
-    A factor of -1 stands for whatever the axis leaves over.
+    A factor of -1 is inferred from the extent of the axis.
     """
 
     size: tuple[int, ...]

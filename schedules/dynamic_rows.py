@@ -1,4 +1,4 @@
-"""Kernels over rows whose number only running tells: static kernels of a few rows, in loops.
+"""Kernels over a dynamic number of rows: static kernels of a few rows, in loops.
 
 A function whose results are computed row by row, its extents known but for the number of rows, is
 scheduled for a few numbers of rows as every static function is. At run time the tiles of one of
@@ -68,12 +68,12 @@ class Rows:
         return max(width for width in self.tensors if width is not None)
 
     def static(self, rows: int) -> tirx.PrimFunc:
-        """The function for so many rows."""
+        """The function for this number of rows."""
         return _bound(self.func, self.symbols, _rows_alone(self.symbols, rows))
 
 
 def is_symbolic(func: tirx.PrimFunc) -> bool:
-    """Whether a parameter has an extent that only running tells."""
+    """Whether a parameter has a dynamic extent."""
     return any(
         isinstance(param.ty, tirx.BufferType) and _symbols_of(param.shape) for param in func.params
     )

@@ -1,4 +1,4 @@
-"""Splits a fused function around its anchor: what comes before, what is fused behind it.
+"""Splits a fused function around its anchor: producers before it, epilogue after it.
 
 prologue -> anchor -> view -> add(bias) -> erf -> ... -> output
 `before`    anchor    `repeated` blocks, all others inlined   `output`
@@ -35,10 +35,10 @@ class Surroundings:
     before : list of block handles
         Blocks whose results the anchor reads, or that such blocks read, in program order.
     repeated : list of block handles
-        Blocks behind the anchor that are costly and read more than once, in program order:
+        Blocks after the anchor that are costly and read more than once, in program order:
         compute them once per tile.
     output : block handle
-        The last block; every other block behind the anchor has been inlined into it.
+        The last block; every other block after the anchor has been inlined into it.
     costly_output : bool
         Whether the output block calls functions such as exp or erf.
     """
@@ -58,7 +58,7 @@ def inline_epilogue(sch: s_tir.Schedule, anchor: Any, keep: Collection[str] = ()
     Parameters
     ----------
     keep
-        Names of blocks that stay as they are; those behind the anchor come with `repeated`.
+        Names of blocks that stay as they are; those after the anchor come with `repeated`.
     """
     anchor_name = str(sch.get(anchor).name_hint)
     names = list(sblocks(sch))
@@ -89,7 +89,7 @@ def with_index(
     output: Any,
     new_index: Callable[..., tuple[Any, ...]],
 ) -> None:
-    """Let blocks behind an anchor run over other axes.
+    """Let blocks after an anchor run over other axes.
 
     Parameters
     ----------

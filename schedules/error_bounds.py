@@ -50,7 +50,7 @@ class Bound:
 
     @property
     def factor(self) -> float:
-        """What `max|x| * max|w|` is multiplied with for the largest error."""
+        """Factor that turns `max|x| * max|w|` into the bound on the error."""
         share = self.roundings * UNIT_ROUNDOFF
         return share / (1 - share) * self.growth * self.products
 
@@ -60,12 +60,12 @@ class Bound:
 
 
 def direct(products: int) -> Bound:
-    """Of a sum of so many products, one after the other."""
+    """Bound of a sequential sum of `products` products."""
     return Bound(products, products, 1.0, 1.0)
 
 
 def strassen(depth: int) -> Bound:
-    """Of one level, on rows of so many elements.
+    """Bound of one level of Strassen's algorithm, on rows of `depth` elements.
 
     A sum of two elements of x, and of w; half the depth; up to four products. A result is the sum
     of P1, P4, P5 and P7, whose factors are sums of 2 and 2, 1 and 2, 2 and 1, and 2 and 2.
@@ -74,7 +74,7 @@ def strassen(depth: int) -> Bound:
 
 
 def winograd(tile: Sequence[int], taps: Sequence[int], channels: int, phases: int = 1) -> Bound:
-    """Of tiles of `tile` results of a filter of `taps`, along rows and columns.
+    """Bound of Winograd with output tiles `tile` and filter size `taps`, along rows and columns.
 
     Parameters
     ----------

@@ -70,7 +70,7 @@ class RecurrentWorkload:
 
     @property
     def has_cell(self) -> bool:
-        """Whether a cell goes from step to step beside the state."""
+        """Whether a cell goes from step to step in addition to the state."""
         return self.cell == "lstm"
 
 
@@ -140,7 +140,7 @@ class _Loops:
             self.bias = others[0]
         self.outputs, *last = map(T.buffer_proxy, self.outs)
         padded = self.blocks * self.tile
-        # The state before a step and behind it, in turn.
+        # The state before a step and after it, in turn.
         self.state = self._allocate((2, w.batch, padded))
         if w.has_cell:
             self.cell = self._allocate((w.batch, padded))

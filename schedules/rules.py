@@ -2,7 +2,7 @@
 
 An anchor is a block whose annotation `schedule_rule` names a rule registered in `anchor`; that rule
 gets the whole fused function. A function without anchor is tried on the generic rules of the
-target's key. TOPI puts a `schedule_rule` of its own ("meta_schedule...") on pooling blocks;
+target's key. TOPI puts its own `schedule_rule` ("meta_schedule...") on pooling blocks;
 that is not an anchor.
 """
 
@@ -164,7 +164,7 @@ def _attempt(
 
 
 _MISFITS = (ArithmeticError, AssertionError, LookupError, RuntimeError, TypeError, ValueError)
-"""What a rule raises for knobs of a record that do not fit."""
+"""Exceptions that a rule raises for knobs of a record that do not fit."""
 
 
 def without_anchor(func: tirx.PrimFunc) -> tirx.PrimFunc:

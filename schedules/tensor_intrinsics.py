@@ -1,4 +1,4 @@
-"""Has TVM's tensor intrinsics imported quickly, and only those that somebody asks for.
+"""Import TVM's tensor intrinsics quickly and on first use only.
 
 `tvm.s_tir.tensor_intrin` parses several hundred TVMScript functions, those of every device. Each
 asks for `inspect.stack()`, which searches all loaded modules for every frame whose file it can't
@@ -39,7 +39,7 @@ def import_intrinsics(target: Target) -> None:
 
 
 def import_on_demand() -> None:
-    """From now on a module of the package is imported when somebody asks for it, and not before."""
+    """Import modules of the package lazily, on first use, from now on."""
     inspect.modulesbyfile.update({f"<frozen {name}>": name for name in _FROZEN})
     if _PACKAGE not in sys.modules:
         sys.modules[_PACKAGE] = _lazy_package()

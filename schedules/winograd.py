@@ -15,7 +15,7 @@ from typing import Any
 from tvm import tirx
 
 MOST_WHOLE_POINTS = 6
-"""Of which the last is infinity: more have fractions among them."""
+"""Including infinity, the last one; larger sets of points contain fractions."""
 
 Matrix = Sequence[Sequence[float]]
 
@@ -96,7 +96,7 @@ def _polynomial(roots: Sequence[Fraction]) -> list[Fraction]:
 
 
 def algorithm(tile: Sequence[int], taps: Sequence[int], of_phases: bool = False) -> str:
-    """What the build's report calls tiles of so many results of a filter of so many taps."""
+    """Name in the build report of the algorithm for an output tile and a filter of these sizes."""
     sizes = ",".join("x".join(map(str, each)) for each in (tile, taps))
     return f"winograd F({sizes})" + (" of phases" if of_phases else "")
 

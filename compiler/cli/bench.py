@@ -1,6 +1,6 @@
 """`baton bench`: Baton and its peers, measured in turn.
 
-Every engine has a process of its own, started once and loaded once. In each round every engine
+Every engine has its own process, started once and loaded once. In each round every engine
 is measured for a while, one after the other, while the rest sleep; so a machine that drifts from
 minute to minute drifts for all of them, and the ratio is taken pair by pair within a round.
 """
@@ -194,7 +194,7 @@ def _measured(name: str, path: Path, options: BenchOptions, steps: Steps) -> Mod
 
 
 def installed(peers: Sequence[str]) -> tuple[str, ...]:
-    """Those of the peers that are installed."""
+    """The installed peers."""
     return tuple(peer for peer in peers if importlib.util.find_spec(MODULE_OF[peer]) is not None)
 
 
@@ -249,7 +249,7 @@ class Comparison:
         self._stack.close()
 
     def build(self, engine: str) -> list[TensorInfo]:
-        """Build an engine's library in a process of its own; returns the model's inputs."""
+        """Build an engine's library in a separate process; returns the model's inputs."""
         from compiler.runtime import TensorInfo
 
         library = self._folder / f"{engine}.so"

@@ -114,7 +114,7 @@ def _code() -> Iterator[str]:
 
 
 def _machine() -> Iterator[str]:
-    """What LLVM and the schedules can see of this machine."""
+    """Machine properties that LLVM and the schedules depend on."""
     yield f"{platform.machine()} {len(os.sched_getaffinity(0))}"
     first, _, _ = Path("/proc/cpuinfo").read_text().partition("\n\n")
     for line in first.splitlines():

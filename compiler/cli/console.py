@@ -1,4 +1,4 @@
-"""What the command prints: progress and errors on stderr, tables and JSON on stdout."""
+"""Output of the command: progress and errors on stderr, tables and JSON on stdout."""
 
 from __future__ import annotations
 

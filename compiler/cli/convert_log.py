@@ -17,7 +17,7 @@ from .files import write_text
 
 @dataclass
 class Converted:
-    """What became of the lines of some logs.
+    """Outcomes of the lines of some logs.
 
     Attributes
     ----------

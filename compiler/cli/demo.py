@@ -35,7 +35,7 @@ PEERS = ("relax", "onnxruntime")
 
 @dataclass(frozen=True)
 class Demonstration:
-    """What a demonstration found.
+    """Result of a demonstration.
 
     Attributes
     ----------
@@ -139,7 +139,7 @@ def demonstrate(
 
 
 def why_not_here(library: FactoryModule) -> str:
-    """What this machine lacks to run a library; empty if nothing."""
+    """Missing requirements of this machine for running a library; empty if nothing."""
     from compiler.runtime.cpu import missing_features
 
     from .devices import devices_of

@@ -1,4 +1,4 @@
-"""What is measured: Baton and its peers, each loaded and run in a worker process of its own.
+"""Measured engines: Baton and its peers, each loaded and run in its own worker process.
 
 Every engine runs the same ONNX file on the same inputs with the same number of threads; none but
 "openvino-bf16" computes float32 models in less than float32.
@@ -51,7 +51,7 @@ IMPORTED_TO_LOAD = {
 
 @dataclass(frozen=True)
 class Built:
-    """What is known of a library after its build.
+    """Facts about a library that are known after its build.
 
     Attributes
     ----------
@@ -114,7 +114,7 @@ BUILDERS: dict[str, Callable[[str, str, Mapping[str, Any]], Built]] = {
     "baton": build_baton,
     "relax": build_relax,
 }
-"""Engines whose libraries are built in a process of their own and loaded by another."""
+"""Engines whose libraries are built in one process and loaded by another."""
 
 
 # ---------------------------------------------------------------- engines, in the worker

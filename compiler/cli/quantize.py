@@ -114,7 +114,7 @@ def quantize_model(
     files = sample_files(data)
     try:
         before = quantize_onnx.folded(onnx.load(model))
-    except Exception as error:  # protobuf has several of its own
+    except Exception as error:  # protobuf has its own error types
         raise FrontendError(f"can't read {str(model)!r} as ONNX: {error}") from error
     layers = quantize_onnx.find_layers(before, skipped)
     shown = list(dict.fromkeys(name for each in layers for name in (each.data, each.result)))

@@ -76,7 +76,7 @@ class Worker:
         return {"milliseconds": times, "peak_bytes": memory_use().peak}
 
     def import_modules(self, engine: str) -> dict[str, Any]:
-        """What `load` would import first."""
+        """Import the modules that `load` would import first."""
         _import(IMPORTED_TO_LOAD[engine])
         return {}
 
@@ -97,7 +97,7 @@ def _import(modules: Iterable[str]) -> None:
 def serve() -> None:
     """Answer requests until stdin ends.
 
-    Answers have a file descriptor of their own; whatever libraries print on stdout goes to
+    Answers have their own file descriptor; whatever libraries print on stdout goes to
     stderr instead.
     """
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")

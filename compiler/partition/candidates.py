@@ -1,4 +1,4 @@
-"""What became of the subgraphs that strategies wanted."""
+"""Outcomes of the subgraphs that strategies proposed."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ class AcyclicContraction:
         return False, cost
 
     def _merge_at_target(self, source: int, target: int, ahead: list[int]) -> int:
-        """Put the merged node where the target was, and what follows the source behind it."""
+        """Put the merged node where the target was, and the source's successors after it."""
         self._unlink([source, *ahead])
         self._link_after(target, ahead)
         return self._label_run(target, ahead) + self._join(source, target, self._label[target])

@@ -31,7 +31,7 @@ def paused_collection() -> Iterator[None]:
         with _lock:
             _depth -= 1
             if _depth == 0 and _was_enabled:
-                if gc.get_freeze_count() == 0:  # else a program keeps frozen objects of its own
+                if gc.get_freeze_count() == 0:  # else the program has its own frozen objects
                     gc.freeze()
                     gc.unfreeze()
                 gc.enable()

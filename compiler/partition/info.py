@@ -1,4 +1,4 @@
-"""What the accepted subgraphs of a module are."""
+"""Descriptions of the accepted subgraphs of a module."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ contracted at once is acyclic.
 2. *Conflicts.* A component that lies on no cycle of the contracted graph becomes a region as it is.
 3. *Exclusion.* A conflicted component grows again: as long as a path leaves it and comes back, the
    last node that one comes back to is left out, and with it what hangs on nothing else. What is
-   left out begins components of its own. This is what MXNet does; it takes time that is quadratic
+   left out begins new components. This is what MXNet does; it takes time that is quadratic
    in a component's size, so large components skip it.
 4. *Levels.* Components that are still on a cycle are cut by level. A node's level is the largest
    number of times that a path to it leaves a component. The pieces are the connected nodes of one
@@ -178,7 +178,7 @@ def _exclude(
 
 
 def _contracted(predecessors: Sequence[Sequence[int]], group: Sequence[int]) -> list[list[int]]:
-    """Predecessor lists between groups; nodes that stand for no group have none."""
+    """Predecessor lists between groups; nodes that represent no group have none."""
     edges: list[list[int]] = [[] for _ in group]
     for node, sources in enumerate(predecessors):
         own = group[node]

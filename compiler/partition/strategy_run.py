@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Adapter(Protocol):
-    """What is partitioned, seen as a neutral graph.
+    """The module to partition, as a graph independent of its dialect.
 
     Attributes
     ----------
@@ -97,7 +97,7 @@ def run_strategy(
 def claims(
     adapter: Adapter, backend: str, strategy: Strategy, options: Options, limits: Limits
 ) -> list[int]:
-    """What a strategy marks of the nodes that a subgraph may take.
+    """A strategy's marks on the nodes that a subgraph may take.
 
     Raises
     ------

@@ -18,9 +18,9 @@ class _Abandoned(BaseException):
 
 
 def within(seconds: float | None, where: str, call: Callable[[], _Result]) -> _Result:
-    """What `call` returns, or what it raises, if it does so in time.
+    """Return or raise what `call` returns or raises, if it does so in time.
 
-    Without a limit it runs in the calling thread. With one it runs in a thread of its own, with
+    Without a limit it runs in the calling thread. With one it runs in a separate thread, with
     the caller's context variables. Past the limit its result is never looked at; Python code in
     it is interrupted, while foreign code keeps the thread until it returns or the process ends.
 
@@ -39,7 +39,7 @@ def within(seconds: float | None, where: str, call: Callable[[], _Result]) -> _R
         try:
             results.append(context.run(call))
         except _Abandoned:
-            pass  # nobody waits any more
+            pass  # the caller no longer waits
         except BaseException as error:
             errors.append(error)
 

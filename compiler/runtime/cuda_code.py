@@ -2,7 +2,7 @@
 
 TVM makes a CUDA module of source. Where its CUDA runtime is loaded, it has the callback
 `tvm_callback_cuda_compile` compile the source at once, in a build as when a library is loaded;
-where not, the source is all there is. TVM's own callback asks for packages of its own. Baton
+where not, the source is all there is. TVM's own callback requires extra packages. Baton
 compiles the source before either and appends the result to it as a comment of one line; `register`
 makes the callback return that. Without Baton the comment is only a comment, and TVM compiles the
 source as ever.

@@ -1,6 +1,6 @@
 """Loads TVM's CUDA runtime where CUDA is asked for, and says what it lacks.
 
-TVM's wheel has the runtime as a library of its own, beside `libtvm_runtime.so`. `import tvm` loads
+TVM's wheel has the runtime as a separate library next to `libtvm_runtime.so`. `import tvm` loads
 it where the dynamic loader finds CUDA's libraries, is silent where not, and does not try at all
 with TVM's runtime alone (`TVM_USE_RUNTIME_LIB=1`).
 """

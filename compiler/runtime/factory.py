@@ -1,4 +1,4 @@
-"""What `relay.build` returns: a library that makes executors and can be exported."""
+"""The result of `relay.build`: a library that makes executors and can be exported."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ class FactoryModule:
         return []
 
     def remove_params(self) -> FactoryModule:
-        """The same library without its weights, which are then set at run time."""
+        """This library without its weights, which are then set at run time."""
         return FactoryModule(
             self._executable, self.metadata, {}, self.report, self.ir_mod, self.target
         )
@@ -263,7 +263,7 @@ class FactoryModule:
     def entry(self, *devices: Any) -> Callable[..., Any]:
         """A function of the inputs alone, without names, checks and copies.
 
-        Each has a virtual machine of its own, and must not be called by two threads at a time.
+        Each has its own virtual machine, and must not be called by two threads at a time.
         Where the library was built with the pass `StaticAllocation`, it also keeps the
         intermediate tensors between calls.
 

@@ -24,16 +24,16 @@ RUN = "baton.foreign.run"
 """Name of the packed function: (code, inputs..., outputs...)."""
 
 RUN_ON_CUDA = "baton.foreign.cuda"
-"""The same for tensors of a GPU: (code as text, inputs..., outputs..., workspace if any)."""
+"""`RUN` for tensors of a GPU: (code as text, inputs..., outputs..., workspace if any)."""
 
 IN_PROCESS = "python"
 """The runtime of Python callables, which live in the process that built the library."""
 
 Runnable = Callable[..., "np.ndarray | Sequence[np.ndarray]"]
-"""Of numpy arrays, in order; it may keep none of them."""
+"""Called with numpy arrays in input order; must not keep references to them."""
 
 Engine = Callable[[Sequence[Any], Sequence[Any]], None]
-"""Of tensors: computes the outputs from the inputs, in place."""
+"""Called with input and output tensors; computes the outputs in place."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class ExternalCode:
     library : str
         File that brings the runtime, for an error where it is not there.
     workspace : int
-        Bytes that the code works in, on a GPU: one more output, behind the others.
+        Bytes of scratch memory on a GPU, passed as one more output after the others.
     """
 
     runtime: str
@@ -57,13 +57,13 @@ class ExternalCode:
     workspace: int = 0
 
     def pack(self, inputs: int) -> bytes:
-        """What a library keeps: the length of a header, the header, the code."""
+        """Serialize for a library: the length of a header, the header, the code."""
         # Large enough to be one of the weights, which are not copied on each call.
         header = {"runtime": self.runtime, "inputs": inputs, "library": self.library}
         return with_header(header, self.code)
 
     def pack_text(self, inputs: int) -> str:
-        """The same as text."""
+        """Serialize as `pack` does, to base64 text."""
         return base64.b64encode(self.pack(inputs)).decode()
 
 
@@ -84,7 +84,7 @@ def with_header(header: Mapping[str, Any], data: bytes) -> bytes:
 
 
 def split_header(data: bytes) -> tuple[dict[str, Any], bytes]:
-    """What `with_header` joined; raises LoadError if the bytes are damaged."""
+    """Undo `with_header`; raises LoadError if the bytes are damaged."""
     size = int.from_bytes(data[:8], "little")
     try:
         header = json.loads(data[8 : 8 + size])
@@ -145,7 +145,7 @@ def register_engines(engines: Mapping[str, Callable[[bytes], Engine]], owner: st
 
 
 def in_process(function: Runnable) -> ExternalCode:
-    """Code that stands for a Python callable of this process, which is kept from then on."""
+    """Code that refers to a Python callable of this process, which is kept from then on."""
     with _lock:
         number = next(_numbers)
         _callables[number] = function
@@ -153,7 +153,7 @@ def in_process(function: Runnable) -> ExternalCode:
 
 
 def load(code: ExternalCode) -> Engine:
-    """What runs some code.
+    """Create the engine that runs some code.
 
     Raises
     ------
@@ -219,7 +219,7 @@ class _Loaded:
         self._lock = threading.Lock()
 
     def of(self, tensor: Any) -> tuple[Engine, int]:
-        """What runs the code, and its number of inputs."""
+        """The engine of the code, cached, and its number of inputs."""
         view = np.from_dlpack(tensor)
         key = (view.ctypes.data, view.size)
         with self._lock:
@@ -229,7 +229,7 @@ class _Loaded:
             return self._known[key][1:]
 
     def of_text(self, text: str) -> tuple[Engine, int]:
-        """The same of code that is text."""
+        """The engine of code that is text, cached, and its number of inputs."""
         with self._lock:
             if text not in self._texts:
                 code, inputs = unpack(base64.b64decode(text))

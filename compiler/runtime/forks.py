@@ -52,7 +52,7 @@ class ForkSafeLock:
         return self._lock.acquire(timeout=timeout)
 
     def lose(self) -> None:
-        """Have nobody acquire the lock any more."""
+        """Stop acquiring the lock before forks."""
         self._lost = True
 
 

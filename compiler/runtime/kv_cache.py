@@ -99,7 +99,7 @@ class KVCache:
         self._length = length
 
     def copy(self) -> KVCache:
-        """A cache of its own with the same rows, to go on in another way."""
+        """An independent copy with the same rows, to continue differently."""
         device = next(iter(self.tensors.values())).device
         other = KVCache(self._metadata, device)
         for name, tensor in self.tensors.items():
@@ -117,7 +117,7 @@ class KVCache:
             )
 
     def require_room(self, rows: int) -> None:
-        """Raise InputError unless there is room for so many rows more."""
+        """Raise InputError unless there is room for that many more rows."""
         if self._length + rows > self.room:
             name, axis = self.info.tensors[0]
             raise InputError(
@@ -132,7 +132,7 @@ class KVCache:
 
 
 def cache_of(metadata: Metadata) -> KVCacheInfo:
-    """What a library says of its cache.
+    """Description of a library's cache, from its metadata.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What a library knows about itself: tensors, devices, CPU features, where each kernel came from.
+"""Metadata of a library: tensors, devices, CPU features, the origin of each kernel.
 
 The metadata travels inside the exported library as JSON and is read and checked before any of
 the library's code is loaded, so everything in it is validated here.
@@ -92,7 +92,7 @@ class KVCacheInfo:
     symbol : str
         Counts the rows that are there before a run.
     rows : str
-        The input of type int8 whose extent that is; nobody reads its elements.
+        The input of type int8 that has this extent; its elements are unused.
     grows_by : str or int
         The rows that a run adds: a symbol of the inputs, or a number.
     tensors : tuple of (str, int)

@@ -25,7 +25,7 @@ from .elf import MAGIC, MalformedElfError, read_sections
 from .library_operators import LibraryOperator
 
 ABI_VERSION = 2
-"""What `BATON_ABI_VERSION` of the header must be."""
+"""Required value of `BATON_ABI_VERSION` in the header."""
 
 
 class PartitionerLibrary:
@@ -138,7 +138,7 @@ class PartitionerLibrary:
 
 
 def pack_code(content: bytes, attrs: Mapping[str, str], options: Mapping[str, str]) -> bytes:
-    """What an engine is made of: the code, and what its partitioner said about the subgraph."""
+    """Input of an engine: the code, and its partitioner's description of the subgraph."""
     return foreign.with_header({"attrs": dict(attrs), "options": dict(options)}, content)
 
 

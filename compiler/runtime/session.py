@@ -3,7 +3,7 @@
     session = library.session(num_threads=2)
     scores = session.run({"data": image})["scores"]
 
-TVM gives every thread that runs kernels a pool of workers of its own, so four callers with two
+TVM gives every thread that runs kernels its own pool of workers, so four callers with two
 workers each would keep eight threads busy. A session's requests are done by lanes instead: threads
 of this process, each with one pool, which sessions of the same settings share. A lane takes one
 request after the other in the order of their arrival. Callbacks of requests run on
@@ -297,7 +297,7 @@ class Binding:
         for name, array in self.inputs.items():
             try:
                 self._executor.set_input_zero_copy(name, array)
-            except InputError:  # read-only, not aligned, or the device has memory of its own
+            except InputError:  # read-only, not aligned, or the device has its own memory
                 self._copied[name] = array
 
     def run(self) -> dict[str, np.ndarray]:

@@ -5,7 +5,7 @@
     module["set_input"]("x", value)
 
 Loaded that way, in Python or in C++, nothing of Baton is needed. The weights are in the library's
-code, where its other weights would lie behind it, and only the CPU runs it.
+code, where its other weights would follow it, and only the CPU runs it.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def write_standalone(library: FactoryModule, draft: Path, fcompile: Any, **kwarg
 
 
 def _source(_module: Any, _is_system: bool, _prefix: str, _folder: str) -> str:
-    """What is linked instead of the modules that TVM would pack."""
+    """Source that is linked instead of the modules that TVM would pack."""
     return str(_SOURCE)
 
 

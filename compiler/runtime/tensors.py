@@ -1,7 +1,7 @@
 """Tensors of other libraries, views and arrays, in the form that kernels take.
 
 Kernels take tensors that are contiguous, begin at a multiple of `ALIGNMENT` bytes, and have their
-data pointer there, without DLPack's byte offset beside it.
+data pointer there, without DLPack's separate byte offset.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ def require_thread_count(name: str, value: Any, least: int = 1) -> int:
 
 
 def configure(num_threads: int) -> None:
-    """Give the calling thread a pool of workers of its own, itself one of `num_threads`.
+    """Give the calling thread its own pool of workers, itself one of `num_threads`.
 
     All of them may run on every CPU that the thread may run on. TVM's other modes bind the first
     thread of each pool to the first CPU, which the pools of all threads and processes would share.

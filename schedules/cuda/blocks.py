@@ -1,4 +1,4 @@
-"""What CUDA rules ask about the blocks of a function, and the inlining they share."""
+"""Block queries and inlining shared by the CUDA rules."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Stage:
     is_plain : bool
         Whether the block's loops are one for each iterator, in their order, up to loops and
         iterators of extent 1, and its body only stores elements. The body of a data-parallel
-        block may have loops of its own, as adaptive pooling has.
+        block may have its own loops, as adaptive pooling has.
     """
 
     block: SBlockRV

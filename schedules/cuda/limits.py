@@ -1,4 +1,4 @@
-"""What a CUDA device has room for: shared memory, registers and threads, by its architecture.
+"""Limits of CUDA devices by architecture: shared memory, registers and threads.
 
 The numbers are those of the table "Technical Specifications per Compute Capability" in NVIDIA's
 CUDA C++ Programming Guide. How many multiprocessors there are is not a matter of the
@@ -22,7 +22,7 @@ _ARCH = re.compile(r"sm_(\d+)[af]?")
 
 @dataclass(frozen=True)
 class Limits:
-    """What one block, and one multiprocessor (SM), of a device can have.
+    """Resource limits of one block, and of one multiprocessor (SM), of a device.
 
     Attributes
     ----------

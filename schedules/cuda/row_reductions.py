@@ -24,15 +24,15 @@ from .device import Device
 from .limits import WARP
 
 THREADS = (32, 64, 128, 256, 512, 1024)
-"""That share a row."""
+"""Threads that share a row."""
 WARPS = 4
-"""Of a block whose rows have a warp each, where there are enough of them."""
+"""Warps of a block with one warp per row, where there are enough rows."""
 UNROLLED = 8
 """Elements that a thread reads at a time."""
 BARRIER_CYCLES = 60
 ELEMENT_BYTES = 4
 READ_LATENCIES = 1 / 4
-"""Of memory, that a read takes on average: all but the first one of a row find it in a cache."""
+"""Memory latencies per read on average: all reads of a row but the first hit a cache."""
 
 
 class RowReductions(ScheduleRule):

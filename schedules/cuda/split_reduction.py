@@ -39,7 +39,7 @@ class WideReduction(ScheduleRule):
             return None
         is_single = prod(reductions[0].spatial_extents) == 1
         if is_single and schedule.get_consumers(reductions[0].block):
-            return None  # TVM 0.27's primitives fail on a single element with work behind it
+            return None  # TVM 0.27's primitives fail on a single element with an epilogue
         loops = schedule.get_loops(reductions[0].block)
         reduced = schedule.fuse(*loops[-len(reductions[0].reduction_extents) :])
         part, _ = schedule.split(reduced, [parts, None])

@@ -1,7 +1,7 @@
 """The rule for any function of plain blocks: each stage that can't be fused is a kernel.
 
 Stages that only rearrange or map elements are inlined first. What is left are reductions, each
-with the elementwise work behind it, and single elementwise stages:
+with its elementwise epilogue, and single elementwise stages:
 
     elementwise      blockIdx.x . threadIdx.x:  out[i] = f(...); of large results, vectors of out
     wide reduction   blockIdx.x . threadIdx.x:  acc = 0;  for r: acc += ...;  out[i] = f(acc)
@@ -25,7 +25,7 @@ THREADS = 128
 MAX_BLOCK_REDUCTION_THREADS = 256
 LONG_REDUCTION = 128  # from here on a block of threads shares one output's reduction
 MAX_UNROLL = 64
-WIDE_OUTPUT = 16384  # so many outputs fill a device with one thread each
+WIDE_OUTPUT = 16384  # outputs that fill a device with one thread each
 
 
 class Stages(ScheduleRule):
@@ -54,7 +54,7 @@ class Windows(ScheduleRule):
 
 
 def bind_stages(schedule: s_tir.Schedule, fewest: float = inf) -> None:
-    """Give every stage that no thread runs yet a kernel of its own.
+    """Make every stage that is not bound to threads yet a separate kernel.
 
     From `fewest` elements of a result on, a thread computes vectors of it where that is possible.
     """

@@ -144,7 +144,7 @@ def _limit_violation(kernel: tirx.PrimFunc, limits: Limits) -> str | None:
 
 
 def _shared_violation(kernel: tirx.PrimFunc, limits: Limits) -> str | None:
-    """What of the shared memory that a kernel asks for no block can have."""
+    """Describe how a kernel exceeds the shared memory limits of a block; None if it does not."""
     static, dynamic = (_shared_bytes(kernel, scope) for scope in ("shared", "shared.dyn"))
     if static > limits.static_shared:
         return f"its {static} bytes of static shared memory exceed {limits.static_shared}"

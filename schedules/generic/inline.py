@@ -60,7 +60,7 @@ def inline_stages(sch: s_tir.Schedule, keep: Callable[[Stage], bool] = lambda st
 def inline_output_copy(sch: s_tir.Schedule) -> s_tir.Schedule:
     """Let a producer write the output itself where the last stage only moves its elements.
 
-    Turns the reshape behind a group norm into the group norm's own store. Returns the new
+    Turns the reshape after a group norm into the group norm's own store. Returns the new
     schedule, or the same where the last stage is not of that kind.
     """
     every = stages(sch)

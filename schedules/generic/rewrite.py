@@ -64,7 +64,7 @@ def merge_axes(func: tirx.PrimFunc, stage: Stage, group: Sequence[Iter]) -> tirx
 
 
 def peel_reduction(func: tirx.PrimFunc, stage: Stage, reduced: Iter, main: int) -> tirx.PrimFunc:
-    """Reduce the first `main` elements in a stage of their own, named with "_head" behind.
+    """Reduce the first `main` elements in a separate stage, named with the suffix "_head".
 
         for k in K:  S = S + f(k)
 
@@ -120,7 +120,7 @@ def peel_reduction(func: tirx.PrimFunc, stage: Stage, reduced: Iter, main: int) 
 
 
 def separate_reductions(func: tirx.PrimFunc, stage: Stage) -> tirx.PrimFunc:
-    """Compute each of several independent sums (or maxima, ...) in a stage of its own.
+    """Compute each of several independent sums (or maxima, ...) in a separate stage.
 
     A group norm sums x and x^2 in one stage; single sums are what vectors and `rfactor` take.
     The function is returned unchanged where the results depend on each other (argmax).

@@ -47,7 +47,7 @@ def map_loads(expr: Any, replace: Callable[[Any, list[Any]], Any | None]) -> Any
 
 
 def substitute(node: Any, values: dict[Any, Any]) -> Any:
-    """`node` with variables replaced by the expressions that stand for them."""
+    """`node` with variables replaced by the expressions that define them."""
     if not values:
         return node
     return tvm_ffi.structural_map(node, (tirx.Var, lambda var: values.get(var, var)))

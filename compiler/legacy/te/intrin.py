@@ -18,7 +18,7 @@ from ...errors import ScheduleError
 
 @dataclass(frozen=True, eq=False)
 class TensorIntrin:
-    """What `Stage.tensorize` puts in place of loops.
+    """Intrinsic that `Stage.tensorize` substitutes for loops.
 
     Attributes
     ----------
@@ -95,7 +95,7 @@ def decl_tensor_intrin(
         (input buffers, output buffers) -> the body, or (body, reset, update) for an intrinsic
         that does a part of a reduction. With `scalar_params`, these are a third argument.
     binds : dict of Tensor to Buffer, optional
-        Buffers with strides or offsets of their own.
+        Buffers with their own strides or offsets.
     scalar_params : sequence of Var, optional
         Numbers in the operation that each call of the intrinsic gives.
     default_buffer_params : dict, optional

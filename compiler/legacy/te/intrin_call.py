@@ -65,7 +65,7 @@ class _Called:
 
 @dataclass(frozen=True, eq=False)
 class _Built:
-    """The computation that a call of an intrinsic stands for, which its stage tensorizes."""
+    """The computation of a call of an intrinsic, which its stage tensorizes."""
 
     call: IntrinCall
     outer: list[Any]
@@ -110,7 +110,7 @@ class _Built:
         return {param: _number(value, str(param.ty.dtype)) for param, value in zip(params, given)}
 
     def _body(self, values: dict[Any, Any], reduce_axis: Sequence[Any]) -> list[Any]:
-        """What the intrinsic's operation computes, on the regions that are given."""
+        """Compute the intrinsic's operation on the given regions."""
         op, intrin = self.call.intrin.op, self.call.intrin
         if len(self.call.regions) != len(intrin.inputs):
             self._refuse(f"takes {len(intrin.inputs)} tensors, not {len(self.call.regions)}")

@@ -77,7 +77,7 @@ class _Kernels:
         self._values: dict[relax.Var, Any] = dict(values)
 
     def results(self) -> Any:
-        """What the function returns."""
+        """Results of the function."""
         body = self._mod["main"].body
         for block in body.blocks:
             for binding in block.bindings:

@@ -147,7 +147,7 @@ def _indices(stage: Stage) -> list[list[Any]]:
 
 
 def _is_subsequence(indices: list[Any], axes: list[Any]) -> bool:
-    """Whether the indices are axes in order; constants stand for dimensions of one element."""
+    """Whether the indices are axes in order; constants represent dimensions of one element."""
     left = iter(axes)
     return all(
         isinstance(index, tirx.IntImm) or any(index.same_as(axis) for axis in left)

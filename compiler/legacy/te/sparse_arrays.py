@@ -107,7 +107,7 @@ def placeholder(
     name: str = "placeholder",
     stype: str | None = None,
 ) -> CSRPlaceholderOp:
-    """A sparse input of a shape with so many entries.
+    """A sparse input of a shape with that many entries.
 
     Raises
     ------

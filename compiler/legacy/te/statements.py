@@ -156,7 +156,7 @@ class Statements:
     def _broadcast(self, tensor: Any, indices: list[Any]) -> Any | None:
         """The read of a tensor whose extent may be 1 where an axis goes further.
 
-        Where two symbolic extents meet, the axis has the larger, and running tells which is 1.
+        Where two symbolic extents meet, the axis has the larger; which one is 1 is dynamic.
         """
         places = [
             tirx.Select(extent == like(extent, 1), like(index, 0), index)
@@ -290,7 +290,7 @@ class Statements:
         return self.guard(stage, sequence(stores), lambda _: True)
 
     def init_nest(self, stage: Stage, leaves: Sequence[Any], body: Any) -> Any:
-        """Loops of their own around a statement that sets the results to the identity."""
+        """Separate loops around a statement that sets the results to the identity."""
         fresh = {
             leaf.var: tirx.Var(f"{leaf.var.name}.init", leaf.var.ty)
             for leaf in leaves
@@ -408,7 +408,7 @@ def _thread(thread: Any, extent: Any, body: Any) -> Any:
 
 
 def _rename(statement: Any, names: dict[Any, Any]) -> Any:
-    """A copy of a statement with loop variables of its own."""
+    """A copy of a statement with fresh loop variables."""
 
     def loop(node: Any) -> Any:
         new = names.get(node.loop_var)

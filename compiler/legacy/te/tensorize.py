@@ -1,4 +1,4 @@
-"""`Stage.tensorize`: loops that an intrinsic stands for, after a check that it computes the same.
+"""`Stage.tensorize`: replace loops by an intrinsic, after a check that it computes the same.
 
 for outer loops:                      for outer loops:
   for i, j, k in the intrinsic's        intrin(c[tile], a[tile], b[tile])

@@ -136,7 +136,7 @@ def _shared_sum(schedule: Schedule, op: Any, fused: Any, sums: list[Any]) -> Non
 
 
 def _count(axes: list[Any]) -> int:
-    """How many points axes have together; 0 where only running tells."""
+    """Number of points of the axes together; 0 if it is dynamic."""
     extents = [axis.dom.extent for axis in axes]
     if not all(isinstance(extent, tirx.IntImm) for extent in extents):
         return 0

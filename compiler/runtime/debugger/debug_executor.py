@@ -149,7 +149,7 @@ repeats_to_cooldown
         limit_zero_time_iterations : int
             Accepted; no run takes no time.
         cooldown_interval_ms, repeats_to_cooldown : int
-            The pause after so many results.
+            The pause after that many results.
 
         Returns
         -------

@@ -6,4 +6,4 @@ found by `cuda_files` and called through ctypes, on the stream on which TVM laun
 
 FILES = {"cublaslt": "libcublasLt.so.13", "cudnn": "libcudnn.so.9"}
 PACKAGES = {"cublaslt": "nvidia-cublas>=13,<14", "cudnn": "nvidia-cudnn-cu13"}
-"""By partitioner: the library's file, and pip's package with it."""
+"""File and pip package of the library of each partitioner."""

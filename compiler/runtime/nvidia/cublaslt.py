@@ -186,7 +186,7 @@ class CublasLt:
     def _algorithm(
         self, handle: Any, device: int, pointers: Sequence[ctypes.c_void_p], size: ctypes.c_size_t
     ) -> _Heuristic:
-        """What cuBLASLt finds best for a device and tensors that lie like these."""
+        """Best algorithm according to cuBLASLt for a device and tensors aligned like these."""
         a, b, d = (_alignment(each) for each in pointers)
         key = (device, (a, b, d))
         if key not in self._chosen:
@@ -218,5 +218,5 @@ def _alignment(address: ctypes.c_void_p) -> int:
 
 
 def load(code: bytes) -> CublasLt:
-    """What computes a product that was described in JSON."""
+    """Engine of a matmul that is described in JSON."""
     return CublasLt(Product.from_json(code.decode()))

@@ -202,5 +202,5 @@ class Cudnn:
 
 
 def load(code: bytes) -> Cudnn:
-    """What computes a convolution that was described in JSON."""
+    """Engine of a convolution that is described in JSON."""
     return Cudnn(Convolution(**json.loads(code.decode())))

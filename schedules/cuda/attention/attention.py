@@ -38,16 +38,16 @@ Expr = Any
 NAME = "attention.cuda"
 DTYPES = ("float32", "float16", "bfloat16")
 LONGEST_VECTOR = 128
-"""Of a query or a value: of longer ones, a thread's registers do not hold a row's share."""
+"""Elements of a query or value; a thread's registers do not hold a row's share of longer ones."""
 STAGES = 2
 TILES = tuple(AttentionTile(warps, 16, keys) for warps in (4, 2, 1) for keys in (64, 32))
 FMA_TILES = (*TILES, *(AttentionTile(warps, 32, keys) for warps in (4, 2) for keys in (64, 32)))
 TYPICAL_EXTENT = 256
-"""Queries and keys that are counted with where only running tells their number."""
+"""Number of queries and keys that estimates assume for dynamic extents."""
 SOFTMAX_CYCLES = 1 / 8
-"""Of a multiprocessor for a score: its share of exp, and some ten other instructions."""
+"""Cycles of a multiprocessor per score: its share of exp, and some ten other instructions."""
 SUBPARTITIONS = 4
-"""Of a multiprocessor; one warp keeps one of them busy."""
+"""Subpartitions of a multiprocessor; one warp keeps one of them busy."""
 
 
 # --- choice ------------------------------------------------------------------------------
@@ -118,7 +118,7 @@ def seconds(w: AttentionWorkload, tile: AttentionTile, device: Device) -> float:
 
 
 def _seconds_apart(w: AttentionWorkload, device: Device) -> float:
-    """How long two products and a softmax take at least, as kernels of their own."""
+    """Lower bound on the time of two matmuls and a softmax as separate kernels."""
     s, t, heads = (_number(extent) for extent in (w.s, w.t, math.prod(w.batch)))
     size = DataType(w.dtype).itemsize
     rate = 4 * device.fmas if w.dtype == "float32" else device.tensor_bytes

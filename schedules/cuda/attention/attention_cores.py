@@ -31,7 +31,7 @@ FMA_COLUMNS = FMA_LANES_J * QUAD
 
 @dataclass(frozen=True)
 class AttentionTile:
-    """What a block computes in one step: scores of `warps` times `rows` queries with `keys` keys.
+    """Tile of one block in one step: scores of `warps` times `rows` queries with `keys` keys.
 
     Attributes
     ----------

@@ -27,7 +27,7 @@ class Rows:
     sums : int
         Of all of them.
     each : int
-        Neighboring sums of one row; the next so many are of the next row, cyclically.
+        Neighboring sums of one row; the same number after them are of the next row, cyclically.
     lanes : int
         Threads of a warp that share a row; they are neighbors.
     """
@@ -73,7 +73,7 @@ class Rows:
             "#pragma unroll\n"
             f"  for (int r = 0; r < {self.count}; ++r) {{\n"
             f"{self._over_lanes('highest[r]', 'fmaxf(highest[r], other)')}"
-            # Without any key so far, -infinity less itself is no number.
+            # Without any key so far, -infinity minus itself is NaN.
             f"    float power = highest[r] == -INFINITY ? 0.0f : highest[r] * {_LOG2_E};\n"
             f"    factors[r] = exp2f(fmaf(powers[r], {_LOG2_E}, -power));\n"
             "    totals[r] *= factors[r];\n"

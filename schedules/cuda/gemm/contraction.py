@@ -3,8 +3,8 @@
 i runs over what only the first operand and the result have (rows of a product; batch, height and
 width of a convolution's output), j over what only the second one and the result have (columns;
 output channels of a group), k over what is summed (input channels and window), s over what all
-three have (batch of products; groups). Padding, reshapes and casts in front of the operands are
-part of A and B, element-wise operators behind the sum part of what is stored.
+three have (batch of products; groups). Padding, reshapes and casts before the operands are
+part of A and B; element-wise operators after the sum are part of the stored value.
 """
 
 from __future__ import annotations

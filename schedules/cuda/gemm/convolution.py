@@ -277,7 +277,7 @@ def _fetch(schedule: s_tir.Schedule, block: SBlockRV, operand: int, loop: LoopRV
         try:
             schedule.compute_inline(producer)
         except s_tir.ScheduleError:
-            continue  # a stage that other stages share stays a kernel of its own
+            continue  # a stage that other stages share stays a separate kernel
         pending = list(schedule.get_producers(fetch))
     return fetch
 

@@ -21,7 +21,7 @@ FMA_LANES_I, FMA_LANES_J = 4, 8
 
 @dataclass(frozen=True)
 class Tile:
-    """What a block of threads computes in one step.
+    """Tile that a thread block computes in one step.
 
     Attributes
     ----------
@@ -43,7 +43,7 @@ class Tile:
     on_tensor_cores: bool = True
 
     def rows(self, letter: str) -> int:
-        """Of the tile of the operand that has this axis."""
+        """Rows of the tile of the operand that has this axis."""
         return self.i if letter == "i" else self.j
 
     @property
@@ -70,7 +70,7 @@ class Tile:
 
     @property
     def registers(self) -> int:
-        """Of a thread, estimated: sums, fragments, and addresses."""
+        """Estimated registers per thread: sums, fragments, and addresses."""
         if not self.on_tensor_cores:
             sums = QUAD * QUAD * self.quads_i * self.quads_j
             return sums + 2 * QUAD * (self.quads_i + self.quads_j) + 40

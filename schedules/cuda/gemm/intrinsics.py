@@ -14,11 +14,11 @@ from tvm.backend.cuda.op import cuda_func_call
 
 MMA_I, MMA_J, MMA_K_BYTES = 16, 8, 32
 CHUNK_BYTES = 16
-"""What `ldmatrix` takes of a row, and the most that one asynchronous copy takes."""
+"""Bytes that `ldmatrix` reads of a row; also the largest asynchronous copy."""
 FEWEST_BYTES = 4
-"""Of an asynchronous copy."""
+"""Smallest asynchronous copy."""
 TRANSPOSED_BITS = 16
-"""Of the elements that `ldmatrix` can transpose."""
+"""Width of the elements that `ldmatrix` can transpose."""
 WARP = 32
 FIRST_ARCH = 80
 """From here on there are `cp.async`, and `mma.sync` of these shapes."""
@@ -146,7 +146,7 @@ def outer_product(rows: int, columns: int, sums: Any, a: Any, b: Any) -> Any:
 
 
 def store_column(shared: Any, sums: Any, pitch: int) -> Any:
-    """Four float32s of a thread, each `pitch` behind the one before, to one vector."""
+    """Four float32s of a thread, each `pitch` after the previous one, to one vector."""
     name = f"baton_store_column_{pitch}"
     elements = ", ".join(f"from[{at * pitch}]" for at in range(QUAD))
     source = (
@@ -190,7 +190,7 @@ def copy(size: int, shared: Any, memory: Any, is_there: Any) -> Any:
 
 
 def store(shared: Any, value: Any) -> Any:
-    """Store one element; TVM places no barrier of its own behind it."""
+    """Store one element; TVM inserts no barrier after it."""
     source = (
         "template <typename T> __forceinline__ __device__ void baton_store(void* to, T value) {\n"
         "  *(T*)to = value;\n"
@@ -206,7 +206,7 @@ def commit() -> Any:
 
 
 def wait(pending: int) -> Any:
-    """Wait until so many groups of copies, or fewer, are under way."""
+    """Wait until at most this number of groups of copies are in flight."""
     name = f"baton_wait_{pending}"
     text = f"cp.async.wait_group {pending};"
     source = f'{_HEAD} {name}() {{ asm volatile("{text}" ::: "memory"); }}\n'

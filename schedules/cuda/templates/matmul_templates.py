@@ -197,7 +197,7 @@ class BatchMatmul(AnchorRule):
 
 
 def _surroundings(sch: Any, anchor: Any) -> Surroundings | None:
-    """What is around the anchor; None where costly values would be repeated."""
+    """Inlined producers and epilogue of the anchor; None where costly values would be repeated."""
     parts = inline_epilogue(sch, anchor)
     for block in parts.before:
         sch.compute_inline(block)

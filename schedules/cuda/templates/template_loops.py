@@ -61,7 +61,7 @@ def share(sch: Any, anchor: Any, operands: Sequence[int], loop: Any) -> list[Any
 
 
 def inline_before(sch: Any, names: Sequence[str]) -> None:
-    """Inline stages in front of the copies, such as padding, once the copies read them."""
+    """Inline stages before the copies, such as padding, once the copies read them."""
     for name in names:
         sch.compute_inline(sch.get_sblock(name))
 
@@ -87,7 +87,7 @@ def unroll(sch: Any, loop: Any, config: ConfigEntity) -> None:
 
 
 def first_candidates(splits: dict[str, int], **options: Any) -> ConfigEntity:
-    """What AutoTVM takes without a record: every inner factor 1.
+    """AutoTVM's config in the absence of a record: every inner factor 1.
 
     Parameters
     ----------

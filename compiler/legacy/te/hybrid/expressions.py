@@ -73,7 +73,7 @@ class Expressions(ast.NodeVisitor):
         self.refuse(node, f"{type(node).__name__} is no part of the hybrid language")
 
     def lookup(self, node: ast.Name) -> Any:
-        """What a name stands for."""
+        """Value that a name refers to."""
         raise NotImplementedError
 
     def call_script(self, node: ast.Call, function: Any, args: list[Any]) -> Any:

@@ -1,4 +1,4 @@
-"""The text of a hybrid function, and what its free names stand for."""
+"""The text of a hybrid function, and the values of its free names."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Source:
     file : str
         Where its text is; the lines of `node` are counted there.
     closure, globals : mapping of str to Any
-        What free names stand for: in the functions around it, and in its module.
+        Values of free names: in the functions around it, and in its module.
     """
 
     node: ast.FunctionDef
