@@ -60,7 +60,7 @@ def show_usage(usage: Usage) -> None:
 
 
 def show_cleared(usage: Usage) -> None:
-    """Print what is gone."""
+    """Print what was removed from the cache."""
     show(f"{usage.folder or 'the cache'}: dropped {_content(usage)}")
 
 

@@ -189,7 +189,7 @@ class _CppSelector(Selector):
 
 
 def _fetching(values: Mapping[str, np.ndarray]) -> Callable[..., dict[str, Any]]:
-    """What the library calls for the values of names, or for all: of types that DLPack knows.
+    """Callback of the library for the values of names, or for all: of types that DLPack knows.
 
     The tensors point into arrays that live as long as this function: until the call returns.
     """

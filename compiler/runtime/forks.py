@@ -52,7 +52,7 @@ class ForkSafeLock:
         return self._lock.acquire(timeout=timeout)
 
     def lose(self) -> None:
-        """Stop acquiring the lock before forks."""
+        """Mark the lock as lost to the forked child: entering it raises from now on."""
         self._lost = True
 
 

@@ -111,7 +111,7 @@ class LibraryOperator:
         return [tuple(map(int, shape)) for shape in shapes], results
 
     def engine(self, attrs: Mapping[str, str], inputs: Sequence[TensorType]) -> foreign.Engine:
-        """What runs one place of the operator, on tensors of the CPU."""
+        """Engine of one use of the operator, on tensors of the CPU."""
         run = self._call("engine", dict(attrs), *_split(inputs))
 
         def engine(given: Sequence[Any], results: Sequence[Any]) -> None:
@@ -125,7 +125,7 @@ class LibraryOperator:
     def code(
         self, attrs: Mapping[str, str], inputs: Sequence[TensorType], place: int
     ) -> foreign.ExternalCode:
-        """What a built library keeps of one place of the operator; `place` tells places apart."""
+        """Code of one use of the operator in a built library; `place` distinguishes the uses."""
         header: dict[str, Any] = {"attrs": dict(attrs), "inputs": [*inputs]}
         if self.has_state:
             header["place"] = place
@@ -133,7 +133,7 @@ class LibraryOperator:
         return foreign.ExternalCode(self.runtime, code, self.file.name)
 
     def load(self, code: bytes) -> foreign.Engine:
-        """What runs code that `code` made; raises LoadError if the bytes are damaged."""
+        """Engine of code that `code` made; raises LoadError if the bytes are damaged."""
         header, _ = foreign.split_header(code)
         try:
             attrs = {str(key): str(text) for key, text in header["attrs"].items()}

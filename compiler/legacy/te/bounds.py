@@ -328,7 +328,7 @@ class Bounds:
     # --- indices -------------------------------------------------------------------------
 
     def loop_value(self, stage: Stage, leaf: Any) -> Any:
-        """What stands for a loop in index expressions: its variable, its thread's, or 0."""
+        """Value of a loop in index expressions: its variable, its thread's, or 0."""
         if constant(self.extents[leaf.var]) == 1:
             return like(leaf.var, 0)
         thread = self.thread_of(stage, leaf)
@@ -349,7 +349,7 @@ class Bounds:
         return self._values[stage]
 
     def conditions(self, stage: Stage, of: Sequence[Any] | None = None) -> list[tuple[bool, Any]]:
-        """What must hold for an iteration to count.
+        """Predicates of a valid iteration.
 
         Parameters
         ----------

@@ -76,7 +76,7 @@ def _length(axis: tuple[Var, Expr, Expr]) -> float:
 
 
 def _solution(difference: Expr, var: Var) -> tuple[Expr, list[Expr]] | None:
-    """What a variable is where an expression is 0, and when that is a whole number."""
+    """Solve `difference == 0` for a variable; also the conditions for an integer solution."""
     found = list(sym.detect_linear_equation(difference, [var]))
     if len(found) != 2 or any(each.same_as(var) for each in nodes_of(found[1], tirx.Var)):
         return None

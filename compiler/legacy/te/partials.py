@@ -71,7 +71,7 @@ def partials(
     is_leaf: Callable[[Expr], bool],
     conditions: tuple[Expr, ...] = (),
 ) -> Iterator[Partial]:
-    """What the leaves contribute to an expression times `factor`.
+    """Contributions of the leaves to an expression times `factor`.
 
     Parameters
     ----------

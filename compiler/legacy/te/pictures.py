@@ -186,7 +186,7 @@ def _legend() -> Iterator[str]:
 
 
 def _computed(op: Any) -> str:
-    """What a stage computes, with the elements it reads as A[i, j]."""
+    """Text of a stage's computation, with the elements it reads as A[i, j]."""
 
     def element(tensor: Any, indices: list[Any]) -> Any:
         buffer = tirx.decl_buffer(tensor.shape, str(tensor.dtype), tensor.op.name, layout=None)

@@ -17,7 +17,7 @@ _MANY = 64
 
 
 def compute(operator: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """What an operator of Relay computes of tensors of TE.
+    """Compute a Relay operator on TE tensors.
 
     Parameters
     ----------
@@ -28,8 +28,8 @@ def compute(operator: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
     Returns
     -------
-    A tensor of TE, or a list of them. Each kernel that the operator needs is an external
-    operation of its own.
+    A tensor of TE, or a list of them. Each kernel that the operator needs is a separate external
+    operation.
 
     Raises
     ------

@@ -104,7 +104,7 @@ class _Tensorize:
         return self._loops(lambda part: substitute(_apply(part, bindings), scalars))
 
     def _scalars(self, values: dict[Any, Any]) -> dict[Any, Any]:
-        """What a call gives for the intrinsic's scalars."""
+        """Values that a call passes for the intrinsic's scalars."""
         given = self.intrin.scalar_values
         return {param: substitute(value, values) for param, value in given.items()}
 

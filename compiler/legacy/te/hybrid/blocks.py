@@ -17,7 +17,7 @@ class Scalar:
 
 
 class Blocks:
-    """The statements of a function, and what its names stand for at the place reached.
+    """The statements of a function, and the values of its names at the current statement.
 
     Attributes
     ----------

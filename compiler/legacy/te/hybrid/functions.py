@@ -15,7 +15,7 @@ from tvm.ir import is_prim_expr
 
 @dataclass(frozen=True)
 class LoopRange:
-    """What a loop of a hybrid function runs over.
+    """Range of a loop of a hybrid function.
 
     Attributes
     ----------

@@ -55,7 +55,7 @@ class HybridModule:
         self._read(Path(path).read_text())
 
     def __call__(self, *args: Any) -> Any:
-        """What the function makes of tensors, or computes of arrays and numbers."""
+        """Apply the function to tensors, or compute it on arrays and numbers."""
         if self._source is None:
             raise ValueError("the module has no function yet; load one")
         if any(map(is_symbolic, args)):
