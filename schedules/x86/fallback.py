@@ -69,7 +69,7 @@ class StageByStage(s_tir.dlight.ScheduleRule):
 
 
 class Empty(s_tir.dlight.ScheduleRule):
-    """Takes functions with a stage that never runs, because a tensor has no elements.
+    """Schedule functions with a stage that never runs, because a tensor has no elements.
 
     Its other stages stay serial loops; the sum over nothing is its initial value. A stage
     without elements that another one only reads (what a first step concatenates to an empty
@@ -94,7 +94,7 @@ def _has_empty(sch: s_tir.Schedule) -> bool:
 
 
 class Opaque(s_tir.dlight.ScheduleRule):
-    """Takes functions without blocks, as TOPI writes sort and scatter: leaves them serial."""
+    """Leave functions without blocks, such as TOPI's sort and scatter, serial."""
 
     def apply(self, func: tirx.PrimFunc, target: Target, _: bool) -> s_tir.Schedule | None:
         sch = s_tir.Schedule(func, error_render_level="fast")

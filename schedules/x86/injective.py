@@ -40,7 +40,7 @@ MIN_ROWS, MAX_ROWS = 4, 16
 
 
 class Injective(s_tir.dlight.ScheduleRule):
-    """Takes functions whose stages are all injective: elementwise, reshape, concat, gather.
+    """Schedule functions whose stages are all injective: elementwise, reshape, concat, gather.
 
     parallel outer axes, fused
       remaining axes

@@ -186,7 +186,7 @@ def _over_row(
 
 
 class Attention(AnchorRule):
-    """Takes the function of one attention, without anything fused to it."""
+    """Schedule the function of one attention, without anything fused to it."""
 
     def schedule(self, sch: Any, anchor: Any, config: ConfigEntity, target: Target) -> Any:
         lanes = config.val("lanes")

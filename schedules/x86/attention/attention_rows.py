@@ -300,7 +300,7 @@ class _Loops:
         return tirx.Select(is_number, quotient, tirx.const(0, self.w.dtype))
 
     def _in_place(self, vectors: Any) -> None:
-        """One row after the other, on `vectors` of keys and on values where they lie."""
+        """Process one row at a time, reading `vectors` of keys and the values in place."""
         w, lanes = self.w, self.lanes
         scores = self._allocate((1, vectors, lanes))
         with T.serial(0, w.s) as row:

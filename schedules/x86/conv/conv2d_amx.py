@@ -153,7 +153,7 @@ class _Sums:
 
 
 class AmxConv2d(AnchorRule):
-    """Takes a fused function whose anchor is a convolution by AMX.
+    """Schedule a fused function whose anchor is a convolution by AMX.
 
     parallel n, oc, oh_task        [flat: parallel n, oc]
       oh, ow_tile

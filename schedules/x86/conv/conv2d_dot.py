@@ -63,7 +63,7 @@ def _compute(dot: Dot, w: Conv2dWorkload, config: ConfigEntity, data: Any, weigh
 
 
 class DirectDotConv2d(conv2d.DirectConv2d):
-    """Takes a fused function whose anchor is a direct conv2d of dot products on a blocked layout.
+    """Schedule a fused function whose anchor is direct conv2d of dot products on blocked layouts.
 
     The loop nest is that of floats; a step is a dot product in every lane.
     """

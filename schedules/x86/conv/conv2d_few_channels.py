@@ -86,7 +86,7 @@ def compute(w: Conv2dWorkload, config: ConfigEntity, data: Any, weight: Any) -> 
 
 
 class NarrowConv2d(AnchorRule):
-    """Takes a fused function whose anchor is a conv2d with pixels as lanes.
+    """Schedule a fused function whose anchor is a conv2d with pixels as lanes.
 
     parallel n, rows: copy the input
     parallel n, oh

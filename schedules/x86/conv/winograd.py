@@ -68,7 +68,7 @@ def tile_of(kernel: Sequence[int], m: int) -> tuple[int, int]:
 
 
 def points_of(w: Conv2dWorkload, m: int) -> tuple[int, int]:
-    """Points along each axis, as many as the inputs of a tile."""
+    """Number of points along each axis, equal to the input extent of a tile."""
     down, across = (size + taps - 1 for size, taps in zip(tile_of(w.kernel, m), w.kernel))
     return down, across
 
@@ -248,7 +248,7 @@ def over(units: int, total: Any) -> Any:
 
 
 class Winograd(AnchorRule):
-    """Takes a fused function whose anchor is a Winograd convolution.
+    """Schedule a fused function whose anchor is a Winograd convolution.
 
     rows outside (few channels):           channels outside (many):
 

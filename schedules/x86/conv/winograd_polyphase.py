@@ -252,7 +252,7 @@ def _product(
 
 
 class WinogradParts(AnchorRule):
-    """Takes a fused function whose anchor is a Winograd convolution in parts.
+    """Schedule a fused function whose anchor is a Winograd convolution in parts.
 
     plain input:                           blocked input:
 

@@ -1,4 +1,4 @@
-"""Which CPU this machine has, by the name whose code it runs best."""
+"""Detect the host CPU: the LLVM CPU name whose code it runs best."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which instruction multiplies in a scheduled kernel, and how much one of it does."""
+"""Detect the multiply instruction of a scheduled kernel and its amount of work."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ INTRINSICS = {
     "llvm.x86.avx2.pmadd.ub.sw": MADD_BYTES,
     "llvm.x86.ssse3.pmadd.ub.sw.128": MADD_BYTES,
 }
-"""LLVM's names of those that schedules ask for."""
+"""LLVM names of the instructions that schedules request."""
 
 PRODUCTS = {FMA: 1, MADD: 1, BF16: 2, MADD_BYTES: 4, VNNI: 4}
 """Products that one instruction adds to a lane of 32 bits; `vpmaddwd` makes two, half of bytes',

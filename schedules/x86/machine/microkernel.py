@@ -31,7 +31,7 @@ LEAST_STEPS = 32
 
 
 def steps_together(steps: int, machine: Machine) -> int:
-    """How many steps of a reduction one iteration of its loop should take: a divisor of `steps`.
+    """Choose the number of reduction steps per loop iteration: a divisor of `steps`.
 
     1 where registers are plenty.
     """

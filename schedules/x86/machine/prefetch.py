@@ -19,7 +19,7 @@ from typing import Any
 
 ROWS = "pragma_prefetch_rows"
 WHOLE = 0
-"""As the value of `ROWS`: all iterations of the loop, however many, are row tiles."""
+"""Value of `ROWS` that makes all iterations of the loop row tiles."""
 STEPS = "pragma_prefetch_steps"
 STRIDE = "pragma_prefetch_stride"
 PANEL = "pragma_prefetch_panel"
@@ -60,7 +60,7 @@ def stream_panels(
 
 
 def prefetch_results(sch: Any, tiles: Sequence[Any], results: Sequence[Any]) -> None:
-    """Have what the loops `results` read and write prefetched in those over register tiles.
+    """Prefetch the data that the loops `results` read and write in the loops over register tiles.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ def prefetch_results(sch: Any, tiles: Sequence[Any], results: Sequence[Any]) -> 
 
 
 def prefetch_tile(sch: Any, chunk: Any) -> None:
-    """Have what a register tile's epilogue and the next tile read and write prefetched.
+    """Prefetch the data that a register tile's epilogue and the next tile read and write.
 
     Parameters
     ----------

@@ -24,6 +24,6 @@ def marks(points: int) -> dict[str, int]:
 
 
 def mark(sch: Any, loop: Any, points: int) -> None:
-    """Have the reduction of `loop`, and of loops inside, added in blocks."""
+    """Mark `loop`, including loops inside, as a reduction that is summed in blocks."""
     for key, value in marks(points).items():
         sch.annotate(loop, key, value)

@@ -89,7 +89,7 @@ def _fallback(dot: Dot, w: DenseWorkload, target: Target) -> ConfigEntity:
 
 
 class AmxMatmul(matmul_dot.TiledDotMatmul):
-    """Takes a fused function whose anchor is a tiled product by AMX."""
+    """Schedule a fused function whose anchor is a tiled product by AMX."""
 
     unrolls_rows = False
 

@@ -193,7 +193,7 @@ def _columns(w: BitsWorkload, product: te.Tensor, lanes: int) -> te.Tensor:
 
 
 class BitsProduct(AnchorRule):
-    """Takes a fused function whose anchor is one of these products.
+    """Schedule a fused function whose anchor is one of these products.
 
     what is rounded of the rows, if anything
     parallel panels of `vectors` vectors of columns

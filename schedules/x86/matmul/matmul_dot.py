@@ -48,7 +48,7 @@ def pack(dot: Dot, ops: Any, weight: Any, config: ConfigEntity) -> Any:
 
 
 class TiledDotMatmul(TiledMatmul):
-    """Takes a fused function whose anchor is a tiled product of dot products.
+    """Schedule a fused function whose anchor is a tiled product of dot products.
 
     The loop nest is that of floats; a step is a dot product in every lane.
     """

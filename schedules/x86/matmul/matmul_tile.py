@@ -195,7 +195,7 @@ def ravel(index: Sequence[Any], shape: Sequence[int]) -> Any:
 
 
 class TiledMatmul(AnchorRule):
-    """Takes a fused function whose anchor is a `tiled_product`.
+    """Schedule a fused function whose anchor is a `tiled_product`.
 
     Loop nest (order "bnm"; "bmn" swaps the two task loops, "bm" makes the column loop serial):
 
@@ -262,7 +262,7 @@ class TiledMatmul(AnchorRule):
         return lanes
 
     def steps(self, _: Any, loop: Any, __: ConfigEntity) -> tuple[Any, list[Any]]:
-        """The innermost loop over steps, and one over those that are taken together, if any."""
+        """Return the innermost loop over steps and the loops over steps done together, if any."""
         return loop, []
 
     def multiply(self, sch: Any, anchor: Any, lane: Any, reduced: Any, target: Target) -> None:

@@ -220,7 +220,7 @@ def strassen_product(
 
 
 class Strassen(AnchorRule):
-    """Takes a fused function whose anchor is a Strassen product.
+    """Schedule a fused function whose anchor is a Strassen product.
 
         parallel row, vector                  [images: vector, row]
           S: seven sums of two rows of two vectors

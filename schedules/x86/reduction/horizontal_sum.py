@@ -27,7 +27,7 @@ def joins(lanes: int) -> list[tuple[int, int, list[int], list[int]]]:
 
 
 def _half(lanes: int, size: int, offset: int) -> list[int]:
-    """One half of each partial sum, which takes `size` lanes, of two vectors."""
+    """Select one half of each partial sum, of `size` lanes, from two vectors."""
     group = max(size, _LANES_OF_128_BITS)
     return [
         vector * lanes + block + offset + lane

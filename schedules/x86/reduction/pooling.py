@@ -22,7 +22,7 @@ from .row_ops import schedule_injective
 
 
 class Pooling(s_tir.dlight.ScheduleRule):
-    """Takes functions with one reduction over a window of the contiguous axis.
+    """Schedule functions with one reduction over a window of the contiguous axis.
 
     parallel n, c, oh
       copy the padded input rows of this window

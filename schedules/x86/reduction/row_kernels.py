@@ -1,4 +1,4 @@
-"""Which static kernels make one for any number of rows on x86; `symbolic` puts them together."""
+"""Choose static kernels for any number of rows on x86; `symbolic` combines them."""
 
 from __future__ import annotations
 

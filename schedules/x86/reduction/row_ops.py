@@ -74,7 +74,7 @@ class Rows:
 
 
 class RowOps(s_tir.dlight.ScheduleRule):
-    """Takes functions with reductions whose stages all have some axes, the rows, in common."""
+    """Schedule functions with reductions whose stages all have some axes, the rows, in common."""
 
     def apply(self, func: tirx.PrimFunc, target: Target, _: bool) -> s_tir.Schedule | None:
         sch = s_tir.Schedule(func, error_render_level="fast")
@@ -127,7 +127,7 @@ def _is_axis(it: Iter) -> bool:
 def _map_to_output(
     stage: Stage, later: list[Stage], maps: dict[str, dict[int, Iter]]
 ) -> dict[int, Iter] | None:
-    """Which output axis each iterator of `stage` follows, as all its readers agree.
+    """Map each iterator of `stage` to the output axis on which all its readers agree.
 
     None if the stage is unused.
     """
@@ -148,7 +148,7 @@ def _map_to_output(
 
 
 def _stored_iters(stage: Stage) -> list[int | None]:
-    """For each dimension of the buffer that the stage stores, the iterator that indexes it."""
+    """Return the iterator that indexes each dimension of the buffer that the stage stores."""
     positions: list[int | None] = []
     for dimension in stage.block.writes[0].region:
         matches = [i for i, it in enumerate(stage.iters) if dimension.min.same_as(it.var)]

@@ -80,7 +80,7 @@ def _tile(config: ConfigEntity) -> tuple[int, int]:
 
 
 class Conv2dInt8Template(AnchorRule):
-    """Takes a fused function whose anchor is `conv2d_NCHWc_int8.x86`.
+    """Schedule a fused function whose anchor is `conv2d_NCHWc_int8.x86`.
 
     Kernel larger than 1x1:                          Kernel 1x1:
 

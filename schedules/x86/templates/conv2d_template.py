@@ -24,7 +24,7 @@ FEWEST_LANES = 4
 
 
 class Conv2dTemplate(AnchorRule):
-    """Takes a fused function whose anchor is `conv2d_NCHWc.x86`; the nest follows the knobs.
+    """Schedule a fused function whose anchor is `conv2d_NCHWc.x86`; the nest follows the knobs.
 
     Kernel larger than 1x1, or grouped (the knob unroll_kw is there):
 

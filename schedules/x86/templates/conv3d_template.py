@@ -106,7 +106,7 @@ def _blocked_data(w: Conv3dWorkload, data: te.Tensor, block: int) -> te.Tensor:
 
 
 class Conv3dTemplate(AnchorRule):
-    """Takes a fused function whose anchor is a conv3d template.
+    """Schedule a fused function whose anchor is a conv3d template.
 
     parallel n, ic_chunk, d, h
       ic, w: pad and block the input

@@ -31,7 +31,7 @@ def pack_weight(ops: Any, weight: Any, config: ConfigEntity, _: int) -> Any:
 
 
 class DepthwiseTemplate(AnchorRule):
-    """Takes a fused function whose anchor is `depthwise_conv2d_NCHWc.x86`.
+    """Schedule a fused function whose anchor is `depthwise_conv2d_NCHWc.x86`.
 
     parallel n, ic_chunk, ih: pad
     n

@@ -1,6 +1,6 @@
 """AutoTVM's templates dense_int8.x86 and batch_matmul_int8.x86: uint8 by int8 into int32.
 
-Their forms for AMX tiles are not here: records with the knobs of those are refused.
+Their forms for AMX tiles are missing: records with the knobs of those are rejected.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def compute(rule: str, w: Product, config: ConfigEntity, x: te.Tensor, rhs: te.T
 
 
 class Int8Product(AnchorRule):
-    """Takes a fused function whose anchor is one of the templates of this file.
+    """Schedule a fused function whose anchor is one of the templates of this file.
 
     [layout_trans_compute_root: parallel batch, n/16: pack the panel]
     parallel [batch,] yo, n/16

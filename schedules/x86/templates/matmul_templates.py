@@ -96,7 +96,7 @@ def plain_batch_matmul_args(w: BatchMatmulWorkload) -> tuple[Any, ...]:
 
 
 class DensePack(AnchorRule):
-    """Takes a fused function whose anchor is a product with dense_pack.x86's knobs.
+    """Schedule a fused function whose anchor is a product with dense_pack.x86's knobs.
 
     Loop nest, with t = tile_inner[-1]; records before 2021 lack tile_inner, have t = 1, and their
     tasks go rows first:
@@ -153,7 +153,7 @@ class DensePack(AnchorRule):
 
 
 class LaneReduction(AnchorRule):
-    """Takes a fused function whose anchor is a product with partial sums in the vector lanes.
+    """Schedule a fused function whose anchor is a product with partial sums in the vector lanes.
 
     Loop nest, with v = tile_k[-1]; "k first" for dense_nopack.x86, "k last" for batch_matmul.x86:
 
