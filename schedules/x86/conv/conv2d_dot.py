@@ -63,7 +63,7 @@ def _compute(dot: Dot, w: Conv2dWorkload, config: ConfigEntity, data: Any, weigh
 
 
 class DirectDotConv2d(conv2d.DirectConv2d):
-    """Schedule a fused function whose anchor is direct conv2d of dot products on blocked layouts.
+    """Schedule a fused function whose anchor is a dot product conv2d on a blocked layout.
 
     The loop nest is that of floats; a step is a dot product in every lane.
     """
@@ -79,7 +79,7 @@ class DirectDotConv2d(conv2d.DirectConv2d):
 
 
 def _supports(dot: Dot, w: Conv2dWorkload, target: Target) -> bool:
-    """The element types of the dot product; groups of whole steps of channels."""
+    """Whether the dtypes match the dot product and each group has whole steps of channels."""
     if dot_of(w.dtype, w.weight_dtype, w.out_dtype) != dot or not dot.is_fast_on(target):
         return False
     per_group = w.in_channels // w.groups
@@ -87,9 +87,9 @@ def _supports(dot: Dot, w: Conv2dWorkload, target: Target) -> bool:
 
 
 def fallback(dot: Dot, w: Conv2dWorkload, target: Target) -> ConfigEntity:
-    """As a convolution of floats, a step of which takes as long, but with whole tiles alone.
+    """Choose the config of a float convolution, whose steps take as long, but with whole tiles.
 
-    A row that they do not divide well is computed up to the end of its last one.
+    A row that tiles do not divide well is computed up to the end of its last tile.
     """
     machine = machine_of(dot, target)
     config = conv2d.direct_fallback(w, target, machine)
@@ -106,7 +106,7 @@ def fallback(dot: Dot, w: Conv2dWorkload, target: Target) -> ConfigEntity:
 
 
 def _cycles(dot: Dot, w: Conv2dWorkload, target: Target) -> float:
-    """As of float32, but for the products' `speedup` and the bytes of the weights."""
+    """Estimate cycles as for float32, adjusted for `speedup` and the bytes of the weights."""
     own = kept(dot, ConfigEntity(knobs(dot, target, w.narrow)))
     wide = replace(w, dtype="float32", weight_dtype="", out_dtype="float32")
     return conv2d.direct_cycles(wide, target, speedup(dot, target, w.narrow), BYTES // own.size)

@@ -1,4 +1,4 @@
-"""Products of tiles by AMX, of nests of plain loops that schedules mark.
+"""AMX tile matmuls, generated from nests of plain loops that schedules mark.
 
     sums = 0                                    for two tiles of rows, two of columns
     mark: reduction, the outermost loop           zero tiles of sums
@@ -6,7 +6,7 @@
         rows, columns, k, part                      load tiles of data and weights, multiply
           sums += data * weights                  store tiles of sums
 
-`tdpbusd` multiplies 16 rows of 64 bytes with 16 columns of as many, `tdpbf16ps` 32 bfloat16.
+`tdpbusd` multiplies 16 rows of 64 bytes with 16 columns of 64 bytes, `tdpbf16ps` 32 bfloat16.
 Weights lie in tiles, those of a step side by side: (columns / 16, k, 16, part). The pass
 `lowering.kernel_passes.amx` finds rows, strides and columns in the nest's indices.
 """

@@ -1,4 +1,4 @@
-"""Replaces float32 exp, log, tanh, erf and sigmoid by polynomials, constant divisors by factors.
+"""Replace float32 exp, log, tanh, erf and sigmoid by polynomials, constant divisors by factors.
 
 LLVM calls the C library once per lane for these functions, which takes most of the time of a
 softmax or GELU kernel. Each replacement has neither branches nor calls, about 10 to 20
@@ -16,7 +16,7 @@ sigmoid   7 ULP                                    results below 1.7e-38 may bec
 
 Coefficients are minimax fits of the relative error (Lawson iteration in float64).
 
-What a vector costs is the multiply-adds: an exponential has seven, beside six simpler
+Multiply-adds dominate the cost per vector: an exponential has seven, and six simpler
 instructions. A product with a sigmoid, as in SiLU, divides by 1 + exp(-x) instead of multiplying by
 the quotient, within 1 ULP more.
 

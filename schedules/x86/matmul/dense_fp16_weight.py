@@ -1,9 +1,9 @@
-"""Dense layers of float32 whose weights lie in memory as numbers of 16 bits, on x86.
+"""float32 dense layers with weights stored as float16 or bfloat16, on x86.
 
     dense_halves.x86    float16 or bfloat16 weights, widened in registers: few rows
 
-A product of few rows waits for its weights, of which there are half as many bytes. Its sums are
-those of weights that were widened when the library was built, to the last bit.
+A matmul of few rows is bound by reading its weights, which this halves. Results are bit-identical
+to those of weights widened at build time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .matmul_tile import TiledMatmul, product
 NAME = "dense_halves.x86"
 
 NARROW = {"float16": "f16c", "bfloat16": "sse2"}
-"""Types of weights, and the CPU feature with which vectors of them are widened."""
+"""Weight dtypes, and the CPU feature that widens vectors of them."""
 
 
 _OPERATIONS = 2
@@ -48,14 +48,14 @@ def _cycles(w: DenseWorkload, widenings: float, machine: Machine) -> float:
 
 
 def _supports(w: DenseWorkload, target: Target) -> bool:
-    """Float32 by constant weights of 16 bits that the CPU can widen."""
+    """Whether data are float32 and weights are 16-bit constants that the CPU can widen."""
     is_own = w.dtype == w.out_dtype == "float32" and w.weight is None
     feature = NARROW.get(w.rhs_dtype)
     return is_own and feature in {str(name) for name in codegen.llvm_get_cpu_features(target)}
 
 
 def pays(w: DenseWorkload, dtype: str, target: Target) -> bool:
-    """Whether float32 weights had better be kept as numbers of a type of 16 bits."""
+    """Whether storing float32 weights in this 16-bit dtype pays."""
     short, machine = replace(w, rhs_dtype=dtype), Machine.from_target(target)
     if not _supports(short, target):
         return False

@@ -67,7 +67,7 @@ def compute_floats(
     """x (*lead, k), the others as packed -> (*lead, n); no zeros where the workload has one.
 
     A block's sum of products meets the scale once. The zero point is subtracted from each weight:
-    less its product with the row's sum, what is infinite or overflows would be NaN.
+    subtracting its product with the row's sum would turn infinities and overflows into NaN.
     """
     _, blocks, count, _, lanes = (int(extent) for extent in words.shape)
     numbers, panels = low_bit.WORD // w.bits, w.n // lanes
@@ -195,7 +195,7 @@ def _columns(w: BitsWorkload, product: te.Tensor, lanes: int) -> te.Tensor:
 class BitsProduct(AnchorRule):
     """Schedule a fused function whose anchor is one of these products.
 
-    what is rounded of the rows, if anything
+    quantize the rows, if they are rounded
     parallel panels of `vectors` vectors of columns
       block
         registers[rows, vectors, lanes] = 0

@@ -84,7 +84,7 @@ def tiled_product(
         A batch of None leaves the batch axis out.
     tile : (rows, columns)
     out_dtype : str
-        Of the products and their sums.
+        Type of the products and their sums.
     lhs : (batch index or None, row, k) -> element
         Only called with rows below m: the rows that fill the last tile repeat the last row.
     rhs : (batch index or None, k, column) -> element
@@ -113,7 +113,7 @@ def tiled_product(
 
 
 def register_tile(config: ConfigEntity) -> tuple[int, int]:
-    """(tile_m, tile_n), as Baton's or AutoTVM's knobs say it."""
+    """Return (tile_m, tile_n) from Baton's or AutoTVM's knobs."""
     if "tile_x" in config:
         return math.prod(config.size("tile_y")[1:]), config.size("tile_x")[-1]
     return config.val("tile_m"), config.val("tile_n")
@@ -122,11 +122,11 @@ def register_tile(config: ConfigEntity) -> tuple[int, int]:
 def right_reader(
     w: Product, config: ConfigEntity, tile_n: int, right: te.Tensor, dot: Dot | None
 ) -> Reader:
-    """Reads the right operand of `tiled_product` from panels ([batch,] n / tile_n, k, tile_n).
+    """Read the right operand of `tiled_product` from panels ([batch,] n / tile_n, k, tile_n).
 
-    Of a dot product, the elements of a step lie side by side: (..., k / size, tile_n, size). A
-    constant is in panels, and each task copies its panel of another operand, unless the knob
-    `copy_panel` says that it reads that in place.
+    For a dot product, the elements of a step are adjacent: (..., k / size, tile_n, size). Constants
+    are packed in panels. For other operands each task copies its panel, unless the knob
+    `copy_panel` is false: then it reads the operand in place.
     """
     size = 1 if dot is None else dot.size
     if w.right is None:

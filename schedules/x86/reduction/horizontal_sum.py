@@ -1,7 +1,7 @@
-"""The sums of the lanes of as many vectors as each has lanes, as one vector.
+"""Horizontal sums of n vectors of n lanes, combined into one vector.
 
-Two vectors become one, of twice as many partial sums, by shuffles that stay inside of 128 bits
-where partial sums are as small as that:
+Shuffles combine two vectors into one with twice the number of partial sums. They stay within 128
+bits if partial sums are that small:
 
     (a0 a1 a2 a3), (b0 b1 b2 b3)  ->  (a0 a1 b0 b1) + (a2 a3 b2 b3)
 """
@@ -14,8 +14,8 @@ _LANES_OF_128_BITS = 4
 
 
 def joins(lanes: int) -> list[tuple[int, int, list[int], list[int]]]:
-    """The steps: which vector is replaced by its sum with which one, and the lanes of both that are
-    added, counted through both vectors."""
+    """List the steps: the vector that is replaced by its sum with the second one, and the lanes of
+    both that are added, numbered through both vectors."""
     steps = []
     size, distance = lanes, 1
     while distance < lanes:
@@ -40,7 +40,7 @@ def _half(lanes: int, size: int, offset: int) -> list[int]:
 
 @functools.cache
 def places(lanes: int) -> tuple[int, ...]:
-    """Where each vector has to stand so that its sum is in the lane of its number."""
+    """Return the order of the vectors that puts each sum into the lane of its number."""
     owners = [[vector] * lanes for vector in range(lanes)]
     for left, right, low, _ in joins(lanes):
         both = owners[left] + owners[right]

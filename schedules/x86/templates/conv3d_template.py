@@ -1,6 +1,6 @@
 """AutoTVM's templates conv3d_ncdhw.x86 and conv3d_ndhwc.x86.
 
-They are also what a 3-D convolution without record runs: the input is padded and blocked once
+A 3-D convolution without a tuning record uses them, too: the input is padded and blocked once
 inside the kernel, the weights are packed ahead, and the result leaves in the caller's layout.
 """
 
