@@ -104,7 +104,7 @@ class Mask:
     hides: bool = False
 
     def dtype(self, scores: str) -> str:
-        """Of the tensor, for scores of a dtype."""
+        """Dtype of the tensor, given the dtype of the scores."""
         return scores if self.fill is None else "bool"
 
     def index(self, batch: Sequence[Any], row: Any, column: Any) -> tuple[Any, ...]:

@@ -67,7 +67,7 @@ class Conv2dWorkload:
 
     @property
     def item_bytes(self) -> int:
-        """Of an element of the data."""
+        """Bytes of an element of the data."""
         return int(DataType(self.dtype).itemsize)
 
     @property

@@ -29,7 +29,7 @@ LARGEST = 3.4028234663852886e38
 
 @dataclass(frozen=True)
 class Bound:
-    """Of one algorithm on one shape.
+    """Error bound of one algorithm on one shape.
 
     Attributes
     ----------

@@ -105,7 +105,7 @@ class DenseWorkload:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the result."""
+        """Shape of the result."""
         return (*self.lead, self.n)
 
     @property
@@ -179,7 +179,7 @@ class BatchMatmulWorkload:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the result."""
+        """Shape of the result."""
         return (*self.batch, self.m, self.n)
 
     @property

@@ -57,7 +57,7 @@ class Demonstration:
 
     @property
     def largest_error(self) -> float | None:
-        """Of the two runs, before export and after; None if nothing was compared."""
+        """Largest error of the runs before and after export; None if nothing was compared."""
         known = [self.error]
         if self.comparison is not None:
             known.append(self.comparison.engines["baton"].error)

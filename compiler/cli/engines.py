@@ -220,7 +220,7 @@ class OpenVinoEngine:
 
 
 class OpenVinoBFloat16Engine(OpenVinoEngine):
-    """The same with the hint that it may compute in bfloat16."""
+    """OpenVINO with the hint that it may compute in bfloat16."""
 
     precision = "bf16"
 

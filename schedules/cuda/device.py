@@ -43,7 +43,7 @@ class Device:
 
     @property
     def l2_bytes_per_cycle(self) -> float:
-        """Of one multiprocessor, when all of them read."""
+        """L2 bandwidth of one multiprocessor, when all of them read."""
         return self.l2_bandwidth / self.limits.sms / self.hertz
 
 

@@ -57,7 +57,7 @@ class Library:
             raise LoadError(f"{self.title}: {name} failed: {text} ({status})")
 
     def created(self, name: str, *arguments: Any) -> ctypes.c_void_p:
-        """What a function creates, whose address is its first argument."""
+        """Return the object that a function creates through its first argument, an address."""
         handle = ctypes.c_void_p()
         self.call(name, ctypes.byref(handle), *arguments)
         return handle

@@ -45,7 +45,7 @@ class Axis:
         return prod(self.extents)
 
     def ending_with(self, iterator: Any) -> Axis:
-        """The axis with this iterator of its own innermost."""
+        """The axis reordered so that this iterator is innermost."""
         order = sorted(range(len(self.iterators)), key=lambda at: self.iterators[at] is iterator)
         return Axis(
             tuple(self.iterators[at] for at in order), tuple(self.extents[at] for at in order)

@@ -61,7 +61,7 @@ class FmaCore:
 
     @property
     def columns(self) -> int:
-        """Of a thread's sums."""
+        """Columns of a thread's sums."""
         return QUAD * self.tile.quads_j
 
     @property

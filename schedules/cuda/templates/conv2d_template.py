@@ -70,7 +70,7 @@ def direct_args(w: Conv2dWorkload) -> tuple[Any, ...]:
 
 
 def depthwise_args(w: Conv2dWorkload) -> tuple[Any, ...]:
-    """The same with the weights as (channels, multiplier, KH, KW)."""
+    """`direct_args` with the weights as (channels, multiplier, KH, KW)."""
     data, (tag, _, dtype), *rest = direct_args(w)
     shape = (w.in_channels, w.out_channels // w.in_channels, *w.kernel)
     return (data, (tag, shape, dtype), *rest)
