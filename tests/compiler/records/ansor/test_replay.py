@@ -10,7 +10,7 @@ import tvm
 from tvm import te
 from tvm.target import Target
 
-from compiler.lowering.validate.validator import Question
+from compiler.lowering.validate.validator import ValidationJob
 from compiler.records.ansor.dag import read_dag
 from compiler.records.ansor.packing import Packing
 from compiler.records.ansor.replay import replay
@@ -36,7 +36,7 @@ def question(nest):
     count = len(dag.inputs)
     operands = tuple((i, Packing()) for i in range(count))
     scheduled = guard_indices(replayed(nest).func)
-    return Question(dag.func, scheduled, operands, len(dag.outputs), {"kind": "llvm"})
+    return ValidationJob(dag.func, scheduled, operands, len(dag.outputs), {"kind": "llvm"})
 
 
 @pytest.mark.parametrize("nest", NESTS, ids=lambda nest: nest["name"])
