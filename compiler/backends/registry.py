@@ -227,7 +227,7 @@ def register(
           the output tensors to write to.
     device : str
         "cuda" for code that works on the GPU's tensors. `compile` then gets the subgraph with its
-        constants as parameters behind the others, and no values, and returns a `ExternalCode` of a
+        constants as trailing parameters, without values, and returns an `ExternalCode` of a
         runtime that `compiler.runtime.foreign.register_engine` made known.
     compiles_relax : bool
         `compile` takes the subgraph with Relax operators instead of Relay's.

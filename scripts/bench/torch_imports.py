@@ -1,4 +1,4 @@
-"""What each process of torch_compile.py needs, loaded where they are all forked from."""
+"""Imports that all processes of torch_compile.py share, loaded before the fork."""
 
 import timm  # noqa: F401
 import torch._inductor.compile_fx  # noqa: F401

@@ -40,7 +40,7 @@ LIBRARIES = {
     "libcustomop_lib.so": "lib_custom_op/gemm_lib.cc",
     "libsubgraph_lib.so": "lib_subgraph/subgraph_lib.cc",
 }
-"""What test_extensions.py loads, and its sources below `example/extensions`."""
+"""Libraries that test_extensions.py loads, and their sources in `example/extensions`."""
 STORAGE_TYPES = {"undefined": -1, "default": 0, "row_sparse": 1, "csr": 2}
 
 

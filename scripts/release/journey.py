@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What a user does with the wheels, from their installation on, in a folder outside a checkout.
 
-    scripts/release/journey.py dist            # bundled networks, onnxruntime beside them
+    scripts/release/journey.py dist            # bundled networks, compared with onnxruntime
     scripts/release/journey.py --short dist    # a small network: for CI
 
 `dist` is what `make wheel` leaves. Prints a line per step: ok, skipped with what is missing on this

@@ -1,4 +1,4 @@
-"""What `cuda.py` prints, on the mocked GPU; its times are the interpreter's."""
+"""Output of `cuda.py` on the mocked GPU; the times are those of the interpreter."""
 
 import pytest
 
