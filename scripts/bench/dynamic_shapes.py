@@ -5,7 +5,7 @@
     python -m scripts.bench.dynamic_shapes FOLDER --build-only    # kernels of all into the cache
     python -m scripts.bench.dynamic_shapes FOLDER                 # times, into FOLDER/times.json
     python -m scripts.bench.dynamic_shapes FOLDER --every         # of all batches and lengths
-    python -m scripts.bench.dynamic_shapes FOLDER --write docs    # a table and a plot of them
+    python -m scripts.bench.dynamic_shapes FOLDER --write docs    # a table of them
 
 The networks are those of `dynamic.py`, with symbols for their batch, and length where they
 have one. Baton builds each once with symbols and, for "static", once for each point; onnxruntime
@@ -33,6 +33,8 @@ from typing import Any
 
 import numpy as np
 
+from scripts.bench.turns import time_in_turn
+
 ENGINES = ("symbolic", "static", "onnxruntime", "openvino")
 LENGTHS = (1, 7, 16, 32, 100, 128, 384, 512)
 BATCHES = (1, 2, 3, 4, 8, 16)
@@ -48,7 +50,7 @@ def main() -> int:
     parser.add_argument("--networks", default="", help="some of them, by name")
     parser.add_argument("--points", default="", help="some of them, as 1x128,4x32")
     parser.add_argument("--check", action="store_true", help="compare results, measure nothing")
-    parser.add_argument("--write", type=pathlib.Path, help="where the table and the plot go")
+    parser.add_argument("--write", type=pathlib.Path, help="where the table goes")
     parser.add_argument("--every", action="store_true", help="all batches at all lengths")
     parser.add_argument("--build-only", action="store_true", help="fill the cache of kernels")
     parser.add_argument("--minutes", type=float, default=1e9, help="begin no point after these")
@@ -58,9 +60,8 @@ def main() -> int:
     from scripts.models.dynamic import NETWORKS
 
     if args.write:
-        from scripts.bench.dynamic_plot import write
-
-        write(json.loads((args.folder / "times.json").read_text()), args.write)
+        text = table(json.loads((args.folder / "times.json").read_text()))
+        (args.write / "dynamic_times.md").write_text(text)
         return 0
     end = time.monotonic() + 60 * args.minutes
     for name in args.networks.split(",") if args.networks else NETWORKS:
@@ -236,26 +237,52 @@ def measure_all(
 def measure(runs: dict[str, Any], seconds: float) -> dict[str, Any]:
     """The least milliseconds of a run, in alternation, and the difference of the results."""
     error = difference(runs["symbolic"], runs["onnxruntime"])
-    for function, _ in runs.values():
-        function()
-    fastest = dict.fromkeys(runs, float("inf"))
-    end, rounds = time.perf_counter() + seconds, 0
-    while rounds < 3 or (rounds < 50 and time.perf_counter() < end):
-        rounds += 1
-        for name, (function, _) in runs.items():
-            started = time.process_time()
-            function()
-            fastest[name] = min(fastest[name], (time.process_time() - started) * 1e3)
-    return {**fastest, "error": error}
+    functions = {name: function for name, (function, _) in runs.items()}
+    times = time_in_turn(functions, 50, seconds, time.process_time)
+    return {**{name: min(each) for name, each in times.items()}, "error": error}
+
+
+def of_static(row: dict[str, Any]) -> float:
+    """Time relative to the static library."""
+    return float(row["symbolic"] / row["static"])
+
+
+def of_peers(row: dict[str, Any]) -> float:
+    """Time of the faster peer relative to the library with symbols."""
+    return float(min(row["onnxruntime"], row["openvino"]) / row["symbolic"])
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """The text of `dynamic_times.md`: all points, and how many of them meet the goals."""
+    rows = sorted(rows, key=lambda row: (row["network"], row["batch"], row["length"]))
+    near = sum(of_static(row) <= 1.1 for row in rows)
+    ahead = sum(of_peers(row) >= 1 for row in rows)
+    lines = [
+        "# One library for all extents: all points",
+        "",
+        "`scripts/bench/dynamic_shapes.py` measured them: milliseconds of processor time, one",
+        f"thread. Of {len(rows)} points, {near} are within 10 % of the library for that point",
+        f"alone, and {ahead} at least as fast as the faster peer.",
+        "",
+        "| network | batch | length | symbolic | static | onnxruntime | OpenVINO "
+        "| / static | peer / |",
+        "|" + "---|" * 9,
+    ]
+    for row in rows:
+        times = " | ".join(f"{row[name]:.2f}" for name in ENGINES)
+        where = f"{row['network']} | {row['batch']} | {row['length'] or ''}"
+        lines.append(f"| {where} | {times} | {of_static(row):.2f} | {of_peers(row):.2f} |")
+    error = max(row["error"] for row in rows)
+    lines += ["", f"Results differ from onnxruntime's by {error:.0e} of the largest one at most."]
+    return "\n".join(lines) + "\n"
 
 
 def show(row: dict[str, Any]) -> None:
     times = " ".join(f"{name} {row[name]:.2f}" for name in ENGINES)
-    best = min(row["onnxruntime"], row["openvino"])
     print(
         f"{row['network']:11} {row['batch']:3} x {row['length']:3}  {times}  "
-        f"of static {row['symbolic'] / row['static']:.2f}  faster than peers "
-        f"{best / row['symbolic']:.2f}  error {row['error']:.1e}",
+        f"of static {of_static(row):.2f}  faster than peers {of_peers(row):.2f}  "
+        f"error {row['error']:.1e}",
         flush=True,
     )
 

@@ -27,8 +27,10 @@ import pathlib
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
+
+from scripts.bench.turns import time_in_turn
 
 TOLERANCE = 1e-4
 ENGINES = ("eager", "inductor", "baton")
@@ -171,25 +173,10 @@ def compiled(model: Any, engines: Sequence[str], rounds: int, seconds: float) ->
         calls["inductor"](*args, **kwargs)
         row["inductor_build"] = round(time.perf_counter() - started, 1)
     if rounds:
-        functions = [lambda call=call: call(*args, **kwargs) for call in calls.values()]
-        row["ms"] = dict(zip(calls, in_turn(functions, rounds, seconds), strict=True))
+        functions = {name: lambda call=call: call(*args, **kwargs) for name, call in calls.items()}
+        times = time_in_turn(functions, rounds, seconds)
+        row["ms"] = {name: statistics.median(each) for name, each in times.items()}
     return row
-
-
-def in_turn(functions: Sequence[Callable[[], Any]], rounds: int, seconds: float) -> list[float]:
-    """Median milliseconds of each function, over rounds in which they take turns."""
-    times: list[list[float]] = [[] for _ in functions]
-    for function in functions:
-        function()
-    end = time.perf_counter() + seconds
-    for index in range(rounds):
-        if index >= 3 and time.perf_counter() > end:
-            break
-        for function, taken in zip(functions, times, strict=True):
-            started = time.perf_counter()
-            function()
-            taken.append((time.perf_counter() - started) * 1e3)
-    return [statistics.median(taken) for taken in times]
 
 
 def exported(model: Any) -> Row:

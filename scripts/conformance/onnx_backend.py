@@ -6,8 +6,6 @@
     python -m scripts.conformance.onnx_backend --check --sample 60 --seed $(git rev-parse HEAD)
     python -m scripts.conformance.onnx_backend -k test_resize_  # some cases, printed only
     python -m scripts.conformance.onnx_backend -k test_resize_ --update
-    python -m scripts.conformance.onnx_backend --cases onnx/backend/test/data/node
-    python -m scripts.conformance.onnx_backend --build onnxruntime        # what passes there
 
 Failing cases are counted by cause.
 
@@ -30,12 +28,12 @@ import pathlib
 import random
 import re
 import sys
+import threading
 import time
 import traceback
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -55,14 +53,9 @@ Outcome = tuple[str, str]
 # ---------------------------------------------------------------- one case, in a worker
 
 
-Call = Callable[[dict[str, np.ndarray]], Any]
-"""From inputs by name to what `main` returns: an array, or a list for a tuple."""
-
-
-def build_with_baton(mod: Any, params: dict[str, Any]) -> Call:
-    """Build a module for this CPU by `relay.build`."""
+def build(mod: Any, params: dict[str, Any]) -> Callable[[dict[str, np.ndarray]], list[Any]]:
+    """Build a module for this CPU; the result maps inputs by name to the outputs in order."""
     import tvm
-    from tvm import relax
 
     from compiler import relay
     from compiler.runtime import graph_executor
@@ -70,103 +63,43 @@ def build_with_baton(mod: Any, params: dict[str, Any]) -> Call:
     library = relay.build(mod, target="llvm", params=params)
     module = graph_executor.GraphModule(library["default"](tvm.cpu()))
 
-    several = isinstance(mod["main"].ret_ty, relax.TupleType)
-
-    def call(inputs: dict[str, np.ndarray]) -> Any:
+    def call(inputs: dict[str, np.ndarray]) -> list[Any]:
         for name, value in inputs.items():
             module.set_input(name, value)
         module.run()
-        outputs = [module.get_output(i).numpy() for i in range(module.get_num_outputs())]
-        return outputs if several else outputs[0]
+        return [module.get_output(i).numpy() for i in range(module.get_num_outputs())]
 
     return call
 
 
-def build_with_tvm(mod: Any, params: dict[str, Any]) -> Call:
-    """Build a module for this CPU by TVM's default pipeline."""
-    import tvm
-    from tvm import relax
-
-    from compiler import relay
-
-    executable = tvm.compile(relay.to_relax(mod), target=tvm.target.Target({"kind": "llvm"}))
-    machine = relax.VirtualMachine(executable, tvm.cpu())
-    names = [param.name for param in mod["main"].params]
-
-    def to_numpy(value: Any) -> Any:
-        if isinstance(value, tvm.runtime.Tensor):
-            return value.numpy()
-        return [to_numpy(item) for item in value]
-
-    def call(inputs: dict[str, np.ndarray]) -> Any:
-        given = {**params, **{k: tvm.runtime.tensor(v) for k, v in inputs.items()}}
-        return to_numpy(machine["main"](*[given[name] for name in names]))
-
-    return call
-
-
-BUILDS: dict[str, Callable[[Any, dict[str, Any]], Call]] = {
-    "baton": build_with_baton,
-    "tvm": build_with_tvm,
-}
-
-
-def build_with_onnxruntime(model: Any) -> Call:
-    """A session of onnxruntime, which takes the ONNX model itself."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.log_severity_level = 1, 4
-    session = onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
-
-    def call(inputs: dict[str, np.ndarray]) -> Any:
-        outputs = session.run(None, inputs)
-        return outputs if len(outputs) > 1 else outputs[0]
-
-    return call
-
-
-OF_MODELS: dict[str, Callable[[Any], Call]] = {"onnxruntime": build_with_onnxruntime}
-
-
-def run_case(case: Any, build: str) -> Outcome:
+def run_case(case: Any) -> Outcome:
     """Import, build and run one ONNX test case and compare its outputs."""
-    given = _run(case.model, case, build, constants=())
+    given = _run(case.model, case, constants=())
     constants = _operands(case)
     if given[0] not in ("import", "build") or not constants:
         return given
-    known = _run(_with_constants(case, constants), case, build, constants)
+    known = _run(_with_constants(case, constants), case, constants)
     if known[0] == PASS:
         return PASS_CONSTANT, ""
     return given if known[0] == "import" else known
 
 
-def _run(model: Any, case: Any, build: str, constants: tuple[str, ...]) -> Outcome:
+def _run(model: Any, case: Any, constants: tuple[str, ...]) -> Outcome:
     from onnx.backend.test.runner import Runner
 
     from compiler.relay.frontend import from_onnx
 
     stage = "import"
     try:
-        if build in OF_MODELS:
-            call = OF_MODELS[build](model)
-        else:
-            mod, params = from_onnx(model, shape=_shapes(case))
-            stage = "build"
-            call = BUILDS[build](mod, params)
+        mod, params = from_onnx(model, shape=_shapes(case))
+        stage = "build"
+        call = build(mod, params)
         names = [value.name for value in case.model.graph.input]
         for inputs, expected in case.data_sets:
             stage = "run"
             feeds = dict(zip(names, map(_array, inputs)))
             feeds = {name: value for name, value in feeds.items() if name not in constants}
-            if build in OF_MODELS:
-                outputs = call(feeds)
-                outputs = [outputs] if len(expected) == 1 else outputs
-            else:
-                found = call(_tensors_of(feeds))
-                outputs = _like(iter(found if isinstance(found, list) else [found]), expected)
+            outputs = _like(iter(call(_tensors_of(feeds))), expected)
             stage = "compare"
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -264,38 +197,7 @@ def _reason(error: BaseException) -> str:
 # ---------------------------------------------------------------- workers
 
 
-@dataclass
-class Worker:
-    """A process that runs cases by index."""
-
-    process: Any
-    pipe: Connection
-
-    @staticmethod
-    def start(context: Any, cases: list[Any], build: str) -> Worker:
-        """Start a process that inherits `cases` and builds with `BUILDS[build]`."""
-        ours, theirs = context.Pipe()
-        process = context.Process(target=_serve, args=(theirs, cases, build), daemon=True)
-        process.start()
-        theirs.close()
-        return Worker(process, ours)
-
-    def run(self, index: int) -> Outcome | None:
-        """Outcome of one case; None when the process died or timed out, and is gone."""
-        try:
-            self.pipe.send(index)
-            if self.pipe.poll(TIMEOUT_SECONDS):
-                outcome: Outcome = self.pipe.recv()
-                return outcome
-        except (EOFError, OSError):
-            self.process.join()
-            return None
-        self.process.kill()
-        self.process.join()
-        return None
-
-
-def _serve(pipe: Connection, cases: list[Any], build: str) -> None:
+def _serve(pipe: Connection, cases: list[Any]) -> None:
     if not os.environ.get("ONNX_BACKEND_TRACEBACK"):
         quiet = os.open(os.devnull, os.O_WRONLY)
         os.dup2(quiet, 1)
@@ -307,46 +209,56 @@ def _serve(pipe: Connection, cases: list[Any], build: str) -> None:
             index = pipe.recv()
         except EOFError:
             return
-        pipe.send(run_case(cases[index], build))
+        pipe.send(run_case(cases[index]))
 
 
-def run_all(cases: list[Any], build: str, jobs: int, progress: bool) -> dict[str, Outcome]:
-    """Run every case in `jobs` worker processes."""
-    import threading
-
+def run_all(cases: list[Any], jobs: int, progress: bool) -> dict[str, Outcome]:
+    """Run every case in `jobs` worker processes, which inherit the cases."""
     context = multiprocessing.get_context("fork")
     outcomes: dict[str, Outcome] = {}
-    queue = iter(range(len(cases)))
-    lock = threading.Lock()
+    queue, lock = iter(range(len(cases))), threading.Lock()
 
-    def take() -> int | None:
-        with lock:
-            return next(queue, None)
+    def started() -> tuple[Any, Connection]:
+        ours, theirs = context.Pipe()
+        process = context.Process(target=_serve, args=(theirs, cases), daemon=True)
+        process.start()
+        theirs.close()
+        return process, ours
 
-    def work(worker: Worker) -> None:
-        while (index := take()) is not None:
-            outcome = worker.run(index)
+    def answer(process: Any, pipe: Connection, index: int) -> Outcome | None:
+        """Outcome of a case; None if the process died or timed out, and is gone."""
+        try:
+            pipe.send(index)
+            if pipe.poll(TIMEOUT_SECONDS):
+                outcome: Outcome = pipe.recv()
+                return outcome
+            process.kill()
+        except (EOFError, OSError):
+            pass
+        process.join()
+        return None
+
+    def work(process: Any, pipe: Connection) -> None:
+        while True:
+            with lock:
+                index = next(queue, None)
+            if index is None:
+                break
+            outcome = answer(process, pipe, index)
             if outcome is None:
-                code = worker.process.exitcode
-                hung = code is not None and code == -9
-                outcome = (
-                    "crash",
-                    f"no answer in {TIMEOUT_SECONDS:.0f} s" if hung else f"exit {code}",
-                )
+                code = process.exitcode
+                hung = f"no answer in {TIMEOUT_SECONDS:.0f} s"
+                outcome = ("crash", hung if code == -9 else f"exit {code}")
                 with lock:
-                    worker = Worker.start(context, cases, build)
+                    process, pipe = started()
             outcomes[cases[index].name] = outcome
             if progress and len(outcomes) % 50 == 0:
                 passed = sum(kind in (PASS, PASS_CONSTANT) for kind, _ in outcomes.values())
-                print(
-                    f"{len(outcomes)}/{len(cases)} run, {passed} pass", file=sys.stderr, flush=True
-                )
-        worker.pipe.close()
+                text = f"{len(outcomes)}/{len(cases)} run, {passed} pass"
+                print(text, file=sys.stderr, flush=True)
+        pipe.close()
 
-    threads = [
-        threading.Thread(target=work, args=(worker,))
-        for worker in [Worker.start(context, cases, build) for _ in range(jobs)]
-    ]
+    threads = [threading.Thread(target=work, args=started()) for _ in range(jobs)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -354,51 +266,13 @@ def run_all(cases: list[Any], build: str, jobs: int, progress: bool) -> dict[str
     return outcomes
 
 
-def collect(folder: pathlib.Path | None = None) -> list[Any]:
-    """ONNX's node tests, in the order of their names: the installed release's, or a folder's."""
+def collect() -> list[Any]:
+    """Node tests of the installed ONNX release, sorted by name."""
     from onnx.backend.test.case.node import collect_testcases
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = collect_testcases(None) if folder is None else map(_read_case, folder.iterdir())
-        return sorted(found, key=lambda case: str(case.name))
-
-
-def _read_case(folder: pathlib.Path) -> Any:
-    """A node test as releases of ONNX before 1.17 keep it: a model, and files of tensors."""
-    import onnx
-    from onnx.backend.test.case.test_case import TestCase
-
-    model = onnx.load(folder / "model.onnx")
-    sides = {"input": model.graph.input, "output": model.graph.output}
-    sets = [
-        tuple(
-            [
-                _read_value(each / f"{side}_{i}.pb", values[i].type)
-                for i in range(len(list(each.glob(f"{side}_*.pb"))))
-            ]
-            for side, values in sides.items()
-        )
-        for each in sorted(folder.glob("test_data_set_*"))
-    ]
-    return TestCase(folder.name, folder.name, None, str(folder), model, sets, "node", 1e-3, 1e-7)
-
-
-def _read_value(path: pathlib.Path, type_proto: Any) -> Any:
-    """A tensor, a sequence or an optional value of a file; bfloat16 is kept there as uint16."""
-    import ml_dtypes
-    import onnx
-
-    kind = type_proto.WhichOneof("value")
-    message, read = {
-        "sequence_type": (onnx.SequenceProto, onnx.numpy_helper.to_list),
-        "optional_type": (onnx.OptionalProto, onnx.numpy_helper.to_optional),
-    }.get(kind, (onnx.TensorProto, onnx.numpy_helper.to_array))
-    proto = message()
-    proto.ParseFromString(path.read_bytes())
-    value = read(proto)
-    is_bfloat16 = type_proto.tensor_type.elem_type == onnx.TensorProto.BFLOAT16
-    return value.view(ml_dtypes.bfloat16) if is_bfloat16 and value.dtype == "uint16" else value
+        return sorted(collect_testcases(None), key=lambda case: str(case.name))
 
 
 # ---------------------------------------------------------------- the record
@@ -413,7 +287,7 @@ def operator_of(case: Any) -> str:
     return f"{node.domain}.{node.op_type}" if node.domain else str(node.op_type)
 
 
-def write_record(cases: list[Any], failing: dict[str, str], constant: set[str], build: str) -> str:
+def write_record(cases: list[Any], failing: dict[str, str], constant: set[str]) -> str:
     """The text of `tests/onnx_backend.md`.
 
     Parameters
@@ -439,7 +313,7 @@ def write_record(cases: list[Any], failing: dict[str, str], constant: set[str], 
     lines = [
         "# ONNX node tests",
         "",
-        f"Imported by `from_onnx`, built by {build} (`--build`).",
+        "Imported by `from_onnx`, built by baton.",
         "Written by `scripts/conformance/onnx_backend.py`; checked by its `--check`.",
         "",
         "| | cases |",
@@ -519,21 +393,17 @@ def main() -> int:
     parser.add_argument("--sample", type=int, metavar="N", help="N cases, which --seed chooses")
     parser.add_argument("--seed", default="0", help="any text; the same cases for the same text")
     parser.add_argument("-k", dest="pattern", help="only cases whose name matches this expression")
-    parser.add_argument("--cases", type=pathlib.Path, help="a folder of node tests of a release")
-    parser.add_argument(
-        "--build", choices=[*BUILDS, *OF_MODELS], default="baton", help="what compiles the cases"
-    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="worker processes")
     args = parser.parse_args()
     started = time.monotonic()
-    cases = collect() if args.cases is None else collect(args.cases)
+    cases = collect()
     every, worse = cases, list(check_set(cases)) if args.check else []
     if args.pattern:
         cases = [case for case in cases if re.search(args.pattern, case.name)]
     if args.sample and args.sample < len(cases):
         chosen = random.Random(args.seed).sample(cases, args.sample)
         cases = sorted(chosen, key=lambda case: str(case.name))
-    outcomes = run_all(cases, args.build, args.jobs, progress=len(cases) > 50)
+    outcomes = run_all(cases, args.jobs, progress=len(cases) > 50)
     kinds = Counter(kind for kind, _ in outcomes.values())
     print(f"{len(cases)} cases in {time.monotonic() - started:.0f} s: {dict(kinds)}")
 
@@ -546,14 +416,14 @@ def main() -> int:
         return 1 if worse else 0
     failing = failures(outcomes)
     print("\n".join(causes(failing)))
-    if args.cases or args.build in OF_MODELS or (cases != every and not args.update):
+    if cases != every and not args.update:
         for name in sorted(failing):
             print(f"{name}: {failing[name]}")
         return 0
     kept = {name: why for name, why in recorded().items() if name not in outcomes}
     constant = {name for name in recorded_constant() if name not in outcomes}
     constant |= {name for name, (kind, _) in outcomes.items() if kind == PASS_CONSTANT}
-    RECORD.write_text(write_record(every, kept | failing, constant, args.build))
+    RECORD.write_text(write_record(every, kept | failing, constant))
     print(f"wrote {RECORD}")
     return 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -37,9 +38,7 @@ class Case:
     operators: tuple[str, ...] = field(default=())
 
 
-def draw(
-    seed: int, number: int, largest: int = 6, operators: tuple[str, ...] | None = None
-) -> Case:
+def draw(seed: int, number: int, largest: int = 6, operators: Sequence[str] | None = None) -> Case:
     """Case `number` of the run that `seed` starts, of up to `largest` operators; all or some."""
     rng = np.random.default_rng([seed, number])
     opset = int(rng.choice(OPSETS))

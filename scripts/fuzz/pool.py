@@ -8,11 +8,13 @@ import logging
 import os
 import pathlib
 import tempfile
-from collections.abc import Iterator, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import onnx
 
@@ -33,7 +35,7 @@ class Drawn:
     number: int
     largest: int
     configs: tuple[Config, ...]
-    operators: tuple[str, ...] | None = None
+    operators: Sequence[str] | None = None
     skip: tuple[str, ...] = ()
 
     def run(self, say: Say, skip: Sequence[str]) -> Outcome:
@@ -178,6 +180,37 @@ def _serve(pipe: Connection) -> None:
         except (EOFError, OSError):
             os._exit(0)
         pipe.send(task.run(pipe.send, skip))
+
+
+Case = TypeVar("Case")
+
+
+def run_in_workers(
+    cases: Sequence[Case],
+    one: Callable[[Worker, Case], object],
+    *,
+    limit: float,
+    seconds: float | None = None,
+    jobs: int = 1,
+) -> None:
+    """Call `one` for each case until `seconds` have passed, in `jobs` threads of a worker each."""
+    end = time.monotonic() + (float("inf") if seconds is None else seconds)
+
+    def work(share: Sequence[Case]) -> None:
+        worker = Worker(limit)
+        try:
+            for case in share:
+                if time.monotonic() >= end:
+                    break
+                one(worker, case)
+        finally:
+            worker.close()
+
+    threads = [threading.Thread(target=work, args=(cases[i::jobs],)) for i in range(jobs)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
 
 def prepare() -> None:

@@ -1,7 +1,7 @@
 """Relay's operators for random programs: how each is drawn, and what it is in numpy.
 
 A maker gets a `Draft` and appends one node or raises `Unfit`. The numpy functions compute in the
-dtypes of their operands; `programs` runs them in double precision as well.
+dtypes of their operands; `run_relay` runs them in double precision as well.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from .programs import Draft
+    from .run_relay import Draft
 
 Maker = Callable[["Draft", str], None]
 

@@ -11,7 +11,8 @@ import onnx
 import pytest
 
 from compiler.errors import RecordError
-from scripts.fuzz import files, mutate, readers
+from scripts.fuzz import mutate, readers
+from scripts.fuzz import run_files as files
 
 COUNT = 3000
 """Files of the short run."""

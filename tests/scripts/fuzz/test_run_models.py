@@ -14,14 +14,13 @@ from onnx import helper
 
 from scripts.fuzz import (
     attempt,
-    campaign,
     draft,
     generator,
     judge,
     minimize,
     operators,
     pool,
-    report,
+    run_models,
 )
 from scripts.fuzz.evaluate import EvaluationError, NodeRunner, by_reference, make_model
 
@@ -381,17 +380,17 @@ def test_a_failure_is_cut_down_to_the_node_that_fails_and_to_few_elements(tmp_pa
     assert [array.shape for array in small.feed.values()] == [(1, 1)]
 
     event = attempt.Event("wrong", "1 of 1 differ", attempt.Config(3, "llvm"), "plain")
-    place = report.write(report.Finding(event, small, "--seed 0"), tmp_path, 1)
+    place = run_models.write(run_models.Finding(event, small, "--seed 0"), tmp_path, 1)
     ast.parse((place / "test_case.py").read_text())
-    read = report.read(place)
+    read = run_models.read(place)
     assert read.model == small.model
     np.testing.assert_array_equal(*(next(iter(s.feed.values())) for s in (read, small)))
 
 
 def test_a_short_run_has_no_findings(tmp_path, capsys):
     """As `make fuzz`, in this many small cases."""
-    plan = campaign.Plan(seed=SEED, graphs=GRAPHS, nodes=3, findings=tmp_path)
-    assert campaign.run(plan) == 0, capsys.readouterr().out
+    plan = run_models.Plan(seed=SEED, graphs=GRAPHS, nodes=3, findings=tmp_path)
+    assert run_models.run(plan) == 0, capsys.readouterr().out
 
 
 SEED, GRAPHS = 0, 30

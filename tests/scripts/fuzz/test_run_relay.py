@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from compiler.relay.op import lookup
-from scripts.fuzz import programs, relay_makers
+from scripts.fuzz import relay_makers
+from scripts.fuzz import run_relay as programs
 
 
 def test_a_program_is_the_same_for_the_same_seed_and_number():
