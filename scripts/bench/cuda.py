@@ -43,16 +43,7 @@ class Engine:
 
 @dataclass(frozen=True)
 class Case:
-    """A model or a product.
-
-    Attributes
-    ----------
-    title, dtype : str
-    mod : tvm.IRModule
-    params, inputs : dict of str to array
-    onnx : bytes
-        The model as ONNX; empty for products.
-    """
+    """A model or a matmul; `onnx` is the model as ONNX, empty for matmuls."""
 
     title: str
     dtype: str

@@ -98,9 +98,12 @@ class Network:
 
         import onnx
 
-        proto = onnx.load(self.path, load_external_data=False)
-        self.inputs = inputs_of(proto)
-        symbols = {extent for shape, _ in self.inputs.values() for extent in shape}
+        self.proto = onnx.load(self.path, load_external_data=False)
+        symbols = {
+            dim.dim_param
+            for value in self.proto.graph.input
+            for dim in value.type.tensor_type.shape.dim
+        }
         self.has_length = bool({"seq", "frames"} & symbols)
 
     def points(self, every: bool = False) -> list[Point]:
@@ -111,8 +114,11 @@ class Network:
         return every_one if every else TIMED
 
     def feeds(self, point: Point) -> dict[str, np.ndarray]:
+        from scripts.models.random_inputs import random_inputs
+
         batch, length = point
-        return values(self.inputs, {"batch": batch, "seq": length, "frames": 2 * length})
+        extents = {"batch": batch, "seq": length, "frames": 2 * length}
+        return random_inputs(self.proto, np.random.default_rng(0), extents)
 
     def baton(self, point: Point | None = None) -> Prepare:
         """Baton's library with symbols, or for the shapes of a point."""
@@ -133,39 +139,6 @@ class Network:
             return module.run, lambda: module.get_output(0).numpy()
 
         return prepare
-
-
-def inputs_of(proto: Any) -> dict[str, tuple[list[Any], str]]:
-    """Shapes, in which symbols are names, and dtypes of the inputs."""
-    import onnx
-
-    weights = {tensor.name for tensor in proto.graph.initializer}
-    found = {}
-    for value in proto.graph.input:
-        if value.name not in weights:
-            kind = value.type.tensor_type
-            dtype = str(onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type))
-            found[value.name] = ([d.dim_param or d.dim_value for d in kind.shape.dim], dtype)
-    return found
-
-
-def values(
-    inputs: dict[str, tuple[list[Any], str]], extents: dict[str, int]
-) -> dict[str, np.ndarray]:
-    """Seeded pictures, sounds and token ids; masks of ones."""
-    rng = np.random.default_rng(0)
-    made = {}
-    for name, (shape, dtype) in inputs.items():
-        known = [extents.get(extent, extent) for extent in shape]
-        value: np.ndarray
-        if "mask" in name:
-            value = np.ones(known)
-        elif dtype.startswith("float"):
-            value = rng.standard_normal(known)
-        else:
-            value = rng.integers(0, 1000, known)
-        made[name] = value.astype(dtype)
-    return made
 
 
 def onnxruntime(path: pathlib.Path) -> Prepare:

@@ -28,42 +28,26 @@ ANCHORS = ("conv", "dense", "matmul")
 
 @dataclass(frozen=True)
 class Workload:
-    """One kernel, and how near it comes to what the machine can do.
-
-    Attributes
-    ----------
-    models : list of str
-        Where a kernel of these operators, shapes and schedule occurs; measured in the first.
-    kernel : KernelTime
-        Times and rates; its `milliseconds` are of all calls of one inference.
-    of_peak : float or None
-        Share of the peak rate of the instruction that the kernel multiplies with, 0 to 1, of
-        float32's multiply-adds where that is not known; None where the operations are unknown.
-    of_memory : float
-        Share of the rate at which memory can be read; above 1 where caches serve the kernel.
-    bound : str
-        "compute" or "memory": which of the two alone would take longer; "unknown" as above.
-    """
+    """One kernel, and how near it comes to what the machine can do."""
 
     models: list[str]
+    """Where a kernel of these operators, shapes and schedule occurs; measured in the first."""
     kernel: KernelTime
+    """Its `milliseconds` are of all calls of one inference."""
     of_peak: float | None
+    """Share of the peak rate of the kernel's multiply instruction, 0 to 1, of float32's
+    multiply-adds where that is not known; None where the operations are unknown."""
     of_memory: float
+    """Share of the rate at which memory can be read; above 1 where caches serve the kernel."""
     bound: str
+    """Which alone would take longer, "compute" or "memory"; "unknown" without operations."""
 
 
 @dataclass(frozen=True)
 class Distance:
-    """How far the kernels of one model are from what the machine can do.
-
-    Attributes
-    ----------
-    milliseconds : float
-        Of an inference, its kernels not measured.
-    limit : float
-        Milliseconds of all its kernels, each as fast as its operations at the peak or its bytes
-        from memory, whichever takes longer. Bytes that come from caches may take less.
-    """
+    """How far one model is from what the machine can do: milliseconds of an unprofiled inference,
+    and of all kernels, each at the peak rate or the memory rate, whichever takes longer. Bytes that
+    come from caches may take less."""
 
     model: str
     milliseconds: float
@@ -72,13 +56,8 @@ class Distance:
 
 @dataclass(frozen=True)
 class KernelResults:
-    """Workloads, those with the most time to win first, and the rates that they are held against.
-
-    Attributes
-    ----------
-    peak_gflops, memory_gbytes : float
-        Measured just before, on the same number of threads.
-    """
+    """Workloads, those with the most time to win first, and the machine's rates, measured just
+    before on the same number of threads."""
 
     threads: int
     peak_gflops: float

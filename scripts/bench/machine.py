@@ -15,13 +15,8 @@ from compiler.errors import TargetError
 
 @dataclass(frozen=True)
 class Figure:
-    """One number of a core: the table's, and the measured one of this machine.
-
-    Attributes
-    ----------
-    measured : float, optional
-        None where the target is another CPU, or nothing measures it.
-    """
+    """One number of a core: the table's, and the measured one of this machine; None where the
+    target is another CPU, or nothing measures it."""
 
     name: str
     unit: str
@@ -31,15 +26,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Figures:
-    """What is known of one CPU.
-
-    Attributes
-    ----------
-    row : str
-        Row of the table that the cost rules read.
-    is_host : bool
-        Whether the CPU is this machine's.
-    """
+    """What is known of one CPU; `row` names its row of the table that the cost rules read."""
 
     target: str
     row: str

@@ -18,16 +18,9 @@ _REPEATS, _REPEATS_OF_READING = 50, 7
 
 
 def peak_gflops(target: Any, threads: int, chains: int = _CHAINS) -> float:
-    """10^9 floating-point operations per second, float32, of `threads` threads.
+    """10^9 float32 operations per second of `threads` threads (TVM_NUM_THREADS at TVM's start).
 
-    Parameters
-    ----------
-    target : tvm.target.Target
-        An LLVM target; its vector width is used.
-    threads : int
-        As TVM_NUM_THREADS was when TVM started its threads.
-    chains : int
-        Multiply-adds of a thread that do not wait for each other.
+    The vector width is the LLVM target's; `chains` multiply-adds do not wait for each other.
     """
     lanes = _lanes(target)
     return 2.0 * _rate(target, threads, "float32", lanes, lambda x, a, b: x * a + b, chains)

@@ -93,13 +93,7 @@ def _implementation(name: str) -> strategy.Implementation:
 
 
 class Kernel:
-    """A case with its weights, compiled.
-
-    Attributes
-    ----------
-    weight : array
-        OIHW.
-    """
+    """A case with its weights (OIHW), compiled."""
 
     def __init__(self, case: Case, weight: np.ndarray) -> None:
         w, impl = case.workload, _implementation(case.implementation)

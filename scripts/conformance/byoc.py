@@ -24,6 +24,7 @@ from compiler import relay
 from compiler.relay import transform
 from compiler.relay.op.contrib.tables import chain, gelu
 from compiler.runtime.graph_executor import GraphModule
+from scripts.models.random_inputs import random_inputs
 
 COMPILER = "counted"
 BIAS = "add|nn.bias_add(c)"
@@ -153,24 +154,6 @@ class OnnxGraph:
         return kinds
 
 
-def inputs_of(model: onnx.ModelProto) -> dict[str, np.ndarray]:
-    """Values for the inputs: random pictures, small numbers of words, masks of ones."""
-    rng = np.random.default_rng(0)
-    known = {tensor.name for tensor in model.graph.initializer}
-    values = {}
-    for each in model.graph.input:
-        if each.name in known:
-            continue
-        shape = [dim.dim_value for dim in each.type.tensor_type.shape.dim]
-        if each.type.tensor_type.elem_type == onnx.TensorProto.FLOAT:
-            values[each.name] = rng.standard_normal(shape).astype("float32")
-        else:
-            values[each.name] = np.ones(shape, "int64")
-            if "mask" not in each.name:
-                values[each.name] *= rng.integers(1, 1000, shape)
-    return values
-
-
 def run(library: Any, values: dict[str, np.ndarray]) -> np.ndarray:
     """The first output."""
     module = GraphModule(library["default"](tvm.cpu()))
@@ -184,7 +167,7 @@ def main(paths: list[str]) -> int:
     failures = 0
     for path in paths:
         model = onnx.load(path)
-        graph, values = OnnxGraph(model), inputs_of(model)
+        graph, values = OnnxGraph(model), random_inputs(model, np.random.default_rng(0))
         (expected, *_) = onnxruntime.InferenceSession(path).run(None, values)
         mod, params = relay.frontend.from_onnx(model)
         for title, table, wanted in (

@@ -29,34 +29,21 @@ REFUSED = "refused"
 
 @dataclass(frozen=True)
 class Suite:
-    """The test files of an old project.
-
-    Attributes
-    ----------
-    script : str
-        The program, which is started again for the tests.
-    description : str
-    checkout : str
-        What the argument CHECKOUT is.
-    folders : sequence of pathlib.Path
-        Where the files are looked for in a checkout, in this order.
-    default : sequence of str
-        Patterns of those that run when none are named.
-    prepare : callable
-        Makes the old names importable in the process of the tests; takes the checkout and
-        returns further options of pytest.
-    set_up : callable
-        Puts what the tests look for into the folder that they run in; takes the
-        checkout, it and the files.
-    """
+    """The test files of an old project."""
 
     script: str
+    """The program, which is started again for the tests."""
     description: str
     checkout: str
+    """What the argument CHECKOUT is."""
     folders: Sequence[pathlib.Path]
+    """Where the files are looked for in a checkout, in this order."""
     default: Sequence[str]
+    """Patterns of the files that run when none are named."""
     prepare: Callable[[str], list[str]]
+    """Makes the old names importable; takes the checkout and returns options of pytest."""
     set_up: Callable[[pathlib.Path, pathlib.Path, list[pathlib.Path]], None] = lambda *_: None
+    """Puts what the tests look for into their folder; takes checkout, folder and files."""
 
 
 # ---------------------------------------------------------------- the tests, in their own process

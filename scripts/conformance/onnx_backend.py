@@ -288,17 +288,8 @@ def operator_of(case: Any) -> str:
 
 
 def write_record(cases: list[Any], failing: dict[str, str], constant: set[str]) -> str:
-    """The text of `tests/onnx_backend.md`.
-
-    Parameters
-    ----------
-    cases : list
-        All node tests.
-    failing : dict of str to str
-        Of those that fail, by name, the stage and the reason.
-    constant : set of str
-        Names of those that pass only with constant operands.
-    """
+    """The text of `tests/onnx_backend.md`: all node tests, the stage and reason of failing ones by
+    name, and the names of those that pass only with constant operands."""
     import onnx
 
     lists: dict[str, list[str]] = defaultdict(list)

@@ -184,13 +184,7 @@ def missing_packages(tree: ast.Module) -> list[str]:
 
 
 def run_script(script: pathlib.Path, options: argparse.Namespace) -> dict[str, Any]:
-    """What becomes of one script.
-
-    Returns
-    -------
-    dict
-        `outcome` (one of `OUTCOMES`), `why`, `cut` (how many numbers), `seconds`.
-    """
+    """Run one script: `outcome` (of `OUTCOMES`), `why`, `cut` (how many numbers), `seconds`."""
     source = script.read_text(errors="replace")
     try:
         text, places = cut(source)

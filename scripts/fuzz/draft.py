@@ -52,18 +52,7 @@ class Operand:
 
 
 class Draft:
-    """A graph under construction.
-
-    Attributes
-    ----------
-    rng : np.random.Generator
-    opset : int
-    values : dict of str to array or list of arrays
-        Of every tensor and sequence so far.
-    inputs : dict of str to Operand
-    constants : set of str
-    nodes : list of onnx.NodeProto
-    """
+    """A graph under construction, with the value of every tensor and sequence so far."""
 
     def __init__(self, rng: np.random.Generator, opset: int):
         self.rng = rng
@@ -204,10 +193,7 @@ class Draft:
     ) -> list[str]:
         """Append a node and run it; attributes that are None are left out.
 
-        Parameters
-        ----------
-        outputs
-            How many outputs there are, or for each whether it is there.
+        `outputs` is the number of outputs, or for each whether it is present.
         """
         wanted = [True] * outputs if isinstance(outputs, int) else list(outputs)
         number = sum(len(node.output) for node in self.nodes)

@@ -137,15 +137,10 @@ def free_names(node: onnx.NodeProto) -> list[str]:
 
 
 class NodeRunner:
-    """Nodes run one at a time, on sessions that are kept.
+    """Run nodes one at a time, on cached sessions.
 
-    Parameters
-    ----------
-    opset : int
-    reference_first : bool
-        Which evaluator runs a node; the other one runs what that one does not implement.
-    in_float32 : bool
-        Whether onnxruntime runs in float32 what it does not implement in the dtype of the operands.
+    `reference_first` chooses the evaluator; the other one runs what that one does not implement.
+    With `in_float32`, onnxruntime runs in float32 what it lacks in the dtype of the operands.
     """
 
     def __init__(self, opset: int, reference_first: bool = False, in_float32: bool = False):

@@ -21,17 +21,7 @@ ATTEMPTS = 60
 
 @dataclass
 class Case:
-    """A model and what it is run with.
-
-    Attributes
-    ----------
-    model : onnx.ModelProto
-        Inputs have static shapes.
-    feeds : dict of str to dict of str to array
-        Sets of inputs by kind, see `values`.
-    operators : tuple of str
-        Operator types of the nodes.
-    """
+    """A model with static input shapes, sets of inputs by kind (see `values`), and op types."""
 
     model: onnx.ModelProto
     feeds: dict[str, dict[str, np.ndarray]]

@@ -206,14 +206,8 @@ def _float_difference(
 
 @dataclass(frozen=True)
 class Outcome:
-    """Who is wrong.
-
-    Attributes
-    ----------
-    kind : str
-        "agree", "wrong", "unjudged" (no evaluator can tell), "onnxruntime" or "undefined".
-    what : str
-    """
+    """Who is wrong: "agree", "wrong", "unjudged" (no evaluator can tell), "onnxruntime" or
+    "undefined"."""
 
     kind: str
     what: str = ""

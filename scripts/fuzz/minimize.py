@@ -20,6 +20,7 @@ from .evaluate import (
     constants_of,
     free_names,
     make_model,
+    nodes_for,
     opset_of,
 )
 
@@ -28,13 +29,7 @@ Fails = Callable[["Small"], bool]
 
 @dataclass
 class Small:
-    """A model and one set of inputs.
-
-    Attributes
-    ----------
-    model : onnx.ModelProto
-    feed : dict of str to array
-    """
+    """A model and one set of inputs."""
 
     model: onnx.ModelProto
     feed: Mapping[str, np.ndarray]
@@ -134,12 +129,8 @@ def fewer_outputs(case: Small) -> Iterator[Small]:
     if len(outputs) < 2:
         return
     for name in outputs:
-        needed, nodes = {name}, []
-        for node in reversed(case.model.graph.node):
-            if needed & set(node.output):
-                needed.update(free_names(node))
-                nodes.append(node)
-        smaller = part(case, nodes[::-1], [name], {**constants_of(case.model), **case.feed})
+        known = {**constants_of(case.model), **case.feed}
+        smaller = part(case, nodes_for(case.model, name), [name], known)
         if smaller is not None:
             yield smaller
 

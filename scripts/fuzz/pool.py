@@ -83,12 +83,9 @@ class Outcome:
 
 
 class Worker:
-    """One process. It is forked from this one, which has imported all and run nothing.
+    """One process, forked from this one, which has imported all and run nothing.
 
-    Parameters
-    ----------
-    limit : float
-        CPU seconds of one step, after which the worker hangs; `PATIENCE` times as many on a clock.
+    A step hangs after `limit` CPU seconds, or `PATIENCE` times as many on a clock.
     """
 
     def __init__(self, limit: float):

@@ -32,28 +32,17 @@ ORACLE = TESTS / "oracle"
 
 @dataclass(frozen=True)
 class Reader:
-    """One kind of file.
-
-    Attributes
-    ----------
-    seeds : callable
-        Returns good files of the kind; called in the process that reads.
-    read : callable
-        Reads the file at a path. Raises an error of `compiler.errors`, or an AssertionError where
-        what was read is inconsistent.
-    damage : callable
-        Makes a damaged file.
-    weight : float
-        Share of the files of a run.
-    needs : str
-        A package without which the kind is left out.
-    """
+    """One kind of file."""
 
     seeds: Callable[[], Sequence[bytes]]
+    """Returns good files of the kind; called in the process that reads."""
     read: Callable[[pathlib.Path], object]
+    """Raises an error of `compiler.errors`, or AssertionError if the result is inconsistent."""
     damage: Damage = change_bytes
     weight: float = 1.0
+    """Share of the files of a run."""
     needs: str = ""
+    """A package without which the kind is left out."""
 
     @property
     def available(self) -> bool:

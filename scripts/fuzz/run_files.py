@@ -40,13 +40,7 @@ MEMORY = 4 << 30
 
 @dataclass(frozen=True)
 class Batch:
-    """Damaged files of one kind by their numbers, for a worker.
-
-    Attributes
-    ----------
-    place : Path
-        Folder in which "current" is the file that is being read.
-    """
+    """Damaged files of one kind by their numbers; `place` has the file that is read, "current"."""
 
     kind: str
     seed: int
@@ -126,20 +120,10 @@ def run(
     seconds: float | None = None,
     limit: float = 60.0,
 ) -> dict[str, Tally]:
-    """Read damaged files of some kinds, in turn, and print what came of it.
+    """Read damaged files of some kinds, in turn; print results, keep failing files in `findings`.
 
-    Parameters
-    ----------
-    findings : Path
-        Folder for the files that failed.
-    first : int
-        Number of the first file of each kind.
-    count : int, optional
-        Files in all, shared out by the weights of the kinds.
-    seconds : float, optional
-        For how long, instead of `count`.
-    limit : float
-        Seconds after which the reading of a file hangs.
+    `count` files in all, or as many as fit into `seconds`, are shared out by the weights of the
+    kinds, from number `first` of each. A file that takes more than `limit` seconds hangs.
     """
     _prepare()
     chosen = [kind for kind in kinds if READERS[kind].available]

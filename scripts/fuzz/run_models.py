@@ -80,15 +80,7 @@ class Plan:
 
 @dataclass
 class Finding:
-    """A failure, made small.
-
-    Attributes
-    ----------
-    event : Event
-    small : Small
-    origin : str
-        The command that draws the whole case.
-    """
+    """A failure, made small; `origin` is the command that draws the whole case."""
 
     event: Event
     small: Small

@@ -46,13 +46,7 @@ class Node:
 
 @dataclass
 class Draft:
-    """A program while it is drawn.
-
-    Attributes
-    ----------
-    nodes : list of Node
-        With the values that numpy gives them.
-    """
+    """A program while it is drawn; nodes have the values that numpy gives them."""
 
     rng: random.Random
     nodes: list[Node] = field(default_factory=list)

@@ -28,9 +28,10 @@ from onnxruntime.quantization import (
 from onnxruntime.quantization.shape_inference import quant_pre_process
 from onnxruntime.transformers.float16 import convert_float_to_float16
 
+from scripts.models.random_inputs import random_inputs
+
 KINDS = ("qdq", "qoperator", "dynamic", "f16")
 SAMPLES = 4
-LARGEST_TOKEN = 1000
 
 
 class RandomInputs(CalibrationDataReader):
@@ -43,25 +44,6 @@ class RandomInputs(CalibrationDataReader):
     def get_next(self) -> dict[str, np.ndarray] | None:
         """The next sample by input's name; None behind the last."""
         return next(self._feeds, None)
-
-
-def random_inputs(model: onnx.ModelProto, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """One sample for each input that is not a weight; dimensions without a size are 1."""
-    weights = {weight.name for weight in model.graph.initializer}
-    feeds = {}
-    for value in model.graph.input:
-        if value.name in weights:
-            continue
-        kind = value.type.tensor_type
-        shape = [max(dim.dim_value, 1) for dim in kind.shape.dim]
-        dtype = onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)
-        if np.issubdtype(dtype, np.floating):
-            feeds[value.name] = rng.standard_normal(shape).astype(dtype)
-        elif "mask" in value.name:
-            feeds[value.name] = np.ones(shape, dtype)
-        else:
-            feeds[value.name] = rng.integers(0, LARGEST_TOKEN, shape).astype(dtype)
-    return feeds
 
 
 def quantize(model: Path, folder: Path, kinds: Sequence[str] = KINDS) -> list[Path]:
