@@ -24,8 +24,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import pathlib
+import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -154,12 +154,11 @@ def show(rows: dict[str, Any], threads: int) -> None:
         cells += [f"{_text(found[each]):>12}" for each in LAST]
         print(f"{name:>15} " + " ".join(cells))
         for each, values in ratios.items():
-            ratio = found[each]
-            if ratio is not None:
+            if (ratio := found[each]) is not None:
                 values.append(ratio)
     for each, values in ratios.items():
         if values:
-            mean = math.exp(sum(map(math.log, values)) / len(values))
+            mean = statistics.geometric_mean(values)
             print(f"{each}: geometric mean {mean:.2f}, least {min(values):.2f} of {len(values)}")
 
 

@@ -63,7 +63,8 @@ def main() -> int:
     os.environ.update(TVM_NUM_THREADS="1", OMP_NUM_THREADS="1", TORCHINDUCTOR_COMPILE_THREADS="1")
     task = "export" if args.export else "check" if args.check else "warm" if args.warm else "time"
     processes = multiprocessing.get_context("forkserver")
-    processes.set_forkserver_preload(["scripts.bench.torch_imports"])
+    preloaded = ["timm", "torch._inductor.compile_fx", "torchvision", "transformers"]
+    processes.set_forkserver_preload([*preloaded, "compiler.lowering.build", "compiler.relay"])
     failed = []
     for name in chosen(args.models, args.family):
         row = read(args.rows).get(name, {}).get(task)
