@@ -26,8 +26,7 @@ from .shapes import (
 from .slicing import leading_box
 from .te_op import kernel
 from .transform import cast_to
-
-op = relax.op
+from .typed_relax import op
 
 
 @operator("sort", ignored=("dtype",), how="direct")
@@ -83,23 +82,23 @@ dynamic_form("topk", topk, ["data", "k"])
 def _all_below_one(data: relax.Expr, k: relax.Expr, axis: int) -> relax.Expr:
     """Convert `k` to a shape, limited to the extent of the axis; the full extent for k < 1."""
     axes = relax.const([axis], "int64")
-    size = infer_type(op.take(shape_tensor(data, "int64"), axes, 0, mode="clip"))
-    count = cast_to(infer_type(op.reshape(k, [1])), "int64")
-    positive = infer_type(op.greater(count, number(0, "int64")))
-    return infer_type(op.where(positive, infer_type(op.minimum(count, size)), size))
+    size = op.take(shape_tensor(data, "int64"), axes, 0, mode="clip")
+    count = cast_to(op.reshape(k, [1]), "int64")
+    positive = op.greater(count, number(0, "int64"))
+    return op.where(positive, op.minimum(count, size), size)
 
 
 def _first(
     data: relax.Expr, count: Any, axis: int, ret_type: str, is_ascend: bool, name: str
 ) -> relax.Expr:
     """First `count` sorted indices or values along an axis; `count` may be symbolic."""
-    order = infer_type(op.argsort(data, axis, not is_ascend, name))
+    order = op.argsort(data, axis, not is_ascend, name)
     shape = extents(data)
     shape[axis] = count
     places = leading_box(order, shape)
     if ret_type == "indices":
         return places
-    values = leading_box(infer_type(op.sort(data, axis, not is_ascend)), shape)
+    values = leading_box(op.sort(data, axis, not is_ascend), shape)
     return values if ret_type == "values" else infer_type(relax.Tuple([values, places]))
 
 
@@ -122,7 +121,7 @@ def searchsorted(
 @builder("invert_permutation")
 def invert_permutation(data: relax.Expr) -> relax.Expr:
     """Inverse of a permutation of 0 to n - 1."""
-    return infer_type(op.argsort(data, -1, False, dtype(data)))
+    return op.argsort(data, -1, False, dtype(data))
 
 
 @operator(
@@ -141,35 +140,25 @@ def unique(data: relax.Expr, is_sorted: bool = True, return_counts: bool = False
     if rank(data) != 1:
         raise RelayTypeError("argument data must be a vector")
     size = extents(data)[0]
-    order = infer_type(op.argsort(data, 0, False, "int32"))
-    ordered = infer_type(op.take(data, order, 0, mode="clip"))
+    order = op.argsort(data, 0, False, "int32")
+    ordered = op.take(data, order, 0, mode="clip")
     places = positions([size], "int32")
-    before = infer_type(
-        op.maximum(infer_type(op.subtract(places, number(1, "int32"))), number(0, "int32"))
-    )
-    changed = infer_type(
-        op.not_equal(ordered, infer_type(op.take(ordered, before, 0, mode="clip")))
-    )
-    numbers = infer_type(op.cumsum(cast_to(changed, "int32"), 0, "int32"))
-    zeros = infer_type(op.zeros([size], "int32"))
-    inverse = infer_type(op.scatter_elements(zeros, order, numbers, 0, "update"))
-    count = infer_type(op.add(infer_type(op.max(numbers, 0, True)), number(1, "int32")))
-    values = infer_type(
-        op.scatter_elements(
-            infer_type(op.zeros([size], dtype(data))), numbers, ordered, 0, "update"
-        )
-    )
-    far = infer_type(op.full([size], number(2**31 - 1, "int32"), "int32"))
-    first = infer_type(op.scatter_elements(far, numbers, order, 0, "min"))
-    counts = infer_type(
-        op.scatter_elements(zeros, numbers, infer_type(op.ones([size], "int32")), 0, "add")
-    )
+    before = op.maximum(op.subtract(places, number(1, "int32")), number(0, "int32"))
+    changed = op.not_equal(ordered, op.take(ordered, before, 0, mode="clip"))
+    numbers = op.cumsum(cast_to(changed, "int32"), 0, "int32")
+    zeros = op.zeros([size], "int32")
+    inverse = op.scatter_elements(zeros, order, numbers, 0, "update")
+    count = op.add(op.max(numbers, 0, True), number(1, "int32"))
+    values = op.scatter_elements(op.zeros([size], dtype(data)), numbers, ordered, 0, "update")
+    far = op.full([size], number(2**31 - 1, "int32"), "int32")
+    first = op.scatter_elements(far, numbers, order, 0, "min")
+    counts = op.scatter_elements(zeros, numbers, op.ones([size], "int32"), 0, "add")
     if not is_sorted:
-        by_first = infer_type(op.argsort(first, 0, False, "int32"))
-        new_number = infer_type(op.scatter_elements(zeros, by_first, places, 0, "update"))
-        inverse = infer_type(op.take(new_number, inverse, 0, mode="clip"))
+        by_first = op.argsort(first, 0, False, "int32")
+        new_number = op.scatter_elements(zeros, by_first, places, 0, "update")
+        inverse = op.take(new_number, inverse, 0, mode="clip")
         values, first, counts = (
-            infer_type(op.take(each, by_first, 0, mode="clip")) for each in (values, first, counts)
+            op.take(each, by_first, 0, mode="clip") for each in (values, first, counts)
         )
     parts = [values, first, inverse, count]
     return relax.Tuple([*parts, counts] if return_counts else parts)

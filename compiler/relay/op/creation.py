@@ -36,8 +36,7 @@ from .shapes import (
     with_shape,
 )
 from .te_op import kernel
-
-op = relax.op
+from .typed_relax import op
 
 
 @operator("zeros", 0, how="direct", pattern=ELEMENTWISE, precision=FOLLOW, dtype_attribute="dtype")
@@ -90,7 +89,7 @@ def _cast(value: relax.Expr, name: str) -> relax.Expr:
     array = constant_value(value)
     if array is not None:
         return relax.const(array.astype(name), name)
-    return infer_type(op.astype(value, name))
+    return op.astype(value, name)
 
 
 def _filled(value: relax.Expr, dims: list[Any]) -> relax.Expr:
@@ -148,7 +147,7 @@ def _range(start: Any, stop: Any, step: Any, dtype: str = "float32") -> relax.Ex
         first, last, by = (array.item() for array in arrays if array is not None)
         count = max(0, math.ceil((last - first) / by))
         return relax.const((first + np.arange(count) * by).astype(name), name)
-    length = infer_type(_arange_length_kernel(*bounds))
+    length = _arange_length_kernel(*bounds)
     return with_shape(
         length, lambda dims: _arange_kernel(bounds[0], bounds[2], relax.ShapeExpr(dims))
     )
@@ -158,7 +157,7 @@ def _scalar(value: Any, name: str) -> relax.Expr:
     if not isinstance(value, relax.Expr):
         return relax.const(value, name)
     dims = extents(value)
-    return infer_type(op.reshape(value, [])) if dims else value
+    return op.reshape(value, []) if dims else value
 
 
 @operator("meshgrid", wraps=True, how="direct", pattern=INJECTIVE)
@@ -169,7 +168,7 @@ def meshgrid(data: Any, indexing: str = "ij") -> relax.Expr:
     count = len(data.ty.fields)
     fields = [infer_type(relax.TupleGetItem(data, index)) for index in range(count)]
     if any(not extents(field) for field in fields):
-        fields = [infer_type(op.reshape(f, [1])) if not extents(f) else f for f in fields]
+        fields = [op.reshape(f, [1]) if not extents(f) else f for f in fields]
     swap = indexing == "xy" and count > 1
     dims = [extents(field)[0] for field in fields]
     if swap:
@@ -179,7 +178,7 @@ def meshgrid(data: Any, indexing: str = "ij") -> relax.Expr:
         place = 1 - index if swap and index < 2 else index
         along = [1] * count
         along[place] = extents(field)[0]
-        grids.append(broadcast_extents(infer_type(op.reshape(field, along)), dims))
+        grids.append(broadcast_extents(op.reshape(field, along), dims))
     return relax.Tuple(grids)
 
 
@@ -214,7 +213,7 @@ def one_hot(
     values = [_scalar(value, dtype or "float32") for value in (on_value, off_value)]
     on, off = (_cast(value, dtype) for value in values)
     if isinstance(depth, relax.Expr) and extents(depth) == []:
-        depth = relax.op.reshape(depth, [1]) if constant_value(depth) is None else depth
+        depth = op.reshape(depth, [1]) if constant_value(depth) is None else depth
         depth = infer_type(depth)
     return shaped(
         depth, lambda dims: _one_hot_kernel(indices, on, off, relax.ShapeExpr(dims), axis=int(axis))
@@ -269,7 +268,7 @@ def _tile(data: relax.Expr, counts: list[Any]) -> relax.Expr:
     counts = [1] * (size - len(counts)) + list(counts)
     shape = [1] * (size - len(extents(data))) + extents(data)
     if len(shape) != len(extents(data)):
-        data = infer_type(op.reshape(data, shape))
+        data = op.reshape(data, shape)
     return _tile_kernel(data, relax.ShapeExpr(counts))
 
 

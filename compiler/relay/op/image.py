@@ -18,8 +18,6 @@ from .registry import dynamic_form, operator
 from .shapes import Extent, constant_value, dtype, integers, shaped
 from .te_op import kernel
 
-op = relax.op
-
 _RESIZE = {1: topi.image.resize1d, 2: topi.image.resize2d, 3: topi.image.resize3d}
 
 

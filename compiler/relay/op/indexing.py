@@ -16,7 +16,7 @@ from schedules.matmul import unravel
 from ...errors import RelayTypeError
 from ...ir.constants import constant, static_shape
 from ...ir.op_facts import SCATTER, Forbidden, index_rules, shape_rules
-from ..type_infer import infer_type, type_of
+from ..type_infer import type_of
 from . import quantization
 from .op_def import BROADCAST, FOLLOW, INJECTIVE
 from .raising import Definitions, call_with_same_attrs, from_relax, same_name, tensor, typed_call
@@ -31,12 +31,12 @@ from .shapes import (
     joint_shape,
     rank,
     same_extent,
+    tuple_fields,
     with_shape,
 )
 from .te_op import kernel
-from .transform import cast_to, tuple_fields
-
-op = relax.op
+from .transform import cast_to
+from .typed_relax import op
 
 
 def require_integers(expr: relax.Expr, what: str) -> relax.Expr:
@@ -79,7 +79,7 @@ def take(
         raise RelayTypeError(f"mode must be 'clip', 'wrap' or 'fast', not {mode!r}")
     indices = require_integers(indices, "indices")
     if axis is None:
-        return op.take(infer_type(op.reshape(data, [-1])), indices, 0, mode=mode)
+        return op.take(op.reshape(data, [-1]), indices, 0, mode=mode)
     where = axis_of(axis, rank(data))
     if batch_dims:
         batch = int(batch_dims)
@@ -148,7 +148,7 @@ def gather_nd(
                 "must be known, or given as index_rank"
             )
         depth = int(index_rank)
-        indices = infer_type(op.reshape(indices, [depth, *extents(indices)[1:]]))
+        indices = op.reshape(indices, [depth, *extents(indices)[1:]])
     if int(batch_dims) + depth > rank(data):
         raise RelayTypeError(
             f"argument indices of type {type_of(indices)} has more coordinates than data of type "
@@ -180,10 +180,10 @@ def where(condition: relax.Expr, x: relax.Expr, y: relax.Expr) -> relax.Expr:
             f"argument y has the type {type_of(y)}, its dtype must be that of x: {type_of(x)}"
         )
     operands = [cast_to(condition, "bool"), x, y]
-    result = infer_type(op.where(*operands))
+    result = op.where(*operands)
     if result.ty.shape is None:
         shape = joint_shape([extents(operand) for operand in operands])
-        result = infer_type(op.where(*(broadcast_extents(operand, shape) for operand in operands)))
+        result = op.where(*(broadcast_extents(operand, shape) for operand in operands))
     return result
 
 
@@ -248,22 +248,18 @@ _scatter_nd = kernel(
 def segment_sum(data: relax.Expr, segment_ids: relax.Expr, num_segments: Any = None) -> relax.Expr:
     """Sum slices along the first axis by segment ID."""
     if num_segments is None:
-        last = infer_type(
-            op.add(infer_type(op.max(segment_ids)), relax.const(1, dtype(segment_ids)))
-        )
-        return with_shape(
-            infer_type(op.reshape(last, [1])), lambda n: _segment_sums(data, segment_ids, n[0])
-        )
+        last = op.add(op.max(segment_ids), relax.const(1, dtype(segment_ids)))
+        return with_shape(op.reshape(last, [1]), lambda n: _segment_sums(data, segment_ids, n[0]))
     if isinstance(num_segments, relax.Expr):
-        count = infer_type(op.reshape(num_segments, [1]))
+        count = op.reshape(num_segments, [1])
         return with_shape(count, lambda n: _segment_sums(data, segment_ids, n[0]))
     return _segment_sums(data, segment_ids, int(num_segments))
 
 
 def _segment_sums(data: relax.Expr, ids: relax.Expr, count: Any) -> relax.Expr:
     shape = extents(data)
-    start = infer_type(op.zeros([count, *shape[1:]], dtype(data)))
-    column = infer_type(op.reshape(ids, [shape[0]] + [1] * (len(shape) - 1)))
+    start = op.zeros([count, *shape[1:]], dtype(data))
+    column = op.reshape(ids, [shape[0]] + [1] * (len(shape) - 1))
     return op.scatter_elements(start, broadcast_extents(column, shape), data, 0, "add")
 
 
@@ -308,8 +304,8 @@ _argwhere_kernel = kernel("argwhere", _argwhere)
 @operator("argwhere", precision=FOLLOW)
 def argwhere(condition: relax.Expr) -> relax.Expr:
     """Coordinates of the nonzero elements: (count, rank) of int32."""
-    hits = infer_type(_hits_kernel(condition))
-    places, count = (infer_type(relax.TupleGetItem(hits, index)) for index in range(2))
+    hits = _hits_kernel(condition)
+    places, count = tuple_fields(hits)
     return with_shape(count, lambda n: _argwhere_kernel(places, condition, relax.ShapeExpr(n)))
 
 
@@ -328,7 +324,7 @@ def unravel_index(indices: relax.Expr, shape: relax.Expr) -> relax.Expr:
 
 def positions(like: Sequence[Any], name: str) -> relax.Expr:
     """Vector 0, 1, 2, ... of an extent."""
-    return infer_type(_positions(relax.ShapeExpr(list(like)), dtype=name))
+    return _positions(relax.ShapeExpr(list(like)), dtype=name)
 
 
 _positions = kernel(

@@ -7,16 +7,12 @@ from typing import Any
 
 from tvm import relax, te, tirx, topi
 
-from ..type_infer import infer_type
 from .op_def import ELEMENTWISE, INJECTIVE
 from .raising import Definitions, equivalent_call, from_relax
 from .registry import builder, operator
-from .shapes import integers
+from .shapes import integers, tuple_fields
 from .te_op import kernel
-from .transform import tuple_fields
-
-op = relax.op
-
+from .typed_relax import op
 
 _matrix_set_diag = kernel(
     "matrix_set_diag",
@@ -81,7 +77,7 @@ _triangle_kernel = kernel("trilu", _triangle)
 def trilu(data: relax.Expr, k: Any, upper: bool = True) -> relax.Expr:
     """Upper (or lower) triangle of matrices, starting at the k-th diagonal."""
     diagonal = k if isinstance(k, relax.Expr) else relax.const(k, "int64")
-    return _triangle_kernel(data, infer_type(op.reshape(diagonal, [])), upper=bool(upper))
+    return _triangle_kernel(data, op.reshape(diagonal, []), upper=bool(upper))
 
 
 @operator("einsum", how="direct", pattern=INJECTIVE)

@@ -17,13 +17,12 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from ...errors import RelayTypeError
-from ..type_infer import infer_type, type_of
+from ..type_infer import type_of
 from .registry import builder, operator
-from .shapes import dtype, extents, integers
+from .shapes import dtype, extents, integers, tuple_fields
 from .te_op import kernel
 from .transform import cast_to
-
-op = relax.op
+from .typed_relax import op
 
 _ROTATIONS = ((14, 16), (52, 57), (23, 40), (5, 37), (25, 33), (46, 12), (58, 22), (32, 32))
 _PARITY = 0x1BD11BDAA9FC1A22
@@ -171,17 +170,17 @@ def _checked_key(key: relax.Expr) -> relax.Expr:
 def _words(key: relax.Expr, count: int) -> tuple[relax.Expr, relax.Expr]:
     """Next key and `count` random words."""
     blocks = max(-(-count // 4), 1)
-    made = infer_type(_generate_kernel(_checked_key(key), count=blocks))
-    following, words = (infer_type(relax.TupleGetItem(made, index)) for index in range(2))
-    return following, infer_type(op.strided_slice(words, [0], [0], [count], [1]))
+    made = _generate_kernel(_checked_key(key), count=blocks)
+    following, words = tuple_fields(made)
+    return following, op.strided_slice(words, [0], [0], [count], [1])
 
 
 def _fractions(
     key: relax.Expr, count: int, name: str, shape: Sequence[int]
 ) -> tuple[relax.Expr, relax.Expr]:
     following, words = _words(key, count)
-    values = infer_type(_fractions_kernel(words, dtype=name))
-    return following, infer_type(op.reshape(values, list(shape)))
+    values = _fractions_kernel(words, dtype=name)
+    return following, op.reshape(values, list(shape))
 
 
 @operator("random.threefry_generate", wraps=True, renamed={"out_shape": "shape"}, how="TE")
@@ -189,7 +188,7 @@ def threefry_generate(key: relax.Expr, shape: Any) -> relax.Expr:
     """Next key and random 64-bit words."""
     size = integers(shape)
     following, words = _words(key, math.prod(size))
-    return relax.Tuple([following, infer_type(op.reshape(words, size))])
+    return relax.Tuple([following, op.reshape(words, size)])
 
 
 @operator("random.threefry_split", wraps=True, how="TE")
@@ -213,9 +212,9 @@ def uniform(
     size, name = integers(shape), dtype or "float32"
     following, values = _fractions(key, math.prod(size), name, size)
     bounds = [_number(bound, name) for bound in (low, high)]
-    span = infer_type(op.subtract(bounds[1], bounds[0]))
-    scaled = infer_type(op.multiply(values, span))
-    return relax.Tuple([following, infer_type(op.add(scaled, bounds[0]))])
+    span = op.subtract(bounds[1], bounds[0])
+    scaled = op.multiply(values, span)
+    return relax.Tuple([following, op.add(scaled, bounds[0])])
 
 
 @operator("random.normal", ["key", "mean", "scale"], wraps=True, renamed=_RENAMED, how="TE")
@@ -226,17 +225,14 @@ def normal(
     size, name = integers(shape), dtype or "float32"
     following, values = _fractions(key, 2 * math.prod(size), name, [2, *size])
     first, second = (
-        infer_type(op.squeeze(infer_type(op.strided_slice(values, [0], [at], [at + 1], [1])), [0]))
-        for at in range(2)
+        op.squeeze(op.strided_slice(values, [0], [at], [at + 1], [1]), [0]) for at in range(2)
     )
-    rest = infer_type(op.subtract(relax.const(1.0, name), first))
-    radius = infer_type(
-        op.sqrt(infer_type(op.multiply(infer_type(op.log(rest)), relax.const(-2.0, name))))
-    )
-    angle = infer_type(op.multiply(second, relax.const(2 * math.pi, name)))
-    standard = infer_type(op.multiply(radius, infer_type(op.cos(angle))))
-    scaled = infer_type(op.multiply(standard, _number(scale, name)))
-    return relax.Tuple([following, infer_type(op.add(scaled, _number(mean, name)))])
+    rest = op.subtract(relax.const(1.0, name), first)
+    radius = op.sqrt(op.multiply(op.log(rest), relax.const(-2.0, name)))
+    angle = op.multiply(second, relax.const(2 * math.pi, name))
+    standard = op.multiply(radius, op.cos(angle))
+    scaled = op.multiply(standard, _number(scale, name))
+    return relax.Tuple([following, op.add(scaled, _number(mean, name))])
 
 
 def _choose_compute(shares: te.Tensor, fractions: te.Tensor) -> te.Tensor:
@@ -264,6 +260,6 @@ def multinomial(key: relax.Expr, probs: relax.Expr, num_samples: int) -> relax.E
     lead = extents(probs)[:-1]
     size = [*lead, int(num_samples)]
     following, fractions = _fractions(key, math.prod(size), "float32", size)
-    weights = infer_type(op.maximum(cast_to(probs, "float32"), relax.const(0.0, "float32")))
-    shares = infer_type(op.cumsum(weights, len(lead)))
-    return relax.Tuple([following, infer_type(_choose_kernel(shares, fractions))])
+    weights = op.maximum(cast_to(probs, "float32"), relax.const(0.0, "float32"))
+    shares = op.cumsum(weights, len(lead))
+    return relax.Tuple([following, _choose_kernel(shares, fractions)])

@@ -21,8 +21,8 @@ from .registry import builder, operator
 from .shapes import axis_of, dtype, extents, is_float, number, rank, shape_tensor
 from .te_op import kernel
 from .transform import cast_to
+from .typed_relax import op
 
-op = relax.op
 Axes = int | Sequence[int] | None
 
 
@@ -55,8 +55,8 @@ def _count(data: relax.Expr, axes: Sequence[int], name: str) -> relax.Expr:
     if builtins.all(isinstance(size, int) for size in sizes):
         return number(math.prod(sizes), name)
     shape = shape_tensor(data, "int64")
-    picked = infer_type(op.take(shape, relax.const(list(axes), "int64"), 0, mode="clip"))
-    return cast_to(infer_type(op.prod(picked)), name)
+    picked = op.take(shape, relax.const(list(axes), "int64"), 0, mode="clip")
+    return cast_to(op.prod(picked), name)
 
 
 def _reduction(
@@ -100,7 +100,7 @@ def _of_nothing(data: relax.Expr, axes: list[int], keepdims: bool, value: Any) -
 def _mean(data: relax.Expr, axes: list[int], keepdims: bool) -> relax.Expr:
     if is_float(dtype(data)):
         return op.mean(data, axes, keepdims)
-    total = infer_type(op.sum(data, axes, keepdims))
+    total = op.sum(data, axes, keepdims)
     return op.divide(total, _count(data, axes, dtype(data)))
 
 
@@ -172,11 +172,11 @@ def _variance_about(
 ) -> relax.Expr:
     """Mean squared distance from given means with reduced axes of extent 1."""
     axes = reduced_axes(data, axis, exclude)
-    distance = infer_type(op.subtract(data, with_mean))
-    total = infer_type(op.sum(infer_type(op.multiply(distance, distance)), axes, bool(keepdims)))
+    distance = op.subtract(data, with_mean)
+    total = op.sum(op.multiply(distance, distance), axes, bool(keepdims))
     count = _count(data, axes, dtype(data))
     if unbiased:
-        count = infer_type(op.subtract(count, number(1, dtype(data))))
+        count = op.subtract(count, number(1, dtype(data)))
     return op.divide(total, count)
 
 
@@ -203,7 +203,7 @@ def std(
     unbiased: bool = False,
 ) -> relax.Expr:
     """Standard deviation."""
-    return infer_type(op.sqrt(variance(data, axis, keepdims, exclude, unbiased)))
+    return op.sqrt(variance(data, axis, keepdims, exclude, unbiased))
 
 
 @builder("mean_variance")
@@ -237,7 +237,7 @@ def _with_mean(
     about = mean(data, axis, True, exclude)
     spread = infer_type(finish(_variance_about(data, about, axis, keepdims, exclude, unbiased)))
     if not keepdims:
-        about = infer_type(op.squeeze(about, reduced_axes(data, axis, exclude)))
+        about = op.squeeze(about, reduced_axes(data, axis, exclude))
     return TupleWrapper(infer_type(relax.Tuple([about, spread])), 2)
 
 

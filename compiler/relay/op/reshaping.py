@@ -11,15 +11,14 @@ from tvm import relax, te, tirx
 from ...errors import RelayTypeError
 from ...ir.constants import static_shape
 from ...ir.op_facts import Forbidden
-from ..type_infer import infer_type, type_of
+from ..type_infer import type_of
 from . import quantization
 from .op_def import FOLLOW, INJECTIVE
 from .raising import Definitions, from_relax, typed_call
 from .registry import dynamic_form, operator
 from .shapes import Extent, extents, integers, same_extent, shape_values, with_shape
 from .te_op import kernel
-
-op = relax.op
+from .typed_relax import op
 
 
 def resolve_reshape(
@@ -182,7 +181,7 @@ def reshape(data: relax.Expr, newshape: Any, allowzero: bool = False) -> relax.E
     """Reshape to a shape that may contain Relay's special codes."""
     codes = shape_values(newshape)
     if isinstance(codes, relax.Expr):
-        resolved = infer_type(_reshape_codes_kernel(data, codes, allowzero=bool(allowzero)))
+        resolved = _reshape_codes_kernel(data, codes, allowzero=bool(allowzero))
         return with_shape(resolved, lambda dims: op.reshape(data, dims))
     shape = resolve_reshape(extents(data), codes, bool(allowzero))
     return reshaped(data, shape)
@@ -212,10 +211,8 @@ def reshaped(data: relax.Expr, shape: Sequence[Extent]) -> relax.Expr:
             f"shape {tuple(shape)} has {math.prod(shape)}"
         )
     if all(known) and math.prod(shape) == 0:
-        return infer_type(
-            _empty_kernel(data, relax.ShapeExpr(list(shape)))
-        )  # Relax interprets 0 as a code
-    return infer_type(op.reshape(data, list(shape)))
+        return _empty_kernel(data, relax.ShapeExpr(list(shape)))  # Relax interprets 0 as a code
+    return op.reshape(data, list(shape))
 
 
 @operator(

@@ -17,6 +17,7 @@ from ..ty import Any as AnyExtent
 from ..ty import extent, fresh
 from ..type_infer import infer_type, set_type, type_of
 from .te_op import kernel
+from .typed_relax import op
 
 Extent = Any
 """An int, or a TIR expression of dtype int64 for a symbolic extent."""
@@ -51,6 +52,15 @@ def dtype(expr: relax.Expr) -> str:
 def is_float(name: str) -> bool:
     """Whether a dtype is a floating-point type."""
     return "float" in name
+
+
+def tuple_fields(data: relax.Expr) -> list[relax.Expr]:
+    """Fields of a tuple as expressions."""
+    if isinstance(data, relax.Tuple):
+        return [infer_type(field) for field in data.fields]
+    if not isinstance(data.ty, relax.TupleType):
+        raise RelayTypeError(f"argument data must be a tuple, not {type_of(data)}")
+    return [infer_type(relax.TupleGetItem(data, index)) for index in range(len(data.ty.fields))]
 
 
 def axis_of(axis: Any, ndim: int, what: str = "axis") -> int:
@@ -125,7 +135,7 @@ def with_shape(tensor: relax.Expr, make: Any) -> relax.Expr:
     if not isinstance(length, int):
         raise RelayTypeError(f"the length of a shape must be known, not {type_of(tensor)}")
     dims = [fresh("extent") for _ in range(length)]
-    shape = infer_type(relax.op.tensor_to_shape(_as_int64(tensor)))
+    shape = op.tensor_to_shape(_as_int64(tensor))
     bound = relax.Var("shape", relax.ShapeType(dims))
     result = infer_type(make(dims))
     variable = relax.Var("shaped", result.ty)
@@ -145,7 +155,7 @@ def with_shape(tensor: relax.Expr, make: Any) -> relax.Expr:
 
 
 def _as_int64(tensor: relax.Expr) -> relax.Expr:
-    return tensor if dtype(tensor) == "int64" else infer_type(relax.op.astype(tensor, "int64"))
+    return tensor if dtype(tensor) == "int64" else op.astype(tensor, "int64")
 
 
 def shaped(shape: Any, make: Any) -> relax.Expr:
@@ -177,7 +187,7 @@ def shape_tensor(data: relax.Expr, name: str) -> relax.Expr:
     values = extents(data)
     if all(isinstance(value, int) for value in values):
         return relax.const(np.array(values, name), name)
-    return infer_type(shape_tensor_kernel(data, dtype=name))
+    return shape_tensor_kernel(data, dtype=name)
 
 
 def _broadcast_to(data: te.Tensor, shape: Sequence[Any]) -> te.Tensor:
@@ -235,10 +245,10 @@ def broadcast_extents(data: relax.Expr, shape: Sequence[Extent]) -> relax.Expr:
     differing = [(own, joint) for own, joint in pairs if not same_extent(own, joint)]
     misfits = [(own - 1) * (joint - own) for own, joint in differing if not isinstance(own, int)]
     if not misfits:
-        return infer_type(relax.op.broadcast_to(data, list(shape)))
+        return op.broadcast_to(data, list(shape))
     whole = relax.ShapeExpr(list(shape))
-    found = infer_type(_misfits_kernel(relax.ShapeExpr(misfits)))
-    return infer_type(_checked_broadcast_kernel(data, found, whole))
+    found = _misfits_kernel(relax.ShapeExpr(misfits))
+    return _checked_broadcast_kernel(data, found, whole)
 
 
 def joint_shape(shapes: Sequence[Sequence[Extent]]) -> list[Extent]:

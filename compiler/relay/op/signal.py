@@ -11,8 +11,7 @@ from ..type_infer import infer_type
 from .registry import operator
 from .shapes import dtype, extents
 from .te_op import kernel
-
-op = relax.op
+from .typed_relax import op
 
 _dft = kernel("dft", lambda re_data, im_data, inverse: topi.dft(re_data, im_data, inverse))
 
@@ -56,9 +55,9 @@ def stft(
     hop = size // 4 if hop_length is None else int(hop_length)
     width = size if win_length is None else int(win_length)
     if window is None:
-        window = infer_type(op.ones([size], dtype(data)))
+        window = op.ones([size], dtype(data))
     if len(extents(data)) == 1:
-        data = infer_type(op.reshape(data, [1, *extents(data)]))
+        data = op.reshape(data, [1, *extents(data)])
         result = infer_type(_stft_call(data, window, size, hop, width, normalized, onesided))
         return op.reshape(result, extents(result)[1:])
     if len(extents(data)) != 2:

@@ -11,7 +11,6 @@ from tvm import relax, te, tirx, topi
 from ...errors import RelayTypeError
 from ...ir.dynamic_shape import as_extent, simplified
 from ...ir.op_facts import shape_rules
-from ..type_infer import infer_type
 from . import layout_slices, quantization
 from .op_def import FOLLOW, INJECTIVE
 from .raising import Definitions, from_relax, static_ints, typed_call
@@ -24,11 +23,11 @@ from .shapes import (
     integers,
     rank,
     shape_values,
+    tuple_fields,
     with_shape,
 )
 from .te_op import kernel
-
-op = relax.op
+from .typed_relax import op
 
 _FAR = 2**62
 """Exceeds every extent."""
@@ -206,7 +205,7 @@ def slice_of_symbols(
         for axis, size in enumerate(dims)
     ]
     begin, strides, shape = (relax.ShapeExpr(list(each)) for each in zip(*windows))
-    return infer_type(_slice_window_kernel(data, begin, strides, shape))
+    return _slice_window_kernel(data, begin, strides, shape)
 
 
 def _window(size: Extent, first: Extent, last: Extent, step: int) -> tuple[Extent, int, Extent]:
@@ -243,15 +242,13 @@ def _slice_at_run_time(
     ]
     count = max(int(extents(value)[0]) for value in bounds)
     along = range(count) if axes is None else integers(axes)
-    computed = infer_type(
-        _slice_bounds_kernel(
-            data,
-            *bounds,
-            axes=[axis_of(axis, rank(data)) for axis in along],
-            sizes=slice_mode == "size",
-        )
+    computed = _slice_bounds_kernel(
+        data,
+        *bounds,
+        axes=[axis_of(axis, rank(data)) for axis in along],
+        sizes=slice_mode == "size",
     )
-    begin, stride, length = (infer_type(relax.TupleGetItem(computed, index)) for index in range(3))
+    begin, stride, length = tuple_fields(computed)
     untouched = set(range(rank(data))) - {axis_of(axis, rank(data)) for axis in along}
 
     def cut(dims: list[Extent]) -> relax.Expr:
@@ -284,7 +281,7 @@ def leading_box(data: relax.Expr, shape: Sequence[Extent]) -> relax.Expr:
     """Leading slice of shape `shape`, which may be symbolic."""
     count = rank(data)
     begin, stride = (relax.const(np.full(count, value, "int64"), "int64") for value in (0, 1))
-    return infer_type(_slice_from_kernel(data, begin, stride, relax.ShapeExpr(list(shape))))
+    return _slice_from_kernel(data, begin, stride, relax.ShapeExpr(list(shape)))
 
 
 def box_from(data: relax.Expr, axis: int, begin: Extent, shape: Sequence[Extent]) -> relax.Expr:
@@ -292,7 +289,7 @@ def box_from(data: relax.Expr, axis: int, begin: Extent, shape: Sequence[Extent]
     begins: list[Extent] = [0] * rank(data)
     begins[axis] = begin
     starts, steps = relax.ShapeExpr(begins), relax.ShapeExpr([1] * rank(data))
-    return infer_type(_slice_window_kernel(data, starts, steps, relax.ShapeExpr(list(shape))))
+    return _slice_window_kernel(data, starts, steps, relax.ShapeExpr(list(shape)))
 
 
 def _strided_set(data: te.Tensor, v: te.Tensor, begin: te.Tensor, strides: te.Tensor) -> te.Tensor:
@@ -336,8 +333,8 @@ def strided_set(
             numbers += [default] * (count - len(numbers))
             value = relax.const(np.array(numbers, "int64"), "int64")
         values.append(value)
-    bounds = infer_type(_slice_bounds_kernel(data, *values, axes=list(range(count)), sizes=False))
-    first, step = (infer_type(relax.TupleGetItem(bounds, index)) for index in range(2))
+    bounds = _slice_bounds_kernel(data, *values, axes=list(range(count)), sizes=False)
+    first, step = tuple_fields(bounds)
     return _strided_set_kernel(data, v, first, step)
 
 
@@ -345,7 +342,7 @@ def strided_set(
 def fifo_buffer(data: relax.Expr, buffer: relax.Expr, axis: int) -> relax.Expr:
     """Last slices of buffer and data concatenated along `axis`, with the buffer's extent."""
     where = axis_of(axis, rank(data))
-    whole = infer_type(op.concat([buffer, data], where))
+    whole = op.concat([buffer, data], where)
     extra, total = extents(data)[where], extents(whole)[where]
     return op.strided_slice(whole, [where], [extra], [total], [1])
 

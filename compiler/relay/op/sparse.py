@@ -8,14 +8,12 @@ from tvm import relax, te, tirx, topi
 
 from ...ir.op_facts import index_rules
 from ..expr import Tuple
-from ..type_infer import infer_type
 from .op_def import INJECTIVE
 from .registry import builder, dynamic_form, operator
-from .shapes import dtype, extents, number, shaped, with_shape
+from .shapes import dtype, extents, number, shaped, tuple_fields, with_shape
 from .te_op import kernel
 from .transform import cast, cast_to
-
-op = relax.op
+from .typed_relax import op
 
 _sparse_to_dense = kernel(
     "sparse_to_dense",
@@ -123,25 +121,23 @@ def _fill_empty_rows(
 
     All results are integers.
     """
-    first = infer_type(op.take(dense_shape, relax.const([0], "int64"), 0, mode="clip"))
-    default = infer_type(op.reshape(default_value, [1]))
+    first = op.take(dense_shape, relax.const([0], "int64"), 0, mode="clip")
+    default = op.reshape(default_value, [1])
 
     def fill(rows: list[Any]) -> relax.Expr:
-        counts = infer_type(_row_counts_kernel(sparse_indices, relax.ShapeExpr(rows)))
-        empty = cast_to(infer_type(op.equal(counts, number(0, "int64"))), "int64")
-        empty_before = infer_type(op.cumsum(empty, 0, "int64", exclusive=True))
-        entries_before = infer_type(op.cumsum(counts, 0, "int64", exclusive=True))
-        starts = infer_type(op.add(entries_before, empty_before))
-        size = infer_type(op.sum(infer_type(op.add(counts, empty)), [0], True))
+        counts = _row_counts_kernel(sparse_indices, relax.ShapeExpr(rows))
+        empty = cast_to(op.equal(counts, number(0, "int64")), "int64")
+        empty_before = op.cumsum(empty, 0, "int64", exclusive=True)
+        entries_before = op.cumsum(counts, 0, "int64", exclusive=True)
+        starts = op.add(entries_before, empty_before)
+        size = op.sum(op.add(counts, empty), [0], True)
 
         def place(count: list[Any]) -> relax.Expr:
-            row_of = infer_type(row_of_kernel(starts, relax.ShapeExpr(count)))
-            filled = infer_type(
-                _filled_rows_kernel(
-                    sparse_indices, sparse_values, default, row_of, counts, empty_before
-                )
+            row_of = row_of_kernel(starts, relax.ShapeExpr(count))
+            filled = _filled_rows_kernel(
+                sparse_indices, sparse_values, default, row_of, counts, empty_before
             )
-            parts = [infer_type(relax.TupleGetItem(filled, index)) for index in range(2)]
+            parts = tuple_fields(filled)
             return relax.Tuple([*parts, cast_to(empty, dtype(sparse_indices))])
 
         return with_shape(size, place)
@@ -167,8 +163,8 @@ def sparse_fill_empty_rows(
 
 def _steps(sizes: relax.Expr) -> relax.Expr:
     """Row-major strides of a tensor with these extents."""
-    backwards = infer_type(op.flip(sizes, 0))
-    return infer_type(op.flip(infer_type(op.cumprod(backwards, 0, "int64", exclusive=True)), 0))
+    backwards = op.flip(sizes, 0)
+    return op.flip(op.cumprod(backwards, 0, "int64", exclusive=True), 0)
 
 
 @operator("sparse_reshape", 3, wraps=True, pattern=INJECTIVE)
@@ -178,14 +174,14 @@ def sparse_reshape(
     """Reshape sparse coordinates; also returns the new shape with -1 resolved."""
     one = relax.const(1, "int64")
     old, wanted = cast(prev_shape, "int64"), cast(new_shape, "int64")
-    is_open = infer_type(op.less(wanted, relax.const(0, "int64")))
-    known = infer_type(op.prod(infer_type(op.where(is_open, one, wanted))))
-    left = infer_type(op.floor_divide(infer_type(op.prod(old)), infer_type(op.maximum(known, one))))
-    sizes = infer_type(op.where(is_open, left, wanted))
-    by_axis = infer_type(op.multiply(cast(sparse_indices, "int64"), _steps(old)))
-    flat = infer_type(op.sum(by_axis, 1, keepdims=True))
-    steps, limits = (infer_type(op.maximum(each, one)) for each in (_steps(sizes), sizes))
-    places = infer_type(op.floor_mod(infer_type(op.floor_divide(flat, steps)), limits))
+    is_open = op.less(wanted, relax.const(0, "int64"))
+    known = op.prod(op.where(is_open, one, wanted))
+    left = op.floor_divide(op.prod(old), op.maximum(known, one))
+    sizes = op.where(is_open, left, wanted)
+    by_axis = op.multiply(cast(sparse_indices, "int64"), _steps(old))
+    flat = op.sum(by_axis, 1, keepdims=True)
+    steps, limits = (op.maximum(each, one) for each in (_steps(sizes), sizes))
+    places = op.floor_mod(op.floor_divide(flat, steps), limits)
     results = cast(places, dtype(sparse_indices)), cast(sizes, dtype(new_shape))
     return Tuple(list(results))
 
@@ -193,5 +189,5 @@ def sparse_reshape(
 def rows_of_entries(indptr: relax.Expr, entries: Any) -> relax.Expr:
     """Row index of each entry of a CSR matrix, as int64."""
     (count,) = extents(indptr)
-    starts = infer_type(op.strided_slice(indptr, [0], [0], [count - 1], [1]))
-    return infer_type(row_of_kernel(starts, relax.ShapeExpr([entries])))
+    starts = op.strided_slice(indptr, [0], [0], [count - 1], [1])
+    return row_of_kernel(starts, relax.ShapeExpr([entries]))

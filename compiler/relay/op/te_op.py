@@ -18,13 +18,14 @@ from ...ir.constants import static_key
 from ...ir.op_facts import OTHER, declare
 from ...support.source_fingerprint import MODULES, module_of
 from ..ty import fresh
+from ..type_infer import infer_type
 
 Compute = Callable[..., Any]
 
 
 def kernel(
     name: str, compute: Compute, kind: str = OTHER, **facts: Any
-) -> Callable[..., relax.Call]:
+) -> Callable[..., relax.Expr]:
     """Create the operator "relay.<name>" from a TE compute.
 
     Parameters
@@ -37,7 +38,7 @@ def kernel(
 
     Returns
     -------
-    A function with the same arguments that creates the call. Attributes are numbers, strings,
+    A function with the same arguments that creates the typed call. Attributes are numbers, strings,
     booleans, None and lists of these.
     """
     full_name = f"relay.{name}"
@@ -45,8 +46,9 @@ def kernel(
     op = computed_by(full_name, compute)
     declare(full_name, kind, **facts)
 
-    def make(*operands: Any, **attrs: Any) -> relax.Call:
-        return relax.Call(op, list(operands), tvm.ir.make_node("ir.DictAttrs", **attrs))
+    def make(*operands: Any, **attrs: Any) -> relax.Expr:
+        call = relax.Call(op, list(operands), tvm.ir.make_node("ir.DictAttrs", **attrs))
+        return infer_type(call)
 
     return make
 

@@ -15,11 +15,11 @@ from .raising import Definitions, from_relax, same_name, typed_call, value_of
 from .registry import builders_of, operator
 from .shapes import broadcast_extents, constant_value, dtype, extents, is_float, joint_shape, number
 from .te_op import kernel
+from .typed_relax import op
 
 # Operators that TVM defined in this module, implemented elsewhere.
 __getattr__ = builders_of("")[0]
 
-op = relax.op
 Unary = Callable[[Any], relax.Expr]
 Binary = Callable[[Any, Any], relax.Expr]
 

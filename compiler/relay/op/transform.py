@@ -34,14 +34,14 @@ from .shapes import (
     rank,
     shape_values,
     shaped,
+    tuple_fields,
     with_shape,
 )
 from .te_op import kernel
+from .typed_relax import op
 
 # Operators that TVM defined in this module, implemented elsewhere.
 __getattr__ = builders_of("")[0]
-
-op = relax.op
 
 
 @operator(
@@ -54,7 +54,7 @@ def cast(data: relax.Expr, dtype: str) -> relax.Expr:
 
 def cast_to(data: relax.Expr, name: str) -> relax.Expr:
     """Convert `data` to the dtype `name` unless it already has it."""
-    return data if dtype(data) == name else infer_type(op.astype(data, name))
+    return data if dtype(data) == name else op.astype(data, name)
 
 
 @operator("cast_like", 2, pattern=ELEMENTWISE, precision=FOLLOW, layout=layout_rules.elementwise)
@@ -132,7 +132,7 @@ def expand_dims(data: relax.Expr, axis: Any, num_newaxis: int = 1) -> relax.Expr
     """Insert `num_newaxis` axes of extent 1 before `axis`."""
     values = shape_values(axis)
     if isinstance(values, relax.Expr):
-        shape = _inserted_kernel(data, infer_type(op.reshape(values, [1])), count=int(num_newaxis))
+        shape = _inserted_kernel(data, op.reshape(values, [1]), count=int(num_newaxis))
         return with_shape(infer_type(shape), lambda dims: op.reshape(data, dims))
     (where,) = integers(values)
     where = axis_of(where, rank(data) + 1)
@@ -177,7 +177,7 @@ def squeeze(data: relax.Expr, axis: Any = None) -> relax.Expr:
     else:
         values = shape_values(axis)
         if isinstance(values, relax.Expr):
-            shape = infer_type(_removed_kernel(data, infer_type(op.reshape(values, [-1]))))
+            shape = _removed_kernel(data, op.reshape(values, [-1]))
             return with_shape(shape, lambda dims: op.reshape(data, dims))
         axes = [axis_of(each, len(dims)) for each in values]
     for each in axes:
@@ -253,7 +253,7 @@ def concatenate(data: relax.Expr, axis: int = 0) -> relax.Expr:
     where = axis_of(axis, rank(fields[0]))
     for index, field in enumerate(fields[1:], 1):
         _check_alike(fields[0], field, index, where)
-    joined = infer_type(op.concat(fields, where))
+    joined = op.concat(fields, where)
     is_open = all(isinstance(field.ty.shape, relax.ShapeExpr) for field in fields)
     if joined.ty.shape is not None or not is_open:
         return joined
@@ -273,15 +273,6 @@ def _joined_extents(fields: Sequence[relax.Expr], along: int) -> list[Extent]:
         else:
             joined.append(next((each for each in every if isinstance(each, int)), every[0]))
     return joined
-
-
-def tuple_fields(data: relax.Expr) -> list[relax.Expr]:
-    """Fields of a tuple as expressions."""
-    if isinstance(data, relax.Tuple):
-        return [infer_type(field) for field in data.fields]
-    if not isinstance(data.ty, relax.TupleType):
-        raise RelayTypeError(f"argument data must be a tuple, not {type_of(data)}")
-    return [infer_type(relax.TupleGetItem(data, index)) for index in range(len(data.ty.fields))]
 
 
 def _check_alike(first: relax.Expr, field: relax.Expr, index: int, along: int) -> None:
@@ -304,7 +295,7 @@ def stack(data: relax.Expr, axis: int = 0) -> relax.Expr:
     for index, field in enumerate(fields[1:], 1):
         _check_alike(fields[0], field, index, -1)
     where = axis_of(axis, rank(fields[0]) + 1)
-    return op.concat([infer_type(op.expand_dims(field, where)) for field in fields], where)
+    return op.concat([op.expand_dims(field, where) for field in fields], where)
 
 
 @operator(

@@ -7,7 +7,6 @@ import math
 from tvm import relax, topi
 
 from ...expr import TupleGetItem
-from ...type_infer import infer_type
 from .. import layout_rules, quantization
 from ..op_def import BROADCAST, ELEMENTWISE, FOLLOW, FUSABLE, NEVER
 from ..raising import Definitions, call_with_same_attrs, from_relax, same_name, typed_call
@@ -15,8 +14,7 @@ from ..raising import number as constant
 from ..registry import builder, operator
 from ..shapes import assign_type, axis_of, dtype, extents, is_float, number, rank
 from ..te_op import kernel
-
-op = relax.op
+from ..typed_relax import op
 
 
 @operator(
@@ -46,7 +44,7 @@ def leaky_relu(data: relax.Expr, alpha: float = 0.01) -> relax.Expr:
     if is_float(dtype(data)):
         return op.nn.leakyrelu(data, float(alpha))
     zero, factor = number(0, dtype(data)), number(int(alpha), dtype(data))
-    return op.where(infer_type(op.greater(data, zero)), data, infer_type(op.multiply(data, factor)))
+    return op.where(op.greater(data, zero), data, op.multiply(data, factor))
 
 
 @operator(
@@ -90,7 +88,7 @@ def fast_softmax(data: relax.Expr, axis: int = -1) -> relax.Expr:
 @operator("nn.dropout", precision=FOLLOW, layout=layout_rules.elementwise)
 def _dropout_pair(data: relax.Expr, rate: float = 0.5) -> relax.Expr:
     """The data, and the dropout mask of inference: all ones."""
-    return relax.Tuple([data, infer_type(op.ones(extents(data), dtype(data)))])
+    return relax.Tuple([data, op.ones(extents(data), dtype(data))])
 
 
 @builder("nn.dropout")

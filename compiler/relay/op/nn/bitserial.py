@@ -7,16 +7,15 @@ from typing import Any
 from tvm import relax, topi
 
 from ....errors import RelayTypeError
-from ...type_infer import infer_type, type_of
+from ...type_infer import type_of
 from .. import layout_rules
 from ..op_def import FUSABLE, INJECTIVE
 from ..registry import operator
 from ..shapes import extents, number
 from ..te_op import kernel
 from ..transform import cast_to
+from ..typed_relax import op
 from .convolution import convolve
-
-op = relax.op
 
 _bitpack = kernel("nn.bitpack", topi.nn.bitpack)
 
@@ -43,7 +42,7 @@ def bitpack(
 
 def _bits(data: relax.Expr, bits: int) -> relax.Expr:
     """Low bits of integers, as int32."""
-    return infer_type(op.bitwise_and(cast_to(data, "int32"), number(2**bits - 1, "int32")))
+    return op.bitwise_and(cast_to(data, "int32"), number(2**bits - 1, "int32"))
 
 
 def _levels(weight: relax.Expr, bits: int, unipolar: bool) -> relax.Expr:
@@ -51,8 +50,8 @@ def _levels(weight: relax.Expr, bits: int, unipolar: bool) -> relax.Expr:
     value = _bits(weight, bits)
     if not unipolar:
         return value
-    doubled = infer_type(op.multiply(value, number(2, "int32")))
-    return infer_type(op.subtract(doubled, number(2**bits - 1, "int32")))
+    doubled = op.multiply(value, number(2, "int32"))
+    return op.subtract(doubled, number(2**bits - 1, "int32"))
 
 
 @operator(

@@ -17,12 +17,11 @@ from ..registry import operator, unavailable
 from ..shapes import dtype, extents, integers
 from ..slicing import strided_slice
 from ..transform import cast_to, layout_transform, sliding_window
+from ..typed_relax import op
 from .convolution import conv2d, convolve
 from .layouts import PLAIN, convert, paddings, window_attributes
 from .linear import product
 from .padding import pad
-
-op = relax.op
 
 
 def _matrix(values: Any, name: str) -> relax.Expr:
@@ -42,10 +41,10 @@ def _along(data: relax.Expr, axis: int, matrix: relax.Expr) -> relax.Expr:
     """Multiply a matrix with `data` along one axis."""
     ndim = len(extents(data))
     order = [each for each in range(ndim) if each != axis] + [axis]
-    rows = infer_type(op.permute_dims(data, order))
-    result = infer_type(op.matmul(rows, infer_type(op.permute_dims(matrix, [1, 0]))))
+    rows = op.permute_dims(data, order)
+    result = op.matmul(rows, op.permute_dims(matrix, [1, 0]))
     back = [order.index(each) for each in range(ndim)]
-    return infer_type(op.permute_dims(result, back))
+    return op.permute_dims(result, back)
 
 
 def _transformed_weight(weight: relax.Expr, tile_size: int, count: int) -> relax.Expr:
@@ -56,7 +55,7 @@ def _transformed_weight(weight: relax.Expr, tile_size: int, count: int) -> relax
     for axis in range(2, 2 + count):
         if extents(weight)[axis] == size:
             weight = _along(weight, axis, matrix)
-    return infer_type(op.permute_dims(weight, [*range(2, 2 + count), 0, 1]))
+    return op.permute_dims(weight, [*range(2, 2 + count), 0, 1])
 
 
 @operator("nn.contrib_conv2d_winograd_weight_transform", pattern=FUSABLE)
@@ -71,18 +70,16 @@ def contrib_conv3d_winograd_weight_transform(weight: relax.Expr, tile_size: int)
     depth = extents(weight)[2]
     if depth == extents(weight)[3]:
         return _transformed_weight(weight, tile_size, 3)
-    moved = infer_type(op.permute_dims(weight, [0, 1, 3, 4, 2]))
+    moved = op.permute_dims(weight, [0, 1, 3, 4, 2])
     parts = [
         _transformed_weight(
-            infer_type(
-                op.squeeze(infer_type(op.strided_slice(moved, [4], [at], [at + 1], [1])), [4])
-            ),
+            op.squeeze(op.strided_slice(moved, [4], [at], [at + 1], [1]), [4]),
             tile_size,
             2,
         )
         for at in range(depth)
     ]
-    return infer_type(op.concat([infer_type(op.expand_dims(part, 2)) for part in parts], 2))
+    return op.concat([op.expand_dims(part, 2) for part in parts], 2)
 
 
 def _winograd(
@@ -129,12 +126,10 @@ def _winograd(
         windows = _along(windows, 2 + count + axis, to_points)
     order = [*range(2 + count, 2 + 2 * count), 1, 0, *range(2, 2 + count)]
     spots = images * int(np.prod(tiles))
-    rows = infer_type(
-        op.reshape(infer_type(op.permute_dims(windows, order)), [*points, channels, spots])
-    )
-    product_ = infer_type(op.matmul(weight, rows))
+    rows = op.reshape(op.permute_dims(windows, order), [*points, channels, spots])
+    product_ = op.matmul(weight, rows)
     outer = extents(weight)[-2]
-    result = infer_type(op.reshape(product_, [*points, outer, images, *tiles]))
+    result = op.reshape(product_, [*points, outer, images, *tiles])
     for axis in range(count):
         result = _along(result, axis, from_points)
     # (tile..., O, N, tiles...) -> (N, O, tiles[0], tile[0], ...)
@@ -142,9 +137,7 @@ def _winograd(
     for axis in range(count):
         order += [count + 2 + axis, axis]
     whole = [steps * tile for steps in tiles]
-    joined = infer_type(
-        op.reshape(infer_type(op.permute_dims(result, order)), [images, outer, *whole])
-    )
+    joined = op.reshape(op.permute_dims(result, order), [images, outer, *whole])
     cut = infer_type(strided_slice(joined, [0] * count, wanted, None, list(range(2, 2 + count))))
     final = convert(cut, plain, data_layout)
     return cast_to(final, out_dtype) if out_dtype else final
@@ -207,12 +200,12 @@ def contrib_conv2d_gemm_weight_transform(
     """Reshape (kh, kw, I, O) to (K, O), K = kh * kw * I, in transposed tiles (tile_N, tile_K)."""
     height, width, inner, outer = extents(weights)
     rows = height * width * inner
-    matrix = infer_type(op.reshape(weights, [rows, outer]))
+    matrix = op.reshape(weights, [rows, outer])
     extra = [[0, -rows % tile_K], [0, -outer % tile_N]]
     matrix = infer_type(pad(matrix, extra, 0, "constant"))
     rows, columns = extents(matrix)
     tiles = [rows // tile_K, tile_K, columns // tile_N, tile_N]
-    return op.permute_dims(infer_type(op.reshape(matrix, tiles)), [2, 0, 3, 1])
+    return op.permute_dims(op.reshape(matrix, tiles), [2, 0, 3, 1])
 
 
 @operator(
@@ -239,12 +232,12 @@ def contrib_conv2d_gemm_without_weight_transform(
     if channels is None or kernel_size is None:
         raise RelayTypeError("channels and kernel_size must be given")
     across, down, tile_n, tile_k = extents(weight)
-    matrix = infer_type(op.permute_dims(weight, [1, 3, 0, 2]))
-    matrix = infer_type(op.reshape(matrix, [down * tile_k, across * tile_n]))
+    matrix = op.permute_dims(weight, [1, 3, 0, 2])
+    matrix = op.reshape(matrix, [down * tile_k, across * tile_n])
     height, width = integers(kernel_size, 2)
     inner = extents(data)[data_layout.index("C")]
     matrix = infer_type(strided_slice(matrix, [0, 0], [height * width * inner, int(channels)]))
-    plain = infer_type(op.reshape(matrix, [height, width, inner, int(channels)]))
+    plain = op.reshape(matrix, [height, width, inner, int(channels)])
     return conv2d(
         data, plain, strides, padding, dilation, groups, channels, [height, width], data_layout,
         "HWIO", out_layout, out_dtype,
@@ -308,4 +301,4 @@ def contrib_dense_pack(
         weight_layout = f"NC{extents(weight)[2]}n"
     if weight_layout != "NC":
         weight = layout_transform(weight, weight_layout, "NC")
-    return product(data, infer_type(op.permute_dims(weight, [1, 0])), out_dtype)
+    return product(data, op.permute_dims(weight, [1, 0]), out_dtype)

@@ -16,11 +16,10 @@ from ..raising import Definitions, from_relax, int_list, typed_call
 from ..registry import operator
 from ..shapes import assign_type, dtype, extents, integers
 from ..transform import cast_to
+from ..typed_relax import op
 from .convolution import CONVOLUTION, window_of
 from .layouts import PLAIN, convert, is_plain, paddings, permuted, window_attributes
 from .padding import dilate
-
-op = relax.op
 
 _TRANSPOSED: dict[int, Callable[..., relax.Expr]] = {
     1: op.nn.conv1d_transpose,

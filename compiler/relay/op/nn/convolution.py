@@ -18,9 +18,8 @@ from ..registry import operator
 from ..shapes import assign_type, dtype, extents, integers
 from ..te_op import kernel
 from ..transform import cast_to
+from ..typed_relax import op
 from .layouts import PLAIN, convert, is_plain, packed, paddings, permuted, window_attributes
-
-op = relax.op
 
 _CONVOLUTIONS: dict[int, Callable[..., relax.Expr]] = {
     1: op.nn.conv1d,
@@ -114,7 +113,7 @@ def _plain_weight(
     outer, inner, *size = permuted(extents(weight), layout, plain)
     if groups > 1 and outer == groups == in_channels and inner != 1:
         weight = convert(weight, layout, plain)
-        return infer_type(op.reshape(weight, [outer * inner, 1, *size])), plain
+        return op.reshape(weight, [outer * inner, 1, *size]), plain
     return weight, layout
 
 
@@ -245,23 +244,21 @@ def conv2d_backward_weight(
     batch = extents(grad)[0]
     _, in_channels, *size = extents(data)
     each = in_channels // groups
-    data = infer_type(op.reshape(data, [batch, groups, each, *size]))
-    data = infer_type(op.permute_dims(data, [2, 1, 0, 3, 4]))
-    data = infer_type(op.reshape(data, [each, groups * batch, *size]))
-    grad = infer_type(op.permute_dims(grad, [1, 0, 2, 3]))
-    full = infer_type(
-        op.nn.conv2d(
-            data,
-            grad,
-            strides=integers(dilation, 2),
-            padding=paddings(padding, 2),
-            dilation=integers(strides, 2),
-            groups=groups,
-        )
+    data = op.reshape(data, [batch, groups, each, *size])
+    data = op.permute_dims(data, [2, 1, 0, 3, 4])
+    data = op.reshape(data, [each, groups * batch, *size])
+    grad = op.permute_dims(grad, [1, 0, 2, 3])
+    full = op.nn.conv2d(
+        data,
+        grad,
+        strides=integers(dilation, 2),
+        padding=paddings(padding, 2),
+        dilation=integers(strides, 2),
+        groups=groups,
     )
     kernel_extents = integers(kernel_size, 2)
-    cut = infer_type(op.strided_slice(full, [2, 3], [0, 0], kernel_extents, [1, 1]))
-    result = convert(infer_type(op.permute_dims(cut, [1, 0, 2, 3])), "OIHW", kernel_layout)
+    cut = op.strided_slice(full, [2, 3], [0, 0], kernel_extents, [1, 1])
+    result = convert(op.permute_dims(cut, [1, 0, 2, 3]), "OIHW", kernel_layout)
     return cast_to(result, out_dtype) if out_dtype else result
 
 

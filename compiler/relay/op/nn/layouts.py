@@ -9,9 +9,9 @@ from typing import Any
 from tvm import relax
 
 from ....errors import RelayTypeError
-from ...type_infer import infer_type
 from ..shapes import Extent, integers
 from ..transform import layout_transform
+from ..typed_relax import op
 
 PLAIN = {
     "data": {1: "NCW", 2: "NCHW", 3: "NCDHW"},
@@ -92,8 +92,4 @@ def spatial_axes(layout: str) -> list[int]:
 def spread(vector: relax.Expr, axis: int, ndim: int) -> relax.Expr:
     """Reshape a vector to broadcast along `axis` of `ndim` dimensions."""
     after = ndim - 1 - axis
-    return (
-        vector
-        if after == 0
-        else infer_type(relax.op.expand_dims(vector, list(range(1, after + 1))))
-    )
+    return vector if after == 0 else op.expand_dims(vector, list(range(1, after + 1)))

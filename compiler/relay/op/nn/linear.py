@@ -10,7 +10,7 @@ from tvm import relax
 
 from ....errors import RelayTypeError
 from ....ir.rewrite import operator_name
-from ...type_infer import infer_type, type_of
+from ...type_infer import type_of
 from .. import layout_rules, quantization
 from ..op_def import ALWAYS, BROADCAST, FOLLOW, FUSABLE, INJECTIVE
 from ..raising import Definitions, from_relax, shape_of, swapped_operand, tensor, typed_call
@@ -30,9 +30,8 @@ from ..shapes import (
 )
 from ..tensor import broadcasting
 from ..transform import cast_to
+from ..typed_relax import op
 from .layouts import spread
-
-op = relax.op
 
 
 def _check_inner(a: Extent, b: Extent, left: relax.Expr, right: relax.Expr, what: str) -> None:
@@ -49,7 +48,7 @@ def _swapped(data: relax.Expr, swap: bool) -> relax.Expr:
         return data
     axes = list(range(rank(data)))
     axes[-2:] = [axes[-1], axes[-2]]
-    return infer_type(op.permute_dims(data, axes))
+    return op.permute_dims(data, axes)
 
 
 def product(left: relax.Expr, right: relax.Expr, out_dtype: str) -> relax.Expr:
@@ -62,7 +61,7 @@ def product(left: relax.Expr, right: relax.Expr, out_dtype: str) -> relax.Expr:
         size = next((each for each in inner if isinstance(each, int)), inner[0])
         left = _with_extent(left, rank(left) - 1, size)
         right = _with_extent(right, rank(right) - 2, size)
-    return infer_type(op.matmul(left, right, None if name == dtype(left) else name))
+    return op.matmul(left, right, None if name == dtype(left) else name)
 
 
 def _with_extent(data: relax.Expr, axis: int, size: Extent) -> relax.Expr:

@@ -4,26 +4,24 @@ from __future__ import annotations
 
 from tvm import relax
 
-from ...type_infer import infer_type
 from ..op_def import FUSABLE, NEVER
 from ..raising import Definitions, equivalent_call, from_relax
 from ..registry import operator
 from ..shapes import dtype, extents, number
-
-op = relax.op
+from ..typed_relax import op
 
 
 def _mean_product(left: relax.Expr, right: relax.Expr) -> relax.Expr:
     """Negative sum of products, divided by the number of rows."""
-    total = infer_type(op.sum(infer_type(op.multiply(left, right))))
+    total = op.sum(op.multiply(left, right))
     rows = extents(left)[0]
-    return op.divide(infer_type(op.negative(total)), number(float(rows), dtype(left)))
+    return op.divide(op.negative(total), number(float(rows), dtype(left)))
 
 
 @operator("nn.cross_entropy", 2, precision=NEVER)
 def cross_entropy(predictions: relax.Expr, targets: relax.Expr) -> relax.Expr:
     """Negative mean over rows of the sum of target * log(prediction)."""
-    return _mean_product(infer_type(op.log(predictions)), targets)
+    return _mean_product(op.log(predictions), targets)
 
 
 @operator("nn.cross_entropy_with_logits", 2, precision=NEVER)

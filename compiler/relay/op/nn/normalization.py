@@ -9,7 +9,7 @@ from tvm import relax, topi
 
 from ....errors import RelayTypeError
 from ....ir.rewrite import operator_name
-from ...type_infer import infer_type, type_of
+from ...type_infer import type_of
 from .. import layout_rules
 from ..op_def import FOLLOW, FUSABLE, NEVER
 from ..raising import Definitions, call_with_same_attrs, equivalent_call, from_relax, int_list
@@ -17,9 +17,8 @@ from ..reduce import reduced_axes
 from ..registry import operator
 from ..shapes import assign_type, axis_of, dtype, extents, number, rank
 from ..te_op import kernel
+from ..typed_relax import op
 from .layouts import spread
-
-op = relax.op
 
 
 def _vectors(data: relax.Expr, axis: int, **vectors: relax.Expr) -> int:
@@ -86,14 +85,14 @@ def _batch_norm(
     scale: bool,
 ) -> relax.Expr:
     """x * s + t in the data's dtype; Relax's batch_norm computes in float32."""
-    shifted = infer_type(op.add(variance, number(float(epsilon), dtype(data))))
+    shifted = op.add(variance, number(float(epsilon), dtype(data)))
     one = number(1.0, dtype(data))
-    factor = infer_type(op.divide(gamma if scale else one, infer_type(op.sqrt(shifted))))
-    offset = infer_type(op.negative(infer_type(op.multiply(mean, factor))))
+    factor = op.divide(gamma if scale else one, op.sqrt(shifted))
+    offset = op.negative(op.multiply(mean, factor))
     if center:
-        offset = infer_type(op.add(offset, beta))
+        offset = op.add(offset, beta)
     factor, offset = (spread(each, axis, rank(data)) for each in (factor, offset))
-    result = infer_type(op.add(infer_type(op.multiply(data, factor)), offset))
+    result = op.add(op.multiply(data, factor), offset)
     return relax.Tuple([result, mean, variance])
 
 
@@ -181,9 +180,9 @@ def l2_normalize(
 ) -> relax.Expr:
     """x / sqrt(max(sum of squares over the axes, eps))."""
     axes: Any = reduced_axes(data, axis, False)
-    total = infer_type(op.sum(infer_type(op.multiply(data, data)), axes, True))
-    floor = infer_type(op.maximum(total, number(float(eps), dtype(data))))
-    return op.divide(data, infer_type(op.sqrt(floor)))
+    total = op.sum(op.multiply(data, data), axes, True)
+    floor = op.maximum(total, number(float(eps), dtype(data)))
+    return op.divide(data, op.sqrt(floor))
 
 
 @from_relax("nn.batch_norm")

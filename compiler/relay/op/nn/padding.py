@@ -9,7 +9,6 @@ from tvm import relax, te, tirx, topi
 
 from ....errors import RelayTypeError
 from ....kernels.mirror_pad import repeating_pad
-from ...type_infer import infer_type
 from .. import layout_rules, quantization
 from ..op_def import FOLLOW, INJECTIVE
 from ..raising import Definitions, from_relax, int_list, typed_call
@@ -25,8 +24,7 @@ from ..shapes import (
     with_shape,
 )
 from ..te_op import kernel
-
-op = relax.op
+from ..typed_relax import op
 
 _MODES = {"constant": "constant", "edge": "replicate", "reflect": "reflect"}
 
@@ -78,7 +76,7 @@ def pad(
     if isinstance(pad_width, relax.Expr):
         array = constant_value(pad_width)
         if array is None:
-            flat = infer_type(op.reshape(pad_width, [2 * rank(data)]))
+            flat = op.reshape(pad_width, [2 * rank(data)])
             return with_shape(flat, lambda dims: _pad(data, dims, pad_value, pad_mode))
         widths = [int(item) for item in array.ravel()]
     else:
@@ -106,9 +104,9 @@ def _pad(data: relax.Expr, widths: list[Any], pad_value: Any, pad_mode: str) -> 
         return op.nn.pad(data, widths, "constant", value)
     given = pad_value if isinstance(pad_value, relax.Expr) else number(pad_value, dtype(data))
     if dtype(given) != dtype(data):
-        given = infer_type(op.astype(given, dtype(data)))
+        given = op.astype(given, dtype(data))
     if extents(given):
-        given = infer_type(op.reshape(given, []))
+        given = op.reshape(given, [])
     return _pad_constant_kernel(data, given, relax.ShapeExpr(before), relax.ShapeExpr(after))
 
 

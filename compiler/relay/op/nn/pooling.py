@@ -15,10 +15,8 @@ from ..raising import Definitions, from_relax, int_list, typed_call
 from ..registry import operator
 from ..shapes import extents, integers
 from ..te_op import kernel
+from ..typed_relax import op
 from .layouts import PLAIN, convert, is_plain, paddings, spatial_axes, window_attributes
-
-op = relax.op
-
 
 _POOLING: dict[str, Any] = {"pattern": FUSABLE, "precision": FOLLOW, "layout": layout_rules.pooling}
 

@@ -8,16 +8,14 @@ from typing import Any
 from tvm import relax
 
 from ....errors import RelayTypeError
-from ...type_infer import infer_type
 from .. import quantization
 from ..op_def import FOLLOW, INJECTIVE
 from ..registry import operator
 from ..reshaping import reshaped
 from ..shapes import Extent, extents, integers, rank
 from ..slicing import strided_slice
+from ..typed_relax import op
 from .padding import pad
-
-op = relax.op
 
 
 def _quotient(size: Extent, block: int) -> Extent:
@@ -29,7 +27,7 @@ def _quotient(size: Extent, block: int) -> Extent:
 def _moved(data: relax.Expr, shape: list[Any], order: list[int], result: list[Any]) -> relax.Expr:
     """Reshape to `shape`, permute the axes, reshape to `result`."""
     split = reshaped(data, shape)
-    return reshaped(infer_type(op.permute_dims(split, order)), result)
+    return reshaped(op.permute_dims(split, order), result)
 
 
 def _whole_blocks(data: relax.Expr, axis: int, size: int) -> relax.Expr:
@@ -37,7 +35,7 @@ def _whole_blocks(data: relax.Expr, axis: int, size: int) -> relax.Expr:
     channels = extents(data)[axis]
     if not isinstance(channels, int) or channels % size == 0:
         return data
-    return infer_type(op.strided_slice(data, [axis], [0], [channels // size * size], [1]))
+    return op.strided_slice(data, [axis], [0], [channels // size * size], [1])
 
 
 @operator("nn.depth_to_space", pattern=INJECTIVE, precision=FOLLOW, quantized=quantization.same)

@@ -11,16 +11,15 @@ from typing import Any
 from tvm import relax, te
 
 from ....errors import RelayTypeError
-from ...type_infer import infer_type, type_of
+from ...type_infer import type_of
 from ..op_def import FUSABLE
 from ..registry import builder, operator
 from ..shapes import dtype, extents
 from ..sparse import rows_of_entries
 from ..te_op import kernel
 from ..transform import cast_to
+from ..typed_relax import op
 from .convolution import conv2d
-
-op = relax.op
 
 
 def _dense_matrix(
@@ -30,18 +29,18 @@ def _dense_matrix(
     shape = extents(data)
     rows = extents(indptr)[0] - 1
     row = cast_to(rows_of_entries(indptr, shape[0]), "int64")
-    where = infer_type(op.stack([row, cast_to(indices, "int64")], 1))
+    where = op.stack([row, cast_to(indices, "int64")], 1)
     if len(shape) == 1:
-        empty = infer_type(op.zeros([rows, columns], dtype(data)))
-        return infer_type(op.scatter_nd(empty, where, data, "update"))
+        empty = op.zeros([rows, columns], dtype(data))
+        return op.scatter_nd(empty, where, data, "update")
     if len(shape) != 3:
         raise RelayTypeError(f"sparse data of type {type_of(data)} are neither CSR nor BSR")
     height, width = shape[1:]
     across = columns // width if columns is not None else None
-    empty = infer_type(op.zeros([rows, across, height, width], dtype(data)))
-    blocks = infer_type(op.scatter_nd(empty, where, data, "update"))
-    order = infer_type(op.permute_dims(blocks, [0, 2, 1, 3]))
-    return infer_type(op.reshape(order, [rows * height, columns]))
+    empty = op.zeros([rows, across, height, width], dtype(data))
+    blocks = op.scatter_nd(empty, where, data, "update")
+    order = op.permute_dims(blocks, [0, 2, 1, 3])
+    return op.reshape(order, [rows * height, columns])
 
 
 @builder("nn.sparse_dense")
@@ -73,7 +72,7 @@ def _sparse_dense_call(
     """`sparse_dense` with the matrix's three parts as operands."""
     sparse = _dense_matrix(data, indices, indptr, extents(dense_mat)[1])
     left, right = (sparse, dense_mat) if sparse_lhs else (dense_mat, sparse)
-    return op.matmul(left, infer_type(op.permute_dims(right, [1, 0])))
+    return op.matmul(left, op.permute_dims(right, [1, 0]))
 
 
 @operator("nn.sparse_add", 4)
@@ -108,16 +107,16 @@ _row_starts_kernel = kernel("nn.sparse_row_starts", _row_starts)
 @operator("nn.sparse_transpose", 3, wraps=True, how="TE", pattern=FUSABLE)
 def _sparse_transpose_call(data: relax.Expr, indices: relax.Expr, indptr: relax.Expr) -> relax.Expr:
     """Transposed square matrix in the same format: entries stably sorted by column."""
-    order = infer_type(op.argsort(indices, 0, False, "int32"))
+    order = op.argsort(indices, 0, False, "int32")
     rows = cast_to(rows_of_entries(indptr, extents(data)[0]), dtype(indices))
-    values = infer_type(op.take(data, order, 0, mode="clip"))
+    values = op.take(data, order, 0, mode="clip")
     if len(extents(data)) == 3:
-        values = infer_type(op.permute_dims(values, [0, 2, 1]))
+        values = op.permute_dims(values, [0, 2, 1])
     return relax.Tuple(
         [
             values,
-            infer_type(op.take(rows, order, 0, mode="clip")),
-            infer_type(_row_starts_kernel(indices, indptr)),
+            op.take(rows, order, 0, mode="clip"),
+            _row_starts_kernel(indices, indptr),
         ]
     )
 
@@ -144,6 +143,6 @@ def sparse_conv2d(
     channels = extents(data)[layout.index("C")]
     matrix = _dense_matrix(weight_data, weight_indices, weight_indptr, height * width * channels)
     outer = extents(matrix)[0]
-    weight = infer_type(op.reshape(matrix, [outer, height, width, channels]))
+    weight = op.reshape(matrix, [outer, height, width, channels])
     pad = [(height - 1) // 2, (width - 1) // 2, height // 2, width // 2]
     return conv2d(data, weight, padding=pad, data_layout=layout, kernel_layout="OHWI")

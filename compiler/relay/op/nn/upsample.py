@@ -10,16 +10,14 @@ import numpy as np
 from tvm import relax, te, tirx
 
 from ....errors import RelayTypeError
-from ...type_infer import infer_type
 from .. import layout_rules
 from ..image import resize_to
 from ..op_def import INJECTIVE
 from ..registry import dynamic_form, operator
 from ..shapes import Extent, constant_value, dtype, extents, with_shape
 from ..te_op import kernel
+from ..typed_relax import op
 from .layouts import spatial_axes
-
-op = relax.op
 
 _METHODS = {
     "nearest_neighbor": "nearest_neighbor",
@@ -68,10 +66,8 @@ def _upsample(
         return resize_to(data, size, layout, _METHODS[method], mode)
 
     if any(value is None for value in known):
-        vector = infer_type(
-            op.concat([infer_type(op.reshape(_as_tensor(scale), [1])) for scale in scales], 0)
-        )
-        return with_shape(infer_type(_scaled_sizes_kernel(data, vector, axes=axes)), resize)
+        vector = op.concat([op.reshape(_as_tensor(scale), [1]) for scale in scales], 0)
+        return with_shape(_scaled_sizes_kernel(data, vector, axes=axes), resize)
     factors = [float(np.asarray(value).item()) for value in known]
     return resize([_scaled(extents(data)[axis], factor) for axis, factor in zip(axes, factors)])
 
@@ -79,7 +75,7 @@ def _upsample(
 def _as_tensor(scale: Any) -> relax.Expr:
     if not isinstance(scale, relax.Expr):
         return relax.const(float(scale), "float32")
-    return scale if dtype(scale) == "float32" else infer_type(op.astype(scale, "float32"))
+    return scale if dtype(scale) == "float32" else op.astype(scale, "float32")
 
 
 @operator("nn.upsampling", how="direct", pattern=INJECTIVE, layout=layout_rules.upsampling)

@@ -16,12 +16,11 @@ from ..nn.activation import leaky_relu as plain_leaky_relu
 from ..nn.activation import softmax as plain_softmax
 from ..op_def import ELEMENTWISE, INJECTIVE
 from ..registry import operator
-from ..shapes import axis_of, dtype, number, rank
+from ..shapes import axis_of, dtype, number, rank, tuple_fields
 from ..tensor import broadcasting
-from ..transform import cast_to, tuple_fields
+from ..transform import cast_to
+from ..typed_relax import op
 from .requantization import along, centerd, dequantize, is_zero, quantize, requantize, saturated
-
-op = relax.op
 
 
 def _same(left: relax.Expr, right: relax.Expr) -> bool:
@@ -157,9 +156,9 @@ def _unary(name: str, function: Callable[[relax.Expr], relax.Expr], what: str) -
 
 def _hardswish(x: relax.Expr) -> relax.Expr:
     """x * min(max(x + 3, 0), 6) / 6."""
-    shifted = infer_type(op.add(x, number(3.0, dtype(x))))
-    bounded = infer_type(op.clip(shifted, relax.prim_value(0.0), relax.prim_value(6.0)))
-    return op.divide(infer_type(op.multiply(x, bounded)), number(6.0, dtype(x)))
+    shifted = op.add(x, number(3.0, dtype(x)))
+    bounded = op.clip(shifted, relax.prim_value(0.0), relax.prim_value(6.0))
+    return op.divide(op.multiply(x, bounded), number(6.0, dtype(x)))
 
 
 tanh = _unary("tanh", tensor.tanh, "Hyperbolic tangent")

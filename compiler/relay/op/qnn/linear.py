@@ -19,9 +19,8 @@ from ..op_def import FUSABLE
 from ..registry import operator
 from ..shapes import assign_type, dtype, extents, integers
 from ..transform import cast_to
+from ..typed_relax import op
 from .requantization import along, centerd, check_numbers, requantize, saturated
-
-op = relax.op
 
 
 def _accumulator(out_dtype: str) -> str:
@@ -222,4 +221,4 @@ def avg_pool2d(
     )  # fmt: skip
     center = cast_to(along(output_zero_point, data, -1), "int32")
     means = cast_to(infer_type(pooled), "int32")
-    return saturated(infer_type(relax.op.add(means, center)), dtype(data))
+    return saturated(op.add(means, center), dtype(data))

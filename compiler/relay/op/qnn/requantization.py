@@ -18,7 +18,6 @@ from tvm import relax, te, tirx, topi
 from ....errors import RelayTypeError
 from ....ir.constants import array_of, static_shape
 from ....support.scoped_context import register_lowering_option
-from ...type_infer import infer_type
 from .. import layout_rules, quantization
 from ..nn.layouts import spread
 from ..op_def import ELEMENTWISE
@@ -27,8 +26,7 @@ from ..shapes import axis_of, dtype, extents, is_float, number, rank
 from ..te_op import kernel
 from ..tensor import broadcasting, half_away, round
 from ..transform import cast_to
-
-op = relax.op
+from ..typed_relax import op
 
 
 @dataclass(frozen=True)
@@ -78,7 +76,7 @@ def saturated(data: relax.Expr, name: str) -> relax.Expr:
         own = limits(dtype(data))
         low, high = max(low, own[0]), min(high, own[1])
     bounds = (relax.prim_value(bound, dtype(data)) for bound in (low, high))
-    return cast_to(infer_type(op.clip(data, *bounds)), name)
+    return cast_to(op.clip(data, *bounds), name)
 
 
 def along(value: relax.Expr, data: relax.Expr, axis: int) -> relax.Expr:
@@ -89,7 +87,7 @@ def along(value: relax.Expr, data: relax.Expr, axis: int) -> relax.Expr:
     if len(shape) > 1:
         raise RelayTypeError(f"a scale or zero point has {len(shape)} dimensions")
     if shape[0] == 1:
-        return infer_type(op.reshape(value, []))
+        return op.reshape(value, [])
     return spread(value, axis_of(axis, rank(data)), rank(data))
 
 
@@ -172,7 +170,7 @@ _saturate_kernel = kernel("qnn.saturate", _saturate_compute)
 
 
 def _saturated_floats(data: relax.Expr, name: str) -> relax.Expr:
-    return infer_type(_saturate_kernel(data, dtype=name))
+    return _saturate_kernel(data, dtype=name)
 
 
 @operator("qnn.dequantize", 3, pattern=ELEMENTWISE, quantized=quantization.dequantize)
@@ -246,10 +244,8 @@ def _rescaled_floats(
     if not is_zero(output_zero_point):
         zero = along(cast_to(output_zero_point, wide), data, axis)
         value = broadcasting(op.add, value, zero)
-    if rounding == "UPWARD":
-        value = infer_type(op.floor(infer_type(op.add(value, number(0.5, wide)))))
-    else:
-        value = round(value)
+    upward = rounding == "UPWARD"
+    value = op.floor(op.add(value, number(0.5, wide))) if upward else round(value)
     return _saturated_floats(value, out_dtype)
 
 
@@ -342,8 +338,8 @@ def _simulated(name: str, compute: Any, what: str) -> Any:
         zero_point: relax.Expr,
         axis: int = -1,
     ) -> relax.Expr:
-        vectors = [infer_type(op.reshape(each, [-1])) for each in (scale, zero_point)]
-        code = infer_type(op.reshape(cast_to(dtype_code, "int32"), []))
+        vectors = [op.reshape(each, [-1]) for each in (scale, zero_point)]
+        code = op.reshape(cast_to(dtype_code, "int32"), [])
         return compute(data, code, *vectors, axis=axis_of(axis, rank(data)))
 
     call.__name__ = call.__qualname__ = name

@@ -12,11 +12,10 @@ from ....errors import RelayTypeError
 from ...type_infer import infer_type
 from ..op_def import INJECTIVE
 from ..registry import operator
-from ..shapes import dtype, extents
+from ..shapes import dtype, extents, tuple_fields
 from ..te_op import kernel
 from ..transform import cast_to
-
-op = relax.op
+from ..typed_relax import op
 
 
 @operator("vision.multibox_prior")
@@ -139,16 +138,14 @@ def multibox_transform_loc(
     keep_background: bool = False,
 ) -> relax.Expr:
     """Rows (class, score, corners) of anchors above the threshold, and their number."""
-    found = infer_type(
-        _best_class_kernel(
-            cls_prob, threshold=float(threshold), keep_background=bool(keep_background)
-        )
+    found = _best_class_kernel(
+        cls_prob, threshold=float(threshold), keep_background=bool(keep_background)
     )
-    best, score, invalid = (infer_type(relax.TupleGetItem(found, index)) for index in range(3))
-    order = infer_type(op.argsort(invalid, 1, False, "int32"))
-    background = infer_type(op.sum(invalid, [1]))
+    best, score, invalid = tuple_fields(found)
+    order = op.argsort(invalid, 1, False, "int32")
+    background = op.sum(invalid, [1])
     anchors = relax.const(int(extents(invalid)[1]), "int32")
-    count = infer_type(op.subtract(anchors, background))
+    count = op.subtract(anchors, background)
     boxes = _boxes_kernel(
         best, score, order, count, loc_pred, anchor, clip=bool(clip),
         variances=[float(value) for value in variances],

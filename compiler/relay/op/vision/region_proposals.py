@@ -12,11 +12,10 @@ from tvm import relax, te, tirx
 from ....errors import RelayTypeError
 from ...type_infer import infer_type
 from ..registry import operator
-from ..shapes import extents, number
+from ..shapes import extents, number, tuple_fields
 from ..te_op import kernel
+from ..typed_relax import op
 from .select_boxes import select_boxes
-
-op = relax.op
 
 
 def _anchors(scales: Sequence[float], ratios: Sequence[float], stride: int) -> np.ndarray:
@@ -150,33 +149,29 @@ def proposal(
     moved = _moved_kernel(
         relax.const(anchors), bbox_pred, im_info, stride=stride, iou_loss=bool(iou_loss)
     )
-    scored = infer_type(
-        _scored_kernel(
-            infer_type(moved), cls_prob, im_info, stride=stride, min_size=int(rpn_min_size)
-        )
+    scored = _scored_kernel(
+        infer_type(moved), cls_prob, im_info, stride=stride, min_size=int(rpn_min_size)
     )
-    boxes, scores = (infer_type(relax.TupleGetItem(scored, index)) for index in range(2))
-    order = infer_type(op.argsort(scores, 1, True, "int32"))
+    boxes, scores = tuple_fields(scored)
+    order = op.argsort(scores, 1, True, "int32")
     total = shape[2] * shape[3] * count
     best = min(int(rpn_pre_nms_top_n), total) if int(rpn_pre_nms_top_n) > 0 else total
-    ranked = infer_type(_ranked_kernel(boxes, order, count=best))
+    ranked = _ranked_kernel(boxes, order, count=best)
     # Proposal suppresses overlaps above the threshold, the kernel overlaps at or above it.
     limit = float(np.nextafter(np.float32(threshold), np.float32(np.inf)))
     places = np.broadcast_to(np.arange(best, dtype="int32"), (shape[0], best))
     counts = np.full(shape[0], best, "int32")
-    chosen = infer_type(
-        select_boxes(
-            ranked,
-            relax.const(np.ascontiguousarray(places)),
-            relax.const(counts),
-            number(limit, "float32"),
-            number(int(rpn_post_nms_top_n), "int32"),
-            start=0,
-            id_index=-1,
-            rows_per_batch=1,
-        )
+    chosen = select_boxes(
+        ranked,
+        relax.const(np.ascontiguousarray(places)),
+        relax.const(counts),
+        number(limit, "float32"),
+        number(int(rpn_post_nms_top_n), "int32"),
+        start=0,
+        id_index=-1,
+        rows_per_batch=1,
     )
-    where, kept = (infer_type(relax.TupleGetItem(chosen, index)) for index in range(2))
+    where, kept = tuple_fields(chosen)
     return _listed_kernel(ranked, where, kept, count=int(rpn_post_nms_top_n))
 
 

@@ -9,21 +9,19 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from ....errors import RelayTypeError
-from ...type_infer import infer_type
 from ..registry import operator
-from ..shapes import dtype, extents, number
+from ..shapes import dtype, extents, number, tuple_fields
 from ..te_op import kernel
 from ..transform import cast_to
+from ..typed_relax import op
 from .select_boxes import select_boxes
-
-op = relax.op
 
 
 def _scalar(value: Any, name: str) -> relax.Expr:
     if not isinstance(value, relax.Expr):
         return number(value, name)
     value = cast_to(value, name)
-    return infer_type(op.reshape(value, [])) if extents(value) else value
+    return op.reshape(value, []) if extents(value) else value
 
 
 def _discarded(data: te.Tensor, threshold: te.Tensor, id_index: int, score_index: int) -> Any:
@@ -65,14 +63,14 @@ def get_valid_counts(
 ) -> relax.Expr:
     """Number of rows with a score above the threshold, these rows first, and their indices."""
     threshold = _scalar(score_threshold, dtype(data))
-    discarded = infer_type(
-        _discarded_kernel(data, threshold, id_index=int(id_index), score_index=int(score_index))
+    discarded = _discarded_kernel(
+        data, threshold, id_index=int(id_index), score_index=int(score_index)
     )
-    order = infer_type(op.argsort(discarded, 1, False, "int32"))
-    kept = cast_to(infer_type(op.equal(discarded, number(0, "int32"))), "int32")
-    count = infer_type(op.sum(kept, [1]))
-    rows = infer_type(_compacted_kernel(data, order, count))
-    parts = [infer_type(relax.TupleGetItem(rows, index)) for index in range(2)]
+    order = op.argsort(discarded, 1, False, "int32")
+    kept = cast_to(op.equal(discarded, number(0, "int32")), "int32")
+    count = op.sum(kept, [1])
+    rows = _compacted_kernel(data, order, count)
+    parts = tuple_fields(rows)
     return relax.Tuple([count, *parts])
 
 
@@ -169,27 +167,25 @@ def non_max_suppression(
 
     Returns the selected indices and their number, or all rows with suppressed rows set to -1.
     """
-    scores = infer_type(_scores_kernel(data, valid_count, score_index=int(score_index)))
-    order = infer_type(op.argsort(scores, 1, True, "int32"))
+    scores = _scores_kernel(data, valid_count, score_index=int(score_index))
+    order = op.argsort(scores, 1, True, "int32")
     counts = valid_count
     if int(top_k) > 0:
-        counts = infer_type(op.minimum(counts, number(int(top_k), "int32")))
-    chosen = infer_type(
-        select_boxes(
-            data,
-            order,
-            counts,
-            _scalar(iou_threshold, dtype(data)),
-            _scalar(max_output_size, "int32"),
-            start=int(coord_start),
-            id_index=-1 if force_suppress else int(id_index),
-            rows_per_batch=1,
-        )
+        counts = op.minimum(counts, number(int(top_k), "int32"))
+    chosen = select_boxes(
+        data,
+        order,
+        counts,
+        _scalar(iou_threshold, dtype(data)),
+        _scalar(max_output_size, "int32"),
+        start=int(coord_start),
+        id_index=-1 if force_suppress else int(id_index),
+        rows_per_batch=1,
     )
-    places, kept = (infer_type(relax.TupleGetItem(chosen, index)) for index in range(2))
+    places, kept = tuple_fields(chosen)
     if return_indices:
-        where = infer_type(_kept_places_kernel(places, order, kept, indices))
-        return relax.Tuple([where, infer_type(op.expand_dims(kept, 1))])
+        where = _kept_places_kernel(places, order, kept, indices)
+        return relax.Tuple([where, op.expand_dims(kept, 1)])
     return _kept_rows_kernel(data, places, order, kept, counts, to_top=bool(invalid_to_bottom))
 
 
@@ -201,24 +197,22 @@ def by_class(
     All results have one row per batch element and class.
     """
     batch, classes, size = extents(scores)
-    flat = infer_type(op.reshape(scores, [batch * classes, size]))
-    order = infer_type(op.argsort(flat, 1, True, "int32"))
-    ranked = infer_type(op.gather_elements(flat, order, 1))
-    above = infer_type(op.greater(ranked, _scalar(score_threshold, dtype(scores))))
-    counts = infer_type(op.sum(cast_to(above, "int32"), [1]))
-    chosen = infer_type(
-        select_boxes(
-            boxes,
-            order,
-            counts,
-            _scalar(iou_threshold, dtype(boxes)),
-            _scalar(limit, "int32"),
-            start=0,
-            id_index=-1,
-            rows_per_batch=classes,
-        )
+    flat = op.reshape(scores, [batch * classes, size])
+    order = op.argsort(flat, 1, True, "int32")
+    ranked = op.gather_elements(flat, order, 1)
+    above = op.greater(ranked, _scalar(score_threshold, dtype(scores)))
+    counts = op.sum(cast_to(above, "int32"), [1])
+    chosen = select_boxes(
+        boxes,
+        order,
+        counts,
+        _scalar(iou_threshold, dtype(boxes)),
+        _scalar(limit, "int32"),
+        start=0,
+        id_index=-1,
+        rows_per_batch=classes,
     )
-    places, kept = (infer_type(relax.TupleGetItem(chosen, index)) for index in range(2))
+    places, kept = tuple_fields(chosen)
     return ranked, order, places, kept
 
 
@@ -302,14 +296,12 @@ def all_class_non_max_suppression(
     by_batch = output_format == "tensorflow"
     size = extents(order)[1]
     room = relax.ShapeExpr([(classes if by_batch else batch * classes) * size])
-    rows = infer_type(
-        listed(ranked, order, places, kept, room, classes=classes, with_scores=by_batch)
-    )
+    rows = listed(ranked, order, places, kept, room, classes=classes, with_scores=by_batch)
     if not by_batch:
-        totals = infer_type(op.sum(wide, [0], True))
-        return relax.Tuple([infer_type(op.squeeze(rows, [0])), totals])
-    totals = infer_type(op.sum(infer_type(op.reshape(wide, [batch, classes])), [1]))
-    parts = [infer_type(relax.TupleGetItem(rows, index)) for index in range(2)]
+        totals = op.sum(wide, [0], True)
+        return relax.Tuple([op.squeeze(rows, [0]), totals])
+    totals = op.sum(op.reshape(wide, [batch, classes]), [1])
+    parts = tuple_fields(rows)
     return relax.Tuple([*parts, totals])
 
 
@@ -396,8 +388,8 @@ def regular_non_max_suppression(
     count = int(max_detections)
     classes = int(num_classes)
     if given != classes:
-        scores = infer_type(op.strided_slice(scores, [2], [given - classes], [given], [1]))
-    classes_first = infer_type(op.permute_dims(scores, [0, 2, 1]))
+        scores = op.strided_slice(scores, [2], [given - classes], [given], [1])
+    classes_first = op.permute_dims(scores, [0, 2, 1])
     ranked, order, places, kept = by_class(
         boxes,
         classes_first,
@@ -405,13 +397,11 @@ def regular_non_max_suppression(
         float(iou_threshold),
         float(score_threshold),
     )
-    candidates = infer_type(_candidates_kernel(ranked, places, kept, classes=classes))
-    best = infer_type(op.argsort(candidates, 1, True, "int32"))
-    table = infer_type(op.reshape(kept, [batch, classes]))
-    totals = infer_type(op.minimum(infer_type(op.sum(table, [1])), number(count, "int32")))
-    found = infer_type(
-        _best_boxes_kernel(
-            boxes, candidates, best, order, places, totals, classes=classes, count=count
-        )
+    candidates = _candidates_kernel(ranked, places, kept, classes=classes)
+    best = op.argsort(candidates, 1, True, "int32")
+    table = op.reshape(kept, [batch, classes])
+    totals = op.minimum(op.sum(table, [1]), number(count, "int32"))
+    found = _best_boxes_kernel(
+        boxes, candidates, best, order, places, totals, classes=classes, count=count
     )
-    return relax.Tuple([*(infer_type(relax.TupleGetItem(found, i)) for i in range(3)), totals])
+    return relax.Tuple([*tuple_fields(found), totals])
