@@ -267,10 +267,7 @@ def define(mod: tvm.IRModule, *definitions: TypeData) -> None:
 def definition(mod: tvm.IRModule, name: Any) -> TypeData:
     """Look up the definition of a data type by name or variable.
 
-    Raises
-    ------
-    RelayError
-        The module defines no such data type.
+    Raises RelayError: the module defines no such data type.
     """
     wanted = str(getattr(name, "name_hint", name))
     for header, found in type_definitions(mod).items():
@@ -288,10 +285,7 @@ def get_type(mod: tvm.IRModule, name: Any) -> tuple[Any, ...]:
 def constructor(mod: tvm.IRModule, which: str | int) -> Constructor:
     """Look up a constructor of the module's data types by name or tag.
 
-    Raises
-    ------
-    RelayError
-        There is no such constructor.
+    Raises RelayError: there is no such constructor.
     """
     for found in type_definitions(mod).values():
         for each in found.constructors:

@@ -28,10 +28,8 @@ def is_program(mod: Any) -> bool:
 def evaluated(mod: tvm.IRModule, name: str = "main") -> tvm.IRModule:
     """Evaluate the program down to functions over tensors; return other modules unchanged.
 
-    Raises
-    ------
-    RelayError
-        Something is neither a tensor computation nor can be evaluated at compile time.
+    Raises RelayError: something is neither a tensor computation nor can be evaluated at compile
+    time.
     """
     if not is_program(mod):
         return mod

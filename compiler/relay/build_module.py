@@ -185,10 +185,7 @@ class BuildModule:
     def library(self) -> FactoryModule:
         """Library of the last `build`.
 
-        Raises
-        ------
-        BuildError
-            Nothing has been built yet.
+        Raises BuildError: nothing has been built yet.
         """
         if self._library is None:
             raise BuildError("nothing is built yet; call build(mod, target) first")

@@ -49,12 +49,7 @@ def leaf_types(ty: Any) -> list[Any]:
 class Interface:
     """Signature of a function: parameter names, and nesting of parameters and result.
 
-    Attributes
-    ----------
-    names : list of str
-        Names of the parameters, in order.
-    parameters : list of Nesting
-    result : Nesting
+    `names`: names of the parameters, in order.
     """
 
     names: list[str]
@@ -71,10 +66,7 @@ class Interface:
     def ordered(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         """Order positional and named arguments by parameter.
 
-        Raises
-        ------
-        InputError
-            An argument is missing, given twice or unknown.
+        Raises InputError: an argument is missing, given twice or unknown.
         """
         if len(args) == len(self.names) and not kwargs:
             return list(args)
@@ -102,10 +94,7 @@ class Interface:
     def from_json(data: Any) -> Interface:
         """Read the output of `to_json`.
 
-        Raises
-        ------
-        KeyError, TypeError, ValueError
-            The value has another structure.
+        Raises KeyError, TypeError, ValueError: the value has another structure.
         """
         names = [*map(str, data["names"])]
         parameters = [_checked(each) for each in data["parameters"]]
@@ -125,10 +114,7 @@ def _checked(data: Any) -> Nesting:
 def leaves(value: Any, parts: Nesting) -> list[Any]:
     """Flatten a value into its tensors, in order.
 
-    Raises
-    ------
-    InputError
-        The value does not have the tuple structure `parts`.
+    Raises InputError: the value does not have the tuple structure `parts`.
     """
     if parts is None:
         return [value]
@@ -155,15 +141,9 @@ def grouped(values: Iterator[Any], parts: Nesting) -> Any:
 def as_module(mod: Any) -> tvm.IRModule:
     """Convert to a Relax-operator module whose `main` has one flat result, as the build expects.
 
-    Parameters
-    ----------
-    mod : tvm.IRModule or relax.Function
-        Module or function with Relay or Relax operators.
+    `mod`: module or function with Relay or Relax operators.
 
-    Raises
-    ------
-    BuildError
-        `mod` is neither.
+    Raises BuildError: `mod` is neither.
     """
     registry.names()  # register all operator names: reports use them to name kernels
     imported = imported_relax_module(mod)
@@ -199,10 +179,7 @@ def _is_closed(function: Any) -> bool:
 def module_of(mod: Any) -> tvm.IRModule:
     """Return a module unchanged; wrap a function as the `main` of a new one.
 
-    Raises
-    ------
-    BuildError
-        The argument is neither.
+    Raises BuildError: the argument is neither.
     """
     if isinstance(mod, (relax.Function, OpenFunction)):
         mod = as_main(mod)

@@ -57,14 +57,7 @@ class CompiledFunction:
     are compiled when they are called, with the pass context and the dispatch contexts that were
     active when this object was created.
 
-    Parameters
-    ----------
-    mod : tvm.IRModule
-    name : str
-        Name of the function.
-    target : tvm.target.Target
-    params : dict of str to array
-        Values of its parameters; unknown names are ignored.
+    `name`: name of the function. `params`: values of its parameters; unknown names are ignored.
     """
 
     def __init__(
@@ -88,10 +81,7 @@ class CompiledFunction:
     def arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         """Convert each argument to a tensor, or tuple of tensors, of its parameter's dtype.
 
-        Raises
-        ------
-        InputError
-            An argument is missing or unknown.
+        Raises InputError: an argument is missing or unknown.
         """
         named = {name: kwargs[name] for name in kwargs if name not in self._bound}
         return list(map(as_argument, self.interface.ordered(args, named), self._dtypes))
@@ -99,12 +89,8 @@ class CompiledFunction:
     def library(self, values: Sequence[Any]) -> Library:
         """Return the library for the shapes of these arguments, compiled if necessary.
 
-        Raises
-        ------
-        InputError
-            A value does not fit its parameter.
-        BuildError
-            The function does not compile.
+        Raises InputError: a value does not fit its parameter. BuildError: the function does not
+        compile.
         """
         if self._is_one:
             check_values(self.mod[self.name], values)
@@ -129,12 +115,7 @@ class Compiled:
 
     Returns a TVM tensor, or a list for a tuple. Concurrent calls are serialized.
 
-    Parameters
-    ----------
-    function : CompiledFunction
-    device : tvm.runtime.Device
-    results_on_host : bool
-        Copy results to the CPU, as the graph executor did.
+    `results_on_host`: copy results to the CPU, as the graph executor did.
     """
 
     def __init__(
@@ -244,10 +225,7 @@ def load(library: Any, name: str, interface: Interface, device: Any) -> Loaded:
 def compile_function(mod: tvm.IRModule, name: str, target: Any) -> Library:
     """Compile a function of known ranks and its callees, by the build driver if supported.
 
-    Raises
-    ------
-    BuildError
-        The function does not compile.
+    Raises BuildError: the function does not compile.
     """
     imported = imported_relax_module(mod)
     mod = mod if imported is None else imported

@@ -47,9 +47,7 @@ class simplify_fc_transpose:
     ) -> tuple[relax.Function, dict[str, Any]]:
         """Rewrite dense(x, transpose(w)) to dense(x, w') for all weights w in `params`.
 
-        Returns
-        -------
-        The function, and the parameters with w' replacing w.
+        Returns the function, and the parameters with w' replacing w.
         """
         function = tvm.IRModule({"main": func.without_attr("global_symbol")})
         names = sorted(

@@ -15,12 +15,8 @@ from .text.kinds import RESULT_FORM
 class ConstructorValue(list[Any]):
     """Value of an algebraic data type: field values and constructor.
 
-    Attributes
-    ----------
-    tag : int
-        Tag of the constructor.
-    constructor : Constructor
-        For data created at run time, only its name is set.
+    `tag`: tag of the constructor. `constructor`: for data created at run time, only its name is
+    set.
     """
 
     def __init__(self, tag: int, fields: Iterable[Any], constructor: Constructor) -> None:

@@ -29,10 +29,7 @@ from .type_infer import INFERENCE, is_untyped, set_type
 def operator(name: str) -> tvm.ir.Op:
     """Return the operator with this Relay name; register it with TVM on first use.
 
-    Raises
-    ------
-    UnsupportedRelayOperatorError
-        Relay has no such operator, or it is unsupported.
+    Raises UnsupportedRelayOperatorError: Relay has no such operator, or it is unsupported.
     """
     found = lookup.lookup(name)
     if found.why_not:
@@ -83,19 +80,11 @@ def call(
 ) -> relax.Call:
     """Create a typed call of a Relay operator.
 
-    Parameters
-    ----------
-    name : str
-        Registered name, e.g. "nn.conv2d".
-    args : sequence of relax.Expr
-        Operands. An untyped variable gets the type that the operator requires.
-    attrs : dict of str to object
-        Attributes under Relay's names; the call also stores the defaults of omitted attributes.
+    `name`: registered name, e.g. "nn.conv2d". `args`: operands. An untyped variable gets the type
+    that the operator requires. `attrs`: attributes under Relay's names; the call also stores the
+    defaults of omitted attributes.
 
-    Raises
-    ------
-    UnsupportedRelayOperatorError, RelayTypeError
-        See `op.lookup.call`.
+    Raises UnsupportedRelayOperatorError, RelayTypeError: see `op.lookup.call`.
     """
     op = operator(name)
     found = lookup.lookup(name)
@@ -154,10 +143,8 @@ def types_deferred() -> Iterator[None]:
 def result(name: str, args: Sequence[relax.Expr], attrs: dict[str, Any], type_args: Any) -> Any:
     """Infer the result type of an operator.
 
-    Raises
-    ------
-    UntypedVariableError
-        The type depends on an untyped operand, and the operator cannot infer that operand's type.
+    Raises UntypedVariableError: the type depends on an untyped operand, and the operator cannot
+    infer that operand's type.
     """
     try:
         return _result(name, args, attrs, type_args)

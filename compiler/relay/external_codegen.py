@@ -51,26 +51,15 @@ def compile_external(
 ) -> tuple[tvm.IRModule, list[Any]]:
     """Call the external code generators of the subgraphs that have one.
 
-    Parameters
-    ----------
-    mod : tvm.IRModule
-        Module whose `main` has unbound parameters. Not modified.
-    target : Target
-        Target of `main`. External code runs on the host unless its backend compiles for the GPU.
-    params : mapping of str to array
-        Values of parameters of `main`.
+    `mod`: module whose `main` has unbound parameters. Not modified. `target`: target of `main`.
+    External code runs on the host unless its backend compiles for the GPU. `params`: values of
+    parameters of `main`.
 
-    Returns
-    -------
-    mod : tvm.IRModule
-        Module with calls of external code in place of the operators.
-    modules : list of tvm.runtime.Module
-        Modules that the library must import.
+    Returns the module with calls of external code in place of the operators, and the TVM modules
+    that the library must import.
 
-    Raises
-    ------
-    BuildError
-        A backend is not registered, or its `compile` raised or returned an invalid value.
+    Raises BuildError: a backend is not registered, or its `compile` raised or returned an invalid
+    value.
     """
     names = [
         gvar.name_hint

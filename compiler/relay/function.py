@@ -65,10 +65,7 @@ class OpenFunction(tvm.ir.BaseFunc):
     def checked_type(self) -> Any:
         """The declared function type, or the type inferred from the body.
 
-        Raises
-        ------
-        ValueError
-            The type cannot be inferred completely.
+        Raises ValueError: the type cannot be inferred completely.
         """
         types, result = [var.ty for var in self.params], self.result_type
         if result is None or any(ty.is_missing() for ty in types):
@@ -80,10 +77,8 @@ class OpenFunction(tvm.ir.BaseFunc):
     def of(self, arguments: Sequence[relax.Expr] = ()) -> relax.Function:
         """Specialize the function to arguments of these types.
 
-        Raises
-        ------
-        UntypedVariableError
-            An argument is also untyped, or an untyped parameter has no argument.
+        Raises UntypedVariableError: an argument is also untyped, or an untyped parameter has no
+        argument.
         """
         for parameter, argument in zip(self.params, arguments):
             if parameter.ty.is_missing():
@@ -250,10 +245,7 @@ def bind_params_by_name(func: relax.Function, params: Mapping[str, Any]) -> rela
 
     Unknown names are ignored.
 
-    Raises
-    ------
-    RelayTypeError
-        A value does not fit its parameter, or several parameters share its name.
+    Raises RelayTypeError: a value does not fit its parameter, or several parameters share its name.
     """
     values: dict[relax.Var, Any] = {}
     names = [str(var.name) for var in func.params]

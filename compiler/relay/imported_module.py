@@ -18,10 +18,7 @@ class ImportedModule(tvm.IRModule):
     extent is a number or a symbol. Lowering the Relay view infers and checks the other extents,
     which are expressions of symbols or unknown at compile time.
 
-    Parameters
-    ----------
-    relax_module : tvm.IRModule
-        Imported functions in Relax operators.
+    `relax_module`: imported functions in Relax operators.
     """
 
     def __init__(self, relax_module: tvm.IRModule) -> None:

@@ -26,10 +26,7 @@ def lower_and_build(
     Unmodified imported modules are built from the Relax module that the import keeps. Others are
     lowered to Relax operators once, after the cache lookup.
 
-    Raises
-    ------
-    BuildError, UnavailableTargetError
-        See `build`.
+    Raises BuildError, UnavailableTargetError: see `build`.
     """
     imported = imported_relax_module(mod)
     given = mod if imported is None else imported

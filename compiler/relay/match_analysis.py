@@ -22,11 +22,7 @@ class _Fit(Enum):
 def unmatched_cases(match: Match, mod: tvm.IRModule | None = None) -> list[Any]:
     """Find the patterns that no clause covers; empty if the match is complete.
 
-    Parameters
-    ----------
-    match : Match
-    mod : tvm.IRModule, optional
-        Module with the data types; required if a clause names a constructor.
+    `mod`: module with the data types; required if a clause names a constructor.
     """
     patterns = [clause.lhs for clause in match.clauses]
     cases: list[Any] = [PatternWildcard()]

@@ -39,10 +39,7 @@ def _text(name: str) -> str:
 def import_from_std(mod: tvm.IRModule, name: str) -> None:
     """Add the definitions of "prelude.rly", "nat.rly" or "core.rly" to a module, in place.
 
-    Raises
-    ------
-    RelayError
-        There is no such file.
+    Raises RelayError: there is no such file.
     """
     add_text(mod, _text(name), name)
 
@@ -50,10 +47,7 @@ def import_from_std(mod: tvm.IRModule, name: str) -> None:
 class Prelude:
     """The standard definitions in a module; functions are attributes, as in `prelude.map`.
 
-    Parameters
-    ----------
-    mod : tvm.IRModule, optional
-        Module to add the definitions to, in place.
+    `mod`: module to add the definitions to, in place.
     """
 
     def __init__(self, mod: tvm.IRModule | None = None) -> None:
@@ -131,11 +125,8 @@ def _constructor(mod: tvm.IRModule, ty_name: Any, name: str) -> adt.Constructor:
 class TensorArrayOps:
     """Tensor arrays of a dtype and any tensor shapes.
 
-    Parameters
-    ----------
-    prelude : Prelude
-        `register()` adds the definitions to its module; so does looking one up in the prelude.
-    dtype : str
+    `prelude`: `register()` adds the definitions to its module; so does looking one up in the
+    prelude.
     """
 
     def __init__(self, prelude: Prelude, dtype: str) -> None:
@@ -157,14 +148,8 @@ class TensorArrayOps:
 class StaticTensorArrayOps:
     """Tensor arrays of a dtype and one tensor shape.
 
-    Parameters
-    ----------
-    prelude : Prelude
-        `register()` adds the definitions to its module.
-    dtype : str
-    shape : sequence of int or Any
-    batch_dim : int, optional
-        1 if stacked tensors have the leading extent 1 instead of any extent.
+    `prelude`: `register()` adds the definitions to its module. `batch_dim`: 1 if stacked tensors
+    have the leading extent 1 instead of any extent.
     """
 
     def __init__(

@@ -28,10 +28,7 @@ def from_relax(mod: tvm.IRModule) -> tvm.IRModule:
     Variables, functions and results are unchanged. Relax constructs without a Relay equivalent
     (dynamic extents, kernels, operators that Relay never had) are kept.
 
-    Parameters
-    ----------
-    mod : tvm.IRModule
-        Relax functions at operator level.
+    `mod`: Relax functions at operator level.
     """
     registry.names()
     changed = {
@@ -48,10 +45,8 @@ def to_relax(mod: tvm.IRModule) -> tvm.IRModule:
     are restored: batched matmuls, GELU, SiLU. Modules without Relay operators are returned
     unchanged.
 
-    Raises
-    ------
-    UnsupportedRelayOperatorError, RelayTypeError
-        A call is unsupported or does not fit its operands.
+    Raises UnsupportedRelayOperatorError, RelayTypeError: a call is unsupported or does not fit its
+    operands.
     """
     from ..ir.fold_constants import FoldConstant
     from ..ir.recognize_gelu import RecognizeGelu
@@ -69,10 +64,7 @@ def to_relax(mod: tvm.IRModule) -> tvm.IRModule:
 def as_relay(mod: tvm.IRModule) -> tvm.IRModule:
     """Convert to Relay operators with all calls in dataflow blocks, the input form of partitioners.
 
-    Parameters
-    ----------
-    mod : tvm.IRModule
-        Module with Relay operators, Relax operators, or both.
+    `mod`: module with Relay operators, Relax operators, or both.
     """
     return from_relax(in_dataflow(mod))
 

@@ -29,10 +29,8 @@ def lower(mod: tvm.IRModule) -> tvm.IRModule:
     Modules without such calls are returned unchanged. Otherwise the dataflow blocks are rebuilt.
     Functions with a `Compiler` attribute become subgraphs, and inner functions are inlined.
 
-    Raises
-    ------
-    UnsupportedRelayOperatorError, RelayTypeError
-        A call is unsupported or does not fit its operands.
+    Raises UnsupportedRelayOperatorError, RelayTypeError: a call is unsupported or does not fit its
+    operands.
     """
     mod = as_subgraphs(_with_public_main(mod))
     changed = {
@@ -93,12 +91,8 @@ def _lowered(function: relax.Function) -> relax.Function:
 class Flattener:
     """Converts nested typed expressions to bindings over leaves (A-normal form).
 
-    Parameters
-    ----------
-    expansion : callable, optional
-        Replaces each call of a Relay operator.
-    inlines : bool
-        Inline inner functions; always done if operators are expanded.
+    `expansion`: replaces each call of a Relay operator. `inlines`: inline inner functions; always
+    done if operators are expanded.
     """
 
     def __init__(self, expansion: Expansion | None = None, inlines: bool = False) -> None:
@@ -249,10 +243,7 @@ def function_of(
 ) -> relax.Function:
     """Create a function with bindings from parameters and a nested body.
 
-    Raises
-    ------
-    UntypedVariableError
-        The function takes or returns data; use `relay.Function` instead.
+    Raises UntypedVariableError: the function takes or returns data; use `relay.Function` instead.
     """
     if any(mentions_data(each.ty) for each in (*parameters, body)):
         raise UntypedVariableError("a function over data types has no form in Relax")

@@ -19,19 +19,11 @@ from .type_infer import set_type, type_of
 def specialize(mod: tvm.IRModule, values: Sequence[Any], name: str = "main") -> tvm.IRModule:
     """Specialize a function of the module to the types of `values`.
 
-    Parameters
-    ----------
-    values : sequence of array or tuple
-        One value per parameter; only shapes and dtypes are used.
+    `values`: one value per parameter; only shapes and dtypes are used.
 
-    Returns
-    -------
-    A specialized module; the same module if there is nothing to specialize.
+    Returns a specialized module; the same module if there is nothing to specialize.
 
-    Raises
-    ------
-    InputError
-        A value does not fit its parameter.
+    Raises InputError: a value does not fit its parameter.
     """
     function = mod[name]
     wanted = check_values(function, values)
@@ -56,10 +48,7 @@ def specialize(mod: tvm.IRModule, values: Sequence[Any], name: str = "main") -> 
 def check_values(function: relax.Function, values: Sequence[Any]) -> list[Any]:
     """Check values against parameters; return the new type of each parameter, None if unchanged.
 
-    Raises
-    ------
-    InputError
-        A value does not fit its parameter.
+    Raises InputError: a value does not fit its parameter.
     """
     if len(values) != len(function.params):
         raise InputError(

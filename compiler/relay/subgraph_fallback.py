@@ -40,17 +40,10 @@ def build_with_fallback(
 ) -> FactoryModule:
     """Build a module; fall back for subgraphs that do not compile, where allowed.
 
-    Parameters
-    ----------
-    mod, target, params
-        See `relay.build`.
-    attempt : (mod, target, params, notes) -> FactoryModule
-        Builds the module and adds the notes, one per abandoned subgraph, to the report.
+    `mod`, `target`, `params`: see `relay.build`. `attempt`: builds the module and adds the notes,
+    one per abandoned subgraph, to the report.
 
-    Raises
-    ------
-    Exception
-        The error of `attempt`, if it is not caused by a subgraph with a fallback.
+    Raises Exception: the error of `attempt`, if it is not caused by a subgraph with a fallback.
     """
     notes: list[str] = []
     while True:

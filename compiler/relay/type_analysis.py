@@ -20,15 +20,9 @@ from .variables import nodes, post_order_visit
 def check_kind(ty: Any, mod: tvm.IRModule | None = None) -> int:
     """Return the kind of a type: one of `relay.TypeKind`.
 
-    Parameters
-    ----------
-    mod : tvm.IRModule, optional
-        If given, checks the number of type arguments of each data type.
+    `mod`: if given, checks the number of type arguments of each data type.
 
-    Raises
-    ------
-    RelayTypeError
-        The type contains something that is not a type.
+    Raises RelayTypeError: the type contains something that is not a type.
     """
     if isinstance(ty, (adt.TypeVar, adt.GlobalTypeVar)):
         return int(ty.kind)

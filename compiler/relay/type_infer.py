@@ -22,10 +22,7 @@ from .ty import fresh, mentions_data
 def infer_type(expr: relax.Expr) -> relax.Expr:
     """Infer missing types of `expr` and its parts, in place; return `expr`.
 
-    Raises
-    ------
-    RelayTypeError
-        The type of a part cannot be inferred.
+    Raises RelayTypeError: the type of a part cannot be inferred.
     """
     if not expr.ty.is_missing():
         return expr
@@ -167,10 +164,7 @@ def _give_types(call: relax.Call) -> None:
 def type_of_parts(node: relax.Expr) -> Any:
     """Infer the type of an expression from its parts, ignoring its own declared type.
 
-    Raises
-    ------
-    RelayTypeError
-        The parts do not fit together, or one has no type.
+    Raises RelayTypeError: the parts do not fit together, or one has no type.
     """
     if isinstance(node, (relax.Var, tvm.ir.GlobalVar, tvm.ir.Op, tvm.ir.BaseFunc, *EXPRESSIONS)):
         raise _untyped(node)

@@ -71,10 +71,7 @@ class Executable:
     def compiled(self) -> SavedExecutable:
         """Compile the executable in the form that is saved to files.
 
-        Raises
-        ------
-        BuildError
-            A parameter has an unknown rank.
+        Raises BuildError: a parameter has an unknown rank.
         """
         if self._compiled is None:
             self._compiled = self._contexts.run(
@@ -232,12 +229,8 @@ class VirtualMachine:
     def time_evaluator(self, func_name: str, dev: Any, **kwargs: Any) -> Callable[..., Any]:
         """Create a function of arguments, by default those of `set_input`, that times a call.
 
-        Parameters
-        ----------
-        func_name : str
-            Name of the function; if "invoke", the evaluator takes the name as its first argument.
-        dev, **kwargs
-            As for `benchmark`, `number` 10 and `repeat` 1 by default.
+        `func_name`: name of the function; if "invoke", the evaluator takes the name as its first
+        argument. `dev`, `**kwargs`: as for `benchmark`, `number` 10 and `repeat` 1 by default.
         """
         options = {"number": 10, "repeat": 1, **kwargs}
 

@@ -78,13 +78,9 @@ class SavedFunction:
 class SavedExecutable:
     """Result of `load_exec`; run it with `VirtualMachine(executable, device)`.
 
-    Attributes
-    ----------
-    library : FactoryModule or tvm.runtime.Module
-        Library that `relay.build` made of `main`. TVM's own library if the build driver does not
-        support `main` or if there are functions that `main` does not call.
-    interfaces : dict of str to Interface
-        Parameters and results of each function.
+    `library`: library that `relay.build` made of `main`. TVM's own library if the build driver does
+    not support `main` or if there are functions that `main` does not call. `interfaces`: parameters
+    and results of each function.
     """
 
     def __init__(self, library: Any, interfaces: Mapping[str, Interface]) -> None:
@@ -120,15 +116,10 @@ class SavedExecutable:
     def get_late_bound_consts(self, byte_limit: int = 64) -> dict[str, Any]:
         """Remove the weights from the library and its future files, and return them by name.
 
-        Parameters
-        ----------
-        byte_limit : int
-            If no weight is larger, the library keeps all weights, and the result is empty.
+        `byte_limit`: if no weight is larger, the library keeps all weights, and the result is
+        empty.
 
-        Raises
-        ------
-        BuildError
-            TVM alone compiled the library, whose code contains the constants.
+        Raises BuildError: TVM alone compiled the library, whose code contains the constants.
         """
         if not isinstance(self.library, FactoryModule):
             raise BuildError("TVM alone compiled the library, whose constants are in its code")
@@ -188,10 +179,7 @@ def _size(tensor: Any) -> int:
 def compiled(mod: tvm.IRModule, target: Any, params: Mapping[str, Any]) -> SavedExecutable:
     """Compile a module for all values of its symbolic extents.
 
-    Raises
-    ------
-    BuildError
-        A parameter has an unknown rank.
+    Raises BuildError: a parameter has an unknown rank.
     """
     functions = functions_by_name(mod)
     if not functions:

@@ -21,10 +21,7 @@ _OBJECT_NAMES: dict[type, str] = {
 class _Options:
     """Named kind of executor or runtime, with options.
 
-    Raises
-    ------
-    BuildError
-        The name or an option is unknown, or a value has the wrong type.
+    Raises BuildError: the name or an option is unknown, or a value has the wrong type.
     """
 
     # For each name, the types of its options, and the defaults that exist.

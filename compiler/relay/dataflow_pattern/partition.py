@@ -70,17 +70,9 @@ class DFPatternCallback:
 def rewrite(callbacks: Any, expr: Any, mod: Any = None) -> Any:
     """Rewrite matches until a fixed point.
 
-    Parameters
-    ----------
-    callbacks : DFPatternCallback or list of them
-        Tried in order.
-    expr : relax.Function or expression
-        Expression to rewrite. A function is returned in bindings.
+    `callbacks`: tried in order. `expr`: expression to rewrite. A function is returned in bindings.
 
-    Raises
-    ------
-    RelayError
-        The rewrites do not terminate.
+    Raises RelayError: the rewrites do not terminate.
     """
     del mod
     chosen = list(callbacks) if isinstance(callbacks, (list, tuple)) else [callbacks]

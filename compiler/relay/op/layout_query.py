@@ -18,16 +18,9 @@ Maybe = Layout | None
 class Query:
     """Input of a layout rule.
 
-    Attributes
-    ----------
-    attrs : dict
-        Attributes of the call; rules return modified copies.
-    old : list of Layout or None
-        Original layouts of the operands; None if unknown.
-    new : list of Layout, optional
-        Current layouts of the operands; None in the query about the original call.
-    types : list of types
-        Original types of the operands.
+    `attrs`: attributes of the call; rules return modified copies. `old`: original layouts of the
+    operands; None if unknown. `new`: current layouts of the operands; None in the query about the
+    original call. `types`: original types of the operands.
     """
 
     attrs: dict[str, Any]

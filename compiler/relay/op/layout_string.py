@@ -32,10 +32,7 @@ class Axis:
 class Layout:
     """Layout: axes of a tensor by letter.
 
-    Raises
-    ------
-    RelayError
-        An axis occurs twice, or a block has no outer axis.
+    Raises RelayError: an axis occurs twice, or a block has no outer axis.
     """
 
     def __init__(self, axes: str | Sequence[Axis]) -> None:

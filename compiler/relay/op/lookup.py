@@ -42,10 +42,7 @@ def is_available(name: str) -> bool:
 def lookup(name: str) -> Operator:
     """Look up an operator by registered name.
 
-    Raises
-    ------
-    UnsupportedRelayOperatorError
-        There is no such operator.
+    Raises UnsupportedRelayOperatorError: there is no such operator.
     """
     load()
     found = OPERATORS.get(name)
@@ -64,28 +61,14 @@ def call(
 ) -> relax.Expr:
     """Expand a call of a Relay operator, as in Relay text and JSON, to Relax.
 
-    Parameters
-    ----------
-    name : str
-        Registered name, e.g. "nn.conv2d" or "dyn.reshape".
-    args : sequence of relax.Expr
-        Operands, possibly nested expressions.
-    attrs : dict of str to object
-        Attributes under Relay's names; omitted ones have Relay's defaults.
-    type_args
-        Relay's inferred type arguments; ignored, as the operands determine them.
+    `name`: registered name, e.g. "nn.conv2d" or "dyn.reshape". `args`: operands, possibly nested
+    expressions. `attrs`: attributes under Relay's names; omitted ones have Relay's defaults.
+    `type_args`: Relay's inferred type arguments; ignored, as the operands determine them.
 
-    Returns
-    -------
-    relax.Expr
-        Nested, typed expression; a tuple for operators with several results.
+    Returns a nested, typed expression; a tuple for operators with several results.
 
-    Raises
-    ------
-    UnsupportedRelayOperatorError
-        The operator is unknown or unsupported.
-    RelayTypeError
-        Operands or attributes are inconsistent or do not fit the operator.
+    Raises UnsupportedRelayOperatorError: the operator is unknown or unsupported. RelayTypeError:
+    operands or attributes are inconsistent or do not fit the operator.
     """
     del type_args
     found = lookup(name)

@@ -29,10 +29,7 @@ Axes = int | Sequence[int] | None
 def reduced_axes(data: relax.Expr, axis: Axes, exclude: bool) -> list[int]:
     """Axes to reduce; None and [] mean all axes.
 
-    Raises
-    ------
-    RelayTypeError
-        An axis is out of range, or `exclude` is given without axes.
+    Raises RelayTypeError: an axis is out of range, or `exclude` is given without axes.
     """
     ndim = rank(data)
     if axis is None or (not isinstance(axis, int) and len(list(axis)) == 0):

@@ -134,10 +134,7 @@ def builder(name: str) -> Callable[[Wrapped], Wrapped]:
 def builders_of(family: str) -> tuple[Callable[[str], Builder], Callable[[], list[str]]]:
     """Create `__getattr__` and `__dir__` of a package that exposes the builders of a family.
 
-    Parameters
-    ----------
-    family : str
-        "nn", "vision", ...; "" for builders directly in `relay`.
+    `family`: "nn", "vision", ...; "" for builders directly in `relay`.
     """
     start = f"{family}." if family else ""
 

@@ -29,10 +29,7 @@ def resolve_reshape(
     0 copies an extent, -1 is inferred, -2 copies all remaining extents, -3 merges two extents, -4
     splits an extent into the two factors that follow.
 
-    Raises
-    ------
-    RelayTypeError
-        The codes do not match the shape.
+    Raises RelayTypeError: the codes do not match the shape.
     """
     result: list[Extent] = []
     source, position, inferred = 0, 0, -1
@@ -199,10 +196,7 @@ _empty_kernel = kernel(
 def reshaped(data: relax.Expr, shape: Sequence[Extent]) -> relax.Expr:
     """Reshape `data`.
 
-    Raises
-    ------
-    RelayTypeError
-        The number of elements is statically different.
+    Raises RelayTypeError: the number of elements is statically different.
     """
     known = [all(isinstance(v, int) for v in each) for each in (extents(data), shape)]
     if all(known) and math.prod(extents(data)) != math.prod(shape):

@@ -26,10 +26,7 @@ Extent = Any
 def extents(expr: relax.Expr) -> list[Extent]:
     """Shape of a tensor, with integers for static extents.
 
-    Raises
-    ------
-    RelayTypeError
-        The expression is not a tensor of known rank.
+    Raises RelayTypeError: the expression is not a tensor of known rank.
     """
     ty = expr.ty
     if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
@@ -66,10 +63,7 @@ def tuple_fields(data: relax.Expr) -> list[relax.Expr]:
 def axis_of(axis: Any, ndim: int, what: str = "axis") -> int:
     """Normalize an axis to be non-negative.
 
-    Raises
-    ------
-    RelayTypeError
-        The axis is out of range for `ndim` dimensions.
+    Raises RelayTypeError: the axis is out of range for `ndim` dimensions.
     """
     axis = int(axis)
     if not -ndim <= axis < ndim:
@@ -257,10 +251,7 @@ def joint_shape(shapes: Sequence[Sequence[Extent]]) -> list[Extent]:
     Two different symbolic extents become their maximum: at run time they are equal, or one of
     them is 1.
 
-    Raises
-    ------
-    RelayTypeError
-        Two static extents differ and neither is 1.
+    Raises RelayTypeError: two static extents differ and neither is 1.
     """
     result: list[Extent] = []
     for position in range(1, max((len(shape) for shape in shapes), default=0) + 1):

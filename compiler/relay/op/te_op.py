@@ -28,13 +28,9 @@ def kernel(
 ) -> Callable[..., relax.Expr]:
     """Create the operator "relay.<name>" from a TE compute.
 
-    Parameters
-    ----------
-    compute : callable
-        Takes a TE tensor for each operand (a list for a tuple, a list of extents for a shape)
-        and the attributes as keywords; returns a TE tensor or a list of them.
-    kind, facts
-        Operator properties for passes: `compiler.ir.op_facts.declare`.
+    `compute`: takes a TE tensor for each operand (a list for a tuple, a list of extents for a
+    shape) and the attributes as keywords; returns a TE tensor or a list of them. `kind`, `facts`:
+    operator properties for passes: `compiler.ir.op_facts.declare`.
 
     Returns
     -------

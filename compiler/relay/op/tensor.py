@@ -120,10 +120,7 @@ def _binary(name: str, function: Binary, what: str, how: str = "direct", **facts
 def broadcasting(function: Binary, lhs: relax.Expr, rhs: relax.Expr) -> relax.Expr:
     """Apply a binary Relax operator with static or dynamic broadcasting.
 
-    Raises
-    ------
-    RelayTypeError
-        The dtypes differ, or the shapes do not broadcast.
+    Raises RelayTypeError: the dtypes differ, or the shapes do not broadcast.
     """
     if dtype(lhs) != dtype(rhs):
         raise RelayTypeError(

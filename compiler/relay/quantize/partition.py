@@ -30,17 +30,10 @@ _KEEPING = ("nn.relu", "nn.max_pool2d", "reshape", "nn.batch_flatten", "transpos
 def partition_conversions(mod: tvm.IRModule, fully_integral: bool) -> tvm.IRModule:
     """Outline the conversions of a module into separate functions.
 
-    Parameters
-    ----------
-    mod : tvm.IRModule
-        Result of `realize`.
-    fully_integral : bool
-        Require integer operators between the conversions.
+    `mod`: result of `realize`. `fully_integral`: require integer operators between the conversions.
 
-    Raises
-    ------
-    NotIntegralError
-        With `fully_integral`: an operator between the conversions computes in floats; names it.
+    Raises NotIntegralError: with `fully_integral`: an operator between the conversions computes in
+    floats; names it.
     """
     main = mod["main"]
     body = nested(main)

@@ -18,14 +18,8 @@ _STEP = 16  # bins between candidate ranges of the divergence
 class Histogram:
     """Histogram of the magnitudes of a tensor's elements over all samples.
 
-    Attributes
-    ----------
-    least, most : float
-        Smallest and largest element.
-    top : float
-        Upper end of the bins.
-    zeros : int
-        Number of zeros, which every scale represents exactly; not in the bins.
+    `least`, `most`: smallest and largest element. `top`: upper end of the bins. `zeros`: number of
+    zeros, which every scale represents exactly; not in the bins.
     """
 
     def __init__(self, name: str) -> None:
@@ -37,10 +31,7 @@ class Histogram:
     def add(self, values: Any) -> None:
         """Count the elements of an array.
 
-        Raises
-        ------
-        RelayError
-            An element is infinite or NaN.
+        Raises RelayError: an element is infinite or NaN.
         """
         values = np.asarray(values, "float64").ravel()
         if not values.size:

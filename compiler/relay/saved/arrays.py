@@ -51,10 +51,7 @@ def read_array(data: memoryview, offset: int, where: str) -> tuple[np.ndarray, i
     The record: magic, reserved, device type and id, rank, dtype code, bits and lanes, shape,
     number of bytes, the bytes; little endian. bfloat16 becomes `ml_dtypes.bfloat16`.
 
-    Raises
-    ------
-    SavedModuleError
-        The record is truncated or inconsistent.
+    Raises SavedModuleError: the record is truncated or inconsistent.
     """
     if len(data) - offset < _HEADER.size:
         raise SavedModuleError(f"{where}: the tensor record is cut short")

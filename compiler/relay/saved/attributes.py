@@ -187,10 +187,7 @@ def classes() -> dict[str, dict[str, str]]:
 def read_attributes(graph: Graph, index: int) -> dict[str, Any]:
     """Decode the attributes of a call to plain Python values; omits null values.
 
-    Raises
-    ------
-    SavedModuleError
-        The class is unknown, or a field has the wrong kind.
+    Raises SavedModuleError: the class is unknown, or a field has the wrong kind.
     """
     kind = graph.kind(index)
     if kind == "":

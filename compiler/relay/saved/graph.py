@@ -22,17 +22,10 @@ _MAX_DEPTH = 200
 class Graph:
     """Parsed node graph.
 
-    Parameters
-    ----------
-    text : str
-        The JSON document: `{"root": i, "nodes": [...], "b64ndarrays": [...]}`.
-    source : str
-        Name used in errors.
+    `text`: the JSON document: `{"root": i, "nodes": [...], "b64ndarrays": [...]}`. `source`: name
+    used in errors.
 
-    Raises
-    ------
-    SavedModuleError
-        The text is not JSON or not a node graph.
+    Raises SavedModuleError: the text is not JSON or not a node graph.
     """
 
     def __init__(self, text: str, source: str = "json") -> None:

@@ -24,10 +24,7 @@ _MAX_NESTING = 100
 def read_module(text: str, source: str = "json") -> syntax.Module:
     """Read a module, or a function as `main`, from the JSON of `tvm.ir.save_json`.
 
-    Raises
-    ------
-    SavedModuleError
-        The document is damaged, or contains neither.
+    Raises SavedModuleError: the document is damaged, or contains neither.
     """
     graph = Graph(text, source)
     kind = graph.kind(graph.root)

@@ -17,10 +17,7 @@ PARAMS_MAGIC = 0xF7E58D4F05049CB7
 def save_param_dict(params: Mapping[str, Any]) -> bytearray:
     """Serialize parameters in TVM's parameter file format.
 
-    Parameters
-    ----------
-    params : dict of str to array
-        numpy arrays or TVM tensors.
+    `params`: numpy arrays or TVM tensors.
     """
     arrays = {name: _as_numpy(value) for name, value in params.items()}
     parts = [struct.pack("<QQQ", PARAMS_MAGIC, 0, len(arrays))]
@@ -36,10 +33,7 @@ def save_param_dict(params: Mapping[str, Any]) -> bytearray:
 def load_param_dict(data: bytes | bytearray | memoryview) -> dict[str, Any]:
     """Load parameters from the output of `save_param_dict` as TVM tensors by name.
 
-    Raises
-    ------
-    SavedModuleError
-        The data is damaged or not a parameter file.
+    Raises SavedModuleError: the data is damaged or not a parameter file.
     """
     import tvm
 

@@ -22,10 +22,7 @@ def check_types(mod: tvm.IRModule) -> None:
 
     Untyped calls get the inferred type.
 
-    Raises
-    ------
-    RelayTypeError
-        A type is inconsistent, or an undefined variable or function is used.
+    Raises RelayTypeError: a type is inconsistent, or an undefined variable or function is used.
     """
     checker = _Checker({str(name.name_hint) for name in mod.get_global_vars()})
     for _, function in relax_functions(mod):

@@ -36,10 +36,7 @@ DEEP = {
 def stages(num_layers: int, height: int) -> tuple[list[int], list[int], bool]:
     """Return units and filters of the stages, and whether units are bottlenecks.
 
-    Raises
-    ------
-    RelayError
-        The depth is not supported.
+    Raises RelayError: the depth is not supported.
     """
     if height <= 28:
         if num_layers >= 164 and (num_layers - 2) % 9 == 0:

@@ -32,10 +32,7 @@ def get_net(
 ) -> relax.Function:
     """Build the network for inputs of shape (batch, channels, height, width).
 
-    Parameters
-    ----------
-    wtype : str, optional
-        Dtype of the weights; `dtype` by default.
+    `wtype`: dtype of the weights; `dtype` by default.
     """
     wtype = wtype or dtype
     first = _layers(var("data", shape=input_shape, dtype=dtype), input_shape, wtype, "")

@@ -10,14 +10,8 @@ from ..op.registry import get
 class TempOpAttr:
     """Context manager that sets an operator attribute, such as a legalization, and restores it.
 
-    Parameters
-    ----------
-    op_name : str
-        Name of a Relay operator.
-    attr_key : str
-        Name of the attribute, such as "FTVMLegalize".
-    attr_value
-        Value inside the `with` block.
+    `op_name`: name of a Relay operator. `attr_key`: name of the attribute, such as "FTVMLegalize".
+    `attr_value`: value inside the `with` block.
     """
 
     def __init__(self, op_name: str, attr_key: str, attr_value: Any) -> None:

@@ -25,10 +25,8 @@ _EXTENT = re.compile(r"T\.(?:int64\((-?\d+)\))?")
 def from_relax(mod: tvm.IRModule) -> syntax.Module:
     """Convert to a Relay program, with functions sorted by name.
 
-    Raises
-    ------
-    RelayError
-        The module contains something that Relay text cannot express, such as a lowered kernel.
+    Raises RelayError: the module contains something that Relay text cannot express, such as a
+    lowered kernel.
     """
     made = syntax.Module(types=data_types(mod))
     functions = {str(gvar.name_hint): function for gvar, function in mod.functions_items()}

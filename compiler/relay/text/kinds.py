@@ -70,10 +70,7 @@ class DataTypes:
     def constructor(self, name: str, kind: syntax.NamedType) -> tuple[int, list[syntax.Type]]:
         """Tag and instantiated field types of a constructor in a data type.
 
-        Raises
-        ------
-        RelayError
-            The type has no such constructor.
+        Raises RelayError: the type has no such constructor.
         """
         home = self._types[kind.name]
         if name not in home.constructors:

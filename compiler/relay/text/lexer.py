@@ -97,10 +97,7 @@ def split_metadata(text: str) -> tuple[str, str | None]:
 def tokenize(text: str, source: str) -> Tokens:
     """Split a program, without its metadata section, into tokens.
 
-    Raises
-    ------
-    RelaySyntaxError
-        Invalid character, or an unterminated comment or string.
+    Raises RelaySyntaxError: invalid character, or an unterminated comment or string.
     """
     lexed = _without_nested_comments(text, source)
     tokens = Tokens(source, text, [], [], [])

@@ -18,14 +18,8 @@ class AttributesObject(dict[str, Any]):
 class Metadata:
     """Objects by type key and index, decoded on demand.
 
-    Parameters
-    ----------
-    text : str or None
-        JSON of the section.
-    source : str
-        Name used in errors.
-    given : mapping of str to sequence
-        External table with precedence: `init_meta_table` of `relay.parse`.
+    `text`: JSON of the section. `source`: name used in errors. `given`: external table with
+    precedence: `init_meta_table` of `relay.parse`.
     """
 
     def __init__(
@@ -49,10 +43,7 @@ class Metadata:
         `syntax.Constant` for relay.Constant, `AttributesObject` for relay.attrs.*, plain Python
         values for the rest.
 
-        Raises
-        ------
-        SavedModuleError
-            The object does not exist or cannot be decoded.
+        Raises SavedModuleError: the object does not exist or cannot be decoded.
         """
         if (key, number) not in self._decoded:
             self._decoded[key, number] = self._decode(key, number)

@@ -40,21 +40,12 @@ def parse_module(
 ) -> syntax.Module:
     """Parse a module: header, definitions, metadata section.
 
-    Parameters
-    ----------
-    text : str
-        Relay text with its `#[version = "0.0.5"]` line.
-    source : str
-        Prefix of positions in errors.
-    types : mapping, optional
-        Predefined data types.
-    meta_table : mapping, optional
-        Objects for `meta[...]` if the text has no metadata section.
+    `text`: Relay text with its `#[version = "0.0.5"]` line. `source`: prefix of positions in
+    errors. `types`: predefined data types. `meta_table`: objects for `meta[...]` if the text has no
+    metadata section.
 
-    Raises
-    ------
-    RelaySyntaxError
-        The text is malformed; the error contains line, column and the line itself.
+    Raises RelaySyntaxError: the text is malformed; the error contains line, column and the line
+    itself.
     """
     parser = _Parser(text, source, types, meta_table)
     with parser.reporting():

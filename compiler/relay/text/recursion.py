@@ -45,12 +45,7 @@ _MOST_FORMS = 8
 class RunTime:
     """Creates recursive functions and converts values to and from their run-time form.
 
-    Parameters
-    ----------
-    scope : object
-        Converter that receives the bindings.
-    module : syntax.Module
-        Module that defines the data types.
+    `scope`: converter that receives the bindings. `module`: module that defines the data types.
     """
 
     def __init__(self, scope: Any, module: syntax.Module) -> None:
@@ -71,11 +66,8 @@ class RunTime:
     def call(self, name: str, called: Closure, arguments: list[Any]) -> Any:
         """Convert a call of a recursive function.
 
-        Raises
-        ------
-        RelayError
-            The recursion is unconditional, changes its types at each level, or needs a declared
-            result type.
+        Raises RelayError: the recursion is unconditional, changes its types at each level, or needs
+        a declared result type.
         """
         function = called.function
         if (function, self.scope.branch_depth) in self._pending:

@@ -66,10 +66,7 @@ def add_to_module(program: syntax.Module, mod: tvm.IRModule) -> None:
 
     Functions whose names the module already defines are skipped.
 
-    Raises
-    ------
-    RelayError
-        The program refers to a function or type that is defined in neither.
+    Raises RelayError: the program refers to a function or type that is defined in neither.
     """
     with deep():
         _Maker(program, mod).add()

@@ -56,17 +56,11 @@ def to_relax(
     `entries` and all other functions over tensors become Relax functions. Other functions are
     evaluated where they are called.
 
-    Parameters
-    ----------
-    known : tvm.IRModule, optional
-        Other functions that may be called; included in the result.
+    `known`: other functions that may be called; included in the result.
 
-    Raises
-    ------
-    RelayError
-        Something is neither a tensor computation nor can be evaluated at compile time.
-    RelayTypeError, UnsupportedRelayOperatorError
-        An operator does not fit its operands; the error contains the position of the call.
+    Raises RelayError: something is neither a tensor computation nor can be evaluated at compile
+    time. RelayTypeError, UnsupportedRelayOperatorError: an operator does not fit its operands; the
+    error contains the position of the call.
     """
     with deep():
         return _Converter(module, known).convert(entries)

@@ -28,10 +28,7 @@ _INLINE = {
 def write(module: syntax.Module, show_meta_data: bool = True) -> str:
     """Print a module as text.
 
-    Parameters
-    ----------
-    show_meta_data : bool
-        Include the tensors; without this section, the text cannot be parsed.
+    `show_meta_data`: include the tensors; without this section, the text cannot be parsed.
     """
     writer = _Writer()
     parts = [writer.data_type(each) for each in module.types.values()]

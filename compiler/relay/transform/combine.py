@@ -86,10 +86,7 @@ def CombineParallelConv2D(min_num_branches: int = 3) -> Any:
 def CombineParallelDense(min_num_branches: int = 3, to_batch: bool = True) -> Any:
     """Combine dense layers with the same input into a batch_matmul or a wider dense layer.
 
-    Parameters
-    ----------
-    to_batch : bool
-        Create a batch_matmul; the weights must have the same shape.
+    `to_batch`: create a batch_matmul; the weights must have the same shape.
     """
     if to_batch:
         return body_wise(

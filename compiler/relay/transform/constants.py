@@ -28,10 +28,7 @@ def FoldConstant(fold_qnn: bool = False) -> Any:
     Numpy evaluates calls that fold to constants in Relax operators. All others need kernels and
     are compiled in one program.
 
-    Parameters
-    ----------
-    fold_qnn : bool
-        Fold quantized operators too.
+    `fold_qnn`: fold quantized operators too.
     """
     return body_wise("FoldConstant", 2, lambda body: folded_constants(body, fold_qnn))
 

@@ -44,12 +44,8 @@ Made = Value | list["Made"]
 class LayoutRewrite:
     """One rewrite of a body.
 
-    Parameters
-    ----------
-    change : callable
-        Callback that converts an operator to another layout.
-    changed_without_rule : bool
-        Also call it for operators without a layout rule.
+    `change`: callback that converts an operator to another layout. `changed_without_rule`: also
+    call it for operators without a layout rule.
     """
 
     def __init__(self, change: Change, changed_without_rule: bool = False) -> None:

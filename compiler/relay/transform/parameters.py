@@ -18,11 +18,7 @@ from .build import again, is_op, op, tuple_of
 def ChangeBatch(data: Mapping[relax.Var, int], batch_size: int = 16) -> Any:
     """Change the batch size: infer types again from the changed parameters.
 
-    Parameters
-    ----------
-    data : dict of relax.Var to int
-        Maps parameters to their batch axis.
-    batch_size : int
+    `data`: maps parameters to their batch axis.
     """
     axes = {handle(variable): int(axis) for variable, axis in data.items()}
 
@@ -44,10 +40,7 @@ def SimplifyFCTranspose(target_weight_name: Sequence[str]) -> Any:
 
     `relay.data_dep_optimization.simplify_fc_transpose.convert` transposes their values too.
 
-    Parameters
-    ----------
-    target_weight_name : list of str
-        Names of the weights w.
+    `target_weight_name`: names of the weights w.
     """
     names = {str(name) for name in target_weight_name}
 
@@ -85,10 +78,8 @@ def is_transposed_weight(expr: relax.Expr, names: set[str] | None = None) -> boo
 def SplitArgs(max_function_args: int) -> Any:
     """Split concatenations with too many operands for one kernel into several.
 
-    Parameters
-    ----------
-    max_function_args : int
-        Maximum number of kernel arguments on the device, including the result; 0 for no limit.
+    `max_function_args`: maximum number of kernel arguments on the device, including the result; 0
+    for no limit.
     """
 
     def change(_old: relax.Expr, new: relax.Expr) -> relax.Expr:

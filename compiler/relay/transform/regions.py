@@ -64,10 +64,7 @@ class Region:
 class Regions:
     """All regions of an annotated body.
 
-    Raises
-    ------
-    RelayError
-        Begin and end annotations do not match.
+    Raises RelayError: begin and end annotations do not match.
     """
 
     def __init__(self, body: relax.Expr) -> None:

@@ -122,10 +122,7 @@ def _static(call: relax.Expr) -> relax.Expr:
 def EliminateCommonSubexpr(fskip: Callable[[relax.Expr], bool] | None = None) -> Any:
     """Merge equal calls and tuple accesses.
 
-    Parameters
-    ----------
-    fskip : callable, optional
-        Predicate of expressions to keep.
+    `fskip`: predicate of expressions to keep.
     """
 
     def change(body: relax.Expr) -> relax.Expr:

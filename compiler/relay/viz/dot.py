@@ -52,12 +52,8 @@ class DotGraph(VizGraph):
 class DotPlotter(Plotter):
     """Draws a module with Graphviz.
 
-    Parameters
-    ----------
-    graph_attr, node_attr, edge_attr : dict of str, optional
-        Graphviz attributes of the function clusters, and of all nodes and edges.
-    get_node_attr : callable, optional
-        Maps a node to additional Graphviz attributes.
+    `graph_attr`, `node_attr`, `edge_attr`: graphviz attributes of the function clusters, and of all
+    nodes and edges. `get_node_attr`: maps a node to additional Graphviz attributes.
     """
 
     def __init__(
@@ -82,10 +78,7 @@ class DotPlotter(Plotter):
     def render(self, filename: str | None = None) -> None:
         """Write the Graphviz source to `filename` and the picture to `filename`.pdf.
 
-        Raises
-        ------
-        RelayError
-            Graphviz's program `dot` is missing; the source file is still written.
+        Raises RelayError: graphviz's program `dot` is missing; the source file is still written.
         """
         graphviz = _graphviz()
         path = filename or "relay_viz"

@@ -41,13 +41,8 @@ class VizParser(abc.ABC):
     ) -> tuple[VizNode | None, list[VizEdge]]:
         """Return the node of an expression, or None if it is hidden, and its incoming edges.
 
-        Parameters
-        ----------
-        node : relax.Expr or tvm.ir.Op
-        relay_param : mapping of str to array
-            The module's parameters.
-        node_to_id : mapping of expression to str
-            IDs of all expressions of the function.
+        `relay_param`: the module's parameters. `node_to_id`: IDs of all expressions of the
+        function.
         """
 
 

@@ -24,13 +24,9 @@ _STEP = re.compile(r"(?P<names>[\w.|]+)(?:\((?P<operands>[c_]*)\))?(?P<optional>
 def chain(text: str, start: Any = None) -> Any:
     """Pattern of consecutive operators: "nn.conv2d(c) nn.bias_add|add(c)? nn.relu?".
 
-    Parameters
-    ----------
-    text : str
-        Space-separated steps. A step is an operator or alternatives, with its further operands in
-        parentheses: `c` a constant, `_` anything. A question mark makes a step optional.
-    start : pattern, optional
-        First operand of the first step; anything by default.
+    `text`: space-separated steps. A step is an operator or alternatives, with its further operands
+    in parentheses: `c` a constant, `_` anything. A question mark makes a step optional. `start`:
+    first operand of the first step; anything by default.
     """
     from ...dataflow_pattern import is_constant, is_op, wildcard
 
@@ -144,10 +140,7 @@ def claim(compiler: str, operators: Mapping[str, Check | bool]) -> None:
 
     User-defined attributes take precedence.
 
-    Parameters
-    ----------
-    operators : dict of str to callable or bool
-        Maps operator names, separated by spaces, to a check of the call.
+    `operators`: maps operator names, separated by spaces, to a check of the call.
     """
     from ... import dialect
 

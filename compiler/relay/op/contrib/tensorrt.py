@@ -42,16 +42,9 @@ _PRODUCTS = (*_CONVOLUTIONS, "nn.dense", "nn.batch_matmul", *_REDUCTIONS)
 class Options:
     """Options of a TensorRT target.
 
-    Attributes
-    ----------
-    version : tuple of int
-        TensorRT version; later versions support more operators.
-    implicit_batch : bool
-        The first axis is the batch axis of all tensors, and operators cannot work along it.
-    fp16 : bool
-        Support float16 tensors.
-    products_only : bool
-        Reject regions without a matmul, convolution or reduction.
+    `version`: TensorRT version; later versions support more operators. `implicit_batch`: the first
+    axis is the batch axis of all tensors, and operators cannot work along it. `fp16`: support
+    float16 tensors. `products_only`: reject regions without a matmul, convolution or reduction.
     """
 
     version: tuple[int, ...] = (6, 0, 1)
@@ -271,14 +264,8 @@ def partition_for_tensorrt(
 ) -> Any:
     """Partition a module for TensorRT.
 
-    Parameters
-    ----------
-    mod : tvm.IRModule
-    params : dict of str to array, optional
-        Weights to bind.
-    target : dict, optional
-        "tensorrt_version", "use_implicit_batch", "use_fp16", "remove_no_mac_subgraphs" of TVM's
-        former target `tensorrt`, with its defaults.
+    `params`: weights to bind. `target`: "tensorrt_version", "use_implicit_batch", "use_fp16",
+    "remove_no_mac_subgraphs" of TVM's former target `tensorrt`, with its defaults.
     """
     from ... import transform
 

@@ -100,11 +100,8 @@ def check_numbers(
 ) -> None:
     """Reject constant scales or zero points that are invalid for the integer dtype `name`.
 
-    Raises
-    ------
-    RelayTypeError
-        A scale is 0, negative, infinite or NaN, a zero point is out of range, or the length of
-        a vector differs from the extent of its axis.
+    Raises RelayTypeError: a scale is 0, negative, infinite or NaN, a zero point is out of range, or
+    the length of a vector differs from the extent of its axis.
     """
     for what, value in (("scales", scale), ("zero points", zero_point)):
         own, shape = static_shape(value), None if data is None else static_shape(data)
