@@ -36,10 +36,7 @@ def read_database(folder: str | os.PathLike) -> list[Record]:
 
     The traces are replayed and kept under the names that Baton's records use.
 
-    Raises
-    ------
-    RecordError
-        It is no such folder, or TVM can't read it.
+    Raises RecordError: it is no such folder, or TVM can't read it.
     """
     import tvm
     from tvm.s_tir import meta_schedule as ms
@@ -146,14 +143,9 @@ def _renamed(trace: list[Any], names: dict[str, str]) -> list[Any]:
 def write_database(folder: str | os.PathLike, records: Iterable[Record]) -> int:
     """Add records to a database folder, which is made if missing.
 
-    Returns
-    -------
-    How many were written: those that hold a schedule, and whose log has the unscheduled function.
-
-    Raises
-    ------
-    RecordError
-        A record's trace does not fit its function.
+    Returns how many were written: those that hold a schedule, and whose log has the unscheduled
+    function.
+    Raises RecordError: a record's trace does not fit its function.
     """
     import tvm
     from tvm.s_tir import Schedule

@@ -98,10 +98,7 @@ def placed(func: PrimFunc, given: Mapping[str, np.ndarray]) -> dict[int, np.ndar
 
     An input is bound to the operand of its name, or else to the first free one of its type.
 
-    Raises
-    ------
-    RecordError
-        No operand is left for one.
+    Raises RecordError: no operand is left for one.
     """
     forms = [_form(param) for param in func.params[:-1]]
     names = [str(param.name) for param in func.params[:-1]]

@@ -52,10 +52,7 @@ def calc_workload_dis_factor(
 ) -> float:
     """How many times larger the first workload is; infinite where the second does not divide it.
 
-    Parameters
-    ----------
-    target_workload_pair, workload_pair
-        As `decode_workload_key` gives them.
+    `target_workload_pair`, `workload_pair`: as `decode_workload_key` gives them.
     """
     (name, args), (other, others) = target_workload_pair, workload_pair
     if name != other or args is None or others is None or len(args) != len(others):

@@ -30,22 +30,13 @@ FINALISTS = 3
 
 @dataclass
 class Comparison:
-    """The finalists for one operator and shape.
+    """The finalists for one operator and shape."""
 
-    Attributes
-    ----------
-    tasks : list of Task
-        The implementations that can compute it.
-    fallback : TaskCandidate or None
-        What a build takes without records; None where that can't be measured.
-    finalists : list of TaskCandidate
-    seconds : list of float
-        Time of the fallback, if there is one, then of each finalist; see `undisturbed`.
-    """
-
-    tasks: list[Task]
+    tasks: list[Task]  # the implementations that can compute it
+    # What a build takes without records; None where that can't be measured
     fallback: TaskCandidate | None
     finalists: list[TaskCandidate]
+    # Time of the fallback, if there is one, then of each finalist; see `undisturbed`
     seconds: list[float] = field(default_factory=list)
 
     @property
@@ -84,12 +75,8 @@ def comparisons(
 ) -> list[Comparison]:
     """Group tasks by what they compute, with the best configs of each group.
 
-    Parameters
-    ----------
-    tasks
-        Of the schedule library; all for one target.
-    records
-        What was measured of them; others are passed over.
+    `tasks`: of the schedule library; all for one target.
+    `records`: what was measured of them; others are passed over.
     """
     costs: dict[bytes, list[tuple[float, ConfigEntity]]] = {}
     for inp, result in records:
@@ -162,12 +149,8 @@ def run_comparisons(
 ) -> None:
     """Measure the candidates of each comparison in turn, `rounds` times.
 
-    Parameters
-    ----------
-    option : dict
-        From `measure_option`.
-    done
-        Called with each comparison that has its times.
+    `option`: from `measure_option`.
+    `done`: called with each comparison that has its times.
     """
     for comparison in open_comparisons:
         candidates = comparison.candidates

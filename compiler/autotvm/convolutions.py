@@ -26,10 +26,7 @@ def convolution(
 ) -> np.ndarray:
     """Convolution of (N, C, *spatial) with (O, C/groups, *kernel), in float64 or int64.
 
-    Parameters
-    ----------
-    padding
-        Of every spatial axis the front, then of every one the back.
+    `padding`: of every spatial axis the front, then of every one the back.
     """
     rank = len(strides)
     sides = list(zip(padding[:rank], padding[rank:], strict=True))
@@ -64,12 +61,8 @@ def transposed_convolution(
 ) -> np.ndarray:
     """Transposed convolution of (N, C, *spatial) with (C, O, *kernel), in float64.
 
-    Parameters
-    ----------
-    padding
-        Of every spatial axis the front, then of every one the back.
-    beyond
-        Rows and columns added at the end of each spatial axis.
+    `padding`: of every spatial axis the front, then of every one the back.
+    `beyond`: rows and columns added at the end of each spatial axis.
     """
     batch, channels, *size = x.shape
     _, out_channels, *kernel = weight.shape

@@ -45,12 +45,8 @@ measure_methods = sys.modules[__name__]  # the module of TVM that defined them
 class _Part:
     """Base of user-defined builders and runners.
 
-    Parameters
-    ----------
-    timeout : float
-        Seconds for one candidate.
-    n_parallel : int, optional
-        Candidates at a time; by default the number of CPUs available to this process.
+    `timeout`: seconds for one candidate.
+    `n_parallel`: candidates at a time; by default the number of CPUs available to this process.
     """
 
     def __init__(self, timeout: float = 10, n_parallel: int | None = None) -> None:

@@ -37,44 +37,22 @@ _SEED = 0
 
 @dataclass(frozen=True)
 class Operator:
-    """An operator family of the schedule library.
+    """An operator family of the schedule library."""
 
-    Attributes
-    ----------
-    name : str
-        As the strategies know it: "nn.conv2d".
-    workload : (task name, task arguments) -> workload
-    flop : workload -> float
-        Operations of one call, a multiply-add being two.
-    kernel : (implementation, workload, config, target) -> tensors
-        Inputs and output of the kernel's compute, in the layouts that the config asks for.
-    values : (workload, rng) -> arrays
-        Random operands, plain.
-    stored : (workload, arrays) -> arrays
-        The same as the operator reads them in a network.
-    call : (workload, expressions) -> relax.Expr
-        The operator on operands that lie in memory like that.
-    constant_weight : workload -> bool
-        Whether its second operand is known when it is built.
-    arrange : (implementation, workload, config, tensors, arrays) -> arrays
-        The operands as the kernel reads them.
-    expected : (workload, arrays) -> array
-        The right result, plain, in float64, or int64 for integers.
-    plain : (workload, array) -> array
-        The kernel's result, plain.
-    """
-
-    name: str
+    name: str  # as the strategies know it: "nn.conv2d"
     workload: Callable[[str, tuple], Any]
-    flop: Callable[[Any], float]
+    flop: Callable[[Any], float]  # operations of one call, a multiply-add being two
+    # Inputs and output of the kernel's compute, in the layouts that the config asks for
     kernel: Callable[..., list[te.Tensor]]
-    values: Callable[[Any, np.random.Generator], list[np.ndarray]]
+    values: Callable[[Any, np.random.Generator], list[np.ndarray]]  # random operands, plain
+    # The same as the operator reads them in a network
     stored: Callable[[Any, Sequence[np.ndarray]], list[np.ndarray]]
-    call: Callable[..., relax.Expr]
-    constant_weight: Callable[[Any], bool]
-    arrange: Callable[..., list[np.ndarray]]
+    call: Callable[..., relax.Expr]  # the operator on operands that lie in memory like that
+    constant_weight: Callable[[Any], bool]  # whether its second operand is known when it is built
+    arrange: Callable[..., list[np.ndarray]]  # the operands as the kernel reads them
+    # The right result, plain, in float64, or int64 for integers
     expected: Callable[[Any, Sequence[np.ndarray]], np.ndarray]
-    plain: Callable[[Any, np.ndarray], np.ndarray]
+    plain: Callable[[Any, np.ndarray], np.ndarray]  # the kernel's result, plain
 
 
 @dataclass(frozen=True)
@@ -89,17 +67,10 @@ class Tunable:
 def find(name: str, args: tuple, target: Target) -> Tunable:
     """The implementation that a task tunes.
 
-    Parameters
-    ----------
-    name : str
-        Of the implementation, which is that of the task.
-    args : tuple
-        The task's arguments.
-
-    Raises
-    ------
-    InstantiationError
-        The library has no such implementation on the target, or it does not take the arguments.
+    `name`: of the implementation, which is that of the task.
+    `args`: the task's arguments.
+    Raises InstantiationError: the library has no such implementation on the target, or it does not
+    take the arguments.
     """
     known = False
     for operator in OPERATORS.values():

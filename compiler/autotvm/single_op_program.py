@@ -43,10 +43,7 @@ class Program:
 def program_of(task: LoggedTask, rng: np.random.Generator) -> Program:
     """Build the program of a task's operator with random values.
 
-    Raises
-    ------
-    RecordError
-        Baton has no template with this name, or none for these element types.
+    Raises RecordError: Baton has no template with this name, or none for these element types.
     """
     from schedules import strategy
 

@@ -17,19 +17,10 @@ def context(
 ) -> DispatchContext:
     """Make a context of the records in `extra_files`.
 
-    Parameters
-    ----------
-    target : str, Target or list of them
-        Has no effect: each record names its target.
-    extra_files : sequence of paths, optional
-        Tuning logs.
-    allow_fallback : bool
-        Has no effect: an operator without a record takes its schedule's own choice.
-
-    Raises
-    ------
-    RecordError
-        A file can't be read, or has no record.
+    `target`: has no effect: each record names its target.
+    `extra_files`: tuning logs.
+    `allow_fallback`: has no effect: an operator without a record takes its schedule's own choice.
+    Raises RecordError: a file can't be read, or has no record.
     """
     del target, allow_fallback
     if isinstance(extra_files, (str, os.PathLike)):

@@ -17,20 +17,13 @@ from .files import write_text
 
 @dataclass
 class Converted:
-    """Outcomes of the lines of some logs.
+    """Outcomes of the lines of some logs."""
 
-    Attributes
-    ----------
-    written : Counter
-        Records written, by (log, form they came in).
-    dropped : Counter
-        Lines left out, by (log, reason).
-    first : dict
-        The first line number of each dropped (log, reason).
-    """
-
+    # Records written, by (log, form they came in)
     written: Counter[tuple[str, str]] = field(default_factory=Counter)
+    # Lines left out, by (log, reason)
     dropped: Counter[tuple[str, str]] = field(default_factory=Counter)
+    # The first line number of each dropped (log, reason)
     first: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
@@ -46,17 +39,9 @@ def convert_logs(
 ) -> Converted:
     """Read AutoTVM logs in every form that TVM ever wrote and write version 0.2.
 
-    Parameters
-    ----------
-    only_best : bool
-        Keep the best record of each workload and target alone.
-    drop_failed : bool
-        Leave out records of failed measurements.
-
-    Raises
-    ------
-    RecordError
-        A log that can't be read.
+    `only_best`: keep the best record of each workload and target alone.
+    `drop_failed`: leave out records of failed measurements.
+    Raises RecordError: a log that can't be read.
     """
     from compiler.autotvm import encode
     from compiler.autotvm.best_records import best_records
@@ -93,21 +78,10 @@ def convert_logs(
 def convert_database(source: Path, output: Path) -> int:
     """Turn a MetaSchedule database folder into an auto_scheduler log, or a log into a folder.
 
-    Parameters
-    ----------
-    source : Path
-        What is a folder becomes a log, what is a log becomes a folder.
-    output : Path
-        A log is appended to, and so is a folder.
-
-    Returns
-    -------
-    Number of records written.
-
-    Raises
-    ------
-    RecordError
-        The source can't be read.
+    `source`: what is a folder becomes a log, what is a log becomes a folder.
+    `output`: a log is appended to, and so is a folder.
+    Returns number of records written.
+    Raises RecordError: the source can't be read.
     """
     from compiler.auto_scheduler import metaschedule
     from compiler.records.auto_scheduler.record import (

@@ -17,17 +17,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Extracted:
-    """The tasks of a model.
-
-    Attributes
-    ----------
-    tasks : list of SearchTask
-    files : list of Path
-        One TIR file per task; empty if none were asked for.
-    """
+    """The tasks of a model."""
 
     tasks: list[SearchTask]
-    files: list[Path]
+    files: list[Path]  # one TIR file per task; empty if none were asked for
 
     def to_json(self) -> dict[str, Any]:
         """Plain dicts, lists and numbers."""
@@ -56,10 +49,7 @@ def extract_model_tasks(
 ) -> Extracted:
     """Find a model's tasks; with `folder`, write each one's unscheduled TIR there.
 
-    Raises
-    ------
-    BatonError
-        Of the step that failed.
+    Raises BatonError: of the step that failed.
     """
     from compiler import auto_scheduler
 

@@ -19,22 +19,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Replayed:
-    """One model built with and without its logs.
+    """One model built with and without its logs."""
 
-    Attributes
-    ----------
-    report : Report
-        Of the build under the logs.
-    milliseconds, milliseconds_without : list of float
-        One time per round, of the build under the logs and of the other; taken in turn.
-    difference : float
-        Largest difference between both outputs, relative to their magnitude.
-    """
-
-    report: Report
+    report: Report  # of the build under the logs
+    # One time per round, of the build under the logs and of the other; taken in turn
     milliseconds: list[float]
     milliseconds_without: list[float]
-    difference: float
+    difference: float  # largest difference between both outputs, relative to their magnitude
 
     @property
     def recorded(self) -> list[Kernel]:
@@ -66,15 +57,8 @@ def replay_model(
 ) -> Replayed:
     """Build a model with and without the options' logs and time both in turn.
 
-    Parameters
-    ----------
-    rounds : int
-        How many times each of the two libraries is measured.
-
-    Raises
-    ------
-    BatonError
-        Of the step that failed.
+    `rounds`: how many times each of the two libraries is measured.
+    Raises BatonError: of the step that failed.
     """
     steps = steps or Steps()
     mod, params = import_model(model, options, steps)

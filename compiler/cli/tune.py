@@ -26,80 +26,38 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TuneOptions:
-    """How a model is tuned.
+    """How a model is tuned."""
 
-    Attributes
-    ----------
-    log : Path
-        Every measurement; appended to. What it holds is not measured again.
-    best : Path
-        The records that beat the fallback; overwritten.
-    picture : Path or None
-        Best so far against trials, SVG.
-    trials : int
-        Measurements of each task, those in the log included.
-    algorithm : str
-        As `autotvm.tuner.make_tuner` takes it.
-    operators : tuple of str
-        Such as "nn.conv2d"; all if empty.
-    early_stopping : int or None
-    timeout : float
-        Seconds for a build, and for all runs, of one candidate.
-    number, repeat, min_repeat_ms : int
-        See `measure.RunOptions`.
-    cooldown : float
-        Seconds of rest after each candidate.
-    check : bool
-        Compare each candidate's result with numpy's.
-    tracker : tuple of (host, port, key) or None
-        Measure on devices of this RPC tracker, instead of here.
-    rounds : int
-        Of the comparisons at the end.
-    limit : int or None
-        Tune only the tasks with the most work.
-    seconds : float or None
-        Measure no more than so long, each task for its share; the comparisons come on top.
-    """
-
-    log: Path
-    best: Path
-    picture: Path | None = None
-    trials: int = 64
-    algorithm: str = "xgb_knob"
-    operators: tuple[str, ...] = ()
+    log: Path  # every measurement; appended to. What it holds is not measured again.
+    best: Path  # the records that beat the fallback; overwritten
+    picture: Path | None = None  # best so far against trials, SVG
+    trials: int = 64  # measurements of each task, those in the log included
+    algorithm: str = "xgb_knob"  # as `autotvm.tuner.make_tuner` takes it
+    operators: tuple[str, ...] = ()  # such as "nn.conv2d"; all if empty
     early_stopping: int | None = None
-    timeout: float = 20.0
-    number: int = 4
+    timeout: float = 20.0  # seconds for a build, and for all runs, of one candidate
+    number: int = 4  # see `measure.RunOptions`
     repeat: int = 3
     min_repeat_ms: int = 10
-    cooldown: float = 0.0
-    check: bool = True
+    cooldown: float = 0.0  # seconds of rest after each candidate
+    check: bool = True  # compare each candidate's result with numpy's
+    # Measure on devices of this RPC tracker, instead of here
     tracker: tuple[str, int, str] | None = None
-    rounds: int = 7
-    limit: int | None = None
+    rounds: int = 7  # of the comparisons at the end
+    limit: int | None = None  # tune only the tasks with the most work
+    # Measure no more than so long, each task for its share; the comparisons come on top
     seconds: float | None = None
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """Result of tuning.
+    """Result of tuning."""
 
-    Attributes
-    ----------
-    comparisons : list of Comparison
-        For each operator and shape, the fallback and the finalists with their times.
-    kept : list of str
-        Sources, "topi:<log>:<line>", of the records in the log of the best.
-    dropped : int
-        Records that beat the fallback alone and slowed the network.
-    milliseconds, milliseconds_without : list of float
-        Of the network, in turn, under the log of the best and without; empty on a tracker's
-        devices.
-    """
-
+    # For each operator and shape, the fallback and the finalists with their times
     comparisons: list[Comparison]
-    kept: list[str]
-    dropped: int
+    kept: list[str]  # sources, "topi:<log>:<line>", of the records in the log of the best
+    dropped: int  # records that beat the fallback alone and slowed the network
+    # Of the network, in turn, under the log of the best and without; empty on a tracker's devices
     milliseconds: list[float]
     milliseconds_without: list[float]
 
@@ -131,10 +89,7 @@ def tune_model(
 
     A run that was interrupted is continued by the same call.
 
-    Raises
-    ------
-    BatonError
-        Of the step that failed.
+    Raises BatonError: of the step that failed.
     """
     from compiler.autotvm import confirm, load_from_file, task
 

@@ -29,23 +29,13 @@ _PER_ROUND = 32
 
 @dataclass(frozen=True)
 class Searched:
-    """Result of the search.
+    """Result of the search."""
 
-    Attributes
-    ----------
-    comparisons : list of Comparison
-        For each task the untuned kernel and the best records, timed in turn.
-    kept : int
-        Records in the log of the best.
-    dropped : int
-        Records that beat the untuned kernel alone and slowed the network.
-    milliseconds, milliseconds_without : list of float
-        Of the network, in turn, under the log of the best and without; empty on other machines.
-    """
-
+    # For each task the untuned kernel and the best records, timed in turn
     comparisons: list[Comparison]
-    kept: int
-    dropped: int
+    kept: int  # records in the log of the best
+    dropped: int  # records that beat the untuned kernel alone and slowed the network
+    # Of the network, in turn, under the log of the best and without; empty on other machines
     milliseconds: list[float]
     milliseconds_without: list[float]
 
@@ -84,18 +74,10 @@ def search_model(
 
     A run that was interrupted is continued by the same call.
 
-    Parameters
-    ----------
-    options : TuneOptions
-        `trials` counts for each task; records are appended to `log`, and what it holds is not
-        measured again.
-    scheduler : str, optional
-        Address of a Dask scheduler whose workers build and measure.
-
-    Raises
-    ------
-    BatonError
-        Of the step that failed.
+    `options`: `trials` counts for each task; records are appended to `log`, and what it holds is
+    not measured again.
+    `scheduler`: address of a Dask scheduler whose workers build and measure.
+    Raises BatonError: of the step that failed.
     """
     from compiler import auto_scheduler
     from compiler.auto_scheduler.search.confirm import run_comparison

@@ -25,11 +25,8 @@ def prune(
     A record sets layouts, which its neighbors may have to convert to and from; only the network
     shows that.
 
-    Parameters
-    ----------
-    library : callable
-        Writes the log of the best with some of the lines, and builds the network under it; under
-        no log without lines.
+    `library`: writes the log of the best with some of the lines, and builds the network under it;
+    under no log without lines.
     """
     without = library(())
     inputs = random_inputs(without.metadata.inputs)
@@ -79,15 +76,9 @@ class Silent(Steps):
 def show_network(found: Any, records: int, best: Path, bar: str) -> None:
     """Print how many records are kept, and the network's latency with and without them.
 
-    Parameters
-    ----------
-    found : Tuned or Searched
-    records : int
-        How many are kept.
-    best : Path
-        The log that has them.
-    bar : str
-        What they had to beat.
+    `records`: how many are kept.
+    `best`: the log that has them.
+    `bar`: what they had to beat.
     """
     from compiler.autotvm.confirm import undisturbed
 

@@ -22,20 +22,11 @@ _LINE, _POINTS, _BASE = "#1f5fa8", "#b8c7dc", "#c0392b"
 
 @dataclass
 class Trials:
-    """Measurements of one task.
-
-    Attributes
-    ----------
-    name : str
-    gflops : list of float
-        Of each trial; 0 for a failed one.
-    fallback : float
-        GFLOP/s of the fallback; 0 if it was not measured.
-    """
+    """Measurements of one task."""
 
     name: str
-    gflops: list[float] = field(default_factory=list)
-    fallback: float = 0.0
+    gflops: list[float] = field(default_factory=list)  # of each trial; 0 for a failed one
+    fallback: float = 0.0  # GFLOP/s of the fallback; 0 if it was not measured
 
     @property
     def best(self) -> float:
@@ -50,12 +41,8 @@ class Trials:
 class Progress:
     """Shows current and best rate, trials and time left; a callback of `tuner.tune`.
 
-    Parameters
-    ----------
-    total : int
-        Trials of all tasks.
-    quiet : bool
-        Show nothing.
+    `total`: trials of all tasks.
+    `quiet`: show nothing.
     """
 
     def __init__(self, total: int, quiet: bool = False) -> None:
@@ -123,10 +110,7 @@ class Progress:
 def write_picture(trials: Sequence[Trials], title: str, path: Path) -> None:
     """Write best-so-far against trials, one panel for each task, as SVG.
 
-    Raises
-    ------
-    ExportError
-        The file can't be written.
+    Raises ExportError: the file can't be written.
     """
     write_text(path, picture(trials, title))
 

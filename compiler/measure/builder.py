@@ -145,9 +145,7 @@ def _build(
 def shared_library(lowered: Lowered, path: str) -> str:
     """Generate code for a kernel and link it.
 
-    Returns
-    -------
-    The path of the library, `path` + ".so".
+    Returns the path of the library, `path` + ".so".
     """
     import tvm
 

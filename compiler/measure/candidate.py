@@ -51,20 +51,11 @@ class ArgInfo(NamedTuple):
 
 @dataclass(frozen=True)
 class Lowered:
-    """A scheduled kernel, ready for code generation.
+    """A scheduled kernel, ready for code generation."""
 
-    Attributes
-    ----------
-    mod : tvm.IRModule
-        Its function "main" is the kernel.
-    target : Target
-    args : tuple of ArgInfo
-        Arguments of the kernel: inputs first, then outputs.
-    """
-
-    mod: tvm.IRModule
+    mod: tvm.IRModule  # its function "main" is the kernel
     target: Target
-    args: tuple[ArgInfo, ...]
+    args: tuple[ArgInfo, ...]  # arguments of the kernel: inputs first, then outputs
 
 
 class Reference(Protocol):
@@ -96,10 +87,7 @@ class Candidate(Protocol):
     def lower(self) -> Lowered:
         """Lower the kernel; runs in a worker process.
 
-        Raises
-        ------
-        InstantiationError
-            The schedule is invalid. Any other exception counts as this one.
+        Raises InstantiationError: the schedule is invalid. Any other exception counts as this one.
         """
         ...
 
@@ -109,55 +97,26 @@ class Candidate(Protocol):
 
 
 class BuildResult(NamedTuple):
-    """Outcome of building a candidate.
+    """Outcome of building a candidate."""
 
-    Attributes
-    ----------
-    path : str
-        The library; empty if building failed. The caller deletes it.
-    args : tuple of ArgInfo
-    error_no : MeasureErrorNo
-    message : str
-        Why building failed, one line.
-    seconds : float
-        Build time.
-    """
-
-    path: str
+    path: str  # the library; empty if building failed. The caller deletes it.
     args: tuple[ArgInfo, ...]
     error_no: MeasureErrorNo
-    message: str
-    seconds: float
+    message: str  # why building failed, one line
+    seconds: float  # build time
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How a kernel is timed.
+    """How a kernel is timed."""
 
-    Attributes
-    ----------
-    number : int
-        Runs that one repeat averages.
-    repeat : int
-        With more than two, the fastest and the slowest are dropped.
-    min_repeat_ms : int
-        `number` grows until a repeat takes this long.
-    enable_cpu_cache_flush : bool
-        Empty the caches before each repeat; for `number` 1.
-    check_correctness : bool
-        Compare the results with the candidate's reference.
-    tolerance : float
-        Largest relative error of a right result.
-    constant_bytes : int
-        Bytes of constants that the network's inference reads. A kernel's own are then read from
-        as many copies in turn, so that they come from as far as in the network. On this
-        machine's CPU alone; 0 reads the same ones each time.
-    """
-
-    number: int = 4
-    repeat: int = 3
-    min_repeat_ms: int = 0
-    enable_cpu_cache_flush: bool = False
-    check_correctness: bool = False
-    tolerance: float = 1e-3
+    number: int = 4  # runs that one repeat averages
+    repeat: int = 3  # with more than two, the fastest and the slowest are dropped
+    min_repeat_ms: int = 0  # `number` grows until a repeat takes this long
+    enable_cpu_cache_flush: bool = False  # empty the caches before each repeat; for `number` 1
+    check_correctness: bool = False  # compare the results with the candidate's reference
+    tolerance: float = 1e-3  # largest relative error of a right result
+    # Bytes of constants that the network's inference reads. A kernel's own are then read from as
+    # many copies in turn, so that they come from as far as in the network. On this machine's CPU
+    # alone; 0 reads the same ones each time.
     constant_bytes: int = 0

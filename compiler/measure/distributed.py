@@ -29,11 +29,8 @@ _SECONDS_TO_CONNECT = 10
 def resource_of(target: Mapping[str, Any]) -> str:
     """Name of the Dask resource that a worker must have to measure for a target.
 
-    Parameters
-    ----------
-    target : mapping
-        Configuration of a target: {"kind": "llvm", "mcpu": "znver5"} is "cpu-znver5",
-        {"kind": "cuda", "arch": "sm_90"} is "cuda-sm_90".
+    `target`: configuration of a target: {"kind": "llvm", "mcpu": "znver5"} is "cpu-znver5",
+    {"kind": "cuda", "arch": "sm_90"} is "cuda-sm_90".
     """
     kind = str(target["kind"])
     if kind == "llvm":
@@ -77,11 +74,7 @@ def connect(
 class DaskBuilder:
     """Builds candidates on any workers; the libraries come back to this machine.
 
-    Parameters
-    ----------
-    client : distributed.Client
-    builder : LocalBuilder
-        Its limits hold on the workers.
+    `builder`: its limits hold on the workers.
     """
 
     def __init__(self, client: Any, builder: LocalBuilder) -> None:
@@ -120,11 +113,7 @@ class DaskBuilder:
 class DaskRunner:
     """Runs candidates on workers that have their target's device.
 
-    Parameters
-    ----------
-    client : distributed.Client
-    timing : mapping
-        Arguments of `LocalRunner`.
+    `timing`: arguments of `LocalRunner`.
     """
 
     def __init__(self, client: Any, timing: Mapping[str, Any]) -> None:
@@ -134,10 +123,7 @@ class DaskRunner:
     def run(self, candidates: Sequence[Any], builds: Sequence[BuildResult]) -> list[MeasureResult]:
         """Run what was built; a failure, also of the build, is part of the result.
 
-        Raises
-        ------
-        BatonError
-            No worker has the device.
+        Raises BatonError: no worker has the device.
         """
         futures: list[Any] = []
         for candidate, built in zip(candidates, builds, strict=True):

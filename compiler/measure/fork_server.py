@@ -44,10 +44,7 @@ def write_frame(stream: BinaryIO, value: Any) -> None:
 def read_frame(stream: BinaryIO) -> Any:
     """Read one pickled value.
 
-    Raises
-    ------
-    EOFError
-        The stream ended.
+    Raises EOFError: the stream ended.
     """
     head = stream.read(_LENGTH.size)
     if len(head) < _LENGTH.size:

@@ -25,10 +25,7 @@ def answer(verdict: Outcome) -> None:
 def measure(libraries: Sequence[Any], inputs: Mapping[str, Any], kind: str) -> Outcome:
     """Time two libraries of the same inputs, the logged one first.
 
-    Raises
-    ------
-    RecordError
-        There is no such device.
+    Raises RecordError: there is no such device.
     """
     device = tvm.device("cuda" if kind == "cuda" else "cpu")
     if not device.exist:

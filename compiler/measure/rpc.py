@@ -114,10 +114,7 @@ def request_remote(
 ) -> Any:
     """A session on a device of a tracker, by default that of TVM_TRACKER_HOST and ..._PORT.
 
-    Raises
-    ------
-    BatonError
-        No tracker is named.
+    Raises BatonError: no tracker is named.
     """
     from tvm import rpc
 

@@ -28,18 +28,10 @@ def time_kernel(
 ) -> MeasureResult:
     """Run a kernel on a device, local or remote.
 
-    Parameters
-    ----------
-    module
-        The loaded library; its function is "main".
-    args
-        Shapes and dtypes of the arguments.
-    ref_input : sequence of arrays, optional
-        Values of all arguments; random ones by default.
-
-    Returns
-    -------
-    `all_cost` covers this function.
+    `module`: the loaded library; its function is "main".
+    `args`: shapes and dtypes of the arguments.
+    `ref_input`: values of all arguments; random ones by default.
+    `all_cost` of the result covers this function.
     """
     import tvm
 

@@ -42,18 +42,10 @@ PRELOAD = (
 
 
 class Outcome(NamedTuple):
-    """Outcome of a call in a worker.
+    """Outcome of a call in a worker."""
 
-    Attributes
-    ----------
-    kind : str
-        "value", "raised", "timeout", "died" or "memory".
-    value : Any
-        The function's result for "value"; else a one-line description.
-    """
-
-    kind: str
-    value: Any
+    kind: str  # "value", "raised", "timeout", "died" or "memory"
+    value: Any  # the function's result for "value"; else a one-line description
 
 
 class WorkerPool:
@@ -63,11 +55,7 @@ class WorkerPool:
     that ends its process ends nothing else. Warm processes of a pool that was closed serve the
     pools that are made soon after.
 
-    Parameters
-    ----------
-    size : int
-    environment : dict of str to str, optional
-        Further environment variables of the workers.
+    `environment`: further environment variables of the workers.
     """
 
     def __init__(self, size: int = 1, environment: dict[str, str] | None = None) -> None:
@@ -94,21 +82,11 @@ class WorkerPool:
     ) -> Future[Outcome]:
         """Call a function in a worker.
 
-        Parameters
-        ----------
-        function
-            A function of an installed package, or any that cloudpickle can send.
-        timeout : float
-            Seconds after which the call is ended.
-        memory : int
-            Bytes that the call may allocate; 0 for no limit.
-        modules : sequence of str
-            This package's modules that the call needs, to be imported once for all calls.
-
-        Raises
-        ------
-        BatonError
-            The function or its arguments can't be sent.
+        `function`: a function of an installed package, or any that cloudpickle can send.
+        `timeout`: seconds after which the call is ended.
+        `memory`: bytes that the call may allocate; 0 for no limit.
+        `modules`: this package's modules that the call needs, to be imported once for all calls.
+        Raises BatonError: the function or its arguments can't be sent.
         """
         payload = _pickled(function, tuple(arguments))
         request = (payload, timeout, memory, (*PRELOAD, *modules))

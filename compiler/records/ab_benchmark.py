@@ -92,18 +92,10 @@ def content_digest() -> str:
 def measure_elsewhere(module: str, request: Mapping[str, Any], name: str) -> Outcome | None:
     """Run a module in a new process, whose crash is no crash of the build.
 
-    Parameters
-    ----------
-    module : str
-        Reads a request from stdin, and prints an outcome; see `compiler.measure.in_turn`.
-    request : mapping
-        Plain JSON.
-    name : str
-        Of the operator, for warnings.
-
-    Returns
-    -------
-    None where this machine can't run the operator.
+    `module`: reads a request from stdin, and prints an outcome; see `compiler.measure.in_turn`.
+    `request`: plain JSON.
+    `name`: of the operator, for warnings.
+    Returns None where this machine can't run the operator.
     """
     try:
         done = subprocess.run(

@@ -18,29 +18,16 @@ _LINE_FEED = 10
 
 
 class Run(NamedTuple):
-    """Consecutive lines of one layout, or of none.
+    """Consecutive lines of one layout, or of none."""
 
-    Attributes
-    ----------
-    layout : int
-        Position of the layout; -1 for lines that have none of them.
-    line : int
-        Number of the first line.
-    block : bytes
-    ends : sequence of int
-        Places in the block: where the first line begins, and behind each line's end.
-    offset : int
-        Of the block in the file.
-    fields : list
-        What the groups of the layout's expression matched in each line: a tuple, or bytes where
-        there is one group; of a line without a layout, the line.
-    """
-
-    layout: int
-    line: int
+    layout: int  # position of the layout; -1 for lines that have none of them
+    line: int  # number of the first line
     block: bytes
+    # Places in the block: where the first line begins, and behind each line's end
     ends: Sequence[int]
-    offset: int
+    offset: int  # of the block in the file
+    # What the groups of the layout's expression matched in each line: a tuple, or bytes where there
+    # is one group; of a line without a layout, the line
     fields: list[Any]
 
     def text(self, at: int) -> bytes:
@@ -64,10 +51,7 @@ def runs(file: BinaryIO, layouts: Sequence[re.Pattern[bytes]]) -> Iterator[Run]:
     lines, it matches each of them; any other block is read line by line. Lines end as they do on
     any system. A line that is not all ASCII has no layout.
 
-    Parameters
-    ----------
-    layouts
-        Of `line_layout`.
+    `layouts`: of `line_layout`.
     """
     line, offset, last = 1, 0, 0
     for block in read_blocks(file):
@@ -131,10 +115,7 @@ def append_lines(path: str | os.PathLike, lines: Iterable[str]) -> None:
 
     A process that is killed leaves at most the beginning of one line, which the next writer ends.
 
-    Raises
-    ------
-    RecordError
-        The file can't be written.
+    Raises RecordError: the file can't be written.
     """
     try:
         Path(path).parent.mkdir(parents=True, exist_ok=True)

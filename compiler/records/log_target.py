@@ -38,24 +38,12 @@ _DEFAULT_KEYS: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class LogTarget:
-    """The part of a target that matches records to builds.
+    """The part of a target that matches records to builds."""
 
-    Attributes
-    ----------
-    text : str
-        The target as the log spells it.
-    kind : str
-        "llvm", "cuda", ...
-    keys : tuple of str
-        Strategy keys, most specific first: ("arm_cpu", "cpu").
-    model : str
-        Value of `-model`, or "unknown".
-    """
-
-    text: str
-    kind: str
-    keys: tuple[str, ...]
-    model: str = UNKNOWN_MODEL
+    text: str  # the target as the log spells it
+    kind: str  # such as "llvm"
+    keys: tuple[str, ...]  # strategy keys, most specific first: ("arm_cpu", "cpu")
+    model: str = UNKNOWN_MODEL  # value of `-model`, or "unknown"
 
     def __str__(self) -> str:
         return self.text
@@ -65,10 +53,7 @@ class LogTarget:
 def log_target(target: Any) -> LogTarget:
     """Describe a target string, dict, `tvm.target.Target` or LogTarget for record matching.
 
-    Raises
-    ------
-    RecordError
-        The string is empty or names a kind of target that never had tuning logs.
+    Raises RecordError: the string is empty or names a kind of target that never had tuning logs.
     """
     if isinstance(target, LogTarget):
         return target

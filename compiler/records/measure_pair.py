@@ -32,25 +32,13 @@ class State:
 
 @dataclass(frozen=True)
 class MeasuredTask:
-    """Workload and target of a record.
-
-    Attributes
-    ----------
-    workload_key : str
-    spelled : str or dict
-        The target as the record's writer spelled it.
-    host : str
-        Host target; empty for the host of `spelled`.
-    layout_rewrite_option : int
-    task_input_names : tuple of str
-        Inputs with user-given values.
-    """
+    """Workload and target of a record."""
 
     workload_key: str
-    spelled: Any
-    host: str = ""
+    spelled: Any  # the target as the record's writer spelled it
+    host: str = ""  # host target; empty for the host of `spelled`
     layout_rewrite_option: int = 0
-    task_input_names: tuple[str, ...] = ()
+    task_input_names: tuple[str, ...] = ()  # inputs with user-given values
 
     @staticmethod
     def of(record: Any) -> MeasuredTask:
@@ -66,10 +54,7 @@ class MeasuredTask:
     def target(self) -> Any:
         """As a `tvm.target.Target`.
 
-        Raises
-        ------
-        TargetError
-            Today's TVM lacks the target of an old log.
+        Raises TargetError: today's TVM lacks the target of an old log.
         """
         from ..target import parse
 

@@ -38,11 +38,8 @@ def as_record_errors(parse: Callable[P, R]) -> Callable[P, R]:
 def read_json(text: str) -> Any:
     """The value that a line holds.
 
-    Raises
-    ------
-    RecordError
-        It is not JSON, has numbers of thousands of digits or halves of characters, or is nested
-        more than 64 levels deep.
+    Raises RecordError: it is not JSON, has numbers of thousands of digits or halves of characters,
+    or is nested more than 64 levels deep.
     """
     try:
         value = json.loads(text)
@@ -61,10 +58,7 @@ def read_json(text: str) -> Any:
 def check_characters(value: Any) -> None:
     """Refuse halves of surrogate pairs, which escapes make and no encoding has.
 
-    Raises
-    ------
-    RecordError
-        A text in the value has one.
+    Raises RecordError: a text in the value has one.
     """
     try:
         json.dumps(value, ensure_ascii=False).encode()
@@ -75,10 +69,7 @@ def check_characters(value: Any) -> None:
 def check_depth(value: Any) -> None:
     """Refuse what is nested so deeply that recursive readers would fail at it, or TVM crash.
 
-    Raises
-    ------
-    RecordError
-        It is nested more than 64 levels deep.
+    Raises RecordError: it is nested more than 64 levels deep.
     """
     level: list[Any] = [[value]]
     for _ in range(_DEEPEST + 1):

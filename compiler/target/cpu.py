@@ -61,10 +61,8 @@ def system_triple() -> str:
 def architecture(triple: str) -> str:
     """LLVM's name of a triple's architecture.
 
-    Raises
-    ------
-    UnavailableTargetError
-        The triple is malformed, or of an architecture that can't be compiled for.
+    Raises UnavailableTargetError: the triple is malformed, or of an architecture that can't be
+    compiled for.
     """
     from tvm.target import codegen
 
@@ -94,10 +92,7 @@ def host_cpu() -> tuple[str, list[str]]:
 def known_cpu(name: str, triple: str) -> str:
     """The CPU itself if LLVM knows it; for old scripts else "generic", which LLVM takes then.
 
-    Raises
-    ------
-    TargetError
-        LLVM does not know the CPU, or can make no code for the triple with it.
+    Raises TargetError: LLVM does not know the CPU, or can make no code for the triple with it.
     """
     known = _cpu_names(triple)
     if name in known:

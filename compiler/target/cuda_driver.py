@@ -28,18 +28,10 @@ _ATTRIBUTES = {
 
 @dataclass(frozen=True)
 class Driver:
-    """NVIDIA's driver.
+    """NVIDIA's driver."""
 
-    Attributes
-    ----------
-    version : str
-        Of the latest CUDA that it runs, such as "13.0".
-    devices : tuple of Limits
-        One for each GPU that this process may use; `device` is its name.
-    """
-
-    version: str
-    devices: tuple[Limits, ...]
+    version: str  # of the latest CUDA that it runs, such as "13.0"
+    devices: tuple[Limits, ...]  # one for each GPU that this process may use; `device` is its name
 
 
 def driver() -> Driver | str:

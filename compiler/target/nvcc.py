@@ -64,17 +64,9 @@ _active: ContextVar[_Active | None] = ContextVar("cuda_device_code", default=Non
 def device_code(cache: CodeCache | None = None) -> Iterator[None]:
     """Compile the CUDA modules that are built in this block, in this thread, to device code.
 
-    Parameters
-    ----------
-    cache : CodeCache, optional
-        Where the code of a source is looked up and kept.
-
-    Raises
-    ------
-    UnavailableTargetError
-        There is no nvcc, or it does not know the target's architecture.
-    BuildError
-        nvcc rejects the source; the message holds its output.
+    `cache`: where the code of a source is looked up and kept.
+    Raises UnavailableTargetError: there is no nvcc, or it does not know the target's architecture.
+    Raises BuildError: nvcc rejects the source; the message holds its output.
     """
     _install_hook()
     cuda_code.register()
@@ -93,12 +85,8 @@ def device_code(cache: CodeCache | None = None) -> Iterator[None]:
 def require(arch: str) -> None:
     """Check that device code for `arch`, e.g. "sm_90", can be made on this machine.
 
-    Raises
-    ------
-    TargetError
-        `arch` is not a CUDA architecture.
-    UnavailableTargetError
-        There is no nvcc, or it does not know the architecture.
+    Raises TargetError: `arch` is not a CUDA architecture.
+    Raises UnavailableTargetError: there is no nvcc, or it does not know the architecture.
     """
     match = _ARCH.fullmatch(arch)
     if match is None:
@@ -115,10 +103,7 @@ def require(arch: str) -> None:
 def find_nvcc() -> str:
     """Path of nvcc.
 
-    Raises
-    ------
-    UnavailableTargetError
-        It is nowhere to be found.
+    Raises UnavailableTargetError: it is nowhere to be found.
     """
     found = shutil.which("nvcc")
     if found is not None:
@@ -136,12 +121,8 @@ def find_nvcc() -> str:
 def compile_source(source: str, arch: str) -> bytes:
     """Compile CUDA source to a fatbin with machine code for `arch` and PTX for later ones.
 
-    Raises
-    ------
-    TargetError, UnavailableTargetError
-        See `require`.
-    BuildError
-        nvcc rejects the source; the message holds its output.
+    Raises TargetError, UnavailableTargetError: see `require`.
+    Raises BuildError: nvcc rejects the source; the message holds its output.
     """
     number = arch.removeprefix("sm_")
     options = ["-fatbin", "-gencode", f"arch=compute_{number},code=sm_{number}"]

@@ -24,27 +24,17 @@ _SPECIAL = frozenset(" \t\r\n\f\v\\',")
 
 @dataclass(frozen=True)
 class TargetText:
-    """A target string taken apart.
+    """A target string taken apart."""
 
-    Attributes
-    ----------
-    name : str
-        First word: a kind or a tag.
-    options : dict of str to str
-        Values still quoted, in the order in which they were written.
-    """
-
-    name: str
-    options: dict[str, str]
+    name: str  # first word: a kind or a tag
+    options: dict[str, str]  # values still quoted, in the order in which they were written
 
 
 def read(text: str) -> TargetText:
     """Take a target string apart.
 
-    Raises
-    ------
-    TargetError
-        No words, an open quote, a trailing backslash, a word that is not an option, a key twice.
+    Raises TargetError: no words, an open quote, a trailing backslash, a word that is not an option,
+    a key twice.
     """
     words = _split(text, str.isspace, text)
     if not words:
@@ -101,12 +91,8 @@ def unquote(value: str) -> str:
 def write(name: str, options: Iterable[tuple[str, str | list[str]]]) -> str:
     """One line that `read` takes apart into the same name and options.
 
-    Parameters
-    ----------
-    name : str
-        Kind or tag.
-    options : iterable of (key, value)
-        A list becomes an array's comma separated elements.
+    `name`: kind or tag.
+    `options`: a list becomes an array's comma separated elements.
     """
     words = [_quote(name)]
     for key, value in options:

@@ -25,12 +25,9 @@ logger = logging.getLogger("baton.auto_scheduler")
 def measure_untuned(task: SearchTask, builder: Any, runner: Any) -> Record | None:
     """Measure the kernel as Baton's schedule library builds it.
 
-    Returns
-    -------
-    Record or None
-        With the summed times of the kernels that do the task's work; changes of layout at the
-        task's edges are not counted, since a network makes them elsewhere. None if the task was
-        not extracted from a model, so that its operators are unknown, or if it does not build.
+    Returns the summed times of the kernels that do the task's work; changes of
+    layout at the task's edges are not counted, since a network makes them elsewhere. None if the
+    task was not extracted from a model, so that its operators are unknown, or if it does not build.
     """
     if task.origin is None:
         return None

@@ -19,21 +19,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ScheduledModule:
-    """A candidate of `compiler.measure`: a module whose function "main" is scheduled.
+    """A candidate of `compiler.measure`: a module whose function "main" is scheduled."""
 
-    Attributes
-    ----------
-    text : str
-        The module as `tvm.ir.save_json` writes it.
-    target : dict
-        The target's configuration.
-    device : str
-        Kind of device it runs on.
-    """
-
-    text: str
-    target: dict[str, Any]
-    device: str
+    text: str  # the module as `tvm.ir.save_json` writes it
+    target: dict[str, Any]  # the target's configuration
+    device: str  # kind of device it runs on
     modules: Sequence[str] = ("compiler.auto_scheduler.search.candidate",)
 
     @staticmethod
@@ -63,17 +53,10 @@ class ScheduledModule:
 
 @dataclass(frozen=True)
 class Built:
-    """A candidate that only runs; if it is to be built, it says why it can't be.
-
-    Attributes
-    ----------
-    device : str
-    reason : str
-        Why its schedule is not possible.
-    """
+    """A candidate that only runs; if it is to be built, it says why it can't be."""
 
     device: str
-    reason: str = "built before"
+    reason: str = "built before"  # why its schedule is not possible
     modules: Sequence[str] = ("compiler.auto_scheduler.search.candidate",)
 
     def lower(self) -> Lowered:
@@ -88,10 +71,7 @@ class Built:
 def as_candidate(given: Any) -> Any:
     """Convert a `MeasureInput` to a candidate; candidates are returned unchanged.
 
-    Raises
-    ------
-    RecordError
-        The input is that of a record, which does not have its whole task.
+    Raises RecordError: the input is that of a record, which does not have its whole task.
     """
     if not isinstance(given, MeasureInput):
         return given

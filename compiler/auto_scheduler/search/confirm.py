@@ -28,20 +28,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A task's untuned kernel and its best records.
-
-    Attributes
-    ----------
-    task : SearchTask
-    untuned : Record or None
-        With the time that the comparison found; None where it can't be measured.
-    finalists : tuple of Record
-        With such times.
-    """
+    """A task's untuned kernel and its best records."""
 
     task: SearchTask
+    # With the time that the comparison found; None where it can't be measured
     untuned: Record | None
-    finalists: tuple[Record, ...]
+    finalists: tuple[Record, ...]  # with such times
 
     @property
     def untuned_seconds(self) -> float:

@@ -39,14 +39,9 @@ _LEFT_OUT = "left out"
 
 @dataclass
 class Known:
-    """Times of scheduled modules that were measured before.
+    """Times of scheduled modules that were measured before."""
 
-    Attributes
-    ----------
-    costs : dict
-        Structural hash of a module to its seconds per run; empty for one that failed.
-    """
-
+    # Structural hash of a module to its seconds per run; empty for one that failed
     costs: dict[int, tuple[float, ...]] = field(default_factory=dict)
 
     def add(self, mod: tvm.IRModule, costs: tuple[float, ...]) -> None:
@@ -66,15 +61,8 @@ def _hash(mod: tvm.IRModule) -> int:
 class Builder(ms.builder.PyBuilder):
     """Builds MetaSchedule's candidates with a builder of `compiler.measure`.
 
-    Parameters
-    ----------
-    goes_on : callable
-        Called before each round; if it says no, the round is left out.
-
-    Attributes
-    ----------
-    received : int
-        Candidates that MetaSchedule handed out.
+    `received`: candidates that MetaSchedule handed out.
+    `goes_on`: called before each round; if it says no, the round is left out.
     """
 
     def __init__(self, builder: Any, known: Known, goes_on: Callable[[], bool]) -> None:
@@ -178,12 +166,8 @@ def error_number(message: str | None) -> int:
 class Observer(ms.measure_callback.PyMeasureCallback):
     """Turns each round of measurements into records and hands them on.
 
-    Parameters
-    ----------
-    tasks : sequence of SearchTask
-    after_round : callable
-        Gets the task's index and the records of the round, those measured before left out, and
-        MetaSchedule's scheduler.
+    `after_round`: gets the task's index and the records of the round, those measured before left
+    out, and MetaSchedule's scheduler.
     """
 
     def __init__(
@@ -241,9 +225,7 @@ def preload(
 ) -> list[Record]:
     """Give MetaSchedule what a log holds of a task.
 
-    Returns
-    -------
-    The records that were taken; one whose trace does not apply is left out.
+    Returns the records that were taken; one whose trace does not apply is left out.
     """
     target = with_num_cores(task.target)
     plain = tvm.IRModule({ENTRY: canonical(task.func)})
@@ -303,12 +285,9 @@ def context(
 ) -> Any:
     """MetaSchedule's view of a task.
 
-    Parameters
-    ----------
-    parameters : mapping of str
-        Of a search policy, by Ansor's names; those that MetaSchedule has none for are left out.
-    per_round : int
-        Candidates that are measured before the cost model learns from them.
+    `parameters`: of a search policy, by Ansor's names; those that MetaSchedule has none for are
+    left out.
+    `per_round`: candidates that are measured before the cost model learns from them.
     """
     given = {
         "population_size": min(_PER_MEASURED * per_round, _MOST_POPULATION),

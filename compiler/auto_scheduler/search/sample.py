@@ -25,17 +25,9 @@ def sample(task: SearchTask, num_measure: int, source: str) -> Record | None:
 
     The same task gives the same candidates each time.
 
-    Parameters
-    ----------
-    num_measure : int
-        Candidates to measure; a valid one is taken unmeasured if it is not positive.
-    source : str
-        Of the record.
-
-    Returns
-    -------
-    Record or None
-        Without costs if nothing was measured. None if no schedule is valid, or none runs.
+    `num_measure`: candidates to measure; a valid one is taken unmeasured if it is not positive.
+    Returns a record without costs if nothing was measured, and None if no schedule is valid, or
+    none runs.
     """
     seed = zlib.crc32(task.workload_key.encode()) % (2**31 - 2) + 1  # what TVM takes
     try:

@@ -45,21 +45,11 @@ _SOURCE = "topi:candidate"
 
 @dataclass(frozen=True)
 class TemplateCandidate:
-    """A candidate of `compiler.measure`: one kernel's operators under a template's config.
+    """A candidate of `compiler.measure`: one kernel's operators under a template's config."""
 
-    Attributes
-    ----------
-    text : str
-        The module of the operators alone, as `tvm.ir.save_json` writes it.
-    target : dict
-        The target's configuration.
-    device : str
-        Kind of device it runs on.
-    """
-
-    text: str
-    target: dict[str, Any]
-    device: str
+    text: str  # the module of the operators alone, as `tvm.ir.save_json` writes it
+    target: dict[str, Any]  # the target's configuration
+    device: str  # kind of device it runs on
     template: Template
     modules: Sequence[str] = (
         "compiler.auto_scheduler.search.templates",
@@ -71,10 +61,7 @@ class TemplateCandidate:
     def kernel(self) -> LibraryKernel:
         """The scheduled kernel.
 
-        Raises
-        ------
-        InstantiationError
-            The config makes no kernel, or the operators become several.
+        Raises InstantiationError: the config makes no kernel, or the operators become several.
         """
         target = tvm.target.Target(self.target)
         query = self.template.query(_SOURCE, math.inf)
@@ -102,15 +89,10 @@ class TemplateCandidate:
 class TemplateSearch:
     """The templates that can compute a task's kernel, and what is known of their configs.
 
-    Parameters
-    ----------
-    task : SearchTask
-        Extracted from a model; other tasks have no templates, since their operators are unknown.
-    known : sequence of Record
-        What was measured of the task; its template records are not measured again.
-    algorithm : str
-        Of the tuners, as `autotvm.tuner.make_tuner` takes it.
-    seed : int, optional
+    `task`: extracted from a model; other tasks have no templates, since their operators are
+    unknown.
+    `known`: what was measured of the task; its template records are not measured again.
+    `algorithm`: of the tuners, as `autotvm.tuner.make_tuner` takes it.
     """
 
     def __init__(
@@ -145,11 +127,8 @@ class TemplateSearch:
     def round(self, count: int, builder: Any, runner: Any, checker: Any) -> list[Record]:
         """Measure at most `count` configs and learn from them.
 
-        Parameters
-        ----------
-        checker
-            A runner on this machine that compares with numpy's result; what comes out best goes
-            through it.
+        `checker`: a runner on this machine that compares with numpy's result; what comes out best
+        goes through it.
         """
         records: list[Record] = []
         while len(records) < count:

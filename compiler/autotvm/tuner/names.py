@@ -28,19 +28,10 @@ NAMES = (
 def make_tuner(name: str, task: Task, **options: Any) -> Tuner:
     """The tuner that scripts call `name`.
 
-    Parameters
-    ----------
-    name : str
-        "random", "gridsearch", "ga", "droplet", or "xgb" with an optional "_rank" or
-        "_rank_binary" and an optional feature type: "xgb_knob", "xgb_rank_curve". "xgb" alone
-        looks at knobs.
-    options
-        For the tuner.
-
-    Raises
-    ------
-    BatonError
-        There is no such tuner.
+    `name`: "random", "gridsearch", "ga", "droplet", or "xgb" with an optional "_rank" or
+    "_rank_binary" and an optional feature type: "xgb_knob", "xgb_rank_curve". "xgb" alone looks at
+    knobs.
+    Raises BatonError: there is no such tuner.
     """
     simple: dict[str, Any] = {
         "random": RandomTuner,

@@ -74,28 +74,17 @@ def join_argument_checks() -> tvm.transform.Pass:
 
 @dataclass
 class _Checks:
-    """Comparisons that may be evaluated together.
+    """Comparisons that may be evaluated together."""
 
-    Attributes
-    ----------
-    bound : frozenset of Var
-        Variables that are bound before the first.
-    asserts : list of AssertStmt
-    """
-
-    bound: frozenset[Any]
+    bound: frozenset[Any]  # variables that are bound before the first
     asserts: list[AssertStmt] = field(default_factory=list)
 
 
 class _Entry:
     """Statements before a kernel's body.
 
-    Parameters
-    ----------
-    arguments : Var
-        The packed arguments.
-    aligned : bool
-        Whether the kernel's code assumes aligned tensors.
+    `arguments`: the packed arguments.
+    `aligned`: whether the kernel's code assumes aligned tensors.
     """
 
     def __init__(self, arguments: Any, aligned: bool) -> None:
@@ -176,10 +165,7 @@ class _Entry:
     def changes(self, made: Collection[int]) -> dict[Any, AssertStmt | None]:
         """Replacement of each statement; None removes it.
 
-        Parameters
-        ----------
-        made
-            Numbers of the arguments that need no comparison.
+        `made`: numbers of the arguments that need no comparison.
         """
         changes: dict[Any, AssertStmt | None] = {}
         for (what, number), checks in self._checks.items():
@@ -247,13 +233,8 @@ def _is_check(statement: IfThenElse) -> bool:
 class _Parts:
     """Operands of an entry's expression.
 
-    Attributes
-    ----------
-    variables : set of Var
-    reads : list of (Var, int, int)
-        Variable, index and field of each read of a structure.
-    known : bool
-        Whether the expression has no other parts.
+    `reads`: variable, index and field of each read of a structure.
+    `known`: whether the expression has no other parts.
     """
 
     def __init__(self, expression: Any) -> None:

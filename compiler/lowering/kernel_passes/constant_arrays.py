@@ -56,21 +56,12 @@ def _on_each(mod: tvm.IRModule, change: Any) -> tvm.IRModule:
 
 @dataclass
 class _Table:
-    """Contents of a chain of selects.
+    """Contents of a chain of selects."""
 
-    Attributes
-    ----------
-    operands : list of Expr
-        Operands of the comparisons.
-    rows : list of (dict of int to int, FloatImm)
-        For each select, the required operand values, and the constant.
-    default : FloatImm
-        Where no select holds.
-    """
-
-    operands: list[Expr] = field(default_factory=list)
+    operands: list[Expr] = field(default_factory=list)  # operands of the comparisons
+    # For each select, the required operand values, and the constant
     rows: list[tuple[dict[int, int], Expr]] = field(default_factory=list)
-    default: Expr = None
+    default: Expr = None  # where no select holds
     _known: dict[tuple[int, ...], Expr] = field(default_factory=dict)
 
     def add(self, condition: Expr, value: Expr) -> bool:

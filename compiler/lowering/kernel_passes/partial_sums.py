@@ -40,21 +40,12 @@ _LEAST_TERMS = 128
 
 
 class _Sums(NamedTuple):
-    """The accumulators of a loop.
+    """The accumulators of a loop."""
 
-    Attributes
-    ----------
-    places : list of (buffer, index)
-        Where the sums are, the indices in terms of what is bound outside of the loop.
-    of_store : dict
-        By store of the loop's body, the position of its sum in `places`.
-    terms : int
-        That one iteration of the loop adds to each sum.
-    """
-
+    # Where the sums are, the indices in terms of what is bound outside of the loop
     places: list[tuple[Any, Any]]
-    of_store: dict[Any, int]
-    terms: int
+    of_store: dict[Any, int]  # by store of the loop's body, the position of its sum in `places`
+    terms: int  # that one iteration of the loop adds to each sum
 
 
 def add_in_blocks() -> tvm.transform.Pass:
@@ -77,12 +68,8 @@ class _Splitter:
     ) -> tirx.Stmt:
         """The statement with its long reductions in blocks.
 
-        Parameters
-        ----------
-        around
-            The loops outside.
-        most : int, optional
-            Terms of a block, where the statement is marked.
+        `around`: the loops outside.
+        `most`: terms of a block, where the statement is marked.
         """
         if isinstance(statement, tirx.SeqStmt):
             parts = [self.split(part, around) for part in statement.seq]

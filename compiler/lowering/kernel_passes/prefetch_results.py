@@ -41,11 +41,7 @@ _OF_REDUCTIONS = (marks.STEPS, marks.STRIDE, marks.PANEL)
 def with_result_prefetches(body: tirx.Stmt, function: str) -> tirx.Stmt:
     """Insert such prefetches into a lowered function's body, and remove their marks.
 
-    Parameters
-    ----------
-    body : tirx.Stmt
-    function : str
-        An external function of an address.
+    `function`: an external function of an address.
     """
     bound = bound_values(body)
     local = [node.buffer for node in nodes_of(body, tirx.stmt.AllocBuffer)]

@@ -61,11 +61,7 @@ class _Run:
 def with_tile_prefetches(body: tirx.Stmt, function: str) -> tirx.Stmt:
     """Insert such prefetches into a lowered function's body, and remove their marks.
 
-    Parameters
-    ----------
-    body : tirx.Stmt
-    function : str
-        An external function of an address.
+    `function`: an external function of an address.
     """
     bound = bound_values(body)
     local = [node.buffer for node in nodes_of(body, tirx.stmt.AllocBuffer)]

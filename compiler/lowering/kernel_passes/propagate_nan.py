@@ -34,10 +34,7 @@ _EXTREMES = (tirx.Max, tirx.Min)
 def propagate_nan(on_device: bool = False) -> tvm.transform.Pass:
     """The pass, on lowered functions, after the last pass that simplifies.
 
-    Parameters
-    ----------
-    on_device
-        Functions are for a GPU: nothing is known of the order of its maximum's operands.
+    `on_device`: functions are for a GPU: nothing is known of the order of its maximum's operands.
     """
 
     @tvm.tirx.transform.prim_func_pass(opt_level=0, name="PropagateNaN")

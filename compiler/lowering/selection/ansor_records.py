@@ -45,16 +45,8 @@ logger = logging.getLogger("baton.lowering")
 class ReplayedKernels:
     """Finds the record for each distinct kernel, once.
 
-    Parameters
-    ----------
-    source : ScheduleSource
-    checker : Checker
-        Compares the kernel's numbers on this machine's CPU.
-
-    Attributes
-    ----------
-    unchecked : dict of int to ValidationJob
-        By identity of the match, what is to be asked when its kernel is compiled.
+    `unchecked`: by identity of the match, what is to be asked when its kernel is compiled.
+    `checker`: compares the kernel's numbers on this machine's CPU.
     """
 
     def __init__(self, source: ScheduleSource, checker: Checker) -> None:
@@ -70,10 +62,6 @@ class ReplayedKernels:
 
         A kernel that is not validated yet is validated once it is compiled.
 
-        Parameters
-        ----------
-        key : str
-            The kernel's workload key.
         """
         place = (key, kernel.constants, str(target))
         if place not in self._found:
@@ -164,14 +152,9 @@ def install(
 ) -> tvm.IRModule | None:
     """Let function `name`, which holds the operators of one kernel, call the replayed one.
 
-    Parameters
-    ----------
-    made : dict
-        By identity of the match, the kernels that the module has already; a new one is added.
-
-    Returns
-    -------
-    None if the function does not consist of that kernel alone, and the module is to stay as it is.
+    `made`: by identity of the match, the kernels that the module has already; a new one is added.
+    Returns None if the function does not consist of that kernel alone, and the module is to stay as
+    it is.
     """
     old = mod[name]
     alone = tvm.IRModule({name: old.with_attr("global_symbol", name)})  # fusion drops others

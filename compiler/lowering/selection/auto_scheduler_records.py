@@ -48,26 +48,17 @@ RECORD = "baton.auto_scheduler_record"
 
 @dataclass
 class Recorded:
-    """A module, and the auto_scheduler records selected for its kernels.
-
-    Attributes
-    ----------
-    mod : tvm.IRModule
-    records : dict
-        For each function that was made for a recorded kernel, the record that schedules it.
-    templates : dict
-        For each function, by the variables that operators' results are bound to, the config of
-        the template that a record chose.
-    notes : list of str
-        Remarks on records that could not be followed to the letter, for the report.
-    unchecked : dict of str to ValidationJob
-        By name of the kernel, what `replayed_kernels_valid` has to ask when it is compiled.
-    """
+    """A module, and the auto_scheduler records selected for its kernels."""
 
     mod: tvm.IRModule
+    # For each function that was made for a recorded kernel, the record that schedules it
     records: dict[str, Any] = field(default_factory=dict)
+    # For each function, by the variables that operators' results are bound to, the config of the
+    # template that a record chose
     templates: dict[str, dict[str, Query]] = field(default_factory=dict)
+    # Remarks on records that could not be followed to the letter, for the report
     notes: list[str] = field(default_factory=list)
+    # By name of the kernel, what `replayed_kernels_valid` has to ask when it is compiled
     unchecked: dict[str, ValidationJob] = field(default_factory=dict)
 
 
@@ -80,10 +71,7 @@ def outline_recorded_kernels(
 ) -> Recorded:
     """Outline the operators of every recorded kernel into a separate function.
 
-    Parameters
-    ----------
-    disabled
-        Names of implementations that must not be chosen, whatever a record's template says.
+    `disabled`: names of implementations that must not be chosen, whatever a record's template says.
     """
     records: dict[str, Any] = {}
     templates: dict[str, dict[str, Query]] = {}
@@ -152,10 +140,7 @@ def replayed_kernels_valid(found: Recorded, code: Mapping[str, bytes], checker: 
     The checker remembers the wrong ones, so the next `outline_recorded_kernels` skips their records
     with a warning.
 
-    Parameters
-    ----------
-    code : dict of str to bytes
-        Object code of the module's kernels by symbol.
+    `code`: object code of the module's kernels by symbol.
     """
     if not found.unchecked:
         return True

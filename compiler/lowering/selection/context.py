@@ -17,32 +17,16 @@ from .layout_cache import LayoutMap
 
 @dataclass(frozen=True)
 class LoweringContext:
-    """Lowering context of one operator: builder, layouts, target and records.
+    """Lowering context of one operator: builder, layouts, target and records."""
 
-    Attributes
-    ----------
-    builder : relax.BlockBuilder
-        Of the function that the operator is in.
-    layouts : LayoutMap
-        Of that function's values.
-    target : Target
-    query : callable, optional
-        Looks up AutoTVM records in the active dispatch contexts.
-    disabled : collection of str
-        Names of implementations that must not be chosen.
-    definitions : mapping of Var to Expr
-        What the function's old variables are bound to.
-    may_round : bool
-        Whether weights may be rounded to float16.
-    """
-
-    builder: relax.BlockBuilder
-    layouts: LayoutMap
+    builder: relax.BlockBuilder  # of the function that the operator is in
+    layouts: LayoutMap  # of that function's values
     target: Target
-    query: strategy.Query | None
-    disabled: Collection[str] = ()
+    query: strategy.Query | None  # looks up AutoTVM records in the active dispatch contexts
+    disabled: Collection[str] = ()  # names of implementations that must not be chosen
+    # What the function's old variables are bound to
     definitions: Mapping[relax.Var, relax.Expr] = field(default_factory=dict)
-    may_round: bool = False
+    may_round: bool = False  # whether weights may be rounded to float16
 
     def choose(
         self, operator: str, workload: Any

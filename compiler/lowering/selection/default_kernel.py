@@ -23,20 +23,11 @@ _LAYOUT_OPERATORS = frozenset(
 
 @dataclass(frozen=True)
 class LibraryKernel:
-    """A kernel of the schedule library.
+    """A kernel of the schedule library."""
 
-    Attributes
-    ----------
-    func : PrimFunc
-        Scheduled.
-    calls : int
-    source : str
-        Of its schedule, as the build's report names it.
-    """
-
-    func: PrimFunc
+    func: PrimFunc  # scheduled
     calls: int
-    source: str
+    source: str  # of its schedule, as the build's report names it
 
 
 def library_kernels(
@@ -46,10 +37,7 @@ def library_kernels(
 
     Kernels that only change layouts are left out.
 
-    Parameters
-    ----------
-    query
-        Says which config an implementation takes; without it, that of a build without records.
+    `query`: says which config an implementation takes; without it, that of a build without records.
     """
     with auto_scheduler.FallbackContext(), tvm.transform.PassContext(opt_level=3):
         state = scheduled(mod, target, query)

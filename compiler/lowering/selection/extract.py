@@ -32,26 +32,14 @@ _ALONE = "baton.alone"
 
 @dataclass(frozen=True)
 class UnscheduledKernel:
-    """One call of one fused kernel whose compute carries no schedule choice.
+    """One call of one fused kernel whose compute carries no schedule choice."""
 
-    Attributes
-    ----------
-    func : PrimFunc
-        The unscheduled TIR function.
-    bindings : tuple of str
-        Variables of the Relax function whose operators were fused into it.
-    operators : tuple of str
-        Relay's names of these operators, in order.
-    constants : frozenset of int
-        Parameters of the function that are constants of the module.
-    origin : tuple, optional
-        The module and the name of the function that `bindings` belong to, and these.
-    """
-
-    func: PrimFunc
-    bindings: tuple[str, ...]
-    operators: tuple[str, ...]
+    func: PrimFunc  # the unscheduled TIR function
+    bindings: tuple[str, ...]  # variables of the Relax function whose operators were fused into it
+    operators: tuple[str, ...]  # Relay's names of these operators, in order
+    # Parameters of the function that are constants of the module
     constants: frozenset[int] = frozenset()
+    # The module and the name of the function that `bindings` belong to, and these
     origin: tuple[tvm.IRModule, str, tuple[str, ...]] | None = None
 
 
@@ -105,9 +93,7 @@ def kernels(
 ) -> list[tuple[Target, UnscheduledKernel]]:
     """Every kernel call of the module's Relax functions, simplified as a build would.
 
-    Returns
-    -------
-    One entry per call, with the target of the function that makes it.
+    Returns one entry per call, with the target of the function that makes it.
     """
     bound, _ = bind_params(mod, params or {})
     simplified = specialize(simplify(bound))
@@ -121,14 +107,8 @@ def kernels(
 def alone(mod: tvm.IRModule, name: str, bindings: Sequence[str]) -> tvm.IRModule:
     """A module whose main has only some operators of a function.
 
-    Parameters
-    ----------
-    mod : tvm.IRModule
-        At operator level.
-    name : str
-        The function.
-    bindings : sequence of str
-        Variables that the operators' results are bound to.
+    `mod`: at operator level.
+    `bindings`: variables that the operators' results are bound to.
     """
     outlined = contract(mod, [list(bindings)], [{_ALONE: "1"}], function=name)
     for _, function in outlined.functions_items():

@@ -94,10 +94,7 @@ class LayoutMap:
     def images(self, old: relax.Expr) -> relax.Expr:
         """A signal or volume as images (N, C, H, W): a variable to ask for in this map.
 
-        Raises
-        ------
-        ValueError
-            The value has no static shape of rank 3 to 5.
+        Raises ValueError: the value has no static shape of rank 3 to 5.
         """
         shape = static_shape(old)
         images = None if shape is None else image_shape(shape)

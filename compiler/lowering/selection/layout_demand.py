@@ -33,10 +33,7 @@ def block_of(target: Target) -> int | None:
 def worth_blocking(function: relax.Function, block: int) -> set[relax.Var]:
     """Variables read only by layout-preserving operators and, through those, by convolutions.
 
-    Parameters
-    ----------
-    block : int
-        Channels; only tensors of whole blocks count.
+    `block`: channels; only tensors of whole blocks count.
     """
     wanted: dict[relax.Var, bool] = {}
     found: set[relax.Var] = set()

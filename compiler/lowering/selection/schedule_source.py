@@ -24,18 +24,11 @@ from ...records.autotvm.workload import digest, normalize, to_tuple
 
 @dataclass
 class QueryCount:
-    """Distinct workloads that were asked for, and found or not.
+    """Distinct workloads that were asked for, and found or not."""
 
-    Attributes
-    ----------
-    found : dict
-        Workload to the source of its record, "auto_scheduler:<log>:<line>".
-    missing : set
-        Workloads without a record.
-    """
-
+    # Workload to the source of its record, "auto_scheduler:<log>:<line>"
     found: dict[Any, str] = field(default_factory=dict)
-    missing: set[Any] = field(default_factory=set)
+    missing: set[Any] = field(default_factory=set)  # workloads without a record
 
     def note(self, workload: Any, source: str | None) -> None:
         if source is None:
@@ -50,26 +43,17 @@ class ScheduleSource:
     """The dispatch contexts that were active when a build began.
 
     It may be handed to other threads, which do not inherit contexts.
-
-    Attributes
-    ----------
-    use_topi_schedule : bool
-        Whether kernels are computed the way TOPI schedules want them from the start.
-    extracting : bool
-        The build stands inside `extract_tasks`: no records, no schedules.
-    autotvm_queries, auto_scheduler_queries : QueryCount
-        Queries so far.
-    slower : dict
-        Source of each AutoTVM record that was used although this machine once measured what a
-        build does without it as faster, and both times.
     """
 
+    # Whether kernels are computed the way TOPI schedules want them from the start
     use_topi_schedule: bool
-    extracting: bool
+    extracting: bool  # the build stands inside `extract_tasks`: no records, no schedules
     _autotvm: tuple[autotvm.DispatchContext, ...]
     _auto_scheduler: tuple[auto_scheduler.DispatchContext, ...]
-    autotvm_queries: QueryCount = field(default_factory=QueryCount)
+    autotvm_queries: QueryCount = field(default_factory=QueryCount)  # queries so far
     auto_scheduler_queries: QueryCount = field(default_factory=QueryCount)
+    # Source of each AutoTVM record that was used although this machine once measured what a build
+    # does without it as faster, and both times
     slower: dict[str, str] = field(default_factory=dict)
     _taken: Counter[tuple[int, bytes]] = field(default_factory=Counter)
 
@@ -143,13 +127,9 @@ class ScheduleSource:
     def passed_over(self, targets: Iterable[Any], names: Collection[str]) -> list[str]:
         """A line for each record of an implementation that the build was not to choose.
 
-        Parameters
-        ----------
-        targets
-            Of the build's functions.
-        names
-            Those implementations. They are looked for under the arguments of all that were asked
-            for: implementations of one operator have the same.
+        `targets`: of the build's functions.
+        `names`: those implementations. They are looked for under the arguments of all that were
+        asked for: implementations of one operator have the same.
         """
         asked = {*self.autotvm_queries.found, *self.autotvm_queries.missing}
         workloads = {(name, *args) for _, *args in asked for name in names}

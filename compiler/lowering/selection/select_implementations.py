@@ -227,22 +227,14 @@ def select_implementations(
 ) -> tvm.IRModule:
     """Rewrite function `name` of the module.
 
-    Parameters
-    ----------
-    query
-        Looks up AutoTVM records in the active dispatch contexts.
-    keep_layouts
-        Keep plain layouts for all values (opt_level below 3, or AlterOpLayout disabled).
-    fuse_attention
-        Fuse attention into one kernel if the library has one for it.
-    disabled
-        Implementations that must not be chosen.
-    own_queries
-        By the variable of an operator's result, the query to use instead of `query`.
-    known
-        Batch provenance of the module's tensors, from before passes obscured it.
-    may_round
-        Weights may be rounded to float16 where that takes less time.
+    `query`: looks up AutoTVM records in the active dispatch contexts.
+    `keep_layouts`: keep plain layouts for all values (opt_level below 3, or AlterOpLayout
+    disabled).
+    `fuse_attention`: fuse attention into one kernel if the library has one for it.
+    `disabled`: implementations that must not be chosen.
+    `own_queries`: by the variable of an operator's result, the query to use instead of `query`.
+    `known`: batch provenance of the module's tensors, from before passes obscured it.
+    `may_round`: weights may be rounded to float16 where that takes less time.
     """
     selector = _Selector(
         *(mod, mod[name], target, query, keep_layouts, fuse_attention, disabled),

@@ -118,16 +118,11 @@ def pack(
 ) -> relax.Expr:
     """Apply `function(ops, array)` to a weight.
 
-    Parameters
-    ----------
-    weight
-        A constant is packed at build time; anything else is packed in each inference.
-    function
-        Uses `ops.pad`, `ops.reshape`, `ops.transpose`, `ops.concatenate`, `array.shape` and
-        `array.astype` alone.
-    alike : hashable, optional
-        The same for functions that make arrays of one shape and type of arrays of one shape and
-        type, whatever is in them; others are not packed in the background.
+    `weight`: a constant is packed at build time; anything else is packed in each inference.
+    `function`: uses `ops.pad`, `ops.reshape`, `ops.transpose`, `ops.concatenate`, `array.shape` and
+    `array.astype` alone.
+    `alike`: the same for functions that make arrays of one shape and type of arrays of one shape
+    and type, whatever is in them; others are not packed in the background.
     """
     known = array_of(weight)
     if known is not None:

@@ -26,14 +26,7 @@ _CONVOLUTIONS = ("conv2d_nchw", "group_conv2d_nchw")
 def blocked_layout(
     func: tirx.PrimFunc, target: Any, contexts: Iterable[DispatchContext]
 ) -> str | None:
-    """The layout of the data, as "NCHW4c", for which a log has records; None without any.
-
-    Parameters
-    ----------
-    func : PrimFunc
-        The unscheduled kernel.
-    target : tvm.target.Target
-    """
+    """The layout of the data, as "NCHW4c", for which a log has records; None without any."""
     described, contexts = log_target(target), tuple(contexts)
     try:
         dag = read_dag(func)

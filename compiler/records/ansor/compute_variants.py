@@ -34,19 +34,12 @@ _WINOGRAD_TILES = (4, 2)
 
 @dataclass(frozen=True)
 class Candidate:
-    """One form of a kernel's compute.
-
-    Attributes
-    ----------
-    dag : ComputeDag
-    operands : tuple of (int, Packing)
-        For each input of its function, the kernel's parameter it is made from.
-    texts : dict
-        Right-hand sides of stages whose expression TVM once simplified otherwise, by name.
-    """
+    """One form of a kernel's compute."""
 
     dag: ComputeDag
+    # For each input of its function, the kernel's parameter it is made from
     operands: tuple[tuple[int, Packing], ...]
+    # Right-hand sides of stages whose expression TVM once simplified otherwise, by name
     texts: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -61,10 +54,7 @@ class _Form:
 def candidates(dag: ComputeDag, known: frozenset[int]) -> Iterator[Candidate]:
     """Forms of a kernel, the plain one first.
 
-    Parameters
-    ----------
-    known : frozenset of int
-        Parameters whose values are known when the module is built.
+    `known`: parameters whose values are known when the module is built.
     """
     texts = texts_of_era(dag)
     plain = unchanged(dag)

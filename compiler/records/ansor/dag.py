@@ -37,26 +37,13 @@ class Axis:
 
 @dataclass(frozen=True, eq=False)
 class Operation:
-    """A placeholder or one compute of the function.
+    """A placeholder or one compute of the function."""
 
-    Attributes
-    ----------
-    name : str
-        Name of the operand or of the block, unique in the function.
-    buffer : tirx.Buffer
-        What it is or writes.
-    axes : tuple of Axis
-        Spatial ones first; none for a placeholder.
-    block : SBlock or None
-        None for a placeholder.
-    producers : tuple of Operation
-        What it reads, in the order of first use.
-    """
-
-    name: str
-    buffer: Any
-    axes: tuple[Axis, ...] = ()
-    block: Any = None
+    name: str  # name of the operand or of the block, unique in the function
+    buffer: Any  # what it is or writes
+    axes: tuple[Axis, ...] = ()  # spatial ones first; none for a placeholder
+    block: Any = None  # None for a placeholder
+    # What it reads, in the order of first use
     producers: tuple[Operation, ...] = field(default=(), repr=False)
 
     @property
@@ -84,14 +71,7 @@ class Operation:
 
 @dataclass(frozen=True, eq=False)
 class ComputeDag:
-    """Operations of a function in the order of Ansor's stage ids.
-
-    Attributes
-    ----------
-    func : PrimFunc
-    operations : tuple of Operation
-    outputs : tuple of Operation
-    """
+    """Operations of a function in the order of Ansor's stage ids."""
 
     func: Any
     operations: tuple[Operation, ...]
@@ -116,11 +96,8 @@ class ComputeDag:
 def read_dag(func: tirx.PrimFunc) -> ComputeDag:
     """Find the stages of an unscheduled function.
 
-    Raises
-    ------
-    RecordError
-        The function is not what Ansor could schedule: a dimension is unknown, or a block is
-        no single assignment under its own plain loops.
+    Raises RecordError: the function is not what Ansor could schedule: a dimension is unknown, or a
+    block is no single assignment under its own plain loops.
     """
     params = list(func.params)
     for param in params:

@@ -43,39 +43,23 @@ _REDUCTIONS = {"Add": "+=", "Max": "max=", "Min": "min="}
 
 @dataclass(frozen=True)
 class Names:
-    """Names of DAG parts in a TVM version.
+    """Names of DAG parts in a TVM version."""
 
-    Attributes
-    ----------
-    operation : callable
-        Operation, and its number among the placeholders (-1 for a compute), to its name.
-    axes : callable
-        Operation to the names of its axes, spatial ones first.
-    of_reduction : callable
-        Operation that TOPI named after what it reduces, and the name of that, to its name.
-    bounds_last : bool
-        Whether element-wise minima and maxima name a constant second.
-    """
-
+    # Operation, and its number among the placeholders (-1 for a compute), to its name
     operation: Callable[[Operation, int], str]
+    # Operation to the names of its axes, spatial ones first
     axes: Callable[[Operation], tuple[str, ...]]
+    # Operation that TOPI named after what it reduces, and the name of that, to its name
     of_reduction: Callable[[Operation, str], str] = lambda op, producer: op.base_name
-    bounds_last: bool = False
+    bounds_last: bool = False  # whether element-wise minima and maxima name a constant second
 
 
 def dag_text(dag: ComputeDag, names: Names, texts: Mapping[str, str] | None = None) -> str:
     """The text that Ansor hashed.
 
-    Parameters
-    ----------
-    texts : dict, optional
-        Right-hand sides to print as they are, by operation; "@" is its first operand,
-        "@1" for its second.
-
-    Raises
-    ------
-    RecordError
-        An expression that Ansor's printer did not have.
+    `texts`: right-hand sides to print as they are, by operation; "@" is its first operand, "@1" for
+    its second.
+    Raises RecordError: an expression that Ansor's printer did not have.
     """
     called: dict[Operation, str] = {}
     numbers = operand_numbers(dag)

@@ -23,32 +23,20 @@ _REDUCERS: dict[str, Callable[..., Any]] = {"Add": te.sum, "Max": te.max, "Min":
 
 @dataclass
 class Replacement:
-    """Replacement of one operation, and possibly of some of its producers.
+    """Replacement of one operation, and possibly of some of its producers."""
 
-    Attributes
-    ----------
-    build : callable
-        From a function that gives the tensor of any operation before, to the new tensor.
-    packings : dict of Operation to Packing
-        Placeholders that it wants in another form.
-    """
-
+    # From a function that gives the tensor of any operation before, to the new tensor
     build: Callable[[Callable[[Operation], Any]], Any]
+    # Placeholders that it wants in another form
     packings: Mapping[Operation, Packing] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Rebuilt:
-    """A DAG like another, and where its operands come from.
-
-    Attributes
-    ----------
-    dag : ComputeDag
-    operands : tuple of (int, Packing)
-        For each input of the new function, the parameter of the old one it is made from.
-    """
+    """A DAG like another, and where its operands come from."""
 
     dag: ComputeDag
+    # For each input of the new function, the parameter of the old one it is made from
     operands: tuple[tuple[int, Packing], ...]
 
 
@@ -65,17 +53,10 @@ def rebuild(
 ) -> Rebuilt:
     """Build the function with some operations replaced.
 
-    Parameters
-    ----------
-    replaced
-        By the operation that they take the place of; what is read no more disappears.
-    shapes
-        New shapes of placeholders, with the same elements in the same order, one rank for another.
-
-    Raises
-    ------
-    RecordError
-        An operation that tensor expressions can't say.
+    `replaced`: by the operation that they take the place of; what is read no more disappears.
+    `shapes`: new shapes of placeholders, with the same elements in the same order, one rank for
+    another.
+    Raises RecordError: an operation that tensor expressions can't say.
     """
     tensors: dict[Operation, Any] = {}
     made: list[tuple[Operation, Any, Packing]] = []
@@ -132,16 +113,9 @@ def compute(
 ) -> Any:
     """An operation as a tensor expression.
 
-    Parameters
-    ----------
-    producers
-        What it reads.
-    shapes
-        Of placeholders among them that have other ones now.
-    name
-        If not its own.
-    expression
-        From its variables to what it computes, if not its own expression.
+    `shapes`: of placeholders among them that have other ones now.
+    `name`: if not its own.
+    `expression`: from its variables to what it computes, if not its own expression.
     """
     spatial = [axis for axis in op.axes if not axis.is_reduction]
     reduced = [axis for axis in op.axes if axis.is_reduction]
@@ -187,10 +161,7 @@ def translate(
 ) -> Any:
     """A block's expression as a tensor expression, its indices in 32 bits.
 
-    Raises
-    ------
-    RecordError
-        It has a part that tensor expressions can't say.
+    Raises RecordError: it has a part that tensor expressions can't say.
     """
 
     def walk(node: Any) -> Any:

@@ -47,9 +47,7 @@ def rewrite_layouts(
 ) -> tuple[tirx.PrimFunc, dict[int, Packing]]:
     """Rearrange the weights that are known when the module is built.
 
-    Returns
-    -------
-    The scheduled function, and for each input that it wants packed now, how.
+    Returns the scheduled function, and for each input that it wants packed now, how.
     """
     packings: dict[int, Packing] = {}
     for stage in replayed.state.stages:

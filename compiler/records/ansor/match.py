@@ -45,26 +45,14 @@ _TRIES = 4
 
 @dataclass(frozen=True)
 class Match:
-    """A kernel, scheduled by a record.
+    """A kernel, scheduled by a record."""
 
-    Attributes
-    ----------
-    func : PrimFunc
-        The scheduled function.
-    operands : tuple of (int, Packing)
-        For each of its inputs the kernel's parameter that it is made from.
-    record : AnsorRecord
-    by_hash : bool
-        Whether the record's key is the kernel's, and not only its shapes.
-    notes : tuple of str
-        What of the record TensorIR did not allow and was left out.
-    """
-
-    func: tirx.PrimFunc
+    func: tirx.PrimFunc  # the scheduled function
+    # For each of its inputs the kernel's parameter that it is made from
     operands: tuple[tuple[int, Packing], ...]
     record: AnsorRecord
-    by_hash: bool
-    notes: tuple[str, ...] = ()
+    by_hash: bool  # whether the record's key is the kernel's, and not only its shapes
+    notes: tuple[str, ...] = ()  # what of the record TensorIR did not allow and was left out
 
     @property
     def algorithm(self) -> str:
@@ -83,15 +71,8 @@ def matches(
 ) -> Iterator[Match]:
     """Ways to schedule a kernel by records, the most trustworthy first.
 
-    Parameters
-    ----------
-    func : PrimFunc
-        The unscheduled kernel.
-    known : frozenset of int
-        Parameters whose values are known when the module is built.
-    target : tvm.target.Target
-    contexts : iterable of DispatchContext
-        Innermost first.
+    `known`: parameters whose values are known when the module is built.
+    `contexts`: innermost first.
     """
     described, contexts = log_target(target), tuple(contexts)
     try:

@@ -15,15 +15,10 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Packing:
-    """Steps that turn an array into another; none leaves it as it is.
+    """Steps that turn an array into another; none leaves it as it is."""
 
-    Attributes
-    ----------
-    steps : tuple
-        ("transpose", axes), ("reshape", shape), or ("matrix", rows, axis): multiply along an
-        axis with a matrix of numbers.
-    """
-
+    # ("transpose", axes), ("reshape", shape), or ("matrix", rows, axis): multiply along an axis
+    # with a matrix of numbers
     steps: tuple[tuple[Any, ...], ...] = ()
 
     def then(self, *steps: tuple[Any, ...]) -> Packing:

@@ -43,17 +43,10 @@ LAYOUT = line_layout(
 
 @dataclass(frozen=True)
 class WorkloadKey:
-    """A decoded key.
+    """A decoded key."""
 
-    Attributes
-    ----------
-    name : str
-        MD5 of the compute DAG's text, or a registered function's name.
-    args : tuple
-        The rest of the key, nested lists flattened: for a DAG the extents of all its operands.
-    """
-
-    name: str
+    name: str  # MD5 of the compute DAG's text, or a registered function's name
+    # The rest of the key, nested lists flattened: for a DAG the extents of all its operands
     args: tuple[Any, ...]
 
     @property
@@ -63,44 +56,21 @@ class WorkloadKey:
 
 @dataclass(frozen=True)
 class AnsorRecord(Pair):
-    """One measured state of one task.
+    """One measured state of one task."""
 
-    Attributes
-    ----------
-    workload_key : str
-        As the log has it.
-    target_text, host_text : str
-    hardware : tuple of int
-        Empty in the oldest records.
-    layout_option : int
-        Position in `LAYOUT_OPTIONS`.
-    input_names : tuple of str
-    steps : tuple of Step
-    step_rows : list
-        The steps as JSON.
-    costs : tuple of float
-        Seconds of each repeat.
-    error : int
-        TVM's `MeasureErrorNo`; 0 is success.
-    all_cost, timestamp : float
-    version : str
-    source : str
-        "auto_scheduler:<log>:<line>" when read from a file.
-    """
-
-    workload_key: str
+    workload_key: str  # as the log has it
     target_text: str
-    step_rows: list[Any]
-    costs: tuple[float, ...]
-    error: int = 0
+    step_rows: list[Any]  # the steps as JSON
+    costs: tuple[float, ...]  # seconds of each repeat
+    error: int = 0  # TVM's `MeasureErrorNo`; 0 is success
     all_cost: float = 0.0
     timestamp: float = 0.0
-    hardware: tuple[int, ...] = ()
+    hardware: tuple[int, ...] = ()  # empty in the oldest records
     host_text: str = ""
-    layout_option: int = 0
+    layout_option: int = 0  # position in `LAYOUT_OPTIONS`
     input_names: tuple[str, ...] = ()
     version: str = "v0.6"
-    source: str = "auto_scheduler:<record>:1"
+    source: str = "auto_scheduler:<record>:1"  # "auto_scheduler:<log>:<line>" when read from a file
     steps: tuple[Step, ...] = field(default=(), repr=False)
 
     @property
@@ -130,10 +100,7 @@ class AnsorRecord(Pair):
 def decode_key(text: str) -> WorkloadKey:
     """Read a workload key: a JSON list, or any text, which then is a name without arguments.
 
-    Raises
-    ------
-    RecordError
-        The key is absurdly long or nested, or has halves of characters.
+    Raises RecordError: the key is absurdly long or nested, or has halves of characters.
     """
     if len(text) > _LONGEST_KEY:
         raise RecordError(f"a workload key of {len(text)} characters")
@@ -188,10 +155,7 @@ def looks_like(row: Any) -> bool:
 def read(row: Any, source: str) -> AnsorRecord:
     """Check a decoded line.
 
-    Raises
-    ------
-    RecordError
-        A field is missing, or is not what it should be.
+    Raises RecordError: a field is missing, or is not what it should be.
     """
     unknown = set(row) - _KEYS
     if unknown:

@@ -40,28 +40,15 @@ _CUDA_VECTORS = (1, 2, 3, 4, 6, 8)
 
 @dataclass(frozen=True)
 class Replayed:
-    """A scheduled function.
+    """A scheduled function."""
 
-    Attributes
-    ----------
-    schedule : Schedule
-        With the scheduled function.
-    blocks : dict of Stage to block
-        Of the schedule.
-    state : State
-        What the steps made of the DAG.
-    loops : dict of str to list of (str, int, str)
-        For each stage its loops, outermost first: name, extent (0 if it is not a constant), and
-        annotation.
-    notes : tuple of str
-        Annotations that TensorIR does not allow there and that were left out.
-    """
-
-    schedule: Schedule
-    blocks: dict[Stage, Any]
-    state: State
+    schedule: Schedule  # with the scheduled function
+    blocks: dict[Stage, Any]  # of the schedule
+    state: State  # what the steps made of the DAG
+    # For each stage its loops, outermost first: name, extent (0 if it is not a constant), and
+    # annotation
     loops: dict[str, list[tuple[str, int, str]]]
-    notes: tuple[str, ...]
+    notes: tuple[str, ...]  # annotations that TensorIR does not allow there and that were left out
 
     @property
     def func(self) -> tirx.PrimFunc:
@@ -72,16 +59,9 @@ class Replayed:
 def replay(dag: ComputeDag, steps: Sequence[st.Step], same_extents: bool = True) -> Replayed:
     """Schedule the DAG's function as the steps say.
 
-    Parameters
-    ----------
-    same_extents : bool
-        Refuse a split whose recorded extent is not that of the axis. A record whose key is the
-        compute's needs no such proof, and one of smaller extents would not pass.
-
-    Raises
-    ------
-    StepError
-        A step does not fit the DAG, or TensorIR refuses it; says which and why.
+    `same_extents`: refuse a split whose recorded extent is not that of the axis. A record whose key
+    is the compute's needs no such proof, and one of smaller extents would not pass.
+    Raises StepError: a step does not fit the DAG, or TensorIR refuses it; says which and why.
     """
     state = apply_steps(dag, steps, same_extents)
     emitter = _Emitter(dag, state)

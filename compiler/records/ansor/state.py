@@ -27,20 +27,13 @@ class StepError(RecordError):
 
 @dataclass(eq=False)
 class Iterator:
-    """One loop of a stage.
-
-    Attributes
-    ----------
-    extent : int or None
-        None once it depends on where the stage is computed.
-    roots : frozenset of Iterator
-        The stage's own axes that it was made from; empty for such an axis itself.
-    """
+    """One loop of a stage."""
 
     name: str
-    extent: int | None
+    extent: int | None  # None once it depends on where the stage is computed
     kind: str
     annotation: str = "none"
+    # The stage's own axes that it was made from; empty for such an axis itself
     roots: frozenset[Iterator] = frozenset()
 
     def made_from(self) -> frozenset[Iterator]:
@@ -77,31 +70,19 @@ Change = SplitMade | FuseMade | ReorderMade
 
 @dataclass(eq=False)
 class Stage:
-    """A placeholder or a compute with its loops.
-
-    Attributes
-    ----------
-    axes : tuple of Iterator
-        Its own axes, spatial ones first.
-    loops : list of Iterator
-        Outermost first.
-    history : list of Change
-        How `loops` came from `axes`.
-    attached : (Stage, Iterator) or None
-        Where it is computed; None for the root.
-    """
+    """A placeholder or a compute with its loops."""
 
     name: str
     is_placeholder: bool
-    axes: tuple[Iterator, ...]
+    axes: tuple[Iterator, ...]  # its own axes, spatial ones first
     reads: list[Stage]
     operation: Operation | None = None
     is_output: bool = False
     scope: str = ""
-    loops: list[Iterator] = field(default_factory=list)
-    history: list[Change] = field(default_factory=list)
+    loops: list[Iterator] = field(default_factory=list)  # outermost first
+    history: list[Change] = field(default_factory=list)  # how `loops` came from `axes`
     inlined: bool = False
-    attached: tuple[Stage, Iterator] | None = None
+    attached: tuple[Stage, Iterator] | None = None  # where it is computed; None for the root
     pragmas: list[tuple[Iterator, int]] = field(default_factory=list)
     alignments: list[tuple[Iterator, int, int]] = field(default_factory=list)
 
@@ -133,24 +114,17 @@ class CacheWriteMade:
 
 @dataclass(frozen=True, eq=False)
 class RFactorMade:
-    """`partial` has partial results over `factored`; `final` adds them up.
-
-    Attributes
-    ----------
-    history_axes, history, leaves
-        The stage's axes, their changes, and its loops, before this one.
-    leaf_of : dict
-        From the loops before to the axes of `partial`.
-    """
+    """`partial` has partial results over `factored`; `final` adds them up."""
 
     partial: Stage
     final: Stage
     factored: Iterator
     position: int
+    # The stage's axes, their changes, and its loops, before this one
     history_axes: tuple[Iterator, ...]
     history: tuple[Change, ...]
     leaves: tuple[Iterator, ...]
-    leaf_of: dict[Iterator, Iterator]
+    leaf_of: dict[Iterator, Iterator]  # from the loops before to the axes of `partial`
     final_of: dict[Iterator, Iterator]
 
 
@@ -176,15 +150,8 @@ class State:
 def apply_steps(dag: ComputeDag, steps: Sequence[st.Step], same_extents: bool = True) -> State:
     """Apply the steps of a record to a DAG.
 
-    Parameters
-    ----------
-    same_extents : bool
-        Refuse a split whose recorded extent is not that of the axis.
-
-    Raises
-    ------
-    StepError
-        A step refers to what is not there, or does what Ansor's rules forbid.
+    `same_extents`: refuse a split whose recorded extent is not that of the axis.
+    Raises StepError: a step refers to what is not there, or does what Ansor's rules forbid.
     """
     state = initial(dag)
     simulation = Simulation(state, steps, same_extents)

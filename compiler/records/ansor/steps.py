@@ -162,10 +162,8 @@ SCOPES = ("global", "shared", "warp", "local")
 def parse_steps(rows: Any) -> tuple[Step, ...]:
     """Read the list of steps of a record.
 
-    Raises
-    ------
-    RecordError
-        A step of an unknown kind, or with fields that it does not have; names its position.
+    Raises RecordError: a step of an unknown kind, or with fields that it does not have; names its
+    position.
     """
     if not isinstance(rows, list):
         raise RecordError("the steps are not a list")

@@ -31,10 +31,7 @@ _IF_THEN_ELSE = "prim.if_then_else"
 def vectorize_unrolled(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """The function with such loops vectorized where each step stores the next element.
 
-    Parameters
-    ----------
-    func : PrimFunc
-        Scheduled for a CPU, with blocks.
+    `func`: scheduled for a CPU, with blocks.
     """
 
     def under_pragma(loop: tirx.For) -> tirx.For:

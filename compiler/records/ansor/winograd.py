@@ -28,22 +28,12 @@ KERNEL = 3
 
 @dataclass(frozen=True)
 class WinogradForm:
-    """A convolution of stride 1 with a 3x3 kernel, in tiles of m x m results.
+    """A convolution of stride 1 with a 3x3 kernel, in tiles of m x m results."""
 
-    Attributes
-    ----------
-    data, weight : Operation
-        Placeholder or compute in NHWC, and the weight in HWIO.
-    padding : tuple of int
-        Rows above and columns to the left.
-    shape : tuple of int
-        Of the result, NHWC.
-    """
-
-    data: Operation
+    data: Operation  # placeholder or compute in NHWC, and the weight in HWIO
     weight: Operation
-    padding: tuple[int, int]
-    shape: tuple[int, ...]
+    padding: tuple[int, int]  # rows above and columns to the left
+    shape: tuple[int, ...]  # of the result, NHWC
     m: int
 
     @property

@@ -38,20 +38,13 @@ _DAG_KEY = re.compile(r'\["[0-9a-f]{32}"')
 
 @dataclass
 class _Group:
-    """Slots of the records of one device.
+    """Slots of the records of one device."""
 
-    Attributes
-    ----------
-    own : dict
-        Workload key to slot, for records of Baton's.
-    ansor : dict
-        Hash of a workload key to the first of its slots.
-    of_dims : dict
-        Hash of the operands' extents to the first slot of a workload with such operands.
-    """
-
+    # Workload key to slot, for records of Baton's
     own: dict[str, int] = field(default_factory=dict)
+    # Hash of a workload key to the first of its slots
     ansor: dict[int, int] = field(default_factory=dict)
+    # Hash of the operands' extents to the first slot of a workload with such operands
     of_dims: dict[int, int] = field(default_factory=dict)
 
 
@@ -94,10 +87,7 @@ class BestRecords:
     def add(self, record: AnyRecord) -> None:
         """Keep a record if it is among the best; failed ones are passed over.
 
-        Raises
-        ------
-        RecordError
-            Its target is not understood.
+        Raises RecordError: its target is not understood.
         """
         if not math.isfinite(record.cost):
             return
@@ -114,14 +104,8 @@ class BestRecords:
     def add_log(self, log: LogFile, n_lines: int | None = None) -> int:
         """Add the records of a log; those whose target is not understood are named in warnings.
 
-        Returns
-        -------
-        How many it has.
-
-        Raises
-        ------
-        RecordError
-            The log can't be read or has no record.
+        Returns how many it has.
+        Raises RecordError: the log can't be read or has no record.
         """
         position, count, foreign = len(self._logs), 0, dict[str, int]()
         groups: dict[str, _Group] = {}

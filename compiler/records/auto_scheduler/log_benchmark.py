@@ -33,12 +33,8 @@ def measured(
 ) -> Outcome | None:
     """Cached or new outcome; None if this machine can't run the kernel.
 
-    Parameters
-    ----------
-    workload_key : str
-        Of the kernel.
-    operators : callable
-        Returns a module whose main contains only the kernel's operators.
+    `workload_key`: of the kernel.
+    `operators`: returns a module whose main contains only the kernel's operators.
     """
     key = _key(target, workload_key, record)
     return ab_benchmark.kept_or_measured(

@@ -36,38 +36,20 @@ _ANSORS = 0
 
 
 class IndexedLines(NamedTuple):
-    """Ranking data of consecutive lines, enough to decide which records to parse.
-
-    Attributes
-    ----------
-    is_ansor : bool
-    line : int
-        Number of the first line.
-    places : sequence of int
-        Bytes in the file where the first line begins, and where each ends.
-    keys : sequence of str
-        Workload keys.
-    targets : sequence of str
-        As JSON or as text.
-    costs : sequence of float
-        Mean seconds; infinity for a failed measurement.
-    """
+    """Ranking data of consecutive lines, enough to decide which records to parse."""
 
     is_ansor: bool
-    line: int
-    places: Sequence[int]
-    keys: Sequence[str]
-    targets: Sequence[str]
-    costs: Sequence[float]
+    line: int  # number of the first line
+    places: Sequence[int]  # bytes in the file where the first line begins, and where each ends
+    keys: Sequence[str]  # workload keys
+    targets: Sequence[str]  # as JSON or as text
+    costs: Sequence[float]  # mean seconds; infinity for a failed measurement
 
 
 class LogFile:
     """A log on disk, of which single lines are read.
 
-    Attributes
-    ----------
-    name : str
-        Without its folder.
+    `name`: without its folder.
     """
 
     def __init__(self, path: str | os.PathLike) -> None:
@@ -87,15 +69,8 @@ class LogFile:
     def indexed(self, n_lines: int | None = None) -> Iterator[IndexedLines]:
         """Yield ranking data of the records in line order, failed measurements included.
 
-        Parameters
-        ----------
-        n_lines : int, optional
-            Stop after this many records.
-
-        Raises
-        ------
-        RecordError
-            The file can't be read, or no line of it is a record.
+        `n_lines`: stop after this many records.
+        Raises RecordError: the file can't be read, or no line of it is a record.
         """
         skipped, count, raw = SkippedLines(self.name), 0, b"\n"
         for run in self._runs():
@@ -147,10 +122,7 @@ class LogFile:
     def read(self, line: int, offset: int, length: int) -> AnyRecord:
         """One record.
 
-        Raises
-        ------
-        RecordError
-            What the index does not read is damaged, or the file has changed since.
+        Raises RecordError: what the index does not read is damaged, or the file has changed since.
         """
         try:
             with open_regular(self.path) as file:

@@ -58,41 +58,20 @@ PathLike = str | os.PathLike
 
 @dataclass(frozen=True)
 class Record(Pair):
-    """One measured schedule of one workload.
-
-    Attributes
-    ----------
-    workload_key : str
-    target : dict
-        What `tvm.target.Target` exports; matched by keys and model alone.
-    trace : list
-        [instructions, decisions] of the trace on `workload.canonical(func)`.
-    costs : tuple of float
-        Seconds per run; empty when the measurement failed.
-    error : int
-        0, or a number of TVM's `MeasureErrorNo`.
-    timestamp : float
-        Unix time.
-    tir : str, optional
-        The unscheduled function.
-    source : str
-        "auto_scheduler:<log>:<line>" when read from a file.
-    untuned : bool
-        These are the times of the schedule that a build without records gives the kernel; where
-        nothing faster was found, it keeps that. The trace is empty.
-    template : Template, optional
-        What schedules the kernel instead of the trace, which is empty.
-    """
+    """One measured schedule of one workload."""
 
     workload_key: str
-    target: dict[str, Any]
-    trace: list[Any]
-    costs: tuple[float, ...]
-    error: int = 0
-    timestamp: float = field(default_factory=time.time)
-    tir: str | None = None
-    source: str = "auto_scheduler:<record>:1"
+    target: dict[str, Any]  # what `tvm.target.Target` exports; matched by keys and model alone
+    trace: list[Any]  # [instructions, decisions] of the trace on `workload.canonical(func)`
+    costs: tuple[float, ...]  # seconds per run; empty when the measurement failed
+    error: int = 0  # 0, or a number of TVM's `MeasureErrorNo`
+    timestamp: float = field(default_factory=time.time)  # Unix time
+    tir: str | None = None  # the unscheduled function
+    source: str = "auto_scheduler:<record>:1"  # "auto_scheduler:<log>:<line>" when read from a file
+    # These are the times of the schedule that a build without records gives the kernel; where
+    # nothing faster was found, it keeps that. The trace is empty.
     untuned: bool = False
+    # What schedules the kernel instead of the trace, which is empty
     template: Template | None = None
 
     @property
@@ -108,10 +87,7 @@ class Record(Pair):
     def unscheduled(self) -> PrimFunc:
         """The function that was tuned.
 
-        Raises
-        ------
-        RecordError
-            The record does not hold it, or holds something else.
+        Raises RecordError: the record does not hold it, or holds something else.
         """
         import tvm
 
@@ -134,10 +110,7 @@ class Record(Pair):
     def apply_trace(self, schedule: Any) -> None:
         """Do to a TensorIR schedule what the trace says; raises also what TVM does.
 
-        Raises
-        ------
-        RecordError
-            It is not a trace, or does what a record may not do.
+        Raises RecordError: it is not a trace, or does what a record may not do.
         """
         from tvm.s_tir.schedule import Trace
 
@@ -172,10 +145,7 @@ AnyRecord = Record | ansor.AnsorRecord
 def parse_line(text: str, source: str = "auto_scheduler:<line>:1") -> AnyRecord:
     """Read and check one line.
 
-    Raises
-    ------
-    RecordError
-        The line is not a record; the message says why, without file and line.
+    Raises RecordError: the line is not a record; the message says why, without file and line.
     """
     row = read_json(text)
     if not isinstance(row, dict):
@@ -205,17 +175,10 @@ def parse_line(text: str, source: str = "auto_scheduler:<line>:1") -> AnyRecord:
 def scan(path: PathLike, strict: bool = False, n_lines: int | None = None) -> Iterator[AnyRecord]:
     """Records of a log, failed measurements included, in the order of the lines.
 
-    Parameters
-    ----------
-    strict : bool
-        Raise at the first bad line instead of warning once at the end.
-    n_lines : int, optional
-        Stop after this many records.
-
-    Raises
-    ------
-    RecordError
-        The file can't be read or no line of it is a record; with `strict` a bad line.
+    `strict`: raise at the first bad line instead of warning once at the end.
+    `n_lines`: stop after this many records.
+    Raises RecordError: the file can't be read or no line of it is a record; with `strict` a bad
+    line.
     """
     name = Path(path).name
     skipped, count, text = SkippedLines(name), 0, "\n"
@@ -329,23 +292,10 @@ def replay(record: Record, func: PrimFunc, target: Any = None) -> PrimFunc:
     The steps are TensorIR schedule primitives of an allow-list, each of which keeps what the
     function computes or raises, so that no record gives wrong numbers or runs code.
 
-    Parameters
-    ----------
-    record : Record
-    func : PrimFunc
-        Same workload as the record's, or a compatible one.
-    target : tvm.target.Target, optional
-        Active while the trace is applied.
-
-    Returns
-    -------
-    PrimFunc
-        Scheduled, with the attributes and the operands of `func`.
-
-    Raises
-    ------
-    RecordError
-        The trace can't be applied to this function; names record and reason.
+    `func`: same workload as the record's, or a compatible one.
+    `target`: active while the trace is applied.
+    Returns the scheduled function, with the attributes and the operands of `func`.
+    Raises RecordError: the trace can't be applied to this function; names record and reason.
     """
     import tvm
     from tvm.s_tir import Schedule

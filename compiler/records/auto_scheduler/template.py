@@ -20,31 +20,17 @@ Query = Callable[[Any, tuple], ConfigEntity | None]
 
 @dataclass(frozen=True)
 class Template:
-    """An implementation of the schedule library with its knobs set.
+    """An implementation of the schedule library with its knobs set."""
 
-    Attributes
-    ----------
-    task : str
-        Its name, which is that of the AutoTVM task.
-    args : tuple
-        Arguments of the task.
-    entity : list
-        The knobs as AutoTVM records have them: [name, kind, value] each.
-    """
-
-    task: str
-    args: tuple[Any, ...]
-    entity: list[Any]
+    task: str  # its name, which is that of the AutoTVM task
+    args: tuple[Any, ...]  # arguments of the task
+    entity: list[Any]  # the knobs as AutoTVM records have them: [name, kind, value] each
 
     def config(self, source: str, cost: float) -> ConfigEntity:
         """The knobs.
 
-        Parameters
-        ----------
-        source : str
-            Of the record, for the build's report.
-        cost : float
-            Seconds per run.
+        `source`: of the record, for the build's report.
+        `cost`: seconds per run.
         """
         return ConfigEntity.from_entity(self.entity, source, False, cost)
 
@@ -60,10 +46,7 @@ class Template:
     def from_json(row: Mapping[str, Any]) -> Template:
         """Read the field `template` of a record.
 
-        Raises
-        ------
-        KeyError, TypeError, ValueError
-            It is not laid out as `to_json` does.
+        Raises KeyError, TypeError, ValueError: it is not laid out as `to_json` does.
         """
         if not isinstance(row["args"], list):
             raise TypeError("arguments of a template are not a list")

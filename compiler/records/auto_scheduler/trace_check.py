@@ -60,10 +60,7 @@ MAX_UNROLLED = 2**14
 def check_trace(trace: Any) -> None:
     """Reject what is not a trace of allowed instructions, annotations and values.
 
-    Raises
-    ------
-    RecordError
-        It names the instruction, and what of it is not allowed.
+    Raises RecordError: it names the instruction, and what of it is not allowed.
     """
     instructions, decisions = trace
     if not isinstance(instructions, list) or not isinstance(decisions, list):
@@ -128,11 +125,8 @@ def _leaves(value: Any) -> Iterator[Any]:
 def check_loops(body: Any) -> None:
     """Reject loops that would take the compiler hours: huge vectors and unrolled nests.
 
-    Raises
-    ------
-    RecordError
-        A vectorized loop is over `MAX_LANES`, or unrolled loops around one statement are over
-        `MAX_UNROLLED`.
+    Raises RecordError: a vectorized loop is over `MAX_LANES`, or unrolled loops around one
+    statement are over `MAX_UNROLLED`.
     """
     from tvm import tirx
     from tvm.tirx import ForKind

@@ -33,10 +33,7 @@ ENTRY = "main"
 def workload_key(func: PrimFunc) -> str:
     """Key of an unscheduled TIR function, the same in every process and Python version.
 
-    Raises
-    ------
-    RecordError
-        An operand has a dimension that is not a constant.
+    Raises RecordError: an operand has a dimension that is not a constant.
     """
     operands = [[len(_shape(param)), str(param.dtype)] for param in func.params]
     every = nodes_of(func.body, SBlock)

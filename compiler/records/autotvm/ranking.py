@@ -27,25 +27,17 @@ from .workload import digests_of_bytes, is_normal_text
 
 
 class Ranked(NamedTuple):
-    """Ranking data of a record, and its config as JSON text.
-
-    Attributes
-    ----------
-    digest : bytes
-        Of the workload; see `workload.digest`.
-    cost : float
-        Mean seconds; infinity for a measurement that failed or says 0 or less, and meaningless
-        where `error_no` is not 0.
-    space_index : int
-        Place of the config in the space of the TVM that wrote the record; -1 if unknown.
-    """
+    """Ranking data of a record, and its config as JSON text."""
 
     line: int
     target: LogTarget
-    digest: bytes
+    digest: bytes  # of the workload; see `workload.digest`
+    # Mean seconds; infinity for a measurement that failed or says 0 or less, and meaningless where
+    # `error_no` is not 0
     cost: float
     error_no: int
     entity: str
+    # Place of the config in the space of the TVM that wrote the record; -1 if unknown
     space_index: int = -1
 
 
@@ -69,15 +61,9 @@ _MOST_ENTITIES = 1 << 16
 def rank_log(path: str | os.PathLike, strict: bool = False) -> Iterator[Ranked]:
     """Yield ranking data of a log's records in line order, failed measurements included.
 
-    Parameters
-    ----------
-    strict : bool
-        Raise at the first bad line instead of warning once at the end.
-
-    Raises
-    ------
-    RecordError
-        The file can't be read or no line of it is a record; with `strict` a bad line.
+    `strict`: raise at the first bad line instead of warning once at the end.
+    Raises RecordError: the file can't be read or no line of it is a record; with `strict` a bad
+    line.
     """
     name = Path(path).name
     skipped, count, raw = SkippedLines(name), 0, b"\n"
@@ -106,10 +92,7 @@ def rank_log(path: str | os.PathLike, strict: bool = False) -> Iterator[Ranked]:
 def rank_line(text: str, line: int = 1) -> Ranked:
     """Read and check one line.
 
-    Raises
-    ------
-    RecordError
-        The line is not a record; the message says why, without file and line.
+    Raises RecordError: the line is not a record; the message says why, without file and line.
     """
     raw = text.encode(errors="surrogateescape")
     if (match := _LAYOUT.fullmatch(raw)) is not None:

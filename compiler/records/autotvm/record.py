@@ -91,17 +91,11 @@ class MeasureInput:
 
 
 class InputKey(NamedTuple):
-    """The `input` field of a line, ready for matching.
-
-    Attributes
-    ----------
-    args : str
-        JSON text.
-    """
+    """The `input` field of a line, ready for matching."""
 
     target: LogTarget
     task: str
-    args: str
+    args: str  # JSON text
     digest: bytes
 
 
@@ -146,10 +140,7 @@ _PICKLED = re.compile(r"[^{\t]*(?:\t[^\t]+){3}(?:\t[^\t]+\t[^\t]+)?")
 def parse_line(text: str, line: int = 1) -> RawRecord:
     """Read and check one line.
 
-    Raises
-    ------
-    RecordError
-        The line is not a record; the message says why, without file and line.
+    Raises RecordError: the line is not a record; the message says why, without file and line.
     """
     text = text.strip()
     head, _, rest = text.partition(', "config": ')
@@ -273,10 +264,7 @@ class SkippedLines:
     ) -> Parsed | None:
         """The record of a line, `parse(text, place)`; None, and noted, if it is none.
 
-        Raises
-        ------
-        RecordError
-            It is none, with `strict`.
+        Raises RecordError: it is none, with `strict`.
         """
         try:
             return parse(text, place)
@@ -292,19 +280,10 @@ class SkippedLines:
     def report(self, records: int, ends: bool, what: str) -> None:
         """Warn of the lines, once the whole file is read.
 
-        Parameters
-        ----------
-        records : int
-            That the file has.
-        ends : bool
-            Whether its last line has an end; a writer that was killed leaves one without.
-        what : str
-            Kind of records.
-
-        Raises
-        ------
-        RecordError
-            There are no records, and more than one line that was cut off.
+        `records`: that the file has.
+        `ends`: whether its last line has an end; a writer that was killed leaves one without.
+        `what`: kind of records.
+        Raises RecordError: there are no records, and more than one line that was cut off.
         """
         if not self:
             return
@@ -324,10 +303,7 @@ class SkippedLines:
 def read_lines(path: PathLike, what: str = "tuning log") -> Iterator[str]:
     """Lines of a text file with any line end; a byte order mark is dropped.
 
-    Raises
-    ------
-    RecordError
-        The file can't be opened or read.
+    Raises RecordError: the file can't be opened or read.
     """
     try:
         with io.TextIOWrapper(open_regular(path), "utf-8-sig", "surrogateescape") as file:
@@ -344,21 +320,11 @@ def scan(
 ) -> Iterator[Parsed]:
     """Records of a log, failed measurements included, in the order of the lines.
 
-    Parameters
-    ----------
-    lines : iterable of str
-        A text file or its lines.
-    name : str
-        The log's name for messages.
-    strict : bool
-        Raise at the first bad line instead of warning once at the end.
-    parse : (line, its number) -> record
-        Raises RecordError where the line is not a record.
-
-    Raises
-    ------
-    RecordError
-        A bad line with `strict`, or a file in which no line at all is a record.
+    `lines`: a text file or its lines.
+    `name`: the log's name for messages.
+    `strict`: raise at the first bad line instead of warning once at the end.
+    `parse`: raises RecordError where the line is not a record.
+    Raises RecordError: a bad line with `strict`, or a file in which no line at all is a record.
     """
     skipped, count, text = SkippedLines(name), 0, "\n"
     for number, text in enumerate(lines, 1):

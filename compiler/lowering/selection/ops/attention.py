@@ -48,19 +48,14 @@ DTYPES = ("float32", "float16", "bfloat16")
 
 @dataclass(frozen=True)
 class Attention:
-    """One attention of a function: its operands, as expressions of that function.
-
-    Attributes
-    ----------
-    products : tuple of relax.Var
-        Variables of its two matmuls: the scores, and the product of softmax and values.
-    """
+    """One attention of a function: its operands, as expressions of that function."""
 
     q: relax.Expr
     k: relax.Expr
     v: relax.Expr
     masks: tuple[relax.Expr, ...]
     workload: AttentionWorkload
+    # Variables of its two matmuls: the scores, and the product of softmax and values
     products: tuple[relax.Var, relax.Var]
 
 
@@ -96,13 +91,9 @@ def choose_kernel(
 ) -> tuple[strategy.Implementation, ConfigEntity] | None:
     """Choose the kernel for an attention, and its config; None to keep the operators separate.
 
-    Parameters
-    ----------
-    query
-        Looks up AutoTVM records. A record for one of the two products is an explicit choice of
-        its kernel, so that they stay apart.
-    own_queries
-        By the variable of an operator's result, the query to use instead of `query`.
+    `query`: looks up AutoTVM records. A record for one of the two products is an explicit choice of
+    its kernel, so that they stay apart.
+    `own_queries`: by the variable of an operator's result, the query to use instead of `query`.
     """
     w = attention.workload
     if symbols_in(w):

@@ -22,10 +22,8 @@ def lower_conv1d(
 ) -> tuple[int, relax.Expr] | None:
     """Emit a 1-D convolution as a 2-D one.
 
-    Returns
-    -------
-    Channel block of the result and the result, an image in blocks of channels or a plain signal;
-    None for forms that are not lowered here.
+    Returns the channel block of the result and the result, an image in blocks of channels or a
+    plain signal; None for forms that are not lowered here.
     """
     attrs = call.attrs
     data, weight = static_shape(call.args[0]), static_shape(call.args[1])

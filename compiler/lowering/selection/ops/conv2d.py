@@ -79,9 +79,7 @@ def lower_conv2d(
 ) -> tuple[int, relax.Expr] | None:
     """Emit the chosen implementation of a conv2d call.
 
-    Returns
-    -------
-    Channel block of the result and the emitted expression; None when the library has no
+    Returns the channel block of the result and the emitted expression; None when the library has no
     implementation for this call on this target.
     """
     workload = describe(call)
@@ -150,9 +148,7 @@ def emit_conv2d(
 ) -> tuple[int, relax.Expr] | None:
     """Emit the chosen implementation of a workload; `data` is NCHW, `weight` OIHW.
 
-    Returns
-    -------
-    As `lower_conv2d`.
+    Returns what `lower_conv2d` does.
     """
     filters = array_of(weight)
     if filters is not None and workload.is_bytes and not workload.is_depthwise:

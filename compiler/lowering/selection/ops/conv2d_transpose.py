@@ -65,9 +65,7 @@ def lower_conv2d_transpose(
 ) -> tuple[int, relax.Expr] | None:
     """Emit the convolutions of a call.
 
-    Returns
-    -------
-    Channel block of the result and the result; None for forms that are not lowered here.
+    Returns the result and its channel block; None for forms that are not lowered here.
     """
     workload = describe(call)
     return None if workload is None else emit_transposed(at, workload, *call.args)
@@ -119,22 +117,12 @@ def emit_transposed(
 
 @dataclass(frozen=True)
 class Phases:
-    """One axis of the convolution that computes every phase.
+    """One axis of the convolution that computes every phase."""
 
-    Attributes
-    ----------
-    taps : int
-        Taps of a phase; the last ones may be zero.
-    before, after : int
-        Padding of the input.
-    first : int
-        Output pixel y is row (y + padding) // stride - first of the convolution.
-    """
-
-    taps: int
-    before: int
+    taps: int  # taps of a phase; the last ones may be zero
+    before: int  # padding of the input
     after: int
-    first: int
+    first: int  # output pixel y is row (y + padding) // stride - first of the convolution
 
 
 def phases_of(extent: int, kernel: int, stride: int, front: int, out_extent: int) -> Phases:

@@ -60,10 +60,8 @@ def lower_conv3d(
 ) -> tuple[int, relax.Expr] | None:
     """Emit the chosen implementation of a call.
 
-    Returns
-    -------
-    Channel block of the result and the result, images in blocks of channels or a plain volume;
-    None when the library has no implementation for it.
+    Returns the channel block of the result and the result, images in blocks of channels or a plain
+    volume; None when the library has no implementation for it.
     """
     workload = describe(call)
     if workload is None:

@@ -28,10 +28,8 @@ def lower_conv3d_transpose(
 ) -> tuple[int, relax.Expr] | None:
     """Emit the convolution of a call with constant weights.
 
-    Returns
-    -------
-    Channel block of the result and the result, images in blocks of channels or a plain volume;
-    None for forms that are not lowered here.
+    Returns the channel block of the result and the result, images in blocks of channels or a plain
+    volume; None for forms that are not lowered here.
     """
     attrs, out = call.attrs, static_shape(call)
     data, filters = static_shape(call.args[0]), array_of(call.args[1])

@@ -64,9 +64,7 @@ def lower_recorded(
 ) -> relax.Expr | None:
     """Emit the implementation that a record chooses for a convolution on plain tensors.
 
-    Returns
-    -------
-    The result in the call's layout; None without a record, and for other operators.
+    Returns the result in the call's layout; None without a record, and for other operators.
     """
     describe = _DESCRIBE.get(call.op.name)
     workload = None if describe is None else describe(call)

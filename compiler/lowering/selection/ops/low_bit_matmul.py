@@ -31,11 +31,8 @@ def lower_matmul_of_bits(call: relax.Call, at: LoweringContext) -> relax.Expr | 
     None if they are not constant. With a dynamic number of rows, a few are computed at a time.
     float16 is computed in float32.
 
-    Parameters
-    ----------
-    call : relax.Call
-        Of `relay.nn.matmul_of_bits`; its arguments are expressions of the function that is being
-        built.
+    `call`: of `relay.nn.matmul_of_bits`; its arguments are expressions of the function that is
+    being built.
     """
     data, *weights = call.args
     arrays, shape = [array_of(weight) for weight in weights], static_shape(data)

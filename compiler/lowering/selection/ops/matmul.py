@@ -33,14 +33,8 @@ def lower_matmul(
     A `permute_dims` before an operand is not executed: a constant is packed from the
     permuted array, anything else is read through the permutation.
 
-    Parameters
-    ----------
-    call : relax.Call
-        Its arguments are expressions of the function that is being built.
-
-    Returns
-    -------
-    The call of a TIR function, not yet emitted; None when the library has no implementation
+    `call`: its arguments are expressions of the function that is being built.
+    Returns the call of a TIR function, not yet emitted; None when the library has no implementation
     for this product on this target, e.g. for integers, vectors or dynamic shapes.
     """
     described = (
@@ -85,21 +79,13 @@ def lower_matmul(
 
 @dataclass(frozen=True)
 class Described:
-    """A matmul as a workload, and its operands.
-
-    Attributes
-    ----------
-    rhs_axes : tuple of int
-        The right operand is permute_dims(rhs, rhs_axes).
-    any_rows : bool
-        A dense layer over a dynamic number of rows; the workload has
-        `NOMINAL_ROWS` then.
-    """
+    """A matmul as a workload, and its operands."""
 
     workload: DenseWorkload | BatchMatmulWorkload
     lhs: relax.Expr
     rhs: relax.Expr
-    rhs_axes: tuple[int, ...]
+    rhs_axes: tuple[int, ...]  # the right operand is permute_dims(rhs, rhs_axes)
+    # A dense layer over a dynamic number of rows; the workload has `NOMINAL_ROWS` then
     any_rows: bool = False
 
 

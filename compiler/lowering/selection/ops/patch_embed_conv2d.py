@@ -53,10 +53,7 @@ def emit_windows(
 ) -> relax.Var:
     """The input of the convolution over windows: a variable to ask `layouts` for.
 
-    Parameters
-    ----------
-    image
-        Plain, (N, C, H, W).
+    `image`: plain, (N, C, H, W).
     """
     block = channel_block(windows.in_channels, Machine.from_target(target).lanes(w.dtype))
     kh, kw = w.kernel

@@ -22,11 +22,8 @@ def lower_recurrent(
 ) -> relax.Expr | None:
     """The call of the chosen kernel, not yet emitted; None where the library has none.
 
-    Parameters
-    ----------
-    call : relax.Call
-        Of `relay.nn.recurrent`; its arguments are expressions of the function that is being
-        built.
+    `call`: of `relay.nn.recurrent`; its arguments are expressions of the function that is being
+    built.
     """
     inputs, weight = (static_shape(operand) for operand in call.args[:2])
     if inputs is None or weight is None:
