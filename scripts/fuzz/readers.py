@@ -653,7 +653,8 @@ def filled_cache() -> tuple[Any, dict[str, bytes]]:
     with mock.patch.dict(os.environ, {"XDG_CACHE_HOME": folder, LIMIT_VARIABLE: "1000000000"}):
         cache = user_cache()
         with tvm.transform.PassContext(opt_level=3):
-            relay.build(mod, target="llvm -mcpu=x86-64-v3", params=params)
+            built = relay.build(mod, target="llvm -mcpu=x86-64-v3", params=params)
+    assert built.kept_as, f"no library was kept: {built.report.cache}"
     files = pathlib.Path(folder, "baton", "kernels").iterdir()
     return cache, {path.name: path.read_bytes() for path in files}
 
