@@ -19,7 +19,7 @@ from .fuse_interpolation import interpolations
 from .hoist_shape_bindings import symbols_first
 from .legalize import legalize_ops
 from .limit_epilogue_fusion import bound_epilogues
-from .split_concat import separate_groups, split_concatenations
+from .limit_kernel_tensors import limit_kernel_tensors, separate_groups
 
 
 def fuse(
@@ -39,7 +39,7 @@ def fuse(
     """
     with target:
         mod = interpolations(mod) if target.kind.name == "llvm" else mod
-        mod = split_concatenations(mod)
+        mod = limit_kernel_tensors(mod)
         mod = relax.transform.AnnotateTIROpPattern()(legalize_ops()(mod))
         mod = separate_groups(mod)
         mod = bound_epilogues(separate_spread_results(separate_scalar_operands(mod)))
