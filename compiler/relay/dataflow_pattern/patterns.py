@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import tvm
@@ -96,16 +97,13 @@ class DFPattern:
         """Whether an expression matches; `matcher` holds the matches of other patterns."""
         raise NotImplementedError
 
-    def children(self) -> list[DFPattern]:
-        """Direct sub-patterns, in operand order of the expression."""
-        return []
-
     def parts(self) -> list[DFPattern]:
-        """Patterns that must also match: the children, and the target of a redirected wildcard."""
-        return self.children()
+        """Sub-patterns in operand order of the expression, or the target of a wildcard."""
+        held = (each if isinstance(each, list) else [each] for each in vars(self).values())
+        return [part for parts in held for part in parts if isinstance(part, DFPattern)]
 
     def repeated(self) -> list[DFPattern]:
-        """Children that match any number of nodes, none of which is an input of the match."""
+        """Sub-patterns that match any number of nodes, none of which is an input of the match."""
         return []
 
     def entering(self, found: Sequence[Any]) -> list[Any]:
@@ -116,12 +114,11 @@ class DFPattern:
         raise NotImplementedError("only a wildcard can be redirected")
 
 
+@dataclass(eq=False)
 class ExprPattern(DFPattern):
     """Matches one expression: an operator by name, or a specific node."""
 
-    def __init__(self, expr: Any) -> None:
-        self.expr = expr
-
+    expr: Any
     embeds = True
 
     def matches(self, matcher: Matcher, expr: Any) -> bool:
@@ -137,6 +134,8 @@ class VarPattern(DFPattern):
 
 
 class ConstantPattern(DFPattern):
+    """Matches a constant."""
+
     embeds = True
 
     def matches(self, matcher: Matcher, expr: Any) -> bool:
@@ -144,15 +143,14 @@ class ConstantPattern(DFPattern):
 
 
 class WildcardPattern(DFPattern):
+    """Matches any expression."""
+
     def __init__(self) -> None:
         self.pattern: DFPattern | None = None
 
     def redirect_to(self, pattern: DFPattern) -> None:
         """Match another pattern from now on, which may contain this one (recursion)."""
         self.pattern = pattern
-
-    def parts(self) -> list[DFPattern]:
-        return [] if self.pattern is None else [self.pattern]
 
     def matches(self, matcher: Matcher, expr: Any) -> bool:
         return self.pattern is None or matcher.match(self.pattern, expr)
@@ -162,9 +160,6 @@ class CallPattern(DFPattern):
     def __init__(self, op: DFPattern, args: Sequence[DFPattern] | None) -> None:
         self.op = op
         self.args = None if args is None else list(args)
-
-    def children(self) -> list[DFPattern]:
-        return [self.op, *(self.args or [])]
 
     def entering(self, found: Sequence[Any]) -> list[Any]:
         return [each for call in found for each in call.args] if self.args is None else []
@@ -220,9 +215,6 @@ class FunctionPattern(DFPattern):
         self.params = None if params is None else list(params)
         self.body = body
 
-    def children(self) -> list[DFPattern]:
-        return [*(self.params or []), self.body]
-
     def matches(self, matcher: Matcher, expr: Any) -> bool:
         if not isinstance(expr, (relax.Function, OpenFunction)):
             return False
@@ -233,11 +225,10 @@ class FunctionPattern(DFPattern):
 
 
 class TuplePattern(DFPattern):
-    def __init__(self, fields: Sequence[DFPattern] | None) -> None:
-        self.fields = None if fields is None else list(fields)
+    """Matches a tuple, with these fields if given."""
 
-    def children(self) -> list[DFPattern]:
-        return list(self.fields or [])
+    def __init__(self, fields: Sequence[DFPattern] | None = None) -> None:
+        self.fields = None if fields is None else list(fields)
 
     def entering(self, found: Sequence[Any]) -> list[Any]:
         if self.fields is None:
@@ -250,45 +241,42 @@ class TuplePattern(DFPattern):
         )
 
 
+@dataclass(eq=False)
 class TupleGetItemPattern(DFPattern):
-    def __init__(self, tuple_value: DFPattern, index: int | None = None) -> None:
-        self.tuple = tuple_value
-        self.index = index
+    """Matches a tuple access, with this index if given."""
 
-    def children(self) -> list[DFPattern]:
-        return [self.tuple]
+    tuple_value: DFPattern
+    index: int | None = None
 
     def matches(self, matcher: Matcher, expr: Any) -> bool:
         return (
             isinstance(expr, relax.TupleGetItem)
             and self.index in (None, -1, int(expr.index))
-            and matcher.match(self.tuple, expr.tuple_value)
+            and matcher.match(self.tuple_value, expr.tuple_value)
         )
 
 
+@dataclass(eq=False)
 class IfPattern(DFPattern):
-    def __init__(self, cond: DFPattern, true_branch: DFPattern, false_branch: DFPattern) -> None:
-        self.cond = cond
-        self.true_branch = true_branch
-        self.false_branch = false_branch
+    """Matches an If."""
 
-    def children(self) -> list[DFPattern]:
-        return [self.cond, self.true_branch, self.false_branch]
+    cond: DFPattern
+    true_branch: DFPattern
+    false_branch: DFPattern
 
     def matches(self, matcher: Matcher, expr: Any) -> bool:
         return isinstance(expr, relax.If) and matcher.match_all(
-            self.children(), [expr.cond, value_of(expr.true_branch), value_of(expr.false_branch)]
+            self.parts(), [expr.cond, value_of(expr.true_branch), value_of(expr.false_branch)]
         )
 
 
+@dataclass(eq=False)
 class LetPattern(DFPattern):
-    def __init__(self, var: DFPattern, value: DFPattern, body: DFPattern) -> None:
-        self.var = var
-        self.value = value
-        self.body = body
+    """Matches a let binding."""
 
-    def children(self) -> list[DFPattern]:
-        return [self.var, self.value, self.body]
+    var: DFPattern
+    value: DFPattern
+    body: DFPattern
 
     def matches(self, matcher: Matcher, expr: Any) -> bool:
         if not isinstance(expr, relax.SeqExpr):
@@ -298,83 +286,59 @@ class LetPattern(DFPattern):
             return False
         first, rest = bindings[0], bindings[1:]
         body = expr.body if not rest else relax.SeqExpr([relax.BindingBlock(rest)], expr.body)
-        return matcher.match_all(self.children(), [first.var, first.value, body])
+        return matcher.match_all(self.parts(), [first.var, first.value, body])
 
 
+@dataclass(eq=False)
 class AltPattern(DFPattern):
-    def __init__(self, left: DFPattern, right: DFPattern) -> None:
-        self.left = left
-        self.right = right
-
-    def children(self) -> list[DFPattern]:
-        return [self.left, self.right]
+    left: DFPattern
+    right: DFPattern
 
     def matches(self, matcher: Matcher, expr: Any) -> bool:
         return matcher.match(self.left, expr) or matcher.match(self.right, expr)
 
 
-class AttrPattern(DFPattern):
-    def __init__(self, pattern: DFPattern, attrs: dict[str, Any]) -> None:
-        self.pattern = pattern
-        self.attrs = attrs
+@dataclass(eq=False)
+class _Refined(DFPattern):
+    """Matches an expression that matches a pattern and for which `holds`."""
 
-    def children(self) -> list[DFPattern]:
-        return [self.pattern]
-
-    def matches(self, matcher: Matcher, expr: Any) -> bool:
-        return matcher.match(self.pattern, expr) and has_attributes(expr, self.attrs)
-
-
-class TypePattern(DFPattern):
-    def __init__(self, pattern: DFPattern, ty: Any) -> None:
-        self.pattern = pattern
-        self.type = ty
-
-    def children(self) -> list[DFPattern]:
-        return [self.pattern]
+    pattern: DFPattern
+    wanted: Any
 
     def matches(self, matcher: Matcher, expr: Any) -> bool:
-        return matcher.match(self.pattern, expr) and bool(
-            tvm_ffi.structural_equal(expr.ty, self.type, map_free_vars=True)
-        )
+        return matcher.match(self.pattern, expr) and self.holds(expr)
+
+    def holds(self, expr: Any) -> bool:
+        raise NotImplementedError
 
 
-class DataTypePattern(DFPattern):
-    def __init__(self, pattern: DFPattern, dtype: str) -> None:
-        self.pattern = pattern
-        self.dtype = str(dtype)
-
-    def children(self) -> list[DFPattern]:
-        return [self.pattern]
-
-    def matches(self, matcher: Matcher, expr: Any) -> bool:
-        return matcher.match(self.pattern, expr) and (
-            isinstance(expr.ty, relax.TensorType) and str(expr.ty.dtype) == self.dtype
-        )
+class AttrPattern(_Refined):
+    def holds(self, expr: Any) -> bool:
+        return has_attributes(expr, self.wanted)
 
 
-class ShapePattern(DFPattern):
-    def __init__(self, pattern: DFPattern, shape: list[Any]) -> None:
-        self.pattern = pattern
-        self.shape = shape
-
-    def children(self) -> list[DFPattern]:
-        return [self.pattern]
-
-    def matches(self, matcher: Matcher, expr: Any) -> bool:
-        return matcher.match(self.pattern, expr) and has_shape_of(expr.ty, self.shape)
+class TypePattern(_Refined):
+    def holds(self, expr: Any) -> bool:
+        return bool(tvm_ffi.structural_equal(expr.ty, self.wanted, map_free_vars=True))
 
 
+class DataTypePattern(_Refined):
+    def holds(self, expr: Any) -> bool:
+        return isinstance(expr.ty, relax.TensorType) and str(expr.ty.dtype) == str(self.wanted)
+
+
+class ShapePattern(_Refined):
+    def holds(self, expr: Any) -> bool:
+        return has_shape_of(expr.ty, self.wanted)
+
+
+@dataclass(eq=False)
 class DominatorPattern(DFPattern):
-    """Matches a child whose inputs all derive from one parent through the path."""
+    """Matches a child whose inputs all derive from the parent through nodes that match the path."""
 
-    def __init__(self, parent: DFPattern, path: DFPattern, child: DFPattern) -> None:
-        self.parent = parent
-        self.path = path
-        self.child = child
-
-    def children(self) -> list[DFPattern]:
-        return [self.parent, self.path, self.child]
+    parent: DFPattern
+    path: DFPattern
+    child: DFPattern
 
     def repeated(self) -> list[DFPattern]:
         return [self.parent, self.path]
@@ -385,49 +349,19 @@ class DominatorPattern(DFPattern):
         )
 
 
+is_expr, wildcard, is_constant = ExprPattern, WildcardPattern, ConstantPattern
+is_tuple, is_tuple_get_item = TuplePattern, TupleGetItemPattern
+is_if, is_let, dominates = IfPattern, LetPattern, DominatorPattern
+
+
 def is_op(op_name: str) -> ExprPattern:
     """Match the Relay operator with this name; call it with operand patterns."""
     return ExprPattern(dialect.operator(op_name))
 
 
-def is_expr(expr: Any) -> ExprPattern:
-    """Match a specific expression."""
-    return ExprPattern(expr)
-
-
-def wildcard() -> WildcardPattern:
-    """Match any expression."""
-    return WildcardPattern()
-
-
 def is_var(name: str = "") -> VarPattern:
     """Match a variable, with this name if given."""
     return VarPattern(name)
-
-
-def is_constant() -> ConstantPattern:
-    """Match a constant."""
-    return ConstantPattern()
-
-
-def is_tuple(fields: Sequence[DFPattern] | None = None) -> TuplePattern:
-    """Match a tuple, with these fields if given."""
-    return TuplePattern(fields)
-
-
-def is_tuple_get_item(tuple_value: DFPattern, index: int | None = None) -> TupleGetItemPattern:
-    """Match a tuple access, with this index if given."""
-    return TupleGetItemPattern(tuple_value, index)
-
-
-def is_if(cond: DFPattern, true_branch: DFPattern, false_branch: DFPattern) -> IfPattern:
-    """Match an If."""
-    return IfPattern(cond, true_branch, false_branch)
-
-
-def is_let(var: DFPattern, value: DFPattern, body: DFPattern) -> LetPattern:
-    """Match a let binding."""
-    return LetPattern(var, value, body)
 
 
 def has_attr(attrs: Mapping[str, Any], pattern: DFPattern | None = None) -> AttrPattern:
@@ -448,11 +382,6 @@ def has_dtype(dtype: str, pattern: DFPattern | None = None) -> DataTypePattern:
 def has_shape(shape: Sequence[Any], pattern: DFPattern | None = None) -> ShapePattern:
     """Match a pattern with this shape."""
     return (pattern or wildcard()).has_shape(shape)
-
-
-def dominates(parent: DFPattern, path: DFPattern, child: DFPattern) -> DominatorPattern:
-    """Match a child whose inputs all derive from the parent through nodes that match the path."""
-    return DominatorPattern(parent, path, child)
 
 
 __all__ = [
