@@ -6,9 +6,7 @@ Mnih et al., "Human-level control through deep reinforcement learning" (2015).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-import tvm
 from tvm import relax
 
 from ...errors import RelayError
@@ -16,7 +14,7 @@ from ..analysis import free_vars
 from ..expr import var
 from ..function import Function
 from ..op import nn
-from .init import create_workload
+from .init import workload_of
 from .layers import conv2d, conv_kernel_layout, dense_add_bias
 
 _CONVOLUTIONS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
@@ -51,12 +49,4 @@ def get_net(
     return Function(free_vars(net), net)
 
 
-def get_workload(
-    batch_size: int,
-    num_actions: int = 18,
-    image_shape: Sequence[int] = (4, 84, 84),
-    dtype: str = "float32",
-    layout: str = "NCHW",
-) -> tuple[tvm.IRModule, dict[str, Any]]:
-    """Build the network as a module with parameters."""
-    return create_workload(get_net(batch_size, num_actions, image_shape, dtype, layout))
+get_workload = workload_of(get_net)

@@ -7,9 +7,7 @@ Vision" (2015).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-import tvm
 from tvm import relax
 
 from .. import op
@@ -17,7 +15,7 @@ from ..analysis import free_vars
 from ..expr import var
 from ..function import Function
 from ..op import nn
-from .init import create_workload
+from .init import workload_of
 from .layers import batch_norm_infer, conv2d
 
 _Step = tuple[int, tuple[int, int]]
@@ -154,11 +152,6 @@ def get_net(
     return Function(free_vars(net), net)
 
 
-def get_workload(
-    batch_size: int = 1,
-    num_classes: int = 1000,
-    image_shape: Sequence[int] = (3, 299, 299),
-    dtype: str = "float32",
-) -> tuple[tvm.IRModule, dict[str, Any]]:
-    """Build the network as a module with parameters."""
-    return create_workload(get_net(batch_size, num_classes, image_shape, dtype))
+get_workload = workload_of(
+    get_net, batch_size=1, num_classes=1000, image_shape=(3, 299, 299), dtype="float32"
+)

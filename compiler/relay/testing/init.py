@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -108,3 +111,38 @@ def create_workload(
         initializer(str(var.name), values)
         params[str(var.name)] = tvm.runtime.tensor(values)
     return tvm.IRModule({"main": net.with_attr("global_symbol", "main")}), params
+
+
+def with_defaults(function: Callable[..., Any], **defaults: Any) -> Callable[..., Any]:
+    """Copy a function with other defaults of its parameters."""
+    own = inspect.signature(function)
+    parameters = own.parameters.values()
+    signature = own.replace(
+        parameters=[
+            each.replace(default=defaults.get(each.name, each.default)) for each in parameters
+        ]
+    )
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return function(*bound.args, **bound.kwargs)
+
+    call.__signature__ = signature  # type: ignore[attr-defined]
+    return call
+
+
+def workload_of(
+    get_net: Callable[..., Any], initializer: Initializer | None = None, **defaults: Any
+) -> Callable[..., tuple[tvm.IRModule, dict[str, Any]]]:
+    """Create `get_workload` of a network: `create_workload` of `get_net`, with other defaults."""
+    net = with_defaults(get_net, **defaults)
+
+    @functools.wraps(net)
+    def get_workload(*args: Any, **kwargs: Any) -> tuple[tvm.IRModule, dict[str, Any]]:
+        return create_workload(net(*args, **kwargs), initializer)
+
+    get_workload.__name__ = get_workload.__qualname__ = "get_workload"
+    get_workload.__doc__ = "Build the network as a module with parameters."
+    return get_workload

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tvm import relax
@@ -28,24 +29,18 @@ def batch_norm_infer(
     return nn.batch_norm(data, **parameters, **kwargs)[0]
 
 
-def conv2d(data: relax.Expr, weight: relax.Expr | None = None, **kwargs: Any) -> relax.Expr:
-    """conv2d; `name=` is the prefix of a created weight."""
-    name = kwargs.pop("name")
-    return nn.conv2d(data, var(f"{name}_weight") if weight is None else weight, **kwargs)
+def _with_weight(operator: str) -> Callable[..., relax.Expr]:
+    def layer(data: relax.Expr, weight: relax.Expr | None = None, **kwargs: Any) -> relax.Expr:
+        prefix = kwargs.pop("name")
+        weight = var(f"{prefix}_weight") if weight is None else weight
+        return getattr(nn, operator)(data, weight, **kwargs)
+
+    layer.__doc__ = f"{operator}; `name=` is the prefix of a created weight."
+    return layer
 
 
-def conv3d(data: relax.Expr, weight: relax.Expr | None = None, **kwargs: Any) -> relax.Expr:
-    """conv3d; `name=` is the prefix of a created weight."""
-    name = kwargs.pop("name")
-    return nn.conv3d(data, var(f"{name}_weight") if weight is None else weight, **kwargs)
-
-
-def conv2d_transpose(
-    data: relax.Expr, weight: relax.Expr | None = None, **kwargs: Any
-) -> relax.Expr:
-    """conv2d_transpose; `name=` is the prefix of a created weight."""
-    name = kwargs.pop("name")
-    return nn.conv2d_transpose(data, var(f"{name}_weight") if weight is None else weight, **kwargs)
+conv2d, conv3d = _with_weight("conv2d"), _with_weight("conv3d")
+conv2d_transpose = _with_weight("conv2d_transpose")
 
 
 def dense_add_bias(

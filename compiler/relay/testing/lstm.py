@@ -5,16 +5,13 @@ Hochreiter and Schmidhuber, "Long Short-Term Memory" (1997).
 
 from __future__ import annotations
 
-from typing import Any
-
-import tvm
 from tvm import relax
 
 from .. import op
 from ..analysis import free_vars
 from ..expr import var
 from ..function import Function
-from .init import create_workload
+from .init import workload_of
 from .layers import dense_add_bias
 
 
@@ -43,8 +40,4 @@ def get_net(
     return Function(free_vars(hidden), hidden)
 
 
-def get_workload(
-    iterations: int, num_hidden: int, batch_size: int = 1, dtype: str = "float32"
-) -> tuple[tvm.IRModule, dict[str, Any]]:
-    """Build the network as a module with parameters."""
-    return create_workload(get_net(iterations, num_hidden, batch_size, dtype))
+get_workload = workload_of(get_net)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-import tvm
 from tvm import relax
 
 from ..analysis import free_vars
 from ..expr import var
 from ..function import Function
 from ..op import nn
-from .init import create_workload
+from .init import workload_of
 
 
 def get_net(
@@ -33,11 +31,4 @@ def get_net(
     return Function(free_vars(net), net)
 
 
-def get_workload(
-    batch_size: int,
-    num_classes: int = 10,
-    image_shape: Sequence[int] = (1, 28, 28),
-    dtype: str = "float32",
-) -> tuple[tvm.IRModule, dict[str, Any]]:
-    """Build the network as a module with parameters."""
-    return create_workload(get_net(batch_size, num_classes, image_shape, dtype))
+get_workload = workload_of(get_net)

@@ -29,8 +29,9 @@ def conv_block(
     padding: Sequence[int] = (1, 1),
     epsilon: float = 1e-5,
     layout: str = "NCHW",
+    number: str = "",
 ) -> relax.Expr:
-    """Convolution, batch normalization, ReLU."""
+    """Convolution, batch normalization, ReLU; `number` distinguishes their parameters."""
     value = conv2d(
         data=data,
         channels=channels,
@@ -39,9 +40,11 @@ def conv_block(
         padding=padding,
         data_layout=layout,
         kernel_layout=conv_kernel_layout(layout),
-        name=f"{name}_conv",
+        name=f"{name}_conv{number}",
     )
-    value = batch_norm_infer(data=value, epsilon=epsilon, axis=layout.index("C"), name=f"{name}_bn")
+    value = batch_norm_infer(
+        data=value, epsilon=epsilon, axis=layout.index("C"), name=f"{name}_bn{number}"
+    )
     return nn.relu(data=value)
 
 
@@ -78,18 +81,8 @@ def separable_conv_block(
     value = nn.relu(
         data=batch_norm_infer(data=value, epsilon=epsilon, axis=axis, name=f"{name}_bn1")
     )
-    value = conv2d(
-        data=value,
-        channels=pointwise_channels,
-        kernel_size=(1, 1),
-        strides=(1, 1),
-        padding=(0, 0),
-        data_layout=layout,
-        kernel_layout=conv_kernel_layout(layout),
-        name=f"{name}_conv2",
-    )
-    return nn.relu(
-        data=batch_norm_infer(data=value, epsilon=epsilon, axis=axis, name=f"{name}_bn2")
+    return conv_block(
+        value, name, pointwise_channels, (1, 1), (1, 1), (0, 0), epsilon, layout, number="2"
     )
 
 
@@ -133,12 +126,5 @@ def get_workload(
     layout: str = "NCHW",
 ) -> tuple[tvm.IRModule, dict[str, Any]]:
     """Build the network as a module with parameters."""
-    net = mobile_net(
-        num_classes=num_classes,
-        data_shape=(batch_size, *image_shape),
-        dtype=dtype,
-        alpha=1.0,
-        is_shallow=False,
-        layout=layout,
-    )
-    return create_workload(net)
+    data_shape = (batch_size, *image_shape)
+    return create_workload(mobile_net(num_classes, data_shape, dtype, layout=layout))

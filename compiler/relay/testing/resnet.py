@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import tvm
 from tvm import relax
 
 from ...errors import RelayError
@@ -17,7 +16,7 @@ from ..analysis import free_vars
 from ..expr import var
 from ..function import Function
 from ..op import nn
-from .init import create_workload
+from .init import workload_of
 from .layers import batch_norm_infer, conv2d, conv3d, conv_kernel_layout, dense_add_bias
 
 EPSILON = 2e-5
@@ -177,16 +176,4 @@ def get_net(
     return resnet(units, len(units), filters, num_classes, data_shape, bottle_neck, layout, dtype)
 
 
-def get_workload(
-    batch_size: int = 1,
-    num_classes: int = 1000,
-    num_layers: int = 18,
-    image_shape: Sequence[int] = (3, 224, 224),
-    layout: str = "NCHW",
-    dtype: str = "float32",
-    **kwargs: Any,
-) -> tuple[tvm.IRModule, dict[str, Any]]:
-    """Build the network as a module with parameters."""
-    return create_workload(
-        get_net(batch_size, num_classes, num_layers, image_shape, layout, dtype, **kwargs)
-    )
+get_workload = workload_of(get_net, batch_size=1, num_classes=1000, num_layers=18)

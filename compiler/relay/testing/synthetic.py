@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-import tvm
 from tvm import relax
 
 from .. import op
@@ -13,7 +11,7 @@ from ..analysis import free_vars
 from ..expr import var
 from ..function import Function
 from ..op import nn
-from .init import Constant, create_workload
+from .init import Constant, workload_of
 from .layers import batch_norm_infer
 
 
@@ -41,8 +39,4 @@ def get_net(
     return Function(free_vars(net), net)
 
 
-def get_workload(
-    input_shape: Sequence[int] = (1, 3, 24, 12), dtype: str = "float32", wtype: str | None = None
-) -> tuple[tvm.IRModule, dict[str, Any]]:
-    """Build the network as a module with fixed parameters."""
-    return create_workload(get_net(input_shape, dtype, wtype), initializer=Constant())
+get_workload = workload_of(get_net, Constant())
