@@ -13,16 +13,9 @@ VARIABLE = "null"
 
 
 class Entry(NamedTuple):
-    """One output of a node.
+    """Output `output` of node `node`, hidden outputs counted.
 
-    Attributes
-    ----------
-    node : int
-        Index of the node in its graph.
-    output : int
-        Which of the node's outputs, hidden ones counted.
-    version : int
-        How often the variable was changed before; kept for writing, of no use for inference.
+    `version` counts earlier writes to a variable; it is kept for writing and unused at inference.
     """
 
     node: int
@@ -32,23 +25,10 @@ class Entry(NamedTuple):
 
 @dataclass
 class Node:
-    """One operator application or variable.
+    """One operator application or variable (`op` is "null"); names may repeat.
 
-    Attributes
-    ----------
-    op : str
-        Operator name, "null" for a variable.
-    name : str
-        Not necessarily unique.
-    inputs : list of Entry
-    attrs : dict of str to str
-        Operator parameters and `__annotations__`.
-    control_deps : list of int
-        Nodes that must run before this one.
-    subgraphs : list of Graph
-        Body of a partitioned subgraph, or the bodies of a control flow operator.
-    num_outputs : int or None
-        Number of outputs as the file states it, hidden ones counted; None where it does not.
+    `subgraphs` are the body of a partitioned subgraph, or the bodies of a control flow operator.
+    `num_outputs` is the number that the file states, hidden outputs counted; None without one.
     """
 
     op: str
@@ -71,16 +51,9 @@ class Node:
 
 @dataclass
 class Graph:
-    """Nodes and the entries that leave the graph.
+    """Nodes, the outputs `heads` (repeats allowed), and the file's graph attributes.
 
-    Attributes
-    ----------
-    nodes : list of Node
-        In a graph made by `ordered`, every node comes after the nodes it reads.
-    heads : list of Entry
-        Outputs in order; repeats allowed.
-    attrs : dict of str to (type name, value)
-        Graph attributes as in the file, e.g. {"mxnet_version": ("int", 10901)}.
+    Attributes are (type name, value), e.g. {"mxnet_version": ("int", 10901)}.
     """
 
     nodes: list[Node] = field(default_factory=list)
@@ -92,13 +65,7 @@ class Graph:
         return [node for node in self.nodes if node.is_variable]
 
     def reachable(self, heads: Sequence[Entry] | None = None) -> list[int]:
-        """Indices of the nodes that `heads` need, in depth-first post-order.
-
-        Raises
-        ------
-        FrontendError
-            A node depends on itself.
-        """
+        """Indices of the nodes that `heads` need, in depth-first post-order; rejects cycles."""
         order: list[int] = []
         state: dict[int, bool] = {}  # False while a node's predecessors are visited, then True
         nodes = self.nodes

@@ -23,25 +23,10 @@ _DEEPEST = 32
 
 
 def read_json(text: str | bytes, where: str = "the symbol") -> Graph:
-    """Read symbol JSON.
+    """Read symbol JSON, upgraded to today's form; every node comes after the nodes it reads.
 
-    Parameters
-    ----------
-    text
-        The JSON; bytes are UTF-8.
-    where
-        Named in messages, e.g. the file.
-
-    Returns
-    -------
-    Graph
-        The nodes that the outputs need, every node after those it reads; spellings of old
-        versions brought to today's.
-
-    Raises
-    ------
-    FrontendError
-        The text is not JSON, is not a symbol, or contradicts itself.
+    Raises FrontendError, whose message names `where`, for text that is not JSON, not a symbol or
+    contradictory.
     """
     try:
         decoded = text.decode("utf-8") if isinstance(text, bytes) else text

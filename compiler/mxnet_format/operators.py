@@ -138,20 +138,8 @@ def sort_arguments(
 ) -> Call:
     """Separate inputs from parameters: inputs come first, also in lists, or by name.
 
-    Parameters come by name, or after the inputs in the operator's order.
-
-    Parameters
-    ----------
-    op : str
-    args, kwargs
-        Of the call.
-    is_input : callable
-        Whether an argument is an array, or a symbol.
-
-    Raises
-    ------
-    TypeError
-        There is neither an input nor a parameter in the place of an argument.
+    Parameters come by name, or after the inputs in the operator's order. Raises TypeError for an
+    argument that is neither.
     """
     inputs: list[Any] = []
     behind = iter(_parameter_names(op))

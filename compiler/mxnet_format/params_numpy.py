@@ -26,19 +26,9 @@ def is_numpy_file(data: bytes) -> bool:
 
 
 def read_numpy_file(data: bytes, where: str) -> tuple[dict[str, Any], np.ndarray | None]:
-    """Read a zip of numpy files, or one numpy file.
+    """Read a zip of numpy files (name to array or `SparseArray`), or one array (second result).
 
-    Returns
-    -------
-    named : dict
-        Name to array or `SparseArray`; empty for a bare numpy file.
-    unnamed : np.ndarray or None
-        The array of a bare numpy file.
-
-    Raises
-    ------
-    FrontendError
-        The file is truncated or damaged, or holds objects.
+    Raises FrontendError if the file is truncated, damaged or holds objects.
     """
     try:
         if data[:6] == _NPY:

@@ -16,20 +16,10 @@ _SPARSEST = 1000
 
 
 class SparseArray(NamedTuple):
-    """A sparse array as stored in files.
+    """A sparse array as stored in files; `storage` is "row_sparse" or "csr", `shape` the dense one.
 
-    Attributes
-    ----------
-    storage : str
-        "row_sparse" or "csr".
-    shape : tuple of int
-        Shape of the dense array.
-    data : np.ndarray
-        The stored values.
-    indices : np.ndarray
-        Row numbers (row_sparse) or column numbers (csr) of the values.
-    indptr : np.ndarray or None
-        For csr, where in `indices` each row starts, and the end.
+    `indices` are row numbers (row_sparse) or column numbers (csr); `indptr` is where each row
+    starts in them, and the end (csr).
     """
 
     storage: str
@@ -39,13 +29,7 @@ class SparseArray(NamedTuple):
     indptr: np.ndarray | None = None
 
     def dense(self) -> np.ndarray:
-        """The dense array.
-
-        Raises
-        ------
-        FrontendError
-            The indices do not fit the shape, or the dense array would be out of all proportion.
-        """
+        """The dense array; FrontendError for indices outside the shape and excessive shapes."""
         size = math.prod(self.shape) * self.data.dtype.itemsize
         if size > max(_LARGEST, _SPARSEST * (self.data.nbytes + self.indices.nbytes)):
             raise FrontendError(

@@ -22,19 +22,9 @@ _PREFIX = "__baton_"
 class SubgraphInfo:
     """Partitioner of a subgraph and the options for its build.
 
-    Attributes
-    ----------
-    backend, strategy : str
-    subgraph_id : int
-        Number among the candidates of the strategy.
-    on_compile_error : str
-        "raise", "back" or "split".
-    shared : bool
-        Whether identical subgraphs share one function.
-    options : str
-        Options of the call, as JSON.
-    library : str
-        `Strategy.library`: whose operator runs the subgraph.
+    `subgraph_id` counts the strategy's candidates; `on_compile_error` is "raise", "back" or
+    "split"; `shared` subgraphs that are identical share one function; `options` is JSON; `library`,
+    as in `Strategy.library`, names whose operator runs the subgraph.
     """
 
     backend: str
@@ -85,12 +75,8 @@ def library_operator(node: Node) -> LibraryOperator | None:
     """Return the operator of a loaded library that computes a node, or None.
 
     A partitioned subgraph belongs to the library of its back end, whatever other library has an
-    operator of that name. MXNet's own files tell no back end: of them the name decides.
-
-    Raises
-    ------
-    LibraryOperatorError
-        Several libraries have an operator of that name, and the file does not tell which.
+    operator of that name. MXNet's own files name no back end: there the name decides, and
+    LibraryOperatorError is raised if several libraries have it.
     """
     if len(node.subgraphs) != 1:
         return find(node.op)

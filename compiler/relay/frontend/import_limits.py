@@ -41,13 +41,7 @@ class Budget:
     started: float = field(default_factory=time.monotonic)
 
     def add_node(self, where: str) -> None:
-        """Count a node.
-
-        Raises
-        ------
-        ImportLimitError
-            There are more nodes, or more time has passed, than the limits allow.
-        """
+        """Count a node; ImportLimitError beyond the limits of nodes or seconds."""
         self.nodes += 1
         if self.nodes > self.limits.nodes:
             raise ImportLimitError(
@@ -61,13 +55,7 @@ class Budget:
             )
 
     def add_bytes(self, size: int, where: str) -> None:
-        """Count the bytes of a constant.
-
-        Raises
-        ------
-        ImportLimitError
-            There are more bytes than the limits allow.
-        """
+        """Count the bytes of a constant; ImportLimitError beyond the limit."""
         self.folded_bytes += size
         if self.folded_bytes > self.limits.folded_bytes:
             raise ImportLimitError(

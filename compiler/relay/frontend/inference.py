@@ -47,17 +47,9 @@ def fold_constant(node: Any, mod: tvm.IRModule | None = None) -> Any:
 
 
 def infer_value(input_val: Any, params: Mapping[str, Any], mod: tvm.IRModule | None = None) -> Any:
-    """The value of an expression, as a TVM tensor.
+    """The value of an expression, as a TVM tensor, given its free variables' values by name.
 
-    Parameters
-    ----------
-    params : dict of str to array
-        Values of its free variables, by name.
-
-    Raises
-    ------
-    RelayError
-        A free variable has no value.
+    Raises RelayError if a free variable has no value.
     """
     value = inferred(as_expr(input_val))
     free = free_vars(value)

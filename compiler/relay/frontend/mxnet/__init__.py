@@ -105,10 +105,7 @@ def infer_types(
 ) -> list[list[tuple[Shape | None, str | None]]]:
     """Shape and dtype of every output of every node, None where they do not follow.
 
-    Raises
-    ------
-    FrontendError
-        A name is unknown, or shapes contradict each other.
+    Raises FrontendError for unknown names and contradictory shapes.
     """
     from .graph import SymbolImporter
 

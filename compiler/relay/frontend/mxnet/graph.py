@@ -41,18 +41,11 @@ class Scope:
 
 
 class SymbolImporter:
-    """One import of one symbol.
+    """One import of one symbol, whose nodes come after those they read.
 
-    Parameters
-    ----------
-    graph : Graph
-        The symbol's graph, every node after those it reads.
-    shapes : mapping of str to tuple of int
-        Shapes of variables; others are deduced where an operator reads them.
-    dtype : str or mapping of str to str
-        Dtype of the variables without a value.
-    arrays : mapping of str to np.ndarray
-        Values of parameters.
+    Shapes of variables that are not in `shapes` are deduced where an operator reads them; `dtype`
+    is that of the variables without a value, for all or by name; `arrays` are the parameters'
+    values.
     """
 
     def __init__(
@@ -106,10 +99,7 @@ class SymbolImporter:
     def infer_types(self) -> list[list[OutputType]]:
         """Shape and dtype of the outputs of every node, hidden ones included, as far as known.
 
-        Raises
-        ------
-        FrontendError
-            Shapes or attributes contradict each other.
+        Raises FrontendError if shapes or attributes contradict each other.
         """
         self._read_all = True
         scope = Scope(self.graph)

@@ -37,10 +37,8 @@ def _has_body(node: SymbolNode) -> bool:
 def convert(node: SymbolNode, operator: LibraryOperator) -> list[relax.Expr]:
     """The outputs of a node that an operator of a library computes.
 
-    Raises
-    ------
-    LibraryOperatorError
-        The library refuses the attributes or the inputs, or wants to write to inputs.
+    Raises LibraryOperatorError if the library rejects the attributes or inputs, or wants to write
+    to inputs.
     """
     attrs = visible_attrs(node.node.attrs)
     extra = operator.extra_inputs(attrs)
@@ -93,14 +91,7 @@ def input_shape(node: SymbolNode, operator: LibraryOperator, position: int) -> S
 
 
 class _Body:
-    """The subgraph of a node, to infer types with.
-
-    Parameters
-    ----------
-    node : SymbolNode
-    inputs : sequence of (shape, dtype) or None
-        Of its variables, None where not known.
-    """
+    """The subgraph of a node, to infer types with; `inputs` are types, None where unknown."""
 
     def __init__(self, node: SymbolNode, inputs: Sequence[TensorType | None]) -> None:
         body = node.node.subgraphs[0]

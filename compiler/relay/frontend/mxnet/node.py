@@ -40,19 +40,10 @@ NO_EFFECT = frozenset(
 
 @dataclass
 class SymbolNode:
-    """One MXNet node during conversion.
+    """One MXNet node during conversion; `scope` has the values of its graph's entries.
 
-    Inputs are looked up when a converter asks for them: a variable that no converter asks for
-    does not become a parameter.
-
-    Attributes
-    ----------
-    node : Node
-        The node of the symbol file.
-    importer : SymbolImporter
-        The import under way.
-    scope : Scope
-        Values of the entries of the node's graph.
+    Inputs are looked up when a converter asks for them: a variable that no converter asks for does
+    not become a parameter.
     """
 
     node: Node

@@ -58,16 +58,8 @@ _FLATTENING = frozenset(["Hardmax", "LogSoftmax", "Softmax"])
 def check_attributes(node: Node, from_model: bool) -> None:
     """Check the attribute values of a node of ONNX's own domain.
 
-    Parameters
-    ----------
-    node : Node
-    from_model : bool
-        Whether the node is in the model; converters may create pools with wider pads.
-
-    Raises
-    ------
-    UnsupportedOperatorError
-        A value is not allowed; the message names the attribute and the allowed values.
+    Nodes that converters create (`from_model` false) may be pools with wider pads. The
+    UnsupportedOperatorError names the attribute and the allowed values.
     """
     kind = node.proto.op_type
     for name in [entry.name for entry in node.proto.attribute]:

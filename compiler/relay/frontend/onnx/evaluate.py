@@ -44,18 +44,10 @@ BROADCASTING = frozenset(_NAMES_OF_BROADCASTING.split())
 def evaluate(
     node: onnx.NodeProto, opset: int, values: list[np.ndarray | None]
 ) -> list[np.ndarray] | None:
-    """Compute a node whose operator is `FOLDABLE` from constant inputs.
+    """Compute a node whose operator is `FOLDABLE` from constants; None is an omitted input.
 
-    Parameters
-    ----------
-    values : list of numpy.ndarray or None
-        One array per input; None for an input that is left out.
-
-    Returns
-    -------
-    list of numpy.ndarray or None
-        One array per output; None when operands or result are large (such work belongs to the
-        graph passes, which know what it is for), or when the reference implementation can't.
+    Returns None when operands or result are large (such work belongs to the graph passes, which
+    know what it is for), or when the reference implementation can't.
     """
     arrays = [value for value in values if value is not None]
     if sum(array.size for array in arrays) > LARGEST or _result_size(node, arrays) > LARGEST:

@@ -22,10 +22,7 @@ def has_function(proto: onnx.NodeProto, domain: str, opset: int) -> bool:
 def function_body(node: Node, domain: str) -> onnx.FunctionProto:
     """The function that defines the operator of `node`, for the types of its inputs.
 
-    Raises
-    ------
-    UnsupportedOperatorError
-        ONNX has no body for these types or attributes.
+    Raises UnsupportedOperatorError if ONNX has no body for these types or attributes.
     """
     schema = _schema(node.proto, domain, node.opset)
     assert schema is not None

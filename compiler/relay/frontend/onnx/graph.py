@@ -90,23 +90,10 @@ class GraphImporter:
     """One import of one model.
 
     A node is converted by the first of these that has it: numpy if all its inputs are constants,
-    the caller's own converters, the model's own function, the converters of `ops` (one that
-    returns None leaves the node to the rest), TVM's own converters, the function that ONNX
-    defines the operator by.
-
-    Parameters
-    ----------
-    model : Model
-        The model with its weights.
-    opsets : dict of str to int
-        Operator set versions by domain; "" is ONNX's own.
-    freeze_params : bool
-        Whether weights become constants instead of parameters of `main`.
-    converters : dict of (str, str) to Converter, optional
-        Converters of this import alone, by domain and operator type.
-    spans : dict of str to Span, optional
-        Of inputs and weights.
-    limits : ImportLimits, optional
+    the caller's own `converters` (by domain and operator), the model's own function, the converters
+    of `ops` (one that returns None leaves the node to the rest), TVM's own converters, the function
+    that ONNX defines the operator by. `opsets` are versions by domain, "" being ONNX's own; without
+    `freeze_params` weights become parameters of `main`; `spans` are of inputs and weights.
     """
 
     def __init__(

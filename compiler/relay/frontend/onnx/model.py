@@ -49,28 +49,15 @@ class InputType:
 
 @dataclass(frozen=True)
 class Model:
-    """A model in memory.
-
-    Attributes
-    ----------
-    proto : onnx.ModelProto
-        The model, without the raw data of some of its initializers.
-    weights : dict of str to memoryview
-        The raw data that `proto` lacks, by initializer name.
-    """
+    """A model in memory: `weights` are the raw data of initializers that `proto` lacks, by name."""
 
     proto: onnx.ModelProto
     weights: Mapping[str, memoryview]
 
     def array(self, tensor: onnx.TensorProto) -> np.ndarray:
-        """Values of an initializer of the main graph.
+        """Values of an initializer of the main graph; FrontendError if the data are damaged.
 
         Tensors of inner graphs, which may have the same names, are read with `tensor_array`.
-
-        Raises
-        ------
-        FrontendError
-            The data don't match the declared shape and type.
         """
         raw = self.weights.get(tensor.name)
         if raw is None or tensor.HasField("raw_data"):
@@ -91,13 +78,7 @@ class Model:
 
 
 def tensor_array(tensor: onnx.TensorProto) -> np.ndarray:
-    """The values of an ONNX tensor that holds its data.
-
-    Raises
-    ------
-    FrontendError
-        The data don't match the declared shape and type, or lie in another file.
-    """
+    """The values of an ONNX tensor; FrontendError if they are damaged or lie in another file."""
     if tensor.data_location == onnx.TensorProto.EXTERNAL:  # ONNX reads the current folder's
         raise _elsewhere(tensor)
     try:
@@ -111,11 +92,8 @@ def tensor_array(tensor: onnx.TensorProto) -> np.ndarray:
 def load_model(source: onnx.ModelProto | str | os.PathLike[str] | bytes) -> Model:
     """Return the model with all its weights in memory, or mapped from its file.
 
-    Raises
-    ------
-    FrontendError
-        The file can't be read, is not ONNX or is truncated, or its weights lie outside the
-        file's folder or are missing.
+    Raises FrontendError if the file can't be read, is not ONNX or is truncated, or if its weights
+    lie outside the file's folder or are missing.
     """
     if isinstance(source, onnx.ModelProto):
         return _complete(Model(source, {}), "the ModelProto", None)
@@ -208,13 +186,7 @@ def _open_external_data(
 
 
 def data_files(path: pathlib.Path) -> list[pathlib.Path]:
-    """The other files in which an ONNX file's weights lie, each once.
-
-    Raises
-    ------
-    FrontendError
-        The file can't be read, or is not ONNX.
-    """
+    """The other files in which an ONNX file's weights lie; FrontendError as `load_model`."""
     found = {
         str(entry.value)
         for tensor in _tensors(_read(path).proto)
@@ -281,10 +253,7 @@ def _log_checker_findings(proto: onnx.ModelProto, origin: str) -> None:
 def resolve_opsets(proto: onnx.ModelProto, override: int | None) -> dict[str, int]:
     """Operator sets of a model, domain to version; "" is ONNX's own.
 
-    Raises
-    ------
-    FrontendError
-        The version is not one that the installed ONNX knows.
+    Raises FrontendError for versions that the installed ONNX does not know.
     """
     opsets: dict[str, int] = {}
     for entry in proto.opset_import:
@@ -315,19 +284,10 @@ def resolve_inputs(
     """Types of the inputs that are not initializers, in the model's order.
 
     A name of the model's for an extent keeps its meaning: a number that `shapes` gives for one
-    input holds for the others that have the name.
-
-    Raises
-    ------
-    UnknownInputError
-        `shapes` or `dtypes` names what is not an input; a warning while old scripts run.
-    FrontendError
-        `shapes` has a shape of the wrong rank.
-    UnknownShapeError
-        The rank of an input is known to neither the model nor `shapes`.
-    UnsupportedOperatorError
-        An input is a map or a string tensor, or a sequence or an optional value of which `shapes`
-        does not say what there is of it.
+    input holds for the others that have the name. Raises UnknownInputError for names that are not
+    inputs (only a warning while old scripts run), FrontendError for a shape of the wrong rank,
+    UnknownShapeError for an unknown rank, and UnsupportedOperatorError for a map, a string tensor,
+    and a sequence or an optional value whose content `shapes` does not give.
     """
     weights = {tensor.name for tensor in graph.initializer}
     weights.update(tensor.values.name for tensor in graph.sparse_initializer)
@@ -402,15 +362,10 @@ def _dtype(value: onnx.ValueInfoProto) -> str:
 
 
 def refuse_narrow(dtype: str, what: str) -> None:
-    """Raise for a dtype of less than a byte, or of floats of a byte.
+    """Raise UnsupportedOperatorError about `what` for dtypes below a byte and 8-bit floats.
 
     There are no tensors of the former, and TVM converts the latter without their NaN, subnormal
     numbers and saturation.
-
-    Raises
-    ------
-    UnsupportedOperatorError
-        The message begins with `what`.
     """
     narrow = dtype.startswith(("float8_", "float6_", "float4_"))
     if narrow or dtype in ("int2", "uint2", "int4", "uint4"):
@@ -418,13 +373,7 @@ def refuse_narrow(dtype: str, what: str) -> None:
 
 
 def tensor_dtype(elem_type: int, what: str) -> str:
-    """TVM's name of an ONNX element type.
-
-    Raises
-    ------
-    FrontendError
-        The type is undefined; the message begins with `what`.
-    """
+    """TVM's name of an ONNX element type; FrontendError, about `what`, for an undefined one."""
     try:
         return str(onnx.helper.tensor_dtype_to_np_dtype(elem_type))
     except (KeyError, ValueError) as error:

@@ -29,22 +29,10 @@ Scope = dict[str, Any]
 
 @dataclass
 class Node:
-    """One ONNX node during conversion.
+    """One ONNX node during conversion, of version `opset` of its operator set.
 
-    Attributes
-    ----------
-    proto : onnx.NodeProto
-        The node itself.
-    opset : int
-        Version of the operator set that the node belongs to.
-    inputs : list
-        One Relax expression per input; None for an input that is left out.
-    attrs : dict
-        Attribute values: int, float, bytes, tuple, `TensorProto` or `GraphProto`.
-    importer : GraphImporter
-        The import under way, for converters that convert the graphs in their attributes.
-    scope : Scope
-        What the graphs in the node's attributes may refer to.
+    An input that is left out is None. Attributes are int, float, bytes, tuple, `TensorProto` or
+    `GraphProto`; the graphs among them may refer to `scope` and are converted by `importer`.
     """
 
     proto: onnx.NodeProto

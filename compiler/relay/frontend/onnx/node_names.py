@@ -43,20 +43,8 @@ def spans_of_operands(graph: onnx.GraphProto, short: bool = False) -> dict[str, 
 def save_with_names(model: onnx.ModelProto, folder: str | os.PathLike[str]) -> Path:
     """Save a copy of a model in which every node has a name, "<operator>_<number>".
 
-    Parameters
-    ----------
-    model : onnx.ModelProto
-    folder : str or path
-        Made if missing; the file is `tvm_exported_model_<time>.onnx`, as TVM named it.
-
-    Returns
-    -------
-    The file.
-
-    Raises
-    ------
-    FrontendError
-        The model is not in memory, or can't be saved there.
+    The folder is made if missing; the file is `tvm_exported_model_<time>.onnx`, as TVM named it.
+    Raises FrontendError if the model is not in memory, or can't be saved there.
     """
     if not isinstance(model, onnx.ModelProto):
         raise FrontendError("export_node_renamed_model_path needs the model as a ModelProto")

@@ -27,22 +27,8 @@ class WireError(ValueError):
 def split_weights(data: memoryview) -> tuple[bytes, dict[str, memoryview]]:
     """Split a serialized `ModelProto`.
 
-    Parameters
-    ----------
-    data : memoryview
-        The whole message.
-
-    Returns
-    -------
-    model : bytes
-        The message without the raw data of the large initializers of its main graph.
-    weights : dict of str to memoryview
-        The raw data that were left out, by initializer name; views of `data`.
-
-    Raises
-    ------
-    WireError
-        The message is malformed or truncated.
+    Returns the message without the raw data of its main graph's large initializers, and these data
+    by initializer name, as views of `data`. Raises WireError if it is malformed or truncated.
     """
     weights: dict[str, memoryview] = {}
     chunks: list[bytes] = []

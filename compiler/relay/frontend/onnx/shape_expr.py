@@ -52,11 +52,8 @@ def is_symbolic(values: np.ndarray) -> bool:
 def evaluate(node: Node, operands: Sequence[np.ndarray | None]) -> list[np.ndarray] | None:
     """The results of a node on arrays of extents; None where it is not such arithmetic.
 
-    Parameters
-    ----------
-    operands : list of numpy.ndarray or None
-        Integers, or objects that are integers and TIR expressions; None for an operand that is
-        left out.
+    Operands are arrays of integers, or of objects that are integers and TIR expressions; None is an
+    omitted operand.
     """
     kind = node.proto.op_type
     if kind in _PAIRWISE and len(operands) == 2 and _are_integers(operands):

@@ -46,23 +46,10 @@ _KINDS = {number: name.lower() for name, number in onnx.AttributeProto.Attribute
 def validate(
     node: Node, domain: str, opsets: Mapping[str, int], from_model: bool, has_schema: bool
 ) -> None:
-    """Check a node before its conversion.
+    """Check a node, of the model or created by a converter, before its conversion.
 
-    Parameters
-    ----------
-    domain : str
-        Domain of the node's operator, "" for ONNX's own.
-    opsets : mapping of str to int
-        Operator set versions by domain.
-    from_model : bool
-        Whether the node is in the model; converters create others.
-    has_schema : bool
-        Whether ONNX's schema describes the operator.
-
-    Raises
-    ------
-    UnsupportedOperatorError
-        The node is invalid; the message names the attribute and the allowed values.
+    `has_schema` is whether ONNX's schema describes the operator. The UnsupportedOperatorError names
+    the attribute and the allowed values.
     """
     schema = None
     if from_model and has_schema:
@@ -113,10 +100,7 @@ def _schema(name: str, opset: int, domain: str) -> _Schema | None:
 def check_names(graph: onnx.GraphProto | onnx.FunctionProto) -> None:
     """Check that every value of a graph is defined once, and so of the graphs in its nodes.
 
-    Raises
-    ------
-    FrontendError
-        A value has two definitions; the message names the second node.
+    Raises FrontendError, whose message names the second node.
     """
     if isinstance(graph, onnx.GraphProto):
         defined = {value.name: "an input" for value in graph.input}

@@ -28,19 +28,9 @@ DOMAIN, CUSTOM = "baton.torch", "Custom"
 class Caller:
     """Calls operators so that what the export records can be imported.
 
-    An operator of `custom` is recorded as one node, for the caller's converter. One that
-    PyTorch's ONNX exporter does not know is called as its decomposition into others that it
-    does; the rest is called as it is.
-
-    Parameters
-    ----------
-    custom : mapping of str to callable
-        Operator name, "aten::relu", to a converter `(inputs, input_types) -> expression`.
-
-    Attributes
-    ----------
-    aliases : Aliases
-        Of the tensors of all calls.
+    An operator of `custom` ("aten::relu" to `(inputs, input_types) -> expression`) is recorded as
+    one node, for the caller's converter. One that PyTorch's ONNX exporter does not know is called
+    as its decomposition into others that it does; the rest is called as it is.
     """
 
     def __init__(self, custom: Mapping[str, Callable[..., Any]]) -> None:

@@ -48,21 +48,10 @@ def begin(leaves: Sequence[Any]) -> None:
 
 
 def require_known(kind: str, operands: Sequence[Any], where: str) -> None:
-    """Refuse an operator that reads what only running with the inputs' values would tell.
+    """Reject operator `kind` ("aten::Bool") where what it reads depends on inputs' values.
 
-    Parameters
-    ----------
-    kind : str
-        The operator's name, "aten::Bool".
-    operands : sequence
-        Its operands; those that are not tensors do not matter.
-    where : str
-        The operator's place in the program, for the message.
-
-    Raises
-    ------
-    UnsupportedOperatorError
-        It reads values, or extents, that depend on values of the inputs.
+    It may read values, or extents. The UnsupportedOperatorError names `where`; operands that are
+    not tensors do not matter.
     """
     if kind not in READ_VALUES and kind not in READ_EXTENTS:
         return

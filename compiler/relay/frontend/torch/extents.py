@@ -23,18 +23,10 @@ _EXAMPLE = 5
 
 @dataclass(frozen=True)
 class Input:
-    """A tensor that the program is called with.
+    """A tensor that the program is called with; names in `shape` are dynamic extents.
 
-    Attributes
-    ----------
-    name : str
-    dtype : torch.dtype
-    shape : tuple of int or str
-        Names are open extents.
-    bounds : dict of str to int
-        Largest values, of names that have one.
-    examples : pair of tuples of int
-        Two shapes that the program takes, different in each open extent where its range allows.
+    `bounds` are largest values of names that have one. `examples` are two shapes that the program
+    takes, different in each dynamic extent where its range allows.
     """
 
     name: str
@@ -65,21 +57,9 @@ def open_inputs(
 ) -> list[Input]:
     """The inputs as an exported program and the caller describe them.
 
-    Parameters
-    ----------
-    program : ExportedProgram
-    tensors : dict of str to torch.Tensor
-        The inputs by name; extents that the program leaves open are symbols.
-    shapes : sequence of (sequence of int, str or None), or None
-        The caller's, for each input. A number closes an open extent and a string names it, also
-        where other inputs have it.
-
-    Raises
-    ------
-    FrontendError
-        A shape contradicts the program.
-    UnknownShapeError
-        A shape has an extent that is neither a number nor a name.
+    Extents of `tensors` that the program leaves open are symbols. A number in `shapes`, the
+    caller's, closes an open extent; a string names it, also where other inputs have it. Raises
+    FrontendError for a shape that contradicts the program, UnknownShapeError for other extents.
     """
     given: dict[Any, int | str] = {}
     for (name, value), wanted in zip(tensors.items(), shapes):

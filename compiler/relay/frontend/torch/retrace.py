@@ -26,16 +26,9 @@ Environment = dict[str, Any]
 
 
 class Replay(torch.nn.Module):
-    """A program as a module whose weights are those of `program`, under their own names.
+    """A module with the weights of `program`, whose own `forward` is not called, under their names.
 
-    Parameters
-    ----------
-    program : torch.nn.Module
-        What holds the weights; its `forward` is not called.
-    run : callable
-        From the structured arguments to the results.
-    structure : object
-        The arguments' pytree specification; `forward` takes its leaves.
+    `run` computes results from the structured arguments; `forward` takes the leaves of `structure`.
     """
 
     PREFIX = "program."
@@ -96,20 +89,9 @@ def _kind(target: Any) -> str:
 
 
 class ScriptInterpreter:
-    """Runs the graph of a TorchScript module or function.
+    """Runs the graph of a TorchScript module or function, with all calls inlined.
 
-    Parameters
-    ----------
-    script : torch.jit.ScriptModule or torch.jit.ScriptFunction
-    call : Caller
-        Calls the operators.
-
-    Attributes
-    ----------
-    graph : torch.Graph
-        The program with all its calls inlined.
-    arguments, declared : list
-        Its arguments as values of the graph, and as the schema declares them.
+    `arguments` are its arguments as values of the graph, `declared` as the schema declares them.
     """
 
     def __init__(self, script: Any, call: Caller) -> None:

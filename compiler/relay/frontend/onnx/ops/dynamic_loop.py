@@ -21,16 +21,9 @@ INT = "int64"
 
 
 class Round(NamedTuple):
-    """Results of one iteration.
+    """Results of one iteration: states after it, and slices of the stacked results.
 
-    Attributes
-    ----------
-    condition : relax.Expr, optional
-        Whether there is a next one, as far as the body decides it: a tensor of one bool.
-    states : list of relax.Expr
-        Behind the round.
-    slices : list of relax.Expr
-        Of the stacked results.
+    `condition`, a tensor of one bool, is whether there is a next one, if the body decides it.
     """
 
     condition: relax.Expr | None
@@ -51,14 +44,8 @@ def run_rounds(
 ) -> tuple[list[relax.Expr], list[relax.Expr]]:
     """The last states of a loop, and its stacked results, along a new first axis.
 
-    Parameters
-    ----------
-    count : relax.Expr, optional
-        Rounds at most: a tensor of one int64.
-    condition : relax.Expr, optional
-        Whether there is a first round: a tensor of one bool.
-    states : sequence of relax.Expr
-        Extents that rounds change become symbolic dimensions.
+    `count` (one int64) is the most iterations, `condition` (one bool) whether there is a first one.
+    Extents of states that iterations change become symbolic dimensions.
     """
     limit = None if count is None else node.emit(relax.op.reshape(count, ()))
     start = constant(np.array(0, INT))
@@ -100,17 +87,10 @@ def run_rounds(
 
 
 class _Function(NamedTuple):
-    """The body of a loop as a function of the module.
+    """The body of a loop as a function of the module, and types of its results.
 
-    Attributes
-    ----------
-    gvar : tvm.ir.GlobalVar
-    states, slices : list of relax.TensorType
-        Of its results; slices have a first axis of extent 1.
-    captured : list of relax.Expr
-        What it reads beside the states.
-    is_counted : bool
-        Only their number ends the rounds.
+    Slices have a first axis of extent 1. `captured` is read in addition to the states; `is_counted`
+    means that only their number ends the iterations.
     """
 
     gvar: tvm.ir.GlobalVar

@@ -268,14 +268,9 @@ _reduce_kernel = kernel("reduce_at_run_time", _reduce)
 def reduce(
     node: Node, data: relax.Expr, axes: relax.Expr, kind: str, shift: relax.Expr | None = None
 ) -> relax.Expr:
-    """A reduction along the axes that a tensor of rank 1 names, which stay with an extent of 1.
+    """A "sum", "mean", "max", "min" or "prod" along the axes in a tensor (n,), kept with extent 1.
 
-    Parameters
-    ----------
-    kind : str
-        "sum", "mean", "max", "min" or "prod".
-    shift : relax.Expr, optional
-        A result of the same axes: the sum of exp(x - shift) then.
+    With `shift`, a result along the same axes, it is the sum of exp(x - shift).
     """
     rank = data.ty.ndim
     extents = extents_of(node, _reduced_extents_kernel(data, axes), rank)

@@ -66,13 +66,10 @@ def _known(node: Node, scale: relax.Expr, zero: relax.Expr) -> tuple[relax.Expr,
 
 
 def check_numbers(node: Node, dtype: str, scale: relax.Expr, zero: relax.Expr | None) -> None:
-    """Refuse what quantizes no tensor of integers of type `dtype`.
+    """Reject what quantizes no tensor of integers of type `dtype`.
 
-    Raises
-    ------
-    UnsupportedOperatorError
-        A scale that is known is 0, infinite or NaN, or the zero points are of another type than
-        the tensor, or there are several, but not as many as scales.
+    That is a known scale of 0, infinity or NaN, zero points of another type than the tensor, and
+    several of them, but not as many as scales.
     """
     known = constant_value(scale)
     if known is not None and not known.all():

@@ -29,12 +29,8 @@ MAX_GATHERED_TAPS = 4
 class Axis:
     """Resampling of one axis.
 
-    Attributes
-    ----------
-    indices, weights : numpy.ndarray
-        Of shape (taps, new extent): where the taps are and what they weigh.
-    outside : numpy.ndarray
-        Of shape (new extent,): positions that get the extrapolation value.
+    `indices` and `weights` of the inputs of each output position are (count, new extent); `outside`
+    (new extent,) marks the positions that get the extrapolation value.
     """
 
     axis: int

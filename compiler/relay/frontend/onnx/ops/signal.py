@@ -155,15 +155,9 @@ def transform(
 ) -> relax.Expr:
     """The transform of `data`, whose last axis has real and imaginary parts, or real ones alone.
 
-    Parameters
-    ----------
-    axis : int
-        Which is transformed, not negative and not the last.
-    length : int or None
-        To which the axis is cut, or filled up by zeros.
-    onesided : bool
-        Only the first half of the result, of real numbers; of the inverse, real numbers of the
-        first half.
+    `axis` is not negative and not the last; it is cut to `length`, or filled up by zeros.
+    `onesided` gives the first half of the result, of real numbers; of the inverse, real numbers of
+    the first half.
     """
     *shape, parts = (int(extent) for extent in node.emit(data).ty.shape.values)
     dtype = str(node.emit(data).ty.dtype)

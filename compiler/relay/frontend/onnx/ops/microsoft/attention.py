@@ -32,12 +32,8 @@ def scores(
 ) -> relax.Expr:
     """(B, N, S, T): products of queries (B, N, S, C) and keys (B, N, T, C), scaled.
 
-    Parameters
-    ----------
-    scale
-        None or 0 for 1 / sqrt(C).
-    softcap
-        If it is not 0, the scores become softcap * tanh(scores / softcap).
+    A `scale` of None or 0 is 1 / sqrt(C). With a `softcap` other than 0, scores become softcap *
+    tanh(scores / softcap).
     """
     turned = node.emit(relax.op.permute_dims(k, [0, 1, 3, 2]))
     product = node.emit(relax.op.matmul(q, turned))
@@ -82,10 +78,7 @@ def padding_mask(
 ) -> relax.Expr | None:
     """Additive mask of scores (B, N, S, T) from operand `index`: 0, or the filter value.
 
-    Parameters
-    ----------
-    rows, past, keys
-        S; how many of the keys are of the past; T.
+    `rows` is S, `keys` is T, of which the first `past` are of the past.
     """
     filtered = node.attr("mask_filter_value", -10000.0)
     mask = node.get(index)
@@ -159,12 +152,7 @@ def attend(
 ) -> list[relax.Expr]:
     """(result, keys and values of past and present), of projected q, k and v (B, S, N * C).
 
-    Parameters
-    ----------
-    mask
-        Index of the mask among the operands.
-    past
-        (2, B, N, P, C), keys and values.
+    `mask` is an operand's index; `past` (2, B, N, P, C) has keys and values.
     """
     _refuse(node, "do_rotary", "past_present_share_buffer")
     node.attr("rotary_embedding_dim")

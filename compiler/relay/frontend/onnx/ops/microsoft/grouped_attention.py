@@ -73,14 +73,9 @@ def rotated(
 
 @dataclass(frozen=True)
 class _Lengths:
-    """Where the rows of a step are in the sequences.
+    """Rows of this step, rows of the longest sequence after it, and rows before it.
 
-    Attributes
-    ----------
-    rows, total : int
-        Rows of this step; rows of the longest sequence behind it.
-    past : relax.Expr, optional
-        (B, 1) of int32: rows in front of this step. None: none in front.
+    `past` is (B, 1) of int32; None where no row is before this step.
     """
 
     rows: int
