@@ -159,7 +159,7 @@ def extract_intermdeiate_expr(mod: tvm.IRModule, expr_id: int) -> tvm.IRModule:
     kinds = (tvm.ir.Call, relax.TupleGetItem)
     steps = [node for node in post_order(nested(function)) if isinstance(node, kinds)]
     if not 0 <= expr_id < len(steps):
-        raise RelayError(f"the module has {len(steps)} steps, there is no number {expr_id}")
+        raise RelayError(f"step {expr_id} is out of range; the module has {len(steps)} steps")
     body = steps[expr_id]
     used = {handle(var) for var in free_vars(body)}
     return _module(function_of([var for var in function.params if handle(var) in used], body))

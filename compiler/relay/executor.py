@@ -120,7 +120,7 @@ class Executor:
     def _module(self, expr: Any, binds: Mapping[Any, Any]) -> tuple[tvm.IRModule, str]:
         if expr is None or isinstance(expr, tvm.ir.GlobalVar):
             if self.mod is None:
-                raise BuildError("there is no module to evaluate; give create_executor mod=")
+                raise BuildError("no module to evaluate; pass mod= to create_executor")
             return self.mod, "main" if expr is None else str(expr.name_hint)
         if not isinstance(expr, (relax.Function, OpenFunction)):
             expr = OpenFunction(free_vars(expr), as_expr(expr))

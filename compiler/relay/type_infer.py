@@ -226,5 +226,5 @@ def _call_type(node: relax.Call) -> Any:
             raise RelayTypeError(f"{node.op.name} is not an operator of Relax")
         return infer(node, _builder())
     if not isinstance(node.op.ty, relax.FuncType):
-        raise RelayTypeError(f"what is called is no function, but {type_of(node.op)}")
+        raise RelayTypeError(f"the callee must be a function, not {type_of(node.op)}")
     return relax.analysis.derive_call_ret_type(node.op.ty, node, _builder())

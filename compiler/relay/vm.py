@@ -55,7 +55,9 @@ class Executable:
     def function(self, name: str, device: Any) -> Any:
         """Wrap a function of the module as a Python function on `device`."""
         if name not in self.globals:
-            raise InputError(f"there is no function {name!r}; there are {', '.join(self.globals)}")
+            raise InputError(
+                f"unknown function {name!r}; the functions are {', '.join(self.globals)}"
+            )
         if self._compiled is not None and name in self._compiled.globals:
             return self._compiled.function(name, device)
         if name not in self._functions:
@@ -142,7 +144,7 @@ class VirtualMachine:
     def _kept(self) -> SavedFunction:
         function = self._function("main")
         if not isinstance(function, SavedFunction):
-            raise InputError("main has no library of its own, and keeps no cache")
+            raise InputError("main has no separate library and supports no key-value cache")
         return function
 
     def set_input(self, func_name: str, *args: Any, **kwargs: Any) -> None:

@@ -155,7 +155,9 @@ class SavedExecutable:
 
     def _interface(self, name: str) -> Interface:
         if name not in self.interfaces:
-            raise InputError(f"there is no function {name!r}; there are {', '.join(self.globals)}")
+            raise InputError(
+                f"unknown function {name!r}; the functions are {', '.join(self.globals)}"
+            )
         return self.interfaces[name]
 
     def save(self) -> tuple[bytearray, Any]:

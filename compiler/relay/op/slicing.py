@@ -334,7 +334,7 @@ def strided_set(
             value = relax.const(np.array(numbers, "int64"), "int64")
         values.append(value)
     bounds = _slice_bounds_kernel(data, *values, axes=list(range(count)), sizes=False)
-    first, step = tuple_fields(bounds)
+    first, step, _ = tuple_fields(bounds)
     return _strided_set_kernel(data, v, first, step)
 
 

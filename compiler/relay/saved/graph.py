@@ -36,7 +36,7 @@ class Graph:
             raise SavedModuleError(f"{source}: this is not JSON: {error}") from None
         if not isinstance(document, dict) or not isinstance(document.get("nodes"), list):
             raise SavedModuleError(
-                f"{source}: no node graph of tvm.ir.save_json: there is no list `nodes`"
+                f"{source}: not a node graph of tvm.ir.save_json: the list `nodes` is missing"
             )
         self.nodes: list[Any] = document["nodes"]
         for index, node in enumerate(self.nodes):

@@ -162,20 +162,17 @@ class _Parser(TokenReader):
             self.accept(";")
             return
         self.expect("{", "before the constructors")
-        while not self.accept("}"):
-            constructor = self.take("word", "the name of a constructor")
-            if constructor in self.constructors:
-                raise self.error(f"the constructor {constructor} is defined twice", self.at - 1)
-            fields: list[syntax.Type] = []
-            if self.accept("("):
-                while not self.accept(")"):
-                    fields.append(self.type())
-                    if not self.is_mark(")"):
-                        self.expect(",", "between the fields of a constructor")
-            made.constructors[constructor] = tuple(fields)
-            self.constructors.add(constructor)
-            if not self.is_mark("}"):
-                self.expect(",", "between constructors")
+
+        def constructor() -> None:
+            name = self.take("word", "the name of a constructor")
+            if name in self.constructors:
+                raise self.error(f"the constructor {name} is defined twice", self.at - 1)
+            where = "between the fields of a constructor"
+            fields = self.listed(self.type, ")", where) if self.accept("(") else []
+            made.constructors[name] = tuple(fields)
+            self.constructors.add(name)
+
+        self.listed(constructor, "}", "between constructors")
 
     # Functions and blocks.
 
@@ -186,23 +183,23 @@ class _Parser(TokenReader):
             self.expect("(", "before the parameters")
             parameters: list[syntax.Var] = []
             attributes: dict[str, Any] = {}
-            while not self.accept(")"):
-                if self.kinds[self.at] == "local":
-                    self.at += 1
-                    name = self.values[self.at - 1]
-                    if self.accept("{"):  # virtual device: ignored
-                        while not self.accept("}"):
-                            if self.kinds[self.at] == "end":
-                                raise self.error("this `{` is not closed")
-                            self.at += 1
-                    kind = self.type() if self.accept(":") else None
-                    parameters.append(self.declare(name, kind))
-                else:
-                    key = self.attribute_key("a parameter `%name` or an attribute `key=value`")
+
+            def parameter() -> None:
+                if self.kinds[self.at] != "local":
+                    key = self.take("word", "a parameter `%name` or an attribute `key=value`")
+                    self.expect("=", f"after the attribute {key}")
                     attributes[key] = self.attribute_value()
-                if not self.is_mark(")"):
-                    self.expect(",", "or `)` after a parameter")
-            result = self.type() if self.accept("->") else None
+                    return
+                name = self.take("local", "a parameter")
+                if self.accept("{"):  # virtual device: ignored
+                    while not self.accept("}"):
+                        if self.kinds[self.at] == "end":
+                            raise self.error("this `{` is not closed")
+                        self.at += 1
+                parameters.append(self.declare(name, self.optional_type()))
+
+            self.listed(parameter, ")", "or `)` after a parameter")
+            result = self.optional_type("->")
             body = self.braces()
         return syntax.Function(parameters, body, result, type_params, attributes)
 
@@ -233,7 +230,7 @@ class _Parser(TokenReader):
             elif kind == "word" and values[self.at] == "free_var":
                 self.at += 1
                 name = self.take("local", "the name of a variable")
-                self.declare(name, self.type() if self.accept(":") else None)
+                self.declare(name, self.optional_type())
                 self.accept(";")
             else:
                 value = self.expression()
@@ -243,7 +240,7 @@ class _Parser(TokenReader):
 
     def let(self) -> tuple[syntax.Var, syntax.Expr]:
         name = self.take("local", "the variable of a let")
-        kind = self.type() if self.accept(":") else None
+        kind = self.optional_type()
         self.expect("=", "after the variable of a let")
         var = syntax.Var(name, kind)
         if self.kinds[self.at] == "word" and self.values[self.at] == "fn":
@@ -389,30 +386,24 @@ class _Parser(TokenReader):
             complete = not self.accept("?")
             value = self.postfix()
             self.expect("{", "before the clauses")
-            clauses = []
-            while not self.accept("}"):
-                with self.scope():
-                    pattern = self.pattern()
-                    self.expect("=>", "after a pattern")
-                    if self.is_mark("{"):
-                        body = self.braces()
-                    else:
-                        body = syntax.Block([], self.expression())
-                clauses.append(syntax.Clause(pattern, body))
-                if not self.is_mark("}"):
-                    self.expect(",", "between clauses")
+            clauses = self.listed(self.clause, "}", "between clauses")
             return syntax.Match(value, clauses, complete)
+
+    def clause(self) -> syntax.Clause:
+        with self.scope():
+            pattern = self.pattern()
+            self.expect("=>", "after a pattern")
+            is_block = self.is_mark("{")
+            body = self.braces() if is_block else syntax.Block([], self.expression())
+        return syntax.Clause(pattern, body)
 
     def pattern(self) -> syntax.Pattern:
         with self.nested():
             if self.accept_word("_"):
                 return syntax.AnyPattern()
             if self.kinds[self.at] == "local":
-                self.at += 1
-                name = self.values[self.at - 1]
-                return syntax.VarPattern(
-                    self.declare(name, self.type() if self.accept(":") else None)
-                )
+                name = self.take("local", "a variable")
+                return syntax.VarPattern(self.declare(name, self.optional_type()))
             if self.is_mark("("):
                 return syntax.TuplePattern(self.patterns())
             name = self.take("word", "a pattern")
@@ -423,12 +414,7 @@ class _Parser(TokenReader):
 
     def patterns(self) -> list[syntax.Pattern]:
         self.at += 1  # "("
-        fields = []
-        while not self.accept(")"):
-            fields.append(self.pattern())
-            if not self.is_mark(")"):
-                self.expect(",", "between patterns")
-        return fields
+        return self.listed(self.pattern, ")", "between patterns")
 
     def reference(self, kind: str) -> syntax.Expr:
         start = self.at
@@ -468,11 +454,6 @@ class _Parser(TokenReader):
 
     # Attributes.
 
-    def attribute_key(self, what: str) -> str:
-        key = self.take("word", what)
-        self.expect("=", f"after the attribute {key}")
-        return key
-
     def attribute_value(self) -> Any:
         """Parse an attribute value as plain Python, or as a constant expression."""
         at, kind, value = self.at, self.kinds[self.at], self.values[self.at]
@@ -509,12 +490,7 @@ class _Parser(TokenReader):
 
     def attribute_list(self, closer: str) -> list[Any]:
         with self.nested():
-            items = []
-            while not self.accept(closer):
-                items.append(self.attribute_value())
-                if not self.is_mark(closer):
-                    self.expect(",", f"or `{closer}` in a list")
-            return items
+            return self.listed(self.attribute_value, closer, f"or `{closer}` in a list")
 
     def attribute_number(self, literal: str, at: int) -> int | float:
         value = self.scalar(literal, at)

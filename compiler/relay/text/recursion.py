@@ -58,6 +58,9 @@ class RunTime:
         self._tried: list[syntax.Function] = []
         self._results: dict[Any, syntax.Type] = {}
 
+    def error(self, message: str) -> RelayError:
+        return RelayError(f"{self.source}: {message}")
+
     def is_pending(self, function: syntax.Function) -> bool:
         """Whether a function's body is being converted, so that a call of it is recursive."""
         pending = [each for each, _ in self._pending]
@@ -71,7 +74,7 @@ class RunTime:
         """
         function = called.function
         if (function, self.scope.branch_depth) in self._pending:
-            raise RelayError(f"{self.source}: the recursion of {name} never ends")
+            raise self.error(f"the recursion of {name} never ends")
         if any(each is function for each in self._tried):
             raise NoClause(f"{self.source}: what {name} returns depends on itself alone")
         variables = self.types.of_call(function, arguments)
@@ -99,8 +102,8 @@ class RunTime:
         key: Any,
     ) -> None:
         if sum(each is function for each, _ in self._pending) >= _MOST_FORMS:
-            raise RelayError(
-                f"{self.source}: {name} calls itself with other shapes each time; a parameter "
+            raise self.error(
+                f"{name} calls itself with other shapes each time; a parameter "
                 "whose extents change declares them as `?`"
             )
         parameters = self._parameters(types)
@@ -162,7 +165,7 @@ class RunTime:
                 self._tried.pop()
             self._results[key] = self.types.of(value)
         if not self.types.is_complete(self._results[key]):
-            raise RelayError(f"{self.source}: {name} calls itself and does not say what it returns")
+            raise self.error(f"{name} calls itself and does not say what it returns")
         return self._results[key]
 
     def _parameters(self, types: list[syntax.Type]) -> list[relax.Var]:
@@ -273,9 +276,8 @@ class RunTime:
             fields = [self.lowered(*pair) for pair in zip(value, kind.fields)]
             return self.scope.bind(infer_type(relax.Tuple(fields)))
         if not isinstance(value, relax.Expr):
-            raise RelayError(
-                f"{self.source}: functions and references can't be part of data that is known "
-                "only at run time"
+            raise self.error(
+                "functions and references can't be part of data that is known only at run time"
             )
         return value
 
@@ -314,9 +316,9 @@ class RunTime:
         """Get a field of data with this constructor."""
         kind = self.types.constructor(name, handle.type)[1][index]
         if not self.types.is_complete(kind):
-            raise RelayError(
-                f"{self.source}: nothing tells the type of a field of {name}, which only running "
-                "makes; declare what the functions return that make it"
+            raise self.error(
+                f"the type of a field of {name} is unknown, because its data is "
+                "created at run time; declare the result types of the functions that create it"
             )
         return self.opened(self._item(handle.expr, index + 2, self.types.in_relax(kind)), kind)
 
@@ -328,8 +330,8 @@ class RunTime:
 
     def outer_reference(self) -> RelayError:
         """Create the error for a run-time function that uses a reference from an outer scope."""
-        return RelayError(
-            f"{self.source}: a recursion that depends on values known only at run time uses a "
+        return self.error(
+            "a recursion that depends on values known only at run time uses a "
             "reference that was made outside of it; pass and return the value instead"
         )
 
@@ -358,7 +360,7 @@ class _Packing:
         if isinstance(value, list) and isinstance(kind, syntax.TupleType):
             return ("tuple", [self.value(*pair) for pair in zip(value, kind.fields)])
         if not self.run_time.types.is_complete(kind):
-            raise RelayError(f"{self.run_time.source}: an argument of a recursion has no type")
+            raise self.run_time.error("an argument of a recursion has no type")
         self.leaves.append(self.run_time.lowered(value, kind))
         self.types.append(kind)
         return ("argument", kind)

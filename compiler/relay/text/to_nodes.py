@@ -88,6 +88,9 @@ class _Maker:
         self.type_vars: list[Mapping[str, adt.TypeVar]] = []
         self.variables: dict[syntax.Var, tvm.ir.Expr] = {}
 
+    def error(self, message: str) -> RelayError:
+        return RelayError(f"{self.source}: {message}")
+
     def add(self) -> None:
         known = {str(header.name_hint) for header in adt.type_definitions(self.mod)}
         new_types = [each for name, each in self.program.types.items() if name not in known]
@@ -132,7 +135,7 @@ class _Maker:
             if kind.name in scope and not kind.arguments:
                 return scope[kind.name]
         if kind.name not in self.headers:
-            raise RelayError(f"{self.source}: there is no type {kind.name}")
+            raise self.error(f"there is no type {kind.name}")
         arguments = [self.type(each) for each in kind.arguments]
         return None if None in arguments else self.headers[kind.name](*arguments)
 
@@ -170,7 +173,7 @@ class _Maker:
         if isinstance(expr, syntax.Var):
             if expr not in self.variables:
                 if expr.definition is None:
-                    raise RelayError(f"{self.source}: the variable %{expr.name} is not bound")
+                    raise self.error(f"the variable %{expr.name} is not bound")
                 self.variables[expr] = self.expression(expr.definition)
             return self.variables[expr]
         if isinstance(expr, syntax.Call):
@@ -189,7 +192,7 @@ class _Maker:
         if isinstance(expr, syntax.Global):
             if expr.name not in self.globals:
                 if not self.is_open:
-                    raise RelayError(f"{self.source}: there is no function @{expr.name}")
+                    raise self.error(f"unknown function @{expr.name}")
                 self.globals[expr.name] = tvm.ir.GlobalVar(expr.name)
             return self.globals[expr.name]
         if isinstance(expr, syntax.Op):
@@ -234,7 +237,7 @@ class _Maker:
             return adt.RefRead(self.expression(expr.ref))
         if isinstance(expr, syntax.RefWrite):
             return adt.RefWrite(self.expression(expr.ref), self.expression(expr.value))
-        raise RelayError(f"{self.source}: a {type(expr).__name__} can't stand here")
+        raise self.error(f"a {type(expr).__name__} can't stand here")
 
     def pattern(self, pattern: syntax.Pattern) -> Any:
         if isinstance(pattern, syntax.VarPattern):

@@ -91,6 +91,9 @@ class _Converter:
         self.is_straight = all(map(is_straight, module.functions.values()))
         self.evaluates = bool(module.types) or any(map(calls_itself, module.functions.items()))
 
+    def error(self, message: str) -> RelayError:
+        return RelayError(f"{self.module.source}: {message}")
+
     def convert(self, entries: Sequence[str]) -> tvm.IRModule:
         for name, function in self.module.functions.items():
             if name in entries or (self._over_tensors(function) and not self.evaluates):
@@ -137,17 +140,15 @@ class _Converter:
         """Give a recursive function its declared type."""
         result = relax_type(self.module.functions[name].result, named=False)
         if result is None:
-            raise RelayError(
-                f"{self.module.source}: @{name} calls itself and does not say what it returns"
-            )
+            raise self.error(f"@{name} calls itself and does not say what it returns")
         parameters = [var.ty for var in self.unfinished[name]]
         set_type(self.globals[name], relax.FuncType(parameters, result))
 
     def _parameter(self, name: str, var: syntax.Var) -> relax.Var:
         ty = self._parameter_type(var.type)
         if ty is None and var.type is not None and not isinstance(var.type, syntax.UnknownType):
-            raise RelayError(
-                f"{self.module.source}: parameter %{var.name} of @{name} is neither a tensor nor "
+            raise self.error(
+                f"parameter %{var.name} of @{name} is neither a tensor nor "
                 "a tuple; functions and data types can't cross the border of a compiled function"
             )
         return relax.Var(var.name, ty)
@@ -177,9 +178,8 @@ class _Converter:
         body = self.dataflow(evaluate) if self.is_straight else self.sequence(evaluate)
         for var in parameters:
             if var.ty.is_missing():
-                raise RelayError(
-                    f"{self.module.source}: parameter %{var.name} has no type, and no operator "
-                    "says what it must be"
+                raise self.error(
+                    f"parameter %{var.name} has no type, and no operator says what it must be"
                 )
         return relax.Function(parameters, body, body.ty)
 
@@ -225,9 +225,7 @@ class _Converter:
             return value.expr
         check_is_no_step(value)
         if not isinstance(value, relax.Expr):
-            raise RelayError(
-                f"{self.module.source}: a function can't be a result or the operand of an operator"
-            )
+            raise self.error("a function can't be a result or the operand of an operator")
         return value
 
     # Evaluation. A value is an expression, a list for a tuple, or one of `values`.
@@ -278,7 +276,7 @@ class _Converter:
         found = env.lookup(var)
         if found is None:
             if var.definition is None:
-                raise RelayError(f"{self.module.source}: the variable %{var.name} is not bound")
+                raise self.error(f"the variable %{var.name} is not bound")
             found = self.value(var.definition, env)
         return found
 
@@ -291,14 +289,12 @@ class _Converter:
         whole = self.value(expr.tuple, env)
         if isinstance(whole, list):
             if expr.index >= len(whole):
-                raise RelayError(
-                    f"{self.module.source}: field {expr.index} of a tuple of {len(whole)} fields"
-                )
+                raise self.error(f"field {expr.index} of a tuple of {len(whole)} fields")
             return whole[expr.index]
         if isinstance(whole, relax.Expr):
             return self.bind(infer_type(relax.TupleGetItem(whole, expr.index)))
         check_is_no_step(whole)
-        raise RelayError(f"{self.module.source}: field {expr.index} of what is not a tuple")
+        raise self.error(f"field {expr.index} of what is not a tuple")
 
     # Calls.
 
@@ -310,9 +306,7 @@ class _Converter:
             fields = [self.value(argument, env) for argument in expr.arguments]
             wanted = len(self.fields.get(called.name, ()))
             if len(fields) != wanted:
-                raise RelayError(
-                    f"{self.module.source}: the constructor {called.name} has {wanted} fields"
-                )
+                raise self.error(f"the constructor {called.name} has {wanted} fields")
             return self.data(called.name, fields)
         function = self.value(called, env)
         return self.apply(function, [self.value(argument, env) for argument in expr.arguments])
@@ -351,7 +345,7 @@ class _Converter:
         if isinstance(function, syntax.Constructor):
             return self.data(function.name, arguments)
         if not isinstance(function, Closure):
-            raise RelayError(f"{self.module.source}: what is called is not a function")
+            raise self.error("the callee is not a function")
         if function.function.attributes and all(map(is_plain, arguments)):
             return self._call_local(function, arguments)
         return self._evaluated("a function", function, arguments)
@@ -364,7 +358,7 @@ class _Converter:
             for var, operand in zip(function.function.parameters, operands)
         ]
         if len(parameters) != len(function.function.parameters):
-            raise RelayError(f"{self.module.source}: a function is called with too few arguments")
+            raise self.error("a function is called with too few arguments")
         made = self._function(function.function, parameters, function.env)
         made = made.with_attrs(_function_attributes(function.function))
         return self.bind(infer_type(relax.Call(self.bind(made), operands)))
@@ -379,16 +373,15 @@ class _Converter:
         gvar = self.function_of(name)
         operands = [self.plain(argument) for argument in arguments]
         if len(operands) != len(function.parameters):
-            raise RelayError(
-                f"{self.module.source}: @{name} takes {len(function.parameters)} arguments, "
-                f"got {len(operands)}"
+            raise self.error(
+                f"@{name} takes {len(function.parameters)} arguments, got {len(operands)}"
             )
         return self.bind(infer_type(relax.Call(gvar, operands)))
 
     def _call_known(self, name: str, arguments: list[Any]) -> Any:
         names = [] if self.known is None else [g.name_hint for g in self.known.get_global_vars()]
         if self.known is None or name not in names:
-            raise RelayError(f"{self.module.source}: there is no function @{name}")
+            raise self.error(f"unknown function @{name}")
         gvar = self.globals.setdefault(name, self.known.get_global_var(name))
         return self.bind(infer_type(relax.Call(gvar, [self.plain(each) for each in arguments])))
 
@@ -396,8 +389,8 @@ class _Converter:
         """Evaluate a call at compile time; if that does not terminate, at run time."""
         function = called.function
         if len(arguments) != len(function.parameters):
-            raise RelayError(
-                f"{self.module.source}: a function of {len(function.parameters)} parameters is "
+            raise self.error(
+                f"a function of {len(function.parameters)} parameters is "
                 f"called with {len(arguments)} arguments"
             )
         if self.run_time.is_pending(function):
@@ -489,9 +482,8 @@ class _Converter:
             return self.block(expr.then if chosen else expr.otherwise, env.child())
         condition = self.plain(condition)
         if type_of(condition) != "Tensor[(), bool]":
-            raise RelayError(
-                f"{self.module.source}: the condition of an `if` is a scalar of bool, not "
-                f"{type_of(condition)}"
+            raise self.error(
+                f"the condition of an `if` is a scalar of bool, not {type_of(condition)}"
             )
         return self.branches(
             condition,
@@ -555,8 +547,8 @@ class _Converter:
             return ("tuple", tuple(self._joined(*pair) for pair in zip(one, other)))
         kind = self.run_time.common(one, other)
         if kind is None:
-            raise RelayError(
-                f"{self.module.source}: the branches of an `if` on a value that is known only at "
+            raise self.error(
+                "the branches of an `if` on a value that is known only at "
                 "run time return different data or functions"
             )
         return ("handle", kind)
@@ -625,7 +617,7 @@ class _Converter:
                 return fails()
             return self._where([*zip(pattern.fields, value.fields), *left], env, fits, fails)
         if not isinstance(value, Handle):
-            raise RelayError(f"{self.module.source}: a `match` on what is not data")
+            raise self.error("a `match` on what is not data")
         handle, name = value, pattern.name
 
         def has_it() -> Any:
@@ -645,10 +637,10 @@ class _Converter:
             self.cells.append(cell)
             return cell
         if not isinstance(expr, (syntax.RefRead, syntax.RefWrite)):
-            raise RelayError(f"{self.module.source}: {type(expr).__name__} has no value")
+            raise self.error(f"{type(expr).__name__} has no value")
         cell = self.value(expr.ref, env)
         if not isinstance(cell, Reference):
-            raise RelayError(f"{self.module.source}: what is read or written is not a reference")
+            raise self.error("what is read or written is not a reference")
         if any(each is cell for each in self.cells[: self.outer_cells]):
             raise self.run_time.outer_reference()
         if isinstance(expr, syntax.RefRead):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -22,6 +23,8 @@ SPECIAL = re.compile(r"(inf|nan)(f(?:16|32|64)?)?\Z")
 _EXTENT = re.compile(r"\d{1,18}(?:i(?:32|64))?\Z")
 _MAX_DEPTH = 400
 _MAX_FUNCTIONS_FRAMES = 40
+
+Item = TypeVar("Item")
 
 
 class TokenReader:
@@ -96,14 +99,20 @@ class TokenReader:
         yield
         self.depth -= 1
 
+    def listed(self, parse: Callable[[], Item], closer: str, where: str) -> list[Item]:
+        """Parse items separated by commas, up to and including the closing mark."""
+        items = []
+        while not self.accept(closer):
+            items.append(parse())
+            if not self.is_mark(closer):
+                self.expect(",", where)
+        return items
+
     def type_params(self) -> tuple[str, ...]:
-        names = []
-        if self.accept("["):
-            while not self.accept("]"):
-                names.append(self.take("word", "a type variable"))
-                if not self.is_mark("]"):
-                    self.expect(",", "between type variables")
-        return tuple(names)
+        if not self.accept("["):
+            return ()
+        take = functools.partial(self.take, "word", "a type variable")
+        return tuple(self.listed(take, "]", "between type variables"))
 
     def scalar(self, literal: str, at: int) -> Any:
         """Parse a scalar constant: `3`, `1f`, `2e-05f`, `-1i8`, `1.5f64`."""
@@ -141,6 +150,10 @@ class TokenReader:
             self.at = at
             raise self.error(f"expected a type, found {self.shown()}")
 
+    def optional_type(self, mark: str = ":") -> syntax.Type | None:
+        """Parse a type if it follows a mark."""
+        return self.type() if self.accept(mark) else None
+
     def named_type(self, value: str) -> syntax.Type:
         if value == "_":
             return syntax.UnknownType()
@@ -162,12 +175,7 @@ class TokenReader:
         return syntax.NamedType(value)
 
     def type_list(self, closer: str) -> tuple[syntax.Type, ...]:
-        types = []
-        while not self.accept(closer):
-            types.append(self.type())
-            if not self.is_mark(closer):
-                self.expect(",", f"or `{closer}` after a type")
-        return tuple(types)
+        return tuple(self.listed(self.type, closer, f"or `{closer}` after a type"))
 
     def tensor_type(self, written: str, at: int) -> syntax.Type:
         inside, _, dtype = written[written.index("(") + 1 :].rpartition(")")

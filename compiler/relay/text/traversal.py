@@ -22,15 +22,18 @@ def deep() -> Iterator[None]:
         sys.setrecursionlimit(limit)
 
 
-def is_straight(function: syntax.Function) -> bool:
-    """Whether a body contains only operator calls: no conditions, functions, data or references."""
-    stack: list[Any] = [function.body]
+def walk(node: Any) -> Iterator[Any]:
+    """Yield a node and all nodes below it."""
+    stack = [node]
     while stack:
         node = stack.pop()
-        if isinstance(node, _BRANCHING):
-            return False
+        yield node
         stack += children(node)
-    return True
+
+
+def is_straight(function: syntax.Function) -> bool:
+    """Whether a body contains only operator calls: no conditions, functions, data or references."""
+    return not any(isinstance(node, _BRANCHING) for node in walk(function.body))
 
 
 _BRANCHING = (
@@ -75,37 +78,30 @@ def captured(function: syntax.Function, env: Environment) -> list[tuple[syntax.V
     return list(found.items())
 
 
+_CHILDREN = {
+    syntax.Call: ("function", "arguments"),
+    syntax.If: ("condition", "then", "otherwise"),
+    syntax.Function: ("body",),
+    syntax.Tuple: ("fields",),
+    syntax.Field: ("tuple",),
+    syntax.Match: ("value", "clauses"),
+    syntax.Clause: ("body",),
+    syntax.RefCreate: ("value",),
+    syntax.RefRead: ("ref",),
+    syntax.RefWrite: ("ref", "value"),
+}
+"""Fields of each node class that hold evaluated nodes or lists of them."""
+
+
 def children(node: Any) -> list[Any]:
     if isinstance(node, syntax.Block):
         return [value for _, value in node.bindings] + [node.result]
-    if isinstance(node, syntax.Call):
-        return [node.function, *node.arguments]
-    if isinstance(node, syntax.If):
-        return [node.condition, node.then, node.otherwise]
-    if isinstance(node, syntax.Function):
-        return [node.body]
-    if isinstance(node, syntax.Tuple):
-        return list(node.fields)
-    if isinstance(node, syntax.Field):
-        return [node.tuple]
-    if isinstance(node, syntax.Match):
-        return [node.value, *(clause.body for clause in node.clauses)]
-    if isinstance(node, syntax.RefCreate):
-        return [node.value]
-    if isinstance(node, syntax.RefRead):
-        return [node.ref]
-    if isinstance(node, syntax.RefWrite):
-        return [node.ref, node.value]
-    return []
+    held = [getattr(node, name) for name in _CHILDREN.get(type(node), ())]
+    return [each for part in held for each in (part if isinstance(part, list) else [part])]
 
 
 def calls_itself(item: tuple[str, syntax.Function]) -> bool:
     """Whether a function's body mentions the function; mutual recursion is found by evaluation."""
     name, function = item
-    stack: list[Any] = [function.body]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, syntax.Global) and node.name == name:
-            return True
-        stack += children(node)
-    return False
+    nodes = walk(function.body)
+    return any(isinstance(each, syntax.Global) and each.name == name for each in nodes)

@@ -129,8 +129,8 @@ class LayoutRewrite:
             made = as_expr(self.change(node, attrs, args))
         if made is not None and not dialect.is_relay(made):
             raise RelayError(
-                f"what stands for {dialect.relay_name(node)} in another layout must be a call of "
-                f"an operator, not {made}"
+                f"the replacement of {dialect.relay_name(node)} in another layout must be an "
+                f"operator call, not {made}"
             )
         return made
 
