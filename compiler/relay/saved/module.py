@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from ...errors import SavedModuleError
@@ -19,6 +20,19 @@ _LEAVES = frozenset(
 _NAMED = (syntax.Var, syntax.Constant, syntax.Global, syntax.Op, syntax.Constructor)
 _DTYPE = re.compile(r"(?:bool|bfloat16|(?:u?int|float)(?:1|4|8|16|32|64))\Z")
 _MAX_NESTING = 100
+
+_OPERANDS: dict[str, tuple[tuple[str, ...], str, tuple[str, ...]]] = {
+    "relay.Call": (("op",), "args", ()),
+    "relay.Tuple": ((), "fields", ()),
+    "relay.TupleGetItem": (("tuple_value",), "", ()),
+    "relay.If": (("cond",), "", ("true_branch", "false_branch")),
+    "relay.Let": (("value",), "", ("body",)),
+    "relay.Match": (("data",), "", ()),
+    "relay.RefCreate": (("value",), "", ()),
+    "relay.RefRead": (("ref",), "", ()),
+    "relay.RefWrite": (("ref", "value"), "", ()),
+}
+"""Fields of each node kind: operands, a list of operands, bodies that open a scope."""
 
 
 def read_module(text: str, source: str = "json") -> syntax.Module:
@@ -97,175 +111,34 @@ class _Reader:
 
     def body(self, root: int) -> syntax.Block:
         """Convert a body to a block: each shared or nested node is bound once, in its scope."""
+        with self.nested(root, "functions are nested too deep"):
+            return _Body(self, root).block
+
+    @contextmanager
+    def nested(self, index: int, message: str) -> Iterator[None]:
         self.nesting += 1
         if self.nesting > _MAX_NESTING:
-            raise self.graph.error(root, "functions are nested too deep")
-        scope = Scope(None, 0)
-        block = self._region(root, scope, *self._placed(root, scope), {})
+            raise self.graph.error(index, message)
+        yield
         self.nesting -= 1
-        return block
 
-    def _placed(
-        self, root: int, scope: Scope
-    ) -> tuple[dict[int, Scope], dict[tuple[int, int], Scope]]:
-        """Scope of each node, and the inner scopes opened by conditions, lets and clauses."""
-        try:
-            nodes = order(root, self._uses)
-        except ValueError as error:
-            raise SavedModuleError(f"{self.graph.source}: {error}") from None
-        where: dict[int, Scope] = {root: scope}
-        inner: dict[tuple[int, int], Scope] = {}
-        for node in reversed(nodes):
-            own = where[node]
-            for position, (below, opens) in enumerate(self._operands(node)):
-                seen = own
-                if opens:
-                    seen = inner[node, position] = own.inner()
-                where[below] = common(where[below], seen) if below in where else seen
-        for node in nodes:
-            where[node].nodes.append(node)
-        return where, inner
-
-    def _uses(self, index: int) -> Iterable[int]:
-        return [below for below, _ in self._operands(index)]
-
-    def _operands(self, index: int) -> list[tuple[int, bool]]:
+    def operands(self, index: int) -> list[tuple[int, bool]]:
         """Operands of a node, and whether each opens a new scope."""
         graph, kind = self.graph, self.graph.kind(index)
         if kind in _LEAVES or kind == "relay.Function":
             return []
-        if kind == "relay.Call":
-            called = [(graph.node(index, "op"), False)]
-            return called + [(each, False) for each in self._list(index, "args")]
-        if kind == "relay.Tuple":
-            return [(each, False) for each in self._list(index, "fields")]
-        if kind == "relay.TupleGetItem":
-            return [(graph.node(index, "tuple_value"), False)]
-        if kind == "relay.If":
-            return [
-                (graph.node(index, "cond"), False),
-                (graph.node(index, "true_branch"), True),
-                (graph.node(index, "false_branch"), True),
-            ]
-        if kind == "relay.Let":
-            return [(graph.node(index, "value"), False), (graph.node(index, "body"), True)]
-        if kind == "relay.Match":
-            clauses = [(graph.node(each, "rhs"), True) for each in self._list(index, "clauses")]
-            return [(graph.node(index, "data"), False), *clauses]
-        if kind == "relay.RefCreate":
-            return [(graph.node(index, "value"), False)]
-        if kind == "relay.RefRead":
-            return [(graph.node(index, "ref"), False)]
-        if kind == "relay.RefWrite":
-            return [(graph.node(index, "ref"), False), (graph.node(index, "value"), False)]
-        raise graph.error(index, "this is not a Relay expression")
-
-    def _region(
-        self,
-        root: int,
-        scope: Scope,
-        where: dict[int, Scope],
-        inner: dict[tuple[int, int], Scope],
-        names: dict[int, syntax.Expr],
-    ) -> syntax.Block:
-        """Convert the nodes of one scope in order; a final let continues in the same block."""
-        bindings: list[tuple[syntax.Var, syntax.Expr]] = []
-        names = dict(names) if scope.depth else names
-        while True:
-            following = None
-            for node in scope.nodes:
-                if node == root and self.graph.kind(node) == "relay.Let":
-                    following = node
-                    continue
-                made = self._node(node, where, inner, names)
-                if isinstance(made, _NAMED):
-                    names[node] = made
-                else:
-                    var = syntax.Var(str(len(names)), None, len(names))
-                    bindings.append((var, made))
-                    names[node] = var
-            if following is None:
-                return syntax.Block(bindings, names[root])
-            bound = self.var(self.graph.node(following, "var"))
-            bindings.append((bound, names[self.graph.node(following, "value")]))
-            root = self.graph.node(following, "body")
-            if where[root] is not inner[following, 1]:  # body already bound in an outer scope
-                return syntax.Block(bindings, names.get(root) or self._leaf(root))
-            scope = inner[following, 1]
-
-    def _node(
-        self,
-        index: int,
-        where: dict[int, Scope],
-        inner: dict[tuple[int, int], Scope],
-        names: dict[int, syntax.Expr],
-    ) -> syntax.Expr:
-        graph, kind = self.graph, self.graph.kind(index)
-
-        def named(field: str) -> syntax.Expr:
-            return names[graph.node(index, field)]
-
-        def region(field: str, position: int) -> syntax.Block:
-            below = graph.node(index, field)
-            return self._inner(below, inner[index, position], where, inner, names)
-
-        if kind in _LEAVES:
-            return self._leaf(index)
-        if kind == "relay.Function":
-            return self.function(index)
-        if kind == "relay.Call":
-            arguments = [names[each] for each in self._list(index, "args")]
-            attributes = graph.node(index, "attrs")
-            return syntax.Call(
-                named("op"), arguments, read_attributes(graph, attributes) if attributes else {}
-            )
-        if kind == "relay.Tuple":
-            return syntax.Tuple([names[each] for each in self._list(index, "fields")])
-        if kind == "relay.TupleGetItem":
-            return syntax.Field(named("tuple_value"), graph.integer(index, "index"))
-        if kind == "relay.If":
-            return syntax.If(named("cond"), region("true_branch", 1), region("false_branch", 2))
-        if kind == "relay.Let":  # a let as an operand
-            bound = self.var(graph.node(index, "var"))
-            rest = region("body", 1)
-            return syntax.Block([(bound, named("value")), *rest.bindings], rest.result)
-        if kind == "relay.Match":
-            clauses = [
-                syntax.Clause(
-                    self.pattern(graph.node(each, "lhs")),
-                    self._inner(
-                        graph.node(each, "rhs"), inner[index, position + 1], where, inner, names
-                    ),
-                )
-                for position, each in enumerate(self._list(index, "clauses"))
-            ]
-            return syntax.Match(named("data"), clauses, bool(graph.integer(index, "complete", 1)))
-        if kind == "relay.RefCreate":
-            return syntax.RefCreate(named("value"))
-        if kind == "relay.RefRead":
-            return syntax.RefRead(named("ref"))
-        return syntax.RefWrite(named("ref"), named("value"))
-
-    def _inner(
-        self,
-        root: int,
-        scope: Scope,
-        where: dict[int, Scope],
-        inner: dict[tuple[int, int], Scope],
-        names: dict[int, syntax.Expr],
-    ) -> syntax.Block:
-        if where[root] is not scope:
-            return syntax.Block([], names[root])
-        self.nesting += 1
-        if self.nesting > _MAX_NESTING:
-            raise self.graph.error(root, "conditions are nested too deep")
-        block = self._region(root, scope, where, inner, names)
-        self.nesting -= 1
-        return block
+        if kind not in _OPERANDS:
+            raise graph.error(index, "this is not a Relay expression")
+        plain, listed, bodies = _OPERANDS[kind]
+        found = [(graph.node(index, name), False) for name in plain]
+        found += [(each, False) for each in self._list(index, listed)] if listed else []
+        found += [(graph.node(index, name), True) for name in bodies]
+        clauses = self._list(index, "clauses") if kind == "relay.Match" else []
+        return found + [(graph.node(each, "rhs"), True) for each in clauses]
 
     # Leaves, patterns, types.
 
-    def _leaf(self, index: int) -> syntax.Expr:
+    def leaf(self, index: int) -> syntax.Expr:
         kind = self.graph.kind(index)
         if kind == "relay.Var":
             return self.var(index)
@@ -346,3 +219,113 @@ class _Reader:
         if value is not None and (not isinstance(value, int) or value < 0):
             raise self.graph.error(index, "this is not an extent of a shape")
         return value
+
+
+class _Body:
+    """Conversion of one body; each node is evaluated in its scope."""
+
+    def __init__(self, reader: _Reader, root: int) -> None:
+        self.reader = reader
+        self.graph = reader.graph
+        scope = Scope(None, 0)
+        self.where: dict[int, Scope] = {root: scope}
+        self.inner: dict[tuple[int, int], Scope] = {}
+        """Scopes opened by conditions, lets and clauses, by node and operand position."""
+        self._assign_scopes(root)
+        self.block = self._region(root, scope, {})
+
+    def _assign_scopes(self, root: int) -> None:
+        operands = self.reader.operands
+        try:
+            nodes = order(root, lambda node: [below for below, _ in operands(node)])
+        except ValueError as error:
+            raise SavedModuleError(f"{self.graph.source}: {error}") from None
+        where = self.where
+        for node in reversed(nodes):
+            own = where[node]
+            for position, (below, opens) in enumerate(operands(node)):
+                seen = own
+                if opens:
+                    seen = self.inner[node, position] = own.inner()
+                where[below] = common(where[below], seen) if below in where else seen
+        for node in nodes:
+            where[node].nodes.append(node)
+
+    def _region(self, root: int, scope: Scope, names: dict[int, syntax.Expr]) -> syntax.Block:
+        """Convert the nodes of one scope in order; a final let continues in the same block."""
+        graph, reader = self.graph, self.reader
+        bindings: list[tuple[syntax.Var, syntax.Expr]] = []
+        names = dict(names) if scope.depth else names
+        while True:
+            following = None
+            for node in scope.nodes:
+                if node == root and graph.kind(node) == "relay.Let":
+                    following = node
+                    continue
+                made = self._node(node, names)
+                if isinstance(made, _NAMED):
+                    names[node] = made
+                else:
+                    var = syntax.Var(str(len(names)), None, len(names))
+                    bindings.append((var, made))
+                    names[node] = var
+            if following is None:
+                return syntax.Block(bindings, names[root])
+            bound = reader.var(graph.node(following, "var"))
+            bindings.append((bound, names[graph.node(following, "value")]))
+            root = graph.node(following, "body")
+            scope = self.inner[following, 1]
+            if self.where[root] is not scope:  # body already bound in an outer scope
+                return syntax.Block(bindings, names.get(root) or reader.leaf(root))
+
+    def _node(self, index: int, names: dict[int, syntax.Expr]) -> syntax.Expr:
+        graph, reader, kind = self.graph, self.reader, self.graph.kind(index)
+
+        def named(field: str) -> syntax.Expr:
+            return names[graph.node(index, field)]
+
+        def listed(field: str) -> list[syntax.Expr]:
+            return [names[each] for each in graph.items(graph.node(index, field))]
+
+        def region(owner: int, field: str, position: int) -> syntax.Block:
+            return self._nested_region(graph.node(owner, field), self.inner[index, position], names)
+
+        if kind in _LEAVES:
+            return reader.leaf(index)
+        if kind == "relay.Function":
+            return reader.function(index)
+        if kind == "relay.Call":
+            attributes = graph.node(index, "attrs")
+            read = read_attributes(graph, attributes) if attributes else {}
+            return syntax.Call(named("op"), listed("args"), read)
+        if kind == "relay.Tuple":
+            return syntax.Tuple(listed("fields"))
+        if kind == "relay.TupleGetItem":
+            return syntax.Field(named("tuple_value"), graph.integer(index, "index"))
+        if kind == "relay.If":
+            branches = region(index, "true_branch", 1), region(index, "false_branch", 2)
+            return syntax.If(named("cond"), *branches)
+        if kind == "relay.Let":  # a let as an operand
+            bound = reader.var(graph.node(index, "var"))
+            rest = region(index, "body", 1)
+            return syntax.Block([(bound, named("value")), *rest.bindings], rest.result)
+        if kind == "relay.Match":
+            found = enumerate(graph.items(graph.node(index, "clauses")), 1)
+            clauses = [
+                syntax.Clause(reader.pattern(graph.node(each, "lhs")), region(each, "rhs", place))
+                for place, each in found
+            ]
+            return syntax.Match(named("data"), clauses, bool(graph.integer(index, "complete", 1)))
+        if kind == "relay.RefCreate":
+            return syntax.RefCreate(named("value"))
+        if kind == "relay.RefRead":
+            return syntax.RefRead(named("ref"))
+        return syntax.RefWrite(named("ref"), named("value"))
+
+    def _nested_region(
+        self, root: int, scope: Scope, names: dict[int, syntax.Expr]
+    ) -> syntax.Block:
+        if self.where[root] is not scope:
+            return syntax.Block([], names[root])
+        with self.reader.nested(root, "conditions are nested too deep"):
+            return self._region(root, scope, names)
