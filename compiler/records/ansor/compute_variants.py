@@ -14,14 +14,15 @@ Ansor other variants of the same operators:
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import Any
 
 from tvm import te, tirx, topi
 
 from .dag import ComputeDag, Operation
-from .dag_to_primfunc import Rebuilt, Replacement, compute, rebuild, translate, unchanged
+from .dag_to_primfunc import Candidate, Replacement, compute, rebuild, translate, unchanged
 from .index_coefficients import coefficient, index_of, offset
 from .legacy_printer import texts_of_era
 from .packing import Packing
@@ -32,23 +33,8 @@ logger = logging.getLogger("baton.auto_scheduler")
 _WINOGRAD_TILES = (4, 2)
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """One form of a kernel's compute."""
-
-    dag: ComputeDag
-    # For each input of its function, the kernel's parameter it is made from
-    operands: tuple[tuple[int, Packing], ...]
-    # Right-hand sides of stages whose expression TVM once simplified otherwise, by name
-    texts: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class _Form:
-    """Replacements in the kernel's DAG, and their printed texts."""
-
-    replaced: Mapping[Operation, Replacement] = field(default_factory=dict)
-    texts: Mapping[str, str] = field(default_factory=dict)
+# Replacements in the kernel's DAG, and the printed texts of their stages
+_Form = tuple[Mapping[Operation, Replacement], Mapping[str, str]]
 
 
 def candidates(dag: ComputeDag, known: frozenset[int]) -> Iterator[Candidate]:
@@ -57,8 +43,7 @@ def candidates(dag: ComputeDag, known: frozenset[int]) -> Iterator[Candidate]:
     `known`: parameters whose values are known when the module is built.
     """
     texts = texts_of_era(dag)
-    plain = unchanged(dag)
-    yield from _with_constant_stages(Candidate(plain.dag, plain.operands, texts))
+    yield from _with_constant_stages(replace(unchanged(dag), texts=texts))
     shapes = _full_ranks(dag)
     variants: list[tuple[Mapping[Operation, Replacement], Mapping[Operation, tuple[int, ...]]]]
     variants = [({}, {})]
@@ -68,22 +53,19 @@ def candidates(dag: ComputeDag, known: frozenset[int]) -> Iterator[Candidate]:
     open_ones = {op: shape for op, shape in shapes.items() if positions[op] not in known}
     if open_ones:
         variants.append((_expanded(dag, open_ones), {}))
-    for form in [_Form(texts=texts), *_anchor_forms(dag, known)]:
+    for anchors, anchor_texts in [({}, texts), *_anchor_forms(dag, known)]:
         for expanded, ranks in variants:
-            replaced = {**expanded, **form.replaced}
-            if not replaced and not ranks:
-                continue
-            rebuilt = _rebuilt(dag, replaced, ranks)
+            replaced = {**expanded, **anchors}
+            rebuilt = _rebuilt(dag, replaced, ranks) if replaced or ranks else None
             if rebuilt is not None:
-                made = Candidate(rebuilt.dag, rebuilt.operands, form.texts)
-                yield from _with_constant_stages(made)
+                yield from _with_constant_stages(replace(rebuilt, texts=anchor_texts))
 
 
 def _rebuilt(
     dag: ComputeDag,
     replaced: Mapping[Operation, Replacement],
     shapes: Mapping[Operation, tuple[int, ...]],
-) -> Rebuilt | None:
+) -> Candidate | None:
     try:
         return rebuild(dag, replaced, shapes)
     except Exception as error:  # tensor expressions refuse in many of TVM's ways
@@ -102,15 +84,9 @@ def _with_constant_stages(candidate: Candidate) -> Iterator[Candidate]:
                 replaced[op] = replacement
     rebuilt = _rebuilt(candidate.dag, replaced, {}) if replaced else None
     if rebuilt is not None:
-        yield Candidate(rebuilt.dag, _composed(candidate, rebuilt), candidate.texts)
-
-
-def _composed(candidate: Candidate, rebuilt: Rebuilt) -> tuple[tuple[int, Packing], ...]:
-    composed = []
-    for index, packing in rebuilt.operands:
-        original, before = candidate.operands[index]
-        composed.append((original, before.then(*packing.steps)))
-    return tuple(composed)
+        before = [(*candidate.operands[index], packing) for index, packing in rebuilt.operands]
+        operands = tuple((index, first.then(*then.steps)) for index, first, then in before)
+        yield Candidate(rebuilt.dag, operands, candidate.texts)
 
 
 # --- anchors -----------------------------------------------------------------------------
@@ -167,10 +143,10 @@ def _matmul_forms(op: Operation) -> list[_Form]:
         return build
 
     if rank == 2:
-        return [_Form({op: Replacement(dense, {right: packing})})]
-    forms = [_Form({op: Replacement(batched(True), {right: packing})})]
+        return [({op: Replacement(dense, {right: packing})}, {})]
+    forms: list[_Form] = [({op: Replacement(batched(True), {right: packing})}, {})]
     if op.shape[0] == 1:
-        forms.append(_Form({op: Replacement(batched(False))}))
+        forms.append(({op: Replacement(batched(False))}, {}))
     return forms
 
 
@@ -184,11 +160,9 @@ def _winograd_forms(op: Operation) -> list[_Form]:
     front = [offset(padded, index[dim]) for dim in (1, 2)]
     if not in_reach or front[0] is None or front[1] is None:
         return []
-    forms = []
-    for m in _WINOGRAD_TILES:
-        form = WinogradForm(data, weight, (-front[0], -front[1]), op.shape, m)
-        forms.append(_Form({op: form.replacement()}, form.texts()))
-    return forms
+    padding = (-front[0], -front[1])
+    forms = [WinogradForm(data, weight, padding, op.shape, m) for m in _WINOGRAD_TILES]
+    return [({op: form.replacement()}, form.texts()) for form in forms]
 
 
 def _depthwise_forms(op: Operation) -> list[_Form]:
@@ -200,7 +174,7 @@ def _depthwise_forms(op: Operation) -> list[_Form]:
     channels = op.shape[channel]
     if padded.base_name != "pad_temp" or padded.shape[channel] != channels:
         return []
-    if not weight.is_placeholder or channels * kernel[0] * kernel[1] != _size(weight.shape):
+    if not weight.is_placeholder or channels * kernel[0] * kernel[1] != math.prod(weight.shape):
         return []
     index = index_of(op, padded)
     windows = [axis for axis in op.axes if axis.is_reduction and axis.extent in kernel]
@@ -236,14 +210,7 @@ def _depthwise_forms(op: Operation) -> list[_Form]:
 
         return te.compute(op.shape, nhwc if is_nhwc else nchw, name="DepthwiseConv2d")
 
-    return [_Form({op: Replacement(build, {weight: packing})})]
-
-
-def _size(shape: tuple[int, ...]) -> int:
-    size = 1
-    for extent in shape:
-        size *= extent
-    return size
+    return [({op: Replacement(build, {weight: packing})}, {})]
 
 
 # --- operands and constants --------------------------------------------------------------

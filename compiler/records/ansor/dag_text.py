@@ -49,8 +49,6 @@ class Names:
     operation: Callable[[Operation, int], str]
     # Operation to the names of its axes, spatial ones first
     axes: Callable[[Operation], tuple[str, ...]]
-    # Operation that TOPI named after what it reduces, and the name of that, to its name
-    of_reduction: Callable[[Operation, str], str] = lambda op, producer: op.base_name
     bounds_last: bool = False  # whether element-wise minima and maxima name a constant second
 
 
@@ -70,7 +68,7 @@ def dag_text(dag: ComputeDag, names: Names, texts: Mapping[str, str] | None = No
             lines.append(f"{called[op]} = PLACEHOLDER \n")
             continue
         if op.is_reduction and op.base_name.endswith("_red"):
-            called[op] = names.of_reduction(op, called[op.producers[0]])
+            called[op] = f"{called[op.producers[0]]}_red"  # TOPI named it after what it reduces
         axes = names.axes(op)
         text = (texts or {}).get(op.base_name)
         if text is None and not op.producers:

@@ -32,25 +32,27 @@ class Replacement:
 
 
 @dataclass(frozen=True)
-class Rebuilt:
-    """A DAG like another, and where its operands come from."""
+class Candidate:
+    """One form of a kernel's compute."""
 
     dag: ComputeDag
-    # For each input of the new function, the parameter of the old one it is made from
+    # For each input of its function, the kernel's parameter it is made from
     operands: tuple[tuple[int, Packing], ...]
+    # Right-hand sides of stages whose expression TVM once simplified otherwise, by name
+    texts: Mapping[str, str] = field(default_factory=dict)
 
 
-def unchanged(dag: ComputeDag) -> Rebuilt:
+def unchanged(dag: ComputeDag) -> Candidate:
     """The DAG as it is."""
     count = len(dag.func.params) - len(dag.outputs)
-    return Rebuilt(dag, tuple((index, Packing()) for index in range(count)))
+    return Candidate(dag, tuple((index, Packing()) for index in range(count)))
 
 
 def rebuild(
     dag: ComputeDag,
     replaced: Mapping[Operation, Replacement],
     shapes: Mapping[Operation, tuple[int, ...]],
-) -> Rebuilt:
+) -> Candidate:
     """Build the function with some operations replaced.
 
     `replaced`: by the operation that they take the place of; what is read no more disappears.
@@ -89,7 +91,7 @@ def rebuild(
     made.sort(key=lambda entry: positions[entry[0]])
     func = te.create_prim_func([*(tensor for _, tensor, _ in made), *outputs])
     operands = tuple((positions[op], packing) for op, _, packing in made)
-    return Rebuilt(read_dag(func), operands)
+    return Candidate(read_dag(func), operands)
 
 
 def _packed_shape(shape: Sequence[int], packing: Packing) -> tuple[int, ...]:

@@ -19,7 +19,7 @@ from typing import Any
 from tvm import tirx
 
 from . import state as model
-from .compute_variants import Candidate
+from .dag_to_primfunc import Candidate
 from .index_coefficients import index_of
 from .packing import Packing
 from .replay import Replayed

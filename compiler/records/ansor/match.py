@@ -22,10 +22,10 @@ from schedules.winograd import algorithm
 from ...errors import RecordError
 from ..auto_scheduler.workload import workload_key
 from ..log_target import log_target
-from .compute_variants import Candidate, candidates
+from .compute_variants import candidates
 from .dag import read_dag
 from .dag_text import dag_hash, dag_text
-from .dag_to_primfunc import unchanged
+from .dag_to_primfunc import Candidate, unchanged
 from .layout_rewrite import rewrite_layouts
 from .packing import Packing
 from .record import AnsorRecord, WorkloadKey
@@ -83,7 +83,7 @@ def matches(
     refused: list[str] = []
     tried: set[str] = set()
     for record in _of_own_key(func, described, contexts):
-        match = _replayed(Candidate(dag, unchanged(dag).operands), record, known, True, refused)
+        match = _replayed(unchanged(dag), record, known, True, refused)
         if match is not None:
             yield match
     plausible = []

@@ -7,7 +7,7 @@ moment the step is applied; `state.py` gives them their meaning.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from ...errors import RecordError
@@ -27,44 +27,46 @@ _LARGEST_EXTENT = 2**40
 
 
 @dataclass(frozen=True)
-class Annotate:
-    """AN: annotate or bind one iterator."""
+class Step:
+    """One transform step of a stage; its fields stand in the order of the record."""
 
     stage: int
+
+
+@dataclass(frozen=True)
+class Annotate(Step):
+    """AN: annotate or bind one iterator."""
+
     iterator: int
     annotation: str
 
 
 @dataclass(frozen=True)
-class Fuse:
+class Fuse(Step):
     """FU: fuse consecutive iterators; of none, a new loop of extent 1 comes first."""
 
-    stage: int
     iterators: tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Pragma:
+class Pragma(Step):
     """PR: `auto_unroll_max_step$N` on an iterator."""
 
-    stage: int
     iterator: int
     max_step: int
 
 
 @dataclass(frozen=True)
-class Reorder:
+class Reorder(Step):
     """RE: new order of all iterators."""
 
-    stage: int
     order: tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Split:
+class Split(Step):
     """SP: split into one part more than there are lengths."""
 
-    stage: int
     iterator: int
     extent: int
     lengths: tuple[int, ...]
@@ -72,20 +74,18 @@ class Split:
 
 
 @dataclass(frozen=True)
-class FollowSplit:
+class FollowSplit(Step):
     """FSP: split by the lengths of an earlier SP, the last of them multiplied."""
 
-    stage: int
     iterator: int
     source: int
     parts: int
 
 
 @dataclass(frozen=True)
-class FollowFusedSplit:
+class FollowFusedSplit(Step):
     """FFSP: split by the product of one length of several earlier SPs."""
 
-    stage: int
     iterator: int
     sources: tuple[int, ...]
     level: int
@@ -93,68 +93,54 @@ class FollowFusedSplit:
 
 
 @dataclass(frozen=True)
-class StorageAlign:
+class StorageAlign(Step):
     """SA: align the stride of an axis."""
 
-    stage: int
     iterator: int
     factor: int
     offset: int
 
 
 @dataclass(frozen=True)
-class ComputeAt:
+class ComputeAt(Step):
     """CA: compute a stage inside an iterator of another."""
 
-    stage: int
     target: int
     iterator: int
 
 
 @dataclass(frozen=True)
-class ComputeInline:
+class ComputeInline(Step):
     """CI."""
 
-    stage: int
-
 
 @dataclass(frozen=True)
-class ComputeRoot:
+class ComputeRoot(Step):
     """CR: undo CA or CI."""
 
-    stage: int
-
 
 @dataclass(frozen=True)
-class CacheRead:
+class CacheRead(Step):
     """CHR: a copy of a stage's result for some readers."""
 
-    stage: int
     scope: str
     readers: tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class CacheWrite:
+class CacheWrite(Step):
     """CHW: compute into a copy first."""
 
-    stage: int
     scope: str
 
 
 @dataclass(frozen=True)
-class RFactor:
+class RFactor(Step):
     """RF: factor a reduction iterator out as an axis of partial results."""
 
-    stage: int
     iterator: int
     position: int
 
-
-Step = (
-    Annotate | Fuse | Pragma | Reorder | Split | FollowSplit | FollowFusedSplit | StorageAlign
-    | ComputeAt | ComputeInline | ComputeRoot | CacheRead | CacheWrite | RFactor
-)  # fmt: skip
 
 SCOPES = ("global", "shared", "warp", "local")
 
@@ -199,14 +185,14 @@ def kind_of(step: Step) -> str:
 def _parse(row: Any) -> Step:
     if not isinstance(row, list) or not row:
         raise ValueError("not a list of a kind and its fields")
-    kind, *fields = row
-    read = _READERS.get(kind) if isinstance(kind, str) else None
-    if read is None:
+    kind, *values = row
+    step = _KINDS.get(kind) if isinstance(kind, str) else None
+    if step is None:
         raise ValueError(f"unknown kind {str(kind)[:20]!r}")
-    count, make = read
-    if len(fields) != count:
-        raise ValueError(f"{kind} has {count} fields, not {len(fields)}")
-    return make(*fields)
+    names = [field.name for field in fields(step)]
+    if len(values) != len(names):
+        raise ValueError(f"{kind} has {len(names)} fields, not {len(values)}")
+    return step(*(_READERS[name](value) for name, value in zip(names, values)))
 
 
 def _id(value: Any) -> int:
@@ -249,57 +235,41 @@ def _scope(value: Any) -> str:
     return str(value)
 
 
-def _annotate(stage: Any, iterator: Any, annotation: Any) -> Annotate:
-    number = _int(annotation)
+def _annotation(value: Any) -> str:
+    number = _int(value)
     if not 0 <= number < len(ANNOTATIONS):
         raise ValueError(f"unknown annotation {number}")
-    return Annotate(_id(stage), _id(iterator), ANNOTATIONS[number])
+    return ANNOTATIONS[number]
 
 
-def _pragma(stage: Any, iterator: Any, text: Any) -> Pragma:
+def _max_step(text: Any) -> int:
     name, _, number = str(text).partition("$")
     if name != UNROLL_PRAGMA or not number.isdecimal() or len(number) > 9:
         raise ValueError(f"pragma {str(text)[:40]!r} is not known")
-    return Pragma(_id(stage), _id(iterator), int(number))
+    return int(number)
 
 
-def _split(stage: Any, iterator: Any, extent: Any, lengths: Any, inner_to_outer: Any) -> Split:
-    if not isinstance(lengths, list) or not lengths or len(lengths) > 16:
+def _lengths(values: Any) -> tuple[int, ...]:
+    if not isinstance(values, list) or not values or len(values) > 16:
         raise TypeError("lengths are not a list")
-    return Split(
-        _id(stage), _id(iterator), 0 if extent is None else _int(extent),
-        tuple(map(_length, lengths)), _flag(inner_to_outer),
-    )  # fmt: skip
+    return tuple(map(_length, values))
 
 
-_READERS: dict[str, tuple[int, Callable[..., Step]]] = {
-    "AN": (3, _annotate),
-    "FU": (2, lambda stage, ids: Fuse(_id(stage), _ids(ids))),
-    "PR": (3, _pragma),
-    "RE": (2, lambda stage, ids: Reorder(_id(stage), _ids(ids))),
-    "SP": (5, _split),
-    "FSP": (4, lambda stage, it, src, n: FollowSplit(_id(stage), _id(it), _id(src), _length(n))),
-    "FFSP": (
-        5,
-        lambda stage, it, src, level, factor: FollowFusedSplit(
-            _id(stage), _id(it), _ids(src), _id(level), _flag(factor)
-        ),
-    ),
-    "SA": (
-        4,
-        lambda stage, it, factor, offset: StorageAlign(
-            _id(stage), _id(it), _length(factor), _int(offset)
-        ),
-    ),
-    "CA": (3, lambda stage, target, it: ComputeAt(_id(stage), _id(target), _id(it))),
-    "CI": (1, lambda stage: ComputeInline(_id(stage))),
-    "CR": (1, lambda stage: ComputeRoot(_id(stage))),
-    "CHR": (3, lambda stage, scope, ids: CacheRead(_id(stage), _scope(scope), _ids(ids))),
-    "CHW": (2, lambda stage, scope: CacheWrite(_id(stage), _scope(scope))),
-    "RF": (3, lambda stage, it, at: RFactor(_id(stage), _id(it), _id(at))),
+_READERS: dict[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(("stage", "iterator", "target", "source", "position", "level"), _id),
+    **dict.fromkeys(("iterators", "order", "sources", "readers"), _ids),
+    **dict.fromkeys(("inner_to_outer", "is_factor"), _flag),
+    **dict.fromkeys(("parts", "factor"), _length),
+    "extent": lambda value: 0 if value is None else _int(value),
+    "offset": _int,
+    "lengths": _lengths,
+    "annotation": _annotation,
+    "max_step": _max_step,
+    "scope": _scope,
 }
-_CODES: dict[type, str] = {
-    Annotate: "AN", Fuse: "FU", Pragma: "PR", Reorder: "RE", Split: "SP", FollowSplit: "FSP",
-    FollowFusedSplit: "FFSP", StorageAlign: "SA", ComputeAt: "CA", ComputeInline: "CI",
-    ComputeRoot: "CR", CacheRead: "CHR", CacheWrite: "CHW", RFactor: "RF",
+_KINDS: dict[str, type[Step]] = {
+    "AN": Annotate, "FU": Fuse, "PR": Pragma, "RE": Reorder, "SP": Split, "FSP": FollowSplit,
+    "FFSP": FollowFusedSplit, "SA": StorageAlign, "CA": ComputeAt, "CI": ComputeInline,
+    "CR": ComputeRoot, "CHR": CacheRead, "CHW": CacheWrite, "RF": RFactor,
 }  # fmt: skip
+_CODES = {step: kind for kind, step in _KINDS.items()}

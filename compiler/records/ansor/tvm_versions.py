@@ -18,7 +18,6 @@ in the names of every version, and each text's hash is looked up.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from tvm import tirx
 from tvm.ir import Call
@@ -31,33 +30,10 @@ _MATMUL = {2: "T_matmul_NN", 3: "T_batch_matmul_NN"}
 _BATCH_AXES = ("b", "i", "j")
 
 
-@dataclass(frozen=True)
-class Era:
-    """The names of one span of time; True is the older of two."""
-
-    window_axes: bool = False
-    dense: bool = False
-    batched: bool = False
-    convolutions: bool = False
-    numbered_taps: bool = False
-    operands: bool = False
-    pooling: bool = False
-    dense_axes: bool = False
-
-
-ERAS = (
-    Era(),
-    Era(dense_axes=True),
-    Era(dense_axes=True, pooling=True),
-    Era(dense_axes=True, pooling=True, operands=True),
-    Era(dense_axes=True, pooling=True, operands=True, numbered_taps=True),
-    Era(dense_axes=True, pooling=True, operands=True, convolutions=True),
-    Era(dense_axes=True, pooling=True, operands=True, convolutions=True, batched=True),
-    Era(dense_axes=True, pooling=True, operands=True, convolutions=True, batched=True,
-        dense=True),
-    Era(dense_axes=True, pooling=True, operands=True, convolutions=True, batched=True,
-        dense=True, window_axes=True),
-)  # fmt: skip
+# The number of an era counts these changes of names back from today's.
+_DENSE_AXES, _RESULTS, _OPERANDS, _NUMBERED_TAPS, _CONVOLUTIONS, _BATCHED, _DENSE, _WINDOW_AXES = (
+    range(1, 9)
+)
 
 
 def namings(dag: ComputeDag) -> Iterator[Names]:
@@ -66,38 +42,35 @@ def namings(dag: ComputeDag) -> Iterator[Names]:
     for op in dag.operations:
         for producer in op.producers:
             readers.setdefault(producer, op)
-    for era in ERAS:
+    for era in range(_WINDOW_AXES + 1):
         yield _names(era, readers)
 
 
-def _names(era: Era, readers: dict[Operation, Operation]) -> Names:
+def _names(era: int, readers: dict[Operation, Operation]) -> Names:
     def operation(op: Operation, number: int) -> str:
         if op.is_placeholder:
-            return "placeholder" if era.operands else f"p{number}"
+            return "placeholder" if era >= _OPERANDS else f"p{number}"
         return _operation(era, op, readers)
 
-    def of_reduction(op: Operation, producer: str) -> str:
-        return f"{producer}_red"
-
-    return Names(operation, lambda op: _axes(era, op), of_reduction, bounds_last=era.operands)
+    return Names(operation, lambda op: _axes(era, op), bounds_last=era >= _OPERANDS)
 
 
-def _operation(era: Era, op: Operation, readers: dict[Operation, Operation]) -> str:
+def _operation(era: int, op: Operation, readers: dict[Operation, Operation]) -> str:
     name = op.base_name
     if name == "compute":
         return _element_wise(op)
     if name == "matmul":
         return _MATMUL.get(len(op.shape), name)
-    if name == "T_matmul_NT" and era.dense:
+    if name == "T_matmul_NT" and era >= _DENSE:
         return "T_dense"
-    if name == "T_batch_matmul_NT" and era.batched:
+    if name == "T_batch_matmul_NT" and era >= _BATCHED:
         return "compute"
-    if name == "pad_temp" and era.convolutions:
+    if name == "pad_temp" and era >= _CONVOLUTIONS:
         reader = readers.get(op)
         return "PaddedInput" if reader and reader.base_name == "conv2d_nhwc" else name
-    if era.convolutions and name in ("conv2d_nhwc", "conv2d_nchw"):
+    if era >= _CONVOLUTIONS and name in ("conv2d_nhwc", "conv2d_nchw"):
         return "Conv2dOutput" if name == "conv2d_nhwc" else "compute"
-    if era.pooling and name.startswith(_POOLING):
+    if era >= _RESULTS and name.startswith(_POOLING):
         return "tensor"
     return name
 
@@ -113,17 +86,17 @@ def _element_wise(op: Operation) -> str:
     return op.base_name
 
 
-def _axes(era: Era, op: Operation) -> tuple[str, ...]:
+def _axes(era: int, op: Operation) -> tuple[str, ...]:
     names = tuple(axis.name for axis in op.axes)
     base = op.base_name
     if base == "compute" and _element_wise(op) != "compute":
         return tuple(f"ax{i}" for i in range(len(names)))
     if base == "matmul" and len(op.shape) == 3:
         return (*_BATCH_AXES, *names[3:])
-    if base in ("matmul", "T_matmul_NT") and era.dense_axes:
+    if base in ("matmul", "T_matmul_NT") and era >= _DENSE_AXES:
         return ("i", "j", *names[2:])
-    if era.numbered_taps and base in ("conv2d_nhwc", "conv2d_nchw"):
+    if era == _NUMBERED_TAPS and base in ("conv2d_nhwc", "conv2d_nchw"):
         return tuple({"ry": "r0", "rx": "r1"}.get(name, name) for name in names)
-    if era.window_axes and base.startswith(_POOLING):
+    if era >= _WINDOW_AXES and base.startswith(_POOLING):
         return tuple({"rv0": "dh", "rv1": "dw"}.get(name, name) for name in names)
     return names
