@@ -362,9 +362,7 @@ class Task:
         from schedules import rules
 
         tunable = self.tunable
-        tensors = tunable.operator.kernel(
-            tunable.implementation, tunable.workload, config, self.target
-        )
+        tensors = tunable.operator.kernel(tunable, config, self.target)
         scheduled = rules.schedule(te.create_prim_func(tensors), self.target)
         if scheduled is None or scheduled.rule != self.name:
             raise InstantiationError(f"{self.name} can't schedule {config.to_entity()}")
