@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import tvm
 import tvm_ffi
 from tvm import tirx
+from tvm.ir import Call, Op
 from tvm.s_tir.analysis import estimate_tir_flops
 
 from schedules.tir_visit import nodes_of
@@ -56,3 +57,49 @@ def expanded(index: Any, values: Mapping[Any, Any]) -> Any:
         return var
 
     return tvm_ffi.structural_map(index, (tirx.Var, value))
+
+
+def with_parts(statement: tirx.Stmt, change: Callable[[tirx.Stmt], tirx.Stmt]) -> tirx.Stmt:
+    """A sequence, attribute, branch or loop with its parts changed; any other statement itself."""
+    if isinstance(statement, tirx.SeqStmt):
+        return tirx.SeqStmt([change(part) for part in statement.seq])
+    if isinstance(statement, tirx.AttrStmt):
+        body = change(statement.body)
+        return tirx.AttrStmt(statement.node, statement.attr_key, statement.value, body)
+    if isinstance(statement, tirx.IfThenElse):
+        other = statement.else_case and change(statement.else_case)
+        return tirx.IfThenElse(statement.condition, change(statement.then_case), other)
+    if isinstance(statement, tirx.For):
+        return replace_loop(statement, body=change(statement.body))
+    return statement
+
+
+def without_marks(body: tirx.Stmt, keys: Collection[str]) -> tirx.Stmt:
+    """The statement without the attributes of these keys."""
+
+    def drop(attr: tirx.AttrStmt) -> tirx.Stmt:
+        return attr.body if attr.attr_key in keys else attr
+
+    return tvm_ffi.structural_map(body, (tirx.AttrStmt, drop))
+
+
+def with_llvm(body: tirx.Stmt, text: str) -> tirx.Stmt:
+    """The statement in a kernel that is compiled together with functions in LLVM's language."""
+    zero = tirx.const(0, "int32")
+    return tirx.AttrStmt(zero, "pragma_import_llvm", tvm.ir.StringImm(text), body)
+
+
+def map_primfuncs(
+    mod: tvm.IRModule, change: Callable[[tirx.PrimFunc], tirx.PrimFunc]
+) -> tvm.IRModule:
+    """The module with each of its TIR functions changed."""
+    functions = {
+        gvar: change(func) if isinstance(func, tirx.PrimFunc) else func
+        for gvar, func in mod.functions_items()
+    }
+    return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
+
+
+def op_name(expr: Any) -> str:
+    """Name of the operator that an expression calls; "" for any other expression."""
+    return str(expr.op.name) if isinstance(expr, Call) and isinstance(expr.op, Op) else ""

@@ -40,7 +40,14 @@ from schedules.x86.machine.amx import (
     TILE_ROWS,
 )
 
-from ...primfuncs.query import bound_values, expanded, replace_loop
+from ...primfuncs.query import (
+    bound_values,
+    expanded,
+    has_attribute,
+    replace_loop,
+    with_llvm,
+    with_parts,
+)
 
 PRODUCTS = ("tdpbusd", "tdpbf16ps")
 CONFIGURE = "baton_amx_configure"
@@ -95,31 +102,27 @@ CONFIGURE_TEXT = _TEXT.replace("SHAPES", _shapes())
 """Sets the tiles' shapes: rows of data and sums, bytes of a row of data, rows of weights."""
 
 
-def multiply_tiles() -> tvm.transform.Pass:
+@tvm.tirx.transform.prim_func_pass(opt_level=0, name="MultiplyTiles")
+def multiply_tiles(func: tirx.PrimFunc, _: tvm.IRModule, __: Any) -> tirx.PrimFunc:
     """The pass, on lowered functions."""
+    if not has_attribute(func.body, MARK):
+        return func
+    bound = bound_values(func.body)
 
-    @tvm.tirx.transform.prim_func_pass(opt_level=0, name="MultiplyTiles")
-    def multiply(func: tirx.PrimFunc, _: tvm.IRModule, __: Any) -> tirx.PrimFunc:
-        if not _marks(func.body):
-            return func
-        bound = bound_values(func.body)
+    def replace(sequence: tirx.SeqStmt) -> tirx.Stmt:
+        parts = list(sequence.seq)
+        marked = [i for i, part in enumerate(parts) if _marked(part) is not None]
+        for i in reversed(marked):
+            nest = _Nest.of(_marked(parts[i]), bound)
+            first = i - 1 if i and _zeroes(parts[i - 1], nest.sums) else i
+            parts[first : i + 1] = nest.by_tiles()
+        return tirx.SeqStmt(parts) if marked else sequence
 
-        def replace(sequence: tirx.SeqStmt) -> tirx.Stmt:
-            parts = list(sequence.seq)
-            marked = [i for i, part in enumerate(parts) if _marked(part) is not None]
-            for i in reversed(marked):
-                nest = _Nest.of(_marked(parts[i]), bound)
-                first = i - 1 if i and _zeroes(parts[i - 1], nest.sums) else i
-                parts[first : i + 1] = nest.by_tiles()
-            return tirx.SeqStmt(parts) if marked else sequence
-
-        attributes = nodes_of(func.body, tirx.AttrStmt)
-        loops = [_marked(attr) for attr in attributes if attr.attr_key == MARK]
-        (shape,) = {_Nest.of(loop, bound).shape for loop in loops}
-        body = _with_shapes(func.body, shape)
-        return func.with_body(tvm_ffi.structural_map(body, (tirx.SeqStmt, replace)))
-
-    return multiply
+    attributes = nodes_of(func.body, tirx.AttrStmt)
+    loops = [_marked(attr) for attr in attributes if attr.attr_key == MARK]
+    (shape,) = {_Nest.of(loop, bound).shape for loop in loops}
+    body = _with_shapes(func.body, shape)
+    return func.with_body(tvm_ffi.structural_map(body, (tirx.SeqStmt, replace)))
 
 
 @dataclass(frozen=True)
@@ -323,7 +326,7 @@ def _with_shapes(body: tirx.Stmt, shape: _Shape) -> tirx.Stmt:
 
     def task(loop: tirx.For) -> tirx.For:
         nonlocal tasks
-        if loop.kind != tirx.ForKind.PARALLEL or not _marks(loop):
+        if loop.kind != tirx.ForKind.PARALLEL or not has_attribute(loop, MARK):
             return loop
         tasks += 1
         return replace_loop(loop, body=tirx.SeqStmt([begin, *_parts(loop.body), end]))
@@ -331,17 +334,15 @@ def _with_shapes(body: tirx.Stmt, shape: _Shape) -> tirx.Stmt:
     body = tvm_ffi.structural_map(body, (tirx.For, task))
     if not tasks:
         body = _between(begin, body, end)
-    text = tvm.ir.StringImm(CONFIGURE_TEXT)
-    return tirx.AttrStmt(tirx.const(0, "int32"), "pragma_import_llvm", text, body)
+    return with_llvm(body, CONFIGURE_TEXT)
 
 
 def _between(begin: tirx.Stmt, body: tirx.Stmt, end: tirx.Stmt) -> tirx.Stmt:
     """Insert statements before and after the body, inside all marks: it may end with a return."""
     if isinstance(body, tirx.AttrStmt) and body.attr_key != MARK:
-        inside = _between(begin, body.body, end)
-        return tirx.AttrStmt(body.node, body.attr_key, body.value, inside)
+        return with_parts(body, lambda inside: _between(begin, inside, end))
     parts = _parts(body)
-    marked = [i for i, part in enumerate(parts) if _marks(part)]
+    marked = [i for i, part in enumerate(parts) if has_attribute(part, MARK)]
     if marked == marked[:1] and isinstance(parts[marked[0]], tirx.AttrStmt):
         attr = parts[marked[0]]
         if attr.attr_key != MARK:
@@ -354,10 +355,6 @@ def _between(begin: tirx.Stmt, body: tirx.Stmt, end: tirx.Stmt) -> tirx.Stmt:
 def _parts(statement: tirx.Stmt) -> list[tirx.Stmt]:
     """The statements of a sequence, or the statement alone; TVM does not nest sequences."""
     return list(statement.seq) if isinstance(statement, tirx.SeqStmt) else [statement]
-
-
-def _marks(statement: tirx.Stmt) -> bool:
-    return any(attr.attr_key == MARK for attr in nodes_of(statement, tirx.AttrStmt))
 
 
 def _simple(index: Any) -> Any:

@@ -33,6 +33,7 @@ from tvm import tirx
 from tvm.ir import Call, Op, StringImm
 from tvm.tirx.stmt import AssertStmt, AttrStmt, Bind, IfThenElse, SeqStmt
 
+from ...primfuncs.query import with_parts
 from ...runtime.metadata import ALIGNMENT
 from ..codegen.elide_argument_checks import INTERNAL_TENSORS
 
@@ -57,19 +58,15 @@ _SHAPE_FITS = "a tensor of that shape"
 _What = tuple[str, int]  # category of a comparison, and the argument's number
 
 
-def join_argument_checks() -> tvm.transform.Pass:
+@tvm.tirx.transform.prim_func_pass(opt_level=0, name="JoinArgumentChecks")
+def join_argument_checks(func: tirx.PrimFunc, _: tvm.IRModule, __: Any) -> tirx.PrimFunc:
     """The pass, on functions with a packed entry."""
-
-    @tvm.tirx.transform.prim_func_pass(opt_level=0, name="JoinArgumentChecks")
-    def join(func: tirx.PrimFunc, _: tvm.IRModule, __: Any) -> tirx.PrimFunc:
-        if len(func.params) != _PACKED_PARAMS or "calling_conv" not in (func.attrs or {}):
-            return func
-        entry = _Entry(func.params[1], aligned=func.attrs["target"].kind.name in _CPU_KINDS)
-        entry.read(func.body)
-        changes = entry.changes(set(map(int, func.attrs.get(INTERNAL_TENSORS, ()))))
-        return func.with_body(_changed(func.body, changes)) if changes else func
-
-    return join
+    if len(func.params) != _PACKED_PARAMS or "calling_conv" not in (func.attrs or {}):
+        return func
+    entry = _Entry(func.params[1], aligned=func.attrs["target"].kind.name in _CPU_KINDS)
+    entry.read(func.body)
+    changes = entry.changes(set(map(int, func.attrs.get(INTERNAL_TENSORS, ()))))
+    return func.with_body(_changed(func.body, changes)) if changes else func
 
 
 @dataclass
@@ -217,8 +214,7 @@ def _changed(statement: Any, changes: Mapping[Any, AssertStmt | None]) -> Any:
         kept = [each for each in changed if each is not None]
         return kept[0] if len(kept) == 1 else SeqStmt(kept)
     if isinstance(statement, AttrStmt) and statement.attr_key != _BODY:
-        body = _changed(statement.body, changes)
-        return AttrStmt(statement.node, statement.attr_key, statement.value, body)
+        return with_parts(statement, lambda body: _changed(body, changes))
     is_check = isinstance(statement, (AssertStmt, IfThenElse))
     return changes.get(statement, statement) if is_check else statement
 

@@ -23,11 +23,13 @@ from typing import Any
 import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
-from tvm.ir import Call, Op, TensorLoad, Var
+from tvm.ir import Call, TensorLoad, Var
 from tvm.target import Target, codegen
 
 from schedules.tir_visit import nodes_of
 from schedules.x86.machine.dot_product import has_bfloat16
+
+from ...primfuncs.query import op_name, with_llvm
 
 _DOT = "llvm.x86.avx512bf16.dpbf16ps.512"
 _ROUND = "llvm.x86.avx512bf16.cvtneps2bf16.{}"
@@ -85,36 +87,27 @@ _TEXTS = {
 """Functions by name, in LLVM's language."""
 
 
-def round_bfloat16() -> tvm.transform.Pass:
+@tvm.tirx.transform.prim_func_pass(opt_level=0, name="RoundBFloat16")
+def round_bfloat16(func: tirx.PrimFunc, _: tvm.IRModule, __: Any) -> tirx.PrimFunc:
     """The pass, on functions before they are lowered."""
-
-    @tvm.tirx.transform.prim_func_pass(opt_level=0, name="RoundBFloat16")
-    def round_casts(func: tirx.PrimFunc, _: tvm.IRModule, __: Any) -> tirx.PrimFunc:
-        target = func.attrs["target"] if func.attrs and "target" in func.attrs else None
-        body = tvm_ffi.structural_map(func.body, (tirx.Let, _legal_value))
-        body = tvm_ffi.structural_map(body, (tirx.Cast, _rounding))
-        if isinstance(target, Target) and target.kind.name == "llvm":
-            store = functools.partial(_stored, has_bfloat16(target))
-            body = tvm_ffi.structural_map(body, (tirx.BufferStore, store))
-            body = _with_bits(body)
-        return func.with_body(body)
-
-    return round_casts
+    target = func.attrs["target"] if func.attrs and "target" in func.attrs else None
+    body = tvm_ffi.structural_map(func.body, (tirx.Let, _legal_value))
+    body = tvm_ffi.structural_map(body, (tirx.Cast, _rounding))
+    if isinstance(target, Target) and target.kind.name == "llvm":
+        store = functools.partial(_stored, has_bfloat16(target))
+        body = tvm_ffi.structural_map(body, (tirx.BufferStore, store))
+        body = _with_bits(body)
+    return func.with_body(body)
 
 
-def use_bfloat16_instructions() -> tvm.transform.Pass:
+@tvm.tirx.transform.prim_func_pass(opt_level=0, name="UseBFloat16Instructions")
+def use_bfloat16_instructions(func: tirx.PrimFunc, _: tvm.IRModule, __: Any) -> tirx.PrimFunc:
     """The pass, on lowered functions in which bfloat16 are uint16."""
-
-    @tvm.tirx.transform.prim_func_pass(opt_level=0, name="UseBFloat16Instructions")
-    def use(func: tirx.PrimFunc, _: tvm.IRModule, __: Any) -> tirx.PrimFunc:
-        used: set[str] = set()
-        body = tvm_ffi.structural_map(func.body, (Call, functools.partial(_called, used)))
-        for name in sorted(used):
-            text = tvm.ir.StringImm(_TEXTS[name])
-            body = tirx.AttrStmt(tirx.const(0, "int32"), "pragma_import_llvm", text, body)
-        return func.with_body(body)
-
-    return use
+    used: set[str] = set()
+    body = tvm_ffi.structural_map(func.body, (Call, functools.partial(_called, used)))
+    for name in sorted(used):
+        body = with_llvm(body, _TEXTS[name])
+    return func.with_body(body)
 
 
 def _legal_value(node: tirx.Let) -> Any:
@@ -142,7 +135,7 @@ def _computed_wide(node: tirx.Cast) -> Any:
         return type(inner)(wide(inner.a), wide(inner.b))
     if isinstance(inner, tirx.Select):
         return tirx.Select(inner.condition, wide(inner.true_value), wide(inner.false_value))
-    if isinstance(inner, Call) and getattr(inner.op, "name", "") == "tirx.if_then_else":
+    if op_name(inner) == "tirx.if_then_else":
         condition, *values = inner.args
         return tirx.if_then_else(condition, *map(wide, values))
     return node
@@ -182,7 +175,7 @@ def _moved(value: Any) -> Any:
         return tirx.reinterpret("uint16", value)
     if isinstance(value, tirx.FloatImm) and float(value.value) == 0:
         return tirx.const(0, "uint16")
-    if isinstance(value, Call) and getattr(value.op, "name", "") == "tirx.if_then_else":
+    if op_name(value) == "tirx.if_then_else":
         condition, *values = value.args
         bits = [_moved(each) for each in values]
         return None if None in bits else tirx.if_then_else(condition, *bits)
@@ -235,7 +228,7 @@ _STORED = (tirx.BufferStore, _stored_bits)
 
 
 def _called(used: set[str], call: Call) -> Any:
-    if not isinstance(call.op, Op) or call.op.name != "tirx.call_llvm_pure_intrin":
+    if op_name(call) != "tirx.call_llvm_pure_intrin":
         return call
     number, *operands = call.args
     if int(number) == _number_of(_DOT):

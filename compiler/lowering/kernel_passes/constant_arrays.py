@@ -27,6 +27,8 @@ from tvm.s_tir import SBlockRealize
 
 from schedules.tir_visit import nodes_of
 
+from ...primfuncs.query import map_primfuncs
+
 Expr = Any
 
 _NAME = "baton.constant_table"
@@ -39,19 +41,11 @@ def fold_constant_tables(lower: tvm.transform.Pass) -> tvm.transform.Pass:
     @tvm.transform.module_pass(opt_level=0, name="FoldConstantTables")
     def fold(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         tables: list[_Table] = []
-        hidden = _on_each(mod, lambda func: _hidden(func, tables))
+        hidden = map_primfuncs(mod, lambda func: _hidden(func, tables))
         lowered = lower(hidden)
-        return _on_each(lowered, lambda func: _shown(func, tables)) if tables else lowered
+        return map_primfuncs(lowered, lambda func: _shown(func, tables)) if tables else lowered
 
     return fold
-
-
-def _on_each(mod: tvm.IRModule, change: Any) -> tvm.IRModule:
-    functions = {
-        gvar: change(func) if isinstance(func, tirx.PrimFunc) else func
-        for gvar, func in mod.functions_items()
-    }
-    return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
 
 
 @dataclass

@@ -16,14 +16,14 @@ from typing import Any
 import tvm
 import tvm_ffi
 from tvm import sym, tirx
-from tvm.ir import Call, Op, TensorLoad
+from tvm.ir import Call, TensorLoad
 from tvm.target import Target, codegen
 
 from schedules.generic.stages import IF_THEN_ELSE, substitute, uses
 from schedules.tir_visit import nodes_of
 from schedules.x86.conv.depthwise_dot import MARK, SIDE
 
-from ...primfuncs.query import bound_values, expanded, has_attribute
+from ...primfuncs.query import bound_values, expanded, has_attribute, op_name, with_llvm
 
 _FUNCTION = "baton_squares"
 _LANES = 16
@@ -47,20 +47,15 @@ define linkonce_odr <64 x i8> @{name}(
 """
 
 
-def store_squares() -> tvm.transform.Pass:
+@tvm.tirx.transform.prim_func_pass(opt_level=0, name="StoreSquares")
+def store_squares(func: tirx.PrimFunc, _: tvm.IRModule, __: Any) -> tirx.PrimFunc:
     """The pass, on lowered functions: flat buffers."""
-
-    @tvm.tirx.transform.prim_func_pass(opt_level=0, name="StoreSquares")
-    def store(func: tirx.PrimFunc, _: tvm.IRModule, __: Any) -> tirx.PrimFunc:
-        if not has_attribute(func.body, MARK):
-            return func
-        body = tvm_ffi.structural_map(func.body, (tirx.AttrStmt, _stored))
-        if any(_is_call_of(call, _FUNCTION) for call in nodes_of(body, Call)):
-            text = tvm.ir.StringImm(_text(func.attrs["target"]))
-            body = tirx.AttrStmt(tirx.const(0, "int32"), "pragma_import_llvm", text, body)
-        return func.with_body(body)
-
-    return store
+    if not has_attribute(func.body, MARK):
+        return func
+    body = tvm_ffi.structural_map(func.body, (tirx.AttrStmt, _stored))
+    if any(_is_call_of(call, _FUNCTION) for call in nodes_of(body, Call)):
+        body = with_llvm(body, _text(func.attrs["target"]))
+    return func.with_body(body)
 
 
 def _stored(attr: tirx.AttrStmt) -> tirx.Stmt:
@@ -89,7 +84,9 @@ class _Nest:
 
     def squares(self, value: Any) -> Any:
         """The value in all iterations, as one vector."""
-        if _is_choice(value) and not any(uses(value.args[0], var) for var in self._pixel):
+        if op_name(value) == IF_THEN_ELSE and not any(
+            uses(value.args[0], var) for var in self._pixel
+        ):
             condition, one, other = value.args
             return tirx.if_then_else(condition, self.squares(one), self.squares(other))
         if isinstance(value, tirx.IntImm):
@@ -103,7 +100,7 @@ class _Nest:
 
     def _pixel_at(self, value: Any, place: Sequence[tuple[tirx.Var, int]]) -> Any:
         """The lanes of one pixel."""
-        if _is_choice(value):
+        if op_name(value) == IF_THEN_ELSE:
             condition, one, other = value.args
             branches = (self._pixel_at(one, place), self._pixel_at(other, place))
             return tirx.if_then_else(self._at(condition, place), *branches)
@@ -143,11 +140,6 @@ def _text(target: Target) -> str:
         words=", ".join(f"i32 {word}" for word in words),
         places=", ".join(f"i8 {place}" for place in places),
     )
-
-
-def _is_choice(value: Any) -> bool:
-    is_known = isinstance(value, Call) and isinstance(value.op, Op)
-    return is_known and value.op.name == IF_THEN_ELSE
 
 
 def _is_call_of(call: Call, name: str) -> bool:

@@ -15,14 +15,10 @@ import tvm_ffi
 from tvm import sym, tirx
 
 
-def drop_needless_casts() -> tvm.transform.Pass:
+@tvm.tirx.transform.prim_func_pass(opt_level=0, name="DropNeedlessCasts")
+def drop_needless_casts(func: tirx.PrimFunc, _: tvm.IRModule, __: Any) -> tirx.PrimFunc:
     """The pass, before functions are lowered and after the passes that match bytes."""
-
-    @tvm.tirx.transform.prim_func_pass(opt_level=0, name="DropNeedlessCasts")
-    def drop(func: tirx.PrimFunc, _: tvm.IRModule, __: Any) -> tirx.PrimFunc:
-        return func.with_body(tvm_ffi.structural_map(func.body, (tirx.Cast, _wide)))
-
-    return drop
+    return func.with_body(tvm_ffi.structural_map(func.body, (tirx.Cast, _wide)))
 
 
 def _wide(cast: tirx.Cast) -> Any:

@@ -29,16 +29,12 @@ _KEEP_SIGN = (tirx.Add, tirx.Mul, tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.M
 """Operators whose results are not negative where none of the operands is."""
 
 
-def divide_plainly() -> tvm.transform.Pass:
+@tvm.tirx.transform.prim_func_pass(opt_level=0, name="DividePlainly")
+def divide_plainly(func: tirx.PrimFunc, _: tvm.IRModule, __: Any) -> tirx.PrimFunc:
     """The pass, on lowered functions before TVM lowers divisions."""
-
-    @tvm.tirx.transform.prim_func_pass(opt_level=0, name="DividePlainly")
-    def divide(func: tirx.PrimFunc, _: tvm.IRModule, __: Any) -> tirx.PrimFunc:
-        counts = _counts(func)
-        rules = [(kind, counts.safe) for kind in _DIVISIONS]
-        return func.with_body(tvm_ffi.structural_map(func.body, rules))
-
-    return divide
+    counts = _counts(func)
+    rules = [(kind, counts.safe) for kind in _DIVISIONS]
+    return func.with_body(tvm_ffi.structural_map(func.body, rules))
 
 
 class _Counts:

@@ -18,9 +18,11 @@ from typing import Any
 
 import tvm_ffi
 from tvm import s_tir, tirx
-from tvm.ir import Call, Op, TensorLoad
+from tvm.ir import Call, TensorLoad
 
 from schedules.tir_visit import nodes_of
+
+from ...primfuncs.query import op_name
 
 Expr = Any
 
@@ -35,7 +37,7 @@ def pad_with_infinity(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
     def pad(call: Call) -> Expr:
         nonlocal found
-        if not isinstance(call.op, Op) or call.op.name != "prim.if_then_else":
+        if op_name(call) != "prim.if_then_else":
             return call
         condition, inside, outside = call.args
         limit = _infinite(outside)

@@ -19,8 +19,10 @@ import numpy as np
 import tvm
 import tvm_ffi
 from tvm import te, tirx
-from tvm.ir import Call, Op, TensorLoad
+from tvm.ir import Call, TensorLoad
 from tvm.target import Target, codegen
+
+from ...primfuncs.query import map_primfuncs, op_name, with_llvm
 
 Expr = Any
 
@@ -73,21 +75,13 @@ def fold_byte_tables(lower: tvm.transform.Pass) -> tvm.transform.Pass:
     @tvm.transform.module_pass(opt_level=0, name="FoldByteTables")
     def fold(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         found: list[tuple[Expr, Expr]] = []
-        hidden = _on_each(mod, lambda func: _hidden(func, found))
+        hidden = map_primfuncs(mod, lambda func: _hidden(func, found))
         if not found:
             return lower(mod)
         tables = _computed(found)
-        return _on_each(lower(hidden), lambda func: _shown(func, tables))
+        return map_primfuncs(lower(hidden), lambda func: _shown(func, tables))
 
     return fold
-
-
-def _on_each(mod: tvm.IRModule, change: Any) -> tvm.IRModule:
-    functions = {
-        gvar: change(func) if isinstance(func, tirx.PrimFunc) else func
-        for gvar, func in mod.functions_items()
-    }
-    return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
 
 
 def _hidden(func: tirx.PrimFunc, found: list[tuple[Expr, Expr]]) -> tirx.PrimFunc:
@@ -175,9 +169,7 @@ def _shown(func: tirx.PrimFunc, tables: list[np.ndarray]) -> tirx.PrimFunc:
     texts: dict[str, str] = {}
 
     def call(node: Call) -> Expr:
-        if not isinstance(node.op, Op) or node.op.name != "tirx.call_llvm_pure_intrin":
-            return node
-        if int(node.args[0]) != _number():
+        if op_name(node) != "tirx.call_llvm_pure_intrin" or int(node.args[0]) != _number():
             return node
         _, place, at = node.args
         lanes = tvm.DataType(_dtype(node)).lanes
@@ -203,8 +195,7 @@ def _shown(func: tirx.PrimFunc, tables: list[np.ndarray]) -> tirx.PrimFunc:
 
     body = tvm_ffi.structural_map(func.body, (Call, call))
     for name in sorted(texts):
-        text = tvm.ir.StringImm(texts[name])
-        body = tirx.AttrStmt(tirx.const(0, "int32"), "pragma_import_llvm", text, body)
+        body = with_llvm(body, texts[name])
     return func.with_body(body)
 
 

@@ -21,9 +21,11 @@ from typing import Any
 import tvm
 import tvm_ffi
 from tvm import tirx
-from tvm.ir import Call, Op, TensorLoad
+from tvm.ir import Call, TensorLoad
 
 from schedules.tir_visit import nodes_of
+
+from ...primfuncs.query import op_name
 
 # Vectors side by side: powers of two, for LLVM fills up any other number of lanes.
 _COUNTS = (4, 2)
@@ -34,14 +36,10 @@ _BINARY = (
 )
 
 
-def interleave_vectors() -> tvm.transform.Pass:
+@tvm.tirx.transform.prim_func_pass(opt_level=0, name="InterleaveVectors")
+def interleave_vectors(func: tirx.PrimFunc, _: tvm.IRModule, __: Any) -> tirx.PrimFunc:
     """The pass, on lowered functions: flat buffers, explicit vectors, loops unrolled."""
-
-    @tvm.tirx.transform.prim_func_pass(opt_level=0, name="InterleaveVectors")
-    def interleave(func: tirx.PrimFunc, _: tvm.IRModule, __: Any) -> tirx.PrimFunc:
-        return func.with_body(tvm_ffi.structural_map(func.body, (tirx.SeqStmt, _interleaved)))
-
-    return interleave
+    return func.with_body(tvm_ffi.structural_map(func.body, (tirx.SeqStmt, _interleaved)))
 
 
 def _interleaved(sequence: tirx.SeqStmt) -> tirx.Stmt:
@@ -166,7 +164,7 @@ class _Wide:
         return tirx.Select(condition, yes, no)
 
     def _reinterpreted(self, parts: Sequence[Call]) -> Any | None:
-        if not isinstance(parts[0].op, Op) or not str(parts[0].op.name).endswith(".reinterpret"):
+        if not op_name(parts[0]).endswith(".reinterpret"):
             return None
         value = self.of([part.args[0] for part in parts])
         return None if value is None else tirx.reinterpret(self._wide(parts[0]), value)

@@ -26,26 +26,22 @@ from schedules.x86.machine.microkernel import MARK
 _FUNCTION = "compute_scope"
 
 
-def outline_microkernels() -> tvm.transform.Pass:
+@tvm.tirx.transform.prim_func_pass(opt_level=0, name="OutlineMicrokernels")
+def outline_microkernels(func: tirx.PrimFunc, _: tvm.IRModule, __: Any) -> tirx.PrimFunc:
     """The pass, on lowered functions: flat buffers, explicit vectors, no blocks."""
+    symbol = str(func.attrs["global_symbol"])
+    count = 0
 
-    @tvm.tirx.transform.prim_func_pass(opt_level=0, name="OutlineMicrokernels")
-    def outline(func: tirx.PrimFunc, _: tvm.IRModule, __: Any) -> tirx.PrimFunc:
-        symbol = str(func.attrs["global_symbol"])
-        count = 0
+    def replace(attr: tirx.AttrStmt) -> tirx.Stmt:
+        nonlocal count
+        if attr.attr_key != MARK:
+            return attr
+        count += 1
+        name = tvm.ir.StringImm(f"{symbol}_microkernel_{count}")
+        call = tirx.AttrStmt(attr.node, _FUNCTION, name, attr.body)
+        # Until the next statement TVM's code generator stays at the function's place in the
+        # debug information, which LLVM refuses for the step of a loop around. (Statements
+        # that evaluate 0 are dropped.)
+        return tirx.SeqStmt([call, tirx.Evaluate(1)])
 
-        def replace(attr: tirx.AttrStmt) -> tirx.Stmt:
-            nonlocal count
-            if attr.attr_key != MARK:
-                return attr
-            count += 1
-            name = tvm.ir.StringImm(f"{symbol}_microkernel_{count}")
-            call = tirx.AttrStmt(attr.node, _FUNCTION, name, attr.body)
-            # Until the next statement TVM's code generator stays at the function's place in the
-            # debug information, which LLVM refuses for the step of a loop around. (Statements
-            # that evaluate 0 are dropped.)
-            return tirx.SeqStmt([call, tirx.Evaluate(1)])
-
-        return func.with_body(tvm_ffi.structural_map(func.body, (tirx.AttrStmt, replace)))
-
-    return outline
+    return func.with_body(tvm_ffi.structural_map(func.body, (tirx.AttrStmt, replace)))

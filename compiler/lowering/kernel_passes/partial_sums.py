@@ -31,7 +31,7 @@ from schedules.generic.stages import substitute, uses
 from schedules.tir_visit import nodes_of
 from schedules.x86.machine.sum_blocks import MARK
 
-from ...primfuncs.query import bound_values, expanded, replace_loop
+from ...primfuncs.query import bound_values, expanded, replace_loop, with_parts
 
 _MOST_TERMS = 512
 """Terms of a block; a register tile of 12 vectors has 6144 multiply-adds then."""
@@ -48,15 +48,11 @@ class _Sums(NamedTuple):
     terms: int  # that one iteration of the loop adds to each sum
 
 
-def add_in_blocks() -> tvm.transform.Pass:
+@tvm.tirx.transform.prim_func_pass(opt_level=0, name="AddInBlocks")
+def add_in_blocks(func: tirx.PrimFunc, _: tvm.IRModule, __: Any) -> tirx.PrimFunc:
     """The pass."""
-
-    @tvm.tirx.transform.prim_func_pass(opt_level=0, name="AddInBlocks")
-    def split(func: tirx.PrimFunc, _: tvm.IRModule, __: Any) -> tirx.PrimFunc:
-        body = _Splitter(bound_values(func.body)).split(func.body, ())
-        return func if body.same_as(func.body) else func.with_body(body)
-
-    return split
+    body = _Splitter(bound_values(func.body)).split(func.body, ())
+    return func if body.same_as(func.body) else func.with_body(body)
 
 
 class _Splitter:
@@ -81,11 +77,9 @@ class _Splitter:
             body = self.split(statement.body, around, most)
             if body.same_as(statement.body):
                 return statement
-            return tirx.AttrStmt(statement.node, statement.attr_key, statement.value, body)
+            return with_parts(statement, lambda _: body)
         if isinstance(statement, tirx.IfThenElse):
-            then = self.split(statement.then_case, around)
-            other = statement.else_case and self.split(statement.else_case, around)
-            return tirx.IfThenElse(statement.condition, then, other)
+            return with_parts(statement, lambda part: self.split(part, around))
         if not isinstance(statement, tirx.For):
             return statement
         if most is not None:

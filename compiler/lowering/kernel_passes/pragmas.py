@@ -14,14 +14,10 @@ from tvm import tirx
 _KNOWN = ("pragma_import_", "pragma_parallel_")
 
 
-def drop_unknown_pragmas() -> tvm.transform.Pass:
+@tvm.tirx.transform.prim_func_pass(opt_level=0, name="DropUnknownPragmas")
+def drop_unknown_pragmas(func: tirx.PrimFunc, _: tvm.IRModule, __: Any) -> tirx.PrimFunc:
     """The pass, on host functions, after all passes that read marks."""
-
-    @tvm.tirx.transform.prim_func_pass(opt_level=0, name="DropUnknownPragmas")
-    def drop(func: tirx.PrimFunc, _: tvm.IRModule, __: Any) -> tirx.PrimFunc:
-        return func.with_body(tvm_ffi.structural_map(func.body, (tirx.AttrStmt, _body)))
-
-    return drop
+    return func.with_body(tvm_ffi.structural_map(func.body, (tirx.AttrStmt, _body)))
 
 
 def _body(attr: tirx.AttrStmt) -> Any:

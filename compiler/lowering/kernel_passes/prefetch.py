@@ -24,12 +24,19 @@ from tvm.ir import TensorLoad
 from schedules.tir_visit import nodes_of
 from schedules.x86.machine import prefetch as marks
 
-from ...primfuncs.query import bound_values, expanded, has_attribute, replace_loop
+from ...primfuncs.query import (
+    bound_values,
+    expanded,
+    has_attribute,
+    replace_loop,
+    with_llvm,
+    with_parts,
+    without_marks,
+)
 from ...target.cpu import system_triple
-from .prefetch_results import with_result_prefetches
+from .prefetch_results import LINE_BYTES, prefetch_calls, with_result_prefetches
 from .prefetch_tiles import with_tile_prefetches
 
-_LINE_BYTES = 64
 _FUNCTION = "baton_prefetch"
 _EFFECTS = "nounwind willreturn memory(inaccessiblemem: readwrite)"
 # An address past the end of the weights is harmless: the instruction never faults.
@@ -42,22 +49,16 @@ define linkonce_odr void @{_FUNCTION}(ptr %address) alwaysinline {_EFFECTS} {{
 _NO_MARKS: Mapping[str, int] = {}
 
 
-def insert_prefetches() -> tvm.transform.Pass:
+@tvm.tirx.transform.prim_func_pass(opt_level=0, name="InsertPrefetches")
+def insert_prefetches(func: tirx.PrimFunc, _: tvm.IRModule, __: Any) -> tirx.PrimFunc:
     """The pass, on lowered functions for x86: flat buffers, explicit vectors, no blocks."""
-
-    @tvm.tirx.transform.prim_func_pass(opt_level=0, name="InsertPrefetches")
-    def insert(func: tirx.PrimFunc, _: tvm.IRModule, __: Any) -> tirx.PrimFunc:
-        is_marked = any(has_attribute(func.body, key) for key in (marks.PANEL, marks.TILE))
-        if not is_marked or not _is_x86(func):
-            return func
-        body = with_result_prefetches(func.body, _FUNCTION)
-        body = with_tile_prefetches(body, _FUNCTION)
-        body = _insert(body, _Nest(), _NO_MARKS)
-        definition = tvm.ir.StringImm(_DEFINITION)
-        zero = tirx.const(0, "int32")
-        return func.with_body(tirx.AttrStmt(zero, "pragma_import_llvm", definition, body))
-
-    return insert
+    is_marked = any(has_attribute(func.body, key) for key in (marks.PANEL, marks.TILE))
+    if not is_marked or not _is_x86(func):
+        return func
+    body = with_result_prefetches(func.body, _FUNCTION)
+    body = with_tile_prefetches(body, _FUNCTION)
+    body = _insert(body, _Nest(), _NO_MARKS)
+    return func.with_body(with_llvm(body, _DEFINITION))
 
 
 def _is_x86(func: tirx.PrimFunc) -> bool:
@@ -92,7 +93,7 @@ class _Nest:
     def is_enough_for(self, panel_bytes: int) -> bool:
         """Whether one line per iteration covers the whole panel, with fewer instructions."""
         known = [e for _, e in (*self.rows, *self.steps) if isinstance(e, int)]
-        return math.prod(known) * _LINE_BYTES >= panel_bytes
+        return math.prod(known) * LINE_BYTES >= panel_bytes
 
 
 @dataclass(frozen=True)
@@ -109,32 +110,21 @@ def _insert(statement: tirx.Stmt, nest: _Nest, found: Mapping[str, int]) -> tirx
     `found` holds the marks of the next loop inside. Lowering may have split that loop into two, one
     of them for partial tiles, or removed it if it had one iteration.
     """
-    if isinstance(statement, tirx.AttrStmt):
-        if statement.attr_key in marks.KEYS:
-            found = {**found, str(statement.attr_key): int(statement.value)}
-            return _insert(statement.body, nest, found)
-        body = _insert(statement.body, nest, found)
-        return tirx.AttrStmt(statement.node, statement.attr_key, statement.value, body)
-    if isinstance(statement, tirx.SeqStmt):
-        return tirx.SeqStmt([_insert(part, nest, found) for part in statement.seq])
-    if isinstance(statement, tirx.IfThenElse):
-        then, other = statement.then_case, statement.else_case
-        return tirx.IfThenElse(
-            statement.condition,
-            _insert(then, nest, found),
-            None if other is None else _insert(other, nest, found),
-        )
-    if isinstance(statement, tirx.For):
-        inside = nest.enter(statement, found)
-        if marks.PANEL in found:
-            inside = inside.with_step(statement)
-            return _with_prefetches(statement, _Steps(found[marks.PANEL]), inside)
-        body = statement.body
-        steps = _steps_inside(body) if inside.steps else None
-        if steps is None or not inside.is_enough_for(steps.panel_bytes):
-            return replace_loop(statement, body=_insert(body, inside, _NO_MARKS))
-        return _with_prefetches(replace_loop(statement, body=_without_marks(body)), steps, inside)
-    return statement
+    if isinstance(statement, tirx.AttrStmt) and statement.attr_key in marks.KEYS:
+        found = {**found, str(statement.attr_key): int(statement.value)}
+        return _insert(statement.body, nest, found)
+    if not isinstance(statement, tirx.For):
+        return with_parts(statement, lambda part: _insert(part, nest, found))
+    inside = nest.enter(statement, found)
+    if marks.PANEL in found:
+        inside = inside.with_step(statement)
+        return _with_prefetches(statement, _Steps(found[marks.PANEL]), inside)
+    body = statement.body
+    steps = _steps_inside(body) if inside.steps else None
+    if steps is None or not inside.is_enough_for(steps.panel_bytes):
+        return replace_loop(statement, body=_insert(body, inside, _NO_MARKS))
+    plain = replace_loop(statement, body=without_marks(body, marks.KEYS))
+    return _with_prefetches(plain, steps, inside)
 
 
 def _steps_inside(body: tirx.Stmt) -> _Steps | None:
@@ -150,20 +140,6 @@ def _steps_inside(body: tirx.Stmt) -> _Steps | None:
             return None
         body = body.then_case if _is_skipping(body) else body.body
     return _Steps(panel_bytes, (*loops, body))
-
-
-def _without_marks(body: tirx.Stmt) -> tirx.Stmt:
-    """Remove the marks from marked loops."""
-    if isinstance(body, tirx.AttrStmt):
-        rest = _without_marks(body.body)
-        if body.attr_key in marks.KEYS:
-            return rest
-        return tirx.AttrStmt(body.node, body.attr_key, body.value, rest)
-    if isinstance(body, tirx.For):
-        return replace_loop(body, body=_without_marks(body.body))
-    if _is_skipping(body):
-        return tirx.IfThenElse(body.condition, _without_marks(body.then_case), None)
-    return body
 
 
 def _is_skipping(statement: tirx.Stmt) -> bool:
@@ -191,14 +167,11 @@ def _with_prefetches(loop: tirx.For, inner: _Steps, nest: _Nest) -> tirx.For:
     share = _quotient(whole, rows)
     growth = _quotient(share, steps)
     first = next_panel + row * share + step * growth
-    line = _LINE_BYTES // item
+    line = LINE_BYTES // item
     most = _quotient(_quotient(whole, _least(nest.rows)), steps)
     wanted = [first + i * line for i in range(-(-most // line))]
-    fetches = []
-    for index in wanted:
-        address = tirx.BufferLoad(weights.source, [index])
-        call = tirx.call_extern("void", _FUNCTION, tirx.address_of(address))
-        fetches.append(tirx.Evaluate(call))
+    lines = [tirx.BufferLoad(weights.source, [index]) for index in wanted]
+    fetches = prefetch_calls(_FUNCTION, lines)
     return replace_loop(loop, body=tirx.SeqStmt([*fetches, loop.body]))
 
 

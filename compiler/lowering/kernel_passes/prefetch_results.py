@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import tvm
@@ -27,9 +27,16 @@ from schedules.generic.stages import substitute, uses
 from schedules.tir_visit import nodes_of
 from schedules.x86.machine import prefetch as marks
 
-from ...primfuncs.query import bound_values, expanded, has_attribute, replace_loop
+from ...primfuncs.query import (
+    bound_values,
+    expanded,
+    has_attribute,
+    replace_loop,
+    with_parts,
+    without_marks,
+)
 
-_LINE_BYTES = 64
+LINE_BYTES = 64
 _MOST_ITERATIONS = 1 << 20
 """Mark of a loop over results that fill part of a cache."""
 
@@ -61,11 +68,8 @@ def with_result_prefetches(body: tirx.Stmt, function: str) -> tirx.Stmt:
         fetch = functools.partial(_fetches, lines, iterated, function)
         return tirx.SeqStmt([_insert(part, fetch, (), _NO_MARKS) for part in sequence.seq])
 
-    def without_mark(attr: tirx.AttrStmt) -> tirx.Stmt:
-        return attr.body if attr.attr_key in (marks.AHEAD, marks.RESULTS) else attr
-
     body = tvm_ffi.structural_map(body, (tirx.SeqStmt, ahead))
-    return tvm_ffi.structural_map(body, (tirx.AttrStmt, without_mark))
+    return without_marks(body, (marks.AHEAD, marks.RESULTS))
 
 
 def _is_results(statement: tirx.Stmt) -> bool:
@@ -117,7 +121,7 @@ def _lines(
         index = expanded(index.base if isinstance(index, tirx.Ramp) else index, bound)
         if not uses(index, loops[-1].loop_var) or any(uses(index, var) for var in inside):
             return
-        line = _LINE_BYTES // tvm.DataType(str(buffer.dtype)).itemsize
+        line = LINE_BYTES // tvm.DataType(str(buffer.dtype)).itemsize
         for other, known in found:
             apart = analyzer.simplify(index - known)
             is_near = isinstance(apart, tirx.IntImm) and abs(int(apart)) < line
@@ -164,8 +168,7 @@ def _insert(
             found = {marks.AHEAD: int(statement.value)}
         elif statement.attr_key in _OF_REDUCTIONS and marks.AHEAD in found:
             return tirx.SeqStmt([*ahead(before), statement])
-        body = inside(statement.body)
-        return tirx.AttrStmt(statement.node, statement.attr_key, statement.value, body)
+        return with_parts(statement, inside)
     if isinstance(statement, tirx.SeqStmt):
         parts = []
         for part in statement.seq:
@@ -216,8 +219,12 @@ def _fetches(
         for var, extent in reversed(loops):
             values.append((var, iteration % extent))
             iteration = iteration // extent
-        for buffer, index in lines:
-            element = tirx.BufferLoad(buffer, [substitute(index, values)])
-            call = tirx.call_extern("void", function, tirx.address_of(element))
-            calls.append(tirx.Evaluate(call))
+        places = [tirx.BufferLoad(buffer, [substitute(index, values)]) for buffer, index in lines]
+        calls += prefetch_calls(function, places)
     return calls
+
+
+def prefetch_calls(function: str, places: Iterable[tirx.BufferLoad]) -> list[tirx.Stmt]:
+    """A call of the function for the address of each place."""
+    addresses = map(tirx.address_of, places)
+    return [tirx.Evaluate(tirx.call_extern("void", function, each)) for each in addresses]

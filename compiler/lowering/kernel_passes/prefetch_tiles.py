@@ -27,10 +27,9 @@ from schedules.generic.stages import substitute, uses
 from schedules.tir_visit import nodes_of
 from schedules.x86.machine import prefetch as marks
 
-from ...primfuncs.query import bound_values, expanded, replace_loop
-from .prefetch_results import loop_variables
+from ...primfuncs.query import bound_values, expanded, replace_loop, with_parts, without_marks
+from .prefetch_results import LINE_BYTES, loop_variables, prefetch_calls
 
-_LINE_BYTES = 64
 # Maximum distance in bytes between the lines of a run.
 _NEAR_BYTES = 256
 
@@ -75,11 +74,8 @@ def with_tile_prefetches(body: tirx.Stmt, function: str) -> tirx.Stmt:
         parts[marked[0]] = _with_prefetches(parts[marked[0]], results, bound, local, function)
         return tirx.SeqStmt(parts)
 
-    def without_mark(attr: tirx.AttrStmt) -> tirx.Stmt:
-        return attr.body if attr.attr_key == marks.TILE else attr
-
     body = tvm_ffi.structural_map(body, (tirx.SeqStmt, beside))
-    return tvm_ffi.structural_map(body, (tirx.AttrStmt, without_mark))
+    return without_marks(body, (marks.TILE,))
 
 
 def _loop(statement: tirx.Stmt) -> tirx.For | None:
@@ -100,8 +96,9 @@ def _with_prefetches(
 ) -> tirx.Stmt:
     """The marked loop with prefetches at its head, after its marks."""
     if isinstance(statement, tirx.AttrStmt):
-        body = _with_prefetches(statement.body, results, bound, local, function)
-        return tirx.AttrStmt(statement.node, statement.attr_key, statement.value, body)
+        return with_parts(
+            statement, lambda body: _with_prefetches(body, results, bound, local, function)
+        )
     iteration, iterations = statement.loop_var, int(statement.extent)
     places = [place for run in _runs(results) for place in run.share(iteration, iterations)]
     for run in _runs(_accesses([statement.body], tirx.Var, bound, local)):
@@ -114,8 +111,7 @@ def _with_prefetches(
         else:
             first = substitute(first, [(iteration, tirx.const(0, iteration.ty.dtype))])
             places += _Run(run.buffer, first, run.count, run.apart).share(iteration, iterations)
-    calls = [tirx.call_extern("void", function, tirx.address_of(place)) for place in places]
-    fetches = [tirx.Evaluate(call) for call in calls]
+    fetches = prefetch_calls(function, places)
     return replace_loop(statement, body=tirx.SeqStmt([*fetches, statement.body]))
 
 
@@ -138,14 +134,9 @@ def _accesses(
         if kind is not tirx.Ramp or not any(uses(index, var) for var in inside):
             found.append((buffer, index))
 
-    def store(node: tirx.BufferStore) -> None:
-        add(node.buffer, node.indices[0])
-
-    def load(node: TensorLoad) -> None:
-        add(node.source, node.indices[0])
-
     for statement in statements:
-        tvm_ffi.structural_walk(statement, [(tirx.BufferStore, store), (TensorLoad, load)])
+        for node in nodes_of(statement, (tirx.BufferStore, TensorLoad)):
+            add(node.source if isinstance(node, TensorLoad) else node.buffer, node.indices[0])
     return found
 
 
@@ -166,7 +157,7 @@ def _runs(accesses: list[tuple[Any, Any]]) -> list[_Run]:
 
 
 def _runs_of(buffer: Any, base: Any, offsets: list[int]) -> list[_Run]:
-    near = _NEAR_BYTES * _line(buffer) // _LINE_BYTES
+    near = _NEAR_BYTES * _line(buffer) // LINE_BYTES
     starts = [0, *(i for i in range(1, len(offsets)) if offsets[i] - offsets[i - 1] > near)]
     runs = []
     for start, end in zip(starts, [*starts[1:], len(offsets)]):
@@ -179,7 +170,7 @@ def _runs_of(buffer: Any, base: Any, offsets: list[int]) -> list[_Run]:
 
 def _line(buffer: Any) -> int:
     """Elements of a cache line."""
-    return _LINE_BYTES // int(tvm.DataType(str(buffer.dtype)).itemsize)
+    return LINE_BYTES // int(tvm.DataType(str(buffer.dtype)).itemsize)
 
 
 def _at_last_lines(index: Any, body: tirx.Stmt, line: int) -> Any:

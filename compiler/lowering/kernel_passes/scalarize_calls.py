@@ -14,7 +14,9 @@ from typing import Any
 import tvm
 import tvm_ffi
 from tvm import tirx
-from tvm.ir import Call, Op
+from tvm.ir import Call
+
+from ...primfuncs.query import op_name
 
 _SCALAR_ONLY = frozenset({"tirx.cosh", "tirx.fmod", "tirx.sinh"})
 _WITHOUT_HALF = _SCALAR_ONLY | {
@@ -30,26 +32,23 @@ _C_FUNCTIONS = {
 _NAMES = _WITHOUT_HALF | {name for name, _ in _C_FUNCTIONS}
 
 
-def split_scalar_calls() -> tvm.transform.Pass:
+@tvm.tirx.transform.prim_func_pass(opt_level=0, name="SplitScalarCalls")
+def split_scalar_calls(func: tirx.PrimFunc, _: tvm.IRModule, __: Any) -> tirx.PrimFunc:
     """The pass, on lowered functions before intrinsic functions are lowered."""
-
-    @tvm.tirx.transform.prim_func_pass(opt_level=0, name="SplitScalarCalls")
-    def split(func: tirx.PrimFunc, _: tvm.IRModule, __: Any) -> tirx.PrimFunc:
-        return func.with_body(tvm_ffi.structural_map(func.body, (Call, _split)))
-
-    return split
+    return func.with_body(tvm_ffi.structural_map(func.body, (Call, _split)))
 
 
 def _split(call: Call) -> Any:
-    if not isinstance(call.op, Op) or call.op.name not in _NAMES:
+    name = op_name(call)
+    if name not in _NAMES:
         return call
     dtype = tvm.DataType(call.ty.dtype)
     scalar = str(dtype).removesuffix(f"x{dtype.lanes}")
-    if scalar == "float16" and call.op.name in _WITHOUT_HALF:
+    if scalar == "float16" and name in _WITHOUT_HALF:
         wide = str(dtype).replace("float16", "float32")
         operands = [tirx.Cast(wide, operand) for operand in call.args]
-        return tirx.Cast(str(dtype), _split(tirx.call_intrin(wide, call.op.name, *operands)))
-    if call.op.name not in _SCALAR_ONLY and (call.op.name, scalar) not in _C_FUNCTIONS:
+        return tirx.Cast(str(dtype), _split(tirx.call_intrin(wide, name, *operands)))
+    if name not in _SCALAR_ONLY and (name, scalar) not in _C_FUNCTIONS:
         return call
     if dtype.lanes == 1:
         return _scalar(call, scalar, list(call.args))

@@ -13,7 +13,9 @@ from typing import Any
 
 import tvm_ffi
 from tvm import tirx
-from tvm.ir import Call, Op
+from tvm.ir import Call
+
+from ...primfuncs.query import op_name
 
 _FLOATS = ("float32", "float64")
 
@@ -25,8 +27,7 @@ def vectorize_rounding(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _is_rounding(expr: Any) -> bool:
-    is_call = isinstance(expr, Call) and isinstance(expr.op, Op)
-    return is_call and expr.op.name == "tirx.nearbyint" and str(expr.ty.dtype) in _FLOATS
+    return op_name(expr) == "tirx.nearbyint" and str(expr.ty.dtype) in _FLOATS
 
 
 def _cast(cast: tirx.Cast) -> Any:

@@ -20,7 +20,7 @@ def divisions(value):
     store = tirx.BufferStore(view, value(i, n), [i])
     loop = tirx.For(i, tirx.const(0, "int64"), n, tirx.ForKind.SERIAL, store)
     body = tirx.stmt_seq(tirx.stmt.DeclBuffer(view, data=result.data), loop)
-    mod = divide_plainly()(tvm.IRModule({"main": tirx.PrimFunc([result, n], body)}))
+    mod = divide_plainly(tvm.IRModule({"main": tirx.PrimFunc([result, n], body)}))
     found = []
     kinds = (tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod)
     tvm_ffi.structural_walk(mod["main"].body, (kinds, lambda each: found.append(type(each))))

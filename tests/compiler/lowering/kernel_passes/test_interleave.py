@@ -50,7 +50,7 @@ def lowered(func: tirx.PrimFunc, target: Target) -> tvm.IRModule:
 
 def widths(mod: tvm.IRModule) -> list[int]:
     """Lanes of the vectors that are computed side by side, in program order."""
-    script = interleave_vectors()(mod).script()
+    script = interleave_vectors(mod).script()
     return [int(lanes) for lanes in re.findall(r"together\w*: T\.let\[T\.float32x(\d+)\]", script)]
 
 

@@ -39,7 +39,7 @@ def sums(depth: int, mark: bool = False, reads_sum: bool = False) -> tirx.PrimFu
 
 def in_blocks(func: tirx.PrimFunc) -> tirx.PrimFunc:
     mod = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
-    return partial_sums.add_in_blocks()(mod)["main"]
+    return partial_sums.add_in_blocks(mod)["main"]
 
 
 def extents(func: tirx.PrimFunc) -> list[str]:
