@@ -182,8 +182,17 @@ class _Conv2d(Operator):
             out_channels, per_group = out_channels * per_group, 1
         padding = _ints(padding)
         return Conv2dWorkload(
-            *(batch, channels, height, width, out_channels, _ints(kernel), _ints(strides)),
-            *(padding * (4 // len(padding)), _ints(dilation), channels // per_group, dtype),
+            batch,
+            channels,
+            height,
+            width,
+            out_channels,
+            _ints(kernel),
+            _ints(strides),
+            padding * (4 // len(padding)),
+            _ints(dilation),
+            channels // per_group,
+            dtype,
             str(rest[-1]) if rest else dtype,
             constant_weight=True,
             weight_dtype=_second(weight_dtype, dtype),
@@ -273,8 +282,18 @@ class _Conv3d(Operator):
             batch, channels, size = shape[0], shape[1], shape[2:]
             taps, out_channels = kernel[2:], kernel[0]
         return Conv3dWorkload(
-            *(batch, channels, _ints(size), out_channels, _ints(taps), _ints(strides)),
-            *(_ints(padding), _ints(dilation), int(groups), dtype, str(out_dtype), channels_last),
+            batch,
+            channels,
+            _ints(size),
+            out_channels,
+            _ints(taps),
+            _ints(strides),
+            _ints(padding),
+            _ints(dilation),
+            int(groups),
+            dtype,
+            str(out_dtype),
+            channels_last,
         )
 
     def flop(self, w: Conv3dWorkload) -> float:

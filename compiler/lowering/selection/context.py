@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,6 +12,8 @@ from tvm.target import Target
 from schedules import strategy
 from schedules.config import ConfigEntity
 
+from ...primfuncs import fusion_pattern
+from ...primfuncs.kernel_operators import OPERATORS
 from .layout_cache import LayoutMap
 
 
@@ -37,3 +39,22 @@ class LoweringContext:
     def asking(self, query: strategy.Query | None) -> LoweringContext:
         """This context with another record query."""
         return replace(self, query=query)
+
+    def call(
+        self, name: str, compute: Callable[..., Any], *operands: relax.Expr, operators: str = ""
+    ) -> relax.Call:
+        """A call of a kernel, not yet emitted; element-wise operators may fuse with its result."""
+        attrs: dict[str, Any] = {fusion_pattern.ATTRIBUTE: fusion_pattern.OUT_ELEMENTWISE_FUSABLE}
+        if operators:
+            attrs[OPERATORS] = operators
+        return self.builder.call_te(
+            compute, *operands, primfunc_name_hint=name, primfunc_attrs=attrs
+        )
+
+    def gather(
+        self, name: str, shape: Sequence[int], dtype: str, block: int, images: relax.Call
+    ) -> relax.Var:
+        """Emit images of that plain shape, in blocks of channels: a variable of `layouts`."""
+        var = relax.Var(name, relax.TensorType(shape, dtype))
+        self.layouts.define(var, block, self.builder.emit(images))
+        return var

@@ -30,6 +30,7 @@ from .context import LoweringContext
 from .layout_cache import PLAIN, LayoutMap
 from .layout_demand import block_of, worth_blocking
 from .layout_rules import layout_rule
+from .ops import low_bit_matmul, recurrent
 from .ops.attention import find_attention, lower_attention
 from .ops.conv1d import lower_conv1d, lower_conv1d_transpose
 from .ops.conv2d import lower_conv2d
@@ -37,11 +38,7 @@ from .ops.conv2d_transpose import lower_conv2d_transpose
 from .ops.conv3d import lower_conv3d
 from .ops.conv3d_transpose import lower_conv3d_transpose
 from .ops.gpu import is_gpu, lower_recorded
-from .ops.low_bit_matmul import NAME as MATMUL_OF_BITS
-from .ops.low_bit_matmul import lower_matmul_of_bits
 from .ops.matmul import lower_matmul
-from .ops.recurrent import NAME as RECURRENT
-from .ops.recurrent import lower_recurrent
 from .weight_packing import packing_in_background
 
 logger = logging.getLogger("baton.lowering")
@@ -53,6 +50,11 @@ _CONVOLUTIONS = {
     "relax.nn.conv2d_transpose": lower_conv2d_transpose,
     "relax.nn.conv3d": lower_conv3d,
     "relax.nn.conv3d_transpose": lower_conv3d_transpose,
+}
+_ON_PLAIN_TENSORS = {
+    "relax.matmul": lower_matmul,
+    low_bit_matmul.NAME: low_bit_matmul.lower_matmul_of_bits,
+    recurrent.NAME: recurrent.lower_recurrent,
 }
 _ANCHORS_ON_GPU = {name for name in _CONVOLUTIONS if "3d" not in name}
 
@@ -142,15 +144,8 @@ class _Selector(PyExprMutator):
         return self._lower(call, self._site(None, disabled))
 
     def _fuse_attention(self, result: relax.Var) -> tuple[int, relax.Expr] | None:
-        kernel = lower_attention(
-            self.naming_builder,
-            self.attentions[result],
-            self.layouts,
-            self.target,
-            self.query,
-            self.own_queries,
-            self.disabled,
-        )
+        at = self._site(self.query, self.disabled)
+        kernel = lower_attention(at, self.attentions[result], self.own_queries)
         return None if kernel is None else (PLAIN, self.builder_.emit(kernel))
 
     def _site(self, query: strategy.Query | None, disabled: Collection[str]) -> LoweringContext:
@@ -168,18 +163,9 @@ class _Selector(PyExprMutator):
             return None if conv is None else (PLAIN, conv)
         if name in _CONVOLUTIONS:
             return _CONVOLUTIONS[name](call, at)
-        if name == "relax.matmul":
-            plain = self._on_plain_tensors(call)
-            product = lower_matmul(plain, at)
-            return None if product is None else (PLAIN, self.builder_.emit(product))
-        if name == MATMUL_OF_BITS:
-            plain = self._on_plain_tensors(call)
-            product = lower_matmul_of_bits(plain, at)
-            return None if product is None else (PLAIN, self.builder_.emit(product))
-        if name == RECURRENT:
-            plain = self._on_plain_tensors(call)
-            layer = lower_recurrent(plain, at)
-            return None if layer is None else (PLAIN, self.builder_.emit(layer))
+        if name in _ON_PLAIN_TENSORS:
+            kernel = _ON_PLAIN_TENSORS[name](self._on_plain_tensors(call), at)
+            return None if kernel is None else (PLAIN, self.builder_.emit(kernel))
         rule = layout_rule(call)
         if rule is None or self.keep_layouts or static_shape(call) is None:
             return None

@@ -39,7 +39,8 @@ from ....ir import dynamic_shape as symbols
 from ....ir.constants import dtype_of, integers, scalar_of, static_shape
 from ....ir.rewrite import expressions_in
 from ....primfuncs import fusion_pattern
-from ..layout_cache import PLAIN, LayoutMap
+from ..context import LoweringContext
+from ..layout_cache import PLAIN
 from .dynamic_attention import attention_of_symbols, renamed, symbols_in
 
 HEADS_BEHIND_ROWS = (0, 2, 1, 3)
@@ -111,17 +112,13 @@ def choose_kernel(
 
 
 def lower_attention(
-    builder: relax.BlockBuilder,
+    at: LoweringContext,
     attention: Attention,
-    layouts: LayoutMap,
-    target: Target,
-    query: strategy.Query | None = None,
     own_queries: Mapping[str, strategy.Query] | None = None,
-    disabled: Collection[str] = (),
 ) -> relax.Expr | None:
     """The call of the kernel, not yet emitted; None where `choose_kernel` finds none."""
     workload = attention.workload
-    chosen = choose_kernel(attention, target, query, own_queries, disabled)
+    chosen = choose_kernel(attention, at.target, at.query, own_queries, at.disabled)
     if chosen is None:
         return None
     implementation, config = chosen
@@ -132,13 +129,13 @@ def lower_attention(
         own = renamed(workload, list(zip(symbols, own_symbols)))
         return implementation.compute(own, config, *tensors)
 
-    return builder.call_te(
+    return at.builder.call_te(
         compute,
         symbols,
-        *(layouts.get(operand, PLAIN) for operand in operands),
+        *(at.layouts.get(operand, PLAIN) for operand in operands),
         primfunc_name_hint="attention",
         primfunc_attrs={fusion_pattern.ATTRIBUTE: fusion_pattern.OPAQUE}
-        | _counted(workload, implementation, target),
+        | _counted(workload, implementation, at.target),
     )
 
 

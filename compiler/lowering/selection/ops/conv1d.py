@@ -16,10 +16,7 @@ from .conv2d import emit_conv2d, ints
 from .conv2d_transpose import describe, emit_transposed
 
 
-def lower_conv1d(
-    call: relax.Call,
-    at: LoweringContext,
-) -> tuple[int, relax.Expr] | None:
+def lower_conv1d(call: relax.Call, at: LoweringContext) -> tuple[int, relax.Expr] | None:
     """Emit a 1-D convolution as a 2-D one.
 
     Returns the channel block of the result and the result, an image in blocks of channels or a
@@ -47,10 +44,7 @@ def lower_conv1d(
     return None if row is None else _signal(at.builder, *row)
 
 
-def lower_conv1d_transpose(
-    call: relax.Call,
-    at: LoweringContext,
-) -> tuple[int, relax.Expr] | None:
+def lower_conv1d_transpose(call: relax.Call, at: LoweringContext) -> tuple[int, relax.Expr] | None:
     """Emit a transposed 1-D convolution; returns as `lower_conv1d`."""
     workload = describe(call)
     if workload is None or workload.groups != 1:

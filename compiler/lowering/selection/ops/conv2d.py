@@ -17,7 +17,6 @@ from schedules.x86.templates.group_conv2d_template import within_groups
 
 from ....ir.constants import array_of, constant, static_shape
 from ....ir.rewrite import operator_name
-from ....primfuncs import fusion_pattern
 from ..context import LoweringContext
 from ..layout_cache import PLAIN
 from ..weight_packing import pack
@@ -53,8 +52,8 @@ def describe(call: relax.Call) -> Conv2dWorkload | None:
     if 0 in data:  # nothing to compute
         return None
 
-    batch, channels, height, width = data
     dtype, weight_dtype = operand_types(call)
+    batch, channels, height, width = data
     return Conv2dWorkload(
         batch,
         channels,
@@ -73,10 +72,7 @@ def describe(call: relax.Call) -> Conv2dWorkload | None:
     )
 
 
-def lower_conv2d(
-    call: relax.Call,
-    at: LoweringContext,
-) -> tuple[int, relax.Expr] | None:
+def lower_conv2d(call: relax.Call, at: LoweringContext) -> tuple[int, relax.Expr] | None:
     """Emit the chosen implementation of a conv2d call.
 
     Returns the channel block of the result and the emitted expression; None when the library has no
@@ -101,14 +97,13 @@ def lower_conv2d(
             block = at.layouts.block(data)
             if block == PLAIN and workload.in_channels >= READ_PLAIN_BELOW:
                 block = channel_block(workload.in_channels, 8)
-            images = emit_phases(at.builder, workload, phases, data, at.layouts, block)
+            images = emit_phases(at, workload, phases, data, block)
             conv = emit_conv2d(at.asking(None), phases, images, weight)
             assert conv is not None, "the selection has just found an implementation"
-            return conv[0], emit_pixels(at.builder, workload, *conv)
+            return conv[0], emit_pixels(at, workload, *conv)
         windows = windows_of(workload, at.target)
         if windows is not None:
-            image = at.layouts.get(data, PLAIN)
-            data = emit_windows(at.builder, workload, windows, image, at.layouts, at.target)
+            data = emit_windows(at, workload, windows, at.layouts.get(data, PLAIN))
             shape = (windows.out_channels, windows.in_channels, 1, 1)
             weight = constant(kept.reshape(shape))
             return emit_conv2d(at.asking(None), windows, data, weight)
@@ -170,16 +165,13 @@ def emit_conv2d(
         lambda ops, w: pack_weight(ops, w, config, ic_block),
         alike=(impl.name, repr(config.knobs), ic_block),
     )
-    result = at.builder.emit(
-        at.builder.call_te(
-            lambda x, w: plain_if_unblocked(impl.compute(workload, config, x, w)),
-            at.layouts.get(data, ic_block),
-            packed,
-            primfunc_name_hint="conv2d",
-            primfunc_attrs={fusion_pattern.ATTRIBUTE: fusion_pattern.OUT_ELEMENTWISE_FUSABLE},
-        )
+    result = at.call(
+        "conv2d",
+        lambda x, w: plain_if_unblocked(impl.compute(workload, config, x, w)),
+        at.layouts.get(data, ic_block),
+        packed,
     )
-    return oc_block, result
+    return oc_block, at.builder.emit(result)
 
 
 def plain_if_unblocked(conv: te.Tensor) -> te.Tensor:

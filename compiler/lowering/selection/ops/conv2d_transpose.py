@@ -59,10 +59,7 @@ def describe(call: relax.Call) -> ConvTransposeWorkload | None:
     )
 
 
-def lower_conv2d_transpose(
-    call: relax.Call,
-    at: LoweringContext,
-) -> tuple[int, relax.Expr] | None:
+def lower_conv2d_transpose(call: relax.Call, at: LoweringContext) -> tuple[int, relax.Expr] | None:
     """Emit the convolutions of a call.
 
     Returns the result and its channel block; None for forms that are not lowered here.

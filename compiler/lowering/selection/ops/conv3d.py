@@ -13,7 +13,6 @@ from schedules.x86.conv.register_tile import channel_block
 from schedules.x86.machine.cpu import Machine
 
 from ....ir.constants import array_of, constant, static_shape
-from ....primfuncs import fusion_pattern
 from ..context import LoweringContext
 from ..layout_cache import PLAIN
 from ..weight_packing import pack
@@ -54,10 +53,7 @@ def describe(call: relax.Call) -> Conv3dWorkload | None:
     )
 
 
-def lower_conv3d(
-    call: relax.Call,
-    at: LoweringContext,
-) -> tuple[int, relax.Expr] | None:
+def lower_conv3d(call: relax.Call, at: LoweringContext) -> tuple[int, relax.Expr] | None:
     """Emit the chosen implementation of a call.
 
     Returns the channel block of the result and the result, images in blocks of channels or a plain
@@ -79,15 +75,8 @@ def lower_conv3d(
     pack_weight = impl.pack
     assert pack_weight is not None, f"{impl.name} has no weight-packing function"
     packed = pack(at.builder, weight, lambda ops, w: pack_weight(workload, ops, w, config))
-    return PLAIN, at.builder.emit(
-        at.builder.call_te(
-            lambda x, w: impl.compute(workload, config, x, w),
-            data,
-            packed,
-            primfunc_name_hint="conv3d",
-            primfunc_attrs={fusion_pattern.ATTRIBUTE: fusion_pattern.OUT_ELEMENTWISE_FUSABLE},
-        )
-    )
+    call = at.call("conv3d", lambda x, w: impl.compute(workload, config, x, w), data, packed)
+    return PLAIN, at.builder.emit(call)
 
 
 # --- image by image ----------------------------------------------------------------------
@@ -173,9 +162,7 @@ def _gathered(
         shape = (w.batch * out_depth, len(taps) * chunks, *rest)
         return te.compute(shape, element, name="depth_gather")
 
-    gathered = at.builder.emit(at.builder.call_te(gather, at.layouts.get(images, block)))
     channels = len(taps) * (w.in_channels + -w.in_channels % block)
     shape = (w.batch * out_depth, channels, *w.size[1:])
-    var = relax.Var("images", relax.TensorType(shape, w.dtype))
-    at.layouts.define(var, block, gathered)
-    return var
+    call = at.builder.call_te(gather, at.layouts.get(images, block))
+    return at.gather("images", shape, w.dtype, block, call)

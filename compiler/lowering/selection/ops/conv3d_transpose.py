@@ -22,10 +22,7 @@ from .conv2d_transpose import Phases, phases_of
 from .conv3d import emit_by_image
 
 
-def lower_conv3d_transpose(
-    call: relax.Call,
-    at: LoweringContext,
-) -> tuple[int, relax.Expr] | None:
+def lower_conv3d_transpose(call: relax.Call, at: LoweringContext) -> tuple[int, relax.Expr] | None:
     """Emit the convolution of a call with constant weights.
 
     Returns the channel block of the result and the result, images in blocks of channels or a plain

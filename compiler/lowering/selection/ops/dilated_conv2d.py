@@ -20,7 +20,8 @@ from schedules import strategy
 from schedules.conv2d import Conv2dWorkload
 from schedules.x86.conv import winograd, winograd_polyphase
 
-from ..layout_cache import PLAIN, LayoutMap
+from ..context import LoweringContext
+from ..layout_cache import PLAIN
 
 # Maximum growth of the image in pixels: Winograd saves more than half of the multiplications, some
 # of which are spent on zeros and partial tiles.
@@ -48,14 +49,9 @@ def _joined(extent: int, dilation: int) -> int:
 
 
 def emit_phases(
-    builder: relax.BlockBuilder,
-    w: Conv2dWorkload,
-    phases: Conv2dWorkload,
-    data: relax.Expr,
-    layouts: LayoutMap,
-    block: int,
+    at: LoweringContext, w: Conv2dWorkload, phases: Conv2dWorkload, data: relax.Expr, block: int
 ) -> relax.Var:
-    """The input of the convolution of all phases: a variable to ask `layouts` for."""
+    """The input of the convolution of all phases: a variable of the layouts."""
     rows, columns = (-(-extent // d) + 1 for extent, d in zip((w.height, w.width), w.dilation))
     dh, dw = w.dilation
 
@@ -63,25 +59,21 @@ def emit_phases(
         n, c, _, _, *lanes = x.shape
 
         def element(n: Any, c: Any, y: Any, x_: Any, *lane: Any) -> Any:
-            at = (y % rows * dh + y // rows, x_ % columns * dw + x_ // columns)
+            pixel = (y % rows * dh + y // rows, x_ % columns * dw + x_ // columns)
             inside = [y % rows < rows - 1, x_ % columns < columns - 1]
-            inside += [at[0] < w.height, at[1] < w.width]
-            value = x(n, c, *at, *lane)
+            inside += [pixel[0] < w.height, pixel[1] < w.width]
+            value = x(n, c, *pixel, *lane)
             return tirx.if_then_else(tirx.all(*inside), value, tirx.const(0, x.dtype))
 
         shape = (n, c, phases.height, phases.width, *lanes)
         return te.compute(shape, element, name="phase_gather")
 
-    gathered = builder.emit(builder.call_te(gather, layouts.get(data, block)))
     shape = (w.batch, w.in_channels, phases.height, phases.width)
-    var = relax.Var("phases", relax.TensorType(shape, w.dtype))
-    layouts.define(var, block, gathered)
-    return var
+    call = at.builder.call_te(gather, at.layouts.get(data, block))
+    return at.gather("phases", shape, w.dtype, block, call)
 
 
-def emit_pixels(
-    builder: relax.BlockBuilder, w: Conv2dWorkload, block: int, conv: relax.Expr
-) -> relax.Expr:
+def emit_pixels(at: LoweringContext, w: Conv2dWorkload, block: int, conv: relax.Expr) -> relax.Expr:
     """The pixels of the convolution of all phases in their places."""
     rows, columns = (-(-extent // d) + 1 for extent, d in zip((w.height, w.width), w.dilation))
     dh, dw = w.dilation
@@ -97,4 +89,4 @@ def emit_pixels(
         )
 
     assert block != PLAIN, "Winograd's product has blocks of channels"
-    return builder.emit(builder.call_te(pixels, conv))
+    return at.builder.emit(at.builder.call_te(pixels, conv))

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import tvm
 from tvm import relax
 from tvm.target import Target
 
@@ -17,8 +16,6 @@ from schedules import strategy
 from schedules.cuda.gemm import tensor_cores
 
 from ....ir.constants import dtype_of
-from ....primfuncs import fusion_pattern
-from ....primfuncs.kernel_operators import OPERATORS
 from ..context import LoweringContext
 from ..weight_packing import pack
 from . import conv2d, conv2d_transpose
@@ -58,10 +55,7 @@ _DESCRIBE: dict[str, Callable[[relax.Call], Any]] = {
 }
 
 
-def lower_recorded(
-    call: relax.Call,
-    at: LoweringContext,
-) -> relax.Expr | None:
+def lower_recorded(call: relax.Call, at: LoweringContext) -> relax.Expr | None:
     """Emit the implementation that a record chooses for a convolution on plain tensors.
 
     Returns the result in the call's layout; None without a record, and for other operators.
@@ -80,18 +74,11 @@ def lower_recorded(
     if pack_weight is not None:
         weight = pack(at.builder, weight, lambda ops, w: pack_weight(workload, ops, w, config))
 
-    def compute(x: tvm.te.Tensor, w: tvm.te.Tensor) -> tvm.te.Tensor:
-        return impl.compute(workload, config, x, w)
-
-    return at.builder.emit(
-        at.builder.call_te(
-            compute,
-            data,
-            weight,
-            primfunc_name_hint="convolution",
-            primfunc_attrs={
-                fusion_pattern.ATTRIBUTE: fusion_pattern.OUT_ELEMENTWISE_FUSABLE,
-                OPERATORS: operator,
-            },
-        )
+    call = at.call(
+        "convolution",
+        lambda x, w: impl.compute(workload, config, x, w),
+        data,
+        weight,
+        operators=operator,
     )
+    return at.builder.emit(call)

@@ -14,8 +14,6 @@ from schedules.x86.matmul.low_bit_matmul import MOST_ROWS
 
 from ....ir.constants import array_of, constant, static_shape
 from ....ir.op_dialect import RELAX
-from ....primfuncs import fusion_pattern
-from ....primfuncs.kernel_operators import OPERATORS
 from ...graph_passes.fp32_accumulation import HALVES
 from ..context import LoweringContext
 from ..weight_packing import pack
@@ -74,16 +72,8 @@ def lower_matmul_of_bits(call: relax.Call, at: LoweringContext) -> relax.Expr | 
     weights = [constant(np.ascontiguousarray(packed).view("<u4")), *weights[1:]]
     if workload.zero is not None:
         weights = weights[:2]
-    return at.builder.call_te(
-        compute,
-        data,
-        *(pack(at.builder, weight, packing) for weight in weights),
-        primfunc_name_hint="matmul_of_bits",
-        primfunc_attrs={
-            fusion_pattern.ATTRIBUTE: fusion_pattern.OUT_ELEMENTWISE_FUSABLE,
-            OPERATORS: "nn.matmul_of_bits",
-        },
-    )
+    packed_weights = [pack(at.builder, weight, packing) for weight in weights]
+    return at.call("matmul_of_bits", compute, data, *packed_weights, operators="nn.matmul_of_bits")
 
 
 def _only_zero(zeros: np.ndarray) -> int | None:

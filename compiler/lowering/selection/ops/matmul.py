@@ -16,18 +16,13 @@ from schedules.x86.matmul import dense
 from schedules.x86.reduction import row_kernels
 
 from ....ir.constants import array_of, constant, static_shape
-from ....primfuncs import fusion_pattern
-from ....primfuncs.kernel_operators import OPERATORS
 from ..context import LoweringContext
 from ..fp16_weights import narrowed
 from ..weight_packing import pack
 from .conv2d import operand_types
 
 
-def lower_matmul(
-    call: relax.Call,
-    at: LoweringContext,
-) -> relax.Expr | None:
+def lower_matmul(call: relax.Call, at: LoweringContext) -> relax.Expr | None:
     """Emit the chosen implementation of a relax.matmul.
 
     A `permute_dims` before an operand is not executed: a constant is packed from the
@@ -65,15 +60,12 @@ def lower_matmul(
 
         alike = (impl.name, repr(config.knobs), described.rhs_axes, workload.k, workload.n)
         rhs = pack(at.builder, rhs, packed, alike)
-    return at.builder.call_te(
+    return at.call(
+        "matmul",
         lambda x, w: impl.compute(_over_rows(described, x), config, x, w),
         described.lhs,
         rhs,
-        primfunc_name_hint="matmul",
-        primfunc_attrs={
-            fusion_pattern.ATTRIBUTE: fusion_pattern.OUT_ELEMENTWISE_FUSABLE,
-            OPERATORS: operator,
-        },
+        operators=operator,
     )
 
 

@@ -19,7 +19,8 @@ from schedules.conv2d import Conv2dWorkload
 from schedules.x86.conv.register_tile import channel_block
 from schedules.x86.machine.cpu import Machine
 
-from ..layout_cache import PLAIN, LayoutMap
+from ..context import LoweringContext
+from ..layout_cache import PLAIN
 
 # With more channels, blocks of them are read in place.
 LEAST_TAPS, MOST_CHANNELS = 16, 4
@@ -44,18 +45,10 @@ def windows_of(w: Conv2dWorkload, target: Target) -> Conv2dWorkload | None:
 
 
 def emit_windows(
-    builder: relax.BlockBuilder,
-    w: Conv2dWorkload,
-    windows: Conv2dWorkload,
-    image: relax.Expr,
-    layouts: LayoutMap,
-    target: Target,
+    at: LoweringContext, w: Conv2dWorkload, windows: Conv2dWorkload, image: relax.Expr
 ) -> relax.Var:
-    """The input of the convolution over windows: a variable to ask `layouts` for.
-
-    `image`: plain, (N, C, H, W).
-    """
-    block = channel_block(windows.in_channels, Machine.from_target(target).lanes(w.dtype))
+    """The input of the convolution over windows, a variable of the layouts; `image` is NCHW."""
+    block = channel_block(windows.in_channels, Machine.from_target(at.target).lanes(w.dtype))
     kh, kw = w.kernel
 
     def gather(x: te.Tensor) -> te.Tensor:
@@ -67,8 +60,6 @@ def emit_windows(
         blocked = shape if block == PLAIN else (*shape, block)
         return te.compute(blocked, element, name="windows")
 
-    gathered = builder.emit(builder.call_te(gather, image, primfunc_name_hint="windows"))
     shape = (w.batch, windows.in_channels, w.out_height, w.out_width)
-    var = relax.Var("windows", relax.TensorType(shape, w.dtype))
-    layouts.define(var, block, gathered)
-    return var
+    call = at.builder.call_te(gather, image, primfunc_name_hint="windows")
+    return at.gather("windows", shape, w.dtype, block, call)

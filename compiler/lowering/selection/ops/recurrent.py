@@ -16,10 +16,7 @@ from ..weight_packing import pack
 NAME = "relay.nn.recurrent"
 
 
-def lower_recurrent(
-    call: relax.Call,
-    at: LoweringContext,
-) -> relax.Expr | None:
+def lower_recurrent(call: relax.Call, at: LoweringContext) -> relax.Expr | None:
     """The call of the chosen kernel, not yet emitted; None where the library has none.
 
     `call`: of `relay.nn.recurrent`; its arguments are expressions of the function that is being

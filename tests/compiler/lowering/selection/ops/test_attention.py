@@ -8,6 +8,7 @@ from tvm.relax import op
 
 from compiler import auto_scheduler, relay
 from compiler.auto_scheduler.search.templates import TemplateSearch
+from compiler.lowering.selection.context import LoweringContext
 from compiler.lowering.selection.layout_cache import LayoutMap
 from compiler.lowering.selection.ops.attention import find_attention, lower_attention
 from compiler.records.auto_scheduler.record import Record, save_records
@@ -213,8 +214,9 @@ def test_a_tuning_record_for_one_of_its_products_keeps_them_apart():
         tuned = workload[0] == "batch_matmul.x86" and workload[1][1][2] == S
         return ConfigEntity(is_fallback=False, cost=1e-3) if tuned else None
 
-    assert lower_attention(builder, attention, layouts, TARGET, recorded) is None
-    assert lower_attention(builder, attention, layouts, TARGET, lambda *_: None) is not None
+    at = LoweringContext(builder, layouts, TARGET, None)
+    assert lower_attention(at.asking(recorded), attention) is None
+    assert lower_attention(at.asking(lambda *_: None), attention) is not None
 
 
 @pytest.mark.parametrize("which", [0, 1])
