@@ -20,6 +20,11 @@ class TensorAffineType:
     dtype: str
     axis: int = -1
 
+    @property
+    def numbers(self) -> tuple[relax.Expr, relax.Expr]:
+        """Scale and zero point, as operands of quantized operators."""
+        return self.scale, self.zero_point
+
 
 @dataclass(frozen=True)
 class TupleAffineType:

@@ -71,10 +71,8 @@ def _requantized(
     return op(
         "qnn.requantize",
         value,
-        source.scale,
-        source.zero_point,
-        target.scale,
-        target.zero_point,
+        *source.numbers,
+        *target.numbers,
         axis=source.axis,
         out_dtype=out_dtype or target.dtype,
     )
@@ -84,9 +82,7 @@ def _quantized(value: relax.Expr, affine: TensorAffineType, axis: int = -1) -> r
     """Quantize a floating-point constant."""
     if array(value) is None or dtype(value) not in _REAL:
         raise RelayError("an operand that is not a dequantized value must be a real constant")
-    return op(
-        "qnn.quantize", value, affine.scale, affine.zero_point, axis=axis, out_dtype=affine.dtype
-    )
+    return op("qnn.quantize", value, *affine.numbers, axis=axis, out_dtype=affine.dtype)
 
 
 def _product(left: relax.Expr, right: relax.Expr) -> relax.Expr:
@@ -155,7 +151,7 @@ def avg_pool2d(call: relax.Call, types: AffineTypes) -> Result:
     out = types[call] if last else own
     attrs = dialect.attributes(call)
     attrs["out_layout"] = ""
-    made = op("qnn.avg_pool2d", data, own.scale, own.zero_point, out.scale, out.zero_point, **attrs)
+    made = op("qnn.avg_pool2d", data, *own.numbers, *out.numbers, **attrs)
     return [made, out]
 
 
@@ -167,7 +163,7 @@ def _mean_pool(call: relax.Call, types: AffineTypes) -> Result:
         data = op("cast", data, dtype="int32")
     else:
         data = _requantized(data, own, out, "int32")
-    return [again(call, [data]), TensorAffineType(out.scale, out.zero_point, "int32", out.axis)]
+    return [again(call, [data]), TensorAffineType(*out.numbers, "int32", out.axis)]
 
 
 mean_pool = IntegerForm(_mean_pool)
@@ -253,8 +249,7 @@ def concatenate(call: relax.Call, types: AffineTypes) -> Result:
         infer_type(call.args[0]),
         tuple_of([each.scale for each in fields]),
         tuple_of([each.zero_point for each in fields]),
-        out.scale,
-        out.zero_point,
+        *out.numbers,
         axis=call.attrs["axis"],
     )
     return [made, out]
@@ -290,9 +285,7 @@ def clip(call: relax.Call, types: AffineTypes) -> Result:
         limit: relax.Expr = constant(bound, "float32")
         if count:
             limit = _spread(limit, count, data, own.axis)
-        quantized = op(
-            "qnn.quantize", limit, own.scale, own.zero_point, axis=own.axis, out_dtype=own.dtype
-        )
+        quantized = op("qnn.quantize", limit, *own.numbers, axis=own.axis, out_dtype=own.dtype)
         limits.append(_computed(quantized))
     return [op("minimum", op("maximum", data, limits[0]), limits[1]), own]
 
@@ -316,15 +309,7 @@ def relu(call: relax.Call, types: AffineTypes) -> Result:
 def leaky_relu(call: relax.Call, types: AffineTypes) -> Result:
     data, out = call.args[0], types[call]
     own = types[data]
-    made = op(
-        "qnn.leaky_relu",
-        data,
-        own.scale,
-        own.zero_point,
-        out.scale,
-        out.zero_point,
-        alpha=call.attrs["alpha"],
-    )
+    made = op("qnn.leaky_relu", data, *own.numbers, *out.numbers, alpha=call.attrs["alpha"])
     return [made, out]
 
 
@@ -375,12 +360,9 @@ def arithmetic(name: str) -> IntegerForm:
         made = op(
             name,
             *args,
-            left.scale,
-            left.zero_point,
-            right.scale,
-            right.zero_point,
-            out.scale,
-            out.zero_point,
+            *left.numbers,
+            *right.numbers,
+            *out.numbers,
             lhs_axis=left.axis,
             rhs_axis=right.axis,
         )
@@ -406,7 +388,7 @@ def function(name: str, optional: bool = False) -> IntegerForm:
         data, out = call.args[0], types[call]
         own = types[data]
         attrs = dialect.attributes(call) if name == "qnn.softmax" else {}
-        made = op(name, data, own.scale, own.zero_point, out.scale, out.zero_point, **attrs)
+        made = op(name, data, *own.numbers, *out.numbers, **attrs)
         return [made, out]
 
     return IntegerForm(rule, optional=optional)

@@ -137,7 +137,7 @@ def _single(call: relax.Expr, hard_fail: bool, optional: frozenset[str]) -> rela
         return _kept(call, str(error), hard_fail, error)
     if not isinstance(affine, TensorAffineType):
         return call
-    return op("qnn.dequantize", made, affine.scale, affine.zero_point, axis=affine.axis)
+    return op("qnn.dequantize", made, *affine.numbers, axis=affine.axis)
 
 
 def _since_dequantized(node: relax.Expr) -> list[relax.Expr]:
