@@ -299,7 +299,7 @@ def _checked_builder(name: str, function: Builder, operands: tuple[str, ...]) ->
             values[operand] = _operand(name, operand, values[operand])
         token = _EXPANDING.set(True)
         try:
-            return with_symbolic_extents(infer_type(function(*bound.args, **bound.kwargs)))
+            return with_symbolic_extents(infer_type(function(**values)))
         except BatonError as error:
             if getattr(error, "operator", ""):
                 raise

@@ -19,7 +19,14 @@ from ..slicing import strided_slice
 from ..transform import cast_to, layout_transform, sliding_window
 from ..typed_relax import op
 from .convolution import conv2d, convolve
-from .layouts import PLAIN, convert, paddings, window_attributes
+from .layouts import (
+    PLAIN,
+    convert,
+    convolution_attributes,
+    paddings,
+    window_attributes,
+    with_signature,
+)
 from .linear import product
 from .padding import pad
 
@@ -92,6 +99,7 @@ def _winograd(
     dilation: Any,
     data_layout: str,
     out_dtype: str,
+    **_implied: Any,
 ) -> relax.Expr:
     """Winograd convolution with a transformed weight (alpha, ..., O, I).
 
@@ -152,26 +160,8 @@ def _padded(data: relax.Expr, widths: Sequence[Sequence[int]]) -> relax.Expr:
 
 
 def _transformed_convolution(count: int, **options: Any) -> Callable[..., Any]:
-    ones, zeros = (1,) * count, (0,) * count
-
-    def make(
-        data: relax.Expr,
-        weight: relax.Expr,
-        tile_size: int,
-        strides: Any = ones,
-        padding: Any = zeros,
-        dilation: Any = ones,
-        groups: int = 1,
-        channels: int | None = None,
-        kernel_size: Any = None,
-        data_layout: str = PLAIN["data"][count],
-        kernel_layout: str = PLAIN["kernel"][count],
-        out_layout: str = "",
-        out_dtype: str = "",
-    ) -> relax.Expr:
-        return _winograd(
-            data, weight, count, tile_size, strides, padding, dilation, data_layout, out_dtype
-        )
+    def make(**values: Any) -> relax.Expr:
+        return _winograd(count=count, **values)
 
     return operator(
         f"nn.contrib_conv{count}d_winograd_without_weight_transform",
@@ -180,7 +170,7 @@ def _transformed_convolution(count: int, **options: Any) -> Callable[..., Any]:
         layout=layout_rules.convolution,
         doc=f"conv{count}d with a weight of contrib_conv{count}d_winograd_weight_transform.",
         **options,
-    )(make)
+    )(with_signature(make, "data weight tile_size", convolution_attributes(count)))
 
 
 contrib_conv2d_winograd_without_weight_transform = _transformed_convolution(
@@ -253,24 +243,11 @@ def _packed_kernel_layout(weight: relax.Expr, layout: str) -> str:
 
 
 def _packed_convolution(name: str) -> Any:
-    def convolution(
-        data: relax.Expr,
-        kernel: relax.Expr,
-        strides: Any = (1, 1),
-        padding: Any = (0, 0),
-        dilation: Any = (1, 1),
-        groups: int = 1,
-        channels: int | None = None,
-        kernel_size: Any = None,
-        data_layout: str = "NCHW8c",
-        kernel_layout: str = "OIHW",
-        out_layout: str = "",
-        out_dtype: str = "",
-    ) -> relax.Expr:
-        return convolve(
-            data, kernel, 2, strides, padding, dilation, groups, channels, kernel_size,
-            data_layout, _packed_kernel_layout(kernel, kernel_layout), out_layout, out_dtype,
-        )  # fmt: skip
+    attributes = {**convolution_attributes(2), "data_layout": "NCHW8c"}
+
+    def convolution(kernel: relax.Expr, **values: Any) -> relax.Expr:
+        values["kernel_layout"] = _packed_kernel_layout(kernel, values["kernel_layout"])
+        return convolve(weight=kernel, count=2, **values)
 
     convolution.__name__ = convolution.__qualname__ = name.replace("NCHWc", "nchwc")
     convolution.__doc__ = "A convolution whose data and weight are packed in blocks of channels."
@@ -281,7 +258,7 @@ def _packed_convolution(name: str) -> Any:
         prepare=window_attributes(2),
         pattern=FUSABLE,
         layout=layout_rules.convolution,
-    )(convolution)
+    )(with_signature(convolution, "data kernel", attributes))
 
 
 contrib_conv2d_nchwc = _packed_convolution("contrib_conv2d_NCHWc")

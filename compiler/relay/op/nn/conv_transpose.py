@@ -18,7 +18,16 @@ from ..shapes import assign_type, dtype, extents, integers
 from ..transform import cast_to
 from ..typed_relax import op
 from .convolution import CONVOLUTION, window_of
-from .layouts import PLAIN, convert, is_plain, paddings, permuted, window_attributes
+from .layouts import (
+    PLAIN,
+    convert,
+    convolution_attributes,
+    is_plain,
+    paddings,
+    permuted,
+    window_attributes,
+    with_signature,
+)
 from .padding import dilate
 
 _TRANSPOSED: dict[int, Callable[..., relax.Expr]] = {
@@ -91,27 +100,10 @@ def _macs(attrs: dict[str, Any], data: Any, weight: Any, _result: Any) -> int:
 
 
 def _transposed_convolution(count: int, where: str, **facts: Any) -> Callable[..., Any]:
-    ones, zeros = (1,) * count, (0,) * count
+    attributes = convolution_attributes(count, "transposed", output_padding=(0,) * count)
 
-    def make(
-        data: relax.Expr,
-        weight: relax.Expr,
-        strides: Any = ones,
-        padding: Any = zeros,
-        dilation: Any = ones,
-        groups: int = 1,
-        channels: int | None = None,
-        kernel_size: Any = None,
-        data_layout: str = PLAIN["data"][count],
-        kernel_layout: str = PLAIN["transposed"][count],
-        out_layout: str = "",
-        output_padding: Any = zeros,
-        out_dtype: str = "",
-    ) -> relax.Expr:
-        return _convolve_transposed(
-            data, weight, count, strides, padding, dilation, groups, channels, kernel_size,
-            data_layout, kernel_layout, out_layout, output_padding, out_dtype,
-        )  # fmt: skip
+    def make(**values: Any) -> relax.Expr:
+        return _convolve_transposed(count=count, **values)
 
     return operator(
         f"nn.conv{count}d_transpose",
@@ -119,7 +111,7 @@ def _transposed_convolution(count: int, where: str, **facts: Any) -> Callable[..
         prepare=window_attributes(count),
         doc=f"Transposed convolution {where}.",
         **{**CONVOLUTION, **facts},
-    )(make)
+    )(with_signature(make, "data weight", attributes))
 
 
 conv1d_transpose = _transposed_convolution(1, "along one axis", layout=None)

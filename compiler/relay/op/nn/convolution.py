@@ -19,7 +19,17 @@ from ..shapes import assign_type, dtype, extents, integers
 from ..te_op import kernel
 from ..transform import cast_to
 from ..typed_relax import op
-from .layouts import PLAIN, convert, is_plain, packed, paddings, permuted, window_attributes
+from .layouts import (
+    PLAIN,
+    convert,
+    convolution_attributes,
+    is_plain,
+    packed,
+    paddings,
+    permuted,
+    window_attributes,
+    with_signature,
+)
 
 _CONVOLUTIONS: dict[int, Callable[..., relax.Expr]] = {
     1: op.nn.conv1d,
@@ -159,34 +169,16 @@ CONVOLUTION: dict[str, Any] = {
 
 
 def _convolution(count: int, where: str, **facts: Any) -> Callable[..., Any]:
-    ones, zeros = (1, 0) if count == 1 else ((1,) * count, (0,) * count)
-
-    def make(
-        data: relax.Expr,
-        weight: relax.Expr,
-        strides: Any = ones,
-        padding: Any = zeros,
-        dilation: Any = ones,
-        groups: int = 1,
-        channels: int | None = None,
-        kernel_size: Any = None,
-        data_layout: str = PLAIN["data"][count],
-        kernel_layout: str = PLAIN["kernel"][count],
-        out_layout: str = "",
-        out_dtype: str = "",
-    ) -> relax.Expr:
-        return convolve(
-            data, weight, count, strides, padding, dilation, groups, channels, kernel_size,
-            data_layout, kernel_layout, out_layout, out_dtype,
-        )  # fmt: skip
-
+    attributes = convolution_attributes(count)
+    if count == 1:
+        attributes.update(strides=1, padding=0, dilation=1)
     return operator(
         f"nn.conv{count}d",
         2,
         prepare=window_attributes(count),
         doc=f"Convolution {where}.",
         **{**CONVOLUTION, **facts},
-    )(make)
+    )(with_signature(lambda **values: convolve(count=count, **values), "data weight", attributes))
 
 
 conv1d = _convolution(1, "along one axis")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tvm import relax
@@ -81,6 +82,27 @@ def window_attributes(count: int) -> dict[str, Callable[[Any], Any]]:
         "pool_size": each,
         "output_padding": each,
         "padding": lambda value: paddings(value, count),
+    }
+
+
+def with_signature(
+    make: Callable[..., Any], operands: str, attributes: Mapping[str, Any]
+) -> Callable[..., Any]:
+    """Set the parameters of a function of keywords: operands, then attributes with defaults."""
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    named = [inspect.Parameter(name, kind) for name in operands.split()]
+    named += [inspect.Parameter(name, kind, default=value) for name, value in attributes.items()]
+    make.__signature__ = inspect.Signature(named)  # type: ignore[attr-defined]
+    return make
+
+
+def convolution_attributes(count: int, kernel: str = "kernel", **more: Any) -> dict[str, Any]:
+    """Attributes of convolutions over `count` spatial axes, with their defaults."""
+    ones, zeros = (1,) * count, (0,) * count
+    return {
+        **{"strides": ones, "padding": zeros, "dilation": ones, "groups": 1},
+        **{"channels": None, "kernel_size": None, "data_layout": PLAIN["data"][count]},
+        **{"kernel_layout": PLAIN[kernel][count], "out_layout": "", **more, "out_dtype": ""},
     }
 
 

@@ -16,7 +16,15 @@ from ..registry import operator
 from ..shapes import extents, integers
 from ..te_op import kernel
 from ..typed_relax import op
-from .layouts import PLAIN, convert, is_plain, paddings, spatial_axes, window_attributes
+from .layouts import (
+    PLAIN,
+    convert,
+    is_plain,
+    paddings,
+    spatial_axes,
+    window_attributes,
+    with_signature,
+)
 
 _POOLING: dict[str, Any] = {"pattern": FUSABLE, "precision": FOLLOW, "layout": layout_rules.pooling}
 
@@ -49,42 +57,20 @@ def _pool(kind: str, count: int, **facts: Any) -> Callable[..., Any]:
             dilation=integers(dilation, count),
             ceil_mode=bool(ceil_mode),
             layout=own,
-            **options,
+            **{key: bool(value) for key, value in options.items()},
         )
         return convert(infer_type(result), own, str(out_layout or "") or layout)
 
-    def max_pool(
-        data: relax.Expr,
-        pool_size: Any = ones,
-        strides: Any = ones,
-        dilation: Any = ones,
-        padding: Any = zeros,
-        layout: str = plain,
-        out_layout: str = "",
-        ceil_mode: bool = False,
-    ) -> relax.Expr:
-        return pool(data, pool_size, strides, dilation, padding, layout, out_layout, ceil_mode)
-
-    def avg_pool(
-        data: relax.Expr,
-        pool_size: Any = ones,
-        strides: Any = ones,
-        dilation: Any = ones,
-        padding: Any = zeros,
-        layout: str = plain,
-        out_layout: str = "",
-        ceil_mode: bool = False,
-        count_include_pad: bool = False,
-    ) -> relax.Expr:
-        return pool(
-            data, pool_size, strides, dilation, padding, layout, out_layout, ceil_mode,
-            count_include_pad=bool(count_include_pad),
-        )  # fmt: skip
-
-    made: Callable[..., Any] = max_pool if kind == "max" else avg_pool
+    attributes = {
+        **{"pool_size": ones, "strides": ones, "dilation": ones, "padding": zeros},
+        **{"layout": plain, "out_layout": "", "ceil_mode": False},
+        **({"count_include_pad": False} if kind == "avg" else {}),
+    }
     doc = f"{_WHAT[kind]} of windows over {count} spatial axes."
     facts = {**_POOLING, **facts, "how": "direct"}
-    return operator(f"nn.{name}", prepare=window_attributes(count), doc=doc, **facts)(made)
+    return operator(f"nn.{name}", prepare=window_attributes(count), doc=doc, **facts)(
+        with_signature(pool, "data", attributes)
+    )
 
 
 max_pool1d = _pool("max", 1)
