@@ -20,6 +20,7 @@ from .match_analysis import unmatched_cases as unmatched_cases
 from .nested_expressions import handle, nested, nested_function, operands, post_order
 from .op import registry
 from .relay_to_relax import function_of
+from .ty import tensor_types
 from .type_analysis import Feature as Feature
 from .type_analysis import all_type_vars as all_type_vars
 from .type_analysis import bound_type_vars as bound_type_vars
@@ -35,18 +36,7 @@ from .variables import post_order_visit as post_order_visit
 
 def all_dtypes(expr: Any) -> set[str]:
     """Collect the dtypes of all tensors."""
-    found: set[str] = set()
-
-    def add(ty: Any) -> None:
-        if isinstance(ty, relax.TensorType):
-            found.add(str(ty.dtype))
-        elif isinstance(ty, relax.TupleType):
-            for field in ty.fields:
-                add(field)
-
-    for node in nodes(expr):
-        add(node.ty)
-    return found
+    return {str(ty.dtype) for node in nodes(expr) for ty in tensor_types(node.ty)}
 
 
 def well_formed(expr: Any) -> bool:

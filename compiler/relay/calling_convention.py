@@ -22,6 +22,7 @@ from .imported_module import imported_relax_module
 from .nested_expressions import nested
 from .op import registry
 from .relay_to_relax import Flattener, function_of, lower
+from .ty import leaf_types as leaf_types
 from .type_infer import infer_type
 
 Nesting: TypeAlias = "list[Nesting] | None"
@@ -36,13 +37,6 @@ def nesting(ty: Any) -> Nesting:
 def tensors(count: int) -> Nesting:
     """Nesting of a flat result of `count` tensors."""
     return None if count == 1 else [None for _ in range(count)]
-
-
-def leaf_types(ty: Any) -> list[Any]:
-    """Leaf types of nested tuples, in order."""
-    if isinstance(ty, relax.TupleType):
-        return [leaf for field in ty.fields for leaf in leaf_types(field)]
-    return [ty]
 
 
 @dataclass(frozen=True)

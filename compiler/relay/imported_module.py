@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import tvm
 from tvm import relax, tirx
 
 from .relax_to_relay import from_relax
+from .ty import tensor_types
 
 
 class ImportedModule(tvm.IRModule):
@@ -47,20 +46,11 @@ def imported_relax_module(mod: object) -> tvm.IRModule | None:
 def _has_plain_extents(mod: tvm.IRModule) -> bool:
     """Whether all extents in all functions are numbers or symbols."""
     return all(
-        _is_plain(binding.var.ty)
+        isinstance(ty.shape, relax.ShapeExpr)
+        and all(isinstance(extent, (tirx.IntImm, tirx.Var)) for extent in ty.shape.values)
         for _, function in mod.functions_items()
         if isinstance(function, relax.Function) and isinstance(function.body, relax.SeqExpr)
         for block in function.body.blocks
         for binding in block.bindings
-    )
-
-
-def _is_plain(ty: Any) -> bool:
-    if isinstance(ty, relax.TupleType):
-        return all(map(_is_plain, ty.fields))
-    if not isinstance(ty, relax.TensorType):
-        return True
-    plain = (tirx.IntImm, tirx.Var)
-    return isinstance(ty.shape, relax.ShapeExpr) and all(
-        isinstance(extent, plain) for extent in ty.shape.values
+        for ty in tensor_types(binding.var.ty)
     )

@@ -13,6 +13,7 @@ from ..ir import dynamic_shape
 from ..ir.constants import shape_of_type
 from ..runtime.extents import require_equal_symbols, require_shape
 from .relay_to_relax import Flattener
+from .ty import leaf_types
 from .type_infer import set_type, type_of
 
 
@@ -64,19 +65,13 @@ def _type_of_value(var: relax.Var, value: Any) -> Any:
     ty = _of(value)
     if not _fits(var.ty, ty):
         raise InputError(f"parameter {var.name} is {type_of(var)}, the value {type_of(ty)}")
-    return None if _is_static(var.ty) else ty
+    return ty if None in map(shape_of_type, leaf_types(var.ty)) else None
 
 
 def _of(value: Any) -> Any:
     if isinstance(value, tuple):
         return relax.TupleType([_of(item) for item in value])
     return relax.TensorType(list(map(int, value.shape)), str(value.dtype))
-
-
-def _is_static(ty: Any) -> bool:
-    if isinstance(ty, relax.TupleType):
-        return all(map(_is_static, ty.fields))
-    return shape_of_type(ty) is not None
 
 
 def _fits(declared: Any, given: Any) -> bool:

@@ -163,7 +163,7 @@ def _mean_pool(call: relax.Call, types: AffineTypes) -> Result:
         data = op("cast", data, dtype="int32")
     else:
         data = _requantized(data, own, out, "int32")
-    return [again(call, [data]), TensorAffineType(*out.numbers, "int32", out.axis)]
+    return [again(call, [data]), TensorAffineType(out.scale, out.zero_point, "int32", out.axis)]
 
 
 mean_pool = IntegerForm(_mean_pool)

@@ -7,7 +7,7 @@ expressions can be built without a module.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import tvm
@@ -17,6 +17,7 @@ from tvm.ir import _ffi_api
 from ...ir.constants import static_key
 from ...ir.op_facts import OTHER, declare
 from ...support.source_fingerprint import MODULES, module_of
+from .. import dialect
 from ..ty import fresh
 from ..type_infer import infer_type
 
@@ -81,7 +82,7 @@ class _attributes_of:
     def legalize(self, builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
         """Replace the call with a call of a TIR PrimFunc."""
         operands = [_fields(builder, argument) for argument in call.args]
-        attrs = _plain(call.attrs) or {}
+        attrs = dialect.attribute_values(call.attrs)
         hint = self.name.removeprefix("relay.").replace(".", "_")
         return builder.call_te(
             lambda *tensors: self.compute(*tensors, **attrs), *operands, primfunc_name_hint=hint
@@ -91,7 +92,7 @@ class _attributes_of:
         return _type(self._run([_from_key(key) for key in keys], attrs), ranks_only=False)
 
     def _run(self, operands: list[Any], attrs: Any) -> Any:
-        return self.compute(*operands, **(_plain(attrs) or {}))
+        return self.compute(*operands, **dialect.attribute_values(attrs))
 
 
 def _from_key(key: Any) -> Any:
@@ -143,16 +144,3 @@ def _fields(builder: relax.BlockBuilder, argument: Any) -> Any:
         count = len(argument.ty.fields)
         return [builder.emit(relax.TupleGetItem(argument, index)) for index in range(count)]
     return argument
-
-
-def _plain(value: Any) -> Any:
-    """Convert attributes to plain Python numbers, strings, lists and dicts."""
-    if isinstance(value, (Mapping, tvm.ir.attrs.DictAttrs)):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, tvm.tirx.IntImm):
-        return int(value)
-    if isinstance(value, tvm.tirx.FloatImm):
-        return float(value)
-    if isinstance(value, (list, tuple, tvm.ir.Array)):
-        return [_plain(item) for item in value]
-    return value

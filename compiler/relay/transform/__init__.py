@@ -13,17 +13,15 @@ _WHERE = {
     "constants": "FoldConstant FoldConstantExpr",
     "derivative": "FirstOrderGradient LazyGradientInit gradient",
     "fake_quantization_to_integer": "FakeQuantizationToInteger fake_quantization_to_integer",
-    "inference": "SimplifyInference",
     "layout": "AlterOpLayout ConvertLayout LayoutConfig",
-    "padding": "FlattenAtrousConv FoldExplicitPadding",
     "parameters": "ChangeBatch SimplifyFCTranspose SplitArgs",
     "mixed_precision": "ToMixedPrecision mixed_precision register_mixed_precision_conversion",
-    "scale_axis": "BackwardFoldScaleAxis FoldScaleAxis ForwardFoldScaleAxis",
+    "shared_rules": "BackwardFoldScaleAxis FlattenAtrousConv FoldExplicitPadding FoldScaleAxis "
+    "ForwardFoldScaleAxis SimplifyInference",
     "fuse_ops": "CanonicalizeCast DefuseOps FuseOps",
     "simplify": "CanonicalizeOps DivToMul DynamicToStatic EliminateCommonSubexpr "
     "FastMath SimplifyExpr",
-    "spans": "AnnotateSpans",
-    "structure": "DeadCodeElimination InferType InferTypeLocal Inline "
+    "structure": "AnnotateSpans DeadCodeElimination InferType InferTypeLocal Inline "
     "LambdaLift Legalize PartialEvaluate RemoveUnusedFunctions ToANormalForm ToANormalFormExpr "
     "ToBasicBlockNormalForm ToGraphNormalForm build_config function_pass",
 }

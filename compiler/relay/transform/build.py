@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import tvm
 from tvm import relax
 
 from ...ir.constants import array_of
@@ -24,6 +25,14 @@ def again(call: relax.Call, operands: Sequence[relax.Expr], **changes: Any) -> r
     return dialect.call(
         dialect.relay_name(call), list(operands), {**dialect.attributes(call), **changes}
     )
+
+
+def script_attribute(name: str, attribute: str) -> Any:
+    """Attribute that a script registered for a Relay operator; None if there is none."""
+    if name not in tvm.ir.Op.list_op_names():
+        return None
+    found = tvm.ir.Op.get(name)
+    return found.get_attr(attribute) if found.has_attr(attribute) else None
 
 
 def is_op(expr: Any, *names: str) -> bool:

@@ -20,7 +20,7 @@ from ..op.affine_type import AffineTypes, TensorAffineType, TupleAffineType
 from ..op.quantization import Rule
 from ..type_infer import infer_type
 from .base import body_wise
-from .build import dtype, is_op, op
+from .build import dtype, is_op, op, script_attribute
 from .simplify import without_division
 
 logger = logging.getLogger("baton.relay")
@@ -72,15 +72,8 @@ def _rule(name: str, optional: frozenset[str]) -> Rule | None:
     """Integer rule of an operator; a user-defined rule takes precedence."""
     form = registry.lookup(name).quantized if registry.is_available(name) else None
     known = form.rule if form is not None and (not form.optional or name in optional) else None
-    asked = _registered(name, _OPTIONAL_ATTRIBUTE) if name in optional else None
-    return _registered(name, _ATTRIBUTE) or asked or known
-
-
-def _registered(name: str, attribute: str) -> Rule | None:
-    if name not in tvm.ir.Op.list_op_names():
-        return None
-    found = tvm.ir.Op.get(name)
-    return found.get_attr(attribute) if found.has_attr(attribute) else None
+    asked = script_attribute(name, _OPTIONAL_ATTRIBUTE) if name in optional else None
+    return script_attribute(name, _ATTRIBUTE) or asked or known
 
 
 def _region(call: relax.Expr, hard_fail: bool, optional: frozenset[str]) -> relax.Expr:

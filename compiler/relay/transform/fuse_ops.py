@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import tvm
 import tvm_ffi
 from tvm import relax
 
+from ...ir.constants import shape_of_type
 from .. import dialect
 from ..nested_expressions import (
     handle,
@@ -24,6 +24,7 @@ from ..nested_expressions import (
 from ..op import registry
 from ..op.op_def import BROADCAST, ELEMENTWISE, INJECTIVE, OPAQUE, TUPLE
 from ..pass_config import setting
+from ..ty import leaf_types
 from ..type_infer import infer_type
 from .base import body_wise
 from .fusion_groups import Group, Node, partition
@@ -227,7 +228,7 @@ def pattern_of(expr: relax.Expr) -> int:
     if not dialect.is_relay(expr):
         return OPAQUE
     name = dialect.relay_name(expr)
-    if name.startswith("dyn.") and _is_dynamic(expr.ty):
+    if name.startswith("dyn.") and any(shape_of_type(each) is None for each in leaf_types(expr.ty)):
         return OPAQUE  # value-dependent result shape
     return int(expr.op.get_attr("TOpPattern"))
 
@@ -256,10 +257,3 @@ def _same_shape(left: Any, right: Any) -> bool:
     if left.shape is None or right.shape is None:
         return False
     return bool(tvm_ffi.structural_equal(left.shape, right.shape))
-
-
-def _is_dynamic(ty: Any) -> bool:
-    if isinstance(ty, relax.TupleType):
-        return any(map(_is_dynamic, ty.fields))
-    extents = [] if ty.shape is None else ty.shape.values
-    return ty.shape is None or not np.all([isinstance(e, tvm.tirx.IntImm) for e in extents])

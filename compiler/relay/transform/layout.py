@@ -18,6 +18,7 @@ from ..op import registry
 from ..op.op_def import Operator
 from ..relax_to_relay import raised
 from .base import body_wise
+from .build import script_attribute
 from .layout_rewrite import LayoutRewrite
 from .simplify import canonical
 
@@ -52,7 +53,9 @@ def ConvertLayout(desired_layouts: Mapping[str, Sequence[str]]) -> Any:
         name = dialect.relay_name(call)
         if name not in wanted:
             return None
-        convert = _registered(name, "FTVMConvertOpLayout") or _conversion(registry.lookup(name))
+        convert = script_attribute(name, "FTVMConvertOpLayout") or _conversion(
+            registry.lookup(name)
+        )
         if convert is None:
             return None
         return convert(_held(attrs), args, _placeholders(call), wanted[name])
@@ -100,14 +103,14 @@ def AlterOpLayout() -> Any:
     """
 
     def change(call: relax.Call, attrs: dict[str, Any], args: list[relax.Expr]) -> Any:
-        alter = _registered(dialect.relay_name(call), "FTVMAlterOpLayout")
+        alter = script_attribute(dialect.relay_name(call), "FTVMAlterOpLayout")
         if alter is None:
             return None
         return alter(_held(attrs), args, _placeholders(call), call.ty)
 
     def altered(body: relax.Expr) -> relax.Expr:
         names = {dialect.relay_name(node) for node in post_order(body) if dialect.is_relay(node)}
-        if all(_registered(name, "FTVMAlterOpLayout") is None for name in names):
+        if all(script_attribute(name, "FTVMAlterOpLayout") is None for name in names):
             return body
         return LayoutRewrite(change, changed_without_rule=True).run(body)
 
@@ -151,14 +154,6 @@ _CONFIG: contextvars.ContextVar[LayoutConfig | None] = contextvars.ContextVar(
 def _held(attrs: dict[str, Any]) -> Any:
     """Convert attributes to TVM objects, so that `[]`, `**` and `get_int_tuple` work."""
     return tvm.ir.make_node("ir.DictAttrs", **attrs)
-
-
-def _registered(name: str, attribute: str) -> Callable[..., Any] | None:
-    """Function registered by a script for an operator; None if there is none."""
-    if not registry.is_available(name) or name not in tvm.ir.Op.list_op_names():
-        return None
-    found = dialect.operator(name)
-    return found.get_attr(attribute) if found.has_attr(attribute) else None
 
 
 def _placeholders(call: relax.Call) -> list[Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from ..op import registry
 from ..op.op import register_mixed_precision_conversion
 from ..op.op_def import ALWAYS, FOLLOW, NEVER
 from ..pass_config import setting
+from ..ty import tensor_types
 from ..type_infer import infer_type
 from .base import body_wise
 from .build import again, dtype, is_op, op, tuple_of
@@ -128,7 +128,8 @@ class _Conversion:
     def _may_be_short(self, expr: relax.Expr) -> bool:
         if isinstance(expr, (relax.Var, tvm.ir.GenericConst)):
             return True
-        return all(not _is_real(each) or each == self.short for each in _dtypes(expr.ty))
+        names = [str(each.dtype) for each in tensor_types(expr.ty)]
+        return all(not _is_real(each) or each == self.short for each in names)
 
     def _changed(self, expr: relax.Expr, target: str) -> relax.Expr:
         """Convert floating-point tensors, also in tuples, to the target dtype."""
@@ -161,12 +162,6 @@ def _types(node: relax.Call, accumulation: str) -> dict[str, str]:
 
 def _is_real(name: str) -> bool:
     return name.startswith(("float", "bfloat"))
-
-
-def _dtypes(ty: Any) -> Sequence[str]:
-    if isinstance(ty, relax.TupleType):
-        return [each for field in ty.fields for each in _dtypes(field)]
-    return [str(ty.dtype)] if isinstance(ty, relax.TensorType) else []
 
 
 def _field(expr: relax.Expr, index: int) -> relax.Expr:

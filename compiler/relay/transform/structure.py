@@ -27,6 +27,11 @@ def InferType() -> Any:
     return module_pass("InferType", 0, _same)
 
 
+def AnnotateSpans() -> Any:
+    """No-op: expressions keep their spans, and errors show the expressions themselves."""
+    return module_pass("AnnotateSpans", 0, _same)
+
+
 def InferTypeLocal(expr: relax.Expr) -> Any:
     """Return the type of an expression."""
     return expr.ty

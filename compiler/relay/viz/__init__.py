@@ -9,7 +9,7 @@ import tvm
 from tvm import relax
 
 from ...ir.rewrite import functions_by_name
-from ..nested_expressions import handle, nested_function, operands
+from ..nested_expressions import handle, nested_function, operands, post_order
 from .dot import DotPlotter, DotVizParser
 from .interface import Plotter, VizEdge, VizGraph, VizNode, VizParser
 from .terminal import TermPlotter, TermVizParser
@@ -54,7 +54,7 @@ class RelayVisualizer:
         functions = functions_by_name(relay_mod)
         for name in sorted(functions, key=lambda each: (each != "main", each)):
             graph = self._plotter.create_graph(name)
-            nodes = list(_walk(nested_function(functions[name])))
+            nodes = list(post_order(nested_function(functions[name]), _below))
             identities = Identities(nodes)
             for node in nodes:
                 viz_node, edges = parser.get_node_edges(node, relay_param or {}, identities)
@@ -83,20 +83,6 @@ class Identities(Mapping[Any, str]):
 
     def __len__(self) -> int:
         return len(self._nodes)
-
-
-def _walk(function: relax.Function) -> Iterator[Any]:
-    """All nodes, without duplicates, operands first; the function is last."""
-    seen: set[int] = set()
-    stack: list[tuple[Any, bool]] = [(function, False)]
-    while stack:
-        node, ready = stack.pop()
-        if ready:
-            yield node
-        elif handle(node) not in seen:
-            seen.add(handle(node))
-            stack.append((node, True))
-            stack += [(each, False) for each in reversed(_below(node))]
 
 
 def _below(node: Any) -> list[Any]:
