@@ -207,10 +207,6 @@ class Graph:
             raise SavedModuleError(f"{self.source}: node {index} has no fields")
         return fields
 
-    def fields(self, index: int) -> dict[str, Any]:
-        """All fields of a node in their encoded form."""
-        return self._fields(index)
-
     def _data(self, index: int) -> list[Any]:
         data = self.nodes[index].get("data", [])
         if not isinstance(data, list):

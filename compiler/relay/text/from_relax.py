@@ -179,7 +179,7 @@ class _Converter:
 
     def _made(self, expr: relax.Expr) -> syntax.Expr:
         if isinstance(expr, tvm.ir.GenericConst):
-            return self._constant(expr)
+            return syntax.Constant(expr.value)
         if isinstance(expr, relax.Var):
             return self.variable(expr)
         if isinstance(expr, tvm.ir.GlobalVar):
@@ -260,9 +260,6 @@ class _Converter:
         ]
         kernel = syntax.Kernel(operator_name(call).removeprefix("relay."))
         return syntax.Call(kernel, taken, dialect.attributes(call))
-
-    def _constant(self, expr: Any) -> syntax.Constant:
-        return syntax.Constant(expr.value)
 
 
 def _attributes(function: Any, name: str) -> dict[str, Any]:

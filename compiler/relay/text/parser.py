@@ -188,7 +188,7 @@ class _Parser(TokenReader):
                 if self.kinds[self.at] != "local":
                     key = self.take("word", "a parameter `%name` or an attribute `key=value`")
                     self.expect("=", f"after the attribute {key}")
-                    attributes[key] = self.attribute_value()
+                    self.attribute(key, attributes)
                     return
                 name = self.take("local", "a parameter")
                 if self.accept("{"):  # virtual device: ignored
@@ -359,7 +359,7 @@ class _Parser(TokenReader):
             if kinds[self.at] == "word" and values[self.at + 1] == "=":
                 key = values[self.at]
                 self.at += 2
-                attributes[key] = self.attribute_value()
+                self.attribute(key, attributes)
             elif kinds[self.at] == "meta" and "relay.attrs." in values[self.at]:
                 attributes.update(self.meta_attributes())
             else:
@@ -453,6 +453,12 @@ class _Parser(TokenReader):
         return value
 
     # Attributes.
+
+    def attribute(self, key: str, attributes: dict[str, Any]) -> None:
+        """Parse the value of an attribute; a variable repeats an operand and is dropped."""
+        value = self.attribute_value()
+        if not isinstance(value, syntax.Var):
+            attributes[key] = value
 
     def attribute_value(self) -> Any:
         """Parse an attribute value as plain Python, or as a constant expression."""

@@ -146,8 +146,7 @@ class _Maker:
         body = self.block(found.body)
         result = self.type(found.result)
         self.type_vars.pop()
-        attributes = {k: v for k, v in found.attributes.items() if not isinstance(v, syntax.Var)}
-        return Function(parameters, body, result, list(own.values()), attributes or None)
+        return Function(parameters, body, result, list(own.values()), found.attributes or None)
 
     def declared(self, var: syntax.Var) -> relax.Var:
         made = self.variables[var] = relax.Var(var.name or "v", self.type(var.type))
@@ -206,13 +205,8 @@ class _Maker:
     def call(self, expr: syntax.Call) -> Any:
         operands = [self.expression(each) for each in expr.arguments]
         if isinstance(expr.function, syntax.Op):
-            attributes = {
-                key: value
-                for key, value in expr.attributes.items()
-                if not isinstance(value, syntax.Var)
-            }
             with naming_place(self.source, self.program.text, expr.position):
-                return dialect.call(expr.function.name, operands, attributes)
+                return dialect.call(expr.function.name, operands, expr.attributes)
         called = expr.function
         if isinstance(called, syntax.Constructor):
             return relax.Call(self.constructors[called.name], operands)

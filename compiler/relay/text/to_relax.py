@@ -127,7 +127,7 @@ class _Converter:
             form = self.run_time.types.form_of(self.returned)
             if form is not None:
                 attrs[RESULT_FORM] = json.dumps(form)
-            attrs.update(_function_attributes(function))
+            attrs.update(function.attributes)
             made = made.with_attrs(attrs) if attrs else made
             if gvar.ty.is_missing():
                 set_type(gvar, relax.FuncType([var.ty for var in made.params], made.ret_ty))
@@ -326,11 +326,8 @@ class _Converter:
 
     def operator(self, name: str, expr: syntax.Call, env: Environment) -> Any:
         operands = [self.plain(self.value(argument, env)) for argument in expr.arguments]
-        attributes = expr.attributes
-        if any(isinstance(value, syntax.Var) for value in attributes.values()):
-            attributes = {k: v for k, v in attributes.items() if not isinstance(v, syntax.Var)}
         with naming_place(self.module.source, self.module.text, expr.position):
-            return self.call_operator(name, operands, attributes)
+            return self.call_operator(name, operands, expr.attributes)
 
     def call_operator(
         self, name: str, operands: list[relax.Expr], attributes: dict[str, Any]
@@ -360,7 +357,7 @@ class _Converter:
         if len(parameters) != len(function.function.parameters):
             raise self.error("a function is called with too few arguments")
         made = self._function(function.function, parameters, function.env)
-        made = made.with_attrs(_function_attributes(function.function))
+        made = made.with_attrs(function.function.attributes)
         return self.bind(infer_type(relax.Call(self.bind(made), operands)))
 
     def _apply_global(self, name: str, arguments: list[Any]) -> Any:
@@ -665,11 +662,3 @@ def _only_field(sequence: relax.SeqExpr) -> relax.SeqExpr:
     made = relax.SeqExpr(sequence.blocks, result)
     set_type(made, result.ty)
     return made
-
-
-def _function_attributes(function: syntax.Function) -> dict[str, Any]:
-    return {
-        key: value
-        for key, value in function.attributes.items()
-        if not isinstance(value, syntax.Var)
-    }
