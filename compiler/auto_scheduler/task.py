@@ -7,7 +7,7 @@ import logging
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import InitVar, dataclass
+from dataclasses import InitVar, astuple, dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -63,11 +63,7 @@ class HardwareParams:
     @property
     def numbers(self) -> tuple[int, ...]:
         """As a record has them; 0 for what is left to the target."""
-        return (
-            self.num_cores or 0, self.vector_unit_bytes or 0, self.cache_line_bytes or 0,
-            self.max_shared_memory_per_block or 0, self.max_local_memory_per_block or 0,
-            self.max_threads_per_block or 0, self.max_vthread_extent or 0, self.warp_size or 0,
-        )  # fmt: skip
+        return tuple(number or 0 for number in astuple(self))
 
     def applied_to(self, target: Target) -> Target:
         """The target with those parameters that TVM's targets have an attribute for."""

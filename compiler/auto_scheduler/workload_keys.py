@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from tvm.topi.utils import get_const_tuple
 
 from ..measure.rpc import check_remote, request_remote
+from ..records.ansor.record import WorkloadKey, distance, flat
 
 __all__ = [
     "calc_workload_dis_factor",
@@ -19,8 +20,6 @@ __all__ = [
     "get_func_name",
     "request_remote",
 ]
-
-_UNLIKE = float("inf")
 
 
 def get_func_name(func: Callable[..., Any]) -> str:
@@ -36,14 +35,7 @@ def decode_workload_key(workload_key: str) -> tuple[str, tuple[Any, ...]] | tupl
         return workload_key, None
     if not isinstance(key, list) or not key:
         return workload_key, None
-    return str(key[0]), tuple(_flat(key[1:]))
-
-
-def _flat(values: Sequence[Any]) -> list[Any]:
-    found: list[Any] = []
-    for value in values:
-        found.extend(_flat(value) if isinstance(value, list) else [value])
-    return found
+    return str(key[0]), tuple(flat(key[1:]))
 
 
 def calc_workload_dis_factor(
@@ -55,14 +47,6 @@ def calc_workload_dis_factor(
     `target_workload_pair`, `workload_pair`: as `decode_workload_key` gives them.
     """
     (name, args), (other, others) = target_workload_pair, workload_pair
-    if name != other or args is None or others is None or len(args) != len(others):
-        return 1.0 if target_workload_pair == workload_pair else _UNLIKE
-    factors = []
-    for mine, their in zip(args, others):
-        if mine == their:
-            continue
-        is_whole = all(isinstance(each, int) and each > 0 for each in (mine, their))
-        if not is_whole or mine % their:
-            return _UNLIKE
-        factors.append(mine // their)
-    return float(math.prod(factors))
+    if args is None or others is None:
+        return 1.0 if target_workload_pair == workload_pair else math.inf
+    return distance(WorkloadKey(name, args), WorkloadKey(other, others))

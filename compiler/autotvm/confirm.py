@@ -158,14 +158,21 @@ def run_comparisons(
             comparison.seconds = [FAILED_COST] * len(candidates)
             done(comparison)
             continue
-        builds = option["builder"].build(candidates)
-        times: list[list[float]] = [[] for _ in candidates]
-        for _ in range(rounds):
-            for taken, result in zip(times, option["runner"].run(candidates, builds)):
-                taken.append(min(result.costs))
-        release(builds)
-        comparison.seconds = [undisturbed(taken) for taken in times]
+        comparison.seconds = seconds_in_turn(candidates, **option, rounds=rounds)
         done(comparison)
+
+
+def seconds_in_turn(
+    candidates: Sequence[Any], builder: Any, runner: Any, rounds: int
+) -> list[float]:
+    """Build candidates and run them in turn; the `undisturbed` time of each."""
+    builds = builder.build(candidates)
+    times: list[list[float]] = [[] for _ in candidates]
+    for _ in range(rounds):
+        for taken, result in zip(times, runner.run(candidates, builds), strict=True):
+            taken.append(min(result.costs))
+    release(builds)
+    return [undisturbed(taken) for taken in times]
 
 
 def undisturbed(times: Sequence[float]) -> float:

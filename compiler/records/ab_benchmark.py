@@ -23,6 +23,7 @@ from .log_file import append_lines
 logger = logging.getLogger("baton.measure")
 
 TIMEOUT_SECONDS = 300.0
+_PROGRAM = "compiler.autotvm.log_benchmark"  # reads a request from stdin, prints an outcome
 
 
 @dataclass(frozen=True)
@@ -89,17 +90,16 @@ def content_digest() -> str:
         return ""
 
 
-def measure_elsewhere(module: str, request: Mapping[str, Any], name: str) -> Outcome | None:
-    """Run a module in a new process, whose crash is no crash of the build.
+def measure_elsewhere(request: Mapping[str, Any], name: str) -> Outcome | None:
+    """Measure in a new process, whose crash is no crash of the build.
 
-    `module`: reads a request from stdin, and prints an outcome; see `compiler.measure.in_turn`.
     `request`: plain JSON.
     `name`: of the operator, for warnings.
     Returns None where this machine can't run the operator.
     """
     try:
         done = subprocess.run(
-            isolated_python.isolated_module_argv(module),
+            isolated_python.isolated_module_argv(_PROGRAM),
             input=json.dumps(request),
             capture_output=True,
             text=True,

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import tvm
 
-from ...autotvm.confirm import FINALISTS, LEAST_GAIN, undisturbed
-from ...autotvm.measure import release
+from ...autotvm.confirm import FINALISTS, LEAST_GAIN, seconds_in_turn
 from ...errors import RecordError
 from ...lowering.selection.default_kernel import library_kernels
 from ...lowering.selection.extract import alone
@@ -74,13 +73,8 @@ def run_comparison(
     groups = [_candidates(task, record) for record in entrants]
     flat = [candidate for group in groups for candidate, _ in group]
     calls = [count for group in groups for _, count in group]
-    builds = builder.build(flat)
-    times: list[list[float]] = [[] for _ in flat]
-    for _ in range(rounds):
-        for taken, result in zip(times, runner.run(flat, builds), strict=True):
-            taken.append(min(result.costs))
-    release(builds)
-    seconds = iter(undisturbed(taken) * count for taken, count in zip(times, calls, strict=True))
+    taken = seconds_in_turn(flat, builder, runner, rounds)
+    seconds = iter(each * count for each, count in zip(taken, calls, strict=True))
     timed = [
         replace(record, costs=(sum(next(seconds) for _ in group),), tir=None)
         if group

@@ -112,18 +112,19 @@ def decode_key(text: str) -> WorkloadKey:
         check_characters([text, row])
     if not isinstance(row, list) or not row or not isinstance(row[0], str):
         return WorkloadKey(text, ())
-    if any(isinstance(each, int) and abs(each) > _LARGEST for each in _flat(row[1:], 0)):
+    if any(isinstance(each, int) and abs(each) > _LARGEST for each in flat(row[1:])):
         raise RecordError("a workload key with an extent beyond 64 bits")
-    return WorkloadKey(row[0], tuple(_flat(row[1:], 0)))
+    return WorkloadKey(row[0], tuple(flat(row[1:])))
 
 
-def _flat(items: Sequence[Any], depth: int) -> list[Any]:
+def flat(items: Sequence[Any], depth: int = 0) -> list[Any]:
+    """The leaves of nested lists."""
     if depth > _DEEPEST:
         raise RecordError("a workload key that is nested too deeply")
-    flat: list[Any] = []
+    leaves: list[Any] = []
     for item in items:
-        flat += _flat(item, depth + 1) if isinstance(item, list) else [item]
-    return flat
+        leaves += flat(item, depth + 1) if isinstance(item, list) else [item]
+    return leaves
 
 
 def distance(wanted: WorkloadKey, recorded: WorkloadKey) -> float:
@@ -138,7 +139,7 @@ def distance(wanted: WorkloadKey, recorded: WorkloadKey) -> float:
         if isinstance(want, int) and isinstance(have, int):
             if want == have:
                 continue
-            if have == 0 or want % have:
+            if min(want, have) <= 0 or want % have:
                 return math.inf
             factor *= want / have
         elif want != have:

@@ -1,7 +1,7 @@
 """Compare a record's schedule on this machine with the build without the log.
 
 Both are measured once, as libraries of only the kernel's operators; see
-`records.ab_benchmark`. `compiler.auto_scheduler.log_benchmark` measures them in a
+`records.ab_benchmark`. `compiler.autotvm.log_benchmark` measures them in a
 child process.
 """
 
@@ -19,8 +19,6 @@ from ...target.config import config_of_object
 from .. import ab_benchmark
 from ..ab_benchmark import Outcome
 from .record import AnyRecord
-
-_MEASURES = "compiler.auto_scheduler.log_benchmark"  # runs in a child process
 
 
 def kept(target: Target, workload_key: str, record: AnyRecord) -> Outcome | None:
@@ -58,4 +56,4 @@ def _measure_elsewhere(target: Target, record: AnyRecord, operators: IRModule) -
         "record": record.to_line(),
         "operators": str(save_json(operators)),
     }
-    return ab_benchmark.measure_elsewhere(_MEASURES, request, record.source)
+    return ab_benchmark.measure_elsewhere(request, record.source)

@@ -32,7 +32,8 @@ from typing import TYPE_CHECKING, Any
 from ...errors import RecordError
 from ...tvm_workarounds.validate_json import check_document, check_no_code
 from ..ansor import record as ansor
-from ..autotvm.record import SkippedLines, read_lines
+from ..autotvm.record import read_lines
+from ..autotvm.record import scan as scan_lines
 from ..log_file import append_lines
 from ..log_target import LogTarget, log_target
 from ..measure_pair import MeasureInput, MeasureResult, Pair
@@ -181,19 +182,12 @@ def scan(path: PathLike, strict: bool = False, n_lines: int | None = None) -> It
     line.
     """
     name = Path(path).name
-    skipped, count, text = SkippedLines(name), 0, "\n"
-    for number, text in enumerate(read_lines(path, "auto_scheduler log"), 1):
-        bare = text.strip()
-        if not bare or bare.startswith("#"):
-            continue
-        if count == n_lines:
-            break
-        source = f"auto_scheduler:{name}:{number}"
-        record = skipped.parsed(parse_line, bare, number, source, strict)
-        if record is not None:
-            count += 1
-            yield record
-    skipped.report(count, text.endswith("\n"), "auto_scheduler record")
+
+    def parse(text: str, number: int) -> AnyRecord:
+        return parse_line(text, f"auto_scheduler:{name}:{number}")
+
+    lines = read_lines(path, "auto_scheduler log")
+    return scan_lines(lines, name, strict, parse, "auto_scheduler record", n_lines)
 
 
 def load_records(filename: PathLike, strict: bool = False) -> list[AnyRecord]:

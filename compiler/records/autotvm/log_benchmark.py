@@ -20,8 +20,6 @@ from .workload import digest, normalize, to_tuple
 
 __all__ = ["Outcome", "content_digest", "kept", "measured"]
 
-_MEASURES = "compiler.autotvm.log_benchmark"  # runs in a child process
-
 
 def kept(target: Any, workload: Any, config: ConfigEntity) -> Outcome | None:
     """Cached outcome for a logged config on this machine, if any."""
@@ -44,4 +42,4 @@ def _measure_elsewhere(target: Any, workload: Any, config: ConfigEntity) -> Outc
     inp = MeasureInput(target, LoggedTask(name, tuple(args)), config)
     record = encode(inp, MeasureResult((1.0,), 0, 0.0, 0.0))
     request = {"target": str(log_target(target)), "record": record}
-    return ab_benchmark.measure_elsewhere(_MEASURES, request, name)
+    return ab_benchmark.measure_elsewhere(request, name)

@@ -317,6 +317,8 @@ def scan(
     name: str,
     strict: bool,
     parse: Callable[[str, int], Parsed],
+    what: str = "AutoTVM record",
+    n_lines: int | None = None,
 ) -> Iterator[Parsed]:
     """Records of a log, failed measurements included, in the order of the lines.
 
@@ -324,6 +326,7 @@ def scan(
     `name`: the log's name for messages.
     `strict`: raise at the first bad line instead of warning once at the end.
     `parse`: raises RecordError where the line is not a record.
+    `n_lines`: stop after this many records.
     Raises RecordError: a bad line with `strict`, or a file in which no line at all is a record.
     """
     skipped, count, text = SkippedLines(name), 0, "\n"
@@ -331,11 +334,13 @@ def scan(
         bare = text.strip()
         if not bare or bare.startswith("#"):
             continue
+        if count == n_lines:
+            break
         record = skipped.parsed(parse, bare, number, number, strict)
         if record is not None:
             count += 1
             yield record
-    skipped.report(count, text.endswith("\n"), "AutoTVM record")
+    skipped.report(count, text.endswith("\n"), what)
 
 
 def load_from_file(
