@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 
 import tvm
 from tvm import relax
@@ -75,24 +76,23 @@ class _Selector(PyExprMutator):
         may_round: bool,
     ) -> None:
         super().__init__(mod)
-        self.may_round = may_round
         self.rows_share_sample = rows_share_sample
-        self.target = target
-        self.query = query
         self.own_queries = own_queries
         self.keep_layouts = keep_layouts
-        self.disabled = disabled
-        self.naming_builder = NamingBuilder(self.builder_)
-        self.layouts = LayoutMap(self.naming_builder, self.visit_expr)
+        builder = NamingBuilder(self.builder_)
+        self.layouts = LayoutMap(builder, self.visit_expr)
         self.attentions = find_attention(function) if fuse_attention else {}
         self.block = None if keep_layouts else block_of(target)
         self.wanted = worth_blocking(function, self.block) if self.block else set()
-        self.definitions = {
+        definitions = {
             binding.var: binding.value
             for block in getattr(function.body, "blocks", ())
             for binding in block.bindings
             if isinstance(binding, relax.VarBinding)
         }
+        self.context = LoweringContext(
+            builder, self.layouts, target, query, disabled, definitions, may_round
+        )
 
     def visit_dataflow_var_(self, op: relax.Var) -> relax.Expr:
         if op in self.layouts:
@@ -105,12 +105,12 @@ class _Selector(PyExprMutator):
         if binding.var in self.attentions:
             lowered = self._fuse_attention(binding.var)
         if lowered is None and isinstance(call, relax.Call) and isinstance(call.op, tvm.ir.Op):
-            query = self.own_queries.get(binding.var.name, self.query)
+            query = self.own_queries.get(binding.var.name, self.context.query)
             pairs_rows = (
                 () if self.rows_share_sample(binding.var) else (strassen.DENSE, strassen.CONV2D)
             )
-            disabled = (*self.disabled, *pairs_rows)
-            lowered = self._lower_or_fall_back(call, query, disabled)
+            at = replace(self.context, disabled=(*self.context.disabled, *pairs_rows))
+            lowered = self._lower_or_fall_back(call, at.asking(query))
         if lowered is None:
             super().visit_var_binding_(binding)
             if self.block and binding.var in self.wanted:
@@ -125,12 +125,12 @@ class _Selector(PyExprMutator):
             self.set_var_remap(binding.var, plain)
 
     def _lower_or_fall_back(
-        self, call: relax.Call, query: strategy.Query | None, disabled: Collection[str]
+        self, call: relax.Call, at: LoweringContext
     ) -> tuple[int, relax.Expr] | None:
         """Result of `_lower`; without records where a record's config can't be scheduled."""
-        asked = None if query is None else _AskedOnce(query)
+        asked = None if at.query is None else _AskedOnce(at.query)
         try:
-            return self._lower(call, self._site(asked, disabled))
+            return self._lower(call, at.asking(asked))
         except _MISFITS as error:
             sources = [] if asked is None else asked.sources
             if not sources:
@@ -141,23 +141,16 @@ class _Selector(PyExprMutator):
                 ", ".join(sources),
                 (str(error).strip().splitlines() or [type(error).__name__])[-1],
             )
-        return self._lower(call, self._site(None, disabled))
+        return self._lower(call, at.asking(None))
 
     def _fuse_attention(self, result: relax.Var) -> tuple[int, relax.Expr] | None:
-        at = self._site(self.query, self.disabled)
-        kernel = lower_attention(at, self.attentions[result], self.own_queries)
+        kernel = lower_attention(self.context, self.attentions[result], self.own_queries)
         return None if kernel is None else (PLAIN, self.builder_.emit(kernel))
-
-    def _site(self, query: strategy.Query | None, disabled: Collection[str]) -> LoweringContext:
-        return LoweringContext(
-            *(self.naming_builder, self.layouts, self.target, query, disabled, self.definitions),
-            self.may_round,
-        )
 
     def _lower(self, call: relax.Call, at: LoweringContext) -> tuple[int, relax.Expr] | None:
         """Channel block and new expression of a call; None to leave it to legalization."""
         name = call.op.name
-        if is_gpu(self.target) and name in _ANCHORS_ON_GPU:
+        if is_gpu(at.target) and name in _ANCHORS_ON_GPU:
             plain = self._on_plain_tensors(call)
             conv = lower_recorded(plain, at)
             return None if conv is None else (PLAIN, conv)
@@ -169,7 +162,7 @@ class _Selector(PyExprMutator):
         rule = layout_rule(call)
         if rule is None or self.keep_layouts or static_shape(call) is None:
             return None
-        return rule(self.naming_builder, call, self.layouts)
+        return rule(at.builder, call, self.layouts)
 
     def _on_plain_tensors(self, call: relax.Call) -> relax.Call:
         plain = relax.Call(call.op, [self.visit_expr(arg) for arg in call.args], call.attrs)

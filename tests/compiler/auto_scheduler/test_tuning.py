@@ -205,7 +205,7 @@ def build_and_compare(mod, context):
 
 @needs_tune
 def test_a_kernel_without_a_record_is_sampled_once_and_its_source_says_so(monkeypatch):
-    from compiler.auto_scheduler.search import sample as sampling
+    from compiler.auto_scheduler import sampling
 
     drawn, draw = [], sampling.samples
     monkeypatch.setattr(
@@ -236,7 +236,7 @@ def test_a_record_goes_before_a_sample_and_simple_kernels_are_sampled_when_asked
 
 @needs_tune
 def test_the_fastest_of_the_measured_samples_is_kept(monkeypatch):
-    from compiler.auto_scheduler.search import sample as sampling
+    from compiler.auto_scheduler import sampling
     from compiler.measure.candidate import MeasureErrorNo
 
     measured = []

@@ -16,8 +16,8 @@ from compiler import autotvm
 from compiler.autotvm.task import Task
 from compiler.autotvm.tuner import make_tuner
 from compiler.errors import BatonError, RecordError
-from compiler.measure import BuildResult, MeasureErrorNo, MeasureResult
-from compiler.measure.candidate import FAILED_COST
+from compiler.measure.candidate import FAILED_COST, BuildResult, MeasureErrorNo
+from compiler.records.measure_result import MeasureResult
 
 ROOT = Path(__file__).parents[3]
 TUNERS = ("random", "gridsearch", "ga", "xgb_knob", "xgb_rank_knob")

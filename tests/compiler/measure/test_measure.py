@@ -12,7 +12,7 @@ from compiler import autotvm
 from compiler.autotvm.measure import measure_batch
 from compiler.autotvm.task import TaskCandidate
 from compiler.errors import BatonError
-from compiler.measure import MeasureErrorNo
+from compiler.measure.candidate import MeasureErrorNo
 
 register()
 
