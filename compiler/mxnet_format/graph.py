@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from compiler.errors import FrontendError
@@ -99,19 +99,14 @@ class Graph:
         wanted = self.heads if heads is None else list(heads)
         order = self.reachable(wanted)
         position = {old: new for new, old in enumerate(order)}
-        nodes = []
-        for old in order:
-            node = self.nodes[old]
-            nodes.append(
-                Node(
-                    node.op,
-                    node.name,
-                    [Entry(position[index], *rest) for index, *rest in node.inputs],
-                    dict(node.attrs),
-                    [position[index] for index in node.control_deps],
-                    node.subgraphs,
-                    node.num_outputs,
-                )
+        nodes = [
+            replace(
+                node,
+                inputs=[Entry(position[index], *rest) for index, *rest in node.inputs],
+                attrs=dict(node.attrs),
+                control_deps=[position[index] for index in node.control_deps],
             )
+            for node in (self.nodes[old] for old in order)
+        ]
         moved = [Entry(position[index], *rest) for index, *rest in wanted]
         return Graph(nodes, moved, dict(self.attrs))

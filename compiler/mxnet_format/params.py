@@ -5,21 +5,24 @@ The legacy format is little-endian throughout: a list of array records, then a l
 
 from __future__ import annotations
 
+import io
 import math
 import os
 import struct
+import tokenize
+import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from compiler.errors import ExportError, FrontendError
 from compiler.support.atomic_file import replacing
+from compiler.support.numpy_files import read_array
 from compiler.support.regular_files import read_regular
 
 from .attributes import DTYPES
-from .params_numpy import is_numpy_file, read_numpy_file, write_numpy_file
-from .sparse_array import SparseArray
 
 _LIST_MAGIC = 0x112
 _V1, _V2, _V3 = 0xF993FAC8, 0xF993FAC9, 0xF993FACA
@@ -28,6 +31,157 @@ _SPARSE_AUXILIARIES = {0: 0, 1: 1, 2: 2}
 
 _MOST_DIMS = 32
 """numpy's own limit before 2.0."""
+
+
+_LARGEST = 1 << 28
+"""Bytes of a dense array that any file may ask for."""
+_SPARSEST = 1000
+"""Times its stored bytes that a larger dense array may take: a damaged shape asks for more."""
+
+
+class SparseArray(NamedTuple):
+    """A sparse array as stored in files; `storage` is "row_sparse" or "csr", `shape` the dense one.
+
+    `indices` are row numbers (row_sparse) or column numbers (csr); `indptr` is where each row
+    starts in them, and the end (csr).
+    """
+
+    storage: str
+    shape: tuple[int, ...]
+    data: np.ndarray
+    indices: np.ndarray
+    indptr: np.ndarray | None = None
+
+    def dense(self) -> np.ndarray:
+        """The dense array; FrontendError for indices outside the shape and excessive shapes."""
+        size = math.prod(self.shape) * self.data.dtype.itemsize
+        if size > max(_LARGEST, _SPARSEST * (self.data.nbytes + self.indices.nbytes)):
+            raise FrontendError(
+                f"a {self.storage} array of shape {self.shape} has {self.data.size} values; as a "
+                f"dense one it would take {size} bytes"
+            )
+        try:
+            result = np.zeros(self.shape, self.data.dtype)
+            if self.storage == "row_sparse":
+                _check_within(self.indices, self.shape[0])
+                result[self.indices] = self.data.reshape((-1, *self.shape[1:]))
+            else:
+                pointers = np.zeros(1, "int64") if self.indptr is None else self.indptr
+                if len(self.shape) != 2 or pointers.shape != (self.shape[0] + 1,):
+                    raise ValueError("the row pointers do not fit the shape")
+                _check_within(self.indices, self.shape[1])
+                rows = np.repeat(np.arange(self.shape[0]), np.diff(pointers))
+                result[rows, self.indices] = self.data
+        except (ValueError, IndexError, MemoryError) as error:
+            raise FrontendError(
+                f"a {self.storage} array of shape {self.shape} is damaged: {error}"
+            ) from error
+        return result
+
+
+def _check_within(indices: np.ndarray, extent: int) -> None:
+    if indices.size and (int(indices.min()) < 0 or int(indices.max()) >= extent):
+        raise ValueError(f"an index lies outside 0..{extent - 1}")
+
+
+_ZIP = b"PK"
+_NPY = b"\x93NUMPY"
+_SPARSE_PARTS = ("data", "indices", "indptr", "shape", "format")
+
+
+def is_numpy_file(data: bytes) -> bool:
+    """Whether the first bytes are those of a zip or of a numpy file."""
+    return data[:2] == _ZIP or data[:6] == _NPY
+
+
+def read_numpy_file(data: bytes, where: str) -> tuple[dict[str, Any], np.ndarray | None]:
+    """Read a zip of numpy files (name to array or `SparseArray`), or one array (second result).
+
+    Raises FrontendError if the file is truncated, damaged or holds objects.
+    """
+    try:
+        if data[:6] == _NPY:
+            return {}, _read_array(data)
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            names = archive.namelist()
+            if len(set(names)) != len(names):
+                raise ValueError("two members have the same name")
+            members = {name: _read_member(archive, name, len(data)) for name in names}
+            return _join_sparse(members), None
+    except FrontendError:
+        raise
+    except (
+        *(ValueError, KeyError, OSError, EOFError, OverflowError, MemoryError),
+        *(
+            tokenize.TokenError,
+            zipfile.BadZipFile,
+            zlib.error,
+            NotImplementedError,
+            RuntimeError,
+            SyntaxError,
+            TypeError,
+        ),
+    ) as error:
+        raise FrontendError(f"{where} is damaged: {error or type(error).__name__}") from error
+
+
+def _read_member(archive: zipfile.ZipFile, name: str, size: int) -> np.ndarray:
+    info = archive.getinfo(name)
+    # MXNet stores members as they are, so that none can be larger than the file.
+    if not name.endswith(".npy") or info.compress_type != zipfile.ZIP_STORED:
+        raise ValueError(f"its member {name!r} is not an uncompressed .npy file")
+    if info.file_size > size:
+        raise ValueError(f"its member {name!r} claims to have {info.file_size} bytes")
+    return _read_array(archive.read(info))
+
+
+def _read_array(data: bytes) -> np.ndarray:
+    stream = io.BytesIO(data)
+    array = read_array(stream, len(data))
+    if stream.tell() != len(data):
+        raise ValueError("bytes follow the end of an array")
+    if array.dtype.hasobject or array.dtype.kind not in "biufU":
+        raise ValueError(f"an array has the dtype {array.dtype}")
+    return array
+
+
+def _join_sparse(members: dict[str, np.ndarray]) -> dict[str, Any]:
+    """Put the parts of sparse arrays together: `<name>/data.npy`, `<name>/indices.npy`, ..."""
+    named: dict[str, Any] = {}
+    for member, array in members.items():
+        name = member.removesuffix(".npy")
+        owner, _, part = name.rpartition("/")
+        if part not in _SPARSE_PARTS or f"{owner}/format.npy" not in members:
+            if array.dtype.kind == "U":
+                raise ValueError(f"its member {member!r} is text")
+            named[name] = array
+            continue
+        if part != "format":
+            continue
+        parts = {key: members.get(f"{owner}/{key}.npy") for key in _SPARSE_PARTS}
+        storage = str(array)
+        values, indices, shape = parts["data"], parts["indices"], parts["shape"]
+        if storage not in ("csr", "row_sparse") or values is None or indices is None:
+            raise ValueError(f"the sparse array {owner!r} is incomplete")
+        if shape is None:
+            raise ValueError(f"the sparse array {owner!r} has no shape")
+        extents = tuple(int(extent) for extent in shape.reshape(-1))
+        named[owner] = SparseArray(storage, extents, values, indices, parts["indptr"])
+    return named
+
+
+def write_numpy_file(names: list[str], arrays: list[np.ndarray]) -> bytes:
+    """A zip of numpy files; without names, a bare numpy file, or members named 0, 1, ..."""
+    stream = io.BytesIO()
+    if not names and len(arrays) == 1:
+        np.lib.format.write_array(stream, arrays[0], allow_pickle=False)
+        return stream.getvalue()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
+        for name, array in zip(names or map(str, range(len(arrays))), arrays):
+            member = io.BytesIO()
+            np.lib.format.write_array(member, array, allow_pickle=False)
+            archive.writestr(f"{name}.npy", member.getvalue())
+    return stream.getvalue()
 
 
 def load_params(

@@ -9,7 +9,7 @@ import pytest
 
 from compiler.errors import ExportError, FrontendError
 from compiler.mxnet.symbol import load_params, save_params
-from compiler.mxnet_format.sparse_array import SparseArray
+from compiler.mxnet_format.params import SparseArray
 
 FILES = ["v0", "v1", "v2", "v2_dtypes", "v2_list", "v2_sparse", "v3", "20_npz"]
 

@@ -103,16 +103,13 @@ class SymbolImporter:
         """
         self._read_all = True
         scope = Scope(self.graph)
-        try:
-            with self.builder.function("main"):
-                with self.builder.dataflow():
-                    for index in range(len(self.graph.nodes)):
-                        self._try_node(index, scope)
-                    bound = self.builder.emit_output(relax.const(0))
-                self.builder.emit_func_output(bound, params=list(self._variables.values()))
-        except Exception:
-            self.builder._end_block()  # else the builder prints a warning when it goes
-            raise
+
+        def convert() -> list[relax.Expr]:
+            for index in range(len(self.graph.nodes)):
+                self._try_node(index, scope)
+            return [relax.const(0)]
+
+        self._build_main(convert)
         return [self._types_of(index, scope) for index in range(len(self.graph.nodes))]
 
     def _try_node(self, index: int, scope: Scope) -> None:
@@ -144,10 +141,14 @@ class SymbolImporter:
 
     def _build(self) -> list[relax.Expr]:
         self._check_operators(self.graph)
+        return self._build_main(lambda: self.convert_graph(Scope(self.graph)))
+
+    def _build_main(self, convert: Callable[[], list[relax.Expr]]) -> list[relax.Expr]:
+        """Build `main` of the variables that `convert` reads; returns its outputs."""
         try:
             with self.builder.function("main"):
                 with self.builder.dataflow():
-                    outputs = self.convert_graph(Scope(self.graph))
+                    outputs = convert()
                     result = outputs[0] if len(outputs) == 1 else relax.Tuple(outputs)
                     bound = self.builder.emit_output(result)
                 inputs, params = self._ordered_variables()

@@ -88,6 +88,11 @@ class SymbolNode:
         """Bind `expr` to a variable and return it."""
         return self.importer.builder.emit(expr)
 
+    def stack(self, values: list[relax.Expr]) -> relax.Expr:
+        """The values along a new first axis."""
+        grown = [self.emit(relax.op.expand_dims(value, 0)) for value in values]
+        return self.emit(relax.op.concat(grown, 0)) if len(grown) > 1 else grown[0]
+
     def shape(self, index: int) -> tuple[int, ...]:
         """Static shape of input `index`."""
         return self.shape_of(self[index])

@@ -14,6 +14,9 @@ from onnx import helper
 
 logger = logging.getLogger(__name__)
 
+OLDEST_FORM = 7
+"""The first operator set whose form the converters know; nodes of older ones are brought to it."""
+
 LARGEST = 1 << 20
 """Elements of the largest operand or result that is computed while importing."""
 
@@ -49,6 +52,7 @@ def evaluate(
     Returns None when operands or result are large (such work belongs to the graph passes, which
     know what it is for), or when the reference implementation can't.
     """
+    opset = max(opset, OLDEST_FORM)
     arrays = [value for value in values if value is not None]
     if sum(array.size for array in arrays) > LARGEST or _result_size(node, arrays) > LARGEST:
         return None

@@ -8,7 +8,7 @@ import onnx
 from onnx import defs
 from tvm import relax
 
-from compiler.ir.constants import static_shape
+from compiler.ir.constants import numpy_type, static_shape
 
 from .node import Node
 
@@ -45,9 +45,7 @@ def function_body(node: Node, domain: str) -> onnx.FunctionProto:
 def default_attributes(node: Node, domain: str) -> dict[str, onnx.AttributeProto]:
     """Attributes of the operator that have default values, by name."""
     schema = _schema(node.proto, domain, node.opset)
-    if schema is None:
-        return {}
-    defaults = {name: entry.default_value for name, entry in schema.attributes.items()}
+    defaults = {} if schema is None else {k: v.default_value for k, v in schema.attributes.items()}
     return {name: value for name, value in defaults.items() if value.type}
 
 
@@ -79,12 +77,5 @@ def _version(versions: list[int], opset: int) -> int:
 def _type_proto(value: relax.Expr) -> bytes:
     if value is None or not isinstance(value.ty, relax.TensorType):
         return onnx.TypeProto().SerializeToString()
-    dtype = onnx.helper.np_dtype_to_tensor_dtype(_numpy_dtype(str(value.ty.dtype)))
+    dtype = onnx.helper.np_dtype_to_tensor_dtype(numpy_type(str(value.ty.dtype)))
     return onnx.helper.make_tensor_type_proto(dtype, static_shape(value)).SerializeToString()
-
-
-def _numpy_dtype(name: str):  # type: ignore[no-untyped-def]
-    import ml_dtypes
-    import numpy as np
-
-    return np.dtype(getattr(ml_dtypes, name, None) or name)

@@ -29,12 +29,19 @@ from compiler.tvm_workarounds.block_builder import BlockBuilder
 from ..error_text import reason_of
 from ..import_limits import MAX_TENSOR_BYTES, Budget, ImportLimits
 from . import shape_expr as symbolic
-from .evaluate import BROADCASTING, FOLDABLE, LARGEST, broadcast_size, evaluate
+from .evaluate import (
+    BROADCASTING,
+    FOLDABLE,
+    LARGEST,
+    OLDEST_FORM,
+    broadcast_size,
+    evaluate,
+)
 from .functions import default_attributes, function_body, has_function, optional_attributes
 from .model import InputType, Model, refuse_narrow, tensor_array
 from .node import Node, Scope, constant_value, describe
 from .node_names import named_nodes
-from .old_opsets import OLDEST_FORM, in_form_of_opset_7
+from .old_opsets import in_form_of_opset_7
 from .ops import CONVERTERS, PREFER_FUNCTION
 from .ops.microsoft import REFUSED
 from .parameters import Parameters
@@ -363,17 +370,10 @@ class GraphImporter:
             return None
         if node.proto.op_type == "Constant":
             return [_constant_attribute(node)]
-        if node.proto.op_type in ("Shape", "Size") and node.get(0) is not None:
-            extents = static_shape(node[0])
-            if extents is None:
-                return None  # perhaps symbols: `_evaluate_on_symbols`
-            if node.proto.op_type == "Size":
-                return [np.array(int(np.prod(extents, dtype="int64")), "int64")]
-            return [np.array(extents[node.attr("start", 0) : node.attr("end")], "int64")]
         if node.proto.op_type not in FOLDABLE or not all(map(_is_small_constant, node.inputs)):
             return None
         values = [constant_value(value) for value in node.inputs]
-        return evaluate(node.proto, max(node.opset, OLDEST_FORM), values)
+        return evaluate(node.proto, node.opset, values)
 
     def _evaluate_on_symbols(self, node: Node) -> list[np.ndarray] | None:
         """Outputs of a node that depends on shapes with symbols only; else None."""

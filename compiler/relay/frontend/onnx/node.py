@@ -91,6 +91,13 @@ class Node:
             raise self.unsupported(f"the axis {axis} is not one of {rank} dimensions")
         return axis % rank
 
+    def window(self, rank: int) -> tuple[list[int], list[int], list[int]]:
+        """Strides, dilations and pads (before, then after each axis) of a window of `rank` axes."""
+        strides, dilations = (
+            list(self.attr(name, (1,) * rank)) for name in ("strides", "dilations")
+        )
+        return strides, dilations, list(self.attr("pads", (0,) * 2 * rank))
+
     def shape(self, index: int) -> tuple[int, ...]:
         """Static shape of input `index`."""
         extents = static_shape(self[index])

@@ -14,9 +14,6 @@ from compiler.ir.constants import constant
 
 from .node import Node, constant_value
 
-OLDEST_FORM = 7
-"""The first operator set whose form the converters know."""
-
 _DROPPED = frozenset(["axis", "broadcast", "consumed_inputs", "is_test", "output_sequence"])
 """Attributes that opset 7 has no more; `axis` only of operators that broadcast."""
 

@@ -31,23 +31,22 @@ def split_weights(data: memoryview) -> tuple[bytes, dict[str, memoryview]]:
     by initializer name, as views of `data`. Raises WireError if it is malformed or truncated.
     """
     weights: dict[str, memoryview] = {}
-    chunks: list[bytes] = []
-    for number, wire_type, begin, content, end in _fields(data, 0, len(data)):
-        if number == MODEL_GRAPH and wire_type == _LENGTH:
-            graph = _split_graph(data, content, end, weights)
-            chunks.append(_delimited(MODEL_GRAPH, graph))
-        else:
-            chunks.append(bytes(data[begin:end]))
-    return b"".join(chunks), weights
+    path = (MODEL_GRAPH, GRAPH_INITIALIZER)
+    return _without_weights(data, 0, len(data), path, weights), weights
 
 
-def _split_graph(data: memoryview, start: int, stop: int, weights: dict[str, memoryview]) -> bytes:
+def _without_weights(
+    data: memoryview, start: int, stop: int, path: tuple[int, ...], weights: dict[str, memoryview]
+) -> bytes:
+    """The message in data[start:stop] without the weights in the fields below `path`."""
+    if not path:
+        return _split_tensor(data, start, stop, weights)
     chunks: list[bytes] = []
     for number, wire_type, begin, content, end in _fields(data, start, stop):
-        large = end - content > KEEP_BYTES
-        if number == GRAPH_INITIALIZER and wire_type == _LENGTH and large:
-            tensor = _split_tensor(data, content, end, weights)
-            chunks.append(_delimited(GRAPH_INITIALIZER, tensor))
+        large = end - content > KEEP_BYTES or number == MODEL_GRAPH
+        if number == path[0] and wire_type == _LENGTH and large:
+            inner = _without_weights(data, content, end, path[1:], weights)
+            chunks.append(_delimited(number, inner))
         else:
             chunks.append(bytes(data[begin:end]))
     return b"".join(chunks)

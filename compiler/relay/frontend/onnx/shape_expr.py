@@ -17,23 +17,13 @@ from tvm import relax, tirx
 
 from compiler.ir.dynamic_shape import as_extent, simplified
 
+from .evaluate import evaluate as evaluate_constants
+
 if TYPE_CHECKING:
     from .node import Node
 
 LARGEST = 64
 """Elements of the largest array that is computed on symbols."""
-
-
-def smaller(left: Any, right: Any) -> Any:
-    """The minimum of two extents."""
-    both = isinstance(left, int) and isinstance(right, int)
-    return min(left, right) if both else simplified(tirx.min(left, right))
-
-
-def larger(left: Any, right: Any) -> Any:
-    """The maximum of two extents."""
-    both = isinstance(left, int) and isinstance(right, int)
-    return max(left, right) if both else simplified(tirx.max(left, right))
 
 
 def shape_of(expr: relax.Expr) -> list[Any] | None:
@@ -62,14 +52,14 @@ def evaluate(node: Node, operands: Sequence[np.ndarray | None]) -> list[np.ndarr
             return None
         made = np.frompyfunc(_PAIRWISE[kind], 2, 1)(left, right)
         return None if any(each is None for each in np.ravel(made)) else [_as_array(made)]
-    rule = _RULES.get(kind)
-    if rule is None or operands[0] is None or not _are_integers(operands):
+    if operands[0] is None or not _are_integers(operands):
         return None
-    result = rule(node, *operands)
-    if result is None:
-        return None
-    results = result if isinstance(result, list) else [result]
-    return None if sum(each.size for each in results) > LARGEST else results
+    if kind in _MOVED:
+        results = _move(node, operands)
+    else:
+        result = _RULES[kind](node, *operands) if kind in _RULES else None
+        results = None if result is None else [result]
+    return None if results is None or sum(each.size for each in results) > LARGEST else results
 
 
 def dtype_of_result(node: Node) -> str:
@@ -118,6 +108,16 @@ def _remainder(left: Any, right: Any) -> Any:
     return left % right if both else tirx.floormod(left, right)
 
 
+def _extreme(of_numbers: Callable[..., int], of_extents: Callable[..., Any]) -> Callable[..., Any]:
+    """The minimum or maximum of two extents."""
+
+    def choose(left: Any, right: Any) -> Any:
+        both = isinstance(left, int) and isinstance(right, int)
+        return of_numbers(left, right) if both else simplified(of_extents(left, right))
+
+    return choose
+
+
 def _is_natural(extent: Any) -> bool:
     """Whether an extent is known to be at least 0."""
     if isinstance(extent, int):
@@ -146,69 +146,34 @@ _PAIRWISE: dict[str, Callable[[Any, Any], Any]] = {
     "Mul": lambda a, b: a * b,
     "Div": _quotient,
     "Mod": _remainder,
-    "Min": smaller,
-    "Max": larger,
+    "Min": _extreme(min, tirx.min),
+    "Max": _extreme(max, tirx.max),
     "Equal": _compare("equal"),
     "Less": _compare("less"),
     "Greater": _compare("greater"),
 }
 
 
-def _axis_list(node: Node, axes: np.ndarray | None) -> list[int] | None:
-    if axes is not None:
-        return None if is_symbolic(axes) else [int(axis) for axis in np.ravel(axes)]
-    given = node.attr("axes")
-    return None if given is None else [int(axis) for axis in given]
-
-
-def _gather(node: Node, data: np.ndarray, indices: np.ndarray | None) -> np.ndarray | None:
-    if indices is None or is_symbolic(indices):
+def _move(node: Node, operands: Sequence[np.ndarray | None]) -> list[np.ndarray] | None:
+    """The results of an operator that moves elements: ONNX's evaluator moves their numbers."""
+    elements: list[Any] = []
+    numbers: list[np.ndarray | None] = []
+    for index, operand in enumerate(operands):
+        if operand is not None and index in _MOVED[node.proto.op_type]:
+            first = len(elements)
+            elements += operand.ravel().tolist()
+            operand = np.arange(first, len(elements)).reshape(operand.shape)
+        elif operand is not None and operand.dtype == object:
+            if is_symbolic(operand):
+                return None
+            operand = np.array(operand.tolist(), None if operand.size else "int64")
+        numbers.append(operand)
+    results = evaluate_constants(node.proto, node.opset, numbers)
+    if results is None:
         return None
-    return np.asarray(np.take(data, indices.astype("int64"), node.attr("axis", 0)), object)
-
-
-def _concat(node: Node, *parts: np.ndarray) -> np.ndarray:
-    return np.concatenate([_as_objects(part) for part in parts], node.attr("axis"))
-
-
-def _unsqueeze(node: Node, data: np.ndarray, axes: np.ndarray | None = None) -> np.ndarray | None:
-    along = _axis_list(node, axes)
-    return None if along is None else np.expand_dims(data, tuple(along))
-
-
-def _squeeze(node: Node, data: np.ndarray, axes: np.ndarray | None = None) -> np.ndarray | None:
-    along = _axis_list(node, axes)
-    if along is None:
-        return np.squeeze(data) if axes is None else None
-    return np.squeeze(data, tuple(along))
-
-
-def _reshape(_: Node, data: np.ndarray, shape: np.ndarray) -> np.ndarray | None:
-    wanted = None if is_symbolic(shape) else [int(extent) for extent in shape]
-    return None if wanted is None or 0 in wanted else data.reshape(wanted)
-
-
-def _slice(node: Node, data: np.ndarray, *bounds: np.ndarray | None) -> np.ndarray | None:
-    if node.opset < 10 or any(each is not None and is_symbolic(each) for each in bounds):
-        return None
-    starts, ends, axes, steps = ([*bounds, None, None])[:4]
-    if starts is None or ends is None:
-        return None
-    count = starts.size
-    along = range(count) if axes is None else [int(axis) for axis in axes]
-    strides = [1] * count if steps is None else [int(step) for step in steps]
-    box: list[Any] = [slice(None)] * data.ndim
-    for axis, start, end, step in zip(along, starts, ends, strides):
-        stop = None if step < 0 and int(end) < -(1 << 30) else int(end)
-        box[axis] = slice(int(start), stop, step)
-    return data[tuple(box)]
-
-
-def _split(node: Node, data: np.ndarray, sizes: np.ndarray | None = None) -> Any:
-    axis, parts = node.attr("axis", 0), len(node.proto.output)
-    if sizes is None:
-        return None if data.shape[axis] % parts else list(np.split(data, parts, axis))
-    return None if is_symbolic(sizes) else np.split(data, np.cumsum(sizes)[:-1].tolist(), axis)
+    table = np.empty(len(elements), object)
+    table[:] = elements
+    return [table[result.ravel()].reshape(result.shape) for result in results]
 
 
 def _cast(node: Node, data: np.ndarray) -> np.ndarray | None:
@@ -219,45 +184,25 @@ def _cast(node: Node, data: np.ndarray) -> np.ndarray | None:
 
 
 def _product(node: Node, data: np.ndarray, axes: np.ndarray | None = None) -> np.ndarray | None:
-    along = _axis_list(node, axes)
-    if data.ndim != 1 or along not in (None, [0], [-1]):
+    if axes is not None and is_symbolic(axes):
+        return None
+    along = node.attr("axes") if axes is None else axes.ravel().tolist()
+    if data.ndim != 1 or (along is not None and list(along) not in ([0], [-1])):
         return None
     whole = _as_array(functools.reduce(operator.mul, _as_objects(data), 1))
     return whole.reshape(1) if node.attr("keepdims", 1) else whole
 
 
-def _where(_: Node, condition: np.ndarray, yes: np.ndarray, no: np.ndarray) -> np.ndarray | None:
-    if is_symbolic(condition):
-        return None
-    return np.where(condition.astype(bool), _as_objects(yes), _as_objects(no))
-
-
-def _range(_: Node, *bounds: np.ndarray) -> np.ndarray | None:
-    if any(is_symbolic(each) for each in bounds):
-        return None
-    return np.arange(*(int(np.ravel(each)[0]) for each in bounds)).astype(object)
-
-
-def _expand(_: Node, data: np.ndarray, shape: np.ndarray) -> np.ndarray | None:
-    if is_symbolic(shape):
-        return None
-    wanted = np.broadcast_shapes(data.shape, tuple(int(extent) for extent in shape))
-    return np.broadcast_to(data, wanted)
-
+_MOVED = {
+    **dict.fromkeys(("Expand", "Gather", "Identity", "Reshape", "Slice"), range(1)),
+    **dict.fromkeys(("Split", "Squeeze", "Unsqueeze"), range(1)),
+    "Concat": range(LARGEST),
+    "Where": range(1, 3),
+}
+"""Operators that move elements, and the operands whose elements they move."""
 
 _RULES: dict[str, Callable[..., Any]] = {
     "Cast": _cast,
-    "Concat": _concat,
-    "Expand": _expand,
-    "Gather": _gather,
-    "Identity": lambda _, data: data,
     "Neg": lambda _, data: _as_array(-_as_objects(data)),
-    "Range": _range,
     "ReduceProd": _product,
-    "Reshape": _reshape,
-    "Slice": _slice,
-    "Split": _split,
-    "Squeeze": _squeeze,
-    "Unsqueeze": _unsqueeze,
-    "Where": _where,
 }

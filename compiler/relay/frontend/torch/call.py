@@ -212,44 +212,38 @@ def _zeros(op: Any, args: Sequence[Any], kwargs: Any) -> Any:
     return torch.zeros(made.shape, dtype=made.dtype)
 
 
-def _adaptive_average(op: Any, args: Sequence[Any], kwargs: Any) -> Any:
-    """Windows of different sizes, which ONNX has no pooling for, as products with the means."""
-    data, sizes = args
-    extents = data.shape[-len(sizes) :]
-    if all(extent % size == 0 for extent, size in zip(extents, sizes)):
-        return op(*args, **kwargs)
-    for offset, (extent, size) in enumerate(zip(extents, sizes)):
-        columns = []
-        for start, stop in _windows(extent, size):
-            inside = [1.0 / (stop - start)] * (stop - start)
-            columns.append([0.0] * start + inside + [0.0] * (extent - stop))
-        means = torch.tensor(columns, dtype=data.dtype).T
-        axis = offset - len(sizes)
-        data = torch.matmul(data.transpose(axis, -1), means).transpose(axis, -1)
-    return data
+def _adaptive(pool: Callable[[torch.Tensor, int, list[tuple[int, int]]], Any]) -> Any:
+    """Windows of different sizes, which ONNX has no pooling for: `pool`, one axis at a time."""
+
+    def call(op: Any, args: Sequence[Any], kwargs: Any) -> Any:
+        data, sizes = args
+        extents = data.shape[-len(sizes) :]
+        if all(extent % size == 0 for extent, size in zip(extents, sizes)):
+            return op(*args, **kwargs)
+        for offset, (extent, size) in enumerate(zip(extents, sizes)):
+            windows = [  # which may overlap
+                (i * extent // size, ((i + 1) * extent + size - 1) // size) for i in range(size)
+            ]
+            data = pool(data, offset - len(sizes), windows)
+        return (data, None) if "max" in op._schema.name else data  # no places of the maxima
+
+    return call
 
 
-def _windows(extent: int, size: int) -> list[tuple[int, int]]:
-    """Where the windows of adaptive pooling start and stop, which may overlap."""
-    return [
-        (index * extent // size, ((index + 1) * extent + size - 1) // size) for index in range(size)
-    ]
+def _averages(data: torch.Tensor, axis: int, windows: list[tuple[int, int]]) -> torch.Tensor:
+    """Averages as a matmul with the weights of each window."""
+    extent = data.shape[axis]
+    columns = []
+    for start, stop in windows:
+        inside = [1.0 / (stop - start)] * (stop - start)
+        columns.append([0.0] * start + inside + [0.0] * (extent - stop))
+    means = torch.tensor(columns, dtype=data.dtype).T
+    return torch.matmul(data.transpose(axis, -1), means).transpose(axis, -1)
 
 
-def _adaptive_maximum(op: Any, args: Sequence[Any], kwargs: Any) -> Any:
-    """Windows of different sizes, one axis after the other; nothing says where the maxima were."""
-    data, sizes = args
-    extents = data.shape[-len(sizes) :]
-    if all(extent % size == 0 for extent, size in zip(extents, sizes)):
-        return op(*args, **kwargs)
-    for offset, (extent, size) in enumerate(zip(extents, sizes)):
-        axis = offset - len(sizes)
-        windows = [
-            data.narrow(axis, start, stop - start).amax(axis, True)
-            for start, stop in _windows(extent, size)
-        ]
-        data = torch.cat(windows, axis)
-    return data, None
+def _maxima(data: torch.Tensor, axis: int, windows: list[tuple[int, int]]) -> torch.Tensor:
+    parts = [data.narrow(axis, start, stop - start).amax(axis, True) for start, stop in windows]
+    return torch.cat(parts, axis)
 
 
 def _maximum(op: Any, args: Sequence[Any], kwargs: Any) -> Any:
@@ -287,11 +281,6 @@ def _average(op: Any, args: Sequence[Any], kwargs: Any) -> Any:
         width += [padding[axis], covered - padding[axis] - data.shape[axis - rank]]
     whole = torch.nn.functional.pad(data, width)
     return op(whole, kernel, stride) * (math.prod(kernel) / divisor)
-
-
-def _cosine(op: Any, args: Sequence[Any], kwargs: Any) -> Any:
-    """The exporter bounds the product of the norms by epsilon, not each norm."""
-    return op.decompose(*args, **kwargs)
 
 
 def _distances(op: Any, args: Sequence[Any], kwargs: Any) -> Any:
@@ -376,13 +365,10 @@ def _filled(_op: Any, args: Sequence[Any], _kwargs: Any) -> Any:
 def _slice_scatter(_op: Any, args: Sequence[Any], _kwargs: Any) -> Any:
     data, source = args[:2]
     dim, start, end, step = (list(args[2:]) + [0, None, None, 1][len(args) - 2 :])[:4]
-    result = data.clone()
-    result[(slice(None),) * (dim % data.dim()) + (slice(start, end, step),)] = source
-    return result
+    return _replaced(data, source, dim, slice(start, end, step))
 
 
-def _select_scatter(_op: Any, args: Sequence[Any], _kwargs: Any) -> Any:
-    data, source, dim, index = args
+def _replaced(data: torch.Tensor, source: torch.Tensor, dim: int, index: Any) -> torch.Tensor:
     result = data.clone()
     result[(slice(None),) * (dim % data.dim()) + (index,)] = source
     return result
@@ -499,15 +485,16 @@ _REWRITTEN: dict[str, Callable[[Any, Sequence[Any], Any], Any]] = {
     "aten::_to_copy": _copy_to,
     "aten::sym_numel": lambda _, args, __: args[0].numel(),
     "aten::sym_size": lambda _, args, __: args[0].size(args[1]),
-    **{f"aten::adaptive_avg_pool{rank}d": _adaptive_average for rank in (1, 2, 3)},
-    **{f"aten::_adaptive_avg_pool{rank}d": _adaptive_average for rank in (2, 3)},
-    **{f"aten::adaptive_max_pool{rank}d": _adaptive_maximum for rank in (1, 2, 3)},
+    **{f"aten::adaptive_avg_pool{rank}d": _adaptive(_averages) for rank in (1, 2, 3)},
+    **{f"aten::_adaptive_avg_pool{rank}d": _adaptive(_averages) for rank in (2, 3)},
+    **{f"aten::adaptive_max_pool{rank}d": _adaptive(_maxima) for rank in (1, 2, 3)},
     **{f"aten::avg_pool{rank}d": _average for rank in (2, 3)},
     **{f"aten::max_pool{rank}d": _maximum for rank in (1, 2, 3)},
     "aten::cdist": _distances,
     "aten::channel_shuffle": _channel_shuffle,
     "aten::copy": _filled,
-    "aten::cosine_similarity": _cosine,
+    # The exporter bounds the product of the norms by epsilon, not each norm.
+    "aten::cosine_similarity": lambda op, args, kwargs: op.decompose(*args, **kwargs),
     "aten::fill": _filled,
     **dict.fromkeys(("aten::clamp", "aten::clamp_min", "aten::clamp_max"), _clamp),
     "aten::cumsum": _cumsum,
@@ -529,7 +516,7 @@ _REWRITTEN: dict[str, Callable[[Any, Sequence[Any], Any], Any]] = {
     "aten::scatter": _scatter,
     "aten::scatter_add": _scatter,
     **dict.fromkeys(("aten::scatter_reduce", "aten::scatter_reduce_"), _scatter_reduce),
-    "aten::select_scatter": _select_scatter,
+    "aten::select_scatter": lambda _, args, __: _replaced(*args),
     "aten::slice_scatter": _slice_scatter,
     "aten::softplus": _softplus,
     "aten::squeeze": _squeeze,

@@ -231,10 +231,6 @@ def _append(values: list[Any], item: Any) -> list[Any]:
     return values
 
 
-def _get_item(values: Any, index: Any) -> Any:
-    return values[index]
-
-
 def _size(data: torch.Tensor, axis: int | None = None) -> Any:
     return [int(extent) for extent in data.shape] if axis is None else int(data.shape[axis])
 
@@ -262,7 +258,7 @@ _PRIMITIVES: Mapping[str, Callable[..., Any]] = {
     "aten::__contains__": operator.contains,
     "aten::__is__": operator.is_,
     "aten::__isnot__": operator.is_not,
-    "aten::__getitem__": _get_item,
+    "aten::__getitem__": operator.getitem,
     "aten::__not__": operator.not_,
     "aten::append": _append,
     "aten::dim": lambda data: data.dim(),
@@ -273,7 +269,7 @@ _PRIMITIVES: Mapping[str, Callable[..., Any]] = {
     "aten::size": _size,
     "aten::warn": lambda *_: None,
     "prim::NumToTensor": torch.tensor,
-    "prim::TupleIndex": _get_item,
+    "prim::TupleIndex": operator.getitem,
     "prim::data": lambda data: data,
     "prim::device": lambda data: data.device,
     "prim::dtype": lambda data: data.dtype,

@@ -23,7 +23,6 @@ from . import (
     reduction,
     resize,
     shape,
-    sorting,
 )
 
 CONVERTERS: dict[str, Callable[[SymbolNode], Any]] = {
@@ -43,7 +42,6 @@ CONVERTERS: dict[str, Callable[[SymbolNode], Any]] = {
         reduction,
         resize,
         shape,
-        sorting,
     )
     for name, converter in family.CONVERTERS.items()
 }

@@ -87,7 +87,7 @@ def _unrolled(
             made.append(result)
         for number, position in enumerate(states):
             current[position] = following[order.index(names[position]) if order else number]
-    return [*(_stacked(node, made) for made in collected), *following]
+    return [*(node.stack(made) for made in collected), *following]
 
 
 def while_loop(node: SymbolNode) -> list[relax.Expr]:
@@ -111,7 +111,7 @@ def while_loop(node: SymbolNode) -> list[relax.Expr]:
             made.append(node.emit(op.where(running, result, nothing)))
         for place, result in zip(variables, results[outputs:], strict=True):
             values[place] = node.emit(op.where(running, result, values[place]))
-    return [*(_stacked(node, made) for made in collected), *(values[i] for i in variables)]
+    return [*(node.stack(made) for made in collected), *(values[i] for i in variables)]
 
 
 def cond(node: SymbolNode) -> list[relax.Expr]:
@@ -155,16 +155,9 @@ def _step(node: SymbolNode, data: relax.Expr, step: int) -> relax.Expr:
     return node.emit(op.squeeze(part, [0]))
 
 
-def _stacked(node: SymbolNode, values: list[relax.Expr]) -> relax.Expr:
-    grown = [node.emit(op.expand_dims(value, 0)) for value in values]
-    return node.emit(op.concat(grown, 0)) if len(grown) > 1 else grown[0]
-
-
 CONVERTERS = {
-    "_cond": cond,
+    **dict.fromkeys(("_cond", "_npx_cond"), cond),
     "_foreach": foreach,
-    "_npx_cond": cond,
     "_npx_foreach": npx_foreach,
-    "_npx_while_loop": while_loop,
-    "_while_loop": while_loop,
+    **dict.fromkeys(("_npx_while_loop", "_while_loop"), while_loop),
 }

@@ -113,7 +113,6 @@ def _dilated(node: SymbolNode, weight: relax.Expr, dilation: Sequence[int]) -> r
 
 
 CONVERTERS = {
-    "Convolution": convolution,
-    "Convolution_v1": convolution,
+    **dict.fromkeys(("Convolution", "Convolution_v1"), convolution),
     "Deconvolution": deconvolution,
 }

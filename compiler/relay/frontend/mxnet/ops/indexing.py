@@ -93,11 +93,6 @@ def take(node: SymbolNode) -> relax.Expr:
     return op.take(node[0], _indices(node, 1), axis, mode)
 
 
-def embedding(node: SymbolNode) -> relax.Expr:
-    """Rows of the weight, the second input, at the indices of the first."""
-    return op.take(node[1], _indices(node, 0), 0, "clip")
-
-
 def gather_nd(node: SymbolNode) -> relax.Expr:
     """Elements or slices at coordinates, whose first axis runs over the data's axes."""
     rank = len(node.shape(1))
@@ -130,11 +125,6 @@ def one_hot(node: SymbolNode) -> relax.Expr:
         for value in (node.number("on_value", 1.0), node.number("off_value", 0.0))
     )
     return op.where(here, on, off)
-
-
-def sequence_mask(node: SymbolNode) -> relax.Expr:
-    """A value in place of what lies beyond the length of each sequence."""
-    return _masked(node, node.number("value", 0.0))
 
 
 def _masked(node: SymbolNode, value: float) -> relax.Expr:
@@ -188,20 +178,18 @@ def sequence_last(node: SymbolNode) -> relax.Expr:
 
 
 CONVERTERS = {
-    "slice": slice_axes,
-    "crop": slice_axes,
+    **dict.fromkeys(("slice", "crop"), slice_axes),
     "slice_axis": slice_axis,
     "slice_like": slice_like,
     "Crop": crop,
-    "take": take,
-    "_npi_take": take,
-    "Embedding": embedding,
-    "_npx_embedding": embedding,
+    **dict.fromkeys(("take", "_npi_take"), take),
+    **dict.fromkeys(
+        ("Embedding", "_npx_embedding"), lambda node: op.take(node[1], _indices(node, 0), 0, "clip")
+    ),
     "gather_nd": gather_nd,
     "pick": pick,
-    "one_hot": one_hot,
-    "_npx_one_hot": one_hot,
-    "SequenceMask": sequence_mask,
+    **dict.fromkeys(("one_hot", "_npx_one_hot"), one_hot),
+    "SequenceMask": lambda node: _masked(node, node.number("value", 0.0)),
     "SequenceReverse": sequence_reverse,
     "SequenceLast": sequence_last,
 }

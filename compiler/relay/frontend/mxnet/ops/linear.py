@@ -73,11 +73,6 @@ def gemm2(node: SymbolNode) -> relax.Expr:
     return product if alpha == 1 else op.multiply(node.emit(product), node.scalar(alpha))
 
 
-def div_sqrt_dim(node: SymbolNode) -> relax.Expr:
-    """x / sqrt(size of the last axis)."""
-    return op.divide(node[0], node.scalar(math.sqrt(node.shape(0)[-1])))
-
-
 def _interleaved(node: SymbolNode) -> tuple[tuple[int, int, int, int], relax.Expr]:
     """(length, batch, heads, size), and queries, keys and values as (length, b * h, 3, size)."""
     (length, batch, width), heads = node.shape(0), node.integer("heads")
@@ -109,15 +104,14 @@ def attention_values(node: SymbolNode) -> relax.Expr:
 
 
 CONVERTERS = {
-    "FullyConnected": fully_connected,
-    "_npx_fully_connected": fully_connected,
+    **dict.fromkeys(("FullyConnected", "_npx_fully_connected"), fully_connected),
     "dot": dot,
-    "batch_dot": batch_dot,
-    "_npx_batch_dot": batch_dot,
-    "_linalg_gemm2": gemm2,
-    "linalg_gemm2": gemm2,
+    **dict.fromkeys(("batch_dot", "_npx_batch_dot"), batch_dot),
+    **dict.fromkeys(("_linalg_gemm2", "linalg_gemm2"), gemm2),
     "_npi_matmul": lambda node: op.matmul(node[0], node[1]),
-    "_contrib_div_sqrt_dim": div_sqrt_dim,
+    "_contrib_div_sqrt_dim": lambda node: op.divide(
+        node[0], node.scalar(math.sqrt(node.shape(0)[-1]))
+    ),
     "_contrib_interleaved_matmul_selfatt_qk": attention_scores,
     "_contrib_interleaved_matmul_selfatt_valatt": attention_values,
 }

@@ -118,7 +118,6 @@ CONVERTERS = {
     "GroupNorm": group_norm,
     "InstanceNorm": instance_norm,
     "L2Normalization": l2_normalization,
-    "LayerNorm": layer_norm,
-    "_npx_layer_norm": layer_norm,
+    **dict.fromkeys(("LayerNorm", "_npx_layer_norm"), layer_norm),
     "LRN": local_response_norm,
 }

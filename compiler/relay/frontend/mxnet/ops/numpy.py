@@ -106,11 +106,6 @@ def _variance(node: SymbolNode) -> relax.Expr:
     return op.divide(node.emit(total), node.scalar(float(max(count, 0))))
 
 
-def std(node: SymbolNode) -> relax.Expr:
-    """The root of the variance."""
-    return op.sqrt(_variance(node))
-
-
 def _truth_reduction(function: Callable[..., Any], name: str) -> Converter:
     """Whether any, or all, are true: the maximum, or minimum, of 0 and 1."""
 
@@ -228,12 +223,11 @@ CONVERTERS: dict[str, Converter] = {
     "_npi_bitwise_or": _bitwise(op.bitwise_or, op.logical_or),
     "_npi_bitwise_xor": _bitwise(op.bitwise_xor, op.logical_xor),
     "_npi_matmul": matmul,
-    "_np_dot": dot,
-    "_npi_dot": dot,
+    **dict.fromkeys(("_np_dot", "_npi_dot"), dot),
     "_npi_tensordot": tensordot,
     "_npi_einsum": einsum,
     "_npi_var": _variance,
-    "_npi_std": std,
+    "_npi_std": lambda node: op.sqrt(_variance(node)),
     "_npi_any": _truth_reduction(op.max, "any"),
     "_npi_all": _truth_reduction(op.min, "all"),
     "_npi_cumsum": cumsum,

@@ -95,7 +95,6 @@ def adaptive_average(node: SymbolNode) -> relax.Expr:
 
 
 CONVERTERS = {
-    "Pooling": pooling,
-    "Pooling_v1": pooling,
+    **dict.fromkeys(("Pooling", "Pooling_v1"), pooling),
     "_contrib_AdaptiveAvgPooling2D": adaptive_average,
 }

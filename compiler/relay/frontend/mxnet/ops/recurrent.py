@@ -83,14 +83,9 @@ def rnn(node: SymbolNode) -> list[relax.Expr]:
         sequence = node.emit(op.concat(outputs, 2)) if directions > 1 else outputs[0]
     results = [sequence]
     if node.flag("state_outputs", False):
-        results += [_stacked(node, last_states)]
-        results += [_stacked(node, last_cells)] if last_cells else []
+        results += [node.stack(last_states)]
+        results += [node.stack(last_cells)] if last_cells else []
     return results
-
-
-def _stacked(node: SymbolNode, values: list[relax.Expr]) -> relax.Expr:
-    grown = [node.emit(op.expand_dims(value, 0)) for value in values]
-    return op.concat(grown, 0) if len(grown) > 1 else grown[0]
 
 
 def _initial_states(node: SymbolNode, index: int, shape: tuple[int, int, int]) -> list[relax.Expr]:
@@ -122,7 +117,7 @@ def _direction(
     inputs = node.emit(op.add(op.matmul(sequence, node.emit(op.permute_dims(ours))), bias))
     others: list[relax.Expr] = []
     if mode == "gru":
-        hidden = _extent(state_bias) // 3
+        hidden = int(state_bias.ty.shape.values[0]) // 3
         gates = node.emit(op.strided_slice(state_bias, [0], [0], [2 * hidden]))
         last = node.emit(op.strided_slice(state_bias, [0], [2 * hidden], [3 * hidden]))
         zeros = constant(np.zeros(hidden, node.dtype(0)))
@@ -143,10 +138,6 @@ def _reordered(node: SymbolNode, mode: str, value: relax.Expr) -> relax.Expr:
     parts = node.emit(op.split(value, len(order), 0))
     chosen = [node.emit(relax.TupleGetItem(parts, gate)) for gate in order]
     return node.emit(op.concat(chosen, 0))
-
-
-def _extent(value: relax.Expr) -> int:
-    return int(value.ty.shape.values[0])
 
 
 def rnn_param_concat(node: SymbolNode) -> relax.Expr:

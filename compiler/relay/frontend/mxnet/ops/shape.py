@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from tvm import relax
 
@@ -24,11 +25,12 @@ def reshape(node: SymbolNode) -> relax.Expr:
     if node.flag("keep_highest", False):
         raise node.unsupported("keep_highest")
     if node.flag("reverse", False):
-        return _reshaped(node, _expand(node, source[::-1], _reversed_codes(codes))[::-1])
-    return _reshaped(node, _expand(node, source, codes))
+        codes = _reversed_codes(codes)
+        return _reshaped(node, _expand(node, source[::-1], codes, _CODES, "shape")[::-1])
+    return _reshaped(node, _expand(node, source, codes, _CODES, "shape"))
 
 
-def _reversed_codes(codes: Sequence[int]) -> list[int]:
+def _reversed_codes(codes: Sequence[int]) -> tuple[int, ...]:
     """The codes from the right; the two numbers after -4 stay behind it, exchanged."""
     result: list[int] = []
     position = 0
@@ -37,63 +39,57 @@ def _reversed_codes(codes: Sequence[int]) -> list[int]:
         group = list(codes[position : position + step])
         result[:0] = [group[0], *group[:0:-1]] if step == 3 else group
         position += step
-    return result
+    return tuple(result)
 
 
-def _expand(node: SymbolNode, source: Sequence[int], codes: Sequence[int]) -> list[int]:
+_CODES = {0: "copy", -1: "infer", -2: "rest", -3: "merge", -4: "split"}
+_NUMPY_CODES = {-1: "infer", -2: "copy", -3: "drop", -4: "rest", -5: "merge", -6: "split"}
+
+
+def _expand(
+    node: SymbolNode,
+    source: Sequence[int],
+    codes: Sequence[int],
+    actions: dict[int, str],
+    attribute: str,
+) -> list[int]:
+    """The shape that `codes` make of `source`; `actions` is what codes mean."""
     target: list[int] = []
     rest, pending = list(source), list(codes)
     while pending:
         code = pending.pop(0)
-        if code == -2:
-            target += rest
-            rest = []
-        elif code == -3:
-            target.append(_take(node, rest) * _take(node, rest))
-        elif code == -4:
-            if len(pending) < 2:
-                raise FrontendError(f"{node.describe()}: two numbers must follow -4 in {codes}")
-            target += _split(node, _take(node, rest), pending.pop(0), pending.pop(0))
-        elif code == 0:
-            target.append(_take(node, rest))
-        elif code >= -1:
+        action = actions.get(code)
+        if action is None and code < 0:
+            raise FrontendError(f"{node.describe()}: the code {code} in {attribute} {tuple(codes)}")
+        if action in (None, "infer"):
             target.append(code)
             rest = rest[1:]
+        elif action == "rest":
+            target += rest
+            rest = []
+        elif action == "drop":
+            if _take(node, rest) != 1:
+                raise FrontendError(
+                    f"{node.describe()}: {code} drops an axis that is not 1: {source}"
+                )
+        elif action == "split":
+            if len(pending) < 2:
+                raise FrontendError(
+                    f"{node.describe()}: two numbers must follow {code} in {tuple(codes)}"
+                )
+            target += _split(node, _take(node, rest), pending.pop(0), pending.pop(0))
         else:
-            raise FrontendError(f"{node.describe()}: the code {code} in shape {tuple(codes)}")
+            target.append(_take(node, rest) * (_take(node, rest) if action == "merge" else 1))
     return _infer(node, source, target)
 
 
 def numpy_reshape(node: SymbolNode) -> relax.Expr:
     """The codes: -1 infer, -2 copy, -3 drop a 1, -4 copy the rest, -5 merge two, -6 split."""
     _refuse_order(node)
-    source, codes = node.shape(0), node.integers("newshape")
     if node.flag("reverse", False):
         raise node.unsupported("reverse")
-    target: list[int] = []
-    rest, pending = list(source), list(codes)
-    while pending:
-        code = pending.pop(0)
-        if code == -2:
-            target.append(_take(node, rest))
-        elif code == -3:
-            if _take(node, rest) != 1:
-                raise FrontendError(f"{node.describe()}: -3 drops an axis that is not 1: {source}")
-        elif code == -4:
-            target += rest
-            rest = []
-        elif code == -5:
-            target.append(_take(node, rest) * _take(node, rest))
-        elif code == -6:
-            if len(pending) < 2:
-                raise FrontendError(f"{node.describe()}: two numbers must follow -6 in {codes}")
-            target += _split(node, _take(node, rest), pending.pop(0), pending.pop(0))
-        elif code >= -1:
-            target.append(code)
-            rest = rest[1:]
-        else:
-            raise FrontendError(f"{node.describe()}: the code {code} in newshape {codes}")
-    return _reshaped(node, _infer(node, source, target))
+    codes = node.integers("newshape")
+    return _reshaped(node, _expand(node, node.shape(0), codes, _NUMPY_CODES, "newshape"))
 
 
 def plain_reshape(node: SymbolNode) -> relax.Expr:
@@ -141,11 +137,6 @@ def _infer(node: SymbolNode, source: Sequence[int], target: list[int]) -> list[i
     return target
 
 
-def flatten(node: SymbolNode) -> relax.Expr:
-    """All axes after the first become one."""
-    return dialect.call("nn.batch_flatten", [node[0]])
-
-
 def reshape_like(node: SymbolNode) -> relax.Expr:
     """The shape of the second input."""
     if any(node.has(f"{side}_{end}") for side in ("lhs", "rhs") for end in ("begin", "end")):
@@ -167,11 +158,6 @@ def swap_axes(node: SymbolNode) -> relax.Expr:
     a, b = (node.axis(node.integer(name, 0), rank) for name in ("dim1", "dim2"))
     axes[a], axes[b] = b, a
     return op.permute_dims(node[0], axes)
-
-
-def expand_dims(node: SymbolNode) -> relax.Expr:
-    """A new axis of one."""
-    return op.expand_dims(node[0], node.integer("axis"))
 
 
 def squeeze(node: SymbolNode) -> relax.Expr:
@@ -256,11 +242,6 @@ def _split_axis(node: SymbolNode, where: int | list[int], axis: int) -> list[rel
     return list(parts)
 
 
-def tile(node: SymbolNode) -> relax.Expr:
-    """Repetitions of the whole array."""
-    return op.tile(node[0], list(node.integers("reps")))
-
-
 def repeat(node: SymbolNode) -> relax.Expr:
     """Repetitions of each element, along an axis or of the flattened array."""
     axis, count = node.integer("axis", None), node.integer("repeats")
@@ -312,69 +293,53 @@ def reverse(node: SymbolNode) -> relax.Expr:
     return result
 
 
-def _blocks(node: SymbolNode) -> tuple[int, tuple[int, int, int, int]]:
-    size, shape = node.integer("block_size"), node.shape(0)
-    if len(shape) != 4 or size < 1:
-        raise node.unsupported(f"block_size {size} on data of shape {shape}")
-    return size, (shape[0], shape[1], shape[2], shape[3])
+def _blocks(to_depth: bool) -> Callable[[SymbolNode], relax.Expr]:
+    """Blocks of pixels become channels, or channels blocks of pixels."""
+
+    def convert(node: SymbolNode) -> relax.Expr:
+        size, shape = node.integer("block_size"), node.shape(0)
+        if len(shape) != 4 or size < 1:
+            raise node.unsupported(f"block_size {size} on data of shape {shape}")
+        batch, depth, height, width = shape
+        if to_depth:
+            inner = (batch, depth, height // size, size, width // size, size)
+            order, result = [0, 3, 5, 1, 2, 4], (depth * size**2, height // size, width // size)
+        else:
+            inner = (batch, size, size, depth // size**2, height, width)
+            order, result = [0, 3, 4, 1, 5, 2], (depth // size**2, height * size, width * size)
+        return op.reshape(
+            node.emit(op.permute_dims(op.reshape(node[0], inner), order)), (batch, *result)
+        )
+
+    return convert
 
 
-def depth_to_space(node: SymbolNode) -> relax.Expr:
-    """Channels become blocks of pixels."""
-    size, (batch, depth, height, width) = _blocks(node)
-    inner = (batch, size, size, depth // size**2, height, width)
-    moved = op.permute_dims(op.reshape(node[0], inner), [0, 3, 4, 1, 5, 2])
-    return op.reshape(node.emit(moved), (batch, depth // size**2, height * size, width * size))
-
-
-def space_to_depth(node: SymbolNode) -> relax.Expr:
-    """Blocks of pixels become channels."""
-    size, (batch, depth, height, width) = _blocks(node)
-    inner = (batch, depth, height // size, size, width // size, size)
-    moved = op.permute_dims(op.reshape(node[0], inner), [0, 3, 5, 1, 2, 4])
-    return op.reshape(node.emit(moved), (batch, depth * size**2, height // size, width // size))
-
-
-CONVERTERS = {
-    "Reshape": reshape,
-    "reshape": reshape,
+CONVERTERS: dict[str, Callable[[SymbolNode], Any]] = {
+    **dict.fromkeys(("Reshape", "reshape"), reshape),
     "_npx_reshape": numpy_reshape,
-    "_np_reshape": plain_reshape,
-    "_npi_reshape": plain_reshape,
-    "Flatten": flatten,
-    "flatten": flatten,
+    **dict.fromkeys(("_np_reshape", "_npi_reshape"), plain_reshape),
+    **dict.fromkeys(
+        ("Flatten", "flatten"), lambda node: dialect.call("nn.batch_flatten", [node[0]])
+    ),
     "reshape_like": reshape_like,
-    "transpose": transpose,
-    "_np_transpose": transpose,
-    "_npi_transpose": transpose,
-    "SwapAxis": swap_axes,
-    "swapaxes": swap_axes,
-    "_npi_swapaxes": swap_axes,
-    "expand_dims": expand_dims,
-    "_npi_expand_dims": expand_dims,
-    "squeeze": squeeze,
-    "_np_squeeze": squeeze,
-    "_npi_squeeze": squeeze,
-    "broadcast_to": broadcast_to,
-    "_np_broadcast_to": broadcast_to,
-    "_npi_broadcast_to": broadcast_to,
+    **dict.fromkeys(("transpose", "_np_transpose", "_npi_transpose"), transpose),
+    **dict.fromkeys(("SwapAxis", "swapaxes", "_npi_swapaxes"), swap_axes),
+    **dict.fromkeys(
+        ("expand_dims", "_npi_expand_dims"),
+        lambda node: op.expand_dims(node[0], node.integer("axis")),
+    ),
+    **dict.fromkeys(("squeeze", "_np_squeeze", "_npi_squeeze"), squeeze),
+    **dict.fromkeys(("broadcast_to", "_np_broadcast_to", "_npi_broadcast_to"), broadcast_to),
     "broadcast_like": broadcast_like,
-    "broadcast_axis": broadcast_axis,
-    "broadcast_axes": broadcast_axis,
-    "Concat": concat,
-    "concat": concat,
-    "_npi_concatenate": concat,
-    "stack": stack,
-    "_npi_stack": stack,
-    "SliceChannel": split_channels,
-    "split": split_channels,
+    **dict.fromkeys(("broadcast_axis", "broadcast_axes"), broadcast_axis),
+    **dict.fromkeys(("Concat", "concat", "_npi_concatenate"), concat),
+    **dict.fromkeys(("stack", "_npi_stack"), stack),
+    **dict.fromkeys(("SliceChannel", "split"), split_channels),
     "_split_v2": split_v2,
-    "tile": tile,
+    "tile": lambda node: op.tile(node[0], list(node.integers("reps"))),
     "repeat": repeat,
-    "pad": pad,
-    "Pad": pad,
-    "reverse": reverse,
-    "flip": reverse,
-    "depth_to_space": depth_to_space,
-    "space_to_depth": space_to_depth,
+    **dict.fromkeys(("pad", "Pad"), pad),
+    **dict.fromkeys(("reverse", "flip"), reverse),
+    "depth_to_space": _blocks(to_depth=False),
+    "space_to_depth": _blocks(to_depth=True),
 }

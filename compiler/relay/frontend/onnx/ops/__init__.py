@@ -9,7 +9,6 @@ from ..node import Node
 from . import (
     control_flow,
     convolution,
-    einsum,
     elementwise,
     features,
     indexing,
@@ -26,7 +25,6 @@ from . import (
     shape,
     signal,
     training,
-    trees,
     vision,
 )
 from . import im2col as columns
@@ -37,7 +35,6 @@ CONVERTERS: dict[tuple[str, str], Callable[[Node], Any]] = {
         columns,
         control_flow,
         convolution,
-        einsum,
         elementwise,
         features,
         indexing,
@@ -60,7 +57,6 @@ CONVERTERS |= microsoft.CONVERTERS | {
     (domain, name): each
     for domain, family in (
         ("ai.onnx.ml", features.ML_CONVERTERS),
-        ("ai.onnx.ml", trees.CONVERTERS),
         ("ai.onnx.preview.training", training.CONVERTERS),
     )
     for name, each in family.items()

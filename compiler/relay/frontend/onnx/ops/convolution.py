@@ -37,8 +37,7 @@ def automatic_pads(node: Node, kernel: tuple[int, ...]) -> list[int]:
     ceil(extent / stride) takes."""
     mode, shape = node.attr("auto_pad"), node.shape(0)[2:]
     rank = len(shape)
-    strides = node.attr("strides", (1,) * rank)
-    dilations = node.attr("dilations", (1,) * rank)
+    strides, dilations, _ = node.window(rank)
     before, after = [0] * rank, [0] * rank
     if mode != "VALID":
         for axis in range(rank):
@@ -57,8 +56,7 @@ def transposed_convolution(node: Node) -> relax.Expr | None:
     shape, kernel = node.shape(0)[2:], node.shape(1)[2:]
     rank = len(shape)
     wanted = node.attr("output_shape")[-rank:]
-    strides = node.attr("strides", (1,) * rank)
-    dilations = node.attr("dilations", (1,) * rank)
+    strides, dilations, _ = node.window(rank)
     extra = list(node.attr("output_padding", (0,) * rank))
     before, after = [0] * rank, [0] * rank
     for axis in range(rank):

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import functools
 import operator
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
+import numpy as np
 from tvm import relax, te, tirx
 
 from compiler.relay.op.shapes import same_extent
@@ -19,6 +21,10 @@ from .dynamic_operands import INT, as_int64, extents_of
 
 FLOAT = "float64"
 _MODES = ("nearest", "linear", "cubic")
+_COORDINATES = (
+    *("align_corners", "asymmetric", "half_pixel", "half_pixel_symmetric"),
+    *("pytorch_half_pixel", "tf_crop_and_resize"),
+)
 
 
 def _number(value: float) -> Any:
@@ -66,48 +72,68 @@ def _extents(
     return te.compute((len(axes),), value, name="extents")
 
 
-def _coordinate(index: Any, old: Any, new: Any, factor: Any, region: Any, mode: str) -> Any:
-    """Where a place of the result lies on the operand's axis."""
-    place, size = tirx.Cast(FLOAT, index), tirx.Cast(FLOAT, old)
-    width = factor * size
-    one, half = _number(1.0), _number(0.5)
+class Arithmetic(NamedTuple):
+    """Functions of numbers, in numpy while importing or in TIR."""
+
+    number: Callable[[float], Any]
+    select: Callable[[Any, Any, Any], Any]
+    floor: Callable[[Any], Any]
+    ceil: Callable[[Any], Any]
+    abs: Callable[[Any], Any]
+
+
+NUMPY = Arithmetic(float, np.where, np.floor, np.ceil, np.abs)
+TIR = Arithmetic(_number, tirx.Select, tirx.floor, tirx.ceil, tirx.abs)
+
+
+def coordinate(
+    arithmetic: Arithmetic, place: Any, old: Any, new: Any, factor: Any, region: Any, mode: str
+) -> Any:
+    """Where a place of the result lies on the operand's axis; extents are floats."""
+    number, select = arithmetic.number, arithmetic.select
+    width, one, half = factor * old, number(1.0), number(0.5)
     single = width == one
     if mode == "asymmetric":
         return place / factor
     if mode == "align_corners":
-        inner = place * (size - one) / tirx.Select(single, one, width - one)
-        return tirx.Select(single, _number(0.0), inner)
+        inner = place * (old - one) / select(single, one, width - one)
+        return select(single, number(0.0), inner)
     if mode == "tf_crop_and_resize":
-        span = (region[1] - region[0]) * (size - one)
-        inner = place * span / tirx.Select(single, one, width - one)
-        return region[0] * (size - one) + tirx.Select(single, span / _number(2.0), inner)
+        span = (region[1] - region[0]) * (old - one)
+        inner = place * span / select(single, one, width - one)
+        return region[0] * (old - one) + select(single, span / number(2.0), inner)
     centers = (place + half) / factor - half
     if mode == "pytorch_half_pixel":
-        return tirx.Select(single, -half, centers)
+        return select(single, -half, centers)
     if mode == "half_pixel_symmetric":
-        return size / _number(2.0) * (one - tirx.Cast(FLOAT, new) / width) + centers
+        return old / number(2.0) * (one - new / width) + centers
     return centers
 
 
-def _rounded(at: Any, rounding: str, factor: Any) -> Any:
-    half = _number(0.5)
+def rounded(arithmetic: Arithmetic, at: Any, rounding: str, factor: Any) -> Any:
+    """The nearest index to a coordinate, by a `nearest_mode`."""
+    floor, ceil, half = arithmetic.floor, arithmetic.ceil, arithmetic.number(0.5)
     if rounding == "of_opset_10":
-        return tirx.Select(factor < _number(1.0), tirx.ceil(at), tirx.floor(at))
+        return arithmetic.select(factor < arithmetic.number(1.0), ceil(at), floor(at))
     return {
-        "round_prefer_floor": lambda: tirx.ceil(at - half),
-        "round_prefer_ceil": lambda: tirx.floor(at + half),
-        "floor": lambda: tirx.floor(at),
-        "ceil": lambda: tirx.ceil(at),
+        "round_prefer_floor": lambda: ceil(at - half),
+        "round_prefer_ceil": lambda: floor(at + half),
+        "floor": lambda: floor(at),
+        "ceil": lambda: ceil(at),
     }[rounding]()
 
 
-def _cubic(distance: Any, a: float) -> Any:
+def cubic(arithmetic: Arithmetic, distance: Any, a: float) -> Any:
     """Keys' cubic convolution kernel."""
-    x = tirx.abs(distance)
-    near = ((_number(a + 2) * x - _number(a + 3)) * x) * x + _number(1.0)
-    far = ((_number(a) * x - _number(5 * a)) * x + _number(8 * a)) * x - _number(4 * a)
-    beyond = tirx.Select(x < _number(2.0), far, _number(0.0))
-    return tirx.Select(x <= _number(1.0), near, beyond)
+    number, select, x = arithmetic.number, arithmetic.select, arithmetic.abs(distance)
+    near = ((number(a + 2) * x - number(a + 3)) * x) * x + number(1.0)
+    far = ((number(a) * x - number(5 * a)) * x + number(8 * a)) * x - number(4 * a)
+    return select(x <= number(1.0), near, select(x < number(2.0), far, number(0.0)))
+
+
+def _coordinate(place: Any, old: Any, new: Any, factor: Any, region: Any, mode: str) -> Any:
+    place, old, new = (tirx.Cast(FLOAT, each) for each in (place, old, new))
+    return coordinate(TIR, place, old, new, factor, region, mode)
 
 
 def _resize_axis(
@@ -139,7 +165,7 @@ def _resize_axis(
             return data(*at[:axis], inside, *at[axis + 1 :])
 
         if mode == "nearest":
-            result = read(tirx.Cast(INT, _rounded(x, rounding, factor)))
+            result = read(tirx.Cast(INT, rounded(TIR, x, rounding, factor)))
         else:
             base = tirx.ceil(x) - _number(1.0)
             terms, weights = [], []
@@ -149,7 +175,7 @@ def _resize_axis(
                 if mode == "linear":
                     weight = tirx.max(_number(1.0) - tirx.abs(distance), _number(0.0))
                 else:
-                    weight = _cubic(distance, cubic_a)
+                    weight = cubic(TIR, distance, cubic_a)
                 if exclude_outside:
                     outside = tirx.Or(index < 0, index > last)
                     weight = tirx.Select(outside, _number(0.0), weight)
@@ -196,7 +222,7 @@ def _smoothed_axis(
         distance = tirx.abs(tirx.Cast(FLOAT, first + number) - (x - base)) * stretch
         weight = tirx.max(_number(1.0) - distance, _number(0.0))
         if mode == "cubic":
-            weight = _cubic(distance, cubic_a)
+            weight = cubic(TIR, distance, cubic_a)
         index = tirx.Cast(INT, base) + first + number
         if exclude_outside:
             weight = tirx.Select(tirx.Or(index < 0, index > last), _number(0.0), weight)
@@ -243,15 +269,24 @@ def is_computed(node: Node, operands: range) -> bool:
     )
 
 
-def has_old_defaults(node: Node) -> bool:
+def _has_old_defaults(node: Node) -> bool:
     """Whether a node is Upsample, or Resize as opset 10 had it, without options of its own."""
     return node.opset < 11 or node.proto.op_type == "Upsample"
 
 
 def coordinate_mode(node: Node) -> str:
     """How places of the result are places of the operand, `coordinate_transformation_mode`."""
-    default = "asymmetric" if has_old_defaults(node) else "half_pixel"
-    return str(node.attr("coordinate_transformation_mode", default))
+    default = "asymmetric" if _has_old_defaults(node) else "half_pixel"
+    mode = node.attr("coordinate_transformation_mode", default)
+    if mode not in _COORDINATES:
+        raise node.unsupported(f"the coordinate transformation {mode!r} is not supported")
+    return str(mode)
+
+
+def nearest_mode(node: Node) -> str:
+    """The attribute `nearest_mode`; opset 10 does not say, onnxruntime has "of_opset_10"."""
+    default = "of_opset_10" if _has_old_defaults(node) else "round_prefer_floor"
+    return str(node.attr("nearest_mode", default))
 
 
 def resize(node: Node) -> relax.Expr:
@@ -282,7 +317,6 @@ def resize(node: Node) -> relax.Expr:
     data, dtype, mode = node[0], node.dtype(0), node.attr("mode", "nearest")
     if mode != "nearest" and not dtype.startswith("float"):
         data = node.emit(relax.op.astype(data, "float32"))
-    rounding = "of_opset_10" if has_old_defaults(node) else "round_prefer_floor"
     for place, (axis, extent) in enumerate(zip(axes, extents)):
         if known is not None and same_extent(extent, shape[axis]) and not crops:
             continue
@@ -300,7 +334,6 @@ def resize(node: Node) -> relax.Expr:
         if node.attr("antialias", 0) and mode != "nearest":
             call = _smoothed_kernel(*operands, **options)
         else:
-            nearest = node.attr("nearest_mode", rounding)
-            call = _resize_kernel(*operands, **options, rounding=nearest)
+            call = _resize_kernel(*operands, **options, rounding=nearest_mode(node))
         data = node.emit(call)
     return data if str(data.ty.dtype) == dtype else relax.op.astype(data, dtype)

@@ -63,9 +63,7 @@ def col2im(node: Node) -> relax.Expr:
     """Columns summed into the image whose windows they are."""
     image, taps = (_extents(node, index) for index in (1, 2))
     rank = len(image)
-    strides = list(node.attr("strides", [1] * rank))
-    pads = list(node.attr("pads", [0] * 2 * rank))
-    dilations = list(node.attr("dilations", [1] * rank))
+    strides, dilations, pads = node.window(rank)
     batch, rows, columns = node.extents(0)
     places = [
         (image[i] + pads[i] + pads[i + rank] - dilations[i] * (taps[i] - 1) - 1) // strides[i] + 1
@@ -152,14 +150,13 @@ def deform_conv(node: Node) -> relax.Expr:
     if mask is None:
         one = relax.const(1.0, node.dtype(0))
         mask = relax.op.full((batch, moved * math.prod(taps), *places), one)
+    strides, dilations, pads = node.window(2)
     columns = _columns_kernel(
-        node[0],
-        node[2],
-        node.emit(mask),
+        *(node[0], node[2], node.emit(mask)),
         taps=taps,
-        strides=list(node.attr("strides", [1, 1])),
-        pads=list(node.attr("pads", [0] * 4)),
-        dilations=list(node.attr("dilations", [1, 1])),
+        strides=strides,
+        pads=pads,
+        dilations=dilations,
     )
     inner, count = channels // groups * math.prod(taps), math.prod(places)
     weights = relax.op.reshape(node[1], (1, groups, filters // groups, inner))

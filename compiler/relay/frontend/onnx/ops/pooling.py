@@ -30,8 +30,7 @@ def lp_pooling(node: Node) -> relax.Expr | None:
         return pooling(node)
     kernel, shape = node.attr("kernel_shape"), node.shape(0)[2:]
     rank = len(kernel)
-    strides, dilations = (node.attr(name, (1,) * rank) for name in ("strides", "dilations"))
-    pads = list(node.attr("pads", (0,) * 2 * rank))
+    strides, dilations, pads = node.window(rank)
     for axis, (extent, stride) in enumerate(zip(shape, strides)):
         reach = (kernel[axis] - 1) * dilations[axis] + 1
         within = pads[axis] + extent
@@ -49,7 +48,7 @@ def max_pooling(node: Node) -> relax.Expr | list[relax.Expr] | None:
         return pooling(node)
     kernel = node.attr("kernel_shape")
     rank = len(kernel)
-    pads = list(node.attr("pads", (0,) * 2 * rank))
+    strides, dilations, pads = node.window(rank)
     if node.attr("auto_pad", "NOTSET") != "NOTSET":
         pads = automatic_pads(node, kernel)
     largest = with_pads(node, pads, outputs=1)
@@ -60,8 +59,8 @@ def max_pooling(node: Node) -> relax.Expr | list[relax.Expr] | None:
         node[0],
         shape=list(shape),
         kernel=list(kernel),
-        strides=list(node.attr("strides", (1,) * rank)),
-        dilations=list(node.attr("dilations", (1,) * rank)),
+        strides=strides,
+        dilations=dilations,
         before=pads[:rank],
         first_axis_fastest=bool(node.attr("storage_order", 0)),
     )
@@ -90,7 +89,7 @@ def max_unpooling(node: Node) -> relax.Expr:
     shape, dtype = node.shape(0), node.dtype(0)
     kernel = node.attr("kernel_shape")
     rank = len(kernel)
-    pads, strides = node.attr("pads", (0,) * 2 * rank), node.attr("strides", (1,) * rank)
+    strides, _, pads = node.window(rank)
     own = list(shape[:2])
     for axis in range(rank):
         steps = (shape[axis + 2] - 1) * strides[axis]

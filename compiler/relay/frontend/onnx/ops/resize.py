@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +19,7 @@ from compiler.ir.constants import constant, static_shape
 from ..node import Node
 from ..shape_expr import is_symbolic
 from . import dynamic_resize as resize_at_run_time
+from .dynamic_resize import NUMPY, coordinate, cubic, nearest_mode, rounded
 
 MAX_GATHERED_TAPS = 4
 """With more taps an axis is resized by a matmul."""
@@ -150,7 +150,8 @@ def _plan(
     node: Node, axis: int, old: int, new: int, factor: float, region: tuple[float, float]
 ) -> Axis:
     mode = resize_at_run_time.coordinate_mode(node)
-    at = _coordinates(node, mode, old, new, factor, region)
+    places = np.arange(new, dtype="float64")
+    at = coordinate(NUMPY, places, float(old), float(new), factor, region, mode)
     outside = np.zeros(new, bool)
     if mode == "tf_crop_and_resize":
         outside = (at < 0) | (at > old - 1)
@@ -161,45 +162,12 @@ def _plan(
     return Axis(axis, np.clip(indices, 0, old - 1), weights, outside)
 
 
-def _coordinates(
-    node: Node, mode: str, old: int, new: int, factor: float, region: tuple[float, float]
-) -> np.ndarray:
-    """Where each output position lies on the input axis."""
-    position = np.arange(new, dtype="float64")
-    width = factor * old
-    if mode == "asymmetric":
-        return position / factor
-    if mode == "align_corners":
-        return position * (old - 1) / (width - 1) if width != 1 else position * 0
-    if mode == "tf_crop_and_resize":
-        span = (region[1] - region[0]) * (old - 1)
-        inner = position * span / (width - 1) if width != 1 else position * 0 + span / 2
-        return region[0] * (old - 1) + inner
-    centers = (position + 0.5) / factor - 0.5
-    if mode == "half_pixel":
-        return centers
-    if mode == "pytorch_half_pixel":
-        return centers if width != 1 else position * 0 - 0.5
-    if mode == "half_pixel_symmetric":
-        return old / 2 * (1 - new / width) + centers
-    raise node.unsupported(f"the coordinate transformation {mode!r} is not supported")
-
-
 def _taps(node: Node, at: np.ndarray, factor: float) -> tuple[np.ndarray, np.ndarray]:
     """Positions, which may lie outside, and weights of the taps: both (taps, new extent)."""
     mode = node.attr("mode", "nearest")
     if mode == "nearest":
-        default = "round_prefer_floor"
-        if node.opset < 11:  # as onnxruntime does; the operator set does not say
-            default = "ceil" if factor < 1 else "floor"
-        rounding: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-            "round_prefer_floor": lambda x: np.ceil(x - 0.5),
-            "round_prefer_ceil": lambda x: np.floor(x + 0.5),
-            "floor": np.floor,
-            "ceil": np.ceil,
-        }
-        rounded = rounding[node.attr("nearest_mode", default)](at)
-        return rounded.astype("int64")[None], np.ones((1, at.size))
+        index = rounded(NUMPY, at, nearest_mode(node), factor)
+        return index.astype("int64")[None], np.ones((1, at.size))
     stretch = min(factor, 1.0) if node.attr("antialias", 0) else 1.0
     reach = 2 if mode == "cubic" else 1
     start = math.floor(-reach / stretch) + 1
@@ -207,17 +175,10 @@ def _taps(node: Node, at: np.ndarray, factor: float) -> tuple[np.ndarray, np.nda
     base = np.ceil(at) - 1
     distance = (offsets - (at - base)) * stretch
     if mode == "cubic":
-        weights = _cubic(np.abs(distance), node.attr("cubic_coeff_a", -0.75))
+        weights = cubic(NUMPY, distance, node.attr("cubic_coeff_a", -0.75))
     else:
         weights = np.clip(1 - np.abs(distance), 0, 1)
     return (base + offsets).astype("int64"), weights / weights.sum(0)
-
-
-def _cubic(x: np.ndarray, a: float) -> np.ndarray:
-    """Keys' cubic convolution kernel at distance x."""
-    near = ((a + 2) * x - (a + 3)) * x * x + 1
-    far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
-    return np.where(x <= 1, near, np.where(x < 2, far, 0))
 
 
 def _apply(node: Node, plan: list[Axis]) -> relax.Expr:

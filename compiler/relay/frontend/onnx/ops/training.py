@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from tvm import relax
 
@@ -10,11 +11,20 @@ from ..node import Node
 
 op = relax.op
 
-Step = Callable[..., tuple[relax.Expr, ...]]
-"""From the node, the rate, the count of updates, a tensor, its gradient, what is kept of both."""
+
+class _Step(NamedTuple):
+    """The node, the rate, the count of updates, a tensor and its gradient."""
+
+    node: Node
+    rate: relax.Expr
+    updates: relax.Expr
+    tensor: relax.Expr
+    gradient: relax.Expr
 
 
-def _optimizer(kept: int, step: Step) -> Callable[[Node], list[relax.Expr]]:
+def _optimizer(
+    kept: int, update: Callable[..., tuple[relax.Expr, ...]]
+) -> Callable[[Node], list[relax.Expr]]:
     """A converter: after rate and count come the tensors, their gradients, and what is kept."""
 
     def convert(node: Node) -> list[relax.Expr]:
@@ -26,7 +36,7 @@ def _optimizer(kept: int, step: Step) -> Callable[[Node], list[relax.Expr]]:
             regular = node.emit(
                 op.add(op.multiply(_number(node, "norm_coefficient"), tensor), gradient)
             )
-            results.append(step(node, rate, updates, tensor, regular, *history))
+            results.append(update(_Step(node, rate, updates, tensor, regular), *history))
         return [node.emit(result) for column in zip(*results, strict=True) for result in column]
 
     return convert
@@ -43,14 +53,8 @@ def _mixed(node: Node, name: str, default: float, old: relax.Expr, new: relax.Ex
     return node.emit(op.add(op.multiply(_number(node, name, default), old), op.multiply(rest, new)))
 
 
-def _adagrad(
-    node: Node,
-    rate: relax.Expr,
-    updates: relax.Expr,
-    tensor: relax.Expr,
-    gradient: relax.Expr,
-    squares: relax.Expr,
-) -> tuple[relax.Expr, ...]:
+def _adagrad(step: _Step, squares: relax.Expr) -> tuple[relax.Expr, ...]:
+    node, rate, updates, tensor, gradient = step
     one = relax.const(1.0, node.dtype(0))
     decayed = op.divide(rate, op.add(one, op.multiply(updates, _number(node, "decay_factor"))))
     summed = node.emit(op.add(squares, op.multiply(gradient, gradient)))
@@ -58,15 +62,8 @@ def _adagrad(
     return op.subtract(tensor, op.divide(op.multiply(decayed, gradient), adaptive)), summed
 
 
-def _adam(
-    node: Node,
-    rate: relax.Expr,
-    updates: relax.Expr,
-    tensor: relax.Expr,
-    gradient: relax.Expr,
-    mean: relax.Expr,
-    square: relax.Expr,
-) -> tuple[relax.Expr, ...]:
+def _adam(step: _Step, mean: relax.Expr, square: relax.Expr) -> tuple[relax.Expr, ...]:
+    node, rate, updates, tensor, gradient = step
     one = relax.const(1.0, node.dtype(0))
     mean = _mixed(node, "alpha", 0.9, mean, gradient)
     square = _mixed(node, "beta", 0.999, square, op.multiply(gradient, gradient))
@@ -83,22 +80,16 @@ def _adam(
     return shrunk, mean, square
 
 
-def _momentum(
-    node: Node,
-    rate: relax.Expr,
-    updates: relax.Expr,
-    tensor: relax.Expr,
-    gradient: relax.Expr,
-    velocity: relax.Expr,
-) -> tuple[relax.Expr, ...]:
+def _momentum(step: _Step, velocity: relax.Expr) -> tuple[relax.Expr, ...]:
+    node, rate, updates, tensor, gradient = step
     first = op.equal(updates, relax.const(0.0, node.dtype(0)))
     beta = op.where(first, relax.const(1.0, node.dtype(0)), _number(node, "beta"))
     alpha = _number(node, "alpha")
     velocity = node.emit(op.add(op.multiply(alpha, velocity), op.multiply(beta, gradient)))
-    step = velocity
+    moved = velocity
     if node.attr("mode") == "nesterov":
-        step = op.add(gradient, op.multiply(alpha, velocity))
-    return op.subtract(tensor, op.multiply(rate, step)), velocity
+        moved = op.add(gradient, op.multiply(alpha, velocity))
+    return op.subtract(tensor, op.multiply(rate, moved)), velocity
 
 
 CONVERTERS = {

@@ -5,6 +5,7 @@ It is spelled as exporters spell it, so that a build makes the same kernels of b
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
@@ -44,20 +45,6 @@ def scores(
         bent = relax.op.tanh(node.emit(relax.op.divide(product, cap)))
         product = node.emit(relax.op.multiply(bent, cap))
     return product
-
-
-def weighted(
-    node: Node, product: relax.Expr, masks: list[relax.Expr | None], v: relax.Expr
-) -> tuple[relax.Expr, relax.Expr]:
-    """(result (B, S, N * C), scores (B, N, S, T) with masks) of scores plus masks, and values."""
-    mask = None
-    for each in masks:
-        if each is not None:
-            mask = each if mask is None else node.emit(relax.op.add(mask, each))
-    if mask is not None:
-        product = node.emit(relax.op.add(product, mask))
-    weights = node.emit(relax.op.nn.softmax(product, -1))
-    return join_heads(node, node.emit(relax.op.matmul(weights, v))), product
 
 
 def join_heads(node: Node, data: relax.Expr) -> relax.Expr:
@@ -129,15 +116,7 @@ def attention(node: Node) -> list[relax.Expr]:
     sizes = list(sizes) if sizes else [hidden // 3] * 3
     if len(sizes) != 3 or sum(sizes) != hidden or sizes[0] != sizes[1]:
         raise node.unsupported(f"weights of {hidden} columns are not q, k and v of {sizes}")
-    bounds = [sizes[0], sizes[0] + sizes[1]]
-    weights = node.emit(relax.op.split(node[1], bounds, axis=1))
-    biases = None if node.get(2) is None else node.emit(relax.op.split(node[2], bounds, axis=0))
-    parts = []
-    for i in range(3):
-        part = relax.op.matmul(node[0], node.emit(relax.TupleGetItem(weights, i)))
-        if biases is not None:
-            part = relax.op.add(node.emit(part), node.emit(relax.TupleGetItem(biases, i)))
-        parts.append(node.emit(part))
+    parts = _projected(node, node[0], node[1], [sizes[0], sizes[0] + sizes[1]])
     if node.get(6) is not None:
         raise node.unsupported("a past of a length that is an operand is not supported")
     return attend(node, parts, mask=3, past=node.get(4), bias=node.get(5))
@@ -165,16 +144,34 @@ def attend(
             node.emit(relax.op.concat([_entry(node, past, i), value], axis=2))
             for i, value in enumerate((k, v))
         )
-    product = scores(node, q, k, node.attr("scale"))
-    batch, _, rows, keys = _shape(product)
-    dtype = dtype_of(product)
-    masks = [padding_mask(node, mask, batch, rows, length, keys, dtype), bias]
-    if node.attr("unidirectional", 0):
-        masks.insert(0, causal_mask(rows, length, keys, dtype))
-    result, _ = weighted(node, product, masks, v)
+    result, _ = _attended(node, q, k, v, mask, length, bias)
     if len(node.proto.output) < 2 or not node.proto.output[1]:
         return [result]
     return [result, relax.op.stack([k, v], axis=0)]
+
+
+def _attended(
+    node: Node,
+    q: relax.Expr,
+    k: relax.Expr,
+    v: relax.Expr,
+    mask: int,
+    past: int,
+    bias: relax.Expr | None,
+) -> tuple[relax.Expr, relax.Expr]:
+    """(result (B, S, N * C), masked scores (B, N, S, T)); `past` of the keys are of the past."""
+    product = scores(node, q, k, node.attr("scale"))
+    batch, _, rows, keys = _shape(product)
+    dtype = dtype_of(product)
+    masks = [padding_mask(node, mask, batch, rows, past, keys, dtype), bias]
+    if node.attr("unidirectional", 0):
+        masks.insert(0, causal_mask(rows, past, keys, dtype))
+    given = [each for each in masks if each is not None]
+    if given:
+        total = functools.reduce(lambda one, other: node.emit(relax.op.add(one, other)), given)
+        product = node.emit(relax.op.add(product, total))
+    weights = node.emit(relax.op.nn.softmax(product, -1))
+    return join_heads(node, node.emit(relax.op.matmul(weights, v))), product
 
 
 def _entry(node: Node, stack: relax.Expr, index: int) -> relax.Expr:
@@ -191,14 +188,22 @@ def quantized_attention(node: Node) -> list[relax.Expr]:
     hidden = node.shape(1)[1]
     if hidden % 3:
         raise node.unsupported(f"{hidden} columns are not three times as many")
-    columns = node.emit(relax.op.split(weights, 3, axis=1))
-    biases = node.emit(relax.op.split(node[2], 3, axis=0))
+    return attend(node, _projected(node, data, weights, 3), mask=5, past=node.get(8))
+
+
+def _projected(
+    node: Node, data: relax.Expr, packed: relax.Expr, bounds: list[int] | int
+) -> list[relax.Expr]:
+    """q, k and v: data times the weights between `bounds`, plus the bias, operand 2."""
+    weights = node.emit(relax.op.split(packed, bounds, axis=1))
+    biases = None if node.get(2) is None else node.emit(relax.op.split(node[2], bounds, axis=0))
     parts = []
     for i in range(3):
-        part = relax.op.matmul(data, node.emit(relax.TupleGetItem(columns, i)))
-        total = relax.op.add(node.emit(part), node.emit(relax.TupleGetItem(biases, i)))
-        parts.append(node.emit(total))
-    return attend(node, parts, mask=5, past=node.get(8))
+        part = relax.op.matmul(data, node.emit(relax.TupleGetItem(weights, i)))
+        if biases is not None:
+            part = relax.op.add(node.emit(part), node.emit(relax.TupleGetItem(biases, i)))
+        parts.append(node.emit(part))
+    return parts
 
 
 def multi_head_attention(node: Node) -> list[relax.Expr | None]:
@@ -211,13 +216,7 @@ def multi_head_attention(node: Node) -> list[relax.Expr | None]:
         length = node.shape(6)[2]
         k = node.emit(relax.op.concat([node[6], k], axis=2))
         v = node.emit(relax.op.concat([node[7], v], axis=2))
-    product = scores(node, q, k, node.attr("scale"))
-    batch, _, rows, keys = _shape(product)
-    dtype = dtype_of(product)
-    masks = [padding_mask(node, 4, batch, rows, length, keys, dtype), node.get(5)]
-    if node.attr("unidirectional", 0):
-        masks.insert(0, causal_mask(rows, length, keys, dtype))
-    result, product = weighted(node, product, masks, v)
+    result, product = _attended(node, q, k, v, 4, length, node.get(5))
     return [result, k, v, product][: len(node.proto.output)]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from tvm import relax
@@ -54,8 +55,7 @@ def activated(node: Node, data: relax.Expr, parameters: list[float | None]) -> r
 
 def fused_conv(node: Node) -> relax.Expr:
     """Convolution of x and w, plus a bias, plus a tensor of the result's shape, activated."""
-    bias = node.get(2)
-    result = node.call("Conv", node[0], node[1], bias, **attributes(node, WINDOW))
+    result = node.call("Conv", node[0], node[1], node.get(2), **attributes(node, WINDOW))
     if node.get(3) is not None:
         result = node.emit(relax.op.add(result, node[3]))
     return activated(node, result, list(node.attr("activation_params", ())))
@@ -75,12 +75,10 @@ def channels_last(node: Node, data: relax.Expr) -> relax.Expr:
 
 def nhwc_conv(node: Node) -> relax.Expr:
     """FusedConv of channels-last tensors; the weights are OIHW."""
-    data = channels_first(node, node[0])
-    result = node.call("Conv", data, node[1], node.get(2), **attributes(node, WINDOW))
-    if node.get(3) is not None:
-        result = node.emit(relax.op.add(result, channels_first(node, node[3])))
-    parameters = list(node.attr("activation_params", ()))
-    return channels_last(node, activated(node, result, parameters))
+    inputs = [*node.inputs, *[None] * (4 - len(node.inputs))]
+    inputs[0] = channels_first(node, node[0])
+    inputs[3] = None if node.get(3) is None else channels_first(node, node[3])
+    return channels_last(node, fused_conv(replace(node, inputs=inputs)))
 
 
 def nhwc_max_pool(node: Node) -> relax.Expr:
@@ -93,8 +91,13 @@ def fused_gemm(node: Node) -> relax.Expr:
     """Gemm, activated."""
     names = ("alpha", "beta", "transA", "transB")
     result = node.call("Gemm", node[0], node[1], node.get(2), **attributes(node, names))
+    return _activated_by_name(node, result)
+
+
+def _activated_by_name(node: Node, data: relax.Expr) -> relax.Expr:
+    """`activated` with each parameter in the attribute `activation_<parameter>`."""
     order = [key for key, _ in ACTIVATIONS.get(node.attr("activation"), ())]
-    return activated(node, result, [node.attr(f"activation_{key}") for key in order])
+    return activated(node, data, [node.attr(f"activation_{key}") for key in order])
 
 
 def fused_matmul(node: Node) -> relax.Expr:
@@ -125,8 +128,7 @@ def fused_matmul_activation(node: Node) -> relax.Expr:
     result = node.emit(fused_matmul(node))
     if node.attr("activation") == "Softmax":
         return relax.op.nn.softmax(result, node.attr("activation_axis", -1))
-    order = [key for key, _ in ACTIVATIONS.get(node.attr("activation"), ())]
-    return activated(node, result, [node.attr(f"activation_{key}") for key in order])
+    return _activated_by_name(node, result)
 
 
 def transposed_conv_with_pads(node: Node) -> relax.Expr:

@@ -9,6 +9,9 @@ to those that the model returns; where either may be meant, the model is refused
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import numpy as np
 import onnx
 from tvm import relax
@@ -16,7 +19,7 @@ from tvm import relax
 from compiler.ir.constants import constant
 
 from ...node import Node
-from .fused import POOLING, WINDOW, activated, attributes, channels_first, channels_last
+from .fused import POOLING, attributes, channels_first, channels_last, fused_conv
 
 DOMAIN = "com.microsoft.nchwc"
 
@@ -69,11 +72,7 @@ def _plain_weights(node: Node) -> relax.Expr:
 
 def convolution(node: Node) -> relax.Expr:
     """Convolution plus a bias, plus a tensor of the result's shape, activated."""
-    weights = _plain_weights(node)
-    result = node.call("Conv", node[0], weights, node.get(2), **attributes(node, WINDOW))
-    if node.get(3) is not None:
-        result = node.emit(relax.op.add(result, node[3]))
-    return activated(node, result, list(node.attr("activation_params", ())))
+    return fused_conv(replace(node, inputs=[node[0], _plain_weights(node), *node.inputs[2:]]))
 
 
 def reorder_input(node: Node) -> relax.Expr:
@@ -97,26 +96,15 @@ def reorder_output(node: Node) -> relax.Expr:
     return channels_last(node, data) if node.attr("channels_last", 0) else data
 
 
-def max_pool(node: Node) -> relax.Expr:
-    """MaxPool."""
-    node.attr("storage_order")  # of indices, which it does not return
-    return node.call("MaxPool", node[0], **attributes(node, POOLING))
+def _same(name: str, attrs: tuple[str, ...] = ()) -> Callable[[Node], relax.Expr]:
+    """A converter to ONNX's operator of that name, with these attributes."""
 
+    def convert(node: Node) -> relax.Expr:
+        node.attr("storage_order")  # of indices, which MaxPool does not return
+        return node.call(name, node[0], **attributes(node, attrs))
 
-def average_pool(node: Node) -> relax.Expr:
-    """AveragePool."""
-    names = (*POOLING, "count_include_pad")
-    return node.call("AveragePool", node[0], **attributes(node, names))
-
-
-def global_average_pool(node: Node) -> relax.Expr:
-    """GlobalAveragePool."""
-    return node.call("GlobalAveragePool", node[0])
-
-
-def global_max_pool(node: Node) -> relax.Expr:
-    """GlobalMaxPool."""
-    return node.call("GlobalMaxPool", node[0])
+    convert.__doc__ = f"{name}."
+    return convert
 
 
 def upsample(node: Node) -> relax.Expr:
@@ -134,11 +122,11 @@ def upsample(node: Node) -> relax.Expr:
 
 
 CONVERTERS = {
-    "AveragePool": average_pool,
+    "AveragePool": _same("AveragePool", (*POOLING, "count_include_pad")),
     "Conv": convolution,
-    "GlobalAveragePool": global_average_pool,
-    "GlobalMaxPool": global_max_pool,
-    "MaxPool": max_pool,
+    "GlobalAveragePool": _same("GlobalAveragePool"),
+    "GlobalMaxPool": _same("GlobalMaxPool"),
+    "MaxPool": _same("MaxPool", POOLING),
     "ReorderInput": reorder_input,
     "ReorderOutput": reorder_output,
     "Upsample": upsample,

@@ -5,7 +5,7 @@ A zero point that is left out is zero. What `..quantization` says about exactnes
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 from tvm import relax
@@ -16,6 +16,8 @@ from compiler.relay.op.nn.matmul_of_bits import matmul_of_bits as product_of_bit
 from ...node import Node
 from ..quantization import dequantize, qlinear_conv, quantize
 from .fused import POOLING, attributes, channels_first, channels_last
+
+Converter = Callable[[Node], relax.Expr]
 
 
 def _real(node: Node, at: int, axis: int = 0) -> relax.Expr:
@@ -32,25 +34,19 @@ def _quantized(node: Node, value: relax.Expr, at: int, dtype: str | None = None)
     return quantize(node, value, node[at], zero, 0)
 
 
-def add(node: Node) -> relax.Expr:
-    """The sum of two tensors, each with its scale."""
-    return _quantized(node, relax.op.add(_real(node, 0), _real(node, 3)), 6)
+def _of_real(doc: str, compute: Callable[..., relax.Expr], count: int = 1) -> Converter:
+    """A converter that computes on `count` dequantized operands and quantizes the result."""
+
+    def convert(node: Node) -> relax.Expr:
+        real = [_real(node, 3 * index) for index in range(count)]
+        return _quantized(node, compute(node, *real), 3 * count)
+
+    convert.__doc__ = doc
+    return convert
 
 
-def multiply(node: Node) -> relax.Expr:
-    """The product of two tensors, each with its scale, element by element."""
-    return _quantized(node, relax.op.multiply(_real(node, 0), _real(node, 3)), 6)
-
-
-def leaky_relu(node: Node) -> relax.Expr:
-    """LeakyRelu."""
-    result = node.call("LeakyRelu", _real(node, 0), alpha=node.attr("alpha", 0.01))
-    return _quantized(node, result, 3)
-
-
-def sigmoid(node: Node) -> relax.Expr:
-    """Sigmoid."""
-    return _quantized(node, relax.op.sigmoid(_real(node, 0)), 3)
+def _leaky_relu(node: Node, data: relax.Expr) -> relax.Expr:
+    return node.call("LeakyRelu", data, alpha=node.attr("alpha", 0.01))
 
 
 def softmax(node: Node) -> relax.Expr:
@@ -77,20 +73,14 @@ def concat(node: Node) -> relax.Expr:
     return _quantized(node, relax.op.concat(parts, node.required("axis")), 0)
 
 
-def average_pool(node: Node) -> relax.Expr:
-    """AveragePool, of a channels-last tensor if asked for."""
-    return _pooled(node, "AveragePool", attributes(node, (*POOLING, "count_include_pad")))
+def _pooling(name: str, names: tuple[str, ...] = ()) -> Converter:
+    def compute(node: Node, data: relax.Expr) -> relax.Expr:
+        last = node.attr("channels_last", 0)
+        data = channels_first(node, data) if last else data
+        result = node.call(name, data, **attributes(node, names))
+        return channels_last(node, result) if last else result
 
-
-def global_average_pool(node: Node) -> relax.Expr:
-    """GlobalAveragePool, of a channels-last tensor if asked for."""
-    return _pooled(node, "GlobalAveragePool", {})
-
-
-def _pooled(node: Node, name: str, given: dict[str, Any]) -> relax.Expr:
-    data, last = _real(node, 0), node.attr("channels_last", 0)
-    result = node.call(name, channels_first(node, data) if last else data, **given)
-    return _quantized(node, channels_last(node, result) if last else result, 3)
+    return _of_real(f"{name}, of a channels-last tensor if asked for.", compute)
 
 
 def convolution(node: Node) -> relax.Expr:
@@ -142,8 +132,10 @@ def gemm(node: Node) -> relax.Expr:
     return result if node.get(7) is None else _quantized(node, result, 7)
 
 
-def _product(node: Node, a: relax.Expr, b: relax.Expr, bias: int) -> relax.Expr:
-    """a b, plus the operand of that index if there is one."""
+def _product(node: Node, a: relax.Expr, indices: tuple[int, int, int]) -> relax.Expr:
+    """a times dequantized operand 1; `indices` are those of its scale, zero point and the bias."""
+    scale, zero, bias = indices
+    b = dequantize(node, node[1], node[scale], node.get(zero), len(node.shape(1)) - 1)
     product = node.call("MatMul", a, b)
     return product if node.get(bias) is None else relax.op.add(product, node[bias])
 
@@ -153,16 +145,13 @@ def matmul_to_float(node: Node) -> relax.Expr:
     if np.prod(node.shape(2), dtype="int64") != 1:
         raise node.unsupported("scales of rows of A are not supported")
     a = dequantize(node, node[0], node[2], node.get(4), 0)
-    b = dequantize(node, node[1], node[3], node.get(5), len(node.shape(1)) - 1)
-    return _product(node, a, b, 6)
+    return _product(node, a, (3, 5, 6))
 
 
 def dynamic_matmul(node: Node) -> relax.Expr:
     """MatMulIntegerToFloat of a matrix that is quantized here, by its own range."""
     a, scale, zero = node.call("DynamicQuantizeLinear", node[0], outputs=3)
-    a = dequantize(node, a, scale, zero, 0)
-    b = dequantize(node, node[1], node[2], node.get(3), len(node.shape(1)) - 1)
-    return _product(node, a, b, 4)
+    return _product(node, dequantize(node, a, scale, zero, 0), (2, 3, 4))
 
 
 def matmul_integer_16(node: Node) -> relax.Expr:
@@ -294,15 +283,21 @@ CONVERTERS = {
     "MatMulNBits": matmul_of_bits,
     "MulInteger": multiply_integers,
     "QGemm": gemm,
-    "QLinearAdd": add,
-    "QLinearAveragePool": average_pool,
+    "QLinearAdd": _of_real(
+        "The sum of two tensors, each with its scale.", lambda _, a, b: relax.op.add(a, b), 2
+    ),
+    "QLinearAveragePool": _pooling("AveragePool", (*POOLING, "count_include_pad")),
     "QLinearConcat": concat,
     "QLinearConv": convolution,
-    "QLinearGlobalAveragePool": global_average_pool,
-    "QLinearLeakyRelu": leaky_relu,
-    "QLinearMul": multiply,
+    "QLinearGlobalAveragePool": _pooling("GlobalAveragePool"),
+    "QLinearLeakyRelu": _of_real("LeakyRelu.", _leaky_relu),
+    "QLinearMul": _of_real(
+        "The product of two tensors, each with its scale, element by element.",
+        lambda _, a, b: relax.op.multiply(a, b),
+        2,
+    ),
     "QLinearReduceMean": reduce_mean,
-    "QLinearSigmoid": sigmoid,
+    "QLinearSigmoid": _of_real("Sigmoid.", lambda _, data: relax.op.sigmoid(data)),
     "QLinearSoftmax": softmax,
     "QLinearWhere": where,
     "QuantizeLinear": quantize_linear,
