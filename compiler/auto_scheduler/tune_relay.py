@@ -43,15 +43,9 @@ _DEFAULTS = {
 
 @dataclass(frozen=True)
 class Database:
-    """Records of a search.
+    """Records of a search."""
 
-    Attributes
-    ----------
-    work_dir : Path
-        The folder that was tuned into.
-    """
-
-    work_dir: Path
+    work_dir: Path  # the folder that was tuned into
 
     @property
     def log(self) -> Path:

@@ -65,19 +65,9 @@ def register_workload_tensors(
 ) -> str:
     """Register the computation of a key.
 
-    Parameters
-    ----------
-    tensors : sequence of te.Tensor, or PrimFunc
-        Inputs first; or the unscheduled function.
-
-    Returns
-    -------
-    The key.
-
-    Raises
-    ------
-    RecordError
-        There is a workload of that key, and `override` is False.
+    `tensors`: inputs first; or the unscheduled function.
+    Returns the key.
+    Raises RecordError: there is a workload of that key, and `override` is False.
     """
     if workload_key in WORKLOAD_FUNC_REGISTRY and not override:
         raise RecordError(f"workload {workload_key!r} is registered already")
@@ -89,10 +79,7 @@ def register_workload_tensors(
 def serialize_workload_registry_entry(workload_key: str) -> tuple[str, Workload | str]:
     """Serialize a workload for another process: its function, or the computation as JSON.
 
-    Parameters
-    ----------
-    workload_key : str
-        A registered name, or a key with arguments.
+    `workload_key`: a registered name, or a key with arguments.
     """
     import tvm
 
@@ -117,10 +104,7 @@ def deserialize_workload_registry_entry(data: tuple[str, Workload | str]) -> Non
 def computation_of(key: str) -> list[Any] | PrimFunc:
     """Computation of a registered workload: TE tensors, inputs first, or a function.
 
-    Raises
-    ------
-    RecordError
-        The key is not a JSON list, or names no registered workload.
+    Raises RecordError: the key is not a JSON list, or names no registered workload.
     """
     entry = WORKLOAD_FUNC_REGISTRY.get(key)
     if entry is None or callable(entry):

@@ -64,23 +64,15 @@ logger = logging.getLogger("baton.autotvm")
 
 @dataclass
 class UserTemplate:
-    """A template that the user registered.
-
-    Attributes
-    ----------
-    function : callable, optional
-        (arguments) -> (schedule, tensors), as `template` takes it.
-    compute, schedule : callable, optional
-        The pair that `register_topi_compute` and `register_topi_schedule` take.
-    reference : callable, optional
-        (input arrays) -> output array, or tuple of them.
-    """
+    """A template that the user registered."""
 
     name: str
+    # (arguments) -> (schedule, tensors), as `template` takes it
     function: Callable[..., Any] | None = None
+    # The pair that `register_topi_compute` and `register_topi_schedule` take
     compute: Callable[..., Any] | None = None
     schedule: Callable[..., Any] | None = None
-    reference: Callable[..., Any] | None = None
+    reference: Callable[..., Any] | None = None  # (input arrays) -> output array, or tuple of them
 
     def instantiate(self, config: Any, args: tuple) -> tuple[Any, list[Any]]:
         """Schedule and tensors for a config, or for a space that collects the knobs."""
@@ -377,16 +369,11 @@ def _era() -> str | None:
 
 @dataclass(frozen=True)
 class TaskCandidate:
-    """One config of a task, to be measured; a `measure.Candidate`.
-
-    Attributes
-    ----------
-    era : str, optional
-        What the worker process needs of `compiler.legacy`, as this one has it.
-    """
+    """One config of a task, to be measured; a `measure.Candidate`."""
 
     task: Task
     config: ConfigEntity
+    # What the worker process needs of `compiler.legacy`, as this one has it
     era: str | None = field(default_factory=_era)
 
     @property

@@ -30,10 +30,7 @@ NO_SCHEDULE = -float("inf")
 class CostModel:
     """Base of cost models.
 
-    Attributes
-    ----------
-    kind : str
-        "random", "xgb", or "own" for a script's own.
+    `kind`: "random", "xgb", or "own" for a script's own.
     """
 
     kind = "own"

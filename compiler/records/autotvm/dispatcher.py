@@ -249,10 +249,7 @@ def records_for(
 ) -> Iterator[ConfigEntity]:
     """Yield configs for a workload, innermost context first; `level` is the context's index.
 
-    Parameters
-    ----------
-    taken : mapping
-        By level and `workload.digest`, how many operators of the build have a config already.
+    `taken`: by level and `workload.digest`, how many operators of the build have a config already.
     """
     described, key = log_target(target), None
     for level, context in enumerate(contexts):
