@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm import tirx
 
 from ...tvm_workarounds.loop_guard import guard_loops
@@ -19,13 +20,28 @@ from .int8_lut import fold_byte_tables
 from .interleave import interleave_vectors
 from .microkernel import outline_microkernels
 from .partial_sums import add_in_blocks
-from .pragmas import drop_unknown_pragmas
 from .prefetch import insert_prefetches
 from .propagate_nan import propagate_nan
 from .scalarize_calls import split_scalar_calls
 
 PIPELINE = "baton"
 """Name under which TVM knows the pipeline."""
+
+_KNOWN_PRAGMAS = ("pragma_import_", "pragma_parallel_")
+
+
+@tvm.tirx.transform.prim_func_pass(opt_level=0, name="DropUnknownPragmas")
+def drop_unknown_pragmas(func: tirx.PrimFunc, _: tvm.IRModule, __: Any) -> tirx.PrimFunc:
+    """Drop pragmas that TVM's CPU code generator does not know and would log a warning for.
+
+    These are marks for passes of other targets, and TVM's own `pragma_scope`.
+    """
+
+    def body(attr: tirx.AttrStmt) -> Any:
+        is_unknown = attr.attr_key.startswith("pragma_")
+        return attr.body if is_unknown and not attr.attr_key.startswith(_KNOWN_PRAGMAS) else attr
+
+    return func.with_body(tvm_ffi.structural_map(func.body, (tirx.AttrStmt, body)))
 
 
 def _pipeline() -> tuple[Any, Any, Any]:
