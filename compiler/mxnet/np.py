@@ -36,6 +36,7 @@ from .array.creation import (
 from .array.elementwise import BINARY, UNARY, as_array, cast
 from .array.invoke import invoke
 from .array.ndarray import ndarray
+from .array.operator_function import declare
 from .array.value import call_site
 from .array.wrap import dtype_name, promote
 from .device import cpu, gpu, num_gpus
@@ -76,13 +77,14 @@ def clip(a: ndarray, a_min: float | None = None, a_max: float | None = None) -> 
     return invoke("clip", [a], {"a_min": low, "a_max": high})[0]
 
 
-def where(condition: ndarray, x: Any = None, y: Any = None) -> Any:
+def where(condition: ndarray, x: Any = None, y: Any = None, name: str = "") -> Any:
     """Elements of x where the condition holds, of y elsewhere; without those, positions."""
     if x is None or y is None:
         return nonzero(condition)
     first, second = as_array(_number_like(x, y)), as_array(_number_like(y, x))
-    name = promote(first._value.dtype, second._value.dtype)
-    return invoke("_npi_where", [condition, cast(first, name), cast(second, name)])[0]
+    dtype = promote(first._value.dtype, second._value.dtype)
+    inputs = [condition, cast(first, dtype), cast(second, dtype)]
+    return invoke("_npi_where", inputs, name=name)[0]
 
 
 def _number_like(value: Any, other: Any) -> Any:
@@ -113,12 +115,6 @@ def array_equal(a: ndarray, b: ndarray) -> bool:
 # Reductions.
 
 
-def _reduce(op: str, a: ndarray, axis: Any, keepdims: bool, **attrs: Any) -> ndarray:
-    if isinstance(axis, (tuple, list)) and not axis:
-        return a
-    return invoke(op, [a], {"axis": axis, "keepdims": keepdims, **attrs})[0]
-
-
 def _wide(a: Any, dtype: Any) -> ndarray:
     """Cast booleans to integers for a sum."""
     found = as_array(a)
@@ -127,76 +123,36 @@ def _wide(a: Any, dtype: Any) -> ndarray:
     return cast(found, "int64") if found._value.dtype == "bool" else found
 
 
-def sum(a: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> ndarray:
-    """Sum over axes."""
-    return _reduce("_npi_sum", _wide(a, dtype), axis, keepdims)
+def _coerce(inputs: list[Any], attrs: dict[str, Any]) -> None:
+    inputs[:] = map(as_array, inputs)
 
 
-def prod(a: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> ndarray:
-    """Product over axes."""
-    return _reduce("_npi_prod", _wide(a, dtype), axis, keepdims)
+def _reduced(inputs: list[Any], attrs: dict[str, Any]) -> ndarray | None:
+    """Take the dtype of a sum into account; return the array itself for no axes."""
+    inputs[0] = _wide(inputs[0], attrs.pop("dtype")) if "dtype" in attrs else as_array(inputs[0])
+    if "ddof" in attrs and not inputs[0]._value.dtype.startswith("float"):
+        inputs[0] = cast(inputs[0], "float32")
+    return inputs[0] if attrs["axis"] in ((), []) else None
 
 
-def mean(a: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> ndarray:
-    """Mean over axes."""
-    return _reduce("_npi_mean", _wide(a, dtype), axis, keepdims)
+def _reduction(name: str, doc: str, attrs: str = "axis=None, keepdims=False") -> Any:
+    return declare(f"_npi_{name}", f"{name}(a; {attrs})", doc, _reduced)
 
 
-def max(a: Any, axis: Any = None, keepdims: bool = False) -> ndarray:
-    """Maximum over axes."""
-    return _reduce("_npi_max", as_array(a), axis, keepdims)
-
-
-def min(a: Any, axis: Any = None, keepdims: bool = False) -> ndarray:
-    """Minimum over axes."""
-    return _reduce("_npi_min", as_array(a), axis, keepdims)
-
-
-amax, amin = max, min
-
-
-def _float(a: Any) -> ndarray:
-    found = as_array(a)
-    return found if found._value.dtype.startswith("float") else cast(found, "float32")
-
-
-def var(
-    a: Any, axis: Any = None, dtype: Any = None, ddof: int = 0, keepdims: bool = False
-) -> ndarray:
-    """Variance over axes."""
-    return _reduce("_npi_var", _float(_wide(a, dtype)), axis, keepdims, ddof=ddof)
-
-
-def std(
-    a: Any, axis: Any = None, dtype: Any = None, ddof: int = 0, keepdims: bool = False
-) -> ndarray:
-    """Standard deviation over axes."""
-    return _reduce("_npi_std", _float(_wide(a, dtype)), axis, keepdims, ddof=ddof)
-
-
-def any(a: Any, axis: Any = None, keepdims: bool = False) -> ndarray:
-    """Whether any element is true."""
-    return _reduce("_npi_any", as_array(a), axis, keepdims)
-
-
-def all(a: Any, axis: Any = None, keepdims: bool = False) -> ndarray:
-    """Whether all elements are true."""
-    return _reduce("_npi_all", as_array(a), axis, keepdims)
-
-
-def argmax(a: Any, axis: int | None = None, keepdims: bool = False) -> ndarray:
-    """Position of the maximum, of the flattened array without an axis."""
-    return _reduce("_npi_argmax", as_array(a), axis, keepdims)
-
-
-def argmin(a: Any, axis: int | None = None, keepdims: bool = False) -> ndarray:
-    """Position of the minimum, of the flattened array without an axis."""
-    return _reduce("_npi_argmin", as_array(a), axis, keepdims)
-
-
-def cumsum(a: Any, axis: int | None = None, dtype: Any = None) -> ndarray:
-    """Running sums."""
-    return invoke("_npi_cumsum", [_wide(a, dtype)], {"axis": axis})[0]
+_SUMMED = "axis=None, dtype=None, keepdims=False"
+_CENTERED = "axis=None, dtype=None, ddof=0, keepdims=False"
+sum = _reduction("sum", "Sum over axes.", _SUMMED)
+prod = _reduction("prod", "Product over axes.", _SUMMED)
+mean = _reduction("mean", "Mean over axes.", _SUMMED)
+max = amax = _reduction("max", "Maximum over axes.")
+min = amin = _reduction("min", "Minimum over axes.")
+var = _reduction("var", "Variance over axes.", _CENTERED)
+std = _reduction("std", "Standard deviation over axes.", _CENTERED)
+any = _reduction("any", "Whether any element is true.")
+all = _reduction("all", "Whether all elements are true.")
+argmax = _reduction("argmax", "Index of the maximum, of the flattened array without an axis.")
+argmin = _reduction("argmin", "Index of the minimum, of the flattened array without an axis.")
+cumsum = _reduction("cumsum", "Running sums.", "axis=None, dtype=None")
 
 
 def average(a: Any, axis: Any = None, weights: Any = None) -> ndarray:
@@ -222,9 +178,34 @@ def ravel(a: ndarray) -> ndarray:
     return reshape(a, -1)
 
 
-def transpose(a: ndarray, axes: Any = None) -> ndarray:
-    """Axes in another order, reversed by default."""
-    return invoke("_npi_transpose", [a], {"axes": None if axes is None else tuple(axes)})[0]
+def _unplaced(inputs: list[Any], attrs: dict[str, Any]) -> None:
+    del attrs["inplace"]
+
+
+transpose = declare(
+    "_npi_transpose",
+    "transpose(a; axes=None)",
+    "Axes in another order, reversed by default.",
+    lambda inputs, attrs: attrs.update(axes=attrs["axes"] and tuple(attrs["axes"])),
+)
+expand_dims = declare(
+    "_npi_expand_dims",
+    "expand_dims(a; axis, inplace=False)",
+    "A new axis of one; `inplace` is accepted, without effect.",
+    _unplaced,
+)
+squeeze = declare(
+    "_npi_squeeze",
+    "squeeze(a; axis=None, inplace=False)",
+    "Without axes of one; `inplace` is accepted, without effect.",
+    _unplaced,
+)
+broadcast_to = declare(
+    "_npi_broadcast_to",
+    "broadcast_to(a; shape)",
+    "Repeated to a shape.",
+    lambda inputs, attrs: attrs.update(shape=as_shape(attrs["shape"])),
+)
 
 
 def swapaxes(a: ndarray, axis1: int, axis2: int) -> ndarray:
@@ -236,21 +217,6 @@ def moveaxis(a: ndarray, source: Any, destination: Any) -> ndarray:
     """Axes moved to other positions."""
     marked = _np.empty(tuple(range(1, a.ndim + 1)), "bool")
     return transpose(a, [extent - 1 for extent in _np.moveaxis(marked, source, destination).shape])
-
-
-def expand_dims(a: ndarray, axis: int, inplace: bool = False) -> ndarray:
-    """A new axis of one; `inplace` is accepted, without effect."""
-    return invoke("_npi_expand_dims", [a], {"axis": axis})[0]
-
-
-def squeeze(a: ndarray, axis: Any = None, inplace: bool = False) -> ndarray:
-    """Without axes of one; `inplace` is accepted, without effect."""
-    return invoke("_npi_squeeze", [a], {"axis": axis})[0]
-
-
-def broadcast_to(a: ndarray, shape: Any) -> ndarray:
-    """Repeated to a shape."""
-    return invoke("_npi_broadcast_to", [a], {"shape": as_shape(shape)})[0]
 
 
 def _together(arrays: Sequence[Any]) -> list[ndarray]:
@@ -337,14 +303,12 @@ def dsplit(ary: ndarray, indices_or_sections: Any) -> list[ndarray]:
     return split(ary, indices_or_sections, 2)
 
 
-def tile(a: Any, reps: Any) -> ndarray:
-    """Repetitions of the whole array."""
-    return invoke("tile", [as_array(a)], {"reps": as_shape(reps)})[0]
+def _repetitions(inputs: list[Any], attrs: dict[str, Any]) -> None:
+    inputs[0], attrs["reps"] = as_array(inputs[0]), as_shape(attrs["reps"])
 
 
-def repeat(a: Any, repeats: int, axis: int | None = None) -> ndarray:
-    """Repetitions of each element."""
-    return invoke("repeat", [as_array(a)], {"repeats": repeats, "axis": axis})[0]
+tile = declare("tile", "tile(a; reps)", "Repetitions of the whole array.", _repetitions)
+repeat = declare("repeat", "repeat(a; repeats, axis=None)", "Repetitions of each element.", _coerce)
 
 
 def flip(m: ndarray, axis: Any = None) -> ndarray:
@@ -377,19 +341,17 @@ def take(a: ndarray, indices: Any, axis: int | None = None, mode: str = "clip") 
     return invoke("_npi_take", [source, as_array(indices)], {"axis": along, "mode": mode})[0]
 
 
-def sort(a: ndarray, axis: int | None = -1) -> ndarray:
-    """Sorted along an axis."""
-    return invoke("sort", [a], {"axis": "None" if axis is None else axis})[0]
+def _sorting_axis(inputs: list[Any], attrs: dict[str, Any]) -> None:
+    attrs["axis"] = "None" if attrs["axis"] is None else attrs["axis"]
 
 
-def argsort(a: ndarray, axis: int | None = -1) -> ndarray:
-    """Positions in sorted order."""
-    return invoke("argsort", [a], {"axis": "None" if axis is None else axis, "dtype": "int64"})[0]
-
-
-def argwhere(a: ndarray) -> ndarray:
-    """Positions of the elements that are not zero, one row each."""
-    return invoke("_npx_nonzero", [as_array(a)])[0]
+sort = declare("sort", "sort(a; axis=-1)", "Sorted along an axis.", _sorting_axis)
+argsort = declare(
+    "argsort", "argsort(a; axis=-1, dtype='int64')", "Indices in sorted order.", _sorting_axis
+)
+argwhere = declare(
+    "_npx_nonzero", "argwhere(a)", "Indices of the elements that are not 0, a row each.", _coerce
+)
 
 
 def nonzero(a: ndarray) -> tuple[ndarray, ...]:
@@ -403,22 +365,17 @@ def flatnonzero(a: ndarray) -> ndarray:
     return ravel(argwhere(ravel(a)))
 
 
-def unique(
-    ar: ndarray,
-    return_index: bool = False,
-    return_inverse: bool = False,
-    return_counts: bool = False,
-    axis: int | None = None,
-) -> Any:
-    """The distinct elements, sorted, and what else is asked for."""
-    attrs = {
-        "return_index": return_index,
-        "return_inverse": return_inverse,
-        "return_counts": return_counts,
-        "axis": axis,
-    }
-    found = invoke("_npi_unique", [as_array(ar)], attrs)
+def _unique(inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    found = invoke("_npi_unique", [as_array(inputs[0])], attrs)
     return found[0] if len(found) == 1 else tuple(found)
+
+
+unique = declare(
+    "_npi_unique",
+    "unique(ar; return_index=False, return_inverse=False, return_counts=False, axis=None)",
+    "The distinct elements, sorted, and what else is asked for.",
+    _unique,
+)
 
 
 # Products.

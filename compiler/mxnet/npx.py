@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import wraps
+from collections.abc import Callable
 from typing import Any
 
 import numpy as _np
@@ -14,414 +13,245 @@ from . import np
 from .array.control_flow import cond, foreach, while_loop
 from .array.elementwise import as_array
 from .array.files import load, save, savez
-from .array.invoke import invoke
 from .array.ndarray import ndarray, waitall
-from .array.operator_function import operator_function
+from .array.operator_function import declare, operator_function
 from .array.value import call_site
-from .array.wrap import dtype_name
 from .device import Device, cpu, current_device, gpu, num_gpus
-
-
-def _named(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, with the argument `name`: what its result's node is called in a trace."""
-
-    @wraps(function)
-    def call(*args: Any, name: str | None = None, **kwargs: Any) -> Any:
-        found = function(*args, **kwargs)
-        result = found[0] if isinstance(found, (list, tuple)) and found else found
-        if name and isinstance(result, ndarray) and result._value.record is not None:
-            result._value.record.name = name
-        return found
-
-    return call
-
-
-def _function(op: str) -> Callable[[ndarray], ndarray]:
-    def function(data: ndarray) -> ndarray:
-        return invoke(op, [data])[0]
-
-    function.__doc__ = f"The operator {op}."
-    return _named(function)
-
-
-relu, sigmoid = _function("_npx_relu"), _function("_npx_sigmoid")
-log_sigmoid, softsign, mish = _function("log_sigmoid"), _function("softsign"), _function("mish")
-erf, rsqrt = _function("erf"), _function("rsqrt")
-batch_flatten = _function("Flatten")
-shape_array, size_array = _function("shape_array"), _function("size_array")
-stop_gradient = _function("BlockGrad")
-
-
-@_named
-def activation(data: ndarray, act_type: str = "relu") -> ndarray:
-    """relu, sigmoid, tanh, softrelu, softsign, log_sigmoid or mish."""
-    return invoke("Activation", [data], {"act_type": act_type})[0]
-
-
-@_named
-def leaky_relu(
-    data: ndarray,
-    gamma: ndarray | None = None,
-    act_type: str = "leaky",
-    slope: float = 0.25,
-    lower_bound: float = 0.125,
-    upper_bound: float = 0.334,
-) -> ndarray:
-    """leaky, prelu (with gamma), elu, selu, gelu or rrelu."""
-    attrs = {"act_type": act_type, "slope": slope}
-    if act_type == "rrelu":
-        attrs |= {"lower_bound": lower_bound, "upper_bound": upper_bound}
-    return invoke("LeakyReLU", [data] if gamma is None else [data, gamma], attrs)[0]
-
-
-@_named
-def gelu(data: ndarray) -> ndarray:
-    """x * Phi(x), in the exact form."""
-    return leaky_relu(data, act_type="gelu")
-
-
-@_named
-def softmax(data: ndarray, axis: int = -1, temperature: float | None = None) -> ndarray:
-    """exp(x) over its sum along an axis."""
-    return invoke("_npx_softmax", [data], {"axis": axis, "temperature": temperature})[0]
-
-
-@_named
-def log_softmax(data: ndarray, axis: int = -1, temperature: float | None = None) -> ndarray:
-    """The logarithm of softmax."""
-    return invoke("_npx_log_softmax", [data], {"axis": axis, "temperature": temperature})[0]
-
-
-@_named
-def masked_softmax(data: ndarray, mask: ndarray, axis: int = -1) -> ndarray:
-    """Softmax over the elements where the mask holds; 0 elsewhere."""
-    low = np.where(mask, data, -1e30 if data.dtype != _np.float16 else -6e4)
-    return np.where(mask, softmax(low, axis), 0)
-
-
-@_named
-def fully_connected(
-    x: ndarray,
-    weight: ndarray,
-    bias: ndarray | None = None,
-    num_hidden: int | None = None,
-    no_bias: bool = True,
-    flatten: bool = True,
-) -> ndarray:
-    """x W^T + b; with flatten, on the flattened sample, else on the last axis."""
-    inputs = [x, weight] if bias is None else [x, weight, bias]
-    hidden = weight.shape[0] if num_hidden is None else num_hidden
-    attrs = {"num_hidden": hidden, "no_bias": bias is None, "flatten": flatten}
-    return invoke("FullyConnected", inputs, attrs)[0]
 
 
 def _spatial(value: Any, rank: int) -> tuple[int, ...]:
     return (int(value),) * rank if isinstance(value, (int, _np.integer)) else tuple(value)
 
 
-def _window(kernel: Any, stride: Any, dilate: Any, pad: Any, rank: int) -> dict[str, Any]:
-    return {
-        "kernel": _spatial(kernel, rank),
-        "stride": _spatial(1 if stride is None else stride, rank),
-        "dilate": _spatial(1 if dilate is None else dilate, rank),
-        "pad": _spatial(0 if pad is None else pad, rank),
-    }
+def _windows(inputs: list[Any], attrs: dict[str, Any]) -> None:
+    """Give each spatial axis its number; what is missing follows from the weight."""
+    rank = inputs[0].ndim - 2
+    if len(inputs) > 1:
+        weight, transposed = inputs[1], "adj" in attrs
+        if attrs["kernel"] is None:
+            attrs["kernel"] = weight.shape[2:]
+        if attrs["num_filter"] is None:
+            group = attrs["num_group"]
+            attrs["num_filter"] = weight.shape[1] * group if transposed else weight.shape[0]
+        attrs["no_bias"] = len(inputs) == 2
+    for key, default in {"kernel": 1, "stride": 1, "dilate": 1, "pad": 0, "adj": 0}.items():
+        if key in attrs:
+            attrs[key] = _spatial(default if attrs[key] is None else attrs[key], rank)
+    if attrs.get("target_shape") is not None:
+        attrs["target_shape"] = _spatial(attrs["target_shape"], rank)
 
 
-@_named
-def convolution(
-    data: ndarray,
-    weight: ndarray,
-    bias: ndarray | None = None,
-    kernel: Any = None,
-    stride: Any = None,
-    dilate: Any = None,
-    pad: Any = None,
-    num_filter: int | None = None,
-    num_group: int = 1,
-    no_bias: bool = False,
-    layout: str | None = None,
-) -> ndarray:
-    """Convolution of one to three spatial axes; weight (filters, channels / groups, *kernel)."""
-    rank = data.ndim - 2
-    inputs = [data, weight] if bias is None else [data, weight, bias]
-    attrs = {
-        **_window(weight.shape[2:] if kernel is None else kernel, stride, dilate, pad, rank),
-        "num_filter": weight.shape[0] if num_filter is None else num_filter,
-        "num_group": num_group,
-        "no_bias": bias is None,
-        "layout": layout,
-    }
-    return invoke("Convolution", inputs, attrs)[0]
+def _dense(inputs: list[Any], attrs: dict[str, Any]) -> None:
+    if attrs["num_hidden"] is None:
+        attrs["num_hidden"] = inputs[1].shape[0]
+    attrs["no_bias"] = len(inputs) == 2
 
 
-@_named
-def deconvolution(
-    data: ndarray,
-    weight: ndarray,
-    bias: ndarray | None = None,
-    kernel: Any = None,
-    stride: Any = None,
-    dilate: Any = None,
-    pad: Any = None,
-    adj: Any = None,
-    target_shape: Any = None,
-    num_filter: int | None = None,
-    num_group: int = 1,
-    no_bias: bool = True,
-    layout: str | None = None,
-) -> ndarray:
-    """Transposed convolution; weight (channels, filters / groups, *kernel)."""
-    rank = data.ndim - 2
-    inputs = [data, weight] if bias is None else [data, weight, bias]
-    attrs = {
-        **_window(weight.shape[2:] if kernel is None else kernel, stride, dilate, pad, rank),
-        "adj": _spatial(0 if adj is None else adj, rank),
-        "target_shape": None if target_shape is None else _spatial(target_shape, rank),
-        "num_filter": weight.shape[1] * num_group if num_filter is None else num_filter,
-        "num_group": num_group,
-        "no_bias": bias is None,
-        "layout": layout,
-    }
-    return invoke("Deconvolution", inputs, attrs)[0]
+def _rectify(inputs: list[Any], attrs: dict[str, Any]) -> None:
+    if attrs["act_type"] != "rrelu":
+        del attrs["lower_bound"], attrs["upper_bound"]
 
 
-@_named
-def pooling(
-    data: ndarray,
-    kernel: Any = 1,
-    stride: Any = None,
-    pad: Any = 0,
-    pool_type: str = "max",
-    pooling_convention: str = "valid",
-    global_pool: bool = False,
-    count_include_pad: bool | None = None,
-    layout: str | None = None,
-    p_value: int | None = None,
-) -> ndarray:
-    """Maximum, average, sum or p-norm over windows, or over all spatial axes."""
-    rank = data.ndim - 2
-    attrs = {
-        "kernel": _spatial(kernel, rank),
-        "stride": _spatial(1 if stride is None else stride, rank),
-        "pad": _spatial(pad, rank),
-        "pool_type": pool_type,
-        "pooling_convention": pooling_convention,
-        "global_pool": global_pool,
-        "count_include_pad": count_include_pad,
-        "layout": layout,
-        "p_value": p_value,
-    }
-    return invoke("Pooling", [data], attrs)[0]
+def _embed(inputs: list[Any], attrs: dict[str, Any]) -> None:
+    inputs[0] = as_array(inputs[0])
+    del attrs["sparse_grad"]
+    for axis, key in enumerate(("input_dim", "output_dim")):
+        attrs[key] = attrs[key] or inputs[1].shape[axis]
 
 
-@_named
-def batch_norm(
-    x: ndarray,
-    gamma: ndarray,
-    beta: ndarray,
-    running_mean: ndarray,
-    running_var: ndarray,
-    eps: float = 1e-3,
-    momentum: float = 0.9,
-    fix_gamma: bool = True,
-    use_global_stats: bool = False,
-    axis: int = 1,
-) -> ndarray:
-    """Normalized with the moving statistics."""
-    attrs = {
-        "eps": eps,
-        "momentum": momentum,
-        "fix_gamma": fix_gamma,
-        "use_global_stats": use_global_stats,
-        "output_mean_var": False,
-        "axis": axis,
-    }
-    return invoke("BatchNorm", [x, gamma, beta, running_mean, running_var], attrs)[0]
-
-
-@_named
-def layer_norm(
-    data: ndarray, gamma: ndarray, beta: ndarray, axis: int = -1, eps: float = 1e-5
-) -> ndarray:
-    """Normalized along one axis."""
-    return invoke("LayerNorm", [data, gamma, beta], {"axis": axis, "eps": eps})[0]
-
-
-@_named
-def group_norm(
-    data: ndarray, gamma: ndarray, beta: ndarray, num_groups: int = 1, eps: float = 1e-5
-) -> ndarray:
-    """Normalized over groups of channels."""
-    return invoke("GroupNorm", [data, gamma, beta], {"num_groups": num_groups, "eps": eps})[0]
-
-
-@_named
-def instance_norm(data: ndarray, gamma: ndarray, beta: ndarray, eps: float = 1e-3) -> ndarray:
-    """Normalized over the spatial axes of every channel of every sample."""
-    return invoke("InstanceNorm", [data, gamma, beta], {"eps": eps})[0]
-
-
-@_named
-def l2_normalization(data: ndarray, eps: float = 1e-10, mode: str = "instance") -> ndarray:
-    """x / sqrt(sum(x * x) + eps) over a sample, the channels, or the spatial axes."""
-    return invoke("L2Normalization", [data], {"eps": eps, "mode": mode})[0]
-
-
-@_named
-def embedding(
-    data: ndarray,
-    weight: ndarray,
-    input_dim: int | None = None,
-    output_dim: int | None = None,
-    sparse_grad: bool = False,
-) -> ndarray:
-    """Rows of the weight at indices."""
-    attrs = {"input_dim": input_dim or weight.shape[0], "output_dim": output_dim or weight.shape[1]}
-    return invoke("Embedding", [as_array(data), weight], attrs)[0]
-
-
-@_named
-def dropout(data: ndarray, p: float = 0.5, mode: str = "training", axes: Any = ()) -> ndarray:
-    """The data itself: dropout acts in training only."""
+def _check_mode(inputs: list[Any], attrs: dict[str, Any]) -> None:
+    mode = attrs["mode"]
     if mode not in ("training", "always"):
         raise ArrayError(f"{call_site()}: dropout has the modes training and always, not {mode!r}")
     if mode == "always":
         raise ArrayError(f"{call_site()}: dropout at inference (mode 'always') is not supported")
-    return invoke("Dropout", [data], {"p": p, "mode": mode, "axes": tuple(axes)})[0]
+    attrs["axes"] = tuple(attrs["axes"])
 
 
-@_named
-def reshape(a: ndarray, newshape: Any, reverse: bool = False, order: str = "C") -> ndarray:
-    """Another shape, by the codes -1 infer, -2 copy, -3 drop a 1, -4 copy the rest, -5 merge two,
-    -6 split into the next two."""
-    codes = (newshape,) if isinstance(newshape, int) else tuple(newshape)
-    return invoke("_npx_reshape", [a], {"newshape": codes, "reverse": reverse, "order": order})[0]
+def _index_array(inputs: list[Any], attrs: dict[str, Any]) -> None:
+    inputs[1] = as_array(inputs[1])
 
 
-@_named
-def reshape_like(lhs: ndarray, rhs: ndarray) -> ndarray:
-    """The shape of another array."""
-    return invoke("reshape_like", [lhs, rhs])[0]
+relu = declare("_npx_relu", "relu(data)", "x where positive, 0 elsewhere.")
+sigmoid = declare("_npx_sigmoid", "sigmoid(data)", "1 / (1 + exp(-x)).")
+log_sigmoid = declare("log_sigmoid", "log_sigmoid(data)", "The logarithm of sigmoid.")
+softsign = declare("softsign", "softsign(data)", "x / (1 + |x|).")
+mish = declare("mish", "mish(data)", "x * tanh(log(1 + exp(x))).")
+erf = declare("erf", "erf(data)", "The error function.")
+rsqrt = declare("rsqrt", "rsqrt(data)", "1 / sqrt(x).")
+batch_flatten = declare("Flatten", "batch_flatten(data)", "All axes after the first become one.")
+shape_array = declare("shape_array", "shape_array(data)", "The shape as an array.")
+size_array = declare("size_array", "size_array(data)", "The number of elements as an array.")
+stop_gradient = declare("BlockGrad", "stop_gradient(data)", "The data itself.")
+activation = declare(
+    "Activation",
+    "activation(data; act_type='relu')",
+    "relu, sigmoid, tanh, softrelu, softsign, log_sigmoid or mish.",
+)
+leaky_relu = declare(
+    "LeakyReLU",
+    "leaky_relu(data, gamma=None; act_type='leaky', slope=0.25, lower_bound=0.125, "
+    "upper_bound=0.334)",
+    "leaky, prelu (with gamma), elu, selu, gelu or rrelu.",
+    _rectify,
+)
+gelu = declare(
+    "LeakyReLU",
+    "gelu(data)",
+    "x * Phi(x), in the exact form.",
+    lambda inputs, attrs: attrs.update(act_type="gelu", slope=0.25),
+)
+softmax = declare(
+    "_npx_softmax",
+    "softmax(data; axis=-1, temperature=None)",
+    "exp(x) over its sum along an axis.",
+)
+log_softmax = declare(
+    "_npx_log_softmax",
+    "log_softmax(data; axis=-1, temperature=None)",
+    "The logarithm of softmax.",
+)
+fully_connected = declare(
+    "FullyConnected",
+    "fully_connected(x, weight, bias=None; num_hidden=None, no_bias=True, flatten=True)",
+    "x W^T + b; with flatten, on the flattened sample, else on the last axis.",
+    _dense,
+)
+convolution = declare(
+    "Convolution",
+    "convolution(data, weight, bias=None; kernel=None, stride=None, dilate=None, pad=None, "
+    "num_filter=None, num_group=1, no_bias=False, layout=None)",
+    "Convolution of 1 to 3 spatial axes; weight (filters, channels / groups, *kernel).",
+    _windows,
+)
+deconvolution = declare(
+    "Deconvolution",
+    "deconvolution(data, weight, bias=None; kernel=None, stride=None, dilate=None, pad=None, "
+    "adj=None, target_shape=None, num_filter=None, num_group=1, no_bias=True, layout=None)",
+    "Transposed convolution; weight (channels, filters / groups, *kernel).",
+    _windows,
+)
+pooling = declare(
+    "Pooling",
+    "pooling(data; kernel=1, stride=None, pad=0, pool_type='max', pooling_convention='valid', "
+    "global_pool=False, count_include_pad=None, layout=None, p_value=None)",
+    "Maximum, average, sum or p-norm over windows, or over all spatial axes.",
+    _windows,
+)
+batch_norm = declare(
+    "BatchNorm",
+    "batch_norm(x, gamma, beta, running_mean, running_var; eps=0.001, momentum=0.9, "
+    "fix_gamma=True, use_global_stats=False, axis=1)",
+    "Normalized with the moving statistics.",
+    lambda inputs, attrs: attrs.update(output_mean_var=False, axis=attrs.pop("axis")),
+)
+layer_norm = declare(
+    "LayerNorm",
+    "layer_norm(data, gamma, beta; axis=-1, eps=1e-05)",
+    "Normalized along one axis.",
+)
+group_norm = declare(
+    "GroupNorm",
+    "group_norm(data, gamma, beta; num_groups=1, eps=1e-05)",
+    "Normalized over groups of channels.",
+)
+instance_norm = declare(
+    "InstanceNorm",
+    "instance_norm(data, gamma, beta; eps=0.001)",
+    "Normalized over the spatial axes of every channel of every batch element.",
+)
+l2_normalization = declare(
+    "L2Normalization",
+    "l2_normalization(data; eps=1e-10, mode='instance')",
+    "x / sqrt(sum(x * x) + eps) over a batch element, the channels, or the spatial axes.",
+)
+embedding = declare(
+    "Embedding",
+    "embedding(data, weight; input_dim=None, output_dim=None, sparse_grad=False)",
+    "Rows of the weight at indices.",
+    _embed,
+)
+dropout = declare(
+    "Dropout",
+    "dropout(data; p=0.5, mode='training', axes=())",
+    "The data itself: dropout acts in training only.",
+    _check_mode,
+)
+reshape = declare(
+    "_npx_reshape",
+    "reshape(a; newshape, reverse=False, order='C')",
+    "Another shape, by the codes -1 infer, -2 copy, -3 drop a 1, -4 copy the rest, -5 merge two, "
+    "-6 split into the next two.",
+    lambda inputs, attrs: attrs.update(newshape=_spatial(attrs["newshape"], 1)),
+)
+reshape_like = declare("reshape_like", "reshape_like(lhs, rhs)", "The shape of another array.")
+broadcast_like = declare(
+    "broadcast_like",
+    "broadcast_like(lhs, rhs)",
+    "Repeated to the shape of another array.",
+)
+arange_like = declare(
+    "_contrib_arange_like",
+    "arange_like(data; start=0.0, step=1.0, repeat=1, axis=None)",
+    "Evenly spaced numbers: one per element of the data, or along one axis of them.",
+)
+one_hot = declare(
+    "_npx_one_hot",
+    "one_hot(data; depth, on_value=1.0, off_value=0.0, dtype=None)",
+    "1 at the index along a new last axis, 0 elsewhere.",
+)
+pick = declare(
+    "pick",
+    "pick(data, index; axis=-1, mode='clip', keepdims=False)",
+    "One element along an axis for each index.",
+    _index_array,
+)
+topk = declare(
+    "topk",
+    "topk(data; k=1, axis=-1, ret_typ='indices', is_ascend=False, dtype=None)",
+    'The k largest or smallest: their positions ("indices"), values ("value"), or "both".',
+)
+gather_nd = declare("gather_nd", "gather_nd(data, indices)", "Elements or slices at coordinates.")
+batch_dot = declare(
+    "batch_dot",
+    "batch_dot(a, b; transpose_a=False, transpose_b=False)",
+    "Matmul of the last two axes, with equal leading axes.",
+)
+sequence_mask = declare(
+    "SequenceMask",
+    "sequence_mask(data, sequence_length=None; use_sequence_length=False, value=0.0, axis=0)",
+    "A value in place of what lies beyond the length of each sequence.",
+)
+slice_axis = declare(
+    "slice_axis",
+    "slice_axis(data; axis, begin, end)",
+    "Begin and end on one axis.",
+    lambda inputs, attrs: attrs.update(end="None" if attrs["end"] is None else attrs["end"]),
+)
+slice = declare(
+    "slice",
+    "slice(data; begin, end, step=None)",
+    "Begin, end and step per axis.",
+    lambda inputs, attrs: attrs.update(begin=tuple(attrs["begin"]), end=tuple(attrs["end"])),
+)
+smooth_l1 = declare("smooth_l1", "smooth_l1(data; scalar=1.0)", "Quadratic near zero, else linear.")
+boolean_mask = declare(
+    "_contrib_boolean_mask",
+    "boolean_mask(data, index; axis=0)",
+    "The slices along an axis at which the index, of one axis, is not zero.",
+)
+nonzero = declare(
+    "_npx_nonzero",
+    "nonzero(a)",
+    "Indices of the elements that are not zero, one row each.",
+    lambda inputs, attrs: inputs.__setitem__(0, as_array(inputs[0])),
+)
 
 
-@_named
-def broadcast_like(lhs: ndarray, rhs: ndarray) -> ndarray:
-    """Repeated to the shape of another array."""
-    return invoke("broadcast_like", [lhs, rhs])[0]
-
-
-@_named
-def arange_like(
-    data: ndarray, start: float = 0.0, step: float = 1.0, repeat: int = 1, axis: int | None = None
-) -> ndarray:
-    """Evenly spaced numbers, as many as the data have elements, or along one axis of them."""
-    attrs = {"start": start, "step": step, "repeat": repeat, "axis": axis}
-    return invoke("_contrib_arange_like", [data], attrs)[0]
-
-
-@_named
-def one_hot(
-    data: ndarray, depth: int, on_value: float = 1.0, off_value: float = 0.0, dtype: Any = None
-) -> ndarray:
-    """1 at the index along a new last axis, 0 elsewhere."""
-    attrs = {
-        "depth": depth,
-        "on_value": on_value,
-        "off_value": off_value,
-        "dtype": dtype_name(dtype),
-    }
-    return invoke("_npx_one_hot", [data], attrs)[0]
-
-
-@_named
-def pick(
-    data: ndarray, index: ndarray, axis: int = -1, mode: str = "clip", keepdims: bool = False
-) -> ndarray:
-    """One element along an axis for each index."""
-    attrs = {"axis": axis, "mode": mode, "keepdims": keepdims}
-    return invoke("pick", [data, as_array(index)], attrs)[0]
-
-
-@_named
-def topk(
-    data: ndarray,
-    k: int = 1,
-    axis: int = -1,
-    ret_typ: str = "indices",
-    is_ascend: bool = False,
-    dtype: Any = None,
-) -> Any:
-    """The k largest or smallest: their positions ("indices"), values ("value"), or "both"."""
-    attrs = {
-        "k": k,
-        "axis": axis,
-        "ret_typ": ret_typ,
-        "is_ascend": is_ascend,
-        "dtype": dtype_name(dtype),
-    }
-    found = invoke("topk", [data], attrs)
-    return found if ret_typ == "both" else found[0]
-
-
-@_named
-def gather_nd(data: ndarray, indices: ndarray) -> ndarray:
-    """Elements or slices at coordinates."""
-    return invoke("gather_nd", [data, indices])[0]
-
-
-@_named
-def batch_dot(
-    a: ndarray, b: ndarray, transpose_a: bool = False, transpose_b: bool = False
-) -> ndarray:
-    """Matrix products of the last two axes, with equal leading axes."""
-    attrs = {"transpose_a": transpose_a, "transpose_b": transpose_b}
-    return invoke("batch_dot", [a, b], attrs)[0]
-
-
-@_named
-def sequence_mask(
-    data: ndarray,
-    sequence_length: ndarray | None = None,
-    use_sequence_length: bool = False,
-    value: float = 0.0,
-    axis: int = 0,
-) -> ndarray:
-    """A value in place of what lies beyond the length of each sequence."""
-    inputs = [data] if sequence_length is None else [data, sequence_length]
-    attrs = {"use_sequence_length": use_sequence_length, "value": value, "axis": axis}
-    return invoke("SequenceMask", inputs, attrs)[0]
-
-
-@_named
-def slice_axis(data: ndarray, axis: int, begin: int, end: int | None) -> ndarray:
-    """Begin and end on one axis."""
-    attrs = {"axis": axis, "begin": begin, "end": "None" if end is None else end}
-    return invoke("slice_axis", [data], attrs)[0]
-
-
-@_named
-def slice(data: ndarray, begin: Sequence[Any], end: Sequence[Any], step: Any = None) -> ndarray:
-    """Begin, end and step per axis."""
-    attrs = {"begin": tuple(begin), "end": tuple(end), "step": step}
-    return invoke("slice", [data], attrs)[0]
-
-
-@_named
-def smooth_l1(data: ndarray, scalar: float = 1.0) -> ndarray:
-    """Quadratic near zero, linear elsewhere."""
-    return invoke("smooth_l1", [data], {"scalar": scalar})[0]
-
-
-@_named
-def nonzero(a: ndarray) -> ndarray:
-    """Indices of the elements that are not zero, one row each."""
-    return np.argwhere(a)
-
-
-def boolean_mask(data: ndarray, index: ndarray, axis: int = 0) -> ndarray:
-    """The slices along an axis at which the index, of one axis, is not zero."""
-    return invoke("_contrib_boolean_mask", [data, index], {"axis": axis})[0]
+def masked_softmax(data: ndarray, mask: ndarray, axis: int = -1, name: str = "") -> ndarray:
+    """Softmax over the elements where the mask holds; 0 elsewhere."""
+    low = np.where(mask, data, -1e30 if data.dtype != _np.float16 else -6e4)
+    return np.where(mask, softmax(low, axis), 0, name)
 
 
 def set_np(shape: bool = True, array: bool = True, dtype: bool = False) -> None:

@@ -1,9 +1,11 @@
-"""Operators called by the names that they have in a symbol: `nd.FullyConnected(x, ...)`."""
+"""Functions of operators: declared with their arguments, or by the names of `mx.nd`."""
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable
-from typing import Any
+from inspect import Parameter, Signature
+from typing import Any, cast
 
 from compiler.mxnet_format.data_dependent import DYNAMIC
 from compiler.mxnet_format.graph import Node
@@ -11,6 +13,54 @@ from compiler.mxnet_format.operators import input_names, operator_of, sort_argum
 
 from .invoke import invoke
 from .ndarray import ndarray
+from .wrap import dtype_name
+
+
+def declare(
+    op: str,
+    declaration: str,
+    doc: str,
+    adjust: Callable[[list[Any], dict[str, Any]], ndarray | None] | None = None,
+) -> Callable[..., Any]:
+    """Declare the function of an operator.
+
+    Parameters
+    ----------
+    op : str
+    declaration : str
+        Name, arrays and attributes: "pick(data, index; axis=-1, mode='clip')". Arrays and
+        attributes that are None are left out, but a dtype of None is float32.
+    doc : str
+    adjust : callable, optional
+        Changes the given arrays and attributes in place, or returns the result itself.
+    """
+    text = f"def {declaration.replace(';', ',')}: ..."
+    parsed = cast("ast.FunctionDef", ast.parse(text).body[0])
+    names = [each.arg for each in parsed.args.args]
+    least = len(names) - len(parsed.args.defaults)
+    defaults = [Parameter.empty] * least + [ast.literal_eval(d) for d in parsed.args.defaults]
+    kind = Parameter.POSITIONAL_OR_KEYWORD
+    signature = Signature([Parameter(n, kind, default=d) for n, d in zip(names, defaults)])
+    array_names = names[: declaration.partition(";")[0].count(",") + 1]
+
+    def call(*args: Any, name: str | None = None, **kwargs: Any) -> Any:
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        given = bound.arguments
+        taken = [given.pop(each) for each in array_names]
+        inputs = [each for index, each in enumerate(taken) if each is not None or index < least]
+        result = adjust(inputs, given) if adjust is not None else None
+        if result is not None:
+            return result
+        if "dtype" in given:
+            given["dtype"] = dtype_name(given["dtype"])
+        found = invoke(op, inputs, given, name=name or "")
+        return found[0] if len(found) == 1 else found
+
+    call.__name__ = call.__qualname__ = parsed.name
+    call.__doc__ = doc
+    call.__signature__ = signature  # type: ignore[attr-defined]
+    return call
 
 
 def operator_function(name: str) -> Callable[..., Any]:

@@ -3,16 +3,7 @@
 from ..block import Block
 from ..hybrid_block import HybridBlock
 from ..symbol_block import SymbolBlock
-from .activations import (
-    ELU,
-    GELU,
-    SELU,
-    Activation,
-    LeakyReLU,
-    PReLU,
-    SiLU,
-    Swish,
-)
+from .activations import ELU, GELU, SELU, Activation, LeakyReLU, PReLU, SiLU, Swish
 from .basic import Dense, Dropout, Embedding, Flatten, HybridLambda, Identity, Lambda
 from .containers import Concatenate, HybridConcatenate, HybridSequential, Sequential
 from .convolution import (

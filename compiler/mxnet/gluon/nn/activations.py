@@ -31,20 +31,40 @@ class Activation(HybridBlock):
         return npx.activation(x, self._act_type)
 
 
-class LeakyReLU(HybridBlock):
+class ELU(HybridBlock):
+    """x where positive, alpha * (exp(x) - 1) elsewhere."""
+
+    kind = "elu"
+
+    def __init__(self, alpha: float = 1.0, **names: Any) -> None:
+        super().__init__(**names)
+        self._alpha = alpha
+
+    def forward(self, x: ndarray) -> ndarray:
+        return npx.leaky_relu(x, act_type=self.kind, slope=self._alpha)
+
+
+class LeakyReLU(ELU):
     """x where positive, alpha * x elsewhere."""
 
+    kind = "leaky"
+
     def __init__(self, alpha: float, **names: Any) -> None:
-        super().__init__(**names)
+        super().__init__(alpha, **names)
         if alpha < 0:
             raise BlockArgumentError(f"the slope must not be negative, but is {alpha}")
-        self._alpha = alpha
 
     def __repr__(self) -> str:
         return f"LeakyReLU({self._alpha})"
 
-    def forward(self, x: ndarray) -> ndarray:
-        return npx.leaky_relu(x, act_type="leaky", slope=self._alpha)
+
+class SELU(ELU):
+    """ELU with fixed scales."""
+
+    kind = "selu"
+
+    def __init__(self, **names: Any) -> None:
+        super().__init__(0.25, **names)
 
 
 class PReLU(HybridBlock):
@@ -57,24 +77,6 @@ class PReLU(HybridBlock):
 
     def forward(self, x: ndarray) -> ndarray:
         return npx.leaky_relu(x, self.alpha.data(x.device), act_type="prelu")
-
-
-class ELU(HybridBlock):
-    """x where positive, alpha * (exp(x) - 1) elsewhere."""
-
-    def __init__(self, alpha: float = 1.0, **names: Any) -> None:
-        super().__init__(**names)
-        self._alpha = alpha
-
-    def forward(self, x: ndarray) -> ndarray:
-        return npx.leaky_relu(x, act_type="elu", slope=self._alpha)
-
-
-class SELU(HybridBlock):
-    """ELU with fixed scales."""
-
-    def forward(self, x: ndarray) -> ndarray:
-        return npx.leaky_relu(x, act_type="selu")
 
 
 class GELU(HybridBlock):

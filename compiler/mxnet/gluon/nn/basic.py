@@ -97,14 +97,7 @@ class Dropout(HybridBlock):
         return f"Dropout(p = {self._rate}, axes={self._axes})"
 
     def forward(self, x: ndarray) -> ndarray:
-        return npx.dropout(x, p=self._rate, axes=self._axes) if self._rate > 0 else npx_identity(x)
-
-
-def npx_identity(x: ndarray) -> ndarray:
-    """The array itself, as an operator."""
-    from ...array.invoke import invoke
-
-    return invoke("_copy", [x])[0]
+        return npx.dropout(x, p=self._rate, axes=self._axes) if self._rate > 0 else nd.identity(x)
 
 
 class Embedding(HybridBlock):
@@ -149,23 +142,18 @@ class Identity(HybridBlock):
         return x
 
 
-def _function_of(function: str | Callable[..., Any]) -> Callable[..., Any]:
-    if callable(function):
-        return function
-    for namespace in (np, npx):
-        found = getattr(namespace, function, None)
-        if callable(found):
-            return found
-    raise BlockArgumentError(f"neither np nor npx has a function {function!r}")
-
-
 class _OfFunction(Block):
     """A block whose `forward` is a function."""
 
     def __init__(self, function: str | Callable[..., Any], **names: Any) -> None:
         super().__init__(**names)
-        self._func = _function_of(function)
-        self._func_name = function if isinstance(function, str) else self._func.__name__
+        self._func_name = function if isinstance(function, str) else function.__name__
+        found: Any = function
+        if isinstance(function, str):
+            found = getattr(np, function, None) or getattr(npx, function, None)
+        if not callable(found):
+            raise BlockArgumentError(f"neither np nor npx has a function {function!r}")
+        self._func: Callable[..., Any] = found
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._func_name})"

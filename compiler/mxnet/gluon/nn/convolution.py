@@ -12,7 +12,7 @@ from ..hybrid_block import HybridBlock
 from ..parameter import Parameter
 from .activations import Activation
 
-_LAYOUTS = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
+LAYOUTS = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
 
 
 def spatial(value: Any, rank: int) -> tuple[int, ...]:
@@ -27,6 +27,19 @@ def spatial(value: Any, rank: int) -> tuple[int, ...]:
     if len(found) != rank:
         raise BlockArgumentError(f"{value!r} does not have {rank} items")
     return found
+
+
+def per_rank(name: str, base: type, what: str, **attrs: Any) -> Any:
+    """Make the classes of a layer for one, two and three spatial axes."""
+    return (
+        type(
+            name.format(f"{rank}D"),
+            (base,),
+            {"__doc__": f"{what}, {rank} spatial axes.", "__module__": base.__module__}
+            | {"rank": rank, **attrs},
+        )
+        for rank in (1, 2, 3)
+    )
 
 
 class Convolution(HybridBlock):
@@ -71,8 +84,8 @@ class Convolution(HybridBlock):
         rank = self.rank
         self._channels = channels
         self._groups = groups
-        self._layout = layout or _LAYOUTS[rank]
-        if sorted(self._layout) != sorted(_LAYOUTS[rank]) or self._layout[0] != "N":
+        self._layout = layout or LAYOUTS[rank]
+        if sorted(self._layout) != sorted(LAYOUTS[rank]) or self._layout[0] != "N":
             raise BlockArgumentError(f"layout {layout!r} of a convolution of {rank} axes")
         self._kernel = spatial(kernel_size, rank)
         self._window = {
@@ -128,24 +141,6 @@ class Convolution(HybridBlock):
         return result if self.act is None else self.act(result)
 
 
-class Conv1D(Convolution):
-    """Convolution of one axis; see `Convolution`."""
-
-    rank = 1
-
-
-class Conv2D(Convolution):
-    """Convolution of two axes; see `Convolution`."""
-
-    rank = 2
-
-
-class Conv3D(Convolution):
-    """Convolution of three axes; see `Convolution`."""
-
-    rank = 3
-
-
 class _Transposed(Convolution):
     transposed = True
 
@@ -167,22 +162,10 @@ class _Transposed(Convolution):
         super().__init__(channels, *window, groups, layout, in_channels, **kwargs)
 
 
-class Conv1DTranspose(_Transposed):
-    """Transposed convolution of one axis; see `Convolution`."""
-
-    rank = 1
-
-
-class Conv2DTranspose(_Transposed):
-    """Transposed convolution of two axes; see `Convolution`."""
-
-    rank = 2
-
-
-class Conv3DTranspose(_Transposed):
-    """Transposed convolution of three axes; see `Convolution`."""
-
-    rank = 3
+Conv1D, Conv2D, Conv3D = per_rank("Conv{}", Convolution, "Convolution")
+Conv1DTranspose, Conv2DTranspose, Conv3DTranspose = per_rank(
+    "Conv{}Transpose", _Transposed, "Transposed convolution"
+)
 
 
 class ReflectionPad2D(HybridBlock):

@@ -7,7 +7,7 @@ from typing import Any
 from ... import npx
 from ...array.ndarray import ndarray
 from ..hybrid_block import HybridBlock
-from .convolution import _LAYOUTS, spatial
+from .convolution import LAYOUTS, per_rank, spatial
 
 
 class Pooling(HybridBlock):
@@ -47,7 +47,7 @@ class Pooling(HybridBlock):
             "pad": spatial(padding, self.rank),
             "global_pool": self.whole,
             "pool_type": self.kind,
-            "layout": layout or _LAYOUTS[self.rank],
+            "layout": layout or LAYOUTS[self.rank],
             "pooling_convention": "full" if ceil_mode else "valid",
         }
         if self.kind == "avg":
@@ -61,42 +61,6 @@ class Pooling(HybridBlock):
         return npx.pooling(x, **self._kwargs)
 
 
-class MaxPool1D(Pooling):
-    """Maximum over windows of one axis; see `Pooling`."""
-
-    rank = 1
-
-
-class MaxPool2D(Pooling):
-    """Maximum over windows of two axes; see `Pooling`."""
-
-    rank = 2
-
-
-class MaxPool3D(Pooling):
-    """Maximum over windows of three axes; see `Pooling`."""
-
-    rank = 3
-
-
-class AvgPool1D(Pooling):
-    """Average over windows of one axis; see `Pooling`."""
-
-    rank, kind = 1, "avg"
-
-
-class AvgPool2D(Pooling):
-    """Average over windows of two axes; see `Pooling`."""
-
-    rank, kind = 2, "avg"
-
-
-class AvgPool3D(Pooling):
-    """Average over windows of three axes; see `Pooling`."""
-
-    rank, kind = 3, "avg"
-
-
 class _Whole(Pooling):
     whole = True
 
@@ -107,37 +71,11 @@ class _Whole(Pooling):
         return type(self).__name__
 
 
-class GlobalMaxPool1D(_Whole):
-    """Maximum over the axis."""
-
-    rank = 1
-
-
-class GlobalMaxPool2D(_Whole):
-    """Maximum over both axes."""
-
-    rank = 2
-
-
-class GlobalMaxPool3D(_Whole):
-    """Maximum over all three axes."""
-
-    rank = 3
-
-
-class GlobalAvgPool1D(_Whole):
-    """Average over the axis."""
-
-    rank, kind = 1, "avg"
-
-
-class GlobalAvgPool2D(_Whole):
-    """Average over both axes."""
-
-    rank, kind = 2, "avg"
-
-
-class GlobalAvgPool3D(_Whole):
-    """Average over all three axes."""
-
-    rank, kind = 3, "avg"
+MaxPool1D, MaxPool2D, MaxPool3D = per_rank("MaxPool{}", Pooling, "Maximum over windows")
+AvgPool1D, AvgPool2D, AvgPool3D = per_rank("AvgPool{}", Pooling, "Average over windows", kind="avg")
+GlobalMaxPool1D, GlobalMaxPool2D, GlobalMaxPool3D = per_rank(
+    "GlobalMaxPool{}", _Whole, "Maximum over everything"
+)
+GlobalAvgPool1D, GlobalAvgPool2D, GlobalAvgPool3D = per_rank(
+    "GlobalAvgPool{}", _Whole, "Average over everything", kind="avg"
+)

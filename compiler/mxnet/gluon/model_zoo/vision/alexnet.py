@@ -29,4 +29,4 @@ class AlexNet(Classifier):
         self.output = nn.Dense(classes)
 
 
-alexnet = variant(AlexNet, "alexnet")
+variant(AlexNet, "alexnet")

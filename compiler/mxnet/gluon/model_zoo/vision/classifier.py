@@ -29,21 +29,21 @@ def reject_pretrained(pretrained: bool, name: str) -> None:
         )
 
 
+MODELS: dict[str, Callable[..., HybridBlock]] = {}
+"""Functions that make the networks, by the names that `get_model` takes."""
+
+
 def variant(
-    factory: Callable[..., Classifier], name: str, *fixed: Any, **settings: Any
-) -> Callable[..., Classifier]:
-    """A function that makes one variant of a network; it takes what its class takes."""
+    factory: Callable[..., Classifier], name: str, *fixed: Any, function: str = "", **settings: Any
+) -> None:
+    """Add one variant of a network to `MODELS`; its function takes what its class takes."""
 
     def make(
-        pretrained: bool = False,
-        device: Any = None,
-        root: Any = None,
-        ctx: Any = None,
-        **kwargs: Any,
+        pretrained: bool = False, device: Any = None, root: Any = None, ctx: Any = None, **more: Any
     ) -> Any:
-        reject_pretrained(pretrained, name)
-        return factory(*fixed, **{**settings, **kwargs})
+        reject_pretrained(pretrained, make.__name__)
+        return factory(*fixed, **{**settings, **more})
 
-    make.__name__ = name
+    make.__name__ = (function or name).replace(".", "_")
     make.__doc__ = f"The network {name}; takes what `{factory.__name__}` takes."
-    return make
+    MODELS[name] = make

@@ -87,6 +87,5 @@ class DenseNet(Classifier):
         self.output = nn.Dense(classes)
 
 
-densenet121, densenet161, densenet169, densenet201 = (
-    variant(DenseNet, f"densenet{n}", *settings) for n, settings in _LAYERS.items()
-)
+for _layers, _settings in _LAYERS.items():
+    variant(DenseNet, f"densenet{_layers}", *_settings)

@@ -130,4 +130,4 @@ class Inception3(Classifier):
         self.output = nn.Dense(classes)
 
 
-inception_v3 = variant(Inception3, "inception_v3")
+variant(Inception3, "inceptionv3", function="inception_v3")

@@ -88,11 +88,6 @@ class MobileNetV2(Classifier):
         self.output = nn.HybridSequential(nn.Conv2D(classes, 1, use_bias=False), nn.Flatten())
 
 
-mobilenet1_0 = variant(MobileNet, "mobilenet1_0", 1.0)
-mobilenet0_75 = variant(MobileNet, "mobilenet0_75", 0.75)
-mobilenet0_5 = variant(MobileNet, "mobilenet0_5", 0.5)
-mobilenet0_25 = variant(MobileNet, "mobilenet0_25", 0.25)
-mobilenet_v2_1_0 = variant(MobileNetV2, "mobilenet_v2_1_0", 1.0)
-mobilenet_v2_0_75 = variant(MobileNetV2, "mobilenet_v2_0_75", 0.75)
-mobilenet_v2_0_5 = variant(MobileNetV2, "mobilenet_v2_0_5", 0.5)
-mobilenet_v2_0_25 = variant(MobileNetV2, "mobilenet_v2_0_25", 0.25)
+for _width in (0.25, 0.5, 0.75, 1.0):
+    variant(MobileNet, f"mobilenet{_width}", _width)
+    variant(MobileNetV2, f"mobilenetv2_{_width}", _width, function=f"mobilenet_v2_{_width}")

@@ -23,7 +23,7 @@ _LAYERS = {
 _CHANNELS = {"basic": (64, 64, 128, 256, 512), "bottleneck": (64, 256, 512, 1024, 2048)}
 
 
-def _conv3x3(channels: int, stride: int, in_channels: int) -> nn.Conv2D:
+def _conv3x3(channels: int, stride: int, in_channels: int) -> HybridBlock:
     return nn.Conv2D(channels, 3, stride, 1, use_bias=False, in_channels=in_channels)
 
 
@@ -32,42 +32,30 @@ class BasicBlockV1(HybridBlock):
 
     def __init__(self, channels: int, stride: int, downsample: bool, in_channels: int) -> None:
         super().__init__()
-        self.body = nn.HybridSequential(
-            _conv3x3(channels, stride, in_channels),
-            nn.BatchNorm(),
-            nn.Activation("relu"),
-            _conv3x3(channels, 1, channels),
-            nn.BatchNorm(),
-        )
-        self.downsample = _shortcut(channels, stride, in_channels) if downsample else None
+        convs = self._convs(channels, stride, in_channels)
+        self.body = nn.HybridSequential(convs[0], nn.BatchNorm())
+        for conv in convs[1:]:
+            self.body.add(nn.Activation("relu"), conv, nn.BatchNorm())
+        self.downsample = None
+        if downsample:
+            shortcut = nn.Conv2D(channels, 1, stride, use_bias=False, in_channels=in_channels)
+            self.downsample = nn.HybridSequential(shortcut, nn.BatchNorm())
+
+    def _convs(self, channels: int, stride: int, in_channels: int) -> list[HybridBlock]:
+        return [_conv3x3(channels, stride, in_channels), _conv3x3(channels, 1, channels)]
 
     def forward(self, x: ndarray) -> ndarray:
         kept = x if self.downsample is None else self.downsample(x)
         return npx.activation(kept + self.body(x), "relu")
 
 
-def _shortcut(channels: int, stride: int, in_channels: int) -> nn.HybridSequential:
-    return nn.HybridSequential(
-        nn.Conv2D(channels, 1, stride, use_bias=False, in_channels=in_channels), nn.BatchNorm()
-    )
-
-
 class BottleneckV1(BasicBlockV1):
     """A convolution between two of kernel 1 that narrow and widen."""
 
-    def __init__(self, channels: int, stride: int, downsample: bool, in_channels: int) -> None:
-        HybridBlock.__init__(self)
-        self.body = nn.HybridSequential(
-            nn.Conv2D(channels // 4, 1, stride),
-            nn.BatchNorm(),
-            nn.Activation("relu"),
-            _conv3x3(channels // 4, 1, channels // 4),
-            nn.BatchNorm(),
-            nn.Activation("relu"),
-            nn.Conv2D(channels, 1, 1),
-            nn.BatchNorm(),
-        )
-        self.downsample = _shortcut(channels, stride, in_channels) if downsample else None
+    def _convs(self, channels: int, stride: int, in_channels: int) -> list[HybridBlock]:
+        narrow = channels // 4
+        first, last = nn.Conv2D(narrow, 1, stride), nn.Conv2D(channels, 1, 1)
+        return [first, _conv3x3(narrow, 1, narrow), last]
 
 
 class BasicBlockV2(HybridBlock):
@@ -75,50 +63,37 @@ class BasicBlockV2(HybridBlock):
 
     def __init__(self, channels: int, stride: int, downsample: bool, in_channels: int) -> None:
         super().__init__()
-        self.bn1 = nn.BatchNorm()
-        self.conv1 = _conv3x3(channels, stride, in_channels)
-        self.bn2 = nn.BatchNorm()
-        self.conv2 = _conv3x3(channels, 1, channels)
-        self.downsample = (
-            nn.Conv2D(channels, 1, stride, use_bias=False, in_channels=in_channels)
-            if downsample
-            else None
-        )
+        convs = self._convs(channels, stride, in_channels)
+        for number, conv in enumerate(convs, 1):
+            setattr(self, f"bn{number}", nn.BatchNorm())
+            setattr(self, f"conv{number}", conv)
+        self._count = len(convs)
+        self.downsample = None
+        if downsample:
+            self.downsample = nn.Conv2D(
+                channels, 1, stride, use_bias=False, in_channels=in_channels
+            )
+
+    def _convs(self, channels: int, stride: int, in_channels: int) -> list[HybridBlock]:
+        return [_conv3x3(channels, stride, in_channels), _conv3x3(channels, 1, channels)]
 
     def forward(self, x: ndarray) -> ndarray:
         kept = x
-        x = npx.activation(self.bn1(x), "relu")
-        if self.downsample is not None:
-            kept = self.downsample(x)
-        x = npx.activation(self.bn2(self.conv1(x)), "relu")
-        return self.conv2(x) + kept
+        for number in range(1, self._count + 1):
+            x = npx.activation(getattr(self, f"bn{number}")(x), "relu")
+            if number == 1 and self.downsample is not None:
+                kept = self.downsample(x)
+            x = getattr(self, f"conv{number}")(x)
+        return x + kept
 
 
-class BottleneckV2(HybridBlock):
+class BottleneckV2(BasicBlockV2):
     """A convolution between two of kernel 1; activations come before them."""
 
-    def __init__(self, channels: int, stride: int, downsample: bool, in_channels: int) -> None:
-        super().__init__()
-        self.bn1 = nn.BatchNorm()
-        self.conv1 = nn.Conv2D(channels // 4, 1, 1, use_bias=False)
-        self.bn2 = nn.BatchNorm()
-        self.conv2 = _conv3x3(channels // 4, stride, channels // 4)
-        self.bn3 = nn.BatchNorm()
-        self.conv3 = nn.Conv2D(channels, 1, 1, use_bias=False)
-        self.downsample = (
-            nn.Conv2D(channels, 1, stride, use_bias=False, in_channels=in_channels)
-            if downsample
-            else None
-        )
-
-    def forward(self, x: ndarray) -> ndarray:
-        kept = x
-        x = npx.activation(self.bn1(x), "relu")
-        if self.downsample is not None:
-            kept = self.downsample(x)
-        x = npx.activation(self.bn2(self.conv1(x)), "relu")
-        x = npx.activation(self.bn3(self.conv2(x)), "relu")
-        return self.conv3(x) + kept
+    def _convs(self, channels: int, stride: int, in_channels: int) -> list[HybridBlock]:
+        narrow = channels // 4
+        first, last = (nn.Conv2D(n, 1, 1, use_bias=False) for n in (narrow, channels))
+        return [first, _conv3x3(narrow, stride, narrow), last]
 
 
 def _stages(
@@ -171,35 +146,28 @@ class ResNetV1(Classifier):
     ) -> None:
         super().__init__()
         self.features = nn.HybridSequential(
+            *self._before(),
             *_stem(channels[0], thumbnail),
             *_stages(block, layers, channels),
-            nn.GlobalAvgPool2D(),
+            *self._after(),
         )
         self.output = nn.Dense(classes, in_units=channels[-1])
 
+    def _before(self) -> list[HybridBlock]:
+        return []
 
-class ResNetV2(Classifier):
+    def _after(self) -> list[HybridBlock]:
+        return [nn.GlobalAvgPool2D()]
+
+
+class ResNetV2(ResNetV1):
     """ResNet with activations before the convolutions; parameters as for `ResNetV1`."""
 
-    def __init__(
-        self,
-        block: Callable[..., HybridBlock],
-        layers: Sequence[int],
-        channels: Sequence[int],
-        classes: int = 1000,
-        thumbnail: bool = False,
-    ) -> None:
-        super().__init__()
-        self.features = nn.HybridSequential(
-            nn.BatchNorm(scale=False, center=False),
-            *_stem(channels[0], thumbnail),
-            *_stages(block, layers, channels),
-            nn.BatchNorm(),
-            nn.Activation("relu"),
-            nn.GlobalAvgPool2D(),
-            nn.Flatten(),
-        )
-        self.output = nn.Dense(classes, in_units=channels[-1])
+    def _before(self) -> list[HybridBlock]:
+        return [nn.BatchNorm(scale=False, center=False)]
+
+    def _after(self) -> list[HybridBlock]:
+        return [nn.BatchNorm(), nn.Activation("relu"), nn.GlobalAvgPool2D(), nn.Flatten()]
 
 
 _BLOCKS: dict[tuple[int, str], Callable[..., HybridBlock]] = {
@@ -237,9 +205,6 @@ def get_resnet(
     return net(_BLOCKS[version, kind], layers, _CHANNELS[kind], **kwargs)
 
 
-(resnet18_v1, resnet34_v1, resnet50_v1, resnet101_v1, resnet152_v1) = (
-    variant(get_resnet, f"resnet{n}_v1", 1, n) for n in _LAYERS
-)
-(resnet18_v2, resnet34_v2, resnet50_v2, resnet101_v2, resnet152_v2) = (
-    variant(get_resnet, f"resnet{n}_v2", 2, n) for n in _LAYERS
-)
+for _depth in _LAYERS:
+    for _version in (1, 2):
+        variant(get_resnet, f"resnet{_depth}_v{_version}", _version, _depth)

@@ -49,5 +49,5 @@ class SqueezeNet(Classifier):
         )
 
 
-squeezenet1_0 = variant(SqueezeNet, "squeezenet1_0", "1.0")
-squeezenet1_1 = variant(SqueezeNet, "squeezenet1_1", "1.1")
+for _version in _FIRES:
+    variant(SqueezeNet, f"squeezenet{_version}", _version)

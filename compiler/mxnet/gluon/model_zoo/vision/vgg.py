@@ -49,7 +49,6 @@ class VGG(Classifier):
         self.output = nn.Dense(classes, weight_initializer=Normal())
 
 
-vgg11, vgg13, vgg16, vgg19 = (variant(VGG, f"vgg{n}", layers) for n, layers in _LAYERS.items())
-vgg11_bn, vgg13_bn, vgg16_bn, vgg19_bn = (
-    variant(VGG, f"vgg{n}_bn", layers, batch_norm=True) for n, layers in _LAYERS.items()
-)
+for _depth, _stages in _LAYERS.items():
+    variant(VGG, f"vgg{_depth}", _stages)
+    variant(VGG, f"vgg{_depth}_bn", _stages, batch_norm=True)
