@@ -45,18 +45,11 @@ OutputType = tuple[str, str]
 class Node:
     """One operator or variable.
 
-    Attributes
-    ----------
-    op : str
-        Operator name, "null" for a variable.
-    name : str
-        Unique in the graph.
-    inputs : list of Entry
-        Inputs in order; every id is smaller than the node's own.
-    attrs : dict of str to str
-        Operator parameters and annotations.
-    types : list of (shape, dtype)
-        Per output its shape as text, "[1, 3]", and its dtype; "" where unknown.
+    * `op`: operator name, "null" for a variable.
+    * `name`: unique in the graph.
+    * `inputs`: inputs in order; every id is smaller than the node's own.
+    * `attrs`: operator parameters and annotations.
+    * `types`: per output its shape as text, "[1, 3]", and its dtype; "" where unknown.
     """
 
     op: str
@@ -74,13 +67,8 @@ class Node:
 class Graph:
     """Nodes in topological order, and the entries that leave the graph.
 
-    Attributes
-    ----------
-    nodes : list of Node
-    heads : list of Entry
-        Outputs of the graph, in order; repeats allowed.
-    bounds : dict of str to int
-        Largest extents of symbols, by name.
+    * `heads`: outputs of the graph, in order; repeats allowed.
+    * `bounds`: largest extents of symbols, by name.
     """
 
     nodes: list[Node] = field(default_factory=list)

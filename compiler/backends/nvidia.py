@@ -99,17 +99,9 @@ class _Graph:
 class _Layer:
     """What becomes one call of a library.
 
-    Attributes
-    ----------
-    anchor : _Node
-    operands : list of _Node
-        Of the anchor, in front of their transpositions.
-    flipped : list of bool
-        Which of them are transposed on the way to the anchor.
-    nodes : list of _Node
-        All that are part of it.
-    bias : _Node, optional
-    relu : bool
+    * `operands`: of the anchor, in front of their transpositions.
+    * `flipped`: which of them are transposed on the way to the anchor.
+    * `nodes`: all that are part of it.
     """
 
     anchor: _Node

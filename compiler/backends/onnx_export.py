@@ -87,19 +87,11 @@ def to_onnx(
 ) -> ModelProto:
     """Export the one Relax function of a module, or its `main`.
 
-    Parameters
-    ----------
-    mod : tvm.IRModule
-        A call of another function is replaced by its body.
-    params : mapping of str to numpy.ndarray
-        Parameters of the function that become initializers; the others become inputs, in order.
-    outputs : sequence of str, optional
-        Names of the outputs; a number is put behind one that is taken.
-
-    Raises
-    ------
-    UnsupportedOperatorError
-        An operator, or its form, can't be expressed.
+    * `mod`: a call of another function is replaced by its body.
+    * `params`: parameters of the function that become initializers; the others become inputs, in
+      order.
+    * `outputs`: names of the outputs; a number is put behind one that is taken.
+    Raises UnsupportedOperatorError: an operator, or its form, can't be expressed.
     """
     functions = [f for _, f in relax_functions(mod)]
     function = functions[0] if len(functions) == 1 else mod["main"]

@@ -277,13 +277,7 @@ def register(
 
 
 def register_pass(name: str, run: RunPass, *, replace: bool = False) -> None:
-    """Register a graph pass; see `GraphPass`.
-
-    Raises
-    ------
-    PartitionError
-        The name is taken.
-    """
+    """Register a graph pass; see `GraphPass`. Raises PartitionError: the name is taken."""
     _add(GraphPass(name, run), replace)
 
 
@@ -301,10 +295,7 @@ def _add(backend: Partitioner | GraphPass, replace: bool) -> None:
 def unregister(name: str) -> None:
     """Remove a partitioner or a graph pass.
 
-    Raises
-    ------
-    UnknownBackendError
-        None of that name is registered.
+    Raises UnknownBackendError: None of that name is registered.
     """
     with _lock:
         if name not in _backends:
@@ -333,10 +324,7 @@ def restore(backends: Mapping[str, Partitioner | GraphPass]) -> None:
 def get_partitioner(name: str) -> Partitioner:
     """Look up a partitioner by name.
 
-    Raises
-    ------
-    UnknownBackendError
-        No partitioner of that name is registered.
+    Raises UnknownBackendError: no partitioner of that name is registered.
     """
     found = registered().get(name)
     if isinstance(found, GraphPass):

@@ -33,19 +33,10 @@ _ARGUMENT_NAMES = {"relax.strided_slice": ("x", "axes", "begin", "end", "strides
 class RelaxGraph:
     """The neutral graph of a Relax `main` and where its nodes come from.
 
-    Attributes
-    ----------
-    graph : Graph
-    binding_of : list of int or None
-        Per node the binding it stands for; None for a variable.
-    values : mapping of str to numpy.ndarray
-        Values of parameters and constants by node name: read-only views of the memory that the
-        module and `params` own. Types numpy has no view of (bfloat16, float8) are copies.
-
-    Raises
-    ------
-    PartitionError
-        A value in `params` does not fit the parameter of that name.
+    * `binding_of`: per node the binding it stands for; None for a variable.
+    * `values`: values of parameters and constants by node name: read-only views of the memory that
+      the module and `params` own. Types numpy has no view of (bfloat16, float8) are copies.
+    Raises PartitionError: a value in `params` does not fit the parameter of that name.
     """
 
     def __init__(self, main: RelaxFunction, params: Mapping[str, Any] | None) -> None:

@@ -23,12 +23,9 @@ _RESERVED = ("global_symbol", "num_input", "Primitive")
 def check_options(partitioner: Partitioner, options: Options, timeout: float | None) -> None:
     """Let a partitioner refuse options.
 
-    Raises
-    ------
-    PartitionError
-        It refuses them; with its reason.
-    PartitionCallbackError
-        The callback raised, took too long, or returned neither None nor a text.
+    Raises PartitionError: it refuses them; with its reason.
+    Raises PartitionCallbackError: the callback raised, took too long, or returned neither None nor
+    a text.
     """
     check = partitioner.check_options
     if check is None:
@@ -46,10 +43,7 @@ def make_selector(
 ) -> Selector:
     """Run `selector` and check what it made.
 
-    Raises
-    ------
-    PartitionCallbackError
-        The callback raised, took too long, or returned no selector.
+    Raises PartitionCallbackError: the callback raised, took too long, or returned no selector.
     """
     make = strategy.selector
     assert make is not None, "the strategy claims nodes with supported_ops"
@@ -74,15 +68,9 @@ def claim_nodes(
 ) -> list[int]:
     """Run `supported_ops` and check what it marked.
 
-    Returns
-    -------
-    list of int
-        One mark per node: -2, -1 or the number of a subgraph.
-
-    Raises
-    ------
-    PartitionCallbackError
-        The callback raised, took too long, or the marks are not `size` integers.
+    Returns one mark per node: -2, -1 or the number of a subgraph.
+    Raises PartitionCallbackError: the callback raised, took too long, or the marks are not `size`
+    integers.
     """
     where = f"partitioner {backend!r}, strategy {strategy.name!r}: supported_ops"
     supported_ops = strategy.supported_ops
@@ -118,16 +106,9 @@ def accept(
 ) -> dict[str, str] | str:
     """Run `accept_subgraph`, if the strategy has one.
 
-    Returns
-    -------
-    dict of str to str, or str
-        Attributes for the accepted function; for a rejected subgraph the reason.
-
-    Raises
-    ------
-    PartitionCallbackError
-        The callback raised, took too long, did not return a bool, or put an
-        attribute that is not a string or whose name is reserved.
+    Returns attributes for the accepted function; for a rejected subgraph the reason.
+    Raises PartitionCallbackError: the callback raised, took too long, did not return a bool, or put
+    an attribute that is not a string or whose name is reserved.
     """
     attrs: dict[str, str] = {}
     review = strategy.accept_subgraph
@@ -164,10 +145,8 @@ def run_pass(
 ) -> tuple[str, dict[str, np.ndarray], dict[str, np.ndarray]]:
     """Run a graph pass and check the kinds of what it returned.
 
-    Raises
-    ------
-    PartitionCallbackError
-        The pass raised, took too long, or did not return a text and two dicts.
+    Raises PartitionCallbackError: the pass raised, took too long, or did not return a text and two
+    dicts.
     """
     where = f"graph pass {chosen.name!r}"
     made = _call(where, timeout, lambda: chosen.run(graph_json, dict(options), args, aux))

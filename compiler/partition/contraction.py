@@ -16,15 +16,8 @@ _GAP = 1 << 40  # distance of neighboring labels after (re)labelling
 class AcyclicContraction:
     """An acyclic graph whose nodes can be merged along edges.
 
-    Parameters
-    ----------
-    predecessors : sequence of sequences of int
-        Nodes with an edge to node i. Repeated entries are harmless.
-
-    Raises
-    ------
-    ValueError
-        The graph has a cycle.
+    * `predecessors`: nodes with an edge to node i. Repeated entries are harmless.
+    Raises ValueError: the graph has a cycle.
     """
 
     def __init__(self, predecessors: Sequence[Iterable[int]]) -> None:
@@ -53,20 +46,11 @@ class AcyclicContraction:
     def merge(self, source: int, target: int, limit: int) -> tuple[bool, int]:
         """Merge the ends of the edge source -> target unless that could close a cycle.
 
-        Parameters
-        ----------
-        source, target : int
-            Ends of an edge of the graph, or nodes merged into its ends.
-        limit : int
-            Largest number of edges to look at. A search that is cut off counts as "closes a
-            cycle": nothing is merged and the graph stays acyclic.
-
-        Returns
-        -------
-        merged : bool
-            Whether both now are one node.
-        cost : int
-            Edges looked at, plus the nodes relabelled.
+        * `source`, `target`: ends of an edge of the graph, or nodes merged into its ends.
+        * `limit`: largest number of edges to look at. A search that is cut off counts as "closes a
+          cycle": nothing is merged and the graph stays acyclic.
+        Returns `merged`, whether both now are one node.
+        Returns `cost`, edges looked at, plus the nodes relabelled.
         """
         source, target = self.find(source), self.find(target)
         if source == target:
@@ -191,10 +175,7 @@ def topological_order(
 ) -> list[int]:
     """Nodes with every predecessor before its successors; the same for the same lists.
 
-    Raises
-    ------
-    ValueError
-        The graph has a cycle.
+    Raises ValueError: the graph has a cycle.
     """
     missing = [len(found) for found in predecessors]
     order = [node for node, count in enumerate(missing) if count == 0]

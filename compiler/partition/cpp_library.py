@@ -33,10 +33,7 @@ from .selector import Selector
 def load_cpp(file: Path) -> PartitionerLibrary:
     """Register what a shared library holds. It stays loaded as long as the process.
 
-    Raises
-    ------
-    PartitionError
-        See `PartitionerLibrary`; or it registers something that makes no sense.
+    Raises PartitionError: see `PartitionerLibrary`; or it registers something that makes no sense.
     """
     library = PartitionerLibrary(file)
     for number, described in enumerate(library.described):

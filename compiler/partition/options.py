@@ -44,10 +44,7 @@ class Limits:
     def from_options(cls, options: Mapping[str, str]) -> Limits:
         """Read them from the options of a `partition` call.
 
-        Raises
-        ------
-        PartitionError
-            A value is not of the kind that its option needs.
+        Raises PartitionError: a value is not of the kind that its option needs.
         """
         policy = options.get("on_compile_error", "raise")
         if policy not in ON_COMPILE_ERROR:
@@ -73,19 +70,11 @@ def bounded(
 ) -> list[tuple[list[int], str]]:
     """Regions within the limits.
 
-    Parameters
-    ----------
-    graph : Graph
-    regions : sequence of sequences of int
-        Node ids, ascending in each region; contracting all of them leaves an acyclic graph.
-    limits : Limits
-
-    Returns
-    -------
-    list of (members, reason)
-        Candidates in the order of their first members. Contracting all of them, too, leaves an
-        acyclic graph. `reason` is "" for those within the limits and says for all others why they
-        are not.
+    * `regions`: node ids, ascending in each region; contracting all of them leaves an acyclic
+      graph.
+    Returns candidates in the order of their first members. Contracting all of them, too, leaves an
+    acyclic graph. `reason` is "" for those within the limits and says for all others why they are
+    not.
     """
     sizes = _Sizes(graph)
     found: list[tuple[list[int], str]] = []

@@ -34,15 +34,9 @@ def grow(
 ) -> list[int]:
     """Marked nodes that hang together with a first one, breadth-first.
 
-    Parameters
-    ----------
-    seed : int
-    predecessors, readers : sequence of sequences of int
-        Neighbors of each node.
-    marks : sequence of int
-        At most one number other than `ANY` comes together, the one met first.
-    is_open : (node) -> bool
-        Whether a marked node may be taken.
+    * `predecessors`, `readers`: neighbors of each node.
+    * `marks`: at most one number other than `ANY` comes together, the one met first.
+    * `is_open`: whether a marked node may be taken.
     """
     number = marks[seed]
     members, seen = [seed], {seed}
@@ -65,19 +59,10 @@ def last_return(readers: Sequence[Sequence[int]], members: Collection[int]) -> t
     As in MXNet it is the last one that such a path comes back to, where of the paths that begin at
     an outside node which both reads and feeds members only the shortest count.
 
-    Parameters
-    ----------
-    readers : sequence of sequences of int
-        Nodes that read each node, all of them larger than it.
-    members : collection of int
-        With a fast `in`.
-
-    Returns
-    -------
-    member : int
-        -1 if no path comes back.
-    cost : int
-        Edges looked at.
+    * `readers`: nodes that read each node, all of them larger than it.
+    * `members`: with a fast `in`.
+    Returns `member`, -1 if no path comes back.
+    Returns `cost`, edges looked at.
     """
     last = max(members)
     found, cost = -1, 0

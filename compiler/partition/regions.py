@@ -54,20 +54,11 @@ def find_regions(
 ) -> list[list[int]]:
     """Group marked nodes into regions.
 
-    Parameters
-    ----------
-    predecessors : sequence of sequences of int
-        Nodes that feed node i, all smaller than i; repetitions allowed.
-    marks : sequence of int
-        Per node `UNMARKED`, `ANY`, or any other number: nodes of different numbers are never in
-        one region, `ANY` nodes join any. Equal numbers do not tie unconnected nodes together.
-    domains : sequence of int, optional
-        Nodes of different domains are never in one region.
-
-    Returns
-    -------
-    list of list of int
-        Regions ordered by smallest member; members ascending.
+    * `predecessors`: nodes that feed node i, all smaller than i; repetitions allowed.
+    * `marks`: per node `UNMARKED`, `ANY`, or any other number: nodes of different numbers are never
+      in one region, `ANY` nodes join any. Equal numbers do not tie unconnected nodes together.
+    * `domains`: nodes of different domains are never in one region.
+    Returns regions ordered by smallest member; members ascending.
     """
     size = len(marks)
     marks = _numbered(marks)

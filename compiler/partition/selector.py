@@ -61,26 +61,13 @@ def select_marks(
 ) -> list[int]:
     """Grow subgraphs over a graph.
 
-    Parameters
-    ----------
-    selector : Selector
-    graph : Graph
-    domains : sequence of int or None
-        Per node None for one that no subgraph may take, else a number; nodes of different
-        numbers are never in one subgraph.
-    where : str
-        Names partitioner and strategy in errors.
-
-    Returns
-    -------
-    list of int
-        Per node the number of its subgraph or -2. The nodes of one number need not be convex
-        after `filter`; `find_regions` splits them.
-
-    Raises
-    ------
-    PartitionCallbackError
-        A method raised, or `filter` returned a node that was not a candidate.
+    * `domains`: per node None for one that no subgraph may take, else a number; nodes of different
+      numbers are never in one subgraph.
+    * `where`: names partitioner and strategy in errors.
+    Returns per node the number of its subgraph or -2. The nodes of one number need not be convex
+    after `filter`; `find_regions` splits them.
+    Raises PartitionCallbackError: a method raised, or `filter` returned a node that was not a
+    candidate.
     """
     return _Growth(selector, graph, domains, where).run()
 

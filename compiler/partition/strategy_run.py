@@ -22,15 +22,10 @@ if TYPE_CHECKING:
 class Adapter(Protocol):
     """The module to partition, as a graph independent of its dialect.
 
-    Attributes
-    ----------
-    graph : Graph
-        What regions are found on; it stays as it is while subgraphs are accepted.
-    domains : sequence of int or None
-        Per node None for one that no subgraph may take, else a number; nodes of different
-        numbers are never in one subgraph.
-    args, aux : mapping of str to numpy.ndarray
-        Known values, by the names that callbacks see as "argName".
+    * `graph`: what regions are found on; it stays as it is while subgraphs are accepted.
+    * `domains`: per node None for one that no subgraph may take, else a number; nodes of different
+      numbers are never in one subgraph.
+    * `args`, `aux`: known values, by the names that callbacks see as "argName".
     """
 
     @property
@@ -62,15 +57,8 @@ def run_strategy(
 ) -> list[Candidate]:
     """Let a strategy claim subgraphs; each is reviewed, and accepted or not, before the next.
 
-    Parameters
-    ----------
-    marks
-        What `claims` gave, if it was asked already.
-
-    Raises
-    ------
-    PartitionCallbackError
-        A callback raised, returned nonsense or took too long.
+    * `marks`: what `claims` gave, if it was asked already.
+    Raises PartitionCallbackError: a callback raised, returned nonsense or took too long.
     """
     graph = adapter.graph
     if marks is None:
@@ -99,10 +87,7 @@ def claims(
 ) -> list[int]:
     """A strategy's marks on the nodes that a subgraph may take.
 
-    Raises
-    ------
-    PartitionCallbackError
-        A callback raised, returned nonsense or took too long.
+    Raises PartitionCallbackError: a callback raised, returned nonsense or took too long.
     """
     marks = _answer(adapter, backend, strategy, options, limits)
     domains = zip(marks, adapter.domains, strict=True)

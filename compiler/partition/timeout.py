@@ -24,10 +24,7 @@ def within(seconds: float | None, where: str, call: Callable[[], _Result]) -> _R
     the caller's context variables. Past the limit its result is never looked at; Python code in
     it is interrupted, while foreign code keeps the thread until it returns or the process ends.
 
-    Raises
-    ------
-    PartitionCallbackError
-        The call took longer than `seconds`.
+    Raises PartitionCallbackError: the call took longer than `seconds`.
     """
     if seconds is None:
         return call()

@@ -268,14 +268,9 @@ def _body(
 ) -> tuple[Graph, tuple[int, ...]]:
     """The graph of a body, and where among the node's inputs its variables get their values.
 
-    Parameters
-    ----------
-    heads : sequence of ndarray
-        What the body gives.
-    own : mapping of Value to Value
-        Its variables, and the node's inputs after them.
-    inputs : list of Value
-        The node's inputs; what else the body reads is added to them.
+    * `heads`: what the body gives.
+    * `own`: its variables, and the node's inputs after them.
+    * `inputs`: the node's inputs; what else the body reads is added to them.
     """
     inside: set[Record] = set()
     values = [array._value for array in heads]

@@ -140,20 +140,11 @@ def build_graph(
 ) -> tuple[Graph, list[Value]]:
     """The graph of recorded values.
 
-    Parameters
-    ----------
-    heads : sequence of Value
-        Its outputs.
-    variables : sequence of Value
-        Values that are variables of the graph in any case, first and in this order.
-    is_outside : callable
-        Whether a value is to be a variable, though it was recorded; control flow bodies read such.
-
-    Returns
-    -------
-    Graph
-    list of Value
-        The variables that are not in `variables`, in the order of their nodes.
+    * `heads`: its outputs.
+    * `variables`: values that are variables of the graph in any case, first and in this order.
+    * `is_outside`: whether a value is to be a variable, though it was recorded; control flow bodies
+      read such.
+    Returns the variables that are not in `variables`, in the order of their nodes.
     """
     nodes: list[Node] = []
     of_variable: dict[Any, int] = {}

@@ -25,19 +25,9 @@ if TYPE_CHECKING:
 def invoke_dynamic(op: str, inputs: Sequence[ndarray], attrs: Mapping[str, str]) -> list[ndarray]:
     """Compute a dynamic operator now, and record it in a trace that is under way.
 
-    Parameters
-    ----------
-    op : str
-        One of `compiler.mxnet_format.data_dependent.DYNAMIC`.
-    inputs : sequence of ndarray
-    attrs : mapping of str to str
-
-    Raises
-    ------
-    ArrayError
-        The operator does not take the inputs.
-    DeferredComputeError
-        An input has no place in the trace.
+    * `op`: one of `compiler.mxnet_format.data_dependent.DYNAMIC`.
+    Raises ArrayError: the operator does not take the inputs.
+    Raises DeferredComputeError: an input has no place in the trace.
     """
     values = [array._value for array in inputs]
     device, trace = values[0].device, current_trace()

@@ -71,12 +71,8 @@ def cache_clear() -> None:
 def tensor_of(value: Value) -> Any:
     """The value's tensor, computed now if it has not been.
 
-    Raises
-    ------
-    DeferredComputeError
-        A block's `forward` is being traced; names the line that asked.
-    ArrayError
-        What has been recorded can't be computed; names the line that recorded it.
+    Raises DeferredComputeError: a block's `forward` is being traced; names the line that asked.
+    Raises ArrayError: what has been recorded can't be computed; names the line that recorded it.
     """
     trace = current_trace()
     if trace is not None and trace.block and value.has_history:

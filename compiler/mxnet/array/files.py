@@ -20,10 +20,7 @@ from .wrap import from_host
 def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray]) -> None:
     """Write arrays by name: `.safetensors`, `.npz`, or the list format of `.params`.
 
-    Raises
-    ------
-    ExportError
-        The file can't be written, or has no such dtype.
+    Raises ExportError: the file can't be written, or has no such dtype.
     """
     text = os.fspath(path)
     if text.endswith(".safetensors"):
@@ -37,10 +34,7 @@ def write_model(
 ) -> tuple[str, str | None]:
     """Write `<path>-symbol.json` and, if there are arrays, `<path>-<epoch>.params`.
 
-    Raises
-    ------
-    ExportError
-        A file can't be written.
+    Raises ExportError: a file can't be written.
     """
     prefix = os.fspath(path)
     if epoch < 0:

@@ -25,12 +25,8 @@ def get(array: ndarray, key: Any) -> ndarray:
     In a trace: integers, slices, tuples of them, tuples of integer arrays, and one boolean array.
     Elsewhere everything that numpy takes.
 
-    Raises
-    ------
-    ArrayIndexError
-        An index outside of the array.
-    ArrayTypeError
-        A key that can't be traced.
+    Raises ArrayIndexError: an index outside of the array.
+    Raises ArrayTypeError: a key that can't be traced.
     """
     if current_trace() is not None:
         return _traced(array, key)

@@ -22,10 +22,8 @@ def output_types(
 ) -> Types:
     """Shape and dtype of each visible output.
 
-    Raises
-    ------
-    ArrayError
-        The operator is unknown or does not take such inputs; names the line that asks for it.
+    Raises ArrayError: the operator is unknown or does not take such inputs; names the line that
+    asks for it.
     """
     types = tuple((value.shape, value.dtype) for value in inputs)
     try:
@@ -64,10 +62,7 @@ def _import(op: str, attrs: Mapping[str, str], types: Types, subgraphs: Sequence
 def tell_shapes(op: str, attrs: Mapping[str, str], inputs: Sequence[Any]) -> None:
     """Set the shapes of the parameters among an operator's inputs.
 
-    Raises
-    ------
-    DeferredInitializationError
-        They do not follow from the other inputs.
+    Raises DeferredInitializationError: they do not follow from the other inputs.
     """
     unknown = {
         f"in{index}": each.param

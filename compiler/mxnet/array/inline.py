@@ -23,11 +23,7 @@ def inline_small(symbol: Symbol, limit: int) -> Symbol:
     A subgraph for which its backend has set attributes, such as a target, which it compiles
     itself, or which an operator of its library runs, is left to the backend.
 
-    Parameters
-    ----------
-    symbol : Symbol
-    limit : int
-        0 leaves everything as it is.
+    * `limit`: 0 leaves everything as it is.
     """
     graph = symbol.graph
     nodes = [_inlined(node) if _is_small(node, limit) else node for node in graph.nodes]

@@ -33,33 +33,15 @@ def invoke(
 ) -> list[ndarray]:
     """Record an operator; outside of traces one of a library runs at once, with a new state.
 
-    Parameters
-    ----------
-    op : str
-        MXNet's name of the operator, as in a symbol file.
-    inputs : sequence of ndarray
-    attrs : mapping of str to object
-        Operator parameters; they are spelled as in a symbol file. None leaves one out.
-    device : Device, optional
-        Of an operator without inputs.
-    subgraphs : sequence of Graph
-        Bodies of control flow.
-    name : str
-        Of the node, in a trace.
-
-    Returns
-    -------
-    list of ndarray
-        One for each visible output.
-
-    Raises
-    ------
-    ArrayTypeError
-        An input is not an array.
-    ArrayError
-        Inputs are on different devices, or do not fit the operator.
-    DeferredComputeError
-        An input can't be part of the current trace.
+    * `op`: MXNet's name of the operator, as in a symbol file.
+    * `attrs`: operator parameters; they are spelled as in a symbol file. None leaves one out.
+    * `device`: of an operator without inputs.
+    * `subgraphs`: bodies of control flow.
+    * `name`: of the node, in a trace.
+    Returns one for each visible output.
+    Raises ArrayTypeError: an input is not an array.
+    Raises ArrayError: inputs are on different devices, or do not fit the operator.
+    Raises DeferredComputeError: an input can't be part of the current trace.
     """
     texts = {key: spell(value) for key, value in (attrs or {}).items() if value is not None}
     if any(hasattr(each, "param") for each in inputs):

@@ -20,10 +20,7 @@ def run_operator(
 ) -> list[Value]:
     """The results of one call, for which a stateful operator makes a new state.
 
-    Raises
-    ------
-    ArrayError
-        The library rejects the call or fails in it; names the line that asks for it.
+    Raises ArrayError: the library rejects the call or fails in it; names the line that asks for it.
     """
     types = output_types(operator.name, attrs, inputs)
     given = [tensor_of(value) for value in inputs]

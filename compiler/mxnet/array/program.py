@@ -67,21 +67,9 @@ def require_bool(name: str, value: Any) -> None:
 class Program:
     """A compiled symbol.
 
-    Parameters
-    ----------
-    symbol : Symbol
-    types : mapping of str to (shape, dtype)
-        Of the variables that calls give, in the order in which they give them.
-    params : mapping of str to tvm.runtime.Tensor
-        Values of the other variables, compiled in.
-    device : Device
-    flags : Flags
-
-    Attributes
-    ----------
-    library : FactoryModule
-        What was built.
-    outputs : list of (shape, dtype)
+    * `types`: of the variables that calls give, in the order in which they give them.
+    * `params`: values of the other variables, compiled in.
+    * `library`: what was built.
     """
 
     def __init__(

@@ -37,10 +37,7 @@ _LONGEST_HEADER = 100_000_000
 def write(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray]) -> None:
     """Write arrays by name; the file is replaced as a whole or not at all.
 
-    Raises
-    ------
-    ExportError
-        A dtype that the format lacks, or the file can't be written.
+    Raises ExportError: a dtype that the format lacks, or the file can't be written.
     """
     header: dict[str, Any] = {}
     offset = 0
@@ -70,10 +67,7 @@ def write(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray]) -> Non
 def read(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     """Read arrays by name; bfloat16, which numpy lacks, comes as float32.
 
-    Raises
-    ------
-    FrontendError
-        The file can't be read or is damaged.
+    Raises FrontendError: the file can't be read or is damaged.
     """
     where = f"the parameter file {os.fspath(path)!r}"
     try:

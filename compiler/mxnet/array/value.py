@@ -30,12 +30,7 @@ _NUMBERS = itertools.count()
 class Variable:
     """A symbol's variable that values are bound to.
 
-    Attributes
-    ----------
-    name : str
-    attrs : dict of str to str
-    symbol : object
-        What the user bound, compared by identity.
+    * `symbol`: what the user bound, compared by identity.
     """
 
     name: str
@@ -47,20 +42,15 @@ class Variable:
 class Trace:
     """A recording in progress in this thread.
 
-    Attributes
-    ----------
-    block : str
-        The block whose `forward` is traced; "" for `deferred_compute`, in which values may be
-        asked for.
-    allow_constants : bool
-        Whether arrays from outside may be read; they become variables `const0`, `const1`, ...
-    constants : dict of str to Value
-        The arrays taken from outside.
-    shape_read : str
-        Call site at which the traced code first read an array's shape; "" if it read none. Such a
-        recording may only be valid for the shapes of these inputs.
-    dynamic : str
-        Call site of the first operator whose output shape depends on values; "" without one.
+    * `block`: the block whose `forward` is traced; "" for `deferred_compute`, in which values may
+      be asked for.
+    * `allow_constants`: whether arrays from outside may be read; they become variables `const0`,
+      `const1`, ...
+    * `constants`: the arrays taken from outside.
+    * `shape_read`: call site at which the traced code first read an array's shape; "" if it read
+      none. Such a recording may only be valid for the shapes of these inputs.
+    * `dynamic`: call site of the first operator whose output shape depends on values; "" without
+      one.
     """
 
     block: str = ""
@@ -94,10 +84,7 @@ def current_trace() -> Trace | None:
 def note_shape_read(value: Value, rank_only: bool = False) -> None:
     """Record in the trace that user code reads the shape of an array.
 
-    Raises
-    ------
-    DeferredComputeError
-        A block is traced, and the shape depends on values.
+    Raises DeferredComputeError: a block is traced, and the shape depends on values.
     """
     trace = _TRACE.get()
     if trace is None:
@@ -117,23 +104,12 @@ def note_shape_read(value: Value, rank_only: bool = False) -> None:
 class Value:
     """One value: its type, and a tensor or the operator that makes it.
 
-    Attributes
-    ----------
-    shape : tuple of int
-    dtype : str
-    device : Device
-    tensor : tvm.runtime.Tensor or None
-        None until it is computed.
-    record : Record or None
-        The operator; dropped once an untraced value is computed.
-    index : int
-        Which output of the operator.
-    variable : Variable or None
-        The variable that names the value in a symbol.
-    owner : weakref or None
-        The array that names the value; gone when the user has dropped it.
-    dynamic : bool
-        Whether the shape depends on values, so that a trace must not depend on the shape.
+    * `tensor`: None until it is computed.
+    * `record`: the operator; dropped once an untraced value is computed.
+    * `index`: which output of the operator.
+    * `variable`: the variable that names the value in a symbol.
+    * `owner`: the array that names the value; gone when the user has dropped it.
+    * `dynamic`: whether the shape depends on values, so that a trace must not depend on the shape.
     """
 
     __slots__ = (
@@ -186,29 +162,16 @@ class Value:
 class Record:
     """A recorded operator.
 
-    Attributes
-    ----------
-    op : str
-        MXNet's name of it.
-    attrs : dict of str to str
-        As in a symbol file.
-    inputs : tuple of Value
-    types : tuple of (shape, dtype)
-        Of the outputs.
-    device : Device
-        Where it runs.
-    subgraphs : tuple of Graph
-        Bodies of control flow.
-    traced : bool
-        Whether it belongs to a trace.
-    where : str
-        File, line and function that recorded it.
-    name : str
-        Of its node in a symbol.
-    depth : int
-        Length of the longest path to a computed value.
-    outputs : list of (int, weakref to Value)
-        The values that are still in use.
+    * `op`: MXNet's name of it.
+    * `attrs`: as in a symbol file.
+    * `types`: of the outputs.
+    * `device`: where it runs.
+    * `subgraphs`: bodies of control flow.
+    * `traced`: whether it belongs to a trace.
+    * `where`: file, line and function that recorded it.
+    * `name`: of its node in a symbol.
+    * `depth`: length of the longest path to a computed value.
+    * `outputs`: the values that are still in use.
     """
 
     op: str

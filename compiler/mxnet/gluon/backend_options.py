@@ -18,16 +18,9 @@ _OLD_SPELLING = "backend_opts"
 def backend_arguments(backend: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
     """The backend's options.
 
-    Parameters
-    ----------
-    backend : str or None
-    given : mapping of str to object
-        Keywords that are not flags; under "backend_opts" MXNet 1.x took a dict of options.
-
-    Raises
-    ------
-    BlockArgumentError
-        There are options, but no backend; one looks like a flag's name; or one is given twice.
+    * `given`: keywords that are not flags; under "backend_opts" MXNet 1.x took a dict of options.
+    Raises BlockArgumentError: there are options, but no backend; one looks like a flag's name; or
+    one is given twice.
     """
     options = dict(given)
     old = options.pop(_OLD_SPELLING, {})

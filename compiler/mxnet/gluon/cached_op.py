@@ -105,12 +105,8 @@ class CachedOp:
     def __call__(self, arrays: Sequence[ndarray]) -> list[ndarray]:
         """Run on arrays in the order of `data_names`.
 
-        Raises
-        ------
-        ArrayError
-            The arrays do not fit the symbol or the parameters.
-        BlockError
-            A parameter has no value on the device.
+        Raises ArrayError: the arrays do not fit the symbol or the parameters.
+        Raises BlockError: a parameter has no value on the device.
         """
         values = [array._value for array in arrays]
         device = values[0].device

@@ -15,13 +15,7 @@ if TYPE_CHECKING:
 
 
 class Unshaped(ndarray):
-    """A parameter's array on a device, before its shape is known.
-
-    Parameters
-    ----------
-    param : Parameter
-    device : Device
-    """
+    """A parameter's array on a device, before its shape is known."""
 
     def __init__(self, param: Parameter, device: Device) -> None:
         self.param = param

@@ -22,10 +22,7 @@ from .parameter import Parameter
 class DynamicOp:
     """A symbol with dynamic operators that is called on arrays; see `CachedOp`.
 
-    Attributes
-    ----------
-    parts : list of CachedOp
-        What lies between the dynamic operators, in the order in which it runs.
+    * `parts`: what lies between the dynamic operators, in the order in which it runs.
     """
 
     def __init__(

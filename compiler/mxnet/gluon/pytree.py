@@ -22,10 +22,7 @@ ARRAY, NOTHING = 0, -1
 def flatten(value: Any, what: str) -> tuple[list[ndarray], Format]:
     """The arrays of nested lists in order, and the format.
 
-    Raises
-    ------
-    BlockArgumentError
-        There is something else than arrays, None, lists and tuples.
+    Raises BlockArgumentError: there is something else than arrays, None, lists and tuples.
     """
     if isinstance(value, ndarray):
         return [value], ARRAY
@@ -48,10 +45,7 @@ def flatten(value: Any, what: str) -> tuple[list[ndarray], Format]:
 def with_arrays(value: Any) -> Any:
     """Nested lists with arrays of zeros in place of variables that declare their shapes.
 
-    Raises
-    ------
-    BlockTypeError
-        A symbol is not a variable, or its shape is not known.
+    Raises BlockTypeError: a symbol is not a variable, or its shape is not known.
     """
     if isinstance(value, (list, tuple)):
         return type(value)(with_arrays(item) for item in value)

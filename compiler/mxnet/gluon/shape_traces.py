@@ -23,12 +23,8 @@ Shapes = tuple[tuple[int, ...], ...]
 class ShapeTraces:
     """Traces by input shapes.
 
-    Parameters
-    ----------
-    site : str
-        Where `forward` reads a shape.
-    shapes : sequence of tuple of int
-        Of the inputs of the block's own trace.
+    * `site`: where `forward` reads a shape.
+    * `shapes`: of the inputs of the block's own trace.
     """
 
     def __init__(self, site: str, shapes: Sequence[tuple[int, ...]]) -> None:
@@ -46,10 +42,7 @@ class ShapeTraces:
     ) -> HybridBlock:
         """The block itself, or a copy of it that is traced for other shapes.
 
-        Raises
-        ------
-        BlockArgumentError
-            The block was partitioned, which a new trace would undo.
+        Raises BlockArgumentError: the block was partitioned, which a new trace would undo.
         """
         shapes = tuple(array.shape for array in arrays)
         if shapes == self._own:

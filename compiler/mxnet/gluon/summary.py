@@ -17,10 +17,7 @@ if TYPE_CHECKING:
 def print_summary(block: Block, inputs: tuple[Any, ...]) -> None:
     """Call the block with hooks on all its children, and print what they saw.
 
-    Raises
-    ------
-    BlockError
-        A block in it is hybridized.
+    Raises BlockError: a block in it is hybridized.
     """
     rows: list[tuple[str, str, int]] = [("Input", _shapes(inputs), 0)]
     handles = []

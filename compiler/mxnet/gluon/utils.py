@@ -18,18 +18,9 @@ def split_data(
 ) -> list[ndarray]:
     """Parts along an axis; where they are not equal, the first ones are longer by 1.
 
-    Parameters
-    ----------
-    data : array
-    num_slice : int
-    batch_axis : int
-    even_split : bool
-        Whether parts must be equal.
-
-    Raises
-    ------
-    BlockArgumentError
-        The axis is shorter than the number of parts, or no multiple of it where it must be.
+    * `even_split`: whether parts must be equal.
+    Raises BlockArgumentError: the axis is shorter than the number of parts, or no multiple of it
+    where it must be.
     """
     array = np.asarray(data)
     extent = array.shape[batch_axis]

@@ -27,14 +27,9 @@ Run = Callable[[Sequence[Any]], Sequence[Any]]
 class Piece:
     """A part of a symbol that runs at once.
 
-    Attributes
-    ----------
-    symbol : Symbol or None
-        A part of static shape.
-    node : Node or None
-        Instead of it, one operator that runs on the host.
-    inputs, outputs : tuple of str
-        Names of values: those of variables, or made up.
+    * `symbol`: a part of static shape.
+    * `node`: instead of it, one operator that runs on the host.
+    * `inputs`, `outputs`: names of values: those of variables, or made up.
     """
 
     symbol: Symbol | None
@@ -46,15 +41,8 @@ class Piece:
 def cut_pieces(symbol: Symbol, whole: bool = True) -> tuple[list[Piece], list[str]]:
     """Cut a symbol before and after its dynamic operators.
 
-    Parameters
-    ----------
-    symbol : Symbol
-    whole : bool
-        Whether what is static between two cuts is one piece; else each operator is one.
-
-    Returns
-    -------
-    The pieces in the order in which they run, and the names of the outputs.
+    * `whole`: whether what is static between two cuts is one piece; else each operator is one.
+    Returns the pieces in the order in which they run, and the names of the outputs.
     """
     graph = symbol.graph
     names = _value_names(graph)
@@ -151,20 +139,10 @@ def run_pieces(
 ) -> None:
     """Run pieces in order.
 
-    Parameters
-    ----------
-    parts : sequence of Piece
-    values : dict of str to array
-        The variables' values, to which those of all pieces are added.
-    run_static : callable
-        Runs a piece of static shape, of which it gets the number too.
-    to_host, from_host : callable
-        From an array to numpy's and back.
-
-    Raises
-    ------
-    ArrayError
-        A dynamic operator does not take its inputs.
+    * `values`: the variables' values, to which those of all pieces are added.
+    * `run_static`: runs a piece of static shape, of which it gets the number too.
+    * `to_host`, `from_host`: from an array to numpy's and back.
+    Raises ArrayError: a dynamic operator does not take its inputs.
     """
     for number, part in enumerate(parts):
         inputs = [values[name] for name in part.inputs]

@@ -27,10 +27,7 @@ def rewrite_symbol(
 ) -> tuple[Symbol, dict[str, np.ndarray], dict[str, np.ndarray]]:
     """Run a graph pass; return the new symbol and the arguments and states that it adds.
 
-    Raises
-    ------
-    PartitionCallbackError
-        The pass raised, took too long, or made what is not a symbol.
+    Raises PartitionCallbackError: the pass raised, took too long, or made what is not a symbol.
     """
     texts = {key: str(value) for key, value in options.items()}
     graph = symbol.graph

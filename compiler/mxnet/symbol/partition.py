@@ -27,15 +27,9 @@ if TYPE_CHECKING:
 class KnownValues:
     """Known values, shapes and dtypes of a symbol's variables.
 
-    Attributes
-    ----------
-    args, aux : mapping of str to numpy.ndarray
-        Values; callbacks see those of the variables they ask about.
-    shapes : mapping of str to tuple of int
-        Shapes, those of values included.
-    dtypes : mapping of str to str
-    infer : bool
-        Whether to infer and to annotate shapes and dtypes of all nodes.
+    * `args`, `aux`: values; callbacks see those of the variables they ask about.
+    * `shapes`: shapes, those of values included.
+    * `infer`: whether to infer and to annotate shapes and dtypes of all nodes.
     """
 
     args: Mapping[str, np.ndarray]
@@ -62,13 +56,8 @@ NOTHING_KNOWN = KnownValues({}, {}, {}, {}, False)
 class SymbolPartitioning:
     """A partitioned symbol with the record of its partitioning.
 
-    Attributes
-    ----------
-    symbol : Symbol
-    graph : Graph
-        The graph before the first strategy.
-    candidates : list of Candidate
-        Of all strategies, in the order they ran.
+    * `graph`: the graph before the first strategy.
+    * `candidates`: of all strategies, in the order they ran.
     """
 
     symbol: Symbol
@@ -84,25 +73,13 @@ def partition_symbol(
 ) -> SymbolPartitioning:
     """Let a partitioner select subgraphs of a symbol; the symbol is not changed.
 
-    Parameters
-    ----------
-    symbol : Symbol
-    backend : str
-        A registered partitioner.
-    known : KnownValues
-    options : mapping of str to object
-        As of `compiler.partition.partition`.
-
-    Raises
-    ------
-    UnknownBackendError
-        No partitioner of that name is registered.
-    PartitionCallbackError
-        A callback raised, returned nonsense or took too long.
-    PartitionError
-        An option is not understood or rejected, or the symbol has control dependencies.
-    FrontendError
-        Shapes contradict each other.
+    * `backend`: a registered partitioner.
+    * `options`: as of `compiler.partition.partition`.
+    Raises UnknownBackendError: no partitioner of that name is registered.
+    Raises PartitionCallbackError: a callback raised, returned nonsense or took too long.
+    Raises PartitionError: an option is not understood or rejected, or the symbol has control
+    dependencies.
+    Raises FrontendError: shapes contradict each other.
     """
     chosen = get_partitioner(backend)
     texts = {key: str(value) for key, value in options.items()}

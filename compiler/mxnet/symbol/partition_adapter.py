@@ -42,24 +42,13 @@ _SHAPE, _DTYPE = _TYPES = "__ext_shape__", "__ext_dtype__"
 class SymbolAdapter:
     """A symbol's graph for one strategy; see `Adapter`.
 
-    Parameters
-    ----------
-    source : Graph
-        In the order that `Graph.ordered` gives. It is not changed.
-    backend, strategy, limits
-        The source of the subgraphs.
-    args, aux : mapping of str to numpy.ndarray
-        Known values by the names of variables.
-    types : list, optional
-        Per node shape and dtype of each output, None where unknown; written into the nodes'
-        attributes if given.
-    options : mapping of str to str, optional
-        Kept on subgraph nodes, for a backend that compiles them itself.
-
-    Raises
-    ------
-    PartitionError
-        A node has control dependencies, for which a subgraph node has no place.
+    * `source`: in the order that `Graph.ordered` gives. It is not changed.
+    * `backend`, `strategy`, `limits`: the source of the subgraphs.
+    * `args`, `aux`: known values by the names of variables.
+    * `types`: per node shape and dtype of each output, None where unknown; written into the nodes'
+      attributes if given.
+    * `options`: kept on subgraph nodes, for a backend that compiles them itself.
+    Raises PartitionError: a node has control dependencies, for which a subgraph node has no place.
     """
 
     def __init__(
@@ -218,16 +207,10 @@ class SymbolAdapter:
 class _Cut:
     """The nodes of one subgraph, cut out of the graph as it is now.
 
-    Attributes
-    ----------
-    members : tuple of int
-    body : Graph
-        In depth-first order; its variables, in that order, belong to `inputs`.
-    inputs : list of (slot, slots)
-        Per input of the subgraph node the slot that decides on its order, and all that it
-        replaces.
-    outputs : dict of slot to int
-        Which output of the subgraph node each slot outside reads.
+    * `body`: in depth-first order; its variables, in that order, belong to `inputs`.
+    * `inputs`: per input of the subgraph node the slot that decides on its order, and all that it
+      replaces.
+    * `outputs`: which output of the subgraph node each slot outside reads.
     """
 
     def __init__(self, adapter: SymbolAdapter, members: tuple[int, ...]) -> None:

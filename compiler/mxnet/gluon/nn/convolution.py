@@ -18,10 +18,7 @@ LAYOUTS = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
 def spatial(value: Any, rank: int) -> tuple[int, ...]:
     """One number for each spatial axis.
 
-    Raises
-    ------
-    BlockArgumentError
-        Neither one number nor `rank` of them.
+    Raises BlockArgumentError: neither one number nor `rank` of them.
     """
     found = (value,) * rank if isinstance(value, int) else tuple(value)
     if len(found) != rank:
