@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Any
 
 from compiler.backends.graph import VARIABLE, Graph
-
-if TYPE_CHECKING:
-    from tvm import IRModule
 
 
 @dataclass(frozen=True)
@@ -74,17 +71,17 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Partitioning:
-    """A partitioned module and how it came about.
+    """A partitioned module or symbol and how it came about.
 
     Attributes
     ----------
-    module : tvm.IRModule
+    module : tvm.IRModule or Symbol
     graph : Graph
-        `main` before the first strategy.
+        `main`, or the symbol, before the first strategy.
     candidates : list of Candidate
         Of all strategies, in the order they ran. Names of nodes are those of `graph`.
     """
 
-    module: IRModule
+    module: Any
     graph: Graph
     candidates: list[Candidate]

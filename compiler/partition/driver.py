@@ -8,19 +8,18 @@ from typing import Any
 
 from tvm import IRModule
 
-from compiler.backends import Options, Strategy, compiled_attrs, get_partitioner, subgraph_name
+from compiler.backends import compiled_attrs, get_partitioner, subgraph_name
 from compiler.backends.graph import Graph, SubgraphExtractor
 from compiler.backends.relax_graph import RelaxGraph
 from compiler.ir.dataflow_graph import RelaxFunction
 from compiler.ir.outline import ON_COMPILE_ERROR, Group, outline
 from compiler.lowering.offloaded_functions import operators_of
 
-from .callbacks import check_options
 from .candidates import Candidate, Partitioning
 from .gc_pause import paused_collection
 from .options import Limits
 from .regions import UNMARKED
-from .strategy_run import claims, run_strategy
+from .strategy_run import StrategyRun, check_options
 from .vocabulary import knows_relax, knows_relay, with_arranged_parameters
 
 
@@ -99,14 +98,15 @@ def partition_with_report(
     with paused_collection():
         for each in chain:
             for strategy in each.strategies:
-                run = each.name, strategy, params, limits, texts
-                adapter, marks = _asked(module, *run)
+                run = StrategyRun(each.name, strategy, texts, limits)
+                adapter = _ModuleAdapter(module, run, params)
+                marks = run.claims(adapter)
                 in_relax = None
                 if not knows_relay(adapter.claimed(marks)):
-                    in_relax = _query_strategy_in_relax(plain, *run)
+                    in_relax = _query_strategy_in_relax(plain, run, params)
                     adapter, marks = in_relax or (adapter, marks)
                 first = first or adapter.graph
-                candidates += run_strategy(adapter, each.name, strategy, texts, limits, marks)
+                candidates += run.select(adapter, marks)
                 if adapter.has_accepted:
                     module = plain = (
                         adapter.result() if in_relax is None else as_relay(adapter.result())
@@ -115,34 +115,17 @@ def partition_with_report(
     return Partitioning(module, first, candidates)
 
 
-def _asked(
-    mod: IRModule,
-    backend: str,
-    strategy: Strategy,
-    params: Mapping[str, Any] | None,
-    limits: Limits,
-    options: Options,
-) -> tuple[_ModuleAdapter, list[int]]:
-    """A module for a strategy, and what the strategy claims of it."""
-    adapter = _ModuleAdapter(mod, backend, strategy, params, limits, options)
-    return adapter, claims(adapter, backend, strategy, options, limits)
-
-
 def _query_strategy_in_relax(
-    mod: IRModule,
-    backend: str,
-    strategy: Strategy,
-    params: Mapping[str, Any] | None,
-    limits: Limits,
-    options: Options,
+    mod: IRModule, run: StrategyRun, params: Mapping[str, Any] | None
 ) -> tuple[_ModuleAdapter, list[int]] | None:
-    """The same of the module in Relax's operators; None if the strategy does not know those."""
+    """The module in Relax's operators, with the marks; None if the strategy knows none of those."""
     from ..relay.relax_to_relay import to_relax
 
     names = operators_of(mod["main"])
     if not (knows_relay(names) or knows_relax(names)):
         return None  # the names are the same in both
-    adapter, marks = _asked(to_relax(mod), backend, strategy, params, limits, options)
+    adapter = _ModuleAdapter(to_relax(mod), run, params)
+    marks = run.claims(adapter)
     if not knows_relax(adapter.claimed(marks)):
         return None
     return adapter, with_arranged_parameters(adapter.graph, marks)
@@ -151,19 +134,8 @@ def _query_strategy_in_relax(
 class _ModuleAdapter:
     """`main` of a module for one strategy; see `Adapter`."""
 
-    def __init__(
-        self,
-        mod: IRModule,
-        backend: str,
-        strategy: Strategy,
-        params: Mapping[str, Any] | None,
-        limits: Limits,
-        options: Mapping[str, str],
-    ) -> None:
-        self._backend = backend
-        self._compiled = compiled_attrs(backend, options)
-        self._strategy = strategy
-        self._limits = limits
+    def __init__(self, mod: IRModule, run: StrategyRun, params: Mapping[str, Any] | None) -> None:
+        self._run = run
         self._main = RelaxFunction(mod)
         self._source = RelaxGraph(self._main, params)
         self.graph = self._source.graph
@@ -194,20 +166,21 @@ class _ModuleAdapter:
         return self._extractor.extract(members).to_json()
 
     def accept(self, members: Sequence[int], number: int, attrs: Mapping[str, str]) -> None:
+        backend, strategy = self._run.backend, self._run.strategy
         own: dict[str, Any] = {
-            "baton.backend": self._backend,
-            "baton.strategy": self._strategy.name,
-            "baton.subgraph_op": self._strategy.subgraph_op,
+            "baton.backend": backend,
+            "baton.strategy": strategy.name,
+            "baton.subgraph_op": strategy.subgraph_op,
             "baton.subgraph_id": number,
-            **self._compiled,
+            **compiled_attrs(backend, self._run.options),
         }
-        if self._limits.on_compile_error != "raise":
-            own[ON_COMPILE_ERROR] = self._limits.on_compile_error
-        name = subgraph_name(self._backend, self._strategy.name, number)
+        if self._run.limits.on_compile_error != "raise":
+            own[ON_COMPILE_ERROR] = self._run.limits.on_compile_error
+        name = subgraph_name(backend, strategy.name, number)
         bindings = (self._source.binding_of[node] for node in members)
         found = [binding for binding in bindings if binding is not None]
         self._groups.append(Group(found, name, {**attrs, **own}, record_inputs=True))
 
     def result(self) -> IRModule:
         """The module with the accepted subgraphs as functions."""
-        return outline(self._main, self._groups, share=self._limits.dedup_subgraph)
+        return outline(self._main, self._groups, share=self._run.limits.dedup_subgraph)

@@ -53,6 +53,11 @@ class Selector:
         """Forget what was noted while the current subgraph grew; it grows anew."""
 
 
+def is_bool(answer: Any) -> bool:
+    """Whether a callback answered with Python's or numpy's bool."""
+    return type(answer).__name__ in ("bool", "bool_")  # numpy's has either name
+
+
 def select_marks(
     selector: Selector,
     graph: Graph,
@@ -143,7 +148,7 @@ class _Growth:
 
     def _ask(self, method: str, *nodes: int) -> bool:
         answer = self._call(method, getattr(self._selector, method), *nodes)
-        if type(answer).__name__ not in ("bool", "bool_"):  # numpy's bool has either name
+        if not is_bool(answer):
             raise PartitionCallbackError(
                 f"{self._where}: {method}{nodes} of the selector returned {answer!r}, "
                 "not True or False"

@@ -1,22 +1,30 @@
-"""One strategy on one graph: claim, form regions, review, accept; the same for every adapter."""
+"""One strategy on one graph: claim, form regions, review, accept; the same for every adapter.
+
+Whatever a callback must not do or return is a `PartitionCallbackError`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
 
-from compiler.backends import Options, Strategy
+from compiler.backends import GraphPass, Options, Partitioner, Strategy
 from compiler.backends.graph import Graph
+from compiler.errors import PartitionCallbackError, PartitionError
 
-from .callbacks import accept, claim_nodes, make_selector
 from .candidates import Candidate
 from .options import Limits, bounded
 from .regions import UNMARKED, find_regions
-from .selector import select_marks
+from .selector import Selector, is_bool, select_marks
 from .timeout import within
 
 if TYPE_CHECKING:
     import numpy as np
+
+_RESERVED = ("global_symbol", "num_input", "Primitive")
+"""Function attributes that TVM gives a meaning that would break the module."""
 
 
 class Adapter(Protocol):
@@ -47,65 +55,178 @@ class Adapter(Protocol):
         """Make some nodes a subgraph."""
 
 
-def run_strategy(
-    adapter: Adapter,
-    backend: str,
-    strategy: Strategy,
+@dataclass(frozen=True)
+class StrategyRun:
+    """One run of a strategy: the partitioner's name, the strategy, and the caller's options."""
+
+    backend: str
+    strategy: Strategy
+    options: Options
+    limits: Limits
+
+    @property
+    def where(self) -> str:
+        """Names partitioner and strategy in errors."""
+        return f"partitioner {self.backend!r}, strategy {self.strategy.name!r}"
+
+    def select(self, adapter: Adapter, marks: Sequence[int] | None = None) -> list[Candidate]:
+        """Review each subgraph that the strategy claims, and accept it or not, before the next.
+
+        `marks` are those that `claims` gave, if it was asked already.
+        """
+        graph = adapter.graph
+        if marks is None:
+            marks = self.claims(adapter)
+        regions = find_regions(graph.predecessors(), marks, [each or 0 for each in adapter.domains])
+        candidates: list[Candidate] = []
+        for number, (members, objection) in enumerate(bounded(graph, regions, self.limits)):
+            decision = objection or self._review(adapter, members, number)
+            candidates.append(
+                Candidate.of(graph, members, self.backend, self.strategy.name, number, decision)
+            )
+            if not isinstance(decision, str):
+                adapter.accept(members, number, decision)
+        return candidates
+
+    def claims(self, adapter: Adapter) -> list[int]:
+        """The strategy's marks on the nodes that a subgraph may take."""
+        text = adapter.graph_json()
+        if self.strategy.supported_ops is not None:
+            marks = self._claim_nodes(text, len(adapter.graph.nodes))
+        else:
+            selector = self._make_selector(text)
+            marks = within(
+                self.limits.callback_timeout,
+                f"{self.where}: the selector",
+                lambda: select_marks(selector, adapter.graph, adapter.domains, self.where),
+            )
+        domains = zip(marks, adapter.domains, strict=True)
+        return [UNMARKED if domain is None else mark for mark, domain in domains]
+
+    def _make_selector(self, graph_json: str) -> Selector:
+        make = self.strategy.selector
+        assert make is not None, "the strategy claims nodes with supported_ops"
+        where = f"{self.where}: selector"
+        made = self._call(where, make, graph_json, dict(self.options))
+        methods = ("select", "select_input", "select_output", "filter", "reset")
+        if not all(callable(getattr(made, method, None)) for method in methods):
+            raise PartitionCallbackError(
+                f"{where} returned {made!r}, which lacks one of {', '.join(methods)}; "
+                "derive from compiler.partition.Selector"
+            )
+        return made
+
+    def _claim_nodes(self, graph_json: str, size: int) -> list[int]:
+        """One mark per node: -2, -1 or the number of a subgraph."""
+        where = f"{self.where}: supported_ops"
+        supported_ops = self.strategy.supported_ops
+        assert supported_ops is not None, "the strategy claims nodes with a selector"
+        ids = [UNMARKED] * size
+        returned = self._call(where, supported_ops, graph_json, ids, dict(self.options))
+        marks: Any = ids if returned is None else returned
+        message = f"{where} returned {marks!r}, not a list of integers or None"
+        if isinstance(marks, (str, bytes, Mapping)):
+            raise PartitionCallbackError(message)
+        try:
+            marks = list(marks)
+        except TypeError as error:
+            raise PartitionCallbackError(message) from error
+        if len(marks) != size:
+            raise PartitionCallbackError(
+                f"{where} left {len(marks)} ids for {size} nodes; there must be one per node"
+            )
+        if set(map(type, marks)) == {int}:
+            return marks
+        return [_mark(where, node, mark) for node, mark in enumerate(marks)]
+
+    def _review(
+        self, adapter: Adapter, members: Sequence[int], number: int
+    ) -> dict[str, str] | str:
+        """Attributes for the accepted function; for a rejected subgraph the reason."""
+        attrs: dict[str, str] = {}
+        review = self.strategy.accept_subgraph
+        if review is None:
+            return attrs
+        where = f"{self.where}, subgraph {number}: accept_subgraph"
+        given = adapter.subgraph_json(members), number, dict(self.options)
+        accepted = self._call(where, review, *given, attrs, adapter.args, adapter.aux)
+        if not is_bool(accepted):
+            raise PartitionCallbackError(f"{where} returned {accepted!r}, not True or False")
+        if not accepted:
+            return str(attrs.get("reason", "accept_subgraph returned False"))
+        for key, value in attrs.items():
+            if not isinstance(key, str) or not key or not isinstance(value, str):
+                raise PartitionCallbackError(
+                    f"{where} set attribute {key!r} to {value!r}; names and values must be str"
+                )
+            if key in _RESERVED or key.startswith("baton."):
+                raise PartitionCallbackError(
+                    f"{where} set attribute {key!r}, whose name is reserved"
+                )
+        return dict(attrs)
+
+    def _call(self, where: str, call: Callable[..., Any], *args: Any) -> Any:
+        return _call(where, self.limits.callback_timeout, call, *args)
+
+
+def check_options(partitioner: Partitioner, options: Options, timeout: float | None) -> None:
+    """Let a partitioner reject options.
+
+    Raises PartitionError: it rejects them; with its reason.
+    """
+    check = partitioner.check_options
+    if check is None:
+        return
+    where = f"partitioner {partitioner.name!r}: check_options"
+    reason = _call(where, timeout, check, dict(options))
+    if reason is not None and not isinstance(reason, str):
+        raise PartitionCallbackError(f"{where} returned {reason!r}, not None or a reason")
+    if reason:
+        raise PartitionError(f"partitioner {partitioner.name!r} refuses the options: {reason}")
+
+
+def run_pass(
+    chosen: GraphPass,
+    graph_json: str,
     options: Options,
-    limits: Limits,
-    marks: Sequence[int] | None = None,
-) -> list[Candidate]:
-    """Let a strategy claim subgraphs; each is reviewed, and accepted or not, before the next.
+    args: Mapping[str, np.ndarray],
+    aux: Mapping[str, np.ndarray],
+    timeout: float | None = None,
+) -> tuple[str, dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Run a graph pass and check the kinds of what it returned.
 
-    * `marks`: what `claims` gave, if it was asked already.
-    Raises PartitionCallbackError: a callback raised, returned nonsense or took too long.
+    Raises PartitionCallbackError: the pass raised, took too long, or did not return a text and two
+    dicts.
     """
-    graph = adapter.graph
-    if marks is None:
-        marks = claims(adapter, backend, strategy, options, limits)
-    regions = find_regions(graph.predecessors(), marks, [each or 0 for each in adapter.domains])
-    candidates: list[Candidate] = []
-    for number, (members, objection) in enumerate(bounded(graph, regions, limits)):
-        decision = objection or accept(
-            backend,
-            strategy,
-            adapter.subgraph_json(members) if strategy.accept_subgraph is not None else "",
-            number,
-            options,
-            adapter.args,
-            adapter.aux,
-            limits.callback_timeout,
+    where = f"graph pass {chosen.name!r}"
+    made = _call(where, timeout, chosen.run, graph_json, dict(options), args, aux)
+    is_triple = isinstance(made, tuple) and len(made) == 3
+    if not is_triple or list(map(type, made)) != [str, dict, dict]:
+        raise PartitionCallbackError(
+            f"{where} returned {made!r:.80}, not JSON text and two dicts of arrays"
         )
-        candidates.append(Candidate.of(graph, members, backend, strategy.name, number, decision))
-        if not isinstance(decision, str):
-            adapter.accept(members, number, decision)
-    return candidates
+    return made
 
 
-def claims(
-    adapter: Adapter, backend: str, strategy: Strategy, options: Options, limits: Limits
-) -> list[int]:
-    """A strategy's marks on the nodes that a subgraph may take.
+def _call(where: str, timeout: float | None, call: Callable[..., Any], *args: Any) -> Any:
+    def describing() -> Any:
+        try:
+            return call(*args)
+        except Exception as error:
+            text = f": {error}" if str(error) else ""
+            raise PartitionCallbackError(f"{where} raised {type(error).__name__}{text}") from error
 
-    Raises PartitionCallbackError: a callback raised, returned nonsense or took too long.
-    """
-    marks = _answer(adapter, backend, strategy, options, limits)
-    domains = zip(marks, adapter.domains, strict=True)
-    return [UNMARKED if domain is None else mark for mark, domain in domains]
+    return within(timeout, where, describing)
 
 
-def _answer(
-    adapter: Adapter, backend: str, strategy: Strategy, options: Options, limits: Limits
-) -> list[int]:
-    graph, limit = adapter.graph, limits.callback_timeout
-    graph_json = adapter.graph_json()
-    if strategy.supported_ops is not None:
-        size = len(graph.nodes)
-        return claim_nodes(backend, strategy, graph_json, size, options, limit)
-    selector = make_selector(backend, strategy, graph_json, options, limit)
-    where = f"partitioner {backend!r}, strategy {strategy.name!r}"
-    return within(
-        limit,
-        f"{where}: the selector",
-        lambda: select_marks(selector, graph, adapter.domains, where),
-    )
+def _mark(where: str, node: int, mark: Any) -> int:
+    try:
+        value = operator.index(mark)
+    except TypeError:
+        value = None
+    if value is None or isinstance(mark, bool):
+        raise PartitionCallbackError(
+            f"{where} set id {mark!r} for node {node}; an id is -2 (not claimed), "
+            "-1 (any subgraph) or the number of a subgraph"
+        )
+    return value

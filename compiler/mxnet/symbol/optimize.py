@@ -32,8 +32,7 @@ def optimize_for(
     options: Mapping[str, Any],
 ) -> Symbol:
     """See `Symbol.optimize_for`."""
-    from .graph_pass import rewrite_symbol
-    from .partition import KnownValues, partition_symbol
+    from .partition import KnownValues, partition_symbol, rewrite_symbol
 
     if not isinstance(backend, str):
         raise PartitionError(f"backend is {backend!r}; give the name of a registered partitioner")
@@ -63,7 +62,7 @@ def optimize_for(
     )
     chosen = graph_pass(backend)
     if chosen is None:
-        return partition_symbol(symbol, backend, known, options).symbol
+        return partition_symbol(symbol, backend, known, options).module
     made, new_args, new_aux = rewrite_symbol(symbol, chosen, known, options)
     for what, given, new in (("args", args, new_args), ("aux", aux, new_aux)):
         read = [name for name in new if name in made.list_inputs()]

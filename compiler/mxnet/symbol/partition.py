@@ -1,21 +1,23 @@
-"""Partitioning a Symbol by a registered partitioner."""
+"""Rewriting a Symbol by a registered partitioner or graph pass."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from compiler.backends import get_partitioner
-from compiler.backends.graph import Graph
-from compiler.partition.callbacks import check_options
-from compiler.partition.candidates import Candidate
+from compiler.backends import GraphPass, get_partitioner
+from compiler.backends import graph as neutral
+from compiler.errors import FrontendError, PartitionCallbackError
+from compiler.mxnet_format.graph import Graph
+from compiler.mxnet_format.json_format import read_json, write_json
+from compiler.partition.candidates import Candidate, Partitioning
 from compiler.partition.gc_pause import paused_collection
 from compiler.partition.options import Limits
-from compiler.partition.strategy_run import run_strategy
+from compiler.partition.strategy_run import StrategyRun, check_options, run_pass
 
-from .partition_adapter import OutputType, SymbolAdapter
+from .partition_adapter import OutputType, SymbolAdapter, type_attrs
 
 if TYPE_CHECKING:
     import numpy as np
@@ -52,25 +54,12 @@ class KnownValues:
 NOTHING_KNOWN = KnownValues({}, {}, {}, {}, False)
 
 
-@dataclass(frozen=True)
-class SymbolPartitioning:
-    """A partitioned symbol with the record of its partitioning.
-
-    * `graph`: the graph before the first strategy.
-    * `candidates`: of all strategies, in the order they ran.
-    """
-
-    symbol: Symbol
-    graph: Graph
-    candidates: list[Candidate]
-
-
 def partition_symbol(
     symbol: Symbol,
     backend: str,
     known: KnownValues = NOTHING_KNOWN,
     options: Mapping[str, Any] = MappingProxyType({}),
-) -> SymbolPartitioning:
+) -> Partitioning:
     """Let a partitioner select subgraphs of a symbol; the symbol is not changed.
 
     * `backend`: a registered partitioner.
@@ -85,16 +74,41 @@ def partition_symbol(
     texts = {key: str(value) for key, value in options.items()}
     limits = Limits.from_options(texts)
     check_options(chosen, texts, limits.callback_timeout)
-    first: Graph | None = None
+    first: neutral.Graph | None = None
     candidates: list[Candidate] = []
     with paused_collection():
         for strategy in chosen.strategies:
-            types = known.types(symbol)
-            adapter = SymbolAdapter(
-                symbol.graph, backend, strategy, limits, known.args, known.aux, types, texts
-            )
+            run = StrategyRun(backend, strategy, texts, limits)
+            adapter = SymbolAdapter(symbol.graph, run, known.args, known.aux, known.types(symbol))
             first = first or adapter.graph
-            candidates += run_strategy(adapter, backend, strategy, texts, limits)
+            candidates += run.select(adapter)
             symbol = type(symbol)(adapter.result())
     assert first is not None, "a partitioner has a strategy"
-    return SymbolPartitioning(symbol, first, candidates)
+    return Partitioning(symbol, first, candidates)
+
+
+def rewrite_symbol(
+    symbol: Symbol, chosen: GraphPass, known: KnownValues, options: Mapping[str, Any]
+) -> tuple[Symbol, dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Run a graph pass; return the new symbol and the arguments and states that it adds.
+
+    Raises PartitionCallbackError: the pass raised, took too long, or made what is not a symbol.
+    """
+    texts = {key: str(value) for key, value in options.items()}
+    graph = symbol.graph
+    types = known.types(symbol)
+    if types is not None:
+        nodes = [
+            replace(node, attrs={**node.attrs, **type_attrs(types[index])})
+            for index, node in enumerate(graph.nodes)
+        ]
+        graph = Graph(nodes, graph.heads, graph.attrs)
+    timeout = Limits.from_options(texts).callback_timeout
+    text, args, aux = run_pass(chosen, write_json(graph), texts, known.args, known.aux, timeout)
+    try:
+        made = read_json(text, "the graph")
+    except FrontendError as error:
+        raise PartitionCallbackError(
+            f"graph pass {chosen.name!r} made what is not a symbol: {error}"
+        ) from error
+    return type(symbol)(made), args, aux

@@ -17,7 +17,6 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from compiler.backends import Strategy
 from compiler.backends import graph as neutral
 from compiler.errors import PartitionError
 from compiler.mxnet_format.attributes import DTYPES
@@ -26,7 +25,7 @@ from compiler.mxnet_format.graph import VARIABLE, Entry, Node
 from compiler.mxnet_format.graph import Graph as SymbolGraph
 from compiler.mxnet_format.operators import auxiliary_nodes, input_names, output_name, outputs_of
 from compiler.mxnet_format.subgraph_node import SubgraphInfo, visible_attrs, visible_json
-from compiler.partition.options import Limits
+from compiler.partition.strategy_run import StrategyRun
 
 if TYPE_CHECKING:
     import numpy as np
@@ -43,24 +42,21 @@ class SymbolAdapter:
     """A symbol's graph for one strategy; see `Adapter`.
 
     * `source`: in the order that `Graph.ordered` gives. It is not changed.
-    * `backend`, `strategy`, `limits`: the source of the subgraphs.
+    * `run`: the source of the subgraphs; its options are kept on subgraph nodes, for a backend
+      that compiles them itself.
     * `args`, `aux`: known values by the names of variables.
     * `types`: per node shape and dtype of each output, None where unknown; written into the nodes'
       attributes if given.
-    * `options`: kept on subgraph nodes, for a backend that compiles them itself.
     Raises PartitionError: a node has control dependencies, for which a subgraph node has no place.
     """
 
     def __init__(
         self,
         source: SymbolGraph,
-        backend: str,
-        strategy: Strategy,
-        limits: Limits,
+        run: StrategyRun,
         args: Mapping[str, np.ndarray],
         aux: Mapping[str, np.ndarray],
         types: Sequence[Sequence[OutputType]] | None = None,
-        options: Mapping[str, str] | None = None,
     ) -> None:
         bound = [node.name for node in source.nodes if node.control_deps]
         if bound:
@@ -68,8 +64,8 @@ class SymbolAdapter:
                 f"node {bound[0]!r} has control dependencies; a symbol with those can't be "
                 "partitioned"
             )
-        self._backend, self._strategy, self._limits = backend, strategy, limits
-        self._options = json.dumps(dict(options or {}))
+        self._run = run
+        self._options = json.dumps(dict(run.options))
         # Inputs are rewired and attributes added; everything else is shared with the original.
         nodes = [
             Node(
@@ -119,21 +115,22 @@ class SymbolAdapter:
         cut = self._cut_of(members)
         body = cut.body
         lists = [_lists(body.nodes[head.node], head.output) for head in body.heads]
+        strategy, limits = self._run.strategy, self._run.limits
         info = SubgraphInfo(
-            self._backend,
-            self._strategy.name,
+            self._run.backend,
+            strategy.name,
             number,
-            self._limits.on_compile_error,
-            self._limits.dedup_subgraph,
+            limits.on_compile_error,
+            limits.dedup_subgraph,
             self._options,
-            self._strategy.library,
+            strategy.library,
         )
         known = [texts for texts in lists if texts is not None] if None not in lists else []
         inferred = {
             key: f"[{','.join(texts[position] for texts in known)}]"
             for position, key in enumerate((_SHAPE, _DTYPE))
         }
-        op = self._strategy.subgraph_op
+        op = strategy.subgraph_op
         stem = op if op == "_CachedOp" else "_op"
         new = len(self._nodes)
         self._nodes.append(
@@ -215,7 +212,7 @@ class _Cut:
 
     def __init__(self, adapter: SymbolAdapter, members: tuple[int, ...]) -> None:
         self.members = members
-        share = adapter._limits.dedup_subgraph
+        share = adapter._run.limits.dedup_subgraph
         inside = set(members)
         place = {member: position for position, member in enumerate(members)}
         nodes = [

@@ -50,7 +50,7 @@ def test_a_partitioned_symbol_is_the_same_function(
     register("random", strategy, replace=True)
     symbol = Symbol.loads(graph.symbol_json())
     result = partition_symbol(symbol, "random", options=options)
-    data = json.loads(result.symbol.tojson())
+    data = json.loads(result.module.tojson())
     found = subgraphs(data)
 
     assert is_acyclic(data)
@@ -60,18 +60,18 @@ def test_a_partitioned_symbol_is_the_same_function(
     accepted = [set(each.nodes) for each in result.candidates if each.accepted]
     assert sorted(map(sorted, accepted)) == sorted(sorted(e.members) for e in found.values())
 
-    read_back = Symbol.loads(result.symbol.tojson())
-    assert read_back.tojson() == result.symbol.tojson()
+    read_back = Symbol.loads(result.module.tojson())
+    assert read_back.tojson() == result.module.tojson()
     for mine, original in zip(
         numpy_symbol.evaluate(read_back, VALUES), numpy_symbol.evaluate(symbol, VALUES), strict=True
     ):
         np.testing.assert_array_equal(mine, original)
 
     again = partition_symbol(symbol, "random", options=options)
-    assert again.symbol.tojson() == result.symbol.tojson()
+    assert again.module.tojson() == result.module.tojson()
     if all(each.accepted for each in result.candidates):
-        assert partition_symbol(result.symbol, "random", options=options).symbol.tojson() == (
-            result.symbol.tojson()
+        assert partition_symbol(result.module, "random", options=options).module.tojson() == (
+            result.module.tojson()
         )
 
 
