@@ -11,7 +11,7 @@ import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 from compiler.errors import PartitionError, UnknownBackendError
 
@@ -155,32 +155,6 @@ _backends: dict[str, Partitioner | GraphPass] = {}
 _lock = threading.Lock()
 
 
-@overload
-def register(
-    name: str,
-    strategies: Strategy | Sequence[Strategy],
-    *,
-    replace: bool = False,
-    check_options: CheckOptions | None = None,
-    compile: Compile | None = None,
-    device: str = "cpu",
-    compiles_relax: bool = False,
-) -> None: ...
-
-
-@overload
-def register(
-    name: str,
-    strategies: None = None,
-    *,
-    replace: bool = False,
-    check_options: CheckOptions | None = None,
-    compile: Compile | None = None,
-    device: str = "cpu",
-    compiles_relax: bool = False,
-) -> Callable[[SupportedOps], SupportedOps]: ...
-
-
 def register(
     name: str,
     strategies: Strategy | Sequence[Strategy] | None = None,
@@ -239,23 +213,15 @@ def register(
         device is another.
     """
     if strategies is None:
+        settings: dict[str, Any] = {"check_options": check_options, "compile": compile}
+        settings |= {"device": device, "compiles_relax": compiles_relax}
 
         def decorate(supported_ops: SupportedOps) -> SupportedOps:
             title = getattr(supported_ops, "__name__", name)
-            strategy = Strategy(title, supported_ops)
-            register(
-                name,
-                [strategy],
-                replace=replace,
-                check_options=check_options,
-                compile=compile,
-                device=device,
-                compiles_relax=compiles_relax,
-            )
+            register(name, [Strategy(title, supported_ops)], replace=replace, **settings)
             return supported_ops
 
         return decorate
-
     given = (strategies,) if isinstance(strategies, Strategy) else tuple(strategies)
     if not isinstance(name, str) or not name:
         raise PartitionError(f"name of a partitioner must be a non-empty str, not {name!r}")

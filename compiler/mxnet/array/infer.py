@@ -45,18 +45,24 @@ def _cached(op: str, attrs: tuple[tuple[str, str], ...], types: Types) -> Types:
 
 
 def _import(op: str, attrs: Mapping[str, str], types: Types, subgraphs: Sequence[Any]) -> Types:
-    from compiler.mxnet_format.operators import outputs_of
     from compiler.relay.frontend.mxnet.graph import SymbolImporter
 
     names = [f"in{i}" for i in range(len(types))]
-    nodes = [Node(VARIABLE, name) for name in names]
-    inputs = [Entry(i) for i in range(len(types))]
-    node = Node(op, "the operator", inputs, dict(attrs), subgraphs=list(subgraphs))
-    heads = [Entry(len(nodes), k) for k in range(outputs_of(node).visible)]
-    graph = Graph([*nodes, node], heads, {"is_np_shape": NUMPY_SEMANTICS}).ordered()
+    graph = _graph(op, attrs, len(types), subgraphs).ordered()
     shapes = {name: shape for name, (shape, _) in zip(names, types)}
     dtypes = {name: dtype for name, (_, dtype) in zip(names, types)}
     return tuple(SymbolImporter(graph, shapes, dtypes, {}).output_types())
+
+
+def _graph(op: str, attrs: Mapping[str, str], count: int, subgraphs: Sequence[Any] = ()) -> Graph:
+    """An operator on the variables in0, in1, ..., with its visible outputs."""
+    from compiler.mxnet_format.operators import outputs_of
+
+    nodes = [Node(VARIABLE, f"in{index}") for index in range(count)]
+    inputs = [Entry(index) for index in range(count)]
+    node = Node(op, "the operator", inputs, dict(attrs), subgraphs=list(subgraphs))
+    heads = [Entry(count, output) for output in range(outputs_of(node).visible)]
+    return Graph([*nodes, node], heads, {"is_np_shape": NUMPY_SEMANTICS})
 
 
 def tell_shapes(op: str, attrs: Mapping[str, str], inputs: Sequence[Any]) -> None:
@@ -74,16 +80,13 @@ def tell_shapes(op: str, attrs: Mapping[str, str], inputs: Sequence[Any]) -> Non
     from compiler.mxnet.symbol.symbol import Symbol
     from compiler.relay.frontend.mxnet import infer_shapes
 
-    nodes = [Node(VARIABLE, f"in{index}") for index in range(len(inputs))]
-    node = Node(op, "the operator", [Entry(index) for index in range(len(inputs))], dict(attrs))
-    graph = Graph([*nodes, node], [Entry(len(nodes))], {"is_np_shape": NUMPY_SEMANTICS})
     shapes = {
         f"in{index}": each._value.shape
         for index, each in enumerate(inputs)
         if f"in{index}" not in unknown
     }
     try:
-        found, _ = infer_shapes(Symbol(graph), shapes)
+        found, _ = infer_shapes(Symbol(_graph(op, attrs, len(inputs))), shapes)
         for name, param in unknown.items():
             param.shape = found[name]
     except FrontendError as error:

@@ -11,10 +11,9 @@ from compiler.mxnet_format.data_dependent import DYNAMIC
 from compiler.runtime.library_operators import find
 
 from ..device import Device, current_device
-from .dynamic_ops import invoke_dynamic
 from .engine import LONGEST_CHAIN, evaluate
+from .immediate_ops import invoke_dynamic, run_operator
 from .infer import output_types, tell_shapes
-from .library_call import run_operator
 from .value import Record, Value, call_site, current_trace
 from .wrap import wrap
 

@@ -12,10 +12,17 @@ import numpy as np
 from compiler.errors import ArrayError, ArrayTypeError, DeferredComputeError, OutOfScopeError
 
 from ..device import Device
-from . import indexing, param_version
+from . import indexing
 from .engine import create_tensor, evaluate, tensor_of
 from .invoke import invoke
-from .value import Value, call_site, current_trace, no_gradients, note_shape_read
+from .value import (
+    Value,
+    call_site,
+    current_trace,
+    no_gradients,
+    note_parameter_change,
+    note_shape_read,
+)
 from .wrap import dtype_name, from_host, set_array_class, wrap
 
 if TYPE_CHECKING:
@@ -274,7 +281,7 @@ def rebind(array: ndarray, value: Value) -> None:
     fresh.owner = weakref.ref(array)
     array._value = fresh
     if variable is not None:
-        param_version.advance()
+        note_parameter_change()
 
 
 def reject_in_trace(array: ndarray) -> None:

@@ -10,18 +10,25 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from compiler.errors import BlockArgumentError
+from compiler.backends import get_partitioner
+from compiler.errors import BlockArgumentError, UnknownBackendError
+from compiler.mxnet.symbol.symbol import Symbol
+from compiler.mxnet_format.graph import Graph, Node
+from compiler.mxnet_format.subgraph_node import (
+    library_operator,
+    own_attrs,
+    subgraph_info_of,
+    visible_attrs,
+)
 from compiler.runtime import forks
 from compiler.runtime.bound_memory import copied_where_bound
 
 from ..device import Device
-from .inline import inline_small
 
 if TYPE_CHECKING:
-    from compiler.mxnet.symbol.symbol import Symbol
     from compiler.runtime.factory import FactoryModule
 
     from .value import Shape
@@ -37,12 +44,12 @@ _COMPILING = threading.RLock()
 class Flags:
     """How a cached operator runs; `HybridBlock.hybridize` explains them."""
 
+    partition_if_dynamic: bool = True
     static_alloc: bool = False
     static_shape: bool = False
     inline_limit: int = 2
     forward_bulk_size: int | None = None
     backward_bulk_size: int | None = None
-    partition_if_dynamic: bool = True
 
     def check(self) -> None:
         """Raise BlockArgumentError where a value makes no sense."""
@@ -128,11 +135,8 @@ def _required_passes(flags: Flags) -> list[str]:
 
     if flags.static_alloc:
         return [static_allocation.NAME]
-    return (
-        []
-        if flags.forward_bulk_size is None
-        else [bulk_segments.required_pass(flags.forward_bulk_size)]
-    )
+    size = flags.forward_bulk_size
+    return [] if size is None else [bulk_segments.required_pass(size)]
 
 
 def _aligned(tensor: Any) -> Any:
@@ -153,7 +157,7 @@ def _compile(
     from compiler.relay.frontend.mxnet import import_symbol
 
     mod, values = import_symbol(
-        symbol if flags.static_alloc else inline_small(symbol, flags.inline_limit),
+        symbol if flags.static_alloc else _inline_small(symbol, flags.inline_limit),
         {name: shape for name, (shape, _) in types.items()},
         {name: dtype for name, (_, dtype) in types.items()},
         params,
@@ -169,3 +173,44 @@ def _compile(
         config=dict(outer.config),
     ):
         return relay.build(mod, target=device.target(), params=values)
+
+
+def _inline_small(symbol: Symbol, limit: int) -> Symbol:
+    """The symbol with subgraphs of at most `limit` operators no longer compiled on their own.
+
+    A subgraph for which its backend has set attributes, such as a target, which it compiles
+    itself, or which an operator of its library runs, is left to the backend.
+
+    * `limit`: 0 leaves everything as it is.
+    """
+    graph = symbol.graph
+    nodes = [_inlined(node) if _is_small(node, limit) else node for node in graph.nodes]
+    if all(new is old for new, old in zip(nodes, graph.nodes)):
+        return symbol
+    return Symbol(Graph(nodes, graph.heads, graph.attrs))
+
+
+def _is_small(node: Node, limit: int) -> bool:
+    info = subgraph_info_of(node)
+    if info is None or own_attrs(node) or _operators(node.subgraphs) > limit:
+        return False
+    if library_operator(node) is not None:
+        return False
+    try:
+        return get_partitioner(info.backend).compile is None
+    except UnknownBackendError:  # the symbol was loaded without it
+        return True
+
+
+def _operators(graphs: Sequence[Graph]) -> int:
+    return sum(
+        _operators(node.subgraphs) or 1
+        for graph in graphs
+        for node in graph.nodes
+        if not node.is_variable
+    )
+
+
+def _inlined(node: Node) -> Node:
+    # Without this record, the name that its strategy chose could be another library's operator.
+    return replace(node, op="_CachedOp", attrs=visible_attrs(node.attrs))

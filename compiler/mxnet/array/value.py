@@ -211,6 +211,15 @@ class Record:
         return [(index, value) for index, value in found if value is not None]
 
 
+parameter_epoch = [0]
+"""Increases when any parameter changes: one comparison tells cached operators that none has."""
+
+
+def note_parameter_change() -> None:
+    """Note that the value of a parameter has changed."""
+    parameter_epoch[0] += 1
+
+
 def call_site() -> str:
     """Return file, line and function of the innermost caller outside this package."""
     frame: Any = sys._getframe(1)

@@ -14,11 +14,10 @@ import numpy as np
 from compiler.errors import ArrayError, BatonError, BlockArgumentError, BlockError
 from compiler.mxnet.symbol.symbol import Symbol
 
-from ..array import param_version
 from ..array.engine import tensor_of
 from ..array.ndarray import ndarray
 from ..array.program import Flags, Program
-from ..array.value import Value
+from ..array.value import Value, parameter_epoch
 from ..array.wrap import wrap
 from .parameter import Parameter
 
@@ -112,7 +111,7 @@ class CachedOp:
         device = values[0].device
         key = (*[(value.shape, value.dtype) for value in values], device)
         entry = self._entries.get(key)
-        if entry is None or entry.epoch != param_version.current():
+        if entry is None or entry.epoch != parameter_epoch[0]:
             entry = self._prepare(key, values)
         else:
             self._hits += 1
@@ -146,7 +145,7 @@ class CachedOp:
     def _prepare(self, key: Any, values: Sequence[Value]) -> _Entry:
         """The entry of a signature, compiled where it is missing or parameters have changed."""
         with self._lock:
-            epoch = param_version.current()
+            epoch = parameter_epoch[0]
             entry = self._entries.get(key)
             if entry is not None:
                 changed = [name for name, array, value in entry.inside if array._value is not value]

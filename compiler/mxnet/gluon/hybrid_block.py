@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import threading
 import warnings
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 from compiler.errors import (
@@ -24,18 +25,19 @@ from ..array.files import write_model
 from ..array.ndarray import ndarray
 from ..array.program import Flags, require_bool
 from ..array.value import Trace, Variable, call_site, current_trace
-from .backend_options import backend_arguments
 from .block import Block, HookHandle
 from .cached_op import CachedOp
-from .deferred_shape import Unshaped
 from .dynamic_op import DynamicOp
-from .parameter import Constant, Parameter
+from .parameter import Constant, Parameter, Unshaped
 from .parameter_dict import ParameterDict
 from .pytree import ARRAY, NOTHING, arrays_in, flatten, regroup, strip_none, with_arrays
 from .shape_traces import ShapeTraces
 
 _BUILDING = threading.RLock()
 """Blocks are traced one at a time."""
+
+_FLAGS = [each.name for each in fields(Flags)]
+_OLD_SPELLING = "backend_opts"
 
 _STATE = (
     *("_active", "_flags", "_cached_graph", "_cached_op", "_in_format", "_out_format", "_symbol"),
@@ -144,17 +146,13 @@ class HybridBlock(Block):
     def hybridize(
         self,
         active: bool = True,
-        partition_if_dynamic: bool = True,
-        static_alloc: bool = False,
-        static_shape: bool = False,
-        inline_limit: int = 2,
-        forward_bulk_size: int | None = None,
-        backward_bulk_size: int | None = None,
-        *,
+        *positional: Any,
         backend: str | None = None,
-        **backend_options: Any,
+        **options: Any,
     ) -> None:
         """Set how calls run, and forget what was traced and optimized before.
+
+        Flags come by name, or in the order in which they are listed.
 
         Parameters
         ----------
@@ -177,7 +175,7 @@ class HybridBlock(Block):
             default all. With `static_alloc` there is always one segment.
         backward_bulk_size : int, optional
             Without effect: Baton computes inference.
-        backend, **backend_options : optional
+        backend, **options : optional
             MXNet 1.x's way to `optimize_for`: the first call partitions for its inputs.
 
         Raises
@@ -186,23 +184,17 @@ class HybridBlock(Block):
             A flag has an invalid value, or options come without a backend; BlockTypeError for an
             unknown argument.
         """
-        unknown = sorted(backend_options.keys() - {"backend_opts"})
+        named = {name: options.pop(name) for name in _FLAGS if name in options}
+        unknown = sorted(options.keys() - {_OLD_SPELLING})
         if backend is None and unknown:
             raise BlockTypeError(
                 f"hybridize has no argument {unknown[0]!r}; a backend's options come with backend="
             )
-        options = backend_arguments(backend, backend_options)
+        options = _backend_arguments(backend, options)
         require_bool("active", active)
         if (self._forward_hooks or self._forward_pre_hooks) and active:
             self._warn_of_hooks()
-        flags = Flags(
-            static_alloc,
-            static_shape,
-            inline_limit,
-            forward_bulk_size,
-            backward_bulk_size,
-            partition_if_dynamic,
-        )
+        flags = Flags(*positional, **named)
         flags.check()
         self._active = active
         self._flags = flags
@@ -216,13 +208,7 @@ class HybridBlock(Block):
         *args: Any,
         backend: str | None = None,
         clear: bool = False,
-        partition_if_dynamic: bool | None = None,
-        static_alloc: bool | None = None,
-        static_shape: bool | None = None,
-        inline_limit: int | None = None,
-        forward_bulk_size: int | None = None,
-        backward_bulk_size: int | None = None,
-        **backend_options: Any,
+        **options: Any,
     ) -> None:
         """Trace the block for given inputs and let a backend partition it, without running it.
 
@@ -240,7 +226,7 @@ class HybridBlock(Block):
         backward_bulk_size
             As for `hybridize`, which is called where the block is not active or `clear` is given.
             A block that is active keeps those that are not given.
-        **backend_options
+        **options
             Handed to the backend's callbacks, whatever their names. `backend_opts={...}` is the
             old spelling of them.
 
@@ -261,16 +247,9 @@ class HybridBlock(Block):
         arguments = with_arrays((x, *args))
         self._check_arguments(arguments)
         require_bool("clear", clear)
-        options = backend_arguments(backend, backend_options)
-        given: dict[str, Any] = {
-            "static_alloc": static_alloc,
-            "static_shape": static_shape,
-            "inline_limit": inline_limit,
-            "forward_bulk_size": forward_bulk_size,
-            "backward_bulk_size": backward_bulk_size,
-            "partition_if_dynamic": partition_if_dynamic,
-        }
+        given = {name: options.pop(name) for name in _FLAGS if name in options}
         flags = {name: value for name, value in given.items() if value is not None}
+        options = _backend_arguments(backend, options)
         before = [(block, block._state()) for block in self._descendants()]
         try:
             if clear:
@@ -551,3 +530,31 @@ class HybridBlock(Block):
             if name in read
         }
         return (symbol, arrays) if path is None else write_model(path, epoch, symbol, arrays)
+
+
+def _backend_arguments(backend: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The backend's options.
+
+    * `given`: keywords that are not flags; under "backend_opts" MXNet 1.x took a dict of options.
+    Raises BlockArgumentError: there are options, but no backend; one looks like a flag's name; or
+    one is given twice.
+    """
+    options = dict(given)
+    old = options.pop(_OLD_SPELLING, {})
+    if not isinstance(old, Mapping) or not all(isinstance(name, str) for name in old):
+        raise BlockArgumentError(f"{_OLD_SPELLING} must be a dict of options, not {old!r:.60}")
+    twice = sorted(set(old) & set(options))
+    if twice:
+        raise BlockArgumentError(f"the option {twice[0]!r} is in {_OLD_SPELLING} too")
+    options |= old
+    if options and backend is None:
+        raise BlockArgumentError(
+            f"{sorted(options)} are options of a backend, but no backend is given"
+        )
+    for name in options:
+        like = difflib.get_close_matches(name, [*_FLAGS, "clear"], n=1, cutoff=0.85)
+        if like:
+            raise BlockArgumentError(
+                f"optimize_for has no flag {name!r}; did you mean {like[0]!r}?"
+            )
+    return options

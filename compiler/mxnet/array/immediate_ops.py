@@ -1,6 +1,6 @@
-"""Calls of operators with data-dependent output shapes.
+"""Operators that run at once: those with data-dependent output shapes, and those of libraries.
 
-A trace computes such an operator for the inputs that it is made with, and goes on with the shape
+A trace computes a dynamic operator for the inputs that it is made with, and goes on with the shape
 that its result has there; `DynamicOp` runs what was recorded.
 """
 
@@ -11,11 +11,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from compiler.errors import ArrayError, FrontendError
 from compiler.mxnet.symbol.dynamic_pieces import host_results
 from compiler.mxnet_format.graph import Node
+from compiler.runtime.library_operators import LibraryOperator
 
-from .engine import create_tensor, evaluate
-from .value import Record, call_site, current_trace
+from ..device import Device, cpu
+from .engine import create_tensor, evaluate, tensor_of
+from .infer import output_types
+from .value import Record, Value, call_site, current_trace
 from .wrap import from_host, wrap
 
 if TYPE_CHECKING:
@@ -46,6 +50,27 @@ def invoke_dynamic(op: str, inputs: Sequence[ndarray], attrs: Mapping[str, str])
         value.tensor = create_tensor(result, device)
         value.dynamic = True
     return [wrap(value) for value in made]
+
+
+def run_operator(
+    operator: LibraryOperator, attrs: Mapping[str, str], inputs: Sequence[Value], device: Device
+) -> list[Value]:
+    """The results of one call, for which a stateful operator makes a new state.
+
+    Raises ArrayError: the library rejects the call or fails in it; names the line that asks for it.
+    """
+    types = output_types(operator.name, attrs, inputs)
+    given = [tensor_of(value) for value in inputs]
+    if not device.is_cpu:
+        given = [create_tensor(tensor.numpy(), cpu()) for tensor in given]
+    results = [create_tensor(np.zeros(shape, dtype), cpu()) for shape, dtype in types]
+    try:
+        operator.engine(attrs, [(value.shape, value.dtype) for value in inputs])(given, results)
+    except FrontendError as error:
+        raise ArrayError(f"{call_site()}: {error}") from error
+    if not device.is_cpu:
+        results = [create_tensor(tensor.numpy(), device) for tensor in results]
+    return [Value(shape, dtype, device, tensor) for (shape, dtype), tensor in zip(types, results)]
 
 
 def _host(array: ndarray) -> np.ndarray:
