@@ -136,7 +136,7 @@ class _Exporter:
         for block in function.body.blocks:
             for binding in block.bindings:
                 self._names[binding.var] = self._convert(binding.value)
-        return self._all(function.body.body)
+        return self.values(function.body.body)
 
     def _value_info(self, name: str, ty: Any) -> Any:
         import onnx
@@ -156,23 +156,31 @@ class _Exporter:
         self._initialize(name, np.asarray(value, dtype))
         return name
 
-    def emit(
-        self, op: str, inputs: Sequence[str], outputs: int = 1, stem: str = "", **attrs: Any
-    ) -> Any:
-        """Add a node; its output's name, or the list of them."""
+    def emit(self, op: str, inputs: Sequence[str], stem: str = "", **attrs: Any) -> str:
+        """Add a node of one output; its name."""
+        return self.emit_several(op, inputs, 1, stem, **attrs)[0]
+
+    def emit_several(
+        self, op: str, inputs: Sequence[str], outputs: int, stem: str = "", **attrs: Any
+    ) -> list[str]:
+        """Add a node; the names of its outputs. Attributes that are None are left out."""
         import onnx
 
         names = [self._fresh(stem or op.lower()) for _ in range(outputs)]
         given = {key: value for key, value in attrs.items() if value is not None}
         self.nodes.append(onnx.helper.make_node(op, list(inputs), names, **given))
-        return names if outputs > 1 else names[0]
+        return names
+
+    def emit_first(self, op: str, call: Any, *more: str, **attrs: Any) -> str:
+        """Add a node whose inputs are the first argument of a call, and more."""
+        return self.emit(op, [self.value(call.args[0]), *more], **attrs)
 
     def _convert(self, value: Any) -> str | list[str]:
         if isinstance(value, (tvm.ir.Var, tvm.ir.Tuple, tvm.ir.GenericConst)):
-            found = self._all(value)
+            found = self.values(value)
             return found if isinstance(value.ty, relax.TupleType) else found[0]
         if isinstance(value, tvm.ir.TupleGetItem):
-            return self._all(value.tuple_value)[value.index]
+            return self.values(value.tuple_value)[value.index]
         if isinstance(value, tvm.ir.Call) and isinstance(value.op, tvm.ir.GlobalVar):
             callee = self._mod[value.op]
             self._names.update(zip(callee.params, map(self.value, value.args)))
@@ -182,15 +190,15 @@ class _Exporter:
             raise UnsupportedOperatorError(f"{type(value).__name__} can't be expressed in ONNX")
         name = value.op.name.removeprefix("relax.")
         if facts_named(name).onnx:
-            return str(self.emit(facts_named(name).onnx, [self.value(arg) for arg in value.args]))
+            return self.emit(facts_named(name).onnx, [self.value(arg) for arg in value.args])
         if name not in _CONVERTERS:
             raise UnsupportedOperatorError(f"operator {name} can't be expressed in ONNX")
         return _CONVERTERS[name](self, value)
 
-    def _all(self, expr: Any) -> list[str]:
+    def values(self, expr: Any) -> list[str]:
         """Names of the tensors behind an expression."""
         if isinstance(expr, tvm.ir.Tuple):
-            return [name for field in expr.fields for name in self._all(field)]
+            return [name for field in expr.fields for name in self.values(field)]
         if isinstance(expr, tvm.ir.GenericConst):
             return [self.constant(expr.value.numpy(), str(expr.value.dtype))]
         found = self._names[expr]
@@ -198,12 +206,8 @@ class _Exporter:
 
     def value(self, expr: Any) -> str:
         """Name of the one tensor behind an expression."""
-        (name,) = self._all(expr)
+        (name,) = self.values(expr)
         return name
-
-    def values(self, expr: Any) -> list[str]:
-        """Names of the tensors of a tuple."""
-        return self._all(expr)
 
 
 def extents_of(ty: Any) -> list[Any]:
@@ -243,16 +247,14 @@ def _convolution(kind: str, weight: str) -> Callable[[_Exporter, Any], str]:
         layout = str(attrs.data_layout)
         plain = layout in _DATA_LAYOUTS and attrs.kernel_layout == weight + layout[2:]
         _require(plain, call, f"layout {layout} with weights {attrs.kernel_layout}")
-        return str(
-            exporter.emit(
-                kind,
-                [exporter.value(arg) for arg in call.args],
-                strides=_ints(attrs.strides),
-                dilations=_ints(attrs.dilation),
-                pads=_ints(attrs.padding),
-                group=int(attrs.groups),
-                output_padding=_ints(attrs.output_padding) if kind == "ConvTranspose" else None,
-            )
+        return exporter.emit(
+            kind,
+            [exporter.value(arg) for arg in call.args],
+            strides=_ints(attrs.strides),
+            dilations=_ints(attrs.dilation),
+            pads=_ints(attrs.padding),
+            group=int(attrs.groups),
+            output_padding=_ints(attrs.output_padding) if kind == "ConvTranspose" else None,
         )
 
     return convert
@@ -265,17 +267,15 @@ def _pool(kind: str) -> Callable[[_Exporter, Any], str]:
         average = kind == "AveragePool"
         if average:
             _require(set(_ints(attrs.dilation)) == {1}, call, "a dilation")
-        return str(
-            exporter.emit(
-                kind,
-                [exporter.value(call.args[0])],
-                kernel_shape=_ints(attrs.pool_size),
-                strides=_ints(attrs.strides),
-                pads=_ints(attrs.padding),
-                ceil_mode=int(attrs.ceil_mode),
-                dilations=None if average else _ints(attrs.dilation),
-                count_include_pad=int(attrs.count_include_pad) if average else None,
-            )
+        return exporter.emit_first(
+            kind,
+            call,
+            kernel_shape=_ints(attrs.pool_size),
+            strides=_ints(attrs.strides),
+            pads=_ints(attrs.padding),
+            ceil_mode=int(attrs.ceil_mode),
+            dilations=None if average else _ints(attrs.dilation),
+            count_include_pad=int(attrs.count_include_pad) if average else None,
         )
 
     return convert
@@ -285,7 +285,7 @@ def _global_average(exporter: _Exporter, call: Any) -> str:
     attrs = call.attrs
     plain = attrs.layout in _DATA_LAYOUTS and set(_ints(attrs.output_size)) == {1}
     _require(plain, call, f"layout {attrs.layout} with the size {attrs.output_size}")
-    return str(exporter.emit("GlobalAveragePool", [exporter.value(call.args[0])]))
+    return exporter.emit_first("GlobalAveragePool", call)
 
 
 def _batch_norm(exporter: _Exporter, call: Any) -> list[str]:
@@ -311,27 +311,23 @@ def _batch_norm(exporter: _Exporter, call: Any) -> list[str]:
     )
     if axis != 1:
         result = exporter.emit("Transpose", [result], perm=order)
-    return [str(result), mean, variance]
+    return [result, mean, variance]
 
 
 def _layer_norm(exporter: _Exporter, call: Any) -> str:
     axes, rank = _ints(call.attrs.axes), call.args[0].ty.ndim
     last = sorted(axis % rank for axis in axes) == list(range(rank - len(axes), rank))
     _require(last and call.attrs.center and call.attrs.scale, call, "this form")
-    return str(
-        exporter.emit(
-            "LayerNormalization",
-            [exporter.value(arg) for arg in call.args],
-            axis=-len(axes),
-            epsilon=float(call.attrs.epsilon),
-        )
+    return exporter.emit(
+        "LayerNormalization",
+        [exporter.value(arg) for arg in call.args],
+        axis=-len(axes),
+        epsilon=float(call.attrs.epsilon),
     )
 
 
 def _with_axis(kind: str) -> Callable[[_Exporter, Any], str]:
-    return lambda exporter, call: str(
-        exporter.emit(kind, [exporter.value(call.args[0])], axis=int(call.attrs.axis))
-    )
+    return lambda exporter, call: exporter.emit_first(kind, call, axis=int(call.attrs.axis))
 
 
 def _reduce(kind: str, axes_are_input: bool = False) -> Callable[[_Exporter, Any], str]:
@@ -342,7 +338,7 @@ def _reduce(kind: str, axes_are_input: bool = False) -> Callable[[_Exporter, Any
         if axes_are_input and axes is not None:
             inputs.append(exporter.constant(axes))
         own = None if axes_are_input else axes
-        return str(exporter.emit(kind, inputs, axes=own, keepdims=int(attrs.keepdims)))
+        return exporter.emit(kind, inputs, axes=own, keepdims=int(attrs.keepdims))
 
     return convert
 
@@ -354,44 +350,41 @@ def _reshaped(exporter: _Exporter, call: Any) -> str:
     if shape.count(-1) > 1 or {-1, 0} <= set(shape):
         raise UnsupportedOperatorError(f"the shape {call.ty.shape} is known only at run time")
     allowzero = None if -1 in shape else 1
-    inputs = [exporter.value(call.args[0]), exporter.constant(shape)]
-    return str(exporter.emit("Reshape", inputs, allowzero=allowzero))
+    return exporter.emit_first("Reshape", call, exporter.constant(shape), allowzero=allowzero)
 
 
 def _transpose(exporter: _Exporter, call: Any) -> str:
     axes = None if call.attrs.axes is None else _ints(call.attrs.axes)
-    return str(exporter.emit("Transpose", [exporter.value(call.args[0])], perm=axes))
+    return exporter.emit_first("Transpose", call, perm=axes)
 
 
 def _concat(exporter: _Exporter, call: Any) -> str:
     axis = 0 if call.attrs.axis is None else int(call.attrs.axis)
-    return str(exporter.emit("Concat", exporter.values(call.args[0]), axis=axis))
+    return exporter.emit("Concat", exporter.values(call.args[0]), axis=axis)
 
 
 def _split(exporter: _Exporter, call: Any) -> list[str]:
     axis = int(call.attrs.axis)
     sizes = [shape_of(field)[axis] for field in call.ty.fields]
     inputs = [exporter.value(call.args[0]), exporter.constant(sizes)]
-    found = exporter.emit("Split", inputs, outputs=len(sizes), axis=axis)
-    return found if isinstance(found, list) else [found]
+    return exporter.emit_several("Split", inputs, len(sizes), axis=axis)
 
 
 def _clip(exporter: _Exporter, call: Any) -> str:
     dtype = str(call.ty.dtype)
     bounds = [exporter.constant(_number(bound), dtype) for bound in call.args[1:]]
-    return str(exporter.emit("Clip", [exporter.value(call.args[0]), *bounds]))
+    return exporter.emit_first("Clip", call, *bounds)
 
 
 def _cast(exporter: _Exporter, call: Any) -> str:
     import onnx
 
     to = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(str(call.ty.dtype)))
-    return str(exporter.emit("Cast", [exporter.value(call.args[0])], to=to))
+    return exporter.emit_first("Cast", call, to=to)
 
 
 def _broadcast(exporter: _Exporter, call: Any) -> str:
-    shape = exporter.constant(shape_of(call.ty))
-    return str(exporter.emit("Expand", [exporter.value(call.args[0]), shape]))
+    return exporter.emit_first("Expand", call, exporter.constant(shape_of(call.ty)))
 
 
 def _gelu(exporter: _Exporter, call: Any) -> str:
@@ -399,24 +392,24 @@ def _gelu(exporter: _Exporter, call: Any) -> str:
     scaled = exporter.emit("Mul", [x, exporter.constant(0.5**0.5, dtype)])
     erf = exporter.emit("Add", [exporter.emit("Erf", [scaled]), exporter.constant(1, dtype)])
     half = exporter.emit("Mul", [x, exporter.constant(0.5, dtype)])
-    return str(exporter.emit("Mul", [half, erf]))
+    return exporter.emit("Mul", [half, erf])
 
 
 def _silu(exporter: _Exporter, call: Any) -> str:
     x = exporter.value(call.args[0])
-    return str(exporter.emit("Mul", [x, exporter.emit("Sigmoid", [x])]))
+    return exporter.emit("Mul", [x, exporter.emit("Sigmoid", [x])])
 
 
 def _leaky_relu(exporter: _Exporter, call: Any) -> str:
     alpha = float(call.attrs.alpha)
-    return str(exporter.emit("LeakyRelu", [exporter.value(call.args[0])], alpha=alpha))
+    return exporter.emit_first("LeakyRelu", call, alpha=alpha)
 
 
 def _lrn(exporter: _Exporter, call: Any) -> str:
     _require(int(call.attrs["axis"]) == 1, call, "an axis other than 1")
     attrs: dict[str, Any] = {name: float(call.attrs[name]) for name in ("alpha", "beta", "bias")}
     attrs["size"] = int(call.attrs["size"])
-    return str(exporter.emit("LRN", [exporter.value(call.args[0])], **attrs))
+    return exporter.emit_first("LRN", call, **attrs)
 
 
 def _pad(exporter: _Exporter, call: Any) -> str:
@@ -425,14 +418,14 @@ def _pad(exporter: _Exporter, call: Any) -> str:
     width = _ints(call.attrs.pad_width)  # before and behind the first axis, then the second's
     pads = exporter.constant([*width[::2], *width[1::2]])
     value = exporter.constant(_number(call.attrs.pad_value), str(call.ty.dtype))
-    return str(exporter.emit("Pad", [exporter.value(call.args[0]), pads, value], mode=mode))
+    return exporter.emit_first("Pad", call, pads, value, mode=mode)
 
 
 def _strided_slice(exporter: _Exporter, call: Any) -> str:
     axes, begin, end, strides = (
         exporter.constant([int(_number(each)) for each in part.fields]) for part in call.args[1:5]
     )
-    return str(exporter.emit("Slice", [exporter.value(call.args[0]), begin, end, axes, strides]))
+    return exporter.emit_first("Slice", call, begin, end, axes, strides)
 
 
 def _round(exporter: _Exporter, call: Any) -> str:
@@ -443,9 +436,7 @@ def _round(exporter: _Exporter, call: Any) -> str:
     rest = exporter.emit("Sub", [size, below])
     up = exporter.emit("GreaterOrEqual", [rest, exporter.constant(0.5, dtype)])
     step = exporter.emit("Where", [up, exporter.constant(1, dtype), exporter.constant(0, dtype)])
-    return str(
-        exporter.emit("Mul", [exporter.emit("Sign", [x]), exporter.emit("Add", [below, step])])
-    )
+    return exporter.emit("Mul", [exporter.emit("Sign", [x]), exporter.emit("Add", [below, step])])
 
 
 _CONVERTERS: dict[str, Callable[[_Exporter, Any], Any]] = {
