@@ -27,8 +27,10 @@ export MODEL TARGET
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' Makefile
 
-demo: c-compiler $(INSTALLED) ## import, partition, build, run, export: MODEL=path.onnx TARGET="llvm -mcpu=..."
-	@$(BIN)/baton demo $${MODEL:+"$$MODEL"} $${TARGET:+--target "$$TARGET"}
+demo: c-compiler $(INSTALLED) ## import, build, export, run, time: MODEL=path.onnx TARGET="llvm -mcpu=..."
+	@$(BIN)/baton compile "$${MODEL:-resnet18_v1}" $${TARGET:+--target "$$TARGET"} -o $(VENV)/demo.so
+	@$(BIN)/baton run $(VENV)/demo.so --random --repeat 20
+	@$(BIN)/baton bench "$${MODEL:-resnet18_v1}" $${TARGET:+--target "$$TARGET"} --peers relax
 
 test: c-compiler $(INSTALLED) ## run the tests
 	$(BIN)/python -m pytest -q -n auto --dist worksteal

@@ -20,7 +20,6 @@ __getattr__ = lazy_attributes(
     {
         "benchmark": ".bench",
         "compile_model": ".compile",
-        "demonstrate": ".demo",
         "partition_model": ".partition",
         "convert_logs": ".convert_log",
         "replay_model": ".replay",

@@ -306,7 +306,6 @@ def profile_command(
     model: Runnable,
     repeat: Annotated[int, typer.Option(min=1, help="Measured inferences.")] = 30,
     threads: Threads = 1,
-    svg: Annotated[Path | None, typer.Option(help="Write a bar chart to this file.")] = None,
     seed: Seed = 0,
     target: Target = "llvm",
     opt_level: OptLevel = 3,
@@ -321,7 +320,7 @@ def profile_command(
     """Measure every kernel of a model: time, share, GFLOP/s, GB/s, source of its schedule."""
     os.environ["TVM_NUM_THREADS"] = str(threads)  # read when TVM starts its threads
     from .compile import BuildOptions
-    from .profile import profile_model, show_profile, write_picture
+    from .profile import profile_model, show_profile
 
     options = BuildOptions(
         target=target,
@@ -334,8 +333,6 @@ def profile_command(
     )
     with failures(debug):
         profile = profile_model(find_model(str(model)), repeat, seed, options, Steps())
-        if svg is not None:
-            write_picture(profile, svg)
         show_found(profile, as_json, show_profile)
 
 
@@ -401,45 +398,6 @@ def doctor_command(*, as_json: AsJson = False, debug: Debug = False) -> None:
         else:
             show_findings(found)
     if found["problems"]:
-        raise typer.Exit(1)
-
-
-@app.command("demo")
-def demo_command(
-    *,
-    model: Annotated[
-        str, typer.Argument(help="An ONNX file, or the name of a bundled model.")
-    ] = "resnet18_v1",
-    target: Target = "llvm",
-    shape: Shape,
-    threads: Threads = 1,
-    peers: Annotated[
-        str | None,
-        typer.Option(
-            help="relax,onnxruntime, as far as installed; empty for none.", show_default=False
-        ),
-    ] = None,
-    rounds: Rounds = 5,
-    seconds: Seconds = 1.0,
-    as_json: AsJson = False,
-    debug: Debug = False,
-) -> None:
-    """Import, partition, build, run, compare, export, load elsewhere, and measure one model."""
-    from .bench import BenchOptions, installed
-    from .compile import BuildOptions
-    from .demo import PEERS, demonstrate, show_demonstration
-
-    build = BuildOptions(target=target, shapes=arguments.shapes(shape))
-    bench = BenchOptions(
-        peers=installed(PEERS) if peers is None else arguments.names(peers),
-        threads=threads,
-        rounds=rounds,
-        seconds=seconds,
-    )
-    with failures(debug):
-        found = demonstrate(model, build, bench, Steps())
-        show_found(found, as_json, lambda each: show_demonstration(each, threads))
-    if not found.is_right:
         raise typer.Exit(1)
 
 

@@ -193,11 +193,6 @@ def _measured(name: str, path: Path, options: BenchOptions, steps: Steps) -> Mod
     return comparison.result
 
 
-def installed(peers: Sequence[str]) -> tuple[str, ...]:
-    """The installed peers."""
-    return tuple(peer for peer in peers if importlib.util.find_spec(MODULE_OF[peer]) is not None)
-
-
 def check_peers(peers: Sequence[str]) -> None:
     """Raise BatonError unless every peer is known and installed."""
     for peer in peers:
@@ -270,11 +265,6 @@ class Comparison:
                 TensorInfo(name, tuple(shape), dtype) for name, shape, dtype in answer["inputs"]
             ]
         return []
-
-    def use_library(self, path: Path, build_seconds: float) -> None:
-        """Measure Baton with a library that exists already."""
-        self._libraries["baton"] = path
-        self.result.engines["baton"].build_seconds = build_seconds
 
     def load(self, inputs: Mapping[str, np.ndarray]) -> None:
         """Start the workers and let each load its library, or the model."""

@@ -6,15 +6,13 @@ import statistics
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from xml.sax.saxutils import escape
 
 from .compile import BuildOptions
 from .console import Steps, show, table
 from .devices import devices_of
-from .files import write_text
-from .kernel_times import RUNTIME, KernelTime, Profile, gflops_of, report_of
 from .models import random_inputs
 from .run import open_library
 
@@ -24,11 +22,76 @@ if TYPE_CHECKING:
     from compiler.lowering.report import Report
     from compiler.runtime import FactoryModule
 
-# The picture, in pixels.
-_ROW, _BAR, _LEFT, _BARS, _RIGHT, _TOP = 22, 16, 300, 480, 330, 46
-_KINDS = {"conv2d": ("conv2d",), "dense": ("dense", "matmul")}
-"""Kinds of kernels, by what the name of one of their operators contains."""
-_ColorS = {"conv2d": "#3b6ea5", "dense": "#a5623b", "other": "#6b8f5e", RUNTIME: "#999999"}
+RUNTIME = "runtime"
+"""Name under which everything that is no kernel is counted: memory, shapes, copies."""
+
+
+@dataclass(frozen=True)
+class KernelTime:
+    """One kernel's part of an inference.
+
+    Attributes
+    ----------
+    name, operators, implementation, source
+        As in the build's report.
+    shapes : list of str
+        Shapes of its operands, then of its results: "1x4x56x56x16".
+    calls : int
+        Calls in one inference.
+    milliseconds : float
+        Of all its calls in one inference; the median over the inferences.
+    share : float
+        Of the time of all kernels and the runtime, 0 to 1.
+    gflops : float or None
+        10^9 floating-point operations per second; None where they are unknown.
+    gbytes : float
+        10^9 bytes of operands and results per second; 0 where the report has no count.
+    operands, instruction : str
+        What it multiplies, and with which instruction, as in the build's report.
+    """
+
+    name: str
+    operators: list[str]
+    implementation: str
+    source: str
+    shapes: list[str]
+    calls: int
+    milliseconds: float
+    share: float
+    gflops: float | None
+    gbytes: float
+    operands: str = ""
+    instruction: str = ""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Where the time of an inference goes, the slowest kernel first.
+
+    Attributes
+    ----------
+    milliseconds : float
+        Median time of an inference without measuring its kernels.
+    repeats : int
+        Inferences whose kernels were measured.
+    """
+
+    model: str
+    target: str
+    milliseconds: float
+    repeats: int
+    kernels: list[KernelTime]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain dicts, lists and numbers."""
+        return asdict(self)
+
+
+def gflops_of(kernel: KernelTime) -> str:
+    """10^9 floating-point operations per second, for tables; nothing where there are none."""
+    if kernel.gflops is None:
+        return "unknown"
+    return f"{kernel.gflops:.1f}" if kernel.gflops else ""
 
 
 def profile_model(
@@ -71,7 +134,7 @@ def profile_library(
         str(library.metadata.target),
         statistics.median(whole),
         repeats,
-        _kernel_times(runs[1:], stopwatch.shapes, report_of(library)),
+        _kernel_times(runs[1:], stopwatch.shapes, _report_of(library)),
     )
 
 
@@ -100,45 +163,6 @@ def show_profile(profile: Profile) -> None:
         f"one inference takes {profile.milliseconds:.3f} ms; measured kernel by kernel "
         f"{sum(kernel.milliseconds for kernel in profile.kernels):.3f} ms",
     )
-
-
-def write_picture(profile: Profile, path: Path) -> None:
-    """Write the profile as a bar chart, SVG.
-
-    Raises
-    ------
-    ExportError
-        The file can't be written.
-    """
-    write_text(path, picture(profile))
-
-
-def picture(profile: Profile) -> str:
-    """An SVG document: one bar per kernel, its length the time, its color the kind."""
-    width = _LEFT + _BARS + _RIGHT
-    height = _TOP + _ROW * len(profile.kernels) + 12
-    longest = max((kernel.milliseconds for kernel in profile.kernels), default=0.0) or 1.0
-    title = (
-        f"{profile.model}: {profile.milliseconds:.3f} ms per inference, median of {profile.repeats}"
-    )
-    lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
-        f'viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="12">',
-        f'<rect width="{width}" height="{height}" fill="white"/>',
-        f'<text x="12" y="26" font-size="15">{escape(title)}</text>',
-    ]
-    for index, kernel in enumerate(profile.kernels):
-        top = _TOP + index * _ROW
-        length = max(1.0, _BARS * kernel.milliseconds / longest)
-        base = top + _BAR - 3
-        lines += [
-            f"<g><title>{escape(_hover(kernel))}</title>",
-            f'<text x="{_LEFT - 8}" y="{base}" text-anchor="end">{_short(kernel.name)}</text>',
-            f'<rect x="{_LEFT}" y="{top}" width="{length:.1f}" height="{_BAR}" '
-            f'fill="{_ColorS[_kind(kernel)]}"/>',
-            f'<text x="{_LEFT + length + 6:.1f}" y="{base}">{escape(_label(kernel))}</text></g>',
-        ]
-    return "\n".join([*lines, "</svg>", ""])
 
 
 class _Stopwatch:
@@ -213,6 +237,8 @@ def _kernel_times(
     for name, spent in sorted(medians.items(), key=lambda item: -item[1]):
         kernel = kernels.get(name)
         rate = calls[name] / spent / 1e9 if kernel and spent else 0.0
+        flops = kernel.flops if kernel else 0
+        gflops = None if flops is None else flops * rate
         times.append(
             KernelTime(
                 name,
@@ -223,7 +249,7 @@ def _kernel_times(
                 calls[name],
                 spent * 1e3,
                 spent / whole,
-                _rate(kernel.flops, rate) if kernel else 0.0,
+                gflops,
                 kernel.bytes * rate if kernel else 0.0,
                 kernel.operands if kernel else "",
                 kernel.instruction if kernel else "",
@@ -232,32 +258,9 @@ def _kernel_times(
     return times
 
 
-def _rate(flops: int | None, rate: float) -> float | None:
-    return None if flops is None else flops * rate
+def _report_of(library: FactoryModule) -> Report:
+    """The report of a library's build, also of one that was loaded."""
+    from compiler.lowering.report import Report
 
-
-def _kind(kernel: KernelTime) -> str:
-    if kernel.name == RUNTIME:
-        return RUNTIME
-    for kind, names in _KINDS.items():
-        if any(name in operator for operator in kernel.operators for name in names):
-            return kind
-    return "other"
-
-
-def _short(name: str) -> str:
-    return escape(name if len(name) <= 40 else name[:37] + "...")
-
-
-def _label(kernel: KernelTime) -> str:
-    parts = [f"{kernel.milliseconds:.3f} ms", f"{kernel.share:.1%}"]
-    if kernel.gflops:
-        parts.append(f"{kernel.gflops:.0f} GFLOP/s")
-    elif kernel.gbytes:
-        parts.append(f"{kernel.gbytes:.1f} GB/s")
-    return "  ".join([*parts, kernel.source])
-
-
-def _hover(kernel: KernelTime) -> str:
-    what = " ".join(kernel.operators)
-    return f"{kernel.name}: {kernel.calls} calls, {kernel.implementation} {what}".strip()
+    report = library.report
+    return report if isinstance(report, Report) else Report.from_json(report)

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import math
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ..ir.rewrite import expressions_in
 from .compile import BuildOptions, build_module, import_model
 from .console import Steps, show, table
 from .files import write_text
-from .tuned_network import Silent, prune, show_network
-from .tuning_progress import Progress, Trials, write_picture
+from .tuned_network import Gain, Silent, prune, show_network
 
 if TYPE_CHECKING:
     import tvm
@@ -28,58 +30,66 @@ if TYPE_CHECKING:
 class TuneOptions:
     """How a model is tuned."""
 
-    log: Path  # every measurement; appended to. What it holds is not measured again.
+    log: Path  # every measurement; appended to, and what it holds is not measured again
     best: Path  # the records that beat the fallback; overwritten
-    picture: Path | None = None  # best so far against trials, SVG
-    trials: int = 64  # measurements of each task, those in the log included
+    trials: int = 64  # of each task, those in the log included
     algorithm: str = "xgb_knob"  # as `autotvm.tuner.make_tuner` takes it
     operators: tuple[str, ...] = ()  # such as "nn.conv2d"; all if empty
     early_stopping: int | None = None
     timeout: float = 20.0  # seconds for a build, and for all runs, of one candidate
-    number: int = 4  # see `measure.RunOptions`
+    number: int = 4  # this, `repeat` and `min_repeat_ms`: see `measure.RunOptions`
     repeat: int = 3
     min_repeat_ms: int = 10
     cooldown: float = 0.0  # seconds of rest after each candidate
     check: bool = True  # compare each candidate's result with numpy's
-    # Measure on devices of this RPC tracker, instead of here
-    tracker: tuple[str, int, str] | None = None
+    tracker: tuple[str, int, str] | None = None  # (host, port, key): measure on its devices
     rounds: int = 7  # of the comparisons at the end
-    limit: int | None = None  # tune only the tasks with the most work
-    # Measure no more than so long, each task for its share; the comparisons come on top
-    seconds: float | None = None
+    limit: int | None = None  # only the tasks with the most work
+    seconds: float | None = None  # shared by the tasks; the comparisons come on top
+
+    @property
+    def timing(self) -> dict[str, Any]:
+        """Arguments of any runner."""
+        return {
+            "timeout": self.timeout,
+            "number": self.number,
+            "repeat": self.repeat,
+            "min_repeat_ms": self.min_repeat_ms,
+            "cooldown_interval": self.cooldown,
+        }
 
 
 @dataclass(frozen=True)
-class Tuned:
-    """Result of tuning."""
+class Tuned(Gain):
+    """Result of tuning.
+
+    Attributes
+    ----------
+    comparisons : list of Comparison
+        For each operator and shape, the fallback and the finalists with their times.
+    best : Path
+        The log of the records that are kept.
+    """
 
     # For each operator and shape, the fallback and the finalists with their times
     comparisons: list[Comparison]
-    kept: list[str]  # sources, "topi:<log>:<line>", of the records in the log of the best
-    dropped: int  # records that beat the fallback alone and slowed the network
-    # Of the network, in turn, under the log of the best and without; empty on a tracker's devices
-    milliseconds: list[float]
-    milliseconds_without: list[float]
+    best: Path
 
     def to_json(self) -> dict[str, Any]:
         """Plain dicts, lists and numbers."""
-        return {
-            "operators": [
-                {
-                    "task": comparison.tasks[0].name,
-                    "args": comparison.tasks[0].args,
-                    "calls": comparison.tasks[0].weight,
-                    "fallback_seconds": comparison.fallback_seconds,
-                    "seconds": comparison.winner[1] if comparison.winner else None,
-                    "winner": comparison.winner[0].task.name if comparison.winner else None,
-                }
-                for comparison in self.comparisons
-            ],
-            "records": self.kept,
-            "dropped": self.dropped,
-            "milliseconds": self.milliseconds,
-            "milliseconds_without": self.milliseconds_without,
-        }
+        operators = [
+            {
+                "task": comparison.tasks[0].name,
+                "args": comparison.tasks[0].args,
+                "calls": comparison.tasks[0].weight,
+                "fallback_seconds": comparison.fallback_seconds,
+                "seconds": comparison.winner[1] if comparison.winner else None,
+                "winner": comparison.winner[0].task.name if comparison.winner else None,
+            }
+            for comparison in self.comparisons
+        ]
+        sources = [f"topi:{self.best.name}:{number + 1}" for number in range(len(self.kept))]
+        return {"operators": operators, **super().to_json(), "records": sources}
 
 
 def tune_model(
@@ -91,7 +101,7 @@ def tune_model(
 
     Raises BatonError: of the step that failed.
     """
-    from compiler.autotvm import confirm, load_from_file, task
+    from compiler.autotvm import confirm, encode, load_from_file, task
 
     steps = steps or Steps()
     mod, params = import_model(model, build, steps)
@@ -102,33 +112,30 @@ def tune_model(
         tasks = _heaviest(tasks, options.limit)
     option = _measure_option(options, constant_bytes(mod, params))
     with steps.step("tune", f"{len(tasks)} tasks, {options.trials} trials each"):
-        trials = measure_tasks(tasks, option, options)
+        measure_tasks(tasks, option, options)
     with steps.step("compare with the fallback", f"{options.rounds} rounds"):
         records = list(load_from_file(options.log)) if options.log.exists() else []
         found = confirm.comparisons(tasks, records)
         confirm.run_comparisons(found, option, options.rounds)
-    _close(option)
-    if options.picture is not None:
-        _note_fallbacks(trials, found)
-        write_picture(trials, f"{model.name}: best so far", options.picture)
-    lines = [line for comparison in found if (line := _line(comparison)) is not None]
+    for part in option.values():
+        part.close()
+    winners = (comparison.record() for comparison in found)
+    lines = [encode(*record) for record in winners if record is not None]
+
+    def library(kept: Sequence[str]) -> Any:
+        write_text(options.best, "".join(line + "\n" for line in kept))
+        logs = (*build.logs, str(options.best)) if kept else build.logs
+        return build_module(mod, params, replace(build, logs=logs), Silent())
+
     if options.tracker is not None:
-        _write_best(options.best, lines)
-        return Tuned(found, _sources(options.best, lines), 0, [], [])
+        write_text(options.best, "".join(line + "\n" for line in lines))
+        return Tuned(lines, 0, [], [], found, options.best)
     with steps.step("measure the network"):
-
-        def library(kept: Sequence[str]) -> Any:
-            _write_best(options.best, kept)
-            logs = (*build.logs, str(options.best)) if kept else build.logs
-            return build_module(mod, params, replace(build, logs=logs), Silent())
-
         kept, times, without = prune(library, lines, options.rounds, steps)
-    return Tuned(found, _sources(options.best, kept), len(lines) - len(kept), times, without)
+    return Tuned(kept, len(lines) - len(kept), times, without, found, options.best)
 
 
-def measure_tasks(
-    tasks: Sequence[Task], option: dict[str, Any], options: TuneOptions
-) -> list[Trials]:
+def measure_tasks(tasks: Sequence[Task], option: dict[str, Any], options: TuneOptions) -> None:
     """Run a tuner on each task; configs that the log has are not measured again."""
     from compiler.autotvm import callback, load_from_file
     from compiler.autotvm.tuner import make_tuner
@@ -136,14 +143,12 @@ def measure_tasks(
     records = list(load_from_file(options.log)) if options.log.exists() else []
     planned = [min(options.trials, len(task.config_space)) for task in tasks]
     end = math.inf if options.seconds is None else time.monotonic() + options.seconds
-    with Progress(sum(planned)) as progress:
+    with _Progress(sum(planned)) as progress:
         for position, (task, most) in enumerate(zip(tasks, planned)):
             tuner = make_tuner(options.algorithm, task)
             tuner.load_history(records)
             known = len(tuner.visited)
-            best = tuner.best_flops / 1e9
-            progress.start(_title(task), [best] if best else [], min(known, most))
-            before = len(progress.trials[-1].gflops)
+            progress.start(_title(task), tuner.best_flops / 1e9, min(known, most))
             now = time.monotonic()
             if known < most and now < end:
                 deadline = _Deadline(now + (end - now) / (len(tasks) - position))
@@ -154,9 +159,71 @@ def measure_tasks(
                         early_stopping=options.early_stopping,
                         callbacks=[callback.log_to_file(options.log), progress, deadline],
                     )
-            measured = len(progress.trials[-1].gflops) - before
-            progress.finish(max(most - known - measured, 0))
-    return progress.trials
+            progress.finish(max(most - known - progress.measured, 0))
+
+
+class _Progress:
+    """A callback of tuners: current and best rate, trials and time left on a terminal.
+
+    Elsewhere it prints a line for each task. `total` counts the trials of all tasks.
+    """
+
+    def __init__(self, total: int) -> None:
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeRemainingColumn,
+        )
+
+        console = Console(stderr=True)
+        self._live = console.is_terminal
+        self._total, self._done, self._started = total, 0, time.monotonic()
+        columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        self._bar = Progress(
+            TextColumn("{task.description}"), *columns, console=console, disable=not self._live
+        )
+        self._row = self._bar.add_task("", total=total)
+
+    def __enter__(self) -> _Progress:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def start(self, name: str, best: float, known: int) -> None:
+        """Begin a task, of which `known` trials were measured before, the best at `best`."""
+        self._name, self._best, self.measured = name, best, 0
+        self._done += known
+        self._show(0.0)
+
+    def __call__(self, tuner: Any, inputs: Sequence[Any], results: Sequence[Any]) -> None:
+        rates = [
+            tuner.task.flop / float(np.mean(result.costs)) / 1e9 if result.error_no == 0 else 0.0
+            for result in results
+        ]
+        self._best = max([self._best, *rates])
+        self.measured += len(rates)
+        self._done += len(rates)
+        self._show(max(rates, default=0.0))
+
+    def finish(self, skipped: int) -> None:
+        """End a task; `skipped` trials were planned and not needed."""
+        self._done += skipped
+        if not self._live:
+            seconds = time.monotonic() - self._started
+            left = seconds / max(self._done, 1) * max(self._total - self._done, 0)
+            sys.stderr.write(
+                f"  {self._name}: best {self._best:.1f} GFLOP/s in {self.measured} trials; "
+                f"{self._done}/{self._total} trials, {seconds:.0f} s, {left:.0f} s left\n"
+            )
+
+    def _show(self, current: float) -> None:
+        rates = f"{current:.1f} now, {self._best:.1f} best GFLOP/s"
+        self._bar.update(self._row, completed=self._done, description=f"{self._name}  {rates}")
 
 
 class _TimeIsUp(Exception):
@@ -198,25 +265,13 @@ def constant_bytes(mod: tvm.IRModule, params: Mapping[str, Any]) -> int:
 def _measure_option(options: TuneOptions, constants: int) -> dict[str, Any]:
     from compiler import autotvm
 
-    timing: dict[str, Any] = {
-        "timeout": options.timeout,
-        "number": options.number,
-        "repeat": options.repeat,
-        "min_repeat_ms": options.min_repeat_ms,
-        "cooldown_interval": options.cooldown,
-        "check_correctness": options.check,
-    }
+    timing = {**options.timing, "check_correctness": options.check}
     if options.tracker is None:
         runner = autotvm.LocalRunner(**timing, constant_bytes=constants)
     else:
         host, port, key = options.tracker
         runner = autotvm.RPCRunner(key, host, port, **timing)
     return autotvm.measure_option(autotvm.LocalBuilder(timeout=options.timeout), runner)
-
-
-def _close(option: dict[str, Any]) -> None:
-    for part in option.values():
-        part.close()
 
 
 def _title(task: Task) -> str:
@@ -226,37 +281,6 @@ def _title(task: Task) -> str:
         if isinstance(arg, tuple) and arg[:1] == ("TENSOR",)
     ]
     return f"{task.name} {' '.join(shapes)}"
-
-
-def _note_fallbacks(trials: Sequence[Trials], found: Sequence[Comparison]) -> None:
-    rates = {
-        _title(task): task.flop / comparison.fallback_seconds / 1e9
-        for comparison in found
-        for task in comparison.tasks
-    }
-    for each in trials:
-        each.fallback = rates.get(each.name, 0.0)
-
-
-# --- the log of the best -----------------------------------------------------------------
-
-
-def _line(comparison: Comparison) -> str | None:
-    from compiler.autotvm import encode
-
-    record = comparison.record()
-    return None if record is None else encode(*record)
-
-
-def _write_best(path: Path, lines: Sequence[str]) -> None:
-    write_text(path, "".join(line + "\n" for line in lines))
-
-
-def _sources(path: Path, lines: Sequence[str]) -> list[str]:
-    return [f"topi:{path.name}:{number}" for number, _ in enumerate(lines, 1)]
-
-
-# --- what is shown -----------------------------------------------------------------------
 
 
 def show_tuned(tuned: Tuned, options: TuneOptions) -> None:
@@ -279,4 +303,4 @@ def show_tuned(tuned: Tuned, options: TuneOptions) -> None:
         )
     header = ("shapes", "calls", "fastest", "fallback us", "us", "GFLOP/s", "gain")
     show(table(header, rows, numbers=4))
-    show_network(tuned, len(tuned.kept), options.best, "the fallback")
+    show_network(tuned, options.best, "the fallback")

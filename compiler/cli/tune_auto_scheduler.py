@@ -14,8 +14,7 @@ from .compile import BuildOptions, build_module, import_model
 from .console import Steps, show, table
 from .files import write_text
 from .tune import TuneOptions, constant_bytes
-from .tuned_network import Silent, prune, show_network
-from .tuning_progress import Trials, write_picture
+from .tuned_network import Gain, Silent, prune, show_network
 
 if TYPE_CHECKING:
     from compiler.auto_scheduler.search.confirm import Comparison
@@ -28,16 +27,11 @@ _PER_ROUND = 32
 
 
 @dataclass(frozen=True)
-class Searched:
-    """Result of the search."""
+class Searched(Gain):
+    """Result of the search: for each task the untuned kernel and the best, timed in turn."""
 
     # For each task the untuned kernel and the best records, timed in turn
     comparisons: list[Comparison]
-    kept: int  # records in the log of the best
-    dropped: int  # records that beat the untuned kernel alone and slowed the network
-    # Of the network, in turn, under the log of the best and without; empty on other machines
-    milliseconds: list[float]
-    milliseconds_without: list[float]
 
     def to_json(self) -> dict[str, Any]:
         """Plain dicts, lists and numbers."""
@@ -45,22 +39,17 @@ class Searched:
         def plain(seconds: float) -> float | None:
             return seconds if math.isfinite(seconds) else None
 
-        return {
-            "tasks": [
-                {
-                    "description": comparison.task.desc,
-                    "calls": comparison.task.weight,
-                    "fastest": comparison.kind,
-                    "untuned_seconds": plain(comparison.untuned_seconds),
-                    "seconds": plain(comparison.best_seconds),
-                }
-                for comparison in self.comparisons
-            ],
-            "records": self.kept,
-            "dropped": self.dropped,
-            "milliseconds": self.milliseconds,
-            "milliseconds_without": self.milliseconds_without,
-        }
+        tasks = [
+            {
+                "description": comparison.task.desc,
+                "calls": comparison.task.weight,
+                "fastest": comparison.kind,
+                "untuned_seconds": plain(comparison.untuned_seconds),
+                "seconds": plain(comparison.best_seconds),
+            }
+            for comparison in self.comparisons
+        ]
+        return {"tasks": tasks, **super().to_json(), "records": len(self.kept)}
 
 
 def search_model(
@@ -109,9 +98,6 @@ def search_model(
                 )
             )
     records = _records(tasks, options.log)
-    if options.picture is not None:
-        trials_of = [_trials(task, found) for task, found in zip(tasks, records)]
-        write_picture(trials_of, f"{model.name}: best so far", options.picture)
     with steps.step("compare with the untuned kernels", f"{options.rounds} rounds"):
         comparisons = [
             run_comparison(task, found, builder, runner, options.rounds)
@@ -124,7 +110,7 @@ def search_model(
     ]
     if scheduler is not None or options.tracker is not None:
         _write_best(options.best, comparisons, lines)
-        return Searched(comparisons, len(lines), 0, [], [])
+        return Searched(lines, 0, [], [], comparisons)
 
     def library(kept: Sequence[str]) -> Any:
         _write_best(options.best, comparisons, kept)
@@ -134,7 +120,7 @@ def search_model(
 
     with steps.step("measure the network"):
         kept, times, base = prune(library, lines, options.rounds, steps)
-    return Searched(comparisons, len(kept), len(lines) - len(kept), times, base)
+    return Searched(kept, len(lines) - len(kept), times, base, comparisons)
 
 
 class _Progress:
@@ -168,19 +154,6 @@ def _work(task: SearchTask, weight: int) -> float:
     return math.inf if task.flop_ct is None else task.flop_ct * weight
 
 
-def _trials(task: SearchTask, records: Sequence[Record]) -> Trials:
-    """GFLOP/s of each trial, and of the untuned kernel; of unknown ones 10^9 calls a second."""
-    name = task.desc if task.flop_ct is not None else f"{task.desc}, operations unknown"
-    work = task.flop_ct if task.flop_ct is not None else 1.0
-
-    def rate(record: Record) -> float:
-        return work / record.cost / 1e9 if math.isfinite(record.cost) else 0.0
-
-    untuned = [rate(record) for record in records if record.untuned]
-    tried = [rate(record) for record in records if not record.untuned]
-    return Trials(name, tried, untuned[0] if untuned else 0.0)
-
-
 def _write_best(path: Path, comparisons: Sequence[Comparison], kept: Sequence[str]) -> None:
     """The records that pay; the other kernels' untuned times, which say to leave them alone."""
     lines = list(kept)
@@ -194,14 +167,7 @@ def _write_best(path: Path, comparisons: Sequence[Comparison], kept: Sequence[st
 def _measuring(options: TuneOptions, scheduler: str | None, constants: int) -> tuple[Any, Any]:
     from compiler import auto_scheduler
 
-    timing: dict[str, Any] = {
-        "timeout": options.timeout,
-        "number": options.number,
-        "repeat": options.repeat,
-        "min_repeat_ms": options.min_repeat_ms,
-        "cooldown_interval": options.cooldown,
-    }
-    here = {**timing, "constant_bytes": constants}
+    here = {**options.timing, "constant_bytes": constants}
     if scheduler is not None:
         from compiler.measure.distributed import connect
 
@@ -209,7 +175,7 @@ def _measuring(options: TuneOptions, scheduler: str | None, constants: int) -> t
     if options.tracker is not None:
         host, port, key = options.tracker
         return auto_scheduler.LocalBuilder(options.timeout), auto_scheduler.RPCRunner(
-            key, host, port, **timing
+            key, host, port, **options.timing
         )
     return auto_scheduler.LocalBuilder(options.timeout), auto_scheduler.LocalRunner(**here)
 
@@ -237,4 +203,4 @@ def show_searched(searched: Searched, options: TuneOptions) -> None:
         )
     header = ("kernel", "calls", "fastest", "untuned us", "best us", "GFLOP/s", "gain")
     show(table(header, rows, numbers=4))
-    show_network(searched, searched.kept, options.best, "the untuned kernels")
+    show_network(searched, options.best, "the untuned kernels")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,34 @@ from .replay import time_in_turn
 _MARGIN = 0.01
 # How often as many rounds again are asked until they agree.
 _MOST_TURNS = 4
+
+
+@dataclass(frozen=True)
+class Gain:
+    """The records that are kept, and what they bring.
+
+    Attributes
+    ----------
+    kept : list of str
+        Lines in the log of the best.
+    dropped : int
+        Records that beat what they replace alone and slowed the network.
+    milliseconds, milliseconds_without : list of float
+        Of the network, in turn, under the log of the best and without; empty on other machines.
+    """
+
+    kept: list[str]
+    dropped: int
+    milliseconds: list[float]
+    milliseconds_without: list[float]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain dicts, lists and numbers."""
+        return {
+            "dropped": self.dropped,
+            "milliseconds": self.milliseconds,
+            "milliseconds_without": self.milliseconds_without,
+        }
 
 
 def prune(
@@ -73,16 +102,11 @@ class Silent(Steps):
         self._console.quiet = True
 
 
-def show_network(found: Any, records: int, best: Path, bar: str) -> None:
-    """Print how many records are kept, and the network's latency with and without them.
-
-    `records`: how many are kept.
-    `best`: the log that has them.
-    `bar`: what they had to beat.
-    """
+def show_network(found: Gain, best: Path, bar: str) -> None:
+    """Print how many records in `best` beat `bar`, and the latency with and without them."""
     from compiler.autotvm.confirm import undisturbed
 
-    show(f"{records} records beat {bar}: {best}")
+    show(f"{len(found.kept)} records beat {bar}: {best}")
     if found.dropped:
         show(f"{found.dropped} more beat it alone and slow the network; they are left out")
     if found.milliseconds:

@@ -103,9 +103,6 @@ def tune_command(
         float | None,
         typer.Option(min=1, help="Measure no longer than this; comparisons at the end are extra."),
     ] = None,
-    svg: Annotated[
-        Path | None, typer.Option(help="Picture of the best so far against trials.")
-    ] = None,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds for a build, and a run.")] = 20.0,
     number: Annotated[int, typer.Option(min=1, help="Runs that a repeat averages.")] = 4,
     repeat: Annotated[int, typer.Option(min=1, help="Repeats of a measurement.")] = 3,
@@ -138,7 +135,6 @@ def tune_command(
     options = TuneOptions(
         log=log,
         best=best or log.with_name(log.name + ".best"),
-        picture=svg,
         trials=trials,
         algorithm=algorithm,
         operators=tuple(op),

@@ -16,9 +16,8 @@ from typing import Any
 
 from compiler.cli.compile import BuildOptions
 from compiler.cli.console import Steps, show, show_found, table
-from compiler.cli.kernel_times import KernelTime, gflops_of
 from compiler.cli.models import find_model
-from compiler.cli.profile import profile_model
+from compiler.cli.profile import KernelTime, gflops_of, profile_model
 from schedules.x86.machine.instructions import FMA
 from scripts.bench.machine_peak import memory_gbytes, peak_gflops, peak_of
 

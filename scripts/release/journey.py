@@ -157,7 +157,7 @@ class Journey:
     def steps(self) -> list[Callable[[], str]]:
         """All of them."""
         return [
-            self.install, self.demo, self.compile, self.run, self.bench, self.profile,
+            self.install, self.compile, self.run, self.bench, self.profile,
             self.partition, self.tune, self.replay, self.deploy, self.fork, self.requests,
             self.cpp, self.aarch64,
         ]  # fmt: skip
@@ -177,13 +177,6 @@ class Journey:
             self.home.python("-c", HYDRATE, "squeezenet1_1", str(self.model))
         self.home.python(self.program("reference"), str(self.model), str(self.cases))
         return f"{version}; {self.home.megabytes():.0f} MB"
-
-    def demo(self) -> str:
-        """`baton demo`, the long form with its own model."""
-        brief = [str(self.model), "--rounds", "1", "--seconds", "0.1", "--peers", ""]
-        found = self.home.baton_json("demo", *(brief if self.short else []))
-        _require(found["right"], f"error {found['largest_error']}")
-        return f"largest error {found['largest_error']:.0e}, {_kernels(found['report'])}"
 
     def compile(self) -> str:
         """`baton compile` to a library."""
@@ -209,12 +202,10 @@ class Journey:
         return f"{times}, one thread"
 
     def profile(self) -> str:
-        """`baton profile` with a bar chart."""
-        chart = self.folder / "profile.svg"
-        found = self.home.baton_json("profile", str(self.library), "--svg", str(chart))
-        _require("<svg" in chart.read_text(encoding="utf-8"), f"{chart.name} is not a picture")
+        """`baton profile` of the library."""
+        found = self.home.baton_json("profile", str(self.library))
         longest = max(found["kernels"], key=lambda kernel: kernel["milliseconds"])
-        return f"longest {longest['name']} {longest['milliseconds']:.3f} ms, {chart.name}"
+        return f"longest {longest['name']} {longest['milliseconds']:.3f} ms"
 
     def partition(self) -> str:
         """`baton partition` with a plugin of the user's."""
@@ -356,10 +347,6 @@ def _wheel(dist: pathlib.Path, name: str) -> pathlib.Path:
     if len(found) != 1:
         raise SystemExit(f"{dist} has {len(found)} wheels {name}-*.whl instead of one: make wheel")
     return found[0].resolve()
-
-
-def _kernels(report: dict[str, list[object]]) -> str:
-    return f"{len(report['kernels'])} kernels"
 
 
 def _need(program: str, package: str) -> None:

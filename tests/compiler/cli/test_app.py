@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 def test_every_command_has_help(cli):
     listing = cli.invoke(app, ["--help"]).stdout
-    for command in ("compile", "partition", "run", "bench", "demo"):
+    for command in ("compile", "partition", "run", "bench"):
         assert command in listing
         assert cli.invoke(app, [command, "--help"]).exit_code == 0
 

@@ -8,7 +8,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from compiler import target as targets
-from compiler.cli.kernel_times import KernelTime
+from compiler.cli.profile import KernelTime
 from scripts.bench import kernels, machine_peak
 
 
