@@ -33,10 +33,7 @@ __getattr__ = lazy_attributes(
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the `baton` command and exit.
 
-    Parameters
-    ----------
-    arguments : sequence of str, optional
-        The words after `baton`; those of this process by default.
+    `arguments`: the words after `baton`; those of this process by default.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     era, rest = _era(words[1:])

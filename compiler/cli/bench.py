@@ -50,34 +50,17 @@ _ROUNDS_OF_SLOW = 2
 
 @dataclass(frozen=True)
 class BenchOptions:
-    """How to measure.
+    """How to measure."""
 
-    Attributes
-    ----------
-    peers : tuple of str
-        Of `engines.MODULE_OF`; `PEERS` by default.
-    threads : int
-        For every engine.
-    rounds : int
-    seconds : float
-        Length of one measurement of one engine.
-    cpus : tuple of int
-        CPUs to stay on; all by default.
-    seed : int
-        Of the inputs.
-    precisions : tuple of str
-        Of Baton; the first is what the others and the peers are compared with.
-    build : BuildOptions
-        Of Baton; target and shapes hold for TVM's default pipeline, too.
-    """
-
-    peers: tuple[str, ...] = PEERS
-    threads: int = 1
+    peers: tuple[str, ...] = PEERS  # of `engines.MODULE_OF`; `PEERS` by default
+    threads: int = 1  # for every engine
     rounds: int = 7
-    seconds: float = 1.0
-    cpus: tuple[int, ...] = ()
-    seed: int = 0
+    seconds: float = 1.0  # length of one measurement of one engine
+    cpus: tuple[int, ...] = ()  # CPUs to stay on; all by default
+    seed: int = 0  # of the inputs
+    # Of Baton; the first is what the others and the peers are compared with
     precisions: tuple[str, ...] = (DEFAULT,)
+    # Of Baton; target and shapes hold for TVM's default pipeline, too
     build: BuildOptions = field(default_factory=BuildOptions)
 
     @property
@@ -89,40 +72,23 @@ class BenchOptions:
 
 @dataclass
 class EngineResult:
-    """One engine on one model.
+    """One engine on one model."""
 
-    Attributes
-    ----------
-    build_seconds : float
-        From the ONNX file to a library (Baton, relax) or a session (the others); imports of
-        Python modules are not counted, here and below.
-    load_seconds : float
-        From the library to an executor; for the others the same as `build_seconds`.
-    rounds_ms : list of float
-        Median of each measurement.
-    runs : int
-        How many runs were timed in all.
-    peak_bytes : int
-        Largest resident set of the process that ran the model; it did not build libraries.
-    error : float, optional
-        Largest difference from onnxruntime, relative to the output's largest magnitude.
-    ratio : float, optional
-        This engine's time by Baton's: median over the rounds of the ratio within the round.
-    is_slow : bool
-        Only a few runs fit into a measurement, so fewer rounds were made.
-    failed : str
-        Why there are no numbers; empty if there are.
-    """
-
+    # From the ONNX file to a library (Baton, relax) or a session (the others); imports of Python
+    # modules are not counted, here and below
     build_seconds: float = 0.0
+    # From the library to an executor; for the others the same as `build_seconds`
     load_seconds: float = 0.0
-    rounds_ms: list[float] = field(default_factory=list)
-    runs: int = 0
-    is_slow: bool = False
+    rounds_ms: list[float] = field(default_factory=list)  # median of each measurement
+    runs: int = 0  # how many runs were timed in all
+    is_slow: bool = False  # only a few runs fit into a measurement, so fewer rounds were made
+    # Largest resident set of the process that ran the model; it did not build libraries
     peak_bytes: int = 0
+    # Largest difference from onnxruntime, relative to the output's largest magnitude
     error: float | None = None
+    # This engine's time by Baton's: median over the rounds of the ratio within the round
     ratio: float | None = None
-    failed: str = ""
+    failed: str = ""  # why there are no numbers; empty if there are
 
     @property
     def median_ms(self) -> float | None:
@@ -153,20 +119,10 @@ def benchmark(
 ) -> Iterator[ModelResult]:
     """Measure Baton and its peers on every model; each result comes as soon as it is complete.
 
-    Parameters
-    ----------
-    models : sequence of str
-        Paths of ONNX files, or names of bundled models.
-    options : BenchOptions
-    steps : Steps, optional
-        Shows the progress.
-
-    Raises
-    ------
-    BatonError
-        A model is not found, a precision is not known, or a peer is not known or not installed.
-        An engine that fails on a model has that as its result instead; without Baton the others
-        are not measured.
+    `models`: paths of ONNX files, or names of bundled models.
+    Raises BatonError: a model is not found, a precision is not known, or a peer is not known or not
+    installed. An engine that fails on a model has that as its result instead; without Baton the
+    others are not measured.
     """
     if not options.precisions:
         raise BatonError(f"no precision is named; known: {', '.join(PRECISIONS)}")
@@ -208,19 +164,7 @@ def check_peers(peers: Sequence[str]) -> None:
 class Comparison:
     """The engines on one model; used as a context, since it has processes and files.
 
-    Parameters
-    ----------
-    name : str
-        What the result calls the model.
-    model : Path
-    options : BenchOptions
-    steps : Steps
-        Shows the progress.
-
-    Attributes
-    ----------
-    result : ModelResult
-        Filled in step by step.
+    `name`: what the result calls the model. `result`: filled in step by step.
     """
 
     def __init__(self, name: str, model: Path, options: BenchOptions, steps: Steps) -> None:

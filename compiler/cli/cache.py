@@ -13,13 +13,7 @@ from .console import show
 
 
 def cache_usage() -> Usage:
-    """What this user's kernel cache holds.
-
-    Raises
-    ------
-    ExportError
-        The folder can't be read.
-    """
+    """What this user's kernel cache holds. Raises ExportError: the folder can't be read."""
     cache = user_cache()
     try:
         return cache.usage()
@@ -30,10 +24,7 @@ def cache_usage() -> Usage:
 def clear_cache() -> Usage:
     """Empty this user's kernel cache; returns what it held.
 
-    Raises
-    ------
-    ExportError
-        A file can't be removed.
+    Raises ExportError: a file can't be removed.
     """
     cache = user_cache()
     try:

@@ -50,13 +50,7 @@ def compile_or_restore(
     output: Path | None = None,
     steps: Steps | None = None,
 ) -> Compiled:
-    """As `compile_model`; the library of the same command before is written again.
-
-    Raises
-    ------
-    BatonError
-        Of the step that failed.
-    """
+    """As `compile_model`; the library of the same command before is written again."""
     steps = steps or Steps()
     cache = kernel_cache.user_cache()
     if output is None or not cache.limit:

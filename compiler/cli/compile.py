@@ -26,87 +26,46 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BuildOptions:
-    """How a model is imported, partitioned and built.
+    """How a model is imported, partitioned and built."""
 
-    Attributes
-    ----------
-    target, target_host : str
-        As `compiler.target.parse` reads them; no host means this machine.
-    opt_level : int
-    disabled_passes : tuple of str
-    precision : str
-        One of `compiler.precision.PRECISIONS`, or "int8" for an ONNX model that is quantized first.
-    samples : Path, optional
-        For "int8": a folder as `quantize_model` takes it.
-    calibration : str
-        Of the samples' ranges: "minmax", "percentile" or "kl".
-    weight_bits : int
-        Of the weights that "int8" makes: 8, or 7.
-    shapes : dict of str to tuple
-        Shapes of inputs that the model leaves open; an extent is a number, a name, or None.
-    bounds : dict of str to int
-        The largest extents of symbols.
-    sizes : dict of str to tuple of int
-        Extents of symbols that the library has kernels of their own for.
-    kv_cache : dict of str to int
-        The symbol that counts the rows of a cache, and how many there is room for.
-    logs, auto_scheduler_logs : tuple of str
-        Tuning logs to apply.
-    backends : tuple of str
-        Partitioners, in order.
-    plugins : tuple of str
-        Python files that register partitioners.
-    backend_options : dict of str to str
-        What the partitioners' callbacks get.
-    import_limits : dict of str to number
-        Fields of `compiler.relay.frontend.ImportLimits`; its defaults for those left out.
-    trust : bool
-        Whether a saved module may hold code: kernels, and calls of functions by name.
-    """
-
+    # target, target_host: as `compiler.target.parse` reads them; no host means this machine
     target: str = "llvm"
     target_host: str | None = None
     opt_level: int = 3
     disabled_passes: tuple[str, ...] = ()
+    # Shapes of inputs that the model leaves open; an extent is a number, a name, or None
     shapes: Mapping[str, tuple[int | str | None, ...]] = field(default_factory=dict)
-    bounds: Mapping[str, int] = field(default_factory=dict)
+    bounds: Mapping[str, int] = field(default_factory=dict)  # the largest extents of symbols
+    # Extents of symbols that the library has kernels of their own for
     sizes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    # The symbol that counts the rows of a cache, and how many there is room for
     kv_cache: Mapping[str, int] = field(default_factory=dict)
-    logs: tuple[str, ...] = ()
+    logs: tuple[str, ...] = ()  # logs, auto_scheduler_logs: tuning logs to apply
     auto_scheduler_logs: tuple[str, ...] = ()
-    backends: tuple[str, ...] = ()
-    plugins: tuple[str, ...] = ()
+    backends: tuple[str, ...] = ()  # partitioners, in order
+    plugins: tuple[str, ...] = ()  # Python files that register partitioners
+    # What the partitioners' callbacks get
     backend_options: Mapping[str, str] = field(default_factory=dict)
+    # One of `compiler.precision.PRECISIONS`, or "int8" for an ONNX model that is quantized first
     precision: str = DEFAULT
-    samples: Path | None = None
-    calibration: str = "minmax"
-    weight_bits: int = 8
+    samples: Path | None = None  # for "int8": a folder as `quantize_model` takes it
+    calibration: str = "minmax"  # of the samples' ranges: "minmax", "percentile" or "kl"
+    weight_bits: int = 8  # of the weights that "int8" makes: 8, or 7
+    # Fields of `compiler.relay.frontend.ImportLimits`; its defaults for those left out
     import_limits: Mapping[str, float] = field(default_factory=dict)
+    # Whether a saved module may hold code: kernels, and calls of functions by name
     trust: bool = False
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """The description of a library's file, and what was seen on the way to it.
-
-    Attributes
-    ----------
-    metadata : Metadata
-    report : Report
-        The build's.
-    seconds : dict of str to float
-        Wall time of each step; `report.seconds` has the parts of the build.
-    path : Path or None
-        The exported file.
-    quantized : Quantized, optional
-        What quantizing it first did to the model's layers.
-    """
+    """The description of a library's file, and what was seen on the way to it."""
 
     metadata: Metadata
-    report: Report
-    seconds: dict[str, float]
-    path: Path | None
-    quantized: Quantized | None = None
+    report: Report  # the build's
+    seconds: dict[str, float]  # wall time of each step; `report.seconds` has the parts of the build
+    path: Path | None  # the exported file
+    quantized: Quantized | None = None  # what quantizing it first did to the model's layers
 
     @property
     def file_bytes(self) -> int:
@@ -130,12 +89,7 @@ class Compiled:
 
 @dataclass(frozen=True)
 class Built(Compiled):
-    """A library that is in memory, too.
-
-    Attributes
-    ----------
-    library : FactoryModule
-    """
+    """A library that is in memory, too."""
 
     library: FactoryModule = field(kw_only=True)
 
@@ -148,19 +102,7 @@ def compile_model(
 ) -> Built:
     """Import a model file, partition it if backends are given, build it and export the library.
 
-    Parameters
-    ----------
-    model : Path
-    options : BuildOptions
-    output : Path, optional
-        A `.so` or `.tar`; without it the library stays in memory.
-    steps : Steps, optional
-        Shows the progress.
-
-    Raises
-    ------
-    BatonError
-        Of the step that failed.
+    `output`: a `.so` or `.tar`; without it the library stays in memory.
     """
     from compiler.runtime.export import require_destination, require_linker
 

@@ -29,10 +29,7 @@ _is_quiet = False
 def set_verbosity(level: int) -> None:
     """Choose what comes on stderr besides errors.
 
-    Parameters
-    ----------
-    level : int
-        -1 nothing, 0 the steps of a job, 1 also what Baton logs, 2 also for debugging.
+    `level`: -1 nothing, 0 the steps of a job, 1 also what Baton logs, 2 also for debugging.
     """
     global _is_quiet
     _is_quiet = level < 0
@@ -45,10 +42,7 @@ def set_verbosity(level: int) -> None:
 class Steps:
     """Times the steps of a job and shows them on stderr.
 
-    Attributes
-    ----------
-    seconds : dict of str to float
-        Wall time of each finished step, in order.
+    `seconds`: wall time of each finished step, in order.
     """
 
     def __init__(self) -> None:
@@ -95,14 +89,8 @@ def table(
 ) -> Table:
     """A table of text.
 
-    Parameters
-    ----------
-    header, rows
-        One cell per column.
-    title : str
-        Shown above the table.
-    numbers : int
-        How many of the last columns are aligned to the right.
+    `header`, `rows`: one cell per column. `title`: shown above the table. `numbers`: how many of
+    the last columns are aligned to the right.
     """
     made = Table(title=escape(title) if title else None, title_justify="left", title_style="bold")
     for index, name in enumerate(header):
@@ -142,10 +130,7 @@ def show_found(found: Any, as_json: bool, show_text: Callable[[Any], None]) -> N
 def failures(debug: bool) -> Iterator[None]:
     """End the command with one line and exit code 1 on any error that Baton raises on purpose.
 
-    Parameters
-    ----------
-    debug : bool
-        Let the exception through, with its traceback.
+    `debug`: let the exception through, with its traceback.
     """
     try:
         yield

@@ -39,8 +39,8 @@ def convert_logs(
 ) -> Converted:
     """Read AutoTVM logs in every form that TVM ever wrote and write version 0.2.
 
-    `only_best`: keep the best record of each workload and target alone.
-    `drop_failed`: leave out records of failed measurements.
+    `only_best`: keep the best record of each workload and target alone. `drop_failed`: leave out
+    records of failed measurements.
     Raises RecordError: a log that can't be read.
     """
     from compiler.autotvm import encode
@@ -78,9 +78,8 @@ def convert_logs(
 def convert_database(source: Path, output: Path) -> int:
     """Turn a MetaSchedule database folder into an auto_scheduler log, or a log into a folder.
 
-    `source`: what is a folder becomes a log, what is a log becomes a folder.
-    `output`: a log is appended to, and so is a folder.
-    Returns number of records written.
+    `source`: what is a folder becomes a log, what is a log becomes a folder. `output`: a log is
+    appended to, and so is a folder. Returns the number of records written.
     Raises RecordError: the source can't be read.
     """
     from compiler.auto_scheduler import metaschedule

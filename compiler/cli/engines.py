@@ -51,16 +51,10 @@ IMPORTED_TO_LOAD = {
 
 @dataclass(frozen=True)
 class Built:
-    """Facts about a library that are known after its build.
-
-    Attributes
-    ----------
-    inputs : list of (name, shape, dtype)
-    device : str
-        Kind of the device that TVM's executor must be given; Baton's libraries know it.
-    """
+    """Facts about a library that are known after its build."""
 
     inputs: list[tuple[str, tuple[int, ...], str]]
+    # Kind of the device that TVM's executor must be given; Baton's libraries know it
     device: str = "cpu"
 
 
@@ -237,13 +231,8 @@ ENGINES: dict[str, Callable[[str, Inputs, int, str], Engine]] = {
 def measure(engine: Engine, seconds: float, at_least: int) -> list[float]:
     """Milliseconds of consecutive runs until the time is up.
 
-    Parameters
-    ----------
-    engine : Engine
-        Has run before.
-    seconds : float
-    at_least : int
-        How many runs are made even if that takes up to five times as long.
+    `engine`: has run before. `at_least`: how many runs are made even if that takes up to five times
+    as long.
     """
     times: list[float] = []
     begin = now = time.perf_counter()
@@ -257,31 +246,15 @@ def measure(engine: Engine, seconds: float, at_least: int) -> list[float]:
 
 @dataclass(frozen=True)
 class MemoryUse:
-    """Bytes of a process that are in memory, pages of mapped files included.
+    """Bytes of a process that are in memory, pages of mapped files included."""
 
-    Attributes
-    ----------
-    resident : int
-        Now.
-    of_files : int
-        Those of `resident` that are pages of files, such as code and mapped weights.
-    peak : int
-        At most, since the process started.
-    """
-
-    resident: int
-    of_files: int
-    peak: int
+    resident: int  # now
+    of_files: int  # those of `resident` that are pages of files, such as code and mapped weights
+    peak: int  # at most, since the process started
 
 
 def memory_use() -> MemoryUse:
-    """What this process has in memory.
-
-    Raises
-    ------
-    BatonError
-        Not on Linux.
-    """
+    """What this process has in memory. Raises BatonError: not on Linux."""
     try:
         with open("/proc/self/status", encoding="ascii") as status:
             fields = dict(line.split(":", 1) for line in status)

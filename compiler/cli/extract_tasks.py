@@ -47,10 +47,7 @@ def extract_model_tasks(
     folder: Path | None = None,
     steps: Steps | None = None,
 ) -> Extracted:
-    """Find a model's tasks; with `folder`, write each one's unscheduled TIR there.
-
-    Raises BatonError: of the step that failed.
-    """
+    """Find a model's tasks; with `folder`, write each one's unscheduled TIR there."""
     from compiler import auto_scheduler
 
     steps = steps or Steps()

@@ -15,11 +15,8 @@ from compiler.support.atomic_file import replacing
 def write_whole(path: Path, write: Callable[[BinaryIO], Any]) -> None:
     """Let `write` fill a draft beside `path`, then put it in place.
 
-    Raises
-    ------
-    ExportError
-        The folder is missing or can't be written, or the disk is full. Nothing is left behind,
-        and an existing file is as it was.
+    Raises ExportError: the folder is missing or can't be written, or the disk is full. Nothing is
+    left behind, and an existing file is as it was.
     """
     try:
         with replacing(path) as file:

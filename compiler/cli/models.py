@@ -30,12 +30,8 @@ def find_model(name: str) -> Path:
     A bundled model gets seeded weights the first time, which are kept in the user's cache
     folder.
 
-    Raises
-    ------
-    FrontendError
-        There is neither a file nor a bundled model of that name.
-    ExportError
-        The weights can't be written.
+    Raises FrontendError: there is neither a file nor a bundled model of that name. Raises
+    ExportError: the weights can't be written.
     """
     if Path(name).exists():
         return Path(name)
@@ -83,10 +79,8 @@ def random_inputs(
     Floating-point inputs are standard normal. Integers are mostly indices, so they stay where
     any table has entries: 0 or 1; token ids, by their name, below 1000. Masks are all ones.
 
-    Raises
-    ------
-    InputError
-        numpy does not know the dtype, or `extents` does not have a symbol of the inputs.
+    Raises InputError: numpy does not know the dtype, or `extents` does not have a symbol of the
+    inputs.
     """
     import numpy as np
 
@@ -127,10 +121,7 @@ def _shape(info: TensorInfo, extents: Mapping[str, int]) -> tuple[int, ...]:
 def read_inputs(files: Mapping[str, Path]) -> dict[str, np.ndarray]:
     """Arrays from `.npy` files; anything pickled in them is refused.
 
-    Raises
-    ------
-    InputError
-        A file can't be read or holds no plain array; names the input and the file.
+    Raises InputError: a file can't be read or holds no plain array; names the input and the file.
     """
     from compiler.support.numpy_files import read_npy
 

@@ -42,25 +42,11 @@ def partition_model(
 ) -> Partitioned:
     """Import a model file, partition it for the backends, and write the module.
 
-    Parameters
-    ----------
-    model : Path
-    options : BuildOptions
-        Shapes, backends, plugins and backend options are used.
-    output : Path, optional
-        Gets the plain Relax module: in TVM's JSON format (`tvm.ir.load_json`) if the name ends in
-        `.json`, as TVMScript otherwise.
-    steps : Steps, optional
-        Progress display.
-    dot : Path, optional
-        Gets the graph with its subgraphs as Graphviz DOT text.
-
-    Raises
-    ------
-    FrontendError, PartitionError
-        The model can't be imported, or a backend fails.
-    ExportError
-        A file can't be written.
+    `options`: shapes, backends, plugins and backend options are used. `output`: gets the plain
+    Relax module: in TVM's JSON format (`tvm.ir.load_json`) if the name ends in `.json`, as
+    TVMScript otherwise. `dot`: gets the graph with its subgraphs as Graphviz DOT text.
+    Raises FrontendError, PartitionError: the model can't be imported, or a backend fails. Raises
+    ExportError: a file can't be written.
     """
     import tvm
 

@@ -15,10 +15,7 @@ if TYPE_CHECKING:
 def load_plugins(paths: Iterable[Path], steps: Steps) -> None:
     """Load Python files and C++ libraries that the user names, in order, and say what they bring.
 
-    Raises
-    ------
-    PartitionError
-        A file can't be loaded; names it and, of a Python file, the line.
+    Raises PartitionError: a file can't be loaded; names it and, of a Python file, the line.
     """
     from compiler.mxnet import library
 

@@ -29,16 +29,9 @@ class WorkerError(errors.BatonError, RuntimeError):
 class WorkerProcess:
     """A process that answers requests of `compiler.cli.worker`; ends with the `with` block.
 
-    Parameters
-    ----------
-    name : str
-        What error messages call it.
-    threads : int
-        Given to TVM and OpenMP through the environment, before anything is loaded.
-    environment : dict of str to str
-        Further variables.
-    cpus : sequence of int
-        CPUs to stay on; all by default.
+    `name`: what error messages call it. `threads`: given to TVM and OpenMP through the environment,
+    before anything is loaded. `environment`: further variables. `cpus`: CPUs to stay on; all by
+    default.
     """
 
     def __init__(
@@ -69,12 +62,8 @@ class WorkerProcess:
     def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
         """Send one request and wait for its answer.
 
-        Raises
-        ------
-        BatonError
-            The same class that was raised in the worker, if it is one of `compiler.errors`.
-        WorkerError
-            Anything else was raised there, or the process ended.
+        Raises BatonError: the same class that was raised in the worker, if it is one of
+        `compiler.errors`. Raises WorkerError: anything else was raised there, or the process ended.
         """
         requests, answers = self._process.stdin, self._process.stdout
         assert requests is not None and answers is not None

@@ -28,58 +28,32 @@ RUNTIME = "runtime"
 
 @dataclass(frozen=True)
 class KernelTime:
-    """One kernel's part of an inference.
+    """One kernel's part of an inference."""
 
-    Attributes
-    ----------
-    name, operators, implementation, source
-        As in the build's report.
-    shapes : list of str
-        Shapes of its operands, then of its results: "1x4x56x56x16".
-    calls : int
-        Calls in one inference.
-    milliseconds : float
-        Of all its calls in one inference; the median over the inferences.
-    share : float
-        Of the time of all kernels and the runtime, 0 to 1.
-    gflops : float or None
-        10^9 floating-point operations per second; None where they are unknown.
-    gbytes : float
-        10^9 bytes of operands and results per second; 0 where the report has no count.
-    operands, instruction : str
-        What it multiplies, and with which instruction, as in the build's report.
-    """
-
-    name: str
+    name: str  # name, operators, implementation, source: as in the build's report
     operators: list[str]
     implementation: str
     source: str
-    shapes: list[str]
-    calls: int
-    milliseconds: float
-    share: float
-    gflops: float | None
-    gbytes: float
+    shapes: list[str]  # shapes of its operands, then of its results: "1x4x56x56x16"
+    calls: int  # calls in one inference
+    milliseconds: float  # of all its calls in one inference; the median over the inferences
+    share: float  # of the time of all kernels and the runtime, 0 to 1
+    gflops: float | None  # 10^9 floating-point operations per second; None where they are unknown
+    gbytes: float  # 10^9 bytes of operands and results per second; 0 where the report has no count
+    # operands, instruction: what it multiplies, and with which instruction, as in the build's
+    # report
     operands: str = ""
     instruction: str = ""
 
 
 @dataclass(frozen=True)
 class Profile:
-    """Where the time of an inference goes, the slowest kernel first.
-
-    Attributes
-    ----------
-    milliseconds : float
-        Median time of an inference without measuring its kernels.
-    repeats : int
-        Inferences whose kernels were measured.
-    """
+    """Where the time of an inference goes, the slowest kernel first."""
 
     model: str
     target: str
-    milliseconds: float
-    repeats: int
+    milliseconds: float  # median time of an inference without measuring its kernels
+    repeats: int  # inferences whose kernels were measured
     kernels: list[KernelTime]
 
     def to_json(self) -> dict[str, Any]:
@@ -103,10 +77,7 @@ def profile_model(
 ) -> Profile:
     """Load a library or build a model file, and measure its kernels on random inputs.
 
-    Raises
-    ------
-    LoadError, FrontendError, BuildError
-        The library, the model or its build is at fault.
+    Raises LoadError, FrontendError, BuildError: the library, the model or its build is at fault.
     """
     library = open_library(model, options, steps)
     inputs = random_inputs(library.metadata.inputs, seed)
@@ -168,12 +139,8 @@ def show_profile(profile: Profile) -> None:
 class _Stopwatch:
     """What the virtual machine calls before and after each of its calls.
 
-    Attributes
-    ----------
-    seconds, calls : dict of str
-        Of each function since `start`, by symbol.
-    shapes : dict of str to list of str
-        Of the tensors that each function was first called with.
+    `seconds`, `calls`: of each function since `start`, by symbol. `shapes`: of the tensors that
+    each function was first called with.
     """
 
     def __init__(self, devices: Sequence[Any]) -> None:

@@ -25,43 +25,26 @@ WEIGHT_BITS = (8, 7)
 
 @dataclass(frozen=True)
 class LayerError:
-    """What quantizing does to one layer, over all samples.
-
-    Attributes
-    ----------
-    of_data, of_result : float
-        Of the tensor that it reads and of its result: root of the mean squared difference from the
-        model of floats, relative to that of the float tensor itself.
-    added : float
-        The root of the difference of their squares; 0 where the layer's result is nearer.
-    """
+    """What quantizing does to one layer, over all samples."""
 
     layer: str
     operator: str
+    # of_data, of_result: of the tensor that it reads and of its result: root of the mean squared
+    # difference from the model of floats, relative to that of the float tensor itself
     of_data: float
     of_result: float
+    # The root of the difference of their squares; 0 where the layer's result is nearer
     added: float
 
 
 @dataclass(frozen=True)
 class Quantized:
-    """A model that was quantized.
+    """A model that was quantized."""
 
-    Attributes
-    ----------
-    path : str
-        "" where the model was not kept.
-    samples : int
-    layers : list of LayerError
-        In the model's order.
-    bytes_before, bytes_after : int
-        Of the files.
-    """
-
-    path: str
+    path: str  # "" where the model was not kept
     samples: int
-    layers: list[LayerError]
-    bytes_before: int
+    layers: list[LayerError]  # in the model's order
+    bytes_before: int  # bytes_before, bytes_after: of the files
     bytes_after: int
 
     def to_json(self) -> dict[str, Any]:
@@ -81,21 +64,10 @@ def quantize_model(
 ) -> Quantized:
     """Quantize a model's layers by the ranges that their data have over the samples.
 
-    Parameters
-    ----------
-    data : Path
-        A folder of `.npz` files, each with the inputs by name, or of `.npy` files for a single one.
-    calibration : str
-        One of `CALIBRATIONS`.
-    skipped : sequence of str
-        Layers that stay in float32, by their nodes' names.
-    weight_bits : int
-        One of `WEIGHT_BITS`.
-
-    Raises
-    ------
-    BatonError
-        The model or a sample can't be read, has no such layers or is not finite.
+    `data`: a folder of `.npz` files, each with the inputs by name, or of `.npy` files for a single
+    one. `calibration`: one of `CALIBRATIONS`. `skipped`: layers that stay in float32, by their
+    nodes' names. `weight_bits`: one of `WEIGHT_BITS`.
+    Raises BatonError: the model or a sample can't be read, has no such layers or is not finite.
     """
     import onnx
 
@@ -156,13 +128,7 @@ def quantize_model(
 
 
 def sample_files(folder: Path) -> list[Path]:
-    """The samples in a folder, by name.
-
-    Raises
-    ------
-    InputError
-        It is not a folder, or has none.
-    """
+    """The samples in a folder, by name. Raises InputError: it is not a folder, or has none."""
     files = sorted(each for each in folder.glob("*.np[yz]")) if folder.is_dir() else []
     if not files:
         raise InputError(

@@ -26,37 +26,22 @@ _MOST_INT32 = 2**31 - 1
 
 @dataclass(frozen=True)
 class Layer:
-    """A node with constant weights.
+    """A node with constant weights."""
 
-    Attributes
-    ----------
-    name : str
-        Of the node, or of its result where it has none.
-    data, weight, result : str
-        Tensors by name.
-    bias : str
-        "" without one.
-    axis : int
-        Of the weights, along which the output channels go.
-    """
-
-    name: str
+    name: str  # of the node, or of its result where it has none
     operator: str
-    data: str
+    data: str  # data, weight, result: tensors by name
     weight: str
     result: str
-    bias: str
-    axis: int
+    bias: str  # "" without one
+    axis: int  # of the weights, along which the output channels go
 
 
 def find_layers(model: onnx.ModelProto, skipped: Collection[str] = ()) -> list[Layer]:
     """The layers that can be quantized, in the model's order.
 
-    Raises
-    ------
-    InputError
-        The model's operator set is too old, it has none of these layers, or `skipped` names what
-        is not one.
+    Raises InputError: the model's operator set is too old, it has none of these layers, or
+    `skipped` names what is not one.
     """
     opset = max(
         (each.version for each in model.opset_import if each.domain in ("", "ai.onnx")), default=0
@@ -193,12 +178,8 @@ def quantized(
 ) -> onnx.ModelProto:
     """The model with its layers on integers.
 
-    Parameters
-    ----------
-    ranges
-        Least and largest number of each layer's data.
-    weight_bits
-        Of the weights' integers, with their sign.
+    `ranges`: least and largest number of each layer's data. `weight_bits`: of the weights'
+    integers, with their sign.
     """
     made = onnx.ModelProto()
     made.CopyFrom(model)
@@ -229,20 +210,10 @@ def quantized(
 class _Writer:
     """The nodes and constants that quantized layers add to a graph.
 
-    Attributes
-    ----------
-    weights, constants : dict of str to array
-        Those of the graph, and the new ones.
-    bits : int
-        Of a weight's integers.
-    of_constants : list of NodeProto
-        Nodes that read constants alone.
-    behind : dict of str to list of NodeProto
-        Nodes that read a tensor that running tells.
-    read_by : dict of (result, operand) to str
-        What one node reads instead of an operand.
-    read_by_all : dict of str to str
-        What every node reads instead of a tensor.
+    `weights`, `constants`: those of the graph, and the new ones. `bits`: of a weight's integers.
+    `of_constants`: nodes that read constants alone. `behind`: nodes that read a tensor that running
+    tells. `read_by`: what one node reads instead of an operand. `read_by_all`: what every node
+    reads instead of a tensor.
     """
 
     def __init__(self, weights: dict[str, np.ndarray], bits: int) -> None:

@@ -22,7 +22,8 @@ class Replayed:
     """One model built with and without its logs."""
 
     report: Report  # of the build under the logs
-    # One time per round, of the build under the logs and of the other; taken in turn
+    # milliseconds, milliseconds_without: one time per round, of the build under the logs and of the
+    # other; taken in turn
     milliseconds: list[float]
     milliseconds_without: list[float]
     difference: float  # largest difference between both outputs, relative to their magnitude
@@ -58,7 +59,6 @@ def replay_model(
     """Build a model with and without the options' logs and time both in turn.
 
     `rounds`: how many times each of the two libraries is measured.
-    Raises BatonError: of the step that failed.
     """
     steps = steps or Steps()
     mod, params = import_model(model, options, steps)

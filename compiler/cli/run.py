@@ -25,16 +25,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Ran:
-    """Outputs and times of a run.
-
-    Attributes
-    ----------
-    outputs : dict of str to numpy.ndarray
-    milliseconds : list of float
-        One time per repetition, after one run that is not timed; empty without repetitions.
-    """
+    """Outputs and times of a run."""
 
     outputs: dict[str, np.ndarray]
+    # One time per repetition, after one run that is not timed; empty without repetitions
     milliseconds: list[float]
 
     def to_json(self) -> dict[str, Any]:
@@ -61,32 +55,14 @@ def run_model(
 ) -> Ran:
     """Load a library, or build a model file, and run it.
 
-    Parameters
-    ----------
-    model : Path
-        A `.so` or `.tar` that `export_library` wrote; anything else is a model file.
-    inputs : dict of str to Path
-        `.npy` files.
-    fill_random : bool
-        Give inputs without a file seeded random values.
-    seed : int
-    extents : dict of str to int, optional
-        Of the symbols in the shapes of inputs that get random values.
-    repeat : int
-        How many timed runs follow.
-    save : Path, optional
-        An `.npz` that gets the outputs.
-    options : BuildOptions, optional
-        For a model file. Its plugins are loaded for a library, too: its subgraphs may run in them.
-    steps : Steps, optional
-        Shows the progress.
-
-    Raises
-    ------
-    InputError
-        An input is missing, unknown, or of the wrong shape or dtype.
-    LoadError, FrontendError, BuildError, ExportError
-        The library, the model, its build or `save` is at fault.
+    `model`: a `.so` or `.tar` that `export_library` wrote; anything else is a model file. `inputs`:
+    `.npy` files. `fill_random`: give inputs without a file seeded random values. `extents`: of the
+    symbols in the shapes of inputs that get random values. `repeat`: how many timed runs follow.
+    `save`: an `.npz` that gets the outputs. `options`: for a model file. Its plugins are loaded for
+    a library, too: its subgraphs may run in them.
+    Raises InputError: an input is missing, unknown, or of the wrong shape or dtype. Raises
+    LoadError, FrontendError, BuildError, ExportError: the library, the model, its build or `save`
+    is at fault.
     """
     steps = steps or Steps()
     library = open_library(model, options or BuildOptions(), steps)

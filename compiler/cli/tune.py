@@ -61,19 +61,11 @@ class TuneOptions:
 
 @dataclass(frozen=True)
 class Tuned(Gain):
-    """Result of tuning.
-
-    Attributes
-    ----------
-    comparisons : list of Comparison
-        For each operator and shape, the fallback and the finalists with their times.
-    best : Path
-        The log of the records that are kept.
-    """
+    """Result of tuning."""
 
     # For each operator and shape, the fallback and the finalists with their times
     comparisons: list[Comparison]
-    best: Path
+    best: Path  # the log of the records that are kept
 
     def to_json(self) -> dict[str, Any]:
         """Plain dicts, lists and numbers."""
@@ -98,8 +90,6 @@ def tune_model(
     """Tune a model's kernels and write the log of the best.
 
     A run that was interrupted is continued by the same call.
-
-    Raises BatonError: of the step that failed.
     """
     from compiler.autotvm import confirm, encode, load_from_file, task
 

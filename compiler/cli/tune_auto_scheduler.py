@@ -64,9 +64,7 @@ def search_model(
     A run that was interrupted is continued by the same call.
 
     `options`: `trials` counts for each task; records are appended to `log`, and what it holds is
-    not measured again.
-    `scheduler`: address of a Dask scheduler whose workers build and measure.
-    Raises BatonError: of the step that failed.
+    not measured again. `scheduler`: address of a Dask scheduler whose workers build and measure.
     """
     from compiler import auto_scheduler
     from compiler.auto_scheduler.search.confirm import run_comparison

@@ -20,20 +20,12 @@ _MOST_TURNS = 4
 
 @dataclass(frozen=True)
 class Gain:
-    """The records that are kept, and what they bring.
+    """The records that are kept, and what they bring."""
 
-    Attributes
-    ----------
-    kept : list of str
-        Lines in the log of the best.
-    dropped : int
-        Records that beat what they replace alone and slowed the network.
-    milliseconds, milliseconds_without : list of float
-        Of the network, in turn, under the log of the best and without; empty on other machines.
-    """
-
-    kept: list[str]
-    dropped: int
+    kept: list[str]  # lines in the log of the best
+    dropped: int  # records that beat what they replace alone and slowed the network
+    # milliseconds, milliseconds_without: of the network, in turn, under the log of the best and
+    # without; empty on other machines
     milliseconds: list[float]
     milliseconds_without: list[float]
 

@@ -29,13 +29,7 @@ class FunctionInfo:
 
 
 def of_library(library: FactoryModule) -> dict[str, FunctionInfo]:
-    """`library.function_metadata`.
-
-    Raises
-    ------
-    InputError
-        Only running the library tells its sizes.
-    """
+    """`library.function_metadata`. Raises InputError: only running the library tells its sizes."""
     metadata = library.metadata
     ends = (*metadata.inputs, *metadata.outputs)
     open_ends = [info.name for info in ends if not info.is_static]

@@ -18,10 +18,7 @@ _named: dict[str, GenericFunc] = {}
 class GenericFunc:
     """Calls what is registered for the current target: for the first of its keys that has one.
 
-    Parameters
-    ----------
-    default : function, optional
-        Called for targets without an override, and when no target is current.
+    `default`: called for targets without an override, and when no target is current.
     """
 
     def __init__(self, default: Function | None = None) -> None:
@@ -35,10 +32,7 @@ class GenericFunc:
     ) -> Any:
         """Register a function for targets of a key ("cuda", "gpu"); a decorator without `func`.
 
-        Raises
-        ------
-        TargetError
-            A key has one, and `override` is off.
+        Raises TargetError: a key has one, and `override` is off.
         """
         if func is None:
             return lambda each: self.register(key, each, override)

@@ -126,13 +126,7 @@ def install(everything: bool = False, era: str = "0.19") -> None:
 
 
 def version_of(era: str) -> tuple[int, int]:
-    """ "0.6" or "v0.6.1" as (0, 6).
-
-    Raises
-    ------
-    InputError
-        It is not a version of TVM with Relay.
-    """
+    """ "0.6" or "v0.6.1" as (0, 6). Raises InputError: it is not a version of TVM with Relay."""
     found = re.fullmatch(r"v?0\.(\d+)(\.\w+)*", era)
     if found is None or not 5 <= int(found[1]) <= 19:
         raise InputError(f"era {era!r}: give a version of TVM from 0.6 to 0.19")

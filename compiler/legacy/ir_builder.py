@@ -35,12 +35,7 @@ def create() -> IRBuilder:
 
 
 class BufferVar(ObjectConvertible):
-    """A buffer whose elements are read and written by subscripts; one subscript is flat.
-
-    Attributes
-    ----------
-    buffer : tirx.Buffer
-    """
+    """A buffer whose elements are read and written by subscripts; one subscript is flat."""
 
     def __init__(self, builder: IRBuilder, buffer: Any) -> None:
         self._builder = builder

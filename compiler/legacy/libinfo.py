@@ -27,19 +27,10 @@ def find_lib_path(
 ) -> list[str] | None:
     """Paths of libraries among TVM's, and in further folders.
 
-    Parameters
-    ----------
-    name : str or sequence of str, optional
-        File names; by default those of TVM itself, the compiler's before the runtime's.
-    search_path : str or sequence of str, optional
-        Folders to look in after TVM's own.
-    optional : bool
-        Return None where there is nothing.
-
-    Raises
-    ------
-    LoadError
-        No such file, unless `optional`.
+    `name`: file names; by default those of TVM itself, the compiler's before the runtime's.
+    `search_path`: folders to look in after TVM's own. `optional`: return None where there is
+    nothing.
+    Raises LoadError: no such file, unless `optional`.
     """
     folders = [*libinfo.package_lib_paths(), *map(Path, _several(search_path))]
     return _found(_several(name) or _LIBRARIES, folders, "libraries", optional)
@@ -52,19 +43,9 @@ def find_include_path(
 ) -> list[str] | None:
     """Folders of TVM's headers and of those that they include, or paths of headers in them.
 
-    Parameters
-    ----------
-    name : str or sequence of str, optional
-        Headers or folders, as C++ includes them: "tvm/runtime/module.h".
-    search_path : str or sequence of str, optional
-        Folders to look in after TVM's own.
-    optional : bool
-        Return None where there is nothing.
-
-    Raises
-    ------
-    LoadError
-        No such header, unless `optional`.
+    `name`: headers or folders, as C++ includes them: "tvm/runtime/module.h". `search_path`: folders
+    to look in after TVM's own. `optional`: return None where there is nothing.
+    Raises LoadError: no such header, unless `optional`.
     """
     own = dict.fromkeys([libinfo.find_include_path(), *tvm_ffi.libinfo.include_paths()])
     folders = [Path(each) for each in (*own, *_several(search_path))]

@@ -12,14 +12,8 @@ def first_of(
 ) -> Callable[[str], Any]:
     """The `__getattr__` of a module whose names several modules have today.
 
-    Parameters
-    ----------
-    old : str
-        The module's own name, for errors.
-    modules : module
-        Asked in this order.
-    renamed : dict of str to str, optional
-        Names that are others today.
+    `old`: the module's own name, for errors. `modules`: asked in this order. `renamed`: names that
+    are others today.
     """
     where = " nor in ".join(module.__name__ for module in modules)
 

@@ -103,11 +103,8 @@ def patch(patches: Patches) -> None:
 def todays_config(config: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Configuration under today's keys.
 
-    Parameters
-    ----------
-    config : mapping of str, optional
-        Keys of TVM 0.18 or of today. A key of 0.18 that means nothing any more is left out,
-        with a note; one that nobody ever knew stays, so that TVM names the ones it knows.
+    `config`: keys of TVM 0.18 or of today. A key of 0.18 that means nothing any more is left out,
+    with a note; one that nobody ever knew stays, so that TVM names the ones it knows.
     """
     if not config:
         return None

@@ -16,12 +16,7 @@ class Absent:
 
     Nothing is an instance of a class that is gone, which scripts may ask.
 
-    Parameters
-    ----------
-    name : str
-        The name with its module's.
-    instead : str
-        What to use instead.
+    `name`: the name with its module's. `instead`: what to use instead.
     """
 
     def __init__(self, name: str, instead: str) -> None:

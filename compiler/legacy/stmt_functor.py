@@ -41,19 +41,9 @@ def ir_transform(
 ) -> Any:
     """Replace nodes by what functions return for them; None keeps a node.
 
-    Parameters
-    ----------
-    preorder
-        None: nodes are asked for after their parts.
-    postorder
-        Asked after them.
-    only_enable : sequence of str, optional
-        Names of the node types to ask for ("tir.For"); all by default.
-
-    Raises
-    ------
-    ScheduleError
-        A function for `preorder`.
+    `preorder`: None: nodes are asked for after their parts. `postorder`: asked after them.
+    `only_enable`: names of the node types to ask for ("tir.For"); all by default.
+    Raises ScheduleError: a function for `preorder`.
     """
     if preorder is not None:
         raise ScheduleError("tir.stmt_functor.ir_transform: only postorder functions are called")

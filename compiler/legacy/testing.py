@@ -123,12 +123,8 @@ def parameters(*value_sets: Sequence[Any], ids: Sequence[str] | None = None) -> 
 class Feature:
     """What a test needs of the machine: `@requires_cuda`, or `requires_cuda.marks()`.
 
-    Parameters
-    ----------
-    name : str
-        Name of the mark that tests get.
-    available : callable
-        Tells whether the machine has it; asked when a test is decorated.
+    `name`: name of the mark that tests get. `available`: tells whether the machine has it; asked
+    when a test is decorated.
     """
 
     def __init__(self, name: str, available: Callable[[], bool]) -> None:

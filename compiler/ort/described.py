@@ -10,20 +10,11 @@ Shapes = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True)
 class NodeArg:
-    """An input or output of a model.
-
-    Attributes
-    ----------
-    name : str
-    shape : list
-        Extents: an int, the name of an open one, or None.
-    type : str
-        For example "tensor(float)".
-    """
+    """An input or output of a model."""
 
     name: str
-    shape: list[int | str | None]
-    type: str
+    shape: list[int | str | None]  # extents: an int, the name of an open one, or None
+    type: str  # for example "tensor(float)"
 
 
 @dataclass(frozen=True)

@@ -136,11 +136,8 @@ class _Programs:
 class _Program:
     """A model at fixed shapes, or at all of them: its parts and what runs each.
 
-    Attributes
-    ----------
-    parts : list of Part
-    nbytes : int
-        Of weights and intermediate tensors, those of the parts in onnxruntime by their models.
+    `nbytes`: of weights and intermediate tensors, those of the parts in onnxruntime by their
+    models.
     """
 
     def __init__(

@@ -29,20 +29,11 @@ DTYPES = {
 
 @dataclass(frozen=True)
 class Part:
-    """Nodes of a model that one engine runs.
+    """Nodes of a model that one engine runs."""
 
-    Attributes
-    ----------
-    engine : str
-        `BATON` or `ONNXRUNTIME`.
-    model : onnx.ModelProto
-        The nodes, with the weights that they read.
-    reasons : tuple of str
-        Why Baton does not run its nodes, one message a node; empty for a part of Baton's.
-    """
-
-    engine: str
-    model: onnx.ModelProto
+    engine: str  # `BATON` or `ONNXRUNTIME`
+    model: onnx.ModelProto  # the nodes, with the weights that they read
+    # Why Baton does not run its nodes, one message a node; empty for a part of Baton's
     reasons: tuple[str, ...] = ()
 
     @property
@@ -124,10 +115,7 @@ class _Types:
     def info(self, name: str) -> onnx.ValueInfoProto:
         """The type of a value that one part hands to another.
 
-        Raises
-        ------
-        UnsupportedOperatorError
-            It is not a tensor.
+        Raises UnsupportedOperatorError: it is not a tensor.
         """
         info = self.infos[name]
         if not info.type.HasField("tensor_type"):
@@ -165,19 +153,9 @@ def _info(value: Any) -> onnx.ValueInfoProto:
 def split(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> list[Part]:
     """Parts of a model in an order in which they can run.
 
-    Parameters
-    ----------
-    model : onnx.ModelProto
-        With all its weights.
-    shapes : dict of str to tuple of int
-        Shape of every input.
-
-    Raises
-    ------
-    ImportError
-        onnxruntime is not installed.
-    UnsupportedOperatorError
-        onnxruntime refuses the model with these shapes.
+    `model`: with all its weights. `shapes`: shape of every input.
+    Raises ImportError: onnxruntime is not installed. Raises UnsupportedOperatorError: onnxruntime
+    refuses the model with these shapes.
     """
     whole = onnx.ModelProto()
     whole.CopyFrom(model)

@@ -16,10 +16,7 @@ class BoundMemory:
     Every request asks `holds` for each result, so that the ranges are sorted when a tensor is
     bound, which is rare.
 
-    Parameters
-    ----------
-    tensors : sequence of tvm.runtime.Tensor or None
-        None for a tensor that is not set.
+    `tensors`: None for a tensor that is not set.
     """
 
     def __init__(self, tensors: Sequence[Any]) -> None:

@@ -28,22 +28,13 @@ _FIELDS = struct.Struct("<8sIIIxxxxQQ")
 
 @dataclass(frozen=True)
 class Envelope:
-    """Metadata and what is needed to tell whether the rest of the file is whole.
-
-    Attributes
-    ----------
-    metadata : Metadata
-    code_checksum : int
-        CRC-32 of the program: of the mapped segments of a `.so`, of the objects in a `.tar`.
-    weights_checksum : int
-        CRC-32 of the block of weights.
-    weights_nbytes : int
-        Bytes of the block of weights; 0 when the library was exported without its weights.
-    """
+    """Metadata and what is needed to tell whether the rest of the file is whole."""
 
     metadata: Metadata
+    # CRC-32 of the program: of the mapped segments of a `.so`, of the objects in a `.tar`
     code_checksum: int
-    weights_checksum: int
+    weights_checksum: int  # CRC-32 of the block of weights
+    # Bytes of the block of weights; 0 when the library was exported without its weights
     weights_nbytes: int
 
     def to_bytes(self) -> bytes:
@@ -63,10 +54,7 @@ class Envelope:
     def from_bytes(cls, data: bytes, where: str) -> Envelope:
         """Read what `to_bytes` wrote.
 
-        Raises
-        ------
-        LoadError
-            Corrupt, or written by another version of Baton.
+        Raises LoadError: corrupt, or written by another version of Baton.
         """
         if len(data) < _FIELDS.size or not data.startswith(_MAGIC):
             raise LoadError(f"{where}: the metadata are of another version of Baton, or corrupt")

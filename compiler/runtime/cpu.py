@@ -88,18 +88,10 @@ def host_features() -> frozenset[str]:
 def missing_features(required: Iterable[str]) -> list[str]:
     """Which of the required CPU features this machine lacks.
 
-    Parameters
-    ----------
-    required : iterable of str
-        LLVM feature names, such as `compiler.target.cpu_features` returns. Tuning hints
-        ("fast-gather") and features that can't be detected are ignored.
-
-    Returns
-    -------
-    list of str
-        Missing features, oldest instruction set first. Always empty where features can't be
-        detected: on systems other than Linux, and on CPUs other than x86. An empty list
-        there is no proof that the code will run.
+    `required`: LLVM feature names, such as `compiler.target.cpu_features` returns. Tuning hints
+    ("fast-gather") and features that can't be detected are ignored. Returns missing features,
+    oldest instruction set first. Always empty where features can't be detected: on systems other
+    than Linux, and on CPUs other than x86. An empty list there is no proof that the code will run.
     """
     flags = _cpuinfo_flags()
     if flags is None:

@@ -36,10 +36,7 @@ def without_code(source: str) -> str:
 def extract(source: str) -> bytes | None:
     """The device code that `attach` appended; None when there is none.
 
-    Raises
-    ------
-    LoadError
-        The device code is damaged.
+    Raises LoadError: the device code is damaged.
     """
     at = source.rfind(_MARK)
     if at < 0:
@@ -57,10 +54,8 @@ def register() -> None:
     somebody put in its place. Call this before a CUDA module is built or loaded; it does something
     only where another callback than Baton's is registered.
 
-    Raises
-    ------
-    LoadError
-        From the callback, when there is neither device code nor a compiler for the source.
+    Raises LoadError: from the callback, when there is neither device code nor a compiler for the
+    source.
     """
     import tvm  # noqa: F401  registers TVM's own callback, which must come first
     import tvm_ffi

@@ -32,9 +32,7 @@ def missing() -> str | None:
 
     Libraries of CUDA's that the dynamic loader does not find are taken from `cuda_files.homes`.
 
-    Returns
-    -------
-    None when the runtime is loaded. There may still be no GPU.
+    Returns None when the runtime is loaded. There may still be no GPU.
     """
     import tvm
     import tvm_ffi

@@ -30,20 +30,9 @@ def object_modules(module: Any) -> Iterator[Any]:
 def assembly(module: Any) -> str:
     """Assembly text of the object code in a module and in its imports.
 
-    Parameters
-    ----------
-    module : tvm.runtime.Module
-        What `lib.get_lib()` returns.
-
-    Returns
-    -------
-    str
-        One listing per kernel; "" for a module without object code, such as a loaded file.
-
-    Raises
-    ------
-    BuildError
-        There is neither llvm-objdump nor objdump, or none of them knows the machine.
+    `module`: what `lib.get_lib()` returns. Returns one listing per kernel; "" for a module without
+    object code, such as a loaded file.
+    Raises BuildError: there is neither llvm-objdump nor objdump, or none of them knows the machine.
     """
     with TemporaryFolder("assembly") as folder:
         path = Path(folder) / "kernel.o"

@@ -83,29 +83,17 @@ class Section:
 
 @dataclass(frozen=True)
 class NewSection:
-    """A section to append.
-
-    Attributes
-    ----------
-    name : str
-    alignment : int
-        The section's offset in the file becomes a multiple of this.
-    write : callable
-        Writes the section's bytes to the stream that it gets.
-    """
+    """A section to append."""
 
     name: str
-    alignment: int
-    write: Callable[[BinaryIO], None]
+    alignment: int  # the section's offset in the file becomes a multiple of this
+    write: Callable[[BinaryIO], None]  # writes the section's bytes to the stream that it gets
 
 
 def read_sections(file: BinaryIO) -> dict[str, Section]:
     """Name, offset and size of each section that has bytes in the file.
 
-    Raises
-    ------
-    MalformedElfError
-        Not such a file, or cut off.
+    Raises MalformedElfError: not such a file, or cut off.
     """
     header = _read_header(file)
     headers, names = _read_section_table(file, header)
@@ -123,10 +111,7 @@ def read_sections(file: BinaryIO) -> dict[str, Section]:
 def machine(file: BinaryIO) -> str:
     """The kind of processor that the file is for, "x86-64" or "aarch64" for example.
 
-    Raises
-    ------
-    MalformedElfError
-        Not such a file.
+    Raises MalformedElfError: not such a file.
     """
     number = _read_header(file).machine
     return _MACHINES.get(number, f"ELF machine {number}")
@@ -137,12 +122,7 @@ def append_sections(file: BinaryIO, sections: Sequence[NewSection]) -> None:
 
     The file's header is written last; until then the file is the ELF file that it was.
 
-    Raises
-    ------
-    MalformedElfError
-        Not a 64-bit little-endian ELF file.
-    OSError
-        Writing failed.
+    Raises MalformedElfError: not a 64-bit little-endian ELF file. Raises OSError: writing failed.
     """
     header = _read_header(file)
     headers, names = _read_section_table(file, header)
@@ -183,18 +163,8 @@ def append_sections(file: BinaryIO, sections: Sequence[NewSection]) -> None:
 def write_object(file: BinaryIO, like: BinaryIO, sections: Sequence[NewSection]) -> None:
     """Write an object file that has no code: a linker copies its sections into what it links.
 
-    Parameters
-    ----------
-    file : binary file
-        Empty, open for reading and writing.
-    like : binary file
-        An object of the machine to link for.
-    sections : sequence of NewSection
-
-    Raises
-    ------
-    MalformedElfError
-        `like` is not a 64-bit little-endian ELF file.
+    `file`: empty, open for reading and writing. `like`: an object of the machine to link for.
+    Raises MalformedElfError: `like` is not a 64-bit little-endian ELF file.
     """
     names = b"\0.shstrtab\0"
     name_table = _SectionHeader(1, _STRTAB, 0, 0, _HEADER_LAYOUT.size, len(names), 0, 0, 1, 0)
@@ -216,10 +186,7 @@ def image_checksum(file: BinaryIO) -> int:
 
     The header holds the place of the section table, which appending sections and `strip` change.
 
-    Raises
-    ------
-    MalformedElfError
-        Not such a file, or cut off.
+    Raises MalformedElfError: not such a file, or cut off.
     """
     header = _read_header(file)
     segments = map(_Segment._make, _read_table(file, _SEGMENT_LAYOUT, header.phoff, header.phnum))

@@ -21,13 +21,7 @@ def fastest(machine: Any) -> str:
 def make_entry(code: Any, devices: Sequence[Any], weights: Iterable[Any]) -> Callable[..., Any]:
     """A function of the inputs; `FactoryModule.entry` says what it takes.
 
-    Parameters
-    ----------
-    code : tvm.runtime.Module
-        The runnable VM executable.
-    devices : sequence of tvm.runtime.Device
-    weights : iterable of tvm.runtime.Tensor
-        In the order of `main`'s trailing parameters.
+    `code`: the runnable VM executable. `weights`: in the order of `main`'s trailing parameters.
     """
     forks.note_kernels()  # of calls nothing is seen
     machine = tvm.runtime.vm.VirtualMachine(code, list(devices)).module

@@ -119,10 +119,7 @@ def export_library(
 def require_destination(path: str | os.PathLike[str]) -> Path:
     """The path of a library to write.
 
-    Raises
-    ------
-    ExportError
-        The suffix is unknown, or the folder does not exist or can't be written.
+    Raises ExportError: the suffix is unknown, or the folder does not exist or can't be written.
     """
     target = Path(os.fspath(path))
     if target.suffix not in SUFFIXES:
@@ -137,10 +134,7 @@ def require_destination(path: str | os.PathLike[str]) -> Path:
 def require_folder(file: Path) -> None:
     """Raise unless a file can be written where it is to be.
 
-    Raises
-    ------
-    ExportError
-        The folder does not exist or can't be written.
+    Raises ExportError: the folder does not exist or can't be written.
     """
     folder, wanted = str(file.parent), f"can't export to {str(file)!r}"
     if not file.parent.is_dir():
@@ -152,15 +146,9 @@ def require_folder(file: Path) -> None:
 def require_linker(target: str) -> None:
     """Raise unless the C++ compiler that will link a library is one for its processor.
 
-    Parameters
-    ----------
-    target : str
-        Of the library, as a string or as JSON.
-
-    Raises
-    ------
-    ExportError
-        The target names a processor that is not this machine's, and the compiler is not for it.
+    `target`: of the library, as a string or as JSON.
+    Raises ExportError: the target names a processor that is not this machine's, and the compiler is
+    not for it.
     """
     found = _TRIPLE.search(target)
     if found is None or _architecture(found[1]) == _architecture(platform.machine()):
@@ -212,10 +200,7 @@ def _linking(
 def linked_image(library: FactoryModule) -> bytes:
     """What this machine's C++ compiler links of a library's code, without weights and metadata.
 
-    Raises
-    ------
-    ExportError
-        Linking failed.
+    Raises ExportError: linking failed.
     """
     with TemporaryFolder("link") as folder:
         return _link(library, Path(folder, "library.so"), None, {"workspace_dir": folder})

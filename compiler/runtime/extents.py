@@ -15,21 +15,9 @@ def require_shape(
 ) -> None:
     """Compare one value with its input.
 
-    Parameters
-    ----------
-    what : str
-        The input in a message: "input 'x'".
-    shape : sequence of int
-        Of the value.
-    declared : sequence of int or str
-        Of the input; a string is a symbol.
-    bounds : dict of str to int
-        Largest extents of symbols.
-
-    Raises
-    ------
-    InputError
-        They differ in rank or extent, or the extent of a symbol is beyond its bound.
+    `what`: the input in a message: "input 'x'". `shape`: of the value. `declared`: of the input; a
+    string is a symbol. `bounds`: largest extents of symbols.
+    Raises InputError: they differ in rank or extent, or the extent of a symbol is beyond its bound.
     """
     known = f"{what} has the shape ({', '.join(map(str, declared))})"
     if len(shape) != len(declared):
@@ -54,15 +42,8 @@ def require_shape(
 def require_equal_symbols(extents: Iterable[tuple[str, int, str, int]]) -> None:
     """Compare the extents that inputs have for one symbol.
 
-    Parameters
-    ----------
-    extents : iterable of (str, int, str, int)
-        The input in a message, axis, symbol and extent.
-
-    Raises
-    ------
-    InputError
-        Two of one symbol differ.
+    `extents`: the input in a message, axis, symbol and extent.
+    Raises InputError: two of one symbol differ.
     """
     first: dict[str, tuple[str, int, int]] = {}
     for what, axis, symbol, extent in extents:

@@ -38,22 +38,12 @@ Engine = Callable[[Sequence[Any], Sequence[Any]], None]
 
 @dataclass(frozen=True)
 class ExternalCode:
-    """Code for a runtime.
+    """Code for a runtime."""
 
-    Attributes
-    ----------
-    runtime : str
-        "onnxruntime", or a name given to `register_runtime`.
-    code : bytes
-    library : str
-        File that brings the runtime, for an error where it is not there.
-    workspace : int
-        Bytes of scratch memory on a GPU, passed as one more output after the others.
-    """
-
-    runtime: str
+    runtime: str  # "onnxruntime", or a name given to `register_runtime`
     code: bytes
-    library: str = ""
+    library: str = ""  # file that brings the runtime, for an error where it is not there
+    # Bytes of scratch memory on a GPU, passed as one more output after the others
     workspace: int = 0
 
     def pack(self, inputs: int) -> bytes:
@@ -115,18 +105,10 @@ def register_runtime(name: str, load: Callable[[bytes], Runnable]) -> None:
 def register_engine(name: str, load: Callable[[bytes], Engine], owner: str = "") -> None:
     """Make a runtime known: `load` turns code into a function that fills tensors.
 
-    Parameters
-    ----------
-    name : str
-        Libraries that were built for it find it by this name.
-    load : callable
-    owner : str
-        Who may register the name again; by default the module that defines `load`.
-
-    Raises
-    ------
-    PartitionError
-        Another owner has the name: libraries that were built for its runtime would run in this one.
+    `name`: libraries that were built for it find it by this name. `owner`: who may register the
+    name again; by default the module that defines `load`.
+    Raises PartitionError: another owner has the name: libraries that were built for its runtime
+    would run in this one.
     """
     register_engines({name: load}, owner or str(getattr(load, "__module__", "")))
 
@@ -155,10 +137,7 @@ def in_process(function: Runnable) -> ExternalCode:
 def load(code: ExternalCode) -> Engine:
     """Create the engine that runs some code.
 
-    Raises
-    ------
-    LoadError
-        The runtime is unknown or not installed, or the code is of another process.
+    Raises LoadError: the runtime is unknown or not installed, or the code is of another process.
     """
     if code.runtime == IN_PROCESS:
         found = _callables.get(int(code.code)) if code.code.isdigit() else None

@@ -68,10 +68,7 @@ def _numbers(info: TensorInfo) -> list[int]:
 def metadata_of(text: str) -> Metadata:
     """The metadata inside of a graph JSON.
 
-    Raises
-    ------
-    InputError
-        The text is not JSON, or not the graph of a library of Baton's.
+    Raises InputError: the text is not JSON, or not the graph of a library of Baton's.
     """
     try:
         graph = json.loads(text)

@@ -16,16 +16,8 @@ _MCPU = re.compile(r"mcpu\"?\s*[=:]\s*\"?([\w.+-]+)")
 def require_cpu_features(metadata: Metadata, where: str) -> None:
     """Raise unless this machine's CPU has every feature that the library's code may use.
 
-    Parameters
-    ----------
-    metadata : Metadata
-    where : str
-        The library, as the message names it.
-
-    Raises
-    ------
-    IncompatibleDeviceError
-        Names the missing features and the `-mcpu` of the build.
+    `where`: the library, as the message names it.
+    Raises IncompatibleDeviceError: names the missing features and the `-mcpu` of the build.
     """
     if not metadata.cpu_features:
         return
@@ -50,23 +42,11 @@ def kind_of(device: Any) -> str:
 def arrange_devices(metadata: Metadata, devices: Sequence[Any], remote: bool = False) -> list[Any]:
     """The given devices in the order in which the executable numbers them.
 
-    Parameters
-    ----------
-    metadata : Metadata
-    devices : sequence of tvm.runtime.Device
-        In any order. The CPU need not be among them.
-    remote : bool
-        Whether the library is on an RPC server, as its devices must be then.
-
-    Returns
-    -------
-    devices : list of tvm.runtime.Device
-        One for each kind in `metadata.devices`, in that order.
-
-    Raises
-    ------
-    IncompatibleDeviceError
-        A kind is missing, superfluous, given twice, or not present in this machine.
+    `devices`: in any order. The CPU need not be among them. `remote`: whether the library is on an
+    RPC server, as its devices must be then. Returns one for each kind in `metadata.devices`, in
+    that order.
+    Raises IncompatibleDeviceError: a kind is missing, superfluous, given twice, or not present in
+    this machine.
     """
     import tvm
 

@@ -28,23 +28,12 @@ EXTRA_INPUTS = "__ext_extra_inputs__"
 
 @dataclass(frozen=True)
 class LibraryOperator:
-    """One operator.
-
-    Attributes
-    ----------
-    name : str
-    runs_subgraphs : bool
-        Whether it runs what partitioners of its library claim.
-    has_state : bool
-        Whether each place in a model has an object of its own.
-    file : Path
-        Its library.
-    """
+    """One operator."""
 
     name: str
-    runs_subgraphs: bool
-    has_state: bool
-    file: Path
+    runs_subgraphs: bool  # whether it runs what partitioners of its library claim
+    has_state: bool  # whether each place in a model has an object of its own
+    file: Path  # its library
     _library: PartitionerLibrary
     _number: int
 
@@ -80,18 +69,9 @@ class LibraryOperator:
     ) -> tuple[list[tuple[int, ...]], list[TensorType]]:
         """Shapes of the inputs, and types of the outputs.
 
-        Parameters
-        ----------
-        attrs : mapping of str to str
-        inputs : sequence of (shape, dtype)
-            Those that inference sees; the shape of one that is not known is ().
-
-        Raises
-        ------
-        LibraryOperatorError
-            The operator does not take such inputs.
-        OutOfScopeError
-            It wants sparse arrays.
+        `inputs`: those that inference sees; the shape of one that is not known is ().
+        Raises LibraryOperatorError: the operator does not take such inputs. Raises OutOfScopeError:
+        it wants sparse arrays.
         """
         _, outputs = self.counts(attrs)
         sparse = str(self._call("sparse", dict(attrs), len(inputs), outputs))
@@ -165,16 +145,8 @@ def find(name: str) -> LibraryOperator | None:
 def find_for_subgraphs(name: str, library: str | None) -> LibraryOperator | None:
     """The operator that runs the subgraphs of a library; None if that library is not loaded.
 
-    Parameters
-    ----------
-    name : str
-    library : str, optional
-        `LibraryOperator.library`; None takes the one that has an operator of that name.
-
-    Raises
-    ------
-    LibraryOperatorError
-        Several have one, and `library` is None.
+    `library`: `LibraryOperator.library`; None takes the one that has an operator of that name.
+    Raises LibraryOperatorError: several have one, and `library` is None.
     """
     with _lock:
         found = [

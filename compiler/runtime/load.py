@@ -38,11 +38,7 @@ class LoadedFile:
 
     Another file may have replaced it at its path, or the path may be gone.
 
-    Parameters
-    ----------
-    path : Path
-    file : binary file
-        Open for reading; a descriptor of its own is kept.
+    `file`: open for reading; a descriptor of its own is kept.
     """
 
     def __init__(self, path: Path, file: BinaryIO) -> None:
@@ -67,10 +63,7 @@ class LoadedFile:
     def copy_to(self, target: Path) -> None:
         """Write the bytes that were loaded to another file, with the same mode.
 
-        Raises
-        ------
-        OSError
-            The file was written into since it was loaded, or `target` can't be written.
+        Raises OSError: the file was written into since it was loaded, or `target` can't be written.
         """
         if self._now() != self._stamp:
             raise OSError(f"{str(self.path)!r} was written into since it was loaded; load it again")

@@ -201,10 +201,7 @@ class Metadata:
 def dtype_bits(dtype: str) -> int:
     """Bits of one element of a TVM dtype such as "float32", "int4" or "bool".
 
-    Raises
-    ------
-    ValueError
-        The dtype is a vector's, a handle, or unknown.
+    Raises ValueError: the dtype is a vector's, a handle, or unknown.
     """
     if dtype == "bool":
         return 8

@@ -31,21 +31,12 @@ ABI_VERSION = 2
 class PartitionerLibrary:
     """A library that stays loaded as long as the process.
 
-    Attributes
-    ----------
-    described : sequence
-        Per partitioner its name, whether it checks options, whether it compiles, and per strategy
-        its name, its operator, and which of its three callbacks it has.
-    operators : list of LibraryOperator
-    passes : list of str
-        Names of graph passes, which `mxnet_pass` runs by their position.
-
-    Raises
-    ------
-    PartitionError
-        The file is not a library, has an unresolved symbol, was built without the header or with
-        another version of it, refuses this version of Baton, registers nothing, or has changed
-        since this process loaded it.
+    `described`: per partitioner its name, whether it checks options, whether it compiles, and per
+    strategy its name, its operator, and which of its three callbacks it has. `passes`: names of
+    graph passes, which `mxnet_pass` runs by their position.
+    Raises PartitionError: the file is not a library, has an unresolved symbol, was built without
+    the header or with another version of it, refuses this version of Baton, registers nothing, or
+    has changed since this process loaded it.
     """
 
     def __init__(self, file: Path) -> None:

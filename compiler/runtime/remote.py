@@ -70,13 +70,8 @@ def is_remote(module: Any) -> bool:
 class RemoteLibrary(FactoryModule):
     """A library that a server has loaded; see `FactoryModule`.
 
-    Parameters
-    ----------
-    code : tvm.runtime.Module
-        The server's module.
-    metadata : Metadata
-    params : dict of str to tvm.runtime.Tensor, optional
-        Weights in this machine's memory, sent with the first executor.
+    `code`: the server's module. `params`: weights in this machine's memory, sent with the first
+    executor.
     """
 
     def __init__(

@@ -25,19 +25,9 @@ def write_shared_library(
 ) -> None:
     """Write a new file.
 
-    Parameters
-    ----------
-    image : bytes
-        What the linker made.
-    weights : callable, optional
-        None for a library that gets its weights at run time.
-
-    Raises
-    ------
-    MalformedElfError
-        The image is not a 64-bit little-endian ELF file.
-    OSError
-        It can't be written.
+    `image`: what the linker made. `weights`: None for a library that gets its weights at run time.
+    Raises MalformedElfError: the image is not a 64-bit little-endian ELF file. Raises OSError: it
+    can't be written.
     """
     descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o777)
     with open(descriptor, "r+b") as file:

@@ -27,12 +27,7 @@ _OPEN = -1
 
 
 def require_standalone(library: FactoryModule, target: Path) -> None:
-    """Raise unless TVM's runtime alone can run a library from such a file.
-
-    Raises
-    ------
-    ExportError
-    """
+    """Raise unless TVM's runtime alone can run a library from such a file. Raises ExportError."""
     metadata = library.metadata
     reason = ""
     if target.suffix != ".so":

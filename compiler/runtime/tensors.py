@@ -48,10 +48,8 @@ def fits_kernels(tensor: Any) -> bool:
 def for_kernels(tensor: Any, device: Any) -> Any:
     """The tensor itself where kernels on `device` can take it, else a copy that they can take.
 
-    Raises
-    ------
-    InputError
-        The copy would have to be made of a tensor with strides that is not in host memory.
+    Raises InputError: the copy would have to be made of a tensor with strides that is not in host
+    memory.
     """
     if tensor.device == device and fits_kernels(tensor):
         return tensor
@@ -75,19 +73,9 @@ def compact(tensor: Any) -> Any:
 def copy_into(source: Any, out: Any, what: str) -> Any:
     """Copy a tensor into a caller's tensor or array, and return that.
 
-    Parameters
-    ----------
-    source : tvm.runtime.Tensor
-        Contiguous.
-    out : tvm.runtime.Tensor or numpy.ndarray
-        Of the same shape; a tensor also of the same dtype, and contiguous.
-    what : str
-        What `source` is, for messages.
-
-    Raises
-    ------
-    InputError
-        `out` does not fit.
+    `source`: contiguous. `out`: of the same shape; a tensor also of the same dtype, and contiguous.
+    `what`: what `source` is, for messages.
+    Raises InputError: `out` does not fit.
     """
     if not isinstance(out, (np.ndarray, tvm.runtime.Tensor)):
         raise InputError(f"{what} can't be copied into {type(out).__name__}")

@@ -51,10 +51,7 @@ class ThreadUse:
     def note_run(self, infos: Sequence[TensorInfo]) -> None:
         """The calling thread runs; `infos` describe the inputs.
 
-        Raises
-        ------
-        InputError
-            Another thread has set an input since this one did.
+        Raises InputError: another thread has set an input since this one did.
         """
         mine = self._mine.state
         lost = sorted(infos[index].name for index in mine.lost)

@@ -25,19 +25,8 @@ from compiler.tvm_workarounds.fast_import import tvm
 def write_weights(stream: BinaryIO, metadata: Metadata, params: Mapping[str, Any]) -> int:
     """Write the block of weights.
 
-    Parameters
-    ----------
-    stream : binary file
-        Written from its current position on; `metadata.weights_nbytes` bytes.
-    metadata : Metadata
-        Names and offsets.
-    params : dict of str to tvm.runtime.Tensor
-        On any device.
-
-    Returns
-    -------
-    checksum : int
-        CRC-32 of the bytes written.
+    `stream`: written from its current position on; `metadata.weights_nbytes` bytes. `metadata`:
+    names and offsets. `params`: on any device. Returns the CRC-32 of the bytes written.
     """
     checksum = written = 0
     for info in metadata.params:
@@ -54,15 +43,9 @@ def write_weights(stream: BinaryIO, metadata: Metadata, params: Mapping[str, Any
 def map_weights(file: BinaryIO, offset: int, metadata: Metadata) -> dict[str, Any]:
     """Map the block of weights that starts at `offset` of an open file.
 
-    Returns
-    -------
-    params : dict of str to tvm.runtime.Tensor
-        Tensors on the CPU that alias the mapping and keep it alive.
-
-    Raises
-    ------
-    LoadError
-        The block can't be mapped, or another tool moved it to an offset that kernels can't use.
+    Returns tensors on the CPU that alias the mapping and keep it alive.
+    Raises LoadError: the block can't be mapped, or another tool moved it to an offset that kernels
+    can't use.
     """
     if not metadata.weights_nbytes:  # tensors without elements
         return {

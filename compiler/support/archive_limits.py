@@ -54,11 +54,8 @@ def require_unpacked_size(sizes: Iterable[int], most: int) -> None:
 def plain_members(archive: tarfile.TarFile, most: int) -> Iterator[tarfile.TarInfo]:
     """The regular members of a tar, each checked before it is yielded; folders are skipped.
 
-    Raises
-    ------
-    ArchiveError
-        A member is a link, a device or sparse, its name points outside of the archive's folder, or
-        members are too many or unpack to more than `most` bytes.
+    Raises ArchiveError: a member is a link, a device or sparse, its name points outside of the
+    archive's folder, or members are too many or unpack to more than `most` bytes.
     """
     total = 0
     for count, member in enumerate(archive, 1):
@@ -85,10 +82,7 @@ def plain_members(archive: tarfile.TarFile, most: int) -> Iterator[tarfile.TarIn
 def opened_tar(file: BinaryIO) -> Iterator[tuple[tarfile.TarFile, int]]:
     """Open a tar, plain or compressed, and the limit of its unpacked bytes.
 
-    Raises
-    ------
-    ArchiveError
-        It is no tar, is damaged, or exceeds a limit, also while it is used.
+    Raises ArchiveError: it is no tar, is damaged, or exceeds a limit, also while it is used.
     """
     size = os.fstat(file.fileno()).st_size
     try:

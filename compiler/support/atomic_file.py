@@ -23,16 +23,9 @@ def replacing(path: PathLike, permissions: int = 0o666) -> Iterator[BinaryIO]:
 
     A symbolic link at `path` is replaced; what it points to stays as it is.
 
-    Parameters
-    ----------
-    permissions : int
-        Of the file, less the process's umask.
-
-    Raises
-    ------
-    OSError
-        The folder is missing or can't be written, or the disk is full. Nothing is left behind,
-        and an existing file is as it was.
+    `permissions`: of the file, less the process's umask.
+    Raises OSError: the folder is missing or can't be written, or the disk is full. Nothing is left
+    behind, and an existing file is as it was.
     """
     descriptor, draft = open_temp_beside(os.path.dirname(os.fspath(path)) or ".", permissions)
     lock = os.dup(descriptor)  # held until the file is in its place
@@ -58,10 +51,7 @@ def write_file(path: PathLike, content: bytes | str) -> None:
 def atomic_write_path(path: PathLike) -> Iterator[Path]:
     """The same for writers that take a path: one of the same file name, in a folder of its own.
 
-    Raises
-    ------
-    OSError
-        As for `replacing`, or nothing was written.
+    Raises OSError: as for `replacing`, or nothing was written.
     """
     with TemporaryFolder("draft", beside=path) as folder:
         draft = Path(folder, os.path.basename(os.fspath(path)))

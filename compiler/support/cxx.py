@@ -18,10 +18,7 @@ def include_dir() -> Path:
 def cxx_command() -> list[str]:
     """The command of $CXX, else of the first C++ compiler on PATH.
 
-    Raises
-    ------
-    PartitionError
-        There is none.
+    Raises PartitionError: there is none.
     """
     named = os.environ.get("CXX")
     if named:

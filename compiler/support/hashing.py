@@ -14,10 +14,7 @@ _PIECE = 4 << 20
 def file_digests(paths: Sequence[Path]) -> list[str]:
     """SHA-256, as hexadecimal digits, over the SHA-256 of each piece of 4 MiB of a file.
 
-    Raises
-    ------
-    OSError
-        A file can't be read.
+    Raises OSError: a file can't be read.
     """
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         return [_digest(path, pool) for path in paths]

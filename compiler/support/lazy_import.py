@@ -14,13 +14,9 @@ def lazy_attributes(
 ) -> Callable[[str], Any]:
     """A module-level `__getattr__` (PEP 562) for `package`, whose `dir` lists the names too.
 
-    Parameters
-    ----------
-    where
-        Attribute name to the module, relative to the package, that defines it. An attribute of
-        the same name as its module's last part is the module itself.
-    others
-        Finds attributes that are neither there nor modules of the package.
+    `where`: attribute name to the module, relative to the package, that defines it. An attribute of
+    the same name as its module's last part is the module itself. `others`: finds attributes that
+    are neither there nor modules of the package.
     """
 
     def __getattr__(name: str) -> Any:

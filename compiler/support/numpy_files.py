@@ -31,11 +31,8 @@ _SUFFIX = ".npy"
 def read_npy(path: str | os.PathLike[str]) -> np.ndarray:
     """Read the array of an `.npy` file.
 
-    Raises
-    ------
-    OSError
-        The file can't be read, is no regular `.npy` file, is damaged or holds objects. `strerror`
-        says why.
+    Raises OSError: the file can't be read, is no regular `.npy` file, is damaged or holds objects.
+    `strerror` says why.
     """
     with open_regular(path) as file:
         try:

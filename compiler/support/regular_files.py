@@ -23,10 +23,7 @@ _KINDS = (
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
     """Open a regular file for reading, without waiting for anything else.
 
-    Raises
-    ------
-    OSError
-        The file can't be opened or is not a regular file.
+    Raises OSError: the file can't be opened or is not a regular file.
     """
     name = os.fspath(path)
     try:
@@ -48,10 +45,8 @@ def open_inside(folder: str | os.PathLike[str], location: str) -> BinaryIO:
     No link can lead out of the folder: symbolic links below it and files with several hard links
     are rejected. The checks hold for the returned file, whatever happens to its path later.
 
-    Raises
-    ------
-    OSError
-        The location is not below the folder, or the file can't be opened or is not regular.
+    Raises OSError: the location is not below the folder, or the file can't be opened or is not
+    regular.
     """
     name = os.path.join(folder, location)
     parts = os.path.normpath(location).split(os.sep)
@@ -102,10 +97,7 @@ def _as_regular(descriptor: int, name: str) -> BinaryIO:
 def read_regular(path: str | os.PathLike[str]) -> bytes:
     """Read a regular file whole.
 
-    Raises
-    ------
-    OSError
-        As `open_regular`, or the file does not fit into memory.
+    Raises OSError: as `open_regular`, or the file does not fit into memory.
     """
     with open_regular(path) as file:
         return read_rest(file)

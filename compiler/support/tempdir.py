@@ -26,23 +26,10 @@ _known: set[str] = set()  # folders that this process has looked through
 class TemporaryFolder:
     """A folder of this process alone, removed by `cleanup`, by the end of a `with`, or at exit.
 
-    Parameters
-    ----------
-    purpose : str
-        Small letters; part of the folder's name.
-    beside : path, optional
-        A file that will come to lie beside the folder, which then is hidden; by default the
-        folder is in the system's folder for temporary files.
-
-    Attributes
-    ----------
-    name : str
-        Absolute path.
-
-    Raises
-    ------
-    OSError
-        It can't be made.
+    `purpose`: small letters; part of the folder's name. `beside`: a file that will come to lie
+    beside the folder, which then is hidden; by default the folder is in the system's folder for
+    temporary files. `name`: absolute path.
+    Raises OSError: it can't be made.
     """
 
     def __init__(self, purpose: str, beside: str | os.PathLike[str] | None = None) -> None:
@@ -70,19 +57,9 @@ class TemporaryFolder:
 def open_temp_beside(folder: str | os.PathLike[str], permissions: int) -> tuple[int, str]:
     """Make an empty file of a name that is new in a folder.
 
-    Parameters
-    ----------
-    permissions : int
-        Of the file, as for `os.open`: the process's umask applies.
-
-    Returns
-    -------
-    Its descriptor, open for writing and holding its lock, and its path.
-
-    Raises
-    ------
-    OSError
-        It can't be made.
+    `permissions`: of the file, as for `os.open`: the process's umask applies. Returns its
+    descriptor, open for writing and holding its lock, and its path.
+    Raises OSError: it can't be made.
     """
     folder = _swept(folder)
     # O_EXCL fails on whatever has the name already, a symbolic link included.

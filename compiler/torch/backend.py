@@ -25,27 +25,15 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Options:
-    """Options of `torch.compile(..., options={...})`.
+    """Options of `torch.compile(..., options={...})`."""
 
-    Attributes
-    ----------
-    target : str
-        Target of the build; must be a CPU.
-    opt_level : int
-    disabled_pass : sequence of str
-    precision : str
-        "default" or "strict", as the PassContext's key "baton.precision".
-    num_threads : int, optional
-        Threads that work on one call; PyTorch's number of them by default.
-    per_shape : bool
-        Build one library per set of shapes even for dynamic extents; such libraries run faster.
-    """
-
-    target: str = "llvm"
+    target: str = "llvm"  # target of the build; must be a CPU
     opt_level: int = 3
     disabled_pass: Sequence[str] = ()
-    precision: str = "default"
+    precision: str = "default"  # "default" or "strict", as the PassContext's key "baton.precision"
+    # Threads that work on one call; PyTorch's number of them by default
     num_threads: int | None = None
+    # Build one library per set of shapes even for dynamic extents; such libraries run faster
     per_shape: bool = False
 
 
@@ -168,19 +156,12 @@ class _Compiled:
 
 @dataclass(frozen=True)
 class _Library:
-    """A compiled graph for one set of argument patterns.
+    """A compiled graph for one set of argument patterns."""
 
-    Attributes
-    ----------
-    patterns : list
-        One per argument: a tensor's dtype and shape, where a name is a dynamic extent, or a number.
-        None matches any value.
-    run : callable
-        Maps the arguments to the results.
-    """
-
+    # One per argument: a tensor's dtype and shape, where a name is a dynamic extent, or a number.
+    # None matches any value.
     patterns: Sequence[Any]
-    run: Callable[[Sequence[Any]], Any]
+    run: Callable[[Sequence[Any]], Any]  # maps the arguments to the results
 
     def takes(self, arguments: Sequence[Any]) -> bool:
         """Whether the patterns match the arguments."""
@@ -203,12 +184,8 @@ class _Library:
 class _Frozen(torch.nn.Module):
     """A module of the remaining tensors, with weights and numbers of the graph embedded.
 
-    Attributes
-    ----------
-    free : list of int
-        Indices of the remaining tensors among the graph's arguments.
-    numbers : dict of int to number
-        Embedded numbers by argument index.
+    `free`: indices of the remaining tensors among the graph's arguments. `numbers`: embedded
+    numbers by argument index.
     """
 
     def __init__(

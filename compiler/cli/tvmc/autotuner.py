@@ -178,15 +178,8 @@ def tune_tasks(
 ) -> None:
     """Tune each of AutoTVM's tasks for its share of the trials.
 
-    Parameters
-    ----------
-    tuning_records : str, optional
-        A log to learn from.
-
-    Raises
-    ------
-    TVMCException
-        There is no such tuner.
+    `tuning_records`: a log to learn from.
+    Raises TVMCException: there is no such tuner.
     """
     from compiler.autotvm.tuner import make_tuner
 

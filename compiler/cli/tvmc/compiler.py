@@ -125,10 +125,7 @@ def compile_model(
 def history(path: str) -> Any:
     """The context that applies a log of either tuner.
 
-    Raises
-    ------
-    RecordError
-        The file can't be read or holds no records.
+    Raises RecordError: the file can't be read or holds no records.
     """
     try:
         with io.TextIOWrapper(open_regular(path), "utf-8", "replace") as log:

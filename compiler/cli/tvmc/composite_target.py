@@ -22,10 +22,7 @@ def get_codegen_names() -> list[str]:
 def get_codegen_by_target(name: str) -> dict[str, Any]:
     """Entry of an external compiler; `pass_pipeline` is called with (mod, params, **options).
 
-    Raises
-    ------
-    TVMCException
-        The compiler is gone, or none has that name.
+    Raises TVMCException: the compiler is gone, or none has that name.
     """
     if name in GONE:
         raise TVMCException(f"target {name!r}: no such backend is left")

@@ -35,10 +35,7 @@ def get_configs_json_dir() -> str | None:
 def read_config(name: str) -> dict[str, Any]:
     """The flags of a file; of a name alone, of that file in `get_configs_json_dir`.
 
-    Raises
-    ------
-    TVMCException
-        It can't be read, or is not an object.
+    Raises TVMCException: it can't be read, or is not an object.
     """
     path, folder = Path(name), get_configs_json_dir()
     if not path.is_file() and folder is not None:
@@ -82,10 +79,7 @@ def _flags(json_params: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 def words_of(json_params: Mapping[str, Any]) -> Iterator[str]:
     """Convert a JSON config to command-line words.
 
-    Raises
-    ------
-    TVMCException
-        A target, executor or runtime has no kind.
+    Raises TVMCException: a target, executor or runtime has no kind.
     """
     try:
         flags = convert_config_json_to_cli(json_params)

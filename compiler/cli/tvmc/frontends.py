@@ -24,14 +24,8 @@ class TVMCFileNotFound(TVMCException, FileNotFoundError):
 class Frontend(ABC):
     """The importer of one format.
 
-    Attributes
-    ----------
-    format : str
-        Its name.
-    endings : tuple of str
-        Of names of files, without the dot.
-    packages : tuple of str
-        Modules that it needs beyond Baton's own.
+    `format`: its name. `endings`: of names of files, without the dot. `packages`: modules that it
+    needs beyond Baton's own.
     """
 
     format: ClassVar[str]
@@ -60,10 +54,8 @@ class Frontend(ABC):
     ) -> Any:
         """Module and weights of a file.
 
-        Raises
-        ------
-        TVMCException
-            There is no such file, a package is missing, or the format can't be imported.
+        Raises TVMCException: there is no such file, a package is missing, or the format can't be
+        imported.
         """
         for package in self.packages:
             try:
@@ -171,13 +163,7 @@ def get_frontend_names() -> list[str]:
 
 
 def get_frontend_by_name(name: str) -> Frontend:
-    """The importer of a format.
-
-    Raises
-    ------
-    TVMCException
-        There is no such format.
-    """
+    """The importer of a format. Raises TVMCException: there is no such format."""
     for frontend in ALL_FRONTENDS:
         if frontend.name() == name:
             return frontend()
@@ -188,10 +174,7 @@ def get_frontend_by_name(name: str) -> Frontend:
 def guess_frontend(path: str | os.PathLike[str]) -> Frontend:
     """The importer of the format that a file's name ends like.
 
-    Raises
-    ------
-    TVMCException
-        It ends like none.
+    Raises TVMCException: it ends like none.
     """
     suffix = Path(path).suffix.lower().removeprefix(".")
     for frontend in ALL_FRONTENDS:

@@ -73,10 +73,7 @@ def _main(argv: Sequence[str]) -> int:
 def _with_config(words: list[str]) -> list[str]:
     """Insert the options of `--config FILE` after the subcommand.
 
-    Raises
-    ------
-    TVMCException
-        The file can't be read or is not an object of flags.
+    Raises TVMCException: the file can't be read or is not an object of flags.
     """
     if "--config" not in words[:-1]:
         return words

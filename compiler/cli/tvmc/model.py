@@ -158,10 +158,8 @@ def _unpack(
 ) -> None:
     """Write the plain files of an archive into a folder.
 
-    Raises
-    ------
-    TVMCException
-        The file can't be read, is no tar, exceeds a limit, or lacks one of `files`.
+    Raises TVMCException: the file can't be read, is no tar, exceeds a limit, or lacks one of
+    `files`.
     """
     try:
         with open_regular(path) as file:

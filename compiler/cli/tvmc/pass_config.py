@@ -20,13 +20,9 @@ def parse_configs(configs: Sequence[str] | None) -> dict[str, Any]:
     "tir.add_lower_pass=1,tir.transform.UnrollLoop,2,my.module.make_pass" runs passes in phases of
     `tvm.lower`; several such texts add up.
 
-    Raises
-    ------
-    TVMCException
-        There is no "=", or no key of that name, or none that text can set, or passes do not follow
-        the numbers of their phases.
-    ModuleNotFoundError
-        The module of a pass is not there.
+    Raises TVMCException: there is no "=", or no key of that name, or none that text can set, or
+    passes do not follow the numbers of their phases. Raises ModuleNotFoundError: the module of a
+    pass is not there.
     """
     found: dict[str, Any] = {}
     for text in configs or ():

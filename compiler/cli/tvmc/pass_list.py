@@ -10,10 +10,7 @@ from ..pass_names import known
 def parse_pass_list_str(text: str) -> list[str]:
     """The names in a text with commas between them.
 
-    Raises
-    ------
-    argparse.ArgumentTypeError
-        A name is not that of a pass.
+    Raises argparse.ArgumentTypeError: a name is not that of a pass.
     """
     names = text.split(",")
     unknown = [name for name in names if name and name not in known()]

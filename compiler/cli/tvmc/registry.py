@@ -23,10 +23,7 @@ def generate_registry_args(
 ) -> None:
     """Add `--executor aot` and `--executor-aot-interface-api c` for each name and option.
 
-    Parameters
-    ----------
-    registry : type
-        `Executor` or `Runtime`.
+    `registry`: `Executor` or `Runtime`.
     """
     flag = registry.__name__.lower()
     names = registry.list_registered()
@@ -45,10 +42,7 @@ def generate_registry_args(
 def reconstruct_registry_entity(args: argparse.Namespace, registry: Any) -> Any:
     """Values of the parsed flags; None if none is given.
 
-    Raises
-    ------
-    TVMCException
-        There is no such name, or an option is for another one.
+    Raises TVMCException: there is no such name, or an option is for another one.
     """
     flag = registry.__name__.lower()
     chosen = getattr(args, flag)

@@ -23,10 +23,7 @@ _KIND = {"cl": "opencl", "gpu": "cuda"}
 def generate_tensor_data(shape: tuple[int, ...], dtype: str, fill_mode: str) -> np.ndarray:
     """Values for an input: zeros, ones, or random ones between -1 and 1 (int8: 0 to 127).
 
-    Raises
-    ------
-    TVMCException
-        There is no such fill mode.
+    Raises TVMCException: there is no such fill mode.
     """
     if fill_mode == "zeros":
         return np.zeros(shape, dtype)
@@ -42,10 +39,7 @@ def generate_tensor_data(shape: tuple[int, ...], dtype: str, fill_mode: str) -> 
 def get_input_info(graph_str: str, params: bytes) -> tuple[dict[str, list[int]], dict[str, str]]:
     """Shapes and dtypes of a graph's inputs, by name.
 
-    Parameters
-    ----------
-    graph_str, params
-        As `TVMCPackage.graph` and `TVMCPackage.params` are.
+    `graph_str`, `params`: as `TVMCPackage.graph` and `TVMCPackage.params` are.
     """
     graph, weights = json.loads(graph_str), relay.load_param_dict(params)
     shapes, dtypes = (graph["attrs"][each][1] for each in ("shape", "dltype"))
@@ -66,10 +60,7 @@ def make_inputs_dict(
 ) -> dict[str, np.ndarray]:
     """The given inputs, and values for the others.
 
-    Raises
-    ------
-    TVMCException
-        The model has no input of a given name.
+    Raises TVMCException: the model has no input of a given name.
     """
     given = dict(inputs or {})
     for name in given:

@@ -14,10 +14,7 @@ _ONE = re.compile(r"(?:\w+/)?[:\w.]+:\s*\[-?\d+(?:,\s*-?\d+)*\]")
 def parse_shape_string(inputs_string: str) -> dict[str, list[Any]]:
     """Shapes by the names of inputs; extents that are not positive are unknown.
 
-    Raises
-    ------
-    argparse.ArgumentTypeError
-        The text holds no shape.
+    Raises argparse.ArgumentTypeError: the text holds no shape.
     """
     found = _ONE.findall(inputs_string)
     if not found:

@@ -29,10 +29,8 @@ def tokenize_target(target: str) -> list[str]:
 def parse_target(target: str) -> list[dict[str, Any]]:
     """The targets of a text.
 
-    Returns
-    -------
-    For each `name`, `opts` (values without quotes, "" for a flag), `raw` text and whether it
-    `is_tvm_target`.
+    Returns for each `name`, `opts` (values without quotes, "" for a flag), `raw` text and whether
+    it `is_tvm_target`.
     """
     found: list[list[str]] = [[]]
     for token in tokenize_target(target):
@@ -58,22 +56,11 @@ def target_from_cli(
 ) -> tuple[tvm.target.Target, list[dict[str, Any]]]:
     """The target that compiles what no external compiler takes, and those compilers.
 
-    Parameters
-    ----------
-    target : str
-        External compilers, one target of TVM and maybe its host, with commas; or one as JSON.
-    additional_target_options : dict of target's name to dict of options, optional
-    host : str, optional
-        Of the target, where the text names none.
-
-    Returns
-    -------
-    The target, and entries of `parse_target`.
-
-    Raises
-    ------
-    TVMCException
-        A target is unknown, named twice or one too many, or options are for one that is not there.
+    `target`: external compilers, one target of TVM and maybe its host, with commas; or one as JSON.
+    `host`: of the target, where the text names none. Returns the target, and entries of
+    `parse_target`.
+    Raises TVMCException: a target is unknown, named twice or one too many, or options are for one
+    that is not there.
     """
     if target.lstrip().startswith("{"):
         return targets.parse(json.loads(target), host), []

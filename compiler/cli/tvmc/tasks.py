@@ -17,15 +17,8 @@ class TaskFilterError(TVMCException, AssertionError):
 def filter_tasks(tasks: Sequence[Any], expr: str) -> tuple[list[Any], bool]:
     """The tasks of an expression, and whether it asks for their list.
 
-    Parameters
-    ----------
-    expr : str
-        Of "all", "list", "help", numbers and ranges ("3", "1-5", "-5", "6-"), with commas.
-
-    Raises
-    ------
-    TaskFilterError
-        A range is not one, or a number is not that of a task.
+    `expr`: of "all", "list", "help", numbers and ranges ("3", "1-5", "-5", "6-"), with commas.
+    Raises TaskFilterError: a range is not one, or a number is not that of a task.
     """
     wanted: set[int] | None = None
     wants_list = wants_all = False
@@ -65,10 +58,7 @@ def _check(is_right: bool, message: str) -> None:
 def gen_task_list(tasks: Sequence[Any], enable_autoscheduler: bool) -> str:
     """The tasks with their numbers, one a line.
 
-    Parameters
-    ----------
-    enable_autoscheduler : bool
-        Whether they are auto_scheduler's.
+    `enable_autoscheduler`: whether they are auto_scheduler's.
     """
     lines = ["Available Tasks for tuning:"]
     for number, task in enumerate(tasks):

@@ -24,15 +24,9 @@ def convert_graph_layout(
 ) -> tvm.IRModule:
     """Bring operators, convolutions by default, to layouts of activations or of weights as well.
 
-    Parameters
-    ----------
-    desired_layouts : str or sequence of str
-        "NHWC", or "NHWC:HWIO" with that of the weights: one for all operators or one for each.
-
-    Raises
-    ------
-    TVMCException
-        A text is not a layout, or their number is not that of the operators.
+    `desired_layouts`: "NHWC", or "NHWC:HWIO" with that of the weights: one for all operators or one
+    for each.
+    Raises TVMCException: a text is not a layout, or their number is not that of the operators.
     """
     given = [desired_layouts] if isinstance(desired_layouts, str) else list(desired_layouts)
     names = list(ops or _LAYOUT_OPERATORS)
@@ -57,12 +51,7 @@ _ALWAYS = 0
 class MixedPrecision:
     """A context in which `relay.transform.ToMixedPrecision` always converts some operators.
 
-    Parameters
-    ----------
-    ops : sequence of str
-        Their names.
-    acc_type : str
-        What they sum in, and give.
+    `ops`: their names. `acc_type`: what they sum in, and give.
     """
 
     def __init__(self, ops: Sequence[str], acc_type: str) -> None:
@@ -94,12 +83,8 @@ def convert_to_mixed_precision(
 ) -> tvm.IRModule:
     """Compute in half precision where Relay's rules allow it, and in some operators always.
 
-    Parameters
-    ----------
-    ops : sequence of str, optional
-        Operators that are always converted; none without `acc_type`, else convolutions and dense.
-    acc_type : str, optional
-        What these sum in; `calculation_type` by default.
+    `ops`: operators that are always converted; none without `acc_type`, else convolutions and
+    dense. `acc_type`: what these sum in; `calculation_type` by default.
     """
     convert = relay.transform.ToMixedPrecision(calculation_type)
     typed = relay.transform.InferType()(mod)
@@ -115,10 +100,7 @@ def apply_graph_transforms(
 ) -> tvm.IRModule:
     """The module in the layout and precision that `OPTIONS` of the command ask for.
 
-    Raises
-    ------
-    TVMCException
-        A layout is not one.
+    Raises TVMCException: a layout is not one.
     """
     options = {name: (args or {}).get(name) for name in OPTIONS}
     if options["mixed_precision"]:

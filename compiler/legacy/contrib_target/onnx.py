@@ -26,22 +26,9 @@ def to_onnx(
 ) -> ModelProto:
     """Export a Relay module or function.
 
-    Parameters
-    ----------
-    relay_ir : IRModule or relay.Function
-    params : dict of str to tensor, optional
-        Parameters that become initializers.
-    name : str
-        The graph's.
-    opset_version : int, optional
-        By default the version that the exporter writes; ONNX converts it to another.
-    path : str or path, optional
-        A file for the model.
-
-    Raises
-    ------
-    UnsupportedOperatorError
-        An operator can't be expressed, or not in that version.
+    `params`: parameters that become initializers. `name`: the graph's. `opset_version`: by default
+    the version that the exporter writes; ONNX converts it to another. `path`: a file for the model.
+    Raises UnsupportedOperatorError: an operator can't be expressed, or not in that version.
     """
     import onnx
     from onnx import version_converter

@@ -48,19 +48,10 @@ def thread_rank(tag: str) -> int:
 class Bounds:
     """Ranges of the loops of a schedule.
 
-    Attributes
-    ----------
-    low : dict of Var to Expr
-        Where the region of each axis starts.
-    extents : dict of Var to Expr
-        Of axes, loops and threads.
-    bodies : dict of Stage to list of Expr
-        What each stage computes, with inlined stages put in.
-
-    Raises
-    ------
-    ScheduleError
-        A stage lies where one that reads it can't, or threads disagree about their number.
+    `low`: where the region of each axis starts. `extents`: of axes, loops and threads. `bodies`:
+    what each stage computes, with inlined stages put in.
+    Raises ScheduleError: a stage lies where one that reads it can't, or threads disagree about
+    their number.
     """
 
     def __init__(self, schedule: Schedule) -> None:
@@ -351,14 +342,8 @@ class Bounds:
     def conditions(self, stage: Stage, of: Sequence[Any] | None = None) -> list[tuple[bool, Any]]:
         """Predicates of a valid iteration.
 
-        Parameters
-        ----------
-        of : sequence of IterVar, optional
-            Those axes alone.
-
-        Returns
-        -------
-        (whether reductions are concerned, condition) each, without those that always hold.
+        `of`: those axes alone. Returns (whether reductions are concerned, condition) each, without
+        those that always hold.
         """
         values = self.axis_values(stage)
         found: list[tuple[bool, Any]] = []

@@ -70,10 +70,7 @@ def compute_op(
 def read_elsewhere(op: Any, replace: Callable[[Any], Any | None]) -> Any | None:
     """The operation with other tensors read; None if it reads none of those replaced.
 
-    Parameters
-    ----------
-    replace
-        (tensor) -> the tensor to read instead, or None.
+    `replace`: (tensor) -> the tensor to read instead, or None.
     """
     changed = False
 

@@ -26,19 +26,10 @@ Var = Any
 
 @dataclass(frozen=True, eq=False)
 class Sum:
-    """A sum of a value over axes, where equations and conditions hold.
-
-    Attributes
-    ----------
-    value : Expr
-    axes : list of (Var, Expr, Expr)
-        Variable, first value, and extent.
-    equations : list of (Expr, Expr)
-    conditions : list of Expr
-    """
+    """A sum of a value over axes, where equations and conditions hold."""
 
     value: Expr
-    axes: list[tuple[Var, Expr, Expr]]
+    axes: list[tuple[Var, Expr, Expr]]  # variable, first value, and extent
     equations: list[tuple[Expr, Expr]]
     conditions: list[Expr]
 
@@ -92,10 +83,7 @@ def _solution(difference: Expr, var: Var) -> tuple[Expr, list[Expr]] | None:
 def as_expr(total: Sum, known: Sequence[tuple[Var, Expr, Expr]]) -> Expr:
     """The sum as what a `te.compute` may compute.
 
-    Parameters
-    ----------
-    known : sequence of (Var, Expr, Expr)
-        Variables that the compute has, with their first values and extents.
+    `known`: variables that the compute has, with their first values and extents.
     """
     axes = [
         te.reduce_axis(Range.from_min_extent(first, extent), var.name)

@@ -35,10 +35,7 @@ def compute(
     Such a function takes fewer indices than `shape` has dimensions; the intrinsic's result has
     the others.
 
-    Raises
-    ------
-    ScheduleError
-        The call does not fit the intrinsic.
+    Raises ScheduleError: the call does not fit the intrinsic.
     """
     whole = list(shape) if isinstance(shape, (list, tuple)) else None
     found = inspect.getfullargspec(fcompute)

@@ -23,21 +23,11 @@ AXIS_SEPARATOR = _Separator()
 class Layout:
     """A one-to-one map from a tensor's indices to those of its buffer.
 
-    Parameters
-    ----------
-    mapping : callable
-        (an index for each dimension) -> indices of the buffer. `AXIS_SEPARATOR` among them has
-        no effect: all memory that Baton compiles for has one dimension.
-    shape : sequence of Expr
-        The tensor's.
-    dtype : str
-        Of the indices.
-
-    Raises
-    ------
-    tvm.error.InternalError, TypeError
-        Elements of the buffer would be left over or used twice, or the mapping returns other
-        things than indices.
+    `mapping`: (an index for each dimension) -> indices of the buffer. `AXIS_SEPARATOR` among them
+    has no effect: all memory that Baton compiles for has one dimension. `shape`: the tensor's.
+    `dtype`: of the indices.
+    Raises tvm.error.InternalError, TypeError: elements of the buffer would be left over or used
+    twice, or the mapping returns other things than indices.
     """
 
     def __init__(self, mapping: Callable[..., Any], shape: Sequence[Any], dtype: str) -> None:

@@ -26,20 +26,10 @@ def schedule_to_function(
 ) -> PrimFunc:
     """The function that a schedule computes.
 
-    Parameters
-    ----------
-    args : sequence of Tensor, Buffer or Var
-        The function's parameters, in order.
-    name : str
-        Its global symbol.
-    binds : dict of Tensor to Buffer, optional
-        Buffers to use for tensors.
-
-    Raises
-    ------
-    ScheduleError
-        A primitive does not fit, an input is missing among the arguments, or an argument is of
-        another kind.
+    `args`: the function's parameters, in order. `name`: its global symbol. `binds`: buffers to use
+    for tensors.
+    Raises ScheduleError: a primitive does not fit, an input is missing among the arguments, or an
+    argument is of another kind.
     """
     parameters, arguments = _arguments(schedule, args, dict(binds or {}))
     body = Statements(Bounds(schedule), arguments).make()

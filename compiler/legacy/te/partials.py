@@ -19,18 +19,10 @@ Expr = Any
 
 @dataclass(frozen=True, eq=False)
 class Partial:
-    """A leaf of an expression, and the factor of its small change in the expression's.
-
-    Attributes
-    ----------
-    leaf : Expr
-    factor : Expr
-        Defined where all conditions hold; elsewhere it is 0.
-    conditions : tuple of Expr
-    """
+    """A leaf of an expression, and the factor of its small change in the expression's."""
 
     leaf: Expr
-    factor: Expr
+    factor: Expr  # defined where all conditions hold; elsewhere it is 0
     conditions: tuple[Expr, ...]
 
 
@@ -73,15 +65,8 @@ def partials(
 ) -> Iterator[Partial]:
     """Contributions of the leaves to an expression times `factor`.
 
-    Parameters
-    ----------
-    is_leaf
-        Whether the derivative by a node is wanted.
-
-    Raises
-    ------
-    ScheduleError
-        A leaf lies in an expression without a derivative that is known.
+    `is_leaf`: whether the derivative by a node is wanted.
+    Raises ScheduleError: a leaf lies in an expression without a derivative that is known.
     """
     if is_leaf(expr):
         yield Partial(expr, factor, conditions)

@@ -44,20 +44,9 @@ def viz_dataflow_graph(
 ) -> Any:
     """Draw which stages read which tensors.
 
-    Parameters
-    ----------
-    sch : Schedule
-    show_svg : bool
-        Return the picture, as notebooks show it; needs the package `graphviz` (extra `viz`).
-    dot_file_path : str
-        A file to write the text to.
-    output_dot_string : bool
-        Return the text.
-
-    Raises
-    ------
-    ScheduleError
-        `show_svg` without the package.
+    `show_svg`: return the picture, as notebooks show it; needs the package `graphviz` (extra
+    `viz`). `dot_file_path`: a file to write the text to. `output_dot_string`: return the text.
+    Raises ScheduleError: `show_svg` without the package.
     """
     lines = []
     for number, stage in enumerate(sch.stages):

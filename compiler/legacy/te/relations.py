@@ -94,13 +94,8 @@ def pass_extents_down(
 ) -> None:
     """Fill in the extents of the loops made by `relations`.
 
-    Parameters
-    ----------
-    extents
-        Those of the axes; gets the others.
-    is_fixed
-        Whether a loop keeps the length it was given although its parent is shorter, as a loop
-        does that threads or an intrinsic run.
+    `extents`: those of the axes; gets the others. `is_fixed`: whether a loop keeps the length it
+    was given although its parent is shorter, as a loop does that threads or an intrinsic run.
     """
     for relation in relations:
         if isinstance(relation, Split):
@@ -183,9 +178,7 @@ def overruns(
 ) -> list[tuple[Var, Expr]]:
     """Conditions that keep splits without a whole number of parts inside of what they split.
 
-    Returns
-    -------
-    (variable of the split loop, condition) each, without those that always hold.
+    Returns (variable of the split loop, condition) each, without those that always hold.
     """
     found = []
     for relation in relations:

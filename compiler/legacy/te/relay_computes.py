@@ -19,22 +19,10 @@ _MANY = 64
 def compute(operator: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Compute a Relay operator on TE tensors.
 
-    Parameters
-    ----------
-    operator : callable
-        `relay.unique`, or any function that makes a Relay expression of its arguments.
-    *args, **kwargs
-        Its arguments, tensors of TE where it takes expressions.
-
-    Returns
-    -------
-    A tensor of TE, or a list of them. Each kernel that the operator needs is a separate external
-    operation.
-
-    Raises
-    ------
-    ScheduleError
-        The operator needs more than kernels over tensors of known extents.
+    `operator`: `relay.unique`, or any function that makes a Relay expression of its arguments.
+    `*args`, `**kwargs`: its arguments, tensors of TE where it takes expressions. Returns a tensor
+    of TE, or a list of them. Each kernel that the operator needs is a separate external operation.
+    Raises ScheduleError: the operator needs more than kernels over tensors of known extents.
     """
     from ...lowering.codegen.device_placement import dispatch_sorts
     from ...lowering.graph_passes.legalize import legalize_ops

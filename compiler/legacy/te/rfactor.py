@@ -88,18 +88,9 @@ def _reduction(stage: Stage) -> Any:
 class _Parts:
     """The reduction's loops after `axis` is taken out.
 
-    Attributes
-    ----------
-    factored : IterVar
-        The new spatial axis.
-    reduce_axes : list of IterVar
-        What is left to be reduced.
-    values : dict
-        The reduction's own axes, where they changed, in terms of these.
-    conditions : list of Expr
-        What keeps uneven splits inside.
-    kept : list of Relation
-        Splits and fusions of axes that did not change.
+    `factored`: the new spatial axis. `reduce_axes`: what is left to be reduced. `values`: the
+    reduction's own axes, where they changed, in terms of these. `conditions`: what keeps uneven
+    splits inside. `kept`: splits and fusions of axes that did not change.
     """
 
     def __init__(self, stage: Stage, axis: Any) -> None:

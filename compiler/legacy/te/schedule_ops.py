@@ -43,14 +43,8 @@ class _Pairs:
 def infer_bound(schedule: Schedule) -> Any:
     """The range of every axis and loop.
 
-    Returns
-    -------
-    tvm_ffi.Map of IterVar to Range. Axes start where their region does, other loops at 0.
-
-    Raises
-    ------
-    ScheduleError
-        The stages do not fit together.
+    Returns tvm_ffi.Map of IterVar to Range. Axes start where their region does, other loops at 0.
+    Raises ScheduleError: the stages do not fit together.
     """
     bounds = Bounds(schedule)
     pairs = []
@@ -77,12 +71,8 @@ def schedule_ops(
 ) -> Any:
     """The loops of a schedule as one statement, over buffers of its inputs and outputs.
 
-    Parameters
-    ----------
-    bounds
-        Ignored: the ranges follow from the schedule.
-    debug_keep_trivial_loop
-        Ignored: loops of extent 1 are left out.
+    `bounds`: ignored: the ranges follow from the schedule. `debug_keep_trivial_loop`: ignored:
+    loops of extent 1 are left out.
     """
     del bounds, debug_keep_trivial_loop
     arguments = {}

@@ -23,23 +23,11 @@ def sparse_dense(
 ) -> te.Tensor:
     """dense * transposed sparse: (m, k) and the triple of an (n, k) matrix to (m, n).
 
-    Parameters
-    ----------
-    dense_data : te.Tensor
-        (m, k).
-    sparse_data : te.Tensor
-        (entries,) of a CSR matrix, or (blocks, height, width) of a BSR matrix.
-    sparse_indices : te.Tensor
-        (entries,) or (blocks,): the columns.
-    sparse_indptr : te.Tensor
-        (rows + 1,): where each row, or row of blocks, begins.
-    sparse_lhs : bool
-        sparse * transposed dense instead, (n, m).
-
-    Raises
-    ------
-    ScheduleError
-        The data have neither one dimension nor three.
+    `dense_data`: (m, k). `sparse_data`: (entries,) of a CSR matrix, or (blocks, height, width) of a
+    BSR matrix. `sparse_indices`: (entries,) or (blocks,): the columns. `sparse_indptr`: (rows +
+    1,): where each row, or row of blocks, begins. `sparse_lhs`: sparse * transposed dense instead,
+    (n, m).
+    Raises ScheduleError: the data have neither one dimension nor three.
     """
     rank = len(sparse_data.shape)
     if rank not in (1, 3):
@@ -81,12 +69,7 @@ def sparse_dense(
 def csrmv(a: Any, x: te.Tensor, y: te.Tensor | None = None) -> te.Tensor:
     """Sparse matrix times vector: (m, k) and (k, 1) to (m, 1).
 
-    Parameters
-    ----------
-    a : CSRPlaceholderOp
-        Of `sparse_arrays`, or whatever has `data`, `indices` and `indptr`.
-    y : te.Tensor, optional
-        (m,), added.
+    `a`: of `sparse_arrays`, or whatever has `data`, `indices` and `indptr`. `y`: (m,), added.
     """
     return _csr_product(a, x, y, "csrmv")
 
@@ -115,17 +98,8 @@ def _csr_product(a: Any, b: te.Tensor, bias: te.Tensor | None, name: str) -> te.
 def dense(data: Any, weight: Any, bias: te.Tensor | None = None) -> te.Tensor:
     """data * transposed weight, one of which is sparse: (m, k) and (n, k) to (m, n).
 
-    Parameters
-    ----------
-    data, weight : te.Tensor or CSRPlaceholderOp
-        See `csrmv`.
-    bias : te.Tensor, optional
-        (n,).
-
-    Raises
-    ------
-    ScheduleError
-        Both are sparse, or neither.
+    `data`, `weight`: see `csrmv`. `bias`: (n,).
+    Raises ScheduleError: both are sparse, or neither.
     """
     if isinstance(data, te.Tensor) == isinstance(weight, te.Tensor):
         raise ScheduleError("sparse.dense: one of data and weight is a matrix in CSR form")
@@ -143,10 +117,7 @@ def random_bsr_matrix(
 ) -> Any:
     """A random (M, N) matrix of blocks (BS_R, BS_C), in scipy's BSR form.
 
-    Parameters
-    ----------
-    density : float
-        The share of entries in blocks that are not zero, 0 to 1.
+    `density`: the share of entries in blocks that are not zero, 0 to 1.
     """
     scipy_sparse: Any = importlib.import_module("scipy.sparse")
 

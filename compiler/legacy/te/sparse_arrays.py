@@ -19,23 +19,9 @@ _INDEX = "int32"
 class CSRNDArray:
     """A matrix in compressed row form.
 
-    Parameters
-    ----------
-    arg1 : numpy.ndarray or tuple
-        A dense matrix, or the tensors (data, indices, indptr).
-    device : tvm.runtime.Device, optional
-    shape : tuple of int, optional
-        With a tuple: (rows, columns).
-
-    Attributes
-    ----------
-    data, indices, indptr : tvm.runtime.Tensor
-        (entries,), (entries,) and (rows + 1,).
-
-    Raises
-    ------
-    InputError
-        It is neither a matrix nor three tensors with a shape.
+    `arg1`: a dense matrix, or the tensors (data, indices, indptr). `shape`: with a tuple: (rows,
+    columns). `data`, `indices`, `indptr`: (entries,), (entries,) and (rows + 1,).
+    Raises InputError: it is neither a matrix nor three tensors with a shape.
     """
 
     stype = "csr"
@@ -84,12 +70,7 @@ def array(
 
 
 class CSRPlaceholderOp:
-    """A sparse input: three tensors of TE.
-
-    Attributes
-    ----------
-    data, indices, indptr : te.Tensor
-    """
+    """A sparse input: three tensors of TE."""
 
     stype = "csr"
 
@@ -109,10 +90,7 @@ def placeholder(
 ) -> CSRPlaceholderOp:
     """A sparse input of a shape with that many entries.
 
-    Raises
-    ------
-    InputError
-        The form is not "csr".
+    Raises InputError: the form is not "csr".
     """
     _check(stype or "csr")
     return CSRPlaceholderOp(shape, 0 if nonzeros is None else nonzeros, dtype or "float32", name)

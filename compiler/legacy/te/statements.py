@@ -39,11 +39,7 @@ _KINDS = {
 class Statements:
     """Makes the statements of a schedule.
 
-    Parameters
-    ----------
-    bounds : Bounds
-    arguments : dict of (Stage, int) to Buffer
-        Buffers that the caller gives, for the outputs of stages.
+    `arguments`: buffers that the caller gives, for the outputs of stages.
     """
 
     def __init__(self, bounds: Bounds, arguments: dict[tuple[Stage, int], Any]) -> None:

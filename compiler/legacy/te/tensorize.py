@@ -43,11 +43,8 @@ def tensorized_loop(stage: Stage) -> int | None:
 def tensorized(statements: Statements, stage: Stage) -> Any:
     """The loops outside of the intrinsic, and the intrinsic.
 
-    Raises
-    ------
-    ScheduleError
-        The intrinsic computes something else, or on other shapes, than the loops it is to
-        replace.
+    Raises ScheduleError: the intrinsic computes something else, or on other shapes, than the loops
+    it is to replace.
     """
     at = tensorized_loop(stage)
     assert at is not None

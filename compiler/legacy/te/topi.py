@@ -51,14 +51,7 @@ def schedule_default(outs: Any) -> Schedule:
 
 
 def schedule_outputs(outs: Any, gpu: bool = False) -> Schedule:
-    """A schedule for outputs of any computes; see above.
-
-    Parameters
-    ----------
-    outs : te.Tensor or sequence of te.Tensor
-    gpu : bool
-        For a GPU instead of the CPU.
-    """
+    """A schedule for outputs of any computes; see above. `gpu`: for a GPU instead of the CPU."""
     schedule = schedule_default(outs)
     auto_inline_injective(schedule)
     for stage in list(schedule.stages):

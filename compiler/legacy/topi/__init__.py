@@ -39,14 +39,9 @@ _SAME = {
 def names_of(module: str, gpu: bool | None, parallel: bool = True) -> Callable[[str], Any]:
     """The `__getattr__` of one of these modules.
 
-    Parameters
-    ----------
-    module : str
-        The name that scripts know it by.
-    gpu : bool, optional
-        What its schedules are for; None takes the current target's word.
-    parallel : bool
-        False for schedules that leave the loops as they are declared.
+    `module`: the name that scripts know it by. `gpu`: what its schedules are for; None takes the
+    current target's word. `parallel`: False for schedules that leave the loops as they are
+    declared.
     """
 
     def schedule(outs: Any, *_layout: Any, **_options: Any) -> Any:

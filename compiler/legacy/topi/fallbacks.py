@@ -17,12 +17,8 @@ def current_target() -> Target:
 def fallback_schedule(cfg: Any, wkl: Any) -> None:
     """Set the knobs of an untuned config for the current target.
 
-    Parameters
-    ----------
-    cfg : FallbackConfigEntity
-        Gets "tile_ic", "tile_oc", "tile_ow", and "unroll_kw", or of a 1x1 convolution "tile_oh".
-    wkl : namedtuple
-        What `_get_workload` of `tvm.topi.nn.conv2d` or of `depthwise_conv2d` gives.
+    `cfg`: gets "tile_ic", "tile_oc", "tile_ow", and "unroll_kw", or of a 1x1 convolution "tile_oh".
+    `wkl`: what `_get_workload` of `tvm.topi.nn.conv2d` or of `depthwise_conv2d` gives.
     """
     from schedules.conv2d import Conv2dWorkload
     from schedules.x86.templates import conv2d_template, depthwise_template

@@ -112,10 +112,7 @@ def batch_to_space_nd(
 
     Today's operator ends the process: it can't pad with a number.
 
-    Raises
-    ------
-    InputError
-        The batch is no multiple of the blocks, or the lists do not fit the data.
+    Raises InputError: the batch is no multiple of the blocks, or the lists do not fit the data.
     """
     blocks = [int(size) for size in block_shape]
     begins, ends = list(crop_begin_list), list(crop_end_list)

@@ -44,17 +44,9 @@ def unique(data: Any, is_sorted: bool = True, return_counts: bool = False) -> li
 def argwhere(output_shape: te.Tensor, condition: te.Tensor) -> te.Tensor:
     """The places of the elements that are not zero, in order, on a CPU.
 
-    Parameters
-    ----------
-    output_shape : te.Tensor
-        (rows, axes): as many rows as there are such elements. Only its shape counts.
-    condition : te.Tensor
-        At least one axis.
-
-    Returns
-    -------
-    te.Tensor
-        int32 of the shape of `output_shape`; further rows stay as they are.
+    `output_shape`: (rows, axes): as many rows as there are such elements. Only its shape counts.
+    `condition`: at least one axis. Returns int32 of the shape of `output_shape`; further rows stay
+    as they are.
     """
     extents = list(condition.shape)
     if not extents or len(output_shape.shape) != 2:
@@ -111,14 +103,8 @@ def depthwise_conv2d_NCHWc(
 ) -> te.Tensor:
     """Depthwise convolution of blocked channels.
 
-    Parameters
-    ----------
-    data : te.Tensor
-        (batch, blocks, height, width, block).
-    kernel : te.Tensor
-        (out_blocks, 1, height, width, 1, out_block), a multiple of the data's channels.
-    layout, out_layout : str
-        As the shapes say.
+    `data`: (batch, blocks, height, width, block). `kernel`: (out_blocks, 1, height, width, 1,
+    out_block), a multiple of the data's channels. `layout`, `out_layout`: as the shapes say.
     """
     from tvm.topi.nn.utils import get_pad_tuple
 

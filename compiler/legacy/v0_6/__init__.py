@@ -70,13 +70,7 @@ _RELAY = {
 
 
 def find(name: str) -> Any:
-    """What `tvm.<name>` was.
-
-    Raises
-    ------
-    AttributeError
-        TVM 0.6 had no such name.
-    """
+    """What `tvm.<name>` was. Raises AttributeError: TVM 0.6 had no such name."""
     if name in _DTYPES:
         return name
     if name not in _NAMES:

@@ -38,15 +38,8 @@ def build_config(
 ) -> PassContext:
     """The context in which `tvm.lower` and `tvm.build` use these options.
 
-    Parameters
-    ----------
-    add_lower_pass : sequence of (int, callable)
-        Phase and function from statement to statement.
-
-    Raises
-    ------
-    ScheduleError
-        TVM 0.6 had no such option.
+    `add_lower_pass`: phase and function from statement to statement.
+    Raises ScheduleError: TVM 0.6 had no such option.
     """
     config: dict[str, Any] = {}
     for name, value in options.items():

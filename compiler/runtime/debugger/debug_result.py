@@ -31,19 +31,9 @@ _HEADER = (
 class DebugResult:
     """Measurements of a debug executor.
 
-    Parameters
-    ----------
-    nodes : list of dict
-        "name", "op" ("param" or "tvm_op") and "attrs" with "num_inputs" and "num_outputs".
-    dump_path : Path
-        The folder to write to.
-
-    Attributes
-    ----------
-    times : list of list of float
-        Per node, seconds of each repeat; zeros for inputs and weights.
-    outputs : list of list of tvm.runtime.Tensor
-        Per node, what it is or wrote.
+    `nodes`: "name", "op" ("param" or "tvm_op") and "attrs" with "num_inputs" and "num_outputs".
+    `dump_path`: the folder to write to. `times`: per node, seconds of each repeat; zeros for inputs
+    and weights. `outputs`: per node, what it is or wrote.
     """
 
     def __init__(self, nodes: Sequence[dict[str, Any]], dump_path: Path) -> None:

@@ -18,21 +18,11 @@ MOVE_POINTER = "baton_move_view_pointer"
 
 @dataclass
 class KernelCall:
-    """One call of a kernel in a run.
+    """One call of a kernel in a run."""
 
-    Attributes
-    ----------
-    symbol : str
-        The kernel's name in the library.
-    inputs : int
-        How many tensors it reads.
-    outputs : list of tvm.runtime.Tensor
-        Copies of what it wrote; empty in a run that was only timed.
-    seconds : float
-    """
-
-    symbol: str
-    inputs: int = 0
+    symbol: str  # the kernel's name in the library
+    inputs: int = 0  # how many tensors it reads
+    # Copies of what it wrote; empty in a run that was only timed
     outputs: list[Any] = field(default_factory=list)
     seconds: float = 0.0
 
@@ -52,12 +42,8 @@ class Tracer:
     def start(self, given: frozenset[int], keep: bool = False) -> None:
         """Begin a new recording.
 
-        Parameters
-        ----------
-        given : frozenset of int
-            Handles of inputs and weights, which no kernel writes.
-        keep : bool
-            Whether to copy what the kernels write.
+        `given`: handles of inputs and weights, which no kernel writes. `keep`: whether to copy what
+        the kernels write.
         """
         self.calls: list[KernelCall] = []
         self._keep = keep

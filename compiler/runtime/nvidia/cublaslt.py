@@ -34,39 +34,16 @@ _MAX_ALIGNMENT = 256
 
 @dataclass(frozen=True)
 class Factor:
-    """One factor of a product.
+    """One factor of a product."""
 
-    Attributes
-    ----------
-    at : int
-        Which of the subgraph's inputs it is.
-    transposed : bool
-        Whether it lies in memory with its rows and columns exchanged.
-    batch : int
-        How many matrices there are: 1, or as many as in the product.
-    """
-
-    at: int
-    transposed: bool
-    batch: int
+    at: int  # which of the subgraph's inputs it is
+    transposed: bool  # whether it lies in memory with its rows and columns exchanged
+    batch: int  # how many matrices there are: 1, or as many as in the product
 
 
 @dataclass(frozen=True)
 class Product:
-    """A product: (m, k) by (k, n), `batch` times.
-
-    Attributes
-    ----------
-    batch, m, n, k : int
-    a, b : Factor
-    dtype, out_dtype : str
-        Of the factors, and of bias and result.
-    compute : str
-        What is summed up: "float32", "tf32" (float32 of which 10 bits are multiplied), "int32".
-    bias : int, optional
-        Which input has the n numbers that are added to each row.
-    relu : bool
-    """
+    """A product: (m, k) by (k, n), `batch` times."""
 
     batch: int
     m: int
@@ -74,10 +51,11 @@ class Product:
     k: int
     a: Factor
     b: Factor
-    dtype: str
+    dtype: str  # dtype, out_dtype: of the factors, and of bias and result
     out_dtype: str
+    # What is summed up: "float32", "tf32" (float32 of which 10 bits are multiplied), "int32"
     compute: str
-    bias: int | None = None
+    bias: int | None = None  # which input has the n numbers that are added to each row
     relu: bool = False
 
     @staticmethod

@@ -28,40 +28,23 @@ _ALGORITHMS = 8
 
 @dataclass(frozen=True)
 class Convolution:
-    """A convolution in two dimensions.
+    """A convolution in two dimensions."""
 
-    Attributes
-    ----------
-    x, w, y : list of int
-        Shapes of data, weights and result: (n, c, h, w), (out, c / groups, h, w) and (n, out, h,
-        w), in whatever order `layout` has them in memory.
-    layout : str
-        "NCHW", with weights OIHW, or "NHWC", with weights OHWI.
-    strides, padding, dilation : list of int
-        Of height and width; the padding is the same on both sides.
-    groups : int
-    dtype : str
-    tf32 : bool
-        Whether tensor cores may multiply float32, of which they keep 10 bits.
-    at : list of int
-        Which of the subgraph's inputs are data and weights.
-    bias : int, optional
-        Which input has a number for each channel of the result.
-    relu : bool
-    """
-
+    # x, w, y: shapes of data, weights and result: (n, c, h, w), (out, c / groups, h, w) and (n,
+    # out, h, w), in whatever order `layout` has them in memory
     x: list[int]
     w: list[int]
     y: list[int]
-    layout: str
+    layout: str  # "NCHW", with weights OIHW, or "NHWC", with weights OHWI
+    # strides, padding, dilation: of height and width; the padding is the same on both sides
     strides: list[int]
     padding: list[int]
     dilation: list[int]
     groups: int
     dtype: str
-    tf32: bool
-    at: list[int]
-    bias: int | None = None
+    tf32: bool  # whether tensor cores may multiply float32, of which they keep 10 bits
+    at: list[int]  # which of the subgraph's inputs are data and weights
+    bias: int | None = None  # which input has a number for each channel of the result
     relu: bool = False
 
 

@@ -14,21 +14,9 @@ from compiler.runtime import cuda_files
 class Library:
     """A shared library whose functions return 0, or the code of an error.
 
-    Parameters
-    ----------
-    title : str
-        For errors: "cuBLASLt".
-    file : str
-        "libcublasLt.so.13".
-    package : str
-        pip's package with it.
-    status_text : str
-        Its function that turns an error's code into text.
-
-    Raises
-    ------
-    LoadError
-        The library is not installed, or can't be loaded.
+    `title`: for errors: "cuBLASLt". `file`: "libcublasLt.so.13". `package`: pip's package with it.
+    `status_text`: its function that turns an error's code into text.
+    Raises LoadError: the library is not installed, or can't be loaded.
     """
 
     def __init__(self, title: str, file: str, package: str, status_text: str) -> None:
@@ -46,10 +34,7 @@ class Library:
     def call(self, name: str, *arguments: Any) -> None:
         """Call a function; integers among the arguments are C's int.
 
-        Raises
-        ------
-        LoadError
-            It returned an error.
+        Raises LoadError: it returned an error.
         """
         status = getattr(self._functions, name)(*arguments)
         if status:
@@ -66,10 +51,7 @@ class Library:
 class PerDevice:
     """Something of a library's for each GPU, made when it is first asked for.
 
-    Parameters
-    ----------
-    make : callable
-        Called while the GPU is CUDA's current one.
+    `make`: called while the GPU is CUDA's current one.
     """
 
     def __init__(self, make: Callable[[], Any]) -> None:

@@ -47,27 +47,13 @@ def build_cpp_runtime(
 ) -> Path:
     """Compile the runtime library and lay out an installation that needs no Python.
 
-    Parameters
-    ----------
-    prefix : path
-        Installation folder: `include/baton`, and `lib` with the library, the TVM libraries that it
-        needs, and files for pkg-config and CMake. The folder is relocatable.
-    flags : iterable of str
-        Additional compiler flags.
-    wheels : iterable of path
-        Wheels of apache-tvm and apache-tvm-ffi for another architecture, used instead of the
-        installed packages. The C++ compiler must target that architecture.
-
-    Returns
-    -------
-    Path
-        The library.
-
-    Raises
-    ------
-    ExportError
-        No C++ compiler is found ($CXX names one), compilation fails, a wheel is unreadable or lacks
-        a library, or the folder can't be written.
+    `prefix`: installation folder: `include/baton`, and `lib` with the library, the TVM libraries
+    that it needs, and files for pkg-config and CMake. The folder is relocatable. `flags`:
+    additional compiler flags. `wheels`: wheels of apache-tvm and apache-tvm-ffi for another
+    architecture, used instead of the installed packages. The C++ compiler must target that
+    architecture. Returns the library.
+    Raises ExportError: no C++ compiler is found ($CXX names one), compilation fails, a wheel is
+    unreadable or lacks a library, or the folder can't be written.
     """
     import tvm_ffi.libinfo
 

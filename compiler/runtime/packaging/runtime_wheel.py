@@ -81,24 +81,11 @@ def build_runtime_wheel(
 ) -> Path:
     """Write the wheel `baton-runtime` of this version of Baton.
 
-    Parameters
-    ----------
-    folder : path
-        Output folder, created if missing.
-    tvm : path, optional
-        Wheel of apache-tvm, of the same version, to take the runtime from; for another architecture
-        the result is for that architecture. The installed package by default.
-
-    Returns
-    -------
-    Path
-        The wheel.
-
-    Raises
-    ------
-    ExportError
-        `tvm` is not a wheel of that version, apache-tvm is not installed, or the folder can't be
-        written.
+    `folder`: output folder, created if missing. `tvm`: wheel of apache-tvm, of the same version, to
+    take the runtime from; for another architecture the result is for that architecture. The
+    installed package by default. Returns the wheel.
+    Raises ExportError: `tvm` is not a wheel of that version, apache-tvm is not installed, or the
+    folder can't be written.
     """
     from compiler import __version__
 

@@ -19,10 +19,7 @@ class Scalar:
 class Blocks:
     """The statements of a function, and the values of its names at the current statement.
 
-    Attributes
-    ----------
-    names : dict of str to Any
-        Names end with the block that defines them.
+    `names`: names end with the block that defines them.
     """
 
     def __init__(self) -> None:

@@ -23,17 +23,10 @@ from .source import Source, source_of
 def script(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function that makes an operation of TE of tensors, and computes of arrays.
 
-    Parameters
-    ----------
-    function
-        Its text, in the hybrid language, is read; closures and globals are constants of it, and
-        other hybrid functions.
-
-    Returns
-    -------
-    A function of the same parameters. Called with tensors, variables, expressions, numbers and
-    lists of these, it returns a tensor, or a list of them, and the operation's `axis` are its
-    loops. Called without tensors and expressions, it runs as Python.
+    `function`: its text, in the hybrid language, is read; closures and globals are constants of it,
+    and other hybrid functions. Returns a function of the same parameters. Called with tensors,
+    variables, expressions, numbers and lists of these, it returns a tensor, or a list of them, and
+    the operation's `axis` are its loops. Called without tensors and expressions, it runs as Python.
     """
     signature = inspect.signature(function)
     body = getattr(function, "__func__", function)
@@ -64,10 +57,7 @@ def script(function: Callable[..., Any]) -> Callable[..., Any]:
 def operation(source: Source, arguments: Sequence[Any]) -> Any:
     """The outputs of the operation that a hybrid function is of these arguments.
 
-    Raises
-    ------
-    ScheduleError
-        The function says something that is no part of the language.
+    Raises ScheduleError: the function says something that is no part of the language.
     """
     tensors: list[Tensor] = []
     buffers: list[Any] = []

@@ -55,10 +55,7 @@ def matched(a: Any, b: Any) -> tuple[Any, Any]:
 class Expressions(ast.NodeVisitor):
     """Evaluates expressions: what is known is a Python value, the rest an expression of TIR.
 
-    Parameters
-    ----------
-    source : Source
-        The function's, for messages.
+    `source`: the function's, for messages.
     """
 
     def __init__(self, source: Source) -> None:

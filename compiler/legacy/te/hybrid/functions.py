@@ -15,23 +15,13 @@ from tvm.ir import is_prim_expr
 
 @dataclass(frozen=True)
 class LoopRange:
-    """Range of a loop of a hybrid function.
+    """Range of a loop of a hybrid function."""
 
-    Attributes
-    ----------
-    kind : str
-        "serial", "parallel", "vectorize", "unroll", "const_range", or "bind" to a thread.
-    low, high : int or Expr
-    step : int
-    thread : str
-        The tag of the thread.
-    """
-
-    kind: str
+    kind: str  # "serial", "parallel", "vectorize", "unroll", "const_range", or "bind" to a thread
     low: Any
     high: Any
     step: int = 1
-    thread: str = ""
+    thread: str = ""  # the tag of the thread
 
 
 def as_expr(value: Any) -> Any:

@@ -29,11 +29,8 @@ if TYPE_CHECKING:
 def scheduled(statements: Statements, stage: Stage, body: Any) -> Any:
     """The statement of a hybrid stage, with its loops split, fused, reordered and marked.
 
-    Raises
-    ------
-    ScheduleError
-        Loops that do not lie directly in one another are fused, or one that another's length
-        depends on was moved into it.
+    Raises ScheduleError: loops that do not lie directly in one another are fused, or one that
+    another's length depends on was moved into it.
     """
     return _Rewriter(statements, stage).visit(body)
 

@@ -23,11 +23,7 @@ class HybridModule:
 
     Its text is parsed and never run: called with arrays, the function is compiled for them.
 
-    Attributes
-    ----------
-    name : str
-    src_ : str
-        The text.
+    `src_`: the text.
     """
 
     def __init__(self, src: str | None = None, name: str | None = None) -> None:
@@ -68,17 +64,8 @@ def build(
 ) -> HybridModule:
     """The hybrid function that a schedule is.
 
-    Parameters
-    ----------
-    inputs : sequence of Tensor or Var
-        Its parameters.
-    outputs : sequence of Tensor
-        What it returns.
-
-    Raises
-    ------
-    ScheduleError
-        The schedule holds a statement that the hybrid language has no word for.
+    `inputs`: its parameters. `outputs`: what it returns.
+    Raises ScheduleError: the schedule holds a statement that the hybrid language has no word for.
     """
     function = schedule_to_function(sch, [*inputs, *outputs], name)
     return HybridModule(hybrid_text(function, len(inputs), name))

@@ -28,19 +28,8 @@ _KINDS = {
 class Parser(Expressions):
     """Makes the statements of one call of a hybrid function.
 
-    Parameters
-    ----------
-    source : Source
-    arguments : list
-        Buffers, expressions, and known values.
-    caller : Parser, optional
-        Another function, whose statements these become.
-
-    Attributes
-    ----------
-    outputs : list of Buffer
-        What it returns, in order.
-    loops : list of IterVar
+    `arguments`: buffers, expressions, and known values. `caller`: another function, whose
+    statements these become. `outputs`: what it returns, in order.
     """
 
     def __init__(self, source: Source, arguments: list[Any], caller: Parser | None = None) -> None:

@@ -41,15 +41,8 @@ _OF_PYTHON = {"int32": int, "float32": float, "bool": bool}
 def hybrid_text(function: tirx.PrimFunc, num_inputs: int, name: str) -> str:
     """The text of a hybrid function that does what a function of loops does.
 
-    Parameters
-    ----------
-    num_inputs : int
-        How many of the parameters are inputs; the function returns the others.
-
-    Raises
-    ------
-    ScheduleError
-        A statement or an expression has no word in the language.
+    `num_inputs`: how many of the parameters are inputs; the function returns the others.
+    Raises ScheduleError: a statement or an expression has no word in the language.
     """
     printer = _Printer()
     inputs, outputs = list(function.params[:num_inputs]), list(function.params[num_inputs:])

@@ -15,19 +15,11 @@ from ....errors import ScheduleError
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """A hybrid function as it is written.
-
-    Attributes
-    ----------
-    node : ast.FunctionDef
-    file : str
-        Where its text is; the lines of `node` are counted there.
-    closure, globals : mapping of str to Any
-        Values of free names: in the functions around it, and in its module.
-    """
+    """A hybrid function as it is written."""
 
     node: ast.FunctionDef
-    file: str = "text"
+    file: str = "text"  # where its text is; the lines of `node` are counted there
+    # closure, globals: values of free names: in the functions around it, and in its module
     closure: Mapping[str, Any] = field(default_factory=dict)
     globals: Mapping[str, Any] = field(default_factory=dict)
 
@@ -43,10 +35,7 @@ class Source:
 def source_of(function: Callable[..., Any]) -> Source:
     """The source of a Python function.
 
-    Raises
-    ------
-    ScheduleError
-        Python does not know its text, as that of a function typed at its prompt.
+    Raises ScheduleError: Python does not know its text, as that of a function typed at its prompt.
     """
     try:
         lines, first = inspect.getsourcelines(function)
