@@ -19,19 +19,11 @@ def run_script(path: str | Path, arguments: Sequence[str] = (), era: str | None 
 
     `import mxnet` imports `compiler.mxnet`.
 
-    Parameters
-    ----------
-    path : str or Path
-        The script. Its folder comes first on `sys.path`, as under `python script.py`.
-    arguments : sequence of str
-        What the script finds in `sys.argv[1:]`.
-    era : str, optional
-        The version of TVM that it was written for; by default what its names and imports say.
-
-    Raises
-    ------
-    InputError
-        There is no such file, or no such era. Whatever the script itself raises comes through.
+    `path`: the script. Its folder comes first on `sys.path`, as under `python script.py`.
+    `arguments`: what the script finds in `sys.argv[1:]`. `era`: the version of TVM that it was
+    written for; by default what its names and imports say.
+    Raises InputError: there is no such file, or no such era. Whatever the script itself raises
+    comes through.
     """
     script = Path(path)
     if not script.is_file():

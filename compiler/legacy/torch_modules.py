@@ -29,16 +29,9 @@ def as_torch(
 ) -> torch.nn.Module | Callable[..., torch.nn.Module]:
     """A function of TVMScript, a module with one, or a maker of either, as a module of PyTorch.
 
-    Returns
-    -------
-    module : torch.nn.Module
-        Called with the function's tensors, into the last of which it writes; for a maker,
-        a function of the maker's arguments that returns such a module.
-
-    Raises
-    ------
-    RelayError
-        It is neither.
+    The module is called with the function's tensors, into the last of which it writes; for a maker, a
+    function of the maker's arguments that returns such a module.
+    Raises RelayError: it is neither.
     """
     if isinstance(func, (tvm.tirx.PrimFunc, tvm.IRModule)):
         return _Kernel(func)
@@ -118,21 +111,10 @@ def optimize_torch(
 ) -> torch.nn.Module:
     """A model of PyTorch or a function of tensors, compiled for the shapes of example inputs.
 
-    Parameters
-    ----------
-    tuning_config : TuneConfig, optional
-        Of 0.10: how many candidates to try.
-    work_dir : str or path, optional
-        Keeps the search's log.
-    max_trials_global : int
-        How many candidates to try in all; without any the kernels have Baton's own schedules.
-    **options
-        Of `meta_schedule.relay_integration.tune_relay`.
-
-    Returns
-    -------
-    module : torch.nn.Module
-        Of the same inputs and results; `torch.save` keeps its library.
+    `tuning_config`: of 0.10: how many candidates to try. `work_dir`: keeps the search's log.
+    `max_trials_global`: how many candidates to try in all; without any the kernels have Baton's own
+    schedules. `**options`: of `meta_schedule.relay_integration.tune_relay`. The module is of the same
+    inputs and results; `torch.save` keeps its library.
     """
     examples = [example_inputs] if isinstance(example_inputs, torch.Tensor) else [*example_inputs]
     shapes = [(f"inp_{index}", each.shape) for index, each in enumerate(examples)]

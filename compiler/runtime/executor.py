@@ -64,20 +64,9 @@ class GraphExecutor:
     between its `run` and `get_output`, the second of these calls raises InputError. Executors of
     one library are independent of each other and share the weights.
 
-    Parameters
-    ----------
-    code : tvm.runtime.Module
-        The runnable VM executable.
-    metadata : Metadata
-    devices : list of tvm.runtime.Device
-        In the order of `metadata.devices`.
-    params : dict of str to tvm.runtime.Tensor
-        Weights on their devices. Weights that are missing must be set before `run`.
-
-    Raises
-    ------
-    BuildError
-        The metadata do not describe the executable.
+    `code`: the runnable VM executable. `devices`: in the order of `metadata.devices`. `params`:
+    weights on their devices. Weights that are missing must be set before `run`.
+    Raises BuildError: the metadata do not describe the executable.
     """
 
     _timed: tuple[str, ...] = ("run",)
@@ -136,21 +125,12 @@ class GraphExecutor:
     ) -> None:
         """Copy values into inputs.
 
-        Parameters
-        ----------
-        key : str, int or dict, optional
-            Name or index of one input, or a dict of several.
-        value : array_like
-            A numpy array, TVM tensor on any device, list or number, of exactly the input's
-            shape. Another dtype is converted, unless that would turn fractions into integers,
-            complex numbers into real ones, or integers into others that fit the dtype.
-        **inputs
-            Further values by name. Names of weights that were bound at build time are ignored.
-
-        Raises
-        ------
-        InputError
-            Unknown name or index, wrong shape, or a dtype that can't be converted.
+        `key`: name or index of one input, or a dict of several. `value`: a numpy array, TVM tensor
+        on any device, list or number, of exactly the input's shape. Another dtype is converted,
+        unless that would turn fractions into integers, complex numbers into real ones, or integers
+        into others that fit the dtype. `**inputs`: further values by name. Names of weights that
+        were bound at build time are ignored.
+        Raises InputError: unknown name or index, wrong shape, or a dtype that can't be converted.
         """
         with self._lock:
             if isinstance(key, Mapping):
@@ -164,11 +144,8 @@ class GraphExecutor:
     def set_instrument(self, instrument: Callable[..., int]) -> None:
         """Have a function called around each call that the virtual machine makes, for good.
 
-        Parameters
-        ----------
-        instrument : callable
-            Gets the callee, its symbol, whether this is before the call, the result (after the
-            call), and the arguments; returns 0 to go on.
+        `instrument`: gets the callee, its symbol, whether this is before the call, the result
+        (after the call), and the arguments; returns 0 to go on.
         """
         with self._lock:
             self._function, self._run = "main", None  # a graph hides its calls
@@ -179,16 +156,8 @@ class GraphExecutor:
 
         A later `set_input` of the same input goes back to a buffer of the executor's own.
 
-        Parameters
-        ----------
-        key : str or int
-        value : tvm.runtime.Tensor or DLPack object
-            On the input's device, contiguous, aligned to 64 bytes, of its shape and dtype.
-
-        Raises
-        ------
-        InputError
-            One of these does not hold.
+        `value`: on the input's device, contiguous, aligned to 64 bytes, of its shape and dtype.
+        Raises InputError: one of these does not hold.
         """
         with self._lock:
             index = self._settable(key)
@@ -219,20 +188,14 @@ class GraphExecutor:
     def make_kv_cache(self) -> KVCache:
         """An empty cache of keys and values for this library.
 
-        Raises
-        ------
-        InputError
-            The library keeps none.
+        Raises InputError: the library keeps none.
         """
         return KVCache(self.metadata, self.devices[0])
 
     def use_kv_cache(self, cache: KVCache) -> None:
         """Have runs add rows to a cache, and go on behind those that are there.
 
-        Raises
-        ------
-        InputError
-            The cache is of another library.
+        Raises InputError: the cache is of another library.
         """
         with self._lock:
             if cache is self._kv_cache:
@@ -246,11 +209,8 @@ class GraphExecutor:
     def run(self, **inputs: Any) -> None:
         """Set the given inputs, then compute the outputs; add rows to the cache that is used.
 
-        Raises
-        ------
-        InputError
-            As in `set_input`, or an input has never been set, or another thread has set one since
-            this thread did.
+        Raises InputError: as in `set_input`, or an input has never been set, or another thread has
+        set one since this thread did.
         """
         with self._lock:
             if inputs:
@@ -281,22 +241,10 @@ class GraphExecutor:
     def get_output(self, index: int, out: Any = None) -> Any:
         """The result of the last run.
 
-        Parameters
-        ----------
-        index : int
-        out : tvm.runtime.Tensor or numpy.ndarray, optional
-            Copied into, and returned, when given.
-
-        Returns
-        -------
-        output : tvm.runtime.Tensor
-            Belongs to the caller: no later run changes it, and writing to it changes no weight.
-
-        Raises
-        ------
-        InputError
-            No such output, nothing has been run yet, `out` does not fit, or another thread has run
-            since this thread did.
+        `out`: copied into, and returned, when given. The tensor belongs to the caller: no later run
+        changes it, and writing to it changes no weight.
+        Raises InputError: no such output, nothing has been run yet, `out` does not fit, or another
+        thread has run since this thread did.
         """
         with self._lock:
             count = len(self.metadata.outputs)
@@ -317,10 +265,7 @@ class GraphExecutor:
     def get_input(self, key: str | int) -> Any:
         """The tensor that is bound to an input or weight, None if it has not been set.
 
-        Raises
-        ------
-        InputError
-            Unknown name or index.
+        Raises InputError: unknown name or index.
         """
         with self._lock:
             return self._bound[self._position(key)]
@@ -354,10 +299,7 @@ class GraphExecutor:
 
         Names that the library does not have are skipped, as they always were.
 
-        Raises
-        ------
-        InputError
-            The bytes are not such a dict, or a value has the wrong shape.
+        Raises InputError: the bytes are not such a dict, or a value has the wrong shape.
         """
         with self._lock:
             for name, value in parse_params(params_bytes).items():
@@ -367,17 +309,9 @@ class GraphExecutor:
     def share_params(self, other: GraphExecutor, params_bytes: bytes | bytearray) -> None:
         """Use another executor's tensors for the names that a saved dict of weights lists.
 
-        Parameters
-        ----------
-        other : GraphExecutor
-            On the same devices.
-        params_bytes : bytes
-            What `tvm.runtime.save_param_dict` wrote; only its names are used.
-
-        Raises
-        ------
-        InputError
-            The bytes are not such a dict, or a tensor does not fit.
+        `other`: on the same devices. `params_bytes`: what `tvm.runtime.save_param_dict` wrote; only
+        its names are used.
+        Raises InputError: the bytes are not such a dict, or a tensor does not fit.
         """
         names = [name for name in parse_params(params_bytes) if name in self._index]
         shared = {name: other.get_input(name) for name in names}
@@ -397,19 +331,9 @@ class GraphExecutor:
     ) -> Callable[[], Any]:
         """A function that times runs with the inputs as they are set when it is called.
 
-        Parameters
-        ----------
-        func_name : str
-            "run".
-        dev : tvm.runtime.Device
-            The device to wait for.
-        number, repeat, min_repeat_ms, **kwargs
-            As for TVM's `Module.time_evaluator`.
-
-        Returns
-        -------
-        evaluator : callable
-            Returns a `tvm.runtime.module.BenchmarkResult`, in seconds per run.
+        `func_name`: "run". `dev`: the device to wait for. `number`, `repeat`, `min_repeat_ms`,
+        `**kwargs`: as for TVM's `Module.time_evaluator`. It returns a
+        `tvm.runtime.module.BenchmarkResult`, in seconds per run.
         """
         if func_name != "run":
             raise InputError(f"only 'run' can be timed, not {func_name!r}")
@@ -569,10 +493,7 @@ def _flatten(result: Any) -> list[Any]:
 def parse_params(params_bytes: bytes | bytearray) -> dict[str, Any]:
     """Tensors by name, of the bytes that `save_param_dict` wrote.
 
-    Raises
-    ------
-    InputError
-        They are something else, or cut off.
+    Raises InputError: they are something else, or cut off.
     """
     try:
         params = dict(tvm.runtime.load_param_dict(bytearray(params_bytes)))

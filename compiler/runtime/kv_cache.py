@@ -25,27 +25,10 @@ class KVCache:
     It belongs to whoever made it, and may be used by any executor or session of the same library.
     Runs with one cache are done one after the other; a run that fails counts no rows.
 
-    Parameters
-    ----------
-    metadata : Metadata
-        Of the library.
-    device : tvm.runtime.Device
-        Where the library takes its inputs.
-
-    Raises
-    ------
-    InputError
-        The library keeps no cache.
-
-    Attributes
-    ----------
-    info : KVCacheInfo
-    room : int
-        The most rows that there may be.
-    tensors : dict of str to tvm.runtime.Tensor
-        The buffers, by the names of the inputs.
-    lock : threading.Lock
-        Held while a run adds rows.
+    `metadata`: of the library. `device`: where the library takes its inputs. `room`: the most rows
+    that there may be. `tensors`: the buffers, by the names of the inputs. `lock`: held while a run
+    adds rows.
+    Raises InputError: the library keeps no cache.
     """
 
     def __init__(self, metadata: Metadata, device: Any) -> None:
@@ -72,10 +55,7 @@ class KVCache:
 
         Later runs leave these rows as they are, unless the cache is truncated before.
 
-        Raises
-        ------
-        InputError
-            There is no such buffer.
+        Raises InputError: there is no such buffer.
         """
         if name not in self.tensors:
             raise InputError(f"the cache has no {name!r}; it has {', '.join(self.tensors)}")
@@ -85,13 +65,7 @@ class KVCache:
         return view
 
     def truncate(self, length: int) -> None:
-        """Forget all rows from `length` on.
-
-        Raises
-        ------
-        InputError
-            There are not as many.
-        """
+        """Forget all rows from `length` on. Raises InputError: there are not as many."""
         if not isinstance(length, int) or isinstance(length, bool) or length < 0:
             raise InputError(f"a length is an integer of at least 0, not {length!r:.60}")
         if length > self._length:
@@ -132,13 +106,7 @@ class KVCache:
 
 
 def cache_of(metadata: Metadata) -> KVCacheInfo:
-    """Description of a library's cache, from its metadata.
-
-    Raises
-    ------
-    InputError
-        It keeps none.
-    """
+    """Description of a library's cache, from its metadata. Raises InputError: it keeps none."""
     if metadata.kv_cache is None:
         raise InputError(
             f"library {metadata.mod_name!r} keeps no cache; build it from "

@@ -27,23 +27,14 @@ _DTYPE_BITS = re.compile(r"(?:uint|int|float|bfloat)([1468]|16|32|64)(?:_\w+)?")
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """Name, shape and dtype of one tensor.
-
-    Attributes
-    ----------
-    name : str
-    shape : tuple of int or str
-        A string is an extent that running the model tells: in an input the name of a symbol, in an
-        output an expression over the inputs' symbols. Outputs may have `UNKNOWN` extents.
-    dtype : str
-        TVM's name, for example "float32" or "bool".
-    device : str
-        Kind of the device that the tensor lives on; "" is the library's first device.
-    """
+    """Name, shape and dtype of one tensor."""
 
     name: str
+    # A string is an extent that running the model tells: in an input the name of a symbol, in an
+    # output an expression over the inputs' symbols. Outputs may have `UNKNOWN` extents.
     shape: tuple[int | str, ...]
-    dtype: str
+    dtype: str  # TVM's name, for example "float32" or "bool"
+    # Kind of the device that the tensor lives on; "" is the library's first device
     device: str = ""
 
     @property
@@ -53,13 +44,7 @@ class TensorInfo:
 
     @property
     def static_shape(self) -> tuple[int, ...]:
-        """The shape of a tensor whose extents are known.
-
-        Raises
-        ------
-        InputError
-            One is a symbol.
-        """
+        """The shape of a tensor whose extents are known. Raises InputError: one is a symbol."""
         if any(isinstance(extent, str) for extent in self.shape):
             raise InputError(
                 f"{self} has extents that only running tells; give it a shape of numbers (shape=, "
@@ -85,83 +70,48 @@ class ParamInfo(TensorInfo):
 
 @dataclass(frozen=True)
 class KVCacheInfo:
-    """Inputs that are buffers for the keys and values of a text, to which a run adds rows in place.
+    """Inputs that are buffers for the keys and values of a text; a run adds rows in place."""
 
-    Attributes
-    ----------
-    symbol : str
-        Counts the rows that are there before a run.
-    rows : str
-        The input of type int8 that has this extent; its elements are unused.
-    grows_by : str or int
-        The rows that a run adds: a symbol of the inputs, or a number.
-    tensors : tuple of (str, int)
-        Name of each buffer, and along which axis rows lie. It has room for as many as the input's
-        extent there is.
-    """
-
-    symbol: str
-    rows: str
-    grows_by: str | int
+    symbol: str  # counts the rows that are there before a run
+    rows: str  # the input of type int8 that has this extent; its elements are unused
+    grows_by: str | int  # the rows that a run adds: a symbol of the inputs, or a number
+    # Name of each buffer, and along which axis rows lie. It has room for as many as the input's
+    # extent there is.
     tensors: tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True)
 class Metadata:
-    """Description of a built library.
+    """Description of a built library."""
 
-    Attributes
-    ----------
-    mod_name : str
-        The name under which the library makes its executor, as in `lib[mod_name](dev)`.
-    inputs, outputs : tuple of TensorInfo
-        In the order of the parameters and results of the model, under its own names; results that
-        have none are "output0", "output1"...
-    params : tuple of ParamInfo
-        Weights, in the order of the trailing parameters of `main`.
-    devices : tuple of str
-        Device kinds in the order in which the executable numbers them, for example ("cpu",)
-        or ("cuda", "cpu").
-    target : str
-        The target that the library was built for, as a string or as JSON.
-    cpu_features : tuple of str
-        CPU features that the host code may use, as LLVM names them.
-    report : dict
-        JSON-able build report.
-    partition : dict
-        JSON-able description of the subgraphs that backends took.
-    bound_params : tuple of str
-        The model's own names of the weights that were bound at build time. An executor accepts
-        and ignores these names among keyword inputs, since the values are in the library.
-    tvm_version, baton_version : str
-        What built the library.
-    bounds : dict of str to int
-        The largest extent that a symbol of the inputs may have, of those that have a bound.
-    kv_cache : KVCacheInfo, optional
-    """
-
-    mod_name: str
+    mod_name: str  # the name under which the library makes its executor, as in `lib[mod_name](dev)`
+    # inputs, outputs: in the order of the parameters and results of the model, under its own names;
+    # results that have none are "output0", "output1"
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
-    params: tuple[ParamInfo, ...] = ()
+    params: tuple[ParamInfo, ...] = ()  # weights, in the order of the trailing parameters of `main`
+    # Device kinds in the order in which the executable numbers them, for example ("cpu",) or
+    # ("cuda", "cpu")
     devices: tuple[str, ...] = ("cpu",)
-    target: str = ""
+    target: str = ""  # the target that the library was built for, as a string or as JSON
+    # CPU features that the host code may use, as LLVM names them
     cpu_features: tuple[str, ...] = ()
-    report: dict[str, Any] = field(default_factory=dict)
+    report: dict[str, Any] = field(default_factory=dict)  # JSON-able build report
+    # JSON-able description of the subgraphs that backends took
     partition: dict[str, Any] = field(default_factory=dict)
+    # The model's own names of the weights that were bound at build time. An executor accepts and
+    # ignores these names among keyword inputs, since the values are in the library.
     bound_params: tuple[str, ...] = ()
-    tvm_version: str = ""
+    tvm_version: str = ""  # tvm_version, baton_version: what built the library
     baton_version: str = ""
+    # The largest extent that a symbol of the inputs may have, of those that have a bound
     bounds: dict[str, int] = field(default_factory=dict)
     kv_cache: KVCacheInfo | None = None
 
     def with_params(self, tensors: Iterable[tuple[str, Any]]) -> Metadata:
         """These metadata for the given weights, laid out one after the other and aligned.
 
-        Parameters
-        ----------
-        tensors : iterable of (str, tvm.runtime.Tensor)
-            Name and value of each weight, in the order of `main`'s trailing parameters.
+        `tensors`: name and value of each weight, in the order of `main`'s trailing parameters.
         """
         known_device = {param.name: param.device for param in self.params}
         params = []
@@ -186,10 +136,7 @@ class Metadata:
     def from_json(cls, text: str | bytes) -> Metadata:
         """Read what `to_json` wrote.
 
-        Raises
-        ------
-        LoadError
-            The text is not a JSON object of this format; the message names the field.
+        Raises LoadError: the text is not a JSON object of this format; the message names the field.
         """
         try:
             document = json.loads(text)

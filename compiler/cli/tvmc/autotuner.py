@@ -59,29 +59,11 @@ def tune_model(
 ) -> str:
     """Tune the kernels of a model.
 
-    Parameters
-    ----------
-    tuning_records : str, optional
-        The log, appended to; by default a file that lives as long as the model.
-    prior_records : str, optional
-        A log to learn from.
-    hostname, port, rpc_key
-        Of a tracker and its devices; without a host, this machine.
-    trials : int
-        Of the whole model.
-    log_estimated_latency : bool
-        Also write auto_scheduler's estimates to "total_latency.tsv".
-    tasks_filter : str
-        Which tasks, as `filter_tasks` takes it; with "list" they are printed and not tuned.
-
-    Returns
-    -------
-    The log's path.
-
-    Raises
-    ------
-    BatonError
-        Of the step that failed.
+    `tuning_records`: the log, appended to; by default a file that lives as long as the model.
+    `prior_records`: a log to learn from. `hostname`, `port`, `rpc_key`: of a tracker and its
+    devices; without a host, this machine. `trials`: of the whole model. `log_estimated_latency`:
+    also write auto_scheduler's estimates to "total_latency.tsv". `tasks_filter`: which tasks, as
+    `filter_tasks` takes it; with "list" they are printed and not tuned. Returns the log's path.
     """
     given = locals()
     transforms = {name: given[name] for name in OPTIONS}

@@ -55,34 +55,13 @@ def compile_model(
 ) -> TVMCPackage:
     """Build a model and write its package.
 
-    Parameters
-    ----------
-    tvmc_model : TVMCModel
-    target : str
-        A TVM target; external compilers may precede it: "dnnl, llvm".
-    executor, runtime
-        As `relay.build` takes them.
-    tuning_records : str, optional
-        A log of AutoTVM or of auto_scheduler.
-    package_path : str, optional
-        By default a file that lives as long as the model.
-    cross, cross_options : str, optional
-        The compiler that links the library, and its options.
-    output_format : str
-        "so" or "tar"; "mlf" was microTVM's.
-    dump_code : sequence of str, optional
-        "relay", "asm" or both: text files to write next to the package.
-    pass_context_configs : sequence of str, optional
-        "key=value".
-    use_vm : bool
-        Accepted: libraries run models of both kinds.
-
-    Raises
-    ------
-    TVMCException
-        A value that can't be.
-    BatonError
-        Of the step that failed.
+    `target`: a TVM target; external compilers may precede it: "dnnl, llvm". `executor`, `runtime`:
+    as `relay.build` takes them. `tuning_records`: a log of AutoTVM or of auto_scheduler.
+    `package_path`: by default a file that lives as long as the model. `cross`, `cross_options`: the
+    compiler that links the library, and its options. `output_format`: "so" or "tar"; "mlf" was
+    microTVM's. `dump_code`: "relay", "asm" or both: text files to write next to the package.
+    `pass_context_configs`: "key=value". `use_vm`: accepted: libraries run models of both kinds.
+    Raises TVMCException: a value that can't be.
     """
     given = locals()
     if output_format not in ("so", "tar"):

@@ -191,23 +191,12 @@ def load_model(
 ) -> TVMCModel:
     """Import a model file.
 
-    Parameters
-    ----------
-    path : str or path
-    model_format : str, optional
-        One of `get_frontend_names`; by default chosen by the file name extension.
-    shape_dict : dict of str to shape, optional
-        Of inputs; PyTorch models need them. Where Relay text comes with them, its other parameters
-        are random weights, unless a file `.params` is next to it.
-    **kwargs
-        For the importer.
-
-    Raises
-    ------
-    TVMCException
-        The format is unknown, has no importer, or needs `shape_dict`.
-    FrontendError
-        The model can't be imported.
+    `model_format`: one of `get_frontend_names`; by default chosen by the file name extension.
+    `shape_dict`: of inputs; PyTorch models need them. Where Relay text comes with them, its other
+    parameters are random weights, unless a file `.params` is next to it. `**kwargs`: for the
+    importer.
+    Raises TVMCException: the format is unknown, has no importer, or needs `shape_dict`. Raises
+    FrontendError: the model can't be imported.
     """
     frontend = get_frontend_by_name(model_format) if model_format else guess_frontend(path)
     return TVMCModel(*frontend.load(path, shape_dict, **kwargs))

@@ -24,12 +24,7 @@ _MODULE, _PARAMS, _RECORDS, _PACKAGE = "model.json", "params.bin", "tuning_recor
 class TVMCModel:
     """A model: a module of Relay's operators and its weights.
 
-    Parameters
-    ----------
-    mod : IRModule, optional
-    params : dict of str to tensor, optional
-    model_path : str, optional
-        What `save` wrote, instead of both.
+    `model_path`: what `save` wrote, instead of both.
     """
 
     def __init__(
@@ -78,22 +73,9 @@ class TVMCModel:
 class TVMCPackage:
     """A compiled model in a file.
 
-    Attributes
-    ----------
-    package_path : str
-    lib_path : str
-        The library inside, unpacked.
-    graph : str
-        The graph's JSON.
-    params : bytes
-        The weights, as `GraphModule.load_params` takes them.
-    type : str
-        "classic".
-
-    Raises
-    ------
-    TVMCException
-        The file is not such a package.
+    `lib_path`: the library inside, unpacked. `graph`: the graph's JSON. `params`: the weights, as
+    `GraphModule.load_params` takes them. `type`: "classic".
+    Raises TVMCException: the file is not such a package.
     """
 
     type = "classic"
@@ -126,12 +108,8 @@ class TVMCPackage:
 class TVMCResult:
     """Outputs and times of a run.
 
-    Attributes
-    ----------
-    outputs : dict of str to numpy.ndarray
-        Under the names "output_0", "output_1"...
-    times : BenchmarkResult, or an empty list
-        In seconds, of a run that was timed.
+    `outputs`: under the names "output_0", "output_1"... `times`: in seconds, of a run that was
+    timed.
     """
 
     def __init__(self, outputs: dict[str, np.ndarray], times: Any) -> None:

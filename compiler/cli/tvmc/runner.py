@@ -94,24 +94,10 @@ def run_module(
 ) -> TVMCResult:
     """Run a package once, and time it if asked to.
 
-    Parameters
-    ----------
-    tvmc_package : TVMCPackage
-    device : str
-        "cpu", "cuda"...
-    hostname, port, rpc_key
-        Of an RPC server, or with a key of a tracker; without a host, this machine.
-    inputs : dict of str to numpy.ndarray, optional
-        Others are filled by `fill_mode`.
-    benchmark : bool
-        Time `repeat` times `number` runs.
-    profile : bool
-        Print the time of each kernel.
-
-    Raises
-    ------
-    TVMCException
-        The package, the inputs or the device do not fit.
+    `device`: "cpu", "cuda"... `hostname`, `port`, `rpc_key`: of an RPC server, or with a key of a
+    tracker; without a host, this machine. `inputs`: others are filled by `fill_mode`. `benchmark`:
+    time `repeat` times `number` runs. `profile`: print the time of each kernel.
+    Raises TVMCException: the package, the inputs or the device do not fit.
     """
     if not isinstance(tvmc_package, TVMCPackage):
         raise TVMCException(

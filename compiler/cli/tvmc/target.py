@@ -29,7 +29,7 @@ def tokenize_target(target: str) -> list[str]:
 def parse_target(target: str) -> list[dict[str, Any]]:
     """The targets of a text.
 
-    Returns for each `name`, `opts` (values without quotes, "" for a flag), `raw` text and whether
+    Returns, for each, `name`, `opts` (values without quotes, "" for a flag), `raw` text and whether
     it `is_tvm_target`.
     """
     found: list[list[str]] = [[]]

@@ -23,25 +23,12 @@ Key = tuple[Any, int]
 def gradient(output: Tensor, inputs: Any, head: Tensor | None = None) -> list[Tensor]:
     """Derivatives of a tensor by others that it is computed from, backwards.
 
-    Parameters
-    ----------
-    output : Tensor
-    inputs : Tensor or sequence of Tensor
-        Placeholders, or results on the way.
-    head : Tensor, optional
-        The derivative of something by the output: its last dimensions are the output's.
-
-    Returns
-    -------
-    For each input a tensor of the shape of `head` without the output's dimensions, followed by
-    the input's: the derivative of that something. Without `head`, those of all of the output's
-    elements, whose shape comes first.
-
-    Raises
-    ------
-    ScheduleError
-        The output depends on an input by what has no derivative here: an external operation, a
-        scan, a reduction of several values, or a function that is not known.
+    `inputs`: placeholders, or results on the way. `head`: the derivative of something by the
+    output: its last dimensions are the output's. Returns, for each input, a tensor of the shape of
+    `head` without the output's dimensions, followed by the input's: the derivative of that
+    something. Without `head`, those of all of the output's elements, whose shape comes first.
+    Raises ScheduleError: the output depends on an input by what has no derivative here: an external
+    operation, a scan, a reduction of several values, or a function that is not known.
     """
     wanted = [inputs] if isinstance(inputs, te.Tensor) else list(inputs)
     return _Backwards(output, wanted, head).results()

@@ -28,27 +28,12 @@ def lower(
 ) -> IRModule:
     """Lower a schedule to loops over flat buffers, as far as that needs no target.
 
-    Parameters
-    ----------
-    inp : Schedule, PrimFunc, IRModule or tvm.s_tir.Schedule
-    args : sequence of Tensor, Buffer or Var
-        Of a TE schedule: the function's parameters.
-    name : str
-        The function's.
-    binds : dict of Tensor to Buffer, optional
-    simple_mode : bool
-        Leave out what makes the loops hard to read: loops stay whole, buffers keep their shapes.
-
-    Returns
-    -------
-    A module of one function, or of the functions of the module that was given. The passes that
-    the PassContext's "tirx.add_lower_pass" holds, as (phase, pass), are run among the others: in
-    phase 0 on loops as scheduled, 1 on flat buffers, 2 on unrolled loops, 3 at the end.
-
-    Raises
-    ------
-    ScheduleError
-        A primitive does not fit, or the arguments do not.
+    `args`: of a TE schedule: the function's parameters. `name`: the function's. `simple_mode`:
+    leave out what makes the loops hard to read: loops stay whole, buffers keep their shapes.
+    Returns a module of one function, or of the functions of the module that was given. The passes
+    that the PassContext's "tirx.add_lower_pass" holds, as (phase, pass), are run among the others:
+    in phase 0 on loops as scheduled, 1 on flat buffers, 2 on unrolled loops, 3 at the end.
+    Raises ScheduleError: a primitive does not fit, or the arguments do not.
     """
     return lower_loops(_module(inp, args, name, binds), simple_mode, added_passes())
 
@@ -92,33 +77,14 @@ def build(
 ) -> tvm.runtime.Module:
     """Compile a schedule, a function or a module of functions.
 
-    Parameters
-    ----------
-    inputs : Schedule, PrimFunc, IRModule, tvm.s_tir.Schedule, or dict of target to IRModule
-    args : sequence of Tensor, Buffer or Var
-        Of a TE schedule: the function's parameters.
-    target : optional
-        In any form that `compiler.target.parse` reads; by default that of the surrounding
-        `with Target(...)`, or else this machine's CPU.
-    target_host : optional
-        For the code around a GPU's kernels.
-    runtime : relay.backend.Runtime, optional
-        With the option "system-lib", functions register themselves where their object code is
-        linked into a program; else it has no effect.
-    name : str
-        The function's; a module keeps its own names.
-    binds : dict of Tensor to Buffer, optional
-
-    Returns
-    -------
-    The compiled module. Calling it calls its only function.
-
-    Raises
-    ------
-    ScheduleError
-        A primitive does not fit, or the arguments do not.
-    TargetError, BuildError
-        The target, or code generation.
+    `args`: of a TE schedule: the function's parameters. `target`: in any form that
+    `compiler.target.parse` reads; by default that of the surrounding `with Target(...)`, or else
+    this machine's CPU. `target_host`: for the code around a GPU's kernels. `runtime`: with the
+    option "system-lib", functions register themselves where their object code is linked into a
+    program; else it has no effect. `name`: the function's; a module keeps its own names. Returns
+    the compiled module. Calling it calls its only function.
+    Raises ScheduleError: a primitive does not fit, or the arguments do not. Raises TargetError,
+    BuildError: the target, or code generation.
     """
     name = name or "default_function"
     if isinstance(inputs, Mapping):

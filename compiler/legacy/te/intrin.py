@@ -18,40 +18,25 @@ from ...errors import ScheduleError
 
 @dataclass(frozen=True, eq=False)
 class TensorIntrin:
-    """Intrinsic that `Stage.tensorize` substitutes for loops.
-
-    Attributes
-    ----------
-    op : te.ComputeOp
-        What is computed.
-    inputs : tuple of Tensor
-    buffers : tuple of Buffer
-        Of the inputs, then of the outputs.
-    scalar_params : tuple of Var
-        Numbers that a call gives.
-    body, reduce_init, reduce_update : Stmt
-        The whole; the start of a reduction; one step of it. The last two may be missing.
-    scalar_values : dict of Var to Expr
-        What a call gave for `scalar_params`, over the indices of the calling compute.
-    """
+    """Intrinsic that `Stage.tensorize` substitutes for loops."""
 
     name: str
-    op: Any
+    op: Any  # what is computed
     inputs: tuple[Any, ...]
-    buffers: tuple[Any, ...]
-    scalar_params: tuple[Any, ...]
+    buffers: tuple[Any, ...]  # of the inputs, then of the outputs
+    scalar_params: tuple[Any, ...]  # numbers that a call gives
+    # body, reduce_init, reduce_update: the whole; the start of a reduction; one step of it. The
+    # last two may be missing.
     body: Any
     reduce_init: Any
     reduce_update: Any
+    # What a call gave for `scalar_params`, over the indices of the calling compute
     scalar_values: Mapping[Any, Any] = field(default_factory=dict)
 
     def __call__(self, *args: Any, reduce_axis: Any = ()) -> IntrinCall:
         """A call inside of `te.compute`: tensors or slices of them, and numbers, in any order.
 
-        Parameters
-        ----------
-        reduce_axis : IterVar or sequence of IterVar
-            Reductions of which the intrinsic does a part.
+        `reduce_axis`: reductions of which the intrinsic does a part.
         """
         is_region = [isinstance(each, (Tensor, TensorSlice)) for each in args]
         regions = tuple(each for each, is_it in zip(args, is_region) if is_it)
@@ -87,24 +72,12 @@ def decl_tensor_intrin(
 ) -> TensorIntrin:
     """Declare an intrinsic.
 
-    Parameters
-    ----------
-    op : te.ComputeOp
-        What the intrinsic computes, on tensors of the intrinsic's shapes.
-    fcompute : callable
-        (input buffers, output buffers) -> the body, or (body, reset, update) for an intrinsic
-        that does a part of a reduction. With `scalar_params`, these are a third argument.
-    binds : dict of Tensor to Buffer, optional
-        Buffers with their own strides or offsets.
-    scalar_params : sequence of Var, optional
-        Numbers in the operation that each call of the intrinsic gives.
-    default_buffer_params : dict, optional
-        Of `tvm.tirx.decl_buffer`, for the others.
-
-    Raises
-    ------
-    ScheduleError
-        The operation is no `te.compute`, or `fcompute` returns something else.
+    `op`: what the intrinsic computes, on tensors of the intrinsic's shapes. `fcompute`: (input
+    buffers, output buffers) -> the body, or (body, reset, update) for an intrinsic that does a part
+    of a reduction. With `scalar_params`, these are a third argument. `binds`: buffers with their
+    own strides or offsets. `scalar_params`: numbers in the operation that each call of the
+    intrinsic gives. `default_buffer_params`: of `tvm.tirx.decl_buffer`, for the others.
+    Raises ScheduleError: the operation is no `te.compute`, or `fcompute` returns something else.
     """
     if not isinstance(op, te.ComputeOp):
         raise ScheduleError(f"te.decl_tensor_intrin {name}: {op!r} is not a te.compute operation")

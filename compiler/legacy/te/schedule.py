@@ -44,15 +44,8 @@ __getattr__ = lazy_attributes(
 def create_schedule(ops: Any) -> Schedule:
     """A schedule of operations and all that they are computed from, each stage at the root.
 
-    Parameters
-    ----------
-    ops : te.Operation or sequence of te.Operation
-        What is computed in the end.
-
-    Raises
-    ------
-    ScheduleError
-        Something else was given.
+    `ops`: what is computed in the end.
+    Raises ScheduleError: something else was given.
     """
     outputs = list(ops) if not isinstance(ops, (Operation, Tensor)) else [ops]
     for op in outputs:
@@ -65,14 +58,8 @@ def create_schedule(ops: Any) -> Schedule:
 class Schedule:
     """The stages of a computation.
 
-    Attributes
-    ----------
-    outputs : list of te.Operation
-    stages : list of Stage
-        In an order of the computation: each after those it reads.
-    groups : list of Stage
-    stage_map : dict of te.Operation to Stage
-        An operation that a primitive replaced leads to the stage that has its place.
+    `stages`: in an order of the computation: each after those it reads. `stage_map`: an operation
+    that a primitive replaced leads to the stage that has its place.
     """
 
     def __init__(self, ops: Sequence[Any]) -> None:
@@ -114,11 +101,7 @@ class Schedule:
     def create_group(self, outputs: Any, inputs: Any, include_inputs: bool = False) -> Stage:
         """A group of the stages between tensors, which `compute_at` places together.
 
-        Parameters
-        ----------
-        outputs, inputs : tensor or sequence of tensors
-        include_inputs : bool
-            Whether the inputs' own stages belong to it.
+        `include_inputs`: whether the inputs' own stages belong to it.
         """
         first = [self[tensor] for tensor in _sequence(outputs)]
         last = [self[tensor] for tensor in _sequence(inputs)]
@@ -179,9 +162,7 @@ class Schedule:
     def cache_read(self, tensor: Any, scope: str, readers: Any) -> Any:
         """A copy of a tensor in a memory scope, which `readers` read instead.
 
-        Returns
-        -------
-        The copy, a tensor.
+        Returns the copy, a tensor.
         """
         from .caching import cache_read
 
@@ -192,9 +173,7 @@ class Schedule:
 
         Loops that the stage has been split into already become the axes of the new tensor.
 
-        Returns
-        -------
-        The tensor that is computed; a list of them where a list was given.
+        Returns the tensor that is computed; a list of them where a list was given.
         """
         from .caching import cache_write
 
@@ -204,16 +183,9 @@ class Schedule:
     def rfactor(self, tensor: Any, axis: Any, factor_axis: int = 0) -> Any:
         """Make a loop of a reduction an axis of a tensor of partial results.
 
-        Parameters
-        ----------
-        axis : IterVar
-            A reduction loop of the stage.
-        factor_axis : int
-            Where the axis stands in the new tensor.
-
-        Returns
-        -------
-        The tensor of partial results; a list of them for a reduction of several values.
+        `axis`: a reduction loop of the stage. `factor_axis`: where the axis stands in the new
+        tensor. Returns the tensor of partial results; a list of them for a reduction of several
+        values.
         """
         from .rfactor import rfactor
 

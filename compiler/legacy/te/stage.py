@@ -25,25 +25,15 @@ ROOT, INLINE, INLINED_ALREADY, SCOPE, SCAN_UPDATE = 1, 2, 3, 4, 5
 
 @dataclass(eq=False)
 class LoopMark:
-    """What was said of one loop.
+    """What was said of one loop."""
 
-    Attributes
-    ----------
-    iter_type : int
-        Of `tvm.tirx.IterVar`: `Unrolled`, `Vectorized`, `Parallelized`, `Tensorized`, or the
-        loop's own.
-    bind_thread : IterVar, optional
-    pragmas : list of (str, Any)
-    tensor_intrin : TensorIntrin, optional
-    alignment : (int, int), optional
-        Factor and offset of the stride of the axis.
-    """
-
+    # Of `tvm.tirx.IterVar`: `Unrolled`, `Vectorized`, `Parallelized`, `Tensorized`, or the loop's
+    # own
     iter_type: int
     bind_thread: Any = None
     pragmas: list[tuple[str, Any]] = field(default_factory=list)
     tensor_intrin: Any = None
-    alignment: tuple[int, int] | None = None
+    alignment: tuple[int, int] | None = None  # factor and offset of the stride of the axis
 
     @property
     def pragma_keys(self) -> list[Any]:
@@ -84,21 +74,11 @@ class LoopMarks:
 class Stage:
     """An operation in a schedule, or a group of them (`op` is None).
 
-    Attributes
-    ----------
-    op : tvm.te.Operation, optional
-        What is computed now; `origin_op` is what the script declared.
-    leaf_iter_vars : list of IterVar
-        Its loops, outermost first.
-    all_iter_vars : list of IterVar
-    relations : list of Split, Fuse, Singleton
-        How the loops came from the axes, in order.
-    attach_type, attach_stage, attach_ivar
-        Where it is computed.
-    num_child_stages : int
-        Of a group: how many stages and groups lie directly in it.
-    layouts : list of Layout
-        How the tensor's elements lie in its buffer, each after those before it.
+    `op`: what is computed now; `origin_op` is what the script declared. `leaf_iter_vars`: its
+    loops, outermost first. `relations`: how the loops came from the axes, in order. `attach_type`,
+    `attach_stage`, `attach_ivar`: where it is computed. `num_child_stages`: of a group: how many
+    stages and groups lie directly in it. `layouts`: how the tensor's elements lie in its buffer,
+    each after those before it.
     """
 
     def __init__(self, op: Any, name: str = "") -> None:
@@ -178,14 +158,8 @@ class Stage:
         With `disable_predication` an uneven split runs past the end of the loop, for code that is
         right there.
 
-        Returns
-        -------
-        Outer and inner loop.
-
-        Raises
-        ------
-        ScheduleError
-            The loop is gone, a thread's, or both or neither extents are given.
+        Returns outer and inner loop.
+        Raises ScheduleError: the loop is gone, a thread's, or both or neither extents are given.
         """
         index = self._leaf("split", parent)
         if (factor is None) == (nparts is None):
@@ -365,20 +339,11 @@ class Stage:
 
         The tensor is computed as a whole wherever it is computed.
 
-        Parameters
-        ----------
-        mapping_function : callable
-            (an index for each dimension) -> indices of the buffer, as for `Layout`.
-
-        Returns
-        -------
-        The loops over the buffer, which take the place of those over the axes; none for an input.
-
-        Raises
-        ------
-        ScheduleError
-            The mapping is not one to one, the stage is not a `te.compute` or an input, or its
-            loops have been scheduled already.
+        `mapping_function`: (an index for each dimension) -> indices of the buffer, as for `Layout`.
+        Returns the loops over the buffer, which take the place of those over the axes; none for an
+        input.
+        Raises ScheduleError: the mapping is not one to one, the stage is not a `te.compute` or an
+        input, or its loops have been scheduled already.
         """
         tensor = self._only_output("transform_layout")
         is_computed = hasattr(self.op, "axis")

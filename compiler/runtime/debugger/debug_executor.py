@@ -29,17 +29,9 @@ def create(
 ) -> GraphModuleDebug:
     """Make a debug executor from the parts that a library unpacks into.
 
-    Parameters
-    ----------
-    graph_json_str, libmod, device, ctx
-        As for `graph_executor.create`.
-    dump_root : str, optional
-        Folder to dump to; a temporary one by default.
-
-    Raises
-    ------
-    InputError, IncompatibleDeviceError
-        As `graph_executor.create` does.
+    `graph_json_str`, `libmod`, `device`, `ctx`: as for `graph_executor.create`. `dump_root`: folder
+    to dump to; a temporary one by default.
+    Raises InputError, IncompatibleDeviceError: as `graph_executor.create` does.
     """
     devices = graph_executor.devices_of(device, ctx)
     made = graph_executor.create(graph_json_str, libmod, devices)
@@ -292,10 +284,7 @@ repeats_to_cooldown
 class Report:
     """Times of the kernels of one run.
 
-    Attributes
-    ----------
-    calls : list of dict
-        "Name", "Duration (us)" and "Count", in the order of the calls.
+    `calls`: "Name", "Duration (us)" and "Count", in the order of the calls.
     """
 
     def __init__(self, calls: list[dict[str, Any]]) -> None:
