@@ -29,7 +29,7 @@ def as_torch(
 ) -> torch.nn.Module | Callable[..., torch.nn.Module]:
     """A function of TVMScript, a module with one, or a maker of either, as a module of PyTorch.
 
-    The module is called with the function's tensors, into the last of which it writes; for a maker, a
+    The module is called with the tensors of the function, and writes into the last; for a maker, a
     function of the maker's arguments that returns such a module.
     Raises RelayError: it is neither.
     """
@@ -113,7 +113,7 @@ def optimize_torch(
 
     `tuning_config`: of 0.10: how many candidates to try. `work_dir`: keeps the search's log.
     `max_trials_global`: how many candidates to try in all; without any the kernels have Baton's own
-    schedules. `**options`: of `meta_schedule.relay_integration.tune_relay`. The module is of the same
+    schedules. `**options`: of `meta_schedule.relay_integration.tune_relay`. The module has the same
     inputs and results; `torch.save` keeps its library.
     """
     examples = [example_inputs] if isinstance(example_inputs, torch.Tensor) else [*example_inputs]

@@ -9,11 +9,10 @@ from typing import Any
 from compiler import auto_scheduler, autotvm
 from compiler.auto_scheduler.search.callbacks import LogEstimatedLatency, PrintTableInfo
 
-from . import TVMCException, frontends
+from . import TVMCException
 from . import target as targets
 from .model import TVMCModel
 from .tasks import filter_tasks, gen_task_list
-from .tracker import tracker_host_port_from_cli
 from .transform import OPTIONS, apply_graph_transforms
 
 TUNERS = (
@@ -181,41 +180,3 @@ def tune_tasks(
                 autotvm.callback.log_to_file(log_file),
             ],
         )
-
-
-HARDWARE = (
-    *("num_cores", "vector_unit_bytes", "cache_line_bytes", "max_shared_memory_per_block"),
-    *("max_local_memory_per_block", "max_threads_per_block", "max_vthread_extent", "warp_size"),
-)
-
-
-def drive_tune(args: Any) -> None:
-    """`tvmc tune` with parsed flags."""
-    hardware = {name: getattr(args, name) for name in HARDWARE}
-    given = any(value is not None for value in hardware.values())
-    host, port = tracker_host_port_from_cli(args.rpc_tracker)
-    tune_model(
-        frontends.load_model(args.FILE, args.model_format, args.input_shapes),
-        args.target,
-        target_host=args.target_host,
-        additional_target_options=args.target_options,
-        tasks_filter=args.tasks,
-        **{name: getattr(args, name) for name in OPTIONS},
-        rpc_key=args.rpc_key,
-        hostname=host,
-        port=port,
-        tuning_records=args.output,
-        prior_records=args.tuning_records,
-        enable_autoscheduler=args.enable_autoscheduler,
-        trials=args.trials,
-        tuner=args.tuner,
-        min_repeat_ms=args.min_repeat_ms,
-        early_stopping=args.early_stopping,
-        timeout=args.timeout,
-        repeat=args.repeat,
-        number=args.number,
-        parallel=args.parallel,
-        hardware_params=auto_scheduler.HardwareParams(**hardware) if given else None,
-        include_simple_tasks=args.include_simple_tasks,
-        log_estimated_latency=args.log_estimated_latency,
-    )

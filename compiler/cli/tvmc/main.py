@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import argparse
 import logging
-import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 
+from compiler import auto_scheduler
 from compiler.errors import BatonError
 from compiler.relay.backend import Executor, Runtime
 from compiler.support.numpy_files import read_npz
 
 from ..console import set_verbosity
 from . import TVMCException
-from .autotuner import HARDWARE, TUNERS, drive_tune
+from .autotuner import TUNERS, tune_model
 from .compiler import compile_model
 from .config_options import read_config, words_of
 from .frontends import get_frontend_names, load_model
@@ -29,11 +29,20 @@ from .registry import generate_registry_args, reconstruct_registry_entity
 from .result_utils import get_top_results
 from .runner import FILL_MODES, run_module
 from .shape_parser import parse_shape_string
+from .target import generate_target_args, reconstruct_target_args
 from .tracker import tracker_host_port_from_cli
 from .transform import OPTIONS
 
-# "--target-llvm-mcpu=skylake" is the option "mcpu" of a target of kind "llvm".
-_TARGET_OPTION = re.compile(r"--target-([a-z_]+)-([\w-]+?)(?:=(.*))?$")
+# Flags that are arguments of `compile_model`, and of `tune_model`, under the same names.
+_OF_COMPILE = ("opt_level", "tuning_records", "output_format", "use_vm")
+_OF_TUNE = (
+    *("enable_autoscheduler", "trials", "tuner", "min_repeat_ms", "early_stopping", "timeout"),
+    *("repeat", "number", "parallel", "include_simple_tasks", "log_estimated_latency"),
+)
+_HARDWARE = (
+    *("num_cores", "vector_unit_bytes", "cache_line_bytes", "max_shared_memory_per_block"),
+    *("max_local_memory_per_block", "max_threads_per_block", "max_vthread_extent", "warp_size"),
+)
 _GONE = {"micro": "microTVM has no successor; build with target 'c' for its source"}
 
 
@@ -46,8 +55,7 @@ def _main(argv: Sequence[str]) -> int:
     """Run the command; errors are printed and become the status 4, as TVM's did."""
     logging.basicConfig(stream=sys.stdout)
     parser = argument_parser()
-    words, targets = _target_options(_with_config(list(argv)))
-    options = parser.parse_args(words)
+    options = parser.parse_args(_with_config(list(argv)))
     if options.version:
         sys.stdout.write(f"{version('apache-tvm')}\n")
         return 0
@@ -55,7 +63,6 @@ def _main(argv: Sequence[str]) -> int:
         parser.print_help(sys.stderr)
         return 1
     set_verbosity(options.verbose)
-    options.target_options = targets
     if not Path(getattr(options, "FILE", __file__)).is_file():
         sys.stderr.write(
             f"Error: Input file '{options.FILE}' doesn't exist, is a broken symbolic link, or a "
@@ -82,21 +89,6 @@ def _with_config(words: list[str]) -> list[str]:
     return [*words[:1], *flags, *words[1:at], *words[at + 2 :]]
 
 
-def _target_options(words: list[str]) -> tuple[list[str], dict[str, dict[str, str]]]:
-    """The words without options of targets, and these by kind."""
-    rest: list[str] = []
-    found: dict[str, dict[str, str]] = {}
-    pending = iter(words)
-    for word in pending:
-        match = _TARGET_OPTION.match(word)
-        if match is None or word.startswith("--target-host"):
-            rest.append(word)
-        else:
-            kind, option, value = match.groups()
-            found.setdefault(kind, {})[option] = next(pending, "") if value is None else value
-    return rest, found
-
-
 # ---------------------------------------------------------------- the flags
 
 
@@ -112,15 +104,12 @@ def argument_parser() -> argparse.ArgumentParser:
     for name, instead in _GONE.items():
         gone = commands.add_parser(name, help=f"gone: {instead}")
         gone.add_argument("words", nargs=argparse.REMAINDER)
-        gone.set_defaults(run=_refusal(f"tvmc {name} is gone from TVM: {instead}"))
+        gone.set_defaults(run=_refuse_gone, gone=f"tvmc {name} is gone from TVM: {instead}")
     return parser
 
 
-def _refusal(message: str) -> Callable[[Any], NoReturn]:
-    def refuse(_options: Any) -> NoReturn:
-        raise TVMCException(message)
-
-    return refuse
+def _refuse_gone(options: Any) -> NoReturn:
+    raise TVMCException(options.gone)
 
 
 def _add_model(parser: argparse.ArgumentParser) -> None:
@@ -133,7 +122,7 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
         type=parse_shape_string,
         help='shapes of the inputs: "name:[dim1,dim2] name2:[dim1]".',
     )
-    parser.add_argument("--target", required=True, help='for example "llvm -mcpu=skylake".')
+    generate_target_args(parser, required=True)
     parser.add_argument("--target-host", help="of the code around a GPU's kernels.")
     parser.add_argument("--desired-layout", nargs="+", help='such as "NHWC" or "NHWC:HWIO".')
     parser.add_argument("--desired-layout-ops", nargs="*", help="operators that get it.")
@@ -144,12 +133,12 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
 
 
 def _of_model(options: Any) -> dict[str, Any]:
-    """Arguments of `compile_model`."""
+    """Arguments of `compile_model` and `tune_model`."""
     return {
         "tvmc_model": load_model(options.FILE, options.model_format, options.input_shapes),
         "target": options.target,
         "target_host": options.target_host,
-        "additional_target_options": options.target_options,
+        "additional_target_options": reconstruct_target_args(options),
         **{name: getattr(options, name) for name in OPTIONS},
     }
 
@@ -187,18 +176,15 @@ def _add_compile(parser: argparse.ArgumentParser) -> None:
 def _compile(options: Any) -> None:
     compile_model(
         **_of_model(options),
-        opt_level=options.opt_level,
+        **{name: getattr(options, name) for name in _OF_COMPILE},
         executor=reconstruct_registry_entity(options, Executor),
         runtime=reconstruct_registry_entity(options, Runtime),
-        tuning_records=options.tuning_records,
         package_path=options.output,
         cross=options.cross_compiler or None,
         cross_options=options.cross_compiler_options,
-        output_format=options.output_format,
         dump_code=options.dump_code or None,
         disabled_pass=options.disabled_pass or None,
         pass_context_configs=options.pass_config,
-        use_vm=options.use_vm,
         mod_name=options.module_name,
     )
 
@@ -267,7 +253,21 @@ def _add_tune(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--parallel", type=int, default=4)
     parser.add_argument("--timeout", type=int, default=10)
     parser.add_argument("--tasks", default="all", help='of "all", "list", "3", "1-5", "-5,9-".')
-    for name in HARDWARE:
+    for name in _HARDWARE:
         parser.add_argument(f"--{name.replace('_', '-')}", type=int)
     _add_tracker(parser)
-    parser.set_defaults(run=drive_tune)
+    parser.set_defaults(run=_tune)
+
+
+def _tune(options: Any) -> None:
+    hardware = {name: getattr(options, name) for name in _HARDWARE}
+    given = any(value is not None for value in hardware.values())
+    tune_model(
+        **_of_model(options),
+        **_tracker(options),
+        **{name: getattr(options, name) for name in _OF_TUNE},
+        tuning_records=options.output,
+        prior_records=options.tuning_records,
+        hardware_params=auto_scheduler.HardwareParams(**hardware) if given else None,
+        tasks_filter=options.tasks,
+    )

@@ -108,9 +108,9 @@ def _options_by_kind() -> Iterator[tuple[str, str]]:
                 yield kind, str(option)
 
 
-def generate_target_args(parser: argparse.ArgumentParser) -> None:
+def generate_target_args(parser: argparse.ArgumentParser, required: bool = False) -> None:
     """Add `--target`, and one flag per target option, such as `--target-llvm-mcpu`."""
-    parser.add_argument("--target", help='for example "llvm -mcpu=skylake".')
+    parser.add_argument("--target", required=required, help='for example "llvm -mcpu=skylake".')
     for kind, option in _options_by_kind():
         parser.add_argument(f"--target-{kind}-{option}", help=argparse.SUPPRESS)
 
