@@ -25,7 +25,8 @@ from compiler.support.tempdir import TemporaryFolder
 
 from .compile import BuildOptions
 from .console import Steps, table
-from .engines import BUILDERS, ENVIRONMENT, MODULE_OF
+from .doctor import cpu_name, package_version
+from .engines import ENGINES
 from .models import find_model, random_inputs, relative_error
 from .processes import WorkerProcess
 
@@ -52,7 +53,7 @@ _ROUNDS_OF_SLOW = 2
 class BenchOptions:
     """How to measure."""
 
-    peers: tuple[str, ...] = PEERS  # of `engines.MODULE_OF`; `PEERS` by default
+    peers: tuple[str, ...] = PEERS  # of `engines.ENGINES`
     threads: int = 1  # for every engine
     rounds: int = 7
     seconds: float = 1.0  # length of one measurement of one engine
@@ -139,7 +140,7 @@ def _measured(name: str, path: Path, options: BenchOptions, steps: Steps) -> Mod
         try:
             inputs, *_ = [comparison.build(engine) for engine in options.own_engines]
             for peer in options.peers:
-                if peer in BUILDERS:
+                if ENGINES[peer].imported_to_build:
                     comparison.build(peer)
             comparison.load(random_inputs(inputs, options.seed))
             comparison.verify()
@@ -152,9 +153,10 @@ def _measured(name: str, path: Path, options: BenchOptions, steps: Steps) -> Mod
 def check_peers(peers: Sequence[str]) -> None:
     """Raise BatonError unless every peer is known and installed."""
     for peer in peers:
-        if peer not in MODULE_OF:
-            raise BatonError(f"there is no peer {peer!r}; known: {', '.join(MODULE_OF)}")
-        if importlib.util.find_spec(MODULE_OF[peer]) is None:
+        known = [name for name in ENGINES if name != OWN]
+        if peer not in known:
+            raise BatonError(f"there is no peer {peer!r}; known: {', '.join(known)}")
+        if importlib.util.find_spec(ENGINES[peer].module) is None:
             raise BatonError(
                 f"the peer {peer!r} is not installed: pip install 'baton-tvm[bench]', or leave it "
                 "out of --peers"
@@ -220,10 +222,10 @@ class Comparison:
             if outcome.failed:
                 continue
             with self._excused(engine), self._steps.step("load", engine):
-                worker = self._worker(engine, ENVIRONMENT.get(_kind(engine), {}))
+                worker = self._worker(engine, ENGINES[_kind(engine)].environment)
                 self._workers[engine] = self._stack.enter_context(worker)
                 outcome.load_seconds = self._load(worker, engine)
-                if _kind(engine) not in BUILDERS:
+                if not ENGINES[_kind(engine)].imported_to_build:
                     outcome.build_seconds = outcome.load_seconds
 
     def verify(self) -> None:
@@ -377,22 +379,6 @@ def to_json(results: Sequence[ModelResult], options: BenchOptions) -> dict[str, 
     return {
         "models": [result.to_json() for result in results],
         "options": asdict(options),
-        "machine": {"cpu": _cpu_name(), "cpus": os.cpu_count(), "system": platform.platform()},
-        "versions": {name: version for name in packages if (version := _version(name))},
+        "machine": {"cpu": cpu_name(), "cpus": os.cpu_count(), "system": platform.platform()},
+        "versions": {name: version for name in packages if (version := package_version(name))},
     }
-
-
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return ""
-
-
-def _cpu_name() -> str:
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        text = ""
-    names = [line.partition(":")[2].strip() for line in text.splitlines() if "model name" in line]
-    return names[0] if names else platform.processor()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,12 +13,12 @@ from compiler.errors import InputError, PartitionError
 from compiler.precision import DEFAULT, INT8, KEY
 
 from .console import Steps, show, table
-from .plugins import load_plugins
 
 if TYPE_CHECKING:
     import tvm
 
     from compiler.lowering.report import Report
+    from compiler.mxnet.library import Loaded
     from compiler.runtime import FactoryModule, Metadata
 
     from .quantize import Quantized
@@ -261,3 +261,27 @@ def kernel_table(report: Report) -> Any:
         f"{'TOPI schedules' if report.use_topi_schedule else 'auto_scheduler records first'}",
         numbers=3,
     )
+
+
+def load_plugins(paths: Iterable[Path], steps: Steps) -> None:
+    """Load Python files and C++ libraries that the user names, in order, and say what they bring.
+
+    Raises PartitionError: a file can't be loaded; names it and, of a Python file, the line.
+    """
+    from compiler.mxnet import library
+
+    for path in paths:
+        note_loaded(path, library.load(path), steps)
+
+
+def note_loaded(path: Path, found: Loaded, steps: Steps) -> None:
+    """Print what a file registers: partitioners with their strategies, passes, operators."""
+    from compiler.backends import get_partitioner
+
+    brought = [
+        f"{name} ({', '.join(strategy.name for strategy in get_partitioner(name).strategies)})"
+        for name in found
+    ]
+    brought += [f"pass {name}" for name in found.passes]
+    brought += [f"operator {name}" for name in found.operators]
+    steps.note(f"{path} registers {', '.join(brought) or 'nothing'}")

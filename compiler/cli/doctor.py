@@ -42,7 +42,7 @@ def examine() -> dict[str, Any]:
     problems: list[str] = []
     return {
         "python": {"version": platform.python_version(), "executable": sys.executable},
-        "packages": _packages(),
+        "packages": {name: package_version(name) for name in (*_REQUIRED, *_OPTIONAL)},
         "versions": _versions(),
         "cpu": _cpu(problems),
         "compilers": _compilers(),
@@ -73,11 +73,8 @@ def _cell(value: Any) -> str:
     return str(value)
 
 
-def _packages() -> dict[str, str | None]:
-    return {name: _version(name) for name in (*_REQUIRED, *_OPTIONAL)}
-
-
-def _version(name: str) -> str | None:
+def package_version(name: str) -> str | None:
+    """The version of an installed package."""
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
@@ -100,7 +97,7 @@ def fulfils(requirement: str) -> bool:
     Versions are compared by their numbers, which is enough for those of TVM.
     """
     name, conditions = re.match(r"([\w.-]+?)\s*((?:[=<>!].*)?)$", requirement).groups()  # type: ignore[union-attr]
-    version = _version(name)
+    version = package_version(name)
     if version is None:
         return False
     for sign, wanted in re.findall(r"([=<>!]=|[<>])\s*([\w.]+)", conditions):
@@ -115,7 +112,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 def _cpu(problems: list[str]) -> dict[str, Any]:
     """The CPU as Baton sees it; whether a kernel can be compiled for it and gives right results."""
-    found: dict[str, Any] = {"name": _cpu_name(), "cores": len(os.sched_getaffinity(0))}
+    found: dict[str, Any] = {"name": cpu_name(), "cores": len(os.sched_getaffinity(0))}
     try:
         import tvm
 
@@ -151,7 +148,8 @@ def _trial(tvm: Any, target: Any) -> str:
     return "a kernel compiles and gives right results"
 
 
-def _cpu_name() -> str:
+def cpu_name() -> str:
+    """The model name of this machine's CPU."""
     try:
         text = Path("/proc/cpuinfo").read_text(errors="replace")
     except OSError:
@@ -170,7 +168,7 @@ def _compilers() -> dict[str, Any]:
     if path is None:
         missing = "libraries run in memory and can't be exported: install g++, or set CXX"
         return {"c++": None, "missing": missing}
-    return {"c++": path, "version": _first_line([path, "--version"])}
+    return {"c++": path, "version": (_output([path, "--version"]).splitlines() or [""])[0]}
 
 
 def _cuda() -> dict[str, Any]:
@@ -227,10 +225,6 @@ def _cache() -> dict[str, Any]:
     except OSError as error:
         found["missing"] = f"can't be read: {error.strerror}"
     return found
-
-
-def _first_line(command: list[str]) -> str:
-    return (_output(command).splitlines() or [""])[0]
 
 
 def _output(command: list[str]) -> str:

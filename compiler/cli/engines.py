@@ -7,115 +7,72 @@ Every engine runs the same ONNX file on the same inputs with the same number of 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from compiler.errors import BatonError
 
-from .devices import devices_of
+from .models import devices_of
 
 if TYPE_CHECKING:
     import numpy as np
 
 Inputs = Mapping[str, "np.ndarray"]
+_RUNTIME_ALONE = {"TVM_USE_RUNTIME_LIB": "1"}
 
-MODULE_OF = {
-    "onnxruntime": "onnxruntime",
-    "openvino": "openvino",
-    "openvino-bf16": "openvino",
-    "relax": "tvm",
-}
-"""The peers, and the Python module each needs."""
-
-ENVIRONMENT: dict[str, dict[str, str]] = {
-    "baton": {"TVM_USE_RUNTIME_LIB": "1"},
-    "relax": {"TVM_USE_RUNTIME_LIB": "1"},
-}
-"""Libraries are measured with TVM's runtime alone, as they are deployed."""
+Built = tuple[list[tuple[str, tuple[int, ...], str]], str]
+"""(name, shape, dtype) of each input; the kind of the device that TVM's executor must be given."""
 
 
-IMPORTED_TO_BUILD = {
-    "baton": ("onnx", "compiler.relay.build_module", "compiler.relay.frontend.onnx.graph"),
-    "relax": ("onnx", "tvm.relax.frontend.onnx", "compiler.target"),
-}
-IMPORTED_TO_LOAD = {
-    "baton": ("compiler.runtime.load", "compiler.runtime.graph_executor"),
-    "relax": ("tvm.runtime.vm",),
-    "onnxruntime": ("onnxruntime",),
-    "openvino": ("openvino",),
-    "openvino-bf16": ("openvino",),
-}
-"""Modules that are imported before the clock starts."""
+class Engine:
+    """A model that is ready to run on inputs that are already set.
 
+    Libraries are measured with TVM's runtime alone, as they are deployed (`environment`). Modules
+    are imported before the clocks of `build` and of loading start.
+    """
 
-@dataclass(frozen=True)
-class Built:
-    """Facts about a library that are known after its build."""
+    module: str  # the Python module that it needs
+    imported_to_load: tuple[str, ...]
+    imported_to_build: tuple[str, ...] = ()  # none: it loads the model's file itself
+    environment: Mapping[str, str] = {}
 
-    inputs: list[tuple[str, tuple[int, ...], str]]
-    # Kind of the device that TVM's executor must be given; Baton's libraries know it
-    device: str = "cpu"
+    def __init__(self, path: str, inputs: Inputs, threads: int, device: str) -> None: ...
 
-
-class Engine(Protocol):
-    """A model that is ready to run on inputs that are already set."""
+    @staticmethod
+    def build(model: str, library: str, options: Mapping[str, Any]) -> Built:
+        """Compile the model and export it; in a process of its own."""
+        raise NotImplementedError
 
     def run(self) -> None:
         """One inference; returns when the outputs are there."""
+        raise NotImplementedError
 
     def outputs(self) -> list[np.ndarray]:
         """Results of the last run, in the model's order."""
+        raise NotImplementedError
 
 
-# ---------------------------------------------------------------- builds, in a process before
-
-
-def build_baton(model: str, library: str, options: Mapping[str, Any]) -> Built:
-    """Compile the model with Baton and export it."""
-    from pathlib import Path
-
-    from .compile import BuildOptions, compile_model
-
-    shapes = {name: tuple(shape) for name, shape in options["shapes"].items()}
-    build_options = BuildOptions(**{**options, "shapes": shapes})
-    compiled = compile_model(Path(model), build_options, Path(library))
-    metadata = compiled.library.metadata
-    return Built([(info.name, info.static_shape, info.dtype) for info in metadata.inputs])
-
-
-def build_relax(model: str, library: str, options: Mapping[str, Any]) -> Built:
-    """Compile the model with TVM's own importer and default Relax pipeline, and export it."""
-    import onnx
-    import tvm
-    from tvm.relax.frontend.onnx import from_onnx
-
-    from compiler import target
-
-    proto = onnx.load(model)
-    shapes = {name: list(shape) for name, shape in options["shapes"].items()}
-    mod = from_onnx(proto, shape_dict=shapes or None, keep_params_in_input=False)
-    built_for = target.parse(options["target"], options["target_host"])
-    tvm.compile(mod, target=built_for).export_library(library)
-    inputs = [
-        (var.name, tuple(int(extent) for extent in var.ty.shape), str(var.ty.dtype))
-        for var in mod["main"].params
-    ]
-    return Built(inputs, str(built_for.kind.name) if target.is_gpu(built_for) else "cpu")
-
-
-BUILDERS: dict[str, Callable[[str, str, Mapping[str, Any]], Built]] = {
-    "baton": build_baton,
-    "relax": build_relax,
-}
-"""Engines whose libraries are built in one process and loaded by another."""
-
-
-# ---------------------------------------------------------------- engines, in the worker
-
-
-class BatonEngine:
+class BatonEngine(Engine):
     """A library that Baton exported."""
+
+    module = "tvm"
+    imported_to_load = ("compiler.runtime.load", "compiler.runtime.graph_executor")
+    imported_to_build = (
+        *("onnx", "compiler.relay.build_module", "compiler.relay.frontend.onnx.graph"),
+    )
+    environment = _RUNTIME_ALONE
+
+    @staticmethod
+    def build(model: str, library: str, options: Mapping[str, Any]) -> Built:
+        from pathlib import Path
+
+        from .compile import BuildOptions, compile_model
+
+        shapes = {name: tuple(shape) for name, shape in options["shapes"].items()}
+        build_options = BuildOptions(**{**options, "shapes": shapes})
+        metadata = compile_model(Path(model), build_options, Path(library)).library.metadata
+        return [(info.name, info.static_shape, info.dtype) for info in metadata.inputs], "cpu"
 
     def __init__(self, path: str, inputs: Inputs, threads: int, device: str) -> None:
         from compiler.runtime import graph_executor, load_module
@@ -136,8 +93,32 @@ class BatonEngine:
         ]
 
 
-class RelaxEngine:
-    """A library that TVM's default Relax pipeline built."""
+class RelaxEngine(Engine):
+    """A library that TVM's own importer and default Relax pipeline built."""
+
+    module = "tvm"
+    imported_to_load = ("tvm.runtime.vm",)
+    imported_to_build = ("onnx", "tvm.relax.frontend.onnx", "compiler.target")
+    environment = _RUNTIME_ALONE
+
+    @staticmethod
+    def build(model: str, library: str, options: Mapping[str, Any]) -> Built:
+        import onnx
+        import tvm
+        from tvm.relax.frontend.onnx import from_onnx
+
+        from compiler import target
+
+        proto = onnx.load(model)
+        shapes = {name: list(shape) for name, shape in options["shapes"].items()}
+        mod = from_onnx(proto, shape_dict=shapes or None, keep_params_in_input=False)
+        built_for = target.parse(options["target"], options["target_host"])
+        tvm.compile(mod, target=built_for).export_library(library)
+        inputs = [
+            (var.name, tuple(int(extent) for extent in var.ty.shape), str(var.ty.dtype))
+            for var in mod["main"].params
+        ]
+        return inputs, str(built_for.kind.name) if target.is_gpu(built_for) else "cpu"
 
     def __init__(self, path: str, inputs: Inputs, threads: int, device: str) -> None:
         import tvm
@@ -158,8 +139,11 @@ class RelaxEngine:
         return [tensor.numpy() for tensor in ([self._result] if single else self._result)]
 
 
-class OnnxRuntimeEngine:
+class OnnxRuntimeEngine(Engine):
     """onnxruntime's CPU provider with every graph optimization."""
+
+    module = "onnxruntime"
+    imported_to_load = ("onnxruntime",)
 
     def __init__(self, path: str, inputs: Inputs, threads: int, device: str) -> None:
         import onnxruntime
@@ -182,9 +166,11 @@ class OnnxRuntimeEngine:
         return self._outputs
 
 
-class OpenVinoEngine:
+class OpenVinoEngine(Engine):
     """OpenVINO's CPU plugin, compiled for latency in float32."""
 
+    module = "openvino"
+    imported_to_load = ("openvino",)
     precision = "f32"
 
     def __init__(self, path: str, inputs: Inputs, threads: int, device: str) -> None:
@@ -219,7 +205,7 @@ class OpenVinoBFloat16Engine(OpenVinoEngine):
     precision = "bf16"
 
 
-ENGINES: dict[str, Callable[[str, Inputs, int, str], Engine]] = {
+ENGINES: dict[str, type[Engine]] = {
     "baton": BatonEngine,
     "relax": RelaxEngine,
     "onnxruntime": OnnxRuntimeEngine,

@@ -14,7 +14,7 @@ from compiler.support.cache_dir import MISSING, cache_folder
 if TYPE_CHECKING:
     import numpy as np
 
-    from compiler.runtime import TensorInfo
+    from compiler.runtime import FactoryModule, TensorInfo
 
 
 def bundled() -> list[str]:
@@ -155,3 +155,10 @@ def relative_error(values: Iterable[Any], references: Iterable[Any]) -> float:
         error = float(np.abs(given - wanted).max()) / scale
         worst = max(worst, error if np.isfinite(error) else float("inf"))
     return worst
+
+
+def devices_of(library: FactoryModule) -> list[Any]:
+    """The first device of each kind that a library was built for."""
+    import tvm
+
+    return [tvm.device(kind, 0) for kind in library.metadata.devices]

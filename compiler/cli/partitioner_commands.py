@@ -37,7 +37,7 @@ def build_command(
     """Compile a library with the system's C++ compiler, or $CXX, load it, and say what it has."""
     from compiler.mxnet import library
 
-    from .plugins import note_loaded
+    from .compile import note_loaded
 
     steps = Steps()
     with failures(debug):

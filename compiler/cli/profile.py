@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from .compile import BuildOptions
 from .console import Steps, show, table
-from .devices import devices_of
-from .models import random_inputs
+from .models import devices_of, random_inputs
 from .run import open_library
 
 if TYPE_CHECKING:

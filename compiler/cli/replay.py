@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from .compile import BuildOptions, build_module, import_model, kernel_table
 from .console import Steps, show
-from .devices import devices_of
-from .models import random_inputs, relative_error
+from .models import devices_of, random_inputs, relative_error
 
 if TYPE_CHECKING:
     from compiler.lowering.report import Kernel, Report

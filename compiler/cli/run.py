@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from compiler.errors import InputError
 
-from .compile import BuildOptions, compile_model
+from .compile import BuildOptions, compile_model, load_plugins
 from .console import Steps, show, table
-from .devices import devices_of
 from .files import write_whole
-from .models import random_inputs, read_inputs
-from .plugins import load_plugins
+from .models import devices_of, random_inputs, read_inputs
 
 if TYPE_CHECKING:
     import numpy as np

@@ -31,15 +31,7 @@ import numpy as np
 
 from compiler.errors import BatonError
 
-from .engines import (
-    BUILDERS,
-    ENGINES,
-    IMPORTED_TO_BUILD,
-    IMPORTED_TO_LOAD,
-    Engine,
-    measure,
-    memory_use,
-)
+from .engines import ENGINES, Engine, measure, memory_use
 
 
 class Worker:
@@ -49,17 +41,17 @@ class Worker:
         self._engine: Engine | None = None
 
     def build(self, engine: str, model: str, library: str, options: Any) -> dict[str, Any]:
-        _import(IMPORTED_TO_BUILD[engine])
+        _import(ENGINES[engine].imported_to_build)
         start = time.perf_counter()
-        built = BUILDERS[engine](model, library, options)
-        return {"seconds": time.perf_counter() - start, **asdict(built)}
+        inputs, device = ENGINES[engine].build(model, library, options)
+        return {"seconds": time.perf_counter() - start, "inputs": inputs, "device": device}
 
     def load(
         self, engine: str, path: str, inputs: str, threads: int, device: str
     ) -> dict[str, Any]:
         with np.load(inputs, allow_pickle=False) as arrays:
             values = {name: arrays[name] for name in arrays.files}
-        _import(IMPORTED_TO_LOAD[engine])
+        _import(ENGINES[engine].imported_to_load)
         start = time.perf_counter()
         self._engine = ENGINES[engine](path, values, threads, device)
         return {"seconds": time.perf_counter() - start}
@@ -77,7 +69,7 @@ class Worker:
 
     def import_modules(self, engine: str) -> dict[str, Any]:
         """Import the modules that `load` would import first."""
-        _import(IMPORTED_TO_LOAD[engine])
+        _import(ENGINES[engine].imported_to_load)
         return {}
 
     def memory(self) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
+from ..relay.op.affine_type import TensorAffineType, TupleAffineType
 from . import tir
 from .patches import Patches
 
@@ -78,5 +79,7 @@ def patch(patches: Patches) -> None:
         patches.add(owner, "PrimValue", PrimValue)
         patches.add(owner, "StringImm", tvm.ir.StringImm)
     patches.add(relax, "StructInfo", tvm.ir.Type)
+    for affine in (TensorAffineType, TupleAffineType):
+        patches.add(tvm.ir, affine.__name__, affine)
     patches.add(relax, "PrimStructInfo", tvm.ir.PrimType)
     patches.add(relax, "Executable", tvm.runtime.Executable)

@@ -1,17 +1,21 @@
-"""`tvm._ffi` and `tvm._ffi.base`: the names that scripts imported from them."""
+"""`tvm._ffi`, its `base` and its `registry`: the names that scripts imported from them."""
 
 from __future__ import annotations
 
+import logging
 import sys
+from collections.abc import Callable
+from typing import Any
 
+import tvm
 from tvm import get_global_func, register_object
 from tvm_ffi import init_ffi_api as _init_api
+from tvm_ffi.registry import list_global_func_names, remove_global_func
 
-from . import libinfo, registry
-from .registry import register_func
+from . import libinfo
 
 TVMError = RuntimeError
-base = sys.modules[__name__]
+base = registry = sys.modules[__name__]
 
 __all__ = [
     "TVMError",
@@ -19,13 +23,32 @@ __all__ = [
     "base",
     "get_global_func",
     "libinfo",
+    "list_global_func_names",
     "py_str",
     "register_func",
     "register_object",
     "registry",
+    "remove_global_func",
 ]
 
 
 def py_str(text: bytes) -> str:
     """Bytes in UTF-8 as text."""
     return text.decode("utf-8")
+
+
+logger = logging.getLogger("baton.legacy")
+# What old scripts register so that TVM finds nvcc; builds find it themselves today.
+_OWN = "tvm_callback_cuda_compile"
+
+
+def register_func(
+    func_name: str | Callable[..., Any], f: Callable[..., Any] | None = None, override: bool = False
+) -> Any:
+    """Register a global function; a decorator, with a name or without."""
+    if callable(func_name):
+        return register_func(func_name.__name__, func_name)
+    if func_name != _OWN:
+        return tvm.register_global_func(func_name, f, override)
+    logger.info("%s is ignored: builds compile CUDA sources themselves", _OWN)
+    return (lambda function: function) if f is None else f

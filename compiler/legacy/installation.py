@@ -19,20 +19,15 @@ import tvm.runtime
 from ..errors import ForeignLibraryError, InputError
 from ..support import strictness
 from . import (
-    affine,
     arithmetic,
     attr_aliases,
     default_inputs,
     diagnostics,
-    extern_functions,
     function_metadata,
     generic_func,
     intrinsic_names,
-    irmodule,
     nd,
     pass_context,
-    recursion_limit,
-    relax_keywords,
     relax_names,
     rpc,
     structural,
@@ -43,6 +38,7 @@ from . import (
     v0_6,
     vm,
 )
+from .ffi import register_func
 from .import_hook import (
     Finder,
     forget,
@@ -53,11 +49,10 @@ from .import_hook import (
 )
 from .module_map import ABSENT, EXTENDED, GONE
 from .patches import Patches
-from .registry import register_func
 from .removed_modules import AbsentModule
 
 _CHANGING: Any = (
-    *(relax_names, relax_keywords, structural, arithmetic, te_names, tvm_script, irmodule),
+    *(relax_names, structural, arithmetic, te_names, tvm_script),
     *(default_inputs, vm, rpc, tir, intrinsic_names, diagnostics),
 )
 _NAMING: Any = (
@@ -66,13 +61,12 @@ _NAMING: Any = (
         targets,
         pass_context,
         relax_names,
-        relax_keywords,
         attr_aliases,
         tir,
         tvm_script,
         te_names,
     ),
-    *(affine, vm, generic_func, function_metadata),
+    *(vm, generic_func, function_metadata),
 )
 _names, _changes = Patches(), Patches()
 _finder = Finder(_names)
@@ -121,8 +115,8 @@ def install(everything: bool = False, era: str = "0.19") -> None:
             module.change(_changes)
         if is_06:
             v0_6.change(_changes)
-        extern_functions.register()
-        recursion_limit.deepen()
+        te_names.register_blas()
+        _deepen_stack()
 
 
 def version_of(era: str) -> tuple[int, int]:
@@ -153,7 +147,7 @@ def installed() -> Iterator[None]:
     finally:
         if not changes:
             _changes.undo()
-            recursion_limit.restore()
+            _restore_stack()
         if not names:
             uninstall()
 
@@ -181,7 +175,7 @@ def uninstall() -> None:
     use_names_of_mxnet(False)
     _changes.undo()
     _names.undo()
-    recursion_limit.restore()
+    _restore_stack()
 
 
 def _old_submodules(package: ModuleType) -> Any:
@@ -274,3 +268,37 @@ def load_module(path: Any, fmt: str = "") -> Any:
         return load_library(path)
     except ForeignLibraryError:
         return _tvm_load_module(path)
+
+
+_STACK_BYTES = 96 * 2**20  # below the 128 MB that Linux leaves free under a stack
+_stack_before: tuple[int, int] | None = None
+
+
+def _deepen_stack() -> None:
+    """Let the stack of the main thread grow further, where the system allows it.
+
+    TVM frees an expression by freeing its operands, one call in the other: chains of tens of
+    thousands of operators need more than the usual 8 MB and end the process without a word. Linux
+    lets the stack of the main thread grow until the limit that holds at that time.
+    """
+    global _stack_before
+    if not sys.platform.startswith("linux"):
+        return
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_STACK)
+    unlimited = resource.RLIM_INFINITY
+    wanted = _STACK_BYTES if hard == unlimited else min(_STACK_BYTES, hard)
+    if soft != unlimited and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_STACK, (wanted, hard))
+        _stack_before = (soft, hard)
+
+
+def _restore_stack() -> None:
+    """Put the limit back."""
+    global _stack_before
+    if _stack_before is not None:
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_STACK, _stack_before)
+        _stack_before = None

@@ -27,7 +27,7 @@ MOVED = {
     "tvm.contrib.rocm": "tvm.support.rocm",
     "tvm.contrib.rpc": "tvm.rpc",
     "tvm.contrib.tar": "tvm.support.tar",
-    "tvm.contrib.sparse": "compiler.legacy.te.sparse_arrays",
+    "tvm.contrib.sparse": "compiler.legacy.te.sparse",
     "tvm.contrib.target": "compiler.legacy.contrib_target",
     "tvm.contrib.tedd": "compiler.legacy.te.pictures",
     "tvm.contrib.torch": "compiler.legacy.torch_modules",
@@ -38,7 +38,7 @@ MOVED = {
     "tvm._ffi": "compiler.legacy.ffi",
     "tvm._ffi.base": "compiler.legacy.ffi",
     "tvm._ffi.libinfo": "compiler.legacy.libinfo",
-    "tvm._ffi.registry": "compiler.legacy.registry",
+    "tvm._ffi.registry": "compiler.legacy.ffi",
     **dict.fromkeys(
         ("tvm.autotvm.measure.measure", "tvm.autotvm.measure.measure_methods"),
         "compiler.autotvm.measure",

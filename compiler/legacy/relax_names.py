@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import inspect
 import json
+from collections.abc import Callable
 from typing import Any
 
 import tvm
+import tvm.relax.op
+import tvm.relax.script
+import tvm.relax.script.builder.ir
+import tvm.script.parser
 import tvm_ffi
 from tvm import relax
+from tvm.runtime.script_printer import Scriptable
 
+from ..relay import adt
+from ..relay.prelude import import_from_std
 from . import intrinsic_names
 from .patches import Patches
 
@@ -53,10 +63,13 @@ def patch(patches: Patches) -> None:
         patches.set(owner, "register_op_attr", _register_op_attr)
     patches.set(tvm.ir, "load_json", _load_json)
     patches.set(tvm.ir, "make_node", _make_node)
+    _patch_keywords(patches)
 
 
 def change(patches: Patches) -> None:
     """Have TVM's own classes behave as Relay's did."""
+    _change_keywords(patches)
+    _change_modules(patches)
     patches.set(relax.TensorType, "dtype", property(_dtype))
     patches.set(relax.SeqExpr, "__getattr__", _of_value)
     patches.set(relax.ShapeExpr, "__getitem__", _extent)
@@ -247,3 +260,108 @@ def _load_json(json_str: str) -> Any:
 
     register_operators(graph)
     return _new_load_json(json_str)
+
+
+_KEYWORDS = {
+    **{"out_sinfo": "out_ty", "sinfo_args": "ty_args", "pipeline": "relax_pipeline"},
+    "show_all_struct_info": "show_all_ty",
+}
+
+
+def _patch_keywords(patches: Patches) -> None:
+    """Let the functions of Python and those of TVMScript take them."""
+    for module in (
+        *(tvm.relax, tvm.relax.op, tvm.relax.op.base),
+        *(tvm.relax.script, tvm.relax.script.builder.ir),
+        *(tvm.script.relax, tvm.script.parser.relax),
+    ):
+        for name, each in list(vars(module).items()):
+            if inspect.isfunction(each) and set(_KEYWORDS.values()) & set(_keywords(each)):
+                patches.set(module, name, _renamed(each))
+
+
+def _change_keywords(patches: Patches) -> None:
+    """Let the methods that write a module as text take them."""
+    for name in ("script", "show"):
+        patches.set(Scriptable, name, _renamed(getattr(Scriptable, name)))
+
+
+def _keywords(function: Callable[..., Any]) -> tuple[str, ...]:
+    code = inspect.unwrap(function).__code__
+    return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+
+
+@functools.cache
+def _renamed(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def renamed(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **{_KEYWORDS.get(key, key): value for key, value in kwargs.items()})
+
+    return renamed
+
+
+_new_add = tvm.IRModule._add
+_new_update_func = tvm.IRModule.update_func
+_new_getitem = tvm.IRModule.__getitem__
+
+
+def _add(self: tvm.IRModule, var: Any, val: Any, update: bool = True) -> Any:
+    if isinstance(val, adt.TypeData):
+        return adt.define(self, val)
+    function = _with_types(val)
+    _tell(var, function)
+    return _new_add(self, var, function, update)
+
+
+def _update_func(self: tvm.IRModule, var: Any, func: Any) -> Any:
+    function = _with_types(func)
+    _tell(var, function)
+    return _new_update_func(self, var, function)
+
+
+def _function_or_type(self: tvm.IRModule, var: Any) -> Any:
+    """A function, or the data type that a type's variable names."""
+    is_type = isinstance(var, adt.GlobalTypeVar)
+    return adt.definition(self, var) if is_type else _new_getitem(self, var)
+
+
+def _global_type_var(self: tvm.IRModule, name: str) -> adt.GlobalTypeVar:
+    return adt.definition(self, name).header
+
+
+def _with_types(function: Any) -> Any:
+    """What is put into a module as a function: any expression, of its free variables.
+
+    One that takes the types of its arguments becomes one over anything, unless it is a program.
+    """
+    from ..relay.expr import as_expr
+    from ..relay.function import Function, OpenFunction
+    from ..relay.variables import free_vars
+
+    function = as_expr(function)
+    if not isinstance(function, tvm.ir.BaseFunc):
+        function = Function(free_vars(function), function)
+    if isinstance(function, OpenFunction) and not function.is_program:
+        return function.untyped()
+    return function
+
+
+def _tell(var: Any, function: Any) -> None:
+    from ..relay.type_infer import set_type
+
+    named = isinstance(var, tvm.ir.GlobalVar) and isinstance(function, relax.Function)
+    if named and var.ty.is_missing():
+        set_type(var, function.ty)
+
+
+def _change_modules(patches: Patches) -> None:
+    """Let modules tell the types of functions to the variables that name them."""
+    patches.set(tvm.IRModule, "_add", _add)
+    patches.set(tvm.IRModule, "update_func", _update_func)
+    patches.set(tvm.IRModule, "__getitem__", _function_or_type)
+    patches.add(tvm.IRModule, "get_type", adt.get_type)
+    patches.add(tvm.IRModule, "get_constructor", adt.constructor)
+    patches.add(tvm.IRModule, "get_global_type_var", _global_type_var)
+    patches.add(tvm.IRModule, "get_global_type_vars", lambda self: list(adt.type_definitions(self)))
+    patches.add(tvm.IRModule, "type_definitions", property(adt.type_definitions))
+    patches.add(tvm.IRModule, "import_from_std", import_from_std)

@@ -6,6 +6,7 @@ import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tvm
 import tvm.driver.build_module
 import tvm_ffi
@@ -87,7 +88,7 @@ def _sparse_dense(*args: Any, **kwargs: Any) -> Any:
 
 def _compute(*args: Any, **kwargs: Any) -> Any:
     """`te.compute`: see `compiler.legacy.te.compute`."""
-    from .te.intrin_call import compute
+    from .te.intrin import compute
 
     return compute(*args, **kwargs)
 
@@ -201,3 +202,22 @@ def build(
     from .te.driver import build
 
     return build(inputs, args, target, target_host, runtime, name, binds)
+
+
+def _matmul(left: Any, right: Any, out: Any, transa: bool = False, transb: bool = False) -> None:
+    """The product of two matrices, or of two batches of them, put into `out`."""
+    a, b = left.numpy(), right.numpy()
+    a = a.swapaxes(-1, -2) if transa else a
+    b = b.swapaxes(-1, -2) if transb else b
+    out.copyfrom(np.matmul(a, b))
+
+
+def register_blas() -> None:
+    """Register `tvm.contrib.cblas.*`, which `te.extern` calls, unless this TVM has a BLAS.
+
+    They call numpy's BLAS from Python, so libraries with such calls run where Baton is.
+    """
+    for name in ("matmul", "batch_matmul", "batch_matmul_iterative"):
+        full = f"tvm.contrib.cblas.{name}"
+        if tvm.get_global_func(full, allow_missing=True) is None:
+            tvm.register_global_func(full, _matmul)

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from compiler.cli.compile import BuildOptions
-from compiler.cli.engines import ENVIRONMENT
+from compiler.cli.engines import ENGINES
 from compiler.cli.models import find_model, random_inputs
 from compiler.cli.processes import WorkerProcess
 from compiler.runtime import TensorInfo, load_module
@@ -50,7 +50,7 @@ def inputs_of(library: pathlib.Path) -> list[TensorInfo]:
 def stages(engine: str, path: pathlib.Path, inputs: pathlib.Path, threads: int) -> dict[str, float]:
     """Megabytes of one engine's process at each of `STAGES`."""
     found = {}
-    with WorkerProcess(engine, threads, ENVIRONMENT.get(engine, {})) as worker:
+    with WorkerProcess(engine, threads, ENGINES[engine].environment) as worker:
 
         def note(stage: str) -> dict[str, Any]:
             use = worker.ask("memory")

@@ -14,12 +14,12 @@ from __future__ import annotations
 from ...support.lazy_import import lazy_attributes
 
 _MEMBERS = {
-    "AXIS_SEPARATOR": ".layout",
+    "AXIS_SEPARATOR": ".relations",
     "Schedule": ".schedule",
     "Stage": ".stage",
     "TensorIntrin": ".intrin",
     "build": ".driver",
-    "compute": ".intrin_call",
+    "compute": ".intrin",
     "create_schedule": ".schedule",
     "decl_tensor_intrin": ".intrin",
     "gradient": ".derivatives",

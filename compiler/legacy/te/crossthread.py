@@ -14,8 +14,8 @@ from tvm import tirx
 
 from ...errors import ScheduleError
 from .bounds import VIRTUAL_THREADS, Bounds, thread_rank
+from .dataflow import combine, sequence, store_all
 from .relations import constant, position, roots_of
-from .sequences import combine, sequence, store_all
 from .stage import Stage
 
 if TYPE_CHECKING:

@@ -113,3 +113,37 @@ def reduction_of_tuple(reduce: Any, index: int) -> Any:
     return tirx.Reduce(
         reduce.combiner, reduce.source, reduce.axis, reduce.condition, index, reduce.init
     )
+
+
+def combine(combiner: Any, left: Sequence[Any], right: Sequence[Any]) -> list[Any]:
+    """The reducer's results for two groups of values."""
+    values = dict(zip([*combiner.lhs, *combiner.rhs], [*left, *right]))
+    return [substitute(result, values) for result in combiner.result]
+
+
+def store_all(results: Sequence[Any], store: Any) -> Any:
+    """Store several results, of which none may change before all are computed."""
+    if len(results) == 1:
+        return store(0, results[0])
+    names = [tirx.Var(f"result{i}", str(value.ty.dtype)) for i, value in enumerate(results)]
+    bindings = [tirx.Bind(name, value) for name, value in zip(names, results)]
+    return sequence([*bindings, *(store(i, name) for i, name in enumerate(names))])
+
+
+def sequence(statements: Sequence[Any]) -> Any:
+    """Statements one after the other."""
+    if not statements:
+        return tirx.Evaluate(0)
+    return statements[0] if len(statements) == 1 else tirx.SeqStmt(list(statements))
+
+
+def strides_of(buffer: Any) -> list[Any]:
+    """The strides of a buffer in elements; of one without, those of a compact array."""
+    if len(buffer.strides):
+        return list(buffer.strides)
+    strides: list[Any] = []
+    stride: Any = tirx.const(1, "int32")
+    for extent in reversed(list(buffer.shape)):
+        strides.insert(0, stride)
+        stride = stride * extent
+    return strides

@@ -7,15 +7,18 @@ from contextlib import nullcontext
 from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm import IRModule, tirx
+from tvm.ir import Call, Op
 from tvm.target import Target
 from tvm.tirx import PrimFunc
+
+from schedules.tir_visit import nodes_of
 
 from ...errors import ScheduleError
 from ...lowering.kernel_passes.custom_lower_passes import added_passes, lower_loops
 from ...target import parse
 from .lowering import schedule_to_function
-from .rounding import halves_away
 from .schedule import Schedule
 
 
@@ -120,3 +123,37 @@ def _heterogeneous(inputs: Mapping[Any, IRModule], host: Any) -> tuple[IRModule,
         for variable, function in mod.functions_items():
             functions[str(variable.name_hint)] = function.with_attr("target", chosen)
     return IRModule(functions), targets[0]
+
+
+_ROUND = Op.get("tirx.round")
+
+
+def halves_away(mod: tvm.IRModule) -> tvm.IRModule:
+    """The module with `round` computed of `trunc`; `nearbyint` keeps halves to even."""
+    changed = {
+        variable: _rounded(function)
+        for variable, function in mod.functions_items()
+        if isinstance(function, tirx.PrimFunc)
+        and any(map(_is_round, nodes_of(function.body, Call)))
+    }
+    if not changed:
+        return mod
+    result = tvm.IRModule(dict(mod.functions_items()), attrs=mod.attrs)
+    for variable, function in changed.items():
+        result.update_func(variable, function)
+    return result
+
+
+def _is_round(call: Call) -> bool:
+    return isinstance(call.op, Op) and call.op.same_as(_ROUND)
+
+
+def _rounded(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    from ...relay.op.tensor import half_away
+
+    def visit(call: Call) -> Any:
+        if not _is_round(call):
+            return call
+        return half_away(call.args[0], str(call.ty.dtype))
+
+    return function.with_body(tvm_ffi.structural_map(function.body, (Call, visit)))

@@ -13,9 +13,8 @@ from tvm.tirx import IterVar
 
 from ...errors import ScheduleError
 from .dataflow import loops_of
-from .intrin_call import called_intrin
-from .layout import Layout
-from .relations import Fuse, Relation, Singleton, Split, Transform, position
+from .intrin import called_intrin
+from .relations import Fuse, Layout, Relation, Singleton, Split, Transform, position
 
 logger = logging.getLogger("baton.te")
 

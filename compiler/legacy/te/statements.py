@@ -22,10 +22,18 @@ from ...errors import ScheduleError
 from ...primfuncs.query import replace_loop
 from .bounds import VIRTUAL_THREADS, Bounds
 from .crossthread import cross_thread_reduction, reduces_across_threads
-from .dataflow import is_load, loops_of, map_loads, substitute
+from .dataflow import (
+    combine,
+    is_load,
+    loops_of,
+    map_loads,
+    sequence,
+    store_all,
+    strides_of,
+    substitute,
+)
 from .hybrid.loops import scheduled
 from .relations import constant, like, roots_of
-from .sequences import combine, sequence, store_all
 from .stage import Stage
 from .tensorize import tensorized, tensorized_loop
 
@@ -239,7 +247,7 @@ class Statements:
                 f"stage {stage.name}: its buffer {placeholder.name} has {len(said.shape)} "
                 f"dimensions, and the tensor {len(real.shape)}"
             )
-        strides = list(real.strides) or _compact(real.shape)
+        strides = strides_of(real)
         for symbolic, value in [
             *zip(said.shape, real.shape),
             *zip(said.strides, strides),
@@ -422,12 +430,3 @@ def _serial(statement: Any) -> Any:
         return replace_loop(node, kind=tirx.ForKind.SERIAL)
 
     return tvm_ffi.structural_map(statement, (tirx.For, loop))
-
-
-def _compact(shape: Sequence[Any]) -> list[Any]:
-    strides: list[Any] = []
-    stride: Any = tirx.const(1, "int32")
-    for extent in reversed(list(shape)):
-        strides.insert(0, stride)
-        stride = stride * extent
-    return strides

@@ -19,10 +19,9 @@ from tvm.sym import IntervalSet
 from schedules.tir_visit import nodes_of
 
 from ...errors import ScheduleError
-from .dataflow import loads, map_loads, substitute
+from .dataflow import loads, map_loads, sequence, strides_of, substitute
 from .intrin import TensorIntrin
 from .relations import constant, like
-from .sequences import sequence
 from .stage import Stage
 
 if TYPE_CHECKING:
@@ -218,7 +217,7 @@ class _Tensorize:
         if scope != expected:
             self._refuse(f"{placeholder.name} must lie in {expected}, and {stage.name} is {scope}")
         shift = len(place) - len(placeholder.shape)
-        strides = self._strides(buffer)
+        strides = [self.simplify(stride) for stride in strides_of(buffer)]
         values = {}
         offset: Any = buffer.elem_offset if buffer.elem_offset is not None else 0
         for where, stride in zip(place, strides):
@@ -231,7 +230,7 @@ class _Tensorize:
             self._refuse(f"{placeholder.name} must lie at a multiple of {factor} elements")
         if isinstance(placeholder.elem_offset, tirx.Var):
             values[placeholder.elem_offset] = offset
-        declared = list(placeholder.strides) or self._strides(placeholder)
+        declared = strides_of(placeholder)
         for extent, said, real in zip(placeholder.shape, declared, strides[shift:]):
             if isinstance(said, tirx.Var):
                 values[said] = real
@@ -241,16 +240,6 @@ class _Tensorize:
                     "declare a buffer with strides"
                 )
         return _Binding(placeholder, buffer, place, shift, values)
-
-    def _strides(self, buffer: Any) -> list[Any]:
-        if len(buffer.strides):
-            return list(buffer.strides)
-        strides: list[Any] = []
-        stride: Any = tirx.const(1, "int32")
-        for extent in reversed(list(buffer.shape)):
-            strides.insert(0, self.simplify(stride))
-            stride = stride * extent
-        return strides
 
     # --- loops ---------------------------------------------------------------------------
 

@@ -190,7 +190,7 @@ def test_a_file_that_is_no_model_fails_in_the_command(cli, tmp_path):
 def test_an_unknown_peer_and_one_that_is_not_installed_are_errors(monkeypatch):
     with pytest.raises(BatonError, match="'tensorflow'"):
         bench.check_peers(["tensorflow"])
-    monkeypatch.setitem(bench.MODULE_OF, "openvino", "no_such_module")
+    monkeypatch.setattr(engines.OpenVinoEngine, "module", "no_such_module")
     with pytest.raises(BatonError, match="'openvino' is not installed"):
         bench.check_peers(["openvino"])
 

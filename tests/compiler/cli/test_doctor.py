@@ -47,5 +47,5 @@ def test_the_exit_code_says_when_builds_for_this_cpu_fail(cli, monkeypatch):
     ],
 )
 def test_versions_are_held_against_what_baton_asks_for(requirement, fits, monkeypatch):
-    monkeypatch.setattr(doctor, "_version", {"some": "1.2.0.post1"}.get)
+    monkeypatch.setattr(doctor, "package_version", {"some": "1.2.0.post1"}.get)
     assert doctor.fulfils(requirement) is fits

@@ -12,8 +12,7 @@ from tvm.ir import Range, StringImm, is_prim_expr
 from tvm.tirx import IterVar
 from tvm.tirx.buffer import is_buffer_var
 
-from .blocks import Blocks, Scalar
-from .expressions import Expressions
+from .expressions import Blocks, Expressions, Scalar
 from .functions import SYMBOLIC, LoopRange, as_expr
 from .source import Source
 
