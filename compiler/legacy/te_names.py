@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,23 +11,17 @@ import tvm.driver.build_module
 import tvm_ffi
 from tvm import te
 
+from . import te as te_schedules
 from .module_map import ABSENT
 from .patches import Patches
 from .relax_names import DType
 from .removed_modules import Absent
 
-# What `tvm.te` had, and the module that has it now; loaded when a script first names it.
-_TE = {
-    "AXIS_SEPARATOR": "compiler.legacy.te",
-    "Schedule": "compiler.legacy.te",
-    "Stage": "compiler.legacy.te",
-    "TensorIntrin": "compiler.legacy.te",
-    "create_schedule": "compiler.legacy.te",
-    "decl_tensor_intrin": "compiler.legacy.te",
-    "gradient": "compiler.legacy.te",
-    "hybrid": "compiler.legacy.te",
-    "schedule": "compiler.legacy.te",
-}
+# What `tvm.te` had, and `compiler.legacy.te` has; loaded when a script first names it.
+_TE = (
+    *("AXIS_SEPARATOR", "Schedule", "Stage", "TensorIntrin", "create_schedule"),
+    *("decl_tensor_intrin", "gradient", "hybrid", "schedule"),
+)
 # TOPI's operators on two tensors had longer names.
 _BROADCASTS = ("add", "subtract", "multiply", "divide", "mod", "maximum", "minimum", "power")
 _SHORT = {"subtract": "sub", "multiply": "mul", "divide": "div", "power": "pow"}
@@ -43,16 +36,16 @@ def patch(patches: Patches) -> None:
     """Let `tvm.te` have schedules, and `tvm.lower` and `tvm.build` take them."""
     patches.set(te, "__getattr__", _of_te)
     patches.set(te, "scan", _scan)
-    patches.set(te, "compute", _compute)
+    patches.set(te, "compute", _later("compute"))
     patches.add(tvm.driver.build_module, "schedule_to_module", _schedule_to_module)
     for owner in (tvm, tvm.driver):
         patches.set(owner, "build", build)
-        patches.add(owner, "lower", lower)
+        patches.add(owner, "lower", _later("lower"))
     for name in _BROADCASTS:
         patches.add(tvm.topi, f"broadcast_{_SHORT.get(name, name)}", getattr(tvm.topi, name))
-    patches.add(tvm.topi.nn, "sparse_dense", _sparse_dense)
+    patches.add(tvm.topi.nn, "sparse_dense", _later("sparse_dense"))
     patches.add(tvm.ir.Expr, "dtype", property(_dtype_of_scalar))
-    patches.add(te.ExternOp, "axis", property(_loops))
+    patches.add(te.ExternOp, "axis", property(_later("loops_of")))
     patches.add(tvm.ir.Var, "name_hint", property(lambda self: str(self.name)))
     module = tvm.runtime.Module
     patches.add(module, "entry_func", property(lambda self: self[self.entry_name]))
@@ -77,26 +70,17 @@ def _of_te(name: str) -> Any:
         return Absent(f"tvm.te.{name}", ABSENT[f"tvm.te.{name}"])
     if name not in _TE:
         raise AttributeError(f"module 'tvm.te' has no attribute {name!r}")
-    return getattr(importlib.import_module(_TE[name]), name)
+    return getattr(te_schedules, name)
 
 
-def _sparse_dense(*args: Any, **kwargs: Any) -> Any:
-    from .te.sparse import sparse_dense
+def _later(name: str) -> Any:
+    """A function of `compiler.legacy.te`, which is loaded when it is first called."""
 
-    return sparse_dense(*args, **kwargs)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return getattr(te_schedules, name)(*args, **kwargs)
 
-
-def _compute(*args: Any, **kwargs: Any) -> Any:
-    """`te.compute`: see `compiler.legacy.te.compute`."""
-    from .te.intrin import compute
-
-    return compute(*args, **kwargs)
-
-
-def _loops(op: Any) -> list[Any]:
-    from .te.dataflow import loops_of
-
-    return loops_of(op)
+    call.__name__, call.__doc__ = name, f"See `compiler.legacy.te.{name}`."
+    return call
 
 
 def _scan(init: Any, update: Any, *args: Any, **kwargs: Any) -> Any:
@@ -130,9 +114,7 @@ def _schedule_to_module(
     binds: Mapping[Any, Any] | None = None,
 ) -> Any:
     """A module with the loops of a schedule, as they are before any pass."""
-    from .te.lowering import schedule_to_function
-
-    return tvm.IRModule({name: schedule_to_function(sch, args or [], name, binds)})
+    return tvm.IRModule({name: te_schedules.schedule_to_function(sch, args or [], name, binds)})
 
 
 def _dtype_of_scalar(expr: Any) -> DType:
@@ -172,19 +154,6 @@ def _source(module: Any, fmt: str = "") -> str:
     return without_code(str(module.inspect_source(fmt)))
 
 
-def lower(
-    inp: Any,
-    args: Sequence[Any] | None = None,
-    name: str = "main",
-    binds: Mapping[Any, Any] | None = None,
-    simple_mode: bool = False,
-) -> Any:
-    """`tvm.lower`: see `compiler.legacy.te.lower`."""
-    from .te.driver import lower
-
-    return lower(inp, args, name, binds, simple_mode)
-
-
 def build(
     inputs: Any = None,
     args: Sequence[Any] | None = None,
@@ -199,9 +168,7 @@ def build(
     if of_today:
         mod = of_today.pop("mod", inputs)
         return _new_build(mod, target, **of_today)
-    from .te.driver import build
-
-    return build(inputs, args, target, target_host, runtime, name, binds)
+    return te_schedules.build(inputs, args, target, target_host, runtime, name, binds)
 
 
 def _matmul(left: Any, right: Any, out: Any, transa: bool = False, transb: bool = False) -> None:

@@ -25,9 +25,11 @@ _MEMBERS = {
     "gradient": ".derivatives",
     "hybrid": ".hybrid",
     "infer_bound": ".schedule_ops",
+    "loops_of": ".dataflow",
     "lower": ".driver",
     "schedule": ".schedule",
     "schedule_to_function": ".lowering",
+    "sparse_dense": ".sparse",
 }
 
 __all__ = sorted(_MEMBERS)

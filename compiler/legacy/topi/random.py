@@ -9,6 +9,7 @@ import numpy as np
 import tvm
 from tvm import te, tirx
 
+from ...relay.op import random
 from .computed import compute
 
 __all__ = [
@@ -23,38 +24,28 @@ __all__ = [
 
 def threefry_generate(gen: Any, out_shape: Sequence[int]) -> list[Any]:
     """The next key, and random words of 64 bits."""
-    from ...relay.op import random
-
     return list(compute(random.threefry_generate, gen, tuple(map(int, out_shape))))
 
 
 def threefry_split(gen: Any) -> list[Any]:
     """Two keys."""
-    from ...relay.op import random
-
     return list(compute(random.threefry_split, gen))
 
 
 def uniform(gen: Any, low: Any, high: Any, out_shape: Sequence[int], out_dtype: str) -> list[Any]:
     """The next key, and numbers from `low` up to `high`, all equally likely."""
-    from ...relay.op import random
-
     size = tuple(map(int, out_shape))
     return list(compute(random.uniform, gen, size, out_dtype, low=low, high=high))
 
 
 def normal(gen: Any, mean: Any, scale: Any, out_shape: Sequence[int], out_dtype: str) -> list[Any]:
     """The next key, and numbers of a normal distribution."""
-    from ...relay.op import random
-
     size = tuple(map(int, out_shape))
     return list(compute(random.normal, gen, size, out_dtype, mean=mean, scale=scale))
 
 
 def multinomial(gen: Any, probs: Any, num_samples: int) -> list[Any]:
     """The next key, and classes drawn with the given probabilities."""
-    from ...relay.op import random
-
     return list(compute(random.multinomial, gen, probs, num_samples))
 
 

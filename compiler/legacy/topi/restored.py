@@ -18,7 +18,9 @@ from .computed import compute
 
 def patch(patches: Patches, topi: Any) -> None:
     """Add them to `tvm.topi`, `nn` and `vision`."""
-    patches.set(topi, "unique", unique)
+    patches.set(topi, "unique", _of_relay("unique"))
+    for name in ("multibox_transform_loc", "proposal"):
+        patches.add(topi.vision, name, _of_relay(f"vision.{name}"))
     patches.add(topi, "argwhere", argwhere)
     patches.add(topi.nn, "pool", pool)
     patches.set(topi.nn, "depthwise_conv2d_NCHWc", depthwise_conv2d_NCHWc)
@@ -26,7 +28,7 @@ def patch(patches: Patches, topi: Any) -> None:
         (topi.nn, (sparse_add, sparse_conv2d, sparse_transpose)),
         (
             topi.vision,
-            (multibox_detection, multibox_prior, multibox_transform_loc, proposal, reorg),
+            (multibox_detection, multibox_prior, reorg),
         ),
     )
     for owner, functions in parts:
@@ -34,11 +36,19 @@ def patch(patches: Patches, topi: Any) -> None:
             patches.add(owner, function.__name__, function)
 
 
-def unique(data: Any, is_sorted: bool = True, return_counts: bool = False) -> list[Any]:
-    """See `relay.unique`."""
-    from ...relay import op
+def _of_relay(name: str) -> Any:
+    """One of Relay's operators, of the same arguments: "unique", "vision.proposal"."""
+    family, _, last = name.rpartition(".")
 
-    return list(compute(op.unique, data, is_sorted, return_counts))
+    def restored(*args: Any, **kwargs: Any) -> Any:
+        from ...relay import op
+
+        operator = getattr(getattr(op, family) if family else op, last)
+        made = compute(operator, *args, **kwargs)
+        return made if isinstance(made, te.Tensor) else list(made)
+
+    restored.__name__, restored.__doc__ = last, f"See `relay.{name}`."
+    return restored
 
 
 def argwhere(output_shape: te.Tensor, condition: te.Tensor) -> te.Tensor:
@@ -210,21 +220,6 @@ def multibox_prior(
     return tvm.topi.clip(boxes, 0, 1) if clip else boxes
 
 
-def multibox_transform_loc(
-    cls_prob: Any,
-    loc_pred: Any,
-    anchor: Any,
-    clip: bool = True,
-    threshold: float = 0.01,
-    variances: Sequence[float] = (0.1, 0.1, 0.2, 0.2),
-) -> list[Any]:
-    """See `relay.vision.multibox_transform_loc`."""
-    from ...relay.op import vision
-
-    operator = vision.multibox_transform_loc
-    return list(compute(operator, cls_prob, loc_pred, anchor, clip, threshold, variances))
-
-
 def multibox_detection(
     cls_prob: Any,
     loc_pred: Any,
@@ -254,35 +249,3 @@ def multibox_detection(
         )
 
     return compute(detected, cls_prob, loc_pred, anchor)
-
-
-def proposal(
-    cls_prob: Any,
-    bbox_pred: Any,
-    im_info: Any,
-    scales: Sequence[float],
-    ratios: Sequence[float],
-    feature_stride: int,
-    threshold: float,
-    rpn_pre_nms_top_n: int,
-    rpn_post_nms_top_n: int,
-    rpn_min_size: int,
-    iou_loss: bool,
-) -> te.Tensor:
-    """See `relay.vision.proposal`."""
-    from ...relay.op import vision
-
-    return compute(
-        vision.proposal,
-        cls_prob,
-        bbox_pred,
-        im_info,
-        scales=scales,
-        ratios=ratios,
-        feature_stride=feature_stride,
-        threshold=threshold,
-        rpn_pre_nms_top_n=rpn_pre_nms_top_n,
-        rpn_post_nms_top_n=rpn_post_nms_top_n,
-        rpn_min_size=rpn_min_size,
-        iou_loss=iou_loss,
-    )
