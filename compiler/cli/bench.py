@@ -246,13 +246,13 @@ class Comparison:
 
     def measure(self) -> None:
         """Measure in turn, round after round."""
-        with self._steps.counted(f"measuring {self.result.model}") as status:
+        with self._steps.counted(f"measuring {self.result.model}") as show_status:
             for number in range(self._options.rounds):
                 for engine, worker in list(self._workers.items()):
                     outcome = self.result.engines[engine]
                     if outcome.is_slow and number >= _ROUNDS_OF_SLOW:
                         continue
-                    status.update(f"round {number + 1} of {self._options.rounds}, {engine}")
+                    show_status(f"round {number + 1} of {self._options.rounds}, {engine}")
                     with self._excused(engine):
                         time.sleep(_SETTLE_SECONDS)
                         answer = worker.ask(

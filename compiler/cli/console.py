@@ -60,10 +60,10 @@ class Steps:
         self._console.print(f"  {shown} [dim]{self.seconds[name]:.2f} s[/dim]", highlight=False)
 
     @contextmanager
-    def counted(self, name: str) -> Iterator[Status]:
-        """Show one line on a terminal that the body updates."""
+    def counted(self, name: str) -> Iterator[Callable[[str], None]]:
+        """Show one line on a terminal, whose text the body sets by calling what it gets."""
         with self._console.status(escape(name)) as status:
-            yield Status(lambda text: status.update(escape(f"{name}: {text}")))
+            yield lambda text: status.update(escape(f"{name}: {text}"))
 
     def progress(self, name: str, items: Sequence[Any]) -> Iterator[Any]:
         """Hand out the items, and show on a terminal how many are done."""
@@ -75,13 +75,6 @@ class Steps:
     def note(self, text: str) -> None:
         """Print one line."""
         self._console.print(f"  {escape(text)}", highlight=False)
-
-
-class Status:
-    """The line of a running job."""
-
-    def __init__(self, update: Any) -> None:
-        self.update = update
 
 
 def table(

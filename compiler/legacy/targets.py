@@ -86,9 +86,8 @@ def patch(patches: Patches) -> None:
         *(canon_target_map_and_host,),
     ):
         patches.add(Target, canonical.__name__, staticmethod(canonical))
-    for function in (adreno, arm_cpu, bifrost, create, cuda, hexagon, intel_graphics, mali, rasp):
+    for function in (arm_cpu, create, cuda, hexagon, rasp, *_OF_MODELS):
         patches.add(tvm.target, function.__name__, function)
-    patches.add(tvm.target, "rocm", _of_kind("rocm"))
     for name, unlike in (("micro", "c"), ("stm32", "c"), ("riscv_cpu", "llvm"), ("vta", "ext_dev")):
         for owner in (tvm.target, tvm.target.target):
             patches.add(owner, name, _gone(name, unlike))
@@ -190,33 +189,21 @@ def cuda(
     return _target("cuda", f"-model={model}", *chosen, *_options(options))
 
 
-def _of_kind(kind: str) -> Any:
-    def make(model: str = "unknown", options: str | Sequence[str] | None = None) -> Target:
-        return _target(kind, f"-model={model}", *_options(options))
+def _maker(name: str, kind: str, *fixed: str) -> Any:
+    """The function of a name that makes targets of a kind with some options set."""
 
-    make.__name__, make.__doc__ = kind, f"A target of kind {kind}."
+    def make(model: str = "unknown", options: str | Sequence[str] | None = None) -> Target:
+        return _target(kind, *fixed, f"-model={model}", *_options(options))
+
+    make.__name__, make.__doc__ = name, f"A target of kind {kind} {' '.join(fixed)}".rstrip() + "."
     return make
 
 
-def mali(model: str = "unknown", options: str | Sequence[str] | None = None) -> Target:
-    """An Arm Mali GPU through OpenCL."""
-    return _target("opencl", "-device=mali", f"-model={model}", *_options(options))
-
-
-def bifrost(model: str = "unknown", options: str | Sequence[str] | None = None) -> Target:
-    """An Arm Bifrost GPU through OpenCL."""
-    return _target("opencl", "-device=bifrost", f"-model={model}", *_options(options))
-
-
-def intel_graphics(model: str = "unknown", options: str | Sequence[str] | None = None) -> Target:
-    """Intel's integrated graphics through OpenCL."""
-    fixed = ("-device=intel_graphics", f"-model={model}", "-thread_warp_size=16")
-    return _target("opencl", *fixed, *_options(options))
-
-
-def adreno(model: str = "unknown", options: str | Sequence[str] | None = None) -> Target:
-    """A Qualcomm Adreno GPU through OpenCL."""
-    return _target("opencl", "-device=adreno", f"-model={model}", *_options(options))
+_OF_MODELS = (
+    *(_maker(device, "opencl", f"-device={device}") for device in ("adreno", "bifrost", "mali")),
+    _maker("intel_graphics", "opencl", "-device=intel_graphics", "-thread_warp_size=16"),
+    _maker("rocm", "rocm"),
+)
 
 
 def arm_cpu(model: str = "unknown", options: str | Sequence[str] | None = None) -> Target:

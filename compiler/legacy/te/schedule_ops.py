@@ -16,19 +16,6 @@ from .schedule import Schedule
 from .stage import ROOT, Stage
 from .statements import Statements
 
-__all__ = [
-    "AutoInlineBroadcast",
-    "AutoInlineElemWise",
-    "AutoInlineInjective",
-    "InferBound",
-    "ScheduleOps",
-    "auto_inline_broadcast",
-    "auto_inline_elementwise",
-    "auto_inline_injective",
-    "infer_bound",
-    "schedule_ops",
-]
-
 
 class _Pairs:
     """Pairs as the constructor of a TVM map takes them; an `IterVar` is not a key of a dict."""

@@ -12,15 +12,6 @@ from tvm import te, tirx
 from ...relay.op import random
 from .computed import compute
 
-__all__ = [
-    "multinomial",
-    "normal",
-    "threefry_generate",
-    "threefry_split",
-    "threefry_test_wrapping",
-    "uniform",
-]
-
 
 def threefry_generate(gen: Any, out_shape: Sequence[int]) -> list[Any]:
     """The next key, and random words of 64 bits."""

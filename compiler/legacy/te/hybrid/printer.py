@@ -139,15 +139,9 @@ class _Printer:
         shape, scope = self.tuple_of(buffer.shape), buffer.scope() or "global"
         self.line(f'{self.name(buffer)} = allocate({shape}, "{buffer.dtype}", "{scope}")')
 
-    def _bind(self, node: Any) -> None:
-        self.line(f"{self.name(node.var)} = {self.expr(node.value)}")
-
     def _assert(self, node: tirx.AssertStmt) -> None:
         message = "".join(str(part.value) for part in node.message_parts)
         self.line(f"assert {self.expr(node.condition)}, {message!r}")
-
-    def _evaluate(self, node: tirx.Evaluate) -> None:
-        self.line("pass" if isinstance(node.value, tirx.IntImm) else self.expr(node.value))
 
     # --- expressions ---------------------------------------------------------------------
 
@@ -171,58 +165,43 @@ class _Printer:
         sign = "/" if str(node.ty.dtype).startswith("float") else "//"
         return f"({self.expr(node.a)} {sign} {self.expr(node.b)})"
 
-    def _not(self, node: tirx.Not) -> str:
-        return f"(not {self.expr(node.a)})"
-
-    def _fold(self, node: Any) -> str:
-        return f"{type(node).__name__.lower()}({self.expr(node.a)}, {self.expr(node.b)})"
-
-    def _cast(self, node: tirx.Cast) -> str:
-        return f"{node.ty.dtype}({self.expr(node.value)})"
-
-    def _load(self, node: TensorLoad) -> str:
-        return f"{self.name(node.source)}[{', '.join(map(self.expr, node.indices))}]"
-
-    def _select(self, node: tirx.Select) -> str:
-        return self._choice(node.condition, node.true_value, node.false_value)
-
-    def _choice(self, condition: Any, then: Any, otherwise: Any) -> str:
+    def choice(self, condition: Any, then: Any, otherwise: Any) -> str:
+        """An expression that is one of two."""
         return f"({self.expr(then)} if {self.expr(condition)} else {self.expr(otherwise)})"
 
     def _call(self, node: Call) -> str:
         name = node.op.name.rpartition(".")[2] if isinstance(node.op, Op) else str(node.op)
         name = {"fabs": "abs", "pow": "power"}.get(name, name)
         if name == "if_then_else":
-            return self._choice(*node.args)
+            return self.choice(*node.args)
         if name not in SYMBOLIC:
             raise ScheduleError(f"te.hybrid.build: a call of {name} has no hybrid form")
         return f"{name}({', '.join(map(self.expr, node.args))})"
-
-    def _text(self, node: StringImm) -> str:
-        return repr(str(node.value))
 
 
 _STATEMENTS: dict[type, Callable[[_Printer, Any], None]] = {
     tirx.AllocBuffer: _Printer._allocate,
     tirx.AssertStmt: _Printer._assert,
     tirx.AttrStmt: _Printer._attr,
-    tirx.Bind: _Printer._bind,
+    tirx.Bind: lambda to, node: to.line(f"{to.name(node.var)} = {to.expr(node.value)}"),
     tirx.BufferStore: _Printer._store,
-    tirx.Evaluate: _Printer._evaluate,
+    tirx.Evaluate: lambda to, node: to.line(
+        "pass" if isinstance(node.value, tirx.IntImm) else to.expr(node.value)
+    ),
     tirx.For: _Printer._for,
     tirx.IfThenElse: _Printer._if,
     tirx.SeqStmt: _Printer._sequence,
 }
 _EXPRESSIONS: dict[type, Callable[[_Printer, Any], str]] = {
     Call: _Printer._call,
-    StringImm: _Printer._text,
-    TensorLoad: _Printer._load,
-    tirx.Cast: _Printer._cast,
+    StringImm: lambda to, node: repr(str(node.value)),
+    TensorLoad: lambda to, node: f"{to.name(node.source)}[{', '.join(map(to.expr, node.indices))}]",
+    tirx.Cast: lambda to, node: f"{node.ty.dtype}({to.expr(node.value)})",
     tirx.Div: _Printer._div,
     tirx.FloatImm: _Printer._number,
     tirx.IntImm: _Printer._number,
-    tirx.Max: _Printer._fold,
-    tirx.Min: _Printer._fold,
-    tirx.Not: _Printer._not,
-    tirx.Select: _Printer._select,
+    tirx.Max: lambda to, node: f"max({to.expr(node.a)}, {to.expr(node.b)})",
+    tirx.Min: lambda to, node: f"min({to.expr(node.a)}, {to.expr(node.b)})",
+    tirx.Not: lambda to, node: f"(not {to.expr(node.a)})",
+    tirx.Select: lambda to, node: to.choice(node.condition, node.true_value, node.false_value),
 }
