@@ -102,13 +102,9 @@ def subgraph_table(infos: list[SubgraphInfo]) -> Any:
                 " ".join(info.operators),
                 " ".join(name or "(computed)" for name in info.input_names),
                 info.target or "(the build's)",
-                " ".join(f"{key}={value}" for key, value in _own_attributes(info).items()),
+                " ".join(f"{key}={value}" for key, value in info.attrs.items() if key != "target"),
             )
             for info in infos
         ],
         title=f"{len(infos)} accepted subgraphs",
     )
-
-
-def _own_attributes(info: SubgraphInfo) -> dict[str, str]:
-    return {key: value for key, value in info.attrs.items() if key != "target"}

@@ -198,13 +198,13 @@ def show_quantized(result: Quantized) -> None:
 def show_layers(result: Quantized) -> None:
     """Print the errors of each layer."""
     rows: Iterator[Any] = (
-        (each.layer, each.operator, *map(_percent, (each.of_data, each.added, each.of_result)))
+        (
+            each.layer,
+            each.operator,
+            *(f"{share:.2%}" for share in (each.of_data, each.added, each.of_result)),
+        )
         for each in result.layers
     )
     header = ("layer", "operator", "error of its data", "added", "error of its result")
     title = f"{len(result.layers)} layers on integers, {result.samples} samples"
     show(table(header, list(rows), title=title, numbers=3))
-
-
-def _percent(share: float) -> str:
-    return f"{share:.2%}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import tvm
@@ -113,24 +113,13 @@ def todays_config(config: Mapping[str, Any] | None) -> dict[str, Any] | None:
     for key, value in config.items():
         name = _todays_key(key, known)
         if name is not None:
-            current[name] = _VALUES.get(name, _same)(value)
+            if name == "tirx.add_lower_pass":  # pairs of a phase and a pass; today's takes objects
+                value = [[tvm.tirx.IntImm("int32", int(phase)), each] for phase, each in value]
+            current[name] = value
         else:
             reason = _WITHOUT_EFFECT.get(key, "nothing of today's TVM reads it")
             logger.warning("PassContext: %s is ignored: %s", key, reason)
     return current
-
-
-def _same(value: Any) -> Any:
-    return value
-
-
-def _phases(passes: Any) -> list[list[Any]]:
-    """Passes with the numbers of their phases, where today's TVM takes only objects."""
-    return [[tvm.tirx.IntImm("int32", int(phase)), each] for phase, each in passes]
-
-
-# Configuration of 0.18 that has another form today.
-_VALUES: dict[str, Callable[[Any], Any]] = {"tirx.add_lower_pass": _phases}
 
 
 def _todays_key(key: str, known: set[str]) -> str | None:
@@ -143,11 +132,8 @@ def _todays_key(key: str, known: set[str]) -> str | None:
     for candidate in candidates:
         if candidate in known:
             return candidate
-    return None if _is_gone(key) else key
-
-
-def _is_gone(key: str) -> bool:
-    return key in _GONE or key in _WITHOUT_EFFECT or key.startswith(_FAMILIES_OF_BACKENDS)
+    gone = key in _GONE or key in _WITHOUT_EFFECT or key.startswith(_FAMILIES_OF_BACKENDS)
+    return None if gone else key
 
 
 def type_of(key: str) -> str | None:

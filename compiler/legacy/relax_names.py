@@ -50,7 +50,9 @@ def patch(patches: Patches) -> None:
     patches.add(relax.Var, "type_annotation", property(lambda self: self.ty))
     patches.add(tvm.ir.GenericConst, "data", property(lambda self: self.value))
     patches.add(tvm.ir.TupleGetItem, "tuple_value", property(lambda self: self.tuple))
-    patches.add(relax.TensorType, "concrete_shape", property(_concrete_shape))
+    patches.add(
+        relax.TensorType, "concrete_shape", property(lambda self: tuple(map(int, self.shape)))
+    )
     patches.add(tvm.ir.Call, "type_args", property(lambda self: [each.ty for each in self.args]))
     patches.add(relax.Function, "ret_type", property(lambda self: self.ret_ty))
     patches.add(relax.FuncType, "arg_types", property(lambda self: self.params))
@@ -72,7 +74,7 @@ def change(patches: Patches) -> None:
     _change_modules(patches)
     patches.set(relax.TensorType, "dtype", property(_dtype))
     patches.set(relax.SeqExpr, "__getattr__", _of_value)
-    patches.set(relax.ShapeExpr, "__getitem__", _extent)
+    patches.set(relax.ShapeExpr, "__getitem__", lambda self, index: list(self.values)[index])
     patches.set(tvm.IRModule, "from_expr", staticmethod(_from_expr))
     patches.set(tvm.IRModule, "__init__", _init_module)
     patches.set(tvm.ir.Op, "get", staticmethod(_operator))
@@ -184,15 +186,6 @@ def _known_type(expr: Any) -> Any:
             "the type checker has not run on this expression: apply relay.transform.InferType()"
         )
     return expr.ty
-
-
-def _extent(self: Any, index: Any) -> Any:
-    """An extent, or several of them by a slice."""
-    return list(self.values)[index]
-
-
-def _concrete_shape(self: Any) -> tuple[int, ...]:
-    return tuple(int(extent) for extent in self.shape)
 
 
 def _astext(self: Any, show_meta_data: bool = True, annotate: Any = None) -> str:
@@ -325,10 +318,6 @@ def _function_or_type(self: tvm.IRModule, var: Any) -> Any:
     return adt.definition(self, var) if is_type else _new_getitem(self, var)
 
 
-def _global_type_var(self: tvm.IRModule, name: str) -> adt.GlobalTypeVar:
-    return adt.definition(self, name).header
-
-
 def _with_types(function: Any) -> Any:
     """What is put into a module as a function: any expression, of its free variables.
 
@@ -361,7 +350,9 @@ def _change_modules(patches: Patches) -> None:
     patches.set(tvm.IRModule, "__getitem__", _function_or_type)
     patches.add(tvm.IRModule, "get_type", adt.get_type)
     patches.add(tvm.IRModule, "get_constructor", adt.constructor)
-    patches.add(tvm.IRModule, "get_global_type_var", _global_type_var)
+    patches.add(
+        tvm.IRModule, "get_global_type_var", lambda self, name: adt.definition(self, name).header
+    )
     patches.add(tvm.IRModule, "get_global_type_vars", lambda self: list(adt.type_definitions(self)))
     patches.add(tvm.IRModule, "type_definitions", property(adt.type_definitions))
     patches.add(tvm.IRModule, "import_from_std", import_from_std)

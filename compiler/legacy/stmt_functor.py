@@ -51,17 +51,14 @@ def ir_transform(
     names = {str(name).rpartition(".")[2] for name in only_enable or ()}
 
     def asked(node: Any) -> bool:
-        return not names or _type_name(node) in names
+        key = str(type(node).__tvm_ffi_type_info__.type_key)
+        return not names or key.rpartition(".")[2] in names
 
     def after(node: tvm_ffi.Object) -> Any:
         new = postorder(node) if postorder is not None and asked(node) else None
         return node if new is None else new
 
     return tvm_ffi.structural_map(stmt, (tvm_ffi.Object, after))
-
-
-def _type_name(node: Any) -> str:
-    return str(type(node).__tvm_ffi_type_info__.type_key).rpartition(".")[2]
 
 
 def substitute(node: Any, vmap: Mapping[Any, Any]) -> Any:

@@ -52,7 +52,7 @@ def patch(patches: Patches) -> None:
     patches.add(module, "imported_modules", property(lambda self: list(self.imports)))
     patches.add(module, "get_source", _source)
     patches.add(module, "type_key", property(lambda self: self.kind))
-    patches.add(module, "save", _save)
+    patches.add(module, "save", lambda self, file_name, fmt="": self.write_to_file(file_name, fmt))
     if tvm.tirx.IterVar.__hash__ is None:  # axes are kept in sets and as keys
         patches.set(tvm.tirx.IterVar, "__hash__", tvm_ffi.Object.__hash__)
 
@@ -126,11 +126,6 @@ def _dtype_of_scalar(expr: Any) -> DType:
 def _dtype_of_var(var: Any) -> Any:
     is_scalar = isinstance(var.ty, tvm.ir.PrimType)
     return _dtype_of_scalar(var) if is_scalar else _new_dtype_of_var(var)
-
-
-def _save(module: Any, file_name: str, fmt: str = "") -> None:
-    """Write the module to a file."""
-    module.write_to_file(file_name, fmt)
 
 
 def _time_evaluator(

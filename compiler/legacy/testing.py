@@ -160,10 +160,6 @@ class _Decorator:
         return test
 
 
-def _never() -> bool:
-    return False
-
-
 def _gpus(count: int) -> bool:
     return any(
         runs(kind) and all(tvm.device(kind, index).exist for index in range(count))
@@ -206,7 +202,7 @@ def _features() -> Iterator[Feature]:
         *("micro", "ethosn", "ethosu", "libtorch", "mrvl", "cmsisnn", "corstone300"),
         *("aprofile_aem_fvp", "vitis_ai"),
     ):
-        yield Feature(name, _never)
+        yield Feature(name, lambda: False)
 
 
 FEATURES = {feature.name: feature for feature in _features()}

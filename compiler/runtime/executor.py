@@ -251,9 +251,8 @@ class GraphExecutor:
             if isinstance(index, bool) or not isinstance(index, (int, np.integer)):
                 raise InputError(f"an output's index must be an int, not {index!r:.60}")
             if not 0 <= index < count:
-                raise InputError(
-                    f"no output {index}; there are {count}: {self._describe_outputs()}"
-                )
+                outputs = ", ".join(map(str, self.metadata.outputs))
+                raise InputError(f"no output {index}; there are {count}: {outputs}")
             self._use.require_own_run()
             if self._outputs is None:
                 raise InputError("there is no output before the first run(); call run() first")
@@ -474,9 +473,6 @@ class GraphExecutor:
         listed = ", ".join(str(info) for info in self.metadata.inputs)
         weights = len(self.metadata.params)
         return f"{listed or 'none'}" + (f" (and {weights} weights from p0 on)" if weights else "")
-
-    def _describe_outputs(self) -> str:
-        return ", ".join(str(info) for info in self.metadata.outputs)
 
 
 def _tables(infos: Sequence[TensorInfo]) -> tuple[dict[str, tuple[int | str, ...]], dict[str, str]]:

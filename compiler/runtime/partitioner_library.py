@@ -51,7 +51,8 @@ class PartitionerLibrary:
             symbols = ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
             self._module = tvm_ffi.load_module(path)
         except (OSError, RuntimeError) as error:
-            raise PartitionError(f"{file} can't be loaded: {_first_line(error)}") from error
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise PartitionError(f"{file} can't be loaded: {reason}") from error
         if hasattr(symbols, "_opVersion"):
             raise PartitionError(
                 f"{file} was built with MXNet's own lib_api.h; build its sources again with `baton "
@@ -203,7 +204,3 @@ def _version_number() -> int:
     parts = [int(part) for part in release[0].split(".")] if release else []
     major, minor, patch = [*parts, 0, 0, 0][:3]
     return 10000 * major + 100 * minor + patch
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

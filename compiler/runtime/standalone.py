@@ -63,13 +63,12 @@ def write_standalone(library: FactoryModule, draft: Path, fcompile: Any, **kwarg
         *("-Wl,--no-as-needed", f"-L{Path(libinfo.find_libtvm_ffi()).parent}", "-ltvm_ffi"),
     ]
     library.get_lib().export_library(
-        str(draft), fcompile=fcompile, fpack_imports=_source, options=options, **kwargs
+        str(draft),
+        fcompile=fcompile,
+        fpack_imports=lambda *_: str(_SOURCE),
+        options=options,
+        **kwargs,
     )
-
-
-def _source(_module: Any, _is_system: bool, _prefix: str, _folder: str) -> str:
-    """Source that is linked instead of the modules that TVM would pack."""
-    return str(_SOURCE)
 
 
 def _code_of(library: FactoryModule, folder: Path) -> bytes:

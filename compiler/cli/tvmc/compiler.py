@@ -97,7 +97,10 @@ def compile_model(
         )
     path = package_path or tvmc_model.default_package_path()
     _write_package(library, path, output_format, cross, cross_options)
-    save_dumps(Path(path).name, {each: _text(library, mod, each) for each in dumps}, path)
+    texts = {
+        each: relay.astext(mod) if each == "relay" else str(library.assembly()) for each in dumps
+    }
+    save_dumps(Path(path).name, texts, path)
     return TVMCPackage(path)
 
 
@@ -127,10 +130,6 @@ def save_dumps(module_name: str, dumps: Mapping[str, str], dump_root: str | Path
     folder = root if root.is_dir() else root.parent
     for kind, text in dumps.items():
         (folder / f"{module_name}.{kind}").write_text(text)
-
-
-def _text(library: Any, mod: tvm.IRModule, kind: str) -> str:
-    return relay.astext(mod) if kind == "relay" else str(library.assembly())
 
 
 def _write_package(library: Any, path: str, kind: str, cross: Any, options: str | None) -> None:

@@ -205,11 +205,9 @@ def load_model(
 def _random_weights(mod: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
     """Values for parameters of Relay text, which holds none, but for the named inputs."""
     return {
-        str(var.name): generate_tensor_data(_extents(var), str(var.ty.dtype), "random")
+        str(var.name): generate_tensor_data(
+            tuple(map(int, var.ty.shape)), str(var.ty.dtype), "random"
+        )
         for var in mod["main"].params
         if inputs and str(var.name) not in inputs
     }
-
-
-def _extents(var: Any) -> tuple[int, ...]:
-    return tuple(int(extent) for extent in var.ty.shape)

@@ -34,7 +34,10 @@ def to_onnx(
     from onnx import version_converter
 
     mod = relay_ir if isinstance(relay_ir, tvm.IRModule) else tvm.IRModule.from_expr(relay_ir)
-    arrays = {key: _array(value) for key, value in (params or {}).items()}
+    arrays = {
+        key: value.numpy() if hasattr(value, "numpy") else np.asarray(value)
+        for key, value in (params or {}).items()
+    }
     model = onnx_export.to_onnx(to_relax(mod), arrays)
     model.graph.name = name
     if opset_version not in (None, onnx_export.OPSET):
@@ -45,7 +48,3 @@ def to_onnx(
     if path is not None:
         onnx.save(model, os.fspath(path))
     return model
-
-
-def _array(value: Any) -> np.ndarray:
-    return value.numpy() if hasattr(value, "numpy") else np.asarray(value)

@@ -305,16 +305,13 @@ class Bounds:
             first, last = tirx.min(first, low), tirx.max(last, high)
         simplify = self.analyzer.simplify
         first, extent = simplify(first), simplify(last - first + 1)
-        if constant(extent) is None and self._varies(extent):
+        if any(var in self._loop_vars for var in nodes_of(extent, tirx.Var)):
             most = self.analyzer.const_int_bound(extent).max_value
             full = constant(axis.dom.extent)
             if most >= _UNBOUNDED or (full is not None and most >= full):
                 return axis.dom.min, axis.dom.extent
             extent = like(axis.var, int(most))
         return first, extent
-
-    def _varies(self, expr: Any) -> bool:
-        return any(var in self._loop_vars for var in nodes_of(expr, tirx.Var))
 
     # --- indices -------------------------------------------------------------------------
 

@@ -153,12 +153,12 @@ class _Backwards:
 
     def _term(self, tensor: Tensor, index: int, place: Sequence[Any]) -> Any:
         outer, at = place[: len(self.prefix)], place[len(self.prefix) :]
-        known = [
-            (v, tirx.const(0, str(v.ty.dtype)), n) for v, n in zip(place, self._extents(tensor))
-        ]
+        extents = [*self.prefix, *tensor.shape]
+        known = [(v, tirx.const(0, str(v.ty.dtype)), n) for v, n in zip(place, extents)]
         terms = self._terms.get(_key(tensor), [])
         if index == len(terms):  # the output is wanted itself
-            return as_expr(self._seed(outer, at, Sum(_one(tensor), [], [], [])), known)
+            one = Sum(tirx.const(1, str(tensor.dtype)), [], [], [])
+            return as_expr(self._seed(outer, at, one), known)
         reader, partial, axes = terms[index]
         renamed = {var: tirx.Var(var.name, var.ty) for var, _, _ in axes}
         fresh = [
@@ -170,9 +170,6 @@ class _Backwards:
         total = Sum(total.value, fresh, total.equations, total.conditions)
         indices = [renamed[axis.var] for axis in reader.op.axis]
         return as_expr(solved(self._seed_or_read(reader, outer, indices, total)), known)
-
-    def _extents(self, tensor: Tensor) -> list[Any]:
-        return [*self.prefix, *tensor.shape]
 
     def _seed_or_read(
         self, reader: Tensor, outer: Sequence[Any], indices: Sequence[Any], total: Sum
@@ -194,10 +191,6 @@ class _Backwards:
 
 def _key(tensor: Tensor) -> Key:
     return tensor.op, int(tensor.value_index)
-
-
-def _one(tensor: Tensor) -> Any:
-    return tirx.const(1, str(tensor.dtype))
 
 
 def _as(index: Any, other: Any) -> Any:

@@ -99,7 +99,9 @@ def decl_tensor_intrin(
     scalars = tuple(scalar_params or ())
     given_scalars = [list(scalars)] if scalars else []
     made = fcompute(buffers[: len(inputs)], buffers[len(inputs) :], *given_scalars)
-    body, init, update = (None if part is None else _statement(part) for part in _three(name, made))
+    body, init, update = (
+        tirx.Evaluate(part) if is_prim_expr(part) else part for part in _three(name, made)
+    )
     return TensorIntrin(name, op, tuple(inputs), tuple(buffers), scalars, body, init, update)
 
 
@@ -111,10 +113,6 @@ def _three(name: str, made: Any) -> tuple[Any, ...]:
     raise ScheduleError(
         f"te.decl_tensor_intrin {name}: it must return the body, or (body, reset, update)"
     )
-
-
-def _statement(value: Any) -> Any:
-    return tirx.Evaluate(value) if is_prim_expr(value) else value
 
 
 def compute(

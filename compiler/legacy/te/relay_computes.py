@@ -37,7 +37,14 @@ def compute(operator: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     def taken(value: Any) -> Any:
         if isinstance(value, te.Tensor):
             tensors.append(value)
-            variables.append(relax.Var(f"x{len(tensors)}", _type(value)))
+            shape = [
+                tvm.tirx.IntImm("int64", int(extent))
+                if isinstance(extent, tvm.tirx.IntImm)
+                else extent
+                for extent in value.shape
+            ]
+            ty = relax.TensorType(shape, value.dtype)
+            variables.append(relax.Var(f"x{len(tensors)}", ty))
             return variables[-1]
         if isinstance(value, (list, tuple)) and any(isinstance(each, te.Tensor) for each in value):
             return [taken(each) for each in value]
@@ -47,14 +54,6 @@ def compute(operator: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     function = Function(variables, as_expr(operator(*args, **kwargs)))
     mod = legalize_ops()(dispatch_sorts(as_module(function), {"main": target}))
     return _Kernels(mod, dict(zip(mod["main"].params, tensors))).results()
-
-
-def _type(tensor: te.Tensor) -> relax.TensorType:
-    return relax.TensorType([_int64(extent) for extent in tensor.shape], tensor.dtype)
-
-
-def _int64(extent: Any) -> Any:
-    return tvm.tirx.IntImm("int64", int(extent)) if isinstance(extent, tvm.tirx.IntImm) else extent
 
 
 class _Kernels:

@@ -21,7 +21,6 @@ which `relay.build` and AutoTVM's tasks choose.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 from tvm import te, tirx
@@ -47,7 +46,8 @@ def is_gpu(target: Any = None) -> bool:
 
 def schedule_default(outs: Any) -> Schedule:
     """Loops as the computes are declared, one after the other."""
-    return create_schedule([tensor.op for tensor in _tensors(outs)])
+    tensors = [outs] if isinstance(outs, te.Tensor) else outs
+    return create_schedule([tensor.op for tensor in tensors])
 
 
 def schedule_outputs(outs: Any, gpu: bool = False) -> Schedule:
@@ -73,10 +73,6 @@ def schedule_stage(schedule: Schedule, op: Any, gpu: bool = False) -> Schedule:
     else:
         _on_cpu(schedule, op)
     return schedule
-
-
-def _tensors(outs: Any) -> Sequence[Any]:
-    return [outs] if isinstance(outs, te.Tensor) else list(outs)
 
 
 def _on_cpu(schedule: Schedule, op: Any) -> None:
