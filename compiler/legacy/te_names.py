@@ -11,7 +11,6 @@ import tvm.driver.build_module
 import tvm_ffi
 from tvm import te
 
-from . import te as te_schedules
 from .module_map import ABSENT
 from .patches import Patches
 from .relax_names import DType
@@ -70,6 +69,8 @@ def _of_te(name: str) -> Any:
         return Absent(f"tvm.te.{name}", ABSENT[f"tvm.te.{name}"])
     if name not in _TE:
         raise AttributeError(f"module 'tvm.te' has no attribute {name!r}")
+    from . import te as te_schedules
+
     return getattr(te_schedules, name)
 
 
@@ -77,6 +78,8 @@ def _later(name: str) -> Any:
     """A function of `compiler.legacy.te`, which is loaded when it is first called."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
+        from . import te as te_schedules
+
         return getattr(te_schedules, name)(*args, **kwargs)
 
     call.__name__, call.__doc__ = name, f"See `compiler.legacy.te.{name}`."
@@ -114,6 +117,8 @@ def _schedule_to_module(
     binds: Mapping[Any, Any] | None = None,
 ) -> Any:
     """A module with the loops of a schedule, as they are before any pass."""
+    from . import te as te_schedules
+
     return tvm.IRModule({name: te_schedules.schedule_to_function(sch, args or [], name, binds)})
 
 
@@ -163,6 +168,8 @@ def build(
     if of_today:
         mod = of_today.pop("mod", inputs)
         return _new_build(mod, target, **of_today)
+    from . import te as te_schedules
+
     return te_schedules.build(inputs, args, target, target_host, runtime, name, binds)
 
 

@@ -17,8 +17,6 @@ from typing import Any
 import tvm
 from tvm import sym, tirx
 
-from ...errors import ScheduleError
-
 
 class _Separator:
     """Stands between the dimensions of memory that has several, in what a mapping returns."""
@@ -258,9 +256,3 @@ def roots_of(
         else:
             roots[relation.iter.var] = ()
     return roots
-
-
-def require(condition: bool, message: str) -> None:
-    """Raise a `ScheduleError` unless a condition holds."""
-    if not condition:
-        raise ScheduleError(message)
