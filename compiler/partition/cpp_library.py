@@ -14,14 +14,11 @@ from typing import Any
 import numpy as np
 
 from compiler.backends.registry import (
-    AcceptSubgraph,
     Compile,
-    MakeSelector,
     Options,
     Partitioner,
     RunPass,
     Strategy,
-    SupportedOps,
     register,
     register_pass,
 )
@@ -58,13 +55,14 @@ def _partitioner(
 
     made = []
     for index, (title, subgraph_op, marks, selects, reviews) in enumerate(strategies):
+        calls = _CppStrategy(library, number, index)
         made.append(
             Strategy(
                 str(title),
-                _supported_ops(library, number, index) if marks else None,
-                _accept_subgraph(library, number, index) if reviews else None,
+                calls.supported_ops if marks else None,
+                calls.accept_subgraph if reviews else None,
                 str(subgraph_op),
-                _make_selector(library, number, index) if selects else None,
+                calls.selector if selects else None,
                 library=library.identity,
             )
         )
@@ -76,17 +74,17 @@ def _partitioner(
     )
 
 
-def _supported_ops(library: PartitionerLibrary, partitioner: int, strategy: int) -> SupportedOps:
-    def supported_ops(graph_json: str, ids: list[int], options: Options) -> list[int]:
-        return list(library.call("supported_ops", partitioner, strategy, graph_json, options))
+class _CppStrategy:
+    """The callbacks of a strategy, which call the library."""
 
-    return supported_ops
+    def __init__(self, library: PartitionerLibrary, partitioner: int, strategy: int) -> None:
+        self._library, self._number = library, (partitioner, strategy)
 
+    def supported_ops(self, graph_json: str, ids: list[int], options: Options) -> list[int]:
+        return list(self._library.call("supported_ops", *self._number, graph_json, options))
 
-def _accept_subgraph(
-    library: PartitionerLibrary, partitioner: int, strategy: int
-) -> AcceptSubgraph:
     def accept_subgraph(
+        self,
         graph_json: str,
         subgraph_id: int,
         options: Options,
@@ -94,20 +92,13 @@ def _accept_subgraph(
         args: Mapping[str, np.ndarray],
         aux: Mapping[str, np.ndarray],
     ) -> bool:
-        accepted, found = library.call(
-            "review",
-            partitioner,
-            strategy,
-            graph_json,
-            subgraph_id,
-            options,
-            _fetching(args),
-            _fetching(aux),
-        )
+        given = graph_json, subgraph_id, options, _fetching(args), _fetching(aux)
+        accepted, found = self._library.call("review", *self._number, *given)
         attrs.update((str(key), str(value)) for key, value in found.items())
         return bool(accepted)
 
-    return accept_subgraph
+    def selector(self, graph_json: str, options: Options) -> Selector:
+        return _CppSelector(self._library.call("selector", *self._number, graph_json, options))
 
 
 def _compile(library: PartitionerLibrary, partitioner: int, name: str) -> Compile:
@@ -154,13 +145,6 @@ def _run_pass(library: PartitionerLibrary, number: int) -> RunPass:
         return str(text), *new
 
     return run
-
-
-def _make_selector(library: PartitionerLibrary, partitioner: int, strategy: int) -> MakeSelector:
-    def make_selector(graph_json: str, options: Options) -> Selector:
-        return _CppSelector(library.call("selector", partitioner, strategy, graph_json, options))
-
-    return make_selector
 
 
 class _CppSelector(Selector):

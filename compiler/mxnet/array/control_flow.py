@@ -15,6 +15,9 @@ from .ndarray import ndarray
 from .value import Record, Value, Variable, call_site, current_trace
 from .wrap import wrap
 
+_Step = tuple[list[ndarray], list[ndarray], bool]
+"""Outputs and states of a step, and whether the body returns one output, not a list."""
+
 
 def foreach(
     body: Callable[[Any, Any], tuple[Any, Any]],
@@ -52,20 +55,21 @@ def foreach(
         raise ArrayError(f"{call_site()}: foreach over arrays of the lengths {sorted(lengths)}")
     one_item, one_state = isinstance(data, ndarray), isinstance(init_states, ndarray)
 
-    def step(
-        parts: Sequence[ndarray], before: Sequence[ndarray]
-    ) -> tuple[list[Any], list[Any], bool]:
+    def step(parts: Sequence[ndarray], before: Sequence[ndarray]) -> _Step:
         given = parts[0] if one_item else list(parts)
-        result, after = body(given, before[0] if one_state else list(before))
-        new = _listed(after)
-        _require_types(name, new, before)
-        return _listed(result), new, isinstance(result, ndarray)
+        return _checked_step(name, before, *body(given, before[0] if one_state else list(before)))
 
     if current_trace() is None:
         outputs, single, final = _unrolled(step, items, states)
     else:
         outputs, single, final = _recorded(step, items, states, name)
     return (outputs[0] if single else outputs), (final[0] if one_state else final)
+
+
+def _checked_step(name: str, before: Sequence[ndarray], result: Any, after: Any) -> _Step:
+    new = _listed(after)
+    _require_types(name, new, before)
+    return _listed(result), new, isinstance(result, ndarray)
 
 
 def _listed(value: Any) -> list[ndarray]:
@@ -96,15 +100,22 @@ def _recorded(
     graph, _ = _body([*outs, *new], own, inputs)
     first_state, first_captured = len(data), len(own)
     attrs = {
-        "num_args": len(inputs) + 1,
-        "num_outputs": len(outs) + len(new),
-        "num_out_data": len(outs),
         "in_data_locs": tuple(range(first_state)),
         "in_state_locs": tuple(range(first_state, first_captured)),
         "remain_locs": tuple(range(first_captured, len(inputs))),
     }
-    results = invoke("_npx_foreach", [wrap(v) for v in inputs], attrs, subgraphs=[graph])
-    return results[: len(outs)], single, results[len(outs) :]
+    return _loop("_npx_foreach", [graph], inputs, (outs, new, single), attrs)
+
+
+def _loop(
+    op: str, bodies: list[Graph], inputs: list[Value], step: _Step, attrs: dict[str, Any]
+) -> tuple[Any, bool, Any]:
+    """Record the node of a loop; its outputs, whether the body has one, and the last states."""
+    outs, new, single = step
+    counts = {"num_args": len(inputs) + len(bodies), "num_outputs": len(outs) + len(new)}
+    attrs = {**counts, "num_out_data": len(outs), **attrs}
+    found = invoke(op, [wrap(value) for value in inputs], attrs, subgraphs=bodies)
+    return found[: len(outs)], single, found[len(outs) :]
 
 
 def while_loop(
@@ -147,11 +158,8 @@ def while_loop(
     if not states:
         raise ArrayError(f"{call_site()}: {name} has no loop_vars")
 
-    def step(before: Sequence[ndarray]) -> tuple[list[Any], list[Any], bool]:
-        result, after = func(*before)
-        new = _listed(after)
-        _require_types(name, new, before)
-        return _listed(result), new, isinstance(result, ndarray)
+    def step(before: Sequence[ndarray]) -> _Step:
+        return _checked_step(name, before, *func(*before))
 
     if current_trace() is None:
         outputs, single, final = _while_unrolled(cond, step, states, max_iterations)
@@ -232,16 +240,12 @@ def _while_recorded(
     condition, at_condition = _body([cond(*held)], own, inputs)
     body, at_body = _body([*outs, *new], own, inputs)
     attrs = {
-        "num_args": len(inputs) + 2,
-        "num_outputs": len(outs) + len(new),
-        "num_out_data": len(outs),
         "max_iterations": most,
         "cond_input_locs": at_condition,
         "func_input_locs": at_body,
         "func_var_locs": tuple(range(len(held))),
     }
-    found = invoke("_npx_while_loop", [wrap(v) for v in inputs], attrs, subgraphs=[condition, body])
-    return found[: len(outs)], single, found[len(outs) :]
+    return _loop("_npx_while_loop", [condition, body], inputs, (outs, new, single), attrs)
 
 
 def _require_types(name: str, found: Sequence[ndarray], wanted: Sequence[ndarray]) -> None:

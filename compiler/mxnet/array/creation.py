@@ -5,6 +5,7 @@ In a trace they are operators without inputs; elsewhere they are made at once.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as _np
@@ -90,26 +91,22 @@ def as_shape(shape: Any) -> tuple[int, ...]:
     return tuple(int(extent) for extent in extents)
 
 
-def zeros(
-    shape: Any, dtype: Any = None, order: str = "C", device: Device | None = None,
-    ctx: Device | None = None,
-) -> ndarray:  # fmt: skip
-    """Zeros, float32 by default."""
-    extents, name = as_shape(shape), dtype_name(dtype)
-    attrs = {"shape": extents, "dtype": name}
-    return _create("_npi_zeros", lambda: _np.zeros(extents, name), attrs, _place(device, ctx))
+def _filled(name: str, number: int) -> Callable[..., ndarray]:
+    def function(
+        shape: Any, dtype: Any = None, order: str = "C", device: Device | None = None,
+        ctx: Device | None = None,
+    ) -> ndarray:  # fmt: skip
+        extents, kind = as_shape(shape), dtype_name(dtype)
+        attrs = {"shape": extents, "dtype": kind}
+        make = lambda: _np.full(extents, number, kind)  # noqa: E731
+        return _create(f"_npi_{name}", make, attrs, _place(device, ctx))
+
+    function.__name__ = name
+    function.__doc__ = f"{name.capitalize()}, float32 by default."
+    return function
 
 
-def ones(
-    shape: Any, dtype: Any = None, order: str = "C", device: Device | None = None,
-    ctx: Device | None = None,
-) -> ndarray:  # fmt: skip
-    """Ones, float32 by default."""
-    extents, name = as_shape(shape), dtype_name(dtype)
-    attrs = {"shape": extents, "dtype": name}
-    return _create("_npi_ones", lambda: _np.ones(extents, name), attrs, _place(device, ctx))
-
-
+zeros, ones = _filled("zeros", 0), _filled("ones", 1)
 empty = zeros
 
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from inspect import Parameter, Signature
 from typing import Any, cast
 
-from compiler.mxnet_format.data_dependent import DYNAMIC
+from compiler.mxnet.symbol.compose import known_operator
 from compiler.mxnet_format.graph import Node
-from compiler.mxnet_format.operators import input_names, operator_of, sort_arguments
+from compiler.mxnet_format.operators import input_names, sort_arguments
 
 from .invoke import invoke
 from .ndarray import ndarray
@@ -65,11 +65,7 @@ def declare(
 
 def operator_function(name: str) -> Callable[..., Any]:
     """The function `nd.<name>`; raises AttributeError where there is no such operator."""
-    from compiler.relay.frontend.mxnet.ops import is_known
-
-    op = operator_of(name)
-    if not (is_known(op) or op in DYNAMIC) or name.startswith("__"):
-        raise AttributeError(f"there is no operator {name!r}")
+    op = known_operator(name)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         inputs, attrs, label = sort_arguments(

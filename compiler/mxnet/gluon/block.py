@@ -249,9 +249,8 @@ class Block:
         device: Any = None,
         allow_missing: bool = False,
         ignore_extra: bool = False,
-        cast_dtype: bool = False,
-        dtype_source: str = "current",
-        ctx: Any = None,
+        *args: Any,
+        **kwargs: Any,
     ) -> None:
         """Read parameters by structural name; the block need not be initialized.
 
@@ -275,24 +274,12 @@ class Block:
         BlockArgumentError
             Names, shapes or dtypes do not fit.
         """
-        self.collect_params().load(
-            filename, device, allow_missing, ignore_extra, "", cast_dtype, dtype_source, ctx
-        )
+        params = self.collect_params()
+        params.load(filename, device, allow_missing, ignore_extra, "", *args, **kwargs)
 
-    def load_dict(
-        self,
-        param_dict: Mapping[str, Any],
-        device: Any = None,
-        allow_missing: bool = False,
-        ignore_extra: bool = False,
-        cast_dtype: bool = False,
-        dtype_source: str = "current",
-        source: str = "dict",
-    ) -> None:
+    def load_dict(self, param_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> None:
         """Take parameters from a dict; arguments as for `load_parameters`."""
-        self.collect_params().set_values(
-            param_dict, device, allow_missing, ignore_extra, cast_dtype, dtype_source, source
-        )
+        self.collect_params().set_values(param_dict, *args, **kwargs)
 
     # Calls.
 

@@ -288,7 +288,7 @@ class HybridBlock(Block):
         assert self._cached_graph is not None
         names, symbol = self._cached_graph
         device = arrays[0].device
-        params = self._variables()
+        params = self.collect_params()
         values = dict(zip(names, arrays))
         read = set(symbol.list_inputs())
         values |= {n: param.data(device) for n, param in params.items() if n in read}
@@ -431,7 +431,9 @@ class HybridBlock(Block):
         given = [array.detach() for array in arrays]
         for array, name in zip(given, names):
             array._value.variable = Variable(name)
-        params = self._name_variables()
+        params = self.collect_params()
+        for name, param in params.items():
+            param._variable.name = name  # of several names the last
         with tracing(Trace(type(self).__name__)) as trace:
             result = super().__call__(*regroup(iter(given), in_format))
             outputs, out_format = flatten(result, "output")
@@ -450,16 +452,6 @@ class HybridBlock(Block):
                 f"the forward of {type(self).__name__} returns None among its outputs, which a "
                 "hybridized block can't"
             )
-
-    def _variables(self) -> dict[str, Parameter]:
-        return self.collect_params()
-
-    def _name_variables(self) -> dict[str, Parameter]:
-        """Name each parameter's variable by its structural name, the last one of several."""
-        params = self._variables()
-        for name, param in params.items():
-            param._variable.name = name
-        return params
 
     def _warn_of_unused(
         self, symbol: Symbol, names: list[str], params: dict[str, Parameter]
@@ -485,7 +477,7 @@ class HybridBlock(Block):
         names, symbol = self._cached_graph
         try:
             kind = DynamicOp if is_dynamic(symbol.graph) else CachedOp
-            op = kind(symbol, names, self._variables(), self._flags)
+            op = kind(symbol, names, self.collect_params(), self._flags)
         except UnknownShapeError as error:
             raise BlockArgumentError(str(error)) from error
         plain = isinstance(self._in_format, list) and all(f == ARRAY for f in self._in_format)
@@ -526,7 +518,7 @@ class HybridBlock(Block):
         states, read = set(symbol.list_auxiliary_states()), set(symbol.list_inputs())
         arrays = {
             ("aux:" if name in states else "arg:") + name: param.list_data()[0]
-            for name, param in self._variables().items()
+            for name, param in self.collect_params().items()
             if name in read
         }
         return (symbol, arrays) if path is None else write_model(path, epoch, symbol, arrays)

@@ -162,25 +162,20 @@ class ParameterDict(dict[str, Parameter]):
         if not isinstance(arrays, Mapping):
             raise BlockArgumentError(f"the {where} has no names")
         plain = {name.removeprefix("arg:").removeprefix("aux:"): a for name, a in arrays.items()}
-        self.set_values(
-            {restore_prefix + name: array for name, array in plain.items()},
-            device if device is not None else ctx,
-            allow_missing,
-            ignore_extra,
-            cast_dtype,
-            dtype_source,
-            where,
-        )
+        values = {restore_prefix + name: array for name, array in plain.items()}
+        place = device if device is not None else ctx
+        rest = allow_missing, ignore_extra, cast_dtype, dtype_source, where
+        self.set_values(values, place, *rest)
 
     def set_values(
         self,
         values: Mapping[str, Any],
-        device: Any,
-        allow_missing: bool,
-        ignore_extra: bool,
-        cast_dtype: bool,
-        dtype_source: str,
-        source: str,
+        device: Any = None,
+        allow_missing: bool = False,
+        ignore_extra: bool = False,
+        cast_dtype: bool = False,
+        dtype_source: str = "current",
+        source: str = "dict",
     ) -> None:
         """Set values by name; arguments as for `Block.load_parameters`."""
         if dtype_source not in ("current", "saved"):

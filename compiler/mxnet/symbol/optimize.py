@@ -25,13 +25,11 @@ def optimize_for(
     args: Mapping[str, Any] | None,
     aux: Mapping[str, Any] | None,
     ctx: Any,
-    shape_dict: Mapping[str, Any] | None,
-    type_dict: Mapping[str, Any] | None,
-    stype_dict: Mapping[str, str] | None,
+    declared: Sequence[Mapping[str, Any] | None],
     skip_infer: bool,
     options: Mapping[str, Any],
 ) -> Symbol:
-    """See `Symbol.optimize_for`."""
+    """See `Symbol.optimize_for`; `declared` are shapes, dtypes and storage types by name."""
     from .partition import KnownValues, partition_symbol, rewrite_symbol
 
     if not isinstance(backend, str):
@@ -39,6 +37,7 @@ def optimize_for(
     _check_device(ctx)
     given_args = _arrays("args", args, symbol.list_arguments())
     given_aux = _arrays("aux", aux, symbol.list_auxiliary_states())
+    shape_dict, type_dict, stype_dict = declared
     shapes = {name: _shape(name, shape) for name, shape in (shape_dict or {}).items()}
     dtypes = {name: _dtype(name, dtype) for name, dtype in (type_dict or {}).items()}
     for name, storage in (stype_dict or {}).items():
@@ -88,7 +87,7 @@ def partition_values(
 
     A graph pass puts the values of variables that it adds into `args` and `aux`.
     """
-    return optimize_for(symbol, backend, args, aux, None, None, None, None, False, options)
+    return optimize_for(symbol, backend, args, aux, None, (None, None, None), False, options)
 
 
 def _arrays(what: str, given: Any, names: Sequence[str]) -> dict[str, np.ndarray]:

@@ -273,18 +273,8 @@ class Symbol:
         """
         from .optimize import optimize_for
 
-        return optimize_for(
-            self,
-            backend,
-            args,
-            aux,
-            ctx,
-            shape_dict,
-            type_dict,
-            stype_dict,
-            skip_infer,
-            options,
-        )
+        declared = shape_dict, type_dict, stype_dict
+        return optimize_for(self, backend, args, aux, ctx, declared, skip_infer, options)
 
     def bind(
         self,
