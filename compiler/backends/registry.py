@@ -261,7 +261,10 @@ def _add(backend: Partitioner | GraphPass, replace: bool) -> None:
 def unregister(name: str) -> None:
     """Remove a partitioner or a graph pass.
 
-    Raises UnknownBackendError: None of that name is registered.
+    Raises
+    ------
+    UnknownBackendError
+        None of that name is registered.
     """
     with _lock:
         if name not in _backends:

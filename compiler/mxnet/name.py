@@ -34,12 +34,7 @@ class NameManager:
 
 
 class Prefix(NameManager):
-    """Puts a prefix before all names.
-
-    Parameters
-    ----------
-    prefix : str
-    """
+    """Puts a prefix before all names."""
 
     def __init__(self, prefix: str) -> None:
         super().__init__()

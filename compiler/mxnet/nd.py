@@ -45,16 +45,15 @@ def array(source: Any, ctx: Device | None = None, dtype: Any = None) -> NDArray:
     return creation.array(source, "float32" if plain else dtype, ctx)
 
 
-def zeros(shape: Any, ctx: Device | None = None, dtype: Any = None) -> NDArray:
-    """Zeros, float32 by default."""
-    return creation.zeros(shape, dtype, ctx=ctx)
+def _filled(function: Callable[..., NDArray]) -> Callable[..., NDArray]:
+    def call(shape: Any, ctx: Device | None = None, dtype: Any = None) -> NDArray:
+        return function(shape, dtype, ctx=ctx)
+
+    call.__doc__ = function.__doc__
+    return call
 
 
-def ones(shape: Any, ctx: Device | None = None, dtype: Any = None) -> NDArray:
-    """Ones, float32 by default."""
-    return creation.ones(shape, dtype, ctx=ctx)
-
-
+zeros, ones = _filled(creation.zeros), _filled(creation.ones)
 empty = zeros
 
 

@@ -435,19 +435,11 @@ def diagonal(a: ndarray, offset: int = 0) -> ndarray:
     return diag(a, offset)
 
 
-def shape(a: Any) -> tuple[int, ...]:
-    """Extents."""
-    return as_array(a).shape
+def _attribute(name: str) -> Any:
+    return lambda a: getattr(as_array(a), name)
 
 
-def ndim(a: Any) -> int:
-    """Number of axes."""
-    return as_array(a).ndim
-
-
-def size(a: Any) -> int:
-    """Number of elements."""
-    return as_array(a).size
+shape, ndim, size = _attribute("shape"), _attribute("ndim"), _attribute("size")
 
 
 def abs_(x: Any) -> ndarray:

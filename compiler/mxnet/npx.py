@@ -102,14 +102,10 @@ gelu = declare(
     lambda inputs, attrs: attrs.update(act_type="gelu", slope=0.25),
 )
 softmax = declare(
-    "_npx_softmax",
-    "softmax(data; axis=-1, temperature=None)",
-    "exp(x) over its sum along an axis.",
+    "_npx_softmax", "softmax(data; axis=-1, temperature=None)", "exp(x) over its sum along an axis."
 )
 log_softmax = declare(
-    "_npx_log_softmax",
-    "log_softmax(data; axis=-1, temperature=None)",
-    "The logarithm of softmax.",
+    "_npx_log_softmax", "log_softmax(data; axis=-1, temperature=None)", "The logarithm of softmax."
 )
 fully_connected = declare(
     "FullyConnected",
@@ -146,9 +142,7 @@ batch_norm = declare(
     lambda inputs, attrs: attrs.update(output_mean_var=False, axis=attrs.pop("axis")),
 )
 layer_norm = declare(
-    "LayerNorm",
-    "layer_norm(data, gamma, beta; axis=-1, eps=1e-05)",
-    "Normalized along one axis.",
+    "LayerNorm", "layer_norm(data, gamma, beta; axis=-1, eps=1e-05)", "Normalized along one axis."
 )
 group_norm = declare(
     "GroupNorm",
@@ -186,9 +180,7 @@ reshape = declare(
 )
 reshape_like = declare("reshape_like", "reshape_like(lhs, rhs)", "The shape of another array.")
 broadcast_like = declare(
-    "broadcast_like",
-    "broadcast_like(lhs, rhs)",
-    "Repeated to the shape of another array.",
+    "broadcast_like", "broadcast_like(lhs, rhs)", "Repeated to the shape of another array."
 )
 arange_like = declare(
     "_contrib_arange_like",

@@ -22,6 +22,8 @@ from typing import TypeVar
 from compiler.backends.graph import Entry, Graph
 from compiler.errors import PartitionError
 
+from .region_growing import find_root
+
 ON_COMPILE_ERROR = ("raise", "back", "split")
 
 _BITS = {"bool": 8, "float4_e2m1fn": 4}
@@ -165,20 +167,14 @@ def _depth_first(graph: Graph, region: list[int]) -> list[int]:
 def _connected(graph: Graph, run: list[int]) -> list[list[int]]:
     parent = {node: node for node in run}
 
-    def find(node: int) -> int:
-        while parent[node] != node:
-            parent[node] = parent[parent[node]]
-            node = parent[node]
-        return node
-
     for node in run:
         for source, _ in graph.nodes[node].inputs:
             if source in parent:
-                one, two = find(source), find(node)
+                one, two = find_root(parent, source), find_root(parent, node)
                 parent[max(one, two)] = min(one, two)
     parts: dict[int, list[int]] = {}
     for node in sorted(run):
-        parts.setdefault(find(node), []).append(node)
+        parts.setdefault(find_root(parent, node), []).append(node)
     return list(parts.values())
 
 

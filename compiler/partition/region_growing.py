@@ -14,6 +14,14 @@ ANY = -1
 """Mark of a node that may join any subgraph."""
 
 
+def find_root(parent: list[int] | dict[int, int], node: int) -> int:
+    """The root of a node in a forest of parents; paths are halved on the way."""
+    while parent[node] != node:
+        parent[node] = parent[parent[node]]
+        node = parent[node]
+    return node
+
+
 def readers_of(predecessors: Sequence[Iterable[int]]) -> list[list[int]]:
     """For each node those that read it, ascending, each once."""
     readers: list[list[int]] = [[] for _ in predecessors]

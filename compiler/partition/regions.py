@@ -36,7 +36,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from .contraction import AcyclicContraction
-from .region_growing import ANY, UNMARKED, grow, last_return, readers_of
+from .region_growing import ANY, UNMARKED, find_root, grow, last_return, readers_of
 
 __all__ = ["ANY", "UNMARKED", "find_regions"]
 
@@ -89,13 +89,6 @@ def _numbered(marks: Sequence[int]) -> Sequence[int]:
 
 def _agree(one: int, two: int) -> bool:
     return one == two or ANY in (one, two)
-
-
-def _find(parent: list[int], node: int) -> int:
-    while parent[node] != node:
-        parent[node] = parent[parent[node]]
-        node = parent[node]
-    return node
 
 
 def _components(
@@ -243,9 +236,9 @@ def _cut_by_level(
         )
         for source in sources:
             if component[source] == own and (level[source] == level[node] or not conflicted[own]):
-                one, two = _find(parent, source), _find(parent, node)
+                one, two = find_root(parent, source), find_root(parent, node)
                 parent[max(one, two)] = min(one, two)
-    return [_find(parent, node) for node in range(len(marks))]
+    return [find_root(parent, node) for node in range(len(marks))]
 
 
 def _merge_pieces(

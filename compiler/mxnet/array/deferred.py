@@ -103,11 +103,9 @@ def set_variable(arrays: ndarray | Sequence[ndarray], variables: Any) -> None:
 
 def _variable(symbol: Any, position: int) -> Variable:
     if len(symbol) != 1 or not symbol.graph.nodes[symbol.graph.heads[0].node].is_variable:
-        kind = f"{len(symbol)} outputs" if len(symbol) != 1 else "an operator"
+        kind = f"has {len(symbol)} outputs" if len(symbol) != 1 else "is of an operator"
         raise DeferredComputeError(
-            f"{call_site()}: set_variable expects variables; symbol {position} has {kind}"
-            if len(symbol) != 1
-            else f"{call_site()}: set_variable expects variables; symbol {position} is of {kind}"
+            f"{call_site()}: set_variable expects variables; symbol {position} {kind}"
         )
     node = symbol.graph.nodes[symbol.graph.heads[0].node]
     return Variable(node.name, dict(node.attrs), symbol)
@@ -151,33 +149,31 @@ def build_graph(
     of_record: dict[Record, int] = {}
     found: list[Value] = []
 
-    def declare(value: Value) -> None:
+    def declare(value: Value) -> bool:
+        """Add the value's variable; whether it is new."""
         variable = value.variable
         key: Any = variable if variable is not None else (value.record, value.index)
         if key in of_variable:
-            return
-        name = f"{value.record.name}_out{value.index}" if value.record else ""
+            return False
         of_variable[key] = len(nodes)
         if variable is not None:
             nodes.append(Node(VARIABLE, variable.name, attrs=dict(variable.attrs)))
         else:
+            name = f"{value.record.name}_out{value.index}" if value.record else ""
             nodes.append(Node(VARIABLE, name))
+        return True
 
     def is_variable(value: Value) -> bool:
         return value.variable is not None or value.record is None or is_outside(value)
 
     def entry(value: Value) -> Entry:
         if is_variable(value):
-            variable = value.variable
-            return Entry(of_variable[variable or (value.record, value.index)])
+            return Entry(of_variable[value.variable or (value.record, value.index)])
         return Entry(of_record[value.record], value.index)  # type: ignore[index]
 
     def visit(value: Value) -> None:
         if is_variable(value):
-            before = len(nodes)
-            declare(value)
-            if len(nodes) > before:
-                found.append(value)
+            found.extend([value] if declare(value) else [])
             return
         stack = [(value.record, iter(value.record.inputs))]  # type: ignore[union-attr]
         if value.record in of_record:
@@ -194,7 +190,8 @@ def build_graph(
             stack.pop()
             if record not in of_record:
                 of_record[record] = len(nodes)  # type: ignore[index]
-                nodes.append(_node(record, [entry(each) for each in record.inputs]))  # type: ignore
+                inputs_of = [entry(each) for each in record.inputs]  # type: ignore[union-attr]
+                nodes.append(_node(record, inputs_of))  # type: ignore[arg-type]
 
     for value in variables:
         declare(value)
@@ -204,14 +201,8 @@ def build_graph(
 
 
 def _node(record: Record, inputs: list[Entry]) -> Node:
-    return Node(
-        record.op,
-        record.name,
-        inputs,
-        dict(record.attrs),
-        subgraphs=list(record.subgraphs),
-        num_outputs=None,
-    )
+    bodies = list(record.subgraphs)
+    return Node(record.op, record.name, inputs, dict(record.attrs), subgraphs=bodies)
 
 
 def clear(arrays: ndarray | Sequence[ndarray]) -> None:

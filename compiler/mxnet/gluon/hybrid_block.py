@@ -26,8 +26,7 @@ from ..array.ndarray import ndarray
 from ..array.program import Flags, require_bool
 from ..array.value import Trace, Variable, call_site, current_trace
 from .block import Block, HookHandle
-from .cached_op import CachedOp
-from .dynamic_op import DynamicOp
+from .cached_op import CachedOp, DynamicOp
 from .parameter import Constant, Parameter, Unshaped
 from .parameter_dict import ParameterDict
 from .pytree import ARRAY, NOTHING, arrays_in, flatten, regroup, strip_none, with_arrays

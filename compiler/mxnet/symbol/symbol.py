@@ -458,16 +458,7 @@ def _code(what: str, name: str, known: Sequence[str]) -> int:
     return known.index(name)
 
 
-def load(path: str | os.PathLike[str]) -> Symbol:
-    """Read a symbol file; see `Symbol.load`."""
-    return Symbol.load(path)
-
-
-def loads(text: str | bytes) -> Symbol:
-    """Read symbol JSON; see `Symbol.loads`."""
-    return Symbol.loads(text)
-
-
+load, loads = Symbol.load, Symbol.loads
 load_json = loads
 
 

@@ -18,7 +18,35 @@ from ..parameter import Parameter
 from .activations import Activation
 
 
-class Dense(HybridBlock):
+class Linear(HybridBlock):
+    """Base class of layers with a weight, perhaps a bias, and perhaps an activation."""
+
+    def _declare(
+        self,
+        shape: tuple[int, ...],
+        outputs: int,
+        dtype: Any,
+        weight: Any,
+        bias: Any,
+        use_bias: bool,
+        activation: str | None,
+    ) -> None:
+        """Create the parameters, with initializers of the weight and of the bias."""
+        self.weight = Parameter(
+            "weight", shape=shape, dtype=dtype, init=weight, allow_deferred_init=True
+        )
+        self.bias = None
+        if use_bias:
+            self.bias = Parameter("bias", shape=(outputs,), dtype=dtype, init=bias)
+        self.act = Activation(activation) if activation is not None else None
+
+    def _compute(self, function: Callable[..., Any], x: ndarray, **attrs: Any) -> ndarray:
+        bias = None if self.bias is None else self.bias.data(x.device)
+        result = function(x, self.weight.data(x.device), bias, no_bias=bias is None, **attrs)
+        return result if self.act is None else self.act(result)
+
+
+class Dense(Linear):
     """x W^T + b, then an activation.
 
     Parameters
@@ -48,19 +76,8 @@ class Dense(HybridBlock):
         super().__init__(**names)
         self._units = units
         self._flatten = flatten
-        self.weight = Parameter(
-            "weight",
-            shape=(units, in_units),
-            dtype=dtype,
-            init=weight_initializer,
-            allow_deferred_init=True,
-        )
-        self.bias = (
-            Parameter("bias", shape=(units,), dtype=dtype, init=bias_initializer)
-            if use_bias
-            else None
-        )
-        self.act = Activation(activation) if activation is not None else None
+        initial = weight_initializer, bias_initializer
+        self._declare((units, in_units), units, dtype, *initial, use_bias, activation)
 
     def __repr__(self) -> str:
         shape = self.weight.shape or (0, 0)
@@ -73,16 +90,7 @@ class Dense(HybridBlock):
         self.weight.shape = (self.weight.shape[0], inputs)  # type: ignore[index]
 
     def forward(self, x: ndarray) -> ndarray:
-        bias = None if self.bias is None else self.bias.data(x.device)
-        result = npx.fully_connected(
-            x,
-            self.weight.data(x.device),
-            bias,
-            num_hidden=self._units,
-            no_bias=bias is None,
-            flatten=self._flatten,
-        )
-        return result if self.act is None else self.act(result)
+        return self._compute(npx.fully_connected, x, num_hidden=self._units, flatten=self._flatten)
 
 
 class Dropout(HybridBlock):

@@ -9,8 +9,7 @@ from compiler.errors import BlockArgumentError
 from ... import np, npx
 from ...array.ndarray import ndarray
 from ..hybrid_block import HybridBlock
-from ..parameter import Parameter
-from .activations import Activation
+from .basic import Linear
 
 LAYOUTS = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
 
@@ -39,7 +38,7 @@ def per_rank(name: str, base: type, what: str, **attrs: Any) -> Any:
     )
 
 
-class Convolution(HybridBlock):
+class Convolution(Linear):
     """Base class of convolutions; use Conv1D, Conv2D, Conv3D.
 
     Parameters
@@ -93,19 +92,8 @@ class Convolution(HybridBlock):
         }
         if self.transposed:
             self._window["adj"] = spatial(output_padding, rank)
-        self.weight = Parameter(
-            "weight",
-            shape=self._weight_shape(in_channels),
-            dtype=dtype,
-            init=weight_initializer,
-            allow_deferred_init=True,
-        )
-        self.bias = (
-            Parameter("bias", shape=(channels,), dtype=dtype, init=bias_initializer)
-            if use_bias
-            else None
-        )
-        self.act = Activation(activation) if activation is not None else None
+        shape, initial = self._weight_shape(in_channels), (weight_initializer, bias_initializer)
+        self._declare(shape, channels, dtype, *initial, use_bias, activation)
 
     def _weight_shape(self, inputs: int) -> tuple[int, ...]:
         if self.transposed:
@@ -124,18 +112,8 @@ class Convolution(HybridBlock):
 
     def forward(self, x: ndarray) -> ndarray:
         function: Any = npx.deconvolution if self.transposed else npx.convolution
-        bias = None if self.bias is None else self.bias.data(x.device)
-        result = function(
-            x,
-            self.weight.data(x.device),
-            bias,
-            num_filter=self._channels,
-            num_group=self._groups,
-            no_bias=bias is None,
-            layout=self._layout,
-            **self._window,
-        )
-        return result if self.act is None else self.act(result)
+        own = {"num_filter": self._channels, "num_group": self._groups, "layout": self._layout}
+        return self._compute(function, x, **own, **self._window)
 
 
 class _Transposed(Convolution):

@@ -15,58 +15,6 @@ def _vector(name: str, size: int, init: Any, trained: bool = True) -> Parameter:
     return Parameter(name, kind, shape=(size,), init=init, allow_deferred_init=True)
 
 
-class BatchNorm(HybridBlock):
-    """Normalized along all axes but one, with the moving statistics."""
-
-    def __init__(
-        self,
-        axis: int = 1,
-        momentum: float = 0.9,
-        epsilon: float = 1e-5,
-        center: bool = True,
-        scale: bool = True,
-        use_global_stats: bool = False,
-        beta_initializer: Any = "zeros",
-        gamma_initializer: Any = "ones",
-        running_mean_initializer: Any = "zeros",
-        running_variance_initializer: Any = "ones",
-        in_channels: int = 0,
-        **names: Any,
-    ) -> None:
-        super().__init__(**names)
-        self._axis = axis
-        self._kwargs: dict[str, Any] = {
-            "eps": epsilon,
-            "momentum": momentum,
-            "fix_gamma": not scale,
-            "use_global_stats": use_global_stats,
-            "axis": axis,
-        }
-        self.gamma = _vector("gamma", in_channels, gamma_initializer, scale)
-        self.beta = _vector("beta", in_channels, beta_initializer, center)
-        self.running_mean = _vector("running_mean", in_channels, running_mean_initializer, False)
-        self.running_var = _vector("running_var", in_channels, running_variance_initializer, False)
-
-    def __repr__(self) -> str:
-        return f"BatchNorm(axis={self._axis}, eps={self._kwargs['eps']})"
-
-    def infer_shape(self, x: ndarray, *_: Any) -> None:
-        for param in self._reg_params.values():
-            param.shape = (x.shape[self._axis],)
-
-    def forward(self, x: ndarray) -> ndarray:
-        own = (self.gamma, self.beta, self.running_mean, self.running_var)
-        gamma, beta, mean, var = (param.data(x.device) for param in own)
-        return npx.batch_norm(x, gamma, beta, mean, var, **self._kwargs)
-
-
-class SyncBatchNorm(BatchNorm):
-    """Batch norm; at inference there is nothing to synchronize."""
-
-    def __init__(self, in_channels: int = 0, num_devices: Any = None, **kwargs: Any) -> None:
-        super().__init__(in_channels=in_channels, **kwargs)
-
-
 class _Scaled(HybridBlock):
     """Layers with gamma and beta along one axis."""
 
@@ -93,6 +41,49 @@ class _Scaled(HybridBlock):
     def infer_shape(self, x: ndarray, *_: Any) -> None:
         for param in self._reg_params.values():
             param.shape = (x.shape[self._axis],)
+
+
+class BatchNorm(_Scaled):
+    """Normalized along all axes but one, with the moving statistics."""
+
+    def __init__(
+        self,
+        axis: int = 1,
+        momentum: float = 0.9,
+        epsilon: float = 1e-5,
+        center: bool = True,
+        scale: bool = True,
+        use_global_stats: bool = False,
+        beta_initializer: Any = "zeros",
+        gamma_initializer: Any = "ones",
+        running_mean_initializer: Any = "zeros",
+        running_variance_initializer: Any = "ones",
+        in_channels: int = 0,
+        **names: Any,
+    ) -> None:
+        initial = beta_initializer, gamma_initializer
+        super().__init__(axis, epsilon, center, scale, *initial, in_channels, **names)
+        self._kwargs: dict[str, Any] = {
+            "eps": epsilon,
+            "momentum": momentum,
+            "fix_gamma": not scale,
+            "use_global_stats": use_global_stats,
+            "axis": axis,
+        }
+        self.running_mean = _vector("running_mean", in_channels, running_mean_initializer, False)
+        self.running_var = _vector("running_var", in_channels, running_variance_initializer, False)
+
+    def forward(self, x: ndarray) -> ndarray:
+        own = (self.gamma, self.beta, self.running_mean, self.running_var)
+        gamma, beta, mean, var = (param.data(x.device) for param in own)
+        return npx.batch_norm(x, gamma, beta, mean, var, **self._kwargs)
+
+
+class SyncBatchNorm(BatchNorm):
+    """Batch norm; at inference there is nothing to synchronize."""
+
+    def __init__(self, in_channels: int = 0, num_devices: Any = None, **kwargs: Any) -> None:
+        super().__init__(in_channels=in_channels, **kwargs)
 
 
 class LayerNorm(_Scaled):

@@ -13,16 +13,10 @@ from .convolution import LAYOUTS, per_rank, spatial
 class Pooling(HybridBlock):
     """Base class of pooling layers.
 
-    Parameters
-    ----------
-    pool_size, strides, padding : int or tuple of int
-        The default of `strides` is `pool_size`.
-    layout : str, optional
-        NCW, NCHW, NCDHW, or with the channels last.
-    ceil_mode : bool
-        Whether a last, incomplete window counts.
-    count_include_pad : bool
-        Whether an average counts the padding.
+    * `pool_size`, `strides`, `padding`: the default of `strides` is `pool_size`.
+    * `layout`: NCW, NCHW, NCDHW, or with the channels last.
+    * `ceil_mode`: whether a last, incomplete window counts.
+    * `count_include_pad`: whether an average counts the padding.
     """
 
     rank = 0

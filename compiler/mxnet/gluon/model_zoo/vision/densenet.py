@@ -45,18 +45,10 @@ def _transition(channels: int) -> HybridBlock:
 class DenseNet(Classifier):
     """DenseNet.
 
-    Parameters
-    ----------
-    num_init_features : int
-        Channels of the stem.
-    growth_rate : int
-        Channels that each layer adds.
-    block_config : sequence of int
-        Layers of each block.
-    bn_size : int
-        Width of the bottleneck, in growth rates.
-    dropout : float
-    classes : int
+    * `num_init_features`: channels of the stem.
+    * `growth_rate`: channels that each layer adds.
+    * `block_config`: layers of each block.
+    * `bn_size`: width of the bottleneck, in growth rates.
     """
 
     def __init__(

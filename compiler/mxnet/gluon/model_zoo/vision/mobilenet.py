@@ -30,11 +30,7 @@ def _conv(
 class MobileNet(Classifier):
     """MobileNet.
 
-    Parameters
-    ----------
-    multiplier : float
-        Of the channels.
-    classes : int
+    * `multiplier`: of the channels.
     """
 
     def __init__(self, multiplier: float = 1.0, classes: int = 1000) -> None:

@@ -123,17 +123,10 @@ def _stem(channels: int, thumbnail: bool) -> list[HybridBlock]:
 class ResNetV1(Classifier):
     """ResNet with the activation after the sum.
 
-    Parameters
-    ----------
-    block : callable
-        BasicBlockV1 or BottleneckV1.
-    layers : sequence of int
-        Blocks of each stage.
-    channels : sequence of int
-        Of the stem, then of each stage.
-    classes : int
-    thumbnail : bool
-        For images of 32 x 32: a stem of one convolution.
+    * `block`: basicBlockV1 or BottleneckV1.
+    * `layers`: blocks of each stage.
+    * `channels`: of the stem, then of each stage.
+    * `thumbnail`: for images of 32 x 32: a stem of one convolution.
     """
 
     def __init__(
@@ -189,10 +182,8 @@ def get_resnet(
 ) -> Classifier:
     """ResNet of version 1 or 2 with 18, 34, 50, 101 or 152 layers.
 
-    Raises
-    ------
-    BlockArgumentError
-        Another version or number of layers, or pretrained weights, which can't be downloaded.
+    Raises BlockArgumentError: another version or number of layers, or pretrained weights, which
+    can't be downloaded.
     """
     reject_pretrained(pretrained, f"resnet{num_layers}_v{version}")
     if version not in (1, 2) or num_layers not in _LAYERS:

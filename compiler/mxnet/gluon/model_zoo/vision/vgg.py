@@ -16,14 +16,8 @@ _FILTERS = (64, 128, 256, 512, 512)
 class VGG(Classifier):
     """VGG.
 
-    Parameters
-    ----------
-    layers : sequence of int
-        Convolutions of each stage.
-    filters : sequence of int
-        Their channels.
-    classes : int
-    batch_norm : bool
+    * `layers`: convolutions of each stage.
+    * `filters`: their channels.
     """
 
     def __init__(
