@@ -67,10 +67,7 @@ class Device:
     def tvm_device(self) -> Any:
         """TVM's device.
 
-        Raises
-        ------
-        UnavailableTargetError
-            This machine, or this TVM, has no such device.
+        Raises UnavailableTargetError: this machine, or this TVM, has no such device.
         """
         import tvm
 

@@ -151,10 +151,7 @@ _BY_NAME = {
 def create(init: Any) -> Initializer:
     """An initializer given as one, by its name, or as a number.
 
-    Raises
-    ------
-    BlockArgumentError
-        An unknown name.
+    Raises BlockArgumentError: an unknown name.
     """
     if isinstance(init, Initializer):
         return init

@@ -12,7 +12,7 @@ from .. import np
 from .deferred import build_graph
 from .invoke import invoke
 from .ndarray import ndarray
-from .value import Record, Value, Variable, call_site, current_trace
+from .value import Record, Value, Variable, call_site, current_trace, in_order
 from .wrap import wrap
 
 _Step = tuple[list[ndarray], list[ndarray], bool]
@@ -295,22 +295,13 @@ def _body(
 
 def _collect(heads: Sequence[Value], own: set[Any], inside: set[Record]) -> None:
     """The records that depend on the body's own variables, or have no inputs at all."""
-    verdict: dict[Record, bool] = {}
-    stack: list[tuple[Record, bool]] = [(v.record, False) for v in heads if v.record is not None]
-    while stack:
-        record, visited = stack.pop()
-        if visited:
-            verdict[record] = any(
-                value.variable in own
-                or (value.variable is None and value.record is not None and verdict[value.record])
-                for value in record.inputs
-            )
-        elif record not in verdict:
-            verdict[record] = False
-            stack.append((record, True))
-            stack += [
-                (v.record, False)
-                for v in record.inputs
-                if v.variable is None and v.record is not None and v.record not in verdict
-            ]
-    inside.update(record for record, depends in verdict.items() if depends)
+    roots = [value.record for value in heads if value.record is not None]
+    for record in in_order(roots, _records_read):
+        if any(value.variable in own for value in record.inputs) or inside.intersection(
+            _records_read(record)
+        ):
+            inside.add(record)
+
+
+def _records_read(record: Record) -> list[Record]:
+    return [v.record for v in record.inputs if v.variable is None and v.record is not None]

@@ -21,7 +21,7 @@ from compiler.mxnet_format.graph import VARIABLE, Entry, Graph, Node
 
 from .infer import NUMPY_SEMANTICS
 from .ndarray import ndarray
-from .value import _TRACE, Record, Trace, Value, Variable, call_site, current_trace
+from .value import _TRACE, Record, Trace, Value, Variable, call_site, current_trace, in_order
 
 MXNET_VERSION = ("int", 20000)
 """The version whose operators are recorded."""
@@ -171,32 +171,19 @@ def build_graph(
             return Entry(of_variable[value.variable or (value.record, value.index)])
         return Entry(of_record[value.record], value.index)  # type: ignore[index]
 
-    def visit(value: Value) -> None:
-        if is_variable(value):
-            found.extend([value] if declare(value) else [])
-            return
-        stack = [(value.record, iter(value.record.inputs))]  # type: ignore[union-attr]
-        if value.record in of_record:
-            return
-        while stack:
-            record, inputs = stack[-1]
-            following = next(inputs, None)
-            if following is not None:
-                if is_variable(following):
-                    visit(following)
-                elif following.record not in of_record:
-                    stack.append((following.record, iter(following.record.inputs)))
-                continue
-            stack.pop()
-            if record not in of_record:
-                of_record[record] = len(nodes)  # type: ignore[index]
-                inputs_of = [entry(each) for each in record.inputs]  # type: ignore[union-attr]
-                nodes.append(_node(record, inputs_of))  # type: ignore[arg-type]
+    def records_of(values: Sequence[Value]) -> Iterator[Record]:
+        """The records of values; variables among them are declared on the way."""
+        for value in values:
+            if value.record is not None and not is_variable(value):
+                yield value.record
+            elif declare(value):
+                found.append(value)
 
     for value in variables:
         declare(value)
-    for value in heads:
-        visit(value)
+    for record in in_order(records_of(heads), lambda record: records_of(record.inputs)):
+        of_record[record] = len(nodes)
+        nodes.append(_node(record, [entry(each) for each in record.inputs]))
     return Graph(nodes, [entry(value) for value in heads]), found
 
 

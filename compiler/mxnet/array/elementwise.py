@@ -93,21 +93,15 @@ def _reject_out(out: Any) -> None:
     raise ArrayTypeError(f"{call_site()}: out= is not supported; use the result")
 
 
-def _logical(op: str) -> Callable[..., ndarray]:
-    def function(x1: Any, x2: Any) -> ndarray:
-        return invoke(op, [as_array(x1), as_array(x2)])[0]
-
-    function.__doc__ = "Element by element, of truth values."
-    return function
-
-
-def _bitwise(name: str) -> Callable[..., ndarray]:
+def _logical(op: str, promoted: bool) -> Callable[..., ndarray]:
     def function(x1: Any, x2: Any) -> ndarray:
         a, b = as_array(x1), as_array(x2)
-        dtype = promote(a._value.dtype, b._value.dtype)
-        return invoke(f"_npi_bitwise_{name}", [cast(a, dtype), cast(b, dtype)])[0]
+        if promoted:
+            dtype = promote(a._value.dtype, b._value.dtype)
+            a, b = cast(a, dtype), cast(b, dtype)
+        return invoke(op, [a, b])[0]
 
-    function.__doc__ = "Element by element, bit by bit; of truth values, their logic."
+    function.__doc__ = "Element by element, of truth values or bit by bit."
     return function
 
 
@@ -149,8 +143,11 @@ BINARY: dict[str, Callable[..., Any]] = {
             ("greater_equal", "less_equal"),
         )
     },
-    **{f"logical_{name}": _logical(f"_npi_logical_{name}") for name in ("and", "or", "xor")},
-    **{f"bitwise_{name}": _bitwise(name) for name in ("and", "or", "xor")},
+    **{
+        f"{kind}_{name}": _logical(f"_npi_{kind}_{name}", promoted=kind == "bitwise")
+        for kind in ("logical", "bitwise")
+        for name in ("and", "or", "xor")
+    },
     "hypot": _binary("_npi_hypot", None, floats=True),
     "arctan2": _binary("_npi_arctan2", "_npi_rarctan2", floats=True),
 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +21,7 @@ from compiler.mxnet_format.graph import VARIABLE, Entry, Graph, Node
 from ..device import Device
 from .infer import NUMPY_SEMANTICS
 from .program import Flags, Program
-from .value import Record, Value, call_site, current_trace
+from .value import Record, Value, call_site, current_trace, in_order
 
 LONGEST_CHAIN = 64
 """A chain of more operators is computed in pieces; fused kernels get slow to compile beyond."""
@@ -105,33 +105,24 @@ class _Run:
         self.leaf_types: list[tuple[tuple[int, ...], str]] = []
         self._leaf_of: dict[int, int] = {}
         self.nodes: list[tuple[Any, ...]] = []
-        self._collect(value.record for value in wanted)
+        self._collect([value.record for value in wanted])
         for record in self.records:
             self.nodes.append(self._describe(record))
         self.outputs = self._outputs(wanted)
         first = self.records[0]
         self.device = first.device
 
-    def _collect(self, roots: Iterable[Record | None]) -> None:
+    def _collect(self, roots: Sequence[Record | None]) -> None:
         """The records that have not been computed, each after those it reads."""
-        for root in roots:
-            if root is None:
-                raise ArrayError("an array has neither a value nor an operator that makes it")
-            stack = [(root, iter(root.inputs))]
-            opened = {root}
-            if root in self.position:
-                continue
-            while stack:
-                record, inputs = stack[-1]
-                following = next((v.record for v in inputs if v.tensor is None), None)
-                if following is None:
-                    self.position.setdefault(record, len(self.records))
-                    if self.position[record] == len(self.records):
-                        self.records.append(record)
-                    stack.pop()
-                elif following not in self.position and following not in opened:
-                    opened.add(following)
-                    stack.append((following, iter(following.inputs)))
+        if None in roots:
+            raise ArrayError("an array has neither a value nor an operator that makes it")
+
+        def pending(record: Record) -> Iterator[Record]:
+            return (v.record for v in record.inputs if v.tensor is None and v.record is not None)
+
+        for record in in_order(filter(None, roots), pending):
+            self.position[record] = len(self.records)
+            self.records.append(record)
 
     def _describe(self, record: Record) -> tuple[Any, ...]:
         """Operator, attributes, subgraphs, and per input a node's output or a leaf's number."""

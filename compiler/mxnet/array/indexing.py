@@ -100,9 +100,7 @@ def _sliced(array: ndarray, items: tuple[Any, ...]) -> ndarray:
     named = [item for item in items if item is not None]
     if len(named) > array.ndim:
         raise ArrayIndexError(f"{call_site()}: {len(named)} indices of {array.ndim} axes")
-    begin: list[int | None] = []
-    end: list[int | None] = []
-    step: list[int | None] = []
+    parts: list[list[int | None]] = []
     for axis, item in enumerate(named):
         if isinstance(item, slice):
             bounds = [None if b is None else int(b) for b in (item.start, item.stop, item.step)]
@@ -118,11 +116,10 @@ def _sliced(array: ndarray, items: tuple[Any, ...]) -> ndarray:
                 bounds = [index, None if index == -1 else index + 1, None]
             else:
                 bounds = [index % extent, index % extent + 1, None]
-        begin.append(bounds[0])
-        end.append(bounds[1])
-        step.append(bounds[2])
+        parts.append(bounds)
     result = array
     if named and any(item != slice(None) for item in named):
+        begin, end, step = map(list, zip(*parts))
         attrs: dict[str, Any] = {"begin": begin, "end": end}
         if any(each not in (None, 1) for each in step):
             attrs["step"] = step

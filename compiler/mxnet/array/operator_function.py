@@ -24,15 +24,9 @@ def declare(
 ) -> Callable[..., Any]:
     """Declare the function of an operator.
 
-    Parameters
-    ----------
-    op : str
-    declaration : str
-        Name, arrays and attributes: "pick(data, index; axis=-1, mode='clip')". Arrays and
-        attributes that are None are left out, but a dtype of None is float32.
-    doc : str
-    adjust : callable, optional
-        Changes the given arrays and attributes in place, or returns the result itself.
+    * `declaration`: name, arrays and attributes: "pick(data, index; axis=-1, mode='clip')". Arrays
+      and attributes that are None are left out, but a dtype of None is float32.
+    * `adjust`: changes the given arrays and attributes in place, or returns the result itself.
     """
     text = f"def {declaration.replace(';', ',')}: ..."
     parsed = cast("ast.FunctionDef", ast.parse(text).body[0])
