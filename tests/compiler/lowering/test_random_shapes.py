@@ -106,7 +106,7 @@ def convolutions(draw):
     return x, (groups * out_per_group, per_group, *kernel), strides, padding, dilation, groups
 
 
-@examples(12)
+@examples(7)
 @given(convolutions(), some_target, some_level, some_activation)
 def test_convolutions_are_right(convolved, target, level, activation):
     shape, kernel, strides, padding, dilation, groups = convolved
@@ -127,7 +127,7 @@ def test_convolutions_are_right(convolved, target, level, activation):
     assert largest_error(emit, [x], expected, target, level) < 2e-5
 
 
-@examples(4)
+@examples(2)
 @given(
     st.integers(1, 2),
     st.sampled_from([(16, 32), (32, 32), (64, 16), (48, 80)]),
@@ -146,7 +146,7 @@ def test_convolutions_that_may_be_winograd_are_right(batch, channels, size, padd
     assert largest_error(emit, [x], expected, target, 3) < 5e-5
 
 
-@examples(8)
+@examples(5)
 @given(
     st.sampled_from([(1,), (1,), (7,), (2, 13), (3, 1, 5), (33,)]),
     st.integers(1, 70),
@@ -176,7 +176,7 @@ def test_dense_layers_are_right(rows, width, features, transposed, weight, targe
     assert largest_error(emit, inputs, expected, target, level) < 2e-5
 
 
-@examples(5)
+@examples(3)
 @given(
     st.sampled_from([(2,), (1, 3), (2, 2)]),
     st.tuples(st.integers(1, 40), st.integers(1, 40), st.integers(1, 40)),

@@ -18,6 +18,7 @@ from tvm.script import tirx as T
 
 from compiler.errors import PartitionError
 from compiler.partition import Strategy, contract, partition, register, subgraphs
+from tests.sweep import FACTOR
 
 from .conftest import claim, execute, random
 
@@ -284,7 +285,7 @@ def random_module(rng: np.random.Generator) -> tuple[tvm.IRModule, list[np.ndarr
 
 
 @given(st.integers(0, 2**32), st.sets(st.sampled_from(OPERATORS), min_size=1))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=5 * FACTOR, deadline=None)
 def test_random_graphs_compute_the_same_after_partitioning(seed: int, claimed: set[str]) -> None:
     module, expected = random_module(np.random.default_rng(seed))
     register("random", Strategy("s", claim(*claimed)), replace=True)

@@ -30,6 +30,7 @@ from tests.compiler.partition.random_graphs import (
     random_graphs,
     strategies,
 )
+from tests.sweep import FACTOR
 
 VALUES = {f"v{i}": np.random.default_rng(i).random((2, 2), "float32") for i in range(3)}
 
@@ -42,7 +43,7 @@ def _clean_up() -> Iterator[None]:
 
 
 @given(random_graphs(), strategies())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20 * FACTOR, deadline=None)
 def test_a_partitioned_symbol_is_the_same_function(
     graph: RandomGraph, chosen: tuple[Strategy, dict[str, str]]
 ) -> None:
@@ -76,7 +77,7 @@ def test_a_partitioned_symbol_is_the_same_function(
 
 
 @given(random_graphs(), strategies())
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=8 * FACTOR, deadline=None)
 def test_a_partitioned_module_is_the_same_function(
     graph: RandomGraph, chosen: tuple[Strategy, dict[str, str]]
 ) -> None:

@@ -56,7 +56,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("name", "workload"), CASES, ids=[case[0] for case in CASES])
-@examples(3)
+@examples(2)
 @given(data=st.data())
 def test_any_config_of_the_space_is_right(name, workload, data):
     space = space_of(name, workload, HOST)

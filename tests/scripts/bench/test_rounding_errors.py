@@ -34,7 +34,7 @@ def kernels():
     return kernel
 
 
-@examples(8)
+@examples(4)
 @given(
     st.sampled_from(TRIED),
     st.integers(0, 2**32 - 1),

@@ -17,7 +17,7 @@ from onnx import TensorProto, helper
 from compiler import errors
 from tests.sweep import FACTOR
 
-CASES_RUN = 25 * FACTOR
+CASES_RUN = 12 * FACTOR
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def script(monkeypatch):
         return lambda inputs: [inputs["x"] if size == 4 else -inputs["x"]]
 
     monkeypatch.setattr(module, "build", misbehaving)
-    monkeypatch.setattr(module, "TIMEOUT_SECONDS", 20.0)
+    monkeypatch.setattr(module, "TIMEOUT_SECONDS", 12.0)
     monkeypatch.setattr(module, "RECORD", module.RECORD)  # tests assign it; restore it afterwards
     return module
 

@@ -71,7 +71,7 @@ def test_whatever_is_not_an_error_of_batons_is_a_finding(what, kind, tmp_path, m
 
     reader = readers.Reader(lambda: [what], read, lambda data, rng: data)
     monkeypatch.setitem(readers.READERS, "made up", reader)
-    found = files.run(["made up"], tmp_path / "findings", count=2, limit=3.0)["made up"]
+    found = files.run(["made up"], tmp_path / "findings", count=2, limit=1.0)["made up"]
     assert found.files == 2
     assert [cause.partition(":")[0] for cause in found.causes] == ([kind] if kind else [])
     kept = list((tmp_path / "findings").glob("*"))

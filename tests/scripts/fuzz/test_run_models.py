@@ -335,7 +335,7 @@ def test_a_crash_and_a_hang_are_events_and_the_next_case_is_tried(op, kind, monk
     monkeypatch.setattr(pool, "attempt", misbehaving)
     model = model_of([NODE(op, ["x"], ["y"])], {"x": X}, ["y"])
     config = attempt.Config(0, "llvm")
-    worker = pool.Worker(limit=2.0)
+    worker = pool.Worker(limit=1.0)
     task = pool.Given(model.SerializeToString(), {"plain": {"x": X}}, (config,))
     for _ in range(2):
         (event,) = worker.run(task).events

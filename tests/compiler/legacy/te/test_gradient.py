@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tvm
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tvm import te, tirx, topi
 
 import compiler.legacy.te as cte
 from compiler.errors import ScheduleError
+from tests.sweep import examples
 
 _DTYPE = "float64"
 
@@ -98,7 +99,7 @@ def test_steps_do_not_change():
     assert not found.any()
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@examples(12)
 @given(
     size=st.tuples(st.integers(5, 9), st.integers(5, 9)),
     kernel=st.tuples(st.integers(1, 3), st.integers(1, 3)),
@@ -111,7 +112,7 @@ def test_convolutions(size, kernel, stride, dilation, padding):
     check(topi.nn.conv2d(x, w, stride, padding, dilation), [x, w])
 
 
-@settings(max_examples=15, deadline=None, derandomize=True)
+@examples(8)
 @given(
     reducer=st.sampled_from(["sum", "max", "min", "prod"]),
     rows=st.integers(1, 5),
@@ -127,7 +128,7 @@ def test_reductions_of_every_kind(reducer, rows, columns, start):
     check(out, [x])
 
 
-@settings(max_examples=15, deadline=None, derandomize=True)
+@examples(8)
 @given(kind=st.sampled_from(["avg", "max"]), kernel=st.integers(1, 3), stride=st.integers(1, 3))
 def test_pooling(kind, kernel, stride):
     x = placeholder(1, 2, 6, 6)

@@ -117,7 +117,8 @@ def code_size(model, opt_level=3):
 
 @pytest.mark.parametrize("place", PLACES)
 def test_twice_as_many_activations_grow_the_code_no_more_than_linearly(place):
-    sizes = [code_size(chain(place, steps)[0]) for steps in (len(MIXED), 2 * len(MIXED))]
+    shorter = len(MIXED) if place == "dense" else len(MIXED) // 2  # one place has every kind
+    sizes = [code_size(chain(place, steps)[0]) for steps in (shorter, 2 * shorter)]
     assert 0 < sizes[0] < sizes[1] <= 2.5 * sizes[0], sizes
 
 
