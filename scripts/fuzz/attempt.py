@@ -39,27 +39,18 @@ class Config:
 
 @dataclass(frozen=True)
 class Event:
-    """What became of a case in one configuration, or before any.
-
-    Attributes
-    ----------
-    kind : str
-        One of `FAILURES`, or "agree", "refused", "unclear" (a refusal that hands on an error of
-        TVM's), "undefined", "onnxruntime", "built".
-    what : str
-        What is wrong, or why it was refused; without what differs from case to case.
-    config : Config or None
-    feed : str
-        Kind of the inputs, or "".
-    seconds : float
-        Of "built": CPU seconds per kernel.
-    """
+    """What became of a case in one configuration, or before any."""
 
     kind: str
+    """One of `FAILURES`, or "agree", "refused", "unclear" (a rejection that passes on an error of
+    TVM), "undefined", "onnxruntime", "built"."""
     what: str = ""
+    """What is wrong, or why it was rejected; without what differs from case to case."""
     config: Config | None = None
     feed: str = ""
+    """Kind of the inputs, or ""."""
     seconds: float = 0.0
+    """Of "built": CPU seconds per kernel."""
 
 
 @dataclass(frozen=True)
@@ -92,12 +83,8 @@ def attempt(
 ) -> list[Event]:
     """Build a model in every configuration, run it on every feed and compare.
 
-    Parameters
-    ----------
-    say
-        Called before every step, so that a crash can be told to belong to it.
-    skip
-        Feeds on which onnxruntime ends the process: Baton must survive them, no more.
+    `say` is called before every step, to attribute a crash to it. On the feeds in `skip`,
+    onnxruntime ends the process: Baton must only survive them.
     """
     from compiler.relay.frontend import from_onnx
 

@@ -38,12 +38,9 @@ Shape = tuple[int, ...]
 class Operand:
     """An input of the graph.
 
-    Attributes
-    ----------
-    role : str
-        "data" may hold anything; "index" has only the values from `low` to `high` that are in
-        range; "divisor" is not 0; "unit" is from -1 to 1; "positive" is larger than 0; "fixed"
-        holds a shape, an axis, a scale or the like, and keeps its value.
+    The role "data" may hold anything; "index" has only the values from `low` to `high` that are in
+    range; "divisor" is not 0; "unit" is from -1 to 1; "positive" is larger than 0; "fixed" holds a
+    shape, an axis, a scale or the like, and keeps its value.
     """
 
     role: str

@@ -37,28 +37,19 @@ QUICK = {"float16": 2.0, "float32": 8.0, "float64": 16.0}
 
 @dataclass
 class Spread:
-    """How far results move under rounding.
-
-    Attributes
-    ----------
-    runs : list of dict of str to array
-        Results by name; the first run is the unchanged one.
-    undefined : dict of str to str
-        Results that ONNX does not define ("undefined") or that onnxruntime is known to have wrong
-        ("onnxruntime"), with the reason.
-    """
+    """How far results move under rounding."""
 
     runs: list[dict[str, Value]]
+    """Results by name; the first run is the unchanged one."""
     undefined: dict[str, tuple[str, str]]
+    """Results that ONNX does not define ("undefined") or that onnxruntime is known to have wrong
+    ("onnxruntime"), with the reason."""
 
 
 def spread_of(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray], wanted: str) -> Spread:
     """Run what one value needs, node by node, with and without errors.
 
-    Raises
-    ------
-    EvaluationError
-        A node can't be run, and its results are not undefined either.
+    Raises EvaluationError: a node can't be run, and its results are not undefined either.
     """
     runner, nodes = NodeRunner(opset_of(model)), nodes_for(model, wanted)
     constants = constants_of(model)
@@ -154,10 +145,7 @@ def difference(
 ) -> str:
     """What tells two results apart; "" where they agree.
 
-    Parameters
-    ----------
-    samples
-        The same result of the runs of a `Spread`; without it, the quick tolerance holds.
+    `samples` are the same result of the runs of a `Spread`; without, the quick tolerance holds.
     """
     if got.dtype != expected.dtype:
         return f"dtype {got.dtype}, not {expected.dtype}"

@@ -64,13 +64,9 @@ definition takes positions from the end, which onnxruntime refuses."""
 
 
 def rounding(op: str) -> tuple[float, float, float]:
-    """How an operator may round.
+    """Relative error of operands and of results, and an absolute one of results, in epsilons.
 
-    Returns
-    -------
-    operands, results, absolute : float
-        Relative changes of operands and of results, and an absolute one of results, all in units
-        of the dtype's epsilon. Operators that accumulate are right for slightly other operands.
+    Operators that accumulate are right for slightly different operands.
     """
     if op in EXACT:
         return 0, 0, 0

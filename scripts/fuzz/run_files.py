@@ -191,13 +191,7 @@ def _prepare() -> None:
 
 
 def guided(kind: str, seconds: float, findings: pathlib.Path, seed: int) -> None:
-    """Let atheris look for files that reach new lines of Baton's; ends the process.
-
-    Raises
-    ------
-    SystemExit
-        atheris is not installed.
-    """
+    """Let atheris look for files that reach new lines of Baton's; ends the process."""
     try:
         import atheris
     except ImportError as error:

@@ -29,10 +29,7 @@ TOKENS = 128
 class Network:
     """An ONNX graph under construction; every method appends nodes and returns a value's name.
 
-    Attributes
-    ----------
-    shapes : dict of str to tuple of int
-        Shape of each value, as far as methods need it.
+    `shapes` has the shape of each value, as far as methods need it.
     """
 
     def __init__(self, name: str, shape: Sequence[int]) -> None:

@@ -17,27 +17,18 @@ FAMILIES = ("torchvision", "timm", "transformers")
 
 @dataclass(frozen=True)
 class Model:
-    """A model by its name in its family.
-
-    Attributes
-    ----------
-    name, family : str
-    shape : tuple of int
-        Of its image, film, sound or text (tokens), without the batch.
-    note : str
-        How its configuration differs from the published base one; empty if it does not.
-    settings : mapping
-        Arguments of its constructor, of a transformer its configuration's.
-    inputs : str
-        Key of `_INPUTS`: what it is called with.
-    """
+    """A model by its name in its family."""
 
     name: str
     family: str
     shape: tuple[int, ...]
+    """Of its image, film, sound or text (tokens), without the batch."""
     note: str = ""
+    """How its configuration differs from the published base one."""
     settings: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments of its constructor, of a transformer its configuration's."""
     inputs: str = "image"
+    """Key of `_INPUTS`."""
 
     def build(self) -> torch.nn.Module:
         """The model for inference; its weights are the same in each process."""

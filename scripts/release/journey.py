@@ -51,10 +51,7 @@ def run(
 ) -> subprocess.CompletedProcess[str]:
     """Run a command in a folder, without what points Python at the checkout.
 
-    Raises
-    ------
-    CommandError
-        It failed, or took longer than `seconds`.
+    Raises CommandError: it failed, or took longer than `seconds`.
     """
     kept = {name: value for name, value in os.environ.items() if name not in LEFT_OUT}
     try:
@@ -78,14 +75,7 @@ def run(
 class Environment:
     """A new environment in a folder, with the requirements installed.
 
-    Parameters
-    ----------
-    folder : Path
-        Is made.
-    requirements : str
-        As for pip: names, or paths of wheels.
-    cache : Path
-        Baton's caches in this environment.
+    Requirements are names or paths of wheels, as for pip; `cache` is for Baton's caches.
     """
 
     def __init__(self, folder: pathlib.Path, *requirements: str, cache: pathlib.Path) -> None:
@@ -136,14 +126,8 @@ class Wrong(Exception):
 class Journey:
     """The steps, in their order; each returns what the transcript says of it.
 
-    Parameters
-    ----------
-    folder : Path
-        Outside of any checkout; gets environments, models, libraries.
-    dist : Path
-        Has the wheels.
-    short : bool
-        A small network and few measurements.
+    `folder`, outside of any checkout, gets environments, models and libraries; `dist` has the
+    wheels; `short` takes a small network and few measurements.
     """
 
     def __init__(self, folder: pathlib.Path, dist: pathlib.Path, short: bool) -> None:
