@@ -36,23 +36,14 @@ TO_FIRST, TO_LAST = (0, 3, 1, 2), (0, 2, 3, 1)
 
 @dataclass(frozen=True)
 class Layouts:
-    """A layout conversion.
+    """A layout conversion."""
 
-    Attributes
-    ----------
-    old, new : str
-        Image layouts.
-    axes, back : tuple of int
-        Permutation from the old layout to the new one, and from the new one to the old one.
-    kernels : dict of str to str
-        Layout of the weights, by the operators that change.
-    """
-
-    old: str
+    old: str  # image layouts
     new: str
+    # Permutation from the old layout to the new one, and from the new one to the old one
     axes: tuple[int, ...]
     back: tuple[int, ...]
-    kernels: Mapping[str, str]
+    kernels: Mapping[str, str]  # layout of the weights, by the operators that change
 
     @property
     def image(self) -> tuple[int, int]:
@@ -76,13 +67,8 @@ def convert_layout(
 ) -> tvm.IRModule:
     """Make the convolutions of function `name` of a module compute in the new layouts only.
 
-    Parameters
-    ----------
-    mod : tvm.IRModule
-        At operator level. It is not changed. Functions that branch stay as they are.
-    layouts : Layouts
-    wanted
-        Whether to convert a convolution in other layouts.
+    `mod`: at operator level. It is not changed. Functions that branch stay as they are.
+    `wanted`: whether to convert a convolution in other layouts.
     """
     function = mod[name]
     values = [binding.value for block in function.body.blocks for binding in block.bindings]

@@ -34,43 +34,17 @@ class RelaxFunction:
 
     Consecutive dataflow blocks count as one, since all they hold is pure.
 
-    Attributes
-    ----------
-    module : IRModule
-        The module in normal form; the one given is never changed.
-    function : relax.Function
-        The function.
-    variable : GlobalVar
-        Its name in the module.
-    parameters : list of Var
-    bindings : list of relax.Binding
-    variables, values : list of Var, list of Expr
-        Both sides of each binding.
-    callees : list of Expr or None
-        What each binding that is a call calls: an `Op`, a `GlobalVar`, ...
-    operands : list of list of Expr, or None
-        Arguments of each binding that is a call; None if all arguments are plain variables: then
-        they are the same as those in `reads`.
-    reads : list of list of int
-        Numbers of the variables in each binding's value, repetitions included.
-    sources : list of list of int
-        The same with transparent bindings seen through.
-    kinds : list of str
-        Per binding OPERATION, PROJECTION or TRANSPARENT.
-    claimable : list of bool
-        Per binding whether it may move into a subgraph: an operator call in a dataflow block.
-    blocks : list of int
-        Per binding the block that holds it.
-    is_dataflow : list of bool
-        Per block whether it is a dataflow block.
-    domains : list of int
-        Per binding the stretch of bindings that it may be moved in: a block, cut further where
-        a `match_cast` defines symbolic sizes.
-
-    Raises
-    ------
-    PartitionError
-        The module has no Relax function of that name.
+    `module`: the module in normal form; the one given is never changed. `function`: the function.
+    `variable`: its name in the module. `variables`, `values`: both sides of each binding.
+    `callees`: what each binding that is a call calls: an `Op`, a `GlobalVar`, . `operands`:
+    arguments of each binding that is a call; None if all arguments are plain variables: then they
+    are the same as those in `reads`. `reads`: numbers of the variables in each binding's value,
+    repetitions included. `sources`: the same with transparent bindings seen through. `kinds`: per
+    binding OPERATION, PROJECTION or TRANSPARENT. `claimable`: per binding whether it may move into
+    a subgraph: an operator call in a dataflow block. `blocks`: per binding the block that holds it.
+    `is_dataflow`: per block whether it is a dataflow block. `domains`: per binding the stretch of
+    bindings that it may be moved in: a block, cut further where a `match_cast` defines symbolic
+    sizes. Raises PartitionError: the module has no Relax function of that name.
     """
 
     def __init__(self, mod: IRModule, name: str = "main") -> None:

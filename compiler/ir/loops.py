@@ -21,27 +21,17 @@ LOOP = "baton.loop"
 
 
 class Loop(NamedTuple):
-    """The parts of a call that is a loop.
+    """The parts of a call that is a loop."""
 
-    Attributes
-    ----------
-    body, join : tvm.ir.GlobalVar
-        `join` is the body itself where nothing is stacked.
-    more : relax.Expr
-        Whether there is a first iteration: a tensor () of bool.
-    states, empty, captured : relax.Tuple
-        Initial states; the stacked results of no iteration; other values that the body reads.
-    count : relax.Tuple
-        Number of iterations, a tensor (1,) of int64, if it is known before the first one; empty
-        if the loop condition decides.
-    """
-
-    body: tvm.ir.GlobalVar
+    body: tvm.ir.GlobalVar  # `join` is the body itself where nothing is stacked
     join: tvm.ir.GlobalVar
-    more: relax.Expr
+    more: relax.Expr  # whether there is a first iteration: a tensor () of bool
+    # Initial states; the stacked results of no iteration; other values that the body reads
     states: relax.Tuple
     empty: relax.Tuple
     captured: relax.Tuple
+    # Number of iterations, a tensor (1,) of int64, if it is known before the first one; empty if
+    # the loop condition decides
     count: relax.Tuple
 
     def call(self, result: relax.TupleType) -> relax.Call:

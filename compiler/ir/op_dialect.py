@@ -26,10 +26,8 @@ _MAKERS: dict[str, Callable[..., relax.Expr]] = {
 class Vocabulary:
     """The Relax dialect; `relay.transform.base` has the Relay dialect.
 
-    Attributes
-    ----------
-    constants_only : bool
-        Whether rules may only compute with constants, so that nothing is added to inference.
+    `constants_only`: whether rules may only compute with constants, so that nothing is added to
+    inference.
     """
 
     constants_only = True

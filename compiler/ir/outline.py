@@ -13,8 +13,7 @@ Constants move into the function, so that its compiler can fold them. Every othe
 it reads becomes a parameter. A function with one output returns it without a tuple. The remaining
 bindings keep their variables and, as far as the data allows, their order.
 
-Identical groups can share one function. Constants that differ between them then become
-parameters.
+Identical groups can share one function. Constants that differ between them then become parameters.
 """
 
 from __future__ import annotations
@@ -57,49 +56,25 @@ _OWN_TO_A_GROUP = ("baton.subgraph_id", INPUT_NAMES)
 
 @dataclass
 class Group:
-    """Operations to outline together.
+    """Operations to outline together."""
 
-    Attributes
-    ----------
-    members : list of int
-        Bindings of `main`, all operations of one domain. Their projections come along.
-    name : str
-        Wanted name of the function; a number is appended if it is taken.
-    attrs : mapping of str to object
-        Attributes of the function.
-    record_inputs : bool
-        Also set `baton.input_names`.
-    lift_constants : bool
-        Constants become parameters of the function, not part of it.
-    order : list of int
-        Bindings whose values come first among the results, in this order.
-    """
-
+    # Bindings of `main`, all operations of one domain. Their projections come along.
     members: list[int]
-    name: str
-    attrs: Mapping[str, Any] = field(default_factory=dict)
-    record_inputs: bool = False
-    lift_constants: bool = False
+    name: str  # wanted name of the function; a number is appended if it is taken
+    attrs: Mapping[str, Any] = field(default_factory=dict)  # attributes of the function
+    record_inputs: bool = False  # also set `baton.input_names`
+    lift_constants: bool = False  # constants become parameters of the function, not part of it
+    # Bindings whose values come first among the results, in this order
     order: list[int] = field(default_factory=list)
 
 
 def outline(main: RelaxFunction, groups: Sequence[Group], *, share: bool = False) -> IRModule:
     """A new module in which each group is a private function that the remaining function calls.
 
-    Parameters
-    ----------
-    main : RelaxFunction
-        The function to take apart, mostly `main`; neither it nor its module is changed.
-    groups : sequence of Group
-        Disjoint.
-    share : bool
-        Identical groups become one function, the attributes of which are those of the first;
-        an input name in which they differ becomes "".
-
-    Raises
-    ------
-    PartitionError
-        The groups, each contracted to one call, would feed each other in a circle.
+    `main`: the function to take apart, mostly `main`; neither it nor its module is changed.
+    `groups`: disjoint. `share`: identical groups become one function, the attributes of which are
+    those of the first; an input name in which they differ becomes "". Raises PartitionError: the
+    groups, each contracted to one call, would feed each other in a circle.
     """
     group_of: list[int | None] = [None] * len(main.bindings)
     for number, group in enumerate(groups):

@@ -87,12 +87,8 @@ def in_place_of(call: relax.Call, expr: relax.Expr) -> relax.Expr:
 def with_sources(function: relax.Function, sources: Mapping[relax.Var, str]) -> relax.Function:
     """The function, importers' spans filled in.
 
-    Parameters
-    ----------
-    function : relax.Function
-    sources : mapping of variable to str
-        The origin of a variable. Bindings before it without an entry, back to the last one with
-        an entry, have the same origin.
+    `sources`: the origin of a variable. Bindings before it without an entry, back to the last one
+    with an entry, have the same origin.
     """
 
     def sequence(body: relax.SeqExpr) -> relax.SeqExpr:

@@ -30,25 +30,12 @@ def grid_sample(
 ) -> te.Tensor:
     """Values at the positions of a grid whose coordinates go from -1 to 1.
 
-    Parameters
-    ----------
-    data : te.Tensor
-        (batch, channels, *extents), of one to three extents.
-    grid : te.Tensor
-        (batch, axes, *samples) of floats; coordinates along the last axis come first.
-    method : str
-        "nearest", "bilinear" (along all axes) or "bicubic".
-    layout : str
-        Channels are the second axis in all.
-    padding_mode : str
-        What is outside: "zeros", "border" (the nearest element) or "reflection".
-    align_corners : bool
-        Whether -1 and 1 are the centers of the outermost elements, not their outer edges.
-
-    Returns
-    -------
-    te.Tensor
-        (batch, channels, *samples) of the data's dtype.
+    `data`: (batch, channels, *extents), of one to three extents. `grid`: (batch, axes, *samples) of
+    floats; coordinates along the last axis come first. `method`: "nearest", "bilinear" (along all
+    axes) or "bicubic". `layout`: channels are the second axis in all. `padding_mode`: what is
+    outside: "zeros", "border" (the nearest element) or "reflection". `align_corners`: whether -1
+    and 1 are the centers of the outermost elements, not their outer edges. Returns te.Tensor:
+    (batch, channels, *samples) of the data's dtype.
     """
     batch, channels, *extents = data.shape
     samples = list(grid.shape[2:])

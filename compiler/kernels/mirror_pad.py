@@ -18,15 +18,9 @@ def repeating_pad(
     However wide the padding is, it repeats what is there, as numpy's does; around a tensor without
     elements there are zeros.
 
-    Parameters
-    ----------
-    data : te.Tensor
-    before : sequence of int or Expr
-        Number of padding elements before the data, for each axis of the result.
-    shape : sequence of int or Expr
-        The result's.
-    mode : str
-        "replicate" (the edge), "reflect" (without the edge), "symmetric" (with it) or "circular".
+    `before`: number of padding elements before the data, for each axis of the result. `shape`: the
+    result's. `mode`: "replicate" (the edge), "reflect" (without the edge), "symmetric" (with it) or
+    "circular".
     """
     axes = list(zip(before, data.shape, shape))
     there = [size > 0 for size in data.shape if _number(size) in (None, 0)]

@@ -21,20 +21,10 @@ def bind_params(
 ) -> tuple[tvm.IRModule, list[str]]:
     """Replace parameters of `main` by constants.
 
-    Parameters
-    ----------
-    params : dict of str to numpy array or tvm tensor
-        Names that `main` does not have are ignored, as Relay did. Large tensors of TVM's on the
-        CPU become constants themselves, without a copy: see `without_aliases`.
-
-    Returns
-    -------
-    The module and the names that were bound.
-
-    Raises
-    ------
-    BuildError
-        There is no Relax function `main`, or a value's shape or dtype is not its parameter's.
+    `params`: names that `main` does not have are ignored, as Relay did. Large tensors of TVM's on
+    the CPU become constants themselves, without a copy: see `without_aliases`. Returns the module
+    and the names that were bound. Raises BuildError: there is no Relax function `main`, or a
+    value's shape or dtype is not its parameter's.
     """
     functions = [gvar.name_hint for gvar in mod.get_global_vars()]
     if name not in functions or not isinstance(mod[name], relax.Function):
@@ -65,11 +55,7 @@ def without_aliases(
 ) -> dict[str, tvm.runtime.Tensor]:
     """Copy the weights of a finished library that still share memory with a caller's tensor.
 
-    Parameters
-    ----------
-    weights : list of (str, tvm.runtime.Tensor)
-    params : dict of str to numpy array or tvm tensor
-        What was bound.
+    `params`: what was bound.
     """
     shared = {value.data_ptr() for value in params.values() if _is_shared(value)}
     return {

@@ -39,23 +39,11 @@ def build(
 ) -> FactoryModule:
     """Compile a module of Relax operators to a library.
 
-    Parameters
-    ----------
-    mod : tvm.IRModule
-        A module at operator level; accepted subgraphs are separate functions. It is not changed.
-    target : Target
-        Target of `main` and of every subgraph that names none.
-    params : dict of str to array, optional
-        Values of parameters of `main`, by name; unknown names are ignored.
-    mod_name : str
-        Name of the function in the library that makes an executor.
-
-    Raises
-    ------
-    BuildError
-        A parameter does not fit, or a kernel does not compile.
-    UnavailableTargetError
-        A target can't be compiled for on this machine.
+    `mod`: a module at operator level; accepted subgraphs are separate functions. It is not changed.
+    `target`: target of `main` and of every subgraph that names none. `params`: values of parameters
+    of `main`, by name; unknown names are ignored. `mod_name`: name of the function in the library
+    that makes an executor. Raises BuildError: a parameter does not fit, or a kernel does not
+    compile. Raises UnavailableTargetError: a target can't be compiled for on this machine.
     """
     with default_opt_level():
         request = BuildRequest(mod, target, params or {}, mod_name)
@@ -68,19 +56,9 @@ class BuildRequest:
     The cache key comes from the module as given, so a caller lowers to Relax operators only when
     `cached_library` finds nothing.
 
-    Parameters
-    ----------
-    mod, target, params, mod_name
-        As of `build`; `mod` may still have Relay operators.
-    notes : sequence of str
-        First notes of the report.
-    external_modules : sequence of tvm.runtime.Module
-        Code of external code generators that `mod` calls.
-
-    Attributes
-    ----------
-    bound : tvm.IRModule
-        `mod` with its parameters bound.
+    `bound`: `mod` with its parameters bound. `mod`, `target`, `params`, `mod_name`: as of `build`;
+    `mod` may still have Relay operators. `notes`: first notes of the report. `external_modules`:
+    code of external code generators that `mod` calls.
     """
 
     def __init__(
@@ -150,11 +128,8 @@ def _compile(
 ) -> tuple[State, dict[str, Any]]:
     """The steps after parameters are bound, once more for each time that records were wrong.
 
-    Returns
-    -------
-    state : State
-    weights : dict of str to tvm.runtime.Tensor
-        The library's, none of them a tensor of the caller's.
+    Returns state : State weights : dict of str to tvm.runtime.Tensor: the library's, none of them a
+    tensor of the caller's.
     """
     # Import all passes and schedules here: a library from the cache needs none of them.
     from . import pipeline

@@ -160,23 +160,12 @@ def partition_info(
 ) -> dict[str, Any]:
     """Description of every subgraph in the library's metadata.
 
-    Parameters
-    ----------
-    mod : tvm.IRModule
-        Before operators become kernels.
-    chosen : mapping of str to Target
-        Target of each function.
-    flops : mapping of str to int or None
-        Floating-point operations of one call of each subgraph; None where they are unknown.
-
-    Returns
-    -------
-    dict
-        Per subgraph, in the order of the module: "backend", "target", "runtime" (what runs it,
-        "tvm" unless its backend compiled it for another), "operators" in execution order,
-        "inputs" and "outputs" (each with "name", "shape" and "dtype"; the name is that of the
-        model's parameter, or "" for a value that `main` computes), "flops" (None if unknown),
-        and "attrs".
+    `mod`: before operators become kernels. `chosen`: target of each function. `flops`:
+    floating-point operations of one call of each subgraph; None where they are unknown. Returns
+    dict: per subgraph, in the order of the module: "backend", "target", "runtime" (what runs it,
+    "tvm" unless its backend compiled it for another), "operators" in execution order, "inputs" and
+    "outputs" (each with "name", "shape" and "dtype"; the name is that of the model's parameter, or
+    "" for a value that `main` computes), "flops" (None if unknown), and "attrs".
     """
     info = {}
     for name, backend in backends(mod).items():

@@ -30,24 +30,12 @@ from .steps import State, on_cpus, on_gpus
 
 
 class Step(NamedTuple):
-    """One step of a build.
+    """One step of a build."""
 
-    Attributes
-    ----------
-    name : str
-        In `report.seconds`.
-    run : callable
-        Takes the state of the build and changes it.
-    needs : tuple of PassFlag
-        The step is skipped if one is disabled.
-    asks : tuple of PassFlag
-        What else a PassContext can switch off, inside of the step.
-    """
-
-    name: str
-    run: Callable[[State], None]
-    needs: tuple[PassFlag, ...] = ()
-    asks: tuple[PassFlag, ...] = ()
+    name: str  # in `report.seconds`
+    run: Callable[[State], None]  # takes the state of the build and changes it
+    needs: tuple[PassFlag, ...] = ()  # the step is skipped if one is disabled
+    asks: tuple[PassFlag, ...] = ()  # what else a PassContext can switch off, inside of the step
 
 
 _ROUNDING = (pass_flags.WINOGRAD, pass_flags.STRASSEN, pass_flags.ROUND_ROWS)
@@ -115,15 +103,8 @@ def run(
 ) -> State:
     """Run the steps that the current PassContext enables.
 
-    Parameters
-    ----------
-    lap
-        Called with the name of each step when it ends.
-
-    Raises
-    ------
-    BuildError
-        A step failed in TVM's code or Baton's. Errors of the caller's functions pass unchanged.
+    `lap`: called with the name of each step when it ends. Raises BuildError: a step failed in TVM's
+    code or Baton's. Errors of the caller's functions pass unchanged.
     """
     for step in sequence:
         if all(switch.enabled for switch in step.needs):
@@ -142,12 +123,8 @@ def run(
 def scheduled(mod: tvm.IRModule, target: Target, query: Query | None = None) -> State:
     """The state after the kernels of a module were scheduled, in the calling thread's contexts.
 
-    Parameters
-    ----------
-    mod : tvm.IRModule
-        At operator level, its parameters bound.
-    query : callable, optional
-        Says which config an implementation takes for an operator of `main`.
+    `mod`: at operator level, its parameters bound.
+    `query`: says which config an implementation takes for an operator of `main`.
     """
     opt_level = int(tvm.transform.PassContext.current().opt_level)
     state = State(

@@ -53,53 +53,29 @@ Rewrite: TypeAlias = Callable[[tvm.IRModule, str], tvm.IRModule]  # of one funct
 
 @dataclass
 class State:
-    """State that the steps of a build share.
-
-    Attributes
-    ----------
-    mod : tvm.IRModule
-    target : Target
-        Of `main`.
-    source : ScheduleSource
-    report : Report
-    targets : dict of str to Target
-        Of each Relax function; a step that makes functions adds theirs.
-    checker : Checker, optional
-        For kernels of Ansor's records.
-    foreign : list of Module
-        Code that backends compiled by themselves.
-    described : tvm.IRModule
-        With `main` as users see it: after the graph passes, before anything is chosen.
-    found : Recorded
-        Which kernels have records; its module is that of the time when they were looked up.
-    samples : Provenance, optional
-    operators : dict of str to list of str
-        Of each kernel.
-    scheduled : tvm.IRModule
-        The Relax functions of subgraphs and their scheduled kernels.
-    weights : list of (str, array)
-    linked : Linked, optional
-    any_samples : Samples, optional
-        The module, where its number of samples is unknown and it is built for one.
-    is_right : bool
-        False where a record made a kernel that is wrong; the build starts again without it.
-    """
+    """State that the steps of a build share."""
 
     mod: tvm.IRModule
-    target: Target
+    target: Target  # of `main`
     source: ScheduleSource
     report: Report
+    # Of each Relax function; a step that makes functions adds theirs
     targets: dict[str, Target] = field(init=False)
-    checker: Checker | None = None
-    foreign: list[Any] = field(default_factory=list)
+    checker: Checker | None = None  # for kernels of Ansor's records
+    foreign: list[Any] = field(default_factory=list)  # code that backends compiled by themselves
+    # With `main` as users see it: after the graph passes, before anything is chosen
     described: tvm.IRModule = field(init=False)
+    # Which kernels have records; its module is that of the time when they were looked up
     found: auto_scheduler_records.Recorded = field(init=False)
     samples: Provenance | None = None
-    operators: dict[str, list[str]] = field(default_factory=dict)
+    operators: dict[str, list[str]] = field(default_factory=dict)  # of each kernel
+    # The Relax functions of subgraphs and their scheduled kernels
     scheduled: tvm.IRModule = field(init=False)
     weights: list[tuple[str, Any]] = field(default_factory=list)
     linked: Linked = field(init=False)
+    # The module, where its number of samples is unknown and it is built for one
     any_samples: Samples | None = None
+    # False where a record made a kernel that is wrong; the build starts again without it
     is_right: bool = True
 
     def __post_init__(self) -> None:

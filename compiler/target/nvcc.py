@@ -101,10 +101,7 @@ def require(arch: str) -> None:
 
 
 def find_nvcc() -> str:
-    """Path of nvcc.
-
-    Raises UnavailableTargetError: it is nowhere to be found.
-    """
+    """Path of nvcc. Raises UnavailableTargetError: it is nowhere to be found."""
     found = shutil.which("nvcc")
     if found is not None:
         return found

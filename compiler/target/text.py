@@ -6,10 +6,9 @@ The grammar is that of TVM 0.18. It knows nothing of kinds and option types:
     option  = dashes key "=" value | dashes key value | dashes key
     dashes  = "-" { "-" }
 
-Words end at white space. Single quotes keep white space and commas together, and a backslash
-takes the next character as it is. In the second form the value is the next word, which must
-not begin with a dash; in the third the value is "1". Elements of an array are separated by
-commas.
+Words end at white space. Single quotes keep white space and commas together, and a backslash takes
+the next character as it is. In the second form the value is the next word, which must not begin
+with a dash; in the third the value is "1". Elements of an array are separated by commas.
 """
 
 from __future__ import annotations
@@ -91,8 +90,7 @@ def unquote(value: str) -> str:
 def write(name: str, options: Iterable[tuple[str, str | list[str]]]) -> str:
     """One line that `read` takes apart into the same name and options.
 
-    `name`: kind or tag.
-    `options`: a list becomes an array's comma separated elements.
+    `name`: kind or tag. `options`: a list becomes an array's comma separated elements.
     """
     words = [_quote(name)]
     for key, value in options:

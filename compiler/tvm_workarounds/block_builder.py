@@ -35,11 +35,7 @@ class BlockBuilder(relax.BlockBuilder):
     ) -> tvm.ir.GlobalVar:
         """End the open function with result `output` and add it to the module.
 
-        Parameters
-        ----------
-        output : relax.Expr, or a tuple or list of them
-        params : sequence of relax.Var, optional
-            Parameters of the function, unless it was opened with them.
+        `params`: parameters of the function, unless it was opened with them.
         """
         scope = self._func
         if scope._is_emit_func_output_called or (scope._params is None) == (params is None):

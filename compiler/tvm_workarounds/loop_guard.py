@@ -7,8 +7,7 @@ LLVM treats i % 8 as a 3-bit counter. Its loop vectorizer may read 16 consecutiv
 by such a counter if a check before the loop shows that the counter never wraps to 0. LLVM 22.1
 drops that check if there already is one for a wider counter, which it assumes to imply the other
 (llvm/llvm-project issue 191382, fixed in a later release), and reads a[j, 4 ... 11]. Wider counters
-need a check only if they are used under a condition; elsewhere LLVM knows that they don't
-overflow.
+need a check only if they are used under a condition; elsewhere LLVM knows that they don't overflow.
 
 So a loop that has conditions and takes its variable modulo a power of two gets a prefetch, a call
 that makes the vectorizer skip the loop. The vectorizer skips loops over explicit vectors anyway,

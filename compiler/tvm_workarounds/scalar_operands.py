@@ -21,10 +21,7 @@ from ..primfuncs.fusion_pattern import OPAQUE, callee, op_pattern, with_pattern
 def separate_scalar_operands(mod: tvm.IRModule) -> tvm.IRModule:
     """Give such calls a pattern that prevents fusion.
 
-    Parameters
-    ----------
-    mod : tvm.IRModule
-        Calls of TIR functions that have their operator patterns. It is not changed.
+    `mod`: calls of TIR functions that have their operator patterns. It is not changed.
     """
     return with_pattern(mod, _calls, OPAQUE)
 

@@ -86,17 +86,9 @@ Schema = dict[str, Any]
 def check_no_code(document: Any, kernels: bool = False) -> None:
     """Reject a document from which a build would generate code of its writer's choice.
 
-    Parameters
-    ----------
-    document
-        What `check_document` accepts.
-    kernels : bool
-        Whether it may hold TIR functions that compute numbers: workloads of tuning logs.
-
-    Raises
-    ------
-    ValueError
-        It names external functions, calls kernels or functions by name, or holds machine code.
+    `document`: what `check_document` accepts. `kernels`: whether it may hold TIR functions that
+    compute numbers: workloads of tuning logs. Raises ValueError: it names external functions, calls
+    kernels or functions by name, or holds machine code.
     """
     nodes = document["nodes"]
     for node in nodes:
@@ -128,10 +120,7 @@ def _text(nodes: list[Any], value: Any) -> str:
 def check_document(document: Any) -> None:
     """Reject a document whose nodes do not match TVM's classes.
 
-    Raises
-    ------
-    ValueError
-        It is not a document of `tvm.ir.save_json`, or is damaged.
+    Raises ValueError: it is not a document of `tvm.ir.save_json`, or is damaged.
     """
     if not isinstance(document, dict) or not isinstance(document.get("nodes"), list):
         raise ValueError("it has no list of nodes")

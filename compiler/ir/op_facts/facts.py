@@ -43,22 +43,12 @@ POINTWISE, WINDOW = "pointwise", "window"
 
 @dataclass(frozen=True)
 class Forbidden:
-    """Values that an integer operand must not have.
+    """Values that an integer operand must not have."""
 
-    Attributes
-    ----------
-    operand : int
-        Argument number.
-    values : tuple of int
-    message : str
-    kind : str
-        Error class, as `compiler.runtime.executor` registers it.
-    """
-
-    operand: int
+    operand: int  # argument number
     values: tuple[int, ...]
     message: str
-    kind: str = "DivisionByZeroError"
+    kind: str = "DivisionByZeroError"  # error class, as `compiler.runtime.executor` registers it
 
 
 def nonzero_rejected(message: str) -> Forbidden:
@@ -68,68 +58,36 @@ def nonzero_rejected(message: str) -> Forbidden:
 
 @dataclass(frozen=True)
 class OpFacts:
-    """Properties of one Relax operator that passes read.
+    """Properties of one Relax operator that passes read."""
 
-    Attributes
-    ----------
-    name : str
-        Without "relax."; operators of Baton's own are named "relay.<name>".
-    kind : str
-        `UNARY` to `OTHER`: decides how layouts and batches pass through the operator.
-    relay_name : str
-        Relay's name of the operator.
-    half : str
-        `FOLLOWS`, `IN_FLOAT32` or `SUMS_IN_FLOAT32`; "" to compute in the operands' dtype.
-    batch : str
-        `POINTWISE`, `WINDOW`, or the attribute that names axes; "" if batch elements may mix.
-    unbounded : bool
-        Whether finite operands may give infinities or NaNs.
-    selects : bool
-        Whether each element of the result is an element of the first operand.
-    bounded : bool
-        Whether no magnitude in the result exceeds the largest one in the first operand.
-    bound : float
-        The largest magnitude in the result, whatever the operands are.
-    homogeneous : bool
-        Whether f(s x) = s f(x) for every positive s.
-    sums_products : bool
-        Whether the result is zero if an operand has no elements.
-    division : str
-        "quotient" or "remainder" for operators with a divisor, which is the second operand.
-    evaluate : callable, optional
-        Compute the result with numpy from the call and its operands; None to leave the call.
-    any_dtype : bool
-        Whether `evaluate` also takes dtypes that numpy lacks.
-    shapes : callable, optional
-        Constraints on the extents of a call's operands.
-    indices : callable, optional
-        Bounds on operands that are indices or lengths.
-    indices_of : str
-        Operator that errors about indices name, where it is another one.
-    forbidden : Forbidden, optional
-    onnx : str
-        ONNX operator with the same operands and no attributes; "domain::Name" outside of ONNX's
-        own domain.
-    """
-
-    name: str
+    name: str  # without "relax."; operators of Baton's own are named "relay.<name>"
+    # `UNARY` to `OTHER`: decides how layouts and batches pass through the operator
     kind: str = OTHER
-    relay_name: str = ""
+    relay_name: str = ""  # relay's name of the operator
+    # `FOLLOWS`, `IN_FLOAT32` or `SUMS_IN_FLOAT32`; "" to compute in the operands' dtype
     half: str = ""
+    # `POINTWISE`, `WINDOW`, or the attribute that names axes; "" if batch elements may mix
     batch: str = ""
-    unbounded: bool = False
-    selects: bool = False
+    unbounded: bool = False  # whether finite operands may give infinities or NaNs
+    selects: bool = False  # whether each element of the result is an element of the first operand
+    # Whether no magnitude in the result exceeds the largest one in the first operand
     bounded: bool = False
-    bound: float = math.inf
-    homogeneous: bool = False
-    sums_products: bool = False
+    bound: float = math.inf  # the largest magnitude in the result, whatever the operands are
+    homogeneous: bool = False  # whether f(s x) = s f(x) for every positive s
+    sums_products: bool = False  # whether the result is zero if an operand has no elements
+    # "quotient" or "remainder" for operators with a divisor, which is the second operand
     division: str = ""
+    # Compute the result with numpy from the call and its operands; None to leave the call
     evaluate: Callable[[relax.Call, list[np.ndarray]], Any] | None = None
-    any_dtype: bool = False
+    any_dtype: bool = False  # whether `evaluate` also takes dtypes that numpy lacks
+    # Constraints on the extents of a call's operands
     shapes: Callable[[relax.Call], Iterator[ShapeConstraint]] | None = None
+    # Bounds on operands that are indices or lengths
     indices: Callable[[relax.Call], list[Bounds]] | None = None
-    indices_of: str = ""
+    indices_of: str = ""  # operator that errors about indices name, where it is another one
     forbidden: Forbidden | None = None
+    # ONNX operator with the same operands and no attributes; "domain::Name" outside of ONNX's own
+    # domain
     onnx: str = ""
 
     def call(self, operands: Sequence[relax.Expr]) -> relax.Call:
@@ -172,14 +130,8 @@ _BY_RELAY_NAME: dict[str, OpFacts] = {}
 def declare(name: str, kind: str = OTHER, **facts: Any) -> None:
     """Add an operator to the table.
 
-    Parameters
-    ----------
-    name : str
-        Relax's name, without "relax.".
-    kind : str
-        `UNARY` to `OTHER`; other facts default to what is usual for the kind.
-    facts
-        Fields of `OpFacts`.
+    `name`: relax's name, without "relax.". `kind`: `UNARY` to `OTHER`; other facts default to what
+    is usual for the kind. `facts`: fields of `OpFacts`.
     """
     facts = {"relay_name": name, **_OF_KIND.get(kind, {}), **facts}
     record = OpFacts(name, kind, **facts)

@@ -17,36 +17,18 @@ Extents = Sequence[Any]
 
 @dataclass(frozen=True)
 class Bounds:
-    """Bounds on the values of one operand.
+    """Bounds on the values of one operand."""
 
-    Attributes
-    ----------
-    operand : int
-        Number of the argument.
-    field : int or None
-        Of the operand, if that is a tuple.
-    extents : tuple
-        An extent, or one for each coordinate; None for a coordinate that is no index.
-    axes : tuple of int
-        The axis that each extent is of, for the message.
-    along : int or None
-        Axis of the operand along which the coordinates lie.
-    from_end : bool
-        Whether negative indices count from the end.
-    lengths : bool
-        Whether the values are numbers of elements, which may be the extent itself.
-    but : int or None
-        A value that is ignored.
-    """
-
-    operand: int
+    operand: int  # number of the argument
+    # An extent, or one for each coordinate; None for a coordinate that is no index
     extents: tuple[Any, ...]
-    axes: tuple[int, ...]
-    field: int | None = None
-    along: int | None = None
-    from_end: bool = False
+    axes: tuple[int, ...]  # the axis that each extent is of, for the message
+    field: int | None = None  # of the operand, if that is a tuple
+    along: int | None = None  # axis of the operand along which the coordinates lie
+    from_end: bool = False  # whether negative indices count from the end
+    # Whether the values are numbers of elements, which may be the extent itself
     lengths: bool = False
-    but: int | None = None
+    but: int | None = None  # a value that is ignored
 
     def limits(self, coordinate: int) -> tuple[Any, Any]:
         """The smallest valid value, and one more than the largest."""

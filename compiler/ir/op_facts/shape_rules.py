@@ -16,25 +16,14 @@ from ..constants import array_of
 
 @dataclass(frozen=True)
 class ShapeConstraint:
-    """A constraint on one extent of an operand.
+    """A constraint on one extent of an operand."""
 
-    Attributes
-    ----------
-    operand : int
-        Number of the argument.
-    axis : int
-    extent : PrimExpr
-    relation : str
-        How a wrong extent relates to `extent`: "not", "more than" or "less than" it.
-    field : int, optional
-        Of the operand, if that is a tuple.
-    """
-
-    operand: int
+    operand: int  # number of the argument
     axis: int
     extent: Any
+    # How a wrong extent relates to `extent`: "not", "more than" or "less than" it
     relation: str = "not"
-    field: int | None = None
+    field: int | None = None  # of the operand, if that is a tuple
 
 
 Rule = Callable[[relax.Call], Iterator[ShapeConstraint]]

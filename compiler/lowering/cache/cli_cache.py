@@ -52,31 +52,15 @@ class _ChangedError(LoadError):
 
 @dataclass(frozen=True)
 class Kept:
-    """Inputs and log messages of a command.
+    """Inputs and log messages of a command."""
 
-    Attributes
-    ----------
-    library : str
-        Key of the library in the cache.
-    files : dict of str to str
-        Digest of each file of the model, by its path.
-    messages : list of (str, int, str)
-        Warnings.
-    """
-
-    library: str
-    files: Mapping[str, str]
-    messages: Sequence[Message]
+    library: str  # key of the library in the cache
+    files: Mapping[str, str]  # digest of each file of the model, by its path
+    messages: Sequence[Message]  # warnings
 
 
 def keep(cache: kernel_cache.KernelCache, key: str, kept: Kept, image: bytes) -> None:
-    """Keep a command.
-
-    Parameters
-    ----------
-    image : bytes
-        The linked code of its library.
-    """
+    """Keep a command. `image`: the linked code of its library."""
     text = json.dumps(asdict(kept)).encode()
     content = _LENGTH.pack(len(text)) + text + image
     cache.put_command(key, _MAGIC + hashlib.sha256(content).digest() + content)
@@ -85,21 +69,10 @@ def keep(cache: kernel_cache.KernelCache, key: str, kept: Kept, image: bytes) ->
 def write_again(cache: kernel_cache.KernelCache, key: str, path: Path) -> Metadata | None:
     """Write the library of a cached command.
 
-    Parameters
-    ----------
-    path : Path
-        The library's file, replaced where it is there.
-
-    Returns
-    -------
-    metadata : Metadata, optional
-        Of the library; None where nothing was written, because there is no such command, the
-        model's files are not what they were, or something is damaged.
-
-    Raises
-    ------
-    ExportError
-        The file can't be written.
+    `path`: the library's file, replaced where it is there.
+    Returns metadata : Metadata, optional: of the library; None where nothing was written, because
+    there is no such command, the model's files are not what they were, or something is damaged.
+    Raises ExportError: the file can't be written.
     """
     found = _read(cache, key)
     library = cache.open_library(found[0].library) if found else None
@@ -171,14 +144,7 @@ def _copy_weights(
 ) -> int:
     """Copy the weights of a library's file to a file that is being written, and check them.
 
-    Returns
-    -------
-    checksum : int
-
-    Raises
-    ------
-    LoadError
-        They are not what was written.
+    Returns checksum : int. Raises LoadError: they are not what was written.
     """
     start = library_file.WEIGHTS_OFFSET
     stop = start + description["weights_nbytes"]

@@ -45,40 +45,22 @@ _written: dict[Path, int] = {}
 
 @dataclass(frozen=True)
 class Usage:
-    """Contents of a cache.
+    """Contents of a cache."""
 
-    Attributes
-    ----------
-    folder : Path, optional
-        None for a user without a home folder.
-    kernels, libraries : int
-    bytes : int
-        Of all of them together, and of what is kept for commands.
-    limit : int
-        The most that `trim` leaves; 0 where the cache is off.
-    """
-
-    folder: Path | None
+    folder: Path | None  # None for a user without a home folder
     kernels: int
     libraries: int
-    bytes: int
-    limit: int
+    bytes: int  # of all of them together, and of what is kept for commands
+    limit: int  # the most that `trim` leaves; 0 where the cache is off
 
 
 class KernelCache:
     """Object code and libraries by key in one folder.
 
-    Parameters
-    ----------
-    folder : Path, optional
-        Made, readable by its owner alone, when the first kernel is kept. None turns the cache off.
-    limit : int
-        Bytes that `trim` leaves at most; 0 turns the cache off: it then finds and keeps nothing.
-
-    Attributes
-    ----------
-    problem : str
-        Why nothing is kept any more, "" if nothing went wrong. It is logged once in a process.
+    `problem`: why nothing is kept any more, "" if nothing went wrong. It is logged once in a
+    process. `folder`: made, readable by its owner alone, when the first kernel is kept. None turns
+    the cache off. `limit`: bytes that `trim` leaves at most; 0 turns the cache off: it then finds
+    and keeps nothing.
     """
 
     def __init__(self, folder: Path | None, limit: int) -> None:
@@ -201,10 +183,7 @@ class KernelCache:
     def clear(self) -> Usage:
         """Remove every kernel and library; returns the usage before.
 
-        Raises
-        ------
-        OSError
-            A file can't be removed.
+        Raises OSError: a file can't be removed.
         """
         before = self.usage()
         for path, _ in self._entries():

@@ -40,13 +40,7 @@ _PLAIN = (bool, int, float, str, type(None))
 def obstacle(mod: tvm.IRModule, target: Target, source: ScheduleSource) -> str:
     """Why a build can't be keyed; "" if it can.
 
-    Parameters
-    ----------
-    mod : tvm.IRModule
-        Before backends have compiled their functions.
-    target : Target
-        Of `main`.
-    source : ScheduleSource
+    `mod`: before backends have compiled their functions. `target`: of `main`.
     """
     context = tvm.transform.PassContext.current()
     if context.instruments:
@@ -72,15 +66,8 @@ def library_key(
 ) -> str:
     """Hash of everything that decides a library, as hexadecimal digits.
 
-    Parameters
-    ----------
-    mod : tvm.IRModule
-        With its parameters bound.
-    target : Target
-        Of `main`.
-    source : ScheduleSource
-    others
-        What else the caller decides; their `repr` counts.
+    `mod`: with its parameters bound. `target`: of `main`. `others`: what else the caller decides;
+    their `repr` counts.
     """
     constants: list[Any] = []
 

@@ -44,19 +44,11 @@ _LARGEST_SHARE = 0.5
 
 @dataclass(frozen=True)
 class CacheEntry:
-    """The cache entry of one build's library.
-
-    Attributes
-    ----------
-    cache : KernelCache
-    key : str
-    target : Target
-        Of `main`.
-    """
+    """The cache entry of one build's library."""
 
     cache: kernel_cache.KernelCache
     key: str
-    target: Target
+    target: Target  # of `main`
 
     @staticmethod
     def of(
@@ -64,12 +56,8 @@ class CacheEntry:
     ) -> CacheEntry | None:
         """The cache entry for a build; None if its library is not to be cached.
 
-        Parameters
-        ----------
-        bound : tvm.IRModule
-            With its parameters bound. `library_key.obstacle` found none.
-        target, source, others
-            As for `library_key`.
+        `bound`: with its parameters bound. `library_key.obstacle` found none.
+        `target`, `source`, `others`: as for `library_key`.
         """
         cache = kernel_cache.user_cache()
         if not cache.limit or not compile_kernels.has_linker():
@@ -79,12 +67,7 @@ class CacheEntry:
     def restore(self, mod: tvm.IRModule, seconds: dict[str, float]) -> FactoryModule | None:
         """Restore the library of this entry; None if it is missing or partly damaged.
 
-        Parameters
-        ----------
-        mod : tvm.IRModule
-            The module being built.
-        seconds
-            Of the steps of this build, for the report.
+        `mod`: the module being built. `seconds`: of the steps of this build, for the report.
         """
         file = self.cache.open_library(self.key)
         if file is None:
@@ -150,10 +133,7 @@ class CacheWriter:
 
     As a context manager, it removes an entry that `start` began and `finish` did not complete.
 
-    Parameters
-    ----------
-    slot : CacheEntry, optional
-        Without one nothing is kept.
+    `slot`: without one nothing is kept.
     """
 
     def __init__(self, slot: CacheEntry | None) -> None:
@@ -193,19 +173,10 @@ class CacheWriter:
     ) -> FactoryModule:
         """Cache the library whose weights `start` received, unless it is too large.
 
-        Parameters
-        ----------
-        library : FactoryModule
-        linked : Linked
-            What its executable was made of.
-        messages
-            Warnings of the build, which a restored one repeats.
-
-        Returns
-        -------
-        library : FactoryModule
-            With its weights mapped from the file, as later builds have them: other processes share
-            them, and their pages are large. The same library where nothing was kept.
+        `linked`: what its executable was made of. `messages`: warnings of the build, which a
+        restored one repeats. Returns library : FactoryModule: with its weights mapped from the
+        file, as later builds have them: other processes share them, and their pages are large. The
+        same library where nothing was kept.
         """
         slot = self._slot
         if slot is None or self._writer is None:

@@ -32,12 +32,8 @@ def write(
 ) -> None:
     """Write a complete library file.
 
-    Parameters
-    ----------
-    write_weights : callable
-        Writes the block of weights and returns its checksum.
-    describe : callable
-        Returns the description, JSON-able, when the weights are written; their checksum is added.
+    `write_weights`: writes the block of weights and returns its checksum. `describe`: returns the
+    description, JSON-able, when the weights are written; their checksum is added.
     """
     file.write(_MAGIC)
     checksum = write_weights(file)
@@ -48,10 +44,7 @@ def write(
 def read_description(file: BinaryIO) -> dict[str, Any]:
     """Read and check the description; check the weights with `require_weights`.
 
-    Raises
-    ------
-    ValueError
-        A part of the file is not what was written.
+    Raises ValueError: a part of the file is not what was written.
     """
     end = file.seek(0, os.SEEK_END) - _TRAILER.size
     if end < len(_MAGIC):
@@ -74,10 +67,7 @@ def read_description(file: BinaryIO) -> dict[str, Any]:
 def require_weights(file: BinaryIO, description: Mapping[str, Any]) -> None:
     """Raise unless the weights match their checksum.
 
-    Raises
-    ------
-    ValueError
-        The weights do not match.
+    Raises ValueError: the weights do not match.
     """
     stop = WEIGHTS_OFFSET + description["weights_nbytes"]
     if elf.range_checksum(file, WEIGHTS_OFFSET, stop) != description["weights_checksum"]:

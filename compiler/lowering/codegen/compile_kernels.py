@@ -41,23 +41,12 @@ def has_linker() -> bool:
 
 @dataclass(frozen=True)
 class CompiledKernels:
-    """Object code of a module's CPU kernels, by symbol.
-
-    Attributes
-    ----------
-    code : dict of str to bytes
-    keys : dict of str to str
-        Cache key of each kernel.
-    found : int
-        Number of kernels that came from the cache.
-    problem : str
-        Why the cache did not store the others; "" if it did.
-    """
+    """Object code of a module's CPU kernels, by symbol."""
 
     code: dict[str, bytes]
-    keys: dict[str, str]
-    found: int
-    problem: str = ""
+    keys: dict[str, str]  # cache key of each kernel
+    found: int  # number of kernels that came from the cache
+    problem: str = ""  # why the cache did not store the others; "" if it did
 
 
 def compile_cpu_kernels(
@@ -65,19 +54,10 @@ def compile_cpu_kernels(
 ) -> tuple[tvm.IRModule, CompiledKernels]:
     """Take the CPU kernels out of a module and compile them.
 
-    Parameters
-    ----------
-    mod : tvm.IRModule
-        Lowered Relax functions and scheduled kernels, with their global symbols. It is not
-        changed.
-    target : Target
-        Target of kernels whose attribute `target` names none; current in this thread.
-    cache : KernelCache
-        Where object code is looked up and kept.
-
-    Returns
-    -------
-    The module without its CPU kernels, for `with_object_code`, and the compiled kernels.
+    `mod`: lowered Relax functions and scheduled kernels, with their global symbols. It is not
+    changed. `target`: target of kernels whose attribute `target` names none; current in this
+    thread. `cache`: where object code is looked up and kept. Returns the module without its CPU
+    kernels, for `with_object_code`, and the compiled kernels.
     """
     kernels = {
         gvar: func

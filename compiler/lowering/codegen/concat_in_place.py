@@ -55,10 +55,7 @@ _DATA, _BYTE_OFFSET = 1, 8
 class ConcatInPlace:
     """Make parts of concatenations views of the results, and drop the kernels that copied them.
 
-    Attributes
-    ----------
-    dropped : Counter of str
-        By kernel, the number of calls that an inference saves, once the pass has run.
+    `dropped`: by kernel, the number of calls that an inference saves, once the pass has run.
     """
 
     def __init__(self) -> None:
@@ -171,10 +168,7 @@ def _starts(parts: Sequence[tuple[int, ...]], whole: tuple[int, ...]) -> list[in
 class _Places:
     """Maps each tensor of a binding block to the concatenation result that contains it.
 
-    Attributes
-    ----------
-    dropped : dict
-        By variable of the binding, the kernels whose calls are no longer needed.
+    `dropped`: by variable of the binding, the kernels whose calls are no longer needed.
     """
 
     def __init__(
@@ -238,10 +232,7 @@ class _Places:
     def rewritten(self, move: tvm.ir.GlobalVar) -> relax.BindingBlock:
         """The block with views for parts, and without the calls of `dropped`.
 
-        Parameters
-        ----------
-        move
-            The kernel `move_pointer`.
+        `move`: the kernel `move_pointer`.
         """
         if not self.dropped:
             return self._block

@@ -41,10 +41,7 @@ _OPTION = "relax.backend.use_cuda_graph"
 def obstacle(mod: tvm.IRModule) -> str:
     """Why a GPU module gets no graph; "" if it gets one.
 
-    Parameters
-    ----------
-    mod : tvm.IRModule
-        `main`, inlined, and its scheduled kernels, with devices.
+    `mod`: `main`, inlined, and its scheduled kernels, with devices.
     """
     context = tvm.transform.PassContext.current()
     if NAME in context.disabled_pass or not context.config.get(_OPTION, True):

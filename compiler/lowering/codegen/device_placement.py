@@ -59,29 +59,16 @@ def place(
 ) -> tvm.IRModule:
     """Annotate every value with its device and insert the copies between devices.
 
-    Runs on scheduled kernels, when operators have become `call_tir` and before
-    `CallTIRRewrite`, which allocates each result on the device that its type names. Best after
-    constants became parameters: a constant that is still in a function is copied on each call.
+    Runs on scheduled kernels, when operators have become `call_tir` and before `CallTIRRewrite`,
+    which allocates each result on the device that its type names. Best after constants became
+    parameters: a constant that is still in a function is copied on each call.
 
-    Parameters
-    ----------
-    mod : tvm.IRModule
-        Relax functions and scheduled kernels with the attribute `target`. It is not changed.
-    main_target : Target
-        Target of `main`, and of kernels and functions that name none.
-    function_targets : dict of str to Target
-        Target of each Relax function, by name; also of functions that are in `mod` no more
-        because they were inlined.
-
-    Returns
-    -------
-    The module with its virtual devices; the same module if all is on one device.
-
-    Raises
-    ------
-    BuildError
-        A function holds a branch, a call of another Relax function (inline those first), or
-        another expression that can't be placed.
+    `mod`: Relax functions and scheduled kernels with the attribute `target`. It is not changed.
+    `main_target`: target of `main`, and of kernels and functions that name none.
+    `function_targets`: target of each Relax function, by name; also of functions that are in `mod`
+    no more because they were inlined. Returns the module with its virtual devices; the same module
+    if all is on one device. Raises BuildError: a function holds a branch, a call of another Relax
+    function (inline those first), or another expression that can't be placed.
     """
     by_kind: dict[str, Target] = {device_kind(main_target): main_target}
     kernels = {
@@ -196,12 +183,8 @@ def _num_input(function: relax.Function) -> int:
 class _Placer:
     """Rebuilds one function, binding by binding.
 
-    Attributes
-    ----------
-    own : str
-        Kind of the device of the function's inputs and results.
-    constants : str
-        Kind of the device that holds constants: the first one, that of `main`.
+    `own`: kind of the device of the function's inputs and results.
+    `constants`: kind of the device that holds constants: the first one, that of `main`.
     """
 
     def __init__(

@@ -26,21 +26,12 @@ from .reshape_to_view import ReshapesAsViews
 
 @dataclass(frozen=True)
 class Linked:
-    """An executable, and the parts from which `assemble` can rebuild it.
-
-    Attributes
-    ----------
-    executable : relax.VMExecutable
-    lowered : tvm.IRModule
-        Lowered Relax functions, and the kernels that are not object code yet.
-    kernels : CompiledKernels
-    dropped : Counter of str
-        By kernel, the number of calls that an inference saves, since their work is done elsewhere.
-    """
+    """An executable, and the parts from which `assemble` can rebuild it."""
 
     executable: relax.VMExecutable
-    lowered: tvm.IRModule
+    lowered: tvm.IRModule  # lowered Relax functions, and the kernels that are not object code yet
     kernels: compile_kernels.CompiledKernels
+    # By kernel, the number of calls that an inference saves, since their work is done elsewhere
     dropped: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -63,12 +54,8 @@ def link(mod: tvm.IRModule, target: Target, has_graph: bool = False) -> Linked:
 
     With `has_graph` the module gets the entry of `cuda_graph`, and must have no obstacle to it.
 
-    Raises
-    ------
-    BuildError
-        TVM's code generator rejected a kernel.
-    UnavailableTargetError
-        A kernel is for CUDA and there is no nvcc for its architecture.
+    Raises BuildError: TVM's code generator rejected a kernel.
+    Raises UnavailableTargetError: a kernel is for CUDA and there is no nvcc for its architecture.
     """
     size = None if static_allocation.wanted() else bulk_segments.wanted()
     if size is not None:

@@ -100,10 +100,7 @@ class _Hoister(PyExprMutator):
 class ExpandLoops:
     """Replace each loop by a call of functions that run its iterations.
 
-    Parameters
-    ----------
-    target : Target
-        Of the kernels that these functions need.
+    `target`: of the kernels that these functions need.
     """
 
     def __init__(self, target: Target) -> None:

@@ -47,16 +47,9 @@ _STORAGE, _TENSOR = "memory.alloc_storage", "memory.alloc_tensor"
 
 @dataclass(frozen=True)
 class Lifetime:
-    """Lifetime and size of a tensor.
+    """Lifetime and size of a tensor."""
 
-    Attributes
-    ----------
-    first, last : int
-        Steps between which the tensor needs its memory, both included.
-    nbytes : int
-    """
-
-    first: int
+    first: int  # steps between which the tensor needs its memory, both included
     last: int
     nbytes: int
 
@@ -85,12 +78,8 @@ def pack(lifetimes: Sequence[Lifetime]) -> tuple[list[int], int]:
     time. Several orders are tried (by size, size times lifetime, lifetime, and first use); the
     order that needs the fewest bytes wins.
 
-    Returns
-    -------
-    offsets : list of int
-        Byte offset of each tensor, a multiple of `ALIGNMENT`.
-    nbytes : int
-        Size of the storage.
+    Returns offsets : list of int: byte offset of each tensor, a multiple of `ALIGNMENT`. nbytes :
+    int: size of the storage.
     """
     bound = live_bytes(lifetimes)
     best: tuple[list[int], int] | None = None
@@ -165,12 +154,8 @@ class PackStorage:
 def storage_bytes(mod: tvm.IRModule, but: Sequence[str] = ()) -> tuple[int, int]:
     """Allocations of the functions of a lowered module, except those in `but`.
 
-    Returns
-    -------
-    nbytes : int
-        Total size of all storages of known size.
-    unknown : int
-        Number of further storages, of dynamic size.
+    Returns nbytes : int: total size of all storages of known size. unknown : int: number of further
+    storages, of dynamic size.
     """
     calls = (
         binding.value

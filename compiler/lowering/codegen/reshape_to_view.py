@@ -55,10 +55,7 @@ class ReshapesAsViews:
 
     A result of the function stays a copy, because callers own it.
 
-    Attributes
-    ----------
-    dropped : Counter of str
-        By kernel, the number of calls that an inference saves, once the pass has run.
+    `dropped`: by kernel, the number of calls that an inference saves, once the pass has run.
     """
 
     def __init__(self) -> None:

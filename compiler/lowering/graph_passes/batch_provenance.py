@@ -37,17 +37,10 @@ ONE_SAMPLE = "baton.one_sample"
 
 @dataclass(frozen=True)
 class Samples:
-    """A tensor whose first axis has equal blocks, each computed from one batch element.
+    """A tensor whose first axis has equal blocks, each computed from one batch element."""
 
-    Attributes
-    ----------
-    count : int
-        Number of batch elements; 0 for a tensor that depends on no input.
-    whose : int, optional
-        Index of the batch element; None for the whole batch, or for a function's own argument.
-    """
-
-    count: int
+    count: int  # number of batch elements; 0 for a tensor that depends on no input
+    # Index of the batch element; None for the whole batch, or for a function's own argument
     whose: int | None = None
 
 
@@ -58,29 +51,18 @@ Fact = Samples | None
 
 @dataclass
 class Provenance:
-    """Batch provenance of the tensors of a module.
+    """Batch provenance of the tensors of a module."""
 
-    Attributes
-    ----------
-    is_one_sample : bool
-        Case 1 above.
-    functions : dict
-        Functions of the module by name, to look up the results of calls.
-    parameters : dict
-        For each function that is called, the provenance of its parameters.
-    """
-
-    is_one_sample: bool
+    is_one_sample: bool  # case 1 above
+    # Functions of the module by name, to look up the results of calls
     functions: Mapping[str, relax.Function] = field(default_factory=dict)
+    # For each function that is called, the provenance of its parameters
     parameters: dict[str, tuple[Fact, ...]] = field(default_factory=dict)
 
     def rows_share_sample(self, function: relax.Function, name: str) -> Callable[[relax.Var], bool]:
         """Return a predicate: whether the matmul or convolution bound to a variable may pair rows.
 
-        Parameters
-        ----------
-        function : relax.Function
-            Function `name` of the module, possibly rewritten by passes since.
+        `function`: function `name` of the module, possibly rewritten by passes since.
         """
         if self.is_one_sample:
             return lambda _: True
@@ -100,10 +82,7 @@ class Provenance:
 def provenance(mod: tvm.IRModule) -> Provenance:
     """Propagate batch provenance from the inputs of `main` through all functions of a module.
 
-    Parameters
-    ----------
-    mod : tvm.IRModule
-        At operator level. Nothing is known of modules without `main`.
+    `mod`: at operator level. Nothing is known of modules without `main`.
     """
     functions = functions_by_name(mod)
     main = functions.get("main")
@@ -149,12 +128,8 @@ def _has_batch_second(function: relax.Function) -> bool:
 class _Walk:
     """Propagates batch provenance through functions.
 
-    Parameters
-    ----------
-    functions
-        Functions by name, to follow their calls.
-    parameters
-        Filled with the provenance of each function's arguments.
+    `functions`: functions by name, to follow their calls.
+    `parameters`: filled with the provenance of each function's arguments.
     """
 
     def __init__(

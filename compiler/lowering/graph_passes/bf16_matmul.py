@@ -47,12 +47,8 @@ def bfloat16_products(
 ) -> tvm.IRModule:
     """Rewrite function `name` of a module for a CPU with AVX512-BF16.
 
-    Parameters
-    ----------
-    is_asked : bool
-        Whether float32 matmuls are rounded to bfloat16, too.
-    winograd : bool
-        Whether convolutions may use Winograd.
+    `is_asked`: whether float32 matmuls are rounded to bfloat16, too.
+    `winograd`: whether convolutions may use Winograd.
     """
     function = mod[name]
 

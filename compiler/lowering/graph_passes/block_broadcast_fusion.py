@@ -26,10 +26,7 @@ from ...primfuncs.fusion_pattern import INJECTIVE, unfusable_calls, with_pattern
 def separate_spread_results(mod: tvm.IRModule) -> tvm.IRModule:
     """Give broadcasts that enlarge an anchor's result a pattern that is not fused after it.
 
-    Parameters
-    ----------
-    mod : tvm.IRModule
-        Calls of TIR functions that have their operator patterns. It is not changed.
+    `mod`: calls of TIR functions that have their operator patterns. It is not changed.
     """
     return with_pattern(mod, _spreading_calls, INJECTIVE)
 

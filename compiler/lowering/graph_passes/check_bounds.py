@@ -50,10 +50,7 @@ def check_bounds(mod: tvm.IRModule, target: Target) -> tvm.IRModule:
 class _Needs:
     """Lower bounds on extents that follow from the indices used.
 
-    Attributes
-    ----------
-    found : list of (buffer, axis, least, conditions)
-        The axis needs `least` elements if all conditions hold: that the loops run.
+    `found`: the axis needs `least` elements if all conditions hold: that the loops run.
     """
 
     def __init__(self, func: tirx.PrimFunc) -> None:

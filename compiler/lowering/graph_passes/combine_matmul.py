@@ -41,15 +41,9 @@ def combine_matmul(
 ) -> tvm.IRModule:
     """Combine matmuls in function `name` of a module.
 
-    Parameters
-    ----------
-    query
-        Looks up AutoTVM records. A record for one of the products is an explicit choice of its
-        kernel, so that they stay apart.
-    own_queries
-        By the variable of an operator's result, the query to use instead of `query`.
-    disabled
-        Implementations that will not be chosen.
+    `query`: looks up AutoTVM records. A record for one of the products is an explicit choice of its
+    kernel, so that they stay apart. `own_queries`: by the variable of an operator's result, the
+    query to use instead of `query`. `disabled`: implementations that will not be chosen.
     """
     function = mod[name]
     bindings = Bindings(function)
@@ -76,22 +70,12 @@ def combine_matmul(
 
 @dataclass(frozen=True)
 class _Product:
-    """x (B, S, K) times a constant (K, H * D), plus an optional constant, as (B, S, H, D).
+    """x (B, S, K) times a constant (K, H * D), plus an optional constant, as (B, S, H, D)."""
 
-    Attributes
-    ----------
-    var : relax.Var
-        Variable of the matmul's result.
-    split : relax.Var
-        Variable of the reshape that splits off the heads.
-    source : relax.Expr
-        x, or what x was before a cast.
-    """
-
-    var: relax.Var
-    split: relax.Var
+    var: relax.Var  # variable of the matmul's result
+    split: relax.Var  # variable of the reshape that splits off the heads
     x: relax.Expr
-    source: relax.Expr
+    source: relax.Expr  # x, or what x was before a cast
     weight: np.ndarray
     bias: np.ndarray | None
     shape: tuple[int, ...]
@@ -150,15 +134,10 @@ def _with_same_operand(products: Iterable[_Product]) -> list[list[_Product]]:
 
 @dataclass(eq=False)
 class _Combined:
-    """Matmuls that are combined into one.
-
-    Attributes
-    ----------
-    result : relax.Var, optional
-        Its new variable (B, S, number of products, H, D), once it is emitted.
-    """
+    """Matmuls that are combined into one."""
 
     products: list[_Product]
+    # Its new variable (B, S, number of products, H, D), once it is emitted
     result: relax.Var | None = None
 
 

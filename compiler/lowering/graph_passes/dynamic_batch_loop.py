@@ -25,18 +25,10 @@ from .legalize import legalize_ops
 
 @dataclass(frozen=True)
 class Samples:
-    """A module with a dynamic batch size.
+    """A module with a dynamic batch size."""
 
-    Attributes
-    ----------
-    mod : tvm.IRModule
-        The module as users see it.
-    count : tirx.Var
-        The batch size: the first extent of every tensor with a batch axis.
-    """
-
-    mod: tvm.IRModule
-    count: tirx.Var
+    mod: tvm.IRModule  # the module as users see it
+    count: tirx.Var  # the batch size: the first extent of every tensor with a batch axis
 
     @property
     def one(self) -> tvm.IRModule:

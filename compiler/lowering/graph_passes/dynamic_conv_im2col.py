@@ -48,12 +48,7 @@ def multiply_patches(
 ) -> tvm.IRModule:
     """Rewrite the convolutions of function `name` of a module that have no static kernel.
 
-    Parameters
-    ----------
-    target : Target
-        A CPU.
-    winograd : bool
-        Whether convolutions of 3x3 may round differently.
+    `target`: a CPU. `winograd`: whether convolutions of 3x3 may round differently.
     """
     return rewrite_calls(mod, partial(_Patches, target, winograd), [name])
 

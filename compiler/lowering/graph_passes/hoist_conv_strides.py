@@ -38,12 +38,8 @@ _LAYOUTS = ("NCHW", "NHWC")
 def move_strides(mod: tvm.IRModule, name: str, keeps: Callable[[Call], bool]) -> tvm.IRModule:
     """Move strides in function `name` of a module, which is not changed.
 
-    Parameters
-    ----------
-    mod : tvm.IRModule
-        At operator level.
-    keeps : callable
-        Whether a convolution must stay as it is, since its kernel was chosen for these shapes.
+    `mod`: at operator level.
+    `keeps`: whether a convolution must stay as it is, since its kernel was chosen for these shapes.
     """
     function = mod[name]
     if not isinstance(function.body, relax.SeqExpr):
@@ -60,10 +56,7 @@ def move_strides(mod: tvm.IRModule, name: str, keeps: Callable[[Call], bool]) ->
 class _Readers:
     """Steps that the readers of each variable need, from the last operator to the first.
 
-    Attributes
-    ----------
-    steps : dict of Var to Steps
-        Steps of variables of which only some elements need be computed.
+    `steps`: steps of variables of which only some elements need be computed.
     """
 
     def __init__(self, function: relax.Function, keeps: Callable[[Call], bool]) -> None:

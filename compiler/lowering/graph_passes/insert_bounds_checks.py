@@ -42,10 +42,8 @@ def check_indices(mod: tvm.IRModule, name: str, can_raise: bool) -> tvm.IRModule
 
     Without `can_raise`, as on GPUs, an index out of bounds is clamped.
 
-    Raises
-    ------
-    BuildError
-        A constant index is out of bounds, or the shapes of indices and data do not match.
+    Raises BuildError: a constant index is out of bounds, or the shapes of indices and data do not
+    match.
     """
     return checked_by(_Checker(mod, can_raise), mod, name)
 

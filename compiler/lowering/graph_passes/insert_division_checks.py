@@ -35,10 +35,7 @@ KIND = "DivisionByZeroError"
 def check_divisors(mod: tvm.IRModule, name: str) -> tvm.IRModule:
     """Insert a check before each integer division of a function.
 
-    Raises
-    ------
-    BuildError
-        A constant divisor is 0.
+    Raises BuildError: a constant divisor is 0.
     """
     return checked_by(_Checker(mod), mod, name)
 

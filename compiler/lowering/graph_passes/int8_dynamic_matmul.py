@@ -30,10 +30,7 @@ def product_of_both(
 ) -> relax.Expr | None:
     """Multiply dequantized tensors with integers; None unless each has a single scale.
 
-    Parameters
-    ----------
-    left : Quantized
-        uint8, as rows.
+    `left`: uint8, as rows.
     """
     if not left.is_whole or not right.is_whole or dtype_of(right.data) not in BYTE_TYPES:
         return None

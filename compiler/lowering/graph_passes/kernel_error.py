@@ -33,12 +33,8 @@ def local(dtype: str, extent: int = 1) -> Any:
 def set_error(kind: str, pieces: Sequence[Any]) -> None:
     """Emit code that sets an error; for serial CPU code only.
 
-    Parameters
-    ----------
-    kind : str
-        Name of the error class: one registered with the FFI; any other becomes RuntimeError.
-    pieces : sequence of str, int or integer expression
-        The message.
+    `kind`: name of the error class: one registered with the FFI; any other becomes RuntimeError.
+    `pieces`: the message.
     """
     form = "".join(_escaped(str(p)) if isinstance(p, (str, int)) else "%lld" for p in pieces)
     numbers = [tirx.Cast("int64", p) for p in pieces if not isinstance(p, (str, int))]

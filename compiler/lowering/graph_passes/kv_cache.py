@@ -36,11 +36,8 @@ from .kernel_error import give_up, set_error
 def keep_kv_cache(mod: tvm.IRModule) -> tvm.IRModule:
     """Convert the cache that `with_kv_cache` requested to preallocated buffers.
 
-    Raises
-    ------
-    BuildError
-        No result of `main` grows along such a symbol, rows are added in a way that is not
-        supported, or `main` returns nothing but caches.
+    Raises BuildError: no result of `main` grows along such a symbol, rows are added in a way that
+    is not supported, or `main` returns nothing but caches.
     """
     main = mod["main"]
     asked = kv_cache.asked(main)
@@ -69,22 +66,12 @@ def keep_kv_cache(mod: tvm.IRModule) -> tvm.IRModule:
 
 @dataclass(eq=False)
 class _Cache:
-    """An input of `main`, and the result that appends rows to it.
+    """An input of `main`, and the result that appends rows to it."""
 
-    Attributes
-    ----------
-    past, new : relax.Expr
-        The input, and the rows.
-    axis : int
-        Axis of the rows.
-    buffer : relax.Var
-        The buffer that replaces the input.
-    """
-
-    past: relax.Var
+    past: relax.Var  # the input, and the rows
     new: relax.Expr
-    axis: int
-    buffer: relax.Var
+    axis: int  # axis of the rows
+    buffer: relax.Var  # the buffer that replaces the input
 
     @property
     def rows(self) -> Any:
@@ -172,26 +159,13 @@ class _Cache:
 
 @dataclass(eq=False)
 class _Group:
-    """The caches along one symbol.
-
-    Attributes
-    ----------
-    symbol : tirx.Var
-    name : str
-        Its name.
-    room : int
-        Rows that a buffer has room for.
-    taken : relax.Var
-        The input whose extent says how many rows are there.
-    results : dict of relax.Var to _Cache
-        By the result of `main` that is no longer returned.
-    """
+    """The caches along one symbol."""
 
     symbol: tirx.Var
-    name: str
-    room: int
-    taken: relax.Var
-    results: dict[relax.Var, _Cache]
+    name: str  # its name
+    room: int  # rows that a buffer has room for
+    taken: relax.Var  # the input whose extent says how many rows are there
+    results: dict[relax.Var, _Cache]  # by the result of `main` that is no longer returned
     kernels: dict[tuple[str, str], tvm.ir.GlobalVar] = field(default_factory=dict)
 
     def info(self, names: Mapping[tirx.Var, str]) -> KVCacheInfo:
@@ -214,10 +188,7 @@ def _results(main: relax.Function) -> list[relax.Expr]:
 def _group(main: relax.Function, name: str, room: int) -> _Group:
     """The caches along the symbol of a name.
 
-    Raises
-    ------
-    BuildError
-        There are none, or they grow in a way that is not supported.
+    Raises BuildError: there are none, or they grow in a way that is not supported.
     """
     symbol = next(each for each in dynamic_shape.in_order(main) if str(each.name) == name)
     bindings = {

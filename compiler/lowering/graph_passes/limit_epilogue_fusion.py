@@ -31,27 +31,16 @@ MAX_NESTED = 1
 
 @dataclass(frozen=True)
 class Growth:
-    """Size of an inlined element, as loads of an anchor's result, and the element itself.
+    """Size of an inlined element, as loads of an anchor's result, and the element itself."""
 
-    Attributes
-    ----------
-    loads : int
-        Number of loads of the anchor's result; 0 if it is not loaded.
-    nested : int
-        Maximum number of costly functions on the path from the anchor's result.
-    """
-
-    loads: int = 1
-    nested: int = 0
+    loads: int = 1  # number of loads of the anchor's result; 0 if it is not loaded
+    nested: int = 0  # maximum number of costly functions on the path from the anchor's result
 
 
 def bound_epilogues(mod: tvm.IRModule) -> tvm.IRModule:
     """Give calls beyond the limits a pattern that is not fused after an anchor.
 
-    Parameters
-    ----------
-    mod : tvm.IRModule
-        Calls of TIR functions that have their operator patterns. It is not changed.
+    `mod`: calls of TIR functions that have their operator patterns. It is not changed.
     """
     return with_pattern(mod, _growing_calls, INJECTIVE)
 

@@ -68,9 +68,8 @@ _NEAR, _RELATIVELY_NEAR = 1e-3, 1e-6
 def compute_on_integers(mod: tvm.IRModule, name: str) -> tuple[tvm.IRModule, list[str]]:
     """Rewrite function `name` of a module.
 
-    Returns
-    -------
-    The module, and a note for each operator on quantized tensors that stays in floating point.
+    Returns the module, and a note for each operator on quantized tensors that stays in floating
+    point.
     """
     notes: list[str] = []
     for rule in (lambda: _Integers(notes), Readers, Arithmetic):
@@ -242,15 +241,9 @@ class _Integers(QuantizedRule):
     ) -> relax.Expr | None:
         """A product of quantized tensors, or of integers less their zero points.
 
-        Parameters
-        ----------
-        axis : int
-            Of the weights, along which their scales may go.
-        summed : tuple of int
-            The other axes of the weights.
-        columns : tuple of int
-            Shape of what is one number for each position of that axis, against the result.
-        product : (uint8 data, its zero point, int8 weights) -> int32 expression
+        `axis`: of the weights, along which their scales may go.
+        `summed`: the other axes of the weights.
+        `columns`: shape of what is one number for each position of that axis, against the result.
         """
         data, weight = call.args
         is_integer = dtype_of(call) == "int32"

@@ -20,16 +20,10 @@ MOST_INT32 = float(2**31)
 
 @dataclass(frozen=True)
 class Quantized:
-    """Integers that represent (data - zero) * scale.
-
-    Attributes
-    ----------
-    scale, zero : np.ndarray
-        float32 and int32; scalars, or one element for each index along `axis`.
-    """
+    """Integers that represent (data - zero) * scale."""
 
     data: relax.Expr
-    scale: np.ndarray
+    scale: np.ndarray  # float32 and int32; scalars, or one element for each index along `axis`
     zero: np.ndarray
     axis: int
 

@@ -19,16 +19,9 @@ from .kernel_error import give_up, local, set_error
 def checked_by(checker: Any, mod: tvm.IRModule, name: str) -> tvm.IRModule:
     """Rewrite function `name` with a mutator that inserts checks.
 
-    Parameters
-    ----------
-    checker : PyExprMutator
-        `changed` says whether it changed anything; `wrong` holds an error that it found. An
-        exception would lose its class on the way through TVM.
-
-    Raises
-    ------
-    BuildError
-        The mutator found an error.
+    `checker`: `changed` says whether it changed anything; `wrong` holds an error that it found. An
+    exception would lose its class on the way through TVM.
+    Raises BuildError: the mutator found an error.
     """
     function = checker.visit_expr(mod[name])
     if checker.wrong:
@@ -48,12 +41,7 @@ def emit_check(
 ) -> relax.Var:
     """Emit a kernel computed by a TE function, and return its result.
 
-    Parameters
-    ----------
-    hint : str
-        Name of the kernel.
-    fuses : bool
-        Whether the kernel may be fused because it does not raise.
+    `hint`: name of the kernel. `fuses`: whether the kernel may be fused because it does not raise.
     """
     call = NamingBuilder(builder).call_te(compute, *operands, primfunc_name_hint=hint)
     if not fuses:
@@ -67,12 +55,8 @@ def refusing(
 ) -> te.Tensor:
     """Copy integers; raise an error if one of them is forbidden.
 
-    Parameters
-    ----------
-    kind : str
-        Class of the error, as `compiler.runtime.executor` registers it.
-    as_divisors : bool
-        Whether -1 becomes 1.
+    `kind`: class of the error, as `compiler.runtime.executor` registers it.
+    `as_divisors`: whether -1 becomes 1.
     """
     dtype = str(values.dtype)
 

@@ -48,21 +48,11 @@ def split_batch(
 ) -> tuple[tvm.IRModule, str]:
     """Have `main` call a function for each image if its tensors exceed the caches.
 
-    Parameters
-    ----------
-    mod : tvm.IRModule
-        At operator level. It is not changed.
-    target : Target
-        Of `main`.
-    query
-        Looks up AutoTVM records. A record for a layer of the whole batch is an explicit choice of
-        its kernel: the layer, and what depends on it, stays as it is.
-    recorded : collection of str
-        Variables of `main` whose operators have such records in another way.
-
-    Returns
-    -------
-    The module, and a line for the report; both unchanged and empty where nothing is split.
+    `mod`: at operator level. It is not changed. `target`: of `main`. `query`: looks up AutoTVM
+    records. A record for a layer of the whole batch is an explicit choice of its kernel: the layer,
+    and what depends on it, stays as it is. `recorded`: variables of `main` whose operators have
+    such records in another way. Returns the module, and a line for the report; both unchanged and
+    empty where nothing is split.
     """
     if target.kind.name != "llvm":
         return mod, ""
@@ -82,24 +72,13 @@ def split_batch(
 
 @dataclass(frozen=True)
 class _Region:
-    """Operators of a dataflow block that can be applied to one image after the other.
+    """Operators of a dataflow block that can be applied to one image after the other."""
 
-    Attributes
-    ----------
-    batch : int
-        Number of images.
-    bindings : list of relax.VarBinding
-        In program order; they read each other, `inputs` and constants.
-    inputs : list of relax.Var
-        Parameters of the function that have a batch axis.
-    largest : int
-        Maximum over the operators of the bytes read and written for one image.
-    """
-
-    batch: int
+    batch: int  # number of images
+    # In program order; they read each other, `inputs` and constants
     bindings: list[relax.VarBinding]
-    inputs: list[relax.Var]
-    largest: int
+    inputs: list[relax.Var]  # parameters of the function that have a batch axis
+    largest: int  # maximum over the operators of the bytes read and written for one image
 
 
 def _find_region(

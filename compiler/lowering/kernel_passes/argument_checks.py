@@ -80,8 +80,7 @@ class _Checks:
 class _Entry:
     """Statements before a kernel's body.
 
-    `arguments`: the packed arguments.
-    `aligned`: whether the kernel's code assumes aligned tensors.
+    `arguments`: the packed arguments. `aligned`: whether the kernel's code assumes aligned tensors.
     """
 
     def __init__(self, arguments: Any, aligned: bool) -> None:

@@ -64,8 +64,7 @@ class _Splitter:
     ) -> tirx.Stmt:
         """The statement with its long reductions in blocks.
 
-        `around`: the loops outside.
-        `most`: terms of a block, where the statement is marked.
+        `around`: the loops outside. `most`: terms of a block, where the statement is marked.
         """
         if isinstance(statement, tirx.SeqStmt):
             parts = [self.split(part, around) for part in statement.seq]

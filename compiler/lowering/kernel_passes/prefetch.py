@@ -161,8 +161,7 @@ def _with_prefetches(loop: tirx.For, inner: _Steps, nest: _Nest) -> tirx.For:
 
     # Each row tile prefetches an equal share: an address with constant stride costs one addition
     # per step. Rounding up exceeds the panel slightly. With a dynamic number of tiles, each step
-    # prefetches the lines of a single tile; with more tiles the requests overlap and hit the
-    # cache.
+    # prefetches the lines of a single tile; with more tiles the requests overlap and hit the cache.
     whole = panel_bytes // item
     share = _quotient(whole, rows)
     growth = _quotient(share, steps)

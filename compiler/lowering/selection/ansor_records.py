@@ -61,7 +61,6 @@ class ReplayedKernels:
         """Replay the best record that fits the kernel and computes correct results.
 
         A kernel that is not validated yet is validated once it is compiled.
-
         """
         place = (key, kernel.constants, str(target))
         if place not in self._found:

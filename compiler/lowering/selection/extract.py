@@ -107,8 +107,7 @@ def kernels(
 def alone(mod: tvm.IRModule, name: str, bindings: Sequence[str]) -> tvm.IRModule:
     """A module whose main has only some operators of a function.
 
-    `mod`: at operator level.
-    `bindings`: variables that the operators' results are bound to.
+    `mod`: at operator level. `bindings`: variables that the operators' results are bound to.
     """
     outlined = contract(mod, [list(bindings)], [{_ALONE: "1"}], function=name)
     for _, function in outlined.functions_items():

@@ -22,9 +22,8 @@ def narrowed(
 ) -> np.ndarray | None:
     """Narrow the weights of a dense layer to the fastest dtype; None to leave them.
 
-    `weights`: float32.
-    `may_round`: whether values between those of float16 are rounded. Values beyond its range never
-    are.
+    `weights`: float32. `may_round`: whether values between those of float16 are rounded. Values
+    beyond its range never are.
     """
     for dtype in dense_fp16_weight.NARROW:
         if not dense_fp16_weight.pays(workload, dtype, target):

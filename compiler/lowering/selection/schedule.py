@@ -48,11 +48,10 @@ def schedule_kernels(
 ) -> tuple[tvm.IRModule, list[Kernel]]:
     """Schedule every TIR function of the module for the target of the function that calls it.
 
-    `chosen_targets`: target of each Relax function.
-    `operators`: operators of each kernel, for the report.
-    `records`: Auto_scheduler record of each Relax function that holds one recorded kernel.
-    `fast_math`: whether exp, tanh, erf and related functions become polynomials.
-    `tf32`: whether products of float32 may be computed on tensor cores.
+    `chosen_targets`: target of each Relax function. `operators`: operators of each kernel, for the
+    report. `records`: Auto_scheduler record of each Relax function that holds one recorded kernel.
+    `fast_math`: whether exp, tanh, erf and related functions become polynomials. `tf32`: whether
+    products of float32 may be computed on tensor cores.
     """
     claimed = backends(mod)
     functions = dict(mod.functions_items())

@@ -206,13 +206,11 @@ def select_implementations(
 ) -> tvm.IRModule:
     """Rewrite function `name` of the module.
 
-    `query`: looks up AutoTVM records in the active dispatch contexts.
-    `keep_layouts`: keep plain layouts for all values (opt_level below 3, or AlterOpLayout
-    disabled).
-    `fuse_attention`: fuse attention into one kernel if the library has one for it.
-    `disabled`: implementations that must not be chosen.
-    `own_queries`: by the variable of an operator's result, the query to use instead of `query`.
-    `known`: batch provenance of the module's tensors, from before passes obscured it.
+    `query`: looks up AutoTVM records in the active dispatch contexts. `keep_layouts`: keep plain
+    layouts for all values (opt_level below 3, or AlterOpLayout disabled). `fuse_attention`: fuse
+    attention into one kernel if the library has one for it. `disabled`: implementations that must
+    not be chosen. `own_queries`: by the variable of an operator's result, the query to use instead
+    of `query`. `known`: batch provenance of the module's tensors, from before passes obscured it.
     `may_round`: weights may be rounded to float16 where that takes less time.
     """
     selector = _Selector(

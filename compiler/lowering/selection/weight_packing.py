@@ -120,9 +120,8 @@ def pack(
 
     `weight`: a constant is packed at build time; anything else is packed in each inference.
     `function`: uses `ops.pad`, `ops.reshape`, `ops.transpose`, `ops.concatenate`, `array.shape` and
-    `array.astype` alone.
-    `alike`: the same for functions that make arrays of one shape and type of arrays of one shape
-    and type, whatever is in them; others are not packed in the background.
+    `array.astype` alone. `alike`: the same for functions that make arrays of one shape and type of
+    arrays of one shape and type, whatever is in them; others are not packed in the background.
     """
     known = array_of(weight)
     if known is not None:

@@ -93,12 +93,8 @@ def evaluate(
 ) -> dict[int, Array]:
     """Elements of results.
 
-    Parameters
-    ----------
-    inputs : sequence of array
-        Values of the operands.
-    at : dict of int to tuple of array
-        For each result, by its number among the tensors, the indices of the wanted elements.
+    `inputs`: values of the operands.
+    `at`: for each result, by its number among the tensors, the indices of the wanted elements.
     """
     evaluator = _Evaluator(plan, inputs)
     with np.errstate(all="ignore"):

@@ -27,10 +27,7 @@ Expr = list[Any]
 def plan_of(func: tirx.PrimFunc) -> dict[str, Any]:
     """The computation of an unscheduled function as plain data.
 
-    Raises
-    ------
-    RecordError
-        It has stages or expressions that a plan can't hold.
+    Raises RecordError: it has stages or expressions that a plan can't hold.
     """
     dag = read_dag(func)
     params = list(func.params)

@@ -49,40 +49,22 @@ _BYTES = 10**7
 
 @dataclass(frozen=True)
 class ValidationResult:
-    """Whether a scheduled function computes what the unscheduled one does.
-
-    Attributes
-    ----------
-    right : bool
-    reason : str
-        Why not; empty if it does.
-    error : float
-        Largest error as a share of what is allowed.
-    """
+    """Whether a scheduled function computes what the unscheduled one does."""
 
     right: bool
-    reason: str = ""
-    error: float = 0.0
+    reason: str = ""  # why not; empty if it does
+    error: float = 0.0  # largest error as a share of what is allowed
 
 
 @dataclass(frozen=True)
 class ValidationJob:
-    """A function, its scheduled form, and where the operands of the latter come from.
-
-    Attributes
-    ----------
-    reference, scheduled : PrimFunc
-    operands : tuple of (int, Packing)
-        For each input of `scheduled` the reference's input that it is made from.
-    results : int
-        Number of results of both.
-    target : dict
-    """
+    """A function, its scheduled form, and where the operands of the latter come from."""
 
     reference: Any
     scheduled: Any
+    # For each input of `scheduled` the reference's input that it is made from
     operands: tuple[tuple[int, Packing], ...]
-    results: int
+    results: int  # number of results of both
     target: dict[str, Any]
 
     def to_json(self) -> str:
@@ -121,12 +103,8 @@ class ValidationJob:
 class Checker:
     """Answers questions by a worker process that is started when first needed.
 
-    Parameters
-    ----------
-    cache : KernelCache, optional
-        Where verdicts are kept; the user's by default.
-    seconds : float
-        After which a kernel that has not finished is not used.
+    `cache`: where verdicts are kept; the user's by default.
+    `seconds`: after which a kernel that has not finished is not used.
     """
 
     def __init__(self, cache: KernelCache | None = None, seconds: float = SECONDS) -> None:
@@ -170,10 +148,7 @@ class Checker:
     ) -> dict[str, ValidationResult]:
         """Verdicts on compiled functions, by their symbols.
 
-        Parameters
-        ----------
-        code : dict of str to bytes
-            Object code by symbol; a function without any is compiled by the worker.
+        `code`: object code by symbol; a function without any is compiled by the worker.
         """
         verdicts = {symbol: self.known(question) for symbol, question in questions.items()}
         unknown = [symbol for symbol, verdict in verdicts.items() if verdict is None]

@@ -78,14 +78,8 @@ def compare(
 ) -> float:
     """Largest error of the scheduled function as a share of what is allowed; at most 1 is right.
 
-    Parameters
-    ----------
-    question : dict
-        As `check.ValidationJob.to_json` makes it.
-    expected : dict, optional
-        What `expect` found; it is asked if this is missing.
-    request : dict
-        May name a library with the compiled function.
+    `question`: as `check.ValidationJob.to_json` makes it. `expected`: what `expect` found; it is
+    asked if this is missing. `request`: may name a library with the compiled function.
     """
     count, tensors = question["results"], question["tensors"]
     inputs = _inputs(tensors, count)
