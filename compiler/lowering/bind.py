@@ -19,12 +19,11 @@ from .codegen.lift_constants import MIN_ELEMENTS
 def bind_params(
     mod: tvm.IRModule, params: Mapping[str, Any], name: str = "main"
 ) -> tuple[tvm.IRModule, list[str]]:
-    """Replace parameters of `main` by constants.
+    """Replace parameters of `main` by constants; return the module and the bound names.
 
-    `params`: names that `main` does not have are ignored, as Relay did. Large tensors of TVM's on
-    the CPU become constants themselves, without a copy: see `without_aliases`. Returns the module
-    and the names that were bound. Raises BuildError: there is no Relax function `main`, or a
-    value's shape or dtype is not its parameter's.
+    Ignores names that `main` does not have, as Relay did. Large CPU tensors of TVM's become
+    constants without a copy: see `without_aliases`. Raises BuildError if there is no Relax function
+    `main`, or if a value's shape or dtype is not its parameter's.
     """
     functions = [gvar.name_hint for gvar in mod.get_global_vars()]
     if name not in functions or not isinstance(mod[name], relax.Function):
@@ -53,10 +52,7 @@ def bind_params(
 def without_aliases(
     weights: list[tuple[str, Any]], params: Mapping[str, Any]
 ) -> dict[str, tvm.runtime.Tensor]:
-    """Copy the weights of a finished library that still share memory with a caller's tensor.
-
-    `params`: what was bound.
-    """
+    """Copy weights of a finished library that still share memory with a bound tensor."""
     shared = {value.data_ptr() for value in params.values() if _is_shared(value)}
     return {
         name: to_tensor(_as_array(tensor)) if tensor.data_ptr() in shared else tensor

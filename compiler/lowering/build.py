@@ -39,11 +39,10 @@ def build(
 ) -> FactoryModule:
     """Compile a module of Relax operators to a library.
 
-    `mod`: a module at operator level; accepted subgraphs are separate functions. It is not changed.
-    `target`: target of `main` and of every subgraph that names none. `params`: values of parameters
-    of `main`, by name; unknown names are ignored. `mod_name`: name of the function in the library
-    that makes an executor. Raises BuildError: a parameter does not fit, or a kernel does not
-    compile. Raises UnavailableTargetError: a target can't be compiled for on this machine.
+    Accepted subgraphs of `mod` are separate functions; those that name no target use `target`.
+    Unknown names in `params` are ignored. `mod_name` names the library function that makes an
+    executor. Raises BuildError: a parameter does not fit, or a kernel does not compile. Raises
+    UnavailableTargetError: a target can't be compiled for on this machine.
     """
     with default_opt_level():
         request = BuildRequest(mod, target, params or {}, mod_name)
@@ -54,11 +53,9 @@ class BuildRequest:
     """One build in the contexts of the calling thread, looked up in the cache before it is done.
 
     The cache key comes from the module as given, so a caller lowers to Relax operators only when
-    `cached_library` finds nothing.
-
-    `bound`: `mod` with its parameters bound. `mod`, `target`, `params`, `mod_name`: as of `build`;
-    `mod` may still have Relay operators. `notes`: first notes of the report. `external_modules`:
-    code of external code generators that `mod` calls.
+    `cached_library` finds nothing. So `mod` may still have Relay operators; `bound` is `mod` with
+    its parameters bound. `notes`: first notes of the report. `external_modules`: code of external
+    code generators that `mod` calls.
     """
 
     def __init__(
@@ -126,10 +123,9 @@ def _nothing_kept(reason: str) -> str:
 def _compile(
     bound: tvm.IRModule, request: BuildRequest, keeping: library_cache.CacheWriter
 ) -> tuple[State, dict[str, Any]]:
-    """The steps after parameters are bound, once more for each time that records were wrong.
+    """The steps after binding, repeated each time that records were wrong.
 
-    Returns state : State weights : dict of str to tvm.runtime.Tensor: the library's, none of them a
-    tensor of the caller's.
+    Returns the library's weights too; none of them is a tensor of the caller's.
     """
     # Import all passes and schedules here: a library from the cache needs none of them.
     from . import pipeline

@@ -67,12 +67,11 @@ def keep(cache: kernel_cache.KernelCache, key: str, kept: Kept, image: bytes) ->
 
 
 def write_again(cache: kernel_cache.KernelCache, key: str, path: Path) -> Metadata | None:
-    """Write the library of a cached command.
+    """Write the library of a cached command to `path`, replacing a file there.
 
-    `path`: the library's file, replaced where it is there.
-    Returns metadata : Metadata, optional: of the library; None where nothing was written, because
-    there is no such command, the model's files are not what they were, or something is damaged.
-    Raises ExportError: the file can't be written.
+    Returns the library's metadata. Returns None, and writes nothing, if there is no such command,
+    the model's files have changed, or something is damaged. Raises ExportError: the file can't be
+    written.
     """
     found = _read(cache, key)
     library = cache.open_library(found[0].library) if found else None
@@ -142,10 +141,7 @@ def _have_changed(files: Mapping[str, str]) -> bool:
 def _copy_weights(
     library: BinaryIO, description: Mapping[str, Any], pool: ThreadPoolExecutor, target: BinaryIO
 ) -> int:
-    """Copy the weights of a library's file to a file that is being written, and check them.
-
-    Returns checksum : int. Raises LoadError: they are not what was written.
-    """
+    """Copy and check a library's weights; return their checksum. Raises LoadError on a mismatch."""
     start = library_file.WEIGHTS_OFFSET
     stop = start + description["weights_nbytes"]
     checksum = pool.submit(_checksum, library.fileno(), start, stop)

@@ -57,10 +57,9 @@ class Usage:
 class KernelCache:
     """Object code and libraries by key in one folder.
 
-    `problem`: why nothing is kept any more, "" if nothing went wrong. It is logged once in a
-    process. `folder`: made, readable by its owner alone, when the first kernel is kept. None turns
-    the cache off. `limit`: bytes that `trim` leaves at most; 0 turns the cache off: it then finds
-    and keeps nothing.
+    The first kept kernel creates `folder`, readable by its owner alone; None turns the cache off.
+    `trim` leaves at most `limit` bytes; 0 turns the cache off: it then finds and keeps nothing.
+    `problem`: why nothing is kept any more, or ""; logged once in a process.
     """
 
     def __init__(self, folder: Path | None, limit: int) -> None:
@@ -181,9 +180,8 @@ class KernelCache:
             remove_abandoned(self.folder)
 
     def clear(self) -> Usage:
-        """Remove every kernel and library; returns the usage before.
-
-        Raises OSError: a file can't be removed.
+        """Remove every kernel and library; return the usage before. OSError if a file can't be
+        removed.
         """
         before = self.usage()
         for path, _ in self._entries():
@@ -242,8 +240,8 @@ class KernelCache:
 def user_cache() -> KernelCache:
     """The cache of this user, $XDG_CACHE_HOME/baton/kernels, with its limit.
 
-    The environment variable BATON_KERNEL_CACHE_BYTES sets the limit (4 GB without it); 0 turns
-    the cache off. Anything but a number is logged and ignored.
+    BATON_KERNEL_CACHE_BYTES sets the limit (4 GB by default); 0 turns the cache off. Anything but a
+    number is logged and ignored.
     """
     folder = cache_folder()
     given = os.environ.get(LIMIT_VARIABLE, "").strip()

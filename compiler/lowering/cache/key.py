@@ -38,9 +38,7 @@ _PLAIN = (bool, int, float, str, type(None))
 
 
 def obstacle(mod: tvm.IRModule, target: Target, source: ScheduleSource) -> str:
-    """Why a build can't be keyed; "" if it can.
-
-    `mod`: before backends have compiled their functions. `target`: of `main`.
+    """Why a build can't be keyed; "" if it can. Backends have not compiled functions of `mod` yet.
     """
     context = tvm.transform.PassContext.current()
     if context.instruments:
@@ -66,8 +64,8 @@ def library_key(
 ) -> str:
     """Hash of everything that decides a library, as hexadecimal digits.
 
-    `mod`: with its parameters bound. `target`: of `main`. `others`: what else the caller decides;
-    their `repr` counts.
+    The parameters of `mod` are bound; `target` is that of `main`. `others`: what else the caller
+    decides; their `repr` counts.
     """
     constants: list[Any] = []
 

@@ -54,20 +54,14 @@ class CacheEntry:
     def of(
         bound: tvm.IRModule, target: Target, source: ScheduleSource, others: Sequence[object]
     ) -> CacheEntry | None:
-        """The cache entry for a build; None if its library is not to be cached.
-
-        `bound`: with its parameters bound. `library_key.obstacle` found none.
-        `target`, `source`, `others`: as for `library_key`.
-        """
+        """The entry for a build that has no `obstacle`; None if it is not to be cached."""
         cache = kernel_cache.user_cache()
         if not cache.limit or not compile_kernels.has_linker():
             return None
         return CacheEntry(cache, library_key(bound, target, source, others), target)
 
     def restore(self, mod: tvm.IRModule, seconds: dict[str, float]) -> FactoryModule | None:
-        """Restore the library of this entry; None if it is missing or partly damaged.
-
-        `mod`: the module being built. `seconds`: of the steps of this build, for the report.
+        """Restore the library; None if missing or partly damaged. `seconds` goes into the report.
         """
         file = self.cache.open_library(self.key)
         if file is None:
@@ -132,8 +126,7 @@ class CacheWriter:
     """Caches a library; its weights are written while its kernels are compiled.
 
     As a context manager, it removes an entry that `start` began and `finish` did not complete.
-
-    `slot`: without one nothing is kept.
+    Without `slot` nothing is kept.
     """
 
     def __init__(self, slot: CacheEntry | None) -> None:
@@ -174,9 +167,9 @@ class CacheWriter:
         """Cache the library whose weights `start` received, unless it is too large.
 
         `linked`: what its executable was made of. `messages`: warnings of the build, which a
-        restored one repeats. Returns library : FactoryModule: with its weights mapped from the
-        file, as later builds have them: other processes share them, and their pages are large. The
-        same library where nothing was kept.
+        restored one repeats. Returns the library with its weights mapped from the file, as later
+        builds have them: processes share them, and their pages are large. Returns the same library
+        if nothing was kept.
         """
         slot = self._slot
         if slot is None or self._writer is None:

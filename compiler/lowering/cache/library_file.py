@@ -32,8 +32,8 @@ def write(
 ) -> None:
     """Write a complete library file.
 
-    `write_weights`: writes the block of weights and returns its checksum. `describe`: returns the
-    description, JSON-able, when the weights are written; their checksum is added.
+    `write_weights` writes the weights and returns their checksum. Then `describe` returns the
+    description, JSON-able, to which the checksum is added.
     """
     file.write(_MAGIC)
     checksum = write_weights(file)
@@ -42,10 +42,7 @@ def write(
 
 
 def read_description(file: BinaryIO) -> dict[str, Any]:
-    """Read and check the description; check the weights with `require_weights`.
-
-    Raises ValueError: a part of the file is not what was written.
-    """
+    """Read and check the description, not the weights. Raises ValueError if it is damaged."""
     end = file.seek(0, os.SEEK_END) - _TRAILER.size
     if end < len(_MAGIC):
         raise ValueError("it is too short")
@@ -65,10 +62,7 @@ def read_description(file: BinaryIO) -> dict[str, Any]:
 
 
 def require_weights(file: BinaryIO, description: Mapping[str, Any]) -> None:
-    """Raise unless the weights match their checksum.
-
-    Raises ValueError: the weights do not match.
-    """
+    """Raise ValueError unless the weights match their checksum."""
     stop = WEIGHTS_OFFSET + description["weights_nbytes"]
     if elf.range_checksum(file, WEIGHTS_OFFSET, stop) != description["weights_checksum"]:
         raise ValueError("its weights are not what was written")

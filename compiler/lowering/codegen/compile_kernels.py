@@ -54,10 +54,9 @@ def compile_cpu_kernels(
 ) -> tuple[tvm.IRModule, CompiledKernels]:
     """Take the CPU kernels out of a module and compile them.
 
-    `mod`: lowered Relax functions and scheduled kernels, with their global symbols. It is not
-    changed. `target`: target of kernels whose attribute `target` names none; current in this
-    thread. `cache`: where object code is looked up and kept. Returns the module without its CPU
-    kernels, for `with_object_code`, and the compiled kernels.
+    `mod`: lowered Relax functions and scheduled kernels, with their global symbols. `target`:
+    target of kernels without the attribute `target`; current in this thread. Returns the module
+    without its CPU kernels, for `with_object_code`, and the compiled kernels.
     """
     kernels = {
         gvar: func
@@ -78,8 +77,8 @@ def compile_cpu_kernels(
 def separate_raising_kernels(mod: tvm.IRModule, target: Target) -> tvm.IRModule:
     """Compile each CPU kernel that can report an error into a separate module.
 
-    In one module, TVM declares the error function that these kernels call once per kernel, under
-    new names that nothing defines.
+    In one module, TVM declares the error function once per kernel, under new names that nothing
+    defines.
     """
     raising = {
         gvar: func

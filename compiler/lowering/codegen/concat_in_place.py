@@ -55,7 +55,7 @@ _DATA, _BYTE_OFFSET = 1, 8
 class ConcatInPlace:
     """Make parts of concatenations views of the results, and drop the kernels that copied them.
 
-    `dropped`: by kernel, the number of calls that an inference saves, once the pass has run.
+    `dropped`: saved calls per inference, by kernel, once the pass has run.
     """
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ class ConcatInPlace:
 def part_offsets(kernel: tvm.tirx.PrimFunc) -> list[int] | None:
     """Byte offsets of a concatenation kernel's operands in its result.
 
-    None for other kernels, and where the parts are not contiguous in the result or not aligned.
+    None for other kernels, and where the parts are not contiguous or not aligned.
     """
     if not kernel.attrs or CONCATENATES not in kernel.attrs:
         return None
@@ -230,10 +230,7 @@ class _Places:
         return tensor, offset
 
     def rewritten(self, move: tvm.ir.GlobalVar) -> relax.BindingBlock:
-        """The block with views for parts, and without the calls of `dropped`.
-
-        `move`: the kernel `move_pointer`.
-        """
+        """The block with views for parts, and without the calls of `dropped`."""
         if not self.dropped:
             return self._block
         bindings: list[relax.Binding] = []

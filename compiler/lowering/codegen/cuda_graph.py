@@ -39,10 +39,7 @@ _OPTION = "relax.backend.use_cuda_graph"
 
 
 def obstacle(mod: tvm.IRModule) -> str:
-    """Why a GPU module gets no graph; "" if it gets one.
-
-    `mod`: `main`, inlined, and its scheduled kernels, with devices.
-    """
+    """Why a GPU module of an inlined `main` and scheduled kernels gets no graph; "" if it does."""
     context = tvm.transform.PassContext.current()
     if NAME in context.disabled_pass or not context.config.get(_OPTION, True):
         return "the PassContext switches it off"

@@ -41,9 +41,7 @@ FOREIGN = ("baton.foreign.", "subgraph_")
 
 
 def kinds(function_targets: Mapping[str, Target]) -> tuple[str, ...]:
-    """Kinds of the devices that the functions need, "cpu" or "cuda" and the like.
-
-    The device of `main` comes first; the others follow in the order of the functions.
+    """Device kinds of the functions, such as "cpu" and "cuda": that of `main` first, then in order.
     """
     targets = [function_targets[MAIN], *function_targets.values()]
     return tuple(dict.fromkeys(device_kind(target) for target in targets))
@@ -63,12 +61,10 @@ def place(
     which allocates each result on the device that its type names. Best after constants became
     parameters: a constant that is still in a function is copied on each call.
 
-    `mod`: Relax functions and scheduled kernels with the attribute `target`. It is not changed.
     `main_target`: target of `main`, and of kernels and functions that name none.
-    `function_targets`: target of each Relax function, by name; also of functions that are in `mod`
-    no more because they were inlined. Returns the module with its virtual devices; the same module
-    if all is on one device. Raises BuildError: a function holds a branch, a call of another Relax
-    function (inline those first), or another expression that can't be placed.
+    `function_targets`: target of each Relax function, also of those inlined before. Returns the
+    same module if all is on one device. Raises BuildError: a function holds a branch, a call of
+    another Relax function (inline those first), or another expression that can't be placed.
     """
     by_kind: dict[str, Target] = {device_kind(main_target): main_target}
     kernels = {
@@ -94,10 +90,7 @@ def place(
 
 
 def weight_devices(mod: tvm.IRModule) -> tuple[int, ...]:
-    """Where each weight of a placed module belongs, as an index into `kinds`.
-
-    The weights are the parameters of `main` after the first `num_input`.
-    """
+    """Indices into `kinds` of the weights: the parameters of a placed `main` after `num_input`."""
     main = mod[MAIN]
     vdevices = list((mod.global_infos or {}).get("vdevice", []))
     weights = main.params[_num_input(main) :]
@@ -133,9 +126,9 @@ def dispatch_sorts(mod: tvm.IRModule, function_targets: Mapping[str, Target]) ->
 def separate_cpus(target: Target) -> tvm.transform.Pass:
     """The last pass before VM code generation: compile CPU kernels for a CPU other than `target`.
 
-    TVM compiles all CPU kernels of a module for one set of CPU features, that of the build's
-    host. Kernels whose `target` attribute differs are compiled here, one group for each CPU, and
-    passed on as `external_mods`, which `relax.build` links into the executable.
+    TVM compiles all CPU kernels of a module for the CPU features of the build's host. Kernels with
+    another `target` attribute are compiled here, one group for each CPU, and passed on as
+    `external_mods`, which `relax.build` links into the executable.
     """
     host = target if device_kind(target) == "cpu" else target.host
 
@@ -183,8 +176,8 @@ def _num_input(function: relax.Function) -> int:
 class _Placer:
     """Rebuilds one function, binding by binding.
 
-    `own`: kind of the device of the function's inputs and results.
-    `constants`: kind of the device that holds constants: the first one, that of `main`.
+    `own`: device kind of the function's inputs and results. `constants`: that of constants,
+    `main`'s.
     """
 
     def __init__(

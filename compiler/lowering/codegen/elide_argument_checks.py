@@ -44,10 +44,7 @@ class MarkInternalTensors:
 
 
 def internal_tensors(mod: tvm.IRModule) -> dict[GlobalVar, frozenset[int]]:
-    """Positions of a kernel's arguments that every call allocates itself, with matching types.
-
-    `mod`: kernels, and Relax functions that call them with the tensors for their results.
-    """
+    """Positions of a kernel's arguments that every call allocates itself, with matching types."""
     kernels = {gvar: func for gvar, func in mod.functions_items() if isinstance(func, PrimFunc)}
     found: dict[GlobalVar, frozenset[int]] = {}
     for _, function in relax_functions(mod):
@@ -67,8 +64,8 @@ def internal_tensors(mod: tvm.IRModule) -> dict[GlobalVar, frozenset[int]]:
 def _read(body: Any, made: dict[Any, bool], calls: dict[Call, frozenset[int]]) -> None:
     """Record which call arguments in a function's body are tensors that the body allocates.
 
-    `made`: variables of such tensors; false while kernels reject them because they have a byte
-    offset. `calls`: for each call, positions of the arguments that are such tensors.
+    `made`: variables of such tensors; false while kernels reject them because of a byte offset.
+    `calls`: for each call, positions of the arguments that are such tensors.
     """
     if not isinstance(body, relax.SeqExpr):
         return

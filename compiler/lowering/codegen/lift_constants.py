@@ -39,13 +39,10 @@ def lift_constants(
     that `main` returns are lifted too: an executor copies results that are parameters, and does not
     know the addresses of the pool.
 
-    `mod`: a module whose `main` is a Relax function. It is not changed. `min_elements`: the largest
-    number of elements that stays a constant. Returns mod : tvm.IRModule: the module with the
-    extended `main`. Its attribute `num_input` is the number of parameters that are the caller's
-    inputs. params : list of (str, tvm.runtime.Tensor): name and value of each new parameter, in the
-    order of the parameters. The tensors are the constants' own, not copies. Raises BuildError: the
-    module has no Relax function `main`, or another Relax function holds a large constant, which no
-    caller could pass to it.
+    Returns the module, whose attribute `num_input` is the number of the caller's inputs, and the
+    names and values of the new parameters in order; the values are the constants themselves, not
+    copies. Raises BuildError: there is no Relax function `main`, or another Relax function holds a
+    large constant, which no caller could pass to it.
     """
     names = {gvar.name_hint: gvar for gvar in mod.get_global_vars()}
     if "main" not in names or not isinstance(mod[names["main"]], relax.Function):

@@ -31,15 +31,11 @@ class Linked:
     executable: relax.VMExecutable
     lowered: tvm.IRModule  # lowered Relax functions, and the kernels that are not object code yet
     kernels: compile_kernels.CompiledKernels
-    # By kernel, the number of calls that an inference saves, since their work is done elsewhere
-    dropped: Counter[str] = field(default_factory=Counter)
+    dropped: Counter[str] = field(default_factory=Counter)  # saved calls per inference, by kernel
 
     @property
     def activations_bytes(self) -> tuple[int, int]:
-        """Bytes of storage that one inference needs for intermediate tensors and results.
-
-        The known bytes, and the number of storages of dynamic size.
-        """
+        """Bytes of one inference's storages, and the number of storages of dynamic size."""
         return storage_bytes(
             self.lowered,
             but=(static_allocation.ENTRY, static_allocation.WORKSPACE, *cuda_graph.FUNCTIONS),
@@ -49,13 +45,12 @@ class Linked:
 def link(mod: tvm.IRModule, target: Target, has_graph: bool = False) -> Linked:
     """Plan memory, generate code and link.
 
-    Each CPU kernel becomes separate object code (see `codegen`). Without a C++ compiler to link
-    it, TVM compiles all kernels as one LLVM module, which runs in memory without a linker.
+    Each CPU kernel becomes separate object code (see `codegen`). Without a C++ compiler to link it,
+    TVM compiles all kernels as one LLVM module, which runs in memory without a linker. With
+    `has_graph` the module gets the entry of `cuda_graph`, and must have no obstacle to it.
 
-    With `has_graph` the module gets the entry of `cuda_graph`, and must have no obstacle to it.
-
-    Raises BuildError: TVM's code generator rejected a kernel.
-    Raises UnavailableTargetError: a kernel is for CUDA and there is no nvcc for its architecture.
+    Raises BuildError: TVM's code generator rejected a kernel. Raises UnavailableTargetError: a
+    kernel is for CUDA and there is no nvcc for its architecture.
     """
     size = None if static_allocation.wanted() else bulk_segments.wanted()
     if size is not None:

@@ -98,10 +98,7 @@ class _Hoister(PyExprMutator):
 
 @tvm.transform.module_pass(opt_level=0, name="ExpandLoops")
 class ExpandLoops:
-    """Replace each loop by a call of functions that run its iterations.
-
-    `target`: of the kernels that these functions need.
-    """
+    """Replace each loop by calls that run its iterations, with kernels for `target`."""
 
     def __init__(self, target: Target) -> None:
         self.target = target

@@ -72,14 +72,11 @@ def live_bytes(lifetimes: Sequence[Lifetime]) -> int:
 
 
 def pack(lifetimes: Sequence[Lifetime]) -> tuple[list[int], int]:
-    """Choose the offset of each tensor in one storage.
+    """Choose the offset of each tensor in one storage; return the offsets and the storage's size.
 
     Each tensor goes into the smallest sufficient gap between the tensors that are live at the same
     time. Several orders are tried (by size, size times lifetime, lifetime, and first use); the
-    order that needs the fewest bytes wins.
-
-    Returns offsets : list of int: byte offset of each tensor, a multiple of `ALIGNMENT`. nbytes :
-    int: size of the storage.
+    order that needs the fewest bytes wins. Offsets are multiples of `ALIGNMENT`.
     """
     bound = live_bytes(lifetimes)
     best: tuple[list[int], int] | None = None
@@ -152,10 +149,7 @@ class PackStorage:
 
 
 def storage_bytes(mod: tvm.IRModule, but: Sequence[str] = ()) -> tuple[int, int]:
-    """Allocations of the functions of a lowered module, except those in `but`.
-
-    Returns nbytes : int: total size of all storages of known size. unknown : int: number of further
-    storages, of dynamic size.
+    """Total bytes of known storages outside of `but`, and the number of storages of dynamic size.
     """
     calls = (
         binding.value

@@ -53,9 +53,8 @@ def is_reshape(kernel: tirx.PrimFunc, operators: Sequence[str]) -> bool:
 class ReshapesAsViews:
     """Replace calls of kernels that are marked with `VIEW` by views.
 
-    A result of the function stays a copy, because callers own it.
-
-    `dropped`: by kernel, the number of calls that an inference saves, once the pass has run.
+    A result of the function stays a copy, because callers own it. `dropped`: saved calls per
+    inference, by kernel, once the pass has run.
     """
 
     def __init__(self) -> None:
