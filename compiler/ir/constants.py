@@ -28,10 +28,7 @@ def numpy_type(name: str) -> np.dtype:
 
 
 def array_of(expr: Any) -> np.ndarray | None:
-    """The value of a constant; None for any other expression.
-
-    The array may share the constant's memory: treat it as read-only.
-    """
+    """A constant's value, read-only because it may share memory; None for other expressions."""
     if not isinstance(expr, tvm.ir.GenericConst):
         return None
     return view_of(expr.value)
@@ -80,10 +77,7 @@ def shape_of_type(ty: Any) -> tuple[int, ...] | None:
 
 
 def static_key(ty: Any) -> tuple[Any, ...] | None:
-    """Hashable and equal for equal types whose shapes are known; None for others.
-
-    ("tuple", of each field), or (shape, dtype) of a tensor.
-    """
+    """Key of equal static types: ("tuple", *fields) or (shape, dtype); None for dynamic shapes."""
     if isinstance(ty, relax.TupleType):
         keys = tuple(static_key(field) for field in ty.fields)
         return None if None in keys else ("tuple", keys)

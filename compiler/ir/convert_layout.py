@@ -36,8 +36,6 @@ TO_FIRST, TO_LAST = (0, 3, 1, 2), (0, 2, 3, 1)
 
 @dataclass(frozen=True)
 class Layouts:
-    """A layout conversion."""
-
     old: str  # image layouts
     new: str
     # Permutation from the old layout to the new one, and from the new one to the old one
@@ -65,10 +63,9 @@ def convert_layout(
     layouts: Layouts = CHANNELS_FIRST,
     wanted: Predicate = lambda _: True,
 ) -> tvm.IRModule:
-    """Make the convolutions of function `name` of a module compute in the new layouts only.
+    """Make the convolutions of function `name` compute in the new layouts, if `wanted` says so.
 
-    `mod`: at operator level. It is not changed. Functions that branch stay as they are.
-    `wanted`: whether to convert a convolution in other layouts.
+    Functions that branch stay as they are.
     """
     function = mod[name]
     values = [binding.value for block in function.body.blocks for binding in block.bindings]

@@ -5,8 +5,8 @@ A binding is one of
 * an operation: a call, a `match_cast`, a branch, a local function;
 * a projection: one output of an operation or parameter that yields a tuple; it moves with the
   operation;
-* transparent: a tuple, an alias, a constant, a shape; readers look through it, so that it never
-  through it, so that it never ties two regions together.
+* transparent: a tuple, an alias, a constant, a shape; readers look through it, so that it
+  never ties two regions together.
 
 Everything is read from TVM once and numbered, since every look into a TVM object costs as much as
 a hundred operations on numbers: bindings count from 0 in order, parameters are -1, -2, ...
@@ -34,16 +34,14 @@ class RelaxFunction:
 
     Consecutive dataflow blocks count as one, since all they hold is pure.
 
-    `module`: the module in normal form; the one given is never changed. `function`: the function.
-    `variable`: its name in the module. `variables`, `values`: both sides of each binding.
-    `callees`: what each binding that is a call calls: an `Op`, a `GlobalVar`, . `operands`:
-    arguments of each binding that is a call; None if all arguments are plain variables: then they
-    are the same as those in `reads`. `reads`: numbers of the variables in each binding's value,
-    repetitions included. `sources`: the same with transparent bindings seen through. `kinds`: per
-    binding OPERATION, PROJECTION or TRANSPARENT. `claimable`: per binding whether it may move into
-    a subgraph: an operator call in a dataflow block. `blocks`: per binding the block that holds it.
-    `is_dataflow`: per block whether it is a dataflow block. `domains`: per binding the stretch of
-    bindings that it may be moved in: a block, cut further where a `match_cast` defines symbolic
+    `module`: the module in normal form. `variable`: name of `function` in it. `variables`,
+    `values`: both sides of each binding. `callees`: of each call, such as an `Op` or a `GlobalVar`.
+    `operands`: arguments of each call; None if all are plain variables, the same as in `reads`.
+    `reads`: numbers of the variables in each value, repetitions included. `sources`: the same with
+    transparent bindings seen through. `kinds`: OPERATION, PROJECTION or TRANSPARENT. `claimable`:
+    whether a binding may move into a subgraph: an operator call in a dataflow block. `blocks`: the
+    block of each binding. `is_dataflow`: whether each block is one. `domains`: the stretch of
+    bindings that each may be moved in: a block, cut further where a `match_cast` defines symbolic
     sizes. Raises PartitionError: the module has no Relax function of that name.
     """
 
@@ -78,7 +76,6 @@ class RelaxFunction:
         return self._numbers.get(hash(expr)) if type(expr) in _VARIABLES else None
 
     def variable_of(self, number: int) -> Any:
-        """The variable of a number."""
         return self.variables[number] if number >= 0 else self.parameters[-1 - number]
 
     def _read(self) -> None:

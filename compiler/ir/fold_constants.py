@@ -37,14 +37,8 @@ class FoldConstant:
     3. Results that would grow the module are not folded: results of more than 1 MiB and four times
        their operands, and all results after 1 GiB and four times the function's constants.
 
-    Before::
-
-        lv = permute_dims(const[1000, 512])
-        gv = matmul(x, lv)
-
-    After::
-
-        gv = matmul(x, const[512, 1000])
+        before   lv = permute_dims(const[1000, 512]); gv = matmul(x, lv)
+        after    gv = matmul(x, const[512, 1000])
 
     Importers keep transpositions, so that a dense layer can read a weight that the model stores
     transposed as it is. Two transpositions that undo each other, as between such a weight and the
@@ -55,7 +49,6 @@ class FoldConstant:
         self.transpose = transpose
 
     def transform_module(self, mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
-        """Fold constants in every Relax function."""
         return rewrite_calls(mod, functools.partial(_Fold, self.transpose))
 
 
@@ -134,10 +127,7 @@ _SHAPE_RULES: dict[str, Callable[[_Fold, relax.Call], relax.Expr | None]] = {
 
 
 def value_of(expr: relax.Expr) -> relax.Expr | None:
-    """Evaluate a nested expression over constants to a constant or a tuple of constants.
-
-    None if numpy has no function for one of its operators, or if the result is undefined.
-    """
+    """Fold an expression over constants; None if undefined or without a numpy function."""
     if isinstance(expr, tvm.ir.GenericConst):
         return expr
     if isinstance(expr, relax.Tuple):
@@ -199,7 +189,6 @@ def _permuted_constant(call: relax.Call) -> Any:
 
 
 def _undoes(outer: relax.Call, inner: relax.Call) -> bool:
-    """Whether a permutation undoes another."""
     first, second = _order(inner), _order(outer)
     return [first[axis] for axis in second] == list(range(len(first)))
 

@@ -19,19 +19,14 @@ _POOLS = tuple(f"nn.{kind}_pool{rank}d" for kind in ("max", "avg") for rank in (
 class PaddingRule(SharedRule):
     """Make padding of the spatial axes an attribute of the convolution or pooling after it.
 
-    The pad value must be what the reader pads with: zero, a quantized convolution's zero point,
-    or, for the maximum, the smallest number. An average must count the padding. A pool with
-    `ceil_mode` keeps it, since windows that begin in its own padding are dropped. Padding that
-    other calls read too is folded all the same: the reader then need not wait for it.
+    The pad value must be what the reader pads with: zero, a quantized convolution's zero point, or,
+    for the maximum, the smallest number. An average must count the padding. A pool with `ceil_mode`
+    keeps it, since windows that begin in its own padding are dropped. Padding that other calls read
+    too is folded all the same: the reader then need not wait for it.
 
-    Before::
-
-        lv = nn.pad(x, pad_width=[0, 0, 0, 0, 1, 1, 1, 1], pad_value=0)
-        lv1 = nn.conv2d(lv, w, padding=[0, 0, 0, 0])
-
-    After::
-
-        lv1 = nn.conv2d(x, w, padding=[1, 1, 1, 1])
+        before   lv = nn.pad(x, pad_width=[0, 0, 0, 0, 1, 1, 1, 1], pad_value=0)
+                 lv1 = nn.conv2d(lv, w, padding=[0, 0, 0, 0])
+        after    lv1 = nn.conv2d(x, w, padding=[1, 1, 1, 1])
     """
 
     def rewrite(self, call: relax.Call, name: str) -> relax.Expr | None:

@@ -41,10 +41,7 @@ _FUNCTIONS = {
 
 
 class _ScaleRule(SharedRule):
-    """Rules on weights and scales that both directions share.
-
-    A scale is an operand that broadcasts to the value it multiplies.
-    """
+    """Shared rules; a scale is an operand that broadcasts to the value it multiplies."""
 
     def computed(self, name: str, left: Any, right: Any) -> relax.Expr | None:
         """The sum, product, ... of two operands; None if it must be computed at run time."""
@@ -167,8 +164,8 @@ class _ScaleRule(SharedRule):
 class Backward(_ScaleRule):
     """Fold per-channel constants that follow a convolution or a matmul into its weights and bias.
 
-    With `op` a convolution of any rank, layout and grouping or a matmul, w its constant weights
-    and a, b constants that vary along the output channels only:
+    With `op` a convolution of any rank, layout and grouping or a matmul, w its constant weights and
+    a, b constants that vary along the output channels only:
 
     1. op(x, w) * a becomes op(x, w * a); likewise op(x, w) / a.
     2. (op(x, w) + b) * a becomes op(x, w * a) + b * a; likewise with - b and / a. A positive a
@@ -178,16 +175,11 @@ class Backward(_ScaleRule):
     An intermediate result that something else reads is never folded: it would be computed twice.
     After `SimplifyInference` this folds batch norm. New weights are computed in float64.
 
-    Before::
-
-        lv = nn.conv2d(x, const w)
-        lv1 = multiply(lv, const a[1, C, 1, 1])
-        lv2 = add(lv1, const b[1, C, 1, 1])
-
-    After::
-
-        lv = nn.conv2d(x, const w * a)
-        lv2 = add(lv, const b[1, C, 1, 1])
+        before   lv = nn.conv2d(x, const w)
+                 lv1 = multiply(lv, const a[1, C, 1, 1])
+                 lv2 = add(lv1, const b[1, C, 1, 1])
+        after    lv = nn.conv2d(x, const w * a)
+                 lv2 = add(lv, const b[1, C, 1, 1])
     """
 
     def rewrite(self, call: relax.Call, name: str) -> relax.Expr | None:
@@ -280,10 +272,10 @@ class Backward(_ScaleRule):
 
 
 def _rounded(result: np.ndarray, dtype: str, *operands: np.ndarray) -> relax.Expr | None:
-    """A float64 result as a constant of `dtype`.
+    """A float64 result as a constant of `dtype`; None if finite operands overflow.
 
-    None if finite operands overflow, or if all of a nonzero result is below the normal range: the
-    operations that it replaces may stay within it.
+    None also if all of a nonzero result is below the normal range: the operations that it replaces
+    may stay within it.
     """
     with np.errstate(over="ignore"):
         rounded = result.astype(dtype)

@@ -21,8 +21,6 @@ LOOP = "baton.loop"
 
 
 class Loop(NamedTuple):
-    """The parts of a call that is a loop."""
-
     body: tvm.ir.GlobalVar  # `join` is the body itself where nothing is stacked
     join: tvm.ir.GlobalVar
     more: relax.Expr  # whether there is a first iteration: a tensor () of bool
@@ -30,8 +28,7 @@ class Loop(NamedTuple):
     states: relax.Tuple
     empty: relax.Tuple
     captured: relax.Tuple
-    # Number of iterations, a tensor (1,) of int64, if it is known before the first one; empty if
-    # the loop condition decides
+    # (1,) of int64: trip count if known beforehand; empty if the loop condition decides
     count: relax.Tuple
 
     def call(self, result: relax.TupleType) -> relax.Call:

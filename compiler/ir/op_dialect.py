@@ -24,11 +24,7 @@ _MAKERS: dict[str, Callable[..., relax.Expr]] = {
 
 
 class Vocabulary:
-    """The Relax dialect; `relay.transform.base` has the Relay dialect.
-
-    `constants_only`: whether rules may only compute with constants, so that nothing is added to
-    inference.
-    """
+    """The Relax dialect. With `constants_only`, rules add nothing to inference."""
 
     constants_only = True
 

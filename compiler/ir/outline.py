@@ -1,13 +1,9 @@
 """Outline bindings of a Relax function into new functions.
 
-Before::
-
-    main(x, w):  a = exp(x);  b = add(a, w);  c = log(b);  d = multiply(a, c)
-
-After outlining {a, b}::
-
-    f(x, w):     a = exp(x);  b = add(a, w);  return (a, b)
-    main(x, w):  t = f(x, w);  a = t[0];  b = t[1];  c = log(b);  d = multiply(a, c)
+    before   main(x, w):  a = exp(x);  b = add(a, w);  c = log(b);  d = multiply(a, c)
+    after outlining {a, b}
+             f(x, w):     a = exp(x);  b = add(a, w);  return (a, b)
+             main(x, w):  t = f(x, w);  a = t[0];  b = t[1];  c = log(b);  d = multiply(a, c)
 
 Constants move into the function, so that its compiler can fold them. Every other outside value that
 it reads becomes a parameter. A function with one output returns it without a tuple. The remaining
@@ -58,23 +54,20 @@ _OWN_TO_A_GROUP = ("baton.subgraph_id", INPUT_NAMES)
 class Group:
     """Operations to outline together."""
 
-    # Bindings of `main`, all operations of one domain. Their projections come along.
-    members: list[int]
+    members: list[int]  # bindings of `main`, operations of one domain; projections follow
     name: str  # wanted name of the function; a number is appended if it is taken
     attrs: Mapping[str, Any] = field(default_factory=dict)  # attributes of the function
     record_inputs: bool = False  # also set `baton.input_names`
     lift_constants: bool = False  # constants become parameters of the function, not part of it
-    # Bindings whose values come first among the results, in this order
-    order: list[int] = field(default_factory=list)
+    order: list[int] = field(default_factory=list)  # bindings whose values are the first results
 
 
 def outline(main: RelaxFunction, groups: Sequence[Group], *, share: bool = False) -> IRModule:
     """A new module in which each group is a private function that the remaining function calls.
 
-    `main`: the function to take apart, mostly `main`; neither it nor its module is changed.
-    `groups`: disjoint. `share`: identical groups become one function, the attributes of which are
-    those of the first; an input name in which they differ becomes "". Raises PartitionError: the
-    groups, each contracted to one call, would feed each other in a circle.
+    The groups are disjoint. With `share`, identical groups become one function, which has the
+    attributes of the first; an input name in which they differ becomes "". Raises PartitionError:
+    the groups, each contracted to one call, would feed each other in a circle.
     """
     group_of: list[int | None] = [None] * len(main.bindings)
     for number, group in enumerate(groups):
@@ -131,10 +124,7 @@ def _symbolic_sizes(function: relax.Function) -> list[Any]:
 
 
 def _identical(functions: Sequence[Any]) -> list[list[int]]:
-    """Positions of functions, grouped where they differ only in per-function attributes.
-
-    Constants are compared by content.
-    """
+    """Group functions that differ in per-function attributes only; constants compare by content."""
     classes: dict[int, list[list[int]]] = {}
     bare = [function.without_attr(_OWN_TO_A_GROUP[0]) for function in functions]
     for name in _OWN_TO_A_GROUP[1:]:

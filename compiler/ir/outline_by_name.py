@@ -23,13 +23,11 @@ def contract(
 ) -> IRModule:
     """Outline sets of bindings of a function as private functions.
 
-    `mod`: it is not changed. `groups`: names of the variables that operator calls are bound to, one
-    set for each function. Projections (`lv[0]`) may be named along with the call they belong to;
-    they come along in any case. `attrs`: attributes of each function. `names`: wanted name of each
-    new function; `group_<i>` if not given. `function`: the Relax function whose bindings are meant.
-    Returns IRModule. Raises PartitionError: a name is unknown, ambiguous or in two groups, does not
-    name an operator call in a dataflow block, a group is empty or spans blocks, or the groups would
-    feed each other in a circle.
+    `groups` name the variables that operator calls are bound to, one set for each function.
+    Projections (`lv[0]`) come along with their call, named or not. `attrs`: attributes of each
+    function. `names`: of the new functions; `group_<i>` by default. Raises PartitionError: a name
+    is unknown, ambiguous or in two groups, does not name an operator call in a dataflow block, a
+    group is empty or spans blocks, or the groups would feed each other in a circle.
     """
     if len(attrs) != len(groups) or (names is not None and len(names) != len(groups)):
         raise PartitionError(f"{len(groups)} groups need as many attribute maps and names")

@@ -31,15 +31,8 @@ class _Recognize(CallRule):
     that is the same polynomial of x. At every level: what is spelled out may overflow where x is
     above half of the largest float, the operators do not.
 
-    Before::
-
-        a = divide(x, 1.41421)
-        b = add(erf(a), 1)
-        y = multiply(multiply(x, b), 0.5)
-
-    After::
-
-        y = nn.gelu(x)
+        before   a = divide(x, 1.41421); b = add(erf(a), 1); y = multiply(multiply(x, b), 0.5)
+        after    y = nn.gelu(x)
     """
 
     def rewrite(self, call: relax.Call, name: str) -> relax.Expr | None:

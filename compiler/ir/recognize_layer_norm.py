@@ -21,17 +21,12 @@ class _Recognize(CallRule):
     2. A multiplication of such a layer norm by a tensor of the normalized shape is its gamma.
     3. An addition of a tensor of the normalized shape is its beta.
 
-    Before::
-
-        m = mean(x, axis=[-1], keepdims=True)
-        d = subtract(x, m)
-        v = mean(power(d, 2), axis=[-1], keepdims=True)
-        n = divide(d, sqrt(add(v, 1e-5)))
-        y = add(multiply(n, gamma), beta)
-
-    After::
-
-        y = nn.layer_norm(x, gamma, beta, axes=[-1], epsilon=1e-5)
+        before   m = mean(x, axis=[-1], keepdims=True)
+                 d = subtract(x, m)
+                 v = mean(power(d, 2), axis=[-1], keepdims=True)
+                 n = divide(d, sqrt(add(v, 1e-5)))
+                 y = add(multiply(n, gamma), beta)
+        after    y = nn.layer_norm(x, gamma, beta, axes=[-1], epsilon=1e-5)
     """
 
     def rewrite(self, call: relax.Call, name: str) -> relax.Expr | None:

@@ -8,17 +8,7 @@ from .rewrite import CallRule, call_pass
 
 
 class _Recognize(CallRule):
-    """Replace x * sigmoid(x) by `nn.silu`.
-
-    Before::
-
-        a = sigmoid(x)
-        y = multiply(x, a)
-
-    After::
-
-        y = nn.silu(x)
-    """
+    """Replace x * sigmoid(x) by `nn.silu`."""
 
     def rewrite(self, call: relax.Call, name: str) -> relax.Expr | None:
         if name != "multiply":

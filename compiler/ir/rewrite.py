@@ -151,10 +151,7 @@ class Scope:
         return self.builder.emit(expr)
 
     def used_once(self, expr: Any) -> bool:
-        """Whether a variable is read in one place only.
-
-        A variable that the rewriting itself made is read where it was made.
-        """
+        """Whether a variable is read in one place only; one made by the rewriting is read there."""
         return isinstance(expr, relax.Var) and self._uses[expr] <= 1
 
 
@@ -245,12 +242,7 @@ def rewrite_calls(
 ) -> tvm.IRModule:
     """Apply a rule to every call of every Relax function, and drop what is no longer used.
 
-    Parameters
-    ----------
-    rule : callable
-        Makes the rule for a function.
-    names
-        Of the functions; all by default.
+    `rule` makes the rule for a function. `names`: of the functions; all by default.
     """
     changed = []
     for variable, function in relax_functions(mod):

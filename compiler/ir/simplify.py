@@ -132,15 +132,9 @@ class _Simplify(Simplify):
     8. What has no elements becomes a constant, and nothing is left to compute it. A matmul or a
        convolution that sums no products becomes zeros, and a scatter without indices its operand.
 
-    Before::
-
-        lv = reshape(x, (1, 128, 12, 64))
-        lv1 = reshape(lv, (128, 768))
-        lv2 = multiply(lv1, 1)
-
-    After::
-
-        lv1 = reshape(x, (128, 768))
+        before   lv = reshape(x, (1, 128, 12, 64)); lv1 = reshape(lv, (128, 768))
+                 lv2 = multiply(lv1, 1)
+        after    lv1 = reshape(x, (128, 768))
     """
 
     def rewrite(self, call: relax.Call, name: str) -> relax.Expr | None:

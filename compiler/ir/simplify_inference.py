@@ -23,15 +23,8 @@ class InferenceRule(SharedRule):
 
     A batch norm in training mode is left alone: it normalizes by the batch's own statistics.
 
-    Before::
-
-        lv = nn.batch_norm(x, gamma, beta, mean, var, axis=1, epsilon=1e-5)
-        lv1 = lv[0]
-
-    After::
-
-        lv = multiply(x, const[1, C, 1, 1])
-        lv1 = add(lv, const[1, C, 1, 1])
+        before   lv = nn.batch_norm(x, gamma, beta, mean, var, axis=1, epsilon=1e-5); lv1 = lv[0]
+        after    lv = multiply(x, const[1, C, 1, 1]); lv1 = add(lv, const[1, C, 1, 1])
     """
 
     def rewrite(self, call: relax.Call, name: str) -> relax.Expr | None:

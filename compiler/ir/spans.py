@@ -42,8 +42,7 @@ def with_span(expr: relax.Expr, span: Span) -> relax.Expr:
 def filled(expr: relax.Expr, span: Span | None, of_constants: Span | None = None) -> relax.Expr:
     """An expression with a span for all its calls, tuples, fields and constants that have none.
 
-    What has one keeps it with all that is inside of it; variables stay. Constants get
-    `of_constants`, if it is given.
+    What has one keeps it, inside too; variables stay. Constants get `of_constants`, if given.
     """
     if span is None:
         return expr
@@ -85,11 +84,7 @@ def in_place_of(call: relax.Call, expr: relax.Expr) -> relax.Expr:
 
 
 def with_sources(function: relax.Function, sources: Mapping[relax.Var, str]) -> relax.Function:
-    """The function, importers' spans filled in.
-
-    `sources`: the origin of a variable. Bindings before it without an entry, back to the last one
-    with an entry, have the same origin.
-    """
+    """Fill in spans from `sources`, by variable; preceding bindings without an entry share them."""
 
     def sequence(body: relax.SeqExpr) -> relax.SeqExpr:
         blocks = [type(block)(bindings(block), block.span) for block in body.blocks]

@@ -6,8 +6,6 @@ from collections.abc import Iterable
 
 
 class Names:
-    """Hands out names that are not taken yet."""
-
     def __init__(self, taken: Iterable[str] = ()) -> None:
         self._taken = set(taken)
         self._counts: dict[str, int] = {}

@@ -18,15 +18,10 @@ op = relax.op
 def unroll_recurrent(mod: tvm.IRModule, name: str) -> tvm.IRModule:
     """Replace every `relay.nn.recurrent` in function `name` by the operators of its steps.
 
-    Before::
-
-        y, c = nn.recurrent(x, r, h0, c0, cell="lstm", backward=False)
-
-    After, for each step::
-
-        s = add(take(x, step), matmul(h, r))
-        c = add(multiply(sigmoid(s[f]), c), multiply(sigmoid(s[i]), tanh(s[c])))
-        h = multiply(sigmoid(s[o]), tanh(c))
+    before       y, c = nn.recurrent(x, r, h0, c0, cell="lstm", backward=False)
+    each step    s = add(take(x, step), matmul(h, r))
+                 c = add(multiply(sigmoid(s[f]), c), multiply(sigmoid(s[i]), tanh(s[c])))
+                 h = multiply(sigmoid(s[o]), tanh(c))
     """
     return rewrite_calls(mod, _Unroll, [name])
 

@@ -19,24 +19,20 @@ Expr = Any
 
 
 def key(value: Expr) -> Expr:
-    """The int32 of a float of 16 or 32 bits, or int64 of a float64, that sorts as it does.
-
-    No float's key is the lowest integer.
-    """
+    """A float's int32 (16, 32 bits) or int64 key, in its sort order; never the lowest integer."""
     dtype = str(value.ty.dtype)
     wide, integer = ("float64", "int64") if dtype == "float64" else ("float32", "int32")
     infinity = np.array(np.inf, wide).view(integer).item()
     lowest = np.array(-np.inf, wide).view(integer).item()
     bits = tirx.reinterpret(integer, value.astype(wide))
     magnitude = tirx.bitwise_and(bits, tirx.max_value(integer))
-    # Of what has the sign, only NaNs are above the bits of minus infinity. All in one selection:
-    # TVM's simplifiers take several times as long for each that is inside of another one.
+    # With the sign, only NaNs exceed the bits of minus infinity. One selection: each nested one
+    # costs TVM's simplifiers several times as long.
     number_or_nan = tirx.Min(magnitude, tirx.const(infinity + 1, integer))
     return tirx.Select(bits <= tirx.const(lowest, integer), -magnitude, number_or_nan)
 
 
 def keys(data: te.Tensor) -> te.Tensor:
-    """The keys of a tensor of floats."""
     return te.compute(data.shape, lambda *i: key(data(*i)), name="keys", tag=topi.tag.ELEMWISE)
 
 

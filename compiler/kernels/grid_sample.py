@@ -28,14 +28,14 @@ def grid_sample(
     padding_mode: str = "zeros",
     align_corners: bool = True,
 ) -> te.Tensor:
-    """Values at the positions of a grid whose coordinates go from -1 to 1.
+    """Values at the positions of a grid whose coordinates go from -1 to 1, as the data's dtype.
 
     `data`: (batch, channels, *extents), of one to three extents. `grid`: (batch, axes, *samples) of
     floats; coordinates along the last axis come first. `method`: "nearest", "bilinear" (along all
     axes) or "bicubic". `layout`: channels are the second axis in all. `padding_mode`: what is
     outside: "zeros", "border" (the nearest element) or "reflection". `align_corners`: whether -1
-    and 1 are the centers of the outermost elements, not their outer edges. Returns te.Tensor:
-    (batch, channels, *samples) of the data's dtype.
+    and 1 are the centers of the outermost elements, not their outer edges. The result is (batch,
+    channels, *samples).
     """
     batch, channels, *extents = data.shape
     samples = list(grid.shape[2:])
@@ -68,7 +68,7 @@ def grid_sample(
 def _neighbors(
     grid: te.Tensor, axis: int, extent: Expr, method: str, padding_mode: str, align_corners: bool
 ) -> tuple[te.Tensor, te.Tensor | None]:
-    """Places along an axis, -1 for one outside, and weights of what a sample is made of.
+    """Indices along an axis, -1 for one outside, and the weights of a sample's elements.
 
     Both are (batch, neighbors, *samples); the nearest element has no weight.
     """

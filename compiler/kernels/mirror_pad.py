@@ -13,14 +13,10 @@ Expr = Any
 def repeating_pad(
     data: te.Tensor, before: Sequence[Expr], shape: Sequence[Expr], mode: str
 ) -> te.Tensor:
-    """A tensor among repetitions of itself.
+    """Repeat a tensor around itself, however wide the padding, as numpy does; zeros if it is empty.
 
-    However wide the padding is, it repeats what is there, as numpy's does; around a tensor without
-    elements there are zeros.
-
-    `before`: number of padding elements before the data, for each axis of the result. `shape`: the
-    result's. `mode`: "replicate" (the edge), "reflect" (without the edge), "symmetric" (with it) or
-    "circular".
+    `before`: padding before the data, by axis of the result, which has `shape`. `mode`: "replicate"
+    (the edge), "reflect" (without the edge), "symmetric" (with it) or "circular".
     """
     axes = list(zip(before, data.shape, shape))
     there = [size > 0 for size in data.shape if _number(size) in (None, 0)]

@@ -77,7 +77,6 @@ class BuildRequest:
         self._slot: library_cache.CacheEntry | None = None
 
     def cached_library(self) -> FactoryModule | None:
-        """The library from the cache; None if it is not there."""
         if self._obstacle:
             return None
         others = (self.mod_name, self.bound_names, self.notes, *non_default_lowering_options())
@@ -155,8 +154,6 @@ def _compile(
 
 
 class _Stopwatch:
-    """Seconds that each step of the build took."""
-
     def __init__(self) -> None:
         self.laps: dict[str, float] = {}
         self._last = time.perf_counter()

@@ -22,8 +22,7 @@ from .steps import State
 def describe(state: State, mod_name: str, bound_params: Sequence[str]) -> Metadata:
     """The metadata of a linked library; its report is added once complete.
 
-    Raises BuildError: an input or a result of `main` is not a tensor of known rank, or an input
-    lacks a shape.
+    Raises BuildError: `main` has an input or result of unknown rank, or an input without a shape.
     """
     flops = subgraph_flops(state.scheduled, state.report.kernels)
     return Metadata(

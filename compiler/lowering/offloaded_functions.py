@@ -158,14 +158,13 @@ def inline_subgraphs(mod: tvm.IRModule) -> tvm.IRModule:
 def partition_info(
     mod: tvm.IRModule, chosen: Mapping[str, Target], flops: Mapping[str, int | None]
 ) -> dict[str, Any]:
-    """Description of every subgraph in the library's metadata.
+    """Description of every subgraph in the library's metadata, before operators become kernels.
 
-    `mod`: before operators become kernels. `chosen`: target of each function. `flops`:
-    floating-point operations of one call of each subgraph; None where they are unknown. Returns
-    dict: per subgraph, in the order of the module: "backend", "target", "runtime" (what runs it,
-    "tvm" unless its backend compiled it for another), "operators" in execution order, "inputs" and
-    "outputs" (each with "name", "shape" and "dtype"; the name is that of the model's parameter, or
-    "" for a value that `main` computes), "flops" (None if unknown), and "attrs".
+    `flops`: floating-point operations of one call of each subgraph; None if unknown. Each entry, in
+    module order, has "backend", "target", "runtime" (what runs it, "tvm" unless its backend
+    compiled it for another), "operators" in execution order, "inputs" and "outputs" (each with
+    "name", "shape" and "dtype"; the name is that of the model's parameter, or "" for a value that
+    `main` computes), "flops" (None if unknown), and "attrs".
     """
     info = {}
     for name, backend in backends(mod).items():
@@ -198,10 +197,7 @@ def partition_info(
 
 
 def subgraph_flops(mod: tvm.IRModule, kernels: Iterable[Kernel]) -> dict[str, int | None]:
-    """Floating-point operations of one call of each claimed function of a scheduled module.
-
-    None where those of a kernel are unknown.
-    """
+    """Operations per call of each selected function; None if those of a kernel are unknown."""
     known = {kernel.name: kernel.flops for kernel in kernels}
 
     def flops(name: str) -> int | None:
@@ -218,16 +214,12 @@ def subgraph_flops(mod: tvm.IRModule, kernels: Iterable[Kernel]) -> dict[str, in
 
 
 def sum_if_known(counts: Iterable[int | None]) -> int | None:
-    """The sum of counts; None if one of them is unknown."""
     every = list(counts)
     return None if None in every else sum(count for count in every if count is not None)
 
 
 def operators_of(function: relax.Function) -> list[str]:
-    """Operators of a claimed function in execution order, those that it had before it was lowered.
-
-    Relax's are without the prefix `relax.`.
-    """
+    """Operators of a selected function in order, as before lowering, without "relax."."""
     if function.attrs and OPERATORS in function.attrs:
         return list(json.loads(str(function.attrs[OPERATORS])))
     return [

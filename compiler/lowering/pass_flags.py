@@ -23,7 +23,6 @@ class PassFlag(NamedTuple):
 
     @property
     def enabled(self) -> bool:
-        """Whether the current PassContext enables it."""
         context = tvm.transform.PassContext.current()
         if self.name in context.disabled_pass:
             return False
@@ -61,7 +60,6 @@ IMPLEMENTATIONS = {
 
 
 def disabled_implementations() -> list[str]:
-    """Names of the implementations that the current PassContext disables."""
     return [
         name for switch, names in IMPLEMENTATIONS.items() if not switch.enabled for name in names
     ]

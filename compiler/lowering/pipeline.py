@@ -30,8 +30,6 @@ from .steps import State, on_cpus, on_gpus
 
 
 class Step(NamedTuple):
-    """One step of a build."""
-
     name: str  # in `report.seconds`
     run: Callable[[State], None]  # takes the state of the build and changes it
     needs: tuple[PassFlag, ...] = ()  # the step is skipped if one is disabled
@@ -101,10 +99,10 @@ STEPS = (*PREPARE, *SCHEDULE, *LIFT, *LINK)
 def run(
     state: State, sequence: Sequence[Step] = STEPS, lap: Callable[[str], None] = lambda _: None
 ) -> State:
-    """Run the steps that the current PassContext enables.
+    """Run the steps that the current PassContext enables; `lap` gets each step's name at its end.
 
-    `lap`: called with the name of each step when it ends. Raises BuildError: a step failed in TVM's
-    code or Baton's. Errors of the caller's functions pass unchanged.
+    Raises BuildError: a step failed in TVM's code or Baton's. Errors of the caller's functions pass
+    unchanged.
     """
     for step in sequence:
         if all(switch.enabled for switch in step.needs):
@@ -121,11 +119,7 @@ def run(
 
 
 def scheduled(mod: tvm.IRModule, target: Target, query: Query | None = None) -> State:
-    """The state after the kernels of a module were scheduled, in the calling thread's contexts.
-
-    `mod`: at operator level, its parameters bound.
-    `query`: says which config an implementation takes for an operator of `main`.
-    """
+    """State of a bound operator-level module after scheduling; `query` gives configs for `main`."""
     opt_level = int(tvm.transform.PassContext.current().opt_level)
     state = State(
         simplify(mod), target, ScheduleSource.from_contexts(), Report("", True, opt_level)

@@ -81,7 +81,6 @@ _ROUNDED = {
 
 
 def _origin(kernel: Kernel) -> str:
-    """Source, backend and remark of a kernel, for the table."""
     backend = f" [{kernel.backend}]" if kernel.backend else ""
     remark = f" (slower here: {kernel.remark})" if kernel.remark else ""
     return kernel.source + backend + remark

@@ -59,13 +59,13 @@ class State:
     target: Target  # of `main`
     source: ScheduleSource
     report: Report
-    # Of each Relax function; a step that makes functions adds theirs
+    # By Relax function; a step that makes functions adds theirs
     targets: dict[str, Target] = field(init=False)
     checker: Checker | None = None  # for kernels of Ansor's records
     foreign: list[Any] = field(default_factory=list)  # code that backends compiled by themselves
-    # With `main` as users see it: after the graph passes, before anything is chosen
+    # As users see `main`: after the graph passes, before anything is chosen
     described: tvm.IRModule = field(init=False)
-    # Which kernels have records; its module is that of the time when they were looked up
+    # Kernels with records, and the module of that time
     found: auto_scheduler_records.Recorded = field(init=False)
     samples: Provenance | None = None
     operators: dict[str, list[str]] = field(default_factory=dict)  # of each kernel
@@ -82,10 +82,7 @@ class State:
         self.take(self.mod)
 
     def take(self, mod: tvm.IRModule, found: auto_scheduler_records.Recorded | None = None) -> None:
-        """Replace the module by one with other functions, as users see them.
-
-        A module of one sample is not what users see; `described` stays the one of any number.
-        """
+        """Replace the module; `described` keeps the dynamic number of samples that users see."""
         self.mod = mod
         if self.any_samples is None:
             self.described = mod
@@ -275,7 +272,6 @@ def fuse_operators(state: State) -> None:
 
 
 def schedule(state: State) -> None:
-    """Schedule every kernel, and report it."""
     found, source, report = state.found, state.source, state.report
     state.mod, report.kernels = schedule_kernels(
         *(state.mod, state.targets, state.operators, found.records),

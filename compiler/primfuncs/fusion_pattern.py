@@ -48,9 +48,9 @@ def unfusable_calls(
 ) -> list[relax.Call]:
     """Elementwise calls that must not be fused after an anchor.
 
-    `of_anchor`: what is known of an anchor's result.
-    `behind`: derives a fact about the result of a call after an anchor from facts about its
-    operands (None for operands that no anchor made). None if the call must start a separate kernel.
+    `of_anchor`: the fact about an anchor's result. `behind` derives that of a later call from its
+    operands' (None for operands that no anchor made); None if the call must start a separate
+    kernel.
     """
     found: list[relax.Call] = []
     known: dict[relax.Var, Known] = {}

@@ -98,23 +98,14 @@ def with_attributes(target: Target, attributes: Mapping[str, Any]) -> Target:
 
 
 def is_gpu(target: Target) -> bool:
-    """Whether the target's kernels run on a GPU."""
     return str(target.kind.name) in _GPU_KINDS
 
 
 def cpu_features(target: Target) -> frozenset[str]:
     """Instruction sets that the target's CPU code may use, by LLVM's names ("avx2", "fma").
 
-    Parameters
-    ----------
-    target : Target
-        From `parse`. For a GPU the code of its host counts. C code is compiled for the
-        compiler's baseline, so that kind has none.
-
-    Raises
-    ------
-    TargetError
-        The target has no CPU code at all.
+    For a GPU the code of its host counts. C code is compiled for the compiler's baseline, so that
+    kind has none. Raises TargetError: the target has no CPU code at all.
     """
     kind = str(target.kind.name)
     if kind == "c":

@@ -13,11 +13,10 @@ from .config import to_cli
 
 
 def check_buildable(target: Target) -> None:
-    """Raise unless this machine can compile for the target.
+    """Raise UnavailableTargetError unless this machine can compile for a target from `parse`.
 
-    `target`: from `parse`, which has checked architecture and CPU already.
-    Raises UnavailableTargetError: names what is missing: the code generator, the CUDA compiler or
-    its support for the architecture, a C compiler, or TVM's runtime for the device.
+    The error names what is missing: the code generator, the CUDA compiler or its support for the
+    architecture, a C compiler, or TVM's runtime for the device.
     """
     kind = str(target.kind.name)
     shown = repr(to_cli(target))

@@ -53,10 +53,7 @@ _BOOLEANS = {"1": True, "true": True, "0": False, "false": False}
 
 
 def checked_config(target: TargetLike, dropped: list[str]) -> dict[str, Any]:
-    """Config dict of a target, its values checked and its defaults filled in.
-
-    What was left out or renamed is added to `dropped`, in words.
-    """
+    """Config of a target, checked, with defaults; `dropped` gets what was left out or renamed."""
     if isinstance(target, Target):
         config = config_of_object(target)
     elif isinstance(target, Mapping):

@@ -59,11 +59,7 @@ def system_triple() -> str:
 
 
 def architecture(triple: str) -> str:
-    """LLVM's name of a triple's architecture.
-
-    Raises UnavailableTargetError: the triple is malformed, or of an architecture that can't be
-    compiled for.
-    """
+    """LLVM's name of a triple's architecture. UnavailableTargetError: malformed, or unsupported."""
     from tvm.target import codegen
 
     known = [str(name) for name in codegen.llvm_get_targets()]
@@ -79,10 +75,7 @@ def architecture(triple: str) -> str:
 
 
 def host_cpu() -> tuple[str, list[str]]:
-    """This machine's CPU for -mcpu, and for -mattr what LLVM expects of it in vain.
-
-    A virtual machine may hide instruction sets of it, which are switched off here.
-    """
+    """This machine's -mcpu, and a -mattr that turns off what a virtual machine hides."""
     from schedules.x86.machine.host import host_name
 
     name = host_name()

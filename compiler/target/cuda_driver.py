@@ -28,8 +28,6 @@ _ATTRIBUTES = {
 
 @dataclass(frozen=True)
 class Driver:
-    """NVIDIA's driver."""
-
     version: str  # of the latest CUDA that it runs, such as "13.0"
     devices: tuple[Limits, ...]  # one for each GPU that this process may use; `device` is its name
 
@@ -49,10 +47,7 @@ def driver() -> Driver | str:
 
 
 def unlike_table(arch: str) -> dict[str, int]:
-    """Target attributes of this machine's first GPU that the table of its architecture lacks.
-
-    Empty for a GPU of an architecture in the table, whose numbers are the same.
-    """
+    """Attributes of the first GPU that its architecture's table lacks; empty if in the table."""
     found = driver()
     if isinstance(found, str) or not found.devices:
         return {}

@@ -43,8 +43,6 @@ _HALF_FLAGS = tuple(
 
 
 class CodeCache(Protocol):
-    """Keeps device code."""
-
     def get(self, key: str) -> bytes | None: ...
 
     def put(self, key: str, code: bytes) -> None: ...
@@ -64,9 +62,9 @@ _active: ContextVar[_Active | None] = ContextVar("cuda_device_code", default=Non
 def device_code(cache: CodeCache | None = None) -> Iterator[None]:
     """Compile the CUDA modules that are built in this block, in this thread, to device code.
 
-    `cache`: where the code of a source is looked up and kept.
-    Raises UnavailableTargetError: there is no nvcc, or it does not know the target's architecture.
-    Raises BuildError: nvcc rejects the source; the message holds its output.
+    `cache` keeps the code of each source. Raises UnavailableTargetError: there is no nvcc, or it
+    does not know the target's architecture. Raises BuildError: nvcc rejects the source; the message
+    holds its output.
     """
     _install_hook()
     cuda_code.register()
@@ -85,8 +83,7 @@ def device_code(cache: CodeCache | None = None) -> Iterator[None]:
 def require(arch: str) -> None:
     """Check that device code for `arch`, e.g. "sm_90", can be made on this machine.
 
-    Raises TargetError: `arch` is not a CUDA architecture.
-    Raises UnavailableTargetError: there is no nvcc, or it does not know the architecture.
+    Raises TargetError: no CUDA architecture. Raises UnavailableTargetError: no nvcc that knows it.
     """
     match = _ARCH.fullmatch(arch)
     if match is None:
@@ -118,8 +115,7 @@ def find_nvcc() -> str:
 def compile_source(source: str, arch: str) -> bytes:
     """Compile CUDA source to a fatbin with machine code for `arch` and PTX for later ones.
 
-    Raises TargetError, UnavailableTargetError: see `require`.
-    Raises BuildError: nvcc rejects the source; the message holds its output.
+    Raises BuildError with nvcc's output if nvcc rejects the source; other errors as `require`.
     """
     number = arch.removeprefix("sm_")
     options = ["-fatbin", "-gencode", f"arch=compute_{number},code=sm_{number}"]

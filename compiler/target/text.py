@@ -88,10 +88,7 @@ def unquote(value: str) -> str:
 
 
 def write(name: str, options: Iterable[tuple[str, str | list[str]]]) -> str:
-    """One line that `read` takes apart into the same name and options.
-
-    `name`: kind or tag. `options`: a list becomes an array's comma separated elements.
-    """
+    """One line that `read` takes apart again; a list becomes comma separated elements."""
     words = [_quote(name)]
     for key, value in options:
         if isinstance(value, str):

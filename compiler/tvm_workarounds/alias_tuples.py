@@ -23,7 +23,6 @@ from ..primfuncs.fusion_pattern import INJECTIVE, callee, op_pattern
 def alias_tuples(mod: tvm.IRModule) -> tvm.IRModule:
     """Give each of several reads of a tuple its own alias, unless the tuple's producer can fuse.
 
-    `mod`: calls of TIR functions that have their operator patterns. It is not changed.
     `relax.transform.CanonicalizeBindings` takes the aliases out again.
     """
     for gvar, function in mod.functions_items():

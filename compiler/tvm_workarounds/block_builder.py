@@ -33,10 +33,7 @@ class BlockBuilder(relax.BlockBuilder):
     def emit_func_output(
         self, output: Any, params: Sequence[relax.Var] | None = None
     ) -> tvm.ir.GlobalVar:
-        """End the open function with result `output` and add it to the module.
-
-        `params`: parameters of the function, unless it was opened with them.
-        """
+        """Add the open function with result `output`; `params` if it was opened without."""
         scope = self._func
         if scope._is_emit_func_output_called or (scope._params is None) == (params is None):
             raise RuntimeError(f"function {scope._name} needs one output, and its parameters once")

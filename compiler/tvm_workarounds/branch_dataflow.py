@@ -21,7 +21,6 @@ from tvm import relax
 
 
 def plain_branches(mod: tvm.IRModule) -> tvm.IRModule:
-    """Turn the dataflow blocks of branches into ordinary blocks."""
     functions = dict(mod.functions_items())
     for gvar, function in mod.functions_items():
         if isinstance(function, relax.Function) and _branches(function.body):

@@ -29,10 +29,7 @@ _WITHOUT_PARTS = (tirx.Var, tirx.IntImm)
 
 
 def guard_indices(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Hide the indices of a scheduled function that FlattenBuffer might rewrite incorrectly.
-
-    Takes functions with or without blocks; one without such an index is returned unchanged.
-    """
+    """Hide indices that FlattenBuffer might rewrite incorrectly, with or without blocks."""
     if not _divides(func.body):  # fast path: most functions have no division at all
         return func
     indices = _Indices(func)
@@ -92,10 +89,9 @@ class _Indices:
 
 
 def is_misread(index: Expr) -> bool:
-    """Whether FlattenBuffer may change the value of a simplified index.
+    """Whether FlattenBuffer may change the value of a simplified index, conservatively.
 
-    That is possible for a division of a sum that has an offset or a falling term. The answer is
-    conservative: FlattenBuffer handles most of these correctly.
+    That is possible for a division of a sum that has an offset or a falling term.
     """
     return any(
         _has_offset(node.a) or _falls(node.a) or _is_negative(node.b)

@@ -12,7 +12,7 @@ from tvm import relax
 
 
 def can_plan_memory(mod: tvm.IRModule) -> bool:
-    """Whether `StaticPlanBlockMemory` may run on the module: one device, and no `If`.
+    """Whether `StaticPlanBlockMemory` may run: one device, and no `If`.
 
     Tensors of other modules come from the virtual machine's pools, one for each device.
     """

@@ -57,10 +57,7 @@ def _blocks(function: relax.Function) -> list[relax.BindingBlock] | None:
 
 
 def _ordered(bindings: Sequence[relax.Binding], symbols: set[Any]) -> Iterator[relax.Binding]:
-    """Emit each binding once its dependences are available, including `symbols` defined here.
-
-    Symbols and variables have the same class.
-    """
+    """Emit bindings once their dependences, variables and `symbols` defined here, are available."""
     waiting: list[relax.Binding] = []
     missing = set(symbols)
     for binding in bindings:

@@ -19,10 +19,7 @@ from ..primfuncs.fusion_pattern import OPAQUE, callee, op_pattern, with_pattern
 
 
 def separate_scalar_operands(mod: tvm.IRModule) -> tvm.IRModule:
-    """Give such calls a pattern that prevents fusion.
-
-    `mod`: calls of TIR functions that have their operator patterns. It is not changed.
-    """
+    """Give such calls a pattern that prevents fusion."""
     return with_pattern(mod, _calls, OPAQUE)
 
 

@@ -86,9 +86,9 @@ Schema = dict[str, Any]
 def check_no_code(document: Any, kernels: bool = False) -> None:
     """Reject a document from which a build would generate code of its writer's choice.
 
-    `document`: what `check_document` accepts. `kernels`: whether it may hold TIR functions that
-    compute numbers: workloads of tuning logs. Raises ValueError: it names external functions, calls
-    kernels or functions by name, or holds machine code.
+    The document has passed `check_document`. With `kernels` it may hold TIR functions that compute
+    numbers: workloads of tuning logs. Raises ValueError: it names external functions, calls kernels
+    or functions by name, or holds machine code.
     """
     nodes = document["nodes"]
     for node in nodes:
@@ -118,10 +118,7 @@ def _text(nodes: list[Any], value: Any) -> str:
 
 
 def check_document(document: Any) -> None:
-    """Reject a document whose nodes do not match TVM's classes.
-
-    Raises ValueError: it is not a document of `tvm.ir.save_json`, or is damaged.
-    """
+    """Raise ValueError unless it is an undamaged document of `tvm.ir.save_json`."""
     if not isinstance(document, dict) or not isinstance(document.get("nodes"), list):
         raise ValueError("it has no list of nodes")
     checker, root = _Checker(document["nodes"]), document.get("root_index")
@@ -193,7 +190,6 @@ class _Checker:
         return bool(self.nodes[number]["type"] == "None")
 
     def _fits(self, number: int, schema: Schema) -> bool:
-        """Whether a node matches a schema."""
         kind, args = schema["type"], schema.get("args", ())
         if kind == "Any" or (number, id(schema)) in self.right:
             return True

@@ -61,8 +61,7 @@ class OpFacts:
     """Properties of one Relax operator that passes read."""
 
     name: str  # without "relax."; operators of Baton's own are named "relay.<name>"
-    # `UNARY` to `OTHER`: decides how layouts and batches pass through the operator
-    kind: str = OTHER
+    kind: str = OTHER  # `UNARY` to `OTHER`: how layouts and batches pass through
     relay_name: str = ""  # relay's name of the operator
     # `FOLLOWS`, `IN_FLOAT32` or `SUMS_IN_FLOAT32`; "" to compute in the operands' dtype
     half: str = ""
@@ -86,8 +85,7 @@ class OpFacts:
     indices: Callable[[relax.Call], list[Bounds]] | None = None
     indices_of: str = ""  # operator that errors about indices name, where it is another one
     forbidden: Forbidden | None = None
-    # ONNX operator with the same operands and no attributes; "domain::Name" outside of ONNX's own
-    # domain
+    # ONNX operator with the same operands and no attributes; "domain::Name" if not ONNX's own
     onnx: str = ""
 
     def call(self, operands: Sequence[relax.Expr]) -> relax.Call:
@@ -128,18 +126,13 @@ _BY_RELAY_NAME: dict[str, OpFacts] = {}
 
 
 def declare(name: str, kind: str = OTHER, **facts: Any) -> None:
-    """Add an operator to the table.
-
-    `name`: relax's name, without "relax.". `kind`: `UNARY` to `OTHER`; other facts default to what
-    is usual for the kind. `facts`: fields of `OpFacts`.
-    """
+    """Declare an operator without "relax."; `facts` default to what is usual for the kind."""
     facts = {"relay_name": name, **_OF_KIND.get(kind, {}), **facts}
     record = OpFacts(name, kind, **facts)
     _BY_NAME[name] = _BY_RELAY_NAME[record.relay_name] = record
 
 
 def withdraw(name: str) -> None:
-    """Remove an operator from the table."""
     _BY_RELAY_NAME.pop(_BY_NAME.pop(name, _UNKNOWN).relay_name, None)
 
 
@@ -164,5 +157,4 @@ def facts_in_onnx(name: str) -> OpFacts:
 
 
 def all_facts() -> list[OpFacts]:
-    """The whole table."""
     return list(_BY_NAME.values())

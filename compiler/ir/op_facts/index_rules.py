@@ -17,17 +17,13 @@ Extents = Sequence[Any]
 
 @dataclass(frozen=True)
 class Bounds:
-    """Bounds on the values of one operand."""
-
     operand: int  # number of the argument
-    # An extent, or one for each coordinate; None for a coordinate that is no index
-    extents: tuple[Any, ...]
+    extents: tuple[Any, ...]  # or one per coordinate; None: not an index
     axes: tuple[int, ...]  # the axis that each extent is of, for the message
     field: int | None = None  # of the operand, if that is a tuple
     along: int | None = None  # axis of the operand along which the coordinates lie
     from_end: bool = False  # whether negative indices count from the end
-    # Whether the values are numbers of elements, which may be the extent itself
-    lengths: bool = False
+    lengths: bool = False  # whether values are counts: the extent itself is valid
     but: int | None = None  # a value that is ignored
 
     def limits(self, coordinate: int) -> tuple[Any, Any]:

@@ -16,13 +16,10 @@ from ..constants import array_of
 
 @dataclass(frozen=True)
 class ShapeConstraint:
-    """A constraint on one extent of an operand."""
-
     operand: int  # number of the argument
     axis: int
     extent: Any
-    # How a wrong extent relates to `extent`: "not", "more than" or "less than" it
-    relation: str = "not"
+    relation: str = "not"  # "not", "more than" or "less than" `extent`
     field: int | None = None  # of the operand, if that is a tuple
 
 

@@ -45,8 +45,6 @@ _written: dict[Path, int] = {}
 
 @dataclass(frozen=True)
 class Usage:
-    """Contents of a cache."""
-
     folder: Path | None  # None for a user without a home folder
     kernels: int
     libraries: int
@@ -180,9 +178,7 @@ class KernelCache:
             remove_abandoned(self.folder)
 
     def clear(self) -> Usage:
-        """Remove every kernel and library; return the usage before. OSError if a file can't be
-        removed.
-        """
+        """Remove all kernels and libraries; return the usage before. Raises OSError on failure."""
         before = self.usage()
         for path, _ in self._entries():
             path.unlink(missing_ok=True)
@@ -191,7 +187,6 @@ class KernelCache:
         return before
 
     def usage(self) -> Usage:
-        """The current contents."""
         kernels = [status.st_size for _, status in self._files(_SUFFIX)]
         libraries = [status.st_size for _, status in self._files(_LIBRARY_SUFFIX)]
         commands = [status.st_size for _, status in self._files(_COMMAND_SUFFIX)]

@@ -38,8 +38,7 @@ _PLAIN = (bool, int, float, str, type(None))
 
 
 def obstacle(mod: tvm.IRModule, target: Target, source: ScheduleSource) -> str:
-    """Why a build can't be keyed; "" if it can. Backends have not compiled functions of `mod` yet.
-    """
+    """Why a build can't be keyed; "" if it can. No backend has compiled functions of `mod` yet."""
     context = tvm.transform.PassContext.current()
     if context.instruments:
         return "a pass instrument is active"

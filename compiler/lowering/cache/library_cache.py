@@ -44,8 +44,6 @@ _LARGEST_SHARE = 0.5
 
 @dataclass(frozen=True)
 class CacheEntry:
-    """The cache entry of one build's library."""
-
     cache: kernel_cache.KernelCache
     key: str
     target: Target  # of `main`
@@ -61,8 +59,7 @@ class CacheEntry:
         return CacheEntry(cache, library_key(bound, target, source, others), target)
 
     def restore(self, mod: tvm.IRModule, seconds: dict[str, float]) -> FactoryModule | None:
-        """Restore the library; None if missing or partly damaged. `seconds` goes into the report.
-        """
+        """Restore the library; None if missing or partly damaged. `seconds` is for the report."""
         file = self.cache.open_library(self.key)
         if file is None:
             return None
@@ -189,7 +186,6 @@ class CacheWriter:
         return slot.mapped(library, linked)
 
     def _give_up(self) -> None:
-        """Abandon the entry that was begun."""
         if self._writer is not None:
             self._description.set_exception(_GivenUpError())
             self._writer.join()

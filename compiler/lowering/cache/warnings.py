@@ -27,7 +27,6 @@ def recorded_warnings(*loggers: str) -> Iterator[list[Message]]:
 
 
 def repeat(messages: Sequence[Message]) -> None:
-    """Log the recorded messages again."""
     for name, level, text in messages:
         logging.getLogger(name).log(level, "%s", text)
 
@@ -49,7 +48,6 @@ class _Recorder(logging.Handler):
 
 
 def _handlers_of(name: str) -> Iterator[logging.Handler]:
-    """All handlers that receive the messages of a logger."""
     logger: logging.Logger | None = logging.getLogger(name)
     while logger is not None:
         yield from logger.handlers

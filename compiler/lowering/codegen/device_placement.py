@@ -41,8 +41,7 @@ FOREIGN = ("baton.foreign.", "subgraph_")
 
 
 def kinds(function_targets: Mapping[str, Target]) -> tuple[str, ...]:
-    """Device kinds of the functions, such as "cpu" and "cuda": that of `main` first, then in order.
-    """
+    """Device kinds of the functions, such as "cpu" and "cuda": `main`'s first, then in order."""
     targets = [function_targets[MAIN], *function_targets.values()]
     return tuple(dict.fromkeys(device_kind(target) for target in targets))
 
@@ -163,7 +162,6 @@ def _cpu(target: Target) -> str:
 
 
 def target_of(func: Any, default: Target) -> Target:
-    """The target in a function's attribute, or the default."""
     target = func.attrs.get("target") if func.attrs else None
     return default if target is None else Target(target)
 

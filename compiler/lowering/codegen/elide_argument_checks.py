@@ -119,7 +119,6 @@ def _fits(arg: relax.Var, param: Any) -> bool:
 
 
 def _kernels_in(args: Iterable[Any], kernels: Mapping[GlobalVar, PrimFunc]) -> Iterator[GlobalVar]:
-    """Kernels that are arguments of a call."""
     for arg in args:
         if isinstance(arg, relax.Tuple):
             yield from _kernels_in(arg.fields, kernels)

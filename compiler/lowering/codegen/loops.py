@@ -144,8 +144,6 @@ class _Expander(PyExprMutator):
 
 
 class _Rounds:
-    """The functions of one loop."""
-
     def __init__(self, loop: Loop, functions: dict[Any, Any], target: Target) -> None:
         self.loop = loop
         self.functions = functions
@@ -277,8 +275,6 @@ class _Rounds:
 
 
 class _Scope:
-    """The bindings of one scope, in order."""
-
     def __init__(self, start: relax.SeqExpr | None = None) -> None:
         blocks = start.blocks if start is not None else []
         self.bindings = [binding for block in blocks for binding in block.bindings]
@@ -289,7 +285,6 @@ class _Scope:
         return var
 
     def fields_of(self, whole: relax.Var) -> list[relax.Var]:
-        """The fields of a tuple."""
         return [
             self.bind(_typed(relax.TupleGetItem(whole, index), ty))
             for index, ty in enumerate(whole.ty.fields)
@@ -325,11 +320,9 @@ class _Scope:
         return self.ended_by(self.bind(_typed(relax.If(condition, yes, no), yes.ty)))
 
     def ended_by_tuple(self, fields: Sequence[relax.Expr]) -> relax.SeqExpr:
-        """End the scope with a tuple of these fields."""
         return self.ended_by(self.bind(_tuple(fields)))
 
     def ended_by(self, result: relax.Var) -> relax.SeqExpr:
-        """End the scope with the value `result`."""
         blocks = [relax.BindingBlock(self.bindings)] if self.bindings else []
         return _typed(relax.SeqExpr(blocks, result), result.ty)
 

@@ -47,14 +47,11 @@ _STORAGE, _TENSOR = "memory.alloc_storage", "memory.alloc_tensor"
 
 @dataclass(frozen=True)
 class Lifetime:
-    """Lifetime and size of a tensor."""
-
     first: int  # steps between which the tensor needs its memory, both included
     last: int
     nbytes: int
 
     def meets(self, other: Lifetime) -> bool:
-        """Whether two lifetimes overlap."""
         return self.first <= other.last and other.first <= self.last
 
 
@@ -149,8 +146,7 @@ class PackStorage:
 
 
 def storage_bytes(mod: tvm.IRModule, but: Sequence[str] = ()) -> tuple[int, int]:
-    """Total bytes of known storages outside of `but`, and the number of storages of dynamic size.
-    """
+    """Total bytes of known storages outside of `but`, and the number of dynamic storages."""
     calls = (
         binding.value
         for gvar, function in relax_functions(mod)
@@ -189,11 +185,9 @@ def _packed(block: relax.BindingBlock, move: tvm.ir.GlobalVar) -> relax.BindingB
 def _lifetimes(
     block: relax.BindingBlock, sizes: Mapping[relax.Var, int]
 ) -> dict[relax.Var, Lifetime]:
-    """Lifetimes, by variable, of the tensors in storages of known `sizes`.
+    """Lifetimes, by variable, of the tensors in storages of known `sizes`; steps are bindings.
 
-    The steps are the block's bindings. A tensor with a dynamic extent occupies all of the storage
-    that was planned for it.
-
+    A tensor with a dynamic extent occupies all of the storage that was planned for it.
     StaticPlanBlockMemory plans no tensor that is used outside its block. The result of any other
     binding that reads tensors, such as a view, counts as an alias of each of them.
     """

@@ -51,18 +51,16 @@ Fact = Samples | None
 
 @dataclass
 class Provenance:
-    """Batch provenance of the tensors of a module."""
-
     is_one_sample: bool  # case 1 above
-    # Functions of the module by name, to look up the results of calls
+    # By name, to look up the results of calls
     functions: Mapping[str, relax.Function] = field(default_factory=dict)
-    # For each function that is called, the provenance of its parameters
+    # Provenance of the parameters of each called function
     parameters: dict[str, tuple[Fact, ...]] = field(default_factory=dict)
 
     def rows_share_sample(self, function: relax.Function, name: str) -> Callable[[relax.Var], bool]:
         """Return a predicate: whether the matmul or convolution bound to a variable may pair rows.
 
-        `function`: function `name` of the module, possibly rewritten by passes since.
+        Passes may have rewritten `function`, the module's function `name`, since.
         """
         if self.is_one_sample:
             return lambda _: True
@@ -80,10 +78,7 @@ class Provenance:
 
 
 def provenance(mod: tvm.IRModule) -> Provenance:
-    """Propagate batch provenance from the inputs of `main` through all functions of a module.
-
-    `mod`: at operator level. Nothing is known of modules without `main`.
-    """
+    """Propagate batch provenance through a module at operator level; nothing without `main`."""
     functions = functions_by_name(mod)
     main = functions.get("main")
     if main is None:
@@ -126,11 +121,7 @@ def _has_batch_second(function: relax.Function) -> bool:
 
 
 class _Walk:
-    """Propagates batch provenance through functions.
-
-    `functions`: functions by name, to follow their calls.
-    `parameters`: filled with the provenance of each function's arguments.
-    """
+    """Propagates batch provenance through functions; fills `parameters` with each argument's."""
 
     def __init__(
         self,
@@ -141,7 +132,6 @@ class _Walk:
         self._parameters = parameters
 
     def facts(self, function: relax.Function, params: Sequence[Fact]) -> dict[Any, Fact]:
-        """Batch provenance of each variable of a function."""
         facts: dict[Any, Fact] = dict(zip(function.params, params, strict=True))
         for binding in _bindings(function):
             value = getattr(binding, "value", None)
@@ -175,7 +165,7 @@ class _Walk:
             return fact
         read = [each for each, one in zip(operands, known) if one != CONSTANT]
         if fact.count == 1:
-            # Whatever is made of one sample alone is of that sample.
+            # A value computed from one batch element only belongs to it.
             return fact
         return _kept(_operator(expr), expr, read, fact)
 
@@ -240,7 +230,7 @@ def _kept(name: str, call: relax.Call, read: Sequence[relax.Expr], fact: Samples
     elif name == "expand_dims":
         alike = 0 not in _axes(call.attrs.axis, call)
     elif name == "matmul":
-        # Of a matrix of all samples the rows stay apart, and only of the left one.
+        # Rows of a matrix stay separate only if it is the left operand.
         alike = all(len(s) > 2 or each.same_as(call.args[0]) for s, each in zip(shapes, read))
         alike = alike and len({len(s) for s in shapes}) == 1 and shape[0] == shapes[0][0]
     else:

@@ -45,11 +45,7 @@ _SHORT, _WIDE = "bfloat16", "float32"
 def bfloat16_products(
     mod: tvm.IRModule, name: str, target: Target, is_asked: bool, winograd: bool
 ) -> tvm.IRModule:
-    """Rewrite function `name` of a module for a CPU with AVX512-BF16.
-
-    `is_asked`: whether float32 matmuls are rounded to bfloat16, too.
-    `winograd`: whether convolutions may use Winograd.
-    """
+    """Rewrite function `name`; with `is_asked`, float32 matmuls are rounded to bfloat16, too."""
     function = mod[name]
 
     def takes(call: Any) -> bool:

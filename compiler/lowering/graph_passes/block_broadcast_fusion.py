@@ -24,10 +24,7 @@ from ...primfuncs.fusion_pattern import INJECTIVE, unfusable_calls, with_pattern
 
 
 def separate_spread_results(mod: tvm.IRModule) -> tvm.IRModule:
-    """Give broadcasts that enlarge an anchor's result a pattern that is not fused after it.
-
-    `mod`: calls of TIR functions that have their operator patterns. It is not changed.
-    """
+    """Keep broadcasts that enlarge an anchor's result from fusing after it."""
     return with_pattern(mod, _spreading_calls, INJECTIVE)
 
 
@@ -46,7 +43,6 @@ def _spreading_calls(mod: tvm.IRModule, function: relax.Function) -> list[relax.
 
 
 def _symbols(value: relax.Expr) -> set[tirx.Var]:
-    """The symbols in the shape of a tensor."""
     shape = value.ty.shape if isinstance(value.ty, relax.TensorType) else None
     extents = shape.values if isinstance(shape, relax.ShapeExpr) else ()
     return {var for extent in extents for var in tirx.analysis.undefined_vars(extent)}

@@ -22,10 +22,7 @@ _NAME = "concatenate"
 
 
 def separate_concatenations(mod: tvm.IRModule, target: Target) -> tvm.IRModule:
-    """Give concatenations that can be done in place a pattern that is not fused.
-
-    `mod`: calls of TIR functions that have their operator patterns. It is not changed.
-    """
+    """Give concatenations that can be done in place a pattern that is not fused."""
 
     def find(mod: tvm.IRModule, function: relax.Function) -> list[relax.Call]:
         return [

@@ -32,7 +32,6 @@ _IF = "prim.if_then_else"
 
 
 def check_bounds(mod: tvm.IRModule, target: Target) -> tvm.IRModule:
-    """Insert bounds checks of operand extents into each CPU kernel of a module."""
     changed = {}
     for gvar, func in mod.functions_items():
         if isinstance(func, tirx.PrimFunc):
@@ -160,7 +159,6 @@ def _vars(extent: Any) -> list[Any]:
 
 
 def _checked(func: tirx.PrimFunc, name: str, needs: list[Any]) -> tirx.PrimFunc:
-    """Insert the checks into the function."""
     with IRBuilder() as builder:
         with T.seq_scope():
             is_wrong: Any = tirx.const(False, "bool")
@@ -199,5 +197,4 @@ def _message(name: str, needs: list[Any]) -> str:
 
 
 def plain(extent: Any) -> str:
-    """An extent as text."""
     return str(int(extent)) if isinstance(extent, (int, tirx.IntImm)) else str(extent)

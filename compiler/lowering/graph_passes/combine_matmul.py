@@ -41,9 +41,9 @@ def combine_matmul(
 ) -> tvm.IRModule:
     """Combine matmuls in function `name` of a module.
 
-    `query`: looks up AutoTVM records. A record for one of the products is an explicit choice of its
-    kernel, so that they stay apart. `own_queries`: by the variable of an operator's result, the
-    query to use instead of `query`. `disabled`: implementations that will not be chosen.
+    `query` looks up AutoTVM records; `own_queries` replace it by the variable of an operator's
+    result. A record for one of the products is an explicit choice of its kernel, so that they stay
+    apart. `disabled`: implementations that will not be chosen.
     """
     function = mod[name]
     bindings = Bindings(function)
@@ -134,11 +134,8 @@ def _with_same_operand(products: Iterable[_Product]) -> list[list[_Product]]:
 
 @dataclass(eq=False)
 class _Combined:
-    """Matmuls that are combined into one."""
-
     products: list[_Product]
-    # Its new variable (B, S, number of products, H, D), once it is emitted
-    result: relax.Var | None = None
+    result: relax.Var | None = None  # emitted (B, S, number of products, H, D)
 
 
 @mutator

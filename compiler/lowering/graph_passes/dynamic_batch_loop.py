@@ -39,10 +39,10 @@ class Samples:
 
 
 def any_samples(mod: tvm.IRModule) -> Samples | None:
-    """Detect a module in which the batch size is the only dynamic extent.
+    """Detect a module in which the batch size is the only dynamic extent; else None.
 
-    None if `main` is not the only function, if it has no operator worth it, or if a result might
-    depend on several batch elements. Each operator's kernel is checked for that.
+    None also if there are functions besides `main`, if `main` has no operator worth it, or if a
+    result might depend on several batch elements, which is checked for each operator's kernel.
     """
     if [gvar.name_hint for gvar in mod.get_global_vars()] != ["main"]:
         return None
@@ -219,7 +219,6 @@ def _tuple(operands: list[Any]) -> relax.Tuple:
 
 
 def _typed(expr: Any, ty: Any) -> Any:
-    """An expression with its type."""
     if expr.ty.is_missing():
         relax.expr._update_type(expr, ty)
     return expr
@@ -230,10 +229,7 @@ def _times(count: Any, extent: int) -> Any:
 
 
 def _looped(func: tirx.PrimFunc, flags: tuple[bool, ...], outs: int) -> tirx.PrimFunc:
-    """Wrap a kernel in a loop over the batch, the first axis of some operands and all results.
-
-    The batch size becomes a parameter after the operands if no extent equals it.
-    """
+    """Loop a kernel over the batch axis; a batch size that no extent equals becomes a parameter."""
     count = tirx.Var("samples", "int64")
     parameters, sizes = [], []
     for param, holds in zip(func.params, flags + (True,) * outs, strict=True):

@@ -46,10 +46,7 @@ _LAYOUTS = {
 def multiply_patches(
     mod: tvm.IRModule, name: str, target: Target, winograd: bool = True
 ) -> tvm.IRModule:
-    """Rewrite the convolutions of function `name` of a module that have no static kernel.
-
-    `target`: a CPU. `winograd`: whether convolutions of 3x3 may round differently.
-    """
+    """Rewrite convolutions without a static kernel; `winograd` allows 3x3 to round differently."""
     return rewrite_calls(mod, partial(_Patches, target, winograd), [name])
 
 

@@ -27,9 +27,9 @@ def fuse(
 ) -> tuple[tvm.IRModule, dict[str, list[str]]]:
     """Legalize the remaining operators, and fuse.
 
-    `concat_in_place`: do not fuse anything with concatenations whose parts can be written in place.
-    Returns the module, in which every kernel is one unscheduled PrimFunc, and for each kernel's
-    name the operators fused into it, under Relay's names.
+    With `concat_in_place`, nothing is fused with concatenations whose parts can be written in
+    place. Returns the module, in which every kernel is one unscheduled PrimFunc, and by kernel name
+    the operators fused into it, under Relay's names.
     """
     with target:
         mod = interpolations(mod) if target.kind.name == "llvm" else mod

@@ -3,8 +3,8 @@
     before   add(multiply(take(x, i, axis), a), multiply(take(x, j, axis), b))
     after    interpolate(x, i, a, j, b)                 i, j, a, b: constant vectors
 
-FuseOps treats `take` as opaque, so each became a kernel that wrote a tensor of the result's size.
-The producer of x stays separate, since its elements are read several times.
+FuseOps treats `take` as opaque: each became a kernel writing a tensor of the result's size. The
+producer of x stays separate, since its elements are read several times.
 """
 
 from __future__ import annotations

@@ -36,11 +36,7 @@ _LAYOUTS = ("NCHW", "NHWC")
 
 
 def move_strides(mod: tvm.IRModule, name: str, keeps: Callable[[Call], bool]) -> tvm.IRModule:
-    """Move strides in function `name` of a module, which is not changed.
-
-    `mod`: at operator level.
-    `keeps`: whether a convolution must stay as it is, since its kernel was chosen for these shapes.
-    """
+    """Move strides in function `name`; `keeps`: whether the kernel of a convolution is fixed."""
     function = mod[name]
     if not isinstance(function.body, relax.SeqExpr):
         return mod
@@ -54,10 +50,7 @@ def move_strides(mod: tvm.IRModule, name: str, keeps: Callable[[Call], bool]) ->
 
 
 class _Readers:
-    """Steps that the readers of each variable need, from the last operator to the first.
-
-    `steps`: steps of variables of which only some elements need be computed.
-    """
+    """Steps that the readers of each variable need, from the last operator to the first."""
 
     def __init__(self, function: relax.Function, keeps: Callable[[Call], bool]) -> None:
         self.steps: dict[relax.Var, Steps] = {}

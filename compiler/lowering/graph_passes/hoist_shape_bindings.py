@@ -1,7 +1,7 @@
 """Move calls after the bindings that define the symbolic extents they use.
 
-Fusion puts a fused call at the position of its first operator and tracks only dependences through
-values: an extent that is computed in between would be read before it is known.
+Fusion places a fused call at its first operator and tracks dependences through values only: an
+extent computed in between would be read before it is known.
 """
 
 from __future__ import annotations
@@ -85,7 +85,6 @@ def _needed(binding: Any) -> set[Any]:
 
 
 def _symbols(ty: Any) -> set[Any]:
-    """The symbols in a type of tensors and shapes."""
     if isinstance(ty, relax.TupleType):
         return {symbol for field in ty.fields for symbol in _symbols(field)}
     shape = ty if isinstance(ty, relax.ShapeType) else getattr(ty, "shape", None)

@@ -40,10 +40,8 @@ _NAMELESS = re.compile(r"(lv|gv)\d*")
 def check_indices(mod: tvm.IRModule, name: str, can_raise: bool) -> tvm.IRModule:
     """Insert a check before each operator of a function that indexes with an operand.
 
-    Without `can_raise`, as on GPUs, an index out of bounds is clamped.
-
-    Raises BuildError: a constant index is out of bounds, or the shapes of indices and data do not
-    match.
+    Without `can_raise`, as on GPUs, an index out of bounds is clamped. Raises BuildError: a
+    constant index is out of bounds, or the shapes of indices and data do not match.
     """
     return checked_by(_Checker(mod, can_raise), mod, name)
 
@@ -56,16 +54,14 @@ def indexes_at_run_time(call: Any) -> bool:
 
 
 def _bounds(call: relax.Call) -> list[Bounds]:
-    """Bounds on the operands of a call that are indices or lengths."""
     rule = facts_of(call).indices
     return [] if rule is None else rule(call)
 
 
 def limited_takes(mod: tvm.IRModule, name: str) -> tvm.IRModule:
-    """Make `take` clamp its indices in function `name` where it would trust them.
+    """Make each `take` of function `name` that would trust its indices clamp them.
 
-    All of them use "clip" in the end: its cost is not measurable, and TVM warns about the other
-    mode wherever it occurs.
+    All use "clip" in the end: its cost is not measurable, and TVM warns about the other mode.
     """
     return rewrite_calls(mod, _Limits, [name])
 
@@ -83,8 +79,6 @@ def _with_limits(call: relax.Call, name: str) -> relax.Expr | None:
 
 @mutator
 class _Checker(PyExprMutator):
-    """Checks the indices of one function."""
-
     def __init__(self, mod: tvm.IRModule, can_raise: bool) -> None:
         super().__init__(mod)
         self.changed = False
@@ -358,8 +352,6 @@ def _tell(given: Any, shape: Any, bounds: Bounds, what: str) -> None:
 
 
 def _limited(indices: te.Tensor, bounds: Bounds, what: str) -> te.Tensor:
-    """Clamp the indices to the valid range."""
-
     def value(*at: Any) -> Any:
         given = tirx.Cast(_kept_dtype(str(indices.dtype)), indices(*at))
         result = given

@@ -33,10 +33,7 @@ KIND = "DivisionByZeroError"
 
 
 def check_divisors(mod: tvm.IRModule, name: str) -> tvm.IRModule:
-    """Insert a check before each integer division of a function.
-
-    Raises BuildError: a constant divisor is 0.
-    """
+    """Insert a check before each integer division. Raises BuildError: a constant divisor is 0."""
     return checked_by(_Checker(mod), mod, name)
 
 
@@ -57,8 +54,6 @@ def _rule(call: Any) -> Forbidden | None:
 
 @mutator
 class _Checker(PyExprMutator):
-    """Checks the divisors of one function."""
-
     def __init__(self, mod: tvm.IRModule) -> None:
         super().__init__(mod)
         self.changed = False

@@ -60,8 +60,6 @@ def is_checked(expr: relax.Expr) -> bool:
 
 @mutator
 class _Checker(PyExprMutator):
-    """Checks the extents of one function."""
-
     def __init__(self, mod: tvm.IRModule, most: Mapping[str, int]) -> None:
         super().__init__(mod)
         self.most = most

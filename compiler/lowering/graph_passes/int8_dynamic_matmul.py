@@ -28,10 +28,7 @@ _IN_PLACE = ("permute_dims", "reshape")
 def product_of_both(
     rule: QuantizedRule, call: relax.Call, left: Quantized, right: Quantized
 ) -> relax.Expr | None:
-    """Multiply dequantized tensors with integers; None unless each has a single scale.
-
-    `left`: uint8, as rows.
-    """
+    """Multiply dequantized tensors as integers, `left` as uint8 rows; None without one scale."""
     if not left.is_whole or not right.is_whole or dtype_of(right.data) not in BYTE_TYPES:
         return None
     scope, right = rule.scope, _signed(rule, right)

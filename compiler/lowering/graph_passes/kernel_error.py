@@ -23,19 +23,12 @@ _MOST_DIGITS = 20  # of an int64, with its sign
 
 
 def local(dtype: str, extent: int = 1) -> Any:
-    """A buffer on the stack of the kernel being emitted.
-
-    TVM allocates "local" buffers from its workspace, which an early return would not free.
-    """
+    """A stack buffer of the kernel: an early return would not free TVM's workspace for "local"."""
     return T.buffer_proxy(T.alloc_buffer((extent,), dtype))
 
 
 def set_error(kind: str, pieces: Sequence[Any]) -> None:
-    """Emit code that sets an error; for serial CPU code only.
-
-    `kind`: name of the error class: one registered with the FFI; any other becomes RuntimeError.
-    `pieces`: the message.
-    """
+    """Emit serial CPU code that sets an error. A class unknown to the FFI becomes RuntimeError."""
     form = "".join(_escaped(str(p)) if isinstance(p, (str, int)) else "%lld" for p in pieces)
     numbers = [tirx.Cast("int64", p) for p in pieces if not isinstance(p, (str, int))]
     room = len(form.encode()) + 1 + _MOST_DIGITS * len(numbers)

@@ -169,7 +169,6 @@ class _Group:
     kernels: dict[tuple[str, str], tvm.ir.GlobalVar] = field(default_factory=dict)
 
     def info(self, names: Mapping[tirx.Var, str]) -> KVCacheInfo:
-        """The description of the caches for executors."""
         caches = list(self.results.values())
         rows = caches[0].rows
         return KVCacheInfo(
@@ -186,10 +185,7 @@ def _results(main: relax.Function) -> list[relax.Expr]:
 
 
 def _group(main: relax.Function, name: str, room: int) -> _Group:
-    """The caches along the symbol of a name.
-
-    Raises BuildError: there are none, or they grow in a way that is not supported.
-    """
+    """The caches along the symbol of a name. Raises BuildError: none, or unsupported growth."""
     symbol = next(each for each in dynamic_shape.in_order(main) if str(each.name) == name)
     bindings = {
         binding.var: binding.value for block in main.body.blocks for binding in block.bindings

@@ -64,10 +64,7 @@ def _is_boolean(expr: relax.Expr) -> bool:
 
 
 def _with_zero(name: str, function: Callable[..., te.Tensor], zeros: tuple[int, ...]) -> Legalize:
-    """Legalize a binary operator whose operands `zeros` must not be known to be 0.
-
-    TVM simplifies expressions with the number 0 to 0 on construction, so it stays a tensor.
-    """
+    """Legalize with operands `zeros` kept as tensors: TVM would simplify with a number 0."""
     stock = _stock(name)
 
     def legalize(builder: Any, call: relax.Call) -> relax.Expr:

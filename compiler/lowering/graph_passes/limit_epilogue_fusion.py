@@ -38,10 +38,7 @@ class Growth:
 
 
 def bound_epilogues(mod: tvm.IRModule) -> tvm.IRModule:
-    """Give calls beyond the limits a pattern that is not fused after an anchor.
-
-    `mod`: calls of TIR functions that have their operator patterns. It is not changed.
-    """
+    """Give calls beyond the limits a pattern that is not fused after an anchor."""
     return with_pattern(mod, _growing_calls, INJECTIVE)
 
 

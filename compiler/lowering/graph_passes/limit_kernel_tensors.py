@@ -92,10 +92,7 @@ class _Grouping(CallRule):
 
 
 def separate_groups(mod: tvm.IRModule) -> tvm.IRModule:
-    """Give kernels of full groups a pattern that is not fused: FuseOps would join them again.
-
-    `mod`: calls of TIR functions that have their operator patterns. It is not changed.
-    """
+    """Give kernels of full groups a pattern that is not fused: FuseOps would join them again."""
     return with_pattern(mod, _full_groups, OPAQUE)
 
 

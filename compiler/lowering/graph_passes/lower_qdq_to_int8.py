@@ -66,11 +66,7 @@ _NEAR, _RELATIVELY_NEAR = 1e-3, 1e-6
 
 
 def compute_on_integers(mod: tvm.IRModule, name: str) -> tuple[tvm.IRModule, list[str]]:
-    """Rewrite function `name` of a module.
-
-    Returns the module, and a note for each operator on quantized tensors that stays in floating
-    point.
-    """
+    """Rewrite function `name`; return notes on quantized operators that stay in floating point."""
     notes: list[str] = []
     for rule in (lambda: _Integers(notes), Readers, Arithmetic):
         mod = rewrite_calls(mod, rule, [name])
@@ -241,9 +237,8 @@ class _Integers(QuantizedRule):
     ) -> relax.Expr | None:
         """A product of quantized tensors, or of integers less their zero points.
 
-        `axis`: of the weights, along which their scales may go.
-        `summed`: the other axes of the weights.
-        `columns`: shape of what is one number for each position of that axis, against the result.
+        Scales of the weights may go along `axis`; `summed` are the other axes. `columns`: shape,
+        broadcast against the result, of one number per position of that axis.
         """
         data, weight = call.args
         is_integer = dtype_of(call) == "int32"
@@ -411,10 +406,7 @@ class _Integers(QuantizedRule):
         return rounded(self.scope, value, int(own.zero), low, high, dtype_of(call))
 
     def _within(self, value: relax.Expr, own: Quantized, dtype: str) -> tuple[relax.Expr, int, int]:
-        """A value before it is clipped, and the bounds of the resulting integers.
-
-        Quantization is monotonic, so bounds on the value become bounds on the integers.
-        """
+        """A value before clipping, and bounds of the integers: quantization is monotonic."""
         low, high = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
         while True:
             inner = self.scope.definition(value)
@@ -468,10 +460,7 @@ def _met_by_windows(pool: relax.Call, size: Sequence[int], result: Sequence[int]
 
 
 def _shift_to_bytes(values: np.ndarray, summed: tuple[int, ...]) -> np.ndarray | None:
-    """Offset to subtract from the weights of each output channel so that they fit int8.
-
-    None if the weights of a channel span more than the range of int8.
-    """
+    """Offsets, by output channel, that fit weights to int8; None if a channel spans too much."""
     wide = values.astype("int64")
     least, most = (each(wide, axis=summed, keepdims=True, initial=0) for each in (np.min, np.max))
     if np.any(most - least > 255):

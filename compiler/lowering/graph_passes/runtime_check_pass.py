@@ -19,9 +19,8 @@ from .kernel_error import give_up, local, set_error
 def checked_by(checker: Any, mod: tvm.IRModule, name: str) -> tvm.IRModule:
     """Rewrite function `name` with a mutator that inserts checks.
 
-    `checker`: `changed` says whether it changed anything; `wrong` holds an error that it found. An
-    exception would lose its class on the way through TVM.
-    Raises BuildError: the mutator found an error.
+    `checker.changed`: whether it changed anything. `checker.wrong`: an error that it found, raised
+    here as BuildError, because an exception would lose its class on the way through TVM.
     """
     function = checker.visit_expr(mod[name])
     if checker.wrong:
@@ -39,10 +38,7 @@ def emit_check(
     hint: str,
     fuses: bool = False,
 ) -> relax.Var:
-    """Emit a kernel computed by a TE function, and return its result.
-
-    `hint`: name of the kernel. `fuses`: whether the kernel may be fused because it does not raise.
-    """
+    """Emit a TE kernel, named `hint`; return its result. It may be fused if it does not raise."""
     call = NamingBuilder(builder).call_te(compute, *operands, primfunc_name_hint=hint)
     if not fuses:
         gvar = call.args[0]
@@ -55,8 +51,7 @@ def refusing(
 ) -> te.Tensor:
     """Copy integers; raise an error if one of them is forbidden.
 
-    `kind`: class of the error, as `compiler.runtime.executor` registers it.
-    `as_divisors`: whether -1 becomes 1.
+    `kind`: error class, as `compiler.runtime.executor` registers it. `as_divisors`: -1 becomes 1.
     """
     dtype = str(values.dtype)
 

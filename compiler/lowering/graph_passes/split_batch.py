@@ -48,11 +48,10 @@ def split_batch(
 ) -> tuple[tvm.IRModule, str]:
     """Have `main` call a function for each image if its tensors exceed the caches.
 
-    `mod`: at operator level. It is not changed. `target`: of `main`. `query`: looks up AutoTVM
-    records. A record for a layer of the whole batch is an explicit choice of its kernel: the layer,
-    and what depends on it, stays as it is. `recorded`: variables of `main` whose operators have
-    such records in another way. Returns the module, and a line for the report; both unchanged and
-    empty where nothing is split.
+    `query` looks up AutoTVM records. A record for a layer of the whole batch is an explicit choice
+    of its kernel: the layer, and what depends on it, stays as it is. `recorded`: variables of
+    `main` whose operators have such records in another way. Returns the module at operator level,
+    and a line for the report; unchanged and empty where nothing is split.
     """
     if target.kind.name != "llvm":
         return mod, ""
@@ -75,8 +74,7 @@ class _Region:
     """Operators of a dataflow block that can be applied to one image after the other."""
 
     batch: int  # number of images
-    # In program order; they read each other, `inputs` and constants
-    bindings: list[relax.VarBinding]
+    bindings: list[relax.VarBinding]  # in program order; inputs are bindings, `inputs`, constants
     inputs: list[relax.Var]  # parameters of the function that have a batch axis
     largest: int  # maximum over the operators of the bytes read and written for one image
 
@@ -280,7 +278,6 @@ def _type_of_one(var: relax.Var) -> relax.TensorType:
 
 
 def _read_outside(main: relax.Function, index: int, rest: list[relax.VarBinding]) -> set[relax.Var]:
-    """Variables that bindings outside the region read."""
     others = [b for i, block in enumerate(main.body.blocks) if i != index for b in block.bindings]
     values = (*(binding.value for binding in (*rest, *others)), main.body.body)
     return {var for value in values for var in variables_of(value)}

@@ -1,7 +1,7 @@
 """Scan along axes of dynamic extent, which may be 0.
 
-TVM's scan writes the first element of each lane before its loop over the others. With an extent of
-0 that write is out of bounds. Here it is conditional.
+TVM's scan writes each lane's first element before its loop: out of bounds if the extent is 0. Here
+that write is conditional.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ _SCANS: dict[str, tuple[Callable[[Any, Any], Any], int]] = {
 
 
 def scan_symbolic(mod: tvm.IRModule, name: str) -> tvm.IRModule:
-    """Lower scans over symbolic shapes in function `name` to kernels."""
     return rewrite_calls(mod, _Scans, [name])
 
 

@@ -1,7 +1,6 @@
 """Give every variable of a Relax function a unique name.
 
-Relax tells variables apart by identity, and importers may call many of them "lv". Records and
-groups of operators refer to them by name.
+Relax tells variables apart by identity, but records and groups refer to them by name.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 
 def unique_names(mod: tvm.IRModule, name: str) -> tvm.IRModule:
-    """Rename variables of function `name` whose name is already taken."""
     function = mod[name]
     counts = Counter(var.name for var in function.params)
     for block in function.body.blocks:

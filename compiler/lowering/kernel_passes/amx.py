@@ -283,7 +283,6 @@ def _tile(name: str, register: int, *arguments: Any) -> tirx.Stmt:
 
 
 def call_instruction(name: str, *arguments: Any) -> Any:
-    """Call an LLVM intrinsic."""
     number = tirx.const(codegen.llvm_lookup_intrinsic_id(f"llvm.x86.{name}"), "uint32")
     return tirx.call_llvm_intrin("", number, *arguments)
 

@@ -78,17 +78,13 @@ class _Checks:
 
 
 class _Entry:
-    """Statements before a kernel's body.
-
-    `arguments`: the packed arguments. `aligned`: whether the kernel's code assumes aligned tensors.
-    """
+    """Statements before a kernel's body; `aligned`: whether its code assumes aligned tensors."""
 
     def __init__(self, arguments: Any, aligned: bool) -> None:
         self._arguments = arguments
         self._aligned = aligned
         self._bound: set[Any] = set()
-        # By variable: the number of the argument of which it is the type, the tensor, the
-        # shape or the strides.
+        # By variable: the argument of which it is the type, the tensor, the shape or the strides
         self._type_of: dict[Any, int] = {}
         self._tensor_of: dict[Any, int] = {}
         self._shape_of: dict[Any, int] = {}
@@ -98,7 +94,6 @@ class _Entry:
         self._of_device: dict[int, AssertStmt] = {}
 
     def read(self, statement: Any) -> None:
-        """Record the comparisons, in order."""
         pending = [statement]  # not recursive: many arguments would exceed Python's limit
         while pending:
             statement = pending.pop()
@@ -159,10 +154,7 @@ class _Entry:
         return None
 
     def changes(self, made: Collection[int]) -> dict[Any, AssertStmt | None]:
-        """Replacement of each statement; None removes it.
-
-        `made`: numbers of the arguments that need no comparison.
-        """
+        """Replacement of each statement, None to remove it; arguments `made` need no comparison."""
         changes: dict[Any, AssertStmt | None] = {}
         for (what, number), checks in self._checks.items():
             if number in made:
@@ -228,8 +220,7 @@ def _is_check(statement: IfThenElse) -> bool:
 class _Parts:
     """Operands of an entry's expression.
 
-    `reads`: variable, index and field of each read of a structure.
-    `known`: whether the expression has no other parts.
+    `reads`: variable, index and field of each structure read. `known`: there are no other parts.
     """
 
     def __init__(self, expression: Any) -> None:

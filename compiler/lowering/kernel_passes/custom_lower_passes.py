@@ -19,8 +19,7 @@ from tvm.tirx import PrimFunc
 def run_custom_lower_passes(mod: IRModule) -> IRModule:
     """Run the PassContext's "tirx.add_lower_pass" on the TIR functions of a module.
 
-    `mod`: scheduled loops, and Relax functions, which are not changed.
-    Functions that the passes changed are lowered; those that they only inspected are returned
+    Only functions that the passes changed are lowered. Those that they only inspected are returned
     unchanged, so that printing shows the kernels that are built.
     """
     passes = added_passes()

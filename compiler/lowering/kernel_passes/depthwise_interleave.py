@@ -99,7 +99,6 @@ class _Nest:
         return _in_turn(pixels, self._lanes)
 
     def _pixel_at(self, value: Any, place: Sequence[tuple[tirx.Var, int]]) -> Any:
-        """The lanes of one pixel."""
         if op_name(value) == IF_THEN_ELSE:
             condition, one, other = value.args
             branches = (self._pixel_at(one, place), self._pixel_at(other, place))

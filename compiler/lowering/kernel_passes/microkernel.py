@@ -39,9 +39,9 @@ def outline_microkernels(func: tirx.PrimFunc, _: tvm.IRModule, __: Any) -> tirx.
         count += 1
         name = tvm.ir.StringImm(f"{symbol}_microkernel_{count}")
         call = tirx.AttrStmt(attr.node, _FUNCTION, name, attr.body)
-        # Until the next statement TVM's code generator stays at the function's place in the
-        # debug information, which LLVM refuses for the step of a loop around. (Statements
-        # that evaluate 0 are dropped.)
+        # TVM's code generator keeps the function's place in the debug information until the next
+        # statement; LLVM rejects it for the step of an outer loop. Statements that evaluate 0 are
+        # dropped.
         return tirx.SeqStmt([call, tirx.Evaluate(1)])
 
     return func.with_body(tvm_ffi.structural_map(func.body, (tirx.AttrStmt, replace)))

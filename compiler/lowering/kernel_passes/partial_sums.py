@@ -40,8 +40,6 @@ _LEAST_TERMS = 128
 
 
 class _Sums(NamedTuple):
-    """The accumulators of a loop."""
-
     # Where the sums are, the indices in terms of what is bound outside of the loop
     places: list[tuple[Any, Any]]
     of_store: dict[Any, int]  # by store of the loop's body, the position of its sum in `places`
@@ -50,7 +48,6 @@ class _Sums(NamedTuple):
 
 @tvm.tirx.transform.prim_func_pass(opt_level=0, name="AddInBlocks")
 def add_in_blocks(func: tirx.PrimFunc, _: tvm.IRModule, __: Any) -> tirx.PrimFunc:
-    """The pass."""
     body = _Splitter(bound_values(func.body)).split(func.body, ())
     return func if body.same_as(func.body) else func.with_body(body)
 
@@ -62,10 +59,7 @@ class _Splitter:
     def split(
         self, statement: tirx.Stmt, around: tuple[tirx.For, ...], most: int | None = None
     ) -> tirx.Stmt:
-        """The statement with its long reductions in blocks.
-
-        `around`: the loops outside. `most`: terms of a block, where the statement is marked.
-        """
+        """The statement inside loops `around`, with long reductions in blocks of `most` terms."""
         if isinstance(statement, tirx.SeqStmt):
             parts = [self.split(part, around) for part in statement.seq]
             changed = any(not a.same_as(b) for a, b in zip(parts, statement.seq))

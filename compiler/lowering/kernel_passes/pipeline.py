@@ -32,10 +32,7 @@ _KNOWN_PRAGMAS = ("pragma_import_", "pragma_parallel_")
 
 @tvm.tirx.transform.prim_func_pass(opt_level=0, name="DropUnknownPragmas")
 def drop_unknown_pragmas(func: tirx.PrimFunc, _: tvm.IRModule, __: Any) -> tirx.PrimFunc:
-    """Drop pragmas that TVM's CPU code generator does not know and would log a warning for.
-
-    These are marks for passes of other targets, and TVM's own `pragma_scope`.
-    """
+    """Drop marks for other targets and `pragma_scope`, for which TVM's CPU codegen would warn."""
 
     def body(attr: tirx.AttrStmt) -> Any:
         is_unknown = attr.attr_key.startswith("pragma_")

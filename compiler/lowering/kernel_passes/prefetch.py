@@ -108,7 +108,7 @@ def _insert(statement: tirx.Stmt, nest: _Nest, found: Mapping[str, int]) -> tirx
     """The statement with its prefetches and without its marks.
 
     `found` holds the marks of the next loop inside. Lowering may have split that loop into two, one
-    of them for partial tiles, or removed it if it had one iteration.
+    for partial tiles, or removed it if it had one iteration.
     """
     if isinstance(statement, tirx.AttrStmt) and statement.attr_key in marks.KEYS:
         found = {**found, str(statement.attr_key): int(statement.value)}

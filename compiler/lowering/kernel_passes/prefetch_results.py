@@ -46,10 +46,7 @@ _OF_REDUCTIONS = (marks.STEPS, marks.STRIDE, marks.PANEL)
 
 
 def with_result_prefetches(body: tirx.Stmt, function: str) -> tirx.Stmt:
-    """Insert such prefetches into a lowered function's body, and remove their marks.
-
-    `function`: an external function of an address.
-    """
+    """Insert such prefetches, calls of `function` with an address, and remove their marks."""
     bound = bound_values(body)
     local = [node.buffer for node in nodes_of(body, tirx.stmt.AllocBuffer)]
 
@@ -79,7 +76,7 @@ def _is_results(statement: tirx.Stmt) -> bool:
 
 
 def _loops(statement: tirx.Stmt) -> list[tirx.For]:
-    """The marked loops over the results, outermost first; of parts of a loop the first.
+    """The marked loops over the results, outermost first; the first part of a split loop.
 
     Lowering leaves out loops of one iteration, whose marks then precede the next.
     """
@@ -106,10 +103,10 @@ def _most_iterations(loop: tirx.For, bound: Mapping[Any, Any]) -> int:
 def _lines(
     results: tirx.Stmt, loops: list[tirx.For], bound: dict[Any, Any], local: list[Any]
 ) -> list[tuple[Any, Any]]:
-    """Buffers and indices that each iteration of the loops reads or writes, one for each line.
+    """Buffers and indices that each iteration of the loops accesses, one for each line.
 
-    Those of buffers that the function allocates are left out, and those that are the same in every
-    iteration of the innermost loop or depend on loops inside.
+    Excludes buffers that the function allocates, and indices that the innermost loop does not
+    change or that depend on loops inside.
     """
     found: list[tuple[Any, Any]] = []
     analyzer = sym.Analyzer()
@@ -135,7 +132,6 @@ def _lines(
 
 
 def loop_variables(body: tirx.Stmt) -> list[Any]:
-    """Variables of all loops in a statement."""
     return [loop.loop_var for loop in nodes_of(body, tirx.For)]
 
 
@@ -148,9 +144,9 @@ def _insert(
 ) -> tirx.Stmt:
     """The statement with prefetches at the head of the innermost marked loops over tiles.
 
-    `tiles` are the marked loops around as (position, extent), `found` are marks of the next loop
-    inside, which lowering may have made two, or none, if it had one iteration: then the reduction
-    follows. `before` iterations of that loop have been met already.
+    `tiles` are the marked loops around as (position, extent), `found` the marks of the next loop
+    inside. Lowering may have split that loop, or removed it if it had one iteration: then the
+    reduction follows. `before` iterations of that loop have been met already.
     """
 
     def inside(body: tirx.Stmt) -> tirx.Stmt:
@@ -206,10 +202,7 @@ def _fetches(
     tile: Any,
     tiles: int,
 ) -> list[tirx.Stmt]:
-    """Prefetches of a tile's share of the iterations over the results.
-
-    `loops` are those over the results as (variable, iterations), outermost first.
-    """
+    """Prefetches of a tile's share; `loops` over results: (variable, iterations), outer first."""
     iterations = math.prod(extent for _, extent in loops)
     share = -(-iterations // tiles)
     calls: list[tirx.Stmt] = []

@@ -58,10 +58,7 @@ class _Run:
 
 
 def with_tile_prefetches(body: tirx.Stmt, function: str) -> tirx.Stmt:
-    """Insert such prefetches into a lowered function's body, and remove their marks.
-
-    `function`: an external function of an address.
-    """
+    """Insert such prefetches, calls of `function` with an address, and remove their marks."""
     bound = bound_values(body)
     local = [node.buffer for node in nodes_of(body, tirx.stmt.AllocBuffer)]
 
@@ -120,7 +117,7 @@ def _accesses(
 ) -> list[tuple[Any, Any]]:
     """Buffers and indices of vectors or of scalars, of buffers that outlive the function.
 
-    Of vectors, those that loops inside move are left out.
+    Vectors that loops inside move are left out.
     """
     found: list[tuple[Any, Any]] = []
     inside = [var for statement in statements for var in loop_variables(statement)]

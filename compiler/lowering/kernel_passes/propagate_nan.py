@@ -32,10 +32,7 @@ _EXTREMES = (tirx.Max, tirx.Min)
 
 
 def propagate_nan(on_device: bool = False) -> tvm.transform.Pass:
-    """The pass, on lowered functions, after the last pass that simplifies.
-
-    `on_device`: functions are for a GPU: nothing is known of the order of its maximum's operands.
-    """
+    """The pass, after the last one that simplifies; on a GPU it assumes no operand order."""
 
     @tvm.tirx.transform.prim_func_pass(opt_level=0, name="PropagateNaN")
     def propagate(func: tirx.PrimFunc, _: tvm.IRModule, __: Any) -> tirx.PrimFunc:

@@ -43,10 +43,9 @@ logger = logging.getLogger("baton.lowering")
 
 
 class ReplayedKernels:
-    """Finds the record for each distinct kernel, once.
+    """Finds the record for each distinct kernel, once; `checker` validates on this machine's CPU.
 
     `unchecked`: by identity of the match, what is to be asked when its kernel is compiled.
-    `checker`: compares the kernel's numbers on this machine's CPU.
     """
 
     def __init__(self, source: ScheduleSource, checker: Checker) -> None:
@@ -60,7 +59,7 @@ class ReplayedKernels:
     def find(self, kernel: UnscheduledKernel, key: str, target: Target) -> Match | None:
         """Replay the best record that fits the kernel and computes correct results.
 
-        A kernel that is not validated yet is validated once it is compiled.
+        A kernel without a verdict is validated once it is compiled.
         """
         place = (key, kernel.constants, str(target))
         if place not in self._found:
@@ -151,9 +150,9 @@ def install(
 ) -> tvm.IRModule | None:
     """Let function `name`, which holds the operators of one kernel, call the replayed one.
 
-    `made`: by identity of the match, the kernels that the module has already; a new one is added.
-    Returns None if the function does not consist of that kernel alone, and the module is to stay as
-    it is.
+    `made`: kernels that the module has already, by identity of the match; a new one is added.
+    Returns None if the function does not consist of that kernel alone, and the module stays as it
+    is.
     """
     old = mod[name]
     alone = tvm.IRModule({name: old.with_attr("global_symbol", name)})  # fusion drops others

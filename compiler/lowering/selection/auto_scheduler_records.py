@@ -51,14 +51,13 @@ class Recorded:
     """A module, and the auto_scheduler records selected for its kernels."""
 
     mod: tvm.IRModule
-    # For each function that was made for a recorded kernel, the record that schedules it
+    # Record that schedules the function made for each recorded kernel
     records: dict[str, Any] = field(default_factory=dict)
-    # For each function, by the variables that operators' results are bound to, the config of the
-    # template that a record chose
+    # By function and variable of an operator's result, the config of a record's template
     templates: dict[str, dict[str, Query]] = field(default_factory=dict)
-    # Remarks on records that could not be followed to the letter, for the report
+    # Report remarks on records that could not be followed to the letter
     notes: list[str] = field(default_factory=list)
-    # By name of the kernel, what `replayed_kernels_valid` has to ask when it is compiled
+    # By kernel name, what `replayed_kernels_valid` has to ask when it is compiled
     unchecked: dict[str, ValidationJob] = field(default_factory=dict)
 
 
@@ -69,10 +68,7 @@ def outline_recorded_kernels(
     checker: Checker,
     disabled: Collection[str] = (),
 ) -> Recorded:
-    """Outline the operators of every recorded kernel into a separate function.
-
-    `disabled`: names of implementations that must not be chosen, whatever a record's template says.
-    """
+    """Outline every recorded kernel's operators; never choose `disabled` implementations."""
     records: dict[str, Any] = {}
     templates: dict[str, dict[str, Query]] = {}
     made: dict[int, Any] = {}
@@ -124,10 +120,7 @@ def outline_recorded_kernels(
 
 
 def _checked(mod: tvm.IRModule, name: str) -> set[str]:
-    """Variables of operators that follow a run-time check of indices or divisors.
-
-    Such a kernel differs from the recorded one.
-    """
+    """Variables of operators after a run-time check, whose kernels differ from the recorded one."""
     body = mod[name].body
     bindings = [b for block in getattr(body, "blocks", ()) for b in block.bindings]
     needs_check = (indexes_at_run_time, divides_at_run_time)
@@ -138,9 +131,7 @@ def replayed_kernels_valid(found: Recorded, code: Mapping[str, bytes], checker: 
     """Whether all kernels that were not checked before they were compiled are right.
 
     The checker remembers the wrong ones, so the next `outline_recorded_kernels` skips their records
-    with a warning.
-
-    `code`: object code of the module's kernels by symbol.
+    with a warning. `code`: object code of the module's kernels by symbol.
     """
     if not found.unchecked:
         return True

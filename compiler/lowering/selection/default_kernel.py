@@ -23,8 +23,6 @@ _LAYOUT_OPERATORS = frozenset(
 
 @dataclass(frozen=True)
 class LibraryKernel:
-    """A kernel of the schedule library."""
-
     func: PrimFunc  # scheduled
     calls: int
     source: str  # of its schedule, as the build's report names it
@@ -35,9 +33,8 @@ def library_kernels(
 ) -> list[LibraryKernel]:
     """The scheduled kernels of a module whose main is one kernel's operators, at opt_level 3.
 
-    Kernels that only change layouts are left out.
-
-    `query`: says which config an implementation takes; without it, that of a build without records.
+    Kernels that only change layouts are left out. `query` chooses configs; by default as without
+    records.
     """
     with auto_scheduler.FallbackContext(), tvm.transform.PassContext(opt_level=3):
         state = scheduled(mod, target, query)

@@ -91,10 +91,7 @@ def _legalize_and_fuse(
 def kernels(
     mod: tvm.IRModule, params: Mapping[str, Any] | None, target: Target
 ) -> list[tuple[Target, UnscheduledKernel]]:
-    """Every kernel call of the module's Relax functions, simplified as a build would.
-
-    Returns one entry per call, with the target of the function that makes it.
-    """
+    """Every kernel call of a simplified module, with the target of the function that calls."""
     bound, _ = bind_params(mod, params or {})
     simplified = specialize(simplify(bound))
     return [
@@ -105,10 +102,7 @@ def kernels(
 
 
 def alone(mod: tvm.IRModule, name: str, bindings: Sequence[str]) -> tvm.IRModule:
-    """A module whose main has only some operators of a function.
-
-    `mod`: at operator level. `bindings`: variables that the operators' results are bound to.
-    """
+    """A module whose main has only the operators bound to `bindings`, at operator level."""
     outlined = contract(mod, [list(bindings)], [{_ALONE: "1"}], function=name)
     for _, function in outlined.functions_items():
         if function.attrs and _ALONE in function.attrs:

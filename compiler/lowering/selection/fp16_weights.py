@@ -20,10 +20,9 @@ _SAMPLE = 4096  # elements that suffice to reject most weights that are not exac
 def narrowed(
     weights: np.ndarray, workload: DenseWorkload, target: Target, may_round: bool
 ) -> np.ndarray | None:
-    """Narrow the weights of a dense layer to the fastest dtype; None to leave them.
+    """Narrow float32 weights of a dense layer to the fastest dtype; None to leave them.
 
-    `weights`: float32. `may_round`: whether values between those of float16 are rounded. Values
-    beyond its range never are.
+    `may_round` rounds values between those of float16, but never values beyond its range.
     """
     for dtype in dense_fp16_weight.NARROW:
         if not dense_fp16_weight.pays(workload, dtype, target):

@@ -46,10 +46,7 @@ def image_axis(shape: tuple[int, ...], axis: int) -> int | None:
 
 
 class LayoutMap:
-    """The layouts in which each variable of the function being rewritten exists.
-
-    Keys are the function's old variables; the expressions kept for them are new.
-    """
+    """Layouts of each variable of the function being rewritten: old variables, new expressions."""
 
     def __init__(
         self, builder: relax.BlockBuilder, plain: Callable[[relax.Expr], relax.Expr]
@@ -92,10 +89,7 @@ class LayoutMap:
         return forms[block]
 
     def images(self, old: relax.Expr) -> relax.Expr:
-        """A signal or volume as images (N, C, H, W): a variable to ask for in this map.
-
-        Raises ValueError: the value has no static shape of rank 3 to 5.
-        """
+        """A signal or volume as images (N, C, H, W). ValueError: no static rank of 3 to 5."""
         shape = static_shape(old)
         images = None if shape is None else image_shape(shape)
         if shape is None or images is None:

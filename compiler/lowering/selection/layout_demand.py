@@ -33,7 +33,7 @@ def block_of(target: Target) -> int | None:
 def worth_blocking(function: relax.Function, block: int) -> set[relax.Var]:
     """Variables read only by layout-preserving operators and, through those, by convolutions.
 
-    `block`: channels; only tensors of whole blocks count.
+    Only tensors of whole blocks of channels count.
     """
     wanted: dict[relax.Var, bool] = {}
     found: set[relax.Var] = set()

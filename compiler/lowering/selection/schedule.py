@@ -48,10 +48,9 @@ def schedule_kernels(
 ) -> tuple[tvm.IRModule, list[Kernel]]:
     """Schedule every TIR function of the module for the target of the function that calls it.
 
-    `chosen_targets`: target of each Relax function. `operators`: operators of each kernel, for the
-    report. `records`: Auto_scheduler record of each Relax function that holds one recorded kernel.
-    `fast_math`: whether exp, tanh, erf and related functions become polynomials. `tf32`: whether
-    products of float32 may be computed on tensor cores.
+    `operators`: operators of each kernel, for the report. `records`: auto_scheduler record of each
+    Relax function that holds one recorded kernel. `fast_math`: exp, tanh, erf and related functions
+    become polynomials. `tf32`: tensor cores may compute float32 products.
     """
     claimed = backends(mod)
     functions = dict(mod.functions_items())
@@ -138,8 +137,7 @@ def _schedule(
 ) -> tuple[tvm.tirx.PrimFunc, Kernel]:
     """One kernel: its auto_scheduler record if there is one, else a schedule rule.
 
-    A function that no rule supports stays as it is: correct, but serial. The report and the log
-    note it.
+    A function without a rule stays correct but serial, as the report and the log note.
     """
     kind = str(target.kind.name)
     entry = Kernel(name, [], "unscheduled", "none", kind, "", 1, count_flops(func))

@@ -52,8 +52,8 @@ class ScheduleSource:
     _auto_scheduler: tuple[auto_scheduler.DispatchContext, ...]
     autotvm_queries: QueryCount = field(default_factory=QueryCount)  # queries so far
     auto_scheduler_queries: QueryCount = field(default_factory=QueryCount)
-    # Source of each AutoTVM record that was used although this machine once measured what a build
-    # does without it as faster, and both times
+    # Source and both times of each AutoTVM record that was used although the build was once
+    # measured as faster without it on this machine
     slower: dict[str, str] = field(default_factory=dict)
     _taken: Counter[tuple[int, bytes]] = field(default_factory=Counter)
 
@@ -82,7 +82,6 @@ class ScheduleSource:
 
     @staticmethod
     def from_contexts() -> ScheduleSource:
-        """The source that the calling thread's contexts make."""
         extracting = auto_scheduler.is_extracting()
         records = auto_scheduler.active_contexts()
         no_records = isinstance(records[0], auto_scheduler.FallbackContext)
@@ -127,9 +126,8 @@ class ScheduleSource:
     def passed_over(self, targets: Iterable[Any], names: Collection[str]) -> list[str]:
         """A line for each record of an implementation that the build was not to choose.
 
-        `targets`: of the build's functions.
-        `names`: those implementations. They are looked for under the arguments of all that were
-        asked for: implementations of one operator have the same.
+        `names` are looked up under the arguments of all implementations that were asked for: those
+        of one operator have the same arguments. `targets`: of the build's functions.
         """
         asked = {*self.autotvm_queries.found, *self.autotvm_queries.missing}
         workloads = {(name, *args) for _, *args in asked for name in names}

@@ -206,12 +206,11 @@ def select_implementations(
 ) -> tvm.IRModule:
     """Rewrite function `name` of the module.
 
-    `query`: looks up AutoTVM records in the active dispatch contexts. `keep_layouts`: keep plain
-    layouts for all values (opt_level below 3, or AlterOpLayout disabled). `fuse_attention`: fuse
-    attention into one kernel if the library has one for it. `disabled`: implementations that must
-    not be chosen. `own_queries`: by the variable of an operator's result, the query to use instead
-    of `query`. `known`: batch provenance of the module's tensors, from before passes obscured it.
-    `may_round`: weights may be rounded to float16 where that takes less time.
+    `query` looks up AutoTVM records in the active dispatch contexts; `own_queries` replace it by
+    the variable of an operator's result. `keep_layouts`: plain layouts only (opt_level below 3, or
+    AlterOpLayout disabled). `fuse_attention`: fuse attention if the library has a kernel.
+    `disabled`: implementations not to choose. `known`: batch provenance, from before passes
+    obscured it. `may_round`: weights may be rounded to float16 where that is faster.
     """
     selector = _Selector(
         *(mod, mod[name], target, query, keep_layouts, fuse_attention, disabled),

@@ -116,12 +116,12 @@ def pack(
     function: Callable[[Any, Any], Any],
     alike: Hashable = None,
 ) -> relax.Expr:
-    """Apply `function(ops, array)` to a weight.
+    """Apply `function(ops, array)` to a weight: at build time to a constant, else in each
+    inference.
 
-    `weight`: a constant is packed at build time; anything else is packed in each inference.
-    `function`: uses `ops.pad`, `ops.reshape`, `ops.transpose`, `ops.concatenate`, `array.shape` and
-    `array.astype` alone. `alike`: the same for functions that make arrays of one shape and type of
-    arrays of one shape and type, whatever is in them; others are not packed in the background.
+    `function` uses `ops.pad`, `ops.reshape`, `ops.transpose`, `ops.concatenate`, `array.shape` and
+    `array.astype` alone. Functions of equal `alike` make arrays of one shape and type of arrays of
+    one shape and type, whatever is in them; without it nothing is packed in the background.
     """
     known = array_of(weight)
     if known is not None:

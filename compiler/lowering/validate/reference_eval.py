@@ -91,11 +91,7 @@ def places(shape: Sequence[int], seed: int = 0) -> tuple[Array, ...]:
 def evaluate(
     plan: Mapping[str, Any], inputs: Sequence[Array], at: Mapping[int, tuple[Array, ...]]
 ) -> dict[int, Array]:
-    """Elements of results.
-
-    `inputs`: values of the operands.
-    `at`: for each result, by its number among the tensors, the indices of the wanted elements.
-    """
+    """Elements of results, by their number among the tensors, `at` the wanted indices."""
     evaluator = _Evaluator(plan, inputs)
     with np.errstate(all="ignore"):
         return {tensor: evaluator.elements(tensor, indices) for tensor, indices in at.items()}

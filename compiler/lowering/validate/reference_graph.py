@@ -25,10 +25,7 @@ Expr = list[Any]
 
 
 def plan_of(func: tirx.PrimFunc) -> dict[str, Any]:
-    """The computation of an unscheduled function as plain data.
-
-    Raises RecordError: it has stages or expressions that a plan can't hold.
-    """
+    """An unscheduled function as plain data. RecordError: unsupported stages or expressions."""
     dag = read_dag(func)
     params = list(func.params)
     stages = [op for op in dag.operations if not op.is_placeholder]

@@ -68,7 +68,6 @@ class ValidationJob:
     target: dict[str, Any]
 
     def to_json(self) -> str:
-        """The question as JSON, for the worker."""
         try:
             plan = plan_of(self.reference)
         except RecordError as error:
@@ -90,7 +89,6 @@ class ValidationJob:
 
     @cached_property
     def text(self) -> str:
-        """`to_json`, made once."""
         return self.to_json()
 
     @cached_property
@@ -101,11 +99,7 @@ class ValidationJob:
 
 
 class Checker:
-    """Answers questions by a worker process that is started when first needed.
-
-    `cache`: where verdicts are kept; the user's by default.
-    `seconds`: after which a kernel that has not finished is not used.
-    """
+    """Asks a worker, started when needed; a kernel that takes more than `seconds` is not used."""
 
     def __init__(self, cache: KernelCache | None = None, seconds: float = SECONDS) -> None:
         self.cache = cache or verdict_cache()
@@ -146,10 +140,7 @@ class Checker:
     def check_compiled(
         self, questions: Mapping[str, ValidationJob], code: Mapping[str, bytes]
     ) -> dict[str, ValidationResult]:
-        """Verdicts on compiled functions, by their symbols.
-
-        `code`: object code by symbol; a function without any is compiled by the worker.
-        """
+        """Verdicts on functions by symbol; the worker compiles those without object `code`."""
         verdicts = {symbol: self.known(question) for symbol, question in questions.items()}
         unknown = [symbol for symbol, verdict in verdicts.items() if verdict is None]
         compiled = [symbol for symbol in unknown if symbol in code]

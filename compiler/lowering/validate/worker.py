@@ -78,8 +78,8 @@ def compare(
 ) -> float:
     """Largest error of the scheduled function as a share of what is allowed; at most 1 is right.
 
-    `question`: as `check.ValidationJob.to_json` makes it. `expected`: what `expect` found; it is
-    asked if this is missing. `request`: may name a library with the compiled function.
+    `question` is that of `ValidationJob.to_json`; a missing `expected` comes from `expect`.
+    `request` may name a library with the compiled function.
     """
     count, tensors = question["results"], question["tensors"]
     inputs = _inputs(tensors, count)

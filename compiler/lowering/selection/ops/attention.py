@@ -56,8 +56,7 @@ class Attention:
     v: relax.Expr
     masks: tuple[relax.Expr, ...]
     workload: AttentionWorkload
-    # Variables of its two matmuls: the scores, and the product of softmax and values
-    products: tuple[relax.Var, relax.Var]
+    products: tuple[relax.Var, relax.Var]  # variables: the scores, softmax times values
 
 
 def find_attention(function: relax.Function) -> dict[relax.Var, Attention]:
@@ -92,9 +91,9 @@ def choose_kernel(
 ) -> tuple[strategy.Implementation, ConfigEntity] | None:
     """Choose the kernel for an attention, and its config; None to keep the operators separate.
 
-    `query`: looks up AutoTVM records. A record for one of the two products is an explicit choice of
-    its kernel, so that they stay apart.
-    `own_queries`: by the variable of an operator's result, the query to use instead of `query`.
+    `query` looks up AutoTVM records; `own_queries` replace it by the variable of an operator's
+    result. A record for one of the two products is an explicit choice of its kernel, so that they
+    stay apart.
     """
     w = attention.workload
     if symbols_in(w):
@@ -179,7 +178,6 @@ class Bindings:
         return value
 
     def uses(self, var: Any) -> int:
-        """Number of reads of a variable."""
         return self._uses[var]
 
     def reader(self, var: relax.Var, name: str) -> tuple[relax.Var, Call] | None:

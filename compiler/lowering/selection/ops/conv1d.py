@@ -17,10 +17,9 @@ from .conv2d_transpose import describe, emit_transposed
 
 
 def lower_conv1d(call: relax.Call, at: LoweringContext) -> tuple[int, relax.Expr] | None:
-    """Emit a 1-D convolution as a 2-D one.
+    """Emit a 1-D convolution as a 2-D one; None for forms that are not lowered here.
 
-    Returns the channel block of the result and the result, an image in blocks of channels or a
-    plain signal; None for forms that are not lowered here.
+    Returns the channel block and the result: an image in blocks of channels or a plain signal.
     """
     attrs = call.attrs
     data, weight = static_shape(call.args[0]), static_shape(call.args[1])

@@ -73,11 +73,7 @@ def describe(call: relax.Call) -> Conv2dWorkload | None:
 
 
 def lower_conv2d(call: relax.Call, at: LoweringContext) -> tuple[int, relax.Expr] | None:
-    """Emit the chosen implementation of a conv2d call.
-
-    Returns the channel block of the result and the emitted expression; None when the library has no
-    implementation for this call on this target.
-    """
+    """Emit a conv2d call's implementation; return its channel block and expression, if any."""
     workload = describe(call)
     if workload is None:
         return None
@@ -141,10 +137,7 @@ def _is_recorded(at: LoweringContext, workload: Conv2dWorkload) -> bool:
 def emit_conv2d(
     at: LoweringContext, workload: Conv2dWorkload, data: relax.Expr, weight: relax.Expr
 ) -> tuple[int, relax.Expr] | None:
-    """Emit the chosen implementation of a workload; `data` is NCHW, `weight` OIHW.
-
-    Returns what `lower_conv2d` does.
-    """
+    """Emit a workload's implementation (`data` NCHW, `weight` OIHW) as `lower_conv2d` does."""
     filters = array_of(weight)
     if filters is not None and workload.is_bytes and not workload.is_depthwise:
         fitting = narrow_steps(filters.transpose(0, 2, 3, 1), at.target)
@@ -183,10 +176,7 @@ def plain_if_unblocked(conv: te.Tensor) -> te.Tensor:
 
 
 def input_block(workload: Conv2dWorkload, config: Any, present: int, oc_block: int) -> int:
-    """Channel block in which the convolution reads its input.
-
-    A record decides; else the block in which the input already is, where the groups allow it.
-    """
+    """Channel block of the input: a record's, else the present block where the groups allow it."""
     if "tile_ic" in config:
         return config.size("tile_ic")[-1]
     if "ic_block" in config:

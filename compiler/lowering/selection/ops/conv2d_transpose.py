@@ -60,10 +60,7 @@ def describe(call: relax.Call) -> ConvTransposeWorkload | None:
 
 
 def lower_conv2d_transpose(call: relax.Call, at: LoweringContext) -> tuple[int, relax.Expr] | None:
-    """Emit the convolutions of a call.
-
-    Returns the result and its channel block; None for forms that are not lowered here.
-    """
+    """Emit a call's convolutions; return result and block; None for forms not lowered here."""
     workload = describe(call)
     return None if workload is None else emit_transposed(at, workload, *call.args)
 

@@ -54,10 +54,9 @@ def describe(call: relax.Call) -> Conv3dWorkload | None:
 
 
 def lower_conv3d(call: relax.Call, at: LoweringContext) -> tuple[int, relax.Expr] | None:
-    """Emit the chosen implementation of a call.
+    """Emit the chosen implementation of a call; None when the library has none for it.
 
-    Returns the channel block of the result and the result, images in blocks of channels or a plain
-    volume; None when the library has no implementation for it.
+    Returns the channel block and the result: images in blocks of channels or a plain volume.
     """
     workload = describe(call)
     if workload is None:

@@ -23,11 +23,7 @@ from .conv3d import emit_by_image
 
 
 def lower_conv3d_transpose(call: relax.Call, at: LoweringContext) -> tuple[int, relax.Expr] | None:
-    """Emit the convolution of a call with constant weights.
-
-    Returns the channel block of the result and the result, images in blocks of channels or a plain
-    volume; None for forms that are not lowered here.
-    """
+    """Emit a call with constant weights; returns as `lower_conv3d`, None for other forms."""
     attrs, out = call.attrs, static_shape(call)
     data, filters = static_shape(call.args[0]), array_of(call.args[1])
     names = (attrs.data_layout, attrs.kernel_layout, attrs.out_layout or "NCDHW")

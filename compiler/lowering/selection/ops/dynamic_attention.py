@@ -30,7 +30,6 @@ def symbols_in(workload: Any) -> list[tvm.tirx.Var]:
 
 
 def renamed(part: Any, symbols: Sequence[tuple[tvm.tirx.Var, Any]]) -> Any:
-    """A workload with other symbols."""
     if is_dataclass(part) and not isinstance(part, type):
         return replace(
             part, **{each.name: renamed(getattr(part, each.name), symbols) for each in fields(part)}

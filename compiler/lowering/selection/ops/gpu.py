@@ -22,7 +22,6 @@ from . import conv2d, conv2d_transpose
 
 
 def is_gpu(target: Target) -> bool:
-    """Whether kernels of the target run on a GPU."""
     return "gpu" in target.keys
 
 
@@ -34,10 +33,7 @@ def has_tensor_cores(target: Target) -> bool:
 def channels_last(
     target: Target, query: strategy.Query, tf32: bool
 ) -> Callable[[relax.Call], bool]:
-    """Whether a convolution is faster with channels last.
-
-    That is so if tensor cores support its dtype and no tuning record selects a template.
-    """
+    """Whether tensor cores support a convolution's dtype, and no record selects a template."""
 
     def wanted(call: relax.Call) -> bool:
         if not tensor_cores.multiplies(target, dtype_of(call.args[0]), tf32):
@@ -56,10 +52,7 @@ _DESCRIBE: dict[str, Callable[[relax.Call], Any]] = {
 
 
 def lower_recorded(call: relax.Call, at: LoweringContext) -> relax.Expr | None:
-    """Emit the implementation that a record chooses for a convolution on plain tensors.
-
-    Returns the result in the call's layout; None without a record, and for other operators.
-    """
+    """A record's implementation of a convolution, in the call's layout; None without a record."""
     describe = _DESCRIBE.get(call.op.name)
     workload = None if describe is None else describe(call)
     if workload is None:

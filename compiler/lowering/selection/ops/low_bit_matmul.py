@@ -23,14 +23,11 @@ NAME = "relay.nn.matmul_of_bits"
 
 
 def lower_matmul_of_bits(call: relax.Call, at: LoweringContext) -> relax.Expr | None:
-    """The call of the chosen kernel, not yet emitted.
+    """The call of the chosen kernel of `relay.nn.matmul_of_bits`, not yet emitted.
 
     If the library has no kernel for that many rows, constant weights are widened at build time;
     None if they are not constant. With a dynamic number of rows, a few are computed at a time.
     float16 is computed in float32.
-
-    `call`: of `relay.nn.matmul_of_bits`; its arguments are expressions of the function that is
-    being built.
     """
     data, *weights = call.args
     arrays, shape = [array_of(weight) for weight in weights], static_shape(data)

@@ -23,14 +23,11 @@ from .conv2d import operand_types
 
 
 def lower_matmul(call: relax.Call, at: LoweringContext) -> relax.Expr | None:
-    """Emit the chosen implementation of a relax.matmul.
+    """The chosen implementation of a relax.matmul as a call of a TIR function, not yet emitted.
 
-    A `permute_dims` before an operand is not executed: a constant is packed from the
-    permuted array, anything else is read through the permutation.
-
-    `call`: its arguments are expressions of the function that is being built.
-    Returns the call of a TIR function, not yet emitted; None when the library has no implementation
-    for this product on this target, e.g. for integers, vectors or dynamic shapes.
+    A `permute_dims` before an operand is not executed: a constant is packed from the permuted
+    array, anything else is read through the permutation. Returns None when the library has no
+    implementation for this product on this target, e.g. for integers, vectors or dynamic shapes.
     """
     described = (
         _recorded_stack(at, call) or describe(at.builder, call) or _describe_rows(at.builder, call)
@@ -77,8 +74,7 @@ class Described:
     lhs: relax.Expr
     rhs: relax.Expr
     rhs_axes: tuple[int, ...]  # the right operand is permute_dims(rhs, rhs_axes)
-    # A dense layer over a dynamic number of rows; the workload has `NOMINAL_ROWS` then
-    any_rows: bool = False
+    any_rows: bool = False  # dynamic number of rows: the workload has `NOMINAL_ROWS`
 
 
 def _with_narrow(described: Described, target: Target) -> DenseWorkload | BatchMatmulWorkload:
@@ -165,10 +161,7 @@ def describe(builder: relax.BlockBuilder, call: relax.Call) -> Described | None:
 
 
 def _recorded_stack(at: LoweringContext, call: relax.Call) -> Described | None:
-    """A matmul of stacks of one matrix each, if a record treats it as a batch_matmul.
-
-    Without a record it is a dense layer, which needs no batch loop.
-    """
+    """Stacks of one matrix each, if a record has them as a batch_matmul; else a dense layer."""
     shapes = [static_shape(arg) for arg in call.args]
     if at.query is None or any(shape is None or len(shape) != 3 for shape in shapes):
         return None

@@ -29,10 +29,7 @@ MOST_JOINED_BY_TILES = 16
 def join_groups(
     w: Conv2dWorkload, filters: np.ndarray, target: Target, disabled: Collection[str]
 ) -> tuple[Conv2dWorkload, np.ndarray]:
-    """The workload and its weights (OIHW) with fewer and larger groups.
-
-    Both unchanged if that gains nothing. `disabled` names implementations.
-    """
+    """Merge groups of a workload and its weights (OIHW); both unchanged if that gains nothing."""
     larger = joined_workload(w, target, disabled)
     joined = w.groups // larger.groups
     if joined == 1:

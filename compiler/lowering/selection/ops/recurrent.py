@@ -17,11 +17,7 @@ NAME = "relay.nn.recurrent"
 
 
 def lower_recurrent(call: relax.Call, at: LoweringContext) -> relax.Expr | None:
-    """The call of the chosen kernel, not yet emitted; None where the library has none.
-
-    `call`: of `relay.nn.recurrent`; its arguments are expressions of the function that is being
-    built.
-    """
+    """The kernel call for a `relay.nn.recurrent`, not yet emitted; None if there is no kernel."""
     inputs, weight = (static_shape(operand) for operand in call.args[:2])
     if inputs is None or weight is None:
         return None
