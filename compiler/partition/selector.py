@@ -21,16 +21,15 @@ class Selector:
     got. For each node that is in no subgraph yet, in ascending order, `select` is asked whether a
     subgraph may begin there. From a first node the subgraph grows breadth-first: for every member
     `select_input` is asked for each of its inputs in order, then `select_output` for each of its
-    readers in ascending order, unless that neighbor is in a subgraph already. An answer of True
-    for a variable, or for a node that no subgraph may take, has no effect.
+    readers in ascending order, unless that neighbor is in a subgraph already. An answer of True for
+    a variable, or for a node that no subgraph may take, has no effect.
 
     If the nodes collected can't be one subgraph, because a path leaves them and comes back, the
-    last of them that one comes back to is excluded, `reset` is called, and the subgraph grows
-    again from the same node. At last `filter` may drop nodes; those may begin or join later
-    subgraphs.
+    last of them that one comes back to is excluded, `reset` is called, and the subgraph grows again
+    from the same node. At last `filter` may drop nodes; those may begin or join later subgraphs.
 
-    What survives the filter but is no longer connected, or would feed another subgraph in a
-    circle, is split, so that the partitioned graph is always acyclic.
+    What survives the filter but is no longer connected, or would feed another subgraph in a circle,
+    is split, so that the partitioned graph is always acyclic.
     """
 
     def select(self, node: int) -> bool:

@@ -170,10 +170,7 @@ class StrategyRun:
 
 
 def check_options(partitioner: Partitioner, options: Options, timeout: float | None) -> None:
-    """Let a partitioner reject options.
-
-    Raises PartitionError: it rejects them; with its reason.
-    """
+    """Let a partitioner reject options. Raises PartitionError: it rejects them; with its reason."""
     check = partitioner.check_options
     if check is None:
         return

@@ -183,10 +183,7 @@ class BuildModule:
 
     @property
     def library(self) -> FactoryModule:
-        """Library of the last `build`.
-
-        Raises BuildError: nothing has been built yet.
-        """
+        """Library of the last `build`. Raises BuildError: nothing has been built yet."""
         if self._library is None:
             raise BuildError("nothing is built yet; call build(mod, target) first")
         return self._library

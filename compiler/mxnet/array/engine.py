@@ -1,8 +1,7 @@
 """Lazy evaluation: requested values and everything they depend on compile as one program.
 
-The programs are cached by structure: operators, attributes, types and wiring. Numbers in
-arithmetic (`x * 2.5`) are no structure but inputs of the program, so that a loop over numbers
-compiles once.
+The programs are cached by structure: operators, attributes, types and wiring. Numbers in arithmetic
+(`x * 2.5`) are no structure but inputs of the program, so that a loop over numbers compiles once.
 """
 
 from __future__ import annotations

@@ -55,9 +55,8 @@ def operator(
 ) -> Callable[[Wrapped], Wrapped]:
     """Register a function as the Relay operator `name`.
 
-    The function builds the operator's Relax expansion. The returned builder has the same
-    signature. It creates a Relay call, or the Relax expansion if it is called inside another
-    operator.
+    The function builds the operator's Relax expansion. The returned builder has the same signature.
+    It creates a Relay call, or the Relax expansion if it is called inside another operator.
 
     Parameters
     ----------

@@ -194,10 +194,7 @@ _empty_kernel = kernel(
 
 
 def reshaped(data: relax.Expr, shape: Sequence[Extent]) -> relax.Expr:
-    """Reshape `data`.
-
-    Raises RelayTypeError: the number of elements is statically different.
-    """
+    """Reshape `data`. Raises RelayTypeError: the number of elements is statically different."""
     known = [all(isinstance(v, int) for v in each) for each in (extents(data), shape)]
     if all(known) and math.prod(extents(data)) != math.prod(shape):
         raise RelayTypeError(

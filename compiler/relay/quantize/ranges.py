@@ -29,10 +29,7 @@ class Histogram:
         self.zeros = 0
 
     def add(self, values: Any) -> None:
-        """Count the elements of an array.
-
-        Raises RelayError: an element is infinite or NaN.
-        """
+        """Count the elements of an array. Raises RelayError: an element is infinite or NaN."""
         values = np.asarray(values, "float64").ravel()
         if not values.size:
             return

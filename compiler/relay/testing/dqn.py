@@ -1,7 +1,4 @@
-"""Deep Q-network.
-
-Mnih et al., "Human-level control through deep reinforcement learning" (2015).
-"""
+"""Deep Q-network. Mnih et al., "Human-level control through deep reinforcement learning" (2015)."""
 
 from __future__ import annotations
 

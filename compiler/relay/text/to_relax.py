@@ -1,8 +1,7 @@
 """Convert a Relay program to a Relax module with Relay operators.
 
 Functions, tuples and conditions are converted directly. Features that Relax lacks (algebraic data
-types, references, first-class functions) are partially evaluated: only operators on tensors
-remain.
+types, references, first-class functions) are partially evaluated: only operators on tensors remain.
 """
 
 from __future__ import annotations

@@ -120,10 +120,7 @@ def _static(call: relax.Expr) -> relax.Expr:
 
 
 def EliminateCommonSubexpr(fskip: Callable[[relax.Expr], bool] | None = None) -> Any:
-    """Merge equal calls and tuple accesses.
-
-    `fskip`: predicate of expressions to keep.
-    """
+    """Merge equal calls and tuple accesses. `fskip`: predicate of expressions to keep."""
 
     def change(body: relax.Expr) -> relax.Expr:
         known: dict[Any, relax.Expr] = {}

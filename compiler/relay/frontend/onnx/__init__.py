@@ -28,13 +28,12 @@ def from_onnx(
 ) -> tuple[tvm.IRModule, dict[str, tvm.runtime.Tensor]]:
     """Import an ONNX model as a module of Relay's operators.
 
-    The operators are converted by TVM's Relax importer and, where real exports need more than
-    it does, by the converters of `ops`, and spelled as Relay's importer did: a bias is
-    `nn.bias_add`, a Gemm `nn.dense`; operators that Relay does not have stay Relax's. Whatever
-    depends only on constants and on static shapes is computed here, so that shape arithmetic
-    leaves no trace in the module. Layer norms,
-    GELUs and SiLUs that the exporter spelled out are recognized, however they were written, and
-    spelled in one way. Batch norms stay operators until the build folds them.
+    The operators are converted by TVM's Relax importer and, where real exports need more than it
+    does, by the converters of `ops`, and spelled as Relay's importer did: a bias is `nn.bias_add`,
+    a Gemm `nn.dense`; operators that Relay does not have stay Relax's. Whatever depends only on
+    constants and on static shapes is computed here, so that shape arithmetic leaves no trace in the
+    module. Layer norms, GELUs and SiLUs that the exporter spelled out are recognized, however they
+    were written, and spelled in one way. Batch norms stay operators until the build folds them.
 
     Parameters
     ----------
