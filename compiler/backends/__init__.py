@@ -1,8 +1,4 @@
-"""Back ends by name, the graphs that they see, and the built-in ones.
-
-The registry is below Relay and lowering, which compile subgraphs with it. `compiler.partition`
-selects the subgraphs.
-"""
+"""Back ends by name, their graphs, and the built-in ones; below Relay and lowering, their users."""
 
 from __future__ import annotations
 

@@ -43,19 +43,14 @@ OutputType = tuple[str, str]
 
 @dataclass(slots=True)
 class Node:
-    """One operator or variable.
+    """One operator or variable."""
 
-    * `op`: operator name, "null" for a variable.
-    * `name`: unique in the graph.
-    * `inputs`: inputs in order; every id is smaller than the node's own.
-    * `attrs`: operator parameters and annotations.
-    * `types`: per output its shape as text, "[1, 3]", and its dtype; "" where unknown.
-    """
-
-    op: str
-    name: str
+    op: str  # operator name, "null" for a variable
+    name: str  # unique in the graph
+    # inputs in order; every id is smaller than the node's own
     inputs: list[Entry] = field(default_factory=list)
-    attrs: dict[str, str] = field(default_factory=dict)
+    attrs: dict[str, str] = field(default_factory=dict)  # operator parameters and annotations
+    # per output its shape as text, "[1, 3]", and its dtype; "" where unknown
     types: list[OutputType] = field(default_factory=list)
 
     def all_attrs(self) -> dict[str, str]:
@@ -65,15 +60,12 @@ class Node:
 
 @dataclass
 class Graph:
-    """Nodes in topological order, and the entries that leave the graph.
-
-    * `heads`: outputs of the graph, in order; repeats allowed.
-    * `bounds`: largest extents of symbols, by name.
-    """
+    """Nodes in topological order, and the entries that leave the graph."""
 
     nodes: list[Node] = field(default_factory=list)
+    # outputs of the graph, in order; repeats allowed
     heads: list[Entry] = field(default_factory=list)
-    bounds: dict[str, int] = field(default_factory=dict)
+    bounds: dict[str, int] = field(default_factory=dict)  # largest extents of symbols, by name
 
     def predecessors(self) -> list[list[int]]:
         """For each node the ids of the nodes that feed it, as often as they do."""

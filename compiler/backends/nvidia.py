@@ -97,17 +97,12 @@ class _Graph:
 
 @dataclass
 class _Layer:
-    """What becomes one call of a library.
-
-    * `operands`: of the anchor, in front of their transpositions.
-    * `flipped`: which of them are transposed on the way to the anchor.
-    * `nodes`: all that are part of it.
-    """
+    """What becomes one call of a library."""
 
     anchor: _Node
-    operands: list[_Node]
-    flipped: list[bool]
-    nodes: list[_Node]
+    operands: list[_Node]  # of the anchor, in front of their transpositions
+    flipped: list[bool]  # which of them are transposed on the way to the anchor
+    nodes: list[_Node]  # all that are part of it
     bias: _Node | None = None
     relu: bool = False
 

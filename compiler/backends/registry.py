@@ -291,10 +291,7 @@ def restore(backends: Mapping[str, Partitioner | GraphPass]) -> None:
 
 
 def get_partitioner(name: str) -> Partitioner:
-    """Look up a partitioner by name.
-
-    Raises UnknownBackendError: no partitioner of that name is registered.
-    """
+    """Look up a partitioner by name; raise UnknownBackendError if none is registered."""
     found = registered().get(name)
     if isinstance(found, GraphPass):
         raise UnknownBackendError(

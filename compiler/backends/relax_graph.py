@@ -33,15 +33,13 @@ _ARGUMENT_NAMES = {"relax.strided_slice": ("x", "axes", "begin", "end", "strides
 class RelaxGraph:
     """The neutral graph of a Relax `main` and where its nodes come from.
 
-    * `binding_of`: per node the binding it stands for; None for a variable.
-    * `values`: values of parameters and constants by node name: read-only views of the memory that
-      the module and `params` own. Types numpy has no view of (bfloat16, float8) are copies.
     Raises PartitionError: a value in `params` does not fit the parameter of that name.
     """
 
     def __init__(self, main: RelaxFunction, params: Mapping[str, Any] | None) -> None:
         self.graph = Graph(bounds=dynamic_shape.bounds(main.function))
         self._symbols = dynamic_shape.names(main.function)
+        # per node the binding it stands for; None for a variable
         self.binding_of: list[int | None] = []
         self._values: dict[str, np.ndarray] = {}
         self._main = main
@@ -56,6 +54,8 @@ class RelaxGraph:
             if kind is OPERATION:
                 self._read_operation(index)
         self.graph.heads = self.entries(main.function.body.body)
+        # values of parameters and constants by node name: read-only views of the memory that the
+        # module and `params` own. Types numpy has no view of (bfloat16, float8) are copies.
         self.values: Mapping[str, np.ndarray] = MappingProxyType(self._values)
 
     def entries(self, expr: Any) -> list[Entry]:

@@ -1,7 +1,4 @@
-"""`mx.autograd`: the contexts that inference code uses; everything else raises.
-
-`pause()` and `predict_mode()` are contexts without effect; nothing is ever recorded.
-"""
+"""`mx.autograd` for inference: `pause()` and `predict_mode()` do nothing, other calls raise."""
 
 from __future__ import annotations
 

@@ -65,10 +65,7 @@ class Device:
         return self.device_type == "cpu"
 
     def tvm_device(self) -> Any:
-        """TVM's device.
-
-        Raises UnavailableTargetError: this machine, or this TVM, has no such device.
-        """
+        """TVM's device; UnavailableTargetError if this machine, or this TVM, has no such device."""
         import tvm
 
         # Kernels know one CPU; the others are names for it.

@@ -149,10 +149,7 @@ _BY_NAME = {
 
 
 def create(init: Any) -> Initializer:
-    """An initializer given as one, by its name, or as a number.
-
-    Raises BlockArgumentError: an unknown name.
-    """
+    """An initializer given as one, by name or as a number; BlockArgumentError if unknown."""
     if isinstance(init, Initializer):
         return init
     if isinstance(init, (int, float, np.ndarray)):

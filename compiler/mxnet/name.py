@@ -8,10 +8,7 @@ from contextvars import ContextVar
 
 
 class NameManager:
-    """Numbers the operators without a name: "convolution0", "convolution1", ...
-
-    In a `with` block it names those of this thread.
-    """
+    """Numbers unnamed operators, "convolution0", ...; in a `with` block, those of this thread."""
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()

@@ -13,31 +13,25 @@ VARIABLE = "null"
 
 
 class Entry(NamedTuple):
-    """Output `output` of node `node`, hidden outputs counted.
-
-    `version` counts earlier writes to a variable; it is kept for writing and unused at inference.
-    """
+    """Output `output` of node `node`, hidden outputs counted."""
 
     node: int
     output: int = 0
-    version: int = 0
+    version: int = 0  # earlier writes to a variable; kept for writing, unused at inference
 
 
 @dataclass
 class Node:
-    """One operator application or variable (`op` is "null"); names may repeat.
-
-    `subgraphs` are the body of a partitioned subgraph, or the bodies of a control flow operator.
-    `num_outputs` is the number that the file states, hidden outputs counted; None without one.
-    """
+    """One operator application or variable (`op` is "null"); names may repeat."""
 
     op: str
     name: str
     inputs: list[Entry] = field(default_factory=list)
     attrs: dict[str, str] = field(default_factory=dict)
     control_deps: list[int] = field(default_factory=list)
+    # body of a partitioned subgraph, or bodies of control flow
     subgraphs: list[Graph] = field(default_factory=list)
-    num_outputs: int | None = None
+    num_outputs: int | None = None  # as the file states, hidden ones counted
 
     @property
     def is_variable(self) -> bool:
@@ -51,13 +45,11 @@ class Node:
 
 @dataclass
 class Graph:
-    """Nodes, the outputs `heads` (repeats allowed), and the file's graph attributes.
-
-    Attributes are (type name, value), e.g. {"mxnet_version": ("int", 10901)}.
-    """
+    """Nodes, the outputs `heads` (repeats allowed), and the file's graph attributes."""
 
     nodes: list[Node] = field(default_factory=list)
     heads: list[Entry] = field(default_factory=list)
+    # (type name, value), e.g. {"mxnet_version": ("int", 10901)}
     attrs: dict[str, tuple[str, Any]] = field(default_factory=dict)
 
     def variables(self) -> list[Node]:

@@ -122,15 +122,11 @@ def _parameter_names(op: str) -> tuple[str, ...]:
 
 
 class Call(NamedTuple):
-    """The arguments of a function of `mx.nd` or `mx.sym`, sorted.
+    """The arguments of a function of `mx.nd` or `mx.sym`, sorted."""
 
-    `inputs` are in the operator's order, None where one that it takes is not given; `attrs` are
-    spelled as in a symbol file; `name` is "" where none is given.
-    """
-
-    inputs: list[Any]
-    attrs: dict[str, str]
-    name: str
+    inputs: list[Any]  # in the operator's order; None if not given
+    attrs: dict[str, str]  # spelled as in a symbol file
+    name: str  # "" if not given
 
 
 def sort_arguments(
@@ -203,10 +199,7 @@ def is_call(node: Node) -> bool:
 
 
 def outputs_of(node: Node) -> Outputs:
-    """Outputs of a node.
-
-    An operator that is not known here has as many as the file states, else one.
-    """
+    """Outputs of a node; of an unknown operator as many as the file states, else one."""
     library = find(node.op)
     if library is not None and not node.subgraphs:
         _, count = library.counts(node.attrs)

@@ -40,17 +40,13 @@ _SPARSEST = 1000
 
 
 class SparseArray(NamedTuple):
-    """A sparse array as stored in files; `storage` is "row_sparse" or "csr", `shape` the dense one.
+    """A sparse array as stored in files."""
 
-    `indices` are row numbers (row_sparse) or column numbers (csr); `indptr` is where each row
-    starts in them, and the end (csr).
-    """
-
-    storage: str
-    shape: tuple[int, ...]
+    storage: str  # "row_sparse" or "csr"
+    shape: tuple[int, ...]  # of the dense array
     data: np.ndarray
-    indices: np.ndarray
-    indptr: np.ndarray | None = None
+    indices: np.ndarray  # row numbers (row_sparse) or column numbers (csr)
+    indptr: np.ndarray | None = None  # where each row starts in `indices`, and the end (csr)
 
     def dense(self) -> np.ndarray:
         """The dense array; FrontendError for indices outside the shape and excessive shapes."""
@@ -258,10 +254,7 @@ def save_params(
 def split_prefixes(
     arrays: Mapping[str, np.ndarray],
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Arguments and auxiliary states of a model file, by their names without "arg:", "aux:".
-
-    Names without a prefix count as arguments.
-    """
+    """Arguments and auxiliary states, without "arg:", "aux:"; unprefixed names are arguments."""
     args, aux = {}, {}
     for name, value in arrays.items():
         if name.startswith("aux:"):

@@ -20,20 +20,15 @@ _PREFIX = "__baton_"
 
 @dataclass(frozen=True)
 class SubgraphInfo:
-    """Partitioner of a subgraph and the options for its build.
-
-    `subgraph_id` counts the strategy's candidates; `on_compile_error` is "raise", "back" or
-    "split"; `shared` subgraphs that are identical share one function; `options` is JSON; `library`,
-    as in `Strategy.library`, names whose operator runs the subgraph.
-    """
+    """Partitioner of a subgraph and the options for its build."""
 
     backend: str
     strategy: str
-    subgraph_id: int
-    on_compile_error: str = "raise"
-    shared: bool = False
-    options: str = "{}"
-    library: str = ""
+    subgraph_id: int  # counts the strategy's candidates
+    on_compile_error: str = "raise"  # "raise", "back" or "split"
+    shared: bool = False  # identical subgraphs share one function
+    options: str = "{}"  # JSON
+    library: str = ""  # as in `Strategy.library`: names whose operator runs the subgraph
 
     def annotations(self) -> dict[str, str]:
         """Attributes of the subgraph node."""

@@ -1,7 +1,4 @@
-"""Partitioning: backends claim subgraphs of a module and get them compiled.
-
-`register` a partitioner, `partition` a module with it, look at the `subgraphs`.
-"""
+"""Partitioning: backends claim subgraphs of a module and get them compiled."""
 
 from __future__ import annotations
 

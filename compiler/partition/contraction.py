@@ -173,10 +173,7 @@ class AcyclicContraction:
 def topological_order(
     predecessors: Sequence[Sequence[int]], successors: Sequence[Sequence[int]]
 ) -> list[int]:
-    """Nodes with every predecessor before its successors; the same for the same lists.
-
-    Raises ValueError: the graph has a cycle.
-    """
+    """Nodes after predecessors, the same order for the same lists; ValueError for a cycle."""
     missing = [len(found) for found in predecessors]
     order = [node for node, count in enumerate(missing) if count == 0]
     for node in order:

@@ -28,10 +28,7 @@ from .selector import Selector
 
 
 def load_cpp(file: Path) -> PartitionerLibrary:
-    """Register what a shared library holds. It stays loaded as long as the process.
-
-    Raises PartitionError: see `PartitionerLibrary`; or it registers something that makes no sense.
-    """
+    """Register a shared library, kept loaded for good; PartitionError if its content is invalid."""
     library = PartitionerLibrary(file)
     for number, described in enumerate(library.described):
         made = _partitioner(library, number, *described)

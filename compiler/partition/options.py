@@ -44,10 +44,7 @@ class Limits:
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Limits:
-        """Read them from the options of a `partition` call.
-
-        Raises PartitionError: a value is not of the kind that its option needs.
-        """
+        """Read them from `partition` options; PartitionError if a value has the wrong kind."""
         policy = options.get("on_compile_error", "raise")
         if policy not in ON_COMPILE_ERROR:
             raise PartitionError(

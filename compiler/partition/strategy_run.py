@@ -70,10 +70,7 @@ class StrategyRun:
         return f"partitioner {self.backend!r}, strategy {self.strategy.name!r}"
 
     def select(self, adapter: Adapter, marks: Sequence[int] | None = None) -> list[Candidate]:
-        """Review each subgraph that the strategy claims, and accept it or not, before the next.
-
-        `marks` are those that `claims` gave, if it was asked already.
-        """
+        """Review and accept claimed subgraphs one by one; `marks`: of `claims`, if asked before."""
         graph = adapter.graph
         if marks is None:
             marks = self.claims(adapter)

@@ -265,10 +265,7 @@ def define(mod: tvm.IRModule, *definitions: TypeData) -> None:
 
 
 def definition(mod: tvm.IRModule, name: Any) -> TypeData:
-    """Look up the definition of a data type by name or variable.
-
-    Raises RelayError: the module defines no such data type.
-    """
+    """Look up a data type's definition by name or variable; RelayError if the module has none."""
     wanted = str(getattr(name, "name_hint", name))
     for header, found in type_definitions(mod).items():
         if str(header.name_hint) == wanted:
@@ -283,10 +280,7 @@ def get_type(mod: tvm.IRModule, name: Any) -> tuple[Any, ...]:
 
 
 def constructor(mod: tvm.IRModule, which: str | int) -> Constructor:
-    """Look up a constructor of the module's data types by name or tag.
-
-    Raises RelayError: there is no such constructor.
-    """
+    """Look up a constructor by name or tag; RelayError if the module has none."""
     for found in type_definitions(mod).values():
         for each in found.constructors:
             if which in (str(each.name_hint), each.tag):

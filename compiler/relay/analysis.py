@@ -64,10 +64,7 @@ def _main(mod: Any) -> relax.Expr:
 
 
 def _calls(mod: Any) -> Iterator[tuple[str, relax.Call]]:
-    """Relay operator calls in a module or expression, with the operator names.
-
-    Includes calls in functions that are called where they are defined, such as fused functions.
-    """
+    """Relay calls and operator names, including functions called where defined (fused ones)."""
     roots = [f for _, f in relax_functions(mod)] if isinstance(mod, tvm.IRModule) else [mod]
     for root in roots:
         for node in nodes(root):
@@ -160,10 +157,7 @@ def _module(function: relax.Function) -> tvm.IRModule:
 
 
 def extract_fused_functions(mod: tvm.IRModule) -> dict[str, relax.Function]:
-    """Extract the fused functions that FuseOps creates, without duplicates.
-
-    The keys are structural hashes of the functions.
-    """
+    """Extract FuseOps' fused functions without duplicates, keyed by structural hash."""
     from .transform.fuse_ops import FuseOps
 
     found: dict[str, relax.Function] = {}

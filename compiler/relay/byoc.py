@@ -61,10 +61,7 @@ def _with_code_generators(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def as_subgraphs(mod: tvm.IRModule) -> tvm.IRModule:
-    """Convert every function with a `Compiler` attribute into a subgraph of that backend.
-
-    Modules without such functions are returned as they are.
-    """
+    """Convert functions with a `Compiler` attribute to subgraphs; keep other modules as is."""
     mod = _with_code_generators(mod)
     external = {
         str(gvar.name_hint): function

@@ -41,10 +41,7 @@ def tensors(count: int) -> Nesting:
 
 @dataclass(frozen=True)
 class Interface:
-    """Signature of a function: parameter names, and nesting of parameters and result.
-
-    `names`: names of the parameters, in order.
-    """
+    """Signature of a function: ordered parameter names, nesting of parameters and result."""
 
     names: list[str]
     parameters: list[Nesting]
@@ -58,10 +55,7 @@ class Interface:
         return Interface(names, parameters, nesting(function.ret_ty))
 
     def ordered(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-        """Order positional and named arguments by parameter.
-
-        Raises InputError: an argument is missing, given twice or unknown.
-        """
+        """Order arguments by parameter; InputError if one is missing, given twice or unknown."""
         if len(args) == len(self.names) and not kwargs:
             return list(args)
         listed = ", ".join(self.names) or "no arguments"
@@ -86,10 +80,7 @@ class Interface:
 
     @staticmethod
     def from_json(data: Any) -> Interface:
-        """Read the output of `to_json`.
-
-        Raises KeyError, TypeError, ValueError: the value has another structure.
-        """
+        """Read the output of `to_json`; KeyError, TypeError, ValueError for another structure."""
         names = [*map(str, data["names"])]
         parameters = [_checked(each) for each in data["parameters"]]
         if len(parameters) != len(names):
@@ -106,10 +97,7 @@ def _checked(data: Any) -> Nesting:
 
 
 def leaves(value: Any, parts: Nesting) -> list[Any]:
-    """Flatten a value into its tensors, in order.
-
-    Raises InputError: the value does not have the tuple structure `parts`.
-    """
+    """Flatten a value into its tensors, in order; InputError if its structure is not `parts`."""
     if parts is None:
         return [value]
     if not isinstance(value, (list, tuple)) or len(value) != len(parts):
@@ -118,10 +106,7 @@ def leaves(value: Any, parts: Nesting) -> list[Any]:
 
 
 def only_tensor(value: Any, rank: int) -> Any:
-    """Unwrap a one-tuple that holds a tensor of the expected rank; return other values unchanged.
-
-    Relay's VM unpacked tuples where a kernel takes tensors.
-    """
+    """Unwrap a one-tuple of a tensor of this rank, as Relay's VM did; keep other values."""
     if isinstance(value, tuple) and len(value) == 1 and getattr(value[0], "ndim", None) == rank:
         return value[0]
     return value
@@ -133,12 +118,7 @@ def grouped(values: Iterator[Any], parts: Nesting) -> Any:
 
 
 def as_module(mod: Any) -> tvm.IRModule:
-    """Convert to a Relax-operator module whose `main` has one flat result, as the build expects.
-
-    `mod`: module or function with Relay or Relax operators.
-
-    Raises BuildError: `mod` is neither.
-    """
+    """Convert to Relax operators and a `main` of one flat result; BuildError for other values."""
     registry.names()  # register all operator names: reports use them to name kernels
     imported = imported_relax_module(mod)
     return lower(_with_flat_result(module_of(mod if imported is None else imported)))
@@ -171,10 +151,7 @@ def _is_closed(function: Any) -> bool:
 
 
 def module_of(mod: Any) -> tvm.IRModule:
-    """Return a module unchanged; wrap a function as the `main` of a new one.
-
-    Raises BuildError: the argument is neither.
-    """
+    """Wrap a function as `main` of a new module, keep a module; BuildError for other values."""
     if isinstance(mod, (relax.Function, OpenFunction)):
         mod = as_main(mod)
     if not isinstance(mod, tvm.IRModule):

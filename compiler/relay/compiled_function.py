@@ -55,9 +55,7 @@ class CompiledFunction:
 
     A function with static or named symbolic extents has one library, compiled immediately. Others
     are compiled when they are called, with the pass context and the dispatch contexts that were
-    active when this object was created.
-
-    `name`: name of the function. `params`: values of its parameters; unknown names are ignored.
+    active when this object was created. Unknown names in `params` are ignored.
     """
 
     def __init__(
@@ -79,19 +77,12 @@ class CompiledFunction:
             self._libraries[None] = compile_function(self.mod, name, target)
 
     def arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-        """Convert each argument to a tensor, or tuple of tensors, of its parameter's dtype.
-
-        Raises InputError: an argument is missing or unknown.
-        """
+        """Tensors, or tuples of them, in parameters' dtypes; InputError if missing or unknown."""
         named = {name: kwargs[name] for name in kwargs if name not in self._bound}
         return list(map(as_argument, self.interface.ordered(args, named), self._dtypes))
 
     def library(self, values: Sequence[Any]) -> Library:
-        """Return the library for the shapes of these arguments, compiled if necessary.
-
-        Raises InputError: a value does not fit its parameter. BuildError: the function does not
-        compile.
-        """
+        """Library for the arguments' shapes, compiled on demand; InputError or BuildError."""
         if self._is_one:
             check_values(self.mod[self.name], values)
             return self._libraries[None]
@@ -113,9 +104,8 @@ class CompiledFunction:
 class Compiled:
     """A compiled function on a device: call it with arrays, or tuples of them.
 
-    Returns a TVM tensor, or a list for a tuple. Concurrent calls are serialized.
-
-    `results_on_host`: copy results to the CPU, as the graph executor did.
+    Returns a TVM tensor, or a list for a tuple. Concurrent calls are serialized. `results_on_host`:
+    copy results to the CPU, as the graph executor did.
     """
 
     def __init__(
@@ -223,10 +213,7 @@ def load(library: Any, name: str, interface: Interface, device: Any) -> Loaded:
 
 
 def compile_function(mod: tvm.IRModule, name: str, target: Any) -> Library:
-    """Compile a function of known ranks and its callees, by the build driver if supported.
-
-    Raises BuildError: the function does not compile.
-    """
+    """Compile a function of known ranks, by the build driver if supported; may raise BuildError."""
     imported = imported_relax_module(mod)
     mod = mod if imported is None else imported
     reason = obstacle(mod, name)
@@ -353,10 +340,7 @@ class Contexts:
         return Contexts(contextvars.copy_context(), tvm.transform.PassContext.current())
 
     def run(self, function: Callable[[], Any]) -> Any:
-        """Call a function in these contexts.
-
-        Instruments of a pass context that has been exited are not called again.
-        """
+        """Call a function in these contexts, without the instruments of exited pass contexts."""
         return self.variables.copy().run(self._in_pass_context, function)
 
     def _in_pass_context(self, function: Callable[[], Any]) -> Any:

@@ -45,10 +45,7 @@ class simplify_fc_transpose:
     def convert(
         func: relax.Function, params: dict[str, Any]
     ) -> tuple[relax.Function, dict[str, Any]]:
-        """Rewrite dense(x, transpose(w)) to dense(x, w') for all weights w in `params`.
-
-        Returns the function, and the parameters with w' replacing w.
-        """
+        """Rewrite dense(x, transpose(w)) to dense(x, w'); return it, and params with w' for w."""
         function = tvm.IRModule({"main": func.without_attr("global_symbol")})
         names = sorted(
             str(node.args[1].args[0].name)

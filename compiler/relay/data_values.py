@@ -13,11 +13,7 @@ from .text.kinds import RESULT_FORM
 
 
 class ConstructorValue(list[Any]):
-    """Value of an algebraic data type: field values and constructor.
-
-    `tag`: tag of the constructor. `constructor`: for data created at run time, only its name is
-    set.
-    """
+    """Value of an algebraic data type; at run time only the constructor's name is set."""
 
     def __init__(self, tag: int, fields: Iterable[Any], constructor: Constructor) -> None:
         super().__init__(fields)

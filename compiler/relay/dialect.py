@@ -27,10 +27,7 @@ from .type_infer import INFERENCE, is_untyped, set_type
 
 @functools.cache
 def operator(name: str) -> tvm.ir.Op:
-    """Return the operator with this Relay name; register it with TVM on first use.
-
-    Raises UnsupportedRelayOperatorError: Relay has no such operator, or it is unsupported.
-    """
+    """Relay operator by name, registered on first use; else UnsupportedRelayOperatorError."""
     found = lookup.lookup(name)
     if found.why_not:
         found.function()
@@ -78,13 +75,10 @@ def call(
     attrs: Mapping[str, Any] | None = None,
     type_args: Sequence[Any] = (),
 ) -> relax.Call:
-    """Create a typed call of a Relay operator.
+    """Create a typed call of a Relay operator; raises as `op.lookup.call` does.
 
-    `name`: registered name, e.g. "nn.conv2d". `args`: operands. An untyped variable gets the type
-    that the operator requires. `attrs`: attributes under Relay's names; the call also stores the
-    defaults of omitted attributes.
-
-    Raises UnsupportedRelayOperatorError, RelayTypeError: see `op.lookup.call`.
+    An untyped variable among `args` gets the type that the operator requires. The call also stores
+    the defaults of attributes missing from `attrs`, which have Relay's names.
     """
     op = operator(name)
     found = lookup.lookup(name)
@@ -129,10 +123,7 @@ _DEFERRED: contextvars.ContextVar[bool] = contextvars.ContextVar("deferred", def
 
 @contextlib.contextmanager
 def types_deferred() -> Iterator[None]:
-    """Allow calls with mismatched operands whose final operands are inserted later.
-
-    Layout-conversion callbacks build the new operator over operands in the old layout.
-    """
+    """Allow mismatched operands: layout callbacks build operators over the old layout's."""
     token = _DEFERRED.set(True)
     try:
         yield
@@ -141,11 +132,7 @@ def types_deferred() -> Iterator[None]:
 
 
 def result(name: str, args: Sequence[relax.Expr], attrs: dict[str, Any], type_args: Any) -> Any:
-    """Infer the result type of an operator.
-
-    Raises UntypedVariableError: the type depends on an untyped operand, and the operator cannot
-    infer that operand's type.
-    """
+    """Infer the result type; UntypedVariableError if it needs an operand type it can't infer."""
     try:
         return _result(name, args, attrs, type_args)
     except RelayTypeError as error:

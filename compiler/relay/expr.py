@@ -120,10 +120,7 @@ def _matches(body: relax.SeqExpr) -> bool:
 
 
 class Node(type):
-    """Metaclass of Relay's node classes: calling the class creates a Relax node.
-
-    `isinstance(x, relay.Tuple)` and `type(x) == relay.Tuple` hold for these nodes.
-    """
+    """Metaclass of Relay node classes: calls create Relax nodes, isinstance and type find them."""
 
     node: Any
 

@@ -51,15 +51,11 @@ def compile_external(
 ) -> tuple[tvm.IRModule, list[Any]]:
     """Call the external code generators of the subgraphs that have one.
 
-    `mod`: module whose `main` has unbound parameters. Not modified. `target`: target of `main`.
-    External code runs on the host unless its backend compiles for the GPU. `params`: values of
-    parameters of `main`.
-
-    Returns the module with calls of external code in place of the operators, and the TVM modules
-    that the library must import.
-
-    Raises BuildError: a backend is not registered, or its `compile` raised or returned an invalid
-    value.
+    `main` of `mod`, which is not modified, has unbound parameters with the values `params`.
+    External code runs on the host unless its backend compiles for the GPU. Returns the module with
+    calls of external code in place of the operators, and the TVM modules that the library must
+    import. Raises BuildError: a backend is not registered, or its `compile` raised or returned an
+    invalid value.
     """
     names = [
         gvar.name_hint

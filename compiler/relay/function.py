@@ -63,10 +63,7 @@ class OpenFunction(tvm.ir.BaseFunc):
 
     @property
     def checked_type(self) -> Any:
-        """The declared function type, or the type inferred from the body.
-
-        Raises ValueError: the type cannot be inferred completely.
-        """
+        """The declared function type, or the inferred one; ValueError if it can't be inferred."""
         types, result = [var.ty for var in self.params], self.result_type
         if result is None or any(ty.is_missing() for ty in types):
             raise ValueError("the function does not say what it takes and returns")
@@ -75,11 +72,7 @@ class OpenFunction(tvm.ir.BaseFunc):
         return relax.FuncType(types, result)
 
     def of(self, arguments: Sequence[relax.Expr] = ()) -> relax.Function:
-        """Specialize the function to arguments of these types.
-
-        Raises UntypedVariableError: an argument is also untyped, or an untyped parameter has no
-        argument.
-        """
+        """Specialize to arguments of these types; UntypedVariableError if a parameter has none."""
         for parameter, argument in zip(self.params, arguments):
             if parameter.ty.is_missing():
                 set_type(parameter, infer_type(argument).ty)
@@ -148,10 +141,7 @@ class Function(metaclass=Node):
 
 
 def needs_evaluation(expr: Any) -> bool:
-    """Whether an expression uses features without a Relax equivalent, such as data and references.
-
-    A function that only lacks types of tensors does not count.
-    """
+    """Whether an expression has no Relax equivalent, such as data; missing types do not count."""
     for node in nodes(expr):
         if isinstance(node, EXPRESSIONS) or mentions_data(node.ty):
             return True
@@ -172,10 +162,7 @@ def _is_unknown(called: relax.Expr) -> bool:
 
 
 def _declare_itself(params: Sequence[relax.Var], body: relax.Expr, ret_type: Any) -> None:
-    """Give an untyped global function that the body calls the function's own type (recursion).
-
-    All other global functions already have types when they are called.
-    """
+    """Type recursive calls: only the function itself can be an untyped global in its body."""
     if any(var.ty.is_missing() for var in params):
         return
     found: list[relax.Expr] = []
@@ -221,10 +208,7 @@ def _differ(declared: Any, given: Any) -> bool:
 
 
 def bind(expr: Any, binds: Mapping[relax.Var, Any]) -> Any:
-    """Replace variables of an expression or function with expressions.
-
-    Replaced parameters are removed from a function's parameter list.
-    """
+    """Replace variables with expressions; replaced parameters leave the parameter list."""
     values = {var: infer_type(as_expr(value)) for var, value in binds.items()}
     if not isinstance(expr, relax.Function):
         return nested(function_of([], _with_values(infer_type(as_expr(expr)), values)))
@@ -241,9 +225,7 @@ def _with_values(body: relax.Expr, values: Mapping[relax.Var, relax.Expr]) -> re
 
 
 def bind_params_by_name(func: relax.Function, params: Mapping[str, Any]) -> relax.Function:
-    """Replace the parameters named in `params` with constants.
-
-    Unknown names are ignored.
+    """Replace the parameters named in `params` with constants; unknown names are ignored.
 
     Raises RelayTypeError: a value does not fit its parameter, or several parameters share its name.
     """

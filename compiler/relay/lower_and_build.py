@@ -24,9 +24,7 @@ def lower_and_build(
     """Compile a module for a parsed target: external code generators, lowering, then the build.
 
     Unmodified imported modules are built from the Relax module that the import keeps. Others are
-    lowered to Relax operators once, after the cache lookup.
-
-    Raises BuildError, UnavailableTargetError: see `build`.
+    lowered to Relax operators once, after the cache lookup. Raises as `build` does.
     """
     imported = imported_relax_module(mod)
     given = mod if imported is None else imported

@@ -20,10 +20,7 @@ class _Fit(Enum):
 
 
 def unmatched_cases(match: Match, mod: tvm.IRModule | None = None) -> list[Any]:
-    """Find the patterns that no clause covers; empty if the match is complete.
-
-    `mod`: module with the data types; required if a clause names a constructor.
-    """
+    """Patterns that no clause covers; a clause that names a constructor requires `mod`."""
     patterns = [clause.lhs for clause in match.clauses]
     cases: list[Any] = [PatternWildcard()]
     unmatched = []

@@ -1,7 +1,4 @@
-"""Convert bindings to nested expressions, the form that Relay's passes and patterns use.
-
-`flatten` is the inverse. An expression that is used twice is one shared node, bound once.
-"""
+"""Bindings to nested expressions, shared nodes for shared values; `flatten` is the inverse."""
 
 from __future__ import annotations
 
@@ -37,10 +34,7 @@ def nested_function(function: relax.Function) -> relax.Function:
 def local_function(
     parameters: Sequence[relax.Var], body: relax.Expr, attrs: Any = None
 ) -> relax.Function:
-    """Create an inner function with a nested body.
-
-    Untyped nodes get AnyType, so that patterns can match functions over untyped variables.
-    """
+    """Inner function of a nested body; untyped nodes get AnyType so that patterns match."""
     for node in [*parameters, *post_order(body)]:
         if node.ty.is_missing():
             set_type(node, relax.AnyType())
@@ -119,11 +113,7 @@ def post_order(
 
 
 def rewrite(root: relax.Expr, change: Any) -> relax.Expr:
-    """Rebuild an expression bottom-up.
-
-    `change(old, new)` gets each node and its copy with rebuilt operands, and returns the
-    replacement.
-    """
+    """Rebuild bottom-up; `change(old, new)` gets a node and its rebuilt copy, returns a node."""
     made: dict[int, tuple[relax.Expr, relax.Expr]] = {}
     for node in post_order(root):
         new = with_operands(node, [made[handle(each)][1] for each in operands(node)])

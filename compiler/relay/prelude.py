@@ -1,7 +1,4 @@
-"""`relay.prelude`: standard lists, options and trees, and functions over them.
-
-They are defined as Relay text in `std/`. A program that uses them is evaluated at compile time.
-"""
+"""`relay.prelude`: lists, options, trees and functions from `std/`, evaluated at compile time."""
 
 from __future__ import annotations
 
@@ -37,18 +34,12 @@ def _text(name: str) -> str:
 
 
 def import_from_std(mod: tvm.IRModule, name: str) -> None:
-    """Add the definitions of "prelude.rly", "nat.rly" or "core.rly" to a module, in place.
-
-    Raises RelayError: there is no such file.
-    """
+    """Add "prelude.rly", "nat.rly" or "core.rly" to a module in place; RelayError for others."""
     add_text(mod, _text(name), name)
 
 
 class Prelude:
-    """The standard definitions in a module; functions are attributes, as in `prelude.map`.
-
-    `mod`: module to add the definitions to, in place.
-    """
+    """Standard definitions, added to `mod` in place; functions are attributes: `prelude.map`."""
 
     def __init__(self, mod: tvm.IRModule | None = None) -> None:
         self.mod = tvm.IRModule() if mod is None else mod
@@ -123,11 +114,7 @@ def _constructor(mod: tvm.IRModule, ty_name: Any, name: str) -> adt.Constructor:
 
 
 class TensorArrayOps:
-    """Tensor arrays of a dtype and any tensor shapes.
-
-    `prelude`: `register()` adds the definitions to its module; so does looking one up in the
-    prelude.
-    """
+    """Tensor arrays of a dtype and any shapes; `register()` or a prelude lookup adds them."""
 
     def __init__(self, prelude: Prelude, dtype: str) -> None:
         self.prelude = prelude

@@ -62,18 +62,12 @@ def to_relax(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def as_relay(mod: tvm.IRModule) -> tvm.IRModule:
-    """Convert to Relay operators with all calls in dataflow blocks, the input form of partitioners.
-
-    `mod`: module with Relay operators, Relax operators, or both.
-    """
+    """Convert any operators to Relay's, with calls in dataflow blocks, as partitioners expect."""
     return from_relax(in_dataflow(mod))
 
 
 def subgraphs_to_relay(mod: tvm.IRModule) -> tvm.IRModule:
-    """Convert the subgraphs of external code generators to Relay operators.
-
-    A backend's `compile` always sees Relay operators, whatever the rest of the module uses.
-    """
+    """Convert external subgraphs to Relay operators, which a backend's `compile` always sees."""
     own = {
         gvar: function
         for gvar, function in relax_functions(mod)

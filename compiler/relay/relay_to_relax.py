@@ -27,9 +27,8 @@ def lower(mod: tvm.IRModule) -> tvm.IRModule:
     """Expand every Relay operator call to Relax operators.
 
     Modules without such calls are returned unchanged. Otherwise the dataflow blocks are rebuilt.
-    Functions with a `Compiler` attribute become subgraphs, and inner functions are inlined.
-
-    Raises UnsupportedRelayOperatorError, RelayTypeError: a call is unsupported or does not fit its
+    Functions with a `Compiler` attribute become subgraphs, and inner functions are inlined. Raises
+    UnsupportedRelayOperatorError, RelayTypeError: a call is unsupported or does not fit its
     operands.
     """
     mod = as_subgraphs(_with_public_main(mod))
@@ -241,10 +240,7 @@ class Flattener:
 def function_of(
     parameters: Sequence[relax.Var], body: relax.Expr, attrs: Any = None
 ) -> relax.Function:
-    """Create a function with bindings from parameters and a nested body.
-
-    Raises UntypedVariableError: the function takes or returns data; use `relay.Function` instead.
-    """
+    """Function with the bindings of a nested body; UntypedVariableError if it passes data."""
     if any(mentions_data(each.ty) for each in (*parameters, body)):
         raise UntypedVariableError("a function over data types has no form in Relax")
     sequence = Flattener().sequence(body)

@@ -18,13 +18,9 @@ from .type_infer import set_type, type_of
 
 
 def specialize(mod: tvm.IRModule, values: Sequence[Any], name: str = "main") -> tvm.IRModule:
-    """Specialize a function of the module to the types of `values`.
+    """Specialize a function to the shapes and dtypes of `values`, one per parameter.
 
-    `values`: one value per parameter; only shapes and dtypes are used.
-
-    Returns a specialized module; the same module if there is nothing to specialize.
-
-    Raises InputError: a value does not fit its parameter.
+    Returns the same module if nothing changes. Raises InputError: a value does not fit.
     """
     function = mod[name]
     wanted = check_values(function, values)
@@ -47,10 +43,7 @@ def specialize(mod: tvm.IRModule, values: Sequence[Any], name: str = "main") -> 
 
 
 def check_values(function: relax.Function, values: Sequence[Any]) -> list[Any]:
-    """Check values against parameters; return the new type of each parameter, None if unchanged.
-
-    Raises InputError: a value does not fit its parameter.
-    """
+    """New type of each parameter for the values, None if unchanged; InputError if one misfits."""
     if len(values) != len(function.params):
         raise InputError(
             f"a function of {len(function.params)} parameters is called with {len(values)} values"

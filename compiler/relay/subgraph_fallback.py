@@ -40,10 +40,8 @@ def build_with_fallback(
 ) -> FactoryModule:
     """Build a module; fall back for subgraphs that do not compile, where allowed.
 
-    `mod`, `target`, `params`: see `relay.build`. `attempt`: builds the module and adds the notes,
-    one per abandoned subgraph, to the report.
-
-    Raises Exception: the error of `attempt`, if it is not caused by a subgraph with a fallback.
+    `attempt` builds the module and adds the notes, one per abandoned subgraph, to the report. Its
+    error is raised if it is not caused by a subgraph with a fallback.
     """
     notes: list[str] = []
     while True:

@@ -67,10 +67,7 @@ def text_of_ranks(dtype: str) -> str:
 
 
 def text_of_shape(dtype: str, shape: Sequence[Any], batch_dim: int | None = None) -> str:
-    """Functions for tensors of a dtype and a shape; the types must be defined already.
-
-    `shapes_beside` lists the shapes of the other tensors that the functions create.
-    """
+    """Functions for tensors of a defined type; `shapes_beside`: others that they create."""
     taller, *others = shapes_beside(shape, batch_dim)
     suffix = static_name("", dtype, shape, batch_dim).removeprefix("_")
     own, tall = _Kind(dtype, shape), _Kind(dtype, taller)

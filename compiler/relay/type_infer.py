@@ -20,10 +20,7 @@ from .ty import fresh, mentions_data
 
 
 def infer_type(expr: relax.Expr) -> relax.Expr:
-    """Infer missing types of `expr` and its parts, in place; return `expr`.
-
-    Raises RelayTypeError: the type of a part cannot be inferred.
-    """
+    """Infer missing types in place and return `expr`; RelayTypeError if a part has none."""
     if not expr.ty.is_missing():
         return expr
     stack: list[tuple[relax.Expr, bool]] = [(expr, False)]
@@ -44,10 +41,7 @@ def infer_type(expr: relax.Expr) -> relax.Expr:
 
 
 def infer_type_if_possible(expr: relax.Expr) -> relax.Expr:
-    """Infer the types of `expr` unless it contains an untyped variable; return `expr`.
-
-    Patterns are matched on untyped expressions, and a function's signature may follow later.
-    """
+    """Infer types unless a variable is untyped, as in patterns or before a signature follows."""
     try:
         return infer_type(expr)
     except UntypedVariableError:
@@ -162,10 +156,7 @@ def _give_types(call: relax.Call) -> None:
 
 
 def type_of_parts(node: relax.Expr) -> Any:
-    """Infer the type of an expression from its parts, ignoring its own declared type.
-
-    Raises RelayTypeError: the parts do not fit together, or one has no type.
-    """
+    """Infer a type from parts, ignoring the declared one; RelayTypeError if they do not fit."""
     if isinstance(node, (relax.Var, tvm.ir.GlobalVar, tvm.ir.Op, tvm.ir.BaseFunc, *EXPRESSIONS)):
         raise _untyped(node)
     if isinstance(node, relax.Tuple):

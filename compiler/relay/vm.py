@@ -71,10 +71,7 @@ class Executable:
         return self.function(name, tvm.cpu()).parameters
 
     def compiled(self) -> SavedExecutable:
-        """Compile the executable in the form that is saved to files.
-
-        Raises BuildError: a parameter has an unknown rank.
-        """
+        """Compile in the form that is saved; BuildError if a parameter's rank is unknown."""
         if self._compiled is None:
             self._compiled = self._contexts.run(
                 lambda: compiled(self.ir_mod, self.target, self.params)

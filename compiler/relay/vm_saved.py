@@ -116,9 +116,7 @@ class SavedExecutable:
     def get_late_bound_consts(self, byte_limit: int = 64) -> dict[str, Any]:
         """Remove the weights from the library and its future files, and return them by name.
 
-        `byte_limit`: if no weight is larger, the library keeps all weights, and the result is
-        empty.
-
+        If no weight is larger than `byte_limit`, the library keeps all, and the result is empty.
         Raises BuildError: TVM alone compiled the library, whose code contains the constants.
         """
         if not isinstance(self.library, FactoryModule):
@@ -179,10 +177,7 @@ def _size(tensor: Any) -> int:
 
 
 def compiled(mod: tvm.IRModule, target: Any, params: Mapping[str, Any]) -> SavedExecutable:
-    """Compile a module for all values of its symbolic extents.
-
-    Raises BuildError: a parameter has an unknown rank.
-    """
+    """Compile for all values of symbolic extents; BuildError if a parameter's rank is unknown."""
     functions = functions_by_name(mod)
     if not functions:
         raise BuildError("the module has no function to compile")

@@ -1,7 +1,4 @@
-"""Arrays made from data, shapes and numbers; part of `np`.
-
-In a trace they are operators without inputs; elsewhere they are made at once.
-"""
+"""Creation functions of `np`: computed at once, in a trace operators without inputs."""
 
 from __future__ import annotations
 

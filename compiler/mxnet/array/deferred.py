@@ -193,10 +193,7 @@ def _node(record: Record, inputs: list[Entry]) -> Node:
 
 
 def clear(arrays: ndarray | Sequence[ndarray]) -> None:
-    """Forget the recording that led to the arrays, the variables it starts from included.
-
-    Afterwards the arrays are plain; their values are still computed when they are asked for.
-    """
+    """Make arrays plain: forget their recording and its variables; values stay computable."""
     given = [arrays] if isinstance(arrays, ndarray) else list(arrays)
     pending = [array._value for array in given]
     seen: set[Record] = set()

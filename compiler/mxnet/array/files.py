@@ -18,10 +18,7 @@ from .wrap import from_host
 
 
 def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray]) -> None:
-    """Write arrays by name: `.safetensors`, `.npz`, or the list format of `.params`.
-
-    Raises ExportError: the file can't be written, or has no such dtype.
-    """
+    """Write `.safetensors`, `.npz` or listed `.params`; ExportError for I/O or missing dtypes."""
     text = os.fspath(path)
     if text.endswith(".safetensors"):
         safetensors.write(text, arrays)
@@ -32,10 +29,7 @@ def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray])
 def write_model(
     path: str | os.PathLike[str], epoch: int, symbol: Symbol, arrays: Mapping[str, ndarray]
 ) -> tuple[str, str | None]:
-    """Write `<path>-symbol.json` and, if there are arrays, `<path>-<epoch>.params`.
-
-    Raises ExportError: a file can't be written.
-    """
+    """Write `<path>-symbol.json`, and arrays to `<path>-<epoch>.params`; ExportError on failure."""
     prefix = os.fspath(path)
     if epoch < 0:
         raise ExportError(f"epoch {epoch} is negative")

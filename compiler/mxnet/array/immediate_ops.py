@@ -55,10 +55,7 @@ def invoke_dynamic(op: str, inputs: Sequence[ndarray], attrs: Mapping[str, str])
 def run_operator(
     operator: LibraryOperator, attrs: Mapping[str, str], inputs: Sequence[Value], device: Device
 ) -> list[Value]:
-    """The results of one call, for which a stateful operator makes a new state.
-
-    Raises ArrayError: the library rejects the call or fails in it; names the line that asks for it.
-    """
+    """The results of one call, in a new state; raise ArrayError, naming the line, if it fails."""
     types = output_types(operator.name, attrs, inputs)
     given = [tensor_of(value) for value in inputs]
     if not device.is_cpu:

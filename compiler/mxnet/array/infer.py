@@ -20,11 +20,7 @@ Types = tuple[tuple[Shape, str], ...]
 def output_types(
     op: str, attrs: Mapping[str, str], inputs: Sequence[Value], subgraphs: Sequence[Any] = ()
 ) -> Types:
-    """Shape and dtype of each visible output.
-
-    Raises ArrayError: the operator is unknown or does not take such inputs; names the line that
-    asks for it.
-    """
+    """Types of visible outputs; ArrayError names the asking line if op or inputs are invalid."""
     types = tuple((value.shape, value.dtype) for value in inputs)
     try:
         if subgraphs:
@@ -66,10 +62,7 @@ def _graph(op: str, attrs: Mapping[str, str], count: int, subgraphs: Sequence[An
 
 
 def tell_shapes(op: str, attrs: Mapping[str, str], inputs: Sequence[Any]) -> None:
-    """Set the shapes of the parameters among an operator's inputs.
-
-    Raises DeferredInitializationError: they do not follow from the other inputs.
-    """
+    """Set shapes of parameter inputs; DeferredInitializationError if others do not imply them."""
     unknown = {
         f"in{index}": each.param
         for index, each in enumerate(inputs)

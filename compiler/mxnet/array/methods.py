@@ -1,7 +1,4 @@
-"""Methods of arrays that are functions of `np` and `npx` or arithmetic.
-
-`np` and `npx` are built on `ndarray`, so importing this package adds these methods to the class.
-"""
+"""Array methods from `np`, `npx` and arithmetic, added at import: those are built on `ndarray`."""
 
 from __future__ import annotations
 

@@ -35,10 +35,7 @@ _LONGEST_HEADER = 100_000_000
 
 
 def write(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray]) -> None:
-    """Write arrays by name; the file is replaced as a whole or not at all.
-
-    Raises ExportError: a dtype that the format lacks, or the file can't be written.
-    """
+    """Write arrays by name, atomically; ExportError for unsupported dtypes and I/O errors."""
     header: dict[str, Any] = {}
     offset = 0
     parts = []
@@ -65,10 +62,7 @@ def write(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray]) -> Non
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
-    """Read arrays by name; bfloat16, which numpy lacks, comes as float32.
-
-    Raises FrontendError: the file can't be read or is damaged.
-    """
+    """Read arrays by name, bfloat16 (not in numpy) as float32; FrontendError if damaged."""
     where = f"the parameter file {os.fspath(path)!r}"
     try:
         data = read_regular(path)

@@ -28,35 +28,27 @@ _NUMBERS = itertools.count()
 
 @dataclass(eq=False)
 class Variable:
-    """A symbol's variable that values are bound to.
-
-    * `symbol`: what the user bound, compared by identity.
-    """
+    """A symbol's variable that values are bound to."""
 
     name: str
     attrs: dict[str, str] = field(default_factory=dict)
-    symbol: Any = None
+    symbol: Any = None  # what the user bound, compared by identity
 
 
 @dataclass(eq=False)
 class Trace:
-    """A recording in progress in this thread.
+    """A recording in progress in this thread."""
 
-    * `block`: the block whose `forward` is traced; "" for `deferred_compute`, in which values may
-      be asked for.
-    * `allow_constants`: whether arrays from outside may be read; they become variables `const0`,
-      `const1`, ...
-    * `constants`: the arrays taken from outside.
-    * `shape_read`: call site at which the traced code first read an array's shape; "" if it read
-      none. Such a recording may only be valid for the shapes of these inputs.
-    * `dynamic`: call site of the first operator whose output shape depends on values; "" without
-      one.
-    """
-
+    # the block whose `forward` is traced; "" for `deferred_compute`, in which values may be asked
+    # for
     block: str = ""
+    # whether arrays from outside may be read; they become variables `const0`, `const1`, ...
     allow_constants: bool = False
-    constants: dict[str, Value] = field(default_factory=dict)
+    constants: dict[str, Value] = field(default_factory=dict)  # the arrays taken from outside
+    # call site at which the traced code first read an array's shape; "" if it read none. Such a
+    # recording may only be valid for the shapes of these inputs.
     shape_read: str = ""
+    # call site of the first operator whose output shape depends on values; "" without one
     dynamic: str = ""
 
     def capture(self, value: Value, op: str) -> None:
@@ -82,10 +74,7 @@ def current_trace() -> Trace | None:
 
 
 def note_shape_read(value: Value, rank_only: bool = False) -> None:
-    """Record in the trace that user code reads the shape of an array.
-
-    Raises DeferredComputeError: a block is traced, and the shape depends on values.
-    """
+    """Record a shape read; DeferredComputeError if a block is traced and it depends on values."""
     trace = _TRACE.get()
     if trace is None:
         return
@@ -102,15 +91,7 @@ def note_shape_read(value: Value, rank_only: bool = False) -> None:
 
 
 class Value:
-    """One value: its type, and a tensor or the operator that makes it.
-
-    * `tensor`: None until it is computed.
-    * `record`: the operator; dropped once an untraced value is computed.
-    * `index`: which output of the operator.
-    * `variable`: the variable that names the value in a symbol.
-    * `owner`: the array that names the value; gone when the user has dropped it.
-    * `dynamic`: whether the shape depends on values, so that a trace must not depend on the shape.
-    """
+    """One value: its type, and a tensor or the operator that makes it."""
 
     __slots__ = (
         "__weakref__",
@@ -137,11 +118,12 @@ class Value:
         self.shape = shape
         self.dtype = dtype
         self.device = device
-        self.tensor = tensor
-        self.record = record
-        self.index = index
-        self.variable: Variable | None = None
-        self.owner: Any = None
+        self.tensor = tensor  # None until it is computed
+        self.record = record  # the operator; dropped once an untraced value is computed
+        self.index = index  # which output of the operator
+        self.variable: Variable | None = None  # the variable that names the value in a symbol
+        self.owner: Any = None  # the array that names the value; gone when the user has dropped it
+        # whether the shape depends on values, so that a trace must not depend on the shape
         self.dynamic = False
         if record is not None:
             record.outputs.append((index, weakref.ref(self)))
@@ -160,31 +142,20 @@ class Value:
 
 @dataclass(eq=False, slots=True)
 class Record:
-    """A recorded operator.
+    """A recorded operator."""
 
-    * `op`: MXNet's name of it.
-    * `attrs`: as in a symbol file.
-    * `types`: of the outputs.
-    * `device`: where it runs.
-    * `subgraphs`: bodies of control flow.
-    * `traced`: whether it belongs to a trace.
-    * `where`: file, line and function that recorded it.
-    * `name`: of its node in a symbol.
-    * `depth`: length of the longest path to a computed value.
-    * `outputs`: the values that are still in use.
-    """
-
-    op: str
-    attrs: Mapping[str, str]
+    op: str  # MXNet's name of it
+    attrs: Mapping[str, str]  # as in a symbol file
     inputs: Sequence[Value]
-    types: Sequence[tuple[Shape, str]]
-    device: Device
-    traced: bool
-    subgraphs: Sequence[Any] = ()
-    name: str = ""
+    types: Sequence[tuple[Shape, str]]  # of the outputs
+    device: Device  # where it runs
+    traced: bool  # whether it belongs to a trace
+    subgraphs: Sequence[Any] = ()  # bodies of control flow
+    name: str = ""  # of its node in a symbol
+    # the values that are still in use
     outputs: list[tuple[int, Any]] = field(default_factory=list, init=False)
-    where: str = field(init=False)
-    depth: int = field(init=False)
+    where: str = field(init=False)  # file, line and function that recorded it
+    depth: int = field(init=False)  # length of the longest path to a computed value
 
     def __post_init__(self) -> None:
         self.where = call_site()

@@ -153,10 +153,7 @@ class ParameterDict(dict[str, Parameter]):
         dtype_source: str = "current",
         ctx: Any = None,
     ) -> None:
-        """Read values by name; see `Block.load_parameters`.
-
-        `restore_prefix` is put before the names of the file.
-        """
+        """Read values by name, `restore_prefix` before the file's; see `Block.load_parameters`."""
         where = f"file {os.fspath(filename)!r}"
         arrays = read_arrays(filename)
         if not isinstance(arrays, Mapping):

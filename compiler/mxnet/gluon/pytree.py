@@ -1,7 +1,4 @@
-"""The nesting of a block's arguments and results: flattened for a symbol, regrouped on return.
-
-An array has the format 0, None -1, a list or tuple the list of its items' formats.
-"""
+"""Flatten and regroup nested values; formats: array 0, None -1, list or tuple a list of formats."""
 
 from __future__ import annotations
 
@@ -20,10 +17,7 @@ ARRAY, NOTHING = 0, -1
 
 
 def flatten(value: Any, what: str) -> tuple[list[ndarray], Format]:
-    """The arrays of nested lists in order, and the format.
-
-    Raises BlockArgumentError: there is something else than arrays, None, lists and tuples.
-    """
+    """Flatten arrays, None, lists and tuples to arrays and a format; else BlockArgumentError."""
     if isinstance(value, ndarray):
         return [value], ARRAY
     if value is None:
@@ -43,10 +37,7 @@ def flatten(value: Any, what: str) -> tuple[list[ndarray], Format]:
 
 
 def with_arrays(value: Any) -> Any:
-    """Nested lists with arrays of zeros in place of variables that declare their shapes.
-
-    Raises BlockTypeError: a symbol is not a variable, or its shape is not known.
-    """
+    """Replace variables with zeros of their shapes; BlockTypeError if not declared variables."""
     if isinstance(value, (list, tuple)):
         return type(value)(with_arrays(item) for item in value)
     if not isinstance(value, Symbol):

@@ -15,10 +15,7 @@ if TYPE_CHECKING:
 
 
 def print_summary(block: Block, inputs: tuple[Any, ...]) -> None:
-    """Call the block with hooks on all its children, and print what they saw.
-
-    Raises BlockError: a block in it is hybridized.
-    """
+    """Print what hooks on all children see in a call; BlockError if a block is hybridized."""
     rows: list[tuple[str, str, int]] = [("Input", _shapes(inputs), 0)]
     handles = []
 

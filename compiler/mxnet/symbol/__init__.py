@@ -1,7 +1,4 @@
-"""MXNet symbols and parameter files, read and written with numpy alone.
-
-`symbol.Convolution(...)`, `symbol.exp(x)` and the others put symbols together; see `compose`.
-"""
+"""MXNet symbols and parameter files by numpy alone; `compose` has `symbol.exp(x)` and others."""
 
 from typing import Any
 

@@ -18,10 +18,7 @@ from ..name import new_name
 
 
 def merge_graphs(graphs: Sequence[Graph]) -> Graph:
-    """One graph with the outputs of several; what they have in common stays in common.
-
-    Nodes of one operator, name, attributes and inputs compute the same and become one.
-    """
+    """One graph with the outputs of several; equal nodes (op, name, attributes, inputs) merge."""
     nodes: list[Node] = []
     heads: list[Entry] = []
     attrs: dict[str, Any] = {}

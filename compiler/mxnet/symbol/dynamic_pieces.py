@@ -25,15 +25,11 @@ Run = Callable[[Sequence[Any]], Sequence[Any]]
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of a symbol that runs at once.
+    """A part of a symbol that runs at once."""
 
-    * `symbol`: a part of static shape.
-    * `node`: instead of it, one operator that runs on the host.
-    * `inputs`, `outputs`: names of values: those of variables, or made up.
-    """
-
-    symbol: Symbol | None
-    node: Node | None
+    symbol: Symbol | None  # a part of static shape
+    node: Node | None  # instead of it, one operator that runs on the host
+    # `inputs` and `outputs`: names of values: those of variables, or made up
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
 

@@ -83,10 +83,7 @@ def partition_values(
     aux: MutableMapping[str, Any],
     options: Mapping[str, Any],
 ) -> Symbol:
-    """`Symbol.optimize_for` with values, and options that may have any name.
-
-    A graph pass puts the values of variables that it adds into `args` and `aux`.
-    """
+    """`Symbol.optimize_for` with values, any options; passes add values to `args` and `aux`."""
     return optimize_for(symbol, backend, args, aux, None, (None, None, None), False, options)
 
 

@@ -27,18 +27,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class KnownValues:
-    """Known values, shapes and dtypes of a symbol's variables.
+    """Known values, shapes and dtypes of a symbol's variables."""
 
-    * `args`, `aux`: values; callbacks see those of the variables they ask about.
-    * `shapes`: shapes, those of values included.
-    * `infer`: whether to infer and to annotate shapes and dtypes of all nodes.
-    """
-
+    # `args` and `aux`: values; callbacks see those of the variables they ask about
     args: Mapping[str, np.ndarray]
     aux: Mapping[str, np.ndarray]
-    shapes: Mapping[str, tuple[int, ...]]
+    shapes: Mapping[str, tuple[int, ...]]  # shapes, those of values included
     dtypes: Mapping[str, str]
-    infer: bool
+    infer: bool  # whether to infer and to annotate shapes and dtypes of all nodes
 
     def types(self, symbol: Symbol) -> list[list[OutputType]] | None:
         """Shape and dtype of every output of every node; None without inference."""
@@ -90,10 +86,7 @@ def partition_symbol(
 def rewrite_symbol(
     symbol: Symbol, chosen: GraphPass, known: KnownValues, options: Mapping[str, Any]
 ) -> tuple[Symbol, dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Run a graph pass; return the new symbol and the arguments and states that it adds.
-
-    Raises PartitionCallbackError: the pass raised, took too long, or made what is not a symbol.
-    """
+    """Run a graph pass; return the symbol and added values; PartitionCallbackError if it fails."""
     texts = {key: str(value) for key, value in options.items()}
     graph = symbol.graph
     types = known.types(symbol)

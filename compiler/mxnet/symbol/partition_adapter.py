@@ -202,13 +202,7 @@ class SymbolAdapter:
 
 
 class _Cut:
-    """The nodes of one subgraph, cut out of the graph as it is now.
-
-    * `body`: in depth-first order; its variables, in that order, belong to `inputs`.
-    * `inputs`: per input of the subgraph node the slot that decides on its order, and all that it
-      replaces.
-    * `outputs`: which output of the subgraph node each slot outside reads.
-    """
+    """The nodes of one subgraph, cut out of the graph as it is now."""
 
     def __init__(self, adapter: SymbolAdapter, members: tuple[int, ...]) -> None:
         self.members = members
@@ -238,6 +232,7 @@ class _Cut:
             replaced.setdefault(variable_of[key], []).append(slot)
             nodes[place[slot[0]]].inputs[slot[1]] = Entry(variable_of[key])
         heads: list[Entry] = []
+        # which output of the subgraph node each slot outside reads
         self.outputs: dict[Slot, int] = {}
         for slot in adapter.output_slots(inside):
             entry = adapter._read(slot)
@@ -249,10 +244,13 @@ class _Cut:
         position = {old: new for new, old in enumerate(order)}
         for node in nodes:
             node.inputs = [Entry(position[producer], output) for producer, output, _ in node.inputs]
+        # in depth-first order; its variables, in that order, belong to `inputs`
         self.body = SymbolGraph(
             [nodes[old] for old in order],
             [Entry(position[head.node], head.output) for head in heads],
         )
+        # per input of the subgraph node the slot that decides on its order, and all that it
+        # replaces
         self.inputs = [(replaced[old][0], replaced[old]) for old in order if old in replaced]
         states = auxiliary_nodes(self.body)
         for index, node in enumerate(self.body.nodes):

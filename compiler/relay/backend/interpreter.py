@@ -1,7 +1,4 @@
-"""`relay.backend.interpreter`: Relay names of the operator-by-operator executor.
-
-Functions are compiled here, as for all executors.
-"""
+"""`relay.backend.interpreter`: Relay names of the executor, which compiles functions here."""
 
 from __future__ import annotations
 

@@ -19,10 +19,7 @@ _OBJECT_NAMES: dict[type, str] = {
 
 
 class _Options:
-    """Named kind of executor or runtime, with options.
-
-    Raises BuildError: the name or an option is unknown, or a value has the wrong type.
-    """
+    """Named executor or runtime with options; BuildError for unknown names or wrong types."""
 
     # For each name, the types of its options, and the defaults that exist.
     registered: ClassVar[dict[str, dict[str, type]]] = {}

@@ -68,12 +68,7 @@ class DFPatternCallback:
 
 
 def rewrite(callbacks: Any, expr: Any, mod: Any = None) -> Any:
-    """Rewrite matches until a fixed point.
-
-    `callbacks`: tried in order. `expr`: expression to rewrite. A function is returned in bindings.
-
-    Raises RelayError: the rewrites do not terminate.
-    """
+    """Apply callbacks in order to a fixed point, with bindings; RelayError if there is none."""
     del mod
     chosen = list(callbacks) if isinstance(callbacks, (list, tuple)) else [callbacks]
     if isinstance(expr, (relax.Function, relax.SeqExpr)):
@@ -125,17 +120,14 @@ def _within(expr: Any, change: Callable[[relax.Expr], relax.Expr]) -> Any:
 
 @dataclass(eq=False)
 class _Group:
-    """One match.
-
-    `inputs` are the expressions that enter the match, `parameters` the variables that replace
-    them in `body`, `nodes` the matched nodes by handle.
-    """
+    """One match."""
 
     root: relax.Expr
     matches: Matches
-    inputs: list[relax.Expr] = field(default_factory=list)
+    inputs: list[relax.Expr] = field(default_factory=list)  # expressions that enter the match
+    # variables that replace them in `body`
     parameters: list[relax.Var] = field(default_factory=list)
-    nodes: dict[int, relax.Expr] = field(default_factory=dict)
+    nodes: dict[int, relax.Expr] = field(default_factory=dict)  # matched nodes by handle
     body: Any = None
     name: str = ""
 

@@ -178,10 +178,7 @@ class CallPattern(DFPattern):
         return commutes and matcher.match_all(self.args, args[::-1])
 
     def _regrouped(self, expr: relax.Call) -> Iterator[CallPattern]:
-        """Equivalent call patterns with multiply and divide in the order of the expression.
-
-        (a * b) / c, a * (b / c) and (a / c) * b are equivalent.
-        """
+        """Equivalent patterns in the expression's order: (a * b) / c, a * (b / c), (a / c) * b."""
         name, other = _operator(self), dialect.relay_name(expr)
         if {name, other} != {"multiply", "divide"} or not self.args or len(self.args) != 2:
             return

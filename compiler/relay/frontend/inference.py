@@ -47,10 +47,7 @@ def fold_constant(node: Any, mod: tvm.IRModule | None = None) -> Any:
 
 
 def infer_value(input_val: Any, params: Mapping[str, Any], mod: tvm.IRModule | None = None) -> Any:
-    """The value of an expression, as a TVM tensor, given its free variables' values by name.
-
-    Raises RelayError if a free variable has no value.
-    """
+    """TVM tensor of an expression, given free variables' values; RelayError if one is missing."""
     value = inferred(as_expr(input_val))
     free = free_vars(value)
     missing = [str(each.name) for each in free if str(each.name) not in params]
@@ -66,10 +63,7 @@ def try_infer_value(
     on_failure: Callable[[], Any] | None = None,
     parameters: Mapping[str, Any] | None = None,
 ) -> tuple[Any, bool]:
-    """The value of an expression as a numpy array, and whether there is one.
-
-    Without a value: what `on_failure` returns, or the expression itself.
-    """
+    """Numpy value and True; without a value, `on_failure()` or the expression, and False."""
     try:
         value = infer_value(val, parameters or {}).numpy()
     except BatonError:

@@ -1,7 +1,4 @@
-"""Relay's operators, one family per file: builders of Relay calls and their Relax expansions.
-
-`relay.op.X` contains the operators of `relay.X`; families are `relay.op.nn`, `image`, ...
-"""
+"""Builders of Relay calls with Relax expansions, by family; `relay.op.X` has that of `relay.X`."""
 
 from __future__ import annotations
 

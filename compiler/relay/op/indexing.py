@@ -40,10 +40,7 @@ from .typed_relax import op
 
 
 def require_integers(expr: relax.Expr, what: str) -> relax.Expr:
-    """Return an integer `expr` as int32 or int64, which can represent every extent.
-
-    Raises RelayTypeError: the dtype is not an integer.
-    """
+    """Integer `expr` as int32 or int64, which hold every extent; else RelayTypeError."""
     if is_float(dtype(expr)):
         raise RelayTypeError(f"argument {what} must hold integers, it has the type {type_of(expr)}")
     if dtype(expr) in ("int32", "int64"):

@@ -16,17 +16,12 @@ Maybe = Layout | None
 
 @dataclass(frozen=True)
 class Query:
-    """Input of a layout rule.
+    """Input of a layout rule."""
 
-    `attrs`: attributes of the call; rules return modified copies. `old`: original layouts of the
-    operands; None if unknown. `new`: current layouts of the operands; None in the query about the
-    original call. `types`: original types of the operands.
-    """
-
-    attrs: dict[str, Any]
-    old: Sequence[Maybe]
-    new: Sequence[Layout] | None
-    types: Sequence[Any]
+    attrs: dict[str, Any]  # of the call; rules return modified copies
+    old: Sequence[Maybe]  # original layouts of the operands; None if unknown
+    new: Sequence[Layout] | None  # current layouts; None in the query about the original call
+    types: Sequence[Any]  # original types of the operands
 
     def shape(self, index: int = 0) -> list[Any]:
         """Extents of an operand."""

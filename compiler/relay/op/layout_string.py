@@ -13,13 +13,10 @@ from ...errors import RelayError
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis: an upper-case letter, or the lower-case letter of a block split from it.
-
-    `factor` is the block size, 0 for an unsplit or outer axis.
-    """
+    """An axis: an upper-case letter, or the lower-case letter of a block split from it."""
 
     letter: str
-    factor: int = 0
+    factor: int = 0  # block size; 0 for an unsplit or outer axis
 
     @property
     def is_whole(self) -> bool:
@@ -30,10 +27,7 @@ class Axis:
 
 
 class Layout:
-    """Layout: axes of a tensor by letter.
-
-    Raises RelayError: an axis occurs twice, or a block has no outer axis.
-    """
+    """Axes of a tensor by letter; RelayError if one occurs twice or a block has no outer axis."""
 
     def __init__(self, axes: str | Sequence[Axis]) -> None:
         if isinstance(axes, str):
@@ -99,10 +93,7 @@ class Layout:
 
 
 def like(old: Layout, before: Layout, after: Layout) -> Layout | None:
-    """Apply the layout change from `before` to `after` to the layout `old`.
-
-    Axes are aligned from the last axis, as in broadcasting. Returns None if they do not correspond.
-    """
+    """Apply the change `before` -> `after` to `old`, aligned at the last axis; or None."""
     large, small = (before, old) if len(before) > len(old) else (old, before)
     tail, rest = large.last(len(small)), large.axes[: len(large) - len(small)]
     if tail is None or any(tail.index(letter) >= 0 for each in rest for letter in _both(each)):
@@ -153,10 +144,7 @@ def _corresponding(first: Layout, second: Layout) -> bool:
 
 
 def without_blocks_of_one(layout: Layout, old: Layout, shape: Sequence[object]) -> Layout:
-    """Layout with block size 1 where the tensor, of shape `shape` in `old`, is broadcast.
-
-    NCHW16c for (1, 1, 28, 28) in NCHW -> NCHW1c
-    """
+    """Blocks of 1 where the tensor is broadcast: (1, 1, 28, 28) in NCHW, NCHW16c -> NCHW1c."""
     axes = []
     for axis in layout.axes:
         if axis.is_whole:

@@ -40,10 +40,7 @@ def is_available(name: str) -> bool:
 
 
 def lookup(name: str) -> Operator:
-    """Look up an operator by registered name.
-
-    Raises UnsupportedRelayOperatorError: there is no such operator.
-    """
+    """Look up an operator by name; raise UnsupportedRelayOperatorError if there is none."""
     load()
     found = OPERATORS.get(name)
     if found is None:
@@ -61,14 +58,10 @@ def call(
 ) -> relax.Expr:
     """Expand a call of a Relay operator, as in Relay text and JSON, to Relax.
 
-    `name`: registered name, e.g. "nn.conv2d" or "dyn.reshape". `args`: operands, possibly nested
-    expressions. `attrs`: attributes under Relay's names; omitted ones have Relay's defaults.
-    `type_args`: Relay's inferred type arguments; ignored, as the operands determine them.
-
-    Returns a nested, typed expression; a tuple for operators with several results.
-
-    Raises UnsupportedRelayOperatorError: the operator is unknown or unsupported. RelayTypeError:
-    operands or attributes are inconsistent or do not fit the operator.
+    `args` may be nested; omitted `attrs` have Relay's defaults; `type_args` are ignored, as the
+    operands determine them. Returns a nested, typed expression; a tuple for operators with several
+    results. Raises UnsupportedRelayOperatorError: the operator is unknown or unsupported.
+    RelayTypeError: operands or attributes are inconsistent or do not fit the operator.
     """
     del type_args
     found = lookup(name)

@@ -1,8 +1,4 @@
-"""`relay.op.op`: operators by name, and registration of their attributes.
-
-Functions such as `relay.op.register_legalize` set an operator attribute that the corresponding
-pass uses.
-"""
+"""`relay.op.op`: operators by name; `register_legalize` and others set attributes for passes."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Conversion of Relax to Relay: rules of operators, and helpers.
-
-An operator's file registers the Relax calls that it represents with `from_relax`. Lowering a
-rule's result gives the same Relax calls, or equivalent ones.
-"""
+"""Relax to Relay: rules registered with `from_relax`, whose results lower to equivalent calls."""
 
 from __future__ import annotations
 
@@ -91,10 +87,7 @@ def typed_call(name: str, operands: Sequence[relax.Expr], ty: Any, **attrs: Any)
 def equivalent_call(
     name: str, operands: Sequence[relax.Expr], call: relax.Call, **attrs: Any
 ) -> relax.Expr | None:
-    """Create a Relay call that lowers to exactly this Relax call; None if it does not.
-
-    Attributes with the same name are copied from the call.
-    """
+    """Relay call, with `call`'s attributes, that lowers to exactly this Relax call; else None."""
     from .. import dialect
     from . import registry
 
@@ -112,10 +105,7 @@ def equivalent_call(
 
 
 def call_with_same_attrs(name: str, call: relax.Call, **attrs: Any) -> relax.Expr | None:
-    """Create a Relay call with the operands and attributes of a Relax call.
-
-    Attributes with the same name are copied from the call; `attrs` adds others.
-    """
+    """Relay call with the operands and attributes of a Relax call; `attrs` adds others."""
     from . import registry
 
     return _with_attributes(registry.lookup(name), call.args, call, attrs)

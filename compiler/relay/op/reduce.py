@@ -27,10 +27,7 @@ Axes = int | Sequence[int] | None
 
 
 def reduced_axes(data: relax.Expr, axis: Axes, exclude: bool) -> list[int]:
-    """Axes to reduce; None and [] mean all axes.
-
-    Raises RelayTypeError: an axis is out of range, or `exclude` is given without axes.
-    """
+    """Axes to reduce; None and [] mean all. RelayTypeError if invalid or only `exclude` is set."""
     ndim = rank(data)
     if axis is None or (not isinstance(axis, int) and len(list(axis)) == 0):
         if exclude:

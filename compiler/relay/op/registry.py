@@ -118,10 +118,7 @@ def operator(
 
 
 def builder(name: str) -> Callable[[Wrapped], Wrapped]:
-    """Make a function available as `relay.<name>`.
-
-    `operator` does so for functions without a leading underscore.
-    """
+    """Expose a function as `relay.<name>`; `operator` does so for names without leading `_`."""
 
     def register(function: Wrapped) -> Wrapped:
         _BUILDERS[name.lstrip(".")] = function
@@ -131,10 +128,7 @@ def builder(name: str) -> Callable[[Wrapped], Wrapped]:
 
 
 def builders_of(family: str) -> tuple[Callable[[str], Builder], Callable[[], list[str]]]:
-    """Create `__getattr__` and `__dir__` of a package that exposes the builders of a family.
-
-    `family`: "nn", "vision", ...; "" for builders directly in `relay`.
-    """
+    """`__getattr__` and `__dir__` over the builders of a family: "nn", ...; "" is `relay`."""
     start = f"{family}." if family else ""
 
     def find(name: str) -> Builder:

@@ -24,12 +24,10 @@ from .typed_relax import op
 def resolve_reshape(
     shape: Sequence[Extent], codes: Sequence[int], allowzero: bool = False
 ) -> list[Extent]:
-    """Resolve Relay's `reshape` codes to a shape.
+    """Resolve Relay's `reshape` codes to a shape; RelayTypeError if they do not match the shape.
 
     0 copies an extent, -1 is inferred, -2 copies all remaining extents, -3 merges two extents, -4
     splits an extent into the two factors that follow.
-
-    Raises RelayTypeError: the codes do not match the shape.
     """
     result: list[Extent] = []
     source, position, inferred = 0, 0, -1

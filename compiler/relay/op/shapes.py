@@ -24,10 +24,7 @@ Extent = Any
 
 
 def extents(expr: relax.Expr) -> list[Extent]:
-    """Shape of a tensor, with integers for static extents.
-
-    Raises RelayTypeError: the expression is not a tensor of known rank.
-    """
+    """Shape of a tensor, static extents as integers; RelayTypeError if not of known rank."""
     ty = expr.ty
     if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
         raise RelayTypeError(f"a tensor of known rank is needed, not {type_of(expr)}")
@@ -61,10 +58,7 @@ def tuple_fields(data: relax.Expr) -> list[relax.Expr]:
 
 
 def axis_of(axis: Any, ndim: int, what: str = "axis") -> int:
-    """Normalize an axis to be non-negative.
-
-    Raises RelayTypeError: the axis is out of range for `ndim` dimensions.
-    """
+    """Normalize an axis to be non-negative; RelayTypeError if out of range for `ndim`."""
     axis = int(axis)
     if not -ndim <= axis < ndim:
         raise RelayTypeError(f"{what} {axis} is not one of {ndim} dimensions")
@@ -121,10 +115,7 @@ def _plain(value: Any) -> Extent:
 
 
 def with_shape(tensor: relax.Expr, make: Any) -> relax.Expr:
-    """Call `make(extents)` with the run-time values of a rank-1 tensor.
-
-    The extents become new symbolic dimensions, bound after the tensor is computed.
-    """
+    """Call `make(extents)` with a rank-1 tensor's values, as new symbols bound after the tensor."""
     (length,) = extents(tensor)
     if not isinstance(length, int):
         raise RelayTypeError(f"the length of a shape must be known, not {type_of(tensor)}")
@@ -246,12 +237,10 @@ def broadcast_extents(data: relax.Expr, shape: Sequence[Extent]) -> relax.Expr:
 
 
 def joint_shape(shapes: Sequence[Sequence[Extent]]) -> list[Extent]:
-    """Common broadcast shape.
+    """Common broadcast shape; RelayTypeError if two static extents differ and neither is 1.
 
-    Two different symbolic extents become their maximum: at run time they are equal, or one of
-    them is 1.
-
-    Raises RelayTypeError: two static extents differ and neither is 1.
+    Two different symbolic extents become their maximum: at run time they are equal, or one of them
+    is 1.
     """
     result: list[Extent] = []
     for position in range(1, max((len(shape) for shape in shapes), default=0) + 1):

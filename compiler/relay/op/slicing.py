@@ -195,10 +195,7 @@ _slice_window_kernel = kernel("slice_window", _slice_window)
 def slice_of_symbols(
     data: relax.Expr, bounds: Mapping[int, tuple[Extent, Extent, int]]
 ) -> relax.Expr:
-    """Slice some axes by begin, end and stride; bounds may be symbolic.
-
-    Negative bounds count from the end; out-of-range bounds are clipped.
-    """
+    """Slice axes; bounds may be symbolic, negative ones count from the end, all are clipped."""
     dims = extents(data)
     windows = [
         _window(size, *bounds[axis]) if axis in bounds else (0, 1, size)

@@ -118,10 +118,7 @@ def _binary(name: str, function: Binary, what: str, how: str = "direct", **facts
 
 
 def broadcasting(function: Binary, lhs: relax.Expr, rhs: relax.Expr) -> relax.Expr:
-    """Apply a binary Relax operator with static or dynamic broadcasting.
-
-    Raises RelayTypeError: the dtypes differ, or the shapes do not broadcast.
-    """
+    """Apply a binary operator with static or dynamic broadcasting; RelayTypeError on mismatch."""
     if dtype(lhs) != dtype(rhs):
         raise RelayTypeError(
             f"argument rhs has the type {type_of(rhs)}, its dtype must be that of lhs: "

@@ -261,10 +261,7 @@ def concatenate(data: relax.Expr, axis: int = 0) -> relax.Expr:
 
 
 def _joined_extents(fields: Sequence[relax.Expr], along: int) -> list[Extent]:
-    """Concatenated extents of the fields, which must agree on the other axes.
-
-    The build inserts a check before the operator.
-    """
+    """Concatenated extents of the fields; the build inserts a check that other axes agree."""
     shapes = [extents(field) for field in fields]
     joined = []
     for axis, every in enumerate(zip(*shapes)):

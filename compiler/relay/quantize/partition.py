@@ -28,11 +28,9 @@ _KEEPING = ("nn.relu", "nn.max_pool2d", "reshape", "nn.batch_flatten", "transpos
 
 
 def partition_conversions(mod: tvm.IRModule, fully_integral: bool) -> tvm.IRModule:
-    """Outline the conversions of a module into separate functions.
+    """Outline the conversions of a module, a result of `realize`, into separate functions.
 
-    `mod`: result of `realize`. `fully_integral`: require integer operators between the conversions.
-
-    Raises NotIntegralError: with `fully_integral`: an operator between the conversions computes in
+    Raises NotIntegralError: with `fully_integral`, an operator between the conversions computes in
     floats; names it.
     """
     main = mod["main"]

@@ -90,10 +90,7 @@ def _check_no_code(document: Any, source: str) -> None:
 
 
 def register_operators(document: Any) -> None:
-    """Register the Relay operators that a document of the installed TVM calls, before reading it.
-
-    Other documents are ignored.
-    """
+    """Register, before reading, the operators that a document of the installed TVM calls."""
     from .. import dialect
     from ..op import registry
 

@@ -48,10 +48,9 @@ def decode_array(encoded: Any, where: str) -> np.ndarray:
 def read_array(data: memoryview, offset: int, where: str) -> tuple[np.ndarray, int]:
     """Read the tensor record at an offset; return the tensor and the end offset.
 
-    The record: magic, reserved, device type and id, rank, dtype code, bits and lanes, shape,
-    number of bytes, the bytes; little endian. bfloat16 becomes `ml_dtypes.bfloat16`.
-
-    Raises SavedModuleError: the record is truncated or inconsistent.
+    The record: magic, reserved, device type and id, rank, dtype code, bits and lanes, shape, number
+    of bytes, the bytes; little endian. bfloat16 becomes `ml_dtypes.bfloat16`. Raises
+    SavedModuleError: the record is truncated or inconsistent.
     """
     if len(data) - offset < _HEADER.size:
         raise SavedModuleError(f"{where}: the tensor record is cut short")

@@ -143,10 +143,7 @@ def classes() -> dict[str, dict[str, str]]:
 
 
 def read_attributes(graph: Graph, index: int) -> dict[str, Any]:
-    """Decode the attributes of a call to plain Python values; omits null values.
-
-    Raises SavedModuleError: the class is unknown, or a field has the wrong kind.
-    """
+    """Decode a call's attributes, omitting nulls; SavedModuleError for unknown classes or kinds."""
     kind = graph.kind(index)
     if kind == "":
         return {}

@@ -20,12 +20,9 @@ _MAX_DEPTH = 200
 
 
 class Graph:
-    """Parsed node graph.
+    """Parsed node graph; SavedModuleError if the text is not JSON or not a node graph.
 
-    `text`: the JSON document: `{"root": i, "nodes": [...], "b64ndarrays": [...]}`. `source`: name
-    used in errors.
-
-    Raises SavedModuleError: the text is not JSON or not a node graph.
+    `text`: `{"root": i, "nodes": [...], "b64ndarrays": [...]}`. `source`: name used in errors.
     """
 
     def __init__(self, text: str, source: str = "json") -> None:
@@ -151,10 +148,7 @@ class Graph:
         return self._arrays[number]
 
     def value(self, index: int, depth: int = 0) -> Any:
-        """Convert an attribute value to plain Python: numbers, strings, lists, dicts, None.
-
-        Tensors become arrays, dimensions `?` become None. Expressions are read by `module`.
-        """
+        """Attribute value as plain Python (tensors as arrays); expressions are read by `module`."""
         if depth > _MAX_DEPTH:
             raise self.error(index, "the value is nested too deep, or contains itself")
         kind = self.kind(index)

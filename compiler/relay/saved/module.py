@@ -36,10 +36,7 @@ _OPERANDS: dict[str, tuple[tuple[str, ...], str, tuple[str, ...]]] = {
 
 
 def read_module(text: str, source: str = "json") -> syntax.Module:
-    """Read a module, or a function as `main`, from the JSON of `tvm.ir.save_json`.
-
-    Raises SavedModuleError: the document is damaged, or contains neither.
-    """
+    """Read a module, or `main`, from `tvm.ir.save_json`; SavedModuleError if damaged or neither."""
     graph = Graph(text, source)
     kind = graph.kind(graph.root)
     reader = _Reader(graph)

@@ -1,7 +1,4 @@
-"""Consistency check of loaded modules: variables are defined, and types match their operands.
-
-TVM's reader does not check the types in a document, but passes rely on them.
-"""
+"""Check variables and types of loaded modules: TVM's reader does not, and passes rely on it."""
 
 from __future__ import annotations
 
@@ -18,9 +15,7 @@ Scope = frozenset[int]
 
 
 def check_types(mod: tvm.IRModule) -> None:
-    """Reject a module whose expression types differ from the types inferred from their parts.
-
-    Untyped calls get the inferred type.
+    """Reject types that differ from those inferred from the parts; set those of untyped calls.
 
     Raises RelayTypeError: a type is inconsistent, or an undefined variable or function is used.
     """

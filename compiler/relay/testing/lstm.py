@@ -1,7 +1,4 @@
-"""Unrolled LSTM with separate weights for each step.
-
-Hochreiter and Schmidhuber, "Long Short-Term Memory" (1997).
-"""
+"""Unrolled LSTM, weights per step (Hochreiter, Schmidhuber, "Long Short-Term Memory", 1997)."""
 
 from __future__ import annotations
 

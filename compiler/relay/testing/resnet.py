@@ -1,7 +1,4 @@
-"""ResNet with pre-activation.
-
-He, Zhang, Ren and Sun, "Identity Mappings in Deep Residual Networks" (2016).
-"""
+"""Pre-activation ResNet: He et al., "Identity Mappings in Deep Residual Networks" (2016)."""
 
 from __future__ import annotations
 
@@ -33,10 +30,7 @@ DEEP = {
 
 
 def stages(num_layers: int, height: int) -> tuple[list[int], list[int], bool]:
-    """Return units and filters of the stages, and whether units are bottlenecks.
-
-    Raises RelayError: the depth is not supported.
-    """
+    """Units and filters of the stages, and whether bottlenecks; RelayError for other depths."""
     if height <= 28:
         if num_layers >= 164 and (num_layers - 2) % 9 == 0:
             return [(num_layers - 2) // 9] * 3, [16, 64, 128, 256], True

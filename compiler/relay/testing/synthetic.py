@@ -28,10 +28,7 @@ def _layers(value: relax.Expr, shape: Sequence[int], wtype: str, index: str) -> 
 def get_net(
     input_shape: Sequence[int] = (1, 3, 24, 12), dtype: str = "float32", wtype: str | None = None
 ) -> relax.Function:
-    """Build the network for inputs of shape (batch, channels, height, width).
-
-    `wtype`: dtype of the weights; `dtype` by default.
-    """
+    """Network for (batch, channels, height, width); `wtype`: weight dtype, by default `dtype`."""
     wtype = wtype or dtype
     first = _layers(var("data", shape=input_shape, dtype=dtype), input_shape, wtype, "")
     biased = nn.bias_add(first, var("bias", shape=(input_shape[1],), dtype=wtype))

@@ -8,11 +8,7 @@ from ..op.registry import get
 
 
 class TempOpAttr:
-    """Context manager that sets an operator attribute, such as a legalization, and restores it.
-
-    `op_name`: name of a Relay operator. `attr_key`: name of the attribute, such as "FTVMLegalize".
-    `attr_value`: value inside the `with` block.
-    """
+    """Set an operator attribute, such as "FTVMLegalize", in a `with` block; restore it after."""
 
     def __init__(self, op_name: str, attr_key: str, attr_value: Any) -> None:
         self.op = get(op_name)

@@ -23,11 +23,7 @@ _EXTENT = re.compile(r"T\.(?:int64\((-?\d+)\))?")
 
 
 def from_relax(mod: tvm.IRModule) -> syntax.Module:
-    """Convert to a Relay program, with functions sorted by name.
-
-    Raises RelayError: the module contains something that Relay text cannot express, such as a
-    lowered kernel.
-    """
+    """Relay program, functions by name; RelayError for the inexpressible, e.g. lowered kernels."""
     made = syntax.Module(types=data_types(mod))
     functions = {str(gvar.name_hint): function for gvar, function in mod.functions_items()}
     for name in sorted(functions):

@@ -21,10 +21,7 @@ _LARGEST = 2**63 - 1
 
 
 def relax_type(kind: syntax.Type | None, named: bool = True) -> Any:
-    """Convert a syntax type to a Relax type; None if there is no equivalent.
-
-    A dimension `?` becomes a new symbol if `named`; otherwise the whole shape is unknown.
-    """
+    """Relax type or None; `?` is a new symbol if `named`, else the whole shape is unknown."""
     if isinstance(kind, syntax.TensorType):
         if None in kind.shape and not named:
             return relax.TensorType(dtype=kind.dtype, ndim=len(kind.shape))
@@ -68,10 +65,7 @@ class DataTypes:
         return self._types[kind.name].constructors
 
     def constructor(self, name: str, kind: syntax.NamedType) -> tuple[int, list[syntax.Type]]:
-        """Tag and instantiated field types of a constructor in a data type.
-
-        Raises RelayError: the type has no such constructor.
-        """
+        """Tag and instantiated field types of a constructor; RelayError if the type lacks it."""
         home = self._types[kind.name]
         if name not in home.constructors:
             raise RelayError(f"{self._source}: {name} is not a constructor of {kind.name}")
@@ -100,10 +94,7 @@ class DataTypes:
         return substituted(syntax.NamedType(home.name, _parameters(home)), variables, home)
 
     def form_of(self, value: Any) -> Any:
-        """Describe the data in a function's result; None if there is none.
-
-        A tuple becomes a list, data becomes {"data": [constructor, tag, fields]}.
-        """
+        """Data of a result, or None: a list per tuple, {"data": [constructor, tag, fields]}."""
         if isinstance(value, list):
             fields = list(map(self.form_of, value))
             return fields if any(each is not None for each in fields) else None

@@ -95,10 +95,7 @@ def split_metadata(text: str) -> tuple[str, str | None]:
 
 
 def tokenize(text: str, source: str) -> Tokens:
-    """Split a program, without its metadata section, into tokens.
-
-    Raises RelaySyntaxError: invalid character, or an unterminated comment or string.
-    """
+    """Split a program without metadata into tokens; RelaySyntaxError if malformed, unterminated."""
     lexed = _without_nested_comments(text, source)
     tokens = Tokens(source, text, [], [], [])
     kinds, values, positions = tokens.kinds, tokens.values, tokens.positions

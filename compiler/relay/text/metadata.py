@@ -16,11 +16,7 @@ class AttributesObject(dict[str, Any]):
 
 
 class Metadata:
-    """Objects by type key and index, decoded on demand.
-
-    `text`: JSON of the section. `source`: name used in errors. `given`: external table with
-    precedence: `init_meta_table` of `relay.parse`.
-    """
+    """Objects by type key and index, decoded on demand; entries of `given` have precedence."""
 
     def __init__(
         self, text: str | None, source: str, given: Mapping[str, Any] | None = None

@@ -38,14 +38,11 @@ def parse_module(
     types: Mapping[str, syntax.DataType] | None = None,
     meta_table: Mapping[str, Any] | None = None,
 ) -> syntax.Module:
-    """Parse a module: header, definitions, metadata section.
+    """Parse a module: header `#[version = "0.0.5"]`, definitions, metadata section.
 
-    `text`: Relay text with its `#[version = "0.0.5"]` line. `source`: prefix of positions in
-    errors. `types`: predefined data types. `meta_table`: objects for `meta[...]` if the text has no
-    metadata section.
-
-    Raises RelaySyntaxError: the text is malformed; the error contains line, column and the line
-    itself.
+    `source` prefixes positions in errors. `types` are predefined. `meta_table` has the objects for
+    `meta[...]` if the text has no metadata section. Raises RelaySyntaxError: the text is malformed;
+    the error contains line, column and the line itself.
     """
     parser = _Parser(text, source, types, meta_table)
     with parser.reporting():

@@ -240,10 +240,7 @@ class RunTime:
     def _unless_done(
         self, name: str, go_on: Callable[[relax.Expr], relax.Expr], endless: bool = False
     ) -> tvm.ir.GlobalVar:
-        """Add a function that returns a final state unchanged and advances any other state.
-
-        With `endless`, it calls itself with the new state.
-        """
+        """Function that advances any state but a final one; with `endless`, it calls itself."""
         state = relax.Var("state", relax.AnyType())
         gvar = self._global(f"@{name}", [state], state.ty)
 

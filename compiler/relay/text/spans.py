@@ -11,10 +11,7 @@ from ...ir.rewrite import expressions_in, relax_functions
 
 
 def SpanCheck() -> Any:
-    """Pass that rejects a module in which a call has no source position.
-
-    Raises RelayError: raised by the pass; lists the first such calls and their total number.
-    """
+    """Pass that rejects calls without spans; RelayError lists the first ones and their number."""
 
     def check(mod: tvm.IRModule, _context: Any) -> tvm.IRModule:
         without = [

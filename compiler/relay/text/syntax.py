@@ -54,17 +54,13 @@ Type: TypeAlias = "TensorType | TupleType | FuncType | RefType | NamedType | Unk
 
 @dataclass(slots=True, eq=False)
 class Var:
-    """Variable. `number` is the index of a graph binding `%12`, else None.
-
-    A graph binding is only a name for an expression: out of scope, the variable is replaced by its
-    `definition`. `place` is the position in the source model: `conv1:0:0`.
-    """
+    """Variable; out of scope, a graph binding is replaced by its `definition`."""
 
     name: str
     type: Type | None = None
-    number: int | None = None
+    number: int | None = None  # index of a graph binding `%12`, else None
     definition: Expr | None = None
-    place: str = ""
+    place: str = ""  # position in the source model: `conv1:0:0`
 
 
 @dataclass(slots=True, eq=False)

@@ -62,9 +62,7 @@ def expression(block: syntax.Block, text: str) -> Any:
 
 
 def add_to_module(program: syntax.Module, mod: tvm.IRModule) -> None:
-    """Add a program's data types and functions to a module, in place.
-
-    Functions whose names the module already defines are skipped.
+    """Add a program's types and functions to a module in place, except functions it has.
 
     Raises RelayError: the program refers to a function or type that is defined in neither.
     """

@@ -53,10 +53,7 @@ def to_relax(
     """Convert the program to a Relax module.
 
     `entries` and all other functions over tensors become Relax functions. Other functions are
-    evaluated where they are called.
-
-    `known`: other functions that may be called; included in the result.
-
+    evaluated where they are called. `known` functions may be called and are included in the result.
     Raises RelayError: something is neither a tensor computation nor can be evaluated at compile
     time. RelayTypeError, UnsupportedRelayOperatorError: an operator does not fit its operands; the
     error contains the position of the call.
@@ -590,10 +587,7 @@ class _Converter:
         fits: Callable[[], Any],
         fails: Callable[[], Any],
     ) -> Any:
-        """Return `fits()` with bound pattern variables if all patterns match, otherwise `fails()`.
-
-        For run-time data, each constructor pattern becomes a condition.
-        """
+        """`fits()` with bound variables, or `fails()`; run-time constructors become conditions."""
         if not pairs:
             return fits()
         (pattern, value), *left = pairs

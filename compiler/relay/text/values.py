@@ -80,10 +80,7 @@ class NotTail(Exception):
 
 
 class NoClause(RelayError):
-    """No clause of a `match` fits, or an evaluation depends on its own result.
-
-    A branch that always ends this way is unreachable.
-    """
+    """No clause fits, or a value depends on itself; a branch that always ends so is unreachable."""
 
 
 def check_is_no_step(value: Any) -> None:

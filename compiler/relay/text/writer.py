@@ -26,10 +26,7 @@ _INLINE = {
 
 
 def write(module: syntax.Module, show_meta_data: bool = True) -> str:
-    """Print a module as text.
-
-    `show_meta_data`: include the tensors; without this section, the text cannot be parsed.
-    """
+    """Print a module as text; without tensors (`show_meta_data`) it cannot be parsed."""
     writer = _Writer()
     parts = [writer.data_type(each) for each in module.types.values()]
     for name, function in module.functions.items():

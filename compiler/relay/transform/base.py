@@ -67,10 +67,7 @@ def module_pass(name: str, opt_level: int, change: Callable[[tvm.IRModule], tvm.
 
 
 def function_wise(name: str, opt_level: int, change: FunctionChange) -> Any:
-    """Create a pass over the Relax functions of a module; unchanged functions are reused.
-
-    Functions with the attribute "Compiler" are skipped.
-    """
+    """Pass over Relax functions; unchanged ones are reused, those with `Compiler` skipped."""
 
     def change_own(function: relax.Function, mod: tvm.IRModule) -> relax.Function:
         return function if is_external(function) else change(function, mod)

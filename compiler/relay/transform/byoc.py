@@ -105,10 +105,7 @@ def _optimized(function: relax.Function, _mod: tvm.IRModule) -> relax.Function:
 
 
 class _Annotator:
-    """Annotates each node with a compiler or "default"; values between regions get begin and end.
-
-    Annotations of an earlier run are kept.
-    """
+    """Annotates nodes by compiler, regions by begin and end; earlier annotations are kept."""
 
     def __init__(self, compilers: list[str], non_calls: bool) -> None:
         self.compilers = compilers
@@ -210,10 +207,7 @@ class _Annotator:
 
 
 def _says(supported: Any, call: relax.Call) -> bool:
-    """Evaluate an operator's support attribute: a bool, or a function of the call.
-
-    Old support functions take the call, or its attributes and operands.
-    """
+    """Evaluate a support attribute: a bool, or a function of the call or its attrs and operands."""
     if not callable(supported):
         return bool(supported)
     return bool(supported(call))

@@ -27,21 +27,15 @@ _Branch = list[relax.Call]
 
 @dataclass(frozen=True)
 class _Kind:
-    """An operator that can be combined.
-
-    Calls with equal `signature` are compatible. Weights and results are concatenated along
-    `weight_axis` and `output_axis`; `size` is the attribute with that extent. With `repeats`, an
-    operand of a later operator may have extent 1 along that axis and is repeated. With
-    `axis_from_end`, its axis is written as -1.
-    """
+    """An operator that can be combined."""
 
     name: str
-    signature: Callable[[relax.Call], Any]
-    weight_axis: Callable[[relax.Call], int]
-    output_axis: Callable[[relax.Call], int]
-    size: str = ""
-    repeats: bool = False
-    axis_from_end: bool = False
+    signature: Callable[[relax.Call], Any]  # calls with equal signatures are compatible
+    weight_axis: Callable[[relax.Call], int]  # weights are concatenated along it
+    output_axis: Callable[[relax.Call], int]  # results are concatenated along it
+    size: str = ""  # attribute with that extent
+    repeats: bool = False  # an operand of a later operator with extent 1 there is repeated
+    axis_from_end: bool = False  # a later operator's axis is written as -1
 
     def operand_axis(self, first: relax.Call, ndim: int) -> int:
         """Axis of a broadcast operand of this rank that corresponds to the output axis."""
@@ -194,10 +188,7 @@ def _batched_dense(body: relax.Expr, least: int) -> relax.Expr:
 
 
 def _groups(body: relax.Expr, kind: _Kind, least: int) -> list[list[_Branch]]:
-    """Branches of equal length that start with calls of the kind on the same input.
-
-    They have equal signatures and do not depend on each other.
-    """
+    """Independent branches of equal length, from calls of equal signature on the same input."""
     found: dict[Any, list[relax.Call]] = {}
     for node in post_order(body):
         if not is_op(node, kind.name) or shape(node) is None:

@@ -23,12 +23,10 @@ _NEVER_FOLDED = ("annotation.", "random.", "on_device", "nn.dropout")
 
 
 def FoldConstant(fold_qnn: bool = False) -> Any:
-    """Fold every constant subexpression.
+    """Fold every constant subexpression; with `fold_qnn`, of quantized operators too.
 
-    Numpy evaluates calls that fold to constants in Relax operators. All others need kernels and
-    are compiled in one program.
-
-    `fold_qnn`: fold quantized operators too.
+    Numpy evaluates calls that fold to constants in Relax operators. All others need kernels and are
+    compiled in one program.
     """
     return body_wise("FoldConstant", 2, lambda body: folded_constants(body, fold_qnn))
 

@@ -16,10 +16,7 @@ from .build import again, is_op, op, tuple_of
 
 
 def ChangeBatch(data: Mapping[relax.Var, int], batch_size: int = 16) -> Any:
-    """Change the batch size: infer types again from the changed parameters.
-
-    `data`: maps parameters to their batch axis.
-    """
+    """Change the batch size via the types of parameters; `data` maps these to batch axes."""
     axes = {handle(variable): int(axis) for variable, axis in data.items()}
 
     def change(function: relax.Function, _mod: tvm.IRModule) -> relax.Function:
@@ -36,11 +33,9 @@ def ChangeBatch(data: Mapping[relax.Var, int], batch_size: int = 16) -> Any:
 
 
 def SimplifyFCTranspose(target_weight_name: Sequence[str]) -> Any:
-    """Replace dense(x, transpose(w)) with dense(x, w) for weights that will be passed transposed.
+    """Replace dense(x, transpose(w)) with dense(x, w) for named weights, then passed transposed.
 
     `relay.data_dep_optimization.simplify_fc_transpose.convert` transposes their values too.
-
-    `target_weight_name`: names of the weights w.
     """
     names = {str(name) for name in target_weight_name}
 

@@ -45,27 +45,20 @@ def compiler_of(mark: relax.Call) -> str:
 
 @dataclass(eq=False)
 class Region:
-    """Region of nodes for one compiler.
-
-    `nodes` maps handles to nodes, including annotations; `ins` and `outs` list begins and ends in
-    traversal order.
-    """
+    """Region of nodes for one compiler."""
 
     number: int
     compiler: str
-    nodes: dict[int, relax.Expr] = field(default_factory=dict)
-    ins: list[relax.Call] = field(default_factory=list)
-    outs: list[relax.Call] = field(default_factory=list)
+    nodes: dict[int, relax.Expr] = field(default_factory=dict)  # by handle, including annotations
+    ins: list[relax.Call] = field(default_factory=list)  # begins in traversal order
+    outs: list[relax.Call] = field(default_factory=list)  # ends in traversal order
 
     def add(self, node: relax.Expr) -> None:
         self.nodes[handle(node)] = node
 
 
 class Regions:
-    """All regions of an annotated body.
-
-    Raises RelayError: begin and end annotations do not match.
-    """
+    """All regions of an annotated body; RelayError if begin and end annotations do not match."""
 
     def __init__(self, body: relax.Expr) -> None:
         self._of: dict[int, Region] = {}

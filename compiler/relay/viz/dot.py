@@ -76,10 +76,7 @@ class DotPlotter(Plotter):
         return str(self._whole().source)
 
     def render(self, filename: str | None = None) -> None:
-        """Write the Graphviz source to `filename` and the picture to `filename`.pdf.
-
-        Raises RelayError: graphviz's program `dot` is missing; the source file is still written.
-        """
+        """Write Graphviz source and `filename`.pdf; RelayError, after the source, without `dot`."""
         graphviz = _graphviz()
         path = filename or "relay_viz"
         try:

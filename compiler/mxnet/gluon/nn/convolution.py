@@ -15,10 +15,7 @@ LAYOUTS = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
 
 
 def spatial(value: Any, rank: int) -> tuple[int, ...]:
-    """One number for each spatial axis.
-
-    Raises BlockArgumentError: neither one number nor `rank` of them.
-    """
+    """One number per spatial axis; BlockArgumentError unless one number or `rank` of them."""
     found = (value,) * rank if isinstance(value, int) else tuple(value)
     if len(found) != rank:
         raise BlockArgumentError(f"{value!r} does not have {rank} items")

@@ -103,10 +103,7 @@ def infer_shapes(
 def infer_types(
     symbol: Symbol, shapes: Mapping[str, Shape], dtype: str | Mapping[str, str] = "float32"
 ) -> list[list[tuple[Shape | None, str | None]]]:
-    """Shape and dtype of every output of every node, None where they do not follow.
-
-    Raises FrontendError for unknown names and contradictory shapes.
-    """
+    """Types of all outputs of all nodes, None if unknown; FrontendError if contradictory."""
     from .graph import SymbolImporter
 
     graph = _graph_of(symbol)

@@ -30,13 +30,11 @@ OutputType = tuple["Shape | None", "str | None"]
 
 @dataclass
 class Scope:
-    """Values of the entries of one graph: (node, output) to Relax expression.
-
-    `outer` has, for a variable of a subgraph, the entry of the surrounding graph behind it.
-    """
+    """Values of the entries of one graph: (node, output) to Relax expression."""
 
     graph: Graph
     values: dict[tuple[int, int], relax.Expr] = field(default_factory=dict)
+    # for a variable of a subgraph, the outer graph's entry behind it
     outer: dict[int, tuple[Scope, Entry]] = field(default_factory=dict)
 
 
@@ -97,10 +95,7 @@ class SymbolImporter:
         return [(static_shape(value) or (), dtype_of(value)) for value in self._build()]
 
     def infer_types(self) -> list[list[OutputType]]:
-        """Shape and dtype of the outputs of every node, hidden ones included, as far as known.
-
-        Raises FrontendError if shapes or attributes contradict each other.
-        """
+        """Output types of all nodes, hidden ones too, if known; FrontendError if contradictory."""
         self._read_all = True
         scope = Scope(self.graph)
 

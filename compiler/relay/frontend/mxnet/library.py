@@ -35,11 +35,7 @@ def _has_body(node: SymbolNode) -> bool:
 
 
 def convert(node: SymbolNode, operator: LibraryOperator) -> list[relax.Expr]:
-    """The outputs of a node that an operator of a library computes.
-
-    Raises LibraryOperatorError if the library rejects the attributes or inputs, or wants to write
-    to inputs.
-    """
+    """Outputs of a library operator; LibraryOperatorError if it rejects them or writes inputs."""
     attrs = visible_attrs(node.node.attrs)
     extra = operator.extra_inputs(attrs)
     if node.count < extra:

@@ -20,10 +20,7 @@ def has_function(proto: onnx.NodeProto, domain: str, opset: int) -> bool:
 
 
 def function_body(node: Node, domain: str) -> onnx.FunctionProto:
-    """The function that defines the operator of `node`, for the types of its inputs.
-
-    Raises UnsupportedOperatorError if ONNX has no body for these types or attributes.
-    """
+    """The function that defines `node` for its input types; UnsupportedOperatorError if none."""
     schema = _schema(node.proto, domain, node.opset)
     assert schema is not None
     body = onnx.FunctionProto()

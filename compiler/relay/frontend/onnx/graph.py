@@ -188,10 +188,7 @@ class GraphImporter:
     def convert_node(
         self, node: onnx.NodeProto, scope: Scope, opset: int | None = None
     ) -> list[Any]:
-        """Convert a node that a converter made up; its outputs go to `scope` too.
-
-        It is of the model's operator sets, or of version `opset` of ONNX's own.
-        """
+        """Convert a made-up node, of the model's opsets or `opset`; `scope` gets its outputs."""
         self._convert_node(node, scope, self.opsets if opset is None else {"": opset})
         return [scope[name] for name in node.output]
 

@@ -251,10 +251,7 @@ def _log_checker_findings(proto: onnx.ModelProto, origin: str) -> None:
 
 
 def resolve_opsets(proto: onnx.ModelProto, override: int | None) -> dict[str, int]:
-    """Operator sets of a model, domain to version; "" is ONNX's own.
-
-    Raises FrontendError for versions that the installed ONNX does not know.
-    """
+    """Opsets by domain ("" is ONNX's own); FrontendError if the installed ONNX lacks one."""
     opsets: dict[str, int] = {}
     for entry in proto.opset_import:
         domain = "" if entry.domain == "ai.onnx" else entry.domain
@@ -406,10 +403,7 @@ def _numbers_of_names(
 def _given(
     name: str, declared: list[int | str] | None, given: Sequence[Extent]
 ) -> tuple[int | str, ...]:
-    """The shape that a caller gives an input; a declared scalar may get axes.
-
-    Relay's users gave scalars the shape (1,).
-    """
+    """The shape a caller gives an input; scalars may get axes: Relay's users gave them (1,)."""
     if declared and len(declared) != len(given):
         raise FrontendError(
             f"shape= gives input {name!r} {len(given)} dimensions {tuple(given)}; "

@@ -113,10 +113,7 @@ class Node:
         return extents
 
     def extents_in(self, index: int) -> np.ndarray | None:
-        """The extents that input `index` holds, an array of objects, or its value if it is known.
-
-        None where the input is left out, or holds anything else.
-        """
+        """Extents (array of objects) or known value of input `index`; None if left out or other."""
         value = self.get(index)
         if value is None:
             return None

@@ -19,11 +19,7 @@ _DROPPED = frozenset(["axis", "broadcast", "consumed_inputs", "is_test", "output
 
 
 def in_form_of_opset_7(node: Node) -> Node:
-    """A node of ONNX's own domain with the inputs and attributes that opset 7 gives it.
-
-    Raises UnsupportedOperatorError for one that contradicts its operator set or draws random
-    numbers.
-    """
+    """Bring an ONNX node to opset 7's form; UnsupportedOperatorError if invalid or random."""
     change = _CHANGES.get(node.proto.op_type)
     inputs, attrs = change(node) if change is not None else (node.inputs, node.attrs)
     dropped = _DROPPED if change is _broadcast else _DROPPED - {"axis"}

@@ -69,10 +69,7 @@ def _split_tensor(data: memoryview, start: int, stop: int, weights: dict[str, me
 
 
 def _fields(data: memoryview, start: int, stop: int) -> Iterator[tuple[int, int, int, int, int]]:
-    """Fields of the message in data[start:stop]: number, wire type, begin, content, end.
-
-    `begin` is where the field's key is, `content` where its value begins.
-    """
+    """Fields in data[start:stop]: number, wire type, begin (key), content (value), end."""
     position = start
     while position < stop:
         begin = position

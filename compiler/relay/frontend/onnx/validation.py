@@ -98,10 +98,7 @@ def _schema(name: str, opset: int, domain: str) -> _Schema | None:
 
 
 def check_names(graph: onnx.GraphProto | onnx.FunctionProto) -> None:
-    """Check that every value of a graph is defined once, and so of the graphs in its nodes.
-
-    Raises FrontendError, whose message names the second node.
-    """
+    """Check that a graph and its inner ones define values once; FrontendError names the second."""
     if isinstance(graph, onnx.GraphProto):
         defined = {value.name: "an input" for value in graph.input}
         defined.update({tensor.name: "an initializer" for tensor in graph.initializer})
@@ -174,10 +171,7 @@ def _attributes_of_versions() -> dict[tuple[str, str], dict[str, AttributeProto]
 
 
 def _infer_shapes(node: Node, schema: _Schema, opsets: Mapping[str, int]) -> None:
-    """Run ONNX's shape inference, as onnxruntime does when it loads a model.
-
-    Its errors on types are ignored: the importer accepts more types than ONNX's schemas.
-    """
+    """Run ONNX's shape inference as onnxruntime does, minus type errors: more types import."""
     if schema.name in _NOT_INFERRED:
         return
     operands: list[tuple[str, str, tuple[int | None, ...] | None, np.ndarray | None]] = []
@@ -229,10 +223,7 @@ def _infer_shapes(node: Node, schema: _Schema, opsets: Mapping[str, int]) -> Non
 def _inference_key(
     node: Node, schema: _Schema, opsets: Mapping[str, int], operands: list[Any]
 ) -> tuple[Any, ...] | None:
-    """Everything that shape inference of a node reads, without the names of its values.
-
-    None for a node with large attributes or constants, which would fill memory.
-    """
+    """All that shape inference reads but value names; None if large data would fill memory."""
     arrays = [array for *_, array in operands if array is not None]
     if node.proto.ByteSize() > LARGEST_KEY or any(a.nbytes > LARGEST_KEY for a in arrays):
         return None

@@ -93,10 +93,7 @@ def _dynamic(has_relu: bool) -> Callable[[Any, Sequence[Any], Any], torch.Tensor
 
 
 def _unpacked(packed: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
-    """Weights (inputs, outputs) of int8, their scales and zero points, and the bias of a layer.
-
-    They are constants: a tracer must not see where they come from.
-    """
+    """Int8 weights (inputs, outputs), scales, zero points, bias: to a tracer, mere constants."""
     tracing = torch._C._get_tracing_state()
     torch._C._set_tracing_state(None)
     try:

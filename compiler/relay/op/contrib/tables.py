@@ -136,11 +136,9 @@ def is_depthwise(conv: Any) -> bool:
 
 
 def claim(compiler: str, operators: Mapping[str, Check | bool]) -> None:
-    """Set the single calls that a compiler supports: `target.<compiler>`.
+    """Set the single calls that a compiler supports, unless users set `target.<compiler>`.
 
-    User-defined attributes take precedence.
-
-    `operators`: maps operator names, separated by spaces, to a check of the call.
+    `operators` maps operator names, separated by spaces, to a check of the call.
     """
     from ... import dialect
 

@@ -40,17 +40,12 @@ _PRODUCTS = (*_CONVOLUTIONS, "nn.dense", "nn.batch_matmul", *_REDUCTIONS)
 
 @dataclass(frozen=True)
 class Options:
-    """Options of a TensorRT target.
+    """Options of a TensorRT target."""
 
-    `version`: TensorRT version; later versions support more operators. `implicit_batch`: the first
-    axis is the batch axis of all tensors, and operators cannot work along it. `fp16`: support
-    float16 tensors. `products_only`: reject regions without a matmul, convolution or reduction.
-    """
-
-    version: tuple[int, ...] = (6, 0, 1)
-    implicit_batch: bool = True
-    fp16: bool = False
-    products_only: bool = False
+    version: tuple[int, ...] = (6, 0, 1)  # TensorRT version; later ones support more operators
+    implicit_batch: bool = True  # all first axes are the batch; no operator works along them
+    fp16: bool = False  # support float16 tensors
+    products_only: bool = False  # reject regions without a matmul, convolution or reduction
 
     @classmethod
     def of(cls, target: Mapping[str, Any] | None) -> Options:

@@ -53,10 +53,7 @@ def _convolve_transposed(
     output_padding: Any,
     out_dtype: str,
 ) -> relax.Expr:
-    """Transposed convolution over `count` spatial axes, computed in unblocked layouts.
-
-    A dilated kernel is expanded with zeros between its elements.
-    """
+    """Transposed convolution in unblocked layouts; a dilated kernel has zeros between elements."""
     groups = int(groups)
     plain, plain_kernel = PLAIN["data"][count], PLAIN["transposed"][count]
     result_layout = out_layout or data_layout

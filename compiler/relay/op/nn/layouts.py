@@ -40,10 +40,7 @@ def permuted(values: Sequence[Extent], source: str, target: str) -> list[Extent]
 
 
 def packed(values: Sequence[Extent], source: str, target: str) -> list[Extent]:
-    """Convert extents of an unblocked layout to another, possibly blocked layout.
-
-    (O, I, H, W) = (64, 32, 3, 3), OIHW4i16o -> 4, 8, 3, 3, 4, 16
-    """
+    """Extents in another, e.g. blocked, layout: 64, 32, 3, 3 as OIHW4i16o -> 4, 8, 3, 3, 4, 16."""
     if is_plain(target):
         return permuted(values, source, target)
     extent = dict(zip(source, values))

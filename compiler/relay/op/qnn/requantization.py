@@ -1,7 +1,4 @@
-"""Quantization, dequantization and requantization.
-
-A quantized value q represents (q - zero_point) * scale.
-"""
+"""Quantization, dequantization and requantization; q represents (q - zero_point) * scale."""
 
 from __future__ import annotations
 
@@ -247,10 +244,7 @@ def _rescaled_floats(
 
 
 def fixed_point(factor: float) -> tuple[int, int]:
-    """Convert `factor` to m * 2**(shift - 31) with a 31-bit m.
-
-    Source: the scheme of gemmlowp (Jacob et al., 2018).
-    """
+    """Convert `factor` to m * 2**(shift - 31), m of 31 bits (gemmlowp: Jacob et al., 2018)."""
     if factor == 0:
         return 0, 0
     fraction, exponent = math.frexp(factor)

@@ -33,10 +33,7 @@ def _anchors(scales: Sequence[float], ratios: Sequence[float], stride: int) -> n
 def _moved(
     anchors: te.Tensor, deltas: te.Tensor, image: te.Tensor, stride: int, iou_loss: bool
 ) -> te.Tensor:
-    """Corners (batch, boxes, 4) of the predicted boxes, clipped to the image.
-
-    Boxes are ordered by row, column and anchor.
-    """
+    """Corners (batch, boxes, 4) of predicted boxes, clipped; ordered by row, column, anchor."""
     count, width = anchors.shape[0], deltas.shape[3]
     batch, height = deltas.shape[0], deltas.shape[2]
 

@@ -44,10 +44,7 @@ def roi_align(
 def _roi_pool_compute(
     data: te.Tensor, rois: te.Tensor, pooled_size: list[int], spatial_scale: float
 ) -> te.Tensor:
-    """Maximum of each cell of a region, 0 for an empty cell.
-
-    Cell borders are computed in integers to avoid rounding errors.
-    """
+    """Maximum of each cell of a region, 0 if empty; borders are integers to avoid rounding."""
     _, channels, *size = data.shape
     name = rois.dtype
     row = te.reduce_axis((0, size[0]), "row")
@@ -115,10 +112,7 @@ def _roi_align_max_compute(
     sample_ratio: int,
     aligned: bool,
 ) -> te.Tensor:
-    """Maximum of element times bilinear weight over the samples of each cell of a region.
-
-    A cell without samples is 0, and so are samples outside of the image.
-    """
+    """Maximum of element times bilinear weight over a cell's samples; 0 if none or outside."""
     _, channels, *size = data.shape
     name = rois.dtype
 

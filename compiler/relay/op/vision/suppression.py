@@ -192,10 +192,7 @@ def non_max_suppression(
 def by_class(
     boxes: relax.Expr, scores: relax.Expr, limit: Any, iou_threshold: Any, score_threshold: Any
 ) -> tuple[relax.Expr, relax.Expr, relax.Expr, relax.Expr]:
-    """Suppress each class separately: sorted scores, order, selected positions and counts.
-
-    All results have one row per batch element and class.
-    """
+    """Suppress by class: scores, order, positions, counts; a row per batch element and class."""
     batch, classes, size = extents(scores)
     flat = op.reshape(scores, [batch * classes, size])
     order = op.argsort(flat, 1, True, "int32")
@@ -225,10 +222,7 @@ def _listed(
     classes: int,
     with_scores: bool,
 ) -> Any:
-    """Selected boxes by class: (batch, class, box), or (class, box) and score.
-
-    Unused rows are 0.
-    """
+    """Selected boxes by class: (batch, class, box), or (class, box) and score; rest 0."""
     rows = order.shape[0]
     group = classes if with_scores else rows
     columns = 2 if with_scores else 3

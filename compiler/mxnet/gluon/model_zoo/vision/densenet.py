@@ -45,10 +45,8 @@ def _transition(channels: int) -> HybridBlock:
 class DenseNet(Classifier):
     """DenseNet.
 
-    * `num_init_features`: channels of the stem.
-    * `growth_rate`: channels that each layer adds.
-    * `block_config`: layers of each block.
-    * `bn_size`: width of the bottleneck, in growth rates.
+    `num_init_features`: channels of the stem. `growth_rate`: channels that each layer adds.
+    `block_config`: layers of each block. `bn_size`: width of the bottleneck, in growth rates.
     """
 
     def __init__(

@@ -28,10 +28,7 @@ def _conv(
 
 
 class MobileNet(Classifier):
-    """MobileNet.
-
-    * `multiplier`: of the channels.
-    """
+    """MobileNet; `multiplier` scales the channels."""
 
     def __init__(self, multiplier: float = 1.0, classes: int = 1000) -> None:
         super().__init__()

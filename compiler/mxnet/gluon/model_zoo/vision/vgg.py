@@ -14,11 +14,7 @@ _FILTERS = (64, 128, 256, 512, 512)
 
 
 class VGG(Classifier):
-    """VGG.
-
-    * `layers`: convolutions of each stage.
-    * `filters`: their channels.
-    """
+    """VGG; `layers` are the convolutions of each stage, `filters` their channels."""
 
     def __init__(
         self,

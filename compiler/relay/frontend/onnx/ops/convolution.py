@@ -73,10 +73,7 @@ def transposed_convolution(node: Node) -> relax.Expr | None:
 def with_pads(
     node: Node, pads: list[int], outputs: int | None = None, **others: list[int] | int
 ) -> relax.Expr:
-    """The node itself with these pads, and other attributes, for what says them indirectly.
-
-    It has the first `outputs` of its outputs, by default all.
-    """
+    """The node with these pads and attributes, and its first `outputs` outputs (default all)."""
     replaced = {"pads": pads, **others}
     proto = onnx.NodeProto()
     proto.CopyFrom(node.proto)

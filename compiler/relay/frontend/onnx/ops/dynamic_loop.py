@@ -21,12 +21,9 @@ INT = "int64"
 
 
 class Round(NamedTuple):
-    """Results of one iteration: states after it, and slices of the stacked results.
+    """Results of one iteration: states after it, and slices of the stacked results."""
 
-    `condition`, a tensor of one bool, is whether there is a next one, if the body decides it.
-    """
-
-    condition: relax.Expr | None
+    condition: relax.Expr | None  # one bool: whether there is a next iteration, if the body decides
     states: list[relax.Expr]
     slices: list[relax.Expr]
 

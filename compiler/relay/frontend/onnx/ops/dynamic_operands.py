@@ -1,7 +1,4 @@
-"""Operators whose axes, extents or counts are computed while the model runs.
-
-The extents of such a result are new symbolic dimensions, bound to what a small kernel says.
-"""
+"""Operators with run-time axes, extents or counts: small kernels compute the new symbols."""
 
 from __future__ import annotations
 
@@ -31,10 +28,7 @@ def extents_of(node: Node, values: relax.Expr, count: int) -> list[tirx.Var]:
 
 
 def that_fit(values: te.Tensor, misfits: te.Tensor) -> te.Tensor:
-    """Check that all of `misfits` are 0, and return the values.
-
-    `graph_passes.insert_division_checks` does likewise.
-    """
+    """Return `values` once all `misfits` are 0, as `graph_passes.insert_division_checks` does."""
     none = misfits[tirx.const(0, INT)] == 0
     return te.compute(
         values.shape, lambda *at: tirx.if_then_else(none, values(*at), tirx.const(0, INT))

@@ -1,7 +1,4 @@
-"""Resize whose scales, sizes or region are computed while the model runs.
-
-One kernel resizes along one axis: it computes where each place lies and what its taps weigh.
-"""
+"""Resize with run-time scales, sizes or region: one kernel per axis computes places and taps."""
 
 from __future__ import annotations
 

@@ -22,10 +22,7 @@ from . import dynamic_operands
 
 
 def in_range(indices: relax.Expr, extent: Any) -> relax.Expr:
-    """Indices with the negative ones, which count from the end, made positive.
-
-    `extent` is a number, or an expression over the model's symbols.
-    """
+    """Make negative indices positive; `extent` is a number, or an expression over symbols."""
     array, dtype = constant_value(indices), dtype_of(indices)
     if array is not None and (isinstance(extent, int) or (array >= 0).all()):
         if isinstance(extent, int):  # one that is out of range stays, for the error to name it
@@ -80,10 +77,7 @@ def scatter_elements(node: Node) -> relax.Expr | None:
 
 
 def _repeated_rows(node: Node, shape: list[Any]) -> relax.Expr | None:
-    """The rows (k,) that indices name, if they say the same for all elements of a row; else None.
-
-    That is how exporters write `result[rows] = updates`.
-    """
+    """Rows (k,) if all elements of a row have one index (`result[rows] = updates`), else None."""
     call: Any = node[1]
     while isinstance(call, relax.Var):
         call = node.builder.lookup_binding(call)

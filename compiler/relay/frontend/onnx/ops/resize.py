@@ -27,16 +27,12 @@ MAX_GATHERED_TAPS = 4
 
 @dataclass
 class Axis:
-    """Resampling of one axis.
-
-    `indices` and `weights` of the inputs of each output position are (count, new extent); `outside`
-    (new extent,) marks the positions that get the extrapolation value.
-    """
+    """Resampling of one axis."""
 
     axis: int
-    indices: np.ndarray
-    weights: np.ndarray
-    outside: np.ndarray
+    indices: np.ndarray  # inputs of each output position: (count, new extent)
+    weights: np.ndarray  # of these inputs: (count, new extent)
+    outside: np.ndarray  # (new extent,): positions that get the extrapolation value
 
 
 def resize(node: Node) -> relax.Expr:

@@ -58,10 +58,7 @@ def _scalar(node: Node, index: int, default: float, dtype: str) -> relax.Expr:
 
 
 def _above(node: Node, threshold: relax.Expr) -> relax.Expr:
-    """The next number above a threshold.
-
-    ONNX suppresses boxes that overlap by more than the threshold, Relay those that reach it.
-    """
+    """The next number above a threshold: ONNX suppresses larger overlaps, Relay equal ones."""
     known, dtype = constant_value(threshold), dtype_of(threshold)
     if known is not None:
         return constant(np.nextafter(known, np.array(math.inf, known.dtype)))

@@ -1,7 +1,4 @@
-"""Attention as onnxruntime fuses it: the products of heads, their masks and their caches.
-
-It is spelled as exporters spell it, so that a build makes the same kernels of both.
-"""
+"""Attention as onnxruntime fuses it, spelled as exporters do, to get the same kernels."""
 
 from __future__ import annotations
 

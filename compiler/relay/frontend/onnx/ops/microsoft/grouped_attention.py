@@ -73,14 +73,11 @@ def rotated(
 
 @dataclass(frozen=True)
 class _Lengths:
-    """Rows of this step, rows of the longest sequence after it, and rows before it.
-
-    `past` is (B, 1) of int32; None where no row is before this step.
-    """
+    """Rows of this step, rows of the longest sequence after it, and rows before it."""
 
     rows: int
     total: int
-    past: relax.Expr | None
+    past: relax.Expr | None  # (B, 1) of int32; None where no row is before this step
 
     def positions(self) -> relax.Expr:
         """(B or 1, S): the positions of this step's rows."""

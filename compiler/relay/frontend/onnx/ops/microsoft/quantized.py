@@ -1,7 +1,4 @@
-"""Operators on quantized tensors: dequantized, computed in float32, quantized again.
-
-A zero point that is left out is zero. What `..quantization` says about exactness holds here too.
-"""
+"""Quantized operators via float32; absent zero points are 0; exactness as in `..quantization`."""
 
 from __future__ import annotations
 
