@@ -10,8 +10,7 @@ Operators between convolutions are converted, too: elementwise operators, poolin
 concatenation, reductions over the image, and permutations, which are removed. TVM's ConvertLayout
 converts back at every operand of lower rank, and so at every bias.
 
-CPU schedules expect channels first. Tensor cores need channels last, where their operands are
-contiguous.
+CPU schedules expect channels first; tensor cores need channels last, as contiguous operands.
 """
 
 from __future__ import annotations

@@ -274,8 +274,8 @@ class Backward(_ScaleRule):
 def _rounded(result: np.ndarray, dtype: str, *operands: np.ndarray) -> relax.Expr | None:
     """A float64 result as a constant of `dtype`; None if finite operands overflow.
 
-    None also if all of a nonzero result is below the normal range: the operations that it replaces
-    may stay within it.
+    None also if a nonzero result is entirely below the normal range: the replaced operations may
+    not be.
     """
     with np.errstate(over="ignore"):
         rounded = result.astype(dtype)

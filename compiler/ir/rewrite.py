@@ -67,8 +67,8 @@ class CallRule(ABC):
     def rewrite(self, call: relax.Call, name: str) -> relax.Expr | None:
         """The replacement of a call of operator `name`; None to keep the call.
 
-        The replacement must have the shape and dtype of the call, or it is not used. It may nest
-        new calls.
+        The replacement must have the call's shape and dtype, or it is unused. It may nest new
+        calls.
         """
 
 

@@ -32,10 +32,10 @@ def grid_sample(
 
     `data`: (batch, channels, *extents), of one to three extents. `grid`: (batch, axes, *samples) of
     floats; coordinates along the last axis come first. `method`: "nearest", "bilinear" (along all
-    axes) or "bicubic". `layout`: channels are the second axis in all. `padding_mode`: what is
-    outside: "zeros", "border" (the nearest element) or "reflection". `align_corners`: whether -1
-    and 1 are the centers of the outermost elements, not their outer edges. The result is (batch,
-    channels, *samples).
+    axes) or "bicubic". `layout`: channels are the second axis in all. `padding_mode`: "zeros",
+    "border" (the nearest element) or "reflection". `align_corners`: whether -1 and 1 are the
+    centers of the outermost elements, not their outer edges. The result is (batch, channels,
+    *samples).
     """
     batch, channels, *extents = data.shape
     samples = list(grid.shape[2:])

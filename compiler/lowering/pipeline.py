@@ -101,7 +101,7 @@ def run(
 ) -> State:
     """Run the steps that the current PassContext enables; `lap` gets each step's name at its end.
 
-    Raises BuildError: a step failed in TVM's code or Baton's. Errors of the caller's functions pass
+    Raises BuildError: a step failed in TVM or Baton. Errors of the caller's functions pass
     unchanged.
     """
     for step in sequence:

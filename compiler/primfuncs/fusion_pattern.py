@@ -49,8 +49,7 @@ def unfusable_calls(
     """Elementwise calls that must not be fused after an anchor.
 
     `of_anchor`: the fact about an anchor's result. `behind` derives that of a later call from its
-    operands' (None for operands that no anchor made); None if the call must start a separate
-    kernel.
+    operands' (None for operands that no anchor made); None to start a new kernel.
     """
     found: list[relax.Call] = []
     known: dict[relax.Var, Known] = {}

@@ -62,9 +62,8 @@ _active: ContextVar[_Active | None] = ContextVar("cuda_device_code", default=Non
 def device_code(cache: CodeCache | None = None) -> Iterator[None]:
     """Compile the CUDA modules that are built in this block, in this thread, to device code.
 
-    `cache` keeps the code of each source. Raises UnavailableTargetError: there is no nvcc, or it
-    does not know the target's architecture. Raises BuildError: nvcc rejects the source; the message
-    holds its output.
+    `cache` keeps the code of each source. Raises UnavailableTargetError: no nvcc knows the target's
+    architecture. Raises BuildError, with nvcc's output: nvcc rejects the source.
     """
     _install_hook()
     cuda_code.register()

@@ -32,8 +32,7 @@ class TargetText:
 def read(text: str) -> TargetText:
     """Take a target string apart.
 
-    Raises TargetError: no words, an open quote, a trailing backslash, a word that is not an option,
-    a key twice.
+    Raises TargetError: no words, an open quote, a trailing backslash, a non-option, a key twice.
     """
     words = _split(text, str.isspace, text)
     if not words:

@@ -7,8 +7,7 @@
 FuseOps of TVM 0.27 passes a fused function the fields that it reads instead of the whole tuple. It
 forgets that every further field shifts the parameters after it. A function that reads two fields of
 one tuple and any of another may get the wrong ones, depending on addresses. With aliases, one field
-is read from each tuple. Tuples whose producer can itself be fused are left alone, because they
-never become parameters.
+is read from each tuple. Tuples whose producer can be fused never become parameters.
 """
 
 from __future__ import annotations

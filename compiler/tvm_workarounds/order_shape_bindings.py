@@ -4,8 +4,7 @@
     match_cast(tensor_to_shape(s), (n,))     ->    match_cast(tensor_to_shape(s), (n,))
     gv = tile(lv, n)
 
-FuseOps of TVM 0.27 orders fused calls by tensor dependences and ignores symbols, so that VM code
-generation fails.
+FuseOps of TVM 0.27 ignores symbols when it orders fused calls, so that VM code generation fails.
 """
 
 from __future__ import annotations

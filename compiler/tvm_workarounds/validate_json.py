@@ -5,8 +5,7 @@
 
 A node refers to others by their numbers. TVM 0.27 reads referenced nodes first, recurses endlessly
 on cycles, and puts null into fields that the rest of TVM assumes to match their type. This check
-requires that every reference is to an earlier node, and that the node has the type that TVM has
-registered for the field.
+requires that every reference is to an earlier node of the type that TVM registered for the field.
 """
 
 from __future__ import annotations

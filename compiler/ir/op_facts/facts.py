@@ -62,7 +62,7 @@ class OpFacts:
 
     name: str  # without "relax."; operators of Baton's own are named "relay.<name>"
     kind: str = OTHER  # `UNARY` to `OTHER`: how layouts and batches pass through
-    relay_name: str = ""  # relay's name of the operator
+    relay_name: str = ""  # Relay's name
     # `FOLLOWS`, `IN_FLOAT32` or `SUMS_IN_FLOAT32`; "" to compute in the operands' dtype
     half: str = ""
     # `POINTWISE`, `WINDOW`, or the attribute that names axes; "" if batch elements may mix

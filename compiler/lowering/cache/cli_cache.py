@@ -67,11 +67,10 @@ def keep(cache: kernel_cache.KernelCache, key: str, kept: Kept, image: bytes) ->
 
 
 def write_again(cache: kernel_cache.KernelCache, key: str, path: Path) -> Metadata | None:
-    """Write the library of a cached command to `path`, replacing a file there.
+    """Write the library of a cached command to `path`, replacing a file there; return its metadata.
 
-    Returns the library's metadata. Returns None, and writes nothing, if there is no such command,
-    the model's files have changed, or something is damaged. Raises ExportError: the file can't be
-    written.
+    Returns None, and writes nothing, if there is no such command, the model's files have changed,
+    or something is damaged. Raises ExportError: the file can't be written.
     """
     found = _read(cache, key)
     library = cache.open_library(found[0].library) if found else None

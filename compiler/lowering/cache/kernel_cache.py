@@ -1,10 +1,9 @@
 """Cache compiled CPU kernels and whole libraries on disk for later builds.
 
-Each kernel has one file, named by the hash of everything that decides its machine code. The file
-is a header, the SHA-256 of the object code, and the object code. Each library (`library_cache`)
-and each command (`cli_cache`) also has one file. Files are written atomically (temporary file and
-rename), which is safe with concurrent and killed builds. An entry whose checksum is wrong is
-compiled again.
+Each kernel has one file, named by the hash of everything that decides its machine code. The file is
+a header, the SHA-256 of the object code, and the object code. Each library (`library_cache`) and
+each command (`cli_cache`) also has one file. Files are written atomically (temporary file and
+rename), which is safe with concurrent and killed builds. Damaged entries are compiled again.
 
 Object code is executed later: the folder is made for its owner alone, and a folder or file that
 another user owns or can write is not used.

@@ -2,8 +2,7 @@
 
 The key covers the module with the bytes of its constants, target, pass context, tuning records,
 this machine's CPU, and the code of TVM, LLVM and Baton. Code that the caller supplies can't be
-hashed: pass instruments, external codegen backends, schedules that are registered from outside
-Baton.
+hashed: pass instruments, external codegen backends, schedules registered outside Baton.
 """
 
 from __future__ import annotations

@@ -164,9 +164,8 @@ class CacheWriter:
         """Cache the library whose weights `start` received, unless it is too large.
 
         `linked`: what its executable was made of. `messages`: warnings of the build, which a
-        restored one repeats. Returns the library with its weights mapped from the file, as later
-        builds have them: processes share them, and their pages are large. Returns the same library
-        if nothing was kept.
+        restored one repeats. Returns the library with weights mapped from the file: processes share
+        them, and their pages are large. Returns the same library if nothing was kept.
         """
         slot = self._slot
         if slot is None or self._writer is None:

@@ -77,8 +77,7 @@ def compile_cpu_kernels(
 def separate_raising_kernels(mod: tvm.IRModule, target: Target) -> tvm.IRModule:
     """Compile each CPU kernel that can report an error into a separate module.
 
-    In one module, TVM declares the error function once per kernel, under new names that nothing
-    defines.
+    In one module, TVM declares the error function once per kernel, under new, undefined names.
     """
     raising = {
         gvar: func

@@ -10,9 +10,8 @@
 
 A kernel runs on the device of its attribute `target`. Inputs and results of a function are on the
 function's device. A weight that only kernels of one device read is expected on that device, which
-avoids a copy on each call (see `weight_devices`). A value is copied once per device. The module's
-list of virtual devices begins with the device of `main`, because the virtual machine requires that
-order (`kinds`).
+avoids a copy on each call (see `weight_devices`). A value is copied once per device. The device of
+`main` is the module's first virtual device, as the virtual machine requires (`kinds`).
 """
 
 from __future__ import annotations
@@ -174,8 +173,7 @@ def _num_input(function: relax.Function) -> int:
 class _Placer:
     """Rebuilds one function, binding by binding.
 
-    `own`: device kind of the function's inputs and results. `constants`: that of constants,
-    `main`'s.
+    `own`: device kind of the function's inputs and results. `constants`: `main`'s.
     """
 
     def __init__(

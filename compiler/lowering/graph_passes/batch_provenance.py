@@ -165,7 +165,7 @@ class _Walk:
             return fact
         read = [each for each, one in zip(operands, known) if one != CONSTANT]
         if fact.count == 1:
-            # A value computed from one batch element only belongs to it.
+            # A value computed from a single batch element belongs to it.
             return fact
         return _kept(_operator(expr), expr, read, fact)
 

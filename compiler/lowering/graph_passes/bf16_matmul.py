@@ -9,8 +9,7 @@
 
 bfloat16 matmuls and convolutions are rewritten this way; float32 ones are if a build requests
 bfloat16 (`compiler.precision`). Convolutions that are faster with Winograd stay as they are.
-Operators that move elements work on bfloat16. Everything else, including softmax and norms, is
-computed in float32.
+Operators that move elements work on bfloat16. All else, including softmax and norms, is in float32.
 
 An operand of a matmul that other operators read too is also kept in float32: otherwise each layer
 of a transformer would round its residual sums. Images, which are large, are kept in bfloat16 only.

@@ -3,9 +3,9 @@
     s = conv2d(mean(x))        (N, C, 1, 1)
     y = multiply(x, s)         (N, C, H, W)
 
-If the multiplication were fused after the convolution, the convolution would be recomputed for
-each of its H x W elements. Operators that produce elements of `s` cheaply, such as a bias, may
-still be fused after it.
+If the multiplication were fused after the convolution, the convolution would be recomputed for each
+of its H x W elements. Cheap producers of elements of `s`, such as a bias, may still be fused after
+it.
 
 The same applies to adding (seq, C) to a result (batch, seq, C) with dynamic shapes: row-wise
 kernels read one row of each operand for each row of the result.
@@ -29,8 +29,7 @@ def separate_spread_results(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def _spreading_calls(mod: tvm.IRModule, function: relax.Function) -> list[relax.Call]:
-    """Element-by-element calls whose result is larger than an anchor's that they read, or repeats
-    rows of another operand."""
+    """Element-wise calls that enlarge an anchor's result, or repeat rows of another operand."""
 
     def behind(binding: relax.VarBinding, _: Any, sizes: list[int | None]) -> int | None:
         own = _symbols(binding.var)

@@ -42,8 +42,8 @@ def combine_matmul(
     """Combine matmuls in function `name` of a module.
 
     `query` looks up AutoTVM records; `own_queries` replace it by the variable of an operator's
-    result. A record for one of the products is an explicit choice of its kernel, so that they stay
-    apart. `disabled`: implementations that will not be chosen.
+    result. A record for one of the products is an explicit choice: they stay apart. `disabled`:
+    implementations that will not be chosen.
     """
     function = mod[name]
     bindings = Bindings(function)

@@ -1,7 +1,6 @@
 """Scan along axes of dynamic extent, which may be 0.
 
-TVM's scan writes each lane's first element before its loop: out of bounds if the extent is 0. Here
-that write is conditional.
+TVM's scan writes each lane's first element before its loop: here only if the extent is not 0.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Lower the loop nests that `schedules.x86.machine.amx` marks to AMX tile instructions.
 
-A nest sums products over rows and columns, in plain loops. It becomes, for two tiles of rows and
-two of columns at a time,
+A nest sums products over rows and columns. It becomes, for two tiles of each at a time,
 
     zero four tiles of sums
     for each step of the reduction

@@ -3,9 +3,8 @@
     mark: lane, dy, dx                                      one vector store:
       squares[.., lane, dy, dx] = image(y + dy, x + dx, lane)  -->  the lanes of four pixels in turn
 
-Each pixel is a vector whose lanes go to every fourth byte. For 16 lanes that is one `vpermb` of
-the four concatenated vectors (AVX512-VBMI), or a `vpermd` and a `vpshufb`; other lane counts are
-left to LLVM.
+Each pixel is a vector whose lanes go to every fourth byte. For 16 lanes that is one `vpermb` of the
+four concatenated vectors (AVX512-VBMI), or a `vpermd` and a `vpshufb`; LLVM handles other counts.
 """
 
 from __future__ import annotations

@@ -11,8 +11,7 @@ terms by b + K / b. For products of one sign at K = 4096, errors were 11 times t
 which also adds in blocks. A block costs one addition for each vector of a register tile, compared
 to thousands of multiply-adds.
 
-Loops that `schedules.x86.machine.sum_blocks` marks are added in shorter blocks, inner loops
-included.
+Loops marked by `schedules.x86.machine.sum_blocks`, and inner loops, use shorter blocks.
 
 Runs on lowered functions: flat buffers, explicit vectors, unrolled register tiles.
 """

@@ -6,8 +6,7 @@ matmul, and hardware prefetch stops at each page. `schedules.x86.machine.prefetc
 schedules mark the loops of such a matmul.
 
 `llvm.prefetch` is unsuitable: LLVM assumes that it may read any memory, and stores and reloads the
-accumulators in every step. An inline assembly statement without visible memory access leaves them
-in registers.
+accumulators in every step. Inline assembly without visible memory access leaves them in registers.
 """
 
 from __future__ import annotations

@@ -9,9 +9,8 @@ constant. After all simplifications, this pass emits forms that keep a NaN:
     x != y        ->  not x == y
 
 Both orders give the same number, unless an operand is NaN: then one of them is the NaN, and stays
-one whatever bits are added. That takes three instructions, where a comparison, a maximum and a
-selection would become four. The last line is there because TVM tells LLVM that a NaN is not unequal
-to anything.
+one whatever bits are added. That takes three instructions; a comparison, a maximum and a selection
+would become four. The last line is there because for TVM a NaN is not unequal to anything.
 
 On a GPU, `max` of the device's library drops NaNs in either operand, so that a comparison and a
 selection are emitted instead.

@@ -3,8 +3,8 @@
 LLVM splits vector forms of functions that it knows, such as the cosine. TVM lowers the hyperbolic
 sine and cosine to C library calls, but only for scalars, and the float remainder not at all on
 CPUs. TVM's tanh and atanh subtract numbers near 1, which loses all digits of a small operand: they
-become C library calls, too, unless `FastMath` replaced them. Functions without a float16 form are
-computed in float32.
+become C library calls, too, unless replaced by `FastMath`. Functions without a float16 form use
+float32.
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
     nearbyint(x)               ->  llvm.nearbyint(x)
     cast(int32, nearbyint(x))  ->  llvm.lrint(x)           one instruction
 
-TVM computes `nearbyint` one lane at a time: its vectorizer does not know that the function works
-element by element.
+TVM computes `nearbyint` by lane: its vectorizer does not know that it works element by element.
 """
 
 from __future__ import annotations

@@ -151,8 +151,7 @@ def install(
     """Let function `name`, which holds the operators of one kernel, call the replayed one.
 
     `made`: kernels that the module has already, by identity of the match; a new one is added.
-    Returns None if the function does not consist of that kernel alone, and the module stays as it
-    is.
+    Returns None, to keep the module, if the function does not consist of that kernel alone.
     """
     old = mod[name]
     alone = tvm.IRModule({name: old.with_attr("global_symbol", name)})  # fusion drops others

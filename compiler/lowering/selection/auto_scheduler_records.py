@@ -55,7 +55,7 @@ class Recorded:
     records: dict[str, Any] = field(default_factory=dict)
     # By function and variable of an operator's result, the config of a record's template
     templates: dict[str, dict[str, Query]] = field(default_factory=dict)
-    # Report remarks on records that could not be followed to the letter
+    # Remarks for the report on records that could not be followed to the letter
     notes: list[str] = field(default_factory=list)
     # By kernel name, what `replayed_kernels_valid` has to ask when it is compiled
     unchecked: dict[str, ValidationJob] = field(default_factory=dict)

@@ -33,8 +33,7 @@ def library_kernels(
 ) -> list[LibraryKernel]:
     """The scheduled kernels of a module whose main is one kernel's operators, at opt_level 3.
 
-    Kernels that only change layouts are left out. `query` chooses configs; by default as without
-    records.
+    Kernels that only change layouts are left out. `query` chooses configs; default: no records.
     """
     with auto_scheduler.FallbackContext(), tvm.transform.PassContext(opt_level=3):
         state = scheduled(mod, target, query)

@@ -1,9 +1,8 @@
 """Values of one function in plain and in blocked layouts, converted on request.
 
-A blocked layout NCHW[b]c of a tensor (N, C, H, W) is the tensor (N, ceil(C/b), H, W, b); block 1
-is the plain layout. If b does not divide C, the last block has padding channels. They hold finite
-numbers, and readers multiply them by zero or drop them. A value is converted at most once to each
-layout.
+A blocked layout NCHW[b]c of a tensor (N, C, H, W) is the tensor (N, ceil(C/b), H, W, b); block 1 is
+the plain layout. If b does not divide C, the last block has padding channels. They hold finite
+numbers, which readers multiply by zero or drop. A value is converted once per layout.
 
 Signals and volumes are blocked as the images that they are made of: (N, C, W) as images one row
 high, (N, C, D, H, W) as N * D images.

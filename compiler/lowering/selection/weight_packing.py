@@ -116,8 +116,7 @@ def pack(
     function: Callable[[Any, Any], Any],
     alike: Hashable = None,
 ) -> relax.Expr:
-    """Apply `function(ops, array)` to a weight: at build time to a constant, else in each
-    inference.
+    """Apply `function(ops, array)` to a weight: to a constant at build time, else per inference.
 
     `function` uses `ops.pad`, `ops.reshape`, `ops.transpose`, `ops.concatenate`, `array.shape` and
     `array.astype` alone. Functions of equal `alike` make arrays of one shape and type of arrays of

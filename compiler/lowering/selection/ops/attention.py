@@ -8,8 +8,7 @@ of masks. A select between the scores and a number is a mask, too:
     where(allowed, scores, -inf)
 
 A permutation and reshape that join the heads are fused: the kernel writes its result in that order.
-Exporters may replace NaNs after the softmax by zeros, since rows in which the mask leaves no key
-have nothing else:
+Exporters may replace NaNs after the softmax by zeros, for rows in which the mask leaves no key:
 
     where(isnan(softmax(...)), 0, softmax(...))
 
@@ -92,8 +91,7 @@ def choose_kernel(
     """Choose the kernel for an attention, and its config; None to keep the operators separate.
 
     `query` looks up AutoTVM records; `own_queries` replace it by the variable of an operator's
-    result. A record for one of the two products is an explicit choice of its kernel, so that they
-    stay apart.
+    result. A record for one of the two products is an explicit choice: they stay apart.
     """
     w = attention.workload
     if symbols_in(w):
