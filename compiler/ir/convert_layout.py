@@ -62,10 +62,7 @@ def convert_layout(
     layouts: Layouts = CHANNELS_FIRST,
     wanted: Predicate = lambda _: True,
 ) -> tvm.IRModule:
-    """Make the convolutions of function `name` compute in the new layouts, if `wanted` says so.
-
-    Functions that branch stay as they are.
-    """
+    """Convert `wanted` convolutions of function `name`; functions that branch stay as they are."""
     function = mod[name]
     values = [binding.value for block in function.body.blocks for binding in block.bindings]
     converter = _Converter(mod, layouts, wanted)

@@ -103,10 +103,7 @@ class _ScaleRule(SharedRule):
         return self.vocabulary.again(anchor, [data, scaled, *anchor.args[2:]])
 
     def _of_groups(self, anchor: relax.Call, weights: Any, scale: Any) -> relax.Expr | None:
-        """Scale the weights of a transposed convolution: they hold the outputs of one group.
-
-        Each group's slice of the input channels has its own part of the scale.
-        """
+        """Scale a transposed convolution's weights by group: each has its slice of the scale."""
         values, factors, groups = self.array(weights), self.array(scale), anchor.attrs["groups"]
         (inner,), (outer,) = self._weight_axes(anchor, "I"), self._weight_axes(anchor, "O")
         if values is None or factors is None or values.shape[outer] * groups != factors.size:
@@ -274,8 +271,7 @@ class Backward(_ScaleRule):
 def _rounded(result: np.ndarray, dtype: str, *operands: np.ndarray) -> relax.Expr | None:
     """A float64 result as a constant of `dtype`; None if finite operands overflow.
 
-    None also if a nonzero result is entirely below the normal range: the replaced operations may
-    not be.
+    None also if a nonzero result is all below the normal range: what it replaces may not be.
     """
     with np.errstate(over="ignore"):
         rounded = result.astype(dtype)

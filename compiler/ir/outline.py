@@ -352,8 +352,8 @@ def _rebuild(
 ) -> relax.Function:
     """`main` with calls in place of the groups.
 
-    A call stands, in the order of bindings, where the last member of its group stood, unless
-    something that reads its outputs comes before; then that moves after the call.
+    A call stands where its group's last member stood, unless a reader of its outputs comes before;
+    then the reader moves after the call.
     """
     last = [0] * len(groups)  # the binding that each group's call replaces
     for index, number in enumerate(group_of):

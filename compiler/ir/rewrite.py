@@ -24,10 +24,7 @@ DEBUG_VARIABLE = "BATON_DEBUG"
 
 
 def is_same_type(old: Any, new: Any) -> bool:
-    """Whether a value of type `new` may replace one of `old`: same rank, dtype, known extents.
-
-    Extents that `old` leaves open may be known in `new`.
-    """
+    """Whether `new` may replace `old`: same rank, dtype and known extents; it may know more."""
     if isinstance(old, relax.TupleType) and isinstance(new, relax.TupleType):
         return len(old.fields) == len(new.fields) and all(map(is_same_type, old.fields, new.fields))
     if isinstance(old, relax.ShapeType) and isinstance(new, relax.ShapeType):
@@ -67,8 +64,7 @@ class CallRule(ABC):
     def rewrite(self, call: relax.Call, name: str) -> relax.Expr | None:
         """The replacement of a call of operator `name`; None to keep the call.
 
-        The replacement must have the call's shape and dtype, or it is unused. It may nest new
-        calls.
+        A replacement with another shape or dtype is ignored. It may nest new calls.
         """
 
 

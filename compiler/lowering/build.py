@@ -122,10 +122,7 @@ def _nothing_kept(reason: str) -> str:
 def _compile(
     bound: tvm.IRModule, request: BuildRequest, keeping: library_cache.CacheWriter
 ) -> tuple[State, dict[str, Any]]:
-    """The steps after binding, repeated each time that records were wrong.
-
-    Returns the library's weights too; none of them is a tensor of the caller's.
-    """
+    """Run the steps again until no record is wrong; also return the library's own weights."""
     # Import all passes and schedules here: a library from the cache needs none of them.
     from . import pipeline
     from .steps import State

@@ -12,10 +12,7 @@ from tvm import relax
 
 
 def can_plan_memory(mod: tvm.IRModule) -> bool:
-    """Whether `StaticPlanBlockMemory` may run: one device, and no `If`.
-
-    Tensors of other modules come from the virtual machine's pools, one for each device.
-    """
+    """Whether a module has one device and no `If`; others allocate from the VM's device pools."""
     return len((mod.global_infos or {}).get("vdevice", [])) <= 1 and not has_conditions(mod)
 
 

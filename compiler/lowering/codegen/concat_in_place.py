@@ -95,10 +95,7 @@ class ConcatInPlace:
 
 
 def part_offsets(kernel: tvm.tirx.PrimFunc) -> list[int] | None:
-    """Byte offsets of a concatenation kernel's operands in its result.
-
-    None for other kernels, and where the parts are not contiguous or not aligned.
-    """
+    """Byte offsets of a concatenation's operands; None if not contiguous, aligned, or a concat."""
     if not kernel.attrs or CONCATENATES not in kernel.attrs:
         return None
     return aligned_offsets(kernel)

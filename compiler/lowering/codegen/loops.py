@@ -234,10 +234,7 @@ class _Rounds:
         captured: Sequence[relax.Var],
         count: int,
     ) -> relax.SeqExpr:
-        """Call, and while there is more, call again, `count` times at most.
-
-        Without a callee the body itself is inlined, which saves the call.
-        """
+        """Call up to `count` times, while there is more. Without a callee, inline the body."""
         scope, arguments = _Scope(), [*states, *captured]
         if callee is None:
             own = len(self.body.params)

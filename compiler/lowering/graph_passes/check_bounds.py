@@ -47,10 +47,7 @@ def check_bounds(mod: tvm.IRModule, target: Target) -> tvm.IRModule:
 
 
 class _Needs:
-    """Lower bounds on extents that follow from the indices used.
-
-    `found`: the axis needs `least` elements if all conditions hold: that the loops run.
-    """
+    """Lower bounds on extents, from indices used; each in `found` holds if its loops run."""
 
     def __init__(self, func: tirx.PrimFunc) -> None:
         self.found: list[tuple[Any, int, Any, list[Any]]] = []

@@ -469,10 +469,7 @@ def _shift_to_bytes(values: np.ndarray, summed: tuple[int, ...]) -> np.ndarray |
 
 
 def _adding_all(call: relax.Call, values: np.ndarray, axis: int) -> np.ndarray | None:
-    """int8 weights that sum the inputs of each channel of a layer.
-
-    One channel, or a depthwise convolution's number of channels; None for other groups.
-    """
+    """int8 weights that sum each channel's inputs: for one channel or depthwise; None otherwise."""
     groups = int(call.attrs.groups) if hasattr(call.attrs, "groups") else 1
     ones = np.ones_like(values, "int8")
     if groups == values.shape[axis]:

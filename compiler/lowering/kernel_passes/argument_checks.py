@@ -218,10 +218,7 @@ def _is_check(statement: IfThenElse) -> bool:
 
 
 class _Parts:
-    """Operands of an entry's expression.
-
-    `reads`: variable, index and field of each structure read. `known`: there are no other parts.
-    """
+    """Parts of an expression: structure `reads` (variable, index, field); `known` if no others."""
 
     def __init__(self, expression: Any) -> None:
         self.variables: set[Any] = set()

@@ -115,10 +115,7 @@ def _with_prefetches(
 def _accesses(
     statements: Sequence[tirx.Stmt], kind: type, bound: Mapping[Any, Any], local: list[Any]
 ) -> list[tuple[Any, Any]]:
-    """Buffers and indices of vectors or of scalars, of buffers that outlive the function.
-
-    Vectors that loops inside move are left out.
-    """
+    """Accesses, by vectors or scalars, to outer buffers; not vectors that inner loops move."""
     found: list[tuple[Any, Any]] = []
     inside = [var for statement in statements for var in loop_variables(statement)]
 

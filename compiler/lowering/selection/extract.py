@@ -129,10 +129,9 @@ def kernel_calls(function: relax.Function) -> list[tuple[str, list[Any]]]:
 
 
 def _tag_bindings(mod: tvm.IRModule, name: str) -> tvm.IRModule:
-    """Give each kernel call in function `name` its own PrimFunc with its variable as an attribute.
+    """Tag each kernel call of function `name` with its variable, in a PrimFunc of its own.
 
-    Fusion renames variables and keeps kernels, so the attribute traces a fused kernel back to the
-    bindings that it came from.
+    Fusion renames variables and keeps kernels, so the tag leads back to the original bindings.
     """
     builder = BlockBuilder(mod)
     tagger = _Tagger(builder, mod)

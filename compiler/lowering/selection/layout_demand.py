@@ -31,10 +31,7 @@ def block_of(target: Target) -> int | None:
 
 
 def worth_blocking(function: relax.Function, block: int) -> set[relax.Var]:
-    """Variables read only by layout-preserving operators and, through those, by convolutions.
-
-    Only tensors of whole blocks of channels count.
-    """
+    """Variables of whole blocks that, past layout-preserving operators, only convolutions read."""
     wanted: dict[relax.Var, bool] = {}
     found: set[relax.Var] = set()
 

@@ -135,10 +135,7 @@ def _schedule(
     record: Any | None,
     fast_math: bool,
 ) -> tuple[tvm.tirx.PrimFunc, Kernel]:
-    """One kernel: its auto_scheduler record if there is one, else a schedule rule.
-
-    A function without a rule stays correct but serial, as the report and the log note.
-    """
+    """Schedule by auto_scheduler record or rule; without a rule, serial, as report and log note."""
     kind = str(target.kind.name)
     entry = Kernel(name, [], "unscheduled", "none", kind, "", 1, count_flops(func))
     entry.bytes = count_bytes(func)

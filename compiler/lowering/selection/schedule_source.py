@@ -40,10 +40,7 @@ class QueryCount:
 
 @dataclass(frozen=True)
 class ScheduleSource:
-    """The dispatch contexts that were active when a build began.
-
-    It may be handed to other threads, which do not inherit contexts.
-    """
+    """Dispatch contexts from when a build began, also for threads, which inherit no contexts."""
 
     # Whether kernels are computed the way TOPI schedules want them from the start
     use_topi_schedule: bool

@@ -183,10 +183,7 @@ def _shuffle(
 def _recorded(
     at: LoweringContext, w: ConvTransposeWorkload
 ) -> tuple[Conv2dWorkload, strategy.Query] | None:
-    """The convolution of TVM 0.18 and how to ask for its record; None if there is none.
-
-    TVM 0.18 wrote the padding of these tasks as (height, width).
-    """
+    """TVM 0.18's convolution, padding as (height, width), and its query; None without a record."""
     query = at.query
     if query is None:
         return None

@@ -14,10 +14,7 @@ from schedules.conv2d import Conv2dWorkload
 
 
 def trim_taps(w: Conv2dWorkload, filters: np.ndarray) -> tuple[Conv2dWorkload, np.ndarray]:
-    """The workload and its weights (OIHW) without the outer taps that never meet the image.
-
-    Both unchanged if every kernel position does, or if the padding value is not zero.
-    """
+    """Drop outer taps that never meet the image, unless padding is nonzero; weights are OIHW."""
     if w.pad_value:
         return w, filters
     top, left, bottom, right = w.padding
