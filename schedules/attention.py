@@ -26,25 +26,14 @@ class Entry:
 
 @dataclass(frozen=True)
 class Heads:
-    """A stack of matrices read in place; the tensor may keep its last axes as one.
+    """A stack of matrices read in place; the tensor may keep its last axes as one."""
 
-    Attributes
-    ----------
-    operand : Operand
-        How the matrices lie in the tensor after a reshape that splits its last axis.
-    joined : int
-        How many of those axes the tensor itself has as one: 2 for (B, S, H * D) read as
-        (B, S, H, D), 0 for a tensor that is not reshaped.
-    entry : Entry, optional
-        What the matrices are of a tensor with one axis more.
-    repeats : int
-        So many heads of queries, one after the other, share one of these.
-    """
-
-    operand: Operand
+    operand: Operand  # how the matrices lie in the tensor after a reshape that splits its last axis
+    # How many of those axes the tensor itself has as one: 2 for (B, S, H * D) read as (B, S, H, D),
+    # 0 for a tensor that is not reshaped
     joined: int = 0
-    entry: Entry | None = None
-    repeats: int = 1
+    entry: Entry | None = None  # what the matrices are of a tensor with one axis more
+    repeats: int = 1  # so many heads of queries, one after the other, share one of these
 
     @property
     def batch(self) -> tuple[int, ...]:
@@ -86,22 +75,13 @@ class Heads:
 
 @dataclass(frozen=True)
 class Mask:
-    """Effect of a tensor on the scores (*batch, s, t).
+    """Effect of a tensor on the scores (*batch, s, t)."""
 
-    Attributes
-    ----------
-    shape : tuple of int
-        Of the tensor; broadcasts to that of the scores.
-    fill : float, optional
-        The tensor has type bool and chooses between the score and this number; None for a tensor of
-        the scores' dtype that is added to them.
-    hides : bool
-        Where the tensor is true stands `fill`, not the score.
-    """
-
-    shape: tuple[int, ...]
+    shape: tuple[int, ...]  # of the tensor; broadcasts to that of the scores
+    # The tensor has type bool and chooses between the score and this number; None for a tensor of
+    # the scores' dtype that is added to them
     fill: float | None = None
-    hides: bool = False
+    hides: bool = False  # where the tensor is true stands `fill`, not the score
 
     def dtype(self, scores: str) -> str:
         """Dtype of the tensor, given the dtype of the scores."""
@@ -118,25 +98,16 @@ class Mask:
 
 @dataclass(frozen=True)
 class AttentionWorkload:
-    """softmax(masked(q (*batch, s, d) times k (*batch, d, t) * scale)) times v (*batch, t, c).
-
-    Attributes
-    ----------
-    masks : tuple of Mask
-        What is done with the scores, one after the other.
-    heads_last : bool
-        The result is (b, s, h * c) instead of (b, h, s, c), for batch = (b, h).
-    nan_is_zero : bool
-        Rows whose softmax is not a number, as where a mask of infinities leaves no key, give
-        zeros.
-    """
+    """softmax(masked(q (*batch, s, d) times k (*batch, d, t) * scale)) times v (*batch, t, c)."""
 
     q: Heads
     k: Heads
     v: Heads
-    masks: tuple[Mask, ...] = ()
+    masks: tuple[Mask, ...] = ()  # what is done with the scores, one after the other
     scale: float = 1.0
+    # The result is (b, s, h * c) instead of (b, h, s, c), for batch = (b, h)
     heads_last: bool = False
+    # Rows whose softmax is not a number, as where a mask of infinities leaves no key, give zeros
     nan_is_zero: bool = False
     dtype: str = "float32"
 

@@ -107,11 +107,8 @@ class AnnotateEntity:
         source=None)` for a TE schedule, where lists of tensors in `source` are computed at the
         axes that this annotation names by their numbers.
 
-        Raises
-        ------
-        InstantiationError
-            A loop to unroll is longer than `max_unroll`, or one to vectorize is of a length that
-            `vec_size` lacks.
+        Raises InstantiationError: a loop to unroll is longer than `max_unroll`, or one to vectorize
+        is of a length that `vec_size` lacks.
         """
         if isinstance(place[0], (list, tuple)):
             return self._apply(sch, *place, **options)

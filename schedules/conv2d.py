@@ -14,28 +14,7 @@ INTEGERS = frozenset(("int8", "uint8", "int16", "uint16", "int32"))
 
 @dataclass(frozen=True)
 class Conv2dWorkload:
-    """Shapes and attributes of one conv2d call in NCHW / OIHW terms.
-
-    Attributes
-    ----------
-    padding : (top, left, bottom, right)
-    groups : int
-        1 for a full convolution; `in_channels` for a depthwise one.
-    dtype, out_dtype : str
-        Element types of the data and of the result.
-    constant_weight : bool
-        Whether the weights are known at build time.
-    weight_dtype : str
-        Element type of the weights; empty where it is that of the data.
-    pad_value : int
-        What an image of integers is padded with: its zero point.
-    narrow : int
-        Steps of a dot product of bytes by these weights that fit int16
-        (`x86.dot_product.narrow_steps`).
-    largest : int
-        No sum of products of bytes by these weights is larger, or smaller than minus that; 0 where
-        that is not known.
-    """
+    """Shapes and attributes of one conv2d call in NCHW / OIHW terms."""
 
     batch: int
     in_channels: int
@@ -46,13 +25,17 @@ class Conv2dWorkload:
     strides: tuple[int, int]
     padding: tuple[int, int, int, int]
     dilation: tuple[int, int]
-    groups: int = 1
-    dtype: str = "float32"
+    groups: int = 1  # 1 for a full convolution; `in_channels` for a depthwise one
+    dtype: str = "float32"  # element types of the data and of the result
     out_dtype: str = "float32"
-    constant_weight: bool = False
-    weight_dtype: str = ""
-    pad_value: int = 0
+    constant_weight: bool = False  # whether the weights are known at build time
+    weight_dtype: str = ""  # element type of the weights; empty where it is that of the data
+    pad_value: int = 0  # what an image of integers is padded with: its zero point
+    # Steps of a dot product of bytes by these weights that fit int16
+    # (`x86.dot_product.narrow_steps`)
     narrow: int = 0
+    # No sum of products of bytes by these weights is larger, or smaller than minus that; 0 where
+    # that is not known
     largest: int = 0
 
     @property

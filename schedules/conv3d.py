@@ -10,15 +10,7 @@ from .conv_shape import window_places
 
 @dataclass(frozen=True)
 class Conv3dWorkload:
-    """Shapes and attributes of one conv3d call.
-
-    Attributes
-    ----------
-    size, kernel : (depth, height, width)
-    padding : (front, top, left, back, bottom, right)
-    channels_last : bool
-        NDHWC with DHWIO weights; else NCDHW with OIDHW.
-    """
+    """Shapes and attributes of one conv3d call."""
 
     batch: int
     in_channels: int
@@ -31,7 +23,7 @@ class Conv3dWorkload:
     groups: int = 1
     dtype: str = "float32"
     out_dtype: str = "float32"
-    channels_last: bool = False
+    channels_last: bool = False  # NDHWC with DHWIO weights; else NCDHW with OIDHW
 
     @property
     def padded(self) -> tuple[int, int, int]:

@@ -19,12 +19,8 @@ def spread_size(
 ) -> tuple[int, ...]:
     """Spatial shape of a transposed convolution's result.
 
-    Parameters
-    ----------
-    padding
-        What is cut off, of every axis the front, then of every one the back.
-    beyond
-        Output padding.
+    `padding`: what is cut off, of every axis the front, then of every one the back.
+    `beyond`: output padding.
     """
     cut = zip(padding[: len(size)], padding[len(size) :], strict=True)
     return tuple(

@@ -10,28 +10,16 @@ from .conv_shape import spread_size
 
 @dataclass(frozen=True)
 class ConvTransposeWorkload:
-    """Shapes and attributes of one conv2d_transpose (NCHW, IOHW) or conv1d_transpose call.
-
-    Attributes
-    ----------
-    size, kernel, strides : tuple of int
-        (height, width), or (width,) for signals.
-    out_channels : int
-        Of one group.
-    padding : tuple of int
-        Of every spatial axis the front, then of every one the back.
-    beyond : tuple of int
-        Rows and columns added at the end ("output_padding").
-    """
+    """Shapes and attributes of one conv2d_transpose (NCHW, IOHW) or conv1d_transpose call."""
 
     batch: int
     in_channels: int
-    size: tuple[int, ...]
-    out_channels: int
+    size: tuple[int, ...]  # (height, width), or (width,) for signals
+    out_channels: int  # of one group
     kernel: tuple[int, ...]
     strides: tuple[int, ...]
-    padding: tuple[int, ...]
-    beyond: tuple[int, ...]
+    padding: tuple[int, ...]  # of every spatial axis the front, then of every one the back
+    beyond: tuple[int, ...]  # rows and columns added at the end ("output_padding")
     groups: int = 1
     dtype: str = "float32"
     out_dtype: str = "float32"

@@ -39,19 +39,12 @@ _FOLDED: dict[Any, Callable[[Any, Any], Any]] = {
 
 @dataclass(frozen=True)
 class Rows:
-    """A function that computes rows independently of each other.
-
-    Attributes
-    ----------
-    func : tirx.PrimFunc
-    symbols : list of Var
-        Whose product is the number of rows; the last one counts the rows of a static function.
-    tensors : list of int or None
-        Elements of a row of each parameter; None for one that all rows read as a whole.
-    """
+    """A function that computes rows independently of each other."""
 
     func: tirx.PrimFunc
+    # Whose product is the number of rows; the last one counts the rows of a static function
     symbols: list[Any]
+    # Elements of a row of each parameter; None for one that all rows read as a whole
     tensors: list[int | None]
 
     @property
@@ -173,10 +166,7 @@ def _rows_alone(symbols: Sequence[Any], rows: int) -> list[int]:
 def with_extents(node: Any, extents: Sequence[tuple[Any, int]]) -> Any:
     """A function or an expression with numbers for symbols, in all types of it too.
 
-    Raises
-    ------
-    ZeroDivisionError
-        It divides by an extent that is 0 then.
+    Raises ZeroDivisionError: it divides by an extent that is 0 then.
     """
     divides_by_zero = False
 
@@ -320,23 +310,14 @@ def _names(store: Any, variables: Sequence[Any]) -> bool:
 
 @dataclass(frozen=True)
 class Tiling:
-    """How the kernels of a few rows cover all of them.
+    """How the kernels of a few rows cover all of them."""
 
-    Attributes
-    ----------
-    inside : bool
-        The loop over tiles is inside of the kernel's outermost loop, which runs over panels.
-    resident : int
-        How many tiles pass a panel before the next one comes.
-    parallel_from : int
-        Threads share the work from this many tiles on; 0: as the kernel's own loops have it.
-    marks : tuple of (str, int)
-        Annotations of the loop over the tiles that pass a panel.
-    """
-
+    # The loop over tiles is inside of the kernel's outermost loop, which runs over panels
     inside: bool = False
-    resident: int = 1
+    resident: int = 1  # how many tiles pass a panel before the next one comes
+    # Threads share the work from this many tiles on; 0: as the kernel's own loops have it
     parallel_from: int = 0
+    # Annotations of the loop over the tiles that pass a panel
     marks: tuple[tuple[str, int], ...] = ()
 
 

@@ -28,25 +28,15 @@ CHEAP_CALLS = frozenset(
 
 @dataclass(frozen=True)
 class Surroundings:
-    """Blocks of a fused function besides its anchor.
+    """Blocks of a fused function besides its anchor."""
 
-    Attributes
-    ----------
-    before : list of block handles
-        Blocks whose results the anchor reads, or that such blocks read, in program order.
-    repeated : list of block handles
-        Blocks after the anchor that are costly and read more than once, in program order:
-        compute them once per tile.
-    output : block handle
-        The last block; every other block after the anchor has been inlined into it.
-    costly_output : bool
-        Whether the output block calls functions such as exp or erf.
-    """
-
+    # Blocks whose results the anchor reads, or that such blocks read, in program order
     before: list[Any]
+    # Blocks after the anchor that are costly and read more than once, in program order: compute
+    # them once per tile
     repeated: list[Any]
-    output: Any
-    costly_output: bool
+    output: Any  # the last block; every other block after the anchor has been inlined into it
+    costly_output: bool  # whether the output block calls functions such as exp or erf
 
 
 def inline_epilogue(sch: s_tir.Schedule, anchor: Any, keep: Collection[str] = ()) -> Surroundings:
@@ -55,10 +45,7 @@ def inline_epilogue(sch: s_tir.Schedule, anchor: Any, keep: Collection[str] = ()
     A block before the anchor is inlined into the next one, but not into the anchor itself,
     whose inner loop would repeat it.
 
-    Parameters
-    ----------
-    keep
-        Names of blocks that stay as they are; those after the anchor come with `repeated`.
+    `keep`: names of blocks that stay as they are; those after the anchor come with `repeated`.
     """
     anchor_name = str(sch.get(anchor).name_hint)
     names = list(sblocks(sch))
@@ -91,14 +78,9 @@ def with_index(
 ) -> None:
     """Let blocks after an anchor run over other axes.
 
-    Parameters
-    ----------
-    repeated
-        Blocks whose results are temporary: these get the axes as well.
-    output
-        A block whose result keeps its shape.
-    new_index : (*index) -> index
-        Bijective, from the blocks' axes to those that they get.
+    `repeated`: blocks whose results are temporary: these get the axes as well.
+    `output`: a block whose result keeps its shape.
+    `new_index`: bijective, from the blocks' axes to those that they get.
     """
     index_dtype = sch.get(output).iter_vars[0].var.ty.dtype
     rank = len(sch.get_loops(output))

@@ -29,24 +29,12 @@ LARGEST = 3.4028234663852886e38
 
 @dataclass(frozen=True)
 class Bound:
-    """Error bound of one algorithm on one shape.
+    """Error bound of one algorithm on one shape."""
 
-    Attributes
-    ----------
-    products : int
-        In the sum of one result by the definition: K.
-    roundings : int
-        That a term of a result passes at most.
-    growth : float
-        Sum of the magnitudes of all terms, over that of the definition.
-    spread : float
-        Largest value that is made from x before it is multiplied, over max|x|.
-    """
-
-    products: int
-    roundings: int
-    growth: float
-    spread: float
+    products: int  # in the sum of one result by the definition: K
+    roundings: int  # that a term of a result passes at most
+    growth: float  # sum of the magnitudes of all terms, over that of the definition
+    spread: float  # largest value that is made from x before it is multiplied, over max|x|
 
     @property
     def factor(self) -> float:
@@ -76,12 +64,8 @@ def strassen(depth: int) -> Bound:
 def winograd(tile: Sequence[int], taps: Sequence[int], channels: int, phases: int = 1) -> Bound:
     """Bound of Winograd with output tiles `tile` and filter size `taps`, along rows and columns.
 
-    Parameters
-    ----------
-    channels : int
-        Of the input.
-    phases : int
-        With stride 2 two along each axis; `taps` are those of the first phase then.
+    `channels`: of the input.
+    `phases`: with stride 2 two along each axis; `taps` are those of the first phase then.
     """
     sums = channels * phases**2
     products = sums * taps[0] * taps[1]

@@ -45,15 +45,8 @@ class FallbackConfigEntity(ConfigSpace):
     def fallback_split(self, name: str, constraints: Sequence[int]) -> None:
         """Set a split's factors, the innermost first: the largest divisors within their limits.
 
-        Parameters
-        ----------
-        constraints : sequence of int
-            The most that each factor may be; -1 for any.
-
-        Raises
-        ------
-        FallbackSplitError
-            There is no such split, it has another number of factors, or nothing fits a limit.
+        `constraints`: the most that each factor may be; -1 for any. Raises FallbackSplitError:
+        there is no such split, it has another number of factors, or nothing fits a limit.
         """
         if name not in self._extents:
             raise FallbackSplitError(f"knob {name} is no split of this template")

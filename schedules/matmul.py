@@ -15,17 +15,10 @@ Reader = Callable[[Any, Any, Any], Any]
 
 @dataclass(frozen=True)
 class Operand:
-    """A stack of matrices, read in place from a tensor whose axes may be permuted.
+    """A stack of matrices, read in place from a tensor whose axes may be permuted."""
 
-    Attributes
-    ----------
-    stored : tuple of int
-        Shape of the tensor in memory.
-    axes : tuple of int
-        The matrices are `permute_dims(tensor, axes)`: batch dimensions, then rows and columns.
-    """
-
-    stored: tuple[int, ...]
+    stored: tuple[int, ...]  # shape of the tensor in memory
+    # The matrices are `permute_dims(tensor, axes)`: batch dimensions, then rows and columns
     axes: tuple[int, ...]
 
     @staticmethod
@@ -55,11 +48,8 @@ class Operand:
     def index(self, batch: Sequence[Any], row: Any, column: Any) -> tuple[Any, ...]:
         """Index into the stored tensor.
 
-        Parameters
-        ----------
-        batch
-            Indices of the product's batch dimensions, aligned at the right with this operand's.
-            Dimensions that one of both lacks, or that have extent 1 here, have index 0.
+        `batch`: indices of the product's batch dimensions, aligned at the right with this
+        operand's. Dimensions that one of both lacks, or that have extent 1 here, have index 0.
         """
         own = len(self.axes) - 2
         aligned = ([0] * own + list(batch))[len(batch) :]
@@ -74,29 +64,18 @@ class Operand:
 
 @dataclass(frozen=True)
 class DenseWorkload:
-    """x (*lead, k) times one matrix (k, n), giving (*lead, n).
+    """x (*lead, k) times one matrix (k, n), giving (*lead, n)."""
 
-    Attributes
-    ----------
-    lead : tuple of int
-        Leading dimensions of x, at least one; their product is m.
-    weight : Operand, optional
-        How a weight that is computed at run time lies in memory; None for a constant, which
-        is packed as the implementation likes.
-    rhs_dtype : str
-        Element type of the weight; empty where it is that of x.
-    narrow : int
-        Steps of a dot product of bytes by this weight that fit int16
-        (`x86.dot_product.narrow_steps`).
-    """
-
-    lead: tuple[int, ...]
+    lead: tuple[int, ...]  # leading dimensions of x, at least one; their product is m
     n: int
     k: int
     dtype: str = "float32"
     out_dtype: str = "float32"
+    # How a weight that is computed at run time lies in memory; None for a constant, which is packed
+    # as the implementation likes
     weight: Operand | None = None
-    rhs_dtype: str = ""
+    rhs_dtype: str = ""  # element type of the weight; empty where it is that of x
+    # Steps of a dot product of bytes by this weight that fit int16 (`x86.dot_product.narrow_steps`)
     narrow: int = 0
 
     @property
@@ -231,28 +210,16 @@ def broadcast(a: Sequence[Any], b: Sequence[Any]) -> tuple[Any, ...]:
 
 @dataclass(frozen=True)
 class BitsWorkload:
-    """x (*lead, k) times weights (n, k) of a few bits each, giving (*lead, n).
-
-    Attributes
-    ----------
-    block : int
-        Neighbors along k that share a scale and a zero point.
-    bits : int
-        Of a weight: 1, 2, 4 or 8.
-    zero : int, optional
-        Zero point of all blocks; None where each has its own.
-    rounds : bool
-        Whether the rows of x may be rounded to int8, block by block.
-    """
+    """x (*lead, k) times weights (n, k) of a few bits each, giving (*lead, n)."""
 
     lead: tuple[int, ...]
     n: int
     k: int
-    block: int
-    bits: int
+    block: int  # neighbors along k that share a scale and a zero point
+    bits: int  # of a weight: 1, 2, 4 or 8
     dtype: str = "float32"
-    zero: int | None = None
-    rounds: bool = False
+    zero: int | None = None  # zero point of all blocks; None where each has its own
+    rounds: bool = False  # whether the rows of x may be rounded to int8, block by block
 
     @property
     def m(self) -> int:

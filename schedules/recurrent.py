@@ -48,20 +48,13 @@ class RecurrentWorkload:
 
     Results: the states of all steps (length, batch, hidden), at their places in the sequence;
     for LSTM also the last cell (batch, hidden).
-
-    Attributes
-    ----------
-    cell : str
-        One of `GATES`.
-    backward : bool
-        The last entry of the sequence comes first.
     """
 
-    cell: str
+    cell: str  # one of `GATES`
     length: int
     batch: int
     hidden: int
-    backward: bool = False
+    backward: bool = False  # the last entry of the sequence comes first
     dtype: str = "float32"
 
     @property
@@ -76,27 +69,14 @@ class RecurrentWorkload:
 
 @dataclass(frozen=True)
 class Tiles:
-    """How the loops of a layer are divided.
+    """How the loops of a layer are divided."""
 
-    Attributes
-    ----------
-    hidden : int
-        Elements of the state in a block; a multiple of `lanes`.
-    rows : int
-        Entries of the batch whose sums are made together; a divisor of the batch.
-    lanes : int
-        Elements of a vector.
-    parallel : bool
-        Whether threads share the blocks of a step.
-    packed : bool
-        The weight is (blocks, hidden, gates, tile), padded with zeros, so that a block reads it
-        front to back; otherwise it is as the workload says, and blocks are whole.
-    """
-
-    hidden: int = 1
-    rows: int = 1
-    lanes: int = 1
-    parallel: bool = False
+    hidden: int = 1  # elements of the state in a block; a multiple of `lanes`
+    rows: int = 1  # entries of the batch whose sums are made together; a divisor of the batch
+    lanes: int = 1  # elements of a vector
+    parallel: bool = False  # whether threads share the blocks of a step
+    # The weight is (blocks, hidden, gates, tile), padded with zeros, so that a block reads it front
+    # to back; otherwise it is as the workload says, and blocks are whole
     packed: bool = False
 
 

@@ -45,33 +45,18 @@ _LOG = logging.getLogger("baton.schedules")
 
 @dataclass(frozen=True)
 class Scheduled:
-    """A scheduled function and where its schedule came from.
+    """A scheduled function and where its schedule came from."""
 
-    Attributes
-    ----------
-    func : tirx.PrimFunc
-        Has the attribute `tirx.is_scheduled` and no anchor annotations any more.
-    rule : str
-        Name of the anchor's rule, or class name of the generic rule.
-    source : str
-        As the build report prints it: "topi:fallback" or "topi:<log>:<line>".
-    algorithm : str
-        Of the anchor, such as "strassen"; "direct" where the definition is followed.
-    config : str
-        Values of the anchor's knobs as AutoTVM's logs write them, JSON; empty without an anchor.
-    operands : str
-        Element types that the anchor multiplies, such as "uint8 x int8"; empty without an anchor.
-    instruction : str
-        That multiplies them, such as "vpdpbusd"; empty where that is not known.
-    """
-
-    func: tirx.PrimFunc
-    rule: str
-    source: str
+    func: tirx.PrimFunc  # has the attribute `tirx.is_scheduled` and no anchor annotations any more
+    rule: str  # name of the anchor's rule, or class name of the generic rule
+    source: str  # as the build report prints it: "topi:fallback" or "topi:<log>:<line>"
+    # Of the anchor, such as "strassen"; "direct" where the definition is followed
     algorithm: str = DIRECT
+    # Values of the anchor's knobs as AutoTVM's logs write them, JSON; empty without an anchor
     config: str = ""
+    # Element types that the anchor multiplies, such as "uint8 x int8"; empty without an anchor
     operands: str = ""
-    instruction: str = ""
+    instruction: str = ""  # that multiplies them, such as "vpdpbusd"; empty where that is not known
 
 
 def schedule(func: tirx.PrimFunc, target: Target) -> Scheduled | None:

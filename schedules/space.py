@@ -461,10 +461,7 @@ def has_space(name: str) -> bool:
 def space_of(name: str, workload: Any, target: Target) -> ConfigSpace:
     """The configs of an implementation for a workload.
 
-    Raises
-    ------
-    InstantiationError
-        It has no knobs.
+    Raises InstantiationError: it has no knobs.
     """
     if name not in _SPACES:
         raise InstantiationError(f"{name} has no knobs to tune")

@@ -58,10 +58,7 @@ def integer_matrices(m: int, r: int) -> tuple[Matrix, Matrix, Matrix]:
 
     The point infinity has half of the unit in G and the other half in A, so that G stays small.
 
-    Raises
-    ------
-    ValueError
-        The points are no whole numbers: more than six.
+    Raises ValueError: the points are no whole numbers: more than six.
     """
     a, b, g = transform_matrices(m, r)
     if m + r - 1 > MOST_WHOLE_POINTS:

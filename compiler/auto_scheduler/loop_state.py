@@ -82,12 +82,7 @@ class State:
     A stage is named by its tensor, its operation, its index, or the value that `cache_write` or a
     related step returned.
 
-    Parameters
-    ----------
-    func : PrimFunc
-        What is computed.
-    tensors : sequence of te.Tensor
-        What it was made of; may be empty.
+    `func`: what is computed. `tensors`: what it was made of; may be empty.
     """
 
     ANNOTATION_TRANS_TABLE: ClassVar = {name: number for number, name in enumerate(st.ANNOTATIONS)}
@@ -106,10 +101,7 @@ class State:
     def of_steps(func: Any, tensors: Sequence[Any], steps: Sequence[st.Step]) -> State:
         """The state that a record's steps lead to.
 
-        Raises
-        ------
-        StepError
-            They are those of another computation.
+        Raises StepError: they are those of another computation.
         """
         made = State(func, tensors)
         for step in steps:
@@ -119,10 +111,7 @@ class State:
     def record_of(self, task: Any) -> AnsorRecord:
         """The state as one of Ansor's records, without times.
 
-        Parameters
-        ----------
-        task : SearchTask
-            Of this computation, which `recover_measure_input` finds by the record's key.
+        `task`: of this computation, which `recover_measure_input` finds by the record's key.
         """
         key = task.registered_key or register_workload_tensors(
             task.workload_key, self._tensors or self._func

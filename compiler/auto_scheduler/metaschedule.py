@@ -144,8 +144,7 @@ def write_database(folder: str | os.PathLike, records: Iterable[Record]) -> int:
     """Add records to a database folder, which is made if missing.
 
     Returns how many were written: those that hold a schedule, and whose log has the unscheduled
-    function.
-    Raises RecordError: a record's trace does not fit its function.
+    function. Raises RecordError: a record's trace does not fit its function.
     """
     import tvm
     from tvm.s_tir import Schedule

@@ -63,15 +63,9 @@ def distill_record_file(in_file: str | os.PathLike[str], out_file: str | os.Path
 def recover_measure_input(inp: MeasureInput, rebuild_state: bool = False) -> MeasureInput:
     """A record's first half with its whole task, whose compute the record or its key tells.
 
-    Parameters
-    ----------
-    rebuild_state : bool
-        Give the state of one of Ansor's records its loops, as `dag.get_init_state()` has them.
-
-    Raises
-    ------
-    RecordError
-        The record does not hold its function, and its key is of no registered workload.
+    `rebuild_state`: give the state of one of Ansor's records its loops, as `dag.get_init_state()`
+    has them. Raises RecordError: the record does not hold its function, and its key is of no
+    registered workload.
     """
     told: Any = inp.task
     record = inp.record

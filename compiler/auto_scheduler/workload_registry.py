@@ -65,9 +65,8 @@ def register_workload_tensors(
 ) -> str:
     """Register the computation of a key.
 
-    `tensors`: inputs first; or the unscheduled function.
-    Returns the key.
-    Raises RecordError: there is a workload of that key, and `override` is False.
+    `tensors`: inputs first; or the unscheduled function. Returns the key. Raises RecordError: there
+    is a workload of that key, and `override` is False.
     """
     if workload_key in WORKLOAD_FUNC_REGISTRY and not override:
         raise RecordError(f"workload {workload_key!r} is registered already")

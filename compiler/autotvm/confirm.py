@@ -149,8 +149,7 @@ def run_comparisons(
 ) -> None:
     """Measure the candidates of each comparison in turn, `rounds` times.
 
-    `option`: from `measure_option`.
-    `done`: called with each comparison that has its times.
+    `option`: from `measure_option`. `done`: called with each comparison that has its times.
     """
     for comparison in open_comparisons:
         candidates = comparison.candidates

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 
 class AutotvmGlobalScope:
-    """Settings of the process.
-
-    Attributes
-    ----------
-    silent : bool
-        Whether progress bars print nothing.
-    """
+    """Settings of the process. `silent`: whether progress bars print nothing."""
 
     def __init__(self) -> None:
         self.silent = False

@@ -29,19 +29,10 @@ def extract_from_program(
 ) -> list[Task]:
     """The tasks of a program: for every operator, all implementations that can be tuned.
 
-    Parameters
-    ----------
-    mod : IRModule or relax.Function
-    params : dict of str to array, optional
-    target, target_host : str, dict or Target
-    ops : sequence, optional
-        Operators, or their names ("nn.conv2d", "nn.dense", "nn.batch_matmul", "nn.conv3d"), to
-        which the tasks are restricted. By default all, but for the products inside an attention
-        that the library has one kernel for: tuned alone, they would take its place.
-
-    Returns
-    -------
-    In the order of their first appearance; `weight` says how often each appears.
+    `ops`: operators, or their names ("nn.conv2d", "nn.dense", "nn.batch_matmul", "nn.conv3d"), to
+    which the tasks are restricted. By default all, but for the products inside an attention that
+    the library has one kernel for: tuned alone, they would take its place.
+    Returns in the order of their first appearance; `weight` says how often each appears.
     """
     return extract_from_multiple_program([mod], [params], target, target_host, ops)
 

@@ -135,10 +135,9 @@ def template(
 
     It gets a task's arguments and returns a schedule and the list of its tensors, inputs first. The
     schedule is a `tvm.s_tir.Schedule`, a PrimFunc, an IRModule, or a TE schedule
-    (`compiler.legacy.te`).
-    Called outside of a task, it uses the config that the dispatch contexts have for the arguments
-    on the current target, and without one a `FallbackConfigEntity`: `cfg.is_fallback` is true, and
-    each knob is its first candidate or what the template sets it to.
+    (`compiler.legacy.te`). Called outside of a task, it uses the config that the dispatch contexts
+    have for the arguments on the current target, and without one a `FallbackConfigEntity`:
+    `cfg.is_fallback` is true, and each knob is its first candidate or what the template sets it to.
 
     Parameters
     ----------

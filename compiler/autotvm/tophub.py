@@ -17,8 +17,7 @@ def context(
 ) -> DispatchContext:
     """Make a context of the records in `extra_files`.
 
-    `target`: has no effect: each record names its target.
-    `extra_files`: tuning logs.
+    `target`: has no effect: each record names its target. `extra_files`: tuning logs.
     `allow_fallback`: has no effect: an operator without a record takes its schedule's own choice.
     Raises RecordError: a file can't be read, or has no record.
     """

@@ -20,24 +20,12 @@ DEFAULT_MEMORY = 4 * GIB
 class LocalBuilder:
     """Builds on this machine, several candidates side by side.
 
-    Parameters
-    ----------
-    timeout : float
-        Seconds for one build.
-    n_parallel : int, optional
-        Builds at a time; as many as this process may use CPUs by default.
-    build_func : str or callable
-        "default" makes a shared library with TVM's C++ compiler. A callable gets (Lowered, path
-        without suffix) in the worker process, and returns the path of what it wrote.
-    memory : int
-        Bytes that a build may allocate; 0 for no limit.
-    do_fork, runtime
-        No effect: every build runs in a worker process and uses the one runtime.
-
-    Raises
-    ------
-    BatonError
-        `build_func` is a string other than "default".
+    `timeout`: seconds for one build. `n_parallel`: builds at a time; as many as this process may
+    use CPUs by default. `build_func`: "default" makes a shared library with TVM's C++ compiler. A
+    callable gets (Lowered, path without suffix) in the worker process, and returns the path of what
+    it wrote. `memory`: bytes that a build may allocate; 0 for no limit. `do_fork`, `runtime`: no
+    effect: every build runs in a worker process and uses the one runtime. Raises BatonError:
+    `build_func` is a string other than "default".
     """
 
     def __init__(
@@ -143,10 +131,7 @@ def _build(
 
 
 def shared_library(lowered: Lowered, path: str) -> str:
-    """Generate code for a kernel and link it.
-
-    Returns the path of the library, `path` + ".so".
-    """
+    """Generate code for a kernel and link it. Returns the path of the library, `path` + ".so"."""
     import tvm
 
     from ..lowering.kernel_passes.pipeline import PIPELINE

@@ -43,19 +43,9 @@ def connect(
 ) -> tuple[DaskBuilder, DaskRunner]:
     """A builder and a runner that use the workers of a Dask scheduler.
 
-    Parameters
-    ----------
-    address : str
-        "tcp://host:port".
-    builder : LocalBuilder
-        Its limits hold on the workers.
-    timing : mapping
-        Arguments of `LocalRunner`, for the workers.
-
-    Raises
-    ------
-    BatonError
-        Dask is not installed, or no scheduler answers.
+    `address`: "tcp://host:port". `builder`: its limits hold on the workers. `timing`: arguments of
+    `LocalRunner`, for the workers. Raises BatonError: Dask is not installed, or no scheduler
+    answers.
     """
     if importlib.util.find_spec("distributed") is None:
         raise BatonError(

@@ -42,10 +42,7 @@ def write_frame(stream: BinaryIO, value: Any) -> None:
 
 
 def read_frame(stream: BinaryIO) -> Any:
-    """Read one pickled value.
-
-    Raises EOFError: the stream ended.
-    """
+    """Read one pickled value. Raises EOFError: the stream ended."""
     head = stream.read(_LENGTH.size)
     if len(head) < _LENGTH.size:
         raise EOFError

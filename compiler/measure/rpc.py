@@ -27,21 +27,10 @@ class RPCRunner(LocalRunner):
     Each candidate asks the tracker for a device, in a worker process of this machine: a device
     that hangs or drops the connection costs one candidate.
 
-    Parameters
-    ----------
-    key : str
-        Under which the devices' servers registered.
-    host : str
-    port : int
-        Of the tracker.
-    priority : int
-        Among those who ask for a device.
-    timeout : float
-        Seconds for waiting for a device, sending the kernel and all its runs.
-    n_parallel : int, optional
-        Devices to use at a time; as many as the tracker has by default.
-    others
-        As for `LocalRunner`.
+    `key`: under which the devices' servers registered. `port`: of the tracker. `priority`: among
+    those who ask for a device. `timeout`: seconds for waiting for a device, sending the kernel and
+    all its runs. `n_parallel`: devices to use at a time; as many as the tracker has by default.
+    `others`: as for `LocalRunner`.
     """
 
     def __init__(
@@ -76,10 +65,7 @@ class RPCRunner(LocalRunner):
     def _devices(self) -> int:
         """Servers that the tracker knows under the key.
 
-        Raises
-        ------
-        BatonError
-            The tracker does not answer, or has none.
+        Raises BatonError: the tracker does not answer, or has none.
         """
         try:
             # TVM tries for a minute.

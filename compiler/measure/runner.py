@@ -17,23 +17,11 @@ from .workers import Outcome, WorkerPool
 class LocalRunner:
     """Times candidates on this machine.
 
-    Parameters
-    ----------
-    timeout : float
-        Seconds for all runs of one candidate.
-    number, repeat, min_repeat_ms, enable_cpu_cache_flush, constant_bytes
-        See `RunOptions`.
-    cooldown_interval : float
-        Seconds of rest after each candidate.
-    check_correctness : bool
-        Compare results with the candidate's reference; a wrong one is `WRONG_ANSWER`.
-    memory : int
-        Bytes that a candidate may allocate; 0 for no limit.
-
-    Attributes
-    ----------
-    ref_input : sequence of arrays, optional
-        Values of all the kernel's arguments, instead of random ones.
+    `ref_input`: values of all the kernel's arguments, instead of random ones. `timeout`: seconds
+    for all runs of one candidate. `number`, `repeat`, `min_repeat_ms`, `enable_cpu_cache_flush`,
+    `constant_bytes`: see `RunOptions`. `cooldown_interval`: seconds of rest after each candidate.
+    `check_correctness`: compare results with the candidate's reference; a wrong one is
+    `WRONG_ANSWER`. `memory`: bytes that a candidate may allocate; 0 for no limit.
     """
 
     n_parallel = 1

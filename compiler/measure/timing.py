@@ -28,10 +28,9 @@ def time_kernel(
 ) -> MeasureResult:
     """Run a kernel on a device, local or remote.
 
-    `module`: the loaded library; its function is "main".
-    `args`: shapes and dtypes of the arguments.
-    `ref_input`: values of all arguments; random ones by default.
-    `all_cost` of the result covers this function.
+    `module`: the loaded library; its function is "main". `args`: shapes and dtypes of the
+    arguments. `ref_input`: values of all arguments; random ones by default. `all_cost` of the
+    result covers this function.
     """
     import tvm
 

@@ -82,11 +82,10 @@ class WorkerPool:
     ) -> Future[Outcome]:
         """Call a function in a worker.
 
-        `function`: a function of an installed package, or any that cloudpickle can send.
-        `timeout`: seconds after which the call is ended.
-        `memory`: bytes that the call may allocate; 0 for no limit.
-        `modules`: this package's modules that the call needs, to be imported once for all calls.
-        Raises BatonError: the function or its arguments can't be sent.
+        `function`: a function of an installed package, or any that cloudpickle can send. `timeout`:
+        seconds after which the call is ended. `memory`: bytes that the call may allocate; 0 for no
+        limit. `modules`: this package's modules that the call needs, to be imported once for all
+        calls. Raises BatonError: the function or its arguments can't be sent.
         """
         payload = _pickled(function, tuple(arguments))
         request = (payload, timeout, memory, (*PRELOAD, *modules))

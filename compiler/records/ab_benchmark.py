@@ -93,9 +93,8 @@ def content_digest() -> str:
 def measure_elsewhere(request: Mapping[str, Any], name: str) -> Outcome | None:
     """Measure in a new process, whose crash is no crash of the build.
 
-    `request`: plain JSON.
-    `name`: of the operator, for warnings.
-    Returns None where this machine can't run the operator.
+    `request`: plain JSON. `name`: of the operator, for warnings. Returns None where this machine
+    can't run the operator.
     """
     try:
         done = subprocess.run(

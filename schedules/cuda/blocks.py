@@ -15,27 +15,15 @@ _KINDS = {tirx.IterVar.DataPar: "S", tirx.IterVar.CommReduce: "R"}
 
 @dataclass(frozen=True)
 class Stage:
-    """One block below the root.
-
-    Attributes
-    ----------
-    block : SBlockRV
-    kinds : str
-        One letter for each iterator: S (data parallel), R (reduction), O (anything else).
-    extents : tuple of int
-        Extent of each iterator; -1 where it is not constant.
-    is_bound : bool
-        Whether a loop around the block is already bound to a thread.
-    is_plain : bool
-        Whether the block's loops are one for each iterator, in their order, up to loops and
-        iterators of extent 1, and its body only stores elements. The body of a data-parallel
-        block may have its own loops, as adaptive pooling has.
-    """
+    """One block below the root."""
 
     block: SBlockRV
-    kinds: str
-    extents: tuple[int, ...]
-    is_bound: bool
+    kinds: str  # one letter for each iterator: S (data parallel), R (reduction), O (anything else)
+    extents: tuple[int, ...]  # extent of each iterator; -1 where it is not constant
+    is_bound: bool  # whether a loop around the block is already bound to a thread
+    # Whether the block's loops are one for each iterator, in their order, up to loops and iterators
+    # of extent 1, and its body only stores elements. The body of a data-parallel block may have its
+    # own loops, as adaptive pooling has.
     is_plain: bool
 
     @property

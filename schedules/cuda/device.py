@@ -12,34 +12,18 @@ from .limits import Limits
 
 @dataclass(frozen=True)
 class Device:
-    """Rates of a GPU.
-
-    Attributes
-    ----------
-    limits : Limits
-    hertz : float
-        Of the multiprocessors.
-    tensor_bytes : float
-        Products of tensor cores in a cycle of one multiprocessor, times the bytes of an element:
-        the same number for half and int8. It is what `mma.sync` reaches.
-    fmas : float
-        float32 multiply-adds in a cycle of one multiprocessor.
-    bandwidth, l2_bandwidth : float
-        Bytes in a second, of memory and of the level-2 cache.
-    latency_cycles : float
-        Of a read from memory.
-    launch_seconds : float
-        From the end of one kernel to the start of the next.
-    """
+    """Rates of a GPU."""
 
     limits: Limits
-    hertz: float
+    hertz: float  # of the multiprocessors
+    # Products of tensor cores in a cycle of one multiprocessor, times the bytes of an element: the
+    # same number for half and int8. It is what `mma.sync` reaches.
     tensor_bytes: float
-    fmas: float
-    bandwidth: float
+    fmas: float  # float32 multiply-adds in a cycle of one multiprocessor
+    bandwidth: float  # bytes in a second, of memory and of the level-2 cache
     l2_bandwidth: float
-    latency_cycles: float = 700.0
-    launch_seconds: float = 2e-6
+    latency_cycles: float = 700.0  # of a read from memory
+    launch_seconds: float = 2e-6  # from the end of one kernel to the start of the next
 
     @property
     def l2_bytes_per_cycle(self) -> float:

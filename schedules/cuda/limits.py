@@ -22,40 +22,21 @@ _ARCH = re.compile(r"sm_(\d+)[af]?")
 
 @dataclass(frozen=True)
 class Limits:
-    """Resource limits of one block, and of one multiprocessor (SM), of a device.
+    """Resource limits of one block, and of one multiprocessor (SM), of a device."""
 
-    Attributes
-    ----------
-    arch : int
-        The compute capability without its point, 90 for sm_90, sm_90a and sm_90f.
-    shared_per_sm, shared_per_block : int
-        Bytes of shared memory; a block gets more than `static_shared` of it only as dynamic
-        shared memory, and only when the launch asks for it, as TVM's runtime does.
-    threads_per_sm, blocks_per_sm : int
-        Resident at a time.
-    sms : int
-        Multiprocessors of the device.
-    device : str
-        The device that `sms` is of.
-    static_shared : int
-        Bytes that a kernel may declare statically, on every architecture.
-    reserved_shared : int
-        Bytes of each resident block that CUDA keeps for itself.
-    registers_per_thread, registers_per_block, registers_per_sm : int
-        32-bit registers.
-    threads_per_block : int
-    """
-
-    arch: int
+    arch: int  # the compute capability without its point, 90 for sm_90, sm_90a and sm_90f
+    # Bytes of shared memory; a block gets more than `static_shared` of it only as dynamic shared
+    # memory, and only when the launch asks for it, as TVM's runtime does
     shared_per_sm: int
     shared_per_block: int
-    threads_per_sm: int
+    threads_per_sm: int  # resident at a time
     blocks_per_sm: int
-    sms: int
-    device: str
+    sms: int  # multiprocessors of the device
+    device: str  # the device that `sms` is of
+    # Bytes that a kernel may declare statically, on every architecture
     static_shared: int = 48 * KIB
-    reserved_shared: int = 0
-    registers_per_thread: int = 255
+    reserved_shared: int = 0  # bytes of each resident block that CUDA keeps for itself
+    registers_per_thread: int = 255  # 32-bit registers
     registers_per_block: int = 64 * KIB
     registers_per_sm: int = 64 * KIB
     threads_per_block: int = 1024
@@ -63,18 +44,8 @@ class Limits:
     def resident_blocks(self, threads: int, registers: int, shared: int) -> int:
         """How many blocks of a kernel one multiprocessor runs at a time.
 
-        Parameters
-        ----------
-        threads : int
-            Of a block.
-        registers : int
-            Of a thread.
-        shared : int
-            Bytes of a block, static and dynamic together.
-
-        Returns
-        -------
-        0 for a kernel that can't be launched.
+        `threads`: of a block. `registers`: of a thread. `shared`: bytes of a block, static and
+        dynamic together. Returns 0 for a kernel that can't be launched.
         """
         warps = -(-threads // WARP)
         of_warp = -(-registers * WARP // REGISTER_UNIT) * REGISTER_UNIT

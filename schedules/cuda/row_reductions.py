@@ -104,10 +104,7 @@ def _long(extents: Sequence[int]) -> tuple[int, ...]:
 def seconds(rows: int, length: int, passes: int, threads: int, device: Device) -> float:
     """How long rows take of which so many threads have one each; without the launch.
 
-    Parameters
-    ----------
-    passes
-        How often each row is gone over.
+    `passes`: how often each row is gone over.
     """
     limits = device.limits
     warps = -(-rows * threads // WARP)

@@ -58,10 +58,8 @@ class Transpose(ScheduleRule):
 def _moved_operand(block: s_tir.SBlock) -> tuple[int, int, int, int] | None:
     """The operand whose innermost axis is not the output's.
 
-    Returns
-    -------
-    (operand, r, w, axis), where r and w are the positions of the iterators that run along the
-    innermost axis of the operand and of the output, and `axis` is the operand's axis along w.
+    Returns (operand, r, w, axis), where r and w are the positions of the iterators that run along
+    the innermost axis of the operand and of the output, and `axis` is the operand's axis along w.
     """
     positions = {iterator.var: at for at, iterator in enumerate(block.iter_vars)}
     extents = [int(iterator.dom.extent) for iterator in block.iter_vars]

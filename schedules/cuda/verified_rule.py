@@ -25,10 +25,7 @@ class Checked(ScheduleRule):
     Any other error is a defect of the rule or of TVM: the next rule still gets the function, and
     a warning names the error and the kernel's blocks.
 
-    Attributes
-    ----------
-    name : str
-        What a build report prints for kernels that this rule scheduled.
+    `name`: what a build report prints for kernels that this rule scheduled.
     """
 
     def __init__(
@@ -67,13 +64,7 @@ class Checked(ScheduleRule):
 
 
 def _objection(func: tirx.PrimFunc, schedule: s_tir.Schedule, target: Target) -> str | None:
-    """Why the scheduled function can't be used.
-
-    Raises
-    ------
-    LoweringError
-        TVM can't lower it.
-    """
+    """Why the scheduled function can't be used. Raises LoweringError: TVM can't lower it."""
     scheduled = schedule.mod["main"]
     reason = limit_violation(scheduled, target)
     if launches_in_loops(scheduled) and not has_thread_bindings(func):

@@ -92,17 +92,8 @@ def limit_violation(func: tirx.PrimFunc, target: Target) -> str | None:
     The function is lowered as a build would lower it, so memory that the host would touch,
     thread extents that disagree and expressions that can't be lowered show up here.
 
-    Parameters
-    ----------
-    func
-        A scheduled function.
-    target
-        A CUDA target; `limits.of` says what its architecture and its attributes allow.
-
-    Raises
-    ------
-    LoweringError
-        TVM's passes fail on the function.
+    `func`: a scheduled function. `target`: a CUDA target; `limits.of` says what its architecture
+    and its attributes allow. Raises LoweringError: TVM's passes fail on the function.
     """
     if not has_thread_bindings(func):
         return "it stores outside of any thread"

@@ -72,21 +72,15 @@ class Access:
 
 @dataclass(frozen=True)
 class Stage:
-    """One block below the root.
-
-    Attributes
-    ----------
-    iters : tuple of Iter
-        In the order of the loops that drive them, outermost first; empty if opaque.
-    opaque : bool
-        Not a perfect nest with one constant loop per iterator, or does more than store values:
-        no rule may look inside.
-    """
+    """One block below the root."""
 
     name: str
     rv: Any
     block: Any
+    # In the order of the loops that drive them, outermost first; empty if opaque
     iters: tuple[Iter, ...]
+    # Not a perfect nest with one constant loop per iterator, or does more than store values: no
+    # rule may look inside
     opaque: bool
 
     @property
@@ -255,14 +249,8 @@ def condition_iters(stage: Stage) -> list[Iter]:
 def contiguous_group(stage: Stage, among: Sequence[Iter]) -> list[Iter]:
     """The longest run of trailing iterators that every access walks as one flat axis.
 
-    Parameters
-    ----------
-    among : sequence of Iter
-        Candidates, outermost first; unit iterators are skipped.
-
-    Returns
-    -------
-    Outermost first; at least the last candidate with more than one element, if there is one.
+    `among`: candidates, outermost first; unit iterators are skipped. Returns outermost first; at
+    least the last candidate with more than one element, if there is one.
     """
     moving = [it for it in among if it.extent > 1]
     if not moving:

@@ -103,15 +103,8 @@ def vectorize_inner(
     Where no vector width divides the axes, the innermost loop stays plain: its accesses are
     contiguous, and LLVM's loop vectorizer makes the vector body and the remainder.
 
-    Parameters
-    ----------
-    nest : sequence of (Iter, loop)
-        The iterators of `stage` that still have loops of their full extent, outermost first,
-        perfectly nested.
-
-    Returns
-    -------
-    The loops around the vector, outermost first; at least one.
+    `nest`: the iterators of `stage` that still have loops of their full extent, outermost first,
+    perfectly nested. Returns the loops around the vector, outermost first; at least one.
     """
     loops = [loop for _, loop in nest]
     group = contiguous_group(stage, [it for it, _ in nest])

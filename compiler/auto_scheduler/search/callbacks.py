@@ -54,10 +54,7 @@ class PrintTableInfo(TaskSchedulerCallback):
 class LogEstimatedLatency(TaskSchedulerCallback):
     """Writes a line of time used, estimated latency and trials after each round.
 
-    Parameters
-    ----------
-    log_file : path
-        A file of that name from before is deleted.
+    `log_file`: a file of that name from before is deleted.
     """
 
     def __init__(self, log_file: str | os.PathLike) -> None:
@@ -90,11 +87,5 @@ class PythonBasedMeasureCallback:
     def callback(
         self, policy: Any, inputs: Sequence[MeasureInput], results: Sequence[MeasureResult]
     ) -> None:
-        """Called with each batch that was measured.
-
-        Parameters
-        ----------
-        policy : SearchPolicy or None
-            The search of their task.
-        """
+        """Called with each batch that was measured. `policy`: the search of their task."""
         raise NotImplementedError

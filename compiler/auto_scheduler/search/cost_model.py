@@ -28,10 +28,7 @@ NO_SCHEDULE = -float("inf")
 
 
 class CostModel:
-    """Base of cost models.
-
-    `kind`: "random", "xgb", or "own" for a script's own.
-    """
+    """Base of cost models. `kind`: "random", "xgb", or "own" for a script's own."""
 
     kind = "own"
 
@@ -151,8 +148,7 @@ class XGBModel(CostModel):
         return self._model
 
     def update_from_file(self, file_name: PathLike, n_lines: int | None = None) -> None:
-        """Learn from a log: a search starts from its measurements, as with
-        `PreloadMeasuredStates`.
+        """Learn from a log: a search starts from its measurements, as with `PreloadMeasuredStates`.
 
         Raises
         ------

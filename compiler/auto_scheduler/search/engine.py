@@ -286,8 +286,7 @@ def context(
     """MetaSchedule's view of a task.
 
     `parameters`: of a search policy, by Ansor's names; those that MetaSchedule has none for are
-    left out.
-    `per_round`: candidates that are measured before the cost model learns from them.
+    left out. `per_round`: candidates that are measured before the cost model learns from them.
     """
     given = {
         "population_size": min(_PER_MEASURED * per_round, _MOST_POPULATION),

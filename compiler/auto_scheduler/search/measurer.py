@@ -20,16 +20,8 @@ MAX_CONTINUOUS_ERROR = 150
 class ProgramMeasurer:
     """Measures schedules.
 
-    Parameters
-    ----------
-    builder : LocalBuilder
-    runner : LocalRunner or RPCRunner
-    callbacks : sequence of callables
-        Get lists of records, as `RecordToFile` does.
-    verbose : int
-        Accepted.
-    max_continuous_error : int
-        Give up after this many consecutive failures; 150 if it is not positive.
+    `callbacks`: get lists of records, as `RecordToFile` does. `verbose`: accepted.
+    `max_continuous_error`: give up after this many consecutive failures; 150 if it is not positive.
     """
 
     def __init__(
@@ -56,15 +48,8 @@ class ProgramMeasurer:
     def measure(self, inputs: Sequence[MeasureInput], policy: Any = None) -> list[MeasureResult]:
         """Build and run schedules of whole tasks; failures are part of the results.
 
-        Parameters
-        ----------
-        policy : SearchPolicy, optional
-            What callbacks are told to have asked.
-
-        Raises
-        ------
-        RecordError
-            Too many failed in a row.
+        `policy`: what callbacks are told to have asked.
+        Raises RecordError: too many failed in a row.
         """
         if not inputs:
             return []

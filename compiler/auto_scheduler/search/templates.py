@@ -90,8 +90,7 @@ class TemplateSearch:
     """The templates that can compute a task's kernel, and what is known of their configs.
 
     `task`: extracted from a model; other tasks have no templates, since their operators are
-    unknown.
-    `known`: what was measured of the task; its template records are not measured again.
+    unknown. `known`: what was measured of the task; its template records are not measured again.
     `algorithm`: of the tuners, as `autotvm.tuner.make_tuner` takes it.
     """
 

@@ -12,15 +12,7 @@ from .base import Tuner
 class IndexBaseTuner(Tuner):
     """Base of tuners that enumerate config indices.
 
-    Parameters
-    ----------
-    range_idx : (int, int), optional
-        First and last index.
-
-    Attributes
-    ----------
-    begin_idx, end_idx : int
-        The range; the end is not in it.
+    `begin_idx`, `end_idx`: the range; the end is not in it. `range_idx`: first and last index.
     """
 
     def __init__(self, task: Task, range_idx: Sequence[int] | None = None) -> None:

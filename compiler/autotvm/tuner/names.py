@@ -30,8 +30,7 @@ def make_tuner(name: str, task: Task, **options: Any) -> Tuner:
 
     `name`: "random", "gridsearch", "ga", "droplet", or "xgb" with an optional "_rank" or
     "_rank_binary" and an optional feature type: "xgb_knob", "xgb_rank_curve". "xgb" alone looks at
-    knobs.
-    Raises BatonError: there is no such tuner.
+    knobs. Raises BatonError: there is no such tuner.
     """
     simple: dict[str, Any] = {
         "random": RandomTuner,

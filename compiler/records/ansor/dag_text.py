@@ -56,8 +56,7 @@ def dag_text(dag: ComputeDag, names: Names, texts: Mapping[str, str] | None = No
     """The text that Ansor hashed.
 
     `texts`: right-hand sides to print as they are, by operation; "@" is its first operand, "@1" for
-    its second.
-    Raises RecordError: an expression that Ansor's printer did not have.
+    its second. Raises RecordError: an expression that Ansor's printer did not have.
     """
     called: dict[Operation, str] = {}
     numbers = operand_numbers(dag)

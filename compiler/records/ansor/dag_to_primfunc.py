@@ -57,8 +57,7 @@ def rebuild(
 
     `replaced`: by the operation that they take the place of; what is read no more disappears.
     `shapes`: new shapes of placeholders, with the same elements in the same order, one rank for
-    another.
-    Raises RecordError: an operation that tensor expressions can't say.
+    another. Raises RecordError: an operation that tensor expressions can't say.
     """
     tensors: dict[Operation, Any] = {}
     made: list[tuple[Operation, Any, Packing]] = []
@@ -115,8 +114,7 @@ def compute(
 ) -> Any:
     """An operation as a tensor expression.
 
-    `shapes`: of placeholders among them that have other ones now.
-    `name`: if not its own.
+    `shapes`: of placeholders among them that have other ones now. `name`: if not its own.
     `expression`: from its variables to what it computes, if not its own expression.
     """
     spatial = [axis for axis in op.axes if not axis.is_reduction]

@@ -3,8 +3,7 @@
 A kernel's compute is brought into each form that TVM may have given Ansor (`candidates.py`),
 printed in the names of every era (`tvm_versions.py`), and its key looked up. Where no hash agrees,
 records for operands of the same extents are tried, the cheapest first: their steps must fit the
-compute.
-Either way the result is checked against the kernel's own compute before it is used.
+compute. Either way the result is checked against the kernel's own compute before it is used.
 """
 
 from __future__ import annotations

@@ -154,10 +154,7 @@ def looks_like(row: Any) -> bool:
 
 @as_record_errors
 def read(row: Any, source: str) -> AnsorRecord:
-    """Check a decoded line.
-
-    Raises RecordError: a field is missing, or is not what it should be.
-    """
+    """Check a decoded line. Raises RecordError: a field is missing, or is not what it should be."""
     unknown = set(row) - _KEYS
     if unknown:
         raise RecordError(f"has the unknown field {sorted(unknown)[0][:20]!r}")

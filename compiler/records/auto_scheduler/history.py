@@ -104,8 +104,7 @@ class BestRecords:
     def add_log(self, log: LogFile, n_lines: int | None = None) -> int:
         """Add the records of a log; those whose target is not understood are named in warnings.
 
-        Returns how many it has.
-        Raises RecordError: the log can't be read or has no record.
+        Returns how many it has. Raises RecordError: the log can't be read or has no record.
         """
         position, count, foreign = len(self._logs), 0, dict[str, int]()
         groups: dict[str, _Group] = {}

@@ -1,8 +1,7 @@
 """Compare a record's schedule on this machine with the build without the log.
 
-Both are measured once, as libraries of only the kernel's operators; see
-`records.ab_benchmark`. `compiler.autotvm.log_benchmark` measures them in a
-child process.
+Both are measured once, as libraries of only the kernel's operators; see `records.ab_benchmark`.
+`compiler.autotvm.log_benchmark` measures them in a child process.
 """
 
 from __future__ import annotations

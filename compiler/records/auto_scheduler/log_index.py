@@ -47,10 +47,7 @@ class IndexedLines(NamedTuple):
 
 
 class LogFile:
-    """A log on disk, of which single lines are read.
-
-    `name`: without its folder.
-    """
+    """A log on disk, of which single lines are read. `name`: without its folder."""
 
     def __init__(self, path: str | os.PathLike) -> None:
         self.path = Path(path).absolute()

@@ -6,15 +6,14 @@ Format: one JSON object per line, self-contained,
      "target": {"kind": "llvm", ...}, "costs": [seconds, ...], "error": 0, "timestamp": 1.7e9,
      "trace": [[instruction, ...], [decision, ...]]}
 
-`workload.key` is `workload.workload_key` of the unscheduled function; `workload.tir`, which may
-be missing, is that function as `tvm.ir.save_json` writes it; `trace` is the `as_json` of a
-`tvm.s_tir` Trace on the canonical function. Beside an empty trace, `"untuned": true` marks the
-times of the schedule that the kernel has without records, and
-`"template": {"task": name, "args": [...], "entity": [[knob, kind, value], ...]}` is a config of a
-template of the schedule library. `error` is 0, or a number of TVM's `MeasureErrorNo`.
-Lines are appended by a single write each, so that several processes may share a log.
-The same file may hold records of TVM's old auto_scheduler, Ansor ({"i": ..., "r": ...}); they are
-read as `ansor.record.AnsorRecord`.
+`workload.key` is `workload.workload_key` of the unscheduled function; `workload.tir`, which may be
+missing, is that function as `tvm.ir.save_json` writes it; `trace` is the `as_json` of a `tvm.s_tir`
+Trace on the canonical function. Beside an empty trace, `"untuned": true` marks the times of the
+schedule that the kernel has without records, and `"template": {"task": name, "args": [...],
+"entity": [[knob, kind, value], ...]}` is a config of a template of the schedule library. `error` is
+0, or a number of TVM's `MeasureErrorNo`. Lines are appended by a single write each, so that several
+processes may share a log. The same file may hold records of TVM's old auto_scheduler, Ansor ({"i":
+..., "r": ...}); they are read as `ansor.record.AnsorRecord`.
 """
 
 from __future__ import annotations
@@ -176,10 +175,9 @@ def parse_line(text: str, source: str = "auto_scheduler:<line>:1") -> AnyRecord:
 def scan(path: PathLike, strict: bool = False, n_lines: int | None = None) -> Iterator[AnyRecord]:
     """Records of a log, failed measurements included, in the order of the lines.
 
-    `strict`: raise at the first bad line instead of warning once at the end.
-    `n_lines`: stop after this many records.
-    Raises RecordError: the file can't be read or no line of it is a record; with `strict` a bad
-    line.
+    `strict`: raise at the first bad line instead of warning once at the end. `n_lines`: stop after
+    this many records. Raises RecordError: the file can't be read or no line of it is a record; with
+    `strict` a bad line.
     """
     name = Path(path).name
 
@@ -286,10 +284,9 @@ def replay(record: Record, func: PrimFunc, target: Any = None) -> PrimFunc:
     The steps are TensorIR schedule primitives of an allow-list, each of which keeps what the
     function computes or raises, so that no record gives wrong numbers or runs code.
 
-    `func`: same workload as the record's, or a compatible one.
-    `target`: active while the trace is applied.
-    Returns the scheduled function, with the attributes and the operands of `func`.
-    Raises RecordError: the trace can't be applied to this function; names record and reason.
+    `func`: same workload as the record's, or a compatible one. `target`: active while the trace is
+    applied. Returns the scheduled function, with the attributes and the operands of `func`. Raises
+    RecordError: the trace can't be applied to this function; names record and reason.
     """
     import tvm
     from tvm.s_tir import Schedule

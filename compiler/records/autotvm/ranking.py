@@ -61,9 +61,8 @@ _MOST_ENTITIES = 1 << 16
 def rank_log(path: str | os.PathLike, strict: bool = False) -> Iterator[Ranked]:
     """Yield ranking data of a log's records in line order, failed measurements included.
 
-    `strict`: raise at the first bad line instead of warning once at the end.
-    Raises RecordError: the file can't be read or no line of it is a record; with `strict` a bad
-    line.
+    `strict`: raise at the first bad line instead of warning once at the end. Raises RecordError:
+    the file can't be read or no line of it is a record; with `strict` a bad line.
     """
     name = Path(path).name
     skipped, count, raw = SkippedLines(name), 0, b"\n"

@@ -112,9 +112,8 @@ class RawRecord(NamedTuple):
     entity: str
 
 
-# A line as TVM's writer lays it out. Anything else that is valid takes the way through
-# json.loads, which costs about three times as much.
-# Numbers are finite and fit 64 bits.
+# A line as TVM's writer lays it out. Anything else that is valid takes the way through json.loads,
+# which costs about three times as much. Numbers are finite and fit 64 bits.
 _INTEGER = r"-?\d{1,18}"
 NUMBER = rf"{_INTEGER}(?:\.\d+)?(?:[eE][-+]?\d{{1,2}})?"
 TEXT = r'"[^"\\\x00-\x1f]*"'
@@ -280,10 +279,9 @@ class SkippedLines:
     def report(self, records: int, ends: bool, what: str) -> None:
         """Warn of the lines, once the whole file is read.
 
-        `records`: that the file has.
-        `ends`: whether its last line has an end; a writer that was killed leaves one without.
-        `what`: kind of records.
-        Raises RecordError: there are no records, and more than one line that was cut off.
+        `records`: that the file has. `ends`: whether its last line has an end; a writer that was
+        killed leaves one without. `what`: kind of records. Raises RecordError: there are no
+        records, and more than one line that was cut off.
         """
         if not self:
             return
@@ -322,12 +320,10 @@ def scan(
 ) -> Iterator[Parsed]:
     """Records of a log, failed measurements included, in the order of the lines.
 
-    `lines`: a text file or its lines.
-    `name`: the log's name for messages.
-    `strict`: raise at the first bad line instead of warning once at the end.
-    `parse`: raises RecordError where the line is not a record.
-    `n_lines`: stop after this many records.
-    Raises RecordError: a bad line with `strict`, or a file in which no line at all is a record.
+    `lines`: a text file or its lines. `name`: the log's name for messages. `strict`: raise at the
+    first bad line instead of warning once at the end. `parse`: raises RecordError where the line is
+    not a record. `n_lines`: stop after this many records. Raises RecordError: a bad line with
+    `strict`, or a file in which no line at all is a record.
     """
     skipped, count, text = SkippedLines(name), 0, "\n"
     for number, text in enumerate(lines, 1):

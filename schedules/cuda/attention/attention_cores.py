@@ -31,16 +31,10 @@ FMA_COLUMNS = FMA_LANES_J * QUAD
 
 @dataclass(frozen=True)
 class AttentionTile:
-    """Tile of one block in one step: scores of `warps` times `rows` queries with `keys` keys.
-
-    Attributes
-    ----------
-    rows : int
-        Of a warp: 16, or 32 where no tensor core multiplies.
-    """
+    """Tile of one block in one step: scores of `warps` times `rows` queries with `keys` keys."""
 
     warps: int
-    rows: int
+    rows: int  # of a warp: 16, or 32 where no tensor core multiplies
     keys: int
 
     @property
@@ -55,14 +49,8 @@ class AttentionTile:
 class MmaPair:
     """Both products on tensor cores, of half or bfloat16; weights stay in registers.
 
-    Attributes
-    ----------
-    scores, products : MmaCore
-    score_rows, product_rows : Rows
-    lanes : int
-        Neighboring results of a thread.
-    weights_length : int
-        Elements of shared memory that weights take.
+    `lanes`: neighboring results of a thread.
+    `weights_length`: elements of shared memory that weights take.
     """
 
     lanes = 2

@@ -18,24 +18,13 @@ _LOG2_E = "1.44269504088896341f"
 
 @dataclass(frozen=True)
 class Rows:
-    """How the sums of a thread lie in rows.
+    """How the sums of a thread lie in rows."""
 
-    Attributes
-    ----------
-    count : int
-        Rows of a thread.
-    sums : int
-        Of all of them.
-    each : int
-        Neighboring sums of one row; the same number after them are of the next row, cyclically.
-    lanes : int
-        Threads of a warp that share a row; they are neighbors.
-    """
-
-    count: int
-    sums: int
+    count: int  # rows of a thread
+    sums: int  # of all of them
+    # Neighboring sums of one row; the same number after them are of the next row, cyclically
     each: int
-    lanes: int
+    lanes: int  # threads of a warp that share a row; they are neighbors
 
     @property
     def _name(self) -> str:

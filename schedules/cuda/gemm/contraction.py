@@ -64,27 +64,14 @@ class Axis:
 
 @dataclass(frozen=True)
 class Operand:
-    """A factor of the product.
+    """A factor of the product."""
 
-    Attributes
-    ----------
-    value : Expr
-        Over the iterators.
-    dtype : str
-        That memory has; the product may be of a wider one.
-    axis : str
-        "i" or "j", along which the factor has rows.
-    along : str
-        The axis along which memory has neighboring elements: "k", or as `axis`.
-    lanes : int
-        So many elements from a multiple of `lanes` on, along `along`, are contiguous and aligned,
-        and one condition holds for all of them; 1 where nothing is known.
-    """
-
-    value: Expr
-    dtype: str
-    axis: str
-    along: str
+    value: Expr  # over the iterators
+    dtype: str  # that memory has; the product may be of a wider one
+    axis: str  # "i" or "j", along which the factor has rows
+    along: str  # the axis along which memory has neighboring elements: "k", or as `axis`
+    # So many elements from a multiple of `lanes` on, along `along`, are contiguous and aligned, and
+    # one condition holds for all of them; 1 where nothing is known
     lanes: int
 
     def at(self, values: Mapping[Any, Expr]) -> Expr:
@@ -107,40 +94,19 @@ class Operand:
 
 @dataclass(frozen=True)
 class Contraction:
-    """A fused function, taken apart.
+    """A fused function, taken apart."""
 
-    Attributes
-    ----------
-    func : tirx.PrimFunc
-        Whose parameters the expressions read and write.
-    axes : dict of str to Axis
-        By "s", "i", "j", "k".
-    a, b : Operand
-    sum_dtype : str
-        Of the sum as the function has it.
-    output : Buffer
-    indices : list of Expr
-        Of the output, over the iterators.
-    result : Expr
-        That is stored; reads the sum as `sums`.
-    sums : Buffer
-    along : str
-        The axis along which neighboring results lie, "i" or "j".
-    lanes : int
-        As those of an operand, for results.
-    """
-
-    func: tirx.PrimFunc
-    axes: Mapping[str, Axis]
+    func: tirx.PrimFunc  # whose parameters the expressions read and write
+    axes: Mapping[str, Axis]  # by "s", "i", "j", "k"
     a: Operand
     b: Operand
-    sum_dtype: str
+    sum_dtype: str  # of the sum as the function has it
     output: Any
-    indices: Sequence[Expr]
-    result: Expr
+    indices: Sequence[Expr]  # of the output, over the iterators
+    result: Expr  # that is stored; reads the sum as `sums`
     sums: Any
-    along: str
-    lanes: int
+    along: str  # the axis along which neighboring results lie, "i" or "j"
+    lanes: int  # as those of an operand, for results
 
     def extent(self, letter: str) -> int:
         return self.axes[letter].extent

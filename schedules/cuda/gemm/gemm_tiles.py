@@ -21,26 +21,14 @@ FMA_LANES_I, FMA_LANES_J = 4, 8
 
 @dataclass(frozen=True)
 class Tile:
-    """Tile that a thread block computes in one step.
+    """Tile that a thread block computes in one step."""
 
-    Attributes
-    ----------
-    i, j : int
-        Rows and columns of the results.
-    warps_i, warps_j : int
-        Warps that share them.
-    k_bytes : int
-        Of each row of the operands.
-    on_tensor_cores : bool
-        Otherwise each thread multiplies float32 in squares of 4 by 4.
-    """
-
-    i: int
+    i: int  # rows and columns of the results
     j: int
-    warps_i: int
+    warps_i: int  # warps that share them
     warps_j: int
-    k_bytes: int = 64
-    on_tensor_cores: bool = True
+    k_bytes: int = 64  # of each row of the operands
+    on_tensor_cores: bool = True  # otherwise each thread multiplies float32 in squares of 4 by 4
 
     def rows(self, letter: str) -> int:
         """Rows of the tile of the operand that has this axis."""

@@ -31,23 +31,12 @@ _HEAD = "__forceinline__ __device__ void"
 
 @dataclass(frozen=True)
 class Instruction:
-    """An `mma.sync` for operands of one type.
+    """An `mma.sync` for operands of one type."""
 
-    Attributes
-    ----------
-    dtype : str
-        Of the operands.
-    sum_dtype : str
-    k : int
-        Elements of k that it multiplies.
-    types : str
-        Of D, A, B and C, as PTX writes them.
-    """
-
-    dtype: str
+    dtype: str  # of the operands
     sum_dtype: str
-    k: int
-    types: str
+    k: int  # elements of k that it multiplies
+    types: str  # of D, A, B and C, as PTX writes them
 
     @property
     def name(self) -> str:

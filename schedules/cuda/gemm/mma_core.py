@@ -21,13 +21,8 @@ Expr = Any
 class MmaCore:
     """Sums of a warp's tiles of 16 rows by 8 columns, four of each in a thread.
 
-    Attributes
-    ----------
-    step : int
-        Elements of k in a tile of shared memory.
-    sum_dtype : str
-    operands : dict of str to Operand
-        By "i" and "j", as they are copied to shared memory.
+    `step`: elements of k in a tile of shared memory.
+    `operands`: by "i" and "j", as they are copied to shared memory.
     """
 
     def __init__(self, tile: Tile, instruction: Instruction, a: Operand, b: Operand) -> None:

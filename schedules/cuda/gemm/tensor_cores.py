@@ -26,10 +26,7 @@ TF32 = "baton.tf32"
 def multiplies(target: Target, dtype: str, tf32: bool) -> bool:
     """Whether this module's rule computes products of the type on tensor cores of the target.
 
-    Parameters
-    ----------
-    tf32
-        Whether float32 may be rounded for that.
+    `tf32`: whether float32 may be rounded for that.
     """
     if target.kind.name != "cuda" or devices.of(target).limits.arch < FIRST_ARCH:
         return False

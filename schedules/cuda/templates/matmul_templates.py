@@ -207,12 +207,8 @@ def _surroundings(sch: Any, anchor: Any) -> Surroundings | None:
 def _copy_rows(sch: Any, copy: Any, threads: tuple[int, int], run: int | None) -> None:
     """Threads copy together: threadIdx.y takes rows, threadIdx.x runs of the last axis.
 
-    Parameters
-    ----------
-    threads
-        Extents of threadIdx.y and threadIdx.x.
-    run
-        Length of a run; None for one run a thread.
+    `threads`: extents of threadIdx.y and threadIdx.x.
+    `run`: length of a run; None for one run a thread.
     """
     *outer, row, k = own_loops(sch, copy)
     ty, rows = sch.split(row, [threads[0], None])

@@ -1,8 +1,7 @@
 """Direct 2-D convolution on blocked layouts (NCHW[x]c) for x86.
 
-The vector lanes run over a block of output channels; a register tile holds
-`tile_ow` pixels x `oc_chunks` channel blocks, and each step broadcasts one input element
-against the packed weights.
+The vector lanes run over a block of output channels; a register tile holds `tile_ow` pixels x
+`oc_chunks` channel blocks, and each step broadcasts one input element against the packed weights.
 """
 
 from __future__ import annotations
@@ -406,12 +405,8 @@ def direct_cycles(
 
     Pointwise convolutions overlap the two. Empty lanes of a partial channel block count as well.
 
-    Parameters
-    ----------
-    speedup : float
-        Speed relative to multiply-adds in `w`'s dtype.
-    weight_bytes : int
-        Bytes per weight; 0 for the size of `w`'s dtype.
+    `speedup`: speed relative to multiply-adds in `w`'s dtype.
+    `weight_bytes`: bytes per weight; 0 for the size of `w`'s dtype.
     """
     machine = _for_blocks(w, Machine.from_target(target))
     lanes = machine.lanes(w.dtype)
@@ -475,10 +470,8 @@ def flat_tile(w: Conv2dWorkload, chunks: int, machine: Machine) -> tuple[int, in
     A weight panel stays in L1 for all pixels while the next one is prefetched. Each panel reads
     the inputs once, from L2 or L3.
 
-    Returns
-    -------
-    None if that saves no time: not pointwise, more than one group, not floating point, 32 registers
-    (a tile is then as wide as most short rows), or an image larger than half of L3.
+    Returns None if that saves no time: not pointwise, more than one group, not floating point, 32
+    registers (a tile is then as wide as most short rows), or an image larger than half of L3.
     """
     pixels = w.out_height * w.out_width
     image_bytes = w.item_bytes * w.in_channels * pixels

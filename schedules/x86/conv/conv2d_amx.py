@@ -117,12 +117,8 @@ def _compute_flat(dot: Dot, w: Conv2dWorkload, config: ConfigEntity, data: Any, 
 class _Sums:
     """The reduction over packed weights.
 
-    Attributes
-    ----------
-    chunk, kh, tap
-        Axes: blocks of input channels, and taps that are not joined.
-    lane
-        Channel of its block, beyond the last one in the next pixel.
+    `chunk`, `kh`, `tap`: axes: blocks of input channels, and taps that are not joined.
+    `lane`: channel of its block, beyond the last one in the next pixel.
     """
 
     def __init__(self, dot: Dot, w: Conv2dWorkload, config: ConfigEntity, weight: Any) -> None:

@@ -52,15 +52,10 @@ MOST_SUMS = 14
 
 @dataclass(frozen=True)
 class Windows:
-    """Alignment of windows with pixel pairs along one axis.
-
-    Attributes
-    ----------
-    begins : tuple of int
-        Positions in a pair at which windows begin; the weights are packed once for each.
-    """
+    """Alignment of windows with pixel pairs along one axis."""
 
     taps: int
+    # Positions in a pair at which windows begin; the weights are packed once for each
     begins: tuple[int, ...]
 
     @staticmethod
@@ -185,12 +180,8 @@ def _inside(
 ) -> tuple[list[Any], list[Any]]:
     """Conditions for a pixel, and for its pair, to be inside the image along one axis.
 
-    Parameters
-    ----------
-    before : int
-        Pixels before the image, rounded up to whole pairs.
-    pairs : int
-        Number of pairs that all windows together read.
+    `before`: pixels before the image, rounded up to whole pairs.
+    `pairs`: number of pairs that all windows together read.
     """
     of_pixel: list[Any] = []
     of_pair: list[Any] = []

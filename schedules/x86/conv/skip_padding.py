@@ -86,12 +86,7 @@ def mark_taps(sch: Any, anchor: Any, kh: Any) -> list[int]:
 def skip_padding(sch: s_tir.Schedule, rows: list[int]) -> s_tir.Schedule:
     """Add the condition to the marked loop; the result cannot be scheduled further.
 
-    Parameters
-    ----------
-    sch : s_tir.Schedule
-        Its anchor has the axes n, channel block, row, ...
-    rows : list of int
-        The anchor's annotation.
+    `sch`: its anchor has the axes n, channel block, row, ... `rows`: the anchor's annotation.
     """
     if not rows:
         return sch

@@ -153,12 +153,8 @@ def transformed_input(
 ) -> te.Tensor:
     """V of a blocked input: (n, points, points, rows, columns of tiles, blocks of channels, block).
 
-    Parameters
-    ----------
-    matrices
-        Of rows and of columns, (points, inputs of a tile) each.
-    steps
-        Inputs from one tile to the next.
+    `matrices`: of rows and of columns, (points, inputs of a tile) each.
+    `steps`: inputs from one tile to the next.
     """
     (rows, columns), (down, across), chunks = tiles, steps, w.in_channels // block
     (high, wide), (of_rows, of_columns) = map(len, matrices), matrices
@@ -202,13 +198,8 @@ def transformed_output(
 ) -> te.Tensor:
     """The result (n, blocks of channels, h, w, block) of the products.
 
-    Parameters
-    ----------
-    read : (n, point, point, row, column of tiles, channel) -> element
-    matrices
-        Of rows and of columns, (outputs of a tile, points) each.
-    units
-        By how much integers are more than the result, modulo 2^32.
+    `matrices`: of rows and of columns, (outputs of a tile, points) each.
+    `units`: by how much integers are more than the result, modulo 2^32.
     """
     of_rows, of_columns = matrices
     down, across, wide = len(of_rows), len(of_columns), len(of_columns[0])
@@ -341,9 +332,7 @@ class Winograd(AnchorRule):
         Flat: [tile_columns, oc_tile], tiles in memory order; a smaller last tile gets separate
         code.
 
-        Returns
-        -------
-        The outermost loop of the reduction, and the one over lanes.
+        Returns the outermost loop of the reduction, and the one over lanes.
         """
         weights = sch.get(product).reads[1].source
         of_step = [int(extent) for extent in weights.shape[3:]]

@@ -45,27 +45,15 @@ LINE = 16
 
 @dataclass(frozen=True)
 class Plan:
-    """Tiling of a convolution with static channel counts.
+    """Tiling of a convolution with static channel counts."""
 
-    Attributes
-    ----------
-    m : int
-        Rows, and columns, of results per tile.
-    channels, outputs : int
-        Channels per pixel of the image and of the result.
-    lanes, vectors, rows : int
-        Size of a register tile; `rows` is the maximum number of image tiles in it.
-    group_elements : int
-        Approximate number of elements of V and M of a group.
-    """
-
-    m: int
-    channels: int
+    m: int  # rows, and columns, of results per tile
+    channels: int  # channels per pixel of the image and of the result
     outputs: int
-    lanes: int
+    lanes: int  # size of a register tile; `rows` is the maximum number of image tiles in it
     vectors: int
     rows: int
-    group_elements: int
+    group_elements: int  # approximate number of elements of V and M of a group
 
     @property
     def points(self) -> int:
@@ -117,10 +105,7 @@ def pack_weight(weight: np.ndarray, plan: Plan) -> np.ndarray:
 def compute(image: te.Tensor, weight: te.Tensor, pads: tuple[int, ...], plan: Plan) -> te.Tensor:
     """image (n, h, w, I), weight as packed -> (n, h', w', O), with zeros around the image.
 
-    Parameters
-    ----------
-    pads : tuple of int
-        Above, left, below, right.
+    `pads`: above, left, below, right.
     """
     count, height, width, _ = image.shape
     top, left, below, right = pads

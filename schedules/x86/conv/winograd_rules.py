@@ -197,12 +197,8 @@ def _tasks_of_both(
 ) -> tuple[int, int] | None:
     """Return channel blocks and rows per task if splitting both keeps clearly more cores busy.
 
-    Parameters
-    ----------
-    tasks : int
-        Tasks per image without this split.
-    blocks, rows : (int, int)
-        Number per image, and the minimum per task; a task has a multiple of that minimum.
+    `tasks`: tasks per image without this split. `blocks`, `rows`: number per image, and the minimum
+    per task; a task has a multiple of that minimum.
     """
 
     def divisors(extent: int, least: int) -> list[int]:
@@ -306,12 +302,8 @@ def balanced_group(
     On two cores, seven groups of two rows give one core eight rows; fourteen groups of one row
     give it seven. But each group reads the shared data again.
 
-    Parameters
-    ----------
-    flops : int
-        Operations per index of `extent`.
-    shared_bytes : int
-        Data that every group reads: from L2 if it fits half of L2, else from L3.
+    `flops`: operations per index of `extent`.
+    `shared_bytes`: data that every group reads: from L2 if it fits half of L2, else from L3.
     """
     rate = L2_FLOPS_PER_BYTE if shared_bytes <= machine.l2_bytes // 2 else L3_FLOPS_PER_BYTE
 

@@ -31,42 +31,24 @@ _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 @dataclass(frozen=True)
 class Machine:
-    """Facts about one CPU target.
+    """Facts about one CPU target."""
 
-    Attributes
-    ----------
-    vector_bits : int
-        Width of the vector registers that compiled code uses.
-    vector_registers : int
-        16, or 32 with AVX-512VL.
-    l1_bytes, l2_bytes, l3_bytes : int
-        Data caches as one core sees them; read from this machine if the target is its CPU,
-        otherwise taken from the table (`cpu_models`).
-    num_cores : int
-        Threads that a parallel loop may count on.
-    has_fma : bool
-        Whether a multiply-add is one instruction.
-    core : Core
-        Other properties of its cores from the table.
-    """
-
-    vector_bits: int
-    vector_registers: int
+    vector_bits: int  # width of the vector registers that compiled code uses
+    vector_registers: int  # 16, or 32 with AVX-512VL
+    # Data caches as one core sees them; read from this machine if the target is its CPU, otherwise
+    # taken from the table (`cpu_models`)
     l1_bytes: int
     l2_bytes: int
     l3_bytes: int
-    num_cores: int
-    has_fma: bool
-    core: Core
+    num_cores: int  # threads that a parallel loop may count on
+    has_fma: bool  # whether a multiply-add is one instruction
+    core: Core  # other properties of its cores from the table
 
     @staticmethod
     def from_target(target: Target) -> Machine:
         """Facts about `target`, an LLVM CPU target; cached per target.
 
-        Raises
-        ------
-        ValueError
-            The target is not an LLVM CPU.
+        Raises ValueError: the target is not an LLVM CPU.
         """
         if target.kind.name != "llvm":
             raise ValueError(f"a machine description needs an llvm target, not {target}")

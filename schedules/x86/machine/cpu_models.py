@@ -1,9 +1,8 @@
 """Table of x86 cores by LLVM CPU name, for the cost models.
 
 With fixed numbers, a build for an `-mcpu` has the same result on any machine, busy or idle.
-Sources: the vendors' optimization manuals and uops.info for issue rates, data sheets for caches
-and clocks.
-`scripts.bench.machine` measures the same numbers on the machine it runs on.
+Sources: the vendors' optimization manuals and uops.info for issue rates, data sheets for caches and
+clocks. `scripts.bench.machine` measures the same numbers on the machine it runs on.
 """
 
 from __future__ import annotations
@@ -16,40 +15,21 @@ KIB, MIB = 1 << 10, 1 << 20
 
 @dataclass(frozen=True)
 class Core:
-    """One core, with one thread on it.
+    """One core, with one thread on it."""
 
-    Attributes
-    ----------
-    fma_bits, load_bits : int
-        Bits of vectors multiplied and added, and loaded, per cycle: two 256-bit vectors are 512.
-        A Zen 4 has no more for 512-bit vectors, which its units process in two halves.
-    fma_latency : float
-        Cycles until a multiply-add's result can be used.
-    loads : float
-        Maximum vectors or broadcasts that a register tile loads per cycle.
-    loop_cycles : float
-        Loop overhead in cycles per reduction step.
-    l1_bytes, l2_bytes, l3_bytes : int
-        Data caches; for a shared L3, the share of one core while the others are busy.
-    memory_bytes : float
-        Bytes that one core reads from memory per cycle, with prefetching.
-    gigahertz : float
-        Clock while all cores compute.
-    short_rate : float
-        Dot products of bfloat16 pairs (`vdpbf16ps`) issued per multiply-add.
-    """
-
+    # Bits of vectors multiplied and added, and loaded, per cycle: two 256-bit vectors are 512. A
+    # Zen 4 has no more for 512-bit vectors, which its units process in two halves.
     fma_bits: int
     load_bits: int
-    fma_latency: float
-    loads: float
-    loop_cycles: float
-    l1_bytes: int
+    fma_latency: float  # cycles until a multiply-add's result can be used
+    loads: float  # maximum vectors or broadcasts that a register tile loads per cycle
+    loop_cycles: float  # loop overhead in cycles per reduction step
+    l1_bytes: int  # data caches; for a shared L3, the share of one core while the others are busy
     l2_bytes: int
     l3_bytes: int
-    memory_bytes: float = 8
-    gigahertz: float = 3.0
-    short_rate: float = 1.0
+    memory_bytes: float = 8  # bytes that one core reads from memory per cycle, with prefetching
+    gigahertz: float = 3.0  # clock while all cores compute
+    short_rate: float = 1.0  # dot products of bfloat16 pairs (`vdpbf16ps`) issued per multiply-add
 
 
 # Loads and loop cycles were measured on a Zen 3, a Zen 4 and, with 512 bits per cycle, a Zen 5;

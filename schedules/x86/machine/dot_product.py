@@ -39,15 +39,9 @@ MOST_OF_A_SIGN = 128  # times 255 fits int16, with either sign
 
 
 class Dot(NamedTuple):
-    """One step of a dot product: the sum of products of `size` neighbors of two operands.
+    """One step of a dot product: the sum of products of `size` neighbors of two operands."""
 
-    Attributes
-    ----------
-    name : str
-        Name of the operand type in the names of implementations.
-    """
-
-    name: str
+    name: str  # name of the operand type in the names of implementations
     size: int
     data: str
     weight: str
@@ -84,15 +78,9 @@ def dot_of(data: str, weight: str, sums: str) -> Dot | None:
 def narrow_steps(weights: np.ndarray, target: Target) -> int:
     """Return the number of steps whose pair sums with these weights fit int16 for any data.
 
-    Parameters
-    ----------
-    weights : np.ndarray
-        int8, with the reduction axis last, in the order of multiplication.
-
-    Returns
-    -------
-    The largest of 2, 1 and 0 that fits. A pair is two neighbors of a step; with 2, the pairs of two
-    consecutive steps are added. 0 if the target has VNNI or no `pmaddubsw`.
+    `weights`: int8, with the reduction axis last, in the order of multiplication.
+    Returns the largest of 2, 1 and 0 that fits. A pair is two neighbors of a step; with 2, the
+    pairs of two consecutive steps are added. 0 if the target has VNNI or no `pmaddubsw`.
     """
     if target.kind.name != "llvm" or vnni_lanes(target) or not narrow_lanes(target):
         return 0
@@ -103,15 +91,8 @@ def narrow_steps(weights: np.ndarray, target: Target) -> int:
 def widest(weights: np.ndarray, steps: int) -> np.ndarray:
     """Return the largest same-sign weight sum in any int16 lane, for each index of the first axis.
 
-    Parameters
-    ----------
-    weights : np.ndarray
-        Integers, with the reduction axis last.
-
-    Returns
-    -------
-    np.ndarray
-        One sum per index of the first axis. Products with uint8 fit up to `MOST_OF_A_SIGN`.
+    `weights`: integers, with the reduction axis last. Returns np.ndarray: one sum per index of the
+    first axis. Products with uint8 fit up to `MOST_OF_A_SIGN`.
     """
     whole = -weights.shape[-1] % (MOST_NARROW * BYTES)
     padded = np.pad(weights, [(0, 0)] * (weights.ndim - 1) + [(0, whole)]).astype("int16")
@@ -433,10 +414,7 @@ def accumulate(sch: Any, block: Any, reduced: Any, target: Target) -> None:
     the target has it, else plain vector code over the lanes. Narrow products have the additional
     loop of `several_steps`.
 
-    Parameters
-    ----------
-    reduced
-        The outermost reduction loop; the sums are zeroed before it.
+    `reduced`: the outermost reduction loop; the sums are zeroed before it.
     """
     *_, several, lane, step = sch.get_loops(block)
     is_narrow = NARROW in anchor_config(sch, block)

@@ -116,13 +116,9 @@ _ERF_Q = (
 def approximate(func: tirx.PrimFunc, target: Target | None = None) -> tirx.PrimFunc:
     """Replace every float32 exp, log, tanh, erf and sigmoid call, and division by a constant.
 
-    Works before and after scheduling, inside blocks. A function without any is returned as it
-    is.
+    Works before and after scheduling, inside blocks. A function without any is returned as it is.
 
-    Parameters
-    ----------
-    target : Target, optional
-        An LLVM CPU. Where its multiply-add is one instruction, an exponential is one shorter.
+    `target`: an LLVM CPU. Where its multiply-add is one instruction, an exponential is one shorter.
     """
     fused = target is not None and Machine.from_target(target).has_fma
     has_running_max = _has_running_max(func)
@@ -275,15 +271,10 @@ def _scaled_exp(
     below overflow, needs no special case; n = -126 gives the factor 0. The polynomial is one of
     sign r, and negative only in its coefficients, so that -x is never computed.
 
-    Parameters
-    ----------
-    lowest : float
-        y, from which results are 0.
-    rounding : float
-        `_ROUND`, or another constant that rounds n.
-    fused : bool
-        Whether the product n ln 2 is rounded only with the difference. Then one constant will
-        do: ln 2 as a float32 is good to 33 bits.
+    `lowest`: y, from which results are 0.
+    `rounding`: `_ROUND`, or another constant that rounds n.
+    `fused`: whether the product n ln 2 is rounded only with the difference. Then one constant will
+    do: ln 2 as a float32 is good to 33 bits.
     """
     low, high = sorted((sign * lowest, sign * _EXP_HIGHEST))
     coefficients = [value * sign**power for power, value in enumerate(_EXP)]

@@ -36,10 +36,7 @@ and `vpmaddubsw` four, two in each half, which a `vpmaddwd` adds up later."""
 def instruction_of(func: tirx.PrimFunc, operands: str, target: Target) -> str:
     """The instruction of a kernel with an anchor; "" where it is not known to have one.
 
-    Parameters
-    ----------
-    operands : str
-        Element types of the anchor's operands.
+    `operands`: element types of the anchor's operands.
     """
     if any(amx.MARK in loop.annotations for loop in nodes_of(func.body, tirx.For)):
         return amx.INSTRUCTIONS[OF_BFLOAT16 if "bfloat16" in operands else OF_BYTES]

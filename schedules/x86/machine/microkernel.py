@@ -43,14 +43,8 @@ def steps_together(steps: int, machine: Machine) -> int:
 def mark(sch: Any, loop: Any, steps: int, machine: Machine) -> None:
     """Make a function of `loop` if registers are scarce and it has steps enough to pay for calls.
 
-    Parameters
-    ----------
-    sch : tvm.s_tir.Schedule
-    loop
-        Has the reduction inside, and the accumulators' first values if possible, but nothing of
-        an epilogue.
-    steps : int
-        Of the reduction.
+    `loop`: has the reduction inside, and the accumulators' first values if possible, but nothing of
+    an epilogue. `steps`: of the reduction.
     """
     if registers_are_scarce(machine) and steps >= LEAST_STEPS:
         sch.annotate(loop, MARK, 1)

@@ -38,18 +38,10 @@ def stream_panels(
 ) -> None:
     """Have a product's panels prefetched.
 
-    Parameters
-    ----------
-    sch : tvm.s_tir.Schedule
-    rows : sequence of (loop, extent)
-        Loops over the row tiles of a panel, outermost first. A loop that was fused with outer ones
-        has a larger extent than is given here; its row is the remainder.
-    steps : sequence of loops
-        The reduction, outermost first; the last one has no other loop inside but unrolled ones.
-    panel_bytes : int
-        From one panel to the next.
-    stride_bytes : int
-        From one step to the next.
+    `rows`: loops over the row tiles of a panel, outermost first. A loop that was fused with outer
+    ones has a larger extent than is given here; its row is the remainder. `steps`: the reduction,
+    outermost first; the last one has no other loop inside but unrolled ones. `panel_bytes`: from
+    one panel to the next. `stride_bytes`: from one step to the next.
     """
     for loop, extent in rows:
         sch.annotate(loop, ROWS, extent)
@@ -62,12 +54,8 @@ def stream_panels(
 def prefetch_results(sch: Any, tiles: Sequence[Any], results: Sequence[Any]) -> None:
     """Prefetch the data that the loops `results` read and write in the loops over register tiles.
 
-    Parameters
-    ----------
-    sch : tvm.s_tir.Schedule
-    tiles, results : sequence of loops
-        Of two nests in one body, outermost first. Indices of tensors that outlive the function
-        depend on the last of `results` and on no loop inside.
+    `tiles`, `results`: of two nests in one body, outermost first. Indices of tensors that outlive
+    the function depend on the last of `results` and on no loop inside.
     """
     for loop in tiles:
         sch.annotate(loop, AHEAD, int(sch.get(loop).extent))
@@ -78,10 +66,6 @@ def prefetch_results(sch: Any, tiles: Sequence[Any], results: Sequence[Any]) -> 
 def prefetch_tile(sch: Any, chunk: Any) -> None:
     """Prefetch the data that a register tile's epilogue and the next tile read and write.
 
-    Parameters
-    ----------
-    sch : tvm.s_tir.Schedule
-    chunk : loop
-        The outermost one of the reduction, over blocks of input channels.
+    `chunk`: the outermost one of the reduction, over blocks of input channels.
     """
     sch.annotate(chunk, TILE, 1)

@@ -36,10 +36,7 @@ def _cycles(w: DenseWorkload, widenings: float, machine: Machine) -> float:
 
     Matmuls read weights from memory more slowly, but a network's weights may stay in L3.
 
-    Parameters
-    ----------
-    widenings : float
-        Operations on each vector of weights for each of its products.
+    `widenings`: operations on each vector of weights for each of its products.
     """
     e = Extents.of(w)
     vectors = w.m * w.n * w.k / machine.lanes(w.dtype)

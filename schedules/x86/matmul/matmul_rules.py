@@ -74,10 +74,7 @@ def choose_tile(
     The cost of a tile is the cycles of one k step times the tiles of the padded matmul, divided by
     the share of busy threads.
 
-    Parameters
-    ----------
-    only_whole
-        Take only tiles whose columns divide n.
+    `only_whole`: take only tiles whose columns divide n.
     """
     parallel = e.cycles(machine, lanes) >= PARALLEL_CYCLES
 
@@ -134,12 +131,8 @@ def plan(
       stores. Without several row tiles or products, threads need the columns; stores are a small
       part of the work then.
 
-    Parameters
-    ----------
-    rhs : Operand, optional
-        How a right operand that is computed at run time lies in memory; None for panels.
-    machine : Machine, optional
-        The target's by default.
+    `rhs`: how a right operand that is computed at run time lies in memory; None for panels.
+    `machine`: the target's by default.
     """
     machine = machine or Machine.from_target(target)
     lanes = machine.lanes(dtype)
@@ -199,10 +192,7 @@ def _block_k(e: Extents, machine: Machine, tile_n: int) -> int:
 def _rows_per_task(row_tiles: int, most: int, least: int, tasks: int, threads: int) -> int:
     """Largest number of row tiles per task, of at most `most`, that keeps the threads busy.
 
-    Parameters
-    ----------
-    tasks
-        Number of tasks if each did all rows.
+    `tasks`: number of tasks if each did all rows.
     """
 
     def busy(rows: int) -> float:

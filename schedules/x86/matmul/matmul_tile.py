@@ -46,16 +46,9 @@ def product(
 ) -> te.Tensor:
     """The product of a workload for the rule of that name.
 
-    Parameters
-    ----------
-    left : te.Tensor
-        As the workload says.
-    right : te.Tensor
-        As packed where it is a constant, else as the workload says.
-    dot : Dot, optional
-        What one step multiplies, neighbors along k; single elements by default.
-    tile : (rows, columns), optional
-        The register tile, if no knobs say it.
+    `left`: as the workload says. `right`: as packed where it is a constant, else as the workload
+    says. `dot`: what one step multiplies, neighbors along k; single elements by default. `tile`:
+    the register tile, if no knobs say it.
     """
     tile = tile or register_tile(config)
     if dot is not None:
@@ -78,17 +71,9 @@ def tiled_product(
 ) -> te.Tensor:
     """The anchor: ([batch,] m, n), both rounded up to whole tiles.
 
-    Parameters
-    ----------
-    extents : (batch, m, n, k)
-        A batch of None leaves the batch axis out.
-    tile : (rows, columns)
-    out_dtype : str
-        Type of the products and their sums.
-    lhs : (batch index or None, row, k) -> element
-        Only called with rows below m: the rows that fill the last tile repeat the last row.
-    rhs : (batch index or None, k, column) -> element
-        Is called with columns up to the last tile's end.
+    `extents`: a batch of None leaves the batch axis out. `out_dtype`: type of the products and
+    their sums. `lhs`: only called with rows below m: the rows that fill the last tile repeat the
+    last row. `rhs`: is called with columns up to the last tile's end.
     """
     batch, m, n, k = extents
     tile_m, tile_n = tile
@@ -166,10 +151,8 @@ def _panel_reader(panels: te.Tensor, tile_n: int, size: int) -> Reader:
 def view(product: te.Tensor, shape: Sequence[int], row_dims: int) -> te.Tensor:
     """The product without its filling rows and columns, in the operator's own shape.
 
-    Parameters
-    ----------
-    row_dims
-        How many dimensions before the last one make up the rows; those before are the batch.
+    `row_dims`: how many dimensions before the last one make up the rows; those before are the
+    batch.
     """
     rank = len(shape)
 

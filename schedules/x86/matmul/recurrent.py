@@ -34,10 +34,7 @@ WORK_PER_STEP = 4 * PARALLEL_WORK
 def pack_weight(ops: Any, weight: Any, config: ConfigEntity) -> Any:
     """(hidden, gates * hidden) -> (blocks, hidden, gates, tile_h), padded with zeros.
 
-    Parameters
-    ----------
-    ops
-        Has numpy's `pad`, `reshape` and `transpose`.
+    `ops`: has numpy's `pad`, `reshape` and `transpose`.
     """
     hidden, columns = (int(extent) for extent in weight.shape)
     gates, tile = columns // hidden, config.val("tile_h")

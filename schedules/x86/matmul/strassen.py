@@ -165,11 +165,7 @@ def strassen_product(
 ) -> te.Tensor:
     """(m, n), rounded up to whole tasks of pairs of rows and to pairs of panels.
 
-    Parameters
-    ----------
-    extents : (m, n, k)
-    read : (row, k) -> element
-        Only called with rows below m: the last row replaces missing rows.
+    `read`: only called with rows below m: the last row replaces missing rows.
     """
     m, _, k = extents
     lanes, tile_n = config.val("lanes"), config.val("tile_n")
@@ -235,10 +231,7 @@ class Strassen(AnchorRule):
     With block_k < k / 2 the sums of the products are in memory from one block to the next. For
     images, the matmuls prefetch the addends of the results and their destination.
 
-    Parameters
-    ----------
-    is_blocked : bool
-        Results are images of channel blocks, (N, C/b, H, W, b), not rows.
+    `is_blocked`: results are images of channel blocks, (N, C/b, H, W, b), not rows.
     """
 
     def __init__(self, is_blocked: bool) -> None:
@@ -279,10 +272,8 @@ class Strassen(AnchorRule):
     def _output(self, sch: Any, parts: Surroundings, config: ConfigEntity) -> tuple[Any, Any, Any]:
         """Tile the output block.
 
-        Returns
-        -------
-        The loop over tasks of rows if each makes its own S, else None; the loop under which one
-        group's products are computed; the loops over tiles of 2 x 2 vectors.
+        Returns the loop over tasks of rows if each makes its own S, else None; the loop under which
+        one group's products are computed; the loops over tiles of 2 x 2 vectors.
         """
         lanes = config.val("lanes")
         i, j = sch.get_loops(parts.output)

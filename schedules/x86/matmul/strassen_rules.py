@@ -77,10 +77,7 @@ def plan(extents: tuple[int, int, int], machine: Machine, is_blocked: bool = Fal
     sums_by_task (images): where the tasks of rows alone keep the threads busy, each makes its own
     S, which is then in L2 or near.
 
-    Parameters
-    ----------
-    is_blocked : bool
-        Whether rows are pixels of an image in channel blocks.
+    `is_blocked`: whether rows are pixels of an image in channel blocks.
     """
     lanes = machine.lanes(DTYPE)
     rows, columns, depth = halves(extents, lanes)
@@ -137,12 +134,7 @@ def register_tile(
     The last tile may have fewer rows, with separate code. Tiles whose last panel needs zero columns
     as padding are chosen only if they save 3%.
 
-    Parameters
-    ----------
-    chunks : int
-        Vectors of all columns.
-    is_blocked : bool
-        Whether S lies in channel blocks.
+    `chunks`: vectors of all columns. `is_blocked`: whether S lies in channel blocks.
     """
     most = MOST_VECTORS_OF_16 if registers_are_scarce(machine) else MOST_VECTORS
     counts = range(1, min(rows, machine.vector_registers) + 1)
@@ -186,10 +178,8 @@ def cycles(
 ) -> float:
     """Estimate cycles on one core for (m, n, k).
 
-    Parameters
-    ----------
-    efficiency : float
-        Share of peak speed of the matmuls, taken from the register tiles of the direct matmul.
+    `efficiency`: share of peak speed of the matmuls, taken from the register tiles of the direct
+    matmul.
     """
     config = plan(extents, machine, is_blocked)
     columns = config.val("group") * config.val("tile_n")

@@ -35,18 +35,10 @@ _realize = tvm_ffi.get_global_func("s_tir.schedule.GetSBlockRealize")
 
 @dataclass(frozen=True)
 class Cut:
-    """A contiguous reduction axis in vectors.
+    """A contiguous reduction axis in vectors."""
 
-    Attributes
-    ----------
-    reduction : str
-        The stage as it was.
-    stage : str
-        The stage whose axis the vectors divide: the same one, or its peeled head.
-    """
-
-    reduction: str
-    stage: str
+    reduction: str  # the stage as it was
+    stage: str  # the stage whose axis the vectors divide: the same one, or its peeled head
     lanes: int
     accumulators: int
 
@@ -120,10 +112,8 @@ def cut_inner_axis(
     Contiguous reduction axes are merged, and the elements that vectors don't divide are peeled
     off into the stage itself; the vectors are then in the stage "<name>_head".
 
-    Returns
-    -------
-    The rewritten function, and the stage to pass to `partial_results`; None where the reduction
-    is not a sum, product, minimum or maximum, not contiguous, or too short.
+    Returns the rewritten function, and the stage to pass to `partial_results`; None where the
+    reduction is not a sum, product, minimum or maximum, not contiguous, or too short.
     """
     stage = find(s_tir.Schedule(func), name)
     reduced = moving(stage, "R")

@@ -9,9 +9,8 @@ All stages of one row are computed together, so that the row stays in L1:
       ...
       output of the row                          vectorized along the row
 
-Where the contiguous axis is not reduced (the mean over H and W of a blocked layout, a softmax
-over channels) a row is a piece of that axis, and its elements are the vector lanes of every
-stage.
+Where the contiguous axis is not reduced (the mean over H and W of a blocked layout, a softmax over
+channels) a row is a piece of that axis, and its elements are the vector lanes of every stage.
 """
 
 from __future__ import annotations
@@ -56,20 +55,12 @@ MUCH_WORK = 16 * PARALLEL_WORK
 
 @dataclass(frozen=True)
 class Rows:
-    """The axes that all stages share.
+    """The axes that all stages share."""
 
-    Attributes
-    ----------
-    axes : list of Iter
-        Iterators of the output stage, outermost first.
-    piece : Iter, optional
-        The contiguous one among them if some reduction walks it with its vector lanes.
-    maps : dict
-        Stage name to {position of the stage's iterator: iterator of the output stage}.
-    """
-
-    axes: list[Iter]
+    axes: list[Iter]  # iterators of the output stage, outermost first
+    # The contiguous one among them if some reduction walks it with its vector lanes
     piece: Iter | None
+    # Stage name to {position of the stage's iterator: iterator of the output stage}
     maps: dict[str, dict[int, Iter]]
 
 
