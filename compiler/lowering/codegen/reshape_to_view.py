@@ -15,10 +15,11 @@ from collections.abc import Sequence
 
 import tvm
 from tvm import relax, tirx
+from tvm.ir import TensorLoad
 
-from schedules.dynamic_rows import symbols_of, with_extents
+from schedules.tir_visit import nodes_of
 
-from ...ir.constants import integers
+from ...ir.dynamic_shape import simplified
 from ...primfuncs.fusion_pattern import callee
 from ..offloaded_functions import call_counts
 
@@ -26,7 +27,6 @@ VIEW = "baton.view"
 """Attribute of kernels that do nothing but copy their operand in another shape."""
 
 _OPERATORS = ("reshape", "squeeze", "expand_dims")
-_EXTENTS = (7, 11, 13, 17, 19, 23)
 _MOST_ELEMENTS = 2**31 - 1  # TVM's analysis counts them in int32
 
 
@@ -34,19 +34,19 @@ def is_reshape(kernel: tirx.PrimFunc, operators: Sequence[str]) -> bool:
     """Whether an unscheduled kernel of these operators copies elements in row-major order."""
     if len(operators) != 1 or operators[0] not in _OPERATORS:
         return False
-    symbols = symbols_of(kernel)
-    tensors = [param for param in kernel.params if isinstance(param.ty, tirx.BufferType)]
-    if len(symbols) > len(_EXTENTS) or len(tensors) != 2:
-        return False
-    if symbols:
-        kernel = tirx.PrimFunc(tensors, kernel.body, kernel.ret_type)
-        kernel = with_extents(kernel, list(zip(symbols, _EXTENTS)))
     buffers = [param.ty for param in kernel.params if isinstance(param.ty, tirx.BufferType)]
-    shapes = [integers(buffer.shape) for buffer in buffers]
-    counts = {_MOST_ELEMENTS + 1 if shape is None else math.prod(shape) for shape in shapes}
-    if len(counts) > 1 or max(counts) > _MOST_ELEMENTS:
+    if len(buffers) != 2 or str(buffers[0].dtype) != str(buffers[1].dtype):
         return False
-    return bool(relax.analysis.has_reshape_pattern(kernel))
+    counts = [math.prod(buffer.shape, start=tirx.const(1, "int64")) for buffer in buffers]
+    difference = simplified(counts[0] - counts[1])
+    if not isinstance(difference, int) or difference != 0:
+        return False
+    if all(isinstance(extent, tirx.IntImm) for buffer in buffers for extent in buffer.shape):
+        small = simplified(counts[0]) <= _MOST_ELEMENTS
+        return small and bool(relax.analysis.has_reshape_pattern(kernel))
+    # TVM's analysis takes static extents alone; these operators keep the order of the elements.
+    stores = nodes_of(kernel.body, tirx.BufferStore)
+    return len(stores) == 1 and isinstance(stores[0].value, TensorLoad)
 
 
 @tvm.transform.module_pass(opt_level=0, name="ReshapesAsViews")

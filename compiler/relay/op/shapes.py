@@ -12,6 +12,7 @@ from tvm import relax, te, tirx
 
 from ...errors import RelayTypeError
 from ...ir.constants import array_of
+from ...ir.dynamic_shape import simplified
 from ...ir.op_facts import nonzero_rejected
 from ..ty import Any as AnyExtent
 from ..ty import extent, fresh
@@ -263,7 +264,7 @@ def _joint_extent(left: Extent, right: Extent) -> Extent:
         return left
     if isinstance(right, int):
         return right
-    return tirx.max(left, right)
+    return simplified(tirx.max(left, right))  # TVM crashes on types with an extent like max(n, n)
 
 
 def assign_type(variable: relax.Expr, shape: Sequence[Extent], name: str) -> relax.Expr:

@@ -121,6 +121,7 @@ class GraphImporter:
         self._stock = _get_convert_map()
         self._own = dict(converters or {})
         self.symbolic: dict[relax.Expr, np.ndarray] = {}
+        self.partly_known: dict[relax.Expr, np.ndarray] = {}
         self.bounds: dict[str, int] = {}
         self.valid_nodes: set[tuple[Any, ...]] = set()
         self._sources: dict[relax.Var, str] = {}
@@ -309,6 +310,8 @@ class GraphImporter:
             if domain == "" and opset < OLDEST_FORM:
                 node = in_form_of_opset_7(node)
             outputs = self._convert(node, domain)
+            if domain == "" and proto.op_type in symbolic.MOVING:
+                self._note_elements(node, outputs)
         except FrontendError:
             raise
         except Exception as error:
@@ -390,6 +393,18 @@ class GraphImporter:
         if not any(each is not None and symbolic.is_symbolic(each) for each in operands):
             return None
         return symbolic.evaluate(node, operands)
+
+    def _note_elements(self, node: Node, outputs: Sequence[Any]) -> None:
+        """Remember which elements are known of integers that are otherwise computed at run time."""
+        operands = [node.elements(index) for index in range(len(node.inputs))]
+        computed = [each is not None and any(e is None for e in each.flat) for each in operands]
+        only_first = node.proto.op_type != "Concat" and any(computed[1:])
+        if not any(computed) or only_first or operands[0] is None:
+            return
+        results = symbolic.evaluate(node, operands) or []
+        for output, elements in zip(outputs, results):
+            if any(each is not None for each in elements.flat):
+                self.partly_known[output] = elements
 
     def _symbolic(self, node: Node, values: np.ndarray) -> relax.Expr:
         """Extents as a tensor, whose elements converters can ask for again."""
@@ -475,7 +490,8 @@ class GraphImporter:
         ty = value.ty
         if not isinstance(ty, relax.TensorType) or ty.shape is not None or ty.ndim < 1:
             return value
-        extents = [tvm.tirx.Var(f"extent_{axis}", "int64") for axis in range(ty.ndim)]
+        known = symbolic.result_extents(self.builder.lookup_binding(value))
+        extents = symbolic.named_extents(known or [None] * ty.ndim)
         return self.builder.match_cast(value, relax.TensorType(extents, ty.dtype))
 
     def _bind_sequence(self, sequence: relax.SeqExpr) -> Any:

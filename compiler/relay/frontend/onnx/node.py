@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +14,10 @@ from tvm import relax
 
 from compiler.errors import UnsupportedOperatorError
 from compiler.ir.constants import array_of, integers, static_shape
-from compiler.ir.dynamic_shape import simplified
+from compiler.ir.dynamic_shape import as_extent, simplified
 
 from ..error_text import plain
-from .shape_expr import shape_of
+from .shape_expr import LARGEST, shape_of
 
 if TYPE_CHECKING:
     from .graph import GraphImporter
@@ -112,6 +114,21 @@ class Node:
             raise self.unsupported(f"the shape of input {index} is known only at run time")
         return extents
 
+    def with_extents(self, index: int, wanted: Mapping[int, int]) -> relax.Expr:
+        """Input `index` with an extent for each axis of `wanted` that is open so far.
+
+        The model raises where it is another one when it runs; an extent of 1 asks for nothing.
+        """
+        extents = self.extents(index)
+        known = [
+            wanted[axis] if wanted.get(axis, 1) != 1 and not isinstance(extent, int) else extent
+            for axis, extent in enumerate(extents)
+        ]
+        if all(new is old for new, old in zip(known, extents)):
+            return self[index]
+        ty = relax.TensorType([as_extent(extent) for extent in known], self[index].ty.dtype)
+        return self.builder.match_cast(self[index], ty)
+
     def extents_in(self, index: int) -> np.ndarray | None:
         """Extents (array of objects) or known value of input `index`; None if left out or other."""
         value = self.get(index)
@@ -121,6 +138,21 @@ class Node:
             return np.array([simplified(each) for each in value.values], object)
         known = self.importer.symbolic.get(value) if isinstance(value, relax.Var) else None
         return constant_value(value) if known is None else known
+
+    def elements(self, index: int) -> np.ndarray | None:
+        """The elements of the integers at input `index`; None for each that only running tells.
+
+        None where the input is left out, is not integers, or has an unknown or large shape.
+        """
+        known, value = self.extents_in(index), self.get(index)
+        if known is not None or value is None:
+            return known
+        if value in self.importer.partly_known:
+            return self.importer.partly_known[value]
+        shape = static_shape(value) if isinstance(value.ty, relax.TensorType) else None
+        if shape is None or dtype_of(value) not in ("int32", "int64") or math.prod(shape) > LARGEST:
+            return None
+        return np.full(shape, None, object)
 
     def dtype(self, index: int) -> str:
         """Dtype of input `index`, e.g. "float32"."""

@@ -16,6 +16,8 @@ import tvm
 from tvm import relax, tirx
 
 from compiler.ir.dynamic_shape import as_extent, simplified
+from compiler.ir.op_facts import BINARY, CONCAT, PREDICATE, facts_of
+from compiler.relay.op.shapes import same_extent
 
 from .evaluate import evaluate as evaluate_constants
 
@@ -24,6 +26,10 @@ if TYPE_CHECKING:
 
 LARGEST = 64
 """Elements of the largest array that is computed on symbols."""
+MOVING = frozenset(
+    ("Cast", "Concat", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Unsqueeze")
+)
+"""Operators whose results consist of elements of their operands."""
 
 
 def shape_of(expr: relax.Expr) -> list[Any] | None:
@@ -124,6 +130,56 @@ def _is_natural(extent: Any) -> bool:
         return extent >= 0
     known = simplified(extent >= 0)
     return isinstance(known, int) and bool(known)
+
+
+def named_extents(known: Sequence[Any]) -> list[Any]:
+    """Extents of a shape: those that are known, and a new symbolic dimension for each None."""
+    return [
+        tirx.Var(f"extent_{axis}", "int64") if each is None else as_extent(each)
+        for axis, each in enumerate(known)
+    ]
+
+
+def joint_extents(shapes: Sequence[Sequence[Any]]) -> list[Any]:
+    """The common broadcast shape of tensors; None for each extent that only running tells.
+
+    None among the given extents is one that only running tells, too.
+    """
+    rank = max(map(len, shapes))
+    padded = [[1] * (rank - len(shape)) + list(shape) for shape in shapes]
+    return [_joint_extent(every) for every in zip(*padded)]
+
+
+def _joint_extent(every: Sequence[Any]) -> Any:
+    others = [each for each in every if each is None or not same_extent(each, 1)]
+    if not others:
+        return 1
+    known = next((each for each in others if isinstance(each, int)), others[0])
+    if isinstance(known, int) or (
+        known is not None and all(each is not None and same_extent(each, known) for each in others)
+    ):
+        return known
+    return None
+
+
+def result_extents(call: relax.Expr) -> list[Any] | None:
+    """Extents of a result that TVM infers no shape for; None for each that only running tells."""
+    facts = facts_of(call)
+    operands = list(call.args) if isinstance(call, tvm.ir.Call) else []
+    if facts.kind == CONCAT and len(operands) == 1 and isinstance(operands[0], relax.Tuple):
+        operands = list(operands[0].fields)
+    shapes = [shape_of(each) for each in operands]
+    if not shapes or any(shape is None for shape in shapes):
+        return None
+    known = [shape for shape in shapes if shape is not None]
+    if facts.kind in (BINARY, PREDICATE) or facts.name == "where":
+        return joint_extents(known)
+    if facts.kind != CONCAT or len({len(shape) for shape in known}) > 1:
+        return None
+    axis = int(call.attrs.axis) % len(known[0])
+    joined = [next((e for e in every if isinstance(e, int)), every[0]) for every in zip(*known)]
+    joined[axis] = simplified(functools.reduce(operator.add, [shape[axis] for shape in known]))
+    return joined
 
 
 def _compare(name: str) -> Callable[[Any, Any], bool | None]:

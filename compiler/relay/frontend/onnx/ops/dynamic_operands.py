@@ -9,19 +9,25 @@ from typing import Any
 
 from tvm import relax, te, tirx
 
+from compiler.ir.dynamic_shape import simplified
 from compiler.ir.op_facts import nonzero_rejected
 from compiler.kernels.mirror_pad import repeating_pad
 from compiler.relay.op.te_op import kernel
 from schedules.generic.inline import KEPT
 
+from .. import shape_expr
 from ..node import Node
+from ..shape_expr import named_extents
 
 INT = "int64"
 
 
-def extents_of(node: Node, values: relax.Expr, count: int) -> list[tirx.Var]:
-    """The elements of a tensor (count,) of int64 as new symbolic dimensions."""
-    extents = [tirx.Var(f"extent_{axis}", INT) for axis in range(count)]
+def extents_of(
+    node: Node, values: relax.Expr, count: int, known: Sequence[Any] | None = None
+) -> list[Any]:
+    """The elements of a tensor (count,) of int64 as extents: those of `known` that are not None,
+    which the model checks when it runs, and new symbolic dimensions."""
+    extents = named_extents(known or [None] * count)
     shape = node.emit(relax.op.tensor_to_shape(node.emit(values)))
     node.builder.match_cast(shape, relax.ShapeType(extents))
     return extents
@@ -171,10 +177,13 @@ def _joint_extents(data: te.Tensor, wanted: te.Tensor, rank: int) -> te.Tensor:
 _joint_extents_kernel = kernel("joint_extents", _joint_extents)
 
 
-def joint_extents(node: Node, data: relax.Expr, wanted: relax.Expr, rank: int) -> list[tirx.Var]:
-    """Broadcast the extents of `data` with the extents that a tensor holds."""
-    wanted = as_int64(node, wanted)
-    return extents_of(node, _joint_extents_kernel(data, wanted, rank=rank), rank)
+def joint_extents(node: Node, index: int, rank: int) -> list[Any]:
+    """Broadcast the extents of input 0 with the extents that an input holds."""
+    data, wanted = node[0], as_int64(node, node[index])
+    elements = node.elements(index)
+    shapes = [node.extents(0), [None] * rank if elements is None else elements.tolist()]
+    known = shape_expr.joint_extents(shapes)
+    return extents_of(node, _joint_extents_kernel(data, wanted, rank=rank), rank, known)
 
 
 def _kept(axes: te.Tensor, rank: int) -> te.Tensor:
@@ -344,6 +353,24 @@ def _pads_of_axes(pads: te.Tensor, axes: te.Tensor, rank: int) -> te.Tensor:
 _pads_of_axes_kernel = kernel("pads_of_axes", _pads_of_axes)
 
 
+def _known_padded_extents(node: Node, mode: str) -> list[Any] | None:
+    """Extents after padding by the widths that input 1 holds; None for each unknown one."""
+    elements, extents = node.elements(1), node.extents(0)
+    if elements is None:
+        return None
+    widths = elements.tolist()
+    known: list[Any] = []
+    for size, before, after in zip(extents, widths[: len(extents)], widths[len(extents) :]):
+        if before is None or after is None:
+            known.append(None)
+        elif isinstance(before, int) and isinstance(after, int) and before == after == 0:
+            known.append(size)
+        else:
+            padded = shape_expr.larger(simplified(size + before + after), 0)
+            known.append(padded if mode == "constant" else None)
+    return known
+
+
 def pad(
     node: Node, pads: relax.Expr, axes: relax.Expr | None, fill: relax.Expr, mode: str
 ) -> relax.Expr:
@@ -355,5 +382,7 @@ def pad(
     before, after = (
         node.emit(relax.op.strided_slice(pads, [0], [i * rank], [(i + 1) * rank])) for i in (0, 1)
     )
-    extents = extents_of(node, _padded_extents_kernel(data, before, after, mode=mode), rank)
+    known = _known_padded_extents(node, mode) if axes is None else None
+    sizes = _padded_extents_kernel(data, before, after, mode=mode)
+    extents = extents_of(node, sizes, rank, known)
     return _pad_kernel(data, before, fill, relax.ShapeExpr(extents), mode=mode)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from tvm import relax
@@ -92,10 +93,11 @@ def elu(node: Node) -> relax.Expr:
 
 def prelu(node: Node) -> relax.Expr:
     """slope * x below zero; the slope broadcasts to the operand."""
-    data, shape, slope = node[0], node.shape(0), node.shape(1)
+    slope, shape = node.shape(1), node.extents(0)
     if not _fits(slope, shape):
         raise node.unsupported(f"a slope of shape {slope} does not broadcast to {shape}")
     wide = (1,) * (len(shape) - len(slope)) + slope
+    data = node.with_extents(0, dict(enumerate(wide)))
     axes = [axis for axis, extent in enumerate(wide) if extent != 1] or [len(shape) - 1]
     if len(axes) == 1 and shape and node.dtype(0).startswith("float"):
         flat = relax.op.reshape(node[1], (wide[axes[0]],))
@@ -113,10 +115,12 @@ def erf(node: Node) -> relax.Expr:
     return relax.op.astype(value, dtype)
 
 
-def _fits(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
-    """Whether a tensor of that shape broadcasts to the other one, which stays as it is."""
+def _fits(shape: Sequence[int], target: Sequence[Any]) -> bool:
+    """Whether a tensor of that shape may broadcast to the other one, which stays as it is."""
     pairs = zip(reversed(shape), reversed(target))
-    return len(shape) <= len(target) and all(extent in (1, own) for extent, own in pairs)
+    return len(shape) <= len(target) and all(
+        extent == 1 or not isinstance(own, int) or extent == own for extent, own in pairs
+    )
 
 
 @in_float32

@@ -322,23 +322,15 @@ def _expand_at_run_time(node: Node) -> relax.Expr:
     """Broadcast to a target shape that is computed at run time."""
     own = node.extents(0)
     rank = max(len(own), node.shape(1)[0])
-    joint = dynamic_operands.joint_extents(node, node[0], node[1], rank)
-    padded = [1] * (rank - len(own)) + own
-    return broadcast_extents(
-        node[0],
-        [
-            extent if isinstance(extent, int) and extent != 1 else symbol
-            for extent, symbol in zip(padded, joint)
-        ],
-    )
+    joint = dynamic_operands.joint_extents(node, 1, rank)
+    return broadcast_extents(node[0], [simplified(extent) for extent in joint])
 
 
 def _shape_at_run_time(node: Node, index: int) -> relax.ShapeExpr:
-    """The extents that input `index` holds at run time, as new symbolic dimensions."""
-    extents = [tirx.Var(f"extent_{axis}", "int64") for axis in range(node.shape(index)[0])]
-    shape = node.emit(relax.op.tensor_to_shape(node[index]))
-    node.builder.match_cast(shape, relax.ShapeType(extents))
-    return relax.ShapeExpr(extents)
+    """The extents that input `index` holds at run time."""
+    count, elements = node.shape(index)[0], node.elements(index)
+    known = None if elements is None else elements.tolist()
+    return relax.ShapeExpr(dynamic_operands.extents_of(node, node[index], count, known))
 
 
 def constant_of_shape(node: Node) -> relax.Expr:
