@@ -9,7 +9,7 @@ from typing import Any
 
 from tvm import relax, te, tirx
 
-from compiler.ir.dynamic_shape import simplified
+from compiler.ir.dynamic_shape import as_extent, simplified
 from compiler.ir.op_facts import nonzero_rejected
 from compiler.kernels.mirror_pad import repeating_pad
 from compiler.relay.op.te_op import kernel
@@ -366,7 +366,7 @@ def _known_padded_extents(node: Node, mode: str) -> list[Any] | None:
         elif isinstance(before, int) and isinstance(after, int) and before == after == 0:
             known.append(size)
         else:
-            padded = shape_expr.larger(simplified(size + before + after), 0)
+            padded = simplified(tirx.max(as_extent(size + before + after), as_extent(0)))
             known.append(padded if mode == "constant" else None)
     return known
 
