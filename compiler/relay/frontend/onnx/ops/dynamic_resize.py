@@ -5,11 +5,13 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
 from tvm import relax, te, tirx
 
+from compiler.ir.dynamic_shape import as_extent, simplified
 from compiler.relay.op.shapes import same_extent
 from compiler.relay.op.te_op import kernel
 
@@ -17,6 +19,8 @@ from ..node import Node, constant_value
 from .dynamic_operands import INT, as_int64, extents_of
 
 FLOAT = "float64"
+# Larger terms of a fraction say no more than a new symbolic dimension does.
+_LARGEST_TERM = 64
 _MODES = ("nearest", "linear", "cubic")
 _COORDINATES = (
     *("align_corners", "asymmetric", "half_pixel", "half_pixel_symmetric"),
@@ -286,6 +290,15 @@ def nearest_mode(node: Node) -> str:
     return str(node.attr("nearest_mode", default))
 
 
+def _scaled_extent(extent: Any, node: Node, scales: int, place: int) -> Any:
+    """An extent times a constant scale, if floats compute that exactly; else None."""
+    known = constant_value(node[scales])
+    ratio = None if known is None else Fraction(float(known.ravel()[place]))
+    if ratio is None or max(ratio.as_integer_ratio()) > _LARGEST_TERM or ratio < 0:
+        return None
+    return simplified(as_extent(extent) * ratio.numerator // ratio.denominator)
+
+
 def resize(node: Node) -> relax.Expr:
     """Resize with what is computed while the model runs."""
     shape = node.extents(0)
@@ -307,9 +320,9 @@ def resize(node: Node) -> relax.Expr:
     if known is not None:
         extents = known.tolist()
     else:
-        extents = extents_of(
-            node, _extents_kernel(node[0], given, factors, axes=axes, policy=policy), len(axes)
-        )
+        computed = _extents_kernel(node[0], given, factors, axes=axes, policy=policy)
+        scaled = [_scaled_extent(shape[axis], node, first, i) for i, axis in enumerate(axes)]
+        extents = extents_of(node, computed, len(axes), scaled if sizes is None else None)
     crops = coordinate_mode(node) == "tf_crop_and_resize"
     data, dtype, mode = node[0], node.dtype(0), node.attr("mode", "nearest")
     if mode != "nearest" and not dtype.startswith("float"):

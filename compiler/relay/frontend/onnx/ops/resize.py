@@ -45,7 +45,10 @@ def resize(node: Node) -> relax.Expr:
     scales = _optional(node, first, "the scales")
     sizes = _optional(node, 3, "the sizes") if first == 2 else None
     roi = _optional(node, 1, "the region of interest") if first == 2 else None
-    axes, scales, sizes = _without_symbols(node, shape, axes, scales, sizes)
+    rest = _without_symbols(node, shape, axes, scales)
+    if rest is None:
+        return resize_at_run_time.resize(node)
+    axes, scales = rest
     extents, factors = _extents(node, [shape[axis] for axis in axes], scales, sizes)
     plan = []
     for i, axis in enumerate(axes):
@@ -65,43 +68,39 @@ def _has_symbolic_sizes(node: Node) -> bool:
 
 
 def _without_symbols(
-    node: Node,
-    shape: list[Any],
-    axes: list[int],
-    scales: np.ndarray | None,
-    sizes: np.ndarray | None,
-) -> tuple[list[int], np.ndarray | None, np.ndarray | None]:
-    """Axes, scales and sizes without those of extents that only running tells.
+    node: Node, shape: list[Any], axes: list[int], scales: np.ndarray | None
+) -> tuple[list[int], np.ndarray | None] | None:
+    """Axes and scales without those of open extents, by repeating the input along such axes.
 
-    Such an axis keeps its extent, or each of its places is repeated; then the input is replaced.
+    Then the input is replaced. None if interpolation is needed along an open axis.
     """
     symbolic = [i for i, axis in enumerate(axes) if not isinstance(shape[axis], int)]
     if not symbolic:
-        return axes, scales, sizes
+        return axes, scales
     if scales is None or node.attr("keep_aspect_ratio_policy", "stretch") != "stretch":
-        raise node.unsupported("sizes of axes whose extents are known only at run time")
-    data = node[0]
+        return None
+    repeats = {}
     for i in symbolic:
         factor = float(scales[i])
-        if factor != 1.0:
-            probe = _plan(node, axes[i], 8, math.floor(8 * factor), factor, (0.0, 1.0))
-            repeats = math.floor(factor)
-            repeated = np.arange(8).repeat(repeats)[None]
-            is_local = resize_at_run_time.coordinate_mode(node) != "align_corners"
-            if not is_local or not np.array_equal(probe.indices, repeated):
-                raise node.unsupported(
-                    f"axis {axes[i]}, whose extent is known only at run time, is resized by "
-                    f"{factor:g}; its places can be repeated a whole number of times, nothing else"
-                )
-            data = node.emit(relax.op.repeat(data, repeats, axes[i]))
-    node.inputs[0] = data
+        if factor == 1.0:
+            continue
+        probe = _plan(node, axes[i], 8, math.floor(8 * factor), factor, (0.0, 1.0))
+        repeated = np.arange(8).repeat(math.floor(factor))[None]
+        is_local = resize_at_run_time.coordinate_mode(node) != "align_corners"
+        if not is_local or not np.array_equal(probe.indices, repeated):
+            return None
+        repeats[axes[i]] = math.floor(factor)
+    for axis, count in repeats.items():
+        node.inputs[0] = node.emit(relax.op.repeat(node[0], count, axis))
     rest = [i for i in range(len(axes)) if i not in symbolic]
-    return [axes[i] for i in rest], scales[rest], None
+    return [axes[i] for i in rest], scales[rest]
 
 
 def upsample(node: Node) -> relax.Expr:
     """Upsample is Resize with asymmetric coordinates and rounding down."""
-    if resize_at_run_time.is_computed(node, range(1, 2)):
+    if resize_at_run_time.is_computed(node, range(1, 2)) or (
+        node.opset >= 9 and static_shape(node[0]) is None
+    ):
         return resize_at_run_time.resize(node)
     shape = node.shape(0)
     scales = node.attrs.get("scales")
