@@ -277,5 +277,5 @@ def test_the_text_of_a_function_declares_what_it_does_not_bind():
 
 def test_a_call_of_a_tensor_is_refused():
     x = relay.var("x", shape=(2,))
-    with pytest.raises(RelayTypeError, match=r"no function, but Tensor\[\(2\), float32\]"):
+    with pytest.raises(RelayTypeError, match=r"must be a function, not Tensor\[\(2\), float32\]"):
         relay.Call(x, [x])

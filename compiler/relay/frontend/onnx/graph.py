@@ -161,7 +161,7 @@ class GraphImporter:
         except Exception:
             self.builder._end_block()  # else the builder prints a warning when it goes
             raise
-        module = self.builder.get()
+        module = _without_unused(self.builder.get())
         module["main"] = with_sources(module["main"], self._sources)
         if branches:
             module = relax.transform.ConvertToDataflow(min_size=1)(module)
@@ -508,6 +508,22 @@ class GraphImporter:
             else:
                 renamed[binding.var] = self.builder.emit(value)
         return with_names(sequence.body)
+
+
+def _without_unused(module: tvm.IRModule) -> tvm.IRModule:
+    """Keep `main` and the functions that it calls: loop bodies are traced until types agree."""
+    functions = {gvar.name_hint: function for gvar, function in module.functions_items()}
+    used: set[str] = set()
+    pending = ["main"]
+    while pending:
+        name = pending.pop()
+        if name not in used:
+            used.add(name)
+            tvm_ffi.structural_walk(
+                functions[name], (tvm.ir.GlobalVar, lambda gvar: pending.append(gvar.name_hint))
+            )
+    kept = {gvar: each for gvar, each in module.functions_items() if gvar.name_hint in used}
+    return tvm.IRModule(kept, attrs=module.attrs, global_infos=module.global_infos)
 
 
 def _variables(inputs: Sequence[InputType], spans: Mapping[str, Span]) -> dict[str, relax.Var]:
