@@ -11,36 +11,17 @@ from compiler.backends.graph import VARIABLE, Graph
 
 @dataclass(frozen=True)
 class Candidate:
-    """One subgraph that a strategy wanted.
+    """One subgraph that a strategy wanted."""
 
-    Attributes
-    ----------
-    backend, strategy : str
-        Who wanted it.
-    number : int
-        Its id among the candidates of the strategy.
-    nodes : tuple of str
-        Names of its operator nodes, in topological order.
-    operators : tuple of str
-        Operator of each node.
-    parameters : tuple of str
-        Parameters and constants that it reads.
-    accepted : bool
-    reason : str
-        Why it was rejected; empty for an accepted one.
-    attrs : dict of str to str
-        What the backend set on it.
-    """
-
-    backend: str
+    backend: str  # who wanted it
     strategy: str
-    number: int
-    nodes: tuple[str, ...]
-    operators: tuple[str, ...]
-    parameters: tuple[str, ...]
+    number: int  # its id among the candidates of the strategy
+    nodes: tuple[str, ...]  # names of its operator nodes, in topological order
+    operators: tuple[str, ...]  # operator of each node
+    parameters: tuple[str, ...]  # parameters and constants that it reads
     accepted: bool = False
-    reason: str = ""
-    attrs: Mapping[str, str] = field(default_factory=dict)
+    reason: str = ""  # why it was rejected; empty for an accepted one
+    attrs: Mapping[str, str] = field(default_factory=dict)  # what the backend set on it
 
     @classmethod
     def of(
@@ -71,17 +52,9 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Partitioning:
-    """A partitioned module or symbol and how it came about.
-
-    Attributes
-    ----------
-    module : tvm.IRModule or Symbol
-    graph : Graph
-        `main`, or the symbol, before the first strategy.
-    candidates : list of Candidate
-        Of all strategies, in the order they ran. Names of nodes are those of `graph`.
-    """
+    """A partitioned module or symbol and how it came about."""
 
     module: Any
-    graph: Graph
+    graph: Graph  # `main`, or the symbol, before the first strategy
+    # Of all strategies, in the order they ran. Names of nodes are those of `graph`.
     candidates: list[Candidate]

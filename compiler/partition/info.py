@@ -18,38 +18,19 @@ _OWN = "baton."
 
 @dataclass(frozen=True)
 class SubgraphInfo:
-    """One accepted subgraph.
+    """One accepted subgraph."""
 
-    Attributes
-    ----------
-    name : str
-        Name of the function in the module.
-    backend, strategy : str
-        Partitioner and strategy that claimed it.
-    subgraph_op : str
-        Operator name that later partitioners see.
-    subgraph_id : int
-        Number among the candidates of its strategy, rejected ones counted.
-    target : str or None
-        What the backend wants it compiled for; None for the build's target.
-    attrs : dict of str to str
-        Attributes the backend set, "target" included.
-    operators : tuple of str
-        Operators in execution order, under Relay's names, also where they were lowered since;
-        Relax's, without the prefix `relax.`, for what Relay has no operator for.
-    input_names : tuple of str
-        For each input the parameter of `main` it comes from, or "".
-    """
-
-    name: str
-    backend: str
+    name: str  # name of the function in the module
+    backend: str  # with `strategy`: who claimed it
     strategy: str
-    subgraph_op: str
-    subgraph_id: int
-    target: str | None
-    attrs: dict[str, str]
+    subgraph_op: str  # operator name that later partitioners see
+    subgraph_id: int  # number among the candidates of its strategy, rejected ones counted
+    target: str | None  # what the backend wants it compiled for; None for the build's target
+    attrs: dict[str, str]  # attributes the backend set, "target" included
+    # Operators in execution order, under Relay's names, also where they were lowered since;
+    # Relax's, without the prefix `relax.`, for what Relay has no operator for
     operators: tuple[str, ...]
-    input_names: tuple[str, ...]
+    input_names: tuple[str, ...]  # for each input the parameter of `main` it comes from, or ""
 
 
 def subgraphs(mod: IRModule) -> list[SubgraphInfo]:

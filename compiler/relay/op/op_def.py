@@ -24,66 +24,35 @@ Builder = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Operator:
-    """Record of an operator.
+    """Record of an operator."""
 
-    Attributes
-    ----------
-    name : str
-        The registered name, e.g. "nn.conv2d".
-    function : callable
-        Builds the Relax expression. Its parameters are the operands and the attributes.
-    operands : tuple of str
-        Names of the parameters that are operands, in call order.
-    attributes : dict of str to object
-        Maps attribute names to defaults in Relay's text and JSON; `REQUIRED` if there is none.
-    renamed : dict of str to str
-        Attribute names that differ from the function's parameter names.
-    ignored : frozenset of str
-        Call attributes that repeat an operand or do not affect the result.
-    results : int
-        Number of results if it is fixed; 0 if it depends on the operand types.
-    why_not : str
-        Reason why the operator is unsupported; "" if it is supported.
-    how : str
-        Kind of lowering to Relax: "direct", "composed", "TOPI" or "TE".
-    pattern : int
-        Fusion pattern: `ELEMENTWISE` to `OPAQUE`.
-    precision : int, optional
-        ToMixedPrecision category: `ALWAYS`, `FOLLOW` or `NEVER`; None if it has none.
-    dtype_attribute : str
-        Attribute that names the compute dtype.
-    layout : callable, optional
-        Layout rule (`layout_rules`); None if the operator's operands keep their layouts.
-    keeps_order : bool
-        Whether the result has the data's elements in the same order.
-    kernel_layouts : dict of str to str
-        Maps the data layout to the kernel layout that ConvertLayout uses for "default".
-    quantized : IntegerForm, optional
-        Integer form between dequantize and quantize (`quantization`).
-    macs : callable, optional
-        Multiply-accumulates of a call, from its attributes and the shapes of data, weight, result.
-    fast : str
-        Operator that replaces it in FastMath.
-    """
-
-    name: str
+    name: str  # the registered name, e.g. "nn.conv2d"
+    # Builds the Relax expression. Its parameters are the operands and the attributes.
     function: Builder
-    operands: tuple[str, ...]
+    operands: tuple[str, ...]  # names of the parameters that are operands, in call order
+    # Maps attribute names to defaults in Relay's text and JSON; `REQUIRED` if there is none
     attributes: Mapping[str, Any] = field(default_factory=dict)
+    # Attribute names that differ from the function's parameter names
     renamed: Mapping[str, str] = field(default_factory=dict)
+    # Call attributes that repeat an operand or do not affect the result
     ignored: frozenset[str] = frozenset()
-    results: int = 0
-    why_not: str = ""
-    how: str = "composed"
-    pattern: int = OPAQUE
+    results: int = 0  # number of results if it is fixed; 0 if it depends on the operand types
+    why_not: str = ""  # reason why the operator is unsupported; "" if it is supported
+    how: str = "composed"  # kind of lowering to Relax: "direct", "composed", "TOPI" or "TE"
+    pattern: int = OPAQUE  # fusion pattern: `ELEMENTWISE` to `OPAQUE`
+    # ToMixedPrecision category: `ALWAYS`, `FOLLOW` or `NEVER`; None if it has none
     precision: int | None = None
-    dtype_attribute: str = ""
+    dtype_attribute: str = ""  # attribute that names the compute dtype
+    # Layout rule (`layout_rules`); None if the operator's operands keep their layouts
     layout: LayoutRule | None = None
-    keeps_order: bool = False
+    keeps_order: bool = False  # whether the result has the data's elements in the same order
+    # Maps the data layout to the kernel layout that ConvertLayout uses for "default"
     kernel_layouts: Mapping[str, str] = field(default_factory=dict)
+    # Integer form between dequantize and quantize (`quantization`)
     quantized: IntegerForm | None = None
+    # Multiply-accumulates of a call, from its attributes and the shapes of data, weight, result
     macs: Callable[..., int] | None = None
-    fast: str = ""
+    fast: str = ""  # operator that replaces it in FastMath
 
     def __str__(self) -> str:
         return self.name

@@ -28,20 +28,12 @@ Rule = Callable[[relax.Call, AffineTypes], Result]
 
 @dataclass(frozen=True)
 class IntegerForm:
-    """Integer form of an operator, for its record; decorator of rules.
-
-    Attributes
-    ----------
-    rule : callable
-    alone : bool
-        The operands' affine types determine the result's type, so no quantize is required.
-    optional : bool
-        The form loses accuracy and is only used on request.
-    """
+    """Integer form of an operator, for its record; decorator of rules."""
 
     rule: Rule
+    # The operands' affine types determine the result's type, so no quantize is required
     alone: bool = False
-    optional: bool = False
+    optional: bool = False  # the form loses accuracy and is only used on request
 
 
 _alone = functools.partial(IntegerForm, alone=True)

@@ -58,28 +58,18 @@ def operator(
     The function builds the operator's Relax expansion. The returned builder has the same signature.
     It creates a Relay call, or the Relax expansion if it is called inside another operator.
 
-    Parameters
-    ----------
-    operands
-        Names of the operand parameters, or the number of leading operands.
-    aliases
-        Other registered names of the operator.
-    renamed
-        Attribute names that differ from the parameter names.
-    defaults
-        Attribute defaults that differ from those of the Python function.
-    ignored
-        Attributes that are accepted without effect.
-    prepare
-        Functions by attribute name that normalize a script's value for the call, such as one
-        stride for all axes.
-    wraps
-        Whether the Python function returns a `TupleWrapper`, as in Relay. If this depends on the
-        arguments, a function that returns the number of fields, 0 for an unwrapped result.
-    doc
-        Docstring template for a function that implements several operators; gets the operator name.
-    facts
-        Further fields of the record: lowering kind, fusion pattern, layouts, ...
+    `operands`: names of the operand parameters, or the number of leading operands.
+    `aliases`: other registered names of the operator.
+    `renamed`: attribute names that differ from the parameter names.
+    `defaults`: attribute defaults that differ from those of the Python function.
+    `ignored`: attributes that are accepted without effect.
+    `prepare`: functions by attribute name that normalize a script's value for the call, such as one
+    stride for all axes.
+    `wraps`: whether the Python function returns a `TupleWrapper`, as in Relay. If this depends on
+    the arguments, a function that returns the number of fields, 0 for an unwrapped result.
+    `doc`: docstring template for a function that implements several operators; gets the operator
+    name.
+    `facts`: further fields of the record: lowering kind, fusion pattern, layouts, ...
     """
 
     def register(function: Wrapped) -> Wrapped:

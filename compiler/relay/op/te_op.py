@@ -33,10 +33,8 @@ def kernel(
     shape) and the attributes as keywords; returns a TE tensor or a list of them. `kind`, `facts`:
     operator properties for passes: `compiler.ir.op_facts.declare`.
 
-    Returns
-    -------
-    A function with the same arguments that creates the typed call. Attributes are numbers, strings,
-    booleans, None and lists of these.
+    Returns a function with the same arguments that creates the typed call. Attributes are numbers,
+    strings, booleans, None and lists of these.
     """
     full_name = f"relay.{name}"
     _ffi_api.RegisterOp(full_name, compute.__doc__ or name)

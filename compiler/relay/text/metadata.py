@@ -34,12 +34,9 @@ class Metadata:
     def get(self, key: str, number: int) -> Any:
         """Look up the object `meta[key][number]`.
 
-        Returns
-        -------
-        `syntax.Constant` for relay.Constant, `AttributesObject` for relay.attrs.*, plain Python
-        values for the rest.
-
-        Raises SavedModuleError: the object does not exist or cannot be decoded.
+        Returns `syntax.Constant` for relay.Constant, `AttributesObject` for relay.attrs.*, plain
+        Python values for the rest. Raises SavedModuleError: the object does not exist or cannot be
+        decoded.
         """
         if (key, number) not in self._decoded:
             self._decoded[key, number] = self._decode(key, number)

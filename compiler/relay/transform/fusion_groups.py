@@ -51,15 +51,7 @@ class _Dominated:
 
 
 def partition(nodes: Sequence[Node], opt_level: int, max_size: int) -> list[Group]:
-    """Compute the group of each node; nodes are listed with operands first.
-
-    Parameters
-    ----------
-    opt_level : int
-        0: every node is its own group.
-    max_size : int
-        Maximum number of nodes per group.
-    """
+    """Compute the group of each node, operands first; `opt_level` 0: every node is a group."""
     groups = [
         Group(node.pattern, i, has_anchor=node.pattern == FUSABLE) for i, node in enumerate(nodes)
     ]
