@@ -1,8 +1,4 @@
-"""A Relax module of common operators as an ONNX model.
-
-What an operator's form can't be expressed raises; `is_expressible` says beforehand whether the
-operator is known at all, by Relax's name or by MXNet's.
-"""
+"""A Relax module of common operators as an ONNX model; see `is_expressible` for the operators."""
 
 from __future__ import annotations
 

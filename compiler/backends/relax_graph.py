@@ -31,10 +31,7 @@ _ARGUMENT_NAMES = {"relax.strided_slice": ("x", "axes", "begin", "end", "strides
 
 
 class RelaxGraph:
-    """The neutral graph of a Relax `main` and where its nodes come from.
-
-    Raises PartitionError: a value in `params` does not fit the parameter of that name.
-    """
+    """Neutral graph of a Relax `main`; PartitionError if a value in `params` does not fit."""
 
     def __init__(self, main: RelaxFunction, params: Mapping[str, Any] | None) -> None:
         self.graph = Graph(bounds=dynamic_shape.bounds(main.function))

@@ -150,11 +150,7 @@ def _set_output_counts(nodes: list[Node], pointers: list[Any], where: str) -> No
 
 
 def _check_output_indices(nodes: list[Node], heads: list[Entry], where: str) -> None:
-    """Reject entries for outputs that their nodes lack.
-
-    A file without `node_row_ptr` does not say how many those are; then a node has the outputs
-    that are read.
-    """
+    """Reject outputs that nodes lack; without `node_row_ptr` they have those that are read."""
     counts = [max(outputs_of(node).total, node.num_outputs or 1) for node in nodes]
     readers = [("heads", heads)] + [(f"node {node.name!r}", node.inputs) for node in nodes]
     for reader, entries in readers:

@@ -91,10 +91,7 @@ def is_numpy_file(data: bytes) -> bool:
 
 
 def read_numpy_file(data: bytes, where: str) -> tuple[dict[str, Any], np.ndarray | None]:
-    """Read a zip of numpy files (name to array or `SparseArray`), or one array (second result).
-
-    Raises FrontendError if the file is truncated, damaged or holds objects.
-    """
+    """Read a zip of arrays or (second result) one; FrontendError if damaged or holding objects."""
     try:
         if data[:6] == _NPY:
             return {}, _read_array(data)

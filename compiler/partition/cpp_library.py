@@ -167,10 +167,7 @@ class _CppSelector(Selector):
 
 
 def _fetching(values: Mapping[str, np.ndarray]) -> Callable[..., dict[str, Any]]:
-    """Callback of the library for the values of names, or for all: of types that DLPack knows.
-
-    The tensors point into arrays that live as long as this function: until the call returns.
-    """
+    """Callback for values by names, or all, that DLPack knows; they live until the call returns."""
     contiguous: dict[str, np.ndarray] = {}  # copies only where the layout is another
 
     def fetch(*names: str) -> dict[str, Any]:

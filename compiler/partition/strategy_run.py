@@ -1,7 +1,4 @@
-"""One strategy on one graph: claim, form regions, review, accept; the same for every adapter.
-
-Whatever a callback must not do or return is a `PartitionCallbackError`.
-"""
+"""One strategy on one graph: claim, form regions, review, accept; the same for every adapter."""
 
 from __future__ import annotations
 

@@ -26,11 +26,7 @@ def is_program(mod: Any) -> bool:
 
 
 def evaluated(mod: tvm.IRModule, name: str = "main") -> tvm.IRModule:
-    """Evaluate the program down to functions over tensors; return other modules unchanged.
-
-    Raises RelayError: something is neither a tensor computation nor can be evaluated at compile
-    time.
-    """
+    """Evaluate down to functions over tensors; RelayError if impossible. Others are unchanged."""
     if not is_program(mod):
         return mod
     from .text.from_relax import from_relax

@@ -225,8 +225,6 @@ def _constants_as_parameters(
 
 @relax.expr_functor.mutator
 class _ConstantLifter(relax.expr_functor.PyExprMutator):
-    """Replaces constants with variables."""
-
     def __init__(self) -> None:
         super().__init__()
         self.lifted: dict[tvm.ir.GenericConst, relax.Var] = {}

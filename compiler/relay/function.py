@@ -225,7 +225,7 @@ def _with_values(body: relax.Expr, values: Mapping[relax.Var, relax.Expr]) -> re
 
 
 def bind_params_by_name(func: relax.Function, params: Mapping[str, Any]) -> relax.Function:
-    """Replace the parameters named in `params` with constants; unknown names are ignored.
+    """Replace the parameters named in `params` with constants, ignoring unknown names.
 
     Raises RelayTypeError: a value does not fit its parameter, or several parameters share its name.
     """

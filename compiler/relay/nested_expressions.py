@@ -93,10 +93,7 @@ def operands(expr: relax.Expr) -> list[relax.Expr]:
 def post_order(
     root: relax.Expr, below: Callable[[relax.Expr], list[relax.Expr]] = operands
 ) -> Iterator[relax.Expr]:
-    """Yield every node once, after the nodes `below` it, left to right.
-
-    By default these are the operands; functions and branches are leaves.
-    """
+    """Yield nodes once, left to right, operands (`below`) first; functions, branches are leaves."""
     done: set[int] = set()
     stack = [(root, False)]
     while stack:

@@ -195,7 +195,6 @@ class Flattener:
         return self.bind(infer_type(node))
 
     def _local_call(self, node: relax.Call, args: list[relax.Expr]) -> relax.Expr:
-        """Convert a call of an inner function."""
         function = self._function_behind(node.op)
         if not self.inlines or function is None:
             op = self.leaf(node.op) if isinstance(node.op, relax.Function) else self._value(node.op)

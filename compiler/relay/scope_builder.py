@@ -21,7 +21,6 @@ class _Scope:
     pending: tuple[Any, Any] | None = None
 
     def value(self) -> Any:
-        """Convert the scope to one expression."""
         if self.pending is not None:
             raise RelayError("ScopeBuilder: an if_scope has no else_scope")
         if self.result is None:

@@ -52,10 +52,7 @@ def _scalar_attrs(number: Any) -> dict[str, Any]:
 def _binary(
     op: str, reversed_op: str | None, *, compares: bool = False, floats: bool = False
 ) -> Callable[..., ndarray]:
-    """A function of two operands of which at most one is a number.
-
-    `reversed_op` is the operator with the number first; None where `op` is symmetric.
-    """
+    """Function of two operands, at most one a number; symmetric ops need no `reversed_op`."""
 
     def function(x1: Any, x2: Any, out: Any = None) -> ndarray:
         _reject_out(out)

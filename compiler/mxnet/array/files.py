@@ -18,7 +18,7 @@ from .wrap import from_host
 
 
 def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray]) -> None:
-    """Write `.safetensors`, `.npz` or listed `.params`; ExportError for I/O or missing dtypes."""
+    """Write `.safetensors`, `.npz` or a `.params` list; ExportError for I/O or dtypes."""
     text = os.fspath(path)
     if text.endswith(".safetensors"):
         safetensors.write(text, arrays)

@@ -40,10 +40,7 @@ class ShapeTraces:
     def block_for(
         self, block: HybridBlock, args: tuple[Any, ...], arrays: Sequence[ndarray]
     ) -> HybridBlock:
-        """The block itself, or a copy of it that is traced for other shapes.
-
-        Raises BlockArgumentError: the block was partitioned, which a new trace would undo.
-        """
+        """The block, or a copy traced for other shapes; BlockArgumentError if it is partitioned."""
         shapes = tuple(array.shape for array in arrays)
         if shapes == self._own:
             return block

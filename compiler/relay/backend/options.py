@@ -52,7 +52,6 @@ class _Options:
 
     @classmethod
     def list_registered(cls) -> list[str]:
-        """List the names."""
         return list(cls.registered)
 
     @classmethod

@@ -127,10 +127,7 @@ def padding(query: Query) -> Answer:
 
 
 def along_axis(*operands: Layout, results: Sequence[Layout] = (), twice: bool = False) -> Rule:
-    """Operator along one unsplit axis at any position.
-
-    Other operands and results have the given layouts; `twice`: two results with the data's layout.
-    """
+    """Operator along one unsplit axis, other layouts given; `twice`: two results like the data."""
 
     def rule(query: Query) -> Answer:
         attrs, found = query.attrs, query.old[0]

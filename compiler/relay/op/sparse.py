@@ -117,7 +117,10 @@ def _fill_empty_rows(
     dense_shape: relax.Expr,
     default_value: relax.Expr,
 ) -> relax.Expr:
-    """Insert a default entry into each empty row; also return which were empty. All integers."""
+    """Insert a default entry into every empty row; also returns which rows were empty.
+
+    All results are integers.
+    """
     first = op.take(dense_shape, relax.const([0], "int64"), 0, mode="clip")
     default = op.reshape(default_value, [1])
 

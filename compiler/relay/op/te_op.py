@@ -68,7 +68,6 @@ class _attributes_of:
         self._static = functools.lru_cache(maxsize=256)(self._infer_static)
 
     def infer(self, call: relax.Call, _builder: Any) -> Any:
-        """Infer the type of the call from the TE compute."""
         types = [argument.ty for argument in call.args]
         keys = [static_key(ty) for ty in types]
         if None not in keys:
@@ -78,7 +77,6 @@ class _attributes_of:
         return _type(self._run(operands, call.attrs), ranks_only=unknown)
 
     def legalize(self, builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-        """Replace the call with a call of a TIR PrimFunc."""
         operands = [_fields(builder, argument) for argument in call.args]
         attrs = dialect.attribute_values(call.attrs)
         hint = self.name.removeprefix("relay.").replace(".", "_")

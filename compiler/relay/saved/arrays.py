@@ -39,7 +39,6 @@ def decode_base64(encoded: Any, where: str) -> bytes:
 
 
 def decode_array(encoded: Any, where: str) -> np.ndarray:
-    """Decode a tensor from base64."""
     data = decode_base64(encoded, where)
     array, _ = read_array(memoryview(data), 0, where)
     return array

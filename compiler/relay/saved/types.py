@@ -85,7 +85,6 @@ def _check_type(ty: tvm.ir.Type) -> None:
 
 
 def _agree(declared: tvm.ir.Type, found: tvm.ir.Type, what: str) -> None:
-    """Reject incompatible types."""
     if is_untyped(declared) or is_untyped(found):
         return
     unknown = relax.analysis.BaseCheckResult.FAIL_L2  # symbols may be equal

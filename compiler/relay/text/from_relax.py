@@ -121,7 +121,6 @@ class _Converter:
         return syntax.Function(parameters, body, result, names, attributes)
 
     def variable(self, var: relax.Var) -> syntax.Var:
-        """Convert a parameter or free variable."""
         made = syntax.Var(str(var.name), type_of(var.ty))
         self.values[_handle(var)] = (var, made)
         return made
@@ -206,7 +205,6 @@ class _Converter:
         raise RelayError(f"a {type(expr).__name__} has no form in Relay's text")
 
     def _recursion(self, binding: relax.VarBinding) -> None:
-        """Convert a let of a recursive function."""
         var = self.variable(binding.var)
         self.bindings.append((var, self.function(binding.value)))
 
@@ -282,7 +280,6 @@ def _below(expr: relax.Expr) -> list[relax.Expr]:
 
 
 def _is_function(expr: Any) -> bool:
-    """Whether the expression is a Relax function or an `OpenFunction`."""
     if isinstance(expr, relax.Function):
         return True
     return isinstance(expr, tvm.ir.BaseFunc) and hasattr(expr, "type_params")

@@ -331,7 +331,6 @@ class _Parser(TokenReader):
         return syntax.Op(value)
 
     def parenthesis(self) -> syntax.Expr:
-        """Parse a tuple or a parenthesized expression."""
         with self.nested():
             fields: list[syntax.Expr] = []
             if self.kinds[self.at] == "word" and self.values[self.at] == "let":

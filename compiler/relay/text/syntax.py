@@ -93,8 +93,6 @@ class Extents:
 
 @dataclass(slots=True, eq=False)
 class Constructor:
-    """A constructor of an algebraic data type."""
-
     name: str
 
 

@@ -23,10 +23,7 @@ Shape = tuple[int, ...]
 
 
 def operator_of(node: SymbolNode) -> LibraryOperator | None:
-    """The library's operator that computes a node; None for all others.
-
-    A node with a subgraph is computed by its body, unless its operator runs subgraphs.
-    """
+    """Library operator of a node, or None; a subgraph's body wins unless its operator runs it."""
     return library_operator(node.node)
 
 
@@ -105,10 +102,8 @@ class _Body:
         )
 
     def output_types(self) -> list[TensorType]:
-        """Types of the subgraph's outputs."""
         return self._importer.output_types()
 
     def shape(self, position: int) -> Shape | None:
-        """Shape of a variable."""
         shapes, _ = self._importer.infer()
         return shapes.get(f"in{position}")

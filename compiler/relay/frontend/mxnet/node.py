@@ -58,7 +58,6 @@ class SymbolNode:
 
     @property
     def count(self) -> int:
-        """Number of inputs."""
         return len(self.node.inputs)
 
     def __getitem__(self, index: int) -> relax.Expr:
@@ -81,7 +80,6 @@ class SymbolNode:
         return self.importer.entry_value(self, index)
 
     def all(self) -> list[relax.Expr]:
-        """All inputs."""
         return [self[index] for index in range(self.count)]
 
     def emit(self, expr: relax.Expr) -> relax.Expr:
@@ -126,11 +124,9 @@ class SymbolNode:
         return self._attr(name, default, attributes.parse_int)
 
     def number(self, name: str, default: float = REQUIRED) -> float:
-        """Attribute `name` as a float."""
         return self._attr(name, default, attributes.parse_float)
 
     def flag(self, name: str, default: bool = REQUIRED) -> bool:
-        """Attribute `name` as a bool."""
         return self._attr(name, default, attributes.parse_bool)
 
     def integers(self, name: str, default: T = REQUIRED) -> tuple[int, ...] | T:

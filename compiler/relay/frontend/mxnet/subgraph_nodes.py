@@ -29,10 +29,7 @@ class ClaimedBindings:
 
     @contextmanager
     def of(self, node: Node, runtime: str = "") -> Iterator[None]:
-        """Assign emitted bindings to the node; nested subgraphs belong to the outermost one.
-
-        `runtime` runs it: what is emitted is a call of it, which no backend is asked to compile.
-        """
+        """Assign bindings to the outermost node; those that call `runtime` are not compiled."""
         info = None if self._inside else subgraph_info_of(node)
         if info is None:
             yield

@@ -634,11 +634,7 @@ def _attributes(proto: onnx.NodeProto) -> dict[str, Any]:
 def _with_attributes(
     proto: onnx.NodeProto, attributes: dict[str, AttributeProto], scope: Scope
 ) -> onnx.NodeProto:
-    """A node of a function body with the caller's attributes in it.
-
-    An attribute that the caller leaves out is left out; an input of the function that the caller
-    leaves out is left out of the node.
-    """
+    """A function body's node with the caller's attributes, less what the caller leaves out."""
     node = onnx.NodeProto()
     node.CopyFrom(proto)
     del node.attribute[:]

@@ -166,10 +166,7 @@ def require_external_files(proto: onnx.ModelProto, folder: pathlib.Path) -> None
 def _open_external_data(
     tensor: onnx.TensorProto, folder: pathlib.Path
 ) -> Iterator[tuple[BinaryIO, int]]:
-    """Open the file of a tensor's data at their offset; gives the file and their length.
-
-    Raises OSError or ValueError unless a regular file below `folder` holds all of them.
-    """
+    """Open a tensor's data, with length; OSError or ValueError unless in a file below `folder`."""
     entries = {entry.key: entry.value for entry in tensor.external_data}
     with open_inside(folder, entries.get("location", "")) as file:
         size = os.fstat(file.fileno()).st_size

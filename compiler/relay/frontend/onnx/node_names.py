@@ -27,10 +27,7 @@ def named_nodes(graph: onnx.GraphProto) -> Iterator[tuple[onnx.NodeProto, str]]:
 
 
 def spans_of_operands(graph: onnx.GraphProto, short: bool = False) -> dict[str, Span]:
-    """Spans of the values that a graph's nodes read, by name: "<first node>.<name>".
-
-    With `short`, use the last part of the name: "aten::linear_0.weight" of "classifier.weight".
-    """
+    """Spans of values that nodes read: "<first node>.<name>"; `short` keeps the name's end."""
     first: dict[str, Span] = {}
     for node, name in named_nodes(graph):
         for operand in node.input:

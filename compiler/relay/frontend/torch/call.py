@@ -102,7 +102,6 @@ class _CustomCall:
         return self._op(*values[:split], **dict(zip(self._names[split:], values[split:])))
 
     def convert(self, node: Node) -> Any:
-        """Call the user's converter on the operands."""
         operands = self._arguments([node[i] for i in range(len(self.tensors))])
         types = [_type_name(value) for value in self._arguments(self.tensors)]
         result = self._convert(operands, types)

@@ -1,7 +1,4 @@
-"""Operators that PyTorch's ONNX exporter lacks, or takes for some dtypes only, as Relax's.
-
-Converters are those of `custom_convert_map`: functions of the operands and of their types' names.
-"""
+"""Relax forms, as `custom_convert_map` takes them, of operators that PyTorch's exporter lacks."""
 
 from __future__ import annotations
 

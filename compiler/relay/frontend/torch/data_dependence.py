@@ -48,11 +48,7 @@ def begin(leaves: Sequence[Any]) -> None:
 
 
 def require_known(kind: str, operands: Sequence[Any], where: str) -> None:
-    """Reject operator `kind` ("aten::Bool") where what it reads depends on inputs' values.
-
-    It may read values, or extents. The UnsupportedOperatorError names `where`; operands that are
-    not tensors do not matter.
-    """
+    """Reject `kind` if it reads input-dependent values or extents; the error names `where`."""
     if kind not in READ_VALUES and kind not in READ_EXTENTS:
         return
     for operand in operands:

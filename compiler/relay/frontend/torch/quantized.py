@@ -93,7 +93,7 @@ def _dynamic(has_relu: bool) -> Callable[[Any, Sequence[Any], Any], torch.Tensor
 
 
 def _unpacked(packed: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
-    """Int8 weights (inputs, outputs), scales, zero points, bias: to a tracer, mere constants."""
+    """Int8 weights (inputs, outputs), scales, zero points and bias, as constants for a tracer."""
     tracing = torch._C._get_tracing_state()
     torch._C._set_tracing_state(None)
     try:

@@ -70,7 +70,6 @@ class ProgramInterpreter(torch.fx.Interpreter):
         return super().run_node(n)
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
-        """One operator."""
         if isinstance(target, (torch._ops.OpOverload, torch._ops.HigherOrderOperator)):
             place = self._current.stack_trace or str(self._current)
             kind = _kind(target)

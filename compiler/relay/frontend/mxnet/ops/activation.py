@@ -112,7 +112,6 @@ def softmax(node: SymbolNode) -> relax.Expr:
 
 
 def log_softmax(node: SymbolNode) -> relax.Expr:
-    """The logarithm of softmax."""
     return op.nn.log_softmax(_tempered(node), node.integer("axis", -1))
 
 

@@ -42,7 +42,6 @@ def _like(value: float) -> object:
 
 
 def full_like(node: SymbolNode) -> relax.Expr:
-    """One number everywhere, with the shape of the input."""
     dtype = node.dtype_attr(node.dtype(0))
     return constant(np.full(node.shape(0), node.number("fill_value"), dtype))
 
@@ -70,12 +69,10 @@ def arange_like(node: SymbolNode) -> relax.Expr:
 
 
 def shape_array(node: SymbolNode) -> relax.Expr:
-    """The shape of the input."""
     return constant(np.array(node.shape(0), "int64"))
 
 
 def size_array(node: SymbolNode) -> relax.Expr:
-    """The number of elements of the input."""
     return constant(np.array([int(np.prod(node.shape(0)))], "int64"))
 
 

@@ -108,7 +108,6 @@ def round_away(node: SymbolNode) -> relax.Expr:
 
 
 def add_n(node: SymbolNode) -> relax.Expr:
-    """The sum of all inputs."""
     total, *rest = node.all()
     for value in rest:
         total = node.emit(op.add(total, value))
@@ -116,7 +115,6 @@ def add_n(node: SymbolNode) -> relax.Expr:
 
 
 def cast(node: SymbolNode) -> relax.Expr:
-    """To another dtype."""
     return op.astype(node[0], node.dtype_attr())
 
 
@@ -132,7 +130,6 @@ def amp_multicast(node: SymbolNode) -> list[relax.Expr]:
 
 
 def clip(node: SymbolNode) -> relax.Expr:
-    """Between a_min and a_max."""
     low = node.number("a_min", -math.inf)
     high = node.number("a_max", math.inf)
     value = node[0]
@@ -176,7 +173,6 @@ def dropout(node: SymbolNode) -> relax.Expr:
 
 
 def identity(node: SymbolNode) -> relax.Expr:
-    """The first input as it is."""
     return node[0]
 
 

@@ -36,7 +36,6 @@ def batch_norm(node: SymbolNode) -> relax.Expr:
 
 
 def layer_norm(node: SymbolNode) -> relax.Expr:
-    """Along one axis."""
     _refuse_statistics(node)
     rank = len(node.shape(0))
     axis = node.axis(node.integer("axis", -1), rank)

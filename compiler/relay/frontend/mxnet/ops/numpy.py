@@ -72,7 +72,6 @@ def dot(node: SymbolNode) -> relax.Expr:
 
 
 def tensordot(node: SymbolNode) -> relax.Expr:
-    """Sum over pairs of axes."""
     a, b = node.shape(0), node.shape(1)
     left = [node.axis(axis, len(a)) for axis in node.integers("a_axes_summed", ())]
     right = [node.axis(axis, len(b)) for axis in node.integers("b_axes_summed", ())]
@@ -90,7 +89,6 @@ def tensordot(node: SymbolNode) -> relax.Expr:
 
 
 def einsum(node: SymbolNode) -> relax.Expr:
-    """Einstein's summation."""
     return op.einsum(tuple(node.all()), node.text("subscripts").replace(" ", ""))
 
 

@@ -89,7 +89,6 @@ def _windows(
 
 
 def adaptive_average(node: SymbolNode) -> relax.Expr:
-    """Average pooling to a given size."""
     size = node.integers("output_size", (1, 1)) or (1, 1)
     return op.nn.adaptive_avg_pool2d(node[0], size * 2 if len(size) == 1 else size)
 

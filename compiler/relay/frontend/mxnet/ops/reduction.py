@@ -96,7 +96,6 @@ def argsort(node: SymbolNode) -> relax.Expr:
 
 
 def sort(node: SymbolNode) -> relax.Expr:
-    """Values in sorted order."""
     data, axis = _operand(node)
     return op.sort(data, axis, not node.flag("is_ascend", True))
 

@@ -138,7 +138,6 @@ def _infer(node: SymbolNode, source: Sequence[int], target: list[int]) -> list[i
 
 
 def reshape_like(node: SymbolNode) -> relax.Expr:
-    """The shape of the second input."""
     if any(node.has(f"{side}_{end}") for side in ("lhs", "rhs") for end in ("begin", "end")):
         raise node.unsupported("a range of axes")
     return op.reshape(node[0], node.shape(1))
@@ -152,7 +151,6 @@ def transpose(node: SymbolNode) -> relax.Expr:
 
 
 def swap_axes(node: SymbolNode) -> relax.Expr:
-    """Two axes change places."""
     rank = len(node.shape(0))
     axes = list(range(rank))
     a, b = (node.axis(node.integer(name, 0), rank) for name in ("dim1", "dim2"))
@@ -161,7 +159,6 @@ def swap_axes(node: SymbolNode) -> relax.Expr:
 
 
 def squeeze(node: SymbolNode) -> relax.Expr:
-    """Without axes of one."""
     axes = node.integers("axis", ())
     result = op.squeeze(node[0], list(axes)) if axes else op.squeeze(node[0])
     if all(extent == 1 for extent in node.shape(0)) and not axes:
@@ -205,7 +202,6 @@ def concat(node: SymbolNode) -> relax.Expr:
 
 
 def stack(node: SymbolNode) -> relax.Expr:
-    """One after the other along a new axis."""
     axis = node.axis(node.integer("axis", 0), len(node.shape(0)) + 1)
     return op.concat([node.emit(op.expand_dims(value, axis)) for value in node.all()], axis)
 
@@ -286,7 +282,6 @@ def _pad_axis(
 
 
 def reverse(node: SymbolNode) -> relax.Expr:
-    """Backwards along axes."""
     result = node[0]
     for axis in node.integers("axis"):
         result = node.emit(op.flip(result, node.axis(axis, len(node.shape(0)))))

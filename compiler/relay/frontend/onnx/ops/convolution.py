@@ -185,7 +185,6 @@ def _pad_by_value(node: Node, data: relax.Expr, before: list[int], after: list[i
 
 
 def tile(node: Node) -> relax.Expr:
-    """Repetition of the whole tensor along its axes."""
     if constant_value(node[1]) is None and node.extents_in(1) is None:
         node.shape(1)  # how many there are must be known
         return registry.call("dyn.tile", [node[0], dynamic_operands.as_int64(node, node[1])], {})

@@ -84,17 +84,13 @@ def run_rounds(
 
 
 class _Function(NamedTuple):
-    """The body of a loop as a function of the module, and types of its results.
-
-    Slices have a first axis of extent 1. `captured` is read in addition to the states; `is_counted`
-    means that only their number ends the iterations.
-    """
+    """Body of a loop as a function of the module, and result types; slices have extent 1 first."""
 
     gvar: tvm.ir.GlobalVar
     states: list[relax.TensorType]
     slices: list[relax.TensorType]
-    captured: list[relax.Expr]
-    is_counted: bool
+    captured: list[relax.Expr]  # read in addition to the states
+    is_counted: bool  # only their number ends the iterations
 
 
 def _function(
@@ -204,7 +200,6 @@ def _is_own(extent: Any) -> bool:
 
 
 def _symbols_of(types: Iterable[Any]) -> set[Any]:
-    """The symbols of types of tensors and shapes."""
     shapes = [ty if isinstance(ty, relax.ShapeType) else ty.shape for ty in types]
     return {
         symbol

@@ -34,7 +34,7 @@ def extents_of(
 
 
 def that_fit(values: te.Tensor, misfits: te.Tensor) -> te.Tensor:
-    """Return `values` once all `misfits` are 0, as `graph_passes.insert_division_checks` does."""
+    """Return `values`, checked: all `misfits` are 0. See `graph_passes.insert_division_checks`."""
     none = misfits[tirx.const(0, INT)] == 0
     return te.compute(
         values.shape, lambda *at: tirx.if_then_else(none, values(*at), tirx.const(0, INT))

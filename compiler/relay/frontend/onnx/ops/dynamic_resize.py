@@ -54,7 +54,6 @@ def _factors(data: te.Tensor, given: te.Tensor, axes: list[int], policy: str) ->
 def _extents(
     data: te.Tensor, given: te.Tensor, factors: te.Tensor, axes: list[int], policy: str
 ) -> te.Tensor:
-    """New extents of the axes."""
     whole = str(given.dtype).startswith("int")
 
     def value(at: Any) -> Any:

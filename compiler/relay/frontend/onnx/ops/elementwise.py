@@ -293,7 +293,6 @@ def bit_cast(node: Node) -> relax.Expr:
 
 
 def reciprocal(node: Node) -> relax.Expr:
-    """1 / x."""
     return relax.op.divide(number(1, node[0]), node[0])
 
 

@@ -177,10 +177,7 @@ def _has_symbols(node: Node) -> Callable[[int], bool]:
 
 
 def _slice_of_symbols(node: Node, shape: list[Any]) -> relax.Expr | None:
-    """A slice whose bounds or operand have extents with symbols; None if the bounds are unknown.
-
-    The end of a table is a bound of the symbol that it is cut to: more is not in the table.
-    """
+    """Slice with symbols, None if bounds are unknown; the end of a table bounds its symbol."""
     values = [node.extents_in(index) for index in range(1, len(node.inputs))]
     starts, ends, axes, steps = [*values, None, None][:4]
     given = [each for each, value in zip(values, node.inputs[1:]) if value is not None]

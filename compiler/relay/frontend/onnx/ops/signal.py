@@ -1,7 +1,4 @@
-"""Fourier transforms, as products with matrices of cosines and sines that are known.
-
-Where lengths, steps or axes are computed while the model runs, small kernels compute these numbers.
-"""
+"""Fourier transforms as matmuls with cosines and sines; small kernels compute run-time lengths."""
 
 from __future__ import annotations
 
@@ -201,7 +198,6 @@ def _matrix(points: int, given: int, inverse: bool, onesided: bool) -> np.ndarra
 
 
 def stft(node: Node) -> relax.Expr:
-    """Transforms of the windows of a signal."""
     batch, samples, *others = node.extents(0)
     data = node[0] if others else node.emit(relax.op.expand_dims(node[0], -1))
     parts = others[0] if others else 1

@@ -142,10 +142,7 @@ def _axis_places(extents: list[Any], dtype: str, aligned: bool) -> te.Tensor:
 
 
 def _affine_grid(theta: te.Tensor, places: list[te.Tensor]) -> te.Tensor:
-    """Where theta (n, rank, rank + 1) moves each place of a grid.
-
-    Places are tensors: TVM takes any number times a place that it knows to be 0 for 0.
-    """
+    """Grid places moved by theta (n, rank, rank + 1), as tensors: TVM takes x * known 0 for 0."""
     rank = len(places)
 
     def moved(n: Any, *rest: Any) -> Any:

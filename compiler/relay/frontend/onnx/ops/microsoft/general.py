@@ -237,7 +237,10 @@ def gemma_rotation(node: Node) -> list[relax.Expr]:
 
 
 def gather_of_blocks(node: Node) -> relax.Expr:
-    """Rows of a table in scaled blocks along the last axis; zeros where out of range."""
+    """Rows of a table whose numbers are packed in blocks along the last axis, each with its scale.
+
+    An index out of range chooses a row of zeros.
+    """
     size, bits = node.attr("block_size", 128), node.attr("bits", 4)
     rank = len(node.shape(0))
     axes = node.attr("gather_axis", 0) % rank, node.attr("quantize_axis", 1) % rank
