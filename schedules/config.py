@@ -283,10 +283,7 @@ class ConfigEntity(Mapping[str, Knob]):
     ) -> ConfigEntity:
         """Read the `config.entity` list of an AutoTVM 0.2 record.
 
-        Raises
-        ------
-        ValueError
-            A row is not [name, kind, value] with kind one of sp, re, an, ot.
+        Raises ValueError: a row is not [name, kind, value] with kind one of sp, re, an, ot.
         """
         knobs: dict[str, Knob] = {}
         for row in rows:
@@ -325,18 +322,10 @@ class ConfigEntity(Mapping[str, Knob]):
         """Nothing; see `ConfigSpace.multi_filter`."""
 
     def require_knobs_of(self, other: ConfigEntity) -> None:
-        """Reject knobs of another kind than the template's, or with impossible factors.
+        """Raise InstantiationError, naming it, at a knob of a wrong kind or impossible factors.
 
-        Parameters
-        ----------
-        other : ConfigEntity
-            One of the same template, such as its fallback. Knobs may be missing: templates have
-            defaults for those that older versions did not write.
-
-        Raises
-        ------
-        InstantiationError
-            It names the knob.
+        `other` is of the same template, such as its fallback. Knobs may be missing: templates have
+        defaults for those that older versions did not write.
         """
         for name, knob in other.knobs.items():
             own = self.knobs.get(name)

@@ -60,18 +60,10 @@ class Scheduled:
 
 
 def schedule(func: tirx.PrimFunc, target: Target) -> Scheduled | None:
-    """Schedule one fused function.
+    """Schedule one fused function: blocks in their own loop nests, static shapes.
 
-    Parameters
-    ----------
-    func : tirx.PrimFunc
-        What FuseTIR made: blocks in loop nests of their own, static shapes.
-    target : Target
-        Where it will run; its keys choose the generic rules.
-
-    Returns
-    -------
-    The scheduled function, or None if no rule could take it; each refusal is logged.
+    The target's keys choose the generic rules. Returns None if no rule could take the function;
+    each refusal is logged.
     """
     func = func.without_attr("global_symbol") if "global_symbol" in func.attrs else func
     for name, source, rule in _candidates(func, target):

@@ -169,10 +169,7 @@ def select(
 def anchor_attrs(
     implementation: str, config: ConfigEntity, algorithm: str = DIRECT
 ) -> dict[str, str]:
-    """Block attributes that carry the schedule choice through operator fusion.
-
-    `algorithm` is what the build's report calls the way in which the result is computed.
-    """
+    """Block attributes that carry the schedule choice, and the report's `algorithm`."""
     return {
         "schedule_rule": implementation,
         "schedule_config": config.dumps(),

@@ -1,9 +1,8 @@
 """Import TVM's tensor intrinsics quickly and on first use only.
 
-`tvm.s_tir.tensor_intrin` parses several hundred TVMScript functions, those of every device. Each
-asks for `inspect.stack()`, which searches all loaded modules for every frame whose file it can't
-place: the frames of Python's import system, which is compiled into Python. All that can take a
-minute.
+`tvm.s_tir.tensor_intrin` parses several hundred TVMScript functions. Each asks for
+`inspect.stack()`, which searches all loaded modules for every frame of Python's import system,
+whose files it can't place. All that can take a minute.
 """
 
 from __future__ import annotations

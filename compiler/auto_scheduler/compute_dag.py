@@ -32,18 +32,9 @@ class LayoutRewriteOption:
 
 
 class ComputeDAG:
-    """An unscheduled computation.
+    """An unscheduled computation: a function, its tensors (inputs first), or a registered key.
 
-    Parameters
-    ----------
-    compute : PrimFunc, sequence of te.Tensor, or str
-        The function; its tensors, inputs first; or the key of a registered workload.
-    target : tvm.target.Target, optional
-        Target of the schedules.
-
-    Attributes
-    ----------
-    func : PrimFunc
+    `target` is that of the schedules.
     """
 
     def __init__(self, compute: Any, target: Any = None) -> None:

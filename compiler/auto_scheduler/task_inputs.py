@@ -57,13 +57,7 @@ def register_task_input_buffer(
 
 
 def get_task_input_buffer(workload_key: str, input_name: str) -> np.ndarray:
-    """The input that is kept under a name for a workload, or else for any, or else in a file.
-
-    Raises
-    ------
-    RecordError
-        There is none.
-    """
+    """The input kept under a name for a workload, or for any, or in a file; else RecordError."""
     for key in (workload_key, DEFAULT):
         found = TASK_INPUT_BUFFER_TABLE.get(key, {}).get(input_name)
         if found is not None:

@@ -50,12 +50,8 @@ def log_to_database(db: Any) -> Callback:
 class Monitor:
     """Keeps what was measured.
 
-    Attributes
-    ----------
-    scores : list of float
-        Operations per second of each trial; 0 for a failed one.
-    timestamps : list of float
-        Unix time of each.
+    `scores`: operations per second of each trial; 0 for a failed one. `timestamps`: their Unix
+    times.
     """
 
     def __init__(self) -> None:

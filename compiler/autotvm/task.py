@@ -279,13 +279,7 @@ class Task:
 
     @cached_property
     def config_space(self) -> ConfigSpace:
-        """All configs.
-
-        Raises
-        ------
-        InstantiationError
-            There is no template of that name that takes the arguments.
-        """
+        """All configs; InstantiationError without a template of that name for the arguments."""
         if self._template is not None:
             space = ConfigSpace()
             with self.target:
@@ -304,10 +298,7 @@ class Task:
     def flop(self) -> float:
         """Operations of one call; what the template said, or counted.
 
-        Raises
-        ------
-        ScheduleError
-            They can't be counted, and the template does not say them by `cfg.add_flop`.
+        Raises ScheduleError: they can't be counted, and the template does not call `cfg.add_flop`.
         """
         if self._template is None:
             return self.tunable.operator.flop(self.tunable.workload)
@@ -334,16 +325,10 @@ class Task:
         return None if index is None else self.config_space.get(index)
 
     def instantiate(self, config: ConfigEntity) -> tuple[Any, list[Any]]:
-        """The scheduled function and its tensors.
+        """The scheduled function and its tensors, as the template returns them.
 
-        Returns
-        -------
-        What the template returned: for the schedule library, a PrimFunc and TE tensors.
-
-        Raises
-        ------
-        InstantiationError
-            The config can't be scheduled.
+        The schedule library's are a PrimFunc and TE tensors. Raises InstantiationError: the config
+        can't be scheduled.
         """
         if self._template is not None:
             with self.target:

@@ -20,12 +20,11 @@ DEFAULT_MEMORY = 4 * GIB
 class LocalBuilder:
     """Builds on this machine, several candidates side by side.
 
-    `timeout`: seconds for one build. `n_parallel`: builds at a time; as many as this process may
-    use CPUs by default. `build_func`: "default" makes a shared library with TVM's C++ compiler. A
-    callable gets (Lowered, path without suffix) in the worker process, and returns the path of what
-    it wrote. `memory`: bytes that a build may allocate; 0 for no limit. `do_fork`, `runtime`: no
-    effect: every build runs in a worker process and uses the one runtime. Raises BatonError:
-    `build_func` is a string other than "default".
+    `timeout`: seconds for one build. `n_parallel`: builds at a time, by default this process's
+    CPUs. `build_func`: "default" makes a shared library with TVM's C++ compiler; a callable gets
+    (Lowered, path without suffix) in the worker process and returns the path that it wrote;
+    BatonError for another string. `memory`: bytes that a build may allocate; 0 for no limit.
+    `do_fork`, `runtime`: no effect.
     """
 
     def __init__(

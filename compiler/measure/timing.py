@@ -26,11 +26,9 @@ def time_kernel(
     options: RunOptions,
     ref_input: Sequence[np.ndarray] | None,
 ) -> MeasureResult:
-    """Run a kernel on a device, local or remote.
+    """Run "main" of a loaded library on a device, local or remote; `all_cost` covers this function.
 
-    `module`: the loaded library; its function is "main". `args`: shapes and dtypes of the
-    arguments. `ref_input`: values of all arguments; random ones by default. `all_cost` of the
-    result covers this function.
+    `args`: shapes and dtypes. `ref_input`: values of all arguments; random ones by default.
     """
     import tvm
 
@@ -75,8 +73,7 @@ def time_kernel(
 def constant_arguments(args: Sequence[ArgInfo]) -> list[int]:
     """Positions of the arguments that are taken for constants.
 
-    All but the first, which is what the kernel before wrote, and those of the result's shape: the
-    result, and what is added to it.
+    All but the first, which the kernel before wrote, and those of the result's shape.
     """
     return [i for i in range(1, len(args)) if args[i].shape != args[-1].shape]
 

@@ -80,12 +80,11 @@ class WorkerPool:
         memory: int = 0,
         modules: Sequence[str] = (),
     ) -> Future[Outcome]:
-        """Call a function in a worker.
+        """Call a function of an installed package, or any that cloudpickle can send, in a worker.
 
-        `function`: a function of an installed package, or any that cloudpickle can send. `timeout`:
-        seconds after which the call is ended. `memory`: bytes that the call may allocate; 0 for no
-        limit. `modules`: this package's modules that the call needs, to be imported once for all
-        calls. Raises BatonError: the function or its arguments can't be sent.
+        `timeout`: seconds after which the call is ended. `memory`: bytes that it may allocate; 0
+        for no limit. `modules`: this package's modules that it needs, imported once for all calls.
+        Raises BatonError: the function or its arguments can't be sent.
         """
         payload = _pickled(function, tuple(arguments))
         request = (payload, timeout, memory, (*PRELOAD, *modules))

@@ -11,10 +11,9 @@ __all__ = ["TVM_REFUSALS", "Checked", "has_thread_bindings", "rules", "violation
 def rules() -> list[Checked]:
     """The rules for a CUDA target, first to last; the last takes any function of blocks.
 
-    Each is a `tvm.s_tir.dlight.ScheduleRule` with a `name`. A rule gets a whole fused function
-    (an anchor, its elementwise epilogue, perhaps producers such as padding) and returns its
-    schedule, or None when the next rule must try. What a rule returns runs in threads only and
-    keeps within the target's limits.
+    A `tvm.s_tir.dlight.ScheduleRule` with a `name` gets a whole fused function (an anchor, its
+    elementwise epilogue, perhaps producers such as padding) and returns a schedule that runs in
+    threads only and keeps the target's limits, or None when the next rule must try.
     """
     from tvm.s_tir.dlight import gpu
 

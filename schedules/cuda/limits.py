@@ -1,8 +1,7 @@
 """Limits of CUDA devices by architecture: shared memory, registers and threads.
 
-The numbers are those of the table "Technical Specifications per Compute Capability" in NVIDIA's
-CUDA C++ Programming Guide. How many multiprocessors there are is not a matter of the
-architecture: the table has those of the device that is meant most often by it.
+The numbers are from the table "Technical Specifications per Compute Capability" in NVIDIA's CUDA
+C++ Programming Guide; multiprocessors are those of the architecture's most common device.
 """
 
 from __future__ import annotations

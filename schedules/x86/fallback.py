@@ -71,9 +71,8 @@ class StageByStage(s_tir.dlight.ScheduleRule):
 class Empty(s_tir.dlight.ScheduleRule):
     """Schedule functions with a stage that never runs, because a tensor has no elements.
 
-    Its other stages stay serial loops; the sum over nothing is its initial value. A stage
-    without elements that another one only reads (what a first step concatenates to an empty
-    cache) is no obstacle for the other rules, which inline it.
+    Its other stages stay serial loops; the sum over nothing is its initial value. Other rules
+    inline an empty stage that is only read, as what a first step concatenates to an empty cache.
     """
 
     def apply(self, func: tirx.PrimFunc, target: Target, _: bool) -> s_tir.Schedule | None:

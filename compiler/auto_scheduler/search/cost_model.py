@@ -150,10 +150,7 @@ class XGBModel(CostModel):
     def update_from_file(self, file_name: PathLike, n_lines: int | None = None) -> None:
         """Learn from a log: a search starts from its measurements, as with `PreloadMeasuredStates`.
 
-        Raises
-        ------
-        RecordError
-            `n_lines` is given: the log counts as a whole.
+        Raises RecordError: `n_lines` is given: the log counts as a whole.
         """
         if n_lines is not None:
             raise RecordError(f"{file_name}: n_lines={n_lines}; cut the log to the lines you want")
@@ -190,13 +187,7 @@ class XGBModel(CostModel):
             np.savez_compressed(file, **arrays)
 
     def load(self, file_name: PathLike) -> None:
-        """Read what `save` wrote.
-
-        Raises
-        ------
-        RecordError
-            It is no such file. Models that TVM saved are none.
-        """
+        """Read what `save` wrote; RecordError for another file. Models that TVM saved are none."""
         import xgboost
         from tvm.s_tir.meta_schedule.cost_model.xgb_model import FeatureGroup
 

@@ -44,10 +44,7 @@ class PreloadMeasuredStates:
 
 
 class PreloadCustomSketchRule:
-    """A rule by which Ansor made sketches of some stages; MetaSchedule's rules schedule these.
-
-    Its functions are not called: they work on Ansor's states.
-    """
+    """Ansor's user-defined rule to make sketches; not called, as it works on Ansor's states."""
 
     PASS, APPLY, APPLY_AND_SKIP_REST = 0, 1, 2
 

@@ -39,14 +39,7 @@ class DispatchContext(NestedContext, kind="auto_scheduler"):
     prefer = "log"
 
     def query(self, target: Any, workload_key: str) -> Record | None:
-        """Record of a workload from this context, else from those around it, else None.
-
-        Parameters
-        ----------
-        target : tvm.target.Target, str or dict
-        workload_key : str
-            From `workload.workload_key`.
-        """
+        """Record of a `workload.workload_key` from this context, else from those around it."""
         return query_contexts(self.with_outer(), target, workload_key)
 
     def find(self, target: LogTarget, workload_key: str) -> Record | None:

@@ -202,17 +202,10 @@ def load_best_record(
 ) -> AnyRecord | None:
     """Cheapest successful record of a log; of equal ones the first; None if there is none.
 
-    Parameters
-    ----------
-    workload_key : str, optional
-        Only records of this workload.
-    target : str, dict or tvm.target.Target, optional
-        Only records of this kind of target.
-    include_compatible : bool
-        Also records of smaller shapes that divide those of the workload.
-    tuned : bool
-        Only records that hold a schedule of the plain compute: no times of the untuned one, no
-        templates.
+    `workload_key`, `target`: only records of this workload, and of this kind of target.
+    `include_compatible`: also records of smaller shapes that divide those of the workload. `tuned`:
+    only records that hold a schedule of the plain compute: no times of the untuned one, no
+    templates.
     """
     kind = None if target is None else log_target(target).kind
     best, best_cost = None, math.inf

@@ -52,16 +52,8 @@ class DispatchContext(NestedContext, kind="AutoTVM dispatch"):
     def query(self, target: Any, workload: Any) -> ConfigEntity | None:
         """Config for (task name, *arguments) from this context, else from those around it.
 
-        Parameters
-        ----------
-        target : tvm.target.Target, str or dict
-        workload : tuple or list
-            As in AutoTVM logs: ("dense_pack.x86", ("TENSOR", (1, 8), "float32"), ...).
-
-        Returns
-        -------
-        ConfigEntity or None
-            `source` names the log and line; None when no record matches.
+        The workload is as in AutoTVM logs: ("dense_pack.x86", ("TENSOR", (1, 8), "float32"), ...).
+        The config's `source` names the log and line. None when no record matches.
         """
         return query_contexts(self.with_outer(), target, workload)
 

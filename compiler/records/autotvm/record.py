@@ -277,11 +277,10 @@ class SkippedLines:
         return sum(map(len, self.lines.values()))
 
     def report(self, records: int, ends: bool, what: str) -> None:
-        """Warn of the lines, once the whole file is read.
+        """Warn of the lines, once the whole file is read, with its `records` of kind `what`.
 
-        `records`: that the file has. `ends`: whether its last line has an end; a writer that was
-        killed leaves one without. `what`: kind of records. Raises RecordError: there are no
-        records, and more than one line that was cut off.
+        `ends`: whether its last line has an end; a killed writer leaves one without. Raises
+        RecordError: there are no records, and more than one line that was cut off.
         """
         if not self:
             return
@@ -320,10 +319,9 @@ def scan(
 ) -> Iterator[Parsed]:
     """Records of a log, failed measurements included, in the order of the lines.
 
-    `lines`: a text file or its lines. `name`: the log's name for messages. `strict`: raise at the
-    first bad line instead of warning once at the end. `parse`: raises RecordError where the line is
-    not a record. `n_lines`: stop after this many records. Raises RecordError: a bad line with
-    `strict`, or a file in which no line at all is a record.
+    `lines`: a text file or its lines. `name`: the log's, for messages. `n_lines`: maximum number of
+    records. `parse`: raises RecordError for a bad line. One warning at the end names those;
+    `strict` raises at the first, as does a file without any record.
     """
     skipped, count, text = SkippedLines(name), 0, "\n"
     for number, text in enumerate(lines, 1):

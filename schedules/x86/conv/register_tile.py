@@ -50,9 +50,8 @@ def register_tile(
 ) -> tuple[int, int]:
     """Pixels and vectors of the tile with the most multiply-adds per cycle.
 
-    `pixels`: pixels per row, or per image if tiles span rows. `chunks`: channel blocks, of one
-    vector each. `may_be_ragged`: whether the last tile may have fewer vectors. `only_whole`:
-    whether the last tile may not have fewer pixels.
+    `pixels`: per row, or per image if tiles span rows. `chunks`: channel blocks of one vector each.
+    The last tile `may_be_ragged` (fewer vectors), and has whole pixels with `only_whole`.
     """
     # A tile of one vector keeps both FMA units busy with 32 registers; with 16, it waits for loads.
     most = most_vectors if machine.vector_registers <= 16 else 4

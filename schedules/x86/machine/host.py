@@ -14,11 +14,10 @@ _CPUINFO = Path("/proc/cpuinfo")
 
 @functools.lru_cache(maxsize=1)
 def host_name() -> str:
-    """LLVM's name of this machine's CPU.
+    """LLVM's name of this machine's CPU, or the closest of the table (`cores`).
 
-    LLVM goes by the model of the CPU. A virtual machine may show the model of one and the
-    instructions of another, and new models are unknown: a name without instructions that Linux
-    lists gives way to the one of the table (`cores`) that comes closest to them.
+    LLVM goes by the model. A virtual machine may show the model of one CPU and the instructions of
+    another, and new models are unknown: the table helps if Linux lists instructions beyond LLVM's.
     """
     name = str(codegen.llvm_get_system_cpu())
     listed = _listed(_text())
@@ -26,10 +25,9 @@ def host_name() -> str:
 
 
 def closest(name: str, listed: frozenset[str]) -> str:
-    """The CPU itself if it has all instructions that are listed and any CPU of the table has.
+    """The CPU itself if it has all listed instructions and any CPU of the table has.
 
-    Else the one of the table that lacks the fewest of these, and of alike ones the one that has
-    the fewest others.
+    Else the one of the table that lacks the fewest, and of alike ones has the fewest others.
     """
     sets = {cpu: _instructions(cpu) for cpu in CORES}
     known = listed & frozenset[str]().union(*sets.values())

@@ -46,9 +46,8 @@ def product(
 ) -> te.Tensor:
     """The product of a workload for the rule of that name.
 
-    `left`: as the workload says. `right`: as packed where it is a constant, else as the workload
-    says. `dot`: what one step multiplies, neighbors along k; single elements by default. `tile`:
-    the register tile, if no knobs say it.
+    `right`: as packed where it is a constant, else as the workload says. `dot`: what one step
+    multiplies; single elements by default. `tile`: the register tile, if no knobs say it.
     """
     tile = tile or register_tile(config)
     if dot is not None:
