@@ -19,8 +19,7 @@ def spread_size(
 ) -> tuple[int, ...]:
     """Spatial shape of a transposed convolution's result.
 
-    `padding`: what is cut off, of every axis the front, then of every one the back.
-    `beyond`: output padding.
+    `padding`: all front crops, then all back crops. `beyond`: output padding.
     """
     cut = zip(padding[: len(size)], padding[len(size) :], strict=True)
     return tuple(

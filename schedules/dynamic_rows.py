@@ -164,10 +164,7 @@ def _rows_alone(symbols: Sequence[Any], rows: int) -> list[int]:
 
 
 def with_extents(node: Any, extents: Sequence[tuple[Any, int]]) -> Any:
-    """A function or an expression with numbers for symbols, in all types of it too.
-
-    Raises ZeroDivisionError: it divides by an extent that is 0 then.
-    """
+    """Replace symbols by numbers, in types too; ZeroDivisionError for division by extent 0."""
     divides_by_zero = False
 
     def value(var: Any) -> Any:
@@ -324,10 +321,9 @@ class Tiling:
 def assemble(
     rows: Rows, kernels: dict[int, tirx.PrimFunc], tilings: dict[int, Tiling]
 ) -> tirx.PrimFunc:
-    """One function of scheduled kernels, by the number of rows that they compute.
+    """Combine scheduled kernels by row count, one row among them, into one function.
 
-    The one is taken that covers all rows by the fewest tiles of nearly equal numbers of rows. A
-    kernel for one row must be among them.
+    It uses the kernel that covers all rows by the fewest tiles of nearly equal numbers of rows.
     """
     count = tirx.Var("rows", "int64")
     sizes = sorted(kernels, reverse=True)

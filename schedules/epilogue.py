@@ -76,11 +76,9 @@ def with_index(
     output: Any,
     new_index: Callable[..., tuple[Any, ...]],
 ) -> None:
-    """Let blocks after an anchor run over other axes.
+    """Let blocks after an anchor run over other axes, by the bijective `new_index`.
 
-    `repeated`: blocks whose results are temporary: these get the axes as well.
-    `output`: a block whose result keeps its shape.
-    `new_index`: bijective, from the blocks' axes to those that they get.
+    The results of `repeated` are temporary and get the axes too; that of `output` keeps its shape.
     """
     index_dtype = sch.get(output).iter_vars[0].var.ty.dtype
     rank = len(sch.get_loops(output))

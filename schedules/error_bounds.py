@@ -64,8 +64,7 @@ def strassen(depth: int) -> Bound:
 def winograd(tile: Sequence[int], taps: Sequence[int], channels: int, phases: int = 1) -> Bound:
     """Bound of Winograd with output tiles `tile` and filter size `taps`, along rows and columns.
 
-    `channels`: of the input.
-    `phases`: with stride 2 two along each axis; `taps` are those of the first phase then.
+    `phases`: two per axis with stride 2; `taps` are then those of the first phase.
     """
     sums = channels * phases**2
     products = sums * taps[0] * taps[1]

@@ -129,10 +129,7 @@ class DenseWorkload:
 
 @dataclass(frozen=True)
 class BatchMatmulWorkload:
-    """lhs (*batch, m, k) times rhs (*batch, k, n); their batch dimensions broadcast.
-
-    `rhs_dtype` is the element type of rhs; empty where it is that of lhs.
-    """
+    """lhs (*batch, m, k) times rhs (*batch, k, n), with broadcast; empty `rhs_dtype` is lhs's."""
 
     lhs: Operand
     rhs: Operand

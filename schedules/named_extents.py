@@ -1,8 +1,4 @@
-"""Names for extents that are expressions: min(100, n) rows are m rows.
-
-Operators such as a slice make a number of rows that no symbol alone is. To the kernels behind
-them it is one number like any other, which the shape of what they read says.
-"""
+"""Names for extents that are expressions: min(100, n) rows of a slice are m rows to later kernels."""
 
 from __future__ import annotations
 
@@ -26,10 +22,7 @@ def _is_compound(extent: Any) -> bool:
 
 
 def with_named_extents(func: tirx.PrimFunc) -> tirx.PrimFunc | None:
-    """The function with a symbol for each extent of its parameters that is a sum or the like.
-
-    None where there is none, or where the function computes with the symbols of one apart from it.
-    """
+    """Name extents that are sums or the like; None if there is none or its symbols are used alone."""
     names: list[tuple[Any, Any]] = []
     symbols: set[Any] = set()
     simplify = sym.Analyzer().simplify

@@ -181,10 +181,7 @@ class _Loops:
         return self.weight[k, gate * self.w.hidden + block * self.tile + element]
 
     def _gates(self, sums: Any, r: int, v: int, at: tuple[Any, ...]) -> Iterator[tuple[Any, Any]]:
-        """The assignments, one after the other, that make a vector of the new state.
-
-        Each has one function alone: LLVM takes minutes for polynomials of polynomials.
-        """
+        """Assignments of the new state, one function each: LLVM takes minutes for nested ones."""
         w, (place, before, behind, row, column) = self.w, at
 
         def gate(g: int) -> tuple[Any, Any]:

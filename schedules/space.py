@@ -459,10 +459,7 @@ def has_space(name: str) -> bool:
 
 
 def space_of(name: str, workload: Any, target: Target) -> ConfigSpace:
-    """The configs of an implementation for a workload.
-
-    Raises InstantiationError: it has no knobs.
-    """
+    """Configs of an implementation for a workload; InstantiationError if it has no knobs."""
     if name not in _SPACES:
         raise InstantiationError(f"{name} has no knobs to tune")
     space = ConfigSpace()

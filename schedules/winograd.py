@@ -31,10 +31,7 @@ _POINTS = [Fraction(p) for p in (0, 1, -1, 2, -2)] + [
 
 @functools.lru_cache(maxsize=16)
 def transform_matrices(m: int, r: int) -> tuple[Matrix, Matrix, Matrix]:
-    """A (m, alpha), B (alpha, alpha) and G (alpha, r) for m outputs of a filter of r taps.
-
-    out = A [(G g) * (B d)], with alpha = m + r - 1 inputs d and r taps g.
-    """
+    """A (m, alpha), B (alpha, alpha), G (alpha, r): out = A [(G g) * (B d)], alpha = m + r - 1."""
     finite = _POINTS[: m + r - 2]
     last = len(finite)
     a = [[float(p**row) for p in finite] + [float(row == m - 1)] for row in range(m)]
@@ -57,7 +54,6 @@ def integer_matrices(m: int, r: int) -> tuple[Matrix, Matrix, Matrix]:
     """A, B and G of whole numbers, whose out is `unit` times that of `transform_matrices`.
 
     The point infinity has half of the unit in G and the other half in A, so that G stays small.
-
     Raises ValueError: the points are no whole numbers: more than six.
     """
     a, b, g = transform_matrices(m, r)

@@ -71,10 +71,7 @@ class ComputeDAG:
     def loop_state(self, state: State | LoopState) -> LoopState:
         """The loops of a state by Ansor's steps.
 
-        Raises
-        ------
-        RecordError
-            It is of another computation, or a trace of TensorIR's primitives.
+        Raises RecordError: it is of another computation, or a trace of TensorIR's primitives.
         """
         if isinstance(state, LoopState):
             if not state.is_of(self.func):

@@ -99,20 +99,14 @@ class State:
 
     @staticmethod
     def of_steps(func: Any, tensors: Sequence[Any], steps: Sequence[st.Step]) -> State:
-        """The state that a record's steps lead to.
-
-        Raises StepError: they are those of another computation.
-        """
+        """State that a record's steps lead to; StepError if they are another computation's."""
         made = State(func, tensors)
         for step in steps:
             made._append(step)
         return made
 
     def record_of(self, task: Any) -> AnsorRecord:
-        """The state as one of Ansor's records, without times.
-
-        `task`: of this computation, which `recover_measure_input` finds by the record's key.
-        """
+        """The state as an untimed Ansor record, from whose key `task` can be recovered."""
         key = task.registered_key or register_workload_tensors(
             task.workload_key, self._tensors or self._func
         )

@@ -32,9 +32,7 @@ def is_database(path: str | os.PathLike) -> bool:
 
 
 def read_database(folder: str | os.PathLike) -> list[Record]:
-    """Records of a database folder, in its order; measurements that failed included.
-
-    The traces are replayed and kept under the names that Baton's records use.
+    """Records of a database folder, failed ones included; traces are replayed under Baton's names.
 
     Raises RecordError: it is no such folder, or TVM can't read it.
     """

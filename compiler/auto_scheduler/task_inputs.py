@@ -88,12 +88,7 @@ def _file_of(name: str) -> Path:
 
 
 def placed(func: PrimFunc, given: Mapping[str, np.ndarray]) -> dict[int, np.ndarray]:
-    """Map given inputs to operand positions.
-
-    An input is bound to the operand of its name, or else to the first free one of its type.
-
-    Raises RecordError: no operand is left for one.
-    """
+    """Map inputs to operands by name, or first free ones of their type, or raise RecordError."""
     forms = [_form(param) for param in func.params[:-1]]
     names = [str(param.name) for param in func.params[:-1]]
     places: dict[int, np.ndarray] = {}

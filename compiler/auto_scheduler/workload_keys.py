@@ -42,10 +42,7 @@ def calc_workload_dis_factor(
     target_workload_pair: tuple[str, tuple[Any, ...] | None],
     workload_pair: tuple[str, tuple[Any, ...] | None],
 ) -> float:
-    """How many times larger the first workload is; infinite where the second does not divide it.
-
-    `target_workload_pair`, `workload_pair`: as `decode_workload_key` gives them.
-    """
+    """How many times larger the first decoded key is; infinite if the second does not divide it."""
     (name, args), (other, others) = target_workload_pair, workload_pair
     if args is None or others is None:
         return 1.0 if target_workload_pair == workload_pair else math.inf

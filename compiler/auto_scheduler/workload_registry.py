@@ -76,10 +76,7 @@ def register_workload_tensors(
 
 
 def serialize_workload_registry_entry(workload_key: str) -> tuple[str, Workload | str]:
-    """Serialize a workload for another process: its function, or the computation as JSON.
-
-    `workload_key`: a registered name, or a key with arguments.
-    """
+    """Serialize a workload for another process, by its registered name or a key with arguments."""
     import tvm
 
     name = workload_key if workload_key in WORKLOAD_FUNC_REGISTRY else _read_key(workload_key)[0]
@@ -101,10 +98,7 @@ def deserialize_workload_registry_entry(data: tuple[str, Workload | str]) -> Non
 
 
 def computation_of(key: str) -> list[Any] | PrimFunc:
-    """Computation of a registered workload: TE tensors, inputs first, or a function.
-
-    Raises RecordError: the key is not a JSON list, or names no registered workload.
-    """
+    """TE tensors, inputs first, or function of a registered key; RecordError if it is not one."""
     entry = WORKLOAD_FUNC_REGISTRY.get(key)
     if entry is None or callable(entry):
         name, args = _read_key(key)

@@ -73,11 +73,7 @@ class Comparison:
 def comparisons(
     tasks: Sequence[Task], records: Iterable[tuple[MeasureInput, Any]], finalists: int = FINALISTS
 ) -> list[Comparison]:
-    """Group tasks by what they compute, with the best configs of each group.
-
-    `tasks`: of the schedule library; all for one target.
-    `records`: what was measured of them; others are passed over.
-    """
+    """Group library tasks for one target by what they compute, with their best configs."""
     costs: dict[bytes, list[tuple[float, ConfigEntity]]] = {}
     for inp, result in records:
         seconds = mean_seconds(result.costs, result.error_no)
@@ -147,10 +143,7 @@ def run_comparisons(
     rounds: int = 5,
     done: Callable[[Comparison], None] = lambda _: None,
 ) -> None:
-    """Measure the candidates of each comparison in turn, `rounds` times.
-
-    `option`: from `measure_option`. `done`: called with each comparison that has its times.
-    """
+    """Measure each comparison's candidates in turn, `rounds` times, and hand it to `done`."""
     for comparison in open_comparisons:
         candidates = comparison.candidates
         if not comparison.finalists:

@@ -61,8 +61,7 @@ def transposed_convolution(
 ) -> np.ndarray:
     """Transposed convolution of (N, C, *spatial) with (C, O, *kernel), in float64.
 
-    `padding`: of every spatial axis the front, then of every one the back.
-    `beyond`: rows and columns added at the end of each spatial axis.
+    `padding`: all front pads, then all back pads. `beyond`: rows and columns added at each end.
     """
     batch, channels, *size = x.shape
     _, out_channels, *kernel = weight.shape

@@ -11,10 +11,7 @@ from ..primfuncs.query import count_flops
 
 
 def compute_flop(sch: Any) -> int:
-    """Operations of everything that a TE schedule computes, however it is scheduled.
-
-    Raises ScheduleError: they can't be counted, or there are none: what only moves data.
-    """
+    """Operations of a TE schedule; ScheduleError if they can't be counted or it only moves data."""
     outputs = [op.output(place) for op in sch.outputs for place in range(op.num_outputs)]
     count = count_flops(te.create_prim_func([*_inputs(outputs), *outputs]))
     if not count:

@@ -1,7 +1,6 @@
-"""Benchmark a record's schedule against the build without the log; runs as a separate program.
+"""Benchmark a record's schedule against the build without the log, in a separate program.
 
-It reads a request of `records.autotvm.log_benchmark` or `records.auto_scheduler.log_benchmark`, and
-prints the outcome.
+It reads a request of the `log_benchmark` modules of `compiler.records` and prints the outcome.
 """
 
 from __future__ import annotations

@@ -111,10 +111,7 @@ def measure_batch(option: dict[str, Any], candidates: Sequence[Candidate]) -> li
 
 
 def as_measured(result: Any) -> MeasureResult:
-    """Convert a result from a log or a user-defined runner.
-
-    Times of 0 or less count as a failure.
-    """
+    """Convert a result from a log or a user-defined runner; times of 0 or less are a failure."""
     known = result.error_no in MeasureErrorNo._value2member_map_
     error = MeasureErrorNo(result.error_no) if known else MeasureErrorNo.UNKNOWN_ERROR
     if mean_seconds(result.costs, error) == math.inf and not error:

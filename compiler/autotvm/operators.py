@@ -97,9 +97,7 @@ class Tunable:
 def find(name: str, args: tuple, target: Target) -> Tunable:
     """The implementation that a task tunes.
 
-    `name`: of the implementation, which is that of the task. `args`: the task's arguments. Raises
-    InstantiationError: the library has no such implementation on the target, or it does not take
-    the arguments.
+    Raises InstantiationError: the target has none of that name, or it rejects the arguments.
     """
     known = False
     for operator in OPERATORS.values():

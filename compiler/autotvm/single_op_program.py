@@ -41,10 +41,7 @@ class Program:
 
 
 def program_of(task: LoggedTask, rng: np.random.Generator) -> Program:
-    """Build the program of a task's operator with random values.
-
-    Raises RecordError: Baton has no template with this name, or none for these element types.
-    """
+    """Program of a task's operator; RecordError if no template has its name or element types."""
     from schedules import strategy
 
     from . import operators  # registers the implementations

@@ -85,10 +85,7 @@ class Candidate(Protocol):
         ...
 
     def lower(self) -> Lowered:
-        """Lower the kernel; runs in a worker process.
-
-        Raises InstantiationError: the schedule is invalid. Any other exception counts as this one.
-        """
+        """Lower in a worker process; any exception counts as an InstantiationError."""
         ...
 
     def reference(self) -> Reference | None:

@@ -27,11 +27,7 @@ _SECONDS_TO_CONNECT = 10
 
 
 def resource_of(target: Mapping[str, Any]) -> str:
-    """Name of the Dask resource that a worker must have to measure for a target.
-
-    `target`: configuration of a target: {"kind": "llvm", "mcpu": "znver5"} is "cpu-znver5",
-    {"kind": "cuda", "arch": "sm_90"} is "cuda-sm_90".
-    """
+    """Dask resource to measure for a target, such as "cpu-znver5" or "cuda-sm_90"."""
     kind = str(target["kind"])
     if kind == "llvm":
         return f"cpu-{target.get('mcpu', 'generic')}"
@@ -62,10 +58,7 @@ def connect(
 
 
 class DaskBuilder:
-    """Builds candidates on any workers; the libraries come back to this machine.
-
-    `builder`: its limits hold on the workers.
-    """
+    """Builds on any workers, within `builder`'s limits; libraries come back to this machine."""
 
     def __init__(self, client: Any, builder: LocalBuilder) -> None:
         self.client = client
@@ -101,20 +94,14 @@ class DaskBuilder:
 
 
 class DaskRunner:
-    """Runs candidates on workers that have their target's device.
-
-    `timing`: arguments of `LocalRunner`.
-    """
+    """Runs candidates on workers with their target's device; `timing` is that of `LocalRunner`."""
 
     def __init__(self, client: Any, timing: Mapping[str, Any]) -> None:
         self.client = client
         self.timing = dict(timing)
 
     def run(self, candidates: Sequence[Any], builds: Sequence[BuildResult]) -> list[MeasureResult]:
-        """Run what was built; a failure, also of the build, is part of the result.
-
-        Raises BatonError: no worker has the device.
-        """
+        """Run what was built; failures are results. BatonError if no worker has the device."""
         futures: list[Any] = []
         for candidate, built in zip(candidates, builds, strict=True):
             if built.error_no:

@@ -63,10 +63,7 @@ class RPCRunner(LocalRunner):
         self.n_parallel = n_parallel or self._devices()
 
     def _devices(self) -> int:
-        """Servers that the tracker knows under the key.
-
-        Raises BatonError: the tracker does not answer, or has none.
-        """
+        """Servers that the tracker knows under the key; BatonError if it is silent or has none."""
         try:
             # TVM tries for a minute.
             socket.create_connection((self.host, self.port), self.timeout).close()
@@ -98,10 +95,7 @@ def request_remote(
     priority: int = 1,
     timeout: float = 60,
 ) -> Any:
-    """A session on a device of a tracker, by default that of TVM_TRACKER_HOST and ..._PORT.
-
-    Raises BatonError: no tracker is named.
-    """
+    """Session on a tracker's device, by default TVM_TRACKER_HOST's; BatonError without a tracker."""
     from tvm import rpc
 
     host = host or os.environ.get("TVM_TRACKER_HOST")

@@ -1,5 +1,4 @@
-"""Records of tuning logs, and the dispatch contexts that look them up: what a build reads of logs.
+"""Records of tuning logs, and the dispatch contexts that look them up for a build.
 
-Nothing here imports the build: what measures, tunes or extracts tasks is in `compiler.autotvm` and
-`compiler.auto_scheduler`.
+Measuring, tuning and task extraction are in `compiler.autotvm` and `compiler.auto_scheduler`.
 """

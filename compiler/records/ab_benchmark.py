@@ -91,11 +91,7 @@ def content_digest() -> str:
 
 
 def measure_elsewhere(request: Mapping[str, Any], name: str) -> Outcome | None:
-    """Measure in a new process, whose crash is no crash of the build.
-
-    `request`: plain JSON. `name`: of the operator, for warnings. Returns None where this machine
-    can't run the operator.
-    """
+    """Send `request` to a new process, whose crash leaves the build alone; None: can't run here."""
     try:
         done = subprocess.run(
             isolated_python.isolated_module_argv(_PROGRAM),

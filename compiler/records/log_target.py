@@ -1,7 +1,6 @@
-"""Target strings of tuning logs: the parts that match a record to a build.
+"""Keys and model of tuning logs' target strings, which match a record to a build.
 
-Only the keys and the model count. Old logs carry attributes that later TVM versions reject
-(`-link-params=0`), so the strings are parsed here and not by `tvm.target.Target`.
+Later TVM versions reject attributes of old logs (`-link-params=0`): no `Target` parses them here.
 """
 
 from __future__ import annotations
@@ -51,10 +50,7 @@ class LogTarget:
 
 @as_record_errors
 def log_target(target: Any) -> LogTarget:
-    """Describe a target string, dict, `tvm.target.Target` or LogTarget for record matching.
-
-    Raises RecordError: the string is empty or names a kind of target that never had tuning logs.
-    """
+    """Describe a target for record matching; RecordError if empty or of a kind without logs."""
     if isinstance(target, LogTarget):
         return target
     if isinstance(target, str):

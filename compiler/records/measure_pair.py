@@ -52,10 +52,7 @@ class MeasuredTask:
 
     @cached_property
     def target(self) -> Any:
-        """As a `tvm.target.Target`.
-
-        Raises TargetError: today's TVM lacks the target of an old log.
-        """
+        """As a `tvm.target.Target`; TargetError if today's TVM lacks the target of an old log."""
         from ..target import parse
 
         return parse(self.spelled, self.host or None)

@@ -56,10 +56,7 @@ def read_json(text: str) -> Any:
 
 
 def check_characters(value: Any) -> None:
-    """Refuse halves of surrogate pairs, which escapes make and no encoding has.
-
-    Raises RecordError: a text in the value has one.
-    """
+    """Reject halves of surrogate pairs, which escapes make and no encoding has, by RecordError."""
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
@@ -67,10 +64,7 @@ def check_characters(value: Any) -> None:
 
 
 def check_depth(value: Any) -> None:
-    """Refuse what is nested so deeply that recursive readers would fail at it, or TVM crash.
-
-    Raises RecordError: it is nested more than 64 levels deep.
-    """
+    """Raise RecordError at nesting over 64 levels: recursive readers fail or TVM crashes."""
     level: list[Any] = [[value]]
     for _ in range(_DEEPEST + 1):
         level = [
@@ -85,10 +79,7 @@ def check_depth(value: Any) -> None:
 
 
 def mean_seconds(costs: Sequence[float], error_no: int = 0) -> float:
-    """Mean of the measured times; infinity for a failed measurement.
-
-    Nothing runs in no time or less, so a measurement of that failed too, whatever it says.
-    """
+    """Mean of the measured times; infinity for a failure, which times of 0 or less are, too."""
     if error_no or not costs or not all(0.0 < cost < math.inf for cost in costs):
         return math.inf
     return sum(costs) / len(costs)

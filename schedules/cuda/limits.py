@@ -97,11 +97,7 @@ def number(arch: str) -> int | None:
 
 
 def plain(target: Target) -> Target:
-    """The target with its architecture's number alone: sm_90 for sm_90a.
-
-    The letter lets nvcc use instructions that only this architecture has. TVM's rules read
-    "sm_90a" as something without tensor cores.
-    """
+    """The target as sm_90 for sm_90a, which TVM's rules take for a GPU without tensor cores."""
     arch = str(target.attrs.get("arch", ""))
     found = number(arch)
     if found is None or arch == f"sm_{found}":
@@ -111,11 +107,7 @@ def plain(target: Target) -> Target:
 
 
 def of_arch(arch: str) -> Limits:
-    """The limits of an architecture.
-
-    One that is not in the table has what every device has: an older one, or a later one, whose
-    numbers are not known here.
-    """
+    """Limits of an architecture; an unknown one has what every device has."""
     found = number(arch) or 0
     return TABLE.get(found) or Limits(found, 48 * KIB, 48 * KIB, 1024, 8, 16, "unknown")
 

@@ -36,10 +36,7 @@ READ_LATENCIES = 1 / 4
 
 
 class RowReductions(ScheduleRule):
-    """Functions with reductions of rows, each of a value, and then a stage over all elements.
-
-    Further stages may make other results of these elements, one by one.
-    """
+    """Functions that reduce rows to one value each and then map all elements to results."""
 
     def apply(self, func: tirx.PrimFunc, target: Target, _: bool) -> s_tir.Schedule | None:
         """Schedule `func`; None when it has another form."""
@@ -102,10 +99,7 @@ def _long(extents: Sequence[int]) -> tuple[int, ...]:
 
 
 def seconds(rows: int, length: int, passes: int, threads: int, device: Device) -> float:
-    """How long rows take of which so many threads have one each; without the launch.
-
-    `passes`: how often each row is gone over.
-    """
+    """Time without the launch, with this many threads per row and `passes` passes over it."""
     limits = device.limits
     warps = -(-rows * threads // WARP)
     waves = -(-warps // (limits.sms * limits.threads_per_sm // WARP))

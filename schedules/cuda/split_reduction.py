@@ -52,10 +52,7 @@ class WideReduction(ScheduleRule):
 
 
 def _parts(stage: Stage, sms: int) -> int | None:
-    """Into how many parts the reduction is divided; None where it is not worth it.
-
-    The parts are of one length, so that no element needs a condition.
-    """
+    """Number of equal parts to divide the reduction into; None if it is not worth it."""
     width, length = prod(stage.spatial_extents), prod(stage.reduction_extents)
     if -1 in stage.extents or stage.kinds.rstrip("R").strip("S") or length < LONG:
         return None

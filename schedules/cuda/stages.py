@@ -54,10 +54,7 @@ class Windows(ScheduleRule):
 
 
 def bind_stages(schedule: s_tir.Schedule, fewest: float = inf) -> None:
-    """Make every stage that is not bound to threads yet a separate kernel.
-
-    From `fewest` elements of a result on, a thread computes vectors of it where that is possible.
-    """
+    """Make each unbound stage a kernel; threads compute vectors from `fewest` elements on."""
     for stage in stages(schedule):
         if stage.is_reduction and not stage.is_bound:
             bind_reduction(schedule, stage, fewest)
@@ -137,10 +134,7 @@ def _reduce_across_threads(
 
 
 def _bind_tuple_reduction(schedule: s_tir.Schedule, stage: Stage) -> None:
-    """Reductions of several values at once, as argmax: each thread reduces one output.
-
-    TOPI puts their reduction loops innermost.
-    """
+    """Reduce several values, as argmax, one output per thread; TOPI's reduction is innermost."""
     loops = schedule.get_loops(stage.block)
     at = len(loops) - len(stage.reduction_extents)
     spatial, reduction = loops[:at], loops[at:]

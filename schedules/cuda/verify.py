@@ -19,10 +19,7 @@ _CHILDREN = ("block", "init", "body", "then_case", "else_case")
 
 
 def has_thread_bindings(func: tirx.PrimFunc) -> bool:
-    """Whether every store and every call of the function runs inside a thread environment.
-
-    A thread environment is a loop bound to a block or thread index, or a `launch_thread`.
-    """
+    """Whether all stores and calls are in loops bound to blocks or threads or `launch_thread`s."""
     return _inside_threads(func.body, False)
 
 
@@ -76,10 +73,7 @@ class LoweringError(Exception):
 
 
 def violation(func: tirx.PrimFunc, target: Target) -> str | None:
-    """Why the scheduled function can't become kernels of the target; None if it can.
-
-    The same as `limit_violation`, with a failure of TVM's passes as one more reason.
-    """
+    """`limit_violation`, with a failure of TVM's passes as one more reason."""
     try:
         return limit_violation(func, target)
     except LoweringError as error:

@@ -58,11 +58,7 @@ def inline_stages(sch: s_tir.Schedule, keep: Callable[[Stage], bool] = lambda st
 
 
 def inline_output_copy(sch: s_tir.Schedule) -> s_tir.Schedule:
-    """Let a producer write the output itself where the last stage only moves its elements.
-
-    Turns the reshape after a group norm into the group norm's own store. Returns the new
-    schedule, or the same where the last stage is not of that kind.
-    """
+    """Let a producer write the output if the last stage only moves it, as after group norm."""
     every = stages(sch)
     if len(every) < 2 or every[-1].opaque or every[-1].is_reduction:
         return sch

@@ -1,7 +1,4 @@
-"""The blocks of a function as a chain of stages: iterations, memory accesses, work.
-
-Everything here reads a schedule and changes nothing.
-"""
+"""The blocks of a function as a read-only chain of stages: iterations, memory accesses, work."""
 
 from __future__ import annotations
 
@@ -148,10 +145,7 @@ def _is_stores(body: Any) -> bool:
 
 
 def accesses(stage: Stage) -> list[Access]:
-    """Loads and stores of the block's body (not of its init), unit iterators taken as 0.
-
-    Each is named once, however often an inlined expression repeats it.
-    """
+    """Distinct loads and stores of the block's body, without its init; unit iterators are 0."""
     analyzer = sym.Analyzer()
     unit = [(it.var, tirx.const(0, it.var.ty)) for it in stage.iters if it.extent == 1]
     for it in stage.iters:
@@ -319,11 +313,7 @@ def work(every: Sequence[Stage]) -> int:
 
 
 def lane_strides(stage: Stage, it: Iter, lanes: int) -> list[int | None]:
-    """Stride of every access along the inner part of `it` split by `lanes`.
-
-    Unlike `stride` this sees through the index arithmetic of a reshape whose inner extent is a
-    multiple of `lanes`.
-    """
+    """Stride of each access in vectors of `it`, seeing through reshapes to multiples of `lanes`."""
     analyzer = sym.Analyzer()
     for other in stage.iters:
         if other.extent > 1 and other is not it:

@@ -79,10 +79,7 @@ def schedule_nest(sch: s_tir.Schedule, stage: Stage, machine: Machine, parallel:
 
 
 def parallelize(sch: s_tir.Schedule, loops: Sequence[Any]) -> list[Any]:
-    """Fuse leading loops until there are iterations for every thread; run them in parallel.
-
-    Returns the loops that result, outermost first.
-    """
+    """Fuse leading loops for all threads and run them in parallel; return the resulting loops."""
     count, extent = 0, 1
     for loop in loops:
         if extent >= PARALLEL_ITERATIONS:
@@ -160,10 +157,9 @@ def _vector_lanes(stage: Stage, group: Sequence[Iter], machine: Machine) -> int:
 
 
 def _fuses_cleanly(stage: Stage, group: Sequence[Iter], machine: Machine) -> bool:
-    """Whether vectors of the fused axes never straddle two rows of the innermost one.
+    """Whether fused vectors never straddle two rows, where TVM would compute a vector of indices.
 
-    Where they do, TVM computes a vector of indices; `merge_axes` has avoided that wherever
-    the buffers are parameters.
+    `merge_axes` has avoided that wherever the buffers are parameters.
     """
     return group[-1].extent % max(_vector_lanes(stage, group, machine), 1) == 0
 

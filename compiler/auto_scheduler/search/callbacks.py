@@ -52,10 +52,7 @@ class PrintTableInfo(TaskSchedulerCallback):
 
 
 class LogEstimatedLatency(TaskSchedulerCallback):
-    """Writes a line of time used, estimated latency and trials after each round.
-
-    `log_file`: a file of that name from before is deleted.
-    """
+    """Writes time used, estimated latency and trials after each round; deletes an old `log_file`."""
 
     def __init__(self, log_file: str | os.PathLike) -> None:
         self.log_file = Path(log_file)

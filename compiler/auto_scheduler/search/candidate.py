@@ -69,10 +69,7 @@ class Built:
 
 
 def as_candidate(given: Any) -> Any:
-    """Convert a `MeasureInput` to a candidate; candidates are returned unchanged.
-
-    Raises RecordError: the input is that of a record, which does not have its whole task.
-    """
+    """Convert a `MeasureInput` to a candidate; RecordError if a record's lacks its whole task."""
     if not isinstance(given, MeasureInput):
         return given
     task = given.task

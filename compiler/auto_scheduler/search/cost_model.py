@@ -1,8 +1,6 @@
 """Cost models: how fast schedules are thought to be before they are measured.
 
-model = XGBModel()
-model.update(inputs, results)
-scores = model.predict(task, [inp.state for inp in inputs])   # larger is faster
+scores = XGBModel().predict(task, states)   # larger is faster
 """
 
 from __future__ import annotations

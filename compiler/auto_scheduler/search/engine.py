@@ -59,9 +59,8 @@ def _hash(mod: tvm.IRModule) -> int:
 
 @derived_object
 class Builder(ms.builder.PyBuilder):
-    """Builds MetaSchedule's candidates with a builder of `compiler.measure`.
+    """Builds the candidates `received` from MetaSchedule, by a builder of `compiler.measure`.
 
-    `received`: candidates that MetaSchedule handed out.
     `goes_on`: called before each round; if it says no, the round is left out.
     """
 
@@ -99,10 +98,7 @@ class Builder(ms.builder.PyBuilder):
 
 
 def hand_on_results(scheduler: Any) -> None:
-    """Have a scheduler of MetaSchedule call its callbacks for all that was measured.
-
-    It would do so once it has been through all tasks, and a run that is killed would lose that.
-    """
+    """Have a MetaSchedule scheduler call its callbacks now, before a killed run loses the results."""
     for index, record in enumerate(scheduler.tasks_):
         if record.runner_futures is not None:
             scheduler.join_running_task(index)
@@ -223,10 +219,7 @@ def _plain_number(number: Any) -> Any:
 def preload(
     database: Any, task: SearchTask, records: Sequence[Record], known: Known
 ) -> list[Record]:
-    """Give MetaSchedule what a log holds of a task.
-
-    Returns the records that were taken; one whose trace does not apply is left out.
-    """
+    """Give MetaSchedule the records of a task whose traces apply, and return these."""
     target = with_num_cores(task.target)
     plain = tvm.IRModule({ENTRY: canonical(task.func)})
     workload = database.commit_workload(plain)

@@ -59,10 +59,7 @@ class TemplateCandidate:
     )
 
     def kernel(self) -> LibraryKernel:
-        """The scheduled kernel.
-
-        Raises InstantiationError: the config makes no kernel, or the operators become several.
-        """
+        """The one scheduled kernel; InstantiationError if the config makes none or several."""
         target = tvm.target.Target(self.target)
         query = self.template.query(_SOURCE, math.inf)
         kernels = library_kernels(tvm.ir.load_json(self.text), target, query)
@@ -124,11 +121,7 @@ class TemplateSearch:
         return any(tuner.has_next() for tuner in self.tuners)
 
     def round(self, count: int, builder: Any, runner: Any, checker: Any) -> list[Record]:
-        """Measure at most `count` configs and learn from them.
-
-        `checker`: a runner on this machine that compares with numpy's result; what comes out best
-        goes through it.
-        """
+        """Measure at most `count` configs and learn; `checker` compares the best with numpy."""
         records: list[Record] = []
         while len(records) < count:
             tuner = self._next_tuner()

@@ -1,7 +1,6 @@
 """Whether a log has records of a convolution in NCHW over blocks of its channels.
 
-TVM's builds for x86 brought NCHW networks into NCHW[b]c before their tasks were extracted, so their
-records are for operands in other shapes, which a build of the same network does not have.
+TVM's x86 builds changed NCHW to NCHW[b]c before task extraction; builds of today lack such shapes.
 """
 
 from __future__ import annotations

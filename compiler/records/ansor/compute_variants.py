@@ -38,10 +38,7 @@ _Form = tuple[Mapping[Operation, Replacement], Mapping[str, str]]
 
 
 def candidates(dag: ComputeDag, known: frozenset[int]) -> Iterator[Candidate]:
-    """Forms of a kernel, the plain one first.
-
-    `known`: parameters whose values are known when the module is built.
-    """
+    """Forms of a kernel, the plain one first; the values of `known` are known at build time."""
     texts = texts_of_era(dag)
     yield from _with_constant_stages(replace(unchanged(dag), texts=texts))
     shapes = _full_ranks(dag)
@@ -108,10 +105,7 @@ def _anchor_forms(dag: ComputeDag, known: frozenset[int]) -> list[_Form]:
 
 
 def _matmul_forms(op: Operation) -> list[_Form]:
-    """matmul(x, w) as x times the transposed of what is read, by rows or by batches.
-
-    TOPI's batched product reads a batch of one at 0.
-    """
+    """matmul(x, w) on the transposed w, by rows or batches; TOPI reads a single batch at 0."""
     left, right = op.producers[0], op.producers[-1]
     rank = len(op.shape)
     if not right.is_placeholder or len(right.shape) != rank or len(left.shape) != rank:

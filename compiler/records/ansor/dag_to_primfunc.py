@@ -1,7 +1,6 @@
-"""Builds a function anew from the operations of a DAG, some of them replaced.
+"""Builds a function anew from a DAG, with some operations replaced.
 
-The replaced ones are written as tensor expressions, as TOPI wrote what Ansor tuned; the others keep
-their expressions.
+The new ones are tensor expressions, as TOPI wrote what Ansor tuned; others keep theirs.
 """
 
 from __future__ import annotations
@@ -159,10 +158,7 @@ def translate(
     shapes: Mapping[Operation, tuple[int, ...]],
     axes: Sequence[Axis] = (),
 ) -> Any:
-    """A block's expression as a tensor expression, its indices in 32 bits.
-
-    Raises RecordError: it has a part that tensor expressions can't say.
-    """
+    """A block's expression in TE, with 32-bit indices; RecordError if TE lacks a part of it."""
 
     def walk(node: Any) -> Any:
         if isinstance(node, tirx.Var):

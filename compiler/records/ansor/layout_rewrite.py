@@ -45,10 +45,7 @@ class _Piece:
 def rewrite_layouts(
     candidate: Candidate, replayed: Replayed, known: frozenset[int]
 ) -> tuple[tirx.PrimFunc, dict[int, Packing]]:
-    """Rearrange the weights that are known when the module is built.
-
-    Returns the scheduled function, and for each input that it wants packed now, how.
-    """
+    """Rearrange weights known at build time; return the function and each input's packing."""
     packings: dict[int, Packing] = {}
     for stage in replayed.state.stages:
         op = stage.operation

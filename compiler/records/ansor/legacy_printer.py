@@ -1,6 +1,5 @@
-"""Right-hand sides that TVM printed otherwise when Ansor hashed them: TVM 0.27 simplifies them.
-
-They are made from the sizes of the operation, and printed instead of its expression.
+"""Right-hand sides, made from operation sizes, that TVM 0.27 simplifies and Ansor hashed
+unsimplified.
 """
 
 from __future__ import annotations

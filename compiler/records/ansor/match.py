@@ -68,11 +68,7 @@ def matches(
     target: Any,
     contexts: Iterable[DispatchContext],
 ) -> Iterator[Match]:
-    """Ways to schedule a kernel by records, the most trustworthy first.
-
-    `known`: parameters whose values are known when the module is built.
-    `contexts`: innermost first.
-    """
+    """Ways to schedule a kernel by records of `contexts` (innermost first), best matches first."""
     described, contexts = log_target(target), tuple(contexts)
     try:
         dag = read_dag(func)

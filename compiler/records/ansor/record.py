@@ -128,10 +128,7 @@ def flat(items: Sequence[Any], depth: int = 0) -> list[Any]:
 
 
 def distance(wanted: WorkloadKey, recorded: WorkloadKey) -> float:
-    """How many times the recorded work the wanted one is; 1 is the same, infinity can't serve.
-
-    A record of smaller extents serves extents that are their multiples.
-    """
+    """Ratio of the wanted work to the recorded one; infinity where extents are no multiples."""
     if wanted.name != recorded.name or len(wanted.args) != len(recorded.args):
         return math.inf
     factor = 1.0

@@ -72,10 +72,7 @@ def replay(dag: ComputeDag, steps: Sequence[st.Step], same_extents: bool = True)
 
 
 class _Schedule(Schedule):
-    """A schedule whose methods leave the check of their arguments' types to TVM's C++ side.
-
-    The Python checks take longer than most primitives.
-    """
+    """A schedule without Python's type checks, which take longer than most primitives."""
 
 
 for _name, _method in vars(Schedule).items():

@@ -146,11 +146,7 @@ SCOPES = ("global", "shared", "warp", "local")
 
 
 def parse_steps(rows: Any) -> tuple[Step, ...]:
-    """Read the list of steps of a record.
-
-    Raises RecordError: a step of an unknown kind, or with fields that it does not have; names its
-    position.
-    """
+    """Read a record's steps; RecordError names the position of an unknown kind or a wrong field."""
     if not isinstance(rows, list):
         raise RecordError("the steps are not a list")
     steps = []

@@ -29,10 +29,7 @@ _IF_THEN_ELSE = "prim.if_then_else"
 
 
 def vectorize_unrolled(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """The function with such loops vectorized where each step stores the next element.
-
-    `func`: scheduled for a CPU, with blocks.
-    """
+    """Vectorize such loops of a scheduled CPU function where each step stores the next element."""
 
     def under_pragma(loop: tirx.For) -> tirx.For:
         if _PRAGMA not in loop.annotations:

@@ -85,10 +85,7 @@ class BestRecords:
     # --- adding ----------------------------------------------------------------------------
 
     def add(self, record: AnyRecord) -> None:
-        """Keep a record if it is among the best; failed ones are passed over.
-
-        Raises RecordError: its target is not understood.
-        """
+        """Keep a successful record if it is among the best; RecordError for an unknown target."""
         if not math.isfinite(record.cost):
             return
         self._added += 1

@@ -1,7 +1,6 @@
 """Compare a record's schedule on this machine with the build without the log.
 
-Both are measured once, as libraries of only the kernel's operators; see `records.ab_benchmark`.
-`compiler.autotvm.log_benchmark` measures them in a child process.
+Both are measured once, as libraries of the kernel's operators; see `records.ab_benchmark`.
 """
 
 from __future__ import annotations
@@ -28,10 +27,9 @@ def kept(target: Target, workload_key: str, record: AnyRecord) -> Outcome | None
 def measured(
     target: Target, workload_key: str, record: AnyRecord, operators: Callable[[], IRModule]
 ) -> Outcome | None:
-    """Cached or new outcome; None if this machine can't run the kernel.
+    """Outcome, cached or new, for a kernel's key and the module that `operators` returns.
 
-    `workload_key`: of the kernel.
-    `operators`: returns a module whose main contains only the kernel's operators.
+    None if this machine can't run the kernel.
     """
     key = _key(target, workload_key, record)
     return ab_benchmark.kept_or_measured(

@@ -56,11 +56,7 @@ class LogFile:
 
     @property
     def digest(self) -> str:
-        """Changes with the file and how much of it was indexed.
-
-        Hashing the lines would take as long as glancing at them; so this is the file's identity
-        when it was opened.
-        """
+        """The opened file's identity and indexed size: hashing lines would take as long."""
         return f"{self.path} {self._state}"
 
     def indexed(self, n_lines: int | None = None) -> Iterator[IndexedLines]:
@@ -117,10 +113,7 @@ class LogFile:
         return IndexedLines(is_ansor, line, places, [record.workload_key], [target], [record.cost])
 
     def read(self, line: int, offset: int, length: int) -> AnyRecord:
-        """One record.
-
-        Raises RecordError: what the index does not read is damaged, or the file has changed since.
-        """
+        """Read one record; RecordError if its unindexed part is damaged or the file has changed."""
         try:
             with open_regular(self.path) as file:
                 file.seek(offset)

@@ -85,10 +85,7 @@ class Record(Pair):
         return mean_seconds(self.costs, self.error)
 
     def unscheduled(self) -> PrimFunc:
-        """The function that was tuned.
-
-        Raises RecordError: the record does not hold it, or holds something else.
-        """
+        """The tuned function; RecordError if the record lacks it or holds something else."""
         import tvm
 
         if self.tir is None:
@@ -108,10 +105,7 @@ class Record(Pair):
         return func
 
     def apply_trace(self, schedule: Any) -> None:
-        """Do to a TensorIR schedule what the trace says; raises also what TVM does.
-
-        Raises RecordError: it is not a trace, or does what a record may not do.
-        """
+        """Apply the trace to a schedule; RecordError, or TVM's error, if that is not allowed."""
         from tvm.s_tir.schedule import Trace
 
         check_trace(self.trace)
@@ -143,10 +137,7 @@ AnyRecord = Record | ansor.AnsorRecord
 
 @as_record_errors
 def parse_line(text: str, source: str = "auto_scheduler:<line>:1") -> AnyRecord:
-    """Read and check one line.
-
-    Raises RecordError: the line is not a record; the message says why, without file and line.
-    """
+    """Read and check one line; RecordError says why, without file and line."""
     row = read_json(text)
     if not isinstance(row, dict):
         raise RecordError("not a JSON object")

@@ -40,10 +40,7 @@ class Template:
 
     @staticmethod
     def from_json(row: Mapping[str, Any]) -> Template:
-        """Read the field `template` of a record.
-
-        Raises KeyError, TypeError, ValueError: it is not laid out as `to_json` does.
-        """
+        """Read the field `template`; KeyError, TypeError or ValueError for another layout."""
         if not isinstance(row["args"], list):
             raise TypeError("arguments of a template are not a list")
         template = Template(str(row["task"]), to_tuple(row["args"]), list(row["entity"]))

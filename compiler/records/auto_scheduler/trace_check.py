@@ -58,10 +58,7 @@ MAX_UNROLLED = 2**14
 
 @as_record_errors
 def check_trace(trace: Any) -> None:
-    """Reject what is not a trace of allowed instructions, annotations and values.
-
-    Raises RecordError: it names the instruction, and what of it is not allowed.
-    """
+    """Reject what is not a trace of allowed steps: RecordError names instruction and reason."""
     instructions, decisions = trace
     if not isinstance(instructions, list) or not isinstance(decisions, list):
         raise TypeError("trace is not two lists")

@@ -31,10 +31,7 @@ ENTRY = "main"
 
 
 def workload_key(func: PrimFunc) -> str:
-    """Key of an unscheduled TIR function, the same in every process and Python version.
-
-    Raises RecordError: an operand has a dimension that is not a constant.
-    """
+    """Key of an unscheduled function, the same in every process; RecordError if it is dynamic."""
     operands = [[len(_shape(param)), str(param.dtype)] for param in func.params]
     every = nodes_of(func.body, SBlock)
     blocks = [[int(var.iter_type) for var in block.iter_vars] for block in every]

@@ -1,7 +1,4 @@
-"""Old spellings of AutoTVM records of version 0.2: renamed tasks, changed argument lists.
-
-Source of the rules: the history of TVM's templates from 0.7 to 0.18.
-"""
+"""Old AutoTVM 0.2 spellings: renamed tasks and changed arguments, by TVM 0.7 to 0.18's history."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Compare a logged config on this machine with the build without the log.
 
-Both are measured once, as libraries of the operator that the record tuned; see
-`records.ab_benchmark`. `compiler.autotvm.log_benchmark` measures them in a child process.
+Both are measured once, as libraries of the tuned operator; see `records.ab_benchmark`.
 """
 
 from __future__ import annotations

@@ -89,10 +89,7 @@ def rank_log(path: str | os.PathLike, strict: bool = False) -> Iterator[Ranked]:
 
 
 def rank_line(text: str, line: int = 1) -> Ranked:
-    """Read and check one line.
-
-    Raises RecordError: the line is not a record; the message says why, without file and line.
-    """
+    """Read and check one line; RecordError says why, without file and line."""
     raw = text.encode(errors="surrogateescape")
     if (match := _LAYOUT.fullmatch(raw)) is not None:
         found = _cut(Run(0, line, raw, (0, len(raw)), 0, [match.groups()]))
@@ -154,10 +151,7 @@ def ranked(raw: RawRecord) -> Ranked:
 def _digests(
     heads: Sequence[tuple[LogTarget, bytes] | None], args: Sequence[bytes]
 ) -> list[bytes] | None:
-    """Digests of workloads whose arguments are JSON lists; None where a parser must look at one.
-
-    They are made from the text itself: reading and writing a list takes longest of all.
-    """
+    """Digests of workloads from their text, since parsing takes longest; None needs a parser."""
     text = b"\n".join(args)
     forms = text.translate(_ONE_DIGIT).split(b"\n")
     if not _forms.issuperset(forms):

@@ -137,10 +137,7 @@ _PICKLED = re.compile(r"[^{\t]*(?:\t[^\t]+){3}(?:\t[^\t]+\t[^\t]+)?")
 
 @as_record_errors
 def parse_line(text: str, line: int = 1) -> RawRecord:
-    """Read and check one line.
-
-    Raises RecordError: the line is not a record; the message says why, without file and line.
-    """
+    """Read and check one line; RecordError says why, without file and line."""
     text = text.strip()
     head, _, rest = text.partition(', "config": ')
     config, _, result = rest.rpartition(', "result": ')
@@ -261,10 +258,7 @@ class SkippedLines:
     def parsed(
         self, parse: Callable[..., Parsed], text: str, line: int, place: Any, strict: bool
     ) -> Parsed | None:
-        """The record of a line, `parse(text, place)`; None, and noted, if it is none.
-
-        Raises RecordError: it is none, with `strict`.
-        """
+        """`parse(text, place)`; None, and noted, if it is none; RecordError if `strict`."""
         try:
             return parse(text, place)
         except RecordError as error:
@@ -298,10 +292,7 @@ class SkippedLines:
 
 
 def read_lines(path: PathLike, what: str = "tuning log") -> Iterator[str]:
-    """Lines of a text file with any line end; a byte order mark is dropped.
-
-    Raises RecordError: the file can't be opened or read.
-    """
+    """Lines with any line end, without a byte order mark; RecordError if the file can't be read."""
     try:
         with io.TextIOWrapper(open_regular(path), "utf-8-sig", "surrogateescape") as file:
             yield from file

@@ -77,10 +77,7 @@ _SHARED_KEYS = ("cpu", "gpu")  # of several kinds of device: a device's own key 
 
 
 def translate_version_0_1(row: dict[str, Any]) -> dict[str, Any]:
-    """Turn a parsed 0.1 line into the parsed 0.2 line that TopHub's conversion would give.
-
-    Raises RecordError: the line is not laid out as 0.1 lines are, or its task has no counterpart.
-    """
+    """Convert a parsed 0.1 line to 0.2 as TopHub did; RecordError if malformed or taskless."""
     try:
         target, task, args, _, workload, config = row["i"]
         template = config["t"] or "direct"

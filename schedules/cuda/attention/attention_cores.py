@@ -70,10 +70,7 @@ class MmaPair:
         self.product_rows = Rows(2, self.products.count, 2, 4)
 
     def hand_over(self, shared: Any, first: int) -> None:
-        """Make the weights, which the scores have become, the second product's operand.
-
-        `first` is the element of shared memory where they may be.
-        """
+        """Make the weights, formerly scores, the second operand; `first` is their shared memory."""
         self.products.weights = self.scores.sums
 
 
@@ -89,10 +86,7 @@ class _OnWeights(MmaCore):
 
 
 class FmaPair:
-    """Both products by multiply-adds of float32; weights go through shared memory.
-
-    Attributes as those of `MmaPair`.
-    """
+    """Both products by float32 multiply-adds; weights go through shared memory. See `MmaPair`."""
 
     lanes = QUAD
 
@@ -110,10 +104,7 @@ class FmaPair:
         self.product_rows = Rows(rows, self.products.count, self.products.columns, FMA_LANES_J)
 
     def hand_over(self, shared: Any, first: int) -> None:
-        """Make the weights, which the scores have become, the second product's operand.
-
-        `first` is the element of shared memory where they may be.
-        """
+        """Make the weights, formerly scores, the second operand; `first` is their shared memory."""
         columns = self.scores.columns
         for at, i, j in self.scores.places():
             if at // columns % QUAD == 0:

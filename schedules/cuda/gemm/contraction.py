@@ -84,10 +84,7 @@ class Operand:
         return isinstance(_read(self.value)[0], TensorLoad)
 
     def read(self, values: Mapping[Any, Expr]) -> tuple[Expr, Expr | None]:
-        """What memory is read at these iterators, and the condition without which it is 0.
-
-        Only where `is_read`.
-        """
+        """Memory that is read at these iterators, and the condition without which it is 0."""
         load, condition = _read(self.value)
         return _at(load, values), None if condition is None else _at(condition, values)
 
@@ -284,10 +281,7 @@ def _last_iterator(value: Expr) -> Any:
 
 
 def _contiguous(operand: Operand, axis: Axis) -> int:
-    """How many elements along an axis lie side by side, aligned, under one condition.
-
-    Memory's innermost axes must be the innermost iterators, as long as these.
-    """
+    """Elements along the innermost axes that are contiguous, aligned, and under one condition."""
     load, condition = _read(operand.value)
     memory = [
         (index, int(extent))

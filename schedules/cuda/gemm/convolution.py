@@ -155,10 +155,8 @@ def _divided(index: tirx.Expr) -> tuple[tirx.Var, int] | None:
 
 
 def _matrix_axes(schedule: s_tir.Schedule, block: SBlockRV) -> dict[str, list[int]] | None:
-    """Positions of the block's iterators by their place in C[s, i, j] += A[s, i, k] B[s, j, k].
-
-    None when there are no i, j and k, or when an iterator fits nowhere. Iterators of extent 1
-    belong nowhere.
+    """Iterators by place in C[s, i, j] += A[s, i, k] B[s, j, k], without unit ones; None if none
+    fit.
     """
     statement = schedule.get(block)
     used = [

@@ -139,10 +139,7 @@ class Plan:
 
 
 def cheapest(tiles: Sequence[Tile], contraction: Contraction, device: Device) -> Plan | str:
-    """The cheapest plan for a contraction with one of these tiles, or why there is none.
-
-    Dividing k, which takes a second kernel, must be clearly cheaper.
-    """
+    """The cheapest plan, or why there is none; dividing k (a second kernel) must clearly pay."""
     extents = {letter: contraction.extent(letter) for letter in "sijk"}
     itemsize = tvm.DataType(contraction.a.dtype).itemsize
     found: list[tuple[float, int, Plan]] = []

@@ -24,21 +24,16 @@ TF32 = "baton.tf32"
 
 
 def multiplies(target: Target, dtype: str, tf32: bool) -> bool:
-    """Whether this module's rule computes products of the type on tensor cores of the target.
-
-    `tf32`: whether float32 may be rounded for that.
-    """
+    """Whether tensor cores of the target multiply the type; `tf32` allows rounding float32."""
     if target.kind.name != "cuda" or devices.of(target).limits.arch < FIRST_ARCH:
         return False
     return dtype in INSTRUCTIONS and (tf32 or dtype != "float32")
 
 
 class TensorCores(ScheduleRule):
-    """Functions with one product of half, bfloat16 or bytes, and element-wise work around it.
+    """Functions with one float16, bfloat16 or byte product, and element-wise work around it.
 
-    float32 is one of these types where the function allows it.
-
-    Why a product of these types is left to another rule is logged.
+    A function may allow float32 too. Why such a product is left to another rule is logged.
     """
 
     def apply(self, func: tirx.PrimFunc, target: Target, _: bool) -> s_tir.Schedule | None:

@@ -1,7 +1,6 @@
 """AutoTVM's template conv2d_nchw_winograd.cuda: Winograd convolution in three kernels.
 
-The weights are transformed when the library is built, as they were in TVM once its layout pass
-had seen a record.
+As TVM's layout pass did, weights are transformed at build time.
 """
 
 from __future__ import annotations

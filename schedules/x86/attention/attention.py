@@ -160,10 +160,7 @@ def _panel(
 def _over_row(
     matrix: te.Tensor, name: str, lanes: int, reduce: Any, combine: Callable[[Any, Any], Any]
 ) -> te.Tensor:
-    """Reduce the last axis: vectors first, then the lanes of one vector as a tree.
-
-    The sum is returned as its reciprocal, which all columns of the result are multiplied by.
-    """
+    """Reduce the last axis, vectors, then lanes as a tree; a sum is returned as its reciprocal."""
     batch, tiles, rows, columns = (int(extent) for extent in matrix.shape)
     chunk = te.reduce_axis((0, columns // lanes), "chunk")
     by_lane = te.compute(

@@ -449,10 +449,9 @@ def _rate(w: Conv2dWorkload, machine: Machine) -> float:
 
 
 def crowds_caches(w: Conv2dWorkload, lanes: int, machine: Machine) -> bool:
-    """Whether a tile's pixels of all channel blocks map to one L1 set and come from L3.
+    """Whether a tile's pixels of all channel blocks map to one L1 set, so that panels read L3.
 
-    Each weight panel then reads all of them from L3, one line at a time. A copy with channel
-    blocks slightly further apart costs less.
+    A copy with channel blocks slightly further apart costs less.
     """
     pixels = w.out_height * w.out_width
     stride = w.item_bytes * lanes * pixels

@@ -1,8 +1,4 @@
-"""Direct 2-D convolution of bytes, or of bfloat16, on blocked layouts.
-
-The loops are those of `conv2d`; a step of the reduction multiplies the input channels of one dot
-product (`dots`) at a time.
-"""
+"""Direct 2-D convolution of bytes or bfloat16 on blocked layouts: `conv2d` by dot products."""
 
 from __future__ import annotations
 
@@ -63,10 +59,7 @@ def _compute(dot: Dot, w: Conv2dWorkload, config: ConfigEntity, data: Any, weigh
 
 
 class DirectDotConv2d(conv2d.DirectConv2d):
-    """Schedule a fused function whose anchor is a dot product conv2d on a blocked layout.
-
-    The loop nest is that of floats; a step is a dot product in every lane.
-    """
+    """Schedule a dot product conv2d on a blocked layout by the loop nest of floats."""
 
     def loops(self, sch: Any, anchor: Any) -> list[Any]:
         return list(sch.get_loops(anchor))[:-1]
@@ -87,10 +80,7 @@ def _supports(dot: Dot, w: Conv2dWorkload, target: Target) -> bool:
 
 
 def fallback(dot: Dot, w: Conv2dWorkload, target: Target) -> ConfigEntity:
-    """Choose the config of a float convolution, whose steps take as long, but with whole tiles.
-
-    A row that tiles do not divide well is computed up to the end of its last tile.
-    """
+    """Choose the config of a float convolution, with whole tiles: rows end with their last tile."""
     machine = machine_of(dot, target)
     config = conv2d.direct_fallback(w, target, machine)
     chunks = -(-w.out_channels // conv2d.oc_block_of(config)) if w.groups == 1 else 1

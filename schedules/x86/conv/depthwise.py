@@ -40,10 +40,7 @@ PADDED_ROW, CLEARLY_LESS = 0.3, 0.9
 
 
 def pack_weight(ops: Any, weight: Any, config: ConfigEntity, block: int) -> Any:
-    """(C, 1, KH, KW) -> (C/block, KH, KW, block), C padded with zeros.
-
-    Input and output have the same block.
-    """
+    """(C, 1, KH, KW) -> (C/block, KH, KW, block), C padded with zeros; data have the same block."""
     c, _, kh, kw = (int(d) for d in weight.shape)
     if c % block:
         weight = ops.pad(weight, ((0, -c % block), (0, 0), (0, 0), (0, 0)))
@@ -175,10 +172,7 @@ def _lanes(block: int) -> int:
 
 
 def direct_fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
-    """Choose output rows per tile so that padded rows fit half of L1 and the cores stay busy.
-
-    Without padding, a tile has all rows unless the cores need more tasks.
-    """
+    """Choose rows per tile: padded ones fit half of L1, cores stay busy; without padding, all."""
     machine = Machine.from_target(target)
     if w.is_float:
         machine = machine.for_channels(w.out_channels)

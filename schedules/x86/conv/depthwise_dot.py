@@ -178,10 +178,9 @@ def _squares(w: Conv2dWorkload, data: Any, lanes: int, height: int, width: int) 
 def _inside(
     pair: Any, pixel: Any, before: int, extent: int, pairs: int
 ) -> tuple[list[Any], list[Any]]:
-    """Conditions for a pixel, and for its pair, to be inside the image along one axis.
+    """Conditions for a pixel and its pair, of the `pairs` read, to be inside the image.
 
     `before`: pixels before the image, rounded up to whole pairs.
-    `pairs`: number of pairs that all windows together read.
     """
     of_pixel: list[Any] = []
     of_pair: list[Any] = []

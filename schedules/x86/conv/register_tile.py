@@ -109,10 +109,7 @@ def best_tile(extent: int, most: int) -> int:
 
 
 def fewest_vectors(channels: int, lanes: int) -> int:
-    """Choose the block with which the channels fill the fewest vectors; the last may be partial.
-
-    24 channels are two vectors of 16 rather than three of 8: a narrow vector takes as long.
-    """
+    """Choose the block of fewest vectors: 24 channels are two of 16 rather than three of 8."""
     blocks = [lanes >> shift for shift in range(lanes.bit_length()) if lanes >> shift >= MIN_BLOCK]
     return min(blocks or [lanes], key=lambda block: (-(-channels // block), block))
 

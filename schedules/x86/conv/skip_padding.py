@@ -47,10 +47,7 @@ def share_inside(w: Conv2dWorkload) -> float:
 
 
 def skipped_flops(func: tirx.PrimFunc) -> int:
-    """Count operations of an unscheduled function's anchor that its operator does not need.
-
-    The schedule will skip them, or they multiply zeros that pad steps.
-    """
+    """Count the anchor's operations that the schedule will skip, or that multiply padding zeros."""
     for block in blocks(func):
         rows = [int(each) for each in block.annotations.get(ROWS, ())]
         if not rows and EMPTY not in block.annotations:
@@ -84,10 +81,7 @@ def mark_taps(sch: Any, anchor: Any, kh: Any) -> list[int]:
 
 
 def skip_padding(sch: s_tir.Schedule, rows: list[int]) -> s_tir.Schedule:
-    """Add the condition to the marked loop; the result cannot be scheduled further.
-
-    `sch`: its anchor has the axes n, channel block, row, ... `rows`: the anchor's annotation.
-    """
+    """Add the condition of annotation `rows` to the marked loop; this ends the scheduling."""
     if not rows:
         return sch
     stride, dilation, top, height, tap_axis = rows

@@ -103,10 +103,7 @@ def pack_weight(_: Any, weight: np.ndarray, config: ConfigEntity, ic_block: int)
 
 
 def compute(w: Conv2dWorkload, config: ConfigEntity, data: Any, weight: Any) -> Any:
-    """data (N, IC/b, H, W, b), weight as packed -> (N, OC/b, OH, OW, b).
-
-    Of bytes, the workload is that of the products, of int16.
-    """
+    """data (N, IC/b, H, W, b), packed weight -> (N, OC/b, OH, OW, b); `w` is int16 for bytes."""
     m, block, oc_tile = config.val("m"), int(data.shape[4]), int(weight.shape[3])
     together = [int(extent) for extent in weight.shape[4:]]
     (down, across), (high, wide) = tile_of(w.kernel, m), points_of(w, m)
@@ -330,9 +327,7 @@ class Winograd(AnchorRule):
         """a, b, oc_tile, tiles: registers [tile_rows x tile_columns, oc_tile].
 
         Flat: [tile_columns, oc_tile], tiles in memory order; a smaller last tile gets separate
-        code.
-
-        Returns the outermost loop of the reduction, and the one over lanes.
+        code. Returns the outermost loop of the reduction, and the one over lanes.
         """
         weights = sch.get(product).reads[1].source
         of_step = [int(extent) for extent in weights.shape[3:]]

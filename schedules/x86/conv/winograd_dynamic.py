@@ -103,10 +103,7 @@ def pack_weight(weight: np.ndarray, plan: Plan) -> np.ndarray:
 
 
 def compute(image: te.Tensor, weight: te.Tensor, pads: tuple[int, ...], plan: Plan) -> te.Tensor:
-    """image (n, h, w, I), weight as packed -> (n, h', w', O), with zeros around the image.
-
-    `pads`: above, left, below, right.
-    """
+    """image (n, h, w, I), packed weight -> (n, h', w', O); `pads`: above, left, below, right."""
     count, height, width, _ = image.shape
     top, left, below, right = pads
     lost, simplify = TAPS - 1, sym.Analyzer().simplify  # same form as in later kernels

@@ -79,8 +79,7 @@ def cycles_of_rows(rows: int) -> float:
 def by_tiles(sch: Any, block: Any, reduced: Any) -> None:
     """Finish a block C[rows, lane] += A[rows, k, part] * B[k, lane, part] by tiles.
 
-    `reduced`: the outermost reduction loop; rows, lanes, k and parts are inside. Sums are zeroed
-    before it.
+    Sums are zeroed before `reduced`, the outermost reduction loop.
     """
     sch.annotate(reduced, MARK, 1)
     sch.decompose_reduction(block, reduced)

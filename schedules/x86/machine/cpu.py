@@ -46,10 +46,7 @@ class Machine:
 
     @staticmethod
     def from_target(target: Target) -> Machine:
-        """Facts about `target`, an LLVM CPU target; cached per target.
-
-        Raises ValueError: the target is not an LLVM CPU.
-        """
+        """Facts about an LLVM CPU target, cached; ValueError for another target."""
         if target.kind.name != "llvm":
             raise ValueError(f"a machine description needs an llvm target, not {target}")
         return _from_description(str(target))
@@ -98,10 +95,7 @@ class Machine:
         return tasks / (-(-tasks // self.num_cores) * self.num_cores)
 
     def weight_cycles(self, size: int) -> float:
-        """Cycles for a core to read `size` bytes of weights from memory, without computing.
-
-        A network's weights do not stay in cache from one inference to the next.
-        """
+        """Cycles for a core to read `size` bytes of weights from memory: no cache keeps them."""
         return size / self.core.memory_bytes
 
     def overlap_with_weights(self, computing: float, size: int) -> float:

@@ -89,10 +89,9 @@ def narrow_steps(weights: np.ndarray, target: Target) -> int:
 
 
 def widest(weights: np.ndarray, steps: int) -> np.ndarray:
-    """Return the largest same-sign weight sum in any int16 lane, for each index of the first axis.
+    """Largest same-sign weight sum in an int16 lane, by index of the first axis (reduction last).
 
-    `weights`: integers, with the reduction axis last. Returns np.ndarray: one sum per index of the
-    first axis. Products with uint8 fit up to `MOST_OF_A_SIGN`.
+    Products with uint8 fit up to `MOST_OF_A_SIGN`.
     """
     whole = -weights.shape[-1] % (MOST_NARROW * BYTES)
     padded = np.pad(weights, [(0, 0)] * (weights.ndim - 1) + [(0, whole)]).astype("int16")
@@ -204,10 +203,7 @@ def words_intrinsic(lanes: int) -> str:
 
 @functools.lru_cache(maxsize=16)
 def narrow_intrinsic(lanes: int) -> str:
-    """Name of the tensor intrinsic C[lanes] += A[4] . B[lanes, 4], sums of which fit int16.
-
-    It is registered at the first call.
-    """
+    """Name of the intrinsic C[lanes] += A[4] . B[lanes, 4] in int16; registered on first call."""
     name = f"baton_pmaddubsw_{lanes}"
     TensorIntrin.register(name, _description(lanes), narrow(lanes))
     return name
@@ -396,10 +392,7 @@ def _bfloat16() -> tuple[Any, Any]:
 
 
 def several_steps(sch: Any, loop: Any, config: ConfigEntity) -> tuple[Any, list[Any]]:
-    """Split off the steps that one instruction sums; return the loop over steps and that loop.
-
-    Only narrow products have the second loop. It belongs outside the loop over lanes.
-    """
+    """Split off the steps that a narrow instruction sums, outside the lanes; return both loops."""
     if NARROW not in config:
         return loop, []
     most, steps = config.val(NARROW), int(sch.get(loop).extent)

@@ -164,10 +164,7 @@ def approximate(func: tirx.PrimFunc, target: Target | None = None) -> tirx.PrimF
 
 
 def _has_running_max(func: tirx.PrimFunc) -> bool:
-    """Whether a kernel takes a maximum over an axis, as a softmax does.
-
-    Its exponentials are of differences from that maximum, and are added to exp(0) = 1.
-    """
+    """Whether a kernel takes a maximum over an axis, as softmax: exponentials are at most 1."""
     for store in nodes_of(func.body, tirx.BufferStore):
         loads = (load.source for each in nodes_of(store.value, tirx.Max) for load in _loads(each))
         if any(source.same_as(store.buffer) for source in loads):
@@ -229,10 +226,7 @@ def _float(bits: Expr) -> Expr:
 
 
 def _exp(argument: Expr, fused: bool) -> Expr:
-    """exp(x), see `_scaled_exp`, with denormal results.
-
-    2^(n - 1) is a product of two normal numbers, of which the second makes the result denormal.
-    """
+    """exp(x) with denormal results, by a product of two normal numbers; see `_scaled_exp`."""
 
     def finish(value: Expr, shifted: Expr) -> Expr:
         half = _bits(shifted) >> 1

@@ -34,10 +34,7 @@ and `vpmaddubsw` four, two in each half, which a `vpmaddwd` adds up later."""
 
 
 def instruction_of(func: tirx.PrimFunc, operands: str, target: Target) -> str:
-    """The instruction of a kernel with an anchor; "" where it is not known to have one.
-
-    `operands`: element types of the anchor's operands.
-    """
+    """Instruction of an anchor's kernel, by the element types of `operands`; "" if unknown."""
     if any(amx.MARK in loop.annotations for loop in nodes_of(func.body, tirx.For)):
         return amx.INSTRUCTIONS[OF_BFLOAT16 if "bfloat16" in operands else OF_BYTES]
     used: set[str] = set()

@@ -31,10 +31,7 @@ LEAST_STEPS = 32
 
 
 def steps_together(steps: int, machine: Machine) -> int:
-    """Choose the number of reduction steps per loop iteration: a divisor of `steps`.
-
-    1 where registers are plenty.
-    """
+    """Choose reduction steps per iteration, a divisor of `steps`; 1 where registers are plenty."""
     if not registers_are_scarce(machine):
         return 1
     return next(count for count in range(STEPS_TOGETHER, 0, -1) if steps % count == 0)

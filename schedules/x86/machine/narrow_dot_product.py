@@ -67,10 +67,7 @@ def narrow(lanes: int) -> Any:
 
 
 def narrow_pair(lanes: int, columns: int) -> tuple[Any, Any]:
-    """Description and implementation of C[lanes] += A[8] . B[2, lanes, 4].
-
-    Steps of B are `columns` fours apart.
-    """
+    """C[lanes] += A[8] . B[2, lanes, 4], with steps of B `columns` fours apart, and its code."""
     octets = f"int8x{4 * lanes}"
 
     @T.prim_func(s_tir=True)

@@ -1,7 +1,6 @@
 """Products of stacks of matrices on x86, as attention has them.
 
-Operands are read through axis permutations, so that transposed matrices and attention heads
-split off by a reshape need no copy.
+Operands are read through axis permutations: transposed or split matrices need no copy.
 """
 
 from __future__ import annotations

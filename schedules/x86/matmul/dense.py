@@ -25,11 +25,7 @@ TILED = "dense_tiled.x86"
 
 
 def pack_weight(ops: Any, weight: Any, config: ConfigEntity) -> Any:
-    """(k, n) -> (n / tile_n, k, tile_n), n padded with zeros to whole tiles.
-
-    `ops`: has numpy's `pad`, `reshape` and `transpose`: numpy itself for constants.
-    `config`: of an implementation that takes packed weights.
-    """
+    """(k, n) -> (n / tile_n, k, tile_n), n padded with zeros to whole tiles."""
     tile_n = register_tile(config)[1]
     k, n = (int(d) for d in weight.shape)
     missing = -n % tile_n

@@ -1,7 +1,4 @@
-"""Dense layers of bytes, or of bfloat16, by AMX tiles.
-
-A task is as one of `matmul_dots`, with some rows by 32 or 64 columns over the whole depth.
-"""
+"""Dense layers of bytes or bfloat16 by AMX tiles: tasks of some rows by 32 or 64 columns."""
 
 from __future__ import annotations
 

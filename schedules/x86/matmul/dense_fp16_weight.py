@@ -32,9 +32,7 @@ _OPERATIONS = 2
 
 
 def _cycles(w: DenseWorkload, widenings: float, machine: Machine) -> float:
-    """Estimate cycles on one core that reads weights as fast as without computing.
-
-    Matmuls read weights from memory more slowly, but a network's weights may stay in L3.
+    """Estimate a core's cycles if it reads weights as fast as without computing, as from L3.
 
     `widenings`: operations on each vector of weights for each of its products.
     """

@@ -1,9 +1,8 @@
 """Numbers of a few bits in words of 32, and the steps of products that read a word in each lane.
 
-A word's numbers are in order, low bits first. AVX-512 looks the float32 of a number up: `vpermps`
-reads the low four bits of each lane of its index, so a shift is all that it needs.
-Dot products of bytes take the numbers at the same place of a word's bytes together, where a shift
-and a mask leave them.
+A word's numbers are in order, low bits first. `vpermps` of AVX-512 looks a float32 up by the low
+four bits of a lane, so a shift is all that it needs. Dot products of bytes take the numbers at the
+same place of a word's bytes together, by a shift and a mask.
 """
 
 # mypy: disable-error-code="valid-type"
@@ -54,10 +53,7 @@ def has_table(target: Target, bits: int) -> bool:
 
 
 def multiplies_bytes(target: Target, bits: int) -> bool:
-    """Whether the target has dot products of int8 with `bits`-bit numbers.
-
-    Without VNNI, sums of two products saturate at 16 bits; 8-bit numbers can reach that.
-    """
+    """Whether dot products of int8 with `bits` bits are exact; without VNNI, 8 saturate 16 bits."""
     return bool(vnni_lanes(target)) or (bits < 8 and widened_lanes(target) >= 8)
 
 
@@ -163,10 +159,7 @@ def float_step(bits: int, zero: int | None) -> str:
 
 @functools.lru_cache(maxsize=32)
 def byte_step(bits: int, lanes: int, is_vnni: bool) -> str:
-    """Name of the tensor intrinsic C[lanes] += A . numbers of B[lanes], in int32.
-
-    A's bytes are in the order of `bit_of_step`. It is registered at the first call.
-    """
+    """Name of int32 intrinsic C[lanes] += A . numbers of B[lanes]; A's order: `bit_of_step`."""
     numbers = WORD // bits
     mask = sum(((1 << bits) - 1) << (8 * byte) for byte in range(_BYTES))
     words, integers = f"uint32x{lanes}", f"int32x{lanes}"

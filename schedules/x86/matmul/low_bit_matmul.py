@@ -39,9 +39,8 @@ INT8_MOST = 127
 
 
 def pack_weight(ops: Any, array: Any, config: ConfigEntity) -> Any:
-    """(n, blocks, ...) -> (n / (together lanes), blocks, ..., together, lanes).
-
-    The panels of a task on one row lie together, in the order in which it reads them: one stream.
+    """(n, blocks, ...) -> (n / (together lanes), blocks, ..., together, lanes), in a task's read
+    order.
     """
     lanes, together = config.val("lanes"), config.val("together")
     n, *others = (int(extent) for extent in array.shape)

@@ -48,10 +48,7 @@ def pack(dot: Dot, ops: Any, weight: Any, config: ConfigEntity) -> Any:
 
 
 class TiledDotMatmul(TiledMatmul):
-    """Schedule a fused function whose anchor is a tiled product of dot products.
-
-    The loop nest is that of floats; a step is a dot product in every lane.
-    """
+    """Schedule a tiled product of dot products by the loop nest of floats."""
 
     def loops(self, sch: Any, anchor: Any) -> list[Any]:
         return list(sch.get_loops(anchor))[:-1]

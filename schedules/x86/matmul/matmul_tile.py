@@ -148,10 +148,9 @@ def _panel_reader(panels: te.Tensor, tile_n: int, size: int) -> Reader:
 
 
 def view(product: te.Tensor, shape: Sequence[int], row_dims: int) -> te.Tensor:
-    """The product without its filling rows and columns, in the operator's own shape.
+    """The product without filling rows and columns, in the operator's shape.
 
-    `row_dims`: how many dimensions before the last one make up the rows; those before are the
-    batch.
+    `row_dims`: how many dimensions before the last are rows; those before are the batch.
     """
     rank = len(shape)
 
@@ -348,10 +347,9 @@ def _tile_output(
 
 
 def flatten_rows(sch: Any, parts: Surroundings) -> None:
-    """Make the blocks after the anchor two-dimensional: (*lead, n) -> (m, n).
+    """Make blocks after the anchor two-dimensional: (*lead, n) -> (m, n).
 
-    A tile of rows may span several leading indices; as a region of a buffer with the leading
-    dimensions it would be taken for all rows of those.
+    A tile across leading indices would count as a region of all their rows.
     """
     lead = [int(sch.get(loop).extent) for loop in sch.get_loops(parts.output)[:-1]]
     with_index(sch, parts.repeated, parts.output, lambda *i: (ravel(i[:-1], lead), i[-1]))

@@ -1,7 +1,6 @@
 """Recurrent layers as one kernel on x86: all steps of a sequence, gates included.
 
-A row reads the whole weight in each step, which takes most of the time. So it is packed, to be
-read front to back, and rows of a batch share the reading.
+Reading the weight in each step takes most of the time: it is packed in order, and rows share it.
 """
 
 from __future__ import annotations
@@ -32,10 +31,7 @@ WORK_PER_STEP = 4 * PARALLEL_WORK
 
 
 def pack_weight(ops: Any, weight: Any, config: ConfigEntity) -> Any:
-    """(hidden, gates * hidden) -> (blocks, hidden, gates, tile_h), padded with zeros.
-
-    `ops`: has numpy's `pad`, `reshape` and `transpose`.
-    """
+    """(hidden, gates * hidden) -> (blocks, hidden, gates, tile_h), padded with zeros."""
     hidden, columns = (int(extent) for extent in weight.shape)
     gates, tile = columns // hidden, config.val("tile_h")
     missing = -hidden % tile

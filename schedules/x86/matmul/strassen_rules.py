@@ -176,11 +176,7 @@ def _largest(sizes: Sequence[int], most: float) -> int:
 def cycles(
     extents: tuple[int, int, int], machine: Machine, efficiency: float, is_blocked: bool = False
 ) -> float:
-    """Estimate cycles on one core for (m, n, k).
-
-    `efficiency`: share of peak speed of the matmuls, taken from the register tiles of the direct
-    matmul.
-    """
+    """Estimate cycles of a core for (m, n, k); `efficiency`: direct matmul's share of peak."""
     config = plan(extents, machine, is_blocked)
     columns = config.val("group") * config.val("tile_n")
     tasks = Tasks(config.val("task_rows"), columns, config.val("block_k"))
@@ -213,10 +209,9 @@ def _cycles_of(
 
 
 def supports_dense(w: DenseWorkload, target: Target) -> bool:
-    """Whether types are float32, weights constant, and columns and depth whole vectors.
+    """Whether it is float32 with constant weights, and columns and depth are whole vectors.
 
-    A pair of rows must not mix batch elements. A workload does not show that, so the caller must
-    ensure that all rows belong to one batch element.
+    The caller must ensure that all rows belong to one batch element, since pairs must not mix them.
     """
     types = {w.dtype, w.rhs_dtype or w.dtype, w.out_dtype}
     if w.weight is not None or types != {DTYPE}:

@@ -59,10 +59,7 @@ def walks(stage: Stage, it: Iter) -> bool:
 
 
 def reduces_along_memory(stage: Stage) -> bool:
-    """Whether the innermost reduction axis is the contiguous one of every load that it moves.
-
-    Not so in a matrix product, whose right operand is contiguous along an output axis.
-    """
+    """Whether all moved loads are contiguous in the innermost reduction axis, unlike a matmul's."""
     reduced = moving(stage, "R")
     if not reduced:
         return False
@@ -71,10 +68,7 @@ def reduces_along_memory(stage: Stage) -> bool:
 
 
 def slides(stage: Stage) -> bool:
-    """Whether a load moves along one dimension with the last spatial and a reduction axis.
-
-    Convolution and pooling in layouts whose contiguous axis is W.
-    """
+    """Whether a load moves with a spatial and a reduction axis, as windows along W do."""
     spatial = moving(stage, "S")
     return bool(spatial) and slides_along(stage, spatial[-1])
 
@@ -178,10 +172,7 @@ def rfactor(sch: s_tir.Schedule, loop: Any, factor_axis: int) -> Any:
 
 
 def loops_of(sch: s_tir.Schedule, block: Any, depth: int) -> list[tuple[Any | None, Any]]:
-    """The loops below the `depth` outer ones, each with the block iterator that it drives.
-
-    A unit loop may drive none.
-    """
+    """Loops below the `depth` outer ones, each with its block iterator; unit loops may have none."""
     bindings = list(zip(sch.get(block).iter_vars, _realize(sch, block).iter_values))
     found: list[tuple[Any | None, Any]] = []
     for loop in sch.get_loops(block)[depth:]:
@@ -229,10 +220,7 @@ def reduce_lanes(
     lane: Any,
     vectors: bool = True,
 ) -> None:
-    """spatial loops { init of all lanes; reduction loops { lanes } }.
-
-    `vectors` makes the lanes one vector; otherwise LLVM vectorizes their loop.
-    """
+    """spatial loops { init of lanes; reduction { lanes } }; `vectors` else LLVM vectorizes them."""
     sch.reorder(*spatial, *reduced, lane)
     if vectors:
         sch.vectorize(lane)

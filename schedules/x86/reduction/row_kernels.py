@@ -29,10 +29,7 @@ NARROW_ROWS = 64
 def static_kernels(
     rows: Rows, target: Target
 ) -> tuple[dict[int, tirx.PrimFunc], dict[int, Tiling]] | None:
-    """The unscheduled kernels by their numbers of rows, one of them for one row, and their loops.
-
-    None if the anchor has no static kernel for its rows.
-    """
+    """Unscheduled kernels by row count, one of one row, and their loops; None if there is none."""
     anchors = [block for block in blocks(rows.func) if "schedule_config" in block.annotations]
     if not anchors:
         return _plain(rows)

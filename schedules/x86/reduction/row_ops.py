@@ -118,10 +118,7 @@ def _is_axis(it: Iter) -> bool:
 def _map_to_output(
     stage: Stage, later: list[Stage], maps: dict[str, dict[int, Iter]]
 ) -> dict[int, Iter] | None:
-    """Map each iterator of `stage` to the output axis on which all its readers agree.
-
-    None if the stage is unused.
-    """
+    """Map iterators of `stage` to the output axis that all readers agree on; None if unused."""
     dimensions = _stored_iters(stage)
     agreed: dict[int, Iter] | None = None
     for reader in later:
@@ -251,10 +248,7 @@ def _row_loops(
 
 
 def _window_axis(every: list[Stage], rows: Rows) -> Iter | None:
-    """The last axis of the rows along which a reduction's window slides.
-
-    None if too few rows would be left for the threads without it.
-    """
+    """The last row axis that a window slides along; None if threads would get too few rows."""
     for stage in every:
         if not stage.is_reduction:
             continue

@@ -33,10 +33,7 @@ def pack_weight(ops: Any, weight: Any, config: ConfigEntity, ic_block: int) -> A
 
 
 def compute(w: Conv2dWorkload, config: ConfigEntity, data: Any, weight: Any) -> Any:
-    """data (N, IC/ib, H, W, ib), weight as packed -> (N, OC/ob, OH, OW, ob).
-
-    Whole register tiles are computed, since a guard would keep them from being instructions.
-    """
+    """data (N, IC/ib, H, W, ib), packed weight -> (N, OC/ob, OH, OW, ob), in whole tiles."""
     oc_block = int(weight.shape[5])
     tile_oh, tile_ow = _tile(config)
     below, beyond = -w.out_height % tile_oh, -w.out_width % tile_ow

@@ -28,8 +28,7 @@ def task_args(w: Conv2dWorkload) -> tuple[Any, ...]:
 def within_groups(w: Conv2dWorkload, config: ConfigEntity) -> ConfigEntity:
     """Channel blocks that no group's end cuts in two.
 
-    The space has the divisors of all channels; a record whose block spans groups never ran, so
-    the largest part of it that fits a group stands in.
+    A record whose block spans groups never ran: the largest part that fits a group stands in.
     """
     ic = math.gcd(config.size("tile_ic")[-1], w.in_channels // w.groups)
     oc = math.gcd(config.size("tile_oc")[-1], w.out_channels // w.groups)

@@ -1,7 +1,4 @@
-"""AutoTVM's templates dense_int8.x86 and batch_matmul_int8.x86: uint8 by int8 into int32.
-
-Their forms for AMX tiles are missing: records with the knobs of those are rejected.
-"""
+"""AutoTVM's dense_int8.x86 and batch_matmul_int8.x86; records with knobs for AMX are rejected."""
 
 from __future__ import annotations
 
