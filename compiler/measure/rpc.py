@@ -95,7 +95,7 @@ def request_remote(
     priority: int = 1,
     timeout: float = 60,
 ) -> Any:
-    """Session on a tracker's device, by default TVM_TRACKER_HOST's; BatonError without a tracker."""
+    """Session on a device of a tracker (default: TVM_TRACKER_HOST); BatonError without one."""
     from tvm import rpc
 
     host = host or os.environ.get("TVM_TRACKER_HOST")

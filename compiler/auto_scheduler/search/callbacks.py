@@ -52,7 +52,7 @@ class PrintTableInfo(TaskSchedulerCallback):
 
 
 class LogEstimatedLatency(TaskSchedulerCallback):
-    """Writes time used, estimated latency and trials after each round; deletes an old `log_file`."""
+    """Writes time used, estimated latency and trials after each round; deletes an old log."""
 
     def __init__(self, log_file: str | os.PathLike) -> None:
         self.log_file = Path(log_file)
