@@ -1,4 +1,4 @@
-"""Names for extents that are expressions: min(100, n) rows of a slice are m rows to later kernels."""
+"""Names for extents that are expressions: min(100, n) rows of a slice become m rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _is_compound(extent: Any) -> bool:
 
 
 def with_named_extents(func: tirx.PrimFunc) -> tirx.PrimFunc | None:
-    """Name extents that are sums or the like; None if there is none or its symbols are used alone."""
+    """Name extents that are sums and the like; None if there are none or symbols occur alone."""
     names: list[tuple[Any, Any]] = []
     symbols: set[Any] = set()
     simplify = sym.Analyzer().simplify

@@ -98,7 +98,7 @@ class Builder(ms.builder.PyBuilder):
 
 
 def hand_on_results(scheduler: Any) -> None:
-    """Have a MetaSchedule scheduler call its callbacks now, before a killed run loses the results."""
+    """Have a MetaSchedule scheduler call its callbacks before a killed run loses the results."""
     for index, record in enumerate(scheduler.tasks_):
         if record.runner_futures is not None:
             scheduler.join_running_task(index)

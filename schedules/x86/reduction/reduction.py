@@ -172,7 +172,7 @@ def rfactor(sch: s_tir.Schedule, loop: Any, factor_axis: int) -> Any:
 
 
 def loops_of(sch: s_tir.Schedule, block: Any, depth: int) -> list[tuple[Any | None, Any]]:
-    """Loops below the `depth` outer ones, each with its block iterator; unit loops may have none."""
+    """Loops below the `depth` outer ones with their block iterators; unit loops may have none."""
     bindings = list(zip(sch.get(block).iter_vars, _realize(sch, block).iter_values))
     found: list[tuple[Any | None, Any]] = []
     for loop in sch.get_loops(block)[depth:]:
