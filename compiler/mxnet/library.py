@@ -17,12 +17,8 @@ from compiler.support.cxx import cxx_command, include_dir
 class Loaded(list[str]):
     """Sorted names of the partitioners that a file registered, with its operators and passes.
 
-    Attributes
-    ----------
-    operators : list of str
-        Operators of a library of MXNet's interface.
-    passes : list of str
-        Graph passes, backends of `Symbol.optimize_for`.
+    `operators` are those of a library of MXNet's interface, `passes` backends of
+    `Symbol.optimize_for`.
     """
 
     def __init__(

@@ -14,15 +14,7 @@ from .candidates import Candidate, Partitioning
 
 
 def to_dot(result: Partitioning, title: str = "") -> str:
-    """Draw the graph as DOT text.
-
-    Parameters
-    ----------
-    result : Partitioning
-        Returned by `partition_with_report`.
-    title : str
-        Label of the drawing, for example the name of the model.
-    """
+    """Draw the graph of `partition_with_report` as DOT text, labeled `title`."""
     nodes = result.graph.nodes
     found: dict[str, list[Candidate]] = {}
     cluster_of: dict[str, int] = {}

@@ -225,13 +225,7 @@ def interface_of(library: FactoryModule) -> Interface:
 
 
 def load_exec(bytecode: bytes | bytearray, lib: Any) -> SavedExecutable:
-    """Create an executable from saved code and a library in memory or loaded from a file.
-
-    Raises
-    ------
-    LoadError
-        The bytes are not code returned by `save`.
-    """
+    """Create an executable from saved code and a loaded library; LoadError for other bytes."""
     code = bytes(bytecode)
     begin = len(_MAGIC) + 8
     end = begin + int.from_bytes(code[len(_MAGIC) : begin], "little")

@@ -74,30 +74,14 @@ class _Compiled:
 class Executor:
     """A symbol with arrays for its variables, compiled for one device.
 
-    Parameters
-    ----------
-    symbol : Symbol
-    arrays : mapping of str to array
-        Values of arguments and auxiliary states; those that inference does not read may be left
-        out.
-    ctx : str or device, optional
-        "cpu", which is the default, or "gpu".
-
-    Raises
-    ------
-    InputError
-        An array is missing, or the device is unknown.
-    FrontendError
-        The symbol can't be imported, or shapes contradict each other.
-    BuildError
-        It can't be compiled.
-
-    Attributes
-    ----------
-    arg_dict, aux_dict : dict of str to array
-        The values that the next `forward` reads; they may be written to.
-    outputs : list of array
-        Of the last `forward`.
+    `arg_dict`, `aux_dict`: the values that the next `forward` reads; they may be written to.
+    `outputs`: of the last `forward`.
+    `arrays`: values of arguments and auxiliary states; those that inference does not read may be
+    left out.
+    `ctx`: "cpu", which is the default, or "gpu".
+    Raises InputError: an array is missing, or the device is unknown.
+    Raises FrontendError: the symbol can't be imported, or shapes contradict each other.
+    Raises BuildError: it can't be compiled.
     """
 
     def __init__(self, symbol: Symbol, arrays: Mapping[str, Any], ctx: Any = None) -> None:
@@ -120,12 +104,9 @@ class Executor:
 
     @property
     def library(self) -> Any:
-        """The library that was built; its `report` and `partition_info()` describe it.
+        """The library that was built, with `report` and `partition_info()`.
 
-        Raises
-        ------
-        InputError
-            The symbol has operators with data-dependent output shapes, so it has several libraries.
+        Raises InputError: data-dependent output shapes give the symbol several libraries.
         """
         if self._pieces:
             raise InputError("a symbol of dynamic shapes is compiled in pieces, as they are met")
@@ -144,12 +125,8 @@ class Executor:
     def forward(self, is_train: bool = False, **arrays: Any) -> list[HostArray]:
         """Run once; arrays given replace earlier ones of the same shape.
 
-        Raises
-        ------
-        OutOfScopeError
-            Training is asked for.
-        InputError
-            A name is unknown, or an array has no value or another shape.
+        Raises OutOfScopeError: training is asked for.
+        Raises InputError: a name is unknown, or an array has no value or another shape.
         """
         if is_train:
             raise OutOfScopeError("is_train=True: symbols are run for inference only")

@@ -93,10 +93,7 @@ def arm_compute_lib_pattern_table(disabled_ops: Sequence[str] = ("concatenate",)
     """Pattern table: float and quantized convolutions with padding, bias and relu, dense with
     bias, pools between casts, and average pools of squares.
 
-    Parameters
-    ----------
-    disabled_ops : sequence of str
-        "concatenate" excludes concatenations.
+    `disabled_ops`: "concatenate" excludes concatenations.
     """
     from ...dataflow_pattern import is_expr, is_op, is_tuple, wildcard
     from ...expr import const
