@@ -34,7 +34,6 @@ _LAYOUTS = {"NCHW": "OIHW", "NHWC": "OHWI"}
 
 
 def register_nvidia() -> None:
-    """Register both."""
     for name, accepts, compile_ in (
         ("cublaslt", _is_product, _compile_product),
         ("cudnn", _is_convolution, _compile_convolution),

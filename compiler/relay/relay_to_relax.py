@@ -230,7 +230,6 @@ class Flattener:
         return self.leaf(sequence.body)
 
     def bind(self, value: relax.Expr) -> relax.Var:
-        """Bind a value to a new variable."""
         var = relax.Var("lv", value.ty)
         self.bindings.append(relax.VarBinding(var, value))
         return var

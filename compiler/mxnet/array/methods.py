@@ -1,4 +1,4 @@
-"""Array methods from `np`, `npx` and arithmetic, added at import: those are built on `ndarray`."""
+"""Methods of arrays that `np`, `npx` and arithmetic define, added to `ndarray` on import."""
 
 from __future__ import annotations
 

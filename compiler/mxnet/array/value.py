@@ -142,8 +142,6 @@ class Value:
 
 @dataclass(eq=False, slots=True)
 class Record:
-    """A recorded operator."""
-
     op: str  # MXNet's name of it
     attrs: Mapping[str, str]  # as in a symbol file
     inputs: Sequence[Value]
@@ -208,7 +206,6 @@ parameter_epoch = [0]
 
 
 def note_parameter_change() -> None:
-    """Note that the value of a parameter has changed."""
     parameter_epoch[0] += 1
 
 

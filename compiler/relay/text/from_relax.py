@@ -23,7 +23,7 @@ _EXTENT = re.compile(r"T\.(?:int64\((-?\d+)\))?")
 
 
 def from_relax(mod: tvm.IRModule) -> syntax.Module:
-    """Relay program, functions by name; RelayError for the inexpressible, e.g. lowered kernels."""
+    """Relay program, functions sorted by name; RelayError for others, such as lowered kernels."""
     made = syntax.Module(types=data_types(mod))
     functions = {str(gvar.name_hint): function for gvar, function in mod.functions_items()}
     for name in sorted(functions):

@@ -16,7 +16,6 @@ from ..type_infer import infer_type
 
 
 def op(name: str, *operands: relax.Expr, **attrs: Any) -> relax.Call:
-    """Call a Relay operator."""
     return dialect.call(name, list(operands), attrs)
 
 
@@ -65,7 +64,6 @@ def dtype(expr: relax.Expr) -> str:
 
 
 def tuple_of(fields: Sequence[relax.Expr]) -> relax.Expr:
-    """Create a typed tuple."""
     return infer_type(relax.Tuple(list(fields)))
 
 

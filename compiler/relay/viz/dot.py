@@ -45,7 +45,6 @@ class DotGraph(VizGraph):
         )
 
     def edge(self, viz_edge: VizEdge) -> None:
-        """Add an edge."""
         self.digraph.edge(f"{self._name}_{viz_edge.start}", f"{self._name}_{viz_edge.end}")
 
 

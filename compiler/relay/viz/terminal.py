@@ -57,7 +57,6 @@ class TermGraph(VizGraph):
         self._last = viz_node.identity
 
     def edge(self, viz_edge: VizEdge) -> None:
-        """Add an edge."""
         self._read.setdefault(viz_edge.end, []).append(viz_edge.start)
 
     def render(self) -> str:

@@ -171,7 +171,7 @@ def _attributes_of_versions() -> dict[tuple[str, str], dict[str, AttributeProto]
 
 
 def _infer_shapes(node: Node, schema: _Schema, opsets: Mapping[str, int]) -> None:
-    """Run ONNX's shape inference as onnxruntime does, minus type errors: more types import."""
+    """Run ONNX's shape inference as onnxruntime does, but accept more types than its schemas."""
     if schema.name in _NOT_INFERRED:
         return
     operands: list[tuple[str, str, tuple[int | None, ...] | None, np.ndarray | None]] = []

@@ -36,7 +36,7 @@ def _matrix(values: Any, name: str) -> relax.Expr:
 
 
 def _transforms(tile_size: int, size: int) -> tuple[Any, Any, Any]:
-    """Winograd A (alpha, tile), B (alpha, alpha), G (alpha, size) at the points that TVM uses."""
+    """Winograd A (alpha, tile), B (alpha, alpha), G (alpha, size); TVM's points fit old weights."""
     points = winograd_util._interpolation_points(tile_size + size - 2)
     return winograd_util._cook_toom_convolution(points, tile_size, size)
 
