@@ -81,13 +81,11 @@ def _is_plain(op: str, attrs: Mapping[str, Any]) -> bool:
 def to_onnx(
     mod: tvm.IRModule, params: Mapping[str, np.ndarray], outputs: Sequence[str] = ()
 ) -> ModelProto:
-    """Export the one Relax function of a module, or its `main`.
+    """Export the one Relax function of a module, or its `main`; calls are replaced by bodies.
 
-    * `mod`: a call of another function is replaced by its body.
-    * `params`: parameters of the function that become initializers; the others become inputs, in
-      order.
-    * `outputs`: names of the outputs; a number is put behind one that is taken.
-    Raises UnsupportedOperatorError: an operator, or its form, can't be expressed.
+    Parameters in `params` become initializers; the others become inputs, in order. In `outputs`, a
+    number is put behind a name that is taken. Raises UnsupportedOperatorError: an operator, or its
+    form, can't be expressed.
     """
     functions = [f for _, f in relax_functions(mod)]
     function = functions[0] if len(functions) == 1 else mod["main"]

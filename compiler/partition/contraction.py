@@ -14,10 +14,9 @@ _GAP = 1 << 40  # distance of neighboring labels after (re)labelling
 
 
 class AcyclicContraction:
-    """An acyclic graph whose nodes can be merged along edges.
+    """An acyclic graph whose nodes can be merged along edges; ValueError if it has a cycle.
 
-    * `predecessors`: nodes with an edge to node i. Repeated entries are harmless.
-    Raises ValueError: the graph has a cycle.
+    `predecessors`: nodes with an edge to node i. Repeated entries are harmless.
     """
 
     def __init__(self, predecessors: Sequence[Iterable[int]]) -> None:
@@ -46,11 +45,10 @@ class AcyclicContraction:
     def merge(self, source: int, target: int, limit: int) -> tuple[bool, int]:
         """Merge the ends of the edge source -> target unless that could close a cycle.
 
-        * `source`, `target`: ends of an edge of the graph, or nodes merged into its ends.
-        * `limit`: largest number of edges to look at. A search that is cut off counts as "closes a
-          cycle": nothing is merged and the graph stays acyclic.
-        Returns `merged`, whether both now are one node.
-        Returns `cost`, edges looked at, plus the nodes relabelled.
+        The ends may be nodes merged into them. `limit` is the largest number of edges to look at; a
+        search that is cut off counts as "closes a cycle": nothing is merged and the graph stays
+        acyclic. Returns whether both now are one node, and the edges looked at plus the nodes
+        relabelled.
         """
         source, target = self.find(source), self.find(target)
         if source == target:

@@ -67,13 +67,11 @@ class Limits:
 def bounded(
     graph: Graph, regions: Sequence[Sequence[int]], limits: Limits
 ) -> list[tuple[list[int], str]]:
-    """Regions within the limits.
+    """Split regions, node ids ascending in each, into candidates within the limits.
 
-    * `regions`: node ids, ascending in each region; contracting all of them leaves an acyclic
-      graph.
-    Returns candidates in the order of their first members. Contracting all of them, too, leaves an
-    acyclic graph. `reason` is "" for those within the limits and says for all others why they are
-    not.
+    Contracting all regions leaves an acyclic graph; so does contracting all candidates, which are
+    in the order of their first members. `reason` is "" for those within the limits and says for all
+    others why they are not.
     """
     sizes = _Sizes(graph)
     found: list[tuple[list[int], str]] = []

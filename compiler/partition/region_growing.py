@@ -65,12 +65,9 @@ def last_return(readers: Sequence[Sequence[int]], members: Collection[int]) -> t
     """The member to leave out first, because a path that leaves the members comes back to it.
 
     As in MXNet it is the last one that such a path comes back to, where of the paths that begin at
-    an outside node which both reads and feeds members only the shortest count.
-
-    * `readers`: nodes that read each node, all of them larger than it.
-    * `members`: with a fast `in`.
-    Returns `member`, -1 if no path comes back.
-    Returns `cost`, edges looked at.
+    an outside node which both reads and feeds members only the shortest count. The readers of a
+    node are larger than it; `members` has a fast `in`. Returns the member, -1 if no path comes
+    back, and the number of edges looked at.
     """
     last = max(members)
     found, cost = -1, 0

@@ -65,13 +65,11 @@ def select_marks(
 ) -> list[int]:
     """Grow subgraphs over a graph.
 
-    * `domains`: per node None for one that no subgraph may take, else a number; nodes of different
-      numbers are never in one subgraph.
-    * `where`: names partitioner and strategy in errors.
-    Returns per node the number of its subgraph or -2. The nodes of one number need not be convex
-    after `filter`; `find_regions` splits them.
-    Raises PartitionCallbackError: a method raised, or `filter` returned a node that was not a
-    candidate.
+    `domains`: per node None for one that no subgraph may take, else a number; nodes of different
+    numbers are never in one subgraph. `where`: names partitioner and strategy in errors. Returns
+    per node the number of its subgraph or -2. The nodes of one number need not be convex after
+    `filter`; `find_regions` splits them. Raises PartitionCallbackError: a method raised, or
+    `filter` returned a node that was not a candidate.
     """
     return _Growth(selector, graph, domains, where).run()
 

@@ -136,13 +136,10 @@ def build_graph(
     variables: Sequence[Value] = (),
     is_outside: Callable[[Value], bool] = lambda value: False,
 ) -> tuple[Graph, list[Value]]:
-    """The graph of recorded values.
+    """The graph of recorded values, and its variables that are not in `variables`, in node order.
 
-    * `heads`: its outputs.
-    * `variables`: values that are variables of the graph in any case, first and in this order.
-    * `is_outside`: whether a value is to be a variable, though it was recorded; control flow bodies
-      read such.
-    Returns the variables that are not in `variables`, in the order of their nodes.
+    `variables` come first, in this order. `is_outside`: whether a value is to be a variable, though
+    it was recorded; control flow bodies read such.
     """
     nodes: list[Node] = []
     of_variable: dict[Any, int] = {}

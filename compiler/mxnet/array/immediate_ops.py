@@ -27,11 +27,10 @@ if TYPE_CHECKING:
 
 
 def invoke_dynamic(op: str, inputs: Sequence[ndarray], attrs: Mapping[str, str]) -> list[ndarray]:
-    """Compute a dynamic operator now, and record it in a trace that is under way.
+    """Compute an operator of `data_dependent.DYNAMIC` now, and record it in a trace under way.
 
-    * `op`: one of `compiler.mxnet_format.data_dependent.DYNAMIC`.
-    Raises ArrayError: the operator does not take the inputs.
-    Raises DeferredComputeError: an input has no place in the trace.
+    Raises ArrayError: the operator does not take the inputs. Raises DeferredComputeError: an input
+    has no place in the trace.
     """
     values = [array._value for array in inputs]
     device, trace = values[0].device, current_trace()

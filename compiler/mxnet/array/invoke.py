@@ -32,15 +32,11 @@ def invoke(
 ) -> list[ndarray]:
     """Record an operator; outside of traces one of a library runs at once, with a new state.
 
-    * `op`: MXNet's name of the operator, as in a symbol file.
-    * `attrs`: operator parameters; they are spelled as in a symbol file. None leaves one out.
-    * `device`: of an operator without inputs.
-    * `subgraphs`: bodies of control flow.
-    * `name`: of the node, in a trace.
-    Returns one for each visible output.
-    Raises ArrayTypeError: an input is not an array.
-    Raises ArrayError: inputs are on different devices, or do not fit the operator.
-    Raises DeferredComputeError: an input can't be part of the current trace.
+    `attrs` are spelled as in a symbol file; None leaves one out. `device` is that of an operator
+    without inputs. `subgraphs` are bodies of control flow. `name` is the node's, in a trace.
+    Returns one array for each visible output. Raises ArrayTypeError: an input is not an array.
+    Raises ArrayError: inputs are on different devices, or do not fit the operator. Raises
+    DeferredComputeError: an input can't be part of the current trace.
     """
     texts = {key: spell(value) for key, value in (attrs or {}).items() if value is not None}
     if any(hasattr(each, "param") for each in inputs):

@@ -178,10 +178,9 @@ def _compile(
 def _inline_small(symbol: Symbol, limit: int) -> Symbol:
     """The symbol with subgraphs of at most `limit` operators no longer compiled on their own.
 
-    A subgraph for which its backend has set attributes, such as a target, which it compiles
-    itself, or which an operator of its library runs, is left to the backend.
-
-    * `limit`: 0 leaves everything as it is.
+    A subgraph for which its backend has set attributes, such as a target, which it compiles itself,
+    or which an operator of its library runs, is left to the backend. A `limit` of 0 changes
+    nothing.
     """
     graph = symbol.graph
     nodes = [_inlined(node) if _is_small(node, limit) else node for node in graph.nodes]

@@ -56,11 +56,10 @@ class _Entry:
 class CachedOp:
     """A symbol that is called on arrays.
 
-    * `data_names`: the variables that calls give, in order; the symbol need not read all of them.
-    * `params`: the other variables.
-    * `capacity`: programs kept; the one used longest ago goes. With `static_shape` it is 1.
-    Raises BlockError: `static_shape` without `static_alloc`.
-    Raises BlockArgumentError: the symbol reads a variable that is neither data nor a parameter.
+    `data_names`: the variables that calls give, in order; the symbol need not read all of them.
+    `params`: the other variables. `capacity`: programs kept; the one used longest ago goes. With
+    `static_shape` it is 1. Raises BlockError: `static_shape` without `static_alloc`. Raises
+    BlockArgumentError: the symbol reads a variable that is neither data nor a parameter.
     """
 
     def __init__(
@@ -174,10 +173,7 @@ class CachedOp:
 
 
 class DynamicOp:
-    """A symbol with dynamic operators that is called on arrays; see `CachedOp`.
-
-    * `parts`: what lies between the dynamic operators, in the order in which it runs.
-    """
+    """A symbol with dynamic operators, called as `CachedOp`; `parts` lie between them, in order."""
 
     def __init__(
         self,

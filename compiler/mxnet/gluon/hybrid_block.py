@@ -524,9 +524,8 @@ class HybridBlock(Block):
 
 
 def _backend_arguments(backend: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The backend's options.
+    """The backend's options; in `given`, MXNet 1.x's "backend_opts" is a dict of them.
 
-    * `given`: keywords that are not flags; under "backend_opts" MXNet 1.x took a dict of options.
     Raises BlockArgumentError: there are options, but no backend; one looks like a flag's name; or
     one is given twice.
     """

@@ -21,11 +21,7 @@ Shapes = tuple[tuple[int, ...], ...]
 
 
 class ShapeTraces:
-    """Traces by input shapes.
-
-    * `site`: where `forward` reads a shape.
-    * `shapes`: of the inputs of the block's own trace.
-    """
+    """Traces by input shapes; `forward` reads one at `site`, the block's own has `shapes`."""
 
     def __init__(self, site: str, shapes: Sequence[tuple[int, ...]]) -> None:
         self._site = site

@@ -18,9 +18,8 @@ def split_data(
 ) -> list[ndarray]:
     """Parts along an axis; where they are not equal, the first ones are longer by 1.
 
-    * `even_split`: whether parts must be equal.
-    Raises BlockArgumentError: the axis is shorter than the number of parts, or no multiple of it
-    where it must be.
+    With `even_split` they must be equal. Raises BlockArgumentError: the axis is shorter than the
+    number of parts, or no multiple of it where it must be.
     """
     array = np.asarray(data)
     extent = array.shape[batch_axis]

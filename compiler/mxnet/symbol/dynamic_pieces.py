@@ -133,12 +133,11 @@ def run_pieces(
     to_host: Callable[[Any], np.ndarray],
     from_host: Callable[[np.ndarray], Any],
 ) -> None:
-    """Run pieces in order.
+    """Run pieces in order; their values are added to `values`, those of the variables.
 
-    * `values`: the variables' values, to which those of all pieces are added.
-    * `run_static`: runs a piece of static shape, of which it gets the number too.
-    * `to_host`, `from_host`: from an array to numpy's and back.
-    Raises ArrayError: a dynamic operator does not take its inputs.
+    `run_static` runs a piece of static shape, of which it gets the number too. `to_host` and
+    `from_host` convert an array to numpy's and back. Raises ArrayError: a dynamic operator does not
+    take its inputs.
     """
     for number, part in enumerate(parts):
         inputs = [values[name] for name in part.inputs]

@@ -58,13 +58,11 @@ def partition_symbol(
 ) -> Partitioning:
     """Let a partitioner select subgraphs of a symbol; the symbol is not changed.
 
-    * `backend`: a registered partitioner.
-    * `options`: as of `compiler.partition.partition`.
-    Raises UnknownBackendError: no partitioner of that name is registered.
-    Raises PartitionCallbackError: a callback raised, returned nonsense or took too long.
-    Raises PartitionError: an option is not understood or rejected, or the symbol has control
-    dependencies.
-    Raises FrontendError: shapes contradict each other.
+    `options` are those of `compiler.partition.partition`. Raises UnknownBackendError: no
+    partitioner of that name is registered. Raises PartitionCallbackError: a callback raised,
+    returned nonsense or took too long. Raises PartitionError: an option is not understood or
+    rejected, or the symbol has control dependencies. Raises FrontendError: shapes contradict each
+    other.
     """
     chosen = get_partitioner(backend)
     texts = {key: str(value) for key, value in options.items()}

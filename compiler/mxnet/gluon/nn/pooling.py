@@ -11,12 +11,10 @@ from .convolution import LAYOUTS, per_rank, spatial
 
 
 class Pooling(HybridBlock):
-    """Base class of pooling layers.
+    """Base class of pooling layers; the default of `strides` is `pool_size`.
 
-    * `pool_size`, `strides`, `padding`: the default of `strides` is `pool_size`.
-    * `layout`: NCW, NCHW, NCDHW, or with the channels last.
-    * `ceil_mode`: whether a last, incomplete window counts.
-    * `count_include_pad`: whether an average counts the padding.
+    `layout`: NCW, NCHW, NCDHW, or with the channels last. `ceil_mode`: whether a last, incomplete
+    window counts. `count_include_pad`: whether an average counts the padding.
     """
 
     rank = 0
