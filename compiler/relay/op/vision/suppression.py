@@ -222,7 +222,7 @@ def _listed(
     classes: int,
     with_scores: bool,
 ) -> Any:
-    """Selected boxes by class: (batch, class, box), or (class, box) and score; rest 0."""
+    """Selected boxes by class, padded with 0: (batch, class, box), or (class, box) and score."""
     rows = order.shape[0]
     group = classes if with_scores else rows
     columns = 2 if with_scores else 3
