@@ -32,8 +32,8 @@ class Heads:
     # How many of those axes the tensor itself has as one: 2 for (B, S, H * D) read as (B, S, H, D),
     # 0 for a tensor that is not reshaped
     joined: int = 0
-    entry: Entry | None = None  # what the matrices are of a tensor with one axis more
-    repeats: int = 1  # so many heads of queries, one after the other, share one of these
+    entry: Entry | None = None  # the part of a tensor with one axis more
+    repeats: int = 1  # number of consecutive query heads that share a head
 
     @property
     def batch(self) -> tuple[int, ...]:
@@ -77,11 +77,11 @@ class Heads:
 class Mask:
     """Effect of a tensor on the scores (*batch, s, t)."""
 
-    shape: tuple[int, ...]  # of the tensor; broadcasts to that of the scores
+    shape: tuple[int, ...]  # tensor shape; broadcasts to that of the scores
     # The tensor has type bool and chooses between the score and this number; None for a tensor of
     # the scores' dtype that is added to them
     fill: float | None = None
-    hides: bool = False  # where the tensor is true stands `fill`, not the score
+    hides: bool = False  # `fill` replaces the score where the tensor is true
 
     def dtype(self, scores: str) -> str:
         """Dtype of the tensor, given the dtype of the scores."""
@@ -103,7 +103,7 @@ class AttentionWorkload:
     q: Heads
     k: Heads
     v: Heads
-    masks: tuple[Mask, ...] = ()  # what is done with the scores, one after the other
+    masks: tuple[Mask, ...] = ()  # applied to the scores in order
     scale: float = 1.0
     # The result is (b, s, h * c) instead of (b, h, s, c), for batch = (b, h)
     heads_last: bool = False

@@ -30,7 +30,7 @@ class Conv2dWorkload:
     out_dtype: str = "float32"
     constant_weight: bool = False  # whether the weights are known at build time
     weight_dtype: str = ""  # element type of the weights; empty where it is that of the data
-    pad_value: int = 0  # what an image of integers is padded with: its zero point
+    pad_value: int = 0  # padding of an integer image: its zero point
     # Steps of a dot product of bytes by these weights that fit int16
     # (`x86.dot_product.narrow_steps`)
     narrow: int = 0

@@ -15,10 +15,10 @@ class ConvTransposeWorkload:
     batch: int
     in_channels: int
     size: tuple[int, ...]  # (height, width), or (width,) for signals
-    out_channels: int  # of one group
+    out_channels: int  # channels of one group
     kernel: tuple[int, ...]
     strides: tuple[int, ...]
-    padding: tuple[int, ...]  # of every spatial axis the front, then of every one the back
+    padding: tuple[int, ...]  # all front pads, then all back pads
     beyond: tuple[int, ...]  # rows and columns added at the end ("output_padding")
     groups: int = 1
     dtype: str = "float32"

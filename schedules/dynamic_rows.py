@@ -42,7 +42,7 @@ class Rows:
     """A function that computes rows independently of each other."""
 
     func: tirx.PrimFunc
-    # Whose product is the number of rows; the last one counts the rows of a static function
+    # Factors of the number of rows; the last one counts the rows of a static function
     symbols: list[Any]
     # Elements of a row of each parameter; None for one that all rows read as a whole
     tensors: list[int | None]

@@ -32,7 +32,7 @@ class Bound:
     """Error bound of one algorithm on one shape."""
 
     products: int  # in the sum of one result by the definition: K
-    roundings: int  # that a term of a result passes at most
+    roundings: int  # maximum per term of a result
     growth: float  # sum of the magnitudes of all terms, over that of the definition
     spread: float  # largest value that is made from x before it is multiplied, over max|x|
 

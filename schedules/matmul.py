@@ -213,7 +213,7 @@ class BitsWorkload:
     n: int
     k: int
     block: int  # neighbors along k that share a scale and a zero point
-    bits: int  # of a weight: 1, 2, 4 or 8
+    bits: int  # bits of a weight: 1, 2, 4 or 8
     dtype: str = "float32"
     zero: int | None = None  # zero point of all blocks; None where each has its own
     rounds: bool = False  # whether the rows of x may be rounded to int8, block by block

@@ -49,14 +49,14 @@ class Scheduled:
 
     func: tirx.PrimFunc  # has the attribute `tirx.is_scheduled` and no anchor annotations any more
     rule: str  # name of the anchor's rule, or class name of the generic rule
-    source: str  # as the build report prints it: "topi:fallback" or "topi:<log>:<line>"
-    # Of the anchor, such as "strassen"; "direct" where the definition is followed
+    source: str  # text for the build report: "topi:fallback" or "topi:<log>:<line>"
+    # The anchor's, such as "strassen"; "direct" where the definition is followed
     algorithm: str = DIRECT
     # Values of the anchor's knobs as AutoTVM's logs write them, JSON; empty without an anchor
     config: str = ""
     # Element types that the anchor multiplies, such as "uint8 x int8"; empty without an anchor
     operands: str = ""
-    instruction: str = ""  # that multiplies them, such as "vpdpbusd"; empty where that is not known
+    instruction: str = ""  # multiplies them, such as "vpdpbusd"; empty if unknown
 
 
 def schedule(func: tirx.PrimFunc, target: Target) -> Scheduled | None:

@@ -32,7 +32,7 @@ def extract_from_program(
     `ops`: operators, or their names ("nn.conv2d", "nn.dense", "nn.batch_matmul", "nn.conv3d"), to
     which the tasks are restricted. By default all, but for the products inside an attention that
     the library has one kernel for: tuned alone, they would take its place.
-    Returns in the order of their first appearance; `weight` says how often each appears.
+    The tasks are in the order of first appearance; `weight` says how often each appears.
     """
     return extract_from_multiple_program([mod], [params], target, target_host, ops)
 

@@ -27,7 +27,7 @@ class RPCRunner(LocalRunner):
     Each candidate asks the tracker for a device, in a worker process of this machine: a device
     that hangs or drops the connection costs one candidate.
 
-    `key`: under which the devices' servers registered. `port`: of the tracker. `priority`: among
+    `key`: under which the devices' servers registered. `port`: the tracker's. `priority`: among
     those who ask for a device. `timeout`: seconds for waiting for a device, sending the kernel and
     all its runs. `n_parallel`: devices to use at a time; as many as the tracker has by default.
     `others`: as for `LocalRunner`.

@@ -15,14 +15,14 @@ class Device:
     """Rates of a GPU."""
 
     limits: Limits
-    hertz: float  # of the multiprocessors
+    hertz: float  # clock of the multiprocessors
     # Products of tensor cores in a cycle of one multiprocessor, times the bytes of an element: the
     # same number for half and int8. It is what `mma.sync` reaches.
     tensor_bytes: float
     fmas: float  # float32 multiply-adds in a cycle of one multiprocessor
     bandwidth: float  # bytes in a second, of memory and of the level-2 cache
     l2_bandwidth: float
-    latency_cycles: float = 700.0  # of a read from memory
+    latency_cycles: float = 700.0  # latency of a read from memory
     launch_seconds: float = 2e-6  # from the end of one kernel to the start of the next
 
     @property

@@ -107,13 +107,13 @@ def plain(target: Target) -> Target:
 
 
 def of_arch(arch: str) -> Limits:
-    """Limits of an architecture; an unknown one has what every device has."""
+    """Limits of an architecture; an unknown (older or later) one has what every device has."""
     found = number(arch) or 0
     return TABLE.get(found) or Limits(found, 48 * KIB, 48 * KIB, 1024, 8, 16, "unknown")
 
 
 def of(target: Target) -> Limits:
-    """The limits that hold for a target: of its `arch`, and what its attributes say otherwise.
+    """Limits of a target: those of its `arch`, overridden by its attributes.
 
     `max_threads_per_block` (or `max_num_threads`) and `registers_per_block` replace the table's
     numbers. So does `max_shared_memory_per_block`, except where it is 48 KiB: that many bytes of

@@ -74,7 +74,7 @@ class Stage:
     name: str
     rv: Any
     block: Any
-    # In the order of the loops that drive them, outermost first; empty if opaque
+    # Ordered by the loops that drive them, outermost first; empty if opaque
     iters: tuple[Iter, ...]
     # Not a perfect nest with one constant loop per iterator, or does more than store values: no
     # rule may look inside

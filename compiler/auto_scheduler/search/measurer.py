@@ -20,7 +20,7 @@ MAX_CONTINUOUS_ERROR = 150
 class ProgramMeasurer:
     """Measures schedules.
 
-    `callbacks`: get lists of records, as `RecordToFile` does. `verbose`: accepted.
+    `callbacks`: called with lists of records, like `RecordToFile`. `verbose`: no effect.
     `max_continuous_error`: give up after this many consecutive failures; 150 if it is not positive.
     """
 
@@ -48,7 +48,7 @@ class ProgramMeasurer:
     def measure(self, inputs: Sequence[MeasureInput], policy: Any = None) -> list[MeasureResult]:
         """Build and run schedules of whole tasks; failures are part of the results.
 
-        `policy`: what callbacks are told to have asked.
+        `policy`: passed to the callbacks.
         Raises RecordError: too many failed in a row.
         """
         if not inputs:

@@ -27,7 +27,7 @@ class Template:
     entity: list[Any]  # the knobs as AutoTVM records have them: [name, kind, value] each
 
     def config(self, source: str, cost: float) -> ConfigEntity:
-        """The knobs. `source`: of the record, for the build's report. `cost`: seconds per run."""
+        """The knobs. `source`: the record's, for the build's report. `cost`: seconds per run."""
         return ConfigEntity.from_entity(self.entity, source, False, cost)
 
     def query(self, source: str, cost: float) -> Query:

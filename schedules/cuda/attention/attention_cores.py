@@ -34,7 +34,7 @@ class AttentionTile:
     """Tile of one block in one step: scores of `warps` times `rows` queries with `keys` keys."""
 
     warps: int
-    rows: int  # of a warp: 16, or 32 where no tensor core multiplies
+    rows: int  # rows of a warp: 16, or 32 where no tensor core multiplies
     keys: int
 
     @property

@@ -21,7 +21,7 @@ class Rows:
     """How the sums of a thread lie in rows."""
 
     count: int  # rows of a thread
-    sums: int  # of all of them
+    sums: int  # sums of all rows
     # Neighboring sums of one row; the same number after them are of the next row, cyclically
     each: int
     lanes: int  # threads of a warp that share a row; they are neighbors

@@ -67,11 +67,11 @@ class Operand:
     """A factor of the product."""
 
     value: Expr  # over the iterators
-    dtype: str  # that memory has; the product may be of a wider one
+    dtype: str  # dtype in memory; the product may use a wider one
     axis: str  # "i" or "j", along which the factor has rows
     along: str  # the axis along which memory has neighboring elements: "k", or as `axis`
-    # So many elements from a multiple of `lanes` on, along `along`, are contiguous and aligned, and
-    # one condition holds for all of them; 1 where nothing is known
+    # Elements from a multiple of `lanes` on, along `along`, that are contiguous and aligned, and
+    # under one condition; 1 if unknown
     lanes: int
 
     def at(self, values: Mapping[Any, Expr]) -> Expr:
@@ -93,17 +93,17 @@ class Operand:
 class Contraction:
     """A fused function, taken apart."""
 
-    func: tirx.PrimFunc  # whose parameters the expressions read and write
-    axes: Mapping[str, Axis]  # by "s", "i", "j", "k"
+    func: tirx.PrimFunc  # owns the parameters that the expressions read and write
+    axes: Mapping[str, Axis]  # keys "s", "i", "j", "k"
     a: Operand
     b: Operand
-    sum_dtype: str  # of the sum as the function has it
+    sum_dtype: str  # dtype of the function's sum
     output: Any
-    indices: Sequence[Expr]  # of the output, over the iterators
-    result: Expr  # that is stored; reads the sum as `sums`
+    indices: Sequence[Expr]  # output indices over the iterators
+    result: Expr  # stored value; reads the sum as `sums`
     sums: Any
     along: str  # the axis along which neighboring results lie, "i" or "j"
-    lanes: int  # as those of an operand, for results
+    lanes: int  # `lanes` of an operand, for results
 
     def extent(self, letter: str) -> int:
         return self.axes[letter].extent

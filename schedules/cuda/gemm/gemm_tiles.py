@@ -27,7 +27,7 @@ class Tile:
     j: int
     warps_i: int  # warps that share them
     warps_j: int
-    k_bytes: int = 64  # of each row of the operands
+    k_bytes: int = 64  # bytes of k in each operand row
     on_tensor_cores: bool = True  # otherwise each thread multiplies float32 in squares of 4 by 4
 
     def rows(self, letter: str) -> int:

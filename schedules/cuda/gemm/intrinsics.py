@@ -33,10 +33,10 @@ _HEAD = "__forceinline__ __device__ void"
 class Instruction:
     """An `mma.sync` for operands of one type."""
 
-    dtype: str  # of the operands
+    dtype: str  # operand dtype
     sum_dtype: str
     k: int  # elements of k that it multiplies
-    types: str  # of D, A, B and C, as PTX writes them
+    types: str  # PTX types of D, A, B and C
 
     @property
     def name(self) -> str:

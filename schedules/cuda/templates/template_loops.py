@@ -87,6 +87,6 @@ def unroll(sch: Any, loop: Any, config: ConfigEntity) -> None:
 
 
 def first_candidates(splits: dict[str, int], **options: Any) -> ConfigEntity:
-    """AutoTVM's config without a record: inner factors of all `splits` are 1; others `options`."""
+    """AutoTVM's config without a record: inner factors of `splits` (name: count) are 1."""
     knobs: dict[str, Knob] = {name: split(-1, *[1] * (n - 1)) for name, n in splits.items()}
     return ConfigEntity({**knobs, **{name: option(val) for name, val in options.items()}})

@@ -80,7 +80,7 @@ def _supports(dot: Dot, w: Conv2dWorkload, target: Target) -> bool:
 
 
 def fallback(dot: Dot, w: Conv2dWorkload, target: Target) -> ConfigEntity:
-    """Choose the config of a float convolution, with whole tiles: rows end with their last tile."""
+    """Choose the config of a float convolution, but with whole tiles, beyond the row if needed."""
     machine = machine_of(dot, target)
     config = conv2d.direct_fallback(w, target, machine)
     chunks = -(-w.out_channels // conv2d.oc_block_of(config)) if w.groups == 1 else 1

@@ -81,7 +81,10 @@ def mark_taps(sch: Any, anchor: Any, kh: Any) -> list[int]:
 
 
 def skip_padding(sch: s_tir.Schedule, rows: list[int]) -> s_tir.Schedule:
-    """Add the condition of annotation `rows` to the marked loop; this ends the scheduling."""
+    """Add the condition of annotation `rows` to the marked loop; the schedule is final.
+
+    The anchor of `sch` has the axes n, channel block, row, ...
+    """
     if not rows:
         return sch
     stride, dilation, top, height, tap_axis = rows

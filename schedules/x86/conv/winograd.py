@@ -150,7 +150,7 @@ def transformed_input(
 ) -> te.Tensor:
     """V of a blocked input: (n, points, points, rows, columns of tiles, blocks of channels, block).
 
-    `matrices`: of rows and of columns, (points, inputs of a tile) each.
+    `matrices`: for rows and columns, (points, inputs of a tile) each.
     `steps`: inputs from one tile to the next.
     """
     (rows, columns), (down, across), chunks = tiles, steps, w.in_channels // block
@@ -195,7 +195,7 @@ def transformed_output(
 ) -> te.Tensor:
     """The result (n, blocks of channels, h, w, block) of the products.
 
-    `matrices`: of rows and of columns, (outputs of a tile, points) each.
+    `matrices`: for rows and columns, (outputs of a tile, points) each.
     `units`: by how much integers are more than the result, modulo 2^32.
     """
     of_rows, of_columns = matrices

@@ -190,7 +190,7 @@ def _block_k(e: Extents, machine: Machine, tile_n: int) -> int:
 
 
 def _rows_per_task(row_tiles: int, most: int, least: int, tasks: int, threads: int) -> int:
-    """Most row tiles per task, up to `most`, with busy threads; `tasks` is without division."""
+    """Most row tiles per task, up to `most`, with busy threads; `tasks`: if each did all rows."""
 
     def busy(rows: int) -> float:
         per_thread = -(-tasks * -(-row_tiles // rows) // threads)
