@@ -84,7 +84,7 @@ class Operand:
         return isinstance(_read(self.value)[0], TensorLoad)
 
     def read(self, values: Mapping[Any, Expr]) -> tuple[Expr, Expr | None]:
-        """Memory that is read at these iterators, and the condition without which it is 0."""
+        """Memory read at these iterators if `is_read`, and the condition without which it is 0."""
         load, condition = _read(self.value)
         return _at(load, values), None if condition is None else _at(condition, values)
 

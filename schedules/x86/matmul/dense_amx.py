@@ -1,4 +1,4 @@
-"""Dense layers of bytes or bfloat16 by AMX tiles: tasks of some rows by 32 or 64 columns."""
+"""Dense layers of bytes or bfloat16 by AMX tiles: tasks of rows by 32 or 64 columns, full depth."""
 
 from __future__ import annotations
 

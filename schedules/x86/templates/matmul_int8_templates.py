@@ -1,4 +1,7 @@
-"""AutoTVM's dense_int8.x86 and batch_matmul_int8.x86; records with knobs for AMX are rejected."""
+"""AutoTVM's templates dense_int8.x86 and batch_matmul_int8.x86: uint8 by int8 into int32.
+
+Records with knobs for AMX tiles are rejected.
+"""
 
 from __future__ import annotations
 
