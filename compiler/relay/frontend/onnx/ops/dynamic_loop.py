@@ -118,8 +118,9 @@ def _function(
     parameters = [number, *states, *captured]
     symbols = list(relax.analysis.free_symbolic_vars(relax.Function(parameters, sequence)))
     if symbols:
-        parameters.append(relax.Var("extents", relax.ShapeType(symbols)))
-        captured.append(node.builder.normalize(relax.ShapeExpr(symbols)))
+        # Ahead of the captured tensors: TVM must know a symbol before it checks `2 * n`.
+        parameters.insert(1 + len(states), relax.Var("extents", relax.ShapeType(symbols)))
+        captured.insert(0, node.builder.normalize(relax.ShapeExpr(symbols)))
     gvar = _add(node, "loop", relax.Function(parameters, sequence))
     fields = result.ty.fields
     behind = 2 + len(states)

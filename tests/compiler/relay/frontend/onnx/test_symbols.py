@@ -47,6 +47,25 @@ def attention_shape() -> list[Any]:
     ]
 
 
+def loop_body(nodes: list[Any], states: dict[str, tuple[int, list[Any]]]) -> Any:
+    """The body of a Loop whose states, given with dtypes and shapes, become `<name>_next`."""
+    value = helper.make_tensor_value_info
+    counter = [value("i", INT64, []), value("c", TensorProto.BOOL, [])]
+    results = [value(f"{name}_next", *given) for name, given in states.items()]
+    inputs = [*counter, *(value(name, *given) for name, given in states.items())]
+    return helper.make_graph(nodes, "body", inputs, [value("go", TensorProto.BOOL, []), *results])
+
+
+def resized(mode: str, scale: float) -> Any:
+    """A Resize of images of any size by a constant scale."""
+    return (
+        [NODE("Resize", ["x", "", "scales"], ["y"], mode=mode)],
+        {"x": ("b", 3, "h", "w")},
+        {"scales": np.array([1, 1, scale, scale], "float32")},
+        [{"x": floats(b, 3, h, w)} for b, h, w in ((1, 4, 6), (2, 7, 2))],
+    )
+
+
 SHAPE_WEIGHTS = {
     "i0": np.array(0),
     "i1": np.array(1),
@@ -83,6 +102,65 @@ CASES: dict[str, Any] = {
         X8,
         {"g": floats(8)},
         texts(8),
+    ),
+    "linear by 2": resized("linear", 2.0),
+    "linear by 0.5": resized("linear", 0.5),
+    "cubic by 3": resized("cubic", 3.0),
+    "nearest by 1.5": resized("nearest", 1.5),
+    "loop that reads a tensor of twice an open extent": (
+        [
+            NODE("Concat", ["x", "x"], ["f"], axis=1),
+            NODE(
+                "Loop",
+                ["count", "yes", "start"],
+                ["y"],
+                body=loop_body(
+                    [
+                        NODE("ReduceSum", ["f"], ["r"], keepdims=0),
+                        NODE("Add", ["s", "r"], ["s_next"]),
+                        NODE("Less", ["s_next", "limit"], ["go"]),
+                    ],
+                    {"s": (TensorProto.FLOAT, [])},
+                ),
+            ),
+        ],
+        X2,
+        {
+            "count": np.array(4),
+            "yes": np.array(True),
+            "start": np.array(0.5, "float32"),
+            "limit": np.array(99, "float32"),
+        },
+        texts(),
+    ),
+    "loop whose state grows from no element, with weights in its body": (
+        [
+            NODE(
+                "Loop",
+                ["count", "yes", "x", "none"],
+                ["last", "y"],
+                body=loop_body(
+                    [
+                        NODE("MatMul", ["h", "w"], ["r"]),
+                        NODE("Tanh", ["r"], ["h_next"]),
+                        NODE("Concat", ["all", "h_next"], ["all_next"], axis=0),
+                        NODE("Identity", ["c"], ["go"]),
+                    ],
+                    {
+                        "h": (TensorProto.FLOAT, ["b", 16]),
+                        "all": (TensorProto.FLOAT, [None, 16]),
+                    },
+                ),
+            )
+        ],
+        {"x": ("b", 16)},
+        {
+            "count": np.array(3),
+            "yes": np.array(True),
+            "none": np.zeros((0, 16), "float32"),
+            "w": floats(16, 16),
+        },
+        [{"x": floats(b, 16)} for b in (1, 3)],
     ),
     "layer norm of a sum of two batches": (
         [NODE("Add", ["x", "z"], ["s"]), NODE("LayerNormalization", ["s", "g"], ["y"])],
