@@ -103,6 +103,15 @@ CASES: dict[str, Any] = {
         {"g": floats(8)},
         texts(8),
     ),
+    "image doubled before a convolution": (
+        [
+            NODE("Resize", ["x", "", "scales"], ["u"], mode="nearest"),
+            NODE("Conv", ["u", "w"], ["y"], pads=[1, 1, 1, 1]),
+        ],
+        {"x": ("b", 4, "h", "w_")},
+        {"scales": np.array([1, 1, 2, 2], "float32"), "w": floats(8, 4, 3, 3)},
+        [{"x": floats(b, 4, h, w)} for b, h, w in ((1, 4, 6), (2, 7, 1))],
+    ),
     "linear by 2": resized("linear", 2.0),
     "linear by 0.5": resized("linear", 0.5),
     "cubic by 3": resized("cubic", 3.0),
