@@ -77,7 +77,7 @@ class Operator:
         raise NotImplementedError
 
     def expected(self, w: Any, values: Arrays) -> np.ndarray:
-        """The right result, plain, in float64, or int64 for integers."""
+        """Compute the reference result in the plain layout, in float64 or int64."""
         return exact(values[0]) @ exact(values[1])
 
     def plain(self, w: Any, result: np.ndarray) -> np.ndarray:

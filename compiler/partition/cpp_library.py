@@ -167,7 +167,7 @@ class _CppSelector(Selector):
 
 
 def _fetching(values: Mapping[str, np.ndarray]) -> Callable[..., dict[str, Any]]:
-    """Callback for values by names, or all, that DLPack knows; they live until the call returns."""
+    """Return a callback that gives values, by name or all, as DLPack; valid during the call."""
     contiguous: dict[str, np.ndarray] = {}  # copies only where the layout is another
 
     def fetch(*names: str) -> dict[str, Any]:

@@ -94,7 +94,7 @@ class DataTypes:
         return substituted(syntax.NamedType(home.name, _parameters(home)), variables, home)
 
     def form_of(self, value: Any) -> Any:
-        """Data of a result, or None: a list per tuple, {"data": [constructor, tag, fields]}."""
+        """Describe data types in a result: a list for a tuple, None if it holds tensors alone."""
         if isinstance(value, list):
             fields = list(map(self.form_of, value))
             return fields if any(each is not None for each in fields) else None

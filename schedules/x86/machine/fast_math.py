@@ -236,7 +236,7 @@ def _exp(argument: Expr, fused: bool) -> Expr:
 
 
 def _exp_to_normal(argument: Expr, fused: bool) -> Expr:
-    """exp(x), see `_scaled_exp`, or 0 where that is below 1.7e-38."""
+    """Compute exp(x) as `_scaled_exp` does; results below 1.7e-38 become 0."""
     return _scaled_exp(argument, 1.0, fused, lambda value, shifted: value * _power(shifted))
 
 

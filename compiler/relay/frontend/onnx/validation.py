@@ -98,7 +98,7 @@ def _schema(name: str, opset: int, domain: str) -> _Schema | None:
 
 
 def check_names(graph: onnx.GraphProto | onnx.FunctionProto) -> None:
-    """Check that a graph and its inner ones define values once; FrontendError names the second."""
+    """Raise FrontendError if a graph, or a graph inside of it, defines a value twice."""
     if isinstance(graph, onnx.GraphProto):
         defined = {value.name: "an input" for value in graph.input}
         defined.update({tensor.name: "an initializer" for tensor in graph.initializer})
