@@ -8,6 +8,7 @@ import numpy as np
 from tvm import relax
 
 from compiler.ir.constants import constant, integers, static_shape
+from compiler.ir.dynamic_shape import simplified
 
 from ..node import Node, dtype_of
 from .elementwise import in_float32
@@ -74,14 +75,14 @@ def rms_normalization(node: Node) -> relax.Expr:
 @in_float32
 def local_response_normalization(node: Node) -> relax.Expr:
     """x / (bias + alpha * mean(x * x)) ** beta, the mean over channels nearby, zeros beyond."""
-    data, shape, size = node[0], node.shape(0), node.attr("size")
-    if 0 in shape or len(shape) < 2:
+    data, shape, size = node[0], node.extents(0), node.attr("size")
+    if any(isinstance(extent, int) and extent == 0 for extent in shape) or len(shape) < 2:
         raise node.unsupported(f"the operand's shape is {shape}")
     bias, alpha, beta = (
         relax.const(node.attr(name, default), node.dtype(0))
         for name, default in (("bias", 1.0), ("alpha", 1e-4), ("beta", 0.75))
     )
-    images = (shape[0], 1, shape[1], math.prod(shape[2:]))
+    images = (shape[0], 1, shape[1], simplified(math.prod(shape[2:])))
     squares = relax.op.reshape(node.emit(relax.op.multiply(data, data)), images)
     pads = [(size - 1) // 2, 0, size // 2, 0]
     means = relax.op.nn.avg_pool2d(

@@ -41,10 +41,11 @@ def flatten(node: Node) -> relax.Expr | None:
 def space_to_depth(node: Node) -> relax.Expr:
     """Blocks of pixels as channels: those of a pixel of the block together, or of a channel."""
     size, mode = node.attr("blocksize"), node.attr("mode", "DCR")
-    batch, channels, height, width = node.shape(0)
-    if height % size or width % size or mode not in ("DCR", "CRD"):
+    batch, channels, height, width = node.extents(0)
+    whole = all(not isinstance(extent, int) or extent % size == 0 for extent in (height, width))
+    if not whole or mode not in ("DCR", "CRD"):
         raise node.unsupported(f"blocks of {size} pixels a side in the mode {mode!r}")
-    rows, columns = height // size, width // size
+    rows, columns = (simplified(extent // size) for extent in (height, width))
     blocks = relax.op.reshape(node[0], (batch, channels, rows, size, columns, size))
     order = [0, 3, 5, 1, 2, 4] if mode == "DCR" else [0, 1, 3, 5, 2, 4]
     return relax.op.reshape(

@@ -112,6 +112,18 @@ CASES: dict[str, Any] = {
         {"scales": np.array([1, 1, 2, 2], "float32"), "w": floats(8, 4, 3, 3)},
         [{"x": floats(b, 4, h, w)} for b, h, w in ((1, 4, 6), (2, 7, 1))],
     ),
+    "blocks of any image as channels": (
+        [NODE("SpaceToDepth", ["x"], ["y"], blocksize=2)],
+        {"x": ("b", 3, "h", "w")},
+        {},
+        [{"x": floats(b, 3, h, w)} for b, h, w in ((1, 4, 6), (2, 2, 8))],
+    ),
+    "local response normalization of any image": (
+        [NODE("LRN", ["x"], ["y"], size=3)],
+        {"x": ("b", 4, "h", "w")},
+        {},
+        [{"x": floats(b, 4, h, w)} for b, h, w in ((1, 4, 6), (2, 1, 5))],
+    ),
     "linear by 2": resized("linear", 2.0),
     "linear by 0.5": resized("linear", 0.5),
     "cubic by 3": resized("cubic", 3.0),
