@@ -13,7 +13,7 @@ from scripts.bench import rounding_errors as script
 from tests.sweep import examples
 
 CHANNELS = 32
-# Of docs/x86_schedules.md, in units of 2^-24 * max|x| * sum|w|.
+# Of docs/x86_schedules_measured.md, in units of 2^-24 * max|x| * sum|w|.
 STATED = 24
 TRIED = ("strassen", "winograd F(4x4,3x3)", "winograd F(1x3,1x7)", "winograd F(4x4,2x2) of phases")
 CASES = {case.name: case for case in script.cases(CHANNELS)}
