@@ -291,7 +291,7 @@ def nearest_mode(node: Node) -> str:
 
 def _scaled_extent(extent: Any, node: Node, scales: int, place: int) -> Any:
     """An extent times a constant scale, if floats compute that exactly; else None."""
-    known = constant_value(node[scales])
+    known = constant_value(node.get(scales))
     ratio = None if known is None else Fraction(float(known.ravel()[place]))
     if ratio is None or max(ratio.as_integer_ratio()) > _LARGEST_TERM or ratio < 0:
         return None
