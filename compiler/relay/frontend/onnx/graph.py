@@ -397,7 +397,10 @@ class GraphImporter:
     def _note_elements(self, node: Node, outputs: Sequence[Any]) -> None:
         """Remember which elements are known of integers that are otherwise computed at run time."""
         operands = [node.elements(index) for index in range(len(node.inputs))]
-        computed = [each is not None and any(e is None for e in each.flat) for each in operands]
+        computed = [
+            each is not None and each.dtype == object and any(e is None for e in each.flat)
+            for each in operands  # a table of embeddings is no array of objects
+        ]
         only_first = node.proto.op_type != "Concat" and any(computed[1:])
         if not any(computed) or only_first or operands[0] is None:
             return
