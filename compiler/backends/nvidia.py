@@ -96,10 +96,10 @@ class _Graph:
 
 @dataclass
 class _Layer:
-    """What becomes one call of a library."""
+    """One subgraph that becomes one call of a library."""
 
     anchor: _Node
-    operands: list[_Node]  # of the anchor, in front of their transpositions
+    operands: list[_Node]  # of the anchor, before they are transposed
     flipped: list[bool]  # which of them are transposed on the way to the anchor
     nodes: list[_Node]  # all that are part of it
     bias: _Node | None = None

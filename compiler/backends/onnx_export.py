@@ -84,7 +84,7 @@ def to_onnx(
     """Export the one Relax function of a module, or its `main`; calls are replaced by bodies.
 
     Parameters in `params` become initializers; the others become inputs, in order. In `outputs`, a
-    number is put behind a name that is taken. Raises UnsupportedOperatorError: an operator, or its
+    number is appended to a name that is taken. Raises UnsupportedOperatorError: an operator, or its
     form, can't be expressed.
     """
     functions = [f for _, f in relax_functions(mod)]

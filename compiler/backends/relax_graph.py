@@ -36,7 +36,7 @@ class RelaxGraph:
     def __init__(self, main: RelaxFunction, params: Mapping[str, Any] | None) -> None:
         self.graph = Graph(bounds=dynamic_shape.bounds(main.function))
         self._symbols = dynamic_shape.names(main.function)
-        # per node the binding it stands for; None for a variable
+        # the binding of each node; None for a variable
         self.binding_of: list[int | None] = []
         self._values: dict[str, np.ndarray] = {}
         self._main = main

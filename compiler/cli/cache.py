@@ -13,7 +13,7 @@ from .console import show
 
 
 def cache_usage() -> Usage:
-    """What this user's kernel cache holds. Raises ExportError: the folder can't be read."""
+    """Contents of this user's kernel cache. Raises ExportError: the folder can't be read."""
     cache = user_cache()
     try:
         return cache.usage()

@@ -36,7 +36,7 @@ class BuildOptions:
     # Shapes of inputs that the model leaves open; an extent is a number, a name, or None
     shapes: Mapping[str, tuple[int | str | None, ...]] = field(default_factory=dict)
     bounds: Mapping[str, int] = field(default_factory=dict)  # the largest extents of symbols
-    # Extents of symbols that the library has kernels of their own for
+    # Extents of symbols that get specialized kernels
     sizes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     # The symbol that counts the rows of a cache, and how many there is room for
     kv_cache: Mapping[str, int] = field(default_factory=dict)

@@ -41,7 +41,7 @@ class Engine:
 
     @staticmethod
     def build(model: str, library: str, options: Mapping[str, Any]) -> Built:
-        """Compile the model and export it; in a process of its own."""
+        """Compile the model and export it, in a separate process."""
         raise NotImplementedError
 
     def run(self) -> None:
@@ -240,7 +240,7 @@ class MemoryUse:
 
 
 def memory_use() -> MemoryUse:
-    """What this process has in memory. Raises BatonError: not on Linux."""
+    """Memory of this process. Raises BatonError: not on Linux."""
     try:
         with open("/proc/self/status", encoding="ascii") as status:
             fields = dict(line.split(":", 1) for line in status)

@@ -25,7 +25,7 @@ WEIGHT_BITS = (8, 7)
 
 @dataclass(frozen=True)
 class LayerError:
-    """What quantizing does to one layer, over all samples."""
+    """Error of quantization in one layer, over all samples."""
 
     layer: str
     operator: str

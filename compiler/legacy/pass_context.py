@@ -104,7 +104,7 @@ def todays_config(config: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Configuration under today's keys.
 
     `config`: keys of TVM 0.18 or of today. A key of 0.18 that means nothing any more is left out,
-    with a note; one that nobody ever knew stays, so that TVM names the ones it knows.
+    with a note; a key that no version has stays, so that TVM's error lists the valid ones.
     """
     if not config:
         return None

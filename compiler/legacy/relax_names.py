@@ -319,7 +319,7 @@ def _function_or_type(self: tvm.IRModule, var: Any) -> Any:
 
 
 def _with_types(function: Any) -> Any:
-    """What is put into a module as a function: any expression, of its free variables.
+    """Make an expression a function of its free variables, for a module.
 
     One that takes the types of its arguments becomes one over anything, unless it is a program.
     """

@@ -32,7 +32,7 @@ class LibraryOperator:
 
     name: str
     runs_subgraphs: bool  # whether it runs what partitioners of its library claim
-    has_state: bool  # whether each place in a model has an object of its own
+    has_state: bool  # whether each use in a model has a separate state
     file: Path  # its library
     _library: PartitionerLibrary
     _number: int

@@ -38,7 +38,7 @@ class LoadedFile:
 
     Another file may have replaced it at its path, or the path may be gone.
 
-    `file`: open for reading; a descriptor of its own is kept.
+    `file`: open for reading; its descriptor is duplicated.
     """
 
     def __init__(self, path: Path, file: BinaryIO) -> None:

@@ -1,9 +1,9 @@
-"""Write each extent with its constant last, as TVM's analyzer does: FuseTIR compares by structure.
+"""Write the constant of each extent last, as TVM's analyzer does.
 
     before   a: Tensor((2 * n,)) made by a repeat, read by a kernel of Buffer((n * 2,))
     after    both have n * 2
 
-TVM says "Inconsistent buffers mapped to the same relax var" otherwise.
+FuseTIR compares extents by structure, and fails with "Inconsistent buffers" if the order differs.
 """
 
 from __future__ import annotations

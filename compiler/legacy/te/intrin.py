@@ -222,7 +222,7 @@ class _Built:
         return [whole] + [reduction_of_tuple(whole, index) for index in range(1, len(moved))]
 
     def _source(self, own: Tensor, region: Any) -> Callable[[list[Any]], Any]:
-        """Reads an element of the region that stands for one of the intrinsic's inputs."""
+        """Return a function that reads an element of the region of an intrinsic's input."""
         is_slice = isinstance(region, TensorSlice)
         tensor = region.tensor if is_slice else region
         given = list(region.indices) if is_slice else [slice(None)] * len(tensor.shape)

@@ -24,7 +24,7 @@ ROOT, INLINE, INLINED_ALREADY, SCOPE, SCAN_UPDATE = 1, 2, 3, 4, 5
 
 @dataclass(eq=False)
 class LoopMark:
-    """What was said of one loop."""
+    """Annotations of one loop."""
 
     # Of `tvm.tirx.IterVar`: `Unrolled`, `Vectorized`, `Parallelized`, `Tensorized`, or the loop's
     # own

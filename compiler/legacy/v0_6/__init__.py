@@ -70,7 +70,7 @@ _RELAY = {
 
 
 def find(name: str) -> Any:
-    """What `tvm.<name>` was. Raises AttributeError: TVM 0.6 had no such name."""
+    """Attribute `tvm.<name>` of TVM 0.6. Raises AttributeError: TVM 0.6 had no such name."""
     if name in _DTYPES:
         return name
     if name not in _NAMES:

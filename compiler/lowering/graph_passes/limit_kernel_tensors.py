@@ -101,12 +101,16 @@ def _full_groups(mod: tvm.IRModule, function: relax.Function) -> list[relax.Call
         binding.value
         for block in function.body.blocks
         for binding in block.bindings
-        if (kernel := callee(mod, binding.value)) is not None
-        and _is_full(binding, operators_of(str(binding.value.args[0].name_hint), kernel))
+        if (kernel := callee(mod, binding.value)) is not None and _is_full(binding, kernel)
     ]
 
 
-def _is_full(binding: relax.VarBinding, operators: list[str]) -> bool:
-    if operators == ["concatenate"]:
-        return len(binding.value.args[1].fields) >= MAX_PARTS
-    return operators == ["split"] and len(binding.var.ty.fields) >= MAX_RESULTS
+def _is_full(binding: relax.VarBinding, kernel: tirx.PrimFunc) -> bool:
+    ty = binding.var.ty
+    if len(binding.value.args[1].fields) >= MAX_PARTS:
+        operator = "concatenate"
+    elif isinstance(ty, relax.TupleType) and len(ty.fields) >= MAX_RESULTS:
+        operator = "split"
+    else:
+        return False
+    return operators_of(str(binding.value.args[0].name_hint), kernel) == [operator]

@@ -129,7 +129,7 @@ def kernel_calls(function: relax.Function) -> list[tuple[str, list[Any]]]:
 
 
 def _tag_bindings(mod: tvm.IRModule, name: str) -> tvm.IRModule:
-    """Tag each kernel call of function `name` with its variable, in a PrimFunc of its own.
+    """Tag each kernel call of function `name` with its variable, in a separate PrimFunc.
 
     Fusion renames variables and keeps kernels, so the tag leads back to the original bindings.
     """

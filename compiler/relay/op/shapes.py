@@ -253,6 +253,14 @@ def joint_shape(shapes: Sequence[Sequence[Extent]]) -> list[Extent]:
     return result[::-1]
 
 
+def joined_extents(shapes: Sequence[Sequence[Extent]], along: int) -> list[Extent]:
+    """Extents of a concatenation; the build inserts a check that the other axes agree."""
+    joined = [next((e for e in every if isinstance(e, int)), every[0]) for every in zip(*shapes)]
+    first, *others = (shape[along] for shape in shapes)
+    joined[along] = simplified(sum(others, first))
+    return joined
+
+
 def _joint_extent(left: Extent, right: Extent) -> Extent:
     if same_extent(left, right) or (isinstance(right, int) and right == 1):
         return left

@@ -8,7 +8,6 @@ from typing import Any
 from tvm import relax, te, tirx, topi
 
 from ...errors import RelayTypeError
-from ...ir.dynamic_shape import simplified
 from ...ir.op_facts import index_rules, shape_rules
 from ..type_infer import infer_type, type_of, with_extents
 from . import layout_rules, quantization, raising
@@ -30,6 +29,7 @@ from .shapes import (
     dtype,
     extents,
     integers,
+    joined_extents,
     joint_shape,
     rank,
     shape_values,
@@ -257,19 +257,7 @@ def concatenate(data: relax.Expr, axis: int = 0) -> relax.Expr:
     is_open = all(isinstance(field.ty.shape, relax.ShapeExpr) for field in fields)
     if joined.ty.shape is not None or not is_open:
         return joined
-    return with_extents(joined, _joined_extents(fields, where))
-
-
-def _joined_extents(fields: Sequence[relax.Expr], along: int) -> list[Extent]:
-    """Concatenated extents of the fields; the build inserts a check that other axes agree."""
-    shapes = [extents(field) for field in fields]
-    joined = []
-    for axis, every in enumerate(zip(*shapes)):
-        if axis == along:
-            joined.append(simplified(sum(every[1:], every[0])))
-        else:
-            joined.append(next((each for each in every if isinstance(each, int)), every[0]))
-    return joined
+    return with_extents(joined, joined_extents([extents(field) for field in fields], where))
 
 
 def _check_alike(first: relax.Expr, field: relax.Expr, index: int, along: int) -> None:

@@ -34,7 +34,7 @@ class Scope:
 
     graph: Graph
     values: dict[tuple[int, int], relax.Expr] = field(default_factory=dict)
-    # for a variable of a subgraph, the outer graph's entry behind it
+    # the entry of the outer graph for each variable of a subgraph
     outer: dict[int, tuple[Scope, Entry]] = field(default_factory=dict)
 
 

@@ -310,7 +310,7 @@ class GraphImporter:
             if domain == "" and opset < OLDEST_FORM:
                 node = in_form_of_opset_7(node)
             outputs = self._convert(node, domain)
-            if domain == "" and proto.op_type in symbolic.MOVING:
+            if domain == "" and proto.op_type in symbolic.MOVED:
                 self._note_elements(node, outputs)
         except FrontendError:
             raise
@@ -395,14 +395,15 @@ class GraphImporter:
         return symbolic.evaluate(node, operands)
 
     def _note_elements(self, node: Node, outputs: Sequence[Any]) -> None:
-        """Remember which elements are known of integers that are otherwise computed at run time."""
+        """Remember the known elements of an integer tensor that is computed at run time."""
         operands = [node.elements(index) for index in range(len(node.inputs))]
-        computed = [
-            each is not None and each.dtype == object and any(e is None for e in each.flat)
-            for each in operands  # a table of embeddings is no array of objects
-        ]
-        only_first = node.proto.op_type != "Concat" and any(computed[1:])
-        if not any(computed) or only_first or operands[0] is None:
+        computed = {
+            index
+            for index, operand in enumerate(operands)
+            if operand is not None and any(element is None for element in operand.flat)
+        }
+        is_readable = operands[0] is not None and computed <= {*symbolic.MOVED[node.proto.op_type]}
+        if not computed or not is_readable:
             return
         results = symbolic.evaluate(node, operands) or []
         for output, elements in zip(outputs, results):
@@ -489,7 +490,7 @@ class GraphImporter:
         )
 
     def with_extents(self, value: relax.Var) -> relax.Var:
-        """A value with names for extents that its operator computes: what follows needs them."""
+        """Name the unknown extents of a value, because later operators need them."""
         ty = value.ty
         if not isinstance(ty, relax.TensorType) or ty.shape is not None or ty.ndim < 1:
             return value
@@ -514,7 +515,7 @@ class GraphImporter:
 
 
 def _without_unused(module: tvm.IRModule) -> tvm.IRModule:
-    """Keep `main` and the functions that it calls: loop bodies are traced until types agree."""
+    """Drop loop bodies that were traced before the types of the states agreed."""
     functions = {gvar.name_hint: function for gvar, function in module.functions_items()}
     used: set[str] = set()
     pending = ["main"]

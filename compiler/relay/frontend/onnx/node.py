@@ -114,10 +114,10 @@ class Node:
             raise self.unsupported(f"the shape of input {index} is known only at run time")
         return extents
 
-    def with_extents(self, index: int, wanted: Mapping[int, int]) -> relax.Expr:
-        """Input `index` with an extent for each axis of `wanted` that is open so far.
+    def expect_extents(self, index: int, wanted: Mapping[int, int]) -> relax.Expr:
+        """Cast input `index` to known extents where it has symbolic ones; checked at run time.
 
-        The model raises where it is another one when it runs; an extent of 1 asks for nothing.
+        `wanted`: extents by axis; 1 expects nothing, because it broadcasts.
         """
         extents = self.extents(index)
         known = [
@@ -140,13 +140,13 @@ class Node:
         return constant_value(value) if known is None else known
 
     def elements(self, index: int) -> np.ndarray | None:
-        """The elements of the integers at input `index`; None for each that only running tells.
+        """Elements of an integer input; None for an element that is known only at run time.
 
-        None where the input is left out, is not integers, or has an unknown or large shape.
+        Returns None if the input is omitted, is not of integers, or has an unknown or large shape.
         """
         known, value = self.extents_in(index), self.get(index)
         if known is not None or value is None:
-            return known
+            return None if known is None or known.size > LARGEST else known
         if value in self.importer.partly_known:
             return self.importer.partly_known[value]
         shape = static_shape(value) if isinstance(value.ty, relax.TensorType) else None

@@ -1,7 +1,7 @@
-"""Arithmetic on extents that only running the model tells: arrays of integers and TIR expressions.
+"""Arithmetic on symbolic extents: arrays of integers and TIR expressions.
 
-Exporters compute shapes by nodes: Shape, Gather, Concat, a quotient. Done here, on symbols, the
-results stay shapes that every operator behind them knows.
+Exporters compute shapes with nodes: Shape, Gather, Concat, Div. This module evaluates them on
+symbols, so that later operators know the shapes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tvm import relax, tirx
 
 from compiler.ir.dynamic_shape import as_extent, simplified
 from compiler.ir.op_facts import BINARY, CONCAT, PREDICATE, facts_of
-from compiler.relay.op.shapes import same_extent
+from compiler.relay.op.shapes import joined_extents, same_extent
 
 from .evaluate import evaluate as evaluate_constants
 
@@ -26,10 +26,6 @@ if TYPE_CHECKING:
 
 LARGEST = 64
 """Elements of the largest array that is computed on symbols."""
-MOVING = frozenset(
-    ("Cast", "Concat", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Unsqueeze")
-)
-"""Operators whose results consist of elements of their operands."""
 
 
 def shape_of(expr: relax.Expr) -> list[Any] | None:
@@ -60,11 +56,11 @@ def evaluate(node: Node, operands: Sequence[np.ndarray | None]) -> list[np.ndarr
         return None if any(each is None for each in np.ravel(made)) else [_as_array(made)]
     if operands[0] is None or not _are_integers(operands):
         return None
-    if kind in _MOVED:
-        results = _move(node, operands)
-    else:
-        result = _RULES[kind](node, *operands) if kind in _RULES else None
+    if kind in _RULES:
+        result = _RULES[kind](node, *operands)
         results = None if result is None else [result]
+    else:
+        results = _move(node, operands) if kind in MOVED else None
     return None if results is None or sum(each.size for each in results) > LARGEST else results
 
 
@@ -133,7 +129,7 @@ def _is_natural(extent: Any) -> bool:
 
 
 def named_extents(known: Sequence[Any]) -> list[Any]:
-    """Extents of a shape: those that are known, and a new symbolic dimension for each None."""
+    """Replace each None in a shape by a new symbolic dimension."""
     return [
         tirx.Var(f"extent_{axis}", "int64") if each is None else as_extent(each)
         for axis, each in enumerate(known)
@@ -141,9 +137,9 @@ def named_extents(known: Sequence[Any]) -> list[Any]:
 
 
 def joint_extents(shapes: Sequence[Sequence[Any]]) -> list[Any]:
-    """The common broadcast shape of tensors; None for each extent that only running tells.
+    """Common broadcast shape; None for an extent that is known only at run time.
 
-    None among the given extents is one that only running tells, too.
+    None among the given extents means the same.
     """
     rank = max(map(len, shapes))
     padded = [[1] * (rank - len(shape)) + list(shape) for shape in shapes]
@@ -163,7 +159,7 @@ def _joint_extent(every: Sequence[Any]) -> Any:
 
 
 def result_extents(call: relax.Expr) -> list[Any] | None:
-    """Extents of a result that TVM infers no shape for; None for each that only running tells."""
+    """Extents of a result whose shape TVM does not infer; None for those known only at run time."""
     facts = facts_of(call)
     operands = list(call.args) if isinstance(call, tvm.ir.Call) else []
     if facts.kind == CONCAT and len(operands) == 1 and isinstance(operands[0], relax.Tuple):
@@ -176,10 +172,7 @@ def result_extents(call: relax.Expr) -> list[Any] | None:
         return joint_extents(known)
     if facts.kind != CONCAT or len({len(shape) for shape in known}) > 1:
         return None
-    axis = int(call.attrs.axis) % len(known[0])
-    joined = [next((e for e in every if isinstance(e, int)), every[0]) for every in zip(*known)]
-    joined[axis] = simplified(functools.reduce(operator.add, [shape[axis] for shape in known]))
-    return joined
+    return joined_extents(known, int(call.attrs.axis) % len(known[0]))
 
 
 def _compare(name: str) -> Callable[[Any, Any], bool | None]:
@@ -215,7 +208,7 @@ def _move(node: Node, operands: Sequence[np.ndarray | None]) -> list[np.ndarray]
     elements: list[Any] = []
     numbers: list[np.ndarray | None] = []
     for index, operand in enumerate(operands):
-        if operand is not None and index in _MOVED[node.proto.op_type]:
+        if operand is not None and index in MOVED[node.proto.op_type]:
             first = len(elements)
             elements += operand.ravel().tolist()
             operand = np.arange(first, len(elements)).reshape(operand.shape)
@@ -249,9 +242,9 @@ def _product(node: Node, data: np.ndarray, axes: np.ndarray | None = None) -> np
     return whole.reshape(1) if node.attr("keepdims", 1) else whole
 
 
-_MOVED = {
-    **dict.fromkeys(("Expand", "Gather", "Identity", "Reshape", "Slice"), range(1)),
-    **dict.fromkeys(("Split", "Squeeze", "Unsqueeze"), range(1)),
+MOVED = {
+    **dict.fromkeys(("Cast", "Expand", "Gather", "Identity", "Reshape"), range(1)),
+    **dict.fromkeys(("Slice", "Split", "Squeeze", "Unsqueeze"), range(1)),
     "Concat": range(LARGEST),
     "Where": range(1, 3),
 }

@@ -25,8 +25,10 @@ INT = "int64"
 def extents_of(
     node: Node, values: relax.Expr, count: int, known: Sequence[Any] | None = None
 ) -> list[Any]:
-    """The elements of a tensor (count,) of int64 as extents: those of `known` that are not None,
-    which the model checks when it runs, and new symbolic dimensions."""
+    """Extents from the elements of a tensor (count,) of int64.
+
+    Elements of `known` are used and checked at run time; each None is a new symbolic dimension.
+    """
     extents = named_extents(known or [None] * count)
     shape = node.emit(relax.op.tensor_to_shape(node.emit(values)))
     node.builder.match_cast(shape, relax.ShapeType(extents))

@@ -97,7 +97,7 @@ def prelu(node: Node) -> relax.Expr:
     if not _fits(slope, shape):
         raise node.unsupported(f"a slope of shape {slope} does not broadcast to {shape}")
     wide = (1,) * (len(shape) - len(slope)) + slope
-    data = node.with_extents(0, dict(enumerate(wide)))
+    data = node.expect_extents(0, dict(enumerate(wide)))
     axes = [axis for axis, extent in enumerate(wide) if extent != 1] or [len(shape) - 1]
     if len(axes) == 1 and shape and node.dtype(0).startswith("float"):
         flat = relax.op.reshape(node[1], (wide[axes[0]],))

@@ -114,7 +114,7 @@ _COMPARISONS = (
     relax.op.equal,
     relax.op.not_equal,
 )
-_MEMBER = 6  # behind the comparisons
+_MEMBER = 6  # follows the comparisons
 _AVERAGE, _SUM = 0, 1
 _NONE, _SOFTMAX, _LOGISTIC = 0, 1, 2
 

@@ -129,8 +129,8 @@ def batch_normalization(node: Node) -> list[relax.Expr] | None:
     """Training mode: the batch's own statistics, and the moving ones updated."""
     if node.opset < 9 and not node.attr("spatial", 1):
         return [_batch_norm_of_elements(node)]
-    if len(node.extents(0)) > 1:  # the weights tell how many channels there are
-        node.inputs[0] = node.with_extents(0, {1: node.shape(1)[0]})
+    if len(node.extents(0)) > 1:  # the weights have the number of channels
+        node.inputs[0] = node.expect_extents(0, {1: node.shape(1)[0]})
     if not node.attr("training_mode", 0):
         return None
     data, shape, dtype = node[0], node.shape(0), node.dtype(0)
