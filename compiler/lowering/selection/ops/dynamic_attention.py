@@ -1,12 +1,13 @@
 """Attention over dynamic extents, recognized like attention over static ones.
 
 Each symbol is replaced by a number, for two different numbers, and both functions are searched. An
-attention found in both exists for all extents. A number that differs is mapped to its symbol.
+attention found in both exists for all extents. A number that differs is mapped to its symbol. An
+attention over an extent that is the same for both, such as min(n, 512), is left alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
@@ -18,8 +19,11 @@ from schedules.generic.stages import substitute
 
 from ....ir import dynamic_shape as symbols
 
-# Primes that are unlikely as extents of a model; none is a multiple of another.
-_NUMBERS = ((1009, 2003, 3001, 4001, 5003, 6007), (1013, 2011, 3011, 4003, 5009, 6011))
+# Primes that are unlikely as extents of a model; quotients by strides and patches differ, too.
+_NUMBERS = (
+    (1000003, 2000003, 3000017, 4000037, 5000011, 6000011),
+    (1300021, 2600011, 3900031, 5200007, 6500003, 7800017),
+)
 
 
 def symbols_in(workload: Any) -> list[tvm.tirx.Var]:
@@ -48,6 +52,7 @@ def attention_of_symbols(
         return {}
     extents = symbols.extents_of_types(function)
     values: dict[tuple[int, int], Any] = {}
+    alike: set[int] = set()
     found = []
     for numbers in _NUMBERS:
         pairs = list(zip(known, numbers))
@@ -58,9 +63,10 @@ def attention_of_symbols(
         both = [with_extents(extent, list(zip(known, numbers))) for numbers in _NUMBERS]
         if all(isinstance(each, tvm.tirx.IntImm) for each in both):
             values[int(both[0]), int(both[1])] = extent
+            alike |= {int(both[0])} & {int(both[1])}
     result = {}
     for (var, first, own), (_, second, _) in zip(*found):
-        workload = _merged(first.workload, second.workload, values)
+        workload = _merged(first.workload, second.workload, values, alike)
         operands = [own.get(each, each) for each in (first.q, first.k, first.v)]
         masks = tuple(own.get(each, each) for each in first.masks)
         if var is not None and workload is not None:
@@ -86,24 +92,29 @@ def _leaves(part: Any) -> list[Any]:
     return [part]
 
 
-def _merged(left: Any, right: Any, values: Mapping[tuple[int, int], Any]) -> Any | None:
-    """A workload with the extents that are `left` with some numbers and `right` with others."""
+def _merged(
+    left: Any, right: Any, values: Mapping[tuple[int, int], Any], alike: Collection[int]
+) -> Any | None:
+    """A workload with the extents that are `left` with some numbers and `right` with others.
+
+    None if one is unknown, or is `alike` for all numbers although it depends on symbols.
+    """
     if is_dataclass(left) and not isinstance(left, type):
         if type(left) is not type(right):
             return None
         parts = {}
         for field in fields(left):
             own = getattr(left, field.name)
-            parts[field.name] = _merged(own, getattr(right, field.name), values)
+            parts[field.name] = _merged(own, getattr(right, field.name), values, alike)
             if parts[field.name] is None and own is not None:
                 return None
         return replace(left, **parts)
     if isinstance(left, tuple):
         if not isinstance(right, tuple) or len(left) != len(right):
             return None
-        merged = tuple(_merged(a, b, values) for a, b in zip(left, right))
+        merged = tuple(_merged(a, b, values, alike) for a, b in zip(left, right))
         return None if None in merged else merged
     if left == right:
-        return left
+        return None if isinstance(left, int) and left in alike else left
     is_extent = isinstance(left, int) and isinstance(right, int)
     return values.get((left, right)) if is_extent else None

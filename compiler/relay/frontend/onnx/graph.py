@@ -13,7 +13,7 @@ import onnx
 import tvm
 import tvm_ffi
 from onnx import AttributeProto
-from tvm import relax
+from tvm import relax, tirx
 from tvm.ir import Span
 from tvm.relax.frontend.onnx.onnx_frontend import _get_convert_map, onnx_input
 
@@ -23,6 +23,7 @@ from compiler.ir.dynamic_shape import as_extent, simplified, with_bounds
 from compiler.ir.op_facts import OpFacts, facts_in_onnx
 from compiler.ir.spans import with_sources, with_span
 from compiler.relay.op import lookup
+from compiler.relay.op.shapes import same_extent
 from compiler.runtime.metadata import OUTPUT_NAMES
 from compiler.tvm_workarounds.block_builder import BlockBuilder
 
@@ -123,6 +124,7 @@ class GraphImporter:
         self.symbolic: dict[relax.Expr, np.ndarray] = {}
         self.partly_known: dict[relax.Expr, np.ndarray] = {}
         self.bounds: dict[str, int] = {}
+        self._extents: dict[int, tirx.Expr] = {}  # of tensors outside branches, by their hash
         self.valid_nodes: set[tuple[Any, ...]] = set()
         self._sources: dict[relax.Var, str] = {}
         self._spans = dict(spans or {})
@@ -490,13 +492,32 @@ class GraphImporter:
         )
 
     def with_extents(self, value: relax.Var) -> relax.Var:
-        """Name the unknown extents of a value, because later operators need them."""
+        """Name the unknown extents of a value, because later operators need them.
+
+        An extent max(n, 0), such as a slice's, is n if another tensor has the extent n.
+        """
         ty = value.ty
-        if not isinstance(ty, relax.TensorType) or ty.shape is not None or ty.ndim < 1:
+        if not isinstance(ty, relax.TensorType) or ty.ndim < 1:
+            return value
+        if isinstance(ty.shape, relax.ShapeExpr):
+            extents = [self._without_clip(extent) for extent in ty.shape.values]
+            if all(map(same_extent, extents, ty.shape.values)):
+                return value
+            return self.builder.match_cast(value, relax.TensorType(extents, ty.dtype))
+        if ty.shape is not None:
             return value
         known = symbolic.result_extents(self.builder.lookup_binding(value))
         extents = symbolic.named_extents(known or [None] * ty.ndim)
         return self.builder.match_cast(value, relax.TensorType(extents, ty.dtype))
+
+    def _without_clip(self, extent: Any) -> Any:
+        """Return n for an extent max(n, 0) if a tensor has the extent n; note other extents."""
+        if isinstance(extent, tirx.Max) and same_extent(as_extent(0), extent.b):
+            known = self._extents.get(tvm_ffi.structural_hash(extent.a))
+            return extent if known is None or not same_extent(known, extent.a) else known
+        if not self._nesting and not isinstance(extent, tirx.IntImm | tirx.Var):
+            self._extents[tvm_ffi.structural_hash(extent)] = extent
+        return extent
 
     def _bind_sequence(self, sequence: relax.SeqExpr) -> Any:
         """Bind what is bound inside of an expression; in a dataflow block it may not stay there."""

@@ -47,6 +47,30 @@ def attention_shape() -> list[Any]:
     ]
 
 
+def attention_over(nodes: list[Any]) -> list[Any]:
+    """Nodes from s to r (batch, 8, length), and an attention over r with two heads."""
+    split = [
+        node
+        for each in "qkv"
+        for node in (
+            NODE("MatMul", ["x", f"w{each}"], [f"flat_{each}"]),
+            NODE("Reshape", [f"flat_{each}", "wanted"], [f"split_{each}"]),
+        )
+    ]
+    return [
+        *nodes,
+        NODE("Transpose", ["r"], ["x"], perm=[0, 2, 1]),
+        *attention_shape(),
+        *split,
+        NODE("Transpose", ["split_q"], ["q"], perm=[0, 2, 1, 3]),
+        NODE("Transpose", ["split_k"], ["k"], perm=[0, 2, 3, 1]),
+        NODE("Transpose", ["split_v"], ["v"], perm=[0, 2, 1, 3]),
+        NODE("MatMul", ["q", "k"], ["scores"]),
+        NODE("Softmax", ["scores"], ["weights"], axis=-1),
+        NODE("MatMul", ["weights", "v"], ["y"]),
+    ]
+
+
 def loop_body(nodes: list[Any], states: dict[str, tuple[int, list[Any]]]) -> Any:
     """The body of a Loop whose states, given with dtypes and shapes, become `<name>_next`."""
     value = helper.make_tensor_value_info
@@ -102,6 +126,33 @@ CASES: dict[str, Any] = {
         X8,
         {"g": floats(8)},
         texts(8),
+    ),
+    "attention over groups of 64 samples": (
+        attention_over([NODE("AveragePool", ["s"], ["r"], kernel_shape=[64], strides=[64])]),
+        {"s": ("b", 8, "samples")},
+        SHAPE_WEIGHTS | {f"w{each}": floats(8, 8) for each in "qkv"},
+        [{"s": floats(b, 8, samples)} for b, samples in ((1, 64), (2, 500), (1, 1010))],
+    ),
+    "attention over the first five": (
+        attention_over([NODE("Slice", ["s", "zero", "five", "length_axis"], ["r"])]),
+        {"s": ("b", 8, "n")},
+        SHAPE_WEIGHTS
+        | {f"w{each}": floats(8, 8) for each in "qkv"}
+        | {"five": integers(5), "length_axis": integers(2)},
+        [{"s": floats(b, 8, n)} for b, n in ((1, 1), (2, 5), (1, 9))],
+    ),
+    "convolution of an even width without its last column": (
+        [
+            NODE("Conv", ["x", "w"], ["c"], pads=[2, 2]),
+            NODE("Slice", ["c", "zero", "last", "length_axis"], ["s"]),
+            NODE("Add", ["x", "s"], ["a"]),
+            NODE("Transpose", ["a"], ["t"], perm=[0, 2, 1]),
+            NODE("LayerNormalization", ["t", "g"], ["y"]),
+        ],
+        {"x": ("b", 3, "n")},
+        {"w": floats(3, 3, 4), "last": integers(-1), "length_axis": integers(2), "g": floats(3)}
+        | {"zero": integers(0)},
+        [{"x": floats(b, 3, n)} for b, n in ((1, 1), (2, 6))],
     ),
     "image doubled before a convolution": (
         [
