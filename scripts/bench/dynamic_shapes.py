@@ -40,6 +40,8 @@ LENGTHS = (1, 7, 16, 32, 100, 128, 384, 512)
 BATCHES = (1, 2, 3, 4, 8, 16)
 TIMED = [*((1, length) for length in LENGTHS), (4, 32), (16, 32)]
 """Batches and lengths that are measured without `--every`; results are compared at all of both."""
+SIZES = {"height": (64, 112, 160, 224, 320), "samples": (4000, 8000, 16000, 24000, 48000)}
+"""Extents of networks of any image size (height and width alike) or sound, by their symbol."""
 
 Point = tuple[int, int]
 
@@ -105,9 +107,12 @@ class Network:
             for dim in value.type.tensor_type.shape.dim
         }
         self.has_length = bool({"seq", "frames"} & symbols)
+        self.sizes = next((SIZES[name] for name in symbols & set(SIZES)), None)
 
     def points(self, every: bool = False) -> list[Point]:
-        """Batches and lengths; a network of images has none of these, which is a 0."""
+        """Batches and lengths, or sizes of images and sounds; 0 where only the batch is open."""
+        if self.sizes:
+            return [(1, size) for size in self.sizes]
         if not self.has_length:
             return [(batch, 0) for batch in BATCHES]
         every_one = sorted(itertools.product(BATCHES, LENGTHS), key=math.prod)
@@ -117,7 +122,8 @@ class Network:
         from scripts.models.random_inputs import random_inputs
 
         batch, length = point
-        extents = {"batch": batch, "seq": length, "frames": 2 * length}
+        extents = {"batch": batch, "seq": length, "frames": 2 * length, "samples": length}
+        extents |= {"height": length, "width": length}
         return random_inputs(self.proto, np.random.default_rng(0), extents)
 
     def baton(self, point: Point | None = None) -> Prepare:

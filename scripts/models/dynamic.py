@@ -1,7 +1,8 @@
-"""The networks of `dynamic_shapes.py`: any batch, and texts and sounds of any length.
+"""Networks of `dynamic_shapes.py`: any batch, texts and sounds of any length, images of any size.
 
 bert_base and minilm are the bundled ones. The others have random weights: encoders like DistilBERT
-and Whisper's, decoders like GPT-2 and LLaMA on a prompt, a vision transformer.
+and Whisper's, decoders like GPT-2 and LLaMA on a prompt, vision transformers, ConvNeXt, VGG and
+wav2vec2.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from compiler.models.fill_weights import hydrate
-from scripts.models import onnx_models
+from scripts.models import any_size, onnx_models
 from scripts.models.decoders import Graph, decoder
 from scripts.models.symbolic_extents import with_any_batch, with_symbols
 
@@ -68,11 +69,49 @@ def whisper(layers: int, width: int, heads: int, bands: int = 80) -> onnx.ModelP
     rows = g("Gather", g("Shape", x), one)
     x = g("Add", x, g("Slice", g.weight(1500, width), zero, rows, zero, one))
     for _ in range(layers):
-        x = g("Add", x, _attention(g, _normal(g, x, width), width, heads))
-        inner = g("Gelu", _linear(g, _normal(g, x, width), width, 4 * width))
-        x = g("Add", x, _linear(g, inner, 4 * width, width))
+        x = _encoder_layer(g, x, width, heads)
     sound: list[Input] = [("sound", TensorProto.FLOAT, ["batch", bands, "frames"])]
     return _model(g, "whisper", sound, _normal(g, x, width), ["batch", "rows", width])
+
+
+def _encoder_layer(g: Graph, x: str, width: int, heads: int) -> str:
+    """A transformer layer that normalizes before it computes."""
+    x = g("Add", x, _attention(g, _normal(g, x, width), width, heads))
+    inner = g("Gelu", _linear(g, _normal(g, x, width), width, 4 * width))
+    return str(g("Add", x, _linear(g, inner, 4 * width, width)))
+
+
+def _image_network(name: str, build: Callable[[Graph, str], str]) -> onnx.ModelProto:
+    """Input image (batch, 3, height, width) float32; scores of 1000 classes."""
+    g = Graph(0)
+    image: list[Input] = [("image", TensorProto.FLOAT, ["batch", 3, "height", "width"])]
+    return _model(g, name, image, build(g, "image"), ["batch", 1000])
+
+
+def vit_any_size(layers: int = 12, width: int = 384, heads: int = 6) -> onnx.ModelProto:
+    """ViT-S/16 of any image size."""
+    return _image_network(
+        "vit_any_size",
+        lambda g, x: any_size.vit(
+            g, x, _linear, lambda g, x: _encoder_layer(g, x, width, heads), width, layers
+        ),
+    )
+
+
+def wav2vec2(layers: int = 6, width: int = 768, heads: int = 12) -> onnx.ModelProto:
+    """Input sound (batch, samples) float32; scores of 32 characters per 320 samples."""
+    g = Graph(0)
+    sound: list[Input] = [("sound", TensorProto.FLOAT, ["batch", "samples"])]
+    scores = any_size.wav2vec2(
+        g,
+        "sound",
+        _linear,
+        _normal,
+        lambda g, x: _encoder_layer(g, x, width, heads),
+        width,
+        layers,
+    )
+    return _model(g, "wav2vec2", sound, scores, ["batch", "rows", 32])
 
 
 def _linear(g: Graph, x: str, inner: int, outer: int) -> str:
@@ -126,6 +165,12 @@ NETWORKS: dict[str, Callable[[], onnx.ModelProto]] = {
     "whisper": lambda: whisper(6, 512, 8),
     "vit": lambda: with_any_batch(onnx_models.vit(1)),
     "resnet50": lambda: with_symbols(hydrate("resnet50_v1")),
+    "vit_any_size": vit_any_size,
+    "convnext": lambda: _image_network(
+        "convnext", lambda g, x: any_size.convnext(g, x, _linear, _normal)
+    ),
+    "vgg11": lambda: _image_network("vgg11", lambda g, x: any_size.vgg(g, x, _linear)),
+    "wav2vec2": wav2vec2,
 }
 
 
