@@ -404,6 +404,8 @@ def test_callbacks_of_mxnet_1_7_get_text_and_all_values() -> None:
     made = chain().optimize_for("test_text", {**ARGS, "more": X})
     (claimed,) = (each for each in made.graph.nodes if each.subgraphs)
     assert claimed.attrs["args"] == "3 0"
+    (claimed,) = (each for each in chain().optimize_for("test_text").graph.nodes if each.subgraphs)
+    assert claimed.attrs["args"] == "0 0"
     np.testing.assert_allclose(ran(made), np.log(INSIDE + 100), rtol=1e-5)
 
 
