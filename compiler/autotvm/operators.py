@@ -108,7 +108,9 @@ def find(name: str, args: tuple, target: Target) -> Tunable:
             try:
                 workload = operator.workload(name, args)
             except (TypeError, ValueError, IndexError, KeyError) as error:
-                raise InstantiationError(f"{name} can't take the arguments {args}") from error
+                raise InstantiationError(
+                    f"{name} can't take the arguments {args}: {error}"
+                ) from error
             if implementation.supports(workload, target):
                 return Tunable(operator, implementation, workload)
     why = "does not take these arguments" if known else "is not an implementation of the library"
@@ -160,8 +162,9 @@ def _second(dtype: str, first: str) -> str:
     return "" if dtype == first else dtype
 
 
-def _ints(values: Any) -> Any:
-    return tuple(int(value) for value in values)
+def _ints(values: Any, rank: int = 0) -> Any:
+    """Integers as a tuple; one integer stands for each of `rank` axes."""
+    return (values,) * rank if rank and isinstance(values, int) else tuple(map(int, values))
 
 
 def _placeholder(name: str, shape: Sequence[int], dtype: str) -> te.Tensor:
@@ -177,7 +180,7 @@ class _Conv2d(Operator):
         (out_channels, per_group, *kernel), weight_dtype = _tensor(weight)
         if task == "depthwise_conv2d_nchw.cuda":  # its weights are (channels, multiplier, KH, KW)
             out_channels, per_group = out_channels * per_group, 1
-        padding = _ints(padding)
+        padding = _ints(padding, 2)
         return Conv2dWorkload(
             batch,
             channels,
@@ -185,9 +188,9 @@ class _Conv2d(Operator):
             width,
             out_channels,
             _ints(kernel),
-            _ints(strides),
+            _ints(strides, 2),
             padding * (4 // len(padding)),
-            _ints(dilation),
+            _ints(dilation, 2),
             channels // per_group,
             dtype,
             str(rest[-1]) if rest else dtype,
@@ -278,15 +281,16 @@ class _Conv3d(Operator):
         else:
             batch, channels, size = shape[0], shape[1], shape[2:]
             taps, out_channels = kernel[2:], kernel[0]
+        padding = _ints(padding, 3)
         return Conv3dWorkload(
             batch,
             channels,
             _ints(size),
             out_channels,
             _ints(taps),
-            _ints(strides),
-            _ints(padding),
-            _ints(dilation),
+            _ints(strides, 3),
+            padding * (6 // len(padding)),
+            _ints(dilation, 3),
             int(groups),
             dtype,
             str(out_dtype),

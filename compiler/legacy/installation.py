@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import importlib.util
 import json
+import logging
 import re
 import sys
 from collections.abc import Iterator
@@ -162,6 +163,7 @@ def _install_names() -> None:
     for module in _NAMING:
         module.patch(_names)
     _rename_functions()
+    _rename_loggers()
     _names.set(strictness, "_forgiving", True)
 
 
@@ -228,6 +230,14 @@ def _rename_functions() -> None:
     _names.set(tvm.runtime, "load_module", load_module)
     _names.set(tvm.runtime.module, "load_module", load_module)
     _names.add(tvm.error, "TVMError", RuntimeError)
+
+
+def _rename_loggers() -> None:
+    """Let levels and handlers of TVM's loggers hold for Baton's loggers of the same parts."""
+    for name in ("autotvm", "auto_scheduler"):
+        old, new = logging.getLogger(name), logging.getLogger(f"baton.{name}")
+        _names.set(old, "parent", new.parent)
+        _names.set(new, "parent", old)
 
 
 _new_device = tvm.device

@@ -77,4 +77,6 @@ def arange(
 
 
 def __getattr__(name: str) -> Callable[..., Any]:
+    if name in ("random_normal", "random_randint", "random_uniform"):
+        return getattr(random, name.removeprefix("random_"))
     return operator_function(name)

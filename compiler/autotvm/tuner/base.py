@@ -167,15 +167,17 @@ class Tuner:
     ) -> None:
         level = logging.DEBUG if errors < self.error_ct_threshold else logging.WARNING
         scale = SI_SCALE[si_prefix]
+        messages = dict.fromkeys(each.error_msg for each in results if each.error_msg)
         logger.log(
             level,
-            "%s: %d/%d, best %.2f %sFLOPS, error numbers %s",
+            "%s: %d/%d, best %.2f %sFLOPS, error numbers %s%s",
             self.task.name,
             trial,
             n_trial,
             self.best_flops / scale,
             si_prefix,
             [int(result.error_no) for result in results],
+            "".join(f"; {text}" for text in messages),
         )
 
     # --- history ---------------------------------------------------------------------------

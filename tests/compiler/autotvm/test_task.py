@@ -106,6 +106,26 @@ def test_an_unknown_template_and_wrong_arguments_are_errors():
         autotvm.task.create("dense_pack.x86", ((1, 2), 3), TARGET)
 
 
+@pytest.mark.parametrize(
+    ("name", "data", "weight"),
+    [
+        ("conv2d_NCHWc.x86", (1, 16, 10, 10), (32, 16, 3, 3)),
+        ("conv3d_ndhwc.x86", (1, 4, 10, 10, 16), (3, 3, 3, 16, 32)),
+    ],
+)
+def test_one_number_stands_for_all_axes_of_a_window(name, data, weight):
+    def flop(*window):
+        tensors = [("TENSOR", shape, "float32") for shape in (data, weight)]
+        tail = (1, "float32") if len(data) == 5 else ("NCHW", "NCHW", "float32")
+        return autotvm.task.create(name, (*tensors, *window, *tail), TARGET).flop
+
+    rank = len(data) - 2
+    assert flop(2, 1, 1) == flop((2,) * rank, (1,) * 2 * rank, (1,) * rank)
+    assert flop(2, (1,) * rank, 1) == flop(2, 1, 1) < flop(1, 1, 1)
+    with pytest.raises(RecordError, match=r"arguments .*: invalid literal"):
+        flop("two", 1, 1)
+
+
 def test_outside_of_a_template_a_config_is_a_fallback_unless_one_is_applied(caplog):
     assert autotvm.get_config().is_fallback
     assert "outside of a template" in caplog.text

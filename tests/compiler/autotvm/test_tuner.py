@@ -126,6 +126,18 @@ def test_a_runner_of_ones_own_gets_tasks_targets_and_configs(task):
     assert tuner.best_flops == pytest.approx(task.flop / 1e-3)
 
 
+def test_the_log_says_why_candidates_fail(task, caplog):
+    class Failing(autotvm.measure.Runner):
+        def run(self, measure_inputs, build_results):
+            return [autotvm.MeasureResult((1e9,), 4, 0.1, 0.0, "no such device")] * 2
+
+    builder, _ = pretend(task)
+    with caplog.at_level("DEBUG", "baton.autotvm"):
+        make_tuner("random", task).tune(2, autotvm.measure_option(builder, Failing(1, 1)))
+    (trials, *_) = [each.getMessage() for each in caplog.records if "best" in each.getMessage()]
+    assert trials.endswith("; no such device")
+
+
 def test_a_space_that_is_exhausted_ends_the_run():
     args = (("TENSOR", (1, 3), "float32"), ("TENSOR", (2, 3), "float32"), None, "float32")
     small = autotvm.task.create("dense_nopack.x86", args, "llvm")

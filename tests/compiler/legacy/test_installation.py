@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 import textwrap
@@ -143,6 +144,15 @@ def test_old_configuration_keys_are_translated_or_ignored_with_a_note(old_names,
     with tvm.transform.PassContext(opt_level=3, config=config) as context:
         assert dict(context.config) == {"tirx.disable_vectorize": True}
     assert "relay.backend.use_auto_scheduler is ignored" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["autotvm", "auto_scheduler"])
+def test_loggers_have_their_old_names(old_names, name, caplog):
+    today = logging.getLogger(f"baton.{name}")
+    with caplog.at_level(logging.DEBUG, name):
+        assert today.getEffectiveLevel() == logging.DEBUG
+        legacy.uninstall()
+        assert today.getEffectiveLevel() != logging.DEBUG
 
 
 def test_a_key_that_nobody_ever_knew_stays_an_error(old_names):

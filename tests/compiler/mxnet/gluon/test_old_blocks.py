@@ -137,6 +137,8 @@ def test_operators_have_the_names_of_mxnet_and_take_a_name():
 
 def test_parameters_of_operators_come_by_position_too():
     x = np.array(X)
+    for drawn in (nd.random_normal(0, 1, (2, 3)), nd.random_uniform(low=-1, shape=(2, 3))):
+        assert drawn.shape == (2, 3) and str(drawn.dtype) == "float32"
     assert [part.shape for part in nd.split(x, 2, axis=0)] == [(1, 5), (1, 5)]
     assert nd.reshape(x, (5, 2)).shape == (5, 2)
     assert nd.random.uniform(shape=(2, 2), ctx=npx.cpu()).shape == (2, 2)
