@@ -15,10 +15,25 @@ from .type_infer import infer_type_if_possible, is_untyped, set_type
 
 handle = tvm_ffi.Object.__hash__
 
+SCOPE = "baton.scope"
+"""Attribute of the function that a closed scope calls with the outer values that it reads."""
+
 
 def nested(function: relax.Function) -> relax.Expr:
     """Body of the function as one expression over its parameters."""
     return _Nester().expression(function.body)
+
+
+def nested_scope(function: relax.Function) -> relax.Expr:
+    """Body of the function as `closed` gives it; values bound in the function are computed there.
+
+    Branches and local functions are rewritten separately, see `compiler.ir.scopes`.
+    """
+    nester = _Nester()
+    root = nester.expression(function.body)
+    variables = [binding.var for block in function.body.blocks for binding in block.bindings]
+    known = [nester.values[key] for key in map(handle, variables) if key in nester.values]
+    return closed(root, [value for _, value in known])
 
 
 def value_of(body: relax.Expr) -> relax.Expr:
@@ -38,8 +53,7 @@ def local_function(
     for node in [*parameters, *post_order(body)]:
         if node.ty.is_missing():
             set_type(node, relax.AnyType())
-    sequence = relax.SeqExpr([], body)
-    set_type(sequence, body.ty)
+    sequence = _sequence([], body, body.ty)
     return relax.Function(list(parameters), sequence, body.ty, attrs=dict_attrs(attrs))
 
 
@@ -61,15 +75,24 @@ def with_operands(expr: relax.Expr, new: Sequence[relax.Expr]) -> relax.Expr:
         if isinstance(new[0], relax.Tuple):
             return new[0].fields[expr.index]
         return infer_type_if_possible(relax.TupleGetItem(new[0], expr.index, expr.span))
-    if isinstance(expr, relax.If):
-        made: relax.Expr = relax.If(new[0], expr.true_branch, expr.false_branch, expr.span)
-        set_type(made, expr.ty)
-        return made
     if isinstance(expr, EXPRESSIONS):
         return adt.with_operands(expr, new)
     taken = iter(new)
+    if isinstance(expr, relax.If):
+        condition = next(taken)
+        branches = [_reading(each, taken) for each in (expr.true_branch, expr.false_branch)]
+        made: relax.Expr = relax.If(condition, *branches, expr.span)
+        set_type(made, expr.ty)
+        return made
+    if isinstance(expr, relax.SeqExpr):
+        cast = expr.blocks[0].bindings[0]
+        block = relax.BindingBlock([relax.MatchCast(cast.var, next(taken), cast.ty)])
+        return _sequence([block], cast.var, cast.ty)
+    if isinstance(expr, relax.Function):
+        return _function_reading(expr, taken)
     args = [next(taken) if isinstance(arg, relax.Expr) else arg for arg in expr.args]
-    made = relax.Call(expr.op, args, expr.attrs, expr.ty_args, expr.span)
+    op = _function_reading(expr.op, taken) if isinstance(expr.op, relax.Function) else expr.op
+    made = relax.Call(op, args, expr.attrs, expr.ty_args, expr.span)
     same = all(a.ty.same_as(b.ty) or tvm_ffi.structural_equal(a.ty, b.ty) for a, b in zip(old, new))
     if same and not expr.ty.is_missing():
         set_type(made, expr.ty)
@@ -78,16 +101,69 @@ def with_operands(expr: relax.Expr, new: Sequence[relax.Expr]) -> relax.Expr:
 
 
 def operands(expr: relax.Expr) -> list[relax.Expr]:
-    """Operands of a node, without bodies of functions and branches."""
+    """Operands of a node, without bodies of functions and branches.
+
+    They include the value of a `match_cast`, and the outer values that closed scopes read.
+    """
     if isinstance(expr, relax.Call):
-        return [arg for arg in expr.args if isinstance(arg, relax.Expr)]
+        args = [arg for arg in expr.args if isinstance(arg, relax.Expr)]
+        return args + operands(expr.op) if isinstance(expr.op, relax.Function) else args
     if isinstance(expr, relax.Tuple):
         return list(expr.fields)
     if isinstance(expr, relax.TupleGetItem):
         return [expr.tuple_value]
     if isinstance(expr, relax.If):
-        return [expr.cond]
+        return [expr.cond, *_read(expr.true_branch), *_read(expr.false_branch)]
+    if isinstance(expr, relax.Function):
+        return _read(expr.body)
+    if isinstance(expr, relax.SeqExpr):
+        return _cast_value(expr)
     return adt.operands(expr)
+
+
+def _cast_value(expr: relax.SeqExpr) -> list[relax.Expr]:
+    """Value of a sequence that is one `match_cast`; empty for other sequences."""
+    bindings = expr.blocks[0].bindings if len(expr.blocks) == 1 else []
+    if len(bindings) == 1 and isinstance(bindings[0], relax.MatchCast):
+        return [bindings[0].value] if expr.body.same_as(bindings[0].var) else []
+    return []
+
+
+def is_closed_scope(expr: Any) -> bool:
+    """Whether an expression calls the function of a scope that `closed` made."""
+    return (
+        isinstance(expr, relax.Call)
+        and isinstance(expr.op, relax.Function)
+        and SCOPE in (expr.op.attrs or {})
+    )
+
+
+def _read(scope: relax.SeqExpr) -> list[relax.Expr]:
+    """Outer values that a closed scope reads; empty for a scope that is not closed."""
+    return list(scope.body.args) if is_closed_scope(scope.body) else []
+
+
+def _reading(scope: relax.SeqExpr, new: Iterator[relax.Expr]) -> relax.SeqExpr:
+    """Rebuild a scope that reads other outer values."""
+    old = _read(scope)
+    values = [next(new) for _ in old]
+    if all(a.same_as(b) for a, b in zip(old, values)):
+        return scope
+    return _sequence([], make_call(scope.body.op, values, scope.body.ty), scope.ty)
+
+
+def _function_reading(function: relax.Function, new: Iterator[relax.Expr]) -> relax.Function:
+    body = _reading(function.body, new)
+    if body.same_as(function.body):
+        return function
+    return relax.Function(function.params, body, function.ret_ty, function.is_pure, function.attrs)
+
+
+def _sequence(blocks: list[Any], body: relax.Expr, ty: Any) -> relax.SeqExpr:
+    made = relax.SeqExpr(blocks, body)
+    if not ty.is_missing():
+        set_type(made, ty)
+    return made
 
 
 def post_order(
@@ -116,6 +192,131 @@ def rewrite(root: relax.Expr, change: Any) -> relax.Expr:
         new = with_operands(node, [made[handle(each)][1] for each in operands(node)])
         made[handle(node)] = (node, change(node, new))
     return made[handle(root)][1]
+
+
+def closed(root: relax.Expr, own: Sequence[relax.Expr] = ()) -> relax.Expr:
+    """Let branches and local functions read outer values through parameters only.
+
+        before   if c { add(exp(x), x) } else { exp(x) }     both read one node exp(x)
+        after    if c { fn(a) { add(a, x) }(exp(x)) } else { fn(a) { a }(exp(x)) }
+
+    A node that several scopes read belongs to the innermost scope around all its readers, where it
+    is computed once; nodes in `own` belong to the outermost scope. The parameters' values are
+    operands of the condition or function.
+    """
+    is_flat = not any(map(_scopes, post_order(root, _below)))
+    return root if is_flat else _Scopes(root, own).build(root, 0)
+
+
+class _Scopes:
+    """Scopes of an expression: 0 is the expression, others are branches and local functions."""
+
+    def __init__(self, root: relax.Expr, own: Sequence[relax.Expr]) -> None:
+        self.parent = [0]
+        self.inner: dict[tuple[int, int], list[int]] = {}  # by node and its scope: scopes in it
+        # By node: the scopes that read it.
+        self.readers: dict[int, set[int]] = {handle(each): {0} for each in (root, *own)}
+        reads: list[tuple[int, relax.Expr]] = []
+        order = post_order(root, lambda node: [*_below(node), *map(_body_of, _scopes(node))])
+        for node in reversed(list(order)):
+            new = []
+            for home in sorted({self._home(node, each) for each in self.readers[handle(node)]}):
+                new += [(home, each) for each in _below(node)]
+                for scope in _scopes(node):
+                    self.parent.append(home)
+                    self.inner.setdefault((handle(node), home), []).append(len(self.parent) - 1)
+                    new.append((len(self.parent) - 1, scope.body))
+            for reader, each in new:
+                self.readers.setdefault(handle(each), set()).add(reader)
+            reads += new
+        # Values of an outer scope that each scope reads, with the variables it reads them by.
+        self.captured: list[dict[int, tuple[relax.Expr, relax.Var]]] = [{} for _ in self.parent]
+        for reader, node in reads:
+            child = self._child(node, reader)
+            if child > 0 and handle(node) not in self.captured[child]:
+                self.captured[child][handle(node)] = (node, relax.Var("outer", node.ty))
+
+    def _home(self, node: relax.Expr, reader: int) -> int:
+        """The scope that computes a node for a reader: the innermost around all readers."""
+        if not _is_computed(node):
+            return reader
+        readers = set(self.readers[handle(node)])
+        while len(readers) > 1:  # a scope has a larger number than those around it
+            innermost = max(readers)
+            readers = readers - {innermost} | {self.parent[innermost]}
+        return readers.pop()
+
+    def _child(self, node: relax.Expr, reader: int) -> int:
+        """The scope that reads a node from the one around it; 0 if the reader computes it."""
+        home, child = self._home(node, reader), 0
+        while reader != home:
+            child, reader = reader, self.parent[reader]
+        return child
+
+    def build(self, root: relax.Expr, number: int) -> relax.Expr:
+        """Rebuild the nodes of one scope and the scopes in it."""
+        made: dict[int, relax.Expr] = {}
+
+        def below(node: relax.Expr) -> list[relax.Expr]:
+            if self._child(node, number):
+                return []
+            scopes = self.inner.get((handle(node), number), ())
+            values = [each for scope in scopes for each, _ in self.captured[scope].values()]
+            return [*_below(node), *values]
+
+        for node in post_order(root, below):
+            child = self._child(node, number)
+            made[handle(node)] = (
+                self.captured[child][handle(node)][1] if child else self._made(node, number, made)
+            )
+        return made[handle(root)]
+
+    def _made(self, node: relax.Expr, own: int, made: dict[int, relax.Expr]) -> relax.Expr:
+        if isinstance(node, relax.Call) and handle(node.op) in made:
+            return make_call(made[handle(node.op)], [made[handle(a)] for a in node.args], node.ty)
+        new = with_operands(node, [made[handle(each)] for each in operands(node)])
+        closed_ones = []
+        for number, scope in zip(self.inner.get((handle(node), own), ()), _scopes(node)):
+            body = self.build(scope.body, number)
+            values = [made[key] for key in self.captured[number]]
+            if values:
+                variables = [var for _, var in self.captured[number].values()]
+                body = make_call(local_function(variables, body, {SCOPE: 1}), values, body.ty)
+            closed_ones.append(_sequence([], body, scope.ty))
+        if not closed_ones:
+            return new
+        if isinstance(node, relax.If):
+            result: relax.Expr = relax.If(new.cond, *closed_ones, node.span)
+            set_type(result, node.ty)
+            return result
+        return relax.Function(node.params, closed_ones[0], node.ret_ty, node.is_pure)
+
+
+def _is_computed(node: relax.Expr) -> bool:
+    """Whether a node has a value of known type that takes more than a name to read."""
+    if isinstance(node, relax.Function):
+        return bool(_scopes(node))
+    return bool(operands(node) or isinstance(node, relax.Call)) and not is_untyped(node.ty)
+
+
+def _scopes(node: relax.Expr) -> list[relax.SeqExpr]:
+    """Branches or body of a node; none if bindings make them opaque, or if they are closed."""
+    found: list[relax.SeqExpr] = []
+    if isinstance(node, relax.If):
+        found = [node.true_branch, node.false_branch]
+    elif isinstance(node, relax.Function) and not node.attrs:
+        found = [node.body]
+    return [] if any(each.blocks or is_closed_scope(each.body) for each in found) else found
+
+
+def _body_of(scope: relax.SeqExpr) -> relax.Expr:
+    return scope.body
+
+
+def _below(node: relax.Expr) -> list[relax.Expr]:
+    """Operands of a node, and the local function that it calls."""
+    is_local = isinstance(node, relax.Call) and isinstance(node.op, relax.Function)
+    return [node.op, *operands(node)] if is_local and _scopes(node.op) else operands(node)
 
 
 def dict_attrs(attrs: Any) -> Any:
@@ -218,22 +419,15 @@ class _Nester:
         """Keep a binding as a let: untyped value, recursive function or reference write."""
         block = relax.BindingBlock([relax.VarBinding(binding.var, self.expression(binding.value))])
         rest = relax.SeqExpr([relax.BindingBlock(others)], body) if others else body
-        made = relax.SeqExpr([block], self.expression(rest))
-        if not body.ty.is_missing():
-            set_type(made, body.ty)
-        return made
+        return _sequence([block], self.expression(rest), body.ty)
 
     def _branch(self, branch: relax.SeqExpr) -> relax.SeqExpr:
         body = self.expression(branch)
-        sequence = relax.SeqExpr([], body)
-        set_type(sequence, body.ty)
-        return sequence
+        return _sequence([], body, body.ty)
 
     def _match(self, binding: relax.MatchCast) -> relax.Expr:
         """Keep a match_cast as a sequence, which defines its symbolic extents."""
         value = self.expression(binding.value)
         var = relax.Var(binding.var.name, binding.ty)
         block = relax.BindingBlock([relax.MatchCast(var, value, binding.ty)])
-        sequence = relax.SeqExpr([block], var)
-        set_type(sequence, binding.ty)
-        return sequence
+        return _sequence([block], var, binding.ty)

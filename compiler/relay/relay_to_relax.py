@@ -13,7 +13,7 @@ from ..errors import UntypedVariableError
 from ..ir.rewrite import expressions_in, relax_functions, with_functions
 from . import dialect
 from .byoc import as_subgraphs, with_operators
-from .nested_expressions import dict_attrs
+from .nested_expressions import closed, dict_attrs, is_closed_scope
 from .nested_expressions import operands as operands_of
 from .ty import mentions_data
 from .type_infer import infer_type, set_type
@@ -196,7 +196,7 @@ class Flattener:
 
     def _local_call(self, node: relax.Call, args: list[relax.Expr]) -> relax.Expr:
         function = self._function_behind(node.op)
-        if not self.inlines or function is None:
+        if function is None or not (self.inlines or is_closed_scope(node)):
             op = self.leaf(node.op) if isinstance(node.op, relax.Function) else self._value(node.op)
             made = relax.Call(op, args, node.attrs, node.ty_args, node.span)
             if not node.ty.is_missing():
@@ -241,7 +241,7 @@ def function_of(
     """Function with the bindings of a nested body; UntypedVariableError if it passes data."""
     if any(mentions_data(each.ty) for each in (*parameters, body)):
         raise UntypedVariableError("a function over data types has no form in Relax")
-    sequence = Flattener().sequence(body)
+    sequence = Flattener().sequence(closed(body))
     return relax.Function(list(parameters), sequence, sequence.ty, attrs=dict_attrs(attrs))
 
 

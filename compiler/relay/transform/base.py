@@ -12,10 +12,11 @@ from tvm import relax
 from ...ir import rewrite
 from ...ir.op_dialect import SharedRule, Vocabulary
 from ...ir.rewrite import expressions_in, operator_name, relax_functions, rewrite_calls
+from ...ir.scopes import map_scopes
 from .. import dialect
 from ..adt_eval import is_program, only_needed
 from ..function import OpenFunction
-from ..nested_expressions import nested
+from ..nested_expressions import nested_scope
 from ..relay_to_relax import function_of
 from . import build
 
@@ -113,7 +114,7 @@ _NAMED: set[str] = set()
 
 
 def body_wise(name: str, opt_level: int, change: BodyChange) -> Any:
-    """Create a pass that rewrites the nested body of every function."""
+    """Create a pass that rewrites the nested body of every function and of every scope in it."""
 
     def run(function: relax.Function, _mod: tvm.IRModule) -> relax.Function:
         return with_body(function, change)
@@ -122,12 +123,17 @@ def body_wise(name: str, opt_level: int, change: BodyChange) -> Any:
 
 
 def with_body(function: relax.Function, change: BodyChange) -> relax.Function:
-    """Replace the body of a function; return the same function if the body is unchanged."""
-    before = nested(function)
-    after = change(before)
-    return (
-        function if after.same_as(before) else function_of(function.params, after, function.attrs)
-    )
+    """Replace the body of a function and of each branch and local function in it.
+
+    Returns the same function if nothing changes.
+    """
+
+    def changed(scope: relax.Function) -> relax.Function:
+        before = nested_scope(scope)
+        after = change(before)
+        return scope if after.same_as(before) else function_of(scope.params, after, scope.attrs)
+
+    return map_scopes(function, changed)
 
 
 def map_functions(mod: tvm.IRModule, change: FunctionChange) -> tvm.IRModule:

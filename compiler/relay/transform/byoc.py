@@ -17,11 +17,19 @@ from ...errors import RelayError
 from ...ir.dataflow_graph import PROJECTION, TRANSPARENT, RelaxFunction
 from ...ir.outline import Group, outline
 from ...ir.rewrite import relax_functions
+from ...ir.scopes import map_scopes
 from ..dataflow_pattern import DFPattern
-from ..nested_expressions import handle, nested, operands, post_order, rewrite, with_operands
+from ..nested_expressions import (
+    handle,
+    nested_scope,
+    operands,
+    post_order,
+    rewrite,
+    with_operands,
+)
 from ..op.contrib.register import load
 from ..relay_to_relax import Flattener
-from ..type_infer import infer_type, set_type
+from ..type_infer import infer_type
 from .base import body_wise, is_external, map_functions, module_pass, with_functions
 from .regions import DEFAULT, Region, Regions, begin, compiler_of, end, is_begin, is_end
 
@@ -55,6 +63,7 @@ def MergeComposite(pattern_table: PatternTable) -> Any:
 def AnnotateTarget(targets: str | Sequence[str], include_non_call_ops: bool = True) -> Any:
     """Annotate supported operators with `annotation.compiler_begin` and `compiler_end`.
 
+    Branches and local functions are annotated separately; a region never leaves its scope.
     An operator is supported if its attribute `target.<compiler>` accepts the call, a composite
     function if its name starts with `<compiler>.`. The first matching compiler is selected.
     """
@@ -87,7 +96,7 @@ def PartitionGraph(mod_name: str = "default", bind_constants: bool = True) -> An
     def change(mod: tvm.IRModule) -> tvm.IRModule:
         for gvar, function in relax_functions(mod):
             if not is_external(function):
-                mod = _partitioned(mod, str(gvar.name_hint), mod_name, bind_constants)
+                mod = _Partitioner(mod, gvar, mod_name, bind_constants).partitioned(function)
         return map_functions(mod, _optimized)
 
     return module_pass("PartitionGraph", 0, change)
@@ -139,25 +148,9 @@ class _Annotator:
             return new
         if isinstance(old, relax.Call):
             return self._marked(new, self._supported(old))
-        if isinstance(old, relax.If):
-            return self._condition(new)
-        if isinstance(old, relax.Tuple):
-            if self.non_calls:
-                return self._marked(new, "")
-            return with_operands(new, [self._ended(each) for each in operands(new)])
-        return new
-
-    def _condition(self, node: relax.If) -> relax.Expr:
-        """Annotate a condition and its branches; each branch ends its own regions."""
-        branches = []
-        for branch in (node.true_branch, node.false_branch):
-            body = self.annotate(branch.body)
-            sequence = relax.SeqExpr(branch.blocks, body)
-            set_type(sequence, body.ty)
-            branches.append(sequence)
-        made = relax.If(self._ended(node.cond), *branches, node.span)
-        set_type(made, node.ty)
-        return made
+        if isinstance(old, relax.Tuple) and self.non_calls:
+            return self._marked(new, "")
+        return with_operands(new, [self._ended(each) for each in operands(new)])
 
     def _supported(self, call: relax.Call) -> str:
         """Select the first compiler that supports a call."""
@@ -280,52 +273,76 @@ def _without_default(body: relax.Expr) -> relax.Expr:
     return rewrite(body, change)
 
 
-def _partitioned(mod: tvm.IRModule, name: str, mod_name: str, bind_constants: bool) -> tvm.IRModule:
-    """Outline the annotated regions of one function."""
-    function = mod[name]
-    marked = nested(function)
-    if not any(is_begin(node) or is_end(node) for node in post_order(marked)):
-        return mod
-    body = _without_default(marked)
-    regions = Regions(body)
-    plain: dict[int, relax.Expr] = {}
-    for node in post_order(body):
-        below = [plain[handle(each)] for each in operands(node)]
-        is_mark = is_begin(node) or is_end(node)
-        plain[handle(node)] = below[0] if is_mark else with_operands(node, below)
-    flattener = _Numbering()
-    result = flattener.leaf(plain[handle(body)])
-    sequence = relax.SeqExpr([relax.BindingBlock(flattener.bindings)], result)
-    made = relax.Function(function.params, sequence, result.ty, attrs=function.attrs)
-    mod = with_functions(mod, {mod.get_global_var(name): made})
-    main = RelaxFunction(mod, name)
-    index_of = {str(var.name): index for index, var in enumerate(main.variables)}
-    groups = []
-    for region in regions.all():
-        names = {
-            each
-            for node in region.nodes.values()
-            for each in flattener.names(plain[handle(node)], region, regions, node)
-        }
-        members = sorted(
-            index_of[each]
-            for each in names
-            if main.kinds[index_of[each]] not in (PROJECTION, TRANSPARENT)
-        )
-        title = _sanitized(f"tvmgen_{mod_name}_{region.compiler}_{name}_{region.number}")
-        attrs = {
-            "Compiler": region.compiler,
-            "Primitive": tvm.tirx.IntImm("int32", 1),
-            "Inline": tvm.tirx.IntImm("int32", 1),
-            "global_symbol": title,
-        }
-        leaving = [flattener.variable(plain[handle(mark)]) for mark in region.outs]
-        order = [index_of[name] for name in leaving if name]
-        if members:
-            groups.append(
-                Group(members, title, attrs, lift_constants=not bind_constants, order=order)
+class _Partitioner:
+    """Outlines the annotated regions of one function and of the scopes in it."""
+
+    def __init__(self, mod: tvm.IRModule, gvar: Any, mod_name: str, bind: bool) -> None:
+        self.mod, self.gvar = mod, gvar
+        self.title = f"tvmgen_{mod_name}_{{}}_{gvar.name_hint}_{{}}"
+        self.bind_constants = bind
+        self.count = 0  # numbers of regions that are taken
+
+    def partitioned(self, function: relax.Function) -> tvm.IRModule:
+        made = map_scopes(function, self._scope)
+        return self.mod if made.same_as(function) else with_functions(self.mod, {self.gvar: made})
+
+    def _scope(self, function: relax.Function) -> relax.Function:
+        """Outline the regions of one scope, which takes the function's place in the module."""
+        marked = nested_scope(function)
+        if not any(is_begin(node) or is_end(node) for node in post_order(marked)):
+            return function
+        body = _without_default(marked)
+        regions = Regions(body, self.count)
+        self.count = regions.count
+        plain: dict[int, relax.Expr] = {}
+        for node in post_order(body):
+            below = [plain[handle(each)] for each in operands(node)]
+            is_mark = is_begin(node) or is_end(node)
+            plain[handle(node)] = below[0] if is_mark else with_operands(node, below)
+        flattener = _Numbering()
+        result = flattener.leaf(plain[handle(body)])
+        sequence = relax.SeqExpr([relax.BindingBlock(flattener.bindings)], result)
+        made = relax.Function(function.params, sequence, result.ty, attrs=function.attrs)
+        main = RelaxFunction(with_functions(self.mod, {self.gvar: made}), self.gvar.name_hint)
+        groups = self._groups(main, regions, plain, flattener)
+        self.mod = outline(main, groups) if groups else main.module
+        self.gvar = self.mod.get_global_var(self.gvar.name_hint)
+        return self.mod[self.gvar]
+
+    def _groups(
+        self,
+        main: RelaxFunction,
+        regions: Regions,
+        plain: dict[int, relax.Expr],
+        flattener: _Numbering,
+    ) -> list[Group]:
+        """The bindings of each region; regions without operators have none."""
+        index_of = {str(var.name): index for index, var in enumerate(main.variables)}
+        groups = []
+        for region in regions.all():
+            names = {
+                each
+                for node in region.nodes.values()
+                for each in flattener.names(plain[handle(node)], region, regions, node)
+            }
+            members = sorted(
+                index_of[each]
+                for each in names
+                if main.kinds[index_of[each]] not in (PROJECTION, TRANSPARENT)
             )
-    return outline(main, groups) if groups else mod
+            title = _sanitized(self.title.format(region.compiler, region.number))
+            attrs = {
+                "Compiler": region.compiler,
+                "Primitive": tvm.tirx.IntImm("int32", 1),
+                "Inline": tvm.tirx.IntImm("int32", 1),
+                "global_symbol": title,
+            }
+            leaving = [flattener.variable(plain[handle(mark)]) for mark in region.outs]
+            order = [index_of[name] for name in leaving if name]
+            lift = not self.bind_constants
+            if members:
+                groups.append(Group(members, title, attrs, lift_constants=lift, order=order))
+        return groups
 
 
 class _Numbering(Flattener):

@@ -58,11 +58,14 @@ class Region:
 
 
 class Regions:
-    """All regions of an annotated body; RelayError if begin and end annotations do not match."""
+    """All regions of an annotated body; RelayError if begin and end annotations do not match.
 
-    def __init__(self, body: relax.Expr) -> None:
+    Numbers of regions count from `count`, which then is the next number.
+    """
+
+    def __init__(self, body: relax.Expr, count: int = 0) -> None:
         self._of: dict[int, Region] = {}
-        self._count = 0
+        self.count = count
         for node in post_order(body):
             self._place(node)
 
@@ -91,8 +94,8 @@ class Regions:
 
     def _place(self, node: relax.Expr) -> None:
         if is_begin(node):
-            region = Region(self._count, compiler_of(node))
-            self._count += 1
+            region = Region(self.count, compiler_of(node))
+            self.count += 1
             region.ins.append(node)
         elif is_end(node):
             found = self.of(node.args[0])

@@ -1,0 +1,69 @@
+"""Visit a function and the scopes in it: branches of conditions and local functions.
+
+A scope is rewritten as a function whose parameters are the variables that it reads, so that a
+rewrite of functions needs to know nothing of scopes:
+
+    main(c, x):  a = exp(x);  y = if c { add(a, x) } else { a }
+    scopes:      main(c, x);  (a, x) -> add(a, x);  (a) -> a
+
+Bodies of loops are functions of the module, and therefore no scopes of `main`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tvm import relax
+from tvm.relax.expr import _update_type
+
+FunctionRewrite = Callable[[relax.Function], relax.Function]
+
+
+def map_scopes(function: relax.Function, change: FunctionRewrite) -> relax.Function:
+    """Rewrite a function, then each scope in the result; the same function if nothing changes.
+
+    `change` keeps the parameters of the functions that it gets. Local functions with attributes
+    belong to a pass or to a code generator and are left as they are.
+    """
+    made = change(function)
+    blocks, changed = [], False
+    for block in made.body.blocks:
+        bindings = []
+        for binding in block.bindings:
+            value = _inner(binding.value, change)
+            if not value.same_as(binding.value):
+                changed = True
+                binding = relax.VarBinding(binding.var, value, binding.span)
+            bindings.append(binding)
+        blocks.append(type(block)(bindings, block.span))
+    if not changed:
+        return made
+    body = relax.SeqExpr(blocks, made.body.body, made.body.span)
+    _update_type(body, made.body.ty)
+    return relax.Function(made.params, body, made.ret_ty, made.is_pure, made.attrs, made.span)
+
+
+def _inner(value: Any, change: FunctionRewrite) -> Any:
+    """Rewrite the scopes of a bound value."""
+    if isinstance(value, relax.If):
+        old = [value.true_branch, value.false_branch]
+        new = [_body([], branch, relax.analysis.free_vars(branch), change) for branch in old]
+        if all(a.same_as(b) for a, b in zip(old, new)):
+            return value
+        made = relax.If(value.cond, *new, value.span)
+    elif isinstance(value, relax.Function) and not value.attrs:
+        free = relax.analysis.free_vars(value)
+        body = _body(list(value.params), value.body, free, change)
+        if body.same_as(value.body):
+            return value
+        made = relax.Function(value.params, body, value.ret_ty, value.is_pure, None, value.span)
+    else:
+        return value
+    _update_type(made, value.ty)
+    return made
+
+
+def _body(params: list[Any], body: Any, free: Any, change: FunctionRewrite) -> Any:
+    """Rewrite a body as a function of its parameters and of the variables that it reads."""
+    return map_scopes(relax.Function([*params, *free], body, body.ty), change).body
