@@ -57,7 +57,8 @@ class Group:
     members: list[int]  # bindings of `main`, operations of one domain; projections follow
     name: str  # wanted name of the function; a number is appended if it is taken
     attrs: Mapping[str, Any] = field(default_factory=dict)  # attributes of the function
-    record_inputs: bool = False  # also set `baton.input_names`
+    # If not None, also set `baton.input_names` with the names of these parameters.
+    named_inputs: Sequence[Any] | None = None
     lift_constants: bool = False  # constants become parameters of the function, not part of it
     order: list[int] = field(default_factory=list)  # bindings whose values are the first results
 
@@ -222,10 +223,11 @@ class _Outlined:
         if self._sizes:
             self._parameters.append(Var("sizes", relax.ShapeType(self._sizes)))
         attrs = dict(group.attrs)
-        if group.record_inputs:
+        if group.named_inputs is not None:
+            named = {hash(variable) for variable in group.named_inputs}
             names = [
-                variable.name if number is not None and number < 0 and not part else ""
-                for number, variable, part in self.inputs
+                variable.name if hash(variable) in named and not part else ""
+                for _, variable, part in self.inputs
             ]
             attrs[INPUT_NAMES] = json.dumps(names + [""] * bool(self._sizes))
         function = relax.Function(

@@ -52,16 +52,15 @@ def _inner(value: Any, change: FunctionRewrite) -> Any:
         if all(a.same_as(b) for a, b in zip(old, new)):
             return value
         made = relax.If(value.cond, *new, value.span)
-    elif isinstance(value, relax.Function) and not value.attrs:
+        _update_type(made, value.ty)
+        return made
+    if isinstance(value, relax.Function) and not value.attrs:
         free = relax.analysis.free_vars(value)
         body = _body(list(value.params), value.body, free, change)
         if body.same_as(value.body):
             return value
-        made = relax.Function(value.params, body, value.ret_ty, value.is_pure, None, value.span)
-    else:
-        return value
-    _update_type(made, value.ty)
-    return made
+        return relax.Function(value.params, body, value.ret_ty, value.is_pure, None, value.span)
+    return value
 
 
 def _body(params: list[Any], body: Any, free: Any, change: FunctionRewrite) -> Any:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from tvm import IRModule
+from tvm import IRModule, relax
 
 from compiler.backends import compiled_attrs, get_partitioner, subgraph_name
 from compiler.backends.graph import Graph, SubgraphExtractor
 from compiler.backends.relax_graph import RelaxGraph
 from compiler.ir.dataflow_graph import RelaxFunction
 from compiler.ir.outline import ON_COMPILE_ERROR, Group, outline
-from compiler.lowering.offloaded_functions import operators_of
+from compiler.ir.rewrite import with_functions
+from compiler.ir.scopes import map_scopes
+from compiler.lowering.offloaded_functions import BACKEND, operators_of
+from compiler.relay.adt_eval import evaluated, only_needed
+from compiler.relay.relax_to_relay import as_relay, to_relax
 
 from .candidates import Candidate, Partitioning
 from .gc_pause import paused_collection
@@ -29,12 +35,16 @@ def partition(
     params: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> IRModule:
-    """Let partitioners claim subgraphs of `main`.
+    """Let partitioners claim subgraphs of `main` and of the functions that it needs.
 
-    Each accepted subgraph becomes a private function of the module that `main` calls, with the
+    Each accepted subgraph becomes a private function of the module that its caller calls, with the
     attributes that docs/internals.md lists under "Accepted subgraphs". Everything else, rejected
-    subgraphs included, stays in `main` as it was. Subgraphs accepted before, in this call or in
-    an earlier one, are never taken apart.
+    subgraphs included, stays as it was. Subgraphs accepted before, in this call or in an earlier
+    one, are never taken apart.
+
+    Callbacks get one graph after another: `main`, each branch of a condition, each loop body.
+    A subgraph never leaves the branch or the body that it is in. Ids of subgraphs and the option
+    `max_subgraphs` count over all graphs of a strategy.
 
     All of it is in Relay's operators: those of a Relax module are raised first, as
     `relay.from_relax` does. `relay.to_relax` gives the plain Relax module of the result.
@@ -90,41 +100,88 @@ def partition_with_report(
     limits = Limits.from_options(texts)
     for each in chain:
         check_options(each, texts, limits.callback_timeout)
-    from ..relay.relax_to_relay import as_relay
-
-    module, plain = as_relay(mod), mod
-    first: Graph | None = None
-    candidates: list[Candidate] = []
+    walk = _Walk(mod, params)
     with paused_collection():
-        for each in chain:
-            for strategy in each.strategies:
-                run = StrategyRun(each.name, strategy, texts, limits)
-                adapter = _ModuleAdapter(module, run, params)
-                marks = run.claims(adapter)
-                in_relax = None
-                if not knows_relay(adapter.claimed(marks)):
-                    in_relax = _query_strategy_in_relax(plain, run, params)
-                    adapter, marks = in_relax or (adapter, marks)
-                first = first or adapter.graph
-                candidates += run.select(adapter, marks)
-                if adapter.has_accepted:
-                    module = plain = (
-                        adapter.result() if in_relax is None else as_relay(adapter.result())
-                    )
-    first = first or RelaxGraph(RelaxFunction(module), params).graph
-    return Partitioning(module, first, candidates)
+        candidates = [
+            candidate
+            for each in chain
+            for strategy in each.strategies
+            for candidate in walk.run(StrategyRun(each.name, strategy, texts, limits))
+        ]
+    first = walk.first or RelaxGraph(RelaxFunction(walk.module), params).graph
+    return Partitioning(walk.module, first, candidates)
+
+
+class _Walk:
+    """A module whose functions, with the scopes in them, strategies partition one by one."""
+
+    def __init__(self, mod: IRModule, params: Mapping[str, Any] | None) -> None:
+        self._plain = evaluated(mod)  # in the caller's operators, until something is accepted
+        self.module = as_relay(self._plain)
+        self.first: Graph | None = None  # `main` before the first strategy
+        self._params = params or {}
+        main = RelaxFunction(self.module).function
+        self._inputs = {hash(variable): variable.name for variable in main.params}
+
+    def run(self, run: StrategyRun) -> list[Candidate]:
+        """Partition `main` and the functions that it needs by one strategy."""
+        candidates: list[Candidate] = []
+        needed = [str(gvar.name_hint) for gvar in only_needed(self.module, "main").functions]
+        for name in sorted(needed, key=lambda name: (name != "main", name)):
+            function = self.module[name]
+            attrs = function.attrs or {} if isinstance(function, relax.Function) else None
+            if attrs is not None and BACKEND not in attrs and "Compiler" not in attrs:
+                change = partial(self._partitioned, name, run, candidates)
+                self._replace(name, map_scopes(function, change))
+        return candidates
+
+    def _replace(self, name: str, function: relax.Function) -> None:
+        if not function.same_as(self.module[name]):
+            gvar = self.module.get_global_var(name)
+            self.module = self._plain = with_functions(self.module, {gvar: function})
+
+    def _partitioned(
+        self, name: str, run: StrategyRun, candidates: list[Candidate], function: relax.Function
+    ) -> relax.Function:
+        """Partition one scope, which takes the place of the function that it is in."""
+        whole = self.module[name]
+        if function.same_as(whole):
+            module, plain = self.module, self._plain
+        else:
+            gvar = self.module.get_global_var(name)
+            module = plain = with_functions(self.module, {gvar: function})
+        adapter = _ModuleAdapter(module, name, run, self._params, self._inputs)
+        if self.first is not None and all(domain is None for domain in adapter.domains):
+            return function
+        self.first = self.first or adapter.graph
+        marks = run.claims(adapter)
+        in_relax = None
+        if not knows_relay(adapter.claimed(marks)):
+            in_relax = _query_strategy_in_relax(plain, name, run, self._params, self._inputs)
+            adapter, marks = in_relax or (adapter, marks)
+        if run.limits.max_subgraphs is not None:
+            left = run.limits.max_subgraphs - sum(each.accepted for each in candidates)
+            run = replace(run, limits=replace(run.limits, max_subgraphs=left))
+        candidates += run.select(adapter, marks, len(candidates))
+        if not adapter.has_accepted:
+            return function
+        result = adapter.result() if in_relax is None else as_relay(adapter.result())
+        self.module = self._plain = result
+        return result[name]
 
 
 def _query_strategy_in_relax(
-    mod: IRModule, run: StrategyRun, params: Mapping[str, Any] | None
+    mod: IRModule,
+    name: str,
+    run: StrategyRun,
+    params: Mapping[str, Any],
+    inputs: Mapping[int, str],
 ) -> tuple[_ModuleAdapter, list[int]] | None:
     """The module in Relax's operators, with the marks; None if the strategy knows none of those."""
-    from ..relay.relax_to_relay import to_relax
-
-    names = operators_of(mod["main"])
+    names = operators_of(mod[name])
     if not (knows_relay(names) or knows_relax(names)):
         return None  # the names are the same in both
-    adapter = _ModuleAdapter(to_relax(mod), run, params)
+    adapter = _ModuleAdapter(to_relax(mod), name, run, params, inputs)
     marks = run.claims(adapter)
     if not knows_relax(adapter.claimed(marks)):
         return None
@@ -132,12 +189,25 @@ def _query_strategy_in_relax(
 
 
 class _ModuleAdapter:
-    """`main` of a module for one strategy; see `Adapter`."""
+    """A function of a module for one strategy; see `Adapter`.
 
-    def __init__(self, mod: IRModule, run: StrategyRun, params: Mapping[str, Any] | None) -> None:
+    `inputs`: names of the parameters of `main`, by address.
+    """
+
+    def __init__(
+        self,
+        mod: IRModule,
+        name: str,
+        run: StrategyRun,
+        params: Mapping[str, Any],
+        inputs: Mapping[int, str],
+    ) -> None:
         self._run = run
-        self._main = RelaxFunction(mod)
-        self._source = RelaxGraph(self._main, params)
+        self._main = RelaxFunction(mod, name)
+        self._inputs = [each for each in self._main.parameters if hash(each) in inputs]
+        names = {variable.name for variable in self._inputs}
+        known = {key: value for key, value in params.items() if key in names}
+        self._source = RelaxGraph(self._main, known)
         self.graph = self._source.graph
         self.args = self._source.values
         self.aux: Mapping[str, Any] = MappingProxyType({})
@@ -179,7 +249,7 @@ class _ModuleAdapter:
         name = subgraph_name(backend, strategy.name, number)
         bindings = (self._source.binding_of[node] for node in members)
         found = [binding for binding in bindings if binding is not None]
-        self._groups.append(Group(found, name, {**attrs, **own}, record_inputs=True))
+        self._groups.append(Group(found, name, {**attrs, **own}, self._inputs))
 
     def result(self) -> IRModule:
         """The module with the accepted subgraphs as functions."""

@@ -66,14 +66,19 @@ class StrategyRun:
         """Names partitioner and strategy in errors."""
         return f"partitioner {self.backend!r}, strategy {self.strategy.name!r}"
 
-    def select(self, adapter: Adapter, marks: Sequence[int] | None = None) -> list[Candidate]:
-        """Review and accept claimed subgraphs one by one; `marks`: of `claims`, if asked before."""
+    def select(
+        self, adapter: Adapter, marks: Sequence[int] | None = None, first: int = 0
+    ) -> list[Candidate]:
+        """Review and accept claimed subgraphs one by one, numbered from `first`.
+
+        `marks`: of `claims`, if asked before.
+        """
         graph = adapter.graph
         if marks is None:
             marks = self.claims(adapter)
         regions = find_regions(graph.predecessors(), marks, [each or 0 for each in adapter.domains])
         candidates: list[Candidate] = []
-        for number, (members, objection) in enumerate(bounded(graph, regions, self.limits)):
+        for number, (members, objection) in enumerate(bounded(graph, regions, self.limits), first):
             decision = objection or self._review(adapter, members, number)
             candidates.append(
                 Candidate.of(graph, members, self.backend, self.strategy.name, number, decision)

@@ -20,6 +20,7 @@ from tvm import relax
 
 from ..ir.rewrite import expressions_in, relax_functions
 from ..lowering import bind
+from ..lowering.codegen.compile_kernels import with_modules
 from ..runtime import forks
 from ..runtime.executor import GraphExecutor
 from ..runtime.factory import FactoryModule
@@ -27,6 +28,7 @@ from ..runtime.kv_cache import KVCache
 from ..runtime.tensors import for_kernels
 from ..tvm_workarounds.memory_planner import has_conditions
 from .adt_eval import evaluated
+from .byoc import as_subgraphs
 from .calling_convention import (
     Interface,
     as_argument,
@@ -39,8 +41,10 @@ from .calling_convention import (
     with_tensor_parameters,
 )
 from .data_values import ConstructorValue, form_of_result, made_by, with_data
+from .external_codegen import compile_external
 from .imported_module import imported_relax_module
 from .lower_and_build import lower_and_build
+from .relax_to_relay import subgraphs_to_relay
 from .relay_to_relax import lower
 from .specialize import check_values, specialize
 from .ty import is_any
@@ -226,13 +230,17 @@ def compile_function(mod: tvm.IRModule, name: str, target: Any) -> Library:
 
 
 def compile_with_tvm_only(mod: tvm.IRModule, target: Any, reason: str) -> relax.VMExecutable:
-    """Compile all functions of a module by TVM alone, and warn with the reason."""
+    """Compile all functions of a module by TVM alone, and warn with the reason.
+
+    Subgraphs whose backend or code generator compiles them keep its code.
+    """
     warnings.warn(
-        "TVM compiles the module without schedules, tuning logs and the backends of subgraphs, "
+        "TVM compiles the module without schedules, tuning logs and the targets of subgraphs, "
         f"because {reason}",
         stacklevel=2,
     )
-    lowered = lower(mod)
+    compiled, modules = compile_external(subgraphs_to_relay(as_subgraphs(mod)), target, {})
+    lowered = with_modules(lower(compiled), modules)
     context = tvm.transform.PassContext.current()
     if not has_conditions(lowered):
         with target:

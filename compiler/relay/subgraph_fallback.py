@@ -90,10 +90,10 @@ def _give_up_subgraph(mod: tvm.IRModule, name: str, reason: str) -> tuple[tvm.IR
         mod = _halved(mod, name, [operations[:half], operations[half:]])
         outcome = f"is split after {half} of {len(operations)} operators"
     functions = {gvar: func for gvar, func in mod.functions_items() if gvar.name_hint != name}
-    main = mod.get_global_var("main")
-    functions[main] = mod["main"].inline_functions(
-        {mod.get_global_var(name): with_own_sizes(mod[name])}
-    )
+    body = {mod.get_global_var(name): with_own_sizes(mod[name])}
+    for gvar, caller in functions.items():
+        if isinstance(caller, relax.Function):
+            functions[gvar] = caller.inline_functions(body)
     result = tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
     note = f"subgraph {name} of backend {backend!r} does not compile and {outcome}: {reason}"
     return relax.transform.Normalize()(result), note
@@ -108,11 +108,12 @@ def _halved(mod: tvm.IRModule, name: str, halves: list[list[int]]) -> tvm.IRModu
     """Replace the function with two functions with half of its operators each."""
     function = mod[name]
     attrs = {str(k): v for k, v in function.attrs.items() if str(k) not in (INPUT_NAMES, OPERATORS)}
+    whole = RelaxFunction(mod, name)
     groups = [
-        Group(half, f"{name}_{part}", attrs, record_inputs=True) for part, half in enumerate(halves)
+        Group(half, f"{name}_{part}", attrs, whole.parameters) for part, half in enumerate(halves)
     ]
     before = {gvar.name_hint for gvar in mod.get_global_vars()}
-    result = outline(RelaxFunction(mod, name), groups)
+    result = outline(whole, groups)
     # INPUT_NAMES of the halves are the function's parameters; map them to names in main.
     known = json.loads(str(function.attrs[INPUT_NAMES]))
     outer = {var.name: original for var, original in zip(function.params, known)}

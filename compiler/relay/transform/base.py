@@ -14,7 +14,8 @@ from ...ir.op_dialect import SharedRule, Vocabulary
 from ...ir.rewrite import expressions_in, operator_name, relax_functions, rewrite_calls
 from ...ir.scopes import map_scopes
 from .. import dialect
-from ..adt_eval import is_program, only_needed
+from ..adt import type_definitions
+from ..adt_eval import evaluated, is_program, only_needed
 from ..function import OpenFunction
 from ..nested_expressions import nested_scope
 from ..relay_to_relax import function_of
@@ -87,9 +88,7 @@ def is_external(function: relax.Function) -> bool:
 
 def _name_unseen(name: str, mod: tvm.IRModule) -> None:
     """Warn about parts of a module that Relay passes skip: Relax operators and programs."""
-    if is_program(mod) and any(
-        isinstance(each, OpenFunction) for each in only_needed(mod, "main").functions.values()
-    ):
+    if _is_open(mod):
         warnings.warn(
             f"{name} leaves functions over data types, and those that call them, as they are; "
             "relay.transform.PartialEvaluate evaluates them first",
@@ -109,6 +108,12 @@ def _name_unseen(name: str, mod: tvm.IRModule) -> None:
         )
 
 
+def _is_open(mod: tvm.IRModule) -> bool:
+    """Whether `main` needs functions that are evaluated when a module is compiled."""
+    needed = only_needed(mod, "main").functions.values() if is_program(mod) else ()
+    return any(isinstance(each, OpenFunction) for each in needed)
+
+
 _NAMED: set[str] = set()
 """Operators already mentioned in a warning."""
 
@@ -120,6 +125,21 @@ def body_wise(name: str, opt_level: int, change: BodyChange) -> Any:
         return with_body(function, change)
 
     return function_wise(name, opt_level, run)
+
+
+def partition_pass(name: str, change: BodyChange) -> Any:
+    """Create a `body_wise` pass that first evaluates programs, whose loops become functions."""
+    chosen = body_wise(name, 0, change)
+
+    def run(mod: tvm.IRModule) -> tvm.IRModule:
+        return chosen(evaluated_if_open(mod))
+
+    return module_pass(name, 0, run)
+
+
+def evaluated_if_open(mod: tvm.IRModule) -> tvm.IRModule:
+    """Evaluate a module whose `main` needs recursive functions; data types stay in a module."""
+    return evaluated(mod) if _is_open(mod) and not type_definitions(mod) else mod
 
 
 def with_body(function: relax.Function, change: BodyChange) -> relax.Function:

@@ -30,7 +30,14 @@ from ..nested_expressions import (
 from ..op.contrib.register import load
 from ..relay_to_relax import Flattener
 from ..type_infer import infer_type
-from .base import body_wise, is_external, map_functions, module_pass, with_functions
+from .base import (
+    evaluated_if_open,
+    is_external,
+    map_functions,
+    module_pass,
+    partition_pass,
+    with_functions,
+)
 from .regions import DEFAULT, Region, Regions, begin, compiler_of, end, is_begin, is_end
 
 PatternTable = Sequence[tuple[Any, ...]]
@@ -57,7 +64,7 @@ def MergeComposite(pattern_table: PatternTable) -> Any:
             body = pattern.partition(body, {"Composite": name}, check or (lambda _: True))
         return body
 
-    return body_wise("MergeComposite", 0, change)
+    return partition_pass("MergeComposite", change)
 
 
 def AnnotateTarget(targets: str | Sequence[str], include_non_call_ops: bool = True) -> Any:
@@ -74,12 +81,12 @@ def AnnotateTarget(targets: str | Sequence[str], include_non_call_ops: bool = Tr
     def change(body: relax.Expr) -> relax.Expr:
         return _Annotator(compilers, include_non_call_ops).annotate(_without_default(body))
 
-    return body_wise("AnnotateTarget", 0, change)
+    return partition_pass("AnnotateTarget", change)
 
 
 def MergeCompilerRegions() -> Any:
     """Merge adjacent regions of one compiler unless this creates a cycle."""
-    return body_wise("MergeCompilerRegions", 0, _merged)
+    return partition_pass("MergeCompilerRegions", _merged)
 
 
 def PartitionGraph(mod_name: str = "default", bind_constants: bool = True) -> Any:
@@ -94,6 +101,7 @@ def PartitionGraph(mod_name: str = "default", bind_constants: bool = True) -> An
     """
 
     def change(mod: tvm.IRModule) -> tvm.IRModule:
+        mod = evaluated_if_open(mod)
         for gvar, function in relax_functions(mod):
             if not is_external(function):
                 mod = _Partitioner(mod, gvar, mod_name, bind_constants).partitioned(function)

@@ -74,7 +74,7 @@ class ClaimedBindings:
             if info.on_compile_error != "raise":
                 attrs[ON_COMPILE_ERROR] = info.on_compile_error
             name = subgraph_name(info.backend, info.strategy, info.subgraph_id)
-            groups.append(Group(members, name, attrs, record_inputs=True))
+            groups.append(Group(members, name, attrs, main.parameters))
         return outline(main, groups, share=any(info.shared for _, info, *_ in self._bodies))
 
 
