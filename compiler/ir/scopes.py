@@ -66,3 +66,17 @@ def _inner(value: Any, change: FunctionRewrite) -> Any:
 def _body(params: list[Any], body: Any, free: Any, change: FunctionRewrite) -> Any:
     """Rewrite a body as a function of its parameters and of the variables that it reads."""
     return map_scopes(relax.Function([*params, *free], body, body.ty), change).body
+
+
+def has_local_functions(body: relax.SeqExpr) -> bool:
+    """Whether a body or a branch in it binds a function."""
+    values = [binding.value for block in body.blocks for binding in block.bindings]
+    branches = [
+        branch
+        for value in values
+        if isinstance(value, relax.If)
+        for branch in (value.true_branch, value.false_branch)
+    ]
+    return any(isinstance(value, relax.Function) for value in values) or any(
+        map(has_local_functions, branches)
+    )

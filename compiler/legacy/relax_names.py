@@ -313,7 +313,12 @@ def _update_func(self: tvm.IRModule, var: Any, func: Any) -> Any:
 
 
 def _function_or_type(self: tvm.IRModule, var: Any) -> Any:
-    """A function, or the data type that a type's variable names."""
+    """A function, or the data type that a type's variable names; TypeError for a number."""
+    if isinstance(var, int):  # what unpacking asks for
+        raise TypeError(
+            "a module is one value, not a pair: since TVM 0.10 partition_for_tensorrt returns the "
+            "module alone; write mod = ... instead of mod, config = ..."
+        )
     is_type = isinstance(var, adt.GlobalTypeVar)
     return adt.definition(self, var) if is_type else _new_getitem(self, var)
 

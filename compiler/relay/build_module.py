@@ -79,6 +79,12 @@ def build(
         if pools is not None:
             raise BuildError(f"{name} belonged to microTVM, which is gone; pass None")
     mod = module_of(mod if ir_mod is None else ir_mod)
+    names = [str(gvar.name_hint) for gvar in mod.get_global_vars()]
+    if "main" not in names:
+        raise BuildError(
+            f"the module has no function main, only {', '.join(sorted(names)) or 'none'}; pass the "
+            "function itself, or name it main"
+        )
     parsed = targets.parse(only_target(target), target_host)
     return lower_and_build(mod, parsed, params or {}, mod_name)
 

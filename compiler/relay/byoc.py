@@ -11,7 +11,10 @@ import tvm
 from tvm import relax
 
 from ..backends import COMPILE_OPTIONS, compiled_attrs, get_partitioner, list_partitioners
-from ..ir.rewrite import expressions_in, relax_functions
+from ..errors import BuildError
+from ..ir.rewrite import expressions_in, relax_functions, with_functions
+from ..ir.scopes import map_scopes
+from ..ir.unique_names import Names
 from ..lowering.offloaded_functions import (
     BACKEND,
     INPUT_NAMES,
@@ -20,6 +23,7 @@ from ..lowering.offloaded_functions import (
     RUNTIME,
     operators_of,
 )
+from .type_infer import set_type
 
 _log = logging.getLogger(__name__)
 
@@ -60,9 +64,80 @@ def _with_code_generators(mod: tvm.IRModule) -> tvm.IRModule:
     return mod
 
 
+class _Lifted:
+    """A module whose functions with a `Compiler` attribute are functions of the module."""
+
+    def __init__(self, mod: tvm.IRModule) -> None:
+        self.module = mod
+        self._names = Names(str(gvar.name_hint) for gvar in mod.get_global_vars())
+        self._callees: dict[int, Any] = {}  # by local variable
+        self._functions: dict[Any, relax.Function] = {}
+        for gvar, function in relax_functions(mod):
+            if gvar.name_hint == "main" and "Compiler" in (function.attrs or {}):
+                made = self._calling(function)
+            else:
+                made = map_scopes(function, self._scope)
+            if not made.same_as(function):
+                self._functions[gvar] = made
+        if self._functions:
+            self.module = with_functions(mod, self._functions)
+
+    def _lift(self, function: relax.Function) -> Any:
+        compiler, attrs = str(function.attrs["Compiler"]), function.attrs
+        free = [str(var.name) for var in relax.analysis.free_vars(function)]
+        if free:
+            raise BuildError(
+                f"a function for the compiler {compiler} reads {', '.join(free)} of the function "
+                "around it; make them parameters"
+            )
+        symbol = str(attrs.get("global_symbol", "main"))
+        name = self._names.unique(f"{compiler}_main" if symbol == "main" else symbol)
+        callee = tvm.ir.GlobalVar(name)
+        set_type(callee, function.ty)
+        self._functions[callee] = function.with_attr("global_symbol", name)
+        return callee
+
+    def _calling(self, function: relax.Function) -> relax.Function:
+        """A function that only calls a lifted one."""
+        params = [relax.Var(str(var.name), var.ty) for var in function.params]
+        result = relax.Var("result", function.ret_ty)
+        call = relax.Call(self._lift(function), params)
+        set_type(call, function.ret_ty)
+        body = relax.SeqExpr([relax.BindingBlock([relax.VarBinding(result, call)])], result)
+        return relax.Function(params, body, function.ret_ty)
+
+    def _scope(self, function: relax.Function) -> relax.Function:
+        """Replace calls of local functions; the bindings of the functions go."""
+        blocks, changed = [], False
+        for block in function.body.blocks:
+            kept = []
+            for binding in block.bindings:
+                value = binding.value
+                if isinstance(value, relax.Function) and "Compiler" in (value.attrs or {}):
+                    self._callees[hash(binding.var)] = self._lift(value)
+                    changed = True
+                    continue
+                if isinstance(value, relax.Call) and hash(value.op) in self._callees:
+                    callee = self._callees[hash(value.op)]
+                    call = relax.Call(callee, value.args, value.attrs, value.ty_args, value.span)
+                    set_type(call, value.ty)
+                    binding, changed = relax.VarBinding(binding.var, call), True
+                kept.append(binding)
+            blocks.append(type(block)(kept))
+        if not changed:
+            return function
+        body = relax.SeqExpr(blocks, function.body.body)
+        return relax.Function(
+            function.params, body, function.ret_ty, function.is_pure, function.attrs, function.span
+        )
+
+
 def as_subgraphs(mod: tvm.IRModule) -> tvm.IRModule:
-    """Convert functions with a `Compiler` attribute to subgraphs; keep other modules as is."""
-    mod = _with_code_generators(mod)
+    """Convert functions with a `Compiler` attribute to subgraphs; keep other modules as is.
+
+    They are functions of the module, local functions that are called in place, or `main` itself.
+    """
+    mod = _with_code_generators(_Lifted(mod).module)
     external = {
         str(gvar.name_hint): function
         for gvar, function in relax_functions(mod)

@@ -16,6 +16,7 @@ from tvm import relax
 
 from ..errors import BuildError, InputError
 from ..ir.rewrite import with_functions
+from ..ir.scopes import has_local_functions
 from .adt_eval import evaluated
 from .function import OpenFunction
 from .imported_module import imported_relax_module
@@ -142,11 +143,7 @@ def _is_closed(function: Any) -> bool:
         and all(
             isinstance(ty, relax.TensorType) for ty in [*(p.ty for p in function.params), *results]
         )
-        and not any(
-            isinstance(binding.value, relax.Function)
-            for block in function.body.blocks
-            for binding in block.bindings
-        )
+        and not has_local_functions(function.body)
     )
 
 

@@ -10,7 +10,7 @@ import tvm_ffi
 from tvm import relax
 
 from ..errors import UntypedVariableError
-from ..ir.rewrite import expressions_in, relax_functions, with_functions
+from ..ir.rewrite import expressions_in, functions_by_name, relax_functions, with_functions
 from . import dialect
 from .byoc import as_subgraphs, with_operators
 from .nested_expressions import closed, dict_attrs, is_closed_scope
@@ -68,15 +68,19 @@ def _has_function(function: relax.Function) -> bool:
 
 
 def _with_public_main(mod: tvm.IRModule) -> tvm.IRModule:
-    """Give `main` a global symbol: passes drop uncalled functions without one."""
-    names = [gvar.name_hint for gvar in mod.get_global_vars()]
-    if "main" not in names or not isinstance(mod["main"], relax.Function):
+    """Give `main` a global symbol: passes drop uncalled functions without one.
+
+    A `main` that was a region's function loses Relay's marks of kernels, which TVM's fusion reads.
+    """
+    main = functions_by_name(mod).get("main")
+    if main is None:
         return mod
-    if mod["main"].attrs is not None and "global_symbol" in mod["main"].attrs:
-        return mod
-    public = mod.clone() if hasattr(mod, "clone") else tvm.IRModule(dict(mod.functions), mod.attrs)
-    public.update_func(mod.get_global_var("main"), mod["main"].with_attr("global_symbol", "main"))
-    return public
+    made = (
+        main if "global_symbol" in (main.attrs or {}) else main.with_attr("global_symbol", "main")
+    )
+    for name in ("Primitive", "Inline"):
+        made = made.without_attr(name) if name in made.attrs else made
+    return mod if made is main else with_functions(mod, {mod.get_global_var("main"): made})
 
 
 def _has_relay(function: relax.Function) -> bool:

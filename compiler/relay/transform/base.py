@@ -7,8 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm import relax
 
+from ... import errors
 from ...ir import rewrite
 from ...ir.op_dialect import SharedRule, Vocabulary
 from ...ir.rewrite import expressions_in, operator_name, relax_functions, rewrite_calls
@@ -57,6 +59,12 @@ def rule_wise(
         return mod
 
     return module_pass(name, opt_level, run)
+
+
+for _error in vars(errors).values():
+    if isinstance(_error, type) and issubclass(_error, errors.BatonError):
+        # Raised inside of a pass, they arrive by their own classes.
+        tvm_ffi.register_error(_error)
 
 
 def module_pass(name: str, opt_level: int, change: Callable[[tvm.IRModule], tvm.IRModule]) -> Any:

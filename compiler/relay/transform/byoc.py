@@ -71,8 +71,9 @@ def AnnotateTarget(targets: str | Sequence[str], include_non_call_ops: bool = Tr
     """Annotate supported operators with `annotation.compiler_begin` and `compiler_end`.
 
     Branches and local functions are annotated separately; a region never leaves its scope.
-    An operator is supported if its attribute `target.<compiler>` accepts the call, a composite
-    function if its name starts with `<compiler>.`. The first matching compiler is selected.
+    An operator is supported if its attribute `target.<compiler>` accepts the call, or its attrs
+    and operands where the attribute is a function of two, as in TVM 0.7. A composite function is
+    supported if its name starts with `<compiler>.`. The first matching compiler is selected.
     """
     compilers = [targets] if isinstance(targets, str) else [str(each) for each in targets]
     for compiler in compilers:
@@ -211,7 +212,13 @@ def _says(supported: Any, call: relax.Call) -> bool:
     """Evaluate a support attribute: a bool, or a function of the call or its attrs and operands."""
     if not callable(supported):
         return bool(supported)
-    return bool(supported(call))
+    try:
+        return bool(supported(call))
+    except TypeError as error:  # as TVM hides how many parameters a Python function has
+        try:
+            return bool(supported(call.attrs, call.args))
+        except TypeError:
+            raise error from None
 
 
 def _merged(body: relax.Expr) -> relax.Expr:

@@ -125,3 +125,91 @@ def test_the_text_of_an_optimized_module_shows_what_another_compiler_gets() -> N
     read = relay.fromtext(relay.astext(optimized))
     (name,) = (str(gvar.name_hint) for gvar in read.get_global_vars() if gvar.name_hint != "main")
     assert f"@{name}(" in text
+
+
+def more(symbol: str) -> tvm.runtime.Module:
+    """x -> exp(x) + 100, over three elements."""
+    data = te.placeholder((3,), name="data")
+    made = te.compute((3,), lambda i: te.exp(data[i]) + 100.0)
+    primfunc = te.create_prim_func([data, made]).with_attr("global_symbol", symbol)
+    return tvm.compile(primfunc, "llvm").mod
+
+
+@pytest.mark.parametrize("where", ["main", "branch", "local function", "itself", "text"])
+def test_a_compilers_function_is_generated_wherever_it_is_called(where: str) -> None:
+    symbols: list[str] = []
+
+    def generate(function: Any) -> tvm.runtime.Module:
+        symbols.append(str(function.attrs["global_symbol"]))
+        return more(symbols[-1])
+
+    register("in_place", generate)
+    x, p, q = (relay.var(name, shape=(3,)) for name in "xpq")
+    external = relay.Function([p], relay.exp(p)).with_attr("Compiler", "in_place")
+    called = relay.Call(external, [x])
+    if where == "branch":
+        body = relay.If(relay.less(relay.sum(x), relay.const(9.0)), relay.negative(called), x)
+    elif where == "local function":
+        inner = relay.Function([q], relay.negative(relay.Call(external, [q])))
+        body = relay.Call(inner, [x])
+    else:
+        body = relay.negative(called)
+    mod = tvm.IRModule.from_expr(relay.Function([x], body))
+    sign = -1
+    if where == "itself":
+        mod, sign = tvm.IRModule({"main": external.with_attr("Primitive", 1)}), 1
+    elif where == "text":
+        mod = relay.fromtext(relay.astext(mod))
+    value = np.float32([0.0, 1.0, 0.5])
+    library = relay.build(mod, "llvm")
+    (result,) = library.session().run({str(mod["main"].params[0].name): value}).values()
+    np.testing.assert_allclose(result, sign * (np.exp(value) + 100), rtol=1e-6)
+    assert len(symbols) == 1 and symbols[0] in library.partition_info()
+
+
+def test_a_compilers_function_that_reads_the_function_around_it_is_refused() -> None:
+    x, y, p = (relay.var(name, shape=(3,)) for name in "xyp")
+    external = relay.Function([p], relay.add(p, y)).with_attr("Compiler", "closes")
+    mod = tvm.IRModule.from_expr(relay.Function([x, y], relay.Call(external, [x])))
+    with pytest.raises(BuildError, match="closes reads y"):
+        relay.build(mod, "llvm")
+
+
+def test_the_function_of_a_region_is_built_by_itself() -> None:
+    mod = external("built_by_itself")
+    (function,) = (f for f in mod.functions.values() if "Compiler" in (f.attrs or {}))
+    alone = function.without_attr("Compiler").without_attr("global_symbol")
+    data = np.ones((3, 4), "float32")
+    (result,) = relay.build(alone, "llvm").session().run({"data": data}).values()
+    np.testing.assert_allclose(result, np.exp(data) + 1, rtol=1e-6)
+    with pytest.raises(BuildError, match="no function main, only tvmgen"):
+        relay.build(tvm.IRModule.from_expr(function), "llvm")
+
+
+@pytest.mark.filterwarnings("ignore:TVM compiles the module without schedules")
+def test_loops_of_recursion_run_the_code_generators_code() -> None:
+    symbols: list[str] = []
+
+    def generate(function: Any) -> tvm.runtime.Module:
+        symbols.append(str(function.attrs["global_symbol"]))
+        return more(symbols[-1])
+
+    register("in_loops", generate)
+    tvm.ir.register_op_attr(dialect.operator("exp").name, "target.in_loops", lambda _: True)
+    x = relay.var("x", shape=(3,))
+    loop = relay.loops.while_loop(
+        lambda i, _: relay.less(i, relay.const(2)),
+        [relay.var("i", shape=(), dtype="int32"), relay.var("state", shape=(3,))],
+        lambda i, state: [relay.add(i, relay.const(1)), relay.sin(relay.exp(relay.tanh(state)))],
+    )
+    result = relay.TupleGetItem(relay.Call(loop, [relay.const(0), x]), 1)
+    mod = tvm.IRModule.from_expr(relay.Function([x], result))
+    for change in (transform.AnnotateTarget("in_loops"), transform.PartitionGraph()):
+        mod = change(mod)
+    value = np.float32([0.0, 1.0, 0.5])
+    run = relay.create_executor("vm", mod, tvm.cpu(), "llvm").evaluate()
+    expected = value
+    for _ in range(2):
+        expected = np.sin(np.exp(np.tanh(expected)) + 100)
+    np.testing.assert_allclose(run(value).numpy(), expected, rtol=1e-4)
+    assert len(symbols) == 1

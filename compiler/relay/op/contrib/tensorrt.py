@@ -9,6 +9,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
+from ....errors import RelayError
 from ....ir.rewrite import expressions_in, relax_functions
 from .register import register_pattern_table
 from .tables import (
@@ -255,16 +256,43 @@ is_tensorrt_runtime_enabled = is_tensorrt_compiler_enabled
 
 
 def partition_for_tensorrt(
-    mod: Any, params: Mapping[str, Any] | None = None, target: Mapping[str, Any] | None = None
+    mod: Any,
+    params: Mapping[str, Any] | None = None,
+    target: Mapping[str, Any] | None = None,
+    **pair: Any,
 ) -> Any:
     """Partition a module for TensorRT.
 
     `params`: weights to bind. `target`: "tensorrt_version", "use_implicit_batch", "use_fp16",
     "remove_no_mac_subgraphs" of TVM's former target `tensorrt`, with its defaults.
+
+    `pair`: these options as keyword arguments ("version" for the first), as until TVM 0.9. The
+    result then is a pair of the module and a dict of the options. The engine's own
+    "max_workspace_size" and "use_uint8" change nothing. RelayError for other keywords.
     """
+    if pair:
+        unknown = sorted(pair.keys() - {*_KEYWORDS, "max_workspace_size", "use_uint8"})
+        if unknown or target is not None:
+            raise RelayError(
+                f"partition_for_tensorrt: unexpected {', '.join(unknown) or 'target='}; pass "
+                f"either target= or options among {', '.join(_KEYWORDS)}"
+            )
+        options = {_KEYWORDS[key]: value for key, value in pair.items() if key in _KEYWORDS}
+        return partition_for_tensorrt(mod, params, options), options
+    return _partitioned(mod, params, Options.of(target))
+
+
+_KEYWORDS = {
+    "version": "tensorrt_version",
+    "use_implicit_batch": "use_implicit_batch",
+    "remove_no_mac_subgraphs": "remove_no_mac_subgraphs",
+    "use_fp16": "use_fp16",
+}
+
+
+def _partitioned(mod: Any, params: Mapping[str, Any] | None, options: Options) -> Any:
     from ... import transform
 
-    options = Options.of(target)
     layouts = {"nn.conv1d": "NCW", "nn.conv2d": "NCHW", "nn.conv3d": "NCDHW"}
     layouts["nn.conv2d_transpose"] = "NCHW"
     made = partition(

@@ -8,6 +8,7 @@ import tvm
 import tvm_ffi
 
 from compiler import relay
+from compiler.errors import RelayError
 from compiler.lowering.bind import bind_params
 from compiler.partition import subgraphs
 from compiler.relay import dialect, transform
@@ -233,3 +234,31 @@ def test_results_of_a_region_follow_their_readers_and_its_compiler_optimizes_it(
     np.testing.assert_allclose(run_main(value).numpy(), expected, rtol=1e-6)
     main = nested(made["main"])
     assert [int(main.args[0].index), int(main.args[1].args[0].index)] == [0, 1]
+
+
+def test_a_check_of_tvm_0_7_takes_attributes_and_operands():
+    seen = []
+
+    def check(attrs, args):
+        seen.append((float(attrs["a_max"]), len(args)))
+        return True
+
+    tvm.ir.register_op_attr(dialect.operator("clip").name, "target.old_check", check)
+    x = relay.var("x", shape=(4,))
+    mod = tvm.IRModule.from_expr(relay.Function([x], relay.clip(x, 0.0, 6.0)))
+    assert 'compiler="old_check"' in relay.astext(transform.AnnotateTarget("old_check")(mod))
+    assert seen == [(6.0, 1)]
+
+    def wrong(call):
+        return len(3)
+
+    tvm.ir.register_op_attr(dialect.operator("clip").name, "target.wrong_check", wrong)
+    with pytest.raises(TypeError, match="no len"):
+        transform.AnnotateTarget("wrong_check")(mod)
+
+
+def test_an_error_inside_of_a_pass_keeps_its_class():
+    x = relay.var("x", shape=(4,))
+    mod = tvm.IRModule.from_expr(relay.Function([x], end(relay.exp(begin(x, "one")), "other")))
+    with pytest.raises(RelayError, match="ends no region"):
+        tvm.transform.Sequential([transform.PartitionGraph()])(mod)
