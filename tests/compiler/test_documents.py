@@ -137,7 +137,11 @@ def test_a_symbol_is_partitioned_with_and_without_values(backends, tmp_path, mon
     sym.save("mymodel-symbol.json")
     mx.nd.save("mymodel-0000.params", {f"arg:{k}": mx.nd.array(v) for k, v in args.items()})
     sym, _, _ = mx.model.load_checkpoint("mymodel", 0)
-    for partitioned in (sym.optimize_for("myPart"), sym.optimize_for("myPart", args, ctx=mx.cpu())):
+    for partitioned in (
+        sym.optimize_for("myPart"),
+        sym.optimize_for("myPart", args, ctx=mx.cpu()),
+        sym.get_backend_symbol("myPart"),
+    ):
         assert claimed(partitioned) == ["log"]
         onp.testing.assert_allclose(partitioned.eval(**args)[0].asnumpy(), 2 * X, rtol=1e-5)
         (node,) = (each for each in partitioned.graph.nodes if each.subgraphs)

@@ -276,6 +276,10 @@ class Symbol:
         declared = shape_dict, type_dict, stype_dict
         return optimize_for(self, backend, args, aux, ctx, declared, skip_infer, options)
 
+    def get_backend_symbol(self, backend: str) -> Symbol:
+        """`optimize_for(backend)` under its name in MXNet 1.4 and 1.5; raises the same errors."""
+        return self.optimize_for(backend)
+
     def bind(
         self,
         ctx: Any = None,
