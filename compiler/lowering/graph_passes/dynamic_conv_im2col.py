@@ -11,13 +11,16 @@ Schedules of convolutions require static extents. A matmul with constant weights
 of rows, which here are all positions of all images. Elementwise operators and further convolutions
 after it stay in channels-last layout, and so do slices and concatenations of such values.
 Convolutions of 3x3 with stride 1 and whole vectors of channels use Winograd
-(`schedules.x86.conv.winograd_dynamic`) unless a build may not round differently. A transposed
-convolution whose windows do not overlap is a matmul, too, followed by a rearrangement.
+(`schedules.x86.conv.winograd_dynamic`) unless a build may not round differently. Depthwise
+convolutions have their own kernel (`schedules.x86.conv.depthwise_dynamic`); other groups are one
+matmul each. A transposed convolution whose windows do not overlap is a matmul, too, followed by a
+rearrangement. Pools take channels-last values as they are.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -26,7 +29,7 @@ import tvm
 from tvm import relax, te, tirx
 from tvm.target import Target
 
-from schedules.x86.conv import winograd_dynamic
+from schedules.x86.conv import depthwise_dynamic, winograd_dynamic
 
 from ...ir.constants import array_of, constant, static_shape
 from ...ir.dynamic_shape import simplified
@@ -41,6 +44,9 @@ _LAYOUTS = {
     "nn.conv2d": ("NCHW", "OIHW"),
     "nn.conv3d": ("NCDHW", "OIDHW"),
 }
+_POOLS = ("nn.max_pool2d", "nn.avg_pool2d", "nn.adaptive_avg_pool2d")
+MOST_GROUPS = 64
+"""Groups of a convolution that become matmuls."""
 
 
 def multiply_patches(
@@ -81,6 +87,8 @@ class _Patches(CallRule):
             return self._pair(call)
         if name == "concat":
             return self._joined(call)
+        if name in _POOLS:
+            return self._pool(call)
         if name == AGREED:
             return self._agreed(call)
         if (
@@ -113,16 +121,43 @@ class _Patches(CallRule):
         return last if list(ints(call.attrs.axes)) == _to_last(call.ty.ndim) else None
 
     def _pair(self, call: relax.Call) -> relax.Expr | None:
-        """Two such values, or one and a constant for each channel."""
+        """Two such values, or one and a value for each channel."""
         rank, last = call.ty.ndim, [self._last(arg) for arg in call.args]
         if all(each is None for each in last):
             return None
         operands = [
-            _of_channels(arg, rank) if own is None else own for arg, own in zip(call.args, last)
+            self._of_channels(arg, rank) if own is None else own
+            for arg, own in zip(call.args, last)
         ]
         if any(each is None for each in operands):
             return None
         return self._first(RELAX.again(call, operands), rank)
+
+    def _of_channels(self, value: relax.Expr, rank: int) -> relax.Expr | None:
+        """A value per channel, or a scalar, reshaped to broadcast with channels last."""
+        known = array_of(value)
+        if known is None:
+            shape = value.ty.shape
+            ones = shape.values[2:] if isinstance(shape, relax.ShapeExpr) else []
+            if value.ty.ndim != rank or not all(
+                isinstance(each, tirx.IntImm) and int(each) == 1 for each in ones
+            ):
+                return None
+            return self.scope.emit(relax.op.permute_dims(value, _to_last(rank)))
+        if known.ndim > rank:
+            return None
+        along = known.ndim - (rank - 1)  # the channel axis
+        channels = known.shape[along] if along >= 0 else 1
+        if known.size != channels:
+            return None
+        return constant(known.reshape((1,) * (rank - 1) + (channels,)))
+
+    def _pool(self, call: relax.Call) -> relax.Expr | None:
+        """Pool such a value."""
+        attrs, image = call.attrs, self._last(call.args[0])
+        if image is None or {attrs.layout, attrs.out_layout or "NCHW"} != {"NCHW"}:
+            return None
+        return self._first(RELAX.again(call, [image], layout="NHWC", out_layout="NHWC"), 4)
 
     def _joined(self, call: relax.Call) -> relax.Expr | None:
         """Concatenate several such values; others are converted, as most later operators need."""
@@ -167,8 +202,8 @@ class _Patches(CallRule):
         attrs, (data, weights) = call.attrs, call.args
         names = (attrs.data_layout, attrs.kernel_layout, attrs.out_layout or layout)
         known, shape = array_of(weights), data.ty.shape
-        is_plain = names == (layout, kernel, layout) and int(attrs.groups) == 1
-        if known is None or not is_plain or static_shape(data) is not None:
+        groups = int(attrs.groups)
+        if known is None or names != (layout, kernel, layout) or static_shape(data) is not None:
             return None
         if str(data.ty.dtype) != "float32" or not isinstance(shape, relax.ShapeExpr):
             return None
@@ -180,6 +215,8 @@ class _Patches(CallRule):
         image = self._last(data)
         if image is None:
             image = self.scope.emit(relax.op.permute_dims(data, _to_last(rank)))
+        if groups > 1:
+            return self._grouped(call, image, known, groups)
         if self.winograd and (taps, strides, dilation) == (
             (winograd_dynamic.TAPS,) * 2,
             (1, 1),
@@ -203,6 +240,51 @@ class _Patches(CallRule):
         matrix = known.transpose(*range(2, rank), 1, 0).reshape(-1, known.shape[0])
         product = relax.op.matmul(image, constant(np.ascontiguousarray(matrix)))
         return self._first(product, rank)
+
+    def _grouped(
+        self, call: relax.Call, image: relax.Expr, weights: np.ndarray, groups: int
+    ) -> relax.Expr | None:
+        """A depthwise convolution as one kernel, other groups as matmuls of their patches."""
+        rank, taps, channels = weights.ndim, weights.shape[2:], weights.shape[1]
+        strides, dilation, pads = (
+            ints(each) for each in (call.attrs.strides, call.attrs.dilation, call.attrs.padding)
+        )
+        builder = self.scope.builder
+        if channels == 1 and weights.shape[0] == groups and rank == 4:
+            plan = depthwise_dynamic.plan(
+                groups, taps, tuple(strides), tuple(dilation), tuple(pads), self.target
+            )
+            if plan is None:
+                return None
+            made = builder.emit_te(
+                partial(depthwise_dynamic.compute, plan=plan),
+                *(image, constant(depthwise_dynamic.pack_weight(weights))),
+                _places(image.ty.shape.values[1:-1], taps, strides, dilation, pads),
+                primfunc_name_hint="conv2d_depthwise",
+            )
+            return self._first(made, rank)
+        if channels == 1 or groups > MOST_GROUPS:
+            return None
+        patches = builder.emit_te(
+            partial(_patches, groups=groups),
+            *(image, taps, strides, dilation, pads),
+            primfunc_name_hint="patches",
+        )
+        _, *places = patches.ty.shape.values[:rank]
+        depth = math.prod(taps) * channels
+        matrices = weights.reshape(groups, -1, *weights.shape[1:])
+        matrices = matrices.transpose(0, *range(3, rank + 1), 2, 1).reshape(groups, depth, -1)
+        parts = self.scope.emit(relax.op.split(patches, groups, 0))
+        products = [
+            self.scope.emit(
+                relax.op.matmul(
+                    self.scope.emit(relax.op.reshape(parts[index], [*places, depth])),
+                    constant(np.ascontiguousarray(matrix)),
+                )
+            )
+            for index, matrix in enumerate(matrices)
+        ]
+        return self._first(relax.op.concat(products, rank - 1), rank)
 
     def _transposed(self, call: relax.Call) -> relax.Expr | None:
         """A transposed convolution in which each input position becomes one window."""
@@ -230,16 +312,20 @@ class _Patches(CallRule):
         return self._first(last, 4)
 
 
-def _of_channels(value: relax.Expr, rank: int) -> relax.Expr | None:
-    """A constant per channel, or a scalar, reshaped to broadcast with channels last."""
-    known = array_of(value)
-    if known is None or known.ndim > rank:
-        return None
-    along = known.ndim - (rank - 1)  # the channel axis
-    channels = known.shape[along] if along >= 0 else 1
-    if known.size != channels:
-        return None
-    return constant(known.reshape((1,) * (rank - 1) + (channels,)))
+def _places(
+    extents: Sequence[Any],
+    taps: Sequence[int],
+    strides: Sequence[int],
+    dilation: Sequence[int],
+    pads: Sequence[int],
+) -> list[Any]:
+    """The spatial extents of a convolution's result; `pads` before all axes, then after them."""
+    return [
+        simplified(tirx.floordiv(a + extent + b - reach * (tap - 1) - 1, step) + 1)
+        for extent, tap, step, reach, a, b in zip(
+            extents, taps, strides, dilation, pads[: len(taps)], pads[len(taps) :]
+        )
+    ]
 
 
 def _patches(
@@ -248,17 +334,21 @@ def _patches(
     strides: tuple[int, ...],
     dilation: tuple[int, ...],
     pads: tuple[int, ...],
+    groups: int = 1,
 ) -> te.Tensor:
-    """image (n, *extents, C), zero-padded, -> (n, *positions, kernel positions, C)."""
-    count, *extents, channels = image.shape
-    before, after = pads[: len(taps)], pads[len(taps) :]
-    places = [
-        simplified(tirx.floordiv(a + extent + b - reach * (tap - 1) - 1, step) + 1)
-        for extent, tap, step, reach, a, b in zip(extents, taps, strides, dilation, before, after)
-    ]
+    """image (n, *extents, C), zero-padded, -> (n, *positions, kernel positions, C).
 
-    def element(n: Any, *index: Any) -> Any:
-        place, tap, c = index[: len(taps)], index[-2], index[-1]
+    Several groups of channels come first: (groups, n, *positions, kernel positions, C / groups).
+    """
+    count, *extents, channels = image.shape
+    channels = channels // groups
+    before, after = pads[: len(taps)], pads[len(taps) :]
+    places = _places(extents, taps, strides, dilation, pads)
+
+    def element(*index: Any) -> Any:
+        group = index[0] if groups > 1 else 0
+        n, *place, tap, c = index[1:] if groups > 1 else index
+        c = group * channels + c
         own = []
         for size in reversed(taps):
             own.append(tap % size)
@@ -277,4 +367,5 @@ def _patches(
         zero = tirx.const(0, image.dtype)
         return tirx.if_then_else(tirx.all(*inside), image(n, *at, c), zero)
 
-    return te.compute((count, *places, math.prod(taps), channels), element, name="patches")
+    shape = (count, *places, math.prod(taps), channels)
+    return te.compute((groups, *shape) if groups > 1 else shape, element, name="patches")

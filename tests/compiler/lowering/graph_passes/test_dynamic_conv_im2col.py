@@ -141,12 +141,54 @@ def test_parts_and_joints_of_images_keep_channels_last():
     assert len(moved) <= 2, moved  # in front of the first convolution, and behind the last one
 
 
-def test_convolutions_in_groups_stay_as_they_are():
-    nodes = [helper.make_node("Conv", ["x", "w"], ["y"], group=4, pads=[1, 1])]
-    proto = model(nodes, [1, 8, "frames"], w=floats(8, 2, 3))
+@pytest.mark.parametrize("size", [1, 3])
+def test_groups_of_channels_are_matmuls(size):
+    nodes = [helper.make_node("Conv", ["x", "w"], ["y"], group=4, pads=[1, 1], strides=[2])]
+    proto = model(nodes, ["n", 8, "frames"], w=floats(8, 2, size))
     library = build(proto)
-    assert anchors(library) == []
-    compare(library, proto, [(1, 8, 1), (1, 8, 9)])
+    assert set(anchors(library)) == {"dense_packed.x86"}
+    compare(library, proto, [(1, 8, 1), (2, 8, 9), (0, 8, 4)])
+
+
+@pytest.mark.parametrize(
+    ("kernel", "attributes"),
+    [
+        ((3, 3), {"pads": [1, 1, 1, 1]}),
+        ((3, 3), {"pads": [0, 1, 1, 0], "strides": [2, 1]}),
+        ((7, 5), {"pads": [3, 2, 3, 2], "strides": [1, 2]}),
+        ((3, 2), {"pads": [2, 2, 2, 2], "dilations": [2, 3]}),
+        ((5, 5), {}),
+    ],
+)
+@pytest.mark.parametrize("channels", [16, 24])
+def test_depthwise_images_of_any_size(kernel, attributes, channels):
+    nodes = [helper.make_node("Conv", ["x", "w"], ["y"], group=channels, **attributes)]
+    proto = model(nodes, ["n", channels, "h", "w_"], w=floats(channels, 1, *kernel))
+    library = build(proto, "llvm -mcpu=x86-64-v3")
+    assert "conv2d_depthwise" in [kernel.name for kernel in library.report.kernels]
+    compare(library, proto, [(2, channels, h, w) for h, w in ((7, 5), (8, 9), (12, 23), (33, 6))])
+
+
+def test_a_depthwise_convolution_of_odd_channels_is_right():
+    nodes = [helper.make_node("Conv", ["x", "w"], ["y"], group=3, pads=[1, 1, 1, 1])]
+    proto = model(nodes, ["n", 3, "h", "w_"], w=floats(3, 1, 3, 3))
+    compare(build(proto), proto, [(2, 3, 5, 7), (1, 3, 1, 1)])
+
+
+def test_pools_keep_channels_last():
+    node = helper.make_node
+    nodes = [
+        node("Conv", ["x", "first"], ["a"], pads=[1, 1, 1, 1]),
+        node("MaxPool", ["a"], ["b"], kernel_shape=[2, 2], strides=[2, 2]),
+        node("Conv", ["b", "second"], ["c"]),
+        node("AveragePool", ["c"], ["d"], kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+        node("GlobalAveragePool", ["d"], ["y"]),
+    ]
+    proto = model(nodes, ["n", 3, "h", "w"], first=floats(8, 3, 3, 3), second=floats(8, 8, 1, 1))
+    library = build(proto)
+    compare(library, proto, [(1, 3, 5, 5), (2, 3, 2, 9), (1, 3, 30, 21)])
+    moved = [kernel.name for kernel in library.report.kernels if "transpose" in kernel.name]
+    assert len(moved) <= 2, moved
 
 
 def pyramid() -> Any:
