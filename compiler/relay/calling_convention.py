@@ -15,7 +15,7 @@ import tvm
 from tvm import relax
 
 from ..errors import BuildError, InputError
-from ..ir.rewrite import with_functions
+from ..ir.rewrite import expressions_in, with_functions
 from ..ir.scopes import has_local_functions
 from .adt_eval import evaluated
 from .function import OpenFunction
@@ -159,11 +159,28 @@ def module_of(mod: Any) -> tvm.IRModule:
     return evaluated(mod)
 
 
-def as_main(function: relax.Function | OpenFunction) -> tvm.IRModule:
-    """Wrap a function as the `main` of a new module."""
+def as_main(
+    function: relax.Function | OpenFunction, mod: tvm.IRModule | None = None
+) -> tvm.IRModule:
+    """Make a function the `main` of a copy of a module, by default of an empty one.
+
+    Raises BuildError: it calls a function that the module lacks.
+    """
     if isinstance(function, OpenFunction) and not function.is_program:
         function = function.of()
-    return tvm.IRModule({"main": function.without_attr("global_symbol")})
+    made = tvm.IRModule() if mod is None else mod.clone()
+    made["main"] = function.without_attr("global_symbol")
+    known = {str(gvar.name_hint) for gvar in made.get_global_vars()}
+    called = (
+        expressions_in(function, tvm.ir.GlobalVar) if isinstance(function, relax.Function) else ()
+    )
+    for name in dict.fromkeys(str(gvar.name_hint) for gvar in called):
+        if name not in known:
+            raise BuildError(
+                f"the function calls {name!r}, which is another function of its module; give the "
+                "module: mod, not mod['main']"
+            )
+    return made
 
 
 def _with_flat_result(mod: tvm.IRModule) -> tvm.IRModule:

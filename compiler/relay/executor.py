@@ -124,9 +124,7 @@ class Executor:
             return self.mod, "main" if expr is None else str(expr.name_hint)
         if not isinstance(expr, (relax.Function, OpenFunction)):
             expr = OpenFunction(free_vars(expr), as_expr(expr))
-        made = as_main(expr)
-        mod = self.mod.clone() if self.mod is not None else tvm.IRModule()
-        mod["main"] = made["main"]
+        mod = as_main(expr, self.mod)
         values = {str(getattr(key, "name", key)): _array(value) for key, value in binds.items()}
         if values:
             mod, _ = bind.bind_params(mod, values)

@@ -11,6 +11,7 @@ import tvm
 
 from compiler import auto_scheduler, autotvm, partition, relay
 from compiler import mxnet as mx
+from compiler.errors import BuildError
 from compiler.mxnet import gluon, np, npx
 from compiler.mxnet.gluon import nn
 
@@ -197,3 +198,22 @@ def test_main_of_an_optimized_module_is_lowered_to_compute_without_schedules():
         optimized, _ = relay.optimize(mod, "llvm", params)
     again, _ = auto_scheduler.extract_tasks(optimized["main"], params, "llvm")
     assert [task.desc for task in again] == [task.desc for task in tasks]
+
+
+@pytest.mark.parametrize(
+    "door",
+    [
+        lambda main: auto_scheduler.extract_tasks(main, {}, "llvm"),
+        lambda main: autotvm.task.extract_from_program(main, target="llvm", params={}),
+        lambda main: relay.build(main, "llvm"),
+        lambda main: relay.optimize(main, "llvm"),
+        lambda main: relay.vm.compile(main, "llvm"),
+        lambda main: relay.create_executor("graph", mod=main),
+    ],
+    ids=["auto_scheduler", "autotvm", "build", "optimize", "vm", "executor"],
+)
+def test_main_of_a_partitioned_module_alone_asks_for_the_module(door):
+    mod, _ = module()
+    with pytest.raises(BuildError, match=r"calls 'subgraph_llvm_\w+'.*not mod\['main'\]"):
+        door(partition.partition(mod, "llvm", ops="nn.dense")["main"])
+    door(mod["main"])
