@@ -94,6 +94,10 @@ class PartitionCallbackError(PartitionError):
     """A partitioner callback raised or returned nonsense; names backend, strategy, subgraph."""
 
 
+class CompilerOutputError(PartitionError):
+    """C++ sources that the compiler rejects; the message has its output, line by line."""
+
+
 class BuildError(BatonError):
     """A module that can't be built: a wrong parameter, or a kernel that does not compile."""
 

@@ -73,6 +73,8 @@ class Strategy:
     library : str
         Identity of the C++ library that brings the strategy, if one does: only its operator
         `subgraph_op` runs the accepted subgraphs.
+    compiles : bool
+        Whether the partitioner's `compile`, if it has one, gets the accepted subgraphs.
 
     Notes
     -----
@@ -87,6 +89,7 @@ class Strategy:
     selector: MakeSelector | None = None
     review: AcceptSubgraph | None = None
     library: str = ""
+    compiles: bool = True
 
     def __post_init__(self) -> None:
         for what, value in (("name", self.name), ("subgraph_op", self.subgraph_op)):
@@ -130,6 +133,11 @@ class Partitioner:
     compile: Compile | None = None
     device: str = "cpu"
     compiles_relax: bool = False
+
+    def compiles(self, strategy: str) -> bool:
+        """Whether `compile` gets the subgraphs of a strategy, by its name."""
+        others = (each.name for each in self.strategies if not each.compiles)
+        return self.compile is not None and strategy not in others
 
 
 @dataclass(frozen=True)
@@ -308,9 +316,9 @@ def graph_pass(name: str) -> GraphPass | None:
     return found if isinstance(found, GraphPass) else None
 
 
-def compiled_attrs(backend: str, options: Mapping[str, str]) -> dict[str, str]:
+def compiled_attrs(backend: str, strategy: str, options: Mapping[str, str]) -> dict[str, str]:
     """Attribute of subgraphs that the backend compiles itself: the options it will get."""
-    if backend not in list_partitioners() or get_partitioner(backend).compile is None:
+    if backend not in list_partitioners() or not get_partitioner(backend).compiles(strategy):
         return {}
     return {COMPILE_OPTIONS: json.dumps(dict(options))}
 

@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.progress import track
 from rich.table import Table
 
-from compiler.errors import BatonError
+from compiler.errors import BatonError, CompilerOutputError
 
 from .files import json_text
 
@@ -123,6 +123,8 @@ def show_found(found: Any, as_json: bool, show_text: Callable[[Any], None]) -> N
 def failures(debug: bool) -> Iterator[None]:
     """End the command with one line and exit code 1 on any error that Baton raises on purpose.
 
+    A C++ compiler's output keeps its lines.
+
     `debug`: let the exception through, with its traceback.
     """
     try:
@@ -130,6 +132,7 @@ def failures(debug: bool) -> Iterator[None]:
     except BatonError as error:
         if debug:
             raise
-        text = " ".join(str(error).split())
+        is_output = isinstance(error, CompilerOutputError)
+        text = str(error) if is_output else " ".join(str(error).split())
         sys.stderr.write(f"baton: error: {text}\n")
         raise typer.Exit(1) from None

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from compiler.backends import GraphPass, Partitioner, registered, restore, unregister
-from compiler.errors import BatonError, PartitionError
+from compiler.errors import BatonError, CompilerOutputError, PartitionError
 from compiler.support.cxx import cxx_command, include_dir
 
 
@@ -114,7 +114,8 @@ def build(
     Raises
     ------
     PartitionError
-        There is no C++ compiler ($CXX names one), a source does not exist or does not compile.
+        There is no C++ compiler ($CXX names one), a source does not exist, or it does not compile
+        (`CompilerOutputError`).
     """
     from compiler.support.atomic_file import atomic_write_path
 
@@ -128,7 +129,7 @@ def build(
             [*command, *linker_flags()], capture_output=True, text=True, check=False
         )
         if done.returncode:
-            raise PartitionError(
+            raise CompilerOutputError(
                 f"{command[0]} does not compile {files[0]}:\n{done.stderr.strip()}"
             )
     return result

@@ -7,6 +7,8 @@ memory of the module's own, each when the library asks for it.
 from __future__ import annotations
 
 import ctypes
+import itertools
+import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,12 @@ from compiler.backends.registry import (
     register,
     register_pass,
 )
+from compiler.backends.relax_graph import RelaxGraph
+from compiler.errors import PartitionError
+from compiler.ir.dataflow_graph import RelaxFunction
+from compiler.runtime.foreign import ExternalCode
+from compiler.runtime.library_operators import LibraryOperator
+from compiler.runtime.mxnet_requests import DTYPES, MxnetRequests
 from compiler.runtime.partitioner_library import PartitionerLibrary, pack_code, runtime_name
 
 from .selector import Selector
@@ -31,10 +39,11 @@ def load_cpp(file: Path) -> PartitionerLibrary:
     """Register a shared library, kept loaded for good; PartitionError if its content is invalid."""
     library = PartitionerLibrary(file)
     for number, described in enumerate(library.described):
-        made = _partitioner(library, number, *described)
+        made = (_mxnet_partitioner if library.mxnet else _partitioner)(library, number, *described)
         register(made.name, made.strategies, check_options=made.check_options, compile=made.compile)
     for number, name in enumerate(library.passes):
-        register_pass(name, _run_pass(library, number))
+        assert library.mxnet is not None, "passes are of libraries of MXNet's interface"
+        register_pass(name, _run_pass(library.mxnet, number))
     library.register_engines()
     return library
 
@@ -71,6 +80,95 @@ def _partitioner(
     )
 
 
+def _mxnet_partitioner(
+    library: PartitionerLibrary,
+    number: int,
+    name: str,
+    _checks: bool,
+    _compiles: bool,
+    strategies: Sequence[Any],
+) -> Partitioner:
+    """A partitioner whose subgraphs run in operators of the library, if it has those."""
+    assert library.mxnet is not None, "the library is of MXNet's interface"
+    operators = {each.name: each for each in library.operators if each.runs_subgraphs}
+    made = []
+    for index, (title, operator, marks, selects, reviews, reviews_all) in enumerate(strategies):
+        calls = _MxnetStrategy(library.mxnet, number, index, bool(reviews_all))
+        made.append(
+            Strategy(
+                title,
+                calls.supported_ops if marks else None,
+                calls.accept_subgraph if reviews else None,
+                operator,
+                calls.selector if selects else None,
+                library=library.identity,
+                compiles=operator in operators,
+            )
+        )
+    compiles = any(each.compiles for each in made)
+    return Partitioner(name, tuple(made), None, _run_claimed(operators) if compiles else None)
+
+
+class _MxnetStrategy:
+    """The callbacks of a strategy, which call a library of MXNet's interface."""
+
+    def __init__(
+        self, requests: MxnetRequests, partitioner: int, strategy: int, reviews_all: bool
+    ) -> None:
+        self._requests, self._number = requests, (partitioner, strategy)
+        self._reviews_all = reviews_all
+
+    def supported_ops(self, graph_json: str, ids: list[int], options: Options) -> list[int]:
+        marks: list[int] = self._requests("supported_ops", *self._number, graph_json, options)
+        return marks
+
+    def accept_subgraph(
+        self,
+        graph_json: str,
+        subgraph_id: int,
+        options: Options,
+        attrs: dict[str, str],
+        args: Mapping[str, np.ndarray],
+        aux: Mapping[str, np.ndarray],
+    ) -> bool:
+        if not self._reviews_all:
+            nodes = json.loads(graph_json)["nodes"]
+            names = {node.get("attrs", {}).get("argName") for node in nodes}
+            args, aux = ({n: each[n] for n in names if n in each} for each in (args, aux))
+        given = graph_json, subgraph_id, options, _numeric(args), _numeric(aux)
+        accepted, found = self._requests("review", *self._number, *given)
+        attrs.update(found)
+        return bool(accepted)
+
+    def selector(self, graph_json: str, options: Options) -> Selector:
+        return _CppSelector(self._requests.selector(*self._number, graph_json, options))
+
+
+def _numeric(values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {name: value for name, value in values.items() if str(value.dtype) in DTYPES}
+
+
+def _run_claimed(operators: Mapping[str, LibraryOperator]) -> Compile:
+    def compile_subgraph(subgraph: Any, params: Mapping[str, np.ndarray], options: Options) -> Any:
+        source, function = _source(subgraph, params)
+        wanted = str(function.attrs["baton.subgraph_op"])
+        if wanted not in operators:
+            raise PartitionError(
+                f"a subgraph is to run in the operator {wanted!r}, and the library has "
+                f"{', '.join(operators)}; partition with compiler.partition"
+            )
+        variables = [node for node in source.graph.nodes if not node.inputs and node.op == "null"]
+        numbers = itertools.count()
+        sources = [
+            source.values[node.name] if node.name in source.values else next(numbers)
+            for node in variables
+        ]
+        attrs = _attrs(function) | {"subgraph_sym_json": source.graph.to_json()}
+        return operators[wanted].claimed(attrs, sources)
+
+    return compile_subgraph
+
+
 class _CppStrategy:
     """The callbacks of a strategy, which call the library."""
 
@@ -100,23 +198,13 @@ class _CppStrategy:
 
 def _compile(library: PartitionerLibrary, partitioner: int, name: str) -> Compile:
     def compile_subgraph(subgraph: Any, params: Mapping[str, np.ndarray], options: Options) -> Any:
-        from compiler.backends.relax_graph import RelaxGraph
-        from compiler.ir.dataflow_graph import RelaxFunction
-        from compiler.runtime.foreign import ExternalCode
-
-        ((variable, function),) = subgraph.functions_items()
-        source = RelaxGraph(RelaxFunction(subgraph, variable.name_hint), params)
+        source, function = _source(subgraph, params)
         inputs = [
             number
             for number, node in enumerate(source.graph.nodes)
             if not node.inputs and node.op == "null" and node.name not in source.values
         ]
-        attrs = {
-            str(key): value
-            for key, value in dict(function.attrs).items()
-            if isinstance(value, str) and not key.startswith("baton.") and key != "global_symbol"
-        }
-        text = source.graph.to_json()
+        attrs, text = _attrs(function), source.graph.to_json()
         values = _fetching(source.values)
         content = library.call("compile", partitioner, text, inputs, values, attrs, options)
         return ExternalCode(runtime_name(name), pack_code(bytes(content), attrs, options))
@@ -124,7 +212,22 @@ def _compile(library: PartitionerLibrary, partitioner: int, name: str) -> Compil
     return compile_subgraph
 
 
-def _run_pass(library: PartitionerLibrary, number: int) -> RunPass:
+def _source(subgraph: Any, params: Mapping[str, np.ndarray]) -> tuple[RelaxGraph, Any]:
+    """The graph of the one function of a module, and the function."""
+    ((variable, function),) = subgraph.functions_items()
+    return RelaxGraph(RelaxFunction(subgraph, variable.name_hint), params), function
+
+
+def _attrs(function: Any) -> dict[str, str]:
+    """What the review callback set."""
+    return {
+        str(key): value
+        for key, value in dict(function.attrs).items()
+        if isinstance(value, str) and not key.startswith("baton.") and key != "global_symbol"
+    }
+
+
+def _run_pass(requests: MxnetRequests, number: int) -> RunPass:
     def run(
         graph_json: str,
         options: Options,
@@ -133,13 +236,15 @@ def _run_pass(library: PartitionerLibrary, number: int) -> RunPass:
     ) -> tuple[str, dict[str, np.ndarray], dict[str, np.ndarray]]:
         new: tuple[dict[str, np.ndarray], dict[str, np.ndarray]] = {}, {}
 
-        def allocate(name: str, shape: Sequence[int], dtype: str, is_aux: bool) -> Any:
-            new[is_aux][str(name)] = np.zeros([int(size) for size in shape], str(dtype))
-            return _shared(new[is_aux][str(name)])
+        def read(result: Any) -> None:
+            for name, shape, dtype, address, is_aux in result[1]:
+                made = np.empty(shape, DTYPES[dtype])
+                ctypes.memmove(made.ctypes.data, address, made.nbytes)
+                new[is_aux][name] = made
 
-        known = _fetching(args), _fetching(aux)
-        text = library.call("mxnet_pass", number, graph_json, options, *known, allocate)
-        return str(text), *new
+        values = _numeric(args), _numeric(aux)
+        text, _ = requests("pass", number, graph_json, options, *values, read=read)
+        return text, *new
 
     return run
 

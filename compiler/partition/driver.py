@@ -242,7 +242,7 @@ class _ModuleAdapter:
             "baton.strategy": strategy.name,
             "baton.subgraph_op": strategy.subgraph_op,
             "baton.subgraph_id": number,
-            **compiled_attrs(backend, self._run.options),
+            **compiled_attrs(backend, strategy.name, self._run.options),
         }
         if self._run.limits.on_compile_error != "raise":
             own[ON_COMPILE_ERROR] = self._run.limits.on_compile_error

@@ -178,7 +178,7 @@ def _subgraph(function: relax.Function, name: str, number: int, names: list[str]
     # The functions selected by these passes may be unsupported by a GPU backend.
     known = compiler in list_partitioners()
     if not options and known and get_partitioner(compiler).device == "cpu":
-        options = compiled_attrs(compiler, {})
+        options = compiled_attrs(compiler, "relay", {})
     return function.with_attrs(
         {
             **options,

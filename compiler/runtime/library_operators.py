@@ -12,9 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from compiler.errors import LibraryOperatorError, LoadError, OutOfScopeError
 
 from . import foreign
+from .mxnet_requests import DTYPES, MxnetRequests, code
 
 if TYPE_CHECKING:
     from .partitioner_library import PartitionerLibrary
@@ -77,26 +80,35 @@ class LibraryOperator:
         sparse = str(self._call("sparse", dict(attrs), len(inputs), outputs))
         if sparse:
             raise OutOfScopeError(f"{self}: only dense arrays are supported: {sparse}")
-        found = self._call("types", dict(attrs), *_split(inputs), outputs)
-        shapes, result_shapes, dtypes = ([*each] for each in found)
+        try:
+            types = _split(inputs)
+        except TypeError as error:
+            raise LibraryOperatorError(f"{self}: {error}") from error
+        found = self._call("types", dict(attrs), *types, outputs)
+        shapes, result_shapes, codes = ([*each] for each in found)
+        dtypes = [DTYPES[each] if 0 <= each < len(DTYPES) else "" for each in codes]
         if len(shapes) != len(inputs) or not len(result_shapes) == len(dtypes) == outputs:
             raise LibraryOperatorError(
                 f"{self}: it infers {len(shapes)} inputs and {len(result_shapes)} outputs instead "
                 f"of {len(inputs)} and {outputs}"
             )
         for dtype in dtypes:
-            if str(dtype) == "":
+            if not dtype:
                 raise LibraryOperatorError(f"{self}: inferType leaves the type of an output open")
-        results = [(tuple(map(int, s)), str(d)) for s, d in zip(result_shapes, dtypes)]
+        results = [(tuple(map(int, s)), d) for s, d in zip(result_shapes, dtypes)]
         return [tuple(map(int, shape)) for shape in shapes], results
 
     def engine(self, attrs: Mapping[str, str], inputs: Sequence[TensorType]) -> foreign.Engine:
         """Engine of one use of the operator, on tensors of the CPU."""
-        run = self._call("engine", dict(attrs), *_split(inputs))
+        shapes, dtypes = [list(shape) for shape, _ in inputs], [dtype for _, dtype in inputs]
+        try:
+            run = self._requests.engine(self._number, attrs, shapes, dtypes)
+        except (RuntimeError, TypeError) as error:
+            raise LibraryOperatorError(f"{self}: {_text(error)}") from error
 
         def engine(given: Sequence[Any], results: Sequence[Any]) -> None:
             try:
-                run(list(given), list(results))
+                run(given, results)
             except Exception as error:
                 raise LibraryOperatorError(f"{self}: {_text(error)}") from error
 
@@ -122,10 +134,62 @@ class LibraryOperator:
             raise LoadError(f"the code of {self} is damaged; build again") from error
         return self.engine(attrs, inputs)
 
-    def _call(self, entry: str, *arguments: Any) -> Any:
+    @property
+    def claims(self) -> str:
+        """The runtime of subgraphs of modules that it runs; "" if it runs none."""
+        return f"subgraphs of {self.runtime}" if self.runs_subgraphs else ""
+
+    def claimed(
+        self, attrs: Mapping[str, str], params: Sequence[int | np.ndarray]
+    ) -> foreign.ExternalCode:
+        """Code of a subgraph of a module; `attrs` has its graph.
+
+        `params`: per variable of the subgraph the number of an input, or its value.
+        """
+        values = [each for each in params if isinstance(each, np.ndarray)]
+        described = [
+            [*each.shape, str(each.dtype)] if isinstance(each, np.ndarray) else each
+            for each in params
+        ]
+        content = b"".join(each.tobytes() for each in values)
+        code = foreign.with_header({"attrs": dict(attrs), "params": described}, content)
+        return foreign.ExternalCode(self.claims, code, self.file.name)
+
+    def load_claimed(self, code: bytes) -> foreign.Engine:
+        """Engine of code that `claimed` made; its state is made at the first run."""
+        header, content = foreign.split_header(code)
+        sources: list[int | np.ndarray] = []
+        for each in header["params"]:
+            if isinstance(each, list):
+                *shape, dtype = each
+                size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+                sources.append(np.frombuffer(content[:size], dtype).reshape(shape))
+                content = content[size:]
+            else:
+                sources.append(each)
+        made: list[foreign.Engine] = []
+        lock = threading.Lock()
+
+        def engine(given: Sequence[Any], results: Sequence[Any]) -> None:
+            inputs = [given[each] if isinstance(each, int) else each for each in sources]
+            with lock:
+                if not made:
+                    types = [(tuple(map(int, each.shape)), str(each.dtype)) for each in inputs]
+                    made.append(self.engine(header["attrs"], types))
+            made[0](inputs, results)
+
+        return engine
+
+    @property
+    def _requests(self) -> MxnetRequests:
+        requests = self._library.mxnet
+        assert requests is not None, "operators are of libraries of MXNet's interface"
+        return requests
+
+    def _call(self, request: str, *arguments: Any) -> Any:
         try:
-            return self._library.call(f"mxnet_{entry}", self._number, *arguments)
-        except Exception as error:
+            return self._requests(request, self._number, *arguments)
+        except (RuntimeError, TypeError) as error:
             raise LibraryOperatorError(f"{self}: {_text(error)}") from error
 
     def __str__(self) -> str:
@@ -170,8 +234,8 @@ def register(operators: Iterable[LibraryOperator]) -> None:
         _operators.update(((each.name, each.library), each) for each in operators)
 
 
-def _split(inputs: Sequence[TensorType]) -> tuple[list[list[int]], list[str]]:
-    return [list(shape) for shape, _ in inputs], [dtype for _, dtype in inputs]
+def _split(inputs: Sequence[TensorType]) -> tuple[list[list[int]], list[int]]:
+    return [list(shape) for shape, _ in inputs], [code(dtype) for _, dtype in inputs]
 
 
 def _text(error: BaseException) -> str:

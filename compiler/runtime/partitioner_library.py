@@ -1,9 +1,9 @@
 """Shared libraries built with `baton/partitioner.h`, and the engines in them.
 
-Those built with `mxnet/lib_api.h`, which stands on that header, have operators and graph passes.
+Those built with `mxnet/lib_api.h` have operators and graph passes too; `mxnet_requests` calls them.
 
 Needs tvm-ffi alone, so that a process that only runs libraries can load the engines of their
-subgraphs. A library exports functions of the tvm-ffi calling convention,
+subgraphs. A library of `baton/partitioner.h` exports functions of the tvm-ffi calling convention,
 `__tvm_ffi_baton_<entry>`.
 """
 
@@ -20,9 +20,10 @@ from typing import Any
 import compiler
 from compiler.errors import PartitionError
 
-from . import foreign, library_operators
+from . import foreign, library_operators, mxnet_requests
 from .elf import MAGIC, MalformedElfError, read_sections
 from .library_operators import LibraryOperator
+from .mxnet_requests import MxnetRequests
 
 ABI_VERSION = 2
 """Required value of `BATON_ABI_VERSION` in the header."""
@@ -58,33 +59,47 @@ class PartitionerLibrary:
                 f"{file} was built with MXNet's own lib_api.h; build its sources again with `baton "
                 "partitioner build`, which has one of the same names"
             )
-        version = self.call("abi_version")
-        if version != ABI_VERSION:
+        self.mxnet: MxnetRequests | None = None
+        self.described: Sequence[Any] = ()
+        self.passes: list[str] = []
+        self.operators: list[LibraryOperator] = []
+        if hasattr(symbols, "baton_mxnet_call"):
+            self._open_mxnet(symbols)
+        else:
+            self._open()
+
+    def _open(self) -> None:
+        _check_version(self._file, "baton/partitioner.h", self.call("abi_version"), ABI_VERSION)
+        self._check_refusal(str(self.call("initialize", _version_number())))
+        self.described = self.call("describe")
+        if not len(self.described):
             raise PartitionError(
-                f"{file} was built with version {version} of baton/partitioner.h; this Baton has "
-                f"version {ABI_VERSION}: build it again with `baton partitioner build`"
+                f"{self._file} registers no partitioner; use BATON_REGISTER_PARTITIONER in one of "
+                "its files"
             )
-        is_mxnet = self._find("mxnet_describe") is not None
-        if is_mxnet and not hasattr(symbols, "initialize"):
+
+    def _open_mxnet(self, symbols: ctypes.CDLL) -> None:
+        version = symbols.baton_mxnet_abi_version()
+        _check_version(self._file, "mxnet/lib_api.h", version, mxnet_requests.ABI_VERSION)
+        if not hasattr(symbols, "initialize"):
             raise PartitionError(
-                f"{file} does not define `MXReturnValue initialize(int version)`, as every library "
-                "of mxnet/lib_api.h must"
+                f"{self._file} does not define `MXReturnValue initialize(int version)`, as every "
+                "library of mxnet/lib_api.h must"
             )
-        reason = str(self.call("initialize", _version_number()))
-        if reason:
-            raise PartitionError(f"{file} refuses Baton {compiler.__version__}: {reason}")
-        self.described: Sequence[Any] = self.call("describe")
-        operators, passes = self.call("mxnet_describe") if is_mxnet else ((), ())
-        self.passes = [str(name) for name in passes]
+        self.mxnet = MxnetRequests(symbols)
+        try:
+            operators, self.passes, partitioners = self.mxnet("initialize")
+        except RuntimeError as error:
+            self._check_refusal(str(error))
         self.operators = [
-            LibraryOperator(str(name), bool(subgraphs), bool(state), file, self, number)
+            LibraryOperator(name, bool(subgraphs), bool(state), self._file, self, number)
             for number, (name, subgraphs, state) in enumerate(operators)
         ]
-        if not len(self.described) and not is_mxnet:
-            raise PartitionError(
-                f"{file} registers no partitioner; use BATON_REGISTER_PARTITIONER in one of its "
-                "files"
-            )
+        self.described = [(name, False, False, strategies) for name, strategies in partitioners]
+
+    def _check_refusal(self, reason: str) -> None:
+        if reason:
+            raise PartitionError(f"{self._file} refuses Baton {compiler.__version__}: {reason}")
 
     @property
     def identity(self) -> str:
@@ -92,20 +107,15 @@ class PartitionerLibrary:
         return ", ".join(sorted(str(name) for name, *_ in self.described))
 
     def call(self, entry: str, *arguments: Any) -> Any:
-        """Call a function that the header defines."""
-        function = self._find(entry)
-        if function is None:
+        """Call a function that the header baton/partitioner.h defines."""
+        try:
+            function = self._module.get_function(f"baton_{entry}")
+        except (AttributeError, RuntimeError):
             raise PartitionError(
                 f"{self._file} has no function baton_{entry}; a partitioner library is built with "
                 "the header baton/partitioner.h: baton partitioner build"
-            )
+            ) from None
         return function(*arguments)
-
-    def _find(self, entry: str) -> Any:
-        try:
-            return self._module.get_function(f"baton_{entry}")
-        except (AttributeError, RuntimeError):
-            return None
 
     def register_engines(self) -> list[str]:
         """Make its engines and operators known to libraries that run them.
@@ -118,6 +128,7 @@ class PartitionerLibrary:
             if compiles
         }
         engines = {operator.runtime: operator.load for operator in self.operators}
+        engines |= {each.claims: each.load_claimed for each in self.operators if each.claims}
         engines |= {runtime_name(name): load for name, load in names.items()}
         foreign.register_engines(engines, str(self._file.resolve()))
         library_operators.register(self.operators)
@@ -196,6 +207,14 @@ def _check_elf(file: Path) -> None:
             read_sections(stream)
         except MalformedElfError as error:
             raise PartitionError(f"{file} is not a complete shared library: {error}") from error
+
+
+def _check_version(file: Path, header: str, version: int, wanted: int) -> None:
+    if version != wanted:
+        raise PartitionError(
+            f"{file} was built with version {version} of {header}; this Baton has "
+            f"version {wanted}: build it again with `baton partitioner build`"
+        )
 
 
 def _version_number() -> int:

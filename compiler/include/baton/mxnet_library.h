@@ -1,131 +1,356 @@
 /*!
  * \file baton/mxnet_library.h
- * \brief What stands behind mxnet/lib_api.h: its partitioners become those of baton/partitioner.h,
- * and further entry points call its operators and graph passes.
+ * \brief The function through which Baton calls a library of mxnet/lib_api.h.
+ *
+ * A request is the JSON text of a list: a name of `handlers`, then its arguments. Arrays are numbers
+ * of the tensors that come with the request. The reply is the JSON text of a list: true and the
+ * result, or false and an error's message.
  */
 #ifndef BATON_MXNET_LIBRARY_H_
 #define BATON_MXNET_LIBRARY_H_
 
-#include <baton/mxnet_operators.h>
+#include <atomic>
+#include <mutex>
 
 /*! \brief The version of MXNet that `initialize` is asked about. */
 #define BATON_MXNET_VERSION 20000
+/*! \brief Version of the requests; the library and Baton must have the same. */
+#define BATON_MXNET_ABI_VERSION 1
 
+/*! \brief An array of the caller: its elements, valid during the request, and MXNet's type code. */
+struct BatonMxnetTensor {
+  void* data;
+  int64_t* shape;
+  int32_t ndim;
+  int32_t dtype;
+};
+
+#pragma GCC visibility push(hidden)
 namespace baton {
 namespace mxnet_library {
 
-// Partitioners.
+using namespace ::mxnet::ext;  // NOLINT
 
-class Selecting : public Selector {
- public:
-  Selecting(std::unique_ptr<ext::Graph> graph, ext::CustomOpSelector* made)
-      : graph_(std::move(graph)), made_(made) {}
-  bool select(int64_t node) override { return made_->Select(node); }
-  bool select_input(int64_t node, int64_t input) override { return made_->SelectInput(node, input); }
-  bool select_output(int64_t node, int64_t output) override {
-    return made_->SelectOutput(node, output);
-  }
-  std::vector<int64_t> filter(const std::vector<int64_t>& candidates) override {
-    std::vector<int> keep;
-    made_->Filter(std::vector<int>(candidates.begin(), candidates.end()), &keep);
-    return std::vector<int64_t>(keep.begin(), keep.end());
-  }
-  void reset() override { made_->Reset(); }
-
- private:
-  std::unique_ptr<ext::Graph> graph_;  // the selector may keep pointers into it
-  std::unique_ptr<ext::CustomOpSelector> made_;
-};
-
-inline bool review(const ext::CustomPartitioner::Strategy& strategy, Review& given) {
-  TensorMap args, aux;
-  bool accept = false;
-  AttrMap attrs;
-  auto graph = graph_of(given.subgraph);
-  const int id = static_cast<int>(given.id);
-  const AttrMap options = plain(given.options);
-  if (strategy.text_review) {
-    args = tensors_of(given.args), aux = tensors_of(given.aux);
-    require("reviewSubgraph", [&] {
-      return strategy.text_review(graph->toString(), id, &accept, options, &attrs, args, aux);
-    });
-  } else {
-    for (const Node& node : given.subgraph.nodes) {
-      const std::string name = node.attr("argName");
-      for (auto [known, values] : {std::pair(&given.args, &args), std::pair(&given.aux, &aux)}) {
-        if (known->count(name)) values->emplace(name, tensor_of(known->at(name)));
-      }
-    }
-    graph->_setParams(&args, &aux);
-    require("reviewSubgraph", [&] {
-      return strategy.review(graph.get(), id, &accept, options, &attrs);
-    });
-  }
-  given.attrs.insert(attrs.begin(), attrs.end());
-  return accept;
+/*! \brief Calls a function of the library; MX_FAIL becomes an error with what it said. */
+template <typename Call>
+void require(const std::string& what, Call call) {
+  MXerrorMsgs::get()->take();
+  if (call() != MX_FAIL) return;
+  const std::string said = MXerrorMsgs::get()->take();
+  throw std::runtime_error(what + " returned MX_FAIL" + (said.empty() ? "" : ": " + said));
 }
 
-inline Strategy strategy_of(const ext::CustomPartitioner::Strategy& from) {
-  Strategy made(from.name, from.op);
-  if (from.supported_ops) {
-    made.supported_ops([&from](const Graph& graph, std::vector<int64_t>& ids, const Options& given) {
-      std::vector<int> marks(ids.begin(), ids.end());
-      auto whole = graph_of(graph);
-      require("supportedOps", [&] { return from.supported_ops(whole.get(), &marks, plain(given)); });
-      ids.assign(marks.begin(), marks.end());
-    });
-  } else {
-    made.selector([&from](const Graph& graph, const Options& given) -> std::unique_ptr<Selector> {
-      auto whole = graph_of(graph);
-      ext::CustomOpSelector* selector = nullptr;
-      require("createSelector",
-              [&] { return from.create_selector(whole.get(), &selector, plain(given)); });
-      if (!selector) throw std::runtime_error("createSelector made no selector");
-      return std::make_unique<Selecting>(std::move(whole), selector);
-    });
+/*! \brief The arguments of a request. */
+class Request {
+ public:
+  Request(const std::string& text, const BatonMxnetTensor* tensors)
+      : value_(JsonVal::parse(text)), tensors_(tensors) {}
+
+  const JsonVal& at(size_t index) const { return value_.list.at(index); }
+  const std::string& text(size_t index) const { return at(index).str; }
+  int number(size_t index) const { return at(index).num; }
+  AttrMap options(size_t index) const {
+    AttrMap found;
+    for (const auto& each : at(index).map) found[each.first.str] = each.second.str;
+    return found;
   }
-  if (from.review || from.text_review) {
-    made.review([&from](Review& given) { return review(from, given); });
+  Tensors tensors(size_t index) const {
+    Tensors found;
+    for (const JsonVal& each : at(index).list) found.push_back(tensor(each));
+    return found;
   }
+  TensorMap named(size_t index) const {
+    TensorMap found;
+    for (const auto& each : at(index).map) found[each.first.str] = tensor(each.second);
+    return found;
+  }
+  std::unique_ptr<Graph> graph(size_t index) const {
+    return std::unique_ptr<Graph>(Graph::fromString(text(index)));
+  }
+
+ private:
+  /*! \brief The tensor under a number that no other has had. */
+  MXTensor tensor(const JsonVal& number) const {
+    static std::atomic<size_t> version{1};
+    const BatonMxnetTensor& raw = tensors_[number.num];
+    return MXTensor(raw.data, std::vector<int64_t>(raw.shape, raw.shape + raw.ndim),
+                    static_cast<MXDType>(raw.dtype), version++);
+  }
+  JsonVal value_;
+  const BatonMxnetTensor* tensors_;
+};
+
+inline JsonVal list(std::initializer_list<JsonVal> items) {
+  JsonVal made(LIST);
+  made.list = items;
   return made;
+}
+template <typename Numbers>
+JsonVal list_of(const Numbers& numbers) {
+  JsonVal made(LIST);
+  for (auto each : numbers) made.list.push_back(JsonVal::integer(each));
+  return made;
+}
+inline Integers numbers_of(const JsonVal& list) {
+  Integers found;
+  for (const JsonVal& each : list.list) found.push_back(each.num);
+  return found;
+}
+inline JsonVal lists_of(const Shapes& shapes) {
+  JsonVal made(LIST);
+  for (const auto& each : shapes) made.list.push_back(list_of(each));
+  return made;
+}
+inline Shapes shapes_of(const JsonVal& lists) {
+  Shapes found(lists.list.size());
+  for (size_t i = 0; i < found.size(); ++i) {
+    for (const JsonVal& each : lists.list[i].list) {
+      found[i].push_back(static_cast<unsigned>(each.integer()));
+    }
+  }
+  return found;
+}
+inline JsonVal flag(bool value) { return JsonVal(value ? 1 : 0); }
+
+/*! \brief An object that Baton refers to by its address, and frees. */
+template <typename Object>
+JsonVal handle(Object* object) {
+  return JsonVal::integer(reinterpret_cast<intptr_t>(object));
+}
+template <typename Object>
+Object* object_of(const Request& given) {
+  return reinterpret_cast<Object*>(given.at(1).integer());
+}
+template <typename Object>
+JsonVal free_object(const Request& given) {
+  delete object_of<Object>(given);
+  return JsonVal(0);
+}
+
+// Operators.
+
+inline CustomOp& op_of(const Request& given) {
+  return Registry<CustomOp>::get()->get(given.number(1));
+}
+
+/*! \brief [operator, attrs] -> numbers of inputs and outputs */
+inline JsonVal counts(const Request& given) {
+  int inputs = 0, outputs = 0;
+  require("parseAttrs",
+          [&] { return op_of(given).parse_attrs(given.options(2), &inputs, &outputs); });
+  return list({JsonVal(inputs), JsonVal(outputs)});
+}
+
+/*! \brief [operator, attrs] -> positions of inputs that it writes to */
+inline JsonVal mutated(const Request& given) {
+  Integers found;
+  if (const auto& mutate = op_of(given).mutate_inputs) {
+    require("mutateInputs", [&] { return mutate(given.options(2), &found); });
+  }
+  return list_of(found);
+}
+
+/*! \brief [operator, attrs, inputs, outputs] -> why it does not run on dense arrays, or "" */
+inline JsonVal sparse(const Request& given) {
+  const auto& infer = op_of(given).infer_storage_type;
+  if (!infer) return JsonVal(std::string());
+  Integers in(given.number(3), kDefaultStorage), out(given.number(4), kDefaultStorage);
+  const Integers dense_in = in, dense_out = out;
+  try {
+    require("inferSType", [&] { return infer(given.options(2), &in, &out); });
+  } catch (const std::exception& error) {
+    return JsonVal(std::string(error.what()));
+  }
+  const bool is_dense = in == dense_in && out == dense_out;
+  return JsonVal(std::string(is_dense ? "" : "inferSType takes or makes sparse ones"));
+}
+
+/*! \brief [operator, attrs, input shapes, input types, outputs] -> shapes of inputs and outputs, types
+ *  of outputs; the shape of an unknown input is empty. */
+inline JsonVal types(const Request& given) {
+  const CustomOp& op = op_of(given);
+  const AttrMap attrs = given.options(2);
+  Shapes in = shapes_of(given.at(3)), out(given.number(5));
+  Integers from = numbers_of(given.at(4)), to(given.number(5), -1);
+  require("inferShape", [&] { return op.infer_shape(attrs, &in, &out); });
+  require("inferType", [&] { return op.infer_type(attrs, &from, &to); });
+  return list({lists_of(in), lists_of(out), list_of(to)});
+}
+
+/*! \brief One place of an operator in a model. */
+class Operator {
+ public:
+  Operator(const CustomOp& op, AttrMap attrs, const Shapes& shapes, const Integers& types)
+      : op_(op), attrs_(std::move(attrs)) {
+    auto create = op.create_state.find("cpu");
+    if (create == op.create_state.end()) {
+      if (!op.forward.count("cpu")) throw std::runtime_error("it has no forward for the CPU");
+      return;
+    }
+    CustomStatefulOp* made = nullptr;
+    require("createOpState",
+            [&] { return create->second(attrs_, MXContext::CPU(), shapes, types, &made); });
+    if (!made) throw std::runtime_error("createOpState made no operator");
+    state_.reset(made);
+  }
+
+  void forward(Tensors* in, Tensors* out) {
+    MXMemory memory;
+    const OpResource resource(&memory);
+    if (!state_) {
+      require("forward", [&] { return op_.forward.at("cpu")(attrs_, in, out, resource); });
+      return;
+    }
+    std::lock_guard<std::mutex> one_at_a_time(mutex_);
+    require("Forward", [&] { return state_->Forward(in, out, resource); });
+  }
+
+ private:
+  const CustomOp& op_;
+  AttrMap attrs_;
+  std::unique_ptr<CustomStatefulOp> state_;
+  std::mutex mutex_;
+};
+
+/*! \brief [operator, attrs, input shapes, input types] -> an engine */
+inline JsonVal engine(const Request& given) {
+  return handle(new Operator(op_of(given), given.options(2), shapes_of(given.at(3)),
+                             numbers_of(given.at(4))));
+}
+
+/*! \brief [engine, inputs, outputs] */
+inline JsonVal run(const Request& given) {
+  Tensors in = given.tensors(2), out = given.tensors(3);
+  object_of<Operator>(given)->forward(&in, &out);
+  return JsonVal(0);
+}
+
+// Partitioners.
+
+inline const CustomPartitioner::Strategy& strategy_of(const Request& given) {
+  return Registry<CustomPartitioner>::get()->get(given.number(1)).strategies.at(given.number(2));
+}
+
+/*! \brief [partitioner, strategy, graph, options] -> one mark per node */
+inline JsonVal supported_ops(const Request& given) {
+  const auto graph = given.graph(3);
+  Integers ids(graph->size(), -2);
+  require("supportedOps",
+          [&] { return strategy_of(given).supported_ops(graph.get(), &ids, given.options(4)); });
+  return list_of(ids);
+}
+
+/*! \brief [partitioner, strategy, graph, number, options, args, aux] -> whether it is accepted, attrs */
+inline JsonVal review(const Request& given) {
+  const auto graph = given.graph(3);
+  TensorMap args = given.named(6), aux = given.named(7);
+  graph->_setParams(&args, &aux);
+  bool accept = false;
+  AttrMap attrs;
+  require("reviewSubgraph", [&] {
+    return strategy_of(given).review(graph.get(), given.number(4), &accept, given.options(5),
+                                     &attrs, args, aux);
+  });
+  JsonVal set(MAP);
+  for (const auto& each : attrs) set.map[JsonVal(each.first)] = JsonVal(each.second);
+  return list({flag(accept), set});
+}
+
+struct Selection {
+  std::unique_ptr<Graph> graph;  // the selector may keep pointers into it
+  std::unique_ptr<CustomOpSelector> selector;
+};
+
+inline CustomOpSelector& selector_of(const Request& given) {
+  return *object_of<Selection>(given)->selector;
+}
+
+/*! \brief [partitioner, strategy, graph, options] -> a selector */
+inline JsonVal selector(const Request& given) {
+  std::unique_ptr<Selection> made(new Selection());
+  made->graph = given.graph(3);
+  CustomOpSelector* found = nullptr;
+  require("createSelector", [&] {
+    return strategy_of(given).create_selector(made->graph.get(), &found, given.options(4));
+  });
+  if (!found) throw std::runtime_error("createSelector made no selector");
+  made->selector.reset(found);
+  return handle(made.release());
+}
+
+// [selector, ...] as the methods of CustomOpSelector
+inline JsonVal select(const Request& given) { return flag(selector_of(given).Select(given.number(2))); }
+inline JsonVal select_input(const Request& given) {
+  return flag(selector_of(given).SelectInput(given.number(2), given.number(3)));
+}
+inline JsonVal select_output(const Request& given) {
+  return flag(selector_of(given).SelectOutput(given.number(2), given.number(3)));
+}
+inline JsonVal filter(const Request& given) {
+  Integers keep;
+  selector_of(given).Filter(numbers_of(given.at(2)), &keep);
+  return list_of(keep);
+}
+inline JsonVal reset(const Request& given) {
+  selector_of(given).Reset();
+  return JsonVal(0);
 }
 
 // Graph passes.
 
-/*! \brief The graph that a pass makes, as JSON. `allocate` makes arrays of a name, shape, type. */
-inline std::string run_pass(int64_t index, const std::string& text, const Library::Map& options,
-                            const Library::Fetch& given_args, const Library::Fetch& given_aux,
-                            const tvm::ffi::Function& allocate) {
-  const ext::CustomPass& pass =
-      ext::Registry<ext::CustomPass>::get()->get(static_cast<int>(index));
-  TensorMap args = tensors_of(Tensors(given_args)), aux = tensors_of(Tensors(given_aux));
-  ext::PassResource resource([&](const std::string& name, const std::vector<int64_t>& shape,
-                                 const ext::MXContext& ctx, ext::MXDType type, bool is_aux) {
+/*! \brief [pass, graph, options, args, aux] -> the graph as JSON, new arrays: name, shape, type,
+ *  address of elements that Baton copies while it reads the reply, whether it is a state */
+struct Pass {
+  JsonVal run(const Request& given) {
+    const CustomPass& pass = Registry<CustomPass>::get()->get(given.number(1));
+    TensorMap args = given.named(4), aux = given.named(5);
+    PassResource resource([this](const std::string& name, const std::vector<int64_t>& shape,
+                                 const MXContext& ctx, MXDType type,
+                                 bool is_aux) { return allocate(name, shape, ctx, type, is_aux); });
+    std::string text;
+    if (pass.text_pass) {
+      const std::string* result = nullptr;
+      require("the pass", [&] {
+        return pass.text_pass(given.text(2), &result, given.options(3), args, aux, resource);
+      });
+      if (!result) throw std::runtime_error("the pass made no graph");
+      std::unique_ptr<const std::string> owned(result == &given.text(2) ? nullptr : result);
+      text = *result;
+    } else {
+      const auto graph = given.graph(2);
+      graph->_setParams(&args, &aux);
+      graph->_setPassResource(&resource);
+      require("the pass", [&] { return pass.pass(graph.get(), given.options(3)); });
+      text = graph->toString();
+    }
+    return list({JsonVal(text), made});
+  }
+
+  MXTensor allocate(const std::string& name, const std::vector<int64_t>& shape,
+                    const MXContext& ctx, MXDType type, bool is_aux) {
     if (ctx.dev_type != "cpu") {
       throw std::runtime_error("a pass allocates " + name + " on " + ctx.dev_type + ", not the CPU");
     }
-    tvm::ffi::Any made = allocate(tvm::ffi::String(name), numbers(shape), name_of(type), is_aux);
-    return tensor_of(Tensor(made.cast<tvm::ffi::Tensor>()));
-  });
-  if (pass.text_pass) {
-    const std::string* result = nullptr;
-    require("the pass", [&] {
-      return pass.text_pass(text, &result, plain(options), args, aux, resource);
-    });
-    if (!result) throw std::runtime_error("the pass made no graph");
-    std::unique_ptr<const std::string> owned(result == &text ? nullptr : result);
-    return *result;
+    MXTensor tensor(nullptr, shape, type, 1);
+    const size_t item = tensor.dltensor.dtype.bits / 8;
+    if (item == 0 || tensor.size() < 0) {
+      throw std::runtime_error("a pass allocates " + name + " of an unknown type or shape");
+    }
+    tensor.data_ptr = memory.allocate(tensor.size() * item);
+    tensor.setDLTensor();
+    made.list.push_back(list({JsonVal(name), list_of(shape), JsonVal(static_cast<int>(type)),
+                              JsonVal::integer(reinterpret_cast<intptr_t>(tensor.data_ptr)),
+                              flag(is_aux)}));
+    return tensor;
   }
-  std::unique_ptr<ext::Graph> graph(ext::Graph::fromString(text));
-  graph->_setParams(&args, &aux);
-  graph->_setPassResource(&resource);
-  require("the pass", [&] { return pass.pass(graph.get(), plain(options)); });
-  return graph->toString();
-}
+
+  MXMemory memory;
+  JsonVal made = JsonVal(LIST);
+};
 
 // The library.
 
-inline std::string problem_of(const ext::CustomOp& op) {
+inline std::string problem_of(const CustomOp& op) {
   if (!op.problem.empty()) return op.problem;
   if (op.forward.empty() && op.create_state.empty()) return "it has no forward and no state";
   if (op.isSGop) return op.create_state.empty() ? "an operator of subgraphs needs a state" : "";
@@ -134,11 +359,11 @@ inline std::string problem_of(const ext::CustomOp& op) {
   return op.infer_type ? "" : "setInferType is missing";
 }
 
-inline std::string problem_of(const ext::CustomPass& pass) {
+inline std::string problem_of(const CustomPass& pass) {
   return pass.pass || pass.text_pass ? "" : "setBody is missing";
 }
 
-inline std::string problem_of(const ext::CustomPartitioner& partitioner) {
+inline std::string problem_of(const CustomPartitioner& partitioner) {
   if (!partitioner.problem.empty()) return partitioner.problem;
   if (partitioner.strategies.empty()) return "it has no strategy";
   for (const auto& each : partitioner.strategies) {
@@ -149,65 +374,107 @@ inline std::string problem_of(const ext::CustomPartitioner& partitioner) {
   return "";
 }
 
-template <typename Entry>
-void check(const char* what) {
-  auto* registry = ext::Registry<Entry>::get();
+/*! \brief Checks the registrations of a kind, and describes them. */
+template <typename Entry, typename Describe>
+JsonVal described(const char* what, Describe describe) {
+  JsonVal all(LIST);
+  auto* registry = Registry<Entry>::get();
   for (int i = 0; i < registry->size(); ++i) {
-    std::string problem = problem_of(registry->get(i));
-    if (problem.empty()) continue;
-    throw std::runtime_error(std::string(what) + " " + registry->get(i).name + ": " + problem);
+    const Entry& entry = registry->get(i);
+    const std::string problem = problem_of(entry);
+    if (!problem.empty()) {
+      throw std::runtime_error(std::string(what) + " " + entry.name + ": " + problem);
+    }
+    all.list.push_back(describe(entry));
   }
+  return all;
 }
 
-/*! \brief Asks the library whether it works here; returns why it does not, or "". */
-inline std::string start(int64_t) {
-  try {
-    require("initialize(" + std::to_string(BATON_MXNET_VERSION) + ")",
-            [] { return initialize(BATON_MXNET_VERSION); });
-    check<ext::CustomOp>("operator");
-    check<ext::CustomPass>("pass");
-    check<ext::CustomPartitioner>("partitioner");
-  } catch (const std::exception& error) {
-    return error.what();
-  } catch (...) {
-    return "initialize throws an exception that is not a std::exception";
-  }
-  Library::get().partitioners.clear();  // of an earlier load
-  auto* registry = ext::Registry<ext::CustomPartitioner>::get();
-  for (int i = 0; i < registry->size(); ++i) {
-    Partitioner& made = Library::get().add(registry->get(i).name);
-    for (const auto& each : registry->get(i).strategies) made.add(strategy_of(each));
-    run_claimed(registry->get(i), &made);
-  }
-  return "";
+/*! \brief [] -> operators (name, whether it runs subgraphs, has a state), passes, and partitioners:
+ *  name, strategies (name, operator, whether it marks, selects, reviews, reviews all values).
+ *  Raises an error where the library refuses to work. */
+inline JsonVal initialized(const Request&) {
+  require("initialize(" + std::to_string(BATON_MXNET_VERSION) + ")",
+          [] { return ::initialize(BATON_MXNET_VERSION); });
+  JsonVal operators = described<CustomOp>("operator", [](const CustomOp& op) {
+    return list({JsonVal(std::string(op.name)), flag(op.isSGop), flag(!op.create_state.empty())});
+  });
+  JsonVal passes = described<CustomPass>(
+      "pass", [](const CustomPass& pass) { return JsonVal(std::string(pass.name)); });
+  JsonVal partitioners = described<CustomPartitioner>("partitioner", [](const CustomPartitioner& p) {
+    JsonVal strategies(LIST);
+    for (const auto& each : p.strategies) {
+      // As in MXNet, marks come before a selector.
+      const bool marks = static_cast<bool>(each.supported_ops);
+      strategies.list.push_back(list({JsonVal(each.name), JsonVal(each.op), flag(marks),
+                                      flag(!marks), flag(static_cast<bool>(each.review)),
+                                      flag(each.reviews_all_values)}));
+    }
+    return list({JsonVal(std::string(p.name)), strategies});
+  });
+  return list({operators, passes, partitioners});
 }
 
-/*! \brief Per operator its name, whether it runs subgraphs and whether it has a state; names of
- *  the passes. */
-inline Library::List describe() {
-  Library::List operators, passes;
-  auto* ops = ext::Registry<ext::CustomOp>::get();
-  for (int i = 0; i < ops->size(); ++i) {
-    const ext::CustomOp& op = ops->get(i);
-    operators.push_back(
-        Library::List{tvm::ffi::String(op.name), op.isSGop, !op.create_state.empty()});
-  }
-  auto* all = ext::Registry<ext::CustomPass>::get();
-  for (int i = 0; i < all->size(); ++i) passes.push_back(tvm::ffi::String(all->get(i).name));
-  return Library::List{operators, passes};
-}
+struct Handler {
+  const char* name;
+  JsonVal (*handle)(const Request&);
+};
 
-[[maybe_unused]] static const bool has_start = (Library::get().initialize = start, true);
+inline JsonVal answer_to(const Request& given) {
+  static const Handler handlers[] = {
+      {"initialize", initialized},
+      {"counts", counts},
+      {"mutated", mutated},
+      {"sparse", sparse},
+      {"types", types},
+      {"engine", engine},
+      {"run", run},
+      {"free_engine", free_object<Operator>},
+      {"supported_ops", supported_ops},
+      {"review", review},
+      {"selector", selector},
+      {"select", select},
+      {"select_input", select_input},
+      {"select_output", select_output},
+      {"filter", filter},
+      {"reset", reset},
+      {"free_selector", free_object<Selection>}};
+  for (const Handler& each : handlers) {
+    if (given.text(0) == each.name) return each.handle(given);
+  }
+  throw std::runtime_error("no request is called " + given.text(0));
+}
 
 }  // namespace mxnet_library
 }  // namespace baton
+#pragma GCC visibility pop
 
-BATON_ENTRY(mxnet_describe, (::baton::mxnet_library::describe))
-BATON_ENTRY(mxnet_counts, (::baton::mxnet_library::counts))
-BATON_ENTRY(mxnet_mutated, (::baton::mxnet_library::mutated))
-BATON_ENTRY(mxnet_sparse, (::baton::mxnet_library::sparse))
-BATON_ENTRY(mxnet_types, (::baton::mxnet_library::types))
-BATON_ENTRY(mxnet_engine, (::baton::mxnet_library::engine))
-BATON_ENTRY(mxnet_pass, (::baton::mxnet_library::run_pass))
+// Weak, so that several files of one library may include this header.
+extern "C" {
+
+__attribute__((weak, used, visibility("default"))) int baton_mxnet_abi_version() {
+  return BATON_MXNET_ABI_VERSION;
+}
+
+/*! \brief Handles a request; calls `reply` once, before it returns. */
+__attribute__((weak, used, visibility("default"))) void baton_mxnet_call(
+    const char* request, size_t size, const BatonMxnetTensor* tensors,
+    void (*reply)(const char* text, size_t size)) {
+  using namespace baton::mxnet_library;  // NOLINT
+  Pass pass;                             // outlives the reply, which has addresses of its arrays
+  JsonVal answer;
+  try {
+    const Request given(std::string(request, size), tensors);
+    answer = list({JsonVal(1), given.text(0) == "pass" ? pass.run(given) : answer_to(given)});
+  } catch (const std::exception& error) {
+    answer = list({JsonVal(0), JsonVal(std::string(error.what()))});
+  } catch (...) {
+    answer = list({JsonVal(0), JsonVal(std::string("an exception that is not a std::exception"))});
+  }
+  const std::string text = answer.dump();
+  reply(text.data(), text.size());
+}
+
+}
 
 #endif  // BATON_MXNET_LIBRARY_H_

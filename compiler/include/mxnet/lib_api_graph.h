@@ -30,16 +30,27 @@ struct JsonVal {
     }
   }
 
-  /*! \brief Raises an error for a text that is not JSON. */
-  static JsonVal parse(const std::string& text) {
-    tvm::ffi::String problem;
-    tvm::ffi::json::Value found = tvm::ffi::json::Parse(tvm::ffi::String(text), &problem);
-    if (problem.size() != 0) throw std::runtime_error("not JSON: " + std::string(problem));
-    return of(found);
+  /*! \brief An integer of any size; `num` is its low 32 bits. */
+  static JsonVal integer(int64_t number) {
+    return JsonVal(NUM, static_cast<int>(number), std::to_string(number));
+  }
+  int64_t integer() const { return std::stoll(str); }
+  /*! \brief The value of a field; throws if there is none. */
+  const JsonVal& at(const char* key) const {
+    auto found = map.find(JsonVal(std::string(key)));
+    if (found == map.end()) throw std::runtime_error(std::string("JSON: no field ") + key);
+    return found->second;
   }
 
+  /*! \brief Raises an error for a text that is not JSON. */
+  static JsonVal parse(const std::string& text) { return Reader(text).all(); }
+
   /*! \brief The value as JSON text. */
-  std::string dump() const { return std::string(tvm::ffi::json::Stringify(value())); }
+  std::string dump() const {
+    std::string text;
+    write(&text);
+    return text;
+  }
   /*! \brief For people: the value with its kind. */
   std::string toString() const {
     static const char* const kinds[] = {"ERR", "STR", "NUM", "LIST", "MAP"};
@@ -53,37 +64,162 @@ struct JsonVal {
   std::map<JsonVal, JsonVal> map;
 
  private:
-  static JsonVal of(const tvm::ffi::json::Value& found) {
-    namespace json = tvm::ffi::json;
-    JsonVal made;
-    if (auto text = found.as<tvm::ffi::String>()) return JsonVal(std::string(*text));
-    if (auto items = found.as<json::Array>()) {
-      made.type = LIST;
-      for (const json::Value& each : *items) made.list.push_back(of(each));
-    } else if (auto fields = found.as<json::Object>()) {
-      made.type = MAP;
-      for (const auto& [key, each] : *fields) made.map[of(key)] = of(each);
-    } else {
-      made.type = NUM;
-      made.str = std::string(json::Stringify(found));
-      if (auto number = found.as<int64_t>()) made.num = static_cast<int>(*number);
-    }
-    return made;
-  }
-  tvm::ffi::json::Value value() const {
-    namespace json = tvm::ffi::json;
-    if (type == STR) return tvm::ffi::String(str);
-    if (type == NUM) return str.empty() ? json::Value(int64_t{num}) : json::Parse(str);
-    if (type == LIST) {
-      json::Array items;
-      for (const JsonVal& each : list) items.push_back(each.value());
-      return items;
-    }
+  void write(std::string* text) const {
     if (type == ERR) throw std::runtime_error("a JsonVal without a value can't be written");
-    json::Object fields;
-    for (const auto& [key, each] : map) fields.Set(tvm::ffi::String(key.str), each.value());
-    return fields;
+    if (type == NUM) *text += str.empty() ? std::to_string(num) : str;
+    if (type == STR) write(str, text);
+    if (type == LIST) {
+      *text += '[';
+      for (const JsonVal& each : list) {
+        if (&each != &list[0]) *text += ',';
+        each.write(text);
+      }
+      *text += ']';
+    }
+    if (type == MAP) {
+      *text += '{';
+      for (const auto& each : map) {
+        if (text->back() != '{') *text += ',';
+        write(each.first.str, text);
+        *text += ':';
+        each.second.write(text);
+      }
+      *text += '}';
+    }
   }
+  static void write(const std::string& from, std::string* text) {
+    static const char* const digits = "0123456789abcdef";
+    *text += '"';
+    for (char each : from) {
+      if (each == '"' || each == '\\') *text += '\\';
+      if (static_cast<unsigned char>(each) < 0x20) {
+        *text += "\\u00";
+        *text += digits[each >> 4];
+        each = digits[each & 15];
+      }
+      *text += each;
+    }
+    *text += '"';
+  }
+
+  /*! \brief A recursive-descent parser. */
+  class Reader {
+   public:
+    explicit Reader(const std::string& text) : text_(text) {}
+    JsonVal all() {
+      JsonVal found = value(0);
+      if (next() != '\0' || at_ < text_.size()) fail("more than one value");
+      return found;
+    }
+
+   private:
+    void fail(const char* what) const {
+      throw std::runtime_error("not JSON: " + std::string(what) + " at character " +
+                               std::to_string(at_));
+    }
+    /*! \brief The next character that is no space; 0 at the end. */
+    char next() {
+      at_ = std::min(text_.find_first_not_of(" \t\r\n", at_), text_.size());
+      return at_ < text_.size() ? text_[at_] : '\0';
+    }
+    void expect(char wanted) {
+      if (next() != wanted) fail((std::string("no '") + wanted + "'").c_str());
+      ++at_;
+    }
+    bool skip(char optional) {
+      if (next() != optional) return false;
+      ++at_;
+      return true;
+    }
+    JsonVal value(int depth) {
+      if (depth > 1000) fail("more than 1000 nested values");
+      if (next() == '"') return JsonVal(string());
+      if (skip('[')) {
+        JsonVal made(LIST);
+        while (!skip(']')) {
+          if (!made.list.empty()) expect(',');
+          made.list.push_back(value(depth + 1));
+        }
+        return made;
+      }
+      if (skip('{')) {
+        JsonVal made(MAP);
+        while (!skip('}')) {
+          if (!made.map.empty()) expect(',');
+          if (next() != '"') fail("no name of a field");
+          JsonVal key(string());
+          expect(':');
+          made.map[key] = value(depth + 1);
+        }
+        return made;
+      }
+      return word();
+    }
+    /*! \brief A number, true, false or null, whose text is kept. */
+    JsonVal word() {
+      const size_t end = std::min(text_.find_first_of(" \t\r\n,]}", at_), text_.size());
+      const std::string found = text_.substr(at_, end - at_);
+      const bool is_name = found == "true" || found == "false" || found == "null";
+      char* rest = nullptr;
+      const bool is_plain = found.find_first_not_of("0123456789+-.eE") == std::string::npos;
+      if (!is_name && is_plain) strtod(found.c_str(), &rest);
+      if (!is_name && (found.empty() || !rest || *rest)) fail("no value");
+      at_ = end;
+      const bool is_integer = found.find_first_not_of("-0123456789") == std::string::npos;
+      return JsonVal(NUM, is_integer ? static_cast<int>(strtoll(found.c_str(), nullptr, 10)) : -1,
+                     found);
+    }
+    std::string string() {
+      std::string made;
+      for (++at_; at_ < text_.size() && text_[at_] != '"'; ++at_) {
+        if (text_[at_] != '\\') {
+          made += text_[at_];
+          continue;
+        }
+        const char code = ++at_ < text_.size() ? text_[at_] : '\0';
+        static const std::string names = "\"\\/bfnrt", values = "\"\\/\b\f\n\r\t";
+        const size_t known = names.find(code);
+        if (code == 'u') {
+          append(unicode(), &made);
+        } else if (code != '\0' && known != std::string::npos) {
+          made += values[known];
+        } else {
+          fail("an unknown escape");
+        }
+      }
+      if (at_ >= text_.size()) fail("a text without an end");
+      ++at_;
+      return made;
+    }
+    /*! \brief The character of \\uXXXX, or of a surrogate pair; ends at its last digit. */
+    unsigned unicode() {
+      const unsigned high = hex();
+      const bool is_pair = high >= 0xd800 && high < 0xdc00 && text_.compare(at_ + 1, 2, "\\u") == 0;
+      if (!is_pair) return high;
+      at_ += 2;
+      return 0x10000 + ((high - 0xd800) << 10) + ((hex() - 0xdc00) & 0x3ff);
+    }
+    unsigned hex() {
+      const std::string digits = text_.substr(std::min(at_ + 1, text_.size()), 4);
+      const bool fits = digits.size() == 4 &&
+                        digits.find_first_not_of("0123456789abcdefABCDEF") == std::string::npos;
+      if (!fits) fail("an unknown escape");
+      at_ += 4;
+      return static_cast<unsigned>(std::stoul(digits, nullptr, 16));
+    }
+    /*! \brief Adds a character in UTF-8. */
+    static void append(unsigned character, std::string* made) {
+      static const unsigned char leads[] = {0, 0xc0, 0xe0, 0xf0};
+      const int more = character < 0x80 ? 0 : character < 0x800 ? 1 : character < 0x10000 ? 2 : 3;
+      *made += static_cast<char>(leads[more] | (character >> (6 * more)));
+      for (int i = more - 1; i >= 0; --i) {
+        *made += static_cast<char>(0x80 | ((character >> (6 * i)) & 0x3f));
+      }
+    }
+
+    const std::string& text_;
+    size_t at_ = 0;
+  };
 };
 
 /*! \brief What sources of MXNet 1.7 parse with. */
@@ -149,12 +285,14 @@ class Graph {
   /*! \brief The caller owns the graph. Raises an error where entries name nodes that do not come
    *  before their reader. */
   static Graph* fromJson(const JsonVal& value) {
-    auto graph = std::make_unique<Graph>();
+    std::unique_ptr<Graph> graph(new Graph());
     for (const JsonVal& item : field(value, "nodes", LIST).list) {
       Node* node = graph->addNode(field(item, "name", STR).str, field(item, "op", STR).str);
       if (node->op == "null") graph->inputs.push_back(node);
       if (item.map.count(JsonVal("attrs"))) {
-        for (const auto& [key, text] : field(item, "attrs", MAP).map) node->attrs[key.str] = text.str;
+        for (const auto& each : field(item, "attrs", MAP).map) {
+          node->attrs[each.first.str] = each.second.str;
+        }
       }
       if (item.map.count(JsonVal("subgraphs"))) {
         for (const JsonVal& each : field(item, "subgraphs", LIST).list) {
@@ -169,17 +307,14 @@ class Graph {
     for (const JsonVal& each : field(value, "heads", LIST).list) {
       graph->outputs.push_back(graph->entry(each, graph->nodes_.size()));
     }
-    static const std::set<std::string> parts = {"nodes", "heads", "arg_nodes", "node_row_ptr"};
-    for (const auto& [key, each] : value.map) {
-      if (!parts.count(key.str)) graph->attrs[key.str] = each;
-    }
+    graph->attrs = attributes(value);
     return graph.release();
   }
 
   /*! \brief Raises an error where nodes feed each other in a circle. */
   JsonVal toJson() const {
     JsonVal value(MAP), items(LIST), heads(LIST), variables(LIST);
-    for (const auto& [key, each] : attrs) value.map[JsonVal(key)] = each;
+    for (const auto& each : attrs) value.map[JsonVal(each.first)] = each.second;
     std::map<const Node*, int> place;
     for (const Node* node : ordered()) {
       const int index = static_cast<int>(place.size());
@@ -187,7 +322,7 @@ class Graph {
       if (node->op == "null") variables.list.push_back(JsonVal(index));
       JsonVal item(MAP), entries(LIST), texts(MAP), bodies(LIST);
       for (const NodeEntry& each : node->inputs) entries.list.push_back(triple(each, place));
-      for (const auto& [key, text] : node->attrs) texts.map[JsonVal(key)] = JsonVal(text);
+      for (const auto& each : node->attrs) texts.map[JsonVal(each.first)] = JsonVal(each.second);
       for (const Graph* each : node->subgraphs) bodies.list.push_back(each->toJson());
       item.map[JsonVal("op")] = JsonVal(node->op);
       item.map[JsonVal("name")] = JsonVal(node->name);
@@ -203,6 +338,21 @@ class Graph {
     return value;
   }
   std::string toString() const { return toJson().dump(); }
+  /*! \brief With shapes and types under their names until 1.7, of the first output of each node. */
+  std::string toText1_6() const {
+    std::unique_ptr<Graph> copy(fromJson(toJson()));
+    for (Node* node : copy->nodes_) {
+      for (const char* key : {"shape", "dtype"}) {
+        auto found = node->attrs.find(std::string("__ext_") + key + "__");
+        if (found == node->attrs.end()) continue;
+        const std::string first =
+            *key == 's' ? getShapeAt(found->second, 0) : getDtypeAt(found->second, 0);
+        node->attrs.emplace(key, first);
+        node->attrs.emplace(std::string("__") + key + "__", first);
+      }
+    }
+    return copy->toString();
+  }
 
   /*! \brief Calls the handler for every node, after all that read it. */
   void DFS(std::function<void(Node*)> handler) const {
@@ -279,6 +429,13 @@ class Graph {
     }
     throw std::runtime_error(std::string("graph JSON: '") + key + "' is missing or of another kind");
   }
+  /*! \brief The fields of a graph that are no part of its structure. */
+  static std::map<std::string, JsonVal> attributes(const JsonVal& value) {
+    std::map<std::string, JsonVal> found;
+    for (const auto& each : value.map) found[each.first.str] = each.second;
+    for (const char* part : {"nodes", "heads", "arg_nodes", "node_row_ptr"}) found.erase(part);
+    return found;
+  }
   NodeEntry entry(const JsonVal& triple, size_t bound) const {
     const bool fits = triple.list.size() >= 2 && triple.list[0].num >= 0 &&
                       static_cast<size_t>(triple.list[0].num) < bound && triple.list[1].num >= 0;
@@ -294,24 +451,24 @@ class Graph {
   }
   /*! \brief The nodes, those that others read first, else in the order in which they were added. */
   std::vector<Node*> ordered() const {
-    std::vector<Node*> order;
-    std::map<const Node*, bool> done;  // false while the inputs are visited
+    std::vector<Node*> order, path;
+    std::map<const Node*, int> next;  // input to visit next; -1 of nodes in `order`
     for (Node* root : nodes_) {
-      std::vector<std::pair<Node*, size_t>> path;
-      if (done.emplace(root, false).second) path.push_back({root, 0});
+      if (next.emplace(root, 0).second) path.push_back(root);
       while (!path.empty()) {
-        auto& [node, next] = path.back();
-        if (next == node->inputs.size()) {
-          done[node] = true;
+        Node* node = path.back();
+        int& input = next[node];
+        if (input == static_cast<int>(node->inputs.size())) {
+          input = -1;
           order.push_back(node);
           path.pop_back();
           continue;
         }
-        Node* before = node->inputs[next++].node;
+        Node* before = node->inputs[input++].node;
         if (!before) throw std::runtime_error("node " + node->name + ": an input has no node");
-        auto [known, is_new] = done.emplace(before, false);
-        if (is_new) path.push_back({before, 0});
-        else if (!known->second) throw std::runtime_error("node " + before->name + " feeds itself");
+        const auto known = next.emplace(before, 0);
+        if (known.second) path.push_back(before);
+        else if (known.first->second >= 0) throw std::runtime_error("node " + before->name + " feeds itself");
       }
     }
     return order;

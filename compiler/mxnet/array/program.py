@@ -196,7 +196,7 @@ def _is_small(node: Node, limit: int) -> bool:
     if library_operator(node) is not None:
         return False
     try:
-        return get_partitioner(info.backend).compile is None
+        return not get_partitioner(info.backend).compiles(info.strategy)
     except UnknownBackendError:  # the symbol was loaded without it
         return True
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -152,3 +153,12 @@ def test_the_compile_command_ends_with_its_status_and_all_it_printed(code, statu
     )
     assert done.stdout.split("\n") == ["printed", "at the end", ""]
     assert (done.returncode, done.stderr) == (status, "")
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
+def test_errors_of_the_cpp_compiler_keep_their_lines(cli, tmp_path):
+    (tmp_path / "bad.cc").write_text("int first;\nint second = missing;\n")
+    arguments = ["partitioner", "build", str(tmp_path / "bad.cc"), "-o", str(tmp_path / "bad.so")]
+    result = cli.invoke(app, arguments)
+    assert result.exit_code == 1
+    assert "    2 | int second = missing;\n      |              ^~~~~~~" in result.stderr

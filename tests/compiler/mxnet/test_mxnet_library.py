@@ -32,6 +32,7 @@ from compiler.mxnet.gluon import HybridBlock, SymbolBlock
 from compiler.mxnet.symbol import Symbol
 from compiler.partition import list_partitioners, partition, subgraphs
 from compiler.runtime import graph_executor
+from compiler.support.cxx import include_dir
 
 X = np.array([[1, -2, 3], [-4, 5, -6]], "float32")
 W = np.full((2, 3), 2, "float32")
@@ -120,18 +121,17 @@ def test_a_library_may_refuse_the_version(
         library.load(tmp_path / "libother.so")
 
 
-_ANY = "struct Any { int type; int zero; long long value; };\n"
-
-
 @pytest.mark.parametrize(
     ("source", "message"),
     [
         ("int _opVersion() { return 11; }", "built with MXNet's own lib_api.h; build its sources"),
         (
-            f"{_ANY}int __tvm_ffi_baton_abi_version(void* a, void* b, int c, struct Any* result) {{"
-            " result->type = 1; result->zero = 0; result->value = 2; return 0; }\n"
-            "int __tvm_ffi_baton_mxnet_describe(void* a, void* b, int c, void* d) { return 0; }",
+            "int baton_mxnet_abi_version(void) { return 1; }\nvoid baton_mxnet_call(void) {}",
             r"does not define `MXReturnValue initialize\(int version\)`",
+        ),
+        (
+            "int baton_mxnet_abi_version(void) { return 0; }\nvoid baton_mxnet_call(void) {}",
+            "built with version 0 of mxnet/lib_api.h",
         ),
     ],
 )
@@ -450,6 +450,123 @@ def test_a_module_is_claimed_by_relays_names_and_run_by_the_library() -> None:
     np.testing.assert_allclose(executor.get_output(0).numpy(), expected, rtol=1e-5)
     with pytest.raises(UnknownBackendError, match="'test_damage' is a graph pass"):
         partition(mod, "test_damage")
+
+
+# Spellings of MXNet 1.6 to 1.8.
+
+
+@pytest.fixture(scope="module")
+def old(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`mxnet_library_1_6.cc`, built with the command line of MXNet's tutorial and nothing else."""
+    if shutil.which("g++") is None:
+        pytest.skip("g++ is not installed; libraries are built with it")
+    output = tmp_path_factory.mktemp("mxnet") / "libold.so"
+    source = Path(__file__).parent / "mxnet_library_1_6.cc"
+    command = ["g++", "-shared", "-fPIC", "-std=c++11", str(source), "-o", str(output)]
+    headers = include_dir() / "mxnet"
+    subprocess.run([*command, "-Wall", "-Wextra", "-Werror", "-I", str(headers)], check=True)
+    return output
+
+
+@pytest.mark.parametrize(
+    ("backend", "attrs"),
+    [
+        ("old_accept", {"my_key": "0"}),
+        ("old_args", {"my_key": "x=1 w=2 "}),
+        ("old_flags", {"my_key": "2 0"}),
+        ("old_review", {}),
+    ],
+)
+def test_partitioners_of_mxnet_1_6_to_1_8_run(
+    old: Path, backend: str, attrs: dict[str, str]
+) -> None:
+    library.load(old)
+    made = chain().optimize_for(backend, dict(ARGS), reject=False)
+    (claimed,) = (each for each in made.graph.nodes if each.subgraphs)
+    assert attrs.items() <= claimed.attrs.items()
+    np.testing.assert_allclose(ran(made), np.log(INSIDE + 7), rtol=1e-5)
+    rejected = chain().optimize_for(backend, dict(ARGS), reject=True)
+    assert not any(each.subgraphs for each in rejected.graph.nodes)
+
+
+def test_operators_of_mxnet_1_6_run(old: Path) -> None:
+    assert "old_scale" in library.load(old).operators
+    scaled = nd.old_scale(mxnp.array(X), factor=3)
+    np.testing.assert_array_equal(scaled.asnumpy(), 3 * X)
+
+
+_TWO_OPERATORS = """
+#include <cmath>
+#include "mxnet/lib_api.h"
+using namespace mxnet::ext;
+using Attrs = std::unordered_map<std::string, std::string>;
+
+template <int shift>
+struct Shifted : CustomStatefulOp {
+  MXReturnValue Forward(std::vector<MXTensor>* in, std::vector<MXTensor>* out,
+                        const OpResource&) override {
+    for (int64_t i = 0; i < in->at(0).size(); ++i) {
+      out->at(0).data<float>()[i] = std::fabs(in->at(0).data<float>()[i]) + shift;
+    }
+    return MX_SUCCESS;
+  }
+};
+template <int shift>
+MXReturnValue make(const Attrs&, CustomStatefulOp** op) {
+  *op = new Shifted<shift>();
+  return MX_SUCCESS;
+}
+REGISTER_OP(two_first).setIsSubgraphOp().setCreateOpState(make<10>, "cpu");
+REGISTER_OP(two_second).setIsSubgraphOp().setCreateOpState(make<20>, "cpu");
+
+MXReturnValue mark(const Graph* graph, std::vector<int>* ids, const std::string& op) {
+  for (size_t i = 0; i < graph->size(); ++i) {
+    if (graph->getNode(i)->op == op) ids->at(i) = -1;
+  }
+  return MX_SUCCESS;
+}
+MXReturnValue exps(const Graph* graph, std::vector<int>* ids, const Attrs&) {
+  return mark(graph, ids, "exp");
+}
+MXReturnValue logs(const Graph* graph, std::vector<int>* ids, const Attrs&) {
+  return mark(graph, ids, "log");
+}
+REGISTER_PARTITIONER(two_own)
+    .addStrategy("e", "two_first").setSupportedOps("e", exps)
+    .addStrategy("l", "two_second").setSupportedOps("l", logs);
+REGISTER_PARTITIONER(two_mixed)
+    .addStrategy("e", "two_first").setSupportedOps("e", exps)
+    .addStrategy("l", "_CachedOp").setSupportedOps("l", logs);
+MXReturnValue initialize(int) { return MX_SUCCESS; }
+"""
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("two")
+    (folder / "two.cc").write_text(_TWO_OPERATORS)
+    return library.build([folder / "two.cc"], folder / "libtwo.so", ["-O0"])
+
+
+@pytest.mark.parametrize(
+    ("backend", "expected"),
+    [
+        ("two_own", np.abs(np.abs(X) + 10) + 20),
+        ("two_mixed", np.log(np.abs(X) + 10)),
+    ],
+)
+def test_strategies_of_one_partitioner_may_have_two_operators(
+    two: Path, backend: str, expected: np.ndarray
+) -> None:
+    library.load(two)
+    made = symbol(variable("x"), node("exp", "e", 0), node("log", "l", 1))
+    np.testing.assert_allclose(made.optimize_for(backend, {"x": X}).eval(x=X)[0], expected)
+    x = relay.var("x", shape=(2, 3))
+    mod = tvm.IRModule.from_expr(relay.Function([x], relay.log(relay.exp(x))))
+    lib = relay.build(partition(mod, backend), "llvm")
+    executor = graph_executor.GraphModule(lib["default"](tvm.cpu()))
+    executor.run(x=X)
+    np.testing.assert_allclose(executor.get_output(0).numpy(), expected, rtol=1e-6)
 
 
 # Graph passes.

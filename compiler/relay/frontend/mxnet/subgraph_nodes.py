@@ -70,7 +70,7 @@ class ClaimedBindings:
                 inner = [each.op for each in node.subgraphs[0].nodes if not each.is_variable]
                 attrs |= {"baton.operators": json.dumps(inner), "baton.runtime": runtime}
             else:
-                attrs |= compiled_attrs(info.backend, _options(node, info))
+                attrs |= compiled_attrs(info.backend, info.strategy, _options(node, info))
             if info.on_compile_error != "raise":
                 attrs[ON_COMPILE_ERROR] = info.on_compile_error
             name = subgraph_name(info.backend, info.strategy, info.subgraph_id)
