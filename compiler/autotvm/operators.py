@@ -22,6 +22,7 @@ from schedules import strategy
 from schedules.config import ConfigEntity, InstantiationError
 from schedules.conv2d import Conv2dWorkload
 from schedules.conv3d import Conv3dWorkload
+from schedules.conv_shape import window_places
 from schedules.matmul import BatchMatmulWorkload, DenseWorkload, Operand
 from schedules.x86.conv.conv2d import oc_block_of
 from schedules.x86.conv.register_tile import fewest_vectors
@@ -108,8 +109,9 @@ def find(name: str, args: tuple, target: Target) -> Tunable:
             try:
                 workload = operator.workload(name, args)
             except (TypeError, ValueError, IndexError, KeyError) as error:
+                why = "arguments are missing" if isinstance(error, IndexError) else error
                 raise InstantiationError(
-                    f"{name} can't take the arguments {args}: {error}"
+                    f"{name} can't take the arguments {args}: {why}"
                 ) from error
             if implementation.supports(workload, target):
                 return Tunable(operator, implementation, workload)
@@ -154,7 +156,14 @@ def random_values(rng: np.random.Generator, shape: Sequence[int], dtype: str) ->
 
 def _tensor(value: Any) -> tuple[tuple[int, ...], str]:
     _, shape, dtype = value
+    _require(all(int(dim) > 0 for dim in shape), f"a tensor of shape {shape} has no elements")
     return tuple(int(dim) for dim in shape), str(dtype)
+
+
+def _require(holds: bool, message: str) -> None:
+    """Raise ValueError for arguments that contradict each other."""
+    if not holds:
+        raise ValueError(message)
 
 
 def _second(dtype: str, first: str) -> str:
@@ -165,6 +174,25 @@ def _second(dtype: str, first: str) -> str:
 def _ints(values: Any, rank: int = 0) -> Any:
     """Integers as a tuple; one integer stands for each of `rank` axes."""
     return (values,) * rank if rank and isinstance(values, int) else tuple(map(int, values))
+
+
+def _window(
+    size: Sequence[int], kernel: Sequence[int], strides: Any, padding: Any, dilation: Any
+) -> tuple[Any, Any, Any]:
+    """Strides, padding (all front pads, then all back pads) and dilation of a convolution."""
+    rank = len(size)
+    strides, padding, dilation = (_ints(each, rank) for each in (strides, padding, dilation))
+    padding = padding * 2 if len(padding) == rank else padding
+    lengths = len(strides), len(dilation), len(padding)
+    _require(
+        lengths == (rank, rank, 2 * rank),
+        f"{rank} axes have {rank} strides and dilations, and {rank} or {2 * rank} pads",
+    )
+    _require(min(strides + dilation) > 0, "strides and dilations are positive")
+    padded = (sum(each) for each in zip(size, padding[:rank], padding[rank:], strict=True))
+    places = map(window_places, padded, kernel, strides, dilation)
+    _require(min(places) > 0, "the kernel is larger than the padded data")
+    return strides, padding, dilation
 
 
 def _placeholder(name: str, shape: Sequence[int], dtype: str) -> te.Tensor:
@@ -180,7 +208,10 @@ class _Conv2d(Operator):
         (out_channels, per_group, *kernel), weight_dtype = _tensor(weight)
         if task == "depthwise_conv2d_nchw.cuda":  # its weights are (channels, multiplier, KH, KW)
             out_channels, per_group = out_channels * per_group, 1
-        padding = _ints(padding, 2)
+        _require(channels % per_group == 0, f"{channels} channels are no groups of {per_group}")
+        if len(rest) == 3:
+            _require(str(rest[0]).startswith("NCHW"), f"the layout {rest[0]} is not NCHW")
+        window = _window((height, width), kernel, strides, padding, dilation)
         return Conv2dWorkload(
             batch,
             channels,
@@ -188,9 +219,7 @@ class _Conv2d(Operator):
             width,
             out_channels,
             _ints(kernel),
-            _ints(strides, 2),
-            padding * (4 // len(padding)),
-            _ints(dilation, 2),
+            *window,
             channels // per_group,
             dtype,
             str(rest[-1]) if rest else dtype,
@@ -281,16 +310,14 @@ class _Conv3d(Operator):
         else:
             batch, channels, size = shape[0], shape[1], shape[2:]
             taps, out_channels = kernel[2:], kernel[0]
-        padding = _ints(padding, 3)
+        window = _window(size, taps, strides, padding, dilation)
         return Conv3dWorkload(
             batch,
             channels,
             _ints(size),
             out_channels,
             _ints(taps),
-            _ints(strides, 3),
-            padding * (6 // len(padding)),
-            _ints(dilation, 3),
+            *window,
             int(groups),
             dtype,
             str(out_dtype),
@@ -349,6 +376,10 @@ class _Dense(Operator):
         bias_or_axes, out_dtype = args[2], str(args[3])
         second = _second(weight_dtype, dtype)
         if bias_or_axes is None or bias_or_axes[:1] == ("TENSOR",):
+            _require(
+                len(shape) != 2 or shape[1] == k,
+                f"the weight has rows of {shape[1]}, the data of {k}",
+            )
             return DenseWorkload((m,), shape[0], k, dtype, out_dtype, None, second)
         operand = Operand(shape, _ints(bias_or_axes))
         return DenseWorkload((m,), operand.shape[-1], k, dtype, out_dtype, operand, second)
@@ -414,6 +445,10 @@ class _BatchMatmul(Operator):
         else:
             axes_a, axes_b, out_dtype = _ints(args[2]), _ints(args[3]), args[4]
         first, second = Operand(lhs, axes_a), Operand(rhs, axes_b)
+        _require(
+            first.shape[-1] == second.shape[-2],
+            f"the operands {first.shape} and {second.shape} have no product",
+        )
         return BatchMatmulWorkload(first, second, dtype, str(out_dtype), _second(rhs_dtype, dtype))
 
     def flop(self, w: BatchMatmulWorkload) -> float:

@@ -122,8 +122,37 @@ def test_one_number_stands_for_all_axes_of_a_window(name, data, weight):
     rank = len(data) - 2
     assert flop(2, 1, 1) == flop((2,) * rank, (1,) * 2 * rank, (1,) * rank)
     assert flop(2, (1,) * rank, 1) == flop(2, 1, 1) < flop(1, 1, 1)
-    with pytest.raises(RecordError, match=r"arguments .*: invalid literal"):
-        flop("two", 1, 1)
+    for window, message in (
+        (("two", 1, 1), "invalid literal"),
+        ((0, 1, 1), "strides and dilations are positive"),
+        (((1,) * (rank + 1), 1, 1), f"{rank} axes have {rank} strides"),
+        ((1, (1,) * (rank + 1), 1), f"and {rank} or {2 * rank} pads"),
+        ((1, 1, 9), "the kernel is larger than the padded data"),
+    ):
+        with pytest.raises(RecordError, match=f"can't take the arguments .*: .*{message}"):
+            flop(*window)
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes", "rest", "message"),
+    [
+        ("conv2d_NCHWc.x86", ((1, 16, 9, 9), (8, 12, 3, 3)), (1, 1, 1), "no groups of 12"),
+        (
+            "conv2d_NCHWc.x86",
+            ((1, 16, 9, 9), (8, 16, 3, 3)),
+            (1, 1, 1, "NHWC", "NHWC", "float32"),
+            "layout NHWC is not NCHW",
+        ),
+        ("dense_pack.x86", ((1, 8), (4, 9)), (None, "float32"), "rows of 9, the data of 8"),
+        ("dense_pack.x86", ((0, 8), (4, 8)), (None, "float32"), "no elements"),
+        ("dense_pack.x86", ((1, 8), (4, 8)), (), "arguments are missing"),
+        ("batch_matmul.x86", ((2, 8, 4), (2, 6, 5)), (None, "float32"), "have no product"),
+    ],
+)
+def test_arguments_that_contradict_each_other_are_refused(name, shapes, rest, message):
+    tensors = [("TENSOR", shape, "float32") for shape in shapes]
+    with pytest.raises(RecordError, match=f"task {name}: .*{message}"):
+        autotvm.task.create(name, (*tensors, *rest), TARGET)
 
 
 def test_outside_of_a_template_a_config_is_a_fallback_unless_one_is_applied(caplog):
