@@ -15,6 +15,10 @@ class NodeArg:
     name: str
     shape: list[int | str | None]  # extents: an int, the name of an open one, or None
     type: str  # for example "tensor(float)"
+    is_ranked: bool = True  # False for a tensor of unknown rank, whose shape is []
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.type}{self.shape}"
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,8 +12,17 @@ from typing import TYPE_CHECKING, Any
 import onnx
 from onnx.external_data_helper import load_external_data_for_model
 
-from compiler.errors import FrontendError, UnsupportedOperatorError
-from compiler.relay.frontend.onnx.model import require_external_files
+from compiler.errors import (
+    BuildError,
+    FrontendError,
+    UnknownShapeError,
+    UnsupportedOperatorError,
+)
+from compiler.relay.frontend.onnx.model import (
+    dense_array,
+    require_external_files,
+    tensor_array,
+)
 from compiler.support.regular_files import open_regular
 
 from .described import ModelMetadata, NodeArg, Shapes
@@ -37,6 +47,7 @@ class OnnxModel:
         self._skeleton = skeleton = _read(source, weights=False)
         graph = skeleton.graph
         weights = {tensor.name for tensor in graph.initializer}
+        weights.update(tensor.values.name for tensor in graph.sparse_initializer)
         named = options._dimensions
         self.inputs = [
             _node_arg(value, named) for value in graph.input if value.name not in weights
@@ -52,12 +63,18 @@ class OnnxModel:
             {entry.key: entry.value for entry in skeleton.metadata_props},
         )
         self._built = _Programs(options.cached_builds, options.cached_bytes)
-        shapes = tuple(tuple(entry.shape) for entry in self.inputs)
+        shapes = tuple(tuple(entry.shape) if entry.is_ranked else None for entry in self.inputs)
         self._for_all: _Program | None = None
-        if all(isinstance(extent, int) for shape in shapes for extent in shape):
+        if all(
+            isinstance(extent, int)
+            for shape in shapes
+            for extent in ([None] if shape is None else shape)
+        ):
             self._program(shapes)  # type: ignore[arg-type]
         elif options.shapes == "symbolic":
             self._for_all = self._make_program(shapes)
+        elif options.shapes == "auto":
+            self._for_all = self._program_for_all(shapes)
 
     @property
     def parts(self) -> list[Part]:
@@ -74,8 +91,35 @@ class OnnxModel:
             return self._for_all
         return self._built.get(shapes, self._make_program)
 
-    def _make_program(self, shapes: Sequence[tuple[Any, ...]]) -> _Program:
-        by_name = {entry.name: shape for entry, shape in zip(self.inputs, shapes)}
+    def _program_for_all(self, shapes: Sequence[tuple[Any, ...] | None]) -> _Program | None:
+        """One program for all shapes; None if the model needs static builds.
+
+        A warning names the operators that Baton can't build for dynamic shapes.
+        """
+        try:
+            program = self._make_program(shapes)
+        except (UnsupportedOperatorError, UnknownShapeError, BuildError) as error:
+            warnings.warn(
+                "the model can't be built for dynamic shapes, so the first request of each new "
+                f"combination of shapes waits for a build: {error}",
+                stacklevel=5,
+            )
+            return None
+        reasons = [reason for part in program.parts for reason in part.reasons]
+        if reasons:
+            warnings.warn(
+                f"onnxruntime runs {len(reasons)} nodes that Baton can't build for dynamic shapes; "
+                f"session.parts lists them. The first: {reasons[0]}",
+                stacklevel=5,
+            )
+        return program
+
+    def _make_program(self, shapes: Sequence[tuple[Any, ...] | None]) -> _Program:
+        by_name = {
+            entry.name: shape
+            for entry, shape in zip(self.inputs, shapes)
+            if shape is not None and entry.type.startswith("tensor(")
+        }
         target = TARGETS[self.provider]
         return _Program(self._source, self._skeleton, by_name, self._options, target)
 
@@ -154,17 +198,14 @@ class _Program:
         """Weights that are outputs of a model in parts."""
         self.nbytes = 0
         try:
-            run = self._baton(source, shapes, options, target)
+            outputs = skeleton.graph.output
+            for value in outputs:
+                if value.type.WhichOneof("value") not in ("tensor_type", None):
+                    raise UnsupportedOperatorError(f"the output {value.name!r} is not a tensor")
+            run = self._baton(source, shapes, [v.name for v in outputs], options, target)
         except UnsupportedOperatorError as error:
-            if options.shapes == "symbolic":
-                raise
             model = _read(source)
-            outputs = {value.name for value in model.graph.output}
-            self._weights = {
-                tensor.name: onnx.numpy_helper.to_array(tensor)
-                for tensor in model.graph.initializer
-                if tensor.name in outputs
-            }
+            self._weights = _weights_of(model, {value.name for value in outputs})
             try:
                 self.parts = split(model, shapes)
             except ImportError:
@@ -174,7 +215,7 @@ class _Program:
             except UnsupportedOperatorError as refusal:
                 raise UnsupportedOperatorError(f"{error}; {refusal}") from error
             self._runs = [
-                self._baton(part.model, {}, options, target)
+                self._baton(part.model, {}, part.outputs, options, target)
                 if part.engine == BATON
                 else self._onnxruntime(part.model, options)
                 for part in self.parts
@@ -194,6 +235,7 @@ class _Program:
         self,
         source: bytes | Path | onnx.ModelProto,
         shapes: Mapping[str, tuple[Any, ...]],
+        outputs: list[str],
         options: SessionOptions,
         target: str,
     ) -> Run:
@@ -208,7 +250,9 @@ class _Program:
         requests = requests_at_a_time(options)
         self.nbytes += library.report.weights_bytes
         self.nbytes += library.report.activations_bytes * requests["parallel"]
-        return library.session(**requests).run
+        run = library.session(**requests).run
+        # The library has other names where the model lists an output twice.
+        return lambda feed: dict(zip(outputs, run(feed).values()))
 
     def _onnxruntime(self, model: onnx.ModelProto, options: SessionOptions) -> Run:
         """Load a model in onnxruntime and return the function that runs it."""
@@ -226,6 +270,20 @@ class _Program:
 
 
 Run = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+def _weights_of(model: onnx.ModelProto, names: set[str]) -> dict[str, Any]:
+    """Values of the initializers of these names."""
+    graph = model.graph
+    dense = {
+        tensor.name: tensor_array(tensor) for tensor in graph.initializer if tensor.name in names
+    }
+    sparse = {
+        tensor.values.name: dense_array(tensor)
+        for tensor in graph.sparse_initializer
+        if tensor.values.name in names
+    }
+    return dense | sparse
 
 
 def _read(source: bytes | Path, weights: bool = True) -> onnx.ModelProto:
@@ -248,10 +306,10 @@ def _read(source: bytes | Path, weights: bool = True) -> onnx.ModelProto:
 
 def _node_arg(value: onnx.ValueInfoProto, named: Mapping[str, int]) -> NodeArg:
     """An input or output as the model declares it; dimensions of a given name have its extent."""
-    kind = value.type.WhichOneof("value")
-    if kind != "tensor_type":
-        return NodeArg(value.name, [], f"{str(kind).removesuffix('_type')}(...)")
-    tensor = value.type.tensor_type
+    kind = value.type
+    while kind.HasField("optional_type"):
+        kind = kind.optional_type.elem_type
+    tensor = kind.tensor_type
     shape: list[int | str | None] = [
         dim.dim_value
         if dim.HasField("dim_value")
@@ -260,8 +318,18 @@ def _node_arg(value: onnx.ValueInfoProto, named: Mapping[str, int]) -> NodeArg:
         else None
         for dim in tensor.shape.dim
     ]
-    if tensor.elem_type == onnx.TensorProto.STRING:
-        return NodeArg(value.name, shape, "tensor(string)")
-    return NodeArg(
-        value.name, shape, type_name(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type))
-    )
+    is_ranked = tensor.HasField("shape") or not kind.HasField("tensor_type")
+    return NodeArg(value.name, shape, _type_text(value.type), is_ranked)
+
+
+def _type_text(kind: onnx.TypeProto) -> str:
+    """onnxruntime's name of a type, for example "seq(tensor(float))"."""
+    if kind.HasField("sequence_type"):
+        return f"seq({_type_text(kind.sequence_type.elem_type)})"
+    if kind.HasField("optional_type"):
+        return f"optional({_type_text(kind.optional_type.elem_type)})"
+    if not kind.HasField("tensor_type"):
+        return f"{str(kind.WhichOneof('value')).removesuffix('_type')}(...)"
+    if kind.tensor_type.elem_type == onnx.TensorProto.STRING:
+        return "tensor(string)"
+    return type_name(onnx.helper.tensor_dtype_to_np_dtype(kind.tensor_type.elem_type))

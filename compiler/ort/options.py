@@ -93,10 +93,12 @@ enable_mem_reuse, use_deterministic_compute, log_severity_level, log_verbosity_l
         Parameters
         ----------
         key : str
-            "baton.shapes": "static" builds a model with open dimensions for each combination of
-            shapes, "symbolic" once for all. "baton.cached_builds" and "baton.cached_bytes": how
-            many of the former builds are kept, those that were used last, and how many bytes their
-            weights and intermediate tensors may take; 32 and 4 GiB by default.
+            "baton.shapes": how a model with dynamic shapes is built. "symbolic": once, for all
+            shapes. "static": for each new combination of shapes, during the first request that
+            has it. "auto", the default: once for all shapes where Baton can, with a warning and
+            as "static" otherwise. "baton.cached_builds" and "baton.cached_bytes": how many of the
+            static builds are kept, those that were used last, and how many bytes their weights
+            and intermediate tensors may take; 32 and 4 GiB by default.
         value : str
 
         Raises
@@ -104,8 +106,8 @@ enable_mem_reuse, use_deterministic_compute, log_severity_level, log_verbosity_l
         InputError
             There is no such value, or no such key of Baton's.
         """
-        if key == _SHAPES and value not in ("static", "symbolic"):
-            raise InputError(f'{_SHAPES} is "static" or "symbolic", not {value!r:.60}')
+        if key == _SHAPES and value not in ("auto", "symbolic", "static"):
+            raise InputError(f'{_SHAPES} is "auto", "symbolic" or "static", not {value!r:.60}')
         if key in _LIMITS and not (value.isascii() and value.isdigit() and int(value[:19]) > 0):
             raise InputError(f"{key} is a number of at least 1, not {value!r:.60}")
         if key.startswith("baton.") and key not in (_SHAPES, *_LIMITS):
@@ -116,8 +118,8 @@ enable_mem_reuse, use_deterministic_compute, log_severity_level, log_verbosity_l
 
     @property
     def shapes(self) -> str:
-        """Whether a model with open dimensions is built for each shape, or once for all."""
-        return self._entries.get(_SHAPES, "static")
+        """How a model with dynamic shapes is built: "auto", "symbolic" or "static"."""
+        return self._entries.get(_SHAPES, "auto")
 
     @property
     def cached_builds(self) -> int:
@@ -171,6 +173,19 @@ class RunOptions:
     logid: str = ""
     terminate: bool = False
     only_execute_path_to_fetches: bool = False
+    training_mode: bool = False
+    _entries: dict[str, str] = field(default_factory=dict)
+
+    def add_run_config_entry(self, key: str, value: str) -> None:
+        """Keep an entry of the configuration; none has an effect in Baton."""
+        logger.info("run configuration %s=%s has no effect in Baton", key, value)
+        self._entries[key] = value
+
+    def get_run_config_entry(self, key: str) -> str:
+        """An entry that was added."""
+        if key not in self._entries:
+            raise InputError(f"there is no run configuration {key!r}")
+        return self._entries[key]
 
 
 def get_available_providers() -> list[str]:

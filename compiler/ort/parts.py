@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx
-from tvm import relax
+from tvm import relax, tirx
 
-from compiler.errors import UnsupportedOperatorError
+from compiler.errors import FrontendError, UnsupportedOperatorError
 from compiler.ir.constants import static_shape
 from compiler.relay.frontend.onnx.graph import GraphImporter
 from compiler.relay.frontend.onnx.model import load_model, resolve_inputs, resolve_opsets
+from compiler.relay.frontend.onnx.node import Scope, describe
+from compiler.relay.frontend.onnx.node_order import names_read
 
 from .values import type_name
 
@@ -53,36 +56,50 @@ class Part:
 class _Probe(GraphImporter):
     """Finds the nodes that Baton can't import; nothing is kept of what it converts."""
 
-    def refused(self, shapes: Mapping[str, tuple[int, ...]], types: _Types) -> dict[int, str]:
+    def rejected(self, types: _Types) -> dict[int, str]:
         """Index of each node of the graph that can't be imported, and why."""
         graph = self.model.proto.graph
-        scope: dict[str, Any] = {}
-        for value in graph.input:
-            variable = _variable(value, shapes)
-            if variable is not None:
-                scope[value.name] = variable
+        scope = dict(types.variables(value.name for value in graph.input))
         arguments = list(scope.values())
-        self._add_initializers(graph, scope, self.model.array, False)
-        known = {value.name for value in (*graph.input, *graph.initializer)}
-        reasons = {}
-        with self.builder.function("main", params=arguments):
-            with self.builder.dataflow():
-                for index, node in enumerate(graph.node):
-                    known.update(node.output)
-                    unknown = [name for name in _reads(node) if name in known and name not in scope]
-                    try:
-                        if unknown:
-                            raise UnsupportedOperatorError(f"the type of {unknown[0]!r} is unknown")
-                        self._check_operators(onnx.GraphProto(node=[node]))
-                        self._convert_node(node, scope, self.opsets)
-                    except UnsupportedOperatorError as error:
-                        reasons[index] = str(error)
-                        scope.update(types.variables(node.output))
-                    else:
-                        types.learn((name, scope[name]) for name in node.output if name)
-                result = self.builder.emit_output(relax.Tuple([]))
-            self.builder.emit_func_output(result)
-        return reasons
+        for tensor in graph.initializer:
+            with suppress(UnsupportedOperatorError):  # its readers are rejected
+                self._add_initializer(tensor.name, self.model.array(tensor), scope, False)
+        for name, array in self._dense(graph.sparse_initializer):
+            self._add_initializer(name, array, scope, False)
+        reasons: dict[int, str] = {}
+        try:
+            with self.builder.function("main", params=arguments):
+                self._convert_nodes(graph, scope, types, reasons)
+                self.builder.emit_func_output(self.builder.emit(relax.Tuple([])))
+        except Exception:
+            self.builder._end_block()  # else the builder prints a warning when it goes
+            raise
+        return _with_containers(graph, scope, reasons)
+
+    def _convert_nodes(
+        self, graph: onnx.GraphProto, scope: Scope, types: _Types, reasons: dict[int, str]
+    ) -> None:
+        weights = {tensor.name for tensor in graph.initializer}
+        known = weights | {value.name for value in graph.input}
+        for index, node in enumerate(graph.node):
+            known.update(filter(None, node.output))
+            unknown = [name for name in names_read(node) if name in known and name not in scope]
+            try:
+                if unknown:
+                    what = describe(node, self.opsets.get(node.domain))
+                    raise UnsupportedOperatorError(
+                        f"{what}: the rank or element type of {min(unknown)!r} is unknown, or none "
+                        "of Baton's"
+                    )
+                self._check_operators(onnx.GraphProto(node=[node]))
+                self._convert_node(node, scope, self.opsets, from_model=True)
+            except UnsupportedOperatorError as error:
+                reasons[index] = str(error)
+                for name in node.output:
+                    scope.pop(name, None)
+                scope.update(types.variables(node.output))
+            else:
+                types.learn((name, scope[name]) for name in node.output if name)
 
 
 class _Types:
@@ -94,9 +111,10 @@ class _Types:
         shown = onnx.ModelProto()
         shown.CopyFrom(model)
         for value in shown.graph.output:  # names of extents that the inputs give
-            value.type.tensor_type.ClearField("shape")
+            if value.type.HasField("tensor_type"):
+                value.type.tensor_type.ClearField("shape")
         given = {value.name for value in model.graph.output}
-        made = (name for node in model.graph.node for name in node.output)
+        made = dict.fromkeys(name for node in model.graph.node for name in node.output)
         shown.graph.output.extend(
             onnx.ValueInfoProto(name=name) for name in made if name and name not in given
         )
@@ -111,16 +129,19 @@ class _Types:
             raise UnsupportedOperatorError(f"onnxruntime refuses it, too: {error}") from error
         self.infos = {value.name: value for value in model.graph.input}
         self.infos.update((value.name, _info(value)) for value in session.get_outputs())
+        self._symbols: dict[str, tirx.Var] = {}
 
     def info(self, name: str) -> onnx.ValueInfoProto:
         """The type of a value that one part hands to another.
 
-        Raises UnsupportedOperatorError: it is not a tensor.
+        Raises UnsupportedOperatorError: onnxruntime's Python interface can't take or return it.
         """
         info = self.infos[name]
-        if not info.type.HasField("tensor_type"):
+        if info.type.tensor_type.elem_type in _NOT_HANDED:
+            dtype = onnx.helper.tensor_dtype_to_string(info.type.tensor_type.elem_type)
             raise UnsupportedOperatorError(
-                f"{name!r}, which onnxruntime hands to another part of the model, is not a tensor"
+                f"{name!r}, which onnxruntime hands to another part of the model, is of {dtype}; "
+                "numpy has no such type"
             )
         return info
 
@@ -133,29 +154,85 @@ class _Types:
                 self.infos[name] = onnx.helper.make_tensor_value_info(name, dtype, shape)
 
     def variables(self, names: Iterable[str]) -> Iterator[tuple[str, relax.Var]]:
-        """Variables for the values of these names whose static types are known."""
+        """Variables for the values of these names whose dtype and rank are known."""
         for name in filter(None, names):
-            variable = _variable(self.infos[name], {})
-            if variable is not None:
-                yield name, variable
+            try:
+                entry = resolve_inputs(onnx.GraphProto(input=[self.infos[name]]), {}, {})[0]
+            except FrontendError:
+                continue
+            shape = [
+                self._symbols.setdefault(extent, tirx.Var(extent, "int64"))
+                if isinstance(extent, str)
+                else extent
+                for extent in entry.shape
+            ]
+            yield name, relax.Var(name, relax.TensorType(shape, entry.dtype))
+
+
+_NOT_HANDED = {
+    dtype
+    for dtype in DTYPES.values()
+    if np.dtype(onnx.helper.tensor_dtype_to_np_dtype(dtype)).kind == "V"
+}
+"""Element types that are not numpy's own."""
 
 
 def _info(value: Any) -> onnx.ValueInfoProto:
-    """The type of an output of an onnxruntime session; only a name where it is not a tensor."""
-    dtype = DTYPES.get(value.type)
-    if dtype is None:
+    """The type of an output of an onnxruntime session; only a name where it has no known one."""
+    kind, _, dtype = value.type.removesuffix(")").rpartition("tensor(")
+    if f"tensor({dtype.rstrip(')')})" not in DTYPES:
         return onnx.ValueInfoProto(name=value.name)
-    extents = [extent if isinstance(extent, int) else None for extent in value.shape]
+    elem_type = DTYPES[f"tensor({dtype.rstrip(')')})"]
+    if kind:
+        made = onnx.helper.make_tensor_type_proto(elem_type, None)
+        for container in reversed(kind.rstrip("(").split("(")):
+            make = onnx.helper.make_sequence_type_proto
+            made = (make if container == "seq" else onnx.helper.make_optional_type_proto)(made)
+        return onnx.helper.make_value_info(value.name, made)
     # onnxruntime has no extents for scalars and for what it knows nothing of.
-    return onnx.helper.make_tensor_value_info(value.name, dtype, extents or None)
+    return onnx.helper.make_tensor_value_info(value.name, elem_type, list(value.shape) or None)
 
 
-def split(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> list[Part]:
+def _with_containers(
+    graph: onnx.GraphProto, scope: Scope, reasons: Mapping[int, str]
+) -> dict[int, str]:
+    """Add the nodes that make or read a sequence or optional value that onnxruntime also needs.
+
+    Such values stay in one engine.
+    """
+    found = dict(reasons)
+    outputs = {value.name for value in graph.output}
+    users: dict[str, set[int]] = {}
+    for index, node in enumerate(graph.node):
+        for name in {*names_read(node), *filter(None, node.output)}:
+            users.setdefault(name, set()).add(index)
+    held = [name for name in users if name in scope and not _is_handed(scope[name])]
+    pending = True
+    while pending:
+        pending = False
+        for name in held:
+            missing = users[name].difference(found)
+            if missing and (name in outputs or len(missing) < len(users[name])):
+                found.update(dict.fromkeys(missing, f"{name!r} is no tensor of numpy's"))
+                pending = True
+    return found
+
+
+def _is_handed(value: Any) -> bool:
+    """Whether a value can go from Baton to onnxruntime, as a tensor of numpy's types."""
+    if not isinstance(value, relax.Expr) or isinstance(value.ty, relax.TupleType):
+        return False
+    ty = value.ty
+    return not isinstance(ty, relax.TensorType) or np.dtype(str(ty.dtype)).kind != "V"
+
+
+def split(model: onnx.ModelProto, shapes: Mapping[str, tuple[int | str | None, ...]]) -> list[Part]:
     """Parts of a model in an order in which they can run.
 
-    `model`: with all its weights. `shapes`: shape of every input.
+    `model`: with all its weights. `shapes`: shape of every input; strings are names of dynamic
+    extents, and None is an unnamed one.
     Raises ImportError: onnxruntime is not installed. Raises UnsupportedOperatorError: onnxruntime
-    refuses the model with these shapes.
+    rejects the model with these shapes.
     """
     whole = onnx.ModelProto()
     whole.CopyFrom(model)
@@ -163,11 +240,15 @@ def split(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> list
         if value.name in shapes and value.type.HasField("tensor_type"):
             del value.type.tensor_type.shape.dim[:]
             for extent in shapes[value.name]:
-                value.type.tensor_type.shape.dim.add(dim_value=extent)
+                is_known = isinstance(extent, int)
+                value.type.tensor_type.shape.dim.add(
+                    **{"dim_value" if is_known else "dim_param": extent or ""}
+                )
+    loaded = load_model(whole)
+    whole = loaded.proto
     _remove_dead_nodes(whole.graph)
     types = _Types(whole)
-    loaded = load_model(whole)
-    reasons = _Probe(loaded, resolve_opsets(whole, None), True).refused(shapes, types)
+    reasons = _Probe(loaded, resolve_opsets(whole, None), True).rejected(types)
     groups = _grouped(whole.graph, set(reasons))
     wanted = _wanted(whole.graph, groups)
     return [
@@ -186,7 +267,7 @@ def _remove_dead_nodes(graph: onnx.GraphProto) -> None:
     kept = []
     for node in reversed(graph.node):
         if live.intersection(node.output):
-            live.update(_reads(node))
+            live.update(names_read(node))
             kept.append(node)
     del graph.node[:]
     graph.node.extend(reversed(kept))
@@ -205,7 +286,7 @@ def _grouped(graph: onnx.GraphProto, foreign: set[int]) -> dict[tuple[int, str],
         if node.op_type == "Constant" and index not in foreign and node.output[0] not in outputs:
             continue
         engine = ONNXRUNTIME if index in foreign else BATON
-        sources = [made[name] for name in _reads(node) if name in made]
+        sources = [made[name] for name in names_read(node) if name in made]
         stage = max((at + (of != engine) for at, of in sources), default=0)
         groups.setdefault((stage, engine), []).append(index)
         made.update((name, (stage, engine)) for name in node.output)
@@ -219,7 +300,7 @@ def _wanted(graph: onnx.GraphProto, groups: Mapping[Any, list[int]]) -> set[str]
     for nodes in groups.values():
         own = {name for index in nodes for name in graph.node[index].output}
         for index in nodes:
-            wanted.update((made - own).intersection(_reads(graph.node[index])))
+            wanted.update((made - own).intersection(names_read(graph.node[index])))
     return wanted
 
 
@@ -229,7 +310,7 @@ def _piece(
     """A model of some nodes."""
     graph = whole.graph
     chosen = [graph.node[index] for index in nodes]
-    read = {name for node in chosen for name in _reads(node)}
+    read = {name for node in chosen for name in names_read(node)}
     made = {name for node in chosen for name in node.output}
     constants = [
         node
@@ -238,7 +319,9 @@ def _piece(
     ]
     made.update(name for node in constants for name in node.output)
     weights = [tensor for tensor in graph.initializer if tensor.name in read]
+    sparse = [tensor for tensor in graph.sparse_initializer if tensor.values.name in read]
     known = made | {tensor.name for tensor in weights}
+    known.update(tensor.values.name for tensor in sparse)
     outside = {value.name for value in graph.input} | (wanted - known)
     piece = onnx.helper.make_graph(
         [*constants, *chosen],
@@ -246,6 +329,7 @@ def _piece(
         [types.info(name) for name in sorted(read & outside - known)],
         [types.info(name) for node in chosen for name in node.output if name in wanted],
         weights,
+        sparse_initializer=sparse,
     )
     return onnx.helper.make_model(
         piece,
@@ -253,27 +337,3 @@ def _piece(
         functions=whole.functions,
         ir_version=whole.ir_version,
     )
-
-
-def _reads(node: onnx.NodeProto) -> list[str]:
-    """Names that a node or the graphs in its attributes read, those of their own included."""
-    names = [name for name in node.input if name]
-    for entry in node.attribute:
-        for graph in (entry.g, *entry.graphs):
-            names.extend(value.name for value in graph.output)
-            for inner in graph.node:
-                names.extend(_reads(inner))
-    return names
-
-
-def _variable(
-    value: onnx.ValueInfoProto, shapes: Mapping[str, tuple[int, ...]]
-) -> relax.Var | None:
-    """A variable of a value's type; None where the type is not a static one of Baton's."""
-    alone = onnx.GraphProto(input=[value])
-    given = {name: shape for name, shape in shapes.items() if name == value.name}
-    try:
-        entry = resolve_inputs(alone, given, {})[0]
-    except ValueError:
-        return None
-    return relax.Var(entry.name, relax.TensorType(entry.shape, entry.dtype))

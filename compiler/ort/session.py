@@ -13,6 +13,7 @@ import numpy as np
 
 from compiler.errors import FrontendError, InputError
 from compiler.runtime.extents import require_equal_symbols, require_shape
+from compiler.runtime.metadata import listed
 
 from .described import ModelMetadata, NodeArg
 from .libraries import SUFFIXES, Library
@@ -27,12 +28,11 @@ if TYPE_CHECKING:
 class InferenceSession:
     """A model that runs on arrays by name.
 
-    A library that was exported runs as it is, and needs the runtime alone. An ONNX model whose
-    inputs have fixed shapes is built at once. One with open dimensions is built for each
-    combination of shapes that it meets, at the first request that has it; the builds that were
-    used last stay in memory (`SessionOptions.add_session_config_entry`), all in the kernel cache,
-    as every build. With the session configuration
-    "baton.shapes" = "symbolic" it is built at once for all shapes, as one library.
+    A library that was exported runs as it is, and needs the runtime alone. An ONNX model is built
+    by the constructor, once for all its shapes. If Baton can't build it for dynamic shapes, a
+    warning says why, and the first request of each new combination of shapes waits for a build;
+    the builds that were used last stay in memory (`SessionOptions.add_session_config_entry`).
+    The session configuration "baton.shapes" = "static" asks for such builds.
 
     Parameters
     ----------
@@ -139,8 +139,8 @@ class InferenceSession:
         names = list(output_names or known)
         for name in names:
             if name not in known:
-                raise InputError(f"there is no output {name!r}; there are {', '.join(known)}")
-        shapes = tuple(np.shape(feed[entry.name]) for entry in self._model.inputs)
+                raise InputError(f"there is no output {name!r}; there are {listed(known)}")
+        shapes = tuple(getattr(feed[entry.name], "shape", ()) for entry in self._model.inputs)
         values = self._model.run(feed, shapes)
         return [values[name] for name in names]
 
@@ -181,31 +181,36 @@ class InferenceSession:
 
         threading.Thread(target=work, name="baton-run-async").start()
 
-    def _checked(self, feed: dict[str, Any]) -> dict[str, np.ndarray]:
-        names = {entry.name for entry in self._model.inputs}
+    def _checked(self, feed: dict[str, Any]) -> dict[str, Any]:
+        inputs = self._model.inputs
+        names = {entry.name for entry in inputs}
         if set(feed) != names:
             raise InputError(
-                f"the model's inputs are {', '.join(sorted(names)) or 'none'}; missing: "
-                f"{sorted(names - set(feed))}, unknown: {sorted(set(feed) - names)}"
+                f"the model's inputs are {listed(inputs)}; missing: "
+                f"{listed(sorted(names - set(feed)))}; unknown: {listed(sorted(set(feed) - names))}"
             )
-        arrays = {name: np.asarray(value) for name, value in feed.items()}
+        values = dict(feed)
         symbols: list[tuple[str, int, str, int]] = []
-        for entry in self._model.inputs:
-            array, what = arrays[entry.name], f"input {entry.name!r}"
+        for entry in inputs:
+            if not entry.type.startswith("tensor("):
+                continue  # onnxruntime checks sequences and optional values
+            array, what = np.asarray(feed[entry.name]), f"input {entry.name!r}"
+            values[entry.name] = array
             if type_name(array.dtype) != entry.type and entry.type != "tensor(string)":
                 raise InputError(
-                    f"{what} is {entry.type}{entry.shape}; given is "
-                    f"{array.dtype}{list(array.shape)}"
+                    f"{what} is {entry.type}{entry.shape}; the value is "
+                    f"{type_name(array.dtype)}{list(array.shape)}"
                 )
-            declared = ["?" if extent is None else extent for extent in entry.shape]
-            require_shape(what, array.shape, declared, {})
+            if entry.is_ranked:
+                declared = ["?" if extent is None else extent for extent in entry.shape]
+                require_shape(what, array.shape, declared, {})
             symbols += [
                 (what, axis, symbol, extent)
                 for axis, (symbol, extent) in enumerate(zip(entry.shape, array.shape))
                 if isinstance(symbol, str)
             ]
         require_equal_symbols(symbols)
-        return arrays
+        return values
 
 
 def _opened(

@@ -21,7 +21,7 @@ from compiler.runtime.entry import GRAPH_ENTRY, fastest
 from compiler.runtime.extents import require_equal_symbols, require_shape
 from compiler.runtime.host import kind_of
 from compiler.runtime.kv_cache import KVCache
-from compiler.runtime.metadata import ALIGNMENT, Metadata, TensorInfo
+from compiler.runtime.metadata import ALIGNMENT, Metadata, TensorInfo, listed
 from compiler.runtime.tensors import (
     as_array,
     compact,
@@ -251,7 +251,7 @@ class GraphExecutor:
             if isinstance(index, bool) or not isinstance(index, (int, np.integer)):
                 raise InputError(f"an output's index must be an int, not {index!r:.60}")
             if not 0 <= index < count:
-                outputs = ", ".join(map(str, self.metadata.outputs))
+                outputs = listed(self.metadata.outputs)
                 raise InputError(f"no output {index}; there are {count}: {outputs}")
             self._use.require_own_run()
             if self._outputs is None:
@@ -381,10 +381,7 @@ class GraphExecutor:
             info for info, value in zip(self._infos, self._bound, strict=True) if value is None
         ]
         if missing:
-            raise InputError(
-                "run() needs inputs that have not been set: "
-                + ", ".join(str(info) for info in missing)
-            )
+            raise InputError("run() needs inputs that have not been set: " + listed(missing))
 
     def _prepare(self) -> Callable[[], Any]:
         """Bind the tensors to `main`, or its graph, as the VM's function "run"."""
@@ -470,9 +467,10 @@ class GraphExecutor:
             require_shape(self._what[index], shape, declared, self.metadata.bounds)
 
     def _describe_inputs(self) -> str:
-        listed = ", ".join(str(info) for info in self.metadata.inputs)
         weights = len(self.metadata.params)
-        return f"{listed or 'none'}" + (f" (and {weights} weights from p0 on)" if weights else "")
+        return listed(self.metadata.inputs) + (
+            f" (and {weights} weights from p0 on)" if weights else ""
+        )
 
 
 def _tables(infos: Sequence[TensorInfo]) -> tuple[dict[str, tuple[int | str, ...]], dict[str, str]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -23,6 +23,12 @@ UNKNOWN = -1
 """Extent, in an output's shape, that depends on the inputs' values (`nonzero`, `unique`)."""
 
 _DTYPE_BITS = re.compile(r"(?:uint|int|float|bfloat)([1468]|16|32|64)(?:_\w+)?")
+
+
+def listed(values: Sequence[object], most: int = 16) -> str:
+    """Inputs or outputs for a message: the first ones, and how many more there are."""
+    more = f" and {len(values) - most} more" if len(values) > most else ""
+    return ", ".join(map(str, values[:most])) + more or "none"
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from compiler.errors import InputError
 from compiler.runtime import forks, thread_pool
 from compiler.runtime.executor import GraphExecutor
 from compiler.runtime.kv_cache import KVCache
-from compiler.runtime.metadata import ALIGNMENT, TensorInfo
+from compiler.runtime.metadata import ALIGNMENT, TensorInfo, listed
 from compiler.runtime.tensors import numpy_dtype
 from compiler.tvm_workarounds.fast_import import tvm
 
@@ -183,8 +183,9 @@ class Session:
         names = {info.name for info in self.inputs}
         if set(inputs) != names:
             raise InputError(
-                f"a request needs a value for each of {_listed(self.inputs)}; "
-                f"missing: {sorted(names - set(inputs))}, unknown: {sorted(set(inputs) - names)}"
+                f"a request needs a value for each of {listed(self.inputs)}; "
+                f"missing: {listed(sorted(names - set(inputs)))}; "
+                f"unknown: {listed(sorted(set(inputs) - names))}"
             )
         wanted = self._positions(outputs)
         if (kv_cache is None) != (self._library.metadata.kv_cache is None):
@@ -266,7 +267,7 @@ class Session:
         names = positions if outputs is None else list(outputs)
         for name in names:
             if name not in positions:
-                raise InputError(f"no output {name!r}; there are {_listed(self.outputs)}")
+                raise InputError(f"no output {name!r}; there are {listed(self.outputs)}")
         return [positions[name] for name in names]
 
 
@@ -346,7 +347,7 @@ def _arrays(
     """The given arrays, checked, and new ones for the others."""
     unknown = set(given) - {info.name for info in infos}
     if unknown:
-        raise InputError(f"no {what} {sorted(unknown)}; there are {_listed(infos)}")
+        raise InputError(f"no {what} {sorted(unknown)}; there are {listed(infos)}")
     arrays = {}
     for info in infos:
         array = given.get(info.name)
@@ -377,10 +378,6 @@ def _allocate(info: TensorInfo) -> np.ndarray:
     memory = np.zeros(info.nbytes + ALIGNMENT, "uint8")
     start = -memory.ctypes.data % ALIGNMENT
     return memory[start : start + info.nbytes].view(numpy_dtype(info)).reshape(info.static_shape)
-
-
-def _listed(infos: tuple[TensorInfo, ...]) -> str:
-    return ", ".join(map(str, infos)) or "none"
 
 
 _pools: dict[tuple[int, int], ThreadPoolExecutor] = {}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -39,7 +40,7 @@ from .evaluate import (
     evaluate,
 )
 from .functions import default_attributes, function_body, has_function, optional_attributes
-from .model import InputType, Model, refuse_narrow, tensor_array
+from .model import InputType, Model, dense_array, refuse_narrow, tensor_array, tensor_dtype
 from .node import Node, Scope, constant_value, describe
 from .node_names import named_nodes
 from .old_opsets import in_form_of_opset_7
@@ -246,21 +247,34 @@ class GraphImporter:
         values: Callable[[onnx.TensorProto], np.ndarray],
         as_parameters: bool,
     ) -> None:
-        if graph.sparse_initializer:
-            name = graph.sparse_initializer[0].values.name
-            raise FrontendError(f"the weight {name!r} is sparse; store it as a dense initializer")
         read_now = _read_while_importing(graph)
-        for tensor in graph.initializer:
-            array = values(tensor)
-            refuse_narrow(str(array.dtype), f"initializer {tensor.name!r}")
-            if as_parameters and _is_weight(array) and tensor.name not in read_now:
-                ty = relax.TensorType(array.shape, str(array.dtype))
-                scope[tensor.name] = relax.Var(tensor.name, ty, self._spans.get(tensor.name))
-                self.parameters.copy_of(array, scope[tensor.name])
-            else:
-                scope[tensor.name] = constant(array)
-                if tensor.name in self._spans:
-                    scope[tensor.name] = with_span(scope[tensor.name], self._spans[tensor.name])
+        arrays = ((tensor.name, values(tensor)) for tensor in graph.initializer)
+        for name, array in itertools.chain(arrays, self._dense(graph.sparse_initializer)):
+            self._add_initializer(name, array, scope, as_parameters and name not in read_now)
+
+    def _add_initializer(
+        self, name: str, array: np.ndarray, scope: Scope, as_parameter: bool
+    ) -> None:
+        if array.dtype.hasobject:
+            raise UnsupportedOperatorError(f"initializer {name!r} is a tensor of strings")
+        refuse_narrow(str(array.dtype), f"initializer {name!r}")
+        if as_parameter and _is_weight(array):
+            ty = relax.TensorType(array.shape, str(array.dtype))
+            scope[name] = relax.Var(name, ty, self._spans.get(name))
+            self.parameters.copy_of(array, scope[name])
+        else:
+            scope[name] = constant(array)
+            if name in self._spans:
+                scope[name] = with_span(scope[name], self._spans[name])
+
+    def _dense(self, tensors: Iterable[onnx.SparseTensorProto]) -> Iterator[tuple[str, np.ndarray]]:
+        """Names and values of sparse tensors, whose dimensions count as folded bytes."""
+        for sparse in tensors:
+            name = sparse.values.name
+            dtype = tensor_dtype(sparse.values.data_type, f"sparse tensor {name!r}")
+            size = math.prod(sparse.dims) * np.dtype(dtype).itemsize
+            self.budget.add_bytes(size, f"the sparse tensor {name!r}")
+            yield name, dense_array(sparse)
 
     def _check_operators(self, graph: onnx.GraphProto) -> None:
         """Raise for the operators that nothing can convert, before any work is done."""
@@ -371,6 +385,8 @@ class GraphImporter:
         if domain != "":
             return None
         if node.proto.op_type == "Constant":
+            if "sparse_value" in node.attrs:
+                return [array for _, array in self._dense([node.attrs["sparse_value"]])]
             return [_constant_attribute(node)]
         if node.proto.op_type not in FOLDABLE or not all(map(_is_small_constant, node.inputs)):
             return None
@@ -686,7 +702,7 @@ def _constant_attribute(node: Node) -> np.ndarray:
     for name, dtype in (("value_float", "float32"), ("value_floats", "float32")):
         if name in attrs:
             return np.array(attrs[name], dtype)
-    raise node.unsupported("only dense numeric constants are supported")
+    raise node.unsupported("only numeric constants are supported")
 
 
 def _all_nodes(graph: onnx.GraphProto) -> list[onnx.NodeProto]:

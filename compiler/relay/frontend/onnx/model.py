@@ -28,6 +28,7 @@ from compiler.relay.ty import is_any
 from compiler.support import strictness
 from compiler.support.regular_files import memory_nbytes, open_inside, open_regular
 
+from .node_order import sorted_model
 from .protobuf_reader import WireError, split_weights
 
 logger = logging.getLogger(__name__)
@@ -89,8 +90,25 @@ def tensor_array(tensor: onnx.TensorProto) -> np.ndarray:
         ) from error
 
 
+def dense_array(sparse: onnx.SparseTensorProto) -> np.ndarray:
+    """The values of a sparse ONNX tensor in a dense array; FrontendError if they are damaged."""
+    values, indices = tensor_array(sparse.values), tensor_array(sparse.indices)
+    try:
+        array = np.zeros(tuple(sparse.dims), values.dtype)
+        if indices.ndim == 2:  # coordinates; otherwise positions in the flattened tensor
+            array[tuple(indices.T)] = values
+        else:
+            array.reshape(-1)[indices] = values
+    except (ValueError, IndexError, TypeError) as error:
+        raise FrontendError(
+            f"sparse tensor {sparse.values.name!r} of dimensions {list(sparse.dims)} is damaged: "
+            f"{error}"
+        ) from error
+    return array
+
+
 def load_model(source: onnx.ModelProto | str | os.PathLike[str] | bytes) -> Model:
-    """Return the model with all its weights in memory, or mapped from its file.
+    """Return the model with its nodes sorted, and all weights in memory or mapped from its file.
 
     Raises FrontendError if the file can't be read, is not ONNX or is truncated, or if its weights
     lie outside the file's folder or are missing.
@@ -150,6 +168,7 @@ def _complete(model: Model, origin: str, folder: pathlib.Path | None) -> Model:
             ) from error
         tensor.data_location = onnx.TensorProto.DEFAULT
         del tensor.external_data[:]
+    model = Model(sorted_model(model.proto), model.weights)
     _log_checker_findings(model.proto, origin)
     return model
 
