@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterator, Sequence
+import graphlib
+from collections.abc import Iterator
 from typing import Any
 
 import onnx
+
+from compiler.errors import FrontendError
+
+from .node import describe
 
 
 def names_read(node: onnx.NodeProto) -> set[str]:
@@ -20,18 +24,16 @@ def names_read(node: onnx.NodeProto) -> set[str]:
 def sorted_model(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return the model itself if its nodes are in topological order, else a sorted copy.
 
-    Nodes that are in a cycle, or depend on one, keep their order after the others.
+    Raises FrontendError: nodes of a graph form a cycle.
     """
-    if all(_order(holder.node) is None for holder in _holders(model)):
+    if all(_order(holder) is None for holder in _holders(model)):
         return model
     copied = onnx.ModelProto()
     copied.CopyFrom(model)
     for holder in _holders(copied):
-        order = _order(holder.node)
-        if order is not None:
-            ordered = [holder.node[index] for index in order]
-            del holder.node[:]
-            holder.node.extend(ordered)
+        ordered = [holder.node[index] for index in _order(holder) or range(len(holder.node))]
+        del holder.node[:]
+        holder.node.extend(ordered)
     return copied
 
 
@@ -45,40 +47,28 @@ def _outer_names(graph: onnx.GraphProto) -> set[str]:
     own.update(tensor.values.name for tensor in graph.sparse_initializer)
     own.update(name for node in graph.node for name in node.output)
     read = {value.name for value in graph.output}
-    for node in graph.node:
-        read |= names_read(node)
-    return read - own
+    return read.union(*map(names_read, graph.node)) - own
 
 
-def _holders(model: onnx.ModelProto) -> Iterator[Any]:
+def _holders(model: onnx.ModelProto) -> list[Any]:
     """The model's graphs and functions; inner graphs come before outer ones."""
-    for holder in (*model.functions, model.graph):
-        yield from _inner_first(holder)
+    found = [model.graph, *model.functions]
+    for holder in found:  # grows
+        found += [graph for node in holder.node for graph in _graphs(node)]
+    return found[::-1]
 
 
-def _inner_first(holder: Any) -> Iterator[Any]:
-    for node in holder.node:
-        for graph in _graphs(node):
-            yield from _inner_first(graph)
-    yield holder
-
-
-def _order(nodes: Sequence[onnx.NodeProto]) -> list[int] | None:
-    """Indices in a stable topological order; None if the nodes are in order."""
-    makers = {name: index for index, node in enumerate(nodes) for name in node.output if name}
-    sources = [{makers[name] for name in names_read(node) if name in makers} for node in nodes]
-    if all(source < index for index, found in enumerate(sources) for source in found):
+def _order(holder: onnx.GraphProto | onnx.FunctionProto) -> list[int] | None:
+    """Indices of the nodes in topological order; None if the nodes are in order."""
+    makers = {name: index for index, node in enumerate(holder.node) for name in node.output if name}
+    sources = {
+        index: {makers[name] for name in names_read(node) if name in makers}
+        for index, node in enumerate(holder.node)
+    }
+    if all(source < index for index, found in sources.items() for source in found):
         return None
-    readers: dict[int, list[int]] = {}
-    for index, found in enumerate(sources):
-        for source in found:
-            readers.setdefault(source, []).append(index)
-    ready = [index for index, found in enumerate(sources) if not found]
-    order = []
-    while ready:
-        order.append(heapq.heappop(ready))
-        for reader in readers.get(order[-1], ()):
-            sources[reader].discard(order[-1])
-            if not sources[reader]:
-                heapq.heappush(ready, reader)
-    return order + sorted(set(range(len(nodes))) - set(order))
+    try:
+        return list(graphlib.TopologicalSorter(sources).static_order())
+    except graphlib.CycleError as error:
+        node = holder.node[error.args[1][0]]
+        raise FrontendError(f"{describe(node)} depends on its own result") from error

@@ -100,3 +100,51 @@ def test_a_shape_of_no_input_is_an_error_and_for_old_scripts_ignored(caplog):
         module, _ = from_onnx(model, {"data": (3,)})
     assert "'data', which is not an input of the model" in caplog.text
     assert [str(each.name) for each in module["main"].params] == ["x"]
+
+
+def _unsorted(nodes, **graph_fields):
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        nodes,
+        "unsorted",
+        [info("x", TensorProto.FLOAT, (4,)), info("c", TensorProto.BOOL, ())],
+        [info("y", TensorProto.FLOAT, (4,))],
+    )
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("my", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8, **graph_fields)
+
+
+def test_nodes_are_sorted_in_graphs_branches_and_functions(run):
+    info = helper.make_tensor_value_info
+    branches = {
+        name: helper.make_graph(
+            [NODE("Neg", [f"{name}_u"], [name]), NODE(op, ["x", "t"], [f"{name}_u"])],
+            name,
+            [],
+            [info(name, TensorProto.FLOAT, (4,))],
+        )
+        for name, op in (("then_branch", "Add"), ("else_branch", "Mul"))
+    }
+    function = helper.make_function(
+        "my",
+        "F",
+        ["p"],
+        ["q"],
+        [NODE("Abs", ["u"], ["q"]), NODE("Sqrt", ["v"], ["u"]), NODE("Exp", ["p"], ["v"])],
+        [helper.make_opsetid("", 17)],
+    )
+    nodes = [NODE("If", ["c"], ["y"], **branches), NODE("F", ["x"], ["t"], domain="my")]
+    proto = _unsorted(nodes, functions=[function])
+    before = proto.SerializeToString()
+    x = np.arange(4, dtype="float32")
+    for condition, expected in ((True, -(x + np.exp(x / 2))), (False, -(x * np.exp(x / 2)))):
+        (result,) = run(*from_onnx(proto), {"x": x, "c": np.array(condition)})
+        np.testing.assert_allclose(result, expected, rtol=1e-5)
+    assert proto.SerializeToString() == before
+
+
+def test_a_cycle_of_nodes_is_named():
+    nodes = [NODE("Add", ["x", "b"], ["a"], name="first"), NODE("Neg", ["a"], ["b"])]
+    proto = _unsorted([*nodes, NODE("Relu", ["b"], ["y"])])
+    with pytest.raises(errors.FrontendError, match=r"operator (Add|Neg).* depends on its own"):
+        from_onnx(proto)
