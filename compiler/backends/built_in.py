@@ -10,9 +10,12 @@ ONNX and runs it there. `cublaslt` and `cudnn` are those of `nvidia`.
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
+
+from compiler.errors import PartitionError
 
 from .graph import VARIABLE
 from .nvidia import register_nvidia
@@ -22,21 +25,25 @@ if TYPE_CHECKING:
     import numpy as np
     from tvm import IRModule
 
+logger = logging.getLogger("baton.partition")
+
 Claims = Callable[[str, Mapping[str, Any]], bool]
 
 
 def register_built_in() -> None:
     """Register them; once, when the package is imported."""
     named = Strategy("named", _claim_named, None, "_CachedOp")
-    register("default", named, check_options=_check_named)
+    register("default", named, check_options=_check_named, options=["op_names"])
     for name in ("llvm", "cuda"):
         strategy = Strategy("all", _claiming(_any), _for_target(name), f"_{name}_subgraph")
-        register(name, strategy, check_options=_check_target)
+        register(name, strategy, check_options=_check_target, options=["ops", "target"])
     register(
         "onnxruntime",
         Strategy("expressible", _claiming(_expressible), None, "_onnxruntime_subgraph"),
+        check_options=check_ops,
         compile=_compile_with_onnxruntime,
         compiles_relax=True,
+        options=["ops"],
     )
     register_nvidia()
 
@@ -53,14 +60,27 @@ def _claim_named(graph_json: str, ids: list[int], options: Options) -> None:
 
 def _check_named(options: Options) -> str | None:
     if _named(options):
-        return None
-    return "it claims what its option op_names lists; give op_names='exp,sin' or a list of names"
+        return check_ops({"ops": ",".join(_named(options))})
+    if "op_names" in options:
+        return f"op_names is {options['op_names']!r}; give op_names='exp,sin' or a list of names"
+    logger.warning("'default' selects the operators of its option op_names; none is given")
+    return None
+
+
+def check_ops(options: Options) -> str | None:
+    """What is wrong with the option `ops`, a list of operators' names; None if nothing is."""
+    for name in options.get("ops", "nn.dense").split(","):
+        if not re.fullmatch(r"[A-Za-z_][\w.]*", name.strip()):
+            return f"ops has {name.strip()!r}; give names of operators, separated by commas"
+    return None
 
 
 def _claiming(claims: Claims) -> Callable[[str, list[int], Options], None]:
     def supported_ops(graph_json: str, ids: list[int], options: Options) -> None:
         wanted = {name.strip() for name in options["ops"].split(",")} if "ops" in options else None
-        for index, node in enumerate(json.loads(graph_json)["nodes"]):
+        nodes = json.loads(graph_json)["nodes"]
+        _check_case(wanted or set(), {node["op"] for node in nodes})
+        for index, node in enumerate(nodes):
             op = node["op"]
             if op == VARIABLE or node.get("subgraphs") or "baton.backend" in node.get("attrs", {}):
                 continue
@@ -68,6 +88,14 @@ def _claiming(claims: Claims) -> Callable[[str, list[int], Options], None]:
                 ids[index] = -1
 
     return supported_ops
+
+
+def _check_case(wanted: set[str], present: set[str]) -> None:
+    """Reject a name that the graph has in other letters only, which would select nothing."""
+    for name in sorted(wanted - present):
+        for op in sorted(present - wanted):
+            if op.lower() == name.lower():
+                raise PartitionError(f"no operator is named {name!r}; did you mean {op!r}?")
 
 
 def _any(op: str, attrs: Mapping[str, Any]) -> bool:
@@ -104,7 +132,7 @@ def _check_target(options: Options) -> str | None:
             parse(options["target"])
         except TargetError as error:
             return str(error)
-    return None
+    return check_ops(options)
 
 
 def _compile_with_onnxruntime(

@@ -39,7 +39,7 @@ def register_nvidia() -> None:
         ("cudnn", _is_convolution, _compile_convolution),
     ):
         strategy = Strategy("layers", _claiming(accepts), None, f"_{name}_subgraph")
-        register(name, strategy, compile=compile_, device="cuda")
+        register(name, strategy, compile=compile_, device="cuda", options=["ops"])
 
 
 class _Node:

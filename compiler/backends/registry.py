@@ -125,6 +125,9 @@ class Partitioner:
         Device of the code that `compile` returns: "cpu" or "cuda"; see `register`.
     compiles_relax : bool
         Whether `compile` takes the subgraph with Relax operators instead of Relay's.
+    options : tuple of str, optional
+        Names of the options that the callbacks read, in addition to those that every partitioner
+        has; None for any. Others are rejected.
     """
 
     name: str
@@ -133,6 +136,7 @@ class Partitioner:
     compile: Compile | None = None
     device: str = "cpu"
     compiles_relax: bool = False
+    options: tuple[str, ...] | None = None
 
     def compiles(self, strategy: str) -> bool:
         """Whether `compile` gets the subgraphs of a strategy, by its name."""
@@ -172,6 +176,7 @@ def register(
     compile: Compile | None = None,
     device: str = "cpu",
     compiles_relax: bool = False,
+    options: Sequence[str] | None = None,
 ) -> Any:
     """Register a partitioner.
 
@@ -213,6 +218,9 @@ def register(
         runtime that `compiler.runtime.foreign.register_engine` made known.
     compiles_relax : bool
         `compile` takes the subgraph with Relax operators instead of Relay's.
+    options : sequence of str, optional
+        Names of the options that the callbacks read. `partition` then rejects all others but
+        those of `compiler.partition.options`; by default it accepts any.
 
     Raises
     ------
@@ -222,7 +230,7 @@ def register(
     """
     if strategies is None:
         settings: dict[str, Any] = {"check_options": check_options, "compile": compile}
-        settings |= {"device": device, "compiles_relax": compiles_relax}
+        settings |= {"device": device, "compiles_relax": compiles_relax, "options": options}
 
         def decorate(supported_ops: SupportedOps) -> SupportedOps:
             title = getattr(supported_ops, "__name__", name)
@@ -246,7 +254,8 @@ def register(
             raise PartitionError(f"partitioner {name!r}: {what} is not callable")
     if device not in ("cpu", "cuda"):
         raise PartitionError(f"partitioner {name!r}: device is {device!r}, not 'cpu' or 'cuda'")
-    _add(Partitioner(name, given, check_options, compile, device, compiles_relax), replace)
+    known = None if options is None else tuple(options)
+    _add(Partitioner(name, given, check_options, compile, device, compiles_relax, known), replace)
     return None
 
 

@@ -134,13 +134,14 @@ def sort_arguments(
 ) -> Call:
     """Separate inputs from parameters: inputs come first, also in lists, or by name.
 
-    Parameters come by name, or after the inputs in the operator's order. Raises TypeError for an
-    argument that is neither.
+    Parameters come by name, or after the inputs in the operator's order. None in place of an input
+    leaves it out. Raises TypeError for an argument that is neither.
     """
     inputs: list[Any] = []
+    named = canonical(op)
     behind = iter(_parameter_names(op))
     for arg in args:
-        if is_input(arg):
+        if is_input(arg) or (arg is None and len(inputs) < len(_INPUT_NAMES.get(named, ()))):
             inputs.append(arg)
         elif isinstance(arg, (list, tuple)) and arg and all(map(is_input, arg)):
             inputs += arg
@@ -155,6 +156,12 @@ def sort_arguments(
         if key not in given and key not in ("name", "out") and value is not None
     }
     names = input_names(Node(op, op, attrs=attrs))
+    while len(inputs) > len(names) and inputs[-1] is None:
+        inputs.pop()
+    inputs = [
+        given.pop(name, None) if each is None else each
+        for each, name in zip(inputs, [*names, *[""] * len(inputs)])
+    ]
     inputs += [given.pop(name, None) for name in names[len(inputs) :]]
     inputs += given.values()
     return Call(inputs, attrs, kwargs.get("name") or "")

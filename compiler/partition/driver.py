@@ -25,7 +25,7 @@ from .candidates import Candidate, Partitioning
 from .gc_pause import paused_collection
 from .options import Limits
 from .regions import UNMARKED
-from .strategy_run import StrategyRun, check_options
+from .strategy_run import StrategyRun, check_names, check_options
 from .vocabulary import knows_relax, knows_relay, with_arranged_parameters
 
 
@@ -98,6 +98,7 @@ def partition_with_report(
     chain = [get_partitioner(name) for name in names]
     texts = {key: str(value) for key, value in options.items()}
     limits = Limits.from_options(texts)
+    check_names(chain, texts)
     for each in chain:
         check_options(each, texts, limits.callback_timeout)
     walk = _Walk(mod, params)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Protocol
 
 from compiler.backends import GraphPass, Options, Partitioner, Strategy
 from compiler.backends.graph import Graph
 from compiler.errors import PartitionCallbackError, PartitionError
+from compiler.support.nearest import nearest
 
 from .candidates import Candidate
 from .options import Limits, bounded
@@ -166,6 +167,17 @@ class StrategyRun:
 
     def _call(self, where: str, call: Callable[..., Any], *args: Any) -> Any:
         return _call(where, self.limits.callback_timeout, call, *args)
+
+
+def check_names(chain: Sequence[Partitioner], options: Options) -> None:
+    """Raise PartitionError for an option that no partitioner of a chain reads."""
+    if any(each.options is None for each in chain):
+        return
+    known = {name for each in chain for name in each.options or ()}
+    known |= {each.name for each in fields(Limits)}
+    for name in options.keys() - known:
+        backends = ", ".join(repr(each.name) for each in chain)
+        raise PartitionError(f"partitioner {backends} has no option {name!r}{nearest(name, known)}")
 
 
 def check_options(partitioner: Partitioner, options: Options, timeout: float | None) -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, TypeAlias
 
@@ -15,6 +14,7 @@ from tvm.target.target import TargetKind
 
 from compiler.errors import TargetError, UnavailableTargetError
 from compiler.runtime import cuda_runtime
+from compiler.support.nearest import nearest
 
 from . import cpu, text
 
@@ -48,7 +48,6 @@ _CHOICES = {
 _FIELDS = frozenset({"kind", "tag"})
 _INTERNAL = frozenset({"from_device", "target_device_type"})
 # A message lists no more names than this.
-_LISTED = 40
 _BOOLEANS = {"1": True, "true": True, "0": False, "false": False}
 
 
@@ -139,7 +138,7 @@ def _config_of_string(target: str, dropped: list[str]) -> dict[str, Any]:
 def _config_of_tag(tag: str) -> dict[str, Any]:
     tags = [str(name) for name in tvm.target.list_tags()]
     if tag not in tags:
-        raise TargetError(f"no target has the tag {tag!r}" + _nearest(tag, tags))
+        raise TargetError(f"no target has the tag {tag!r}" + nearest(tag, tags))
     return config_of_object(Target(tag))
 
 
@@ -159,7 +158,7 @@ def _checked_kind(kind: str) -> str:
         )
     if not _is_kind(kind):
         kinds = [str(name) for name in Target.list_kinds()]
-        raise TargetError(f"target kind {kind!r} is unknown" + _nearest(kind, kinds))
+        raise TargetError(f"target kind {kind!r} is unknown" + nearest(kind, kinds))
     return kind
 
 
@@ -183,7 +182,7 @@ def _current_name(name: str, kind: str, types: Mapping[str, str], dropped: list[
     if name.startswith(_COMPUTED):
         return None
     raise TargetError(
-        f"target kind {kind!r} has no attribute -{name}" + _nearest(name, types.keys() - _INTERNAL)
+        f"target kind {kind!r} has no attribute -{name}" + nearest(name, types.keys() - _INTERNAL)
     )
 
 
@@ -332,12 +331,3 @@ def _written(value: Any) -> str | list[str]:
 
 def shown(target: TargetLike) -> str:
     return repr(to_cli(target) if isinstance(target, Target) else target)
-
-
-def _nearest(name: str, known: Collection[str]) -> str:
-    near = difflib.get_close_matches(name, sorted(known), n=3)
-    if near:
-        return f"; did you mean {', '.join(near)}?"
-    if len(known) > _LISTED:
-        return ""
-    return f"; known are {', '.join(sorted(known))}"

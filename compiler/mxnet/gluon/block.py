@@ -8,10 +8,13 @@ import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import fields
 from typing import Any
 
 from compiler.errors import BlockError, BlockTypeError
+from compiler.support.nearest import nearest
 
+from ..array.program import Flags, require_bool
 from ..device import Device
 from .parameter import Parameter
 from .parameter_dict import ParameterDict
@@ -191,6 +194,14 @@ class Block:
 
     def hybridize(self, active: bool = True, **flags: Any) -> None:
         """Hybridize every hybrid block among the children; see `HybridBlock.hybridize`."""
+        require_bool("active", active)
+        if "backend" not in flags:  # else the rest may be options of it
+            names = [each.name for each in fields(Flags)]
+            for name in flags.keys() - set(names):
+                raise BlockTypeError(
+                    f"{type(self).__name__}.hybridize has no flag {name!r}{nearest(name, names)}"
+                )
+            Flags(**flags).check()
         for child in self._children.values():
             child.hybridize(active, **flags)
 

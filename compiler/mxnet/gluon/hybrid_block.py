@@ -67,6 +67,9 @@ class HybridBlock(Block):
         self._shapes_ready = False
         self._clear_cache()
 
+    _loses_partition = True
+    """Whether hybridizing traces the block anew, without its subgraphs."""
+
     def __getstate__(self) -> dict[str, Any]:
         """Return the state for copies and pickles, without compiled code."""
         return {**self.__dict__, "_cached_op": None}
@@ -175,7 +178,8 @@ class HybridBlock(Block):
         backward_bulk_size : int, optional
             Without effect: Baton computes inference.
         backend, **options : optional
-            MXNet 1.x's way to `optimize_for`: the first call partitions for its inputs.
+            MXNet 1.x's way to `optimize_for`, with a DeprecationWarning: the first call partitions
+            for its inputs.
 
         Raises
         ------
@@ -184,6 +188,23 @@ class HybridBlock(Block):
             unknown argument.
         """
         named = {name: options.pop(name) for name in _FLAGS if name in options}
+        if positional and isinstance(positional[0], str):
+            raise BlockTypeError(
+                f"hybridize takes flags in order, not the backend {positional[0]!r}; call "
+                f"optimize_for(x, backend={positional[0]!r})"
+            )
+        if "clear" in options:
+            raise BlockTypeError(
+                "hybridize has no argument 'clear', as it always starts over; call "
+                "optimize_for(x, backend=..., clear=...)"
+            )
+        if backend is not None:
+            warnings.warn(
+                f"hybridize sets flags; partition with optimize_for(x, backend={backend!r}), as "
+                "MXNet 2 does",
+                DeprecationWarning,
+                stacklevel=2,
+            )
         unknown = sorted(options.keys() - {_OLD_SPELLING})
         if backend is None and unknown:
             raise BlockTypeError(
@@ -198,6 +219,12 @@ class HybridBlock(Block):
         self._active = active
         self._flags = flags
         self._backend = None if backend is None else (backend, options)
+        if self._is_partitioned and self._loses_partition:
+            warnings.warn(
+                f"hybridize() undoes what optimize_for() partitioned of {type(self).__name__}; "
+                "partition the outermost block, after hybridize()",
+                stacklevel=2,
+            )
         self._clear_cache()
         super().hybridize(active, **asdict(flags))
 
@@ -252,6 +279,7 @@ class HybridBlock(Block):
         before = [(block, block._state()) for block in self._descendants()]
         try:
             if clear:
+                self._is_partitioned = False
                 self._forget_partitions()
             if clear or not self._active:
                 self.hybridize(True, **flags)

@@ -127,6 +127,8 @@ class SymbolBlock(HybridBlock):
         counts = f"{len(self._data_names)} inputs, {len(self._reg_params)} parameters"
         return f"SymbolBlock(\n{outputs} : {counts}\n)"
 
+    _loses_partition = False
+
     def _restore(self) -> None:
         self._cached_graph = self._data_names, self._symbol
         self._in_format = [ARRAY] * len(self._data_names)

@@ -6,9 +6,10 @@ from ...support.lazy_import import lazy_attributes
 
 
 def _operator(name: str) -> Any:
+    from . import creation
     from .symbol import operator
 
-    return operator(name)
+    return getattr(creation, name) if name in creation.__all__ else operator(name)
 
 
 __getattr__ = lazy_attributes(
@@ -30,7 +31,7 @@ __getattr__ = lazy_attributes(
         "load_params": "...mxnet_format.params",
         "loads": ".symbol",
         "save_params": "...mxnet_format.params",
-        "to_onnx": ".to_onnx",
+        "to_onnx": ".onnx_model",
         "var": ".symbol",
     },
     _operator,

@@ -42,6 +42,29 @@ def merge_graphs(graphs: Sequence[Graph]) -> Graph:
     return Graph(nodes, heads, attrs)
 
 
+def replace_variables(graph: Graph, given: Mapping[str, Graph]) -> Graph:
+    """The graph with variables, by name, replaced by graphs of one output."""
+    read = merge_graphs(list(given.values()))
+    replaced = dict(zip(given, read.heads))
+    nodes = list(read.nodes)
+    moved: list[Entry] = []  # of output 0 of each node
+    for node in graph.nodes:
+        if node.is_variable and node.name in replaced:
+            moved.append(replaced[node.name])
+            continue
+        inputs = [_moved(moved, entry) for entry in node.inputs]
+        deps = [moved[index].node for index in node.control_deps]
+        made = (node.op, node.name, inputs, node.attrs, deps, node.subgraphs)
+        moved.append(Entry(len(nodes)))
+        nodes.append(Node(*made, node.num_outputs))
+    return Graph(nodes, [_moved(moved, head) for head in graph.heads], graph.attrs)
+
+
+def _moved(moved: Sequence[Entry], entry: Entry) -> Entry:
+    start = moved[entry.node]
+    return start if entry.output == 0 else start._replace(output=entry.output)
+
+
 def apply_operator(
     op: str, inputs: Sequence[Graph | None], attrs: Mapping[str, str], name: str, hint: str = ""
 ) -> Graph:

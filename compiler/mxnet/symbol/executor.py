@@ -92,6 +92,7 @@ class Executor:
         states = symbol.list_auxiliary_states()
         self.aux_dict = {name: held[name] for name in states if name in held}
         self.outputs: list[HostArray] = []
+        self._outputs = symbol.list_outputs()
         self._pieces: list[Piece] = []
         self._results: list[str] = []
         self._compiled: dict[Any, _Compiled] = {}
@@ -121,6 +122,41 @@ class Executor:
     def aux_arrays(self) -> list[HostArray]:
         """The values of `aux_dict` in the order of `list_auxiliary_states()`."""
         return list(self.aux_dict.values())
+
+    @property
+    def output_dict(self) -> dict[str, HostArray]:
+        """The outputs of the last `forward` by name; of equal names the last."""
+        return dict(zip(self._outputs, self.outputs))
+
+    def copy_params_from(
+        self,
+        arg_params: Mapping[str, Any],
+        aux_params: Mapping[str, Any] | None = None,
+        allow_extra_params: bool = False,
+    ) -> None:
+        """Replace values of arguments and auxiliary states.
+
+        Raises InputError: a name is unknown, unless `allow_extra_params`, or a shape is another.
+        """
+        for given, held in ((arg_params, self.arg_dict), (aux_params or {}, self.aux_dict)):
+            for name, value in given.items():
+                if name not in held:
+                    if allow_extra_params:
+                        continue
+                    raise InputError(f"the symbol has no parameter {name!r}; it has {[*held]}")
+                array = _held(host_array(value).astype(held[name].dtype))
+                if array.shape != held[name].shape:
+                    raise InputError(
+                        f"{name!r} has the shape {array.shape}, not {held[name].shape}"
+                    )
+                held[name] = array
+
+    def set_monitor_callback(self, callback: Any, monitor_all: bool = False) -> None:
+        """Raise OutOfScopeError: operators are fused, so their outputs are not computed apart."""
+        raise OutOfScopeError(
+            "set_monitor_callback(): operators are fused; read intermediate results as outputs of "
+            "symbol.get_internals()"
+        )
 
     def forward(self, is_train: bool = False, **arrays: Any) -> list[HostArray]:
         """Run once; arrays given replace earlier ones of the same shape.

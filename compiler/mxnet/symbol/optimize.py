@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import re
 from collections.abc import Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from compiler.backends import graph_pass
+from compiler.backends import graph_pass, registered
 from compiler.errors import PartitionError
 from compiler.mxnet_format.attributes import DTYPES
 
 if TYPE_CHECKING:
     from .symbol import Symbol
+
+logger = logging.getLogger("baton.partition")
 
 _DEVICES = ("cpu", "gpu", "cuda", "cpu_pinned", "cpu_shared")
 _STORAGE_TYPES = ("default", "undefined", "row_sparse", "csr")
@@ -74,6 +78,28 @@ def optimize_for(
         if isinstance(given, MutableMapping):
             given.update(new)
     return made
+
+
+def for_environment(symbol: Symbol, values: Mapping[str, Any]) -> Symbol:
+    """The symbol, partitioned by the backend of MXNET_SUBGRAPH_BACKEND if that names one.
+
+    `values`: of arguments and auxiliary states. A backend that is not registered, such as those
+    that MXNet was built with, is left out with a warning.
+    """
+    backend = os.environ.get("MXNET_SUBGRAPH_BACKEND", "NONE")
+    if backend in ("", "NONE"):
+        return symbol
+    if backend not in registered():
+        logger.warning(
+            "MXNET_SUBGRAPH_BACKEND=%s: no such backend is registered, the symbol is not "
+            "partitioned; load its library first",
+            backend,
+        )
+        return symbol
+    states = set(symbol.list_auxiliary_states())
+    args = {name: value for name, value in values.items() if name not in states}
+    aux = {name: value for name, value in values.items() if name in states}
+    return partition_values(symbol, backend, args, aux, {})
 
 
 def partition_values(

@@ -15,7 +15,7 @@ from compiler.mxnet_format.json_format import read_json, write_json
 from compiler.partition.candidates import Candidate, Partitioning
 from compiler.partition.gc_pause import paused_collection
 from compiler.partition.options import Limits
-from compiler.partition.strategy_run import StrategyRun, check_options, run_pass
+from compiler.partition.strategy_run import StrategyRun, check_names, check_options, run_pass
 
 from .partition_adapter import OutputType, SymbolAdapter, type_attrs
 
@@ -67,6 +67,7 @@ def partition_symbol(
     chosen = get_partitioner(backend)
     texts = {key: str(value) for key, value in options.items()}
     limits = Limits.from_options(texts)
+    check_names([chosen], texts)
     check_options(chosen, texts, limits.callback_timeout)
     first: neutral.Graph | None = None
     candidates: list[Candidate] = []

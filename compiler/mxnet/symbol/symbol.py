@@ -18,7 +18,7 @@ from compiler.mxnet_format.params import load_params, split_prefixes
 from compiler.support.atomic_file import replacing
 from compiler.support.regular_files import read_regular
 
-from .compose import apply_operator, known_operator, merge_graphs
+from .compose import apply_operator, known_operator, merge_graphs, replace_variables
 
 if TYPE_CHECKING:
     from .executor import Executor, HostArray
@@ -75,6 +75,50 @@ class Symbol:
 
     def __neg__(self) -> Symbol:
         return Symbol(apply_operator("_mul_scalar", [self.graph], {"scalar": "-1.0"}, ""))
+
+    def __abs__(self) -> Symbol:
+        return operator("abs")(self)
+
+    def astype(self, dtype: Any) -> Symbol:
+        """The symbol cast to another dtype."""
+        return operator("Cast")(self, dtype=str(np.dtype(dtype)))
+
+    __hash__ = object.__hash__
+
+    def __bool__(self) -> bool:
+        """Raise TypeError: a symbol has no value."""
+        raise TypeError("a Symbol has no truth value; compare names, or use `is`")
+
+    def __call__(self, *args: Symbol, name: str | None = None, **kwargs: Symbol) -> Symbol:
+        """The symbol with variables replaced by symbols of one output.
+
+        Parameters
+        ----------
+        *args
+            In the order of `list_arguments()`.
+        name : str, optional
+            Without effect: nodes keep their names.
+        **kwargs
+            By the names of variables.
+
+        Raises
+        ------
+        FrontendError
+            There is no such variable, one is given twice, or a group stands in its place.
+        """
+        names = self.list_arguments()
+        if len(args) > len(names):
+            raise FrontendError(f"{len(args)} symbols are given for the arguments {names}")
+        given = dict(zip(names, args))
+        for key, value in kwargs.items():
+            if key in given or key not in self.list_inputs():
+                why = "is given twice" if key in given else "is no variable of the symbol"
+                raise FrontendError(f"{key!r} {why}; variables: {self.list_inputs()}")
+            given[key] = value
+        for key, value in given.items():
+            if not isinstance(value, Symbol) or len(value) != 1:
+                raise FrontendError(f"{key!r} is replaced by a symbol of one output, not {value!r}")
+        return Symbol(replace_variables(self.graph, {k: v.graph for k, v in given.items()}))
 
     def __getattr__(self, name: str) -> Any:
         """An operator on this symbol as a method, e.g. `symbol.sum(axis=1)`."""
@@ -138,6 +182,35 @@ class Symbol:
             for k in range(outputs_of(node).visible)
         ]
         return Symbol(Graph(graph.nodes, heads, dict(graph.attrs)))
+
+    def get_children(self) -> Symbol | None:
+        """What the nodes of the outputs read, as a group; None of variables."""
+        graph = self._graph
+        nodes = dict.fromkeys(head.node for head in graph.heads)
+        heads = [entry for index in nodes for entry in graph.nodes[index].inputs]
+        return Symbol(Graph(graph.nodes, heads, dict(graph.attrs))) if heads else None
+
+    def debug_str(self) -> str:
+        """The outputs, then each node with its inputs and attributes, for people."""
+        nodes = self._graph.nodes
+        lines = ["Symbol Outputs:"]
+        lines += [
+            f"\toutput[{i}]={nodes[head.node].name}({head.output})"
+            for i, head in enumerate(self._graph.heads)
+        ]
+        for node in nodes:
+            if node.is_variable:
+                lines.append(f"Variable:{node.name}")
+                continue
+            lines += ["-" * 20, f"Op:{node.op}, Name={node.name}"]
+            if node.inputs:
+                lines.append("Inputs:")
+            for i, entry in enumerate(node.inputs):
+                lines.append(f"\targ[{i}]={nodes[entry.node].name}({entry.output})")
+            if node.attrs:
+                lines.append("Attrs:")
+            lines += [f"\t{key}={value}" for key, value in sorted(node.attrs.items())]
+        return "\n".join(lines)
 
     def list_inputs(self) -> list[str]:
         """Names of all variables, in depth-first order."""
@@ -217,6 +290,53 @@ class Symbol:
             [variables[name] for name in self.list_auxiliary_states()],
         )
 
+    def infer_shape_partial(
+        self, *ordered: Shape | None, **shapes: Shape
+    ) -> tuple[list[Shape | None], list[Shape | None], list[Shape | None]]:
+        """`infer_shape` with None for shapes that do not follow from what is given."""
+        shapes |= {n: s for n, s in zip(self.list_arguments(), ordered) if s is not None}
+        return self._inferred(0, shapes, "float32")
+
+    def infer_type(self, *ordered: Any, **dtypes: Any) -> tuple[list[Any], list[Any], list[Any]]:
+        """Dtypes of all arguments, outputs and auxiliary states, as numpy's.
+
+        An output is None where its dtype depends on shapes that the variables do not declare.
+
+        Parameters
+        ----------
+        *ordered
+            Dtypes in the order of `list_arguments()`; float32 where None is given or nothing.
+        **dtypes
+            By the names of variables.
+        """
+        dtypes |= {n: d for n, d in zip(self.list_arguments(), ordered) if d is not None}
+        kinds = dict.fromkeys(self.list_inputs(), "float32")
+        kinds |= {name: str(np.dtype(dtype)) for name, dtype in dtypes.items()}
+        _, outputs, _ = self._inferred(1, {}, kinds)
+        return (
+            [np.dtype(kinds[name]).type for name in self.list_arguments()],
+            [dtype and np.dtype(dtype).type for dtype in outputs],
+            [np.dtype(kinds[name]).type for name in self.list_auxiliary_states()],
+        )
+
+    def _inferred(
+        self, which: int, shapes: Mapping[str, Shape], dtype: str | Mapping[str, str]
+    ) -> tuple[list[Any], list[Any], list[Any]]:
+        """Shapes (0) or dtypes (1) of arguments, outputs and auxiliary states; None if unknown."""
+        from compiler.relay.frontend.mxnet import infer_types
+
+        types = infer_types(self, shapes, dtype)
+        variables = {
+            node.name: found[0][which]
+            for node, found in zip(self._graph.nodes, types)
+            if node.is_variable
+        }
+        return (
+            [variables[name] for name in self.list_arguments()],
+            [types[head.node][head.output][which] for head in self._graph.heads],
+            [variables[name] for name in self.list_auxiliary_states()],
+        )
+
     def optimize_for(
         self,
         backend: str,
@@ -290,15 +410,18 @@ class Symbol:
     ) -> Executor:
         """Compile the symbol for arrays by name, or in order; see `Executor`.
 
-        `args_grad` and `grad_req` are accepted, without effect: there are no gradients.
+        `args_grad` and `grad_req` are accepted, without effect: there are no gradients. The
+        environment variable MXNET_SUBGRAPH_BACKEND names a backend that partitions the symbol
+        first, with the options' defaults.
         """
         from .executor import Executor
+        from .optimize import for_environment
 
         values = {
             **_by_name("args", args, self.list_arguments()),
             **_by_name("aux_states", aux_states, self.list_auxiliary_states()),
         }
-        return Executor(self, values, ctx)
+        return Executor(for_environment(self, values), values, ctx)
 
     def simple_bind(
         self, ctx: Any = None, grad_req: Any = "null", type_dict: Any = None, **shapes: Shape
@@ -379,17 +502,25 @@ class _Family:
 contrib, linalg = _Family("_contrib_"), _Family("_linalg_")
 
 
-def _binary(name: str, reverse: bool = False) -> Callable[[Symbol, Any], Symbol]:
-    """Arithmetic of a symbol with another one or a number, which comes first if `reverse`."""
+def binary(name: str, left: Any, right: Any) -> Any:
+    """An operator on two symbols, or on a symbol and a number; else NotImplemented."""
+    if isinstance(left, Symbol) and isinstance(right, Symbol):
+        op = _OF_SYMBOLS.get(name, f"_{name}")
+        return Symbol(apply_operator(op, [left.graph, right.graph], {}, "", f"_{name}"))
+    symbol, number = (left, right) if isinstance(left, Symbol) else (right, left)
+    is_number = isinstance(number, (int, float)) and not isinstance(number, bool)
+    if not is_number or not isinstance(symbol, Symbol):
+        return NotImplemented
+    is_reversed = symbol is right and name in ("minus", "div", "mod", "power")
+    op = f"_{'r' if is_reversed else ''}{name}_scalar"
+    return Symbol(apply_operator(op, [symbol.graph], {"scalar": repr(float(number))}, ""))
+
+
+def _method(name: str, reverse: bool = False) -> Callable[[Symbol, Any], Symbol]:
+    """`binary` as a method; its operand comes first if `reverse`."""
 
     def method(self: Symbol, other: Any) -> Symbol:
-        if isinstance(other, Symbol):
-            op = _OF_SYMBOLS.get(name, f"_{name}")
-            return Symbol(apply_operator(op, [self.graph, other.graph], {}, "", f"_{name}"))
-        if isinstance(other, bool) or not isinstance(other, (int, float)):
-            return NotImplemented
-        op = f"_{'r' if reverse else ''}{name}_scalar"
-        return Symbol(apply_operator(op, [self.graph], {"scalar": repr(float(other))}, ""))
+        return binary(name, other, self) if reverse else binary(name, self, other)
 
     return method
 
@@ -403,11 +534,11 @@ _OF_SYMBOLS = {
 
 for _mark, _name in (("add", "plus"), ("sub", "minus"), ("mul", "mul"), ("truediv", "div"),
                      ("mod", "mod"), ("pow", "power")):  # fmt: skip
-    setattr(Symbol, f"__{_mark}__", _binary(_name))
-    setattr(Symbol, f"__r{_mark}__", _binary(_name, reverse=_mark not in ("add", "mul")))
+    setattr(Symbol, f"__{_mark}__", _method(_name))
+    setattr(Symbol, f"__r{_mark}__", _method(_name, reverse=True))
 for _mark, _name in (("lt", "lesser"), ("le", "lesser_equal"), ("gt", "greater"),
-                     ("ge", "greater_equal")):  # fmt: skip
-    setattr(Symbol, f"__{_mark}__", _binary(_name))
+                     ("ge", "greater_equal"), ("eq", "equal"), ("ne", "not_equal")):  # fmt: skip
+    setattr(Symbol, f"__{_mark}__", _method(_name))
 
 
 def var(

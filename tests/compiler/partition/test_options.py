@@ -6,12 +6,14 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 import tvm
 from tvm import relax
 
+from compiler import relay
 from compiler.backends.graph import VARIABLE, Graph, Node
 from compiler.errors import PartitionCallbackError, PartitionError
 from compiler.partition import Strategy, partition, partition_with_report, register, subgraphs
@@ -206,3 +208,35 @@ def test_a_callback_that_hangs_is_one_clear_error() -> None:
 def test_callbacks_in_time_work_as_without_a_limit(claiming: Callable[..., str]) -> None:
     result = partition(Detour, claiming("exp", "add"), callback_timeout=60)
     assert [info.operators for info in subgraphs(result)] == [("exp", "add"), ("add", "add")]
+
+
+@pytest.mark.parametrize(
+    ("backend", "options", "message"),
+    [
+        ("llvm", {"op": "exp"}, "has no option 'op'; did you mean ops"),
+        ("llvm", {"min_op": 3}, "has no option 'min_op'; did you mean min_ops"),
+        ("cuda", {"tagret": "cuda"}, "has no option 'tagret'; did you mean target"),
+        ("onnxruntime", {"op": "exp"}, "has no option 'op'; did you mean ops"),
+        ("cudnn", {"op": "exp"}, "has no option 'op'; did you mean ops"),
+        ("llvm", {"ops": "Exp"}, "no operator is named 'Exp'; did you mean 'exp'"),
+        ("default", {"op_names": "Exp"}, "no operator is named 'Exp'; did you mean 'exp'"),
+        ("llvm", {"ops": 5}, "ops has '5'; give names of operators"),
+        ("llvm", {"ops": "exp,"}, "ops has ''; give names of operators"),
+        ("default", {"op_names": []}, r"op_names is '\[\]'; give op_names="),
+        (("onnxruntime", "llvm"), {"tarrget": 1}, "'onnxruntime', 'llvm' has no option 'tarrget'"),
+    ],
+)
+def test_built_in_partitioners_reject_options_that_they_do_not_read(
+    backend: str | tuple[str, ...], options: dict[str, Any], message: str
+) -> None:
+    x = relay.var("x", shape=(2, 3))
+    mod = tvm.IRModule.from_expr(relay.Function([x], relay.exp(x)))
+    with pytest.raises(PartitionError, match=message):
+        partition(mod, backend, **options)
+
+
+def test_a_chain_reads_the_options_of_all_its_partitioners() -> None:
+    x = relay.var("x", shape=(2, 3))
+    mod = tvm.IRModule.from_expr(relay.Function([x], relay.exp(x)))
+    (found,) = subgraphs(partition(mod, ["onnxruntime", "llvm"], target="llvm", ops="exp, log"))
+    assert found.operators == ("exp",)

@@ -302,13 +302,39 @@ def test_kernels_are_dispatched_in_segments_of_the_bulk_size(net):
 
 def test_hybridize_takes_a_backend_as_in_mxnet_1_and_no_unknown_argument(net, backends):
     x = data(2, 5)
-    net.hybridize(backend="dense", min_ops=1, backend_opts={"max_ops": 9})
+    with pytest.warns(DeprecationWarning, match=r"optimize_for\(x, backend='dense'\)"):
+        net.hybridize(backend="dense", min_ops=1, backend_opts={"max_ops": 9})
     onp.testing.assert_allclose(net(x).asnumpy(), reference(net, x), rtol=1e-5, atol=1e-6)
     assert sum(bool(node.subgraphs) for node in net.export(None)[0].graph.nodes) == 2
     with pytest.raises(BlockArgumentError, match="no backend is given"):
         net.hybridize(backend_opts={"min_ops": 1})
     with pytest.raises(TypeError, match="foo"):
         net.hybridize(foo=1)
+    with pytest.raises(TypeError, match=r"no argument 'clear'.* optimize_for\(x, backend=.*clear="):
+        net.hybridize(backend="dense", clear=False)
+    with pytest.raises(TypeError, match=r"not the backend 'dense'; call optimize_for"):
+        net.hybridize(True, "dense")
+
+
+def test_plain_blocks_check_flags(net):
+    plain = nn.Sequential()
+    plain.add(net)
+    with pytest.raises(TypeError, match="no flag 'static_aloc'; did you mean static_alloc"):
+        plain.hybridize(static_aloc=True)
+    with pytest.raises(BlockArgumentError, match="static_alloc must be True or False"):
+        plain.hybridize(static_alloc="yes")
+    plain.hybridize(static_alloc=True)
+    assert net.is_active
+
+
+def test_hybridizing_a_parent_says_that_a_childs_partition_is_gone(net, backends):
+    net.optimize_for(data(2, 5), backend="dense")
+    parent = nn.HybridSequential()
+    parent.add(net)
+    with pytest.warns(UserWarning, match=r"hybridize\(\) undoes .* partition the outermost block"):
+        parent.hybridize()
+    parent.optimize_for(data(2, 5), backend="dense")
+    assert sum(bool(node.subgraphs) for node in parent.export(None)[0].graph.nodes) == 2
 
 
 def test_cast_says_that_a_partition_is_gone(net, backends):

@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 
 from compiler.errors import FrontendError, InputError, OutOfScopeError
+from compiler.mxnet import nd, npx
 from compiler.mxnet import symbol as sym
+from compiler.mxnet.model import load_checkpoint, save_checkpoint
 from compiler.mxnet.name import NameManager, Prefix
+from compiler.mxnet.np import array
 
 X = np.linspace(-1, 1, 6, dtype="float32").reshape(2, 3)
 
@@ -87,3 +90,112 @@ def test_what_makes_no_sense_is_refused():
         sym.var("x", stype="sparse")
     with pytest.raises(TypeError):
         x + "1"
+
+
+@pytest.mark.parametrize(
+    ("make", "wanted"),
+    [
+        (lambda x: x == 1, X == 1),
+        (lambda x: x != 1, X != 1),
+        (lambda x: x == x, np.ones_like(X)),
+        (lambda x: x != sym.zeros((2, 3)), X != 0),
+        (abs, np.abs(X)),
+        (lambda x: x.astype("int32"), X.astype("int32")),
+        (lambda x: 2 - x, 2 - X),
+        (lambda x: sym.maximum(x, 0.5), np.maximum(X, 0.5)),
+        (lambda x: sym.minimum(0.5, x), np.minimum(X, 0.5)),
+        (lambda x: sym.maximum(x, -x), np.abs(X)),
+        (lambda x: x + sym.ones((2, 3)), X + 1),
+        (lambda x: sym.broadcast_add(x, sym.full(3, 2.5)), X + 2.5),
+        (lambda x: sym.broadcast_add(x, sym.arange(3)), X + np.arange(3)),
+        (lambda x: sym.broadcast_add(x, sym.arange(1, 7, 2)), X + np.arange(1, 7, 2)),
+    ],
+)
+def test_functions_and_operators_of_symbols_compute(make, wanted):
+    found = make(sym.var("x")).eval(x=X)[0]
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
+def test_a_symbol_has_no_truth_value():
+    x = sym.var("x")
+    with pytest.raises(TypeError, match="no truth value"):
+        bool(x == 1)
+    assert x in {x} and x is not None
+
+
+def test_variables_are_replaced_by_symbols():
+    x, y = sym.var("x"), sym.var("y")
+    net = sym.FullyConnected(sym.exp(x, name="e"), num_hidden=2, name="fc")
+    assert net(x=sym.log(y)).list_inputs() == ["y", "fc_weight", "fc_bias"]
+    assert net(y + 1).list_inputs() == ["y", "fc_weight", "fc_bias"]
+    assert net.list_inputs() == ["x", "fc_weight", "fc_bias"]
+    swapped = (x - y)(x=y, y=x)
+    np.testing.assert_array_equal(swapped.eval(x=X, y=2 * X)[0], X)
+    parts = sym.split(x, num_outputs=2, axis=0)
+    second = (sym.exp(x))(x=parts[1])
+    np.testing.assert_allclose(second.eval(x=X)[0], np.exp(X[1:]), rtol=1e-6)
+    for given, message in (
+        ({"z": y}, "'z' is no variable"),
+        ({"x": 1}, "symbol of one output, not 1"),
+        ({"x": parts}, "symbol of one output"),
+    ):
+        with pytest.raises(FrontendError, match=message):
+            net(**given)
+    with pytest.raises(FrontendError, match="'x' is given twice"):
+        net(y, x=y)
+
+
+def test_symbols_describe_themselves():
+    x = sym.var("x")
+    net = sym.FullyConnected(sym.exp(x, name="e"), num_hidden=2, name="fc")
+    assert net.get_children().list_outputs() == ["e_output", "fc_weight", "fc_bias"]
+    assert x.get_children() is None
+    text = net.debug_str()
+    assert "Op:FullyConnected, Name=fc\nInputs:\n\targ[0]=e(0)" in text
+    assert "num_hidden=2" in text and "Variable:x" in text
+    assert net.infer_shape_partial() == ([None, None, None], [None], [])
+    assert net.infer_shape_partial(x=(3, 4)) == net.infer_shape(x=(3, 4))
+    arguments, _, states = net.infer_type(x="float16")
+    assert (arguments, states) == ([np.float16, np.float32, np.float32], [])
+    declared = sym.exp(sym.var("x", shape=(2, 3)))
+    assert declared.infer_type("float16") == ([np.float16], [np.float16], [])
+
+
+def test_none_stands_in_place_of_an_input():
+    x = sym.var("x")
+    without = sym.FullyConnected(x, None, None, no_bias=True, num_hidden=3, name="f")
+    assert without.list_inputs() == ["x", "f_weight"]
+    assert sym.FullyConnected(x, None, None, num_hidden=3, name="f").list_inputs() == [
+        *("x", "f_weight", "f_bias")
+    ]
+    data, weight = array(X), array(np.ones((4, 3), "float32"))
+    for call in (npx.FullyConnected, nd.FullyConnected):
+        for arguments in ((data, weight, None), (data, None, None)):
+            named = {} if arguments[1] is not None else {"weight": weight}
+            found = call(*arguments, no_bias=True, num_hidden=4, **named).asnumpy()
+            np.testing.assert_allclose(found, X @ np.ones((3, 4)), rtol=1e-5, atol=1e-6)
+    with pytest.raises(TypeError, match="None is not an input"):
+        nd.FullyConnected(data, weight, None, None, None, num_hidden=4)
+
+
+def test_executors_take_parameters_and_name_outputs():
+    executor = (sym.var("x") * sym.var("w")).bind(args={"x": X, "w": X})
+    executor.copy_params_from({"w": 2 * X, "other": X}, allow_extra_params=True)
+    (result,) = executor.forward()
+    np.testing.assert_allclose(result, 2 * X * X, rtol=1e-6)
+    assert next(iter(executor.output_dict.values())) is result
+    for given, message in (({"v": X}, "no parameter 'v'"), ({"w": X[0]}, r"shape \(3,\), not")):
+        with pytest.raises(InputError, match=message):
+            executor.copy_params_from(given)
+    with pytest.raises(OutOfScopeError, match="get_internals"):
+        executor.set_monitor_callback(print)
+
+
+def test_checkpoints_are_written_and_read(tmp_path):
+    net = sym.FullyConnected(sym.var("x"), num_hidden=2, name="fc")
+    weight = np.ones((2, 3), "float32")
+    save_checkpoint(f"{tmp_path}/net", 7, net, {"fc_weight": array(weight)}, {"s": X})
+    found, args, aux = load_checkpoint(f"{tmp_path}/net", 7)
+    assert found.tojson() == net.tojson()
+    np.testing.assert_array_equal(args["fc_weight"], weight)
+    np.testing.assert_array_equal(aux["s"], X)

@@ -10,6 +10,7 @@ import pytest
 import compiler
 from compiler import partition
 from compiler.errors import PartitionError
+from compiler.mxnet import symbol as sym
 from compiler.mxnet.symbol import loads
 
 NODES = [
@@ -89,8 +90,27 @@ def test_values_that_contradict_the_symbol_are_refused(symbol, seen):
 def test_the_backend_default_claims_what_it_is_told(symbol, names):
     assert claimed(symbol.optimize_for("default", op_names=names)) == ["BatchNorm", "relu"]
     assert claimed(symbol.optimize_for("default", op_names="relu")) == ["relu"]
-    with pytest.raises(PartitionError, match="op_names"):
-        symbol.optimize_for("default")
+
+
+def test_the_backend_default_without_names_selects_nothing_and_says_so(symbol, caplog):
+    assert claimed(symbol.optimize_for("default", args=dict(ARGS), aux=dict(AUX), ctx="cpu")) == []
+    assert "option op_names; none is given" in caplog.text
+
+
+def test_the_environment_names_a_backend_for_bind(monkeypatch, caplog):
+    x = sym.var("x")
+    made, value = sym.log(sym.exp(x)), np.ones(2, "float32")
+    claim = partition.Strategy("s", lambda graph, ids, options: [-1] * len(ids))
+    partition.register("of_environment", claim, replace=True)
+    monkeypatch.setenv("MXNET_SUBGRAPH_BACKEND", "of_environment")
+    executor = made.bind(args={"x": value})
+    assert [each["backend"] for each in executor.library.partition_info().values()] == [
+        "of_environment"
+    ]
+    np.testing.assert_allclose(executor.forward()[0], value, rtol=1e-6)
+    monkeypatch.setenv("MXNET_SUBGRAPH_BACKEND", "MKLDNN")
+    assert not made.bind(args={"x": value}).library.partition_info()
+    assert "MXNET_SUBGRAPH_BACKEND=MKLDNN: no such backend" in caplog.text
 
 
 def test_checkpoints_load_by_mxnets_name():

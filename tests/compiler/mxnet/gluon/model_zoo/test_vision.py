@@ -18,8 +18,7 @@ from compiler.mxnet.gluon.model_zoo.vision.resnet import (
     BottleneckV1,
     BottleneckV2,
 )
-from compiler.mxnet.symbol import var
-from compiler.mxnet.symbol.to_onnx import to_onnx
+from compiler.mxnet.symbol import to_onnx, var
 
 SMALL = {
     "resnet v1": (32, lambda: ResNetV1(BottleneckV1, (1, 1), (8, 16, 32), classes=10)),

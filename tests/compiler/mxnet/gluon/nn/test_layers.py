@@ -11,7 +11,7 @@ import pytest
 from compiler.errors import BlockArgumentError
 from compiler.mxnet import initializer, np
 from compiler.mxnet.gluon import HybridBlock, nn
-from compiler.mxnet.symbol.to_onnx import to_onnx
+from compiler.mxnet.symbol import to_onnx
 
 RNG = onp.random.default_rng(2)
 

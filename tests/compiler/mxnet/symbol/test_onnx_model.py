@@ -10,8 +10,7 @@ import pytest
 from compiler import partition
 from compiler.backends.onnx_export import is_expressible
 from compiler.errors import FrontendError, UnsupportedOperatorError
-from compiler.mxnet.symbol import loads
-from compiler.mxnet.symbol.to_onnx import to_onnx
+from compiler.mxnet.symbol import loads, to_onnx
 
 onnxruntime = pytest.importorskip("onnxruntime")
 
