@@ -42,6 +42,7 @@ from ..lowering.offloaded_functions import (
 from ..primfuncs.query import count_flops
 from ..runtime import foreign
 from ..tvm_workarounds.block_builder import BlockBuilder
+from .c_source import with_object_code
 from .calling_convention import as_module
 from .relax_to_relay import to_relax
 
@@ -252,7 +253,7 @@ def _call_backend(
     where: str, name: str, function: relax.Function, values: Mapping[str, Any]
 ) -> Any:
     if RELAY_FUNCTION in function.attrs:
-        return _call_code_generator(where, function)
+        return with_object_code(_call_code_generator(where, function), name, where)
     backend = str(function.attrs[BACKEND])
     chosen = get_partitioner(backend) if backend in list_partitioners() else None
     if chosen is None or chosen.compile is None:
@@ -268,7 +269,9 @@ def _call_backend(
         )
     except Exception as error:
         raise BuildError(f"{where}: compile raised {type(error).__name__}: {error}") from error
-    if isinstance(code, (foreign.ExternalCode, tvm.runtime.Module)):
+    if isinstance(code, tvm.runtime.Module):
+        return with_object_code(code, name, where)
+    if isinstance(code, foreign.ExternalCode):
         return code
     if callable(code):
         return foreign.in_process(code)
