@@ -62,6 +62,17 @@ def of_types(function: relax.Function) -> list[tirx.Var]:
     return list(found)
 
 
+def symbols_of(ty: Any) -> list[tirx.Var]:
+    """The symbols in the extents of a type, repetitions included."""
+    if isinstance(ty, relax.TupleType):
+        return [symbol for field in ty.fields for symbol in symbols_of(field)]
+    shape = ty.shape if isinstance(ty, relax.TensorType) else ty
+    if not isinstance(shape, (relax.ShapeExpr, relax.ShapeType)) or shape.values is None:
+        return []
+    extents = [extent for extent in shape.values if not isinstance(extent, tirx.IntImm)]
+    return [symbol for extent in extents for symbol in tirx.analysis.undefined_vars(extent)]
+
+
 def names(function: relax.Function) -> dict[tirx.Var, str]:
     """A name for each symbol; duplicate names get numbers."""
     result: dict[tirx.Var, str] = {}

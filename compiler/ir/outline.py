@@ -27,7 +27,8 @@ from tvm.relax.expr import _update_type
 
 from compiler.errors import PartitionError
 
-from .dataflow_graph import PROJECTION, TRANSPARENT, RelaxFunction, items, variables
+from .dataflow_graph import OPERATION, PROJECTION, TRANSPARENT, RelaxFunction, items, variables
+from .dynamic_shape import symbols_of
 from .unique_names import Names
 
 # What the classes of those names call, without the conversions of arguments before it, which take
@@ -84,13 +85,15 @@ def outline(main: RelaxFunction, groups: Sequence[Group], *, share: bool = False
             members[own].append(index)
     escaping = _escaping(main, group_of)
     has_sizes = bool(_symbolic_sizes(main.function))
+    found = _found_extents(main) if has_sizes else {}
 
     def body(number: int, lift_constants: bool) -> _Outlined:
         inside = members[number]
         outputs = [i for i in inside if i in escaping] or inside[-1:]
         group = groups[number]
         lift = lift_constants or group.lift_constants
-        return _Outlined(main, group, inside, outputs, lift, has_sizes)
+        own = [symbol for symbol, index in found.items() if group_of[index] == number]
+        return _Outlined(main, group, inside, outputs, lift, has_sizes, own)
 
     outlined = [body(number, False) for number in range(len(groups))]
     classes = [[number] for number in range(len(groups))]
@@ -112,7 +115,7 @@ def outline(main: RelaxFunction, groups: Sequence[Group], *, share: bool = False
         functions[callee] = function
         for number in same:
             outlined[number].callee = callee
-    functions[main.variable] = _rebuild(main, group_of, outlined, groups)
+    functions[main.variable] = _rebuild(main, group_of, outlined, groups, found)
     old = main.module
     return IRModule(functions, attrs=old.attrs, global_infos=old.global_infos)
 
@@ -122,6 +125,48 @@ def _symbolic_sizes(function: relax.Function) -> list[Any]:
         *relax.analysis.defined_symbolic_vars(function),
         *relax.analysis.free_symbolic_vars(function),
     ]
+
+
+def _found_extents(main: RelaxFunction) -> dict[Any, int]:
+    """The symbolic sizes that bindings define, by symbol the number of the binding.
+
+    They are those of a `match_cast`, and those that an operation finds from values: nothing before
+    it mentions them.
+    """
+    known = {symbol for parameter in main.parameters for symbol in symbols_of(parameter.ty)}
+    found: dict[Any, int] = {}
+    for index, binding in enumerate(main.bindings):
+        known.update(symbol for symbol in _symbols_read(main, index) if symbol not in found)
+        types = [binding.var.ty]
+        if isinstance(main.values[index], relax.Function):
+            inside = [each for block in main.values[index].body.blocks for each in block.bindings]
+            types += [each.var.ty for each in inside]
+        new = [symbol for ty in types for symbol in symbols_of(ty) if symbol not in known]
+        known.update(new)
+        if main.kinds[index] is OPERATION:
+            found.update(dict.fromkeys(new, index))
+    return found
+
+
+def _symbols_read(main: RelaxFunction, index: int) -> list[Any]:
+    """The symbols in the shapes that a call takes as operands."""
+    arguments = items(main.values[index].args) if main.callees[index] is not None else []
+    shapes = map(main.resolve, arguments)
+    return [
+        symbol
+        for shape in shapes
+        if isinstance(shape, relax.ShapeExpr)
+        for symbol in symbols_of(shape.ty)
+    ]
+
+
+def _erased(ty: Any, symbols: Sequence[Any]) -> Any:
+    """A type without the extents of tensors whose extents mention some symbols."""
+    if isinstance(ty, relax.TupleType):
+        return relax.TupleType([_erased(field, symbols) for field in ty.fields])
+    if isinstance(ty, relax.TensorType) and not {*symbols_of(ty)}.isdisjoint(symbols):
+        return relax.TensorType(dtype=ty.dtype, ndim=ty.ndim)
+    return ty
 
 
 def _identical(functions: Sequence[Any]) -> list[list[int]]:
@@ -180,8 +225,10 @@ class _Outlined:
         escaping: list[int],
         lift_constants: bool,
         has_sizes: bool,
+        found: Sequence[Any],
     ) -> None:
         self._main = main
+        self._found = found  # symbolic sizes that an operation of the group finds
         self._lift_constants = lift_constants
         self._has_sizes = has_sizes
         self._members = members
@@ -189,7 +236,7 @@ class _Outlined:
         self._lifted: dict[int, Any] = {}  # by address of a constant: the parameter for it
         self._parameter_of: dict[_Entry, Any] = {}
         self._parameters: list[Any] = []
-        self._sizes: list[Any] = []  # symbolic sizes that no parameter's shape gives
+        self.sizes: list[Any] = []  # symbolic sizes that no parameter's shape gives
         self.inputs: list[tuple[int | None, Any, tuple[int, ...]]] = []
         """Per input the number of a variable, that variable or a constant, and the part of it."""
         self._outputs: dict[_Entry, int] = {}
@@ -219,9 +266,11 @@ class _Outlined:
         ty = result.ty
         if self._has_sizes:
             function = relax.Function(self._parameters, body, ty, True)
-            self._sizes = list(relax.analysis.free_symbolic_vars(function))
-        if self._sizes:
-            self._parameters.append(Var("sizes", relax.ShapeType(self._sizes)))
+            free = relax.analysis.free_symbolic_vars(function)
+            self.sizes = [symbol for symbol in free if symbol not in self._found]
+            ty = _erased(ty, self._found) if self._found else ty
+        if self.sizes:
+            self._parameters.append(Var("sizes", relax.ShapeType(self.sizes)))
         attrs = dict(group.attrs)
         if group.named_inputs is not None:
             named = {hash(variable) for variable in group.named_inputs}
@@ -229,7 +278,7 @@ class _Outlined:
                 variable.name if hash(variable) in named and not part else ""
                 for _, variable, part in self.inputs
             ]
-            attrs[INPUT_NAMES] = json.dumps(names + [""] * bool(self._sizes))
+            attrs[INPUT_NAMES] = json.dumps(names + [""] * bool(self.sizes))
         function = relax.Function(
             self._parameters, body, ty, True, make_node("ir.DictAttrs", **attrs) if attrs else None
         )
@@ -244,6 +293,9 @@ class _Outlined:
         elif type(variable) is not relax.DataflowVar:
             variable = _new_dataflow_var(variable.name, variable.ty, None)
         self._inner[index] = variable  # main keeps no variable that is read only in here
+        binding = self._main.bindings[index]
+        if type(binding) is relax.MatchCast:
+            return relax.MatchCast(variable, value, binding.ty)
         return _new_binding(variable, value, None)
 
     def _value(self, index: int) -> Any:
@@ -322,18 +374,27 @@ class _Outlined:
             return variable
 
         arguments = [select(variable, part) for _, variable, part in self.inputs]
-        if self._sizes:
-            arguments.append(relax.ShapeExpr(self._sizes))
+        if self.sizes:
+            arguments.append(relax.ShapeExpr(self.sizes))
         outputs = [self._main.variables[number] for number in self._outputs.values()]
+
+        def bind_output(output: Any, value: Any) -> None:
+            """Bind a result; extents that the function finds are known from here on."""
+            if value.ty is output.ty or value.ty.same_as(output.ty):
+                bindings.append(_new_binding(output, value, None))
+            else:
+                raw = bind(output.name, value, value.ty)
+                bindings.append(relax.MatchCast(output, raw, output.ty))
+
+        types = [_erased(each.ty, self._found) if self._found else each.ty for each in outputs]
         if len(outputs) == 1:
-            value = _new_call(outputs[0].ty, self.callee, arguments, None, [], None)
-            bindings.append(_new_binding(outputs[0], value, None))
+            bind_output(outputs[0], _new_call(types[0], self.callee, arguments, None, [], None))
         else:
-            ty = relax.TupleType([output.ty for output in outputs])
+            ty = relax.TupleType(types)
             value = _new_call(ty, self.callee, arguments, None, [], None)
             result = bind(self.callee.name_hint, value, ty)
             for i, output in enumerate(outputs):
-                bindings.append(_new_binding(output, TupleGetItem(result, i), None))
+                bind_output(output, TupleGetItem(result, i))
         for number, whole, part in self._aliases:
             value = select(self._main.variables[whole], part)
             bindings.append(_new_binding(self._main.variables[number], value, None))
@@ -351,6 +412,7 @@ def _rebuild(
     group_of: Sequence[int | None],
     outlined: Sequence[_Outlined],
     groups: Sequence[Group],
+    found: Mapping[Any, int],
 ) -> relax.Function:
     """`main` with calls in place of the groups.
 
@@ -369,7 +431,13 @@ def _rebuild(
     for unit in units:
         call = match_call.get(unit)
         reads = main.reads[unit] if call is None else [number for number, *_ in call.inputs]
-        for source in reads:
+        symbols: Sequence[Any] = ()
+        if found and call is None:
+            symbols = [*symbols_of(main.variables[unit].ty), *_symbols_read(main, unit)]
+        elif found and call is not None:
+            symbols = call.sizes
+        defining = [found[symbol] for symbol in symbols if symbol in found]
+        for source in {*reads, *defining} - {unit} if defining else reads:
             if source is not None and source >= 0:
                 number = group_of[source]
                 readers[source if number is None else last[number]].append(unit)

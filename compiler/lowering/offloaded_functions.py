@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import tvm
@@ -153,6 +153,23 @@ def inline_subgraphs(mod: tvm.IRModule) -> tvm.IRModule:
     }
     mod = tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
     return relax.transform.InlinePrivateFunctions()(mod)
+
+
+def inline_into_callers(mod: tvm.IRModule, names: Collection[str]) -> tvm.IRModule:
+    """Inline some functions, which call none of each other, and remove them."""
+    bodies, callers = {}, {}
+    for gvar, function in mod.functions_items():
+        if gvar.name_hint in names:
+            bodies[gvar] = with_own_sizes(function)
+        else:
+            callers[gvar] = function
+    if not bodies:
+        return mod
+    for gvar, function in callers.items():
+        if isinstance(function, relax.Function):
+            callers[gvar] = function.inline_functions(bodies)
+    made = tvm.IRModule(callers, attrs=mod.attrs, global_infos=mod.global_infos)
+    return relax.transform.Normalize()(made)
 
 
 def partition_info(

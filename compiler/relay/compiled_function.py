@@ -21,7 +21,7 @@ from tvm import relax
 from ..ir.rewrite import expressions_in, relax_functions
 from ..lowering import bind
 from ..lowering.codegen.compile_kernels import with_modules
-from ..lowering.offloaded_functions import inline_subgraphs
+from ..lowering.offloaded_functions import backends, inline_into_callers
 from ..runtime import forks
 from ..runtime.executor import GraphExecutor
 from ..runtime.factory import FactoryModule
@@ -241,7 +241,7 @@ def compile_with_tvm_only(mod: tvm.IRModule, target: Any, reason: str) -> relax.
         stacklevel=2,
     )
     compiled, modules = compile_external(subgraphs_to_relay(as_subgraphs(mod)), target, {})
-    lowered = with_modules(inline_subgraphs(lower(compiled)), modules)
+    lowered = with_modules(inline_into_callers(lower(compiled), backends(compiled)), modules)
     context = tvm.transform.PassContext.current()
     if not has_conditions(lowered):
         with target:

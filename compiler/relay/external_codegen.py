@@ -27,6 +27,7 @@ from tvm.target import Target
 from .. import target as targets
 from ..backends import COMPILE_OPTIONS, get_partitioner, list_partitioners
 from ..errors import BuildError
+from ..ir.dynamic_shape import symbols_of
 from ..ir.rewrite import expressions_in
 from ..lowering.offloaded_functions import (
     BACKEND,
@@ -74,6 +75,8 @@ def compile_external(
         function = mod[gvar]
         if _device(function) == "cuda":
             _require_cuda(name, function, target)
+        if _device(function) != "cuda":
+            _require_known_extents(name, function)
         code, values = _code(name, function, known)
         counted = _flops(as_module(tvm.IRModule({"main": _public(function, "main")})), target)
         if _device(function) == "cuda":
@@ -92,6 +95,21 @@ def check_external(mod: tvm.IRModule, name: str, params: Mapping[str, Any]) -> N
 
 def _where(name: str, function: relax.Function) -> str:
     return f"subgraph {name} of backend {str(function.attrs[BACKEND])!r}"
+
+
+def _require_known_extents(name: str, function: relax.Function) -> None:
+    """Raise BuildError if the arguments do not tell the extents of a function's results."""
+    known = {symbol for var in function.params for symbol in symbols_of(var.ty)}
+    result = function.body.body.ty
+    fields = result.fields if isinstance(result, relax.TupleType) else [result]
+    for place, ty in enumerate(fields):
+        is_open = isinstance(ty, relax.TensorType) and not isinstance(ty.shape, relax.ShapeExpr)
+        if is_open or not known.issuperset(symbols_of(ty)):
+            raise BuildError(
+                f"{_where(name, function)}: values decide the extents of result {place} "
+                f"({', '.join(operators_of(function))}), but external code writes to tensors that "
+                "are allocated before; leave the operator that finds the extents to TVM"
+            )
 
 
 def _public(function: relax.Function, name: str) -> relax.Function:

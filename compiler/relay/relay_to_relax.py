@@ -10,6 +10,7 @@ import tvm_ffi
 from tvm import relax
 
 from ..errors import UntypedVariableError
+from ..ir.dynamic_shape import symbols_of
 from ..ir.rewrite import expressions_in, functions_by_name, relax_functions, with_functions
 from . import dialect
 from .byoc import as_subgraphs, with_operators
@@ -203,6 +204,9 @@ class Flattener:
         if function is None or not (self.inlines or is_closed_scope(node)):
             op = self.leaf(node.op) if isinstance(node.op, relax.Function) else self._value(node.op)
             made = relax.Call(op, args, node.attrs, node.ty_args, node.span)
+            given = {symbol for arg in args for symbol in symbols_of(arg.ty)}
+            if not given.issuperset(symbols_of(node.ty)):  # the function finds extents from values
+                return self.match(self.bind(infer_type(made)), node.ty)
             if not node.ty.is_missing():
                 set_type(made, node.ty)
             return self.bind(infer_type(made))
@@ -224,9 +228,7 @@ class Flattener:
             for binding in block.bindings:
                 if isinstance(binding, relax.MatchCast):
                     value = self.leaf(binding.value)
-                    var = relax.Var(binding.var.name, binding.ty)
-                    self.bindings.append(relax.MatchCast(var, value, binding.ty))
-                    self.remember(binding.var, var)
+                    self.remember(binding.var, self.match(value, binding.ty, binding.var.name))
                 elif isinstance(binding.value, relax.Function) and self.inlines:
                     self.functions[_handle(binding.var)] = (binding.var, binding.value)
                 else:
@@ -236,6 +238,12 @@ class Flattener:
     def bind(self, value: relax.Expr) -> relax.Var:
         var = relax.Var("lv", value.ty)
         self.bindings.append(relax.VarBinding(var, value))
+        return var
+
+    def match(self, value: relax.Expr, ty: Any, name: str = "lv") -> relax.Var:
+        """Bind a value by a `match_cast` to a type."""
+        var = relax.Var(name, ty)
+        self.bindings.append(relax.MatchCast(var, value, ty))
         return var
 
 

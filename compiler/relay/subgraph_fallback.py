@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import tvm
-from tvm import relax
 from tvm.target import Target
 
 from ..backends import COMPILE_OPTIONS
@@ -25,8 +24,8 @@ from ..lowering.offloaded_functions import (
     backends,
     bind_constant_arguments,
     function_targets,
+    inline_into_callers,
 )
-from ..tvm_workarounds.inlined_sizes import with_own_sizes
 from .external_codegen import check_external
 
 if TYPE_CHECKING:
@@ -89,14 +88,8 @@ def _give_up_subgraph(mod: tvm.IRModule, name: str, reason: str) -> tuple[tvm.IR
         half = len(operations) // 2
         mod = _halved(mod, name, [operations[:half], operations[half:]])
         outcome = f"is split after {half} of {len(operations)} operators"
-    functions = {gvar: func for gvar, func in mod.functions_items() if gvar.name_hint != name}
-    body = {mod.get_global_var(name): with_own_sizes(mod[name])}
-    for gvar, caller in functions.items():
-        if isinstance(caller, relax.Function):
-            functions[gvar] = caller.inline_functions(body)
-    result = tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
     note = f"subgraph {name} of backend {backend!r} does not compile and {outcome}: {reason}"
-    return relax.transform.Normalize()(result), note
+    return inline_into_callers(mod, {name}), note
 
 
 def _operations(mod: tvm.IRModule, name: str) -> list[int]:

@@ -159,6 +159,13 @@ class _Annotator:
             return self._marked(new, self._supported(old))
         if isinstance(old, relax.Tuple) and self.non_calls:
             return self._marked(new, "")
+        if isinstance(old, relax.SeqExpr) and operands(
+            new
+        ):  # a match_cast, which stays by its value
+            known = self.compiler.get(handle(operands(new)[0]))
+            if known is not None:
+                self.compiler[handle(new)] = (new, known[1])
+            return new
         return with_operands(new, [self._ended(each) for each in operands(new)])
 
     def _supported(self, call: relax.Call) -> str:
@@ -367,6 +374,9 @@ class _Numbering(Flattener):
         var = relax.Var(f"lv{len(self.bindings)}", value.ty)
         self.bindings.append(relax.VarBinding(var, value))
         return var
+
+    def match(self, value: relax.Expr, ty: Any, _name: str = "") -> relax.Var:
+        return super().match(value, ty, f"lv{len(self.bindings)}")
 
     def names(
         self, node: relax.Expr, region: Region, regions: Regions, marked: relax.Expr

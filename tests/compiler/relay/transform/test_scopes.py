@@ -15,6 +15,7 @@ from onnx import TensorProto, helper
 from tvm import relax
 
 from compiler import partition, relay
+from compiler.errors import BuildError
 from compiler.ir.rewrite import expressions_in, relax_functions
 from compiler.relay import dialect, transform
 from compiler.relay.dataflow_pattern import is_op, wildcard
@@ -199,3 +200,71 @@ def test_max_subgraphs_and_ids_count_over_all_branches() -> None:
         assert [each.accepted for each in some.candidates] == [True, True, False]
     finally:
         partition.unregister("counted")
+
+
+SCORES = np.linspace(-1, 1, 7).astype("float32")
+
+
+def hits() -> tuple[relax.Var, relax.Expr]:
+    """Indices of scores above a bound: as many as values decide."""
+    score = relay.var("score", shape=(7,))
+    return score, relay.argwhere(relay.greater(score, relay.const(0.01)))
+
+
+@pytest.mark.parametrize("reader", ["adv_index", "take"])
+def test_extents_found_in_a_composite_reach_its_readers(reader: str) -> None:
+    score, found = hits()
+    box = relay.var("box", shape=(7, 4))
+    index = relay.squeeze(found, axis=[1])
+    result = relay.adv_index([box, index]) if reader != "take" else relay.take(box, index, axis=0)
+    mod = tvm.IRModule.from_expr(relay.Function([score, box], result))
+    pattern = is_op("squeeze")(is_op("argwhere")(is_op("greater")(wildcard(), wildcard())))
+    made = transform.MergeComposite([(f"found_{reader}.t", pattern)])(mod)
+    value = np.arange(28, dtype="float32").reshape(7, 4)
+    for step in (transform.AnnotateTarget(f"found_{reader}"), transform.PartitionGraph()):
+        run_main = relay.create_executor("vm", made, tvm.cpu(), "llvm").evaluate()
+        np.testing.assert_array_equal(run_main(SCORES, value).numpy(), value[SCORES > 0.01])
+        made = step(made)
+    assert len(made.functions) == 2
+    run_main = relay.create_executor("vm", made, tvm.cpu(), "llvm").evaluate()
+    np.testing.assert_array_equal(run_main(SCORES, value).numpy(), value[SCORES > 0.01])
+
+
+@pytest.mark.parametrize(
+    "members", [("argwhere",), ("argwhere", "cast"), ("cast", "abs"), ("abs",)]
+)
+@pytest.mark.parametrize("door", ["Relay's passes", "partition"])
+def test_extents_found_in_a_subgraph_reach_its_readers(door: str, members: tuple[str, ...]) -> None:
+    score, found = hits()
+    body = relay.negative(relay.abs(relay.cast(found, "float32")))
+    mod = tvm.IRModule.from_expr(relay.Function([score], relay.Tuple([body, found])))
+    name = "_".join(("extents", *members, door.split()[0].lower().replace("'", "")))
+    if door == "partition":
+
+        def claim(text: str, ids: list[int], options: Any) -> None:
+            for index, node in enumerate(json.loads(text)["nodes"]):
+                ids[index] = -1 if node["op"] in members else -2
+
+        partition.register(name, partition.Strategy("s", claim))
+        made = partition.partition(mod, name)
+    else:
+        for each in members:
+            tvm.ir.register_op_attr(dialect.operator(each).name, f"target.{name}", lambda _: True)
+        steps = [transform.AnnotateTarget(name), transform.MergeCompilerRegions()]
+        made = tvm.transform.Sequential([*steps, transform.PartitionGraph()])(mod)
+    assert len(made.functions) == 2
+    run_main = relay.create_executor("vm", made, tvm.cpu(), "llvm").evaluate()
+    got, indices = run_main(SCORES)
+    expected = np.argwhere(SCORES > 0.01)
+    np.testing.assert_array_equal(indices.numpy(), expected)
+    np.testing.assert_array_equal(got.numpy(), -expected.astype("float32"))
+
+
+def test_external_code_may_not_return_extents_that_values_decide() -> None:
+    tvm.register_global_func("relay.ext.finds", lambda function: None, override=True)
+    tvm.ir.register_op_attr(dialect.operator("argwhere").name, "target.finds", lambda _: True)
+    score, found = hits()
+    mod = tvm.IRModule.from_expr(relay.Function([score], relay.cast(found, "float32")))
+    made = tvm.transform.Sequential([transform.AnnotateTarget("finds"), transform.PartitionGraph()])
+    with pytest.raises(BuildError, match=r"values decide the extents of result 0 \(argwhere\)"):
+        relay.create_executor("vm", made(mod), tvm.cpu(), "llvm").evaluate()(SCORES)
