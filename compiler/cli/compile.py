@@ -271,7 +271,7 @@ def load_plugins(paths: Iterable[Path], steps: Steps) -> None:
     from compiler.mxnet import library
 
     for path in paths:
-        note_loaded(path, library.load(path), steps)
+        note_loaded(path, library.load(path, verbose=False), steps)
 
 
 def note_loaded(path: Path, found: Loaded, steps: Steps) -> None:

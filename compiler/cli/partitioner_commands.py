@@ -43,7 +43,7 @@ def build_command(
     with failures(debug):
         with steps.step("compile", str(output)):
             library.build(sources, output, flag or ["-O2"])
-        note_loaded(output, library.load(output), steps)
+        note_loaded(output, library.load(output, verbose=False), steps)
 
 
 @commands.command("include-dir")

@@ -29,7 +29,7 @@ class Loaded(list[str]):
         self.passes = sorted(passes)
 
 
-def load(path: str | os.PathLike[str], verbose: bool = False) -> Loaded:
+def load(path: str | os.PathLike[str], verbose: bool = True) -> Loaded:
     """Load a file that registers partitioners, graph passes or operators.
 
     Its code runs in this process: load only what you trust. Loading a file again replaces its
@@ -41,7 +41,7 @@ def load(path: str | os.PathLike[str], verbose: bool = False) -> Loaded:
         A `.py`, which calls `compiler.partition.register` when it is run, or a `.so` built with
         `baton/partitioner.h`, or with `mxnet/lib_api.h`, the header of MXNet's interface.
     verbose : bool
-        Print the registered names.
+        Print the registered names, as MXNet does.
 
     Returns
     -------
@@ -82,7 +82,10 @@ def load(path: str | os.PathLike[str], verbose: bool = False) -> Loaded:
     passes = [name for name, made in brought.items() if isinstance(made, GraphPass)]
     found = Loaded(brought.keys() - set(passes), operators, passes)
     if verbose:
-        print(f"{file}: partitioners {found}, operators {found.operators}, passes {found.passes}")
+        kinds = ("operator", found.operators), ("partitioner", found), ("pass", found.passes)
+        for kind, names in kinds:
+            for name in names:
+                print(f"Found {kind} {name!r} in {file}")
     return found
 
 

@@ -13,6 +13,7 @@ from tvm import IRModule, relax
 from compiler.backends import compiled_attrs, get_partitioner, subgraph_name
 from compiler.backends.graph import Graph, SubgraphExtractor
 from compiler.backends.relax_graph import RelaxGraph
+from compiler.errors import PartitionError
 from compiler.ir.dataflow_graph import RelaxFunction
 from compiler.ir.outline import ON_COMPILE_ERROR, Group, outline
 from compiler.ir.rewrite import with_functions
@@ -94,6 +95,9 @@ def partition_with_report(
     Partitioning
         The module, the candidates of all strategies, and the graph before the first of them.
     """
+    if not hasattr(type(mod), "get_global_vars"):
+        hint = "; call its optimize_for" if hasattr(mod, "optimize_for") else ""
+        raise PartitionError(f"partition takes an IRModule, not {type(mod).__name__}{hint}")
     names = [backend] if isinstance(backend, str) else list(backend)
     chain = [get_partitioner(name) for name in names]
     texts = {key: str(value) for key, value in options.items()}

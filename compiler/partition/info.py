@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tvm import IRModule, relax
 from tvm.ir import Call, GlobalVar
 
+from compiler.errors import PartitionError
 from compiler.ir.outline import INPUT_NAMES
 from compiler.lowering.offloaded_functions import operators_of
 
@@ -36,8 +37,11 @@ class SubgraphInfo:
 def subgraphs(mod: IRModule) -> list[SubgraphInfo]:
     """Accepted subgraphs of a module, in the order in which `main` calls them.
 
-    Functions that `main` does not call follow, sorted by name.
+    Functions that `main` does not call follow, sorted by name. Raises PartitionError: it is no
+    module.
     """
+    if not hasattr(type(mod), "functions_items"):
+        raise PartitionError(f"subgraphs takes an IRModule, not {type(mod).__name__}")
     found: dict[str, SubgraphInfo] = {}
     for variable, function in relax_functions(mod):
         if not function.attrs:

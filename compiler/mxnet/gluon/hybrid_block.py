@@ -17,9 +17,10 @@ from compiler.errors import (
     UnknownShapeError,
 )
 from compiler.mxnet.symbol.optimize import partition_values
-from compiler.mxnet.symbol.symbol import Symbol
+from compiler.mxnet.symbol.symbol import Symbol, var
 from compiler.mxnet_format.data_dependent import is_dynamic
 
+from ..array.creation import zeros
 from ..array.deferred import get_symbol, tracing
 from ..array.files import write_model
 from ..array.ndarray import ndarray
@@ -296,6 +297,42 @@ class HybridBlock(Block):
             for block, state in before:
                 block.__dict__.update(state)
             raise
+
+    def as_symbol(
+        self, shapes: Mapping[str, tuple[int, ...]], dtype: str | Mapping[str, str] = "float32"
+    ) -> tuple[Symbol, dict[str, ndarray], dict[str, ndarray]]:
+        """Trace the block for `relay.frontend.from_mxnet`.
+
+        The block stays as it is, but parameters of unknown shapes are initialized.
+
+        Parameters
+        ----------
+        shapes : mapping of str to tuple of int
+            Name to shape, in the order of the inputs; the symbol has these names.
+        dtype : str or mapping of str to str
+            Of the inputs: one for all, or by name.
+
+        Returns
+        -------
+        symbol, values of its arguments but the inputs, auxiliary states
+        """
+        kinds = dtype if isinstance(dtype, Mapping) else dict.fromkeys(shapes, dtype)
+        inputs = tuple(zeros(each, kinds.get(name, "float32")) for name, each in shapes.items())
+        before = [(block, block._state()) for block in self._descendants()]
+        try:
+            self._active = True
+            self._prepare_shapes(inputs)
+            self._trace(inputs)
+            assert self._cached_graph is not None
+            names, symbol = self._cached_graph
+        finally:
+            for block, state in before:
+                block.__dict__.update(state)
+        values = {n: each.data() for n, each in self.collect_params().items()}
+        named = {old: var(new) for old, new in zip(names, shapes) if old in symbol.list_inputs()}
+        states = symbol.list_auxiliary_states()
+        args = {n: values[n] for n in symbol.list_arguments() if n in values}
+        return symbol(**named), args, {n: values[n] for n in states}
 
     def _forget_partitions(self) -> None:
         """Prepare a fresh trace for `clear`."""

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from compiler.errors import BlockArgumentError, FrontendError
+from compiler.errors import BlockArgumentError, BlockTypeError, FrontendError
 from compiler.mxnet.symbol.symbol import Symbol, group, load, var
 from compiler.mxnet_format.attributes import STORAGE_TYPES
 
@@ -59,6 +59,11 @@ class SymbolBlock(HybridBlock):
                 storage = _variable_of(symbol, name).attr("__storage_type__") or "0"
                 stype = STORAGE_TYPES[int(storage)] if storage in ("1", "2") else "default"
                 param = Parameter(name, kind, allow_deferred_init=True, stype=stype)
+            if not isinstance(param, Parameter):
+                raise BlockTypeError(
+                    f"params[{name!r}] is a {type(param).__name__}, not a Parameter; give arrays "
+                    "to load_dict"
+                )
             param.rename(name)
             self._reg_params[name] = param
         self._data_names = names

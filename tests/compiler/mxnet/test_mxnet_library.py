@@ -452,6 +452,15 @@ def test_a_module_is_claimed_by_relays_names_and_run_by_the_library() -> None:
         partition(mod, "test_damage")
 
 
+def test_loading_prints_what_it_finds(old: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    library.load(old)
+    said = capfd.readouterr().out
+    assert f"Found operator 'old_scale' in {old}\n" in said
+    assert f"Found partitioner 'old_accept' in {old}\n" in said
+    library.load(old, verbose=False)
+    assert "Found" not in capfd.readouterr().out
+
+
 # Spellings of MXNet 1.6 to 1.8.
 
 

@@ -15,6 +15,7 @@ from tvm.script import relax as R
 
 from compiler import relay
 from compiler.errors import PartitionCallbackError, PartitionError, UnknownBackendError
+from compiler.mxnet import symbol as sym
 from compiler.partition import Strategy, contract, partition, register, subgraphs
 
 from .conftest import claim, execute, random
@@ -344,3 +345,13 @@ def test_groups_that_cannot_be_contracted_are_refused(
 def test_contract_needs_attributes_for_every_group() -> None:
     with pytest.raises(PartitionError, match="as many"):
         contract(Detour, [["a"]], [])
+
+
+def test_what_is_no_module_is_refused() -> None:
+    symbol = sym.exp(sym.var("x"))
+    with pytest.raises(PartitionError, match="not Symbol; call its optimize_for"):
+        partition(symbol, "llvm")
+    with pytest.raises(PartitionError, match="subgraphs takes an IRModule, not Symbol"):
+        subgraphs(symbol)
+    with pytest.raises(PartitionError, match="not NoneType"):
+        partition(None, "llvm")

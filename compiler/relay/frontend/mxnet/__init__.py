@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 import tvm
 
+from compiler.errors import FrontendError
 from compiler.mxnet_format.graph import Graph
 from compiler.mxnet_format.json_format import read_json
 from compiler.support import strictness
@@ -37,8 +38,9 @@ def from_mxnet(
 
     Parameters
     ----------
-    symbol : compiler.mxnet.symbol.Symbol
-        Anything with a method `tojson` is accepted, so the symbol of a real MXNet too.
+    symbol : compiler.mxnet.symbol.Symbol or compiler.mxnet.gluon.HybridBlock
+        Anything with a method `tojson` is accepted, so the symbol of a real MXNet too. A block is
+        traced for inputs of the shapes, which it needs; it has the parameters.
     shape
         Input name to shape; or the shapes of the inputs that have no value in `arg_params`, in
         the order of `list_inputs`. Shapes of weights follow from the data's.
@@ -58,7 +60,8 @@ def from_mxnet(
     Raises
     ------
     FrontendError
-        The symbol is damaged, or shapes and attributes contradict each other.
+        The symbol is damaged, shapes and attributes contradict each other, or it is neither a
+        symbol nor a block.
     UnsupportedOperatorError
         Operators, or forms of them, that can't be converted; names operators and nodes.
     UnknownShapeError
@@ -66,8 +69,32 @@ def from_mxnet(
     """
     from compiler.relay.imported_module import ImportedModule
 
+    if not hasattr(symbol, "tojson"):
+        symbol, arg_params, aux_params = _traced(symbol, shape, dtype, arg_params or aux_params)
     mod, params = import_symbol(symbol, shape, dtype, arg_params, aux_params)
     return ImportedModule(mod), params
+
+
+def _traced(
+    block: Any,
+    shape: Mapping[str, Shape] | Sequence[Shape] | None,
+    dtype: str | Mapping[str, str],
+    params: Any,
+) -> tuple[Symbol, dict[str, Any], dict[str, Any]]:
+    """The symbol of a block, its arguments and its auxiliary states."""
+    trace = getattr(block, "as_symbol", None)
+    if trace is None:
+        raise FrontendError(
+            f"from_mxnet takes a Symbol or a HybridBlock of compiler.mxnet, not "
+            f"{type(block).__name__}"
+        )
+    if not shape or params:
+        what = "shapes of its inputs" if not shape else "no arg_params: it has parameters"
+        raise FrontendError(f"from_mxnet of the block {type(block).__name__} needs {what}")
+    if not isinstance(shape, Mapping):
+        shape = {f"data{i}" if i or len(shape) > 1 else "data": s for i, s in enumerate(shape)}
+    found: tuple[Symbol, dict[str, Any], dict[str, Any]] = trace(shape, dtype)
+    return found
 
 
 def import_symbol(
@@ -122,8 +149,6 @@ def _shapes(
     arrays: Mapping[str, np.ndarray],
 ) -> dict[str, Shape]:
     """Shapes by variable name: those given, and those of the parameters' values."""
-    from compiler.errors import FrontendError
-
     names = [node.name for node in graph.variables()]
     if isinstance(shape, Mapping):
         given = dict(shape)

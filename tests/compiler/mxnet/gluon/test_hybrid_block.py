@@ -12,19 +12,22 @@ import warnings
 import numpy as onp
 import psutil
 import pytest
+import tvm
 
-from compiler import partition
+from compiler import partition, relay
 from compiler.errors import (
     ArrayError,
     BlockArgumentError,
     BlockError,
     DeferredComputeError,
+    FrontendError,
     PartitionError,
     UnknownBackendError,
 )
 from compiler.mxnet import cpu, np, npx
 from compiler.mxnet.gluon import Block, HybridBlock, Parameter, SymbolBlock, nn
 from compiler.mxnet.symbol import var
+from compiler.runtime import graph_executor
 
 RNG = onp.random.default_rng(11)
 
@@ -815,3 +818,41 @@ def test_writing_to_outputs_that_are_inputs_or_weights_changes_neither(flags):
             onp.testing.assert_array_equal(output.asnumpy(), expected)
             output[:] = -77
     onp.testing.assert_array_equal(x.asnumpy(), given)
+
+
+def test_a_block_is_imported_with_its_parameters(net):
+    x = data(2, 5)
+    mod, params = relay.frontend.from_mxnet(net, {"image": (2, 5)})
+    assert not net.is_active and net.cached_op is None
+    assert str(mod["main"].params[0].name) == "image"
+    lib = relay.build(mod, "llvm", params=params)
+    executor = graph_executor.GraphModule(lib["default"](tvm.cpu()))
+    executor.run(image=x.asnumpy())
+    found = executor.get_output(0).numpy()
+    onp.testing.assert_allclose(found, reference(net, x), rtol=1e-5, atol=1e-6)
+    by_order, _ = relay.frontend.from_mxnet(net, [(2, 5)])
+    assert str(by_order["main"].params[0].name) == "data"
+    for model, shape, message in (
+        (None, {}, "takes a Symbol or a HybridBlock of compiler.mxnet, not NoneType"),
+        (net, None, "needs shapes of its inputs"),
+    ):
+        with pytest.raises(FrontendError, match=message):
+            relay.frontend.from_mxnet(model, shape)
+    with pytest.raises(FrontendError, match="needs no arg_params"):
+        relay.frontend.from_mxnet(net, {"image": (2, 5)}, arg_params={"w": x})
+
+
+def test_an_imported_block_becomes_a_module_too(net):
+    x = data(2, 5)
+    net.hybridize()
+    net(x)
+    symbol, arrays = net.export(None)
+    values = {name.partition(":")[2]: value for name, value in arrays.items()}
+    block = SymbolBlock(symbol, [var("data")])
+    block.load_dict(values)
+    mod, params = relay.frontend.from_mxnet(block, {"data": (2, 5)})
+    lib = relay.build(mod, "llvm", params=params)
+    executor = graph_executor.GraphModule(lib["default"](tvm.cpu()))
+    executor.run(data=x.asnumpy())
+    found = executor.get_output(0).numpy()
+    onp.testing.assert_allclose(found, net(x).asnumpy(), rtol=1e-5, atol=1e-6)

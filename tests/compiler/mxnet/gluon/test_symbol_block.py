@@ -132,3 +132,9 @@ def test_optimize_for_takes_variables_that_declare_their_shapes():
     onp.testing.assert_allclose(block(np.array(data)).asnumpy(), 2 * onp.exp(data), rtol=1e-6)
     with pytest.raises(BlockTypeError, match="shape is not known"):
         block.optimize_for(x, backend="default", op_names=["exp"])
+
+
+def test_parameters_that_are_arrays_are_refused():
+    x, w = var("x"), var("w")
+    with pytest.raises(BlockTypeError, match=r"params\['w'\] is a ndarray, not a Parameter"):
+        SymbolBlock(x * w, [x], params={"w": onp.ones(2, "float32")})
