@@ -16,6 +16,7 @@ from compiler.errors import (
     BlockTypeError,
     UnknownShapeError,
 )
+from compiler.mxnet.symbol.compose import replace_variables
 from compiler.mxnet.symbol.optimize import partition_values
 from compiler.mxnet.symbol.symbol import Symbol, var
 from compiler.mxnet_format.data_dependent import is_dynamic
@@ -329,10 +330,11 @@ class HybridBlock(Block):
             for block, state in before:
                 block.__dict__.update(state)
         values = {n: each.data() for n, each in self.collect_params().items()}
-        named = {old: var(new) for old, new in zip(names, shapes) if old in symbol.list_inputs()}
+        named = {old: var(new).graph for old, new in zip(names, shapes)}
         states = symbol.list_auxiliary_states()
         args = {n: values[n] for n in symbol.list_arguments() if n in values}
-        return symbol(**named), args, {n: values[n] for n in states}
+        renamed = Symbol(replace_variables(symbol.graph, named))
+        return renamed, args, {n: values[n] for n in states}
 
     def _forget_partitions(self) -> None:
         """Prepare a fresh trace for `clear`."""
