@@ -231,7 +231,13 @@ def _hand_written() -> list[Network]:
         ),
         Network("hifigan", hand.HiFiGAN, {"x": ("batch", 20, "length")}, frames),
         Network("stft_conv", lambda: hand.Spectrogram(False), {"x": ("batch", "samples")}, SOUNDS),
-        Network("stft_native", lambda: hand.Spectrogram(True), {"x": ("batch", "samples")}, SOUNDS),
+        Network(
+            "stft_native",
+            lambda: hand.Spectrogram(True),
+            {"x": ("batch", "samples")},
+            SOUNDS,
+            dynamo=True,
+        ),
         Network("conformer", hand.Conformer, {"x": ("batch", "length", 20)}, frames),
         _picture("cyclegan", hand.Generator),
         _picture("dcgan", hand.DCGAN, ((2, 1, 1), (1, 4, 4), (3, 2, 5), (1, 3, 1), (2, 1, 7)), 16),
@@ -242,7 +248,7 @@ def _hand_written() -> list[Network]:
 def _torchvision() -> list[Network]:
     return [
         _vision("resnet18"),
-        _vision("vgg11"),
+        _vision("vgg11", dynamo=True),
         _vision("densenet121"),
         _vision("mobilenet_v2"),
         _vision("mobilenet_v3_small", dynamo=True),
@@ -316,7 +322,7 @@ def _more_vision() -> list[Network]:
     videos = ((2, 4, 32, 32), (1, 3, 32, 40), (1, 5, 33, 32), (3, 1, 16, 16), (1, 8, 24, 20))
     small = {"min_size": 64, "max_size": 128}
     return [
-        Network("torchvision_vit", vit, {"x": ("batch", 3, 32, 32)}, BATCHES),
+        Network("torchvision_vit", vit, {"x": ("batch", 3, 32, 32)}, BATCHES, dynamo=True),
         Network(
             "raft_small",
             raft,
@@ -326,7 +332,7 @@ def _more_vision() -> list[Network]:
         Network("r3d_18", video, {"x": ("batch", 3, "frames", "height", "width")}, videos),
         Network(
             "maxvit_t",
-            lambda: models.MaxVit((64, 64), 8, 16, [16, 32], [1, 1], 16, 2, num_classes=10),
+            lambda: models.MaxVit((64, 64), 8, 16, [16, 32], [1, 1], 16, 4, num_classes=10),
             {"x": ("batch", 3, 64, 64)},
             BATCHES,
         ),
@@ -350,7 +356,7 @@ def _timm_networks() -> list[Network]:
         return Network(name, build, {"x": ("batch", 3, size, size)}, BATCHES)
 
     def any_size(name: str, sizes: Any = BY_32, **settings: Any) -> Network:
-        return _timm(name, sizes, settings={**settings, "dynamic_img_size": True})
+        return _timm(name, sizes, dynamo=True, settings={**settings, "dynamic_img_size": True})
 
     tiny = {"embed_dim": 32, "depth": 2, "num_heads": 4}
     return [
@@ -363,7 +369,7 @@ def _timm_networks() -> list[Network]:
         ),
         fixed("beit_base_patch16_224", 64, img_size=64, **tiny),
         fixed("cait_xxs24_224", 64, img_size=64, embed_dim=32, depth=2, num_heads=4),
-        fixed("mixer_s16_224", 64, img_size=64, num_blocks=2, embed_dim=32),
+        fixed("mixer_s16_224", 64, img_size=64),
         fixed("levit_128s", 224),
         fixed("xcit_nano_12_p16_224", 64, img_size=64, depth=2),
         fixed("coat_tiny", 64, img_size=64),
@@ -516,6 +522,7 @@ def _more_transformers() -> list[Network]:
             heard,
             TEXTS,
             {"decoder_input_ids": 99},
+            dynamo=True,
         ),
         Network(
             "wav2vec2",

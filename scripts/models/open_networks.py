@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from scripts.models.open_families import Network, networks
+from scripts.models.open_families import Call, Network, networks
 
 
 def export(network: Network, folder: Path) -> None:
@@ -31,10 +31,9 @@ def export(network: Network, folder: Path) -> None:
     settings: dict[str, Any] = {"dynamic_axes": axes}
     if network.dynamo:
         auto = torch.export.Dim.AUTO
-        settings = {
-            "dynamic_shapes": tuple(dict.fromkeys(each, auto) for each in axes.values()),
-            "external_data": False,
-        }
+        shapes = tuple(dict.fromkeys(each, auto) for each in axes.values())
+        is_variadic = isinstance(model, Call)
+        settings = {"dynamic_shapes": (shapes,) if is_variadic else shapes, "external_data": False}
     with torch.no_grad():
         torch.onnx.export(
             model,

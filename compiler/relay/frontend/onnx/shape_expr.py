@@ -244,7 +244,7 @@ def _product(node: Node, data: np.ndarray, axes: np.ndarray | None = None) -> np
 
 MOVED = {
     **dict.fromkeys(("Cast", "Expand", "Gather", "Identity", "Reshape"), range(1)),
-    **dict.fromkeys(("Slice", "Split", "Squeeze", "Unsqueeze"), range(1)),
+    **dict.fromkeys(("Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"), range(1)),
     "Concat": range(LARGEST),
     "Where": range(1, 3),
 }

@@ -185,10 +185,17 @@ def _pad_by_value(node: Node, data: relax.Expr, before: list[int], after: list[i
 
 
 def tile(node: Node) -> relax.Expr:
-    if constant_value(node[1]) is None and node.extents_in(1) is None:
+    counts = node.elements(1)
+    if counts is None:
         node.shape(1)  # how many there are must be known
         return registry.call("dyn.tile", [node[0], dynamic_operands.as_int64(node, node[1])], {})
-    return relax.op.tile(node[0], [int(count) for count in node.value(1, "the repeats").ravel()])
+    repeats = counts.ravel().tolist()
+    if any(each is None for each in repeats):
+        values = dynamic_operands.as_int64(node, node[1])
+        repeats = dynamic_operands.extents_of(node, values, len(repeats), repeats)
+    if all(isinstance(each, int) for each in repeats):
+        return relax.op.tile(node[0], repeats)
+    return registry.call("tile", [node[0]], {"reps": repeats})
 
 
 CONVERTERS = {

@@ -104,6 +104,58 @@ IMAGES = {"x": ("batch", 3, 8, 8)}
 PICTURES = [{"x": floats(batch, 3, 8, 8)} for batch in (1, 3)]
 
 CASES: dict[str, Any] = {
+    "tiles as many as another operand's batch": (
+        [
+            NODE("Shape", ["x"], ["shape"]),
+            NODE("Gather", ["shape", "i0"], ["batch_scalar"]),
+            NODE("Unsqueeze", ["batch_scalar", "zero"], ["batch"]),
+            NODE("Concat", ["batch", "one", "one"], ["counts"], axis=0),
+            NODE("Tile", ["z", "counts"], ["tiles"]),
+            NODE("Concat", ["tiles", "x"], ["joined"], axis=1),
+            NODE("LayerNormalization", ["joined", "scale"], ["y"]),
+        ],
+        X8 | {"z": (1, "t", 8)},
+        SHAPE_WEIGHTS | {"scale": floats(8)},
+        [each | {"z": floats(1, 3, 8)} for each in texts(8)],
+    ),
+    "tiles along one axis by a number of an operand": (
+        [
+            NODE("Concat", ["one", "i", "one"], ["counts"], axis=0),
+            NODE("Tile", ["x", "counts"], ["tiles"]),
+            NODE("LayerNormalization", ["tiles", "scale"], ["y"]),
+        ],
+        X8 | {"i": (1,)},
+        SHAPE_WEIGHTS | {"scale": floats(8)},
+        [each | {"i": integers(count)} for each, count in zip(texts(8), (3, 1, 0))],
+    ),
+    "widths of a pad in the order of torch": (
+        [
+            NODE("Shape", ["x"], ["shape"]),
+            NODE("Slice", ["shape", "one", "i2"], ["length"]),
+            NODE("Mod", ["length", "i2"], ["odd"]),
+            NODE("Concat", ["zero", "zero", "zero", "odd", "zero", "zero"], ["flat"], axis=0),
+            NODE("Reshape", ["flat", "pairs"], ["rows"]),
+            NODE("Slice", ["rows", "last", "none", "zero", "last"], ["turned"]),
+            NODE("Transpose", ["turned"], ["columns"], perm=[1, 0]),
+            NODE("Reshape", ["columns", "last"], ["pads"]),
+            NODE("Pad", ["x", "pads"], ["padded"]),
+            NODE("Slice", ["padded", "zero", "largest", "one", "i2"], ["even"]),
+            NODE("Slice", ["padded", "one", "largest", "one", "i2"], ["uneven"]),
+            NODE("Concat", ["even", "uneven"], ["joined"], axis=-1),
+            NODE("LayerNormalization", ["joined", "scale"], ["y"]),
+        ],
+        X8,
+        SHAPE_WEIGHTS
+        | {
+            "scale": floats(16),
+            "i2": integers(2),
+            "last": integers(-1),
+            "none": integers(-(2**63)),
+            "largest": integers(2**63 - 1),
+            "pairs": integers(-1, 2),
+        },
+        texts(8),
+    ),
     "dense": (
         [
             NODE("MatMul", ["x", "w"], ["a"]),
