@@ -27,6 +27,8 @@ from ..machine.prefetch import stream_panels
 from .matmul_rules import PARALLEL_CYCLES, Extents
 
 PANEL = "matmul_panel"
+SEVERAL_TILES = "several_tiles"
+"""Option of a kernel for one row tile that a loop outside runs for several, on the same panel."""
 
 # Places at which a single row tile reads its weights at a time, best first; see `_streams`.
 STREAMS = (4, 2, 1)
@@ -224,7 +226,7 @@ class TiledMatmul(AnchorRule):
             else:
                 schedule_alone(sch, block, lanes, parallel)
         from_memory = "copy_panel" not in config and e.k * e.n * e.item > machine.l2_bytes // 2
-        one_tile = e.m <= config.val("tile_m")
+        one_tile = e.m <= config.val("tile_m") and SEVERAL_TILES not in config
         streams = _streams(block_k, machine) if from_memory and one_tile else 1
         rows, steps = self._accumulate(sch, anchor, config, lanes, target, streams)
         if from_memory and streams == 1 and steps is not None:

@@ -18,6 +18,7 @@ from ..machine import prefetch
 from ..machine.cpu import Machine
 from ..matmul import low_bit_matmul
 from ..matmul.dense import PACKED
+from ..matmul.matmul_tile import SEVERAL_TILES
 
 NOMINAL_ROWS = 128
 """The number of rows that the register tile of a product is chosen for."""
@@ -53,14 +54,20 @@ def _plain(rows: Rows) -> tuple[dict[int, tirx.PrimFunc], dict[int, Tiling]]:
 def _product(
     rows: Rows, anchor: Any, target: Target
 ) -> tuple[dict[int, tirx.PrimFunc], dict[int, Tiling]]:
-    """Register tiles of fewer and fewer rows, on the same panels of weights."""
+    """Register tiles of fewer and fewer rows, on the same panels of weights.
+
+    Only tiles of more than half of the largest one's rows are ever several.
+    """
     config = ConfigEntity.from_entity(json.loads(str(anchor.annotations["schedule_config"])))
     depth = int(anchor.iter_vars[-1].dom.extent)
     most = int(config.val("tile_m"))
     machine = Machine.from_target(target)
     item = DataType(str(anchor.writes[0].source.dtype)).itemsize
     resident = max(machine.l2_bytes // 2 // (most * depth * item), 1)
-    kernels = {size: _with_tile(rows.static(size), config, size, depth) for size in _sizes(most)}
+    kernels = {
+        size: _with_tile(rows.static(size), config, size, depth, 2 * size > most)
+        for size in _sizes(most)
+    }
     own = Tiling(inside=True, resident=resident, marks=((prefetch.ROWS, prefetch.WHOLE),))
     tilings = {**dict.fromkeys(kernels, own), most: replace(own, parallel_from=1)}
     return kernels, tilings
@@ -90,7 +97,9 @@ def _sizes(most: int) -> list[int]:
     return sizes
 
 
-def _with_tile(func: tirx.PrimFunc, config: ConfigEntity, size: int, depth: int) -> tirx.PrimFunc:
+def _with_tile(
+    func: tirx.PrimFunc, config: ConfigEntity, size: int, depth: int, several: bool
+) -> tirx.PrimFunc:
     """The function with a register tile of `size` rows, all of its rows."""
     knobs = {
         **{name: config.knobs[name] for name in config.knobs},
@@ -99,6 +108,8 @@ def _with_tile(func: tirx.PrimFunc, config: ConfigEntity, size: int, depth: int)
         "task_order": option("bnm"),
         "task_rows": option(1),
     }
+    if several:
+        knobs[SEVERAL_TILES] = option(True)
     return _with_config(func, ConfigEntity(knobs).dumps())
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import tvm
 import tvm_ffi
@@ -12,8 +13,10 @@ from tvm.ir import Call
 from tvm.target import Target
 from tvm.tirx.build import codegen_build
 
+from compiler import relay
 from compiler.lowering.kernel_passes import pipeline as tir_pipeline
-from schedules.x86.machine.prefetch import WHOLE, stream_panels
+from schedules import dynamic_rows
+from schedules.x86.machine.prefetch import PANEL, WHOLE, stream_panels
 
 PANELS, STEPS, LANES = 3, 64, 16
 PANEL_BYTES = STEPS * LANES * 4
@@ -121,3 +124,25 @@ def test_a_target_that_is_no_x86_gets_no_x86_instruction() -> None:
     assert not [key for key in marks if key.startswith("pragma_prefetch")]
     text = lowered(product(4, arm), arm).script()
     assert "baton_prefetch" not in text
+
+
+@pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4"])
+def test_row_tiles_of_a_dynamic_matmul_prefetch_the_next_panel(
+    target, tmp_path, monkeypatch
+) -> None:
+    """On AVX2, one row tile reads its weights at four positions; several prefetch them."""
+    marked: dict[int, bool] = {}
+    assemble = dynamic_rows.assemble
+
+    def noted(rows: Any, kernels: Any, tilings: Any) -> Any:
+        marked.update({size: PANEL in str(kernel) for size, kernel in kernels.items()})
+        return assemble(rows, kernels, tilings)
+
+    monkeypatch.setattr(dynamic_rows, "assemble", noted)
+    weights = np.ones((3072, 768), "float32")
+    x = relay.var("x", shape=(relay.Any(), 768), dtype="float32")
+    mod = tvm.IRModule.from_expr(relay.Function([x], relay.nn.dense(x, relay.const(weights))))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # without kernels of earlier builds
+    relay.build(mod, f"llvm -mcpu={target}")
+    assert marked
+    assert all(has for size, has in marked.items() if 2 * size > max(marked))
