@@ -22,7 +22,7 @@ SECONDS = 600
 JOBS = 1
 export MODEL TARGET
 
-.PHONY: help demo test gpu-test gpu-proof sweep fuzz lint format docs bench wheel journey journeys clean c-compiler
+.PHONY: help demo test gpu-test gpu-proof sweep fuzz fuzz-networks lint format docs bench wheel journey journeys clean c-compiler
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' Makefile
@@ -52,7 +52,11 @@ fuzz: c-compiler $(INSTALLED) ## damaged files, random programs and models: SECO
 	@$(BIN)/python -m scripts.fuzz.run_extents --seconds $(SECONDS) --first $$(date +%s)
 	@$(BIN)/python -m scripts.fuzz.processes --seconds $(SECONDS) --seed $$(date +%s)
 	@$(BIN)/python -m scripts.fuzz.run_relay --seconds $(SECONDS) --seed $$(date +%s)
+	@$(BIN)/python -m scripts.fuzz.run_networks --seconds $(SECONDS) --jobs $(JOBS) --seed $$(date +%s)
 	@$(BIN)/python -m scripts.fuzz.run_models --seconds $(SECONDS) --jobs $(JOBS) --seed $$(date +%s)
+
+fuzz-networks: c-compiler $(INSTALLED) ## random whole networks with open axes: SECONDS=600 JOBS=1
+	@$(BIN)/python -m scripts.fuzz.run_networks --seconds $(SECONDS) --jobs $(JOBS) --seed $$(date +%s)
 
 lint: $(INSTALLED) ## check style, format, types and imports
 	$(BIN)/ruff check .

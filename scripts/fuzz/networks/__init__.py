@@ -1,0 +1,1 @@
+"""Random whole networks with open axes, for `scripts.fuzz.run_networks`."""
