@@ -104,11 +104,12 @@ declare("logical_or", PREDICATE, evaluate=npf.elementwise(np.logical_or), onnx="
 declare("not_equal", PREDICATE, evaluate=npf.elementwise(np.not_equal))
 
 # Windows over images.
+_CONVOLUTION = shape_rules.all_of(shape_rules.convolution_channels(False), shape_rules.windows)
 for _rank in (1, 2, 3):
-    declare(f"nn.avg_pool{_rank}d", POOL, bounded=True)
+    declare(f"nn.avg_pool{_rank}d", POOL, bounded=True, shapes=shape_rules.windows)
     declare(f"nn.adaptive_avg_pool{_rank}d", POOL, bounded=True)
-    declare(f"nn.max_pool{_rank}d", POOL, half=FOLLOWS, selects=True)
-    declare(f"nn.conv{_rank}d", CONVOLUTION, shapes=shape_rules.convolution_channels(False))
+    declare(f"nn.max_pool{_rank}d", POOL, half=FOLLOWS, selects=True, shapes=shape_rules.windows)
+    declare(f"nn.conv{_rank}d", CONVOLUTION, shapes=_CONVOLUTION)
     declare(
         f"nn.conv{_rank}d_transpose",
         TRANSPOSED_CONVOLUTION,

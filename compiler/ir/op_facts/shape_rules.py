@@ -21,6 +21,7 @@ class ShapeConstraint:
     extent: Any
     relation: str = "not"  # "not", "more than" or "less than" `extent`
     field: int | None = None  # of the operand, if that is a tuple
+    is_window: bool = False  # whether a window has to fit, so that results have positive extents
 
 
 Rule = Callable[[relax.Call], Iterator[ShapeConstraint]]
@@ -177,6 +178,34 @@ def convolution_channels(transposed: bool) -> Rule:
         yield ShapeConstraint(0, layout.index("C"), shapes[1][kernel.index("I")] * groups)
 
     return rule
+
+
+def windows(call: relax.Call) -> Iterator[ShapeConstraint]:
+    """The padded extents of a convolution or pool hold at least one window.
+
+    A pool's own extents hold at least one element.
+    """
+    attrs, shapes = call.attrs, _shapes(call, 0)
+    layout = str(getattr(attrs, "data_layout", None) or attrs.layout)
+    is_pool = not hasattr(attrs, "data_layout")
+    sizes = attrs.pool_size if is_pool else _kernel_sizes(call)
+    if shapes is None or not layout.isalpha() or sizes is None:
+        return
+    axes = [layout.index(name) for name in "DHW" if name in layout]
+    pads = [int(width) for width in attrs.padding]
+    for i, axis in enumerate(axes):
+        reach = (int(sizes[i]) - 1) * int(attrs.dilation[i]) + 1
+        least = reach - pads[i] - pads[i + len(axes)]
+        least = max(least, 1) if is_pool else least
+        yield ShapeConstraint(0, axis, tirx.IntImm("int64", least), "less than", is_window=True)
+
+
+def _kernel_sizes(call: relax.Call) -> list[Any] | None:
+    weights, layout = _shapes(call, 1), str(call.attrs.kernel_layout)
+    if weights is None or not layout.isalpha():
+        return None
+    sizes = [weights[0][layout.index(name)] for name in "DHW" if name in layout]
+    return sizes if all(isinstance(size, tirx.IntImm) for size in sizes) else None
 
 
 def norm_parameters(count: int, axes_of: Callable[[relax.Call], list[int]]) -> Rule:

@@ -62,8 +62,7 @@ def link(mod: tvm.IRModule, target: Target, has_graph: bool = False) -> Linked:
     for_cpu = bool(plan) and target.kind.name == "llvm"
     lower = tvm.transform.Sequential(
         [
-            *([views] if target.kind.name == "llvm" else []),
-            relax.transform.RewriteDataflowReshape(),
+            views if target.kind.name == "llvm" else relax.transform.RewriteDataflowReshape(),
             relax.transform.ToNonDataflow(),
             relax.transform.RemovePurityChecking(),
             relax.transform.CallTIRRewrite(),

@@ -206,7 +206,7 @@ class _Rounds:
                 part, place = T.buffer_proxy(ins[0]), T.buffer_proxy(ins[1])
                 whole = T.buffer_proxy(outs[0])
                 with T.grid(*shape[1:]) if len(shape) > 1 else nullcontext(()) as inner:
-                    at = list(inner) if isinstance(inner, (list, tuple)) else [inner]
+                    at = [inner] if isinstance(inner, tirx.Var) else list(inner)
                     whole[tuple([place[()], *at])] = part[tuple([tirx.const(0, "int64"), *at])]
                 return builder.get()
 

@@ -6,8 +6,9 @@
 
 The first kernel raises `InputError` if the extents do not agree, before any out-of-bounds access.
 The second returns its operand with the required extents, so that shapes derived from them are
-known. Reshapes must keep the number of elements, which is checked likewise. GPU kernels can't
-raise errors, so they are not checked.
+known. Reshapes must keep the number of elements, which is checked likewise. Windows of convolutions
+and pools must fit; if that depends on extents of the parameters alone, a parameter is checked
+before anything is computed. GPU kernels can't raise errors, so they are not checked.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm import relax, te, tirx
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from ...ir import dynamic_shape
 from ...ir.dynamic_shape import BOUNDS, simplified
 from ...ir.op_dialect import RELAX
 from ...ir.op_facts import facts_of
@@ -31,6 +34,8 @@ from .runtime_check_pass import checked_by, emit_check, refusing
 AGREED = "as_agreed"
 """Name of the kernels that hand on an operand, up to a number."""
 
+_TOO_SMALL = "an input is too small for the windows of the network: "
+
 KIND = "InputError"
 """Name of the error that kernels raise, as `compiler.runtime.executor` registers it."""
 
@@ -38,7 +43,10 @@ KIND = "InputError"
 def insert_shape_checks(mod: tvm.IRModule, name: str) -> tvm.IRModule:
     """Insert a check before each operator of a function whose extents may disagree."""
     most = (mod[name].attrs or {}).get(BOUNDS, {})
-    checked = checked_by(_Checker(mod, most), mod, name)
+    checker = _Checker(mod, most)
+    checked = checked_by(checker, mod, name)
+    if checker.windows:
+        checked = _with_checked_windows(checked, name, checker.windows)
     if checked is mod:
         return mod
     return relax.transform.CanonicalizeBindings()(checked)  # removes casts to known extents
@@ -65,6 +73,13 @@ class _Checker(PyExprMutator):
         self.most = most
         self.changed = False
         self.wrong: list[str] = []
+        self.windows: list[tuple[Any, int, str]] = []
+        self.known: list[tirx.Var] = []
+
+    def visit_function_(self, function: relax.Function) -> relax.Expr:
+        if not self.known:
+            self.known = dynamic_shape.in_order(function)
+        return super().visit_function_(function)
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = self.visit_expr_post_order(call)
@@ -76,11 +91,20 @@ class _Checker(PyExprMutator):
         for need in shapes(call) if shapes is not None else ():
             given = _operand(call, need)
             misfit = _misfit((extents_of(given) or [])[need.axis], need, self.most)
-            if not isinstance(misfit, int):
+            if isinstance(misfit, int):
+                continue
+            if need.is_window and self._is_of_parameters(misfit):
+                extent = (extents_of(given) or [])[need.axis]
+                self.windows.append((extent, int(need.extent), name.removeprefix("relay.")))
+            else:
                 open_needs.setdefault((need.operand, need.field), []).append((need, misfit))
         for each in open_needs.values():
             call = self._with_agreed(call, name, each)
         return call
+
+    def _is_of_parameters(self, extent: Any) -> bool:
+        used = tirx.analysis.undefined_vars(extent)
+        return all(any(var.same_as(each) for each in self.known) for var in used)
 
     def _with_agreed(
         self, call: relax.Call, name: str, needs: Sequence[tuple[ShapeConstraint, Any]]
@@ -129,16 +153,87 @@ class _Checker(PyExprMutator):
     ) -> relax.Var:
         """Copy a tensor to this shape; the copy depends on the check of all misfits."""
         self.changed = True
-        found = emit_check(
-            self.builder_, _misfits, relax.ShapeExpr(misfits), hint="extent_misfits", fuses=True
-        )
-        text = re.sub(r"T\.int64\((-?\d+)\)", r"\1", message)
+        return _emit_agreed(self.builder_, given, shape, misfits, message)
 
-        def check(values: te.Tensor) -> te.Tensor:
-            return refusing(values, (1,), text, KIND)
 
-        checked = emit_check(self.builder_, check, found, hint="extents_that_agree")
-        return emit_checked(self.builder_, given, checked, shape)
+def _emit_agreed(
+    builder: relax.BlockBuilder,
+    given: relax.Expr,
+    shape: Sequence[Any],
+    misfits: Sequence[Any],
+    message: str,
+) -> relax.Var:
+    found = emit_check(
+        builder, _misfits, relax.ShapeExpr(misfits), hint="extent_misfits", fuses=True
+    )
+    text = re.sub(r"T\.int64\((-?\d+)\)", r"\1", message).replace("T.", "")
+
+    def check(values: te.Tensor) -> te.Tensor:
+        return refusing(values, (1,), text, KIND)
+
+    checked = emit_check(builder, check, found, hint="extents_that_agree")
+    return emit_checked(builder, given, checked, shape)
+
+
+def _with_checked_windows(
+    mod: tvm.IRModule, name: str, windows: Sequence[tuple[Any, int, str]]
+) -> tvm.IRModule:
+    """Check that windows fit before anything else is computed.
+
+    A window is an extent, the least number that it must be, and its operator.
+    """
+    function = mod[name]
+    wanted, messages = _distinct(windows)
+    used = {var for expr in wanted for var in tirx.analysis.undefined_vars(expr)}
+    parameter = max(
+        function.params,
+        key=lambda each: sum(
+            any(var.same_as(extent) for var in used) for extent in extents_of(each) or []
+        ),
+    )
+    builder = relax.BlockBuilder(mod)
+    builder.begin_scope(function.params)
+    builder._begin_dataflow_block()
+    shape = extents_of(parameter) or []
+    copy = _emit_agreed(builder, parameter, shape, wanted, _TOO_SMALL + "; ".join(messages))
+    copy = builder.emit_output(copy)
+    block = builder._end_block()
+    builder.end_scope()
+    body = _Renamed(parameter, copy).visit_expr(function.body)
+    body = relax.SeqExpr([block, *body.blocks], body.body)
+    checked = relax.Function(
+        function.params, body, function.ret_ty, function.is_pure, function.attrs
+    )
+    builder.update_func(mod.get_global_var(name), checked)
+    return builder.get()
+
+
+def _distinct(windows: Sequence[tuple[Any, int, str]]) -> tuple[list[Any], list[str]]:
+    """Misfits of windows, and messages, without those that others imply."""
+    highest: dict[tirx.Var, tuple[int, Any, str]] = {}
+    others: dict[int, tuple[Any, str]] = {}
+    for extent, least, operator in windows:
+        misfit = simplified(tirx.max(least - extent, tirx.const(0, "int64")))
+        message = f"{operator} needs at least {least} of {extent}"
+        bound = dynamic_shape.bound_within(extent, least - 1)
+        if bound is None:
+            others.setdefault(tvm_ffi.structural_hash(misfit), (misfit, message))
+        elif bound[0] not in highest or highest[bound[0]][0] < bound[1]:
+            highest[bound[0]] = (bound[1], misfit, message)
+    kept = [*(each[1:] for each in highest.values()), *others.values()]
+    return [misfit for misfit, _ in kept], [message for _, message in kept]
+
+
+@mutator
+class _Renamed(PyExprMutator):
+    """Replaces a variable."""
+
+    def __init__(self, old: relax.Var, new: relax.Var) -> None:
+        super().__init__()
+        self.old, self.new = old, new
+
+    def visit_var_(self, var: relax.Var) -> relax.Expr:
+        return self.new if var.same_as(self.old) else var
 
 
 def _operand(call: relax.Call, need: ShapeConstraint) -> relax.Expr:

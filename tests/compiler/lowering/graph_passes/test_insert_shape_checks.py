@@ -134,6 +134,51 @@ def test_extents_that_do_not_agree_are_an_error(case):
     np.testing.assert_allclose(module.get_output(0).numpy(), expected, rtol=1e-5, atol=1e-5)
 
 
+WINDOWS = {
+    "conv2d needs at least 5 of h": ("z = Conv(x, w)", (4, 9), (5, 9)),
+    "max_pool2d needs at least 3": (
+        "z = MaxPool<kernel_shape = [3, 3], strides = [2, 2]>(x)",
+        (2, 9),
+        (3, 9),
+    ),
+    "avg_pool2d needs at least 1": (
+        "z = AveragePool<kernel_shape = [2, 2], pads = [1, 1, 1, 1]>(x)",
+        (0, 9),
+        (1, 9),
+    ),
+    "conv2d needs at least 5 of": (
+        "p = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(x) z = Conv(p, w)",
+        (9, 10),
+        (10, 10),
+    ),
+    "conv2d needs at least 5 of m": (
+        "y = Transpose<perm = [0, 1, 3, 2]>(x) z = Conv(y, w)",
+        (9, 4),
+        (9, 5),
+    ),
+}
+
+
+@pytest.mark.parametrize("message", WINDOWS)
+def test_a_window_larger_than_its_image_is_an_error(message):
+    nodes, wrong, right = WINDOWS[message]
+    model = onnx.parser.parse_model(f"{HEAD}(float[b,2,h,m] x) => (float[b,2,k,l] z) {{ {nodes} }}")
+    weights = np.random.default_rng(1).random((2, 2, 5, 5)).astype("float32")
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
+    with tvm.transform.PassContext(opt_level=3):
+        library = relay.build(relay.frontend.from_onnx(model)[0], "llvm")
+    module = graph_executor.GraphModule(library["default"](tvm.cpu()))
+    with pytest.raises(InputError, match=message):
+        module.run(**feeds({"x": (2, 2, *wrong)}))
+    given = feeds({"x": (2, 2, *right)})
+    module.run(**given)
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    expected = session.run(None, given)[0]
+    np.testing.assert_allclose(module.get_output(0).numpy(), expected, rtol=1e-5, atol=1e-5)
+
+
 def feeds(shapes: dict[str, Any]) -> dict[str, np.ndarray]:
     """Operands of these shapes; of `i` all are 0, or they are given."""
     rng = np.random.default_rng(0)

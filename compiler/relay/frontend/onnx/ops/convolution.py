@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import onnx
-from tvm import relax
+from tvm import relax, te, tirx
 
 from compiler.ir.constants import constant, integers, static_shape
+from compiler.ir.dynamic_shape import as_extent, simplified
 from compiler.relay.op import registry
 from compiler.relay.op.shapes import same_extent
+from compiler.relay.op.te_op import kernel as as_operator
 
 from ..node import Node, constant_value
 from ..shape_expr import shape_of
@@ -29,22 +33,61 @@ def convolution(node: Node) -> relax.Expr | None:
     """Conv with `auto_pad`: the padding as attribute of the convolution; others are TVM's."""
     if node.attr("auto_pad", "NOTSET") == "NOTSET":
         return None
-    return with_pads(node, automatic_pads(node, node.shape(1)[2:]))
+    return with_automatic_pads(node, node.shape(1)[2:])
 
 
-def automatic_pads(node: Node, kernel: tuple[int, ...]) -> list[int]:
-    """The pads that `auto_pad` stands for: none, or as many as a result of
-    ceil(extent / stride) takes."""
-    mode, shape = node.attr("auto_pad"), node.shape(0)[2:]
+def with_automatic_pads(node: Node, kernel: Sequence[int], fill: float = 0.0) -> relax.Expr:
+    """The node with the pads of `auto_pad`; the data is padded by `fill` if they are dynamic."""
+    pads = automatic_pads(node, kernel)
+    if all(isinstance(width, int) for width in pads):
+        return with_pads(node, pads)
+    return with_pads(node, [0] * len(pads), padded(node, node[0], pads, fill))
+
+
+def padded(node: Node, data: relax.Expr, pads: Sequence[Any], fill: float) -> relax.Expr:
+    """Spatial axes padded by numbers or extents: before each axis, then after each."""
+    rank = len(pads) // 2
+    extents = shape_of(data) or []
+    whole = [sum(each, tirx.const(0, "int64")) for each in zip(extents[2:], pads, pads[rank:])]
+    shape = relax.ShapeExpr([*extents[:2], *map(as_extent, map(simplified, whole))])
+    before = relax.ShapeExpr([as_extent(each) for each in (0, 0, *pads[:rank])])
+    return node.emit(_pad_by_extents_kernel(data, before, shape, fill=fill))
+
+
+def _pad_by_extents(
+    data: te.Tensor, before: Sequence[Any], shape: Sequence[Any], fill: float
+) -> te.Tensor:
+    def value(*at: Any) -> Any:
+        places = [index - first for index, first in zip(at, before)]
+        inside = [tirx.And(each >= 0, each < end) for each, end in zip(places, data.shape)]
+        return tirx.if_then_else(tirx.all(*inside), data(*places), edge)
+
+    least = fill == -math.inf and "int" in str(data.dtype)
+    edge = tirx.min_value(data.dtype) if least else tirx.const(fill, data.dtype)
+
+    return te.compute(list(shape), value, name="pad_by_extents")
+
+
+_pad_by_extents_kernel = as_operator("pad_by_extents", _pad_by_extents)
+
+
+def automatic_pads(node: Node, kernel: Sequence[int]) -> list[Any]:
+    """The pads of `auto_pad`: none, or what a result of ceil(extent / stride) takes.
+
+    They are expressions if the extent is dynamic and the stride is not 1.
+    """
+    mode, shape = node.attr("auto_pad"), node.extents(0)[2:]
     rank = len(shape)
     strides, dilations, _ = node.window(rank)
     before, after = [0] * rank, [0] * rank
     if mode != "VALID":
         for axis in range(rank):
             reach = (kernel[axis] - 1) * dilations[axis] + 1
-            steps = -(-shape[axis] // strides[axis])
-            total = max((steps - 1) * strides[axis] + reach - shape[axis], 0)
-            small, large = total // 2, total - total // 2
+            steps = as_extent(shape[axis] + strides[axis] - 1) // strides[axis]
+            total = as_extent((steps - 1) * strides[axis] + reach - shape[axis])
+            total = simplified(tirx.max(total, tirx.const(0, "int64")))
+            small = simplified(as_extent(total) // 2)
+            large = simplified(as_extent(total - small))
             before[axis], after[axis] = (small, large) if mode == "SAME_UPPER" else (large, small)
     return before + after
 
@@ -71,9 +114,16 @@ def transposed_convolution(node: Node) -> relax.Expr | None:
 
 
 def with_pads(
-    node: Node, pads: list[int], outputs: int | None = None, **others: list[int] | int
+    node: Node,
+    pads: list[int],
+    data: relax.Expr | None = None,
+    outputs: int | None = None,
+    **others: list[int] | int,
 ) -> relax.Expr:
-    """The node with these pads and attributes, and its first `outputs` outputs (default all)."""
+    """The node with these pads and attributes, and its first `outputs` outputs (default all).
+
+    `data` replaces input 0.
+    """
     replaced = {"pads": pads, **others}
     proto = onnx.NodeProto()
     proto.CopyFrom(node.proto)
@@ -85,7 +135,8 @@ def with_pads(
     proto.attribute.extend(kept)
     for name, value in replaced.items():
         proto.attribute.append(onnx.helper.make_attribute(name, value))
-    return node.importer.convert_node(proto, node.scope)[0]
+    scope = node.scope if data is None else {**node.scope, proto.input[0]: data}
+    return node.importer.convert_node(proto, scope)[0]
 
 
 def pad(node: Node) -> relax.Expr:

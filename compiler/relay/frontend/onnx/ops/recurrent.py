@@ -2,7 +2,8 @@
 
 Formulas, gate orders and defaults are those of the ONNX operator documentation. The products of
 the inputs with W are one matmul for the whole sequence. The steps are one `nn.recurrent` for the
-layers that exporters write; those with peepholes, clipping or other activations are unrolled.
+layers that exporters write; those with peepholes, clipping or other activations are unrolled, or
+become a Scan if their length is dynamic.
 """
 
 from __future__ import annotations
@@ -12,13 +13,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import onnx
+from onnx import helper
 from tvm import relax
 
 from compiler.ir.constants import constant
 from compiler.relay.op.nn.recurrent import recurrent as all_steps
 from compiler.relay.op.transform import reverse_sequence_kernel
 
-from ..node import Node, constant_value
+from ..node import CALLED_OPSET, Node, Scope, constant_value
 from ..shape_expr import shape_of
 from .control_flow import MAX_ITERATIONS, step_of
 from .elementwise import number
@@ -141,7 +144,9 @@ def recurrent(node: Node) -> list[relax.Expr]:
         inputs = node.emit(relax.op.reshape(inputs, (length, batch, gates * hidden)))
         state = tuple(_initial(node, 5 + i, index, batch, hidden) for i in range(states))
         cell = _cell(layer, index)
-        if cell and lengths is None:
+        if not cell and lengths is None and not isinstance(length, int):
+            sequence, state = _scan(node, index, data, state, backward)
+        elif cell and lengths is None:
             sequence, state = _whole(layer, cell, inputs, state, backward)
         else:
             inputs = _reversed(node, inputs, lengths) if backward else inputs
@@ -298,6 +303,51 @@ def _unroll(
         state = tuple(node.emit(relax.op.where(going, new, old)) for new, old in pairs)
         outputs.append(node.emit(relax.op.where(going, state[0], _zero(node.dtype(0)))))
     return _stacked(node, outputs), state
+
+
+def _scan(
+    node: Node, index: int, data: relax.Expr, state: State, backward: bool
+) -> tuple[relax.Expr, State]:
+    """Outputs of every step and the last state, by a Scan over a layer of one step."""
+    make, names = helper.make_node, ["h", "c"][: len(state)]
+    weights = {
+        name: node.emit(relax.op.strided_slice(node[i], [0], [index], [index + 1]))
+        for name, i in zip("WRBP", (1, 2, 3, 7))
+        if node.get(i) is not None
+    }
+    given = [name if name in weights else "" for name in "WRB"]
+    last = ["P"] if "P" in weights else []
+    operands = ["steps", *given, "", *(f"{name}_first" for name in names), *last]
+    kept = {
+        each.name: helper.get_attribute_value(each)
+        for each in node.proto.attribute
+        if each.name not in ("direction", "layout")
+    }
+    if "activations" in kept:
+        count = len(_KINDS[node.proto.op_type][2])
+        kept["activations"] = kept["activations"][index * count :][:count]
+    nodes = [make("Unsqueeze", ["step", "zero"], ["steps"])]
+    nodes += [make("Unsqueeze", [f"{name}_in", "zero"], [f"{name}_first"]) for name in names]
+    ends = [f"{name}_last" for name in names]
+    nodes.append(make(node.proto.op_type, operands, ["every", *ends], **kept))
+    nodes += [make("Squeeze", [f"{name}_last", "zero"], [f"{name}_out"]) for name in names]
+    nodes.append(make("Identity", ["h_out"], ["y"]))
+    element = helper.np_dtype_to_tensor_dtype(np.dtype(node.dtype(0)))
+    info = [helper.make_tensor_value_info(f"{name}_in", element, None) for name in names]
+    body = helper.make_graph(
+        nodes,
+        "step",
+        [*info, helper.make_tensor_value_info("step", element, None)],
+        [onnx.ValueInfoProto(name=name) for name in (*(f"{each}_out" for each in names), "y")],
+    )
+    results = [*(f"{name}_end" for name in names), "all"]
+    scan = make("Scan", [*names, "data"], results, node.proto.name, body=body, num_scan_inputs=1)
+    for name in ("scan_input_directions", "scan_output_directions"):
+        scan.attribute.append(helper.make_attribute(name, [int(backward)]))
+    zero = constant(np.zeros(1, "int64"))
+    scope: Scope = {**weights, "zero": zero, "data": data, **dict(zip(names, state))}
+    *ended, sequence = node.importer.convert_node(scan, scope, CALLED_OPSET)
+    return sequence, tuple(ended)
 
 
 def _initial(node: Node, position: int, index: int, batch: Any, hidden: int) -> relax.Expr:

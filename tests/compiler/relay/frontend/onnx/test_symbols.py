@@ -71,11 +71,16 @@ def attention_over(nodes: list[Any]) -> list[Any]:
     ]
 
 
-def loop_body(nodes: list[Any], states: dict[str, tuple[int, list[Any]]]) -> Any:
+def loop_body(
+    nodes: list[Any],
+    states: dict[str, tuple[int, list[Any]]],
+    stacked: dict[str, tuple[int, list[Any]]] | None = None,
+) -> Any:
     """The body of a Loop whose states, given with dtypes and shapes, become `<name>_next`."""
     value = helper.make_tensor_value_info
     counter = [value("i", INT64, []), value("c", TensorProto.BOOL, [])]
     results = [value(f"{name}_next", *given) for name, given in states.items()]
+    results += [value(name, *given) for name, given in (stacked or {}).items()]
     inputs = [*counter, *(value(name, *given) for name, given in states.items())]
     return helper.make_graph(nodes, "body", inputs, [value("go", TensorProto.BOOL, []), *results])
 
@@ -87,6 +92,44 @@ def resized(mode: str, scale: float) -> Any:
         {"x": ("b", 3, "h", "w")},
         {"scales": np.array([1, 1, scale, scale], "float32")},
         [{"x": floats(b, 3, h, w)} for b, h, w in ((1, 4, 6), (2, 7, 2))],
+    )
+
+
+WINDOWS: tuple[dict[str, Any], ...] = (
+    {"auto_pad": "SAME_UPPER"},
+    {"auto_pad": "SAME_LOWER"},
+    {"ceil_mode": 1},
+    {"ceil_mode": 1, "pads": [1, 0, 1, 1]},
+    {"ceil_mode": 1, "pads": [1, 1, 1, 1], "count_include_pad": 1},
+)
+
+
+def windows(op: str, attributes: dict[str, Any]) -> Any:
+    """A window of 3 and a stride of 2 over images of any size."""
+    if op == "MaxPool":
+        attributes = {key: value for key, value in attributes.items() if "count" not in key}
+    operands = ["x", "w"] if op == "Conv" else ["x"]
+    return (
+        [NODE(op, operands, ["y"], kernel_shape=[3, 3], strides=[2, 2], **attributes)],
+        {"x": ("b", 2, "h", "w_")},
+        {"w": floats(2, 2, 3, 3)} if op == "Conv" else {},
+        [{"x": floats(b, 2, h, w)} for b, h, w in ((1, 7, 8), (2, 3, 10))],
+    )
+
+
+def cells(kind: str, direction: str, attributes: dict[str, Any]) -> Any:
+    """A recurrent layer that `nn.recurrent` does not have, over sequences of any length."""
+    gates, ways = {"GRU": 3, "LSTM": 4, "RNN": 1}[kind], 1 + (direction == "bidirectional")
+    every: dict[str, Any] = {"hidden_size": 4, "direction": direction, **attributes}
+    return (
+        [NODE(kind, ["x", "w", "r", "b_"], ["y", "h"], **every)],
+        {"x": ("s", "b", 3)},
+        {
+            "w": floats(ways, 4 * gates, 3),
+            "r": floats(ways, 4 * gates, 4),
+            "b_": floats(ways, 8 * gates),
+        },
+        [{"x": floats(s, b, 3)} for s, b in ((1, 2), (5, 3))],
     )
 
 
@@ -226,6 +269,42 @@ CASES: dict[str, Any] = {
         {"x": ("b", 4, "h", "w")},
         {},
         [{"x": floats(b, 4, h, w)} for b, h, w in ((1, 4, 6), (2, 1, 5))],
+    ),
+    **{
+        f"{op} of any image, {attributes}": windows(op, attributes)
+        for op in ("MaxPool", "AveragePool", "LpPool", "Conv")
+        for attributes in WINDOWS
+        if "ceil_mode" not in attributes or op in ("MaxPool", "AveragePool")
+    },
+    **{
+        f"{direction} {kind} of any length, {list(attributes)}": cells(kind, direction, attributes)
+        for kind, direction, attributes in (
+            ("GRU", "forward", {}),
+            ("GRU", "bidirectional", {}),
+            ("LSTM", "reverse", {"clip": 0.5}),
+            ("RNN", "bidirectional", {"activations": ["Softsign", "Sigmoid"]}),
+        )
+    },
+    "loop that stacks matrices": (
+        [
+            NODE(
+                "Loop",
+                ["i", "yes", "x"],
+                ["y", "z"],
+                body=loop_body(
+                    [
+                        NODE("Add", ["a", "x"], ["a_next"]),
+                        NODE("Sigmoid", ["a"], ["s_next"]),
+                        NODE("Identity", ["c"], ["go"]),
+                    ],
+                    {"a": (TensorProto.FLOAT, [None, None])},
+                    {"s_next": (TensorProto.FLOAT, [None, None])},
+                ),
+            )
+        ],
+        {"x": ("b", "s"), "i": ()},
+        {"yes": np.array(True)},
+        [{**each, "i": np.array(n)} for each, n in zip(texts(), (2, 1, 3))],
     ),
     "linear by 2": resized("linear", 2.0),
     "linear by 0.5": resized("linear", 0.5),
