@@ -183,7 +183,7 @@ def convolution_channels(transposed: bool) -> Rule:
 def windows(call: relax.Call) -> Iterator[ShapeConstraint]:
     """The padded extents of a convolution or pool hold at least one window.
 
-    A pool's own extents hold at least one element.
+    No elements give no results, as elsewhere, unless a pool's window fits into the padding alone.
     """
     attrs, shapes = call.attrs, _shapes(call, 0)
     layout = str(getattr(attrs, "data_layout", None) or attrs.layout)
@@ -196,8 +196,9 @@ def windows(call: relax.Call) -> Iterator[ShapeConstraint]:
     for i, axis in enumerate(axes):
         reach = (int(sizes[i]) - 1) * int(attrs.dilation[i]) + 1
         least = reach - pads[i] - pads[i + len(axes)]
-        least = max(least, 1) if is_pool else least
-        yield ShapeConstraint(0, axis, tirx.IntImm("int64", least), "less than", is_window=True)
+        if least > 1 or (least <= 0 and is_pool):
+            least = max(least, 1)
+            yield ShapeConstraint(0, axis, tirx.IntImm("int64", least), "less than", is_window=True)
 
 
 def _kernel_sizes(call: relax.Call) -> list[Any] | None:
