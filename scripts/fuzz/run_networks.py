@@ -49,9 +49,9 @@ INTERNAL = re.compile(
     r"R\.\w+\(|relax\.|TVMError|Traceback|\.cc\b|is not computed|NoneType|KeyError|IndexError"
 )
 """Text of errors inside TVM or Baton, which users should not see."""
-POOLS_NEED = re.compile(r"too small.*pool")
-"""Pools whose window is larger than the image by less than the stride: ONNX's formula has no result,
-onnxruntime rounds the negative quotient towards zero and has one."""
+POOLS_NEED = re.compile(r"too small.*pool|pool.*is less than")
+"""Pools whose window is larger than the image by less than the stride: ONNX's formula has no
+result, onnxruntime rounds the negative quotient towards zero and has one."""
 OPTIMIZED = 0.1
 """Share of the builds that LLVM optimizes."""
 
