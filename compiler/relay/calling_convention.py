@@ -122,7 +122,10 @@ def as_module(mod: Any) -> tvm.IRModule:
     """Convert to Relax operators and a `main` of one flat result; BuildError for other values."""
     registry.names()  # register all operator names: reports use them to name kernels
     imported = imported_relax_module(mod)
-    return lower(_with_flat_result(module_of(mod if imported is None else imported)))
+    whole = module_of(mod if imported is None else imported)
+    for gvar in whole.get_global_vars():
+        _require_callees(whole, str(gvar.name_hint))
+    return lower(_with_flat_result(whole))
 
 
 def is_closed(mod: tvm.IRModule) -> bool:
@@ -170,17 +173,21 @@ def as_main(
         function = function.of()
     made = tvm.IRModule() if mod is None else mod.clone()
     made["main"] = function.without_attr("global_symbol")
-    known = {str(gvar.name_hint) for gvar in made.get_global_vars()}
-    called = (
-        expressions_in(function, tvm.ir.GlobalVar) if isinstance(function, relax.Function) else ()
-    )
-    for name in dict.fromkeys(str(gvar.name_hint) for gvar in called):
+    _require_callees(made, "main")
+    return made
+
+
+def _require_callees(mod: tvm.IRModule, caller: str) -> None:
+    """Raise BuildError if a function calls one that its module lacks."""
+    known = {str(gvar.name_hint) for gvar in mod.get_global_vars()}
+    function = mod[caller]
+    called = isinstance(function, relax.Function) and expressions_in(function, tvm.ir.GlobalVar)
+    for name in dict.fromkeys(str(gvar.name_hint) for gvar in called or ()):
         if name not in known:
             raise BuildError(
-                f"the function calls {name!r}, which is another function of its module; give the "
-                "module: mod, not mod['main']"
+                f"{caller} calls {name!r}, which the module lacks; give the module that has both, "
+                f"not mod[{caller!r}] alone"
             )
-    return made
 
 
 def _with_flat_result(mod: tvm.IRModule) -> tvm.IRModule:
