@@ -108,6 +108,7 @@ def compile_command(
     target_host: TargetHost = None,
     opt_level: OptLevel = 3,
     shape: Shape,
+    extent: Extents,
     bound: Bound,
     specialize: Specialize,
     kv_cache: KVCache = None,
@@ -138,6 +139,7 @@ def compile_command(
         opt_level=opt_level,
         disabled_passes=tuple(disable_pass),
         shapes=arguments.shapes(shape),
+        extents=arguments.extents(extent, "--extent"),
         bounds=arguments.extents(bound, "--bound"),
         sizes=arguments.sizes(specialize),
         kv_cache=arguments.extents([kv_cache] if kv_cache else [], "--kv-cache"),
@@ -168,6 +170,7 @@ def partition_command(
     plugin: Plugin,
     option: BackendOption,
     shape: Shape,
+    extent: Extents,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="The module: .json as TVM saves it, else text."),
@@ -184,6 +187,7 @@ def partition_command(
 
     options = BuildOptions(
         shapes=arguments.shapes(shape),
+        extents=arguments.extents(extent, "--extent"),
         backends=tuple(backend),
         plugins=texts(plugin),
         backend_options=arguments.options(option),
@@ -224,6 +228,7 @@ def run_command(
     options = BuildOptions(
         target=target,
         shapes=arguments.shapes(shape),
+        extents=arguments.extents(extent, "--extent"),
         plugins=texts(plugin),
         import_limits=arguments.import_limits(import_limit),
     )
@@ -233,7 +238,6 @@ def run_command(
             files,
             fill_random=random,
             seed=seed,
-            extents=arguments.extents(extent, "--extent"),
             repeat=repeat,
             save=save,
             options=options,
@@ -257,6 +261,7 @@ def bench_command(
     target: Target = "llvm",
     opt_level: OptLevel = 3,
     shape: Shape,
+    extent: Extents,
     log: Log,
     auto_scheduler_log: AutoSchedulerLog,
     precision: Precisions = "default",
@@ -283,6 +288,7 @@ def bench_command(
             target=target,
             opt_level=opt_level,
             shapes=arguments.shapes(shape),
+            extents=arguments.extents(extent, "--extent"),
             logs=texts(log),
             auto_scheduler_logs=texts(auto_scheduler_log),
         ),
@@ -310,6 +316,7 @@ def profile_command(
     target: Target = "llvm",
     opt_level: OptLevel = 3,
     shape: Shape,
+    extent: Extents,
     log: Log,
     auto_scheduler_log: AutoSchedulerLog,
     disable_pass: DisablePass,
@@ -327,6 +334,7 @@ def profile_command(
         opt_level=opt_level,
         disabled_passes=tuple(disable_pass),
         shapes=arguments.shapes(shape),
+        extents=arguments.extents(extent, "--extent"),
         logs=texts(log),
         auto_scheduler_logs=texts(auto_scheduler_log),
         precision=precision,
@@ -348,15 +356,18 @@ def quantize_command(
     weight_bits: WeightBits = 8,
     skip: Annotated[list[str], several("A layer that stays in float32.", metavar="NODE")],
     shape: Shape,
+    extent: Extents,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
     """Quantize an ONNX model's layers with samples, and show the error that each adds."""
+    from .model_files import with_extents
     from .quantize import quantize_model, show_quantized
 
     target = output or model.with_name(f"{model.stem}_int8.onnx")
-    shapes = arguments.shapes(shape)
+    extents = arguments.extents(extent, "--extent")
     with failures(debug):
+        shapes = with_extents(model, arguments.shapes(shape), extents)
         result = quantize_model(
             model, data, target, calibration, skip, shapes, Steps(), weight_bits
         )

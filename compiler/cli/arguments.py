@@ -19,8 +19,8 @@ def shapes(texts: Sequence[str]) -> dict[str, tuple[int | str | None, ...]]:
             text = text.replace("x", ",")
         if not re.fullmatch(rf"{extent}(,{extent})*|", text):
             raise typer.BadParameter(
-                f"{text!r} is not a shape; write {name}=1,3,224,224, with a name or ? for what "
-                "only running the model tells",
+                f"{text!r} is not a shape; write {name}=1,3,224,224, with a name or ? for a "
+                "dynamic extent",
                 param_hint="--shape",
             )
         found[name] = tuple(map(_extent, text.split(","))) if text else ()

@@ -139,6 +139,8 @@ def _measured(name: str, path: Path, options: BenchOptions, steps: Steps) -> Mod
     with Comparison(name, path, options, steps) as comparison:
         try:
             inputs, *_ = [comparison.build(engine) for engine in options.own_engines]
+            shapes = {info.name: info.static_shape for info in inputs}
+            comparison.build_options = replace(options.build, shapes=shapes, extents={})
             for peer in options.peers:
                 if ENGINES[peer].imported_to_build:
                     comparison.build(peer)
@@ -174,6 +176,7 @@ class Comparison:
         self.result = ModelResult(name, {e: EngineResult() for e in engines})
         self._model = model
         self._options = options
+        self.build_options = options.build
         self._steps = steps
         self._stack = ExitStack()
         self._workers: dict[str, WorkerProcess] = {}
@@ -202,7 +205,7 @@ class Comparison:
                     engine=_kind(engine),
                     model=str(self._model),
                     library=str(library),
-                    options=asdict(replace(self._options.build, precision=precision)),
+                    options=asdict(replace(self.build_options, precision=precision)),
                 )
             self.result.engines[engine].build_seconds = answer["seconds"]
             self._libraries[engine] = library

@@ -33,8 +33,9 @@ class BuildOptions:
     target_host: str | None = None
     opt_level: int = 3
     disabled_passes: tuple[str, ...] = ()
-    # Shapes of inputs that the model leaves open; an extent is a number, a name, or None
+    # Shapes of inputs with dynamic shapes; an extent is a number, a name, or None
     shapes: Mapping[str, tuple[int | str | None, ...]] = field(default_factory=dict)
+    extents: Mapping[str, int] = field(default_factory=dict)  # numbers for dynamic extents
     bounds: Mapping[str, int] = field(default_factory=dict)  # the largest extents of symbols
     # Extents of symbols that get specialized kernels
     sizes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -134,11 +135,13 @@ def _calibrated(
         )
     if options.samples is None:
         return model, options, None
+    from .model_files import with_extents
     from .quantize import quantize_model
 
+    shapes = with_extents(model, options.shapes, options.extents)
     written = Path(stack.enter_context(tempfile.TemporaryDirectory())) / model.name
     made = quantize_model(
-        *(model, options.samples, written, options.calibration, (), options.shapes, steps),
+        *(model, options.samples, written, options.calibration, (), shapes, steps),
         weight_bits=options.weight_bits,
     )
     return written, replace(options, precision=DEFAULT, samples=None), replace(made, path="")
@@ -153,12 +156,13 @@ def import_model(
     from compiler.ir.kv_cache import with_kv_cache
     from compiler.ir.shape_hints import with_sizes
 
-    from .model_files import read_model
+    from .model_files import read_model, with_extents
 
     require_known(options.disabled_passes)
     load_plugins((Path(plugin) for plugin in options.plugins), steps)
     with steps.step("import", str(model)):
-        mod, params = read_model(model, options.shapes, options.trust, options.import_limits)
+        shapes = with_extents(model, options.shapes, options.extents)
+        mod, params = read_model(model, shapes, options.trust, options.import_limits)
         mod = with_bounds(mod, options.bounds)
         for symbol, room in options.kv_cache.items():
             mod = with_kv_cache(mod, symbol, room)

@@ -55,7 +55,7 @@ def read_model(
         return relay.frontend.from_tflite(str(path), _numbers(path, shapes))
     if path.suffix in _TORCH:
         return _read_torchscript(path, _numbers(path, shapes))
-    if path.suffix not in (".relay", ".txt", ".json"):
+    if _is_onnx(path):
         limits = relay.frontend.ImportLimits(**(import_limits or {}))
         return relay.frontend.from_onnx(str(path), shape=shapes, freeze_params=False, limits=limits)
     if shapes:
@@ -72,6 +72,38 @@ def read_model(
         raise FrontendError(f"{path} holds no function main, so it is not a model")
     weights = path.with_suffix(".params")
     return mod, relay.load_param_dict(_bytes(weights)) if weights.is_file() else {}
+
+
+def with_extents(
+    path: Path, shapes: Mapping[str, tuple[int | str | None, ...]], extents: Mapping[str, int]
+) -> Mapping[str, tuple[int | str | None, ...]]:
+    """Shapes of a model's inputs with numbers for the dynamic extents of these names.
+
+    Raises FrontendError: the model has no such dynamic extent, or can't be read.
+    """
+    from compiler.relay.frontend.onnx.model import load_model, resolve_inputs
+
+    if not extents:
+        return shapes
+    inputs = resolve_inputs(load_model(path).proto.graph, shapes, {}) if _is_onnx(path) else []
+    known = {extent for entry in inputs for extent in entry.shape if isinstance(extent, str)}
+    for name in extents:
+        if name not in known:
+            raise FrontendError(
+                f"--extent {name}: {path} has no dynamic extent {name!r}; it has "
+                f"{', '.join(sorted(known)) or 'none'}"
+            )
+    found = {
+        entry.name: tuple(extents.get(str(extent), extent) for extent in entry.shape)
+        for entry in inputs
+        if not entry.sequence
+    }
+    return {**shapes, **found}
+
+
+def _is_onnx(path: Path) -> bool:
+    others = (".params", ".tflite", *_TORCH, ".relay", ".txt", ".json")
+    return not path.name.endswith(_SYMBOL) and path.suffix not in others
 
 
 def _read_torchscript(
@@ -116,7 +148,7 @@ def _numbers(
         if len(numbers) != len(shape):
             raise FrontendError(
                 f"{path}: the shape of {name!r} must be numbers; only ONNX models take names and ? "
-                "for extents that running tells"
+                "for dynamic extents"
             )
         found[name] = numbers
     return found

@@ -112,8 +112,8 @@ def _shape(info: TensorInfo, extents: Mapping[str, int]) -> tuple[int, ...]:
     for extent in shape:
         if isinstance(extent, str):
             raise InputError(
-                f"the input {info} has an extent {extent!r} that the model leaves open; say how "
-                f"large it is: --extent {extent}=1"
+                f"the input {info} has the dynamic extent {extent!r}; say how large it is: "
+                f"--extent {extent}=1"
             )
     return tuple(map(int, shape))
 

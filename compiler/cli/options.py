@@ -38,7 +38,7 @@ OptLevel = Annotated[int, typer.Option(min=0, max=4, help="3 lets layouts change
 Shape = Annotated[
     list[str],
     several(
-        "Of an input; repeat for others. A name, or ?, is an extent that only running tells.",
+        "Of an input; repeat for others. A name, or ?, is a dynamic extent.",
         metavar="NAME=N,C,H,W",
     ),
 ]
@@ -61,7 +61,13 @@ Specialize = Annotated[
     several("Kernels of their own for certain extents of a symbol.", metavar="SYMBOL=N,N"),
 ]
 Extents = Annotated[
-    list[str], several("Of a symbol, for random inputs.", "--extent", metavar="SYMBOL=N")
+    list[str],
+    several(
+        "Number for a dynamic extent, in all inputs that have it; random inputs of an exported "
+        "library get it, too.",
+        "--extent",
+        metavar="SYMBOL=N",
+    ),
 ]
 Log = Annotated[list[Path], several("AutoTVM log to apply; may be repeated.")]
 AutoSchedulerLog = Annotated[list[Path], several("auto_scheduler log to apply; may be repeated.")]

@@ -79,7 +79,7 @@ def profile_model(
     Raises LoadError, FrontendError, BuildError: the library, the model or its build is at fault.
     """
     library = open_library(model, options, steps)
-    inputs = random_inputs(library.metadata.inputs, seed)
+    inputs = random_inputs(library.metadata.inputs, seed, options.extents)
     with steps.step("measure", f"{repeats} inferences"):
         return profile_library(library, inputs, repeats, model.name)
 

@@ -45,7 +45,6 @@ def run_model(
     *,
     fill_random: bool = False,
     seed: int = 0,
-    extents: Mapping[str, int] | None = None,
     repeat: int = 0,
     save: Path | None = None,
     options: BuildOptions | None = None,
@@ -54,23 +53,24 @@ def run_model(
     """Load a library, or build a model file, and run it.
 
     `model`: a `.so` or `.tar` that `export_library` wrote; anything else is a model file. `inputs`:
-    `.npy` files. `fill_random`: give inputs without a file seeded random values. `extents`: of the
-    symbols in the shapes of inputs that get random values. `repeat`: how many timed runs follow.
-    `save`: an `.npz` that gets the outputs. `options`: for a model file. Its plugins are loaded for
-    a library, too: its subgraphs may run in them.
+    `.npy` files. `fill_random`: give inputs without a file seeded random values. `repeat`: how many
+    timed runs follow. `save`: an `.npz` that gets the outputs. `options`: for a model file. For a
+    library its extents are those of random inputs, and its plugins are loaded: subgraphs may run
+    in them.
     Raises InputError: an input is missing, unknown, or of the wrong shape or dtype. Raises
     LoadError, FrontendError, BuildError, ExportError: the library, the model, its build or `save`
     is at fault.
     """
     steps = steps or Steps()
-    library = open_library(model, options or BuildOptions(), steps)
+    options = options or BuildOptions()
+    library = open_library(model, options, steps)
     given = read_inputs(inputs)
     absent = [info for info in library.metadata.inputs if info.name not in given]
     if absent and not fill_random:
         wanted = ", ".join(str(info) for info in absent)
         raise InputError(f"no value for {wanted}; give --input NAME=FILE.npy, or --random")
     outputs, milliseconds = run_library(
-        library, {**random_inputs(absent, seed, extents), **given}, repeat, steps
+        library, {**random_inputs(absent, seed, options.extents), **given}, repeat, steps
     )
     ran = Ran(dict(zip((info.name for info in library.metadata.outputs), outputs)), milliseconds)
     if save is not None:

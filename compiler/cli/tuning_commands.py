@@ -18,6 +18,7 @@ from .options import (
     AsJson,
     AutoSchedulerLog,
     Debug,
+    Extents,
     Log,
     Model,
     OptLevel,
@@ -41,6 +42,7 @@ def replay_command(
     target: Target = "llvm",
     opt_level: OptLevel = 3,
     shape: Shape,
+    extent: Extents,
     rounds: Rounds = 7,
     as_json: AsJson = False,
     debug: Debug = False,
@@ -53,6 +55,7 @@ def replay_command(
         target=target,
         opt_level=opt_level,
         shapes=arguments.shapes(shape),
+        extents=arguments.extents(extent, "--extent"),
         logs=texts(log),
         auto_scheduler_logs=texts(auto_scheduler_log),
     )
@@ -124,6 +127,7 @@ def tune_command(
     threads: Threads = 1,
     target: Target = "llvm",
     shape: Shape,
+    extent: Extents,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
@@ -150,7 +154,11 @@ def tune_command(
         limit=limit,
         seconds=seconds,
     )
-    build = BuildOptions(target=target, shapes=arguments.shapes(shape))
+    build = BuildOptions(
+        target=target,
+        shapes=arguments.shapes(shape),
+        extents=arguments.extents(extent, "--extent"),
+    )
     with failures(debug):
         if tuner is TunerEngine.auto_scheduler:
             from .tune_auto_scheduler import search_model, show_searched
@@ -170,6 +178,7 @@ def extract_tasks_command(
     model: Model,
     target: Target = "llvm",
     shape: Shape,
+    extent: Extents,
     include_simple: Annotated[
         bool, typer.Option("--include-simple", help="Also kernels that reduce nothing.")
     ] = False,
@@ -181,7 +190,11 @@ def extract_tasks_command(
     from .compile import BuildOptions
     from .extract_tasks import extract_model_tasks, show_extracted
 
-    build = BuildOptions(target=target, shapes=arguments.shapes(shape))
+    build = BuildOptions(
+        target=target,
+        shapes=arguments.shapes(shape),
+        extents=arguments.extents(extent, "--extent"),
+    )
     with failures(debug):
         extracted = extract_model_tasks(
             find_model(str(model)),

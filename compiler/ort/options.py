@@ -82,7 +82,7 @@ enable_mem_reuse, use_deterministic_compute, log_severity_level, log_verbosity_l
     _entries: dict[str, str] = field(default_factory=dict)
 
     def add_free_dimension_override_by_name(self, name: str, extent: int) -> None:
-        """Give the extent of a dimension that the model leaves open under a name."""
+        """Give the extent of a dynamic dimension of this name."""
         if not isinstance(extent, int) or extent < 0:
             raise InputError(f"the extent of dimension {name!r} can't be {extent!r:.60}")
         self._dimensions[name] = extent

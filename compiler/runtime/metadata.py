@@ -53,8 +53,8 @@ class TensorInfo:
         """The shape of a tensor whose extents are known. Raises InputError: one is a symbol."""
         if any(isinstance(extent, str) for extent in self.shape):
             raise InputError(
-                f"{self} has extents that only running tells; give it a shape of numbers (shape=, "
-                "--shape) here"
+                f"{self} has dynamic extents; give it a shape of numbers (shape=, --shape, or "
+                "--extent for one symbol)"
             )
         return tuple(int(extent) for extent in self.shape)
 

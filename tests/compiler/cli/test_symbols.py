@@ -1,4 +1,4 @@
-"""Extents that only running tells, on the command line."""
+"""Dynamic shapes on the command line."""
 
 from __future__ import annotations
 
@@ -98,3 +98,73 @@ def test_sizes_are_named(cli, tmp_path):
         assert json.loads(ran.stdout)["outputs"]["y"]["shape"] == [n, 3]
     wrong = cli.invoke(app, ["compile", str(model), "--specialize", "n=1,x"])
     assert wrong.exit_code == 2 and "'1,x' is not a list of extents" in wrong.stderr
+
+
+@pytest.fixture
+def dynamic_model(tmp_path):
+    infos = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+        for name, shape in (("x", ("n", "m", 8)), ("z", (None, 8)), ("y", ("n", "m", 4)))
+    ]
+    weight = onnx.numpy_helper.from_array(np.ones((8, 4), "float32"), "w")
+    nodes = [
+        helper.make_node("Add", ["x", "z"], ["s"]),
+        helper.make_node("MatMul", ["s", "w"], ["y"]),
+    ]
+    graph = helper.make_graph(nodes, "test", infos[:2], infos[2:], [weight])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
+    onnx.save(proto, tmp_path / "dynamic.onnx")
+    return str(tmp_path / "dynamic.onnx")
+
+
+SHAPES = ["--shape", "x=2,3,8", "--shape", "z=1,8"]
+EXTENTS = ["--extent", "n=2", "--extent", "m=3", "--extent", "z_0=1"]
+QUICK = {
+    "bench": ["--peers", "", "--rounds", "1", "--seconds", "0.01"],
+    "profile": ["--repeat", "1"],
+    "replay": ["--rounds", "1"],
+    "run": ["--random"],
+    "extract-tasks": [],
+}
+
+
+def test_every_command_with_shapes_takes_extents():
+    commands = typer.main.get_command(app).commands
+    options = {
+        name: {option for each in command.params for option in each.opts}
+        for name, command in commands.items()
+    }
+    taking = {name for name, known in options.items() if "--shape" in known}
+    assert taking >= {"compile", "partition", "tune", "quantize", *QUICK}
+    assert all("--extent" in options[name] for name in taking)
+
+
+@pytest.mark.parametrize("command", QUICK)
+def test_dynamic_models_get_numbers_by_shape_or_by_extent(cli, dynamic_model, command):
+    found = []
+    for sizes in (SHAPES, EXTENTS):
+        made = cli.invoke(app, [command, dynamic_model, *QUICK[command], *sizes, "--json"])
+        assert made.exit_code == 0, made.stderr
+        found.append(json.loads(made.stdout))
+    if command == "extract-tasks":
+        assert [task["description"] for task in found[1]["tasks"]] == [
+            task["description"] for task in found[0]["tasks"]
+        ]
+        return
+    if command == "profile":
+        one, other = ({k["name"]: k["shapes"] for k in each["kernels"]} for each in found)
+        assert one == other
+        assert any("2x3x8" in shapes for shapes in one.values())
+    without = cli.invoke(app, [command, dynamic_model, *QUICK[command]])
+    assert without.exit_code == 1
+    assert "--extent" in without.stderr
+
+
+def test_an_extent_is_a_number_in_the_library(cli, dynamic_model, tmp_path):
+    options = ["--extent", "m=3", "-o", str(tmp_path / "m.so"), "--json"]
+    compiled = cli.invoke(app, ["compile", dynamic_model, *options])
+    inputs = json.loads(compiled.stdout)["inputs"]
+    assert inputs == ["x: float32[n, 3, 8]", "z: float32[z_0, 8]"]
+    wrong = cli.invoke(app, ["compile", dynamic_model, "--extent", "rows=3"])
+    assert wrong.exit_code == 1
+    assert "has no dynamic extent 'rows'; it has m, n, z_0" in " ".join(wrong.stderr.split())
