@@ -76,7 +76,7 @@ Precision = Annotated[
     str,
     typer.Option(
         help='"int8" (with --data), "bf16", "f16", "f32", "tf32" (CUDA), "strict" (no algorithm '
-        'that rounds differently) or "default".'
+        'that rounds differently), "fast" (Strassen matmuls, too) or "default".'
     ),
 ]
 SAMPLES = "A folder of samples: .npz files with the inputs by name, or .npy files of one."

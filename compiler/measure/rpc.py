@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -102,6 +104,10 @@ def request_remote(
     port = port or int(os.environ.get("TVM_TRACKER_PORT", 0))
     if not host or not port:
         raise BatonError("no tracker is named: set TVM_TRACKER_HOST and TVM_TRACKER_PORT")
+    try:
+        socket.create_connection((host, port), timeout).close()  # TVM tries for a minute
+    except OSError as error:
+        raise BatonError(f"no RPC tracker answers at {host}:{port}: {error}") from error
     tracker = rpc.connect_tracker(host, port)
     return tracker.request(device_key, priority=priority, session_timeout=timeout)
 
@@ -118,11 +124,17 @@ def check_remote(
     import tvm
 
     kind = str(tvm.target.Target(target).kind.name)
-    try:
-        session = request_remote(device_key, host, port, priority, timeout)
-        return bool(session.device("cpu" if kind == "llvm" else kind, 0).exist)
-    except (OSError, RuntimeError):
-        return False
+    found: list[bool] = []
+
+    def ask() -> None:
+        with suppress(OSError, RuntimeError):
+            session = request_remote(device_key, host, port, priority, timeout)
+            found.append(bool(session.device("cpu" if kind == "llvm" else kind, 0).exist))
+
+    thread = threading.Thread(target=ask, daemon=True)  # a tracker without devices never answers
+    thread.start()
+    thread.join(timeout)
+    return found == [True]
 
 
 def _summary(host: str, port: int) -> dict[str, int]:

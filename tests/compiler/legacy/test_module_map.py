@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 import types
 from pathlib import Path
@@ -10,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tvm
-from tvm.rpc import base
 
 from compiler import legacy
 from compiler.errors import LegacyImportError
@@ -67,9 +65,7 @@ def test_lowered_functions_are_text_and_their_code_is_saved(tmp_path):
         assert "ModuleID" in path.read_text()
 
 
-def test_modules_of_tuners_are_found(monkeypatch):
-    connect = functools.partial(base.connect_with_retry, timeout=0.1, retry_period=0.05)
-    monkeypatch.setattr(base, "connect_with_retry", connect)  # TVM tries for a minute
+def test_modules_of_tuners_are_found():
     with legacy.installed():
         from tvm.auto_scheduler.utils import request_remote
         from tvm.autotvm.measure.measure_methods import check_remote

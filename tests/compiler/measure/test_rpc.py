@@ -12,6 +12,7 @@ from compiler import auto_scheduler, autotvm
 from compiler.autotvm.measure import measure_batch
 from compiler.autotvm.task import TaskCandidate
 from compiler.errors import BatonError
+from compiler.measure.rpc import check_remote, request_remote
 
 pytest.importorskip("tornado")  # TVM's tracker needs it
 register()
@@ -82,3 +83,12 @@ def test_a_measure_context_listens_on_loopback_alone():
 def test_a_key_without_devices_is_an_error(tracker):
     with pytest.raises(BatonError, match="no device with the key 'absent'"):
         autotvm.RPCRunner("absent", "127.0.0.1", tracker.port)
+
+
+def test_a_device_that_is_not_there_is_not_waited_for(tracker):
+    start = time.monotonic()
+    assert not check_remote("llvm", "nobody", "127.0.0.1", 9, timeout=1)
+    assert not check_remote("llvm", "nobody", "127.0.0.1", tracker.port, timeout=1)
+    assert time.monotonic() - start < 10
+    with pytest.raises(BatonError, match="no RPC tracker answers"):
+        request_remote("nobody", "127.0.0.1", 9)
