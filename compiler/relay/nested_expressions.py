@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import tvm
@@ -31,9 +32,7 @@ def nested_scope(function: relax.Function) -> relax.Expr:
     """
     nester = _Nester()
     root = nester.expression(function.body)
-    variables = [binding.var for block in function.body.blocks for binding in block.bindings]
-    known = [nester.values[key] for key in map(handle, variables) if key in nester.values]
-    return closed(root, [value for _, value in known])
+    return closed(root, nester.bound(function.body), nester.own)
 
 
 def value_of(body: relax.Expr) -> relax.Expr:
@@ -194,24 +193,33 @@ def rewrite(root: relax.Expr, change: Any) -> relax.Expr:
     return made[handle(root)][1]
 
 
-def closed(root: relax.Expr, own: Sequence[relax.Expr] = ()) -> relax.Expr:
+def closed(
+    root: relax.Expr,
+    own: Sequence[relax.Expr] = (),
+    inner: Mapping[int, Sequence[relax.Expr]] = MappingProxyType({}),
+) -> relax.Expr:
     """Let branches and local functions read outer values through parameters only.
 
         before   if c { add(exp(x), x) } else { exp(x) }     both read one node exp(x)
         after    if c { fn(a) { add(a, x) }(exp(x)) } else { fn(a) { a }(exp(x)) }
 
     A node that several scopes read belongs to the innermost scope around all its readers, where it
-    is computed once; nodes in `own` belong to the outermost scope. The parameters' values are
-    operands of the condition or function.
+    is computed once. The parameters' values are operands of the condition or function. `own`,
+    `inner`: nodes that belong to the outermost scope, and to each scope in it, by its handle.
     """
     is_flat = not any(map(_scopes, post_order(root, _below)))
-    return root if is_flat else _Scopes(root, own).build(root, 0)
+    return root if is_flat else _Scopes(root, own, inner).build(root, 0)
 
 
 class _Scopes:
     """Scopes of an expression: 0 is the expression, others are branches and local functions."""
 
-    def __init__(self, root: relax.Expr, own: Sequence[relax.Expr]) -> None:
+    def __init__(
+        self,
+        root: relax.Expr,
+        own: Sequence[relax.Expr],
+        inner: Mapping[int, Sequence[relax.Expr]],
+    ) -> None:
         self.parent = [0]
         self.inner: dict[tuple[int, int], list[int]] = {}  # by node and its scope: scopes in it
         # By node: the scopes that read it.
@@ -225,6 +233,9 @@ class _Scopes:
                 for scope in _scopes(node):
                     self.parent.append(home)
                     self.inner.setdefault((handle(node), home), []).append(len(self.parent) - 1)
+                    kept = [scope.body, *inner.get(handle(scope), ())]
+                    for each in kept:
+                        self.readers.setdefault(handle(each), set()).add(len(self.parent) - 1)
                     new.append((len(self.parent) - 1, scope.body))
             for reader, each in new:
                 self.readers.setdefault(handle(each), set()).add(reader)
@@ -375,10 +386,19 @@ def _parts(node: relax.Expr) -> list[relax.Expr]:
 class _Nester:
     def __init__(self) -> None:
         self.values: dict[int, tuple[relax.Expr, relax.Expr]] = {}
+        self.own: dict[int, list[relax.Expr]] = {}  # by handle of a nested scope: `bound` of it
 
     def function(self, function: relax.Function) -> relax.Function:
         body = self.expression(function.body)
-        return local_function(function.params, body, function.attrs)
+        made = local_function(function.params, body, function.attrs)
+        self.own[handle(made.body)] = self.bound(function.body)
+        return made
+
+    def bound(self, scope: relax.SeqExpr) -> list[relax.Expr]:
+        """Nested values that a nested scope binds."""
+        variables = [binding.var for block in scope.blocks for binding in block.bindings]
+        known = [self.values[key] for key in map(handle, variables) if key in self.values]
+        return [value for _, value in known]
 
     def expression(self, root: relax.Expr) -> relax.Expr:
         for node in post_order(root):
@@ -423,7 +443,9 @@ class _Nester:
 
     def _branch(self, branch: relax.SeqExpr) -> relax.SeqExpr:
         body = self.expression(branch)
-        return _sequence([], body, body.ty)
+        made = _sequence([], body, body.ty)
+        self.own[handle(made)] = self.bound(branch)
+        return made
 
     def _match(self, binding: relax.MatchCast) -> relax.Expr:
         """Keep a match_cast as a sequence, which defines its symbolic extents."""

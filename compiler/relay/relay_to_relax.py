@@ -12,6 +12,8 @@ from tvm import relax
 from ..errors import UntypedVariableError
 from ..ir.dynamic_shape import symbols_of
 from ..ir.rewrite import expressions_in, functions_by_name, relax_functions, with_functions
+from ..ir.scopes import has_local_functions
+from ..lowering.offloaded_functions import BACKEND
 from . import dialect
 from .byoc import as_subgraphs, with_operators
 from .nested_expressions import closed, dict_attrs, is_closed_scope
@@ -33,10 +35,11 @@ def lower(mod: tvm.IRModule) -> tvm.IRModule:
     operands.
     """
     mod = as_subgraphs(_with_public_main(mod))
+    has_subgraphs = any(BACKEND in (function.attrs or {}) for _, function in relax_functions(mod))
     changed = {
         gvar: _lowered(with_operators(function))
         for gvar, function in relax_functions(mod)
-        if _has_relay(function)
+        if _has_relay(function) or (has_subgraphs and has_local_functions(function.body))
     }
     if not changed:
         return mod

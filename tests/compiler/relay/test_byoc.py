@@ -213,3 +213,25 @@ def test_loops_of_recursion_run_the_code_generators_code() -> None:
         expected = np.sin(np.exp(np.tanh(expected)) + 100)
     np.testing.assert_allclose(run(value).numpy(), expected, rtol=1e-4)
     assert len(symbols) == 1
+
+
+@pytest.mark.filterwarnings("ignore:TVM compiles the module without schedules")
+def test_local_functions_beside_loops_that_have_only_subgraphs_are_built() -> None:
+    name = "local_beside_loop"
+    for operator in ("exp", "tanh"):
+        tvm.ir.register_op_attr(dialect.operator(operator).name, f"target.{name}", lambda _: True)
+    x, p = relay.var("x", shape=(3,)), relay.var("p", shape=(3,))
+    local = relay.Function([p], relay.exp(relay.tanh(p)))
+    loop = relay.loops.while_loop(
+        lambda i, _: relay.less(i, relay.const(2)),
+        [relay.var("i", shape=(), dtype="int32"), relay.var("state", shape=(3,))],
+        lambda i, state: [relay.add(i, relay.const(1)), relay.tanh(state)],
+    )
+    result = relay.TupleGetItem(relay.Call(loop, [relay.const(0), relay.Call(local, [x])]), 1)
+    mod = tvm.IRModule.from_expr(relay.Function([x], result))
+    for change in (transform.AnnotateTarget(name), transform.PartitionGraph()):
+        mod = change(mod)
+    value = np.float32([0.0, 1.0, 0.5])
+    run = relay.create_executor("vm", mod, tvm.cpu(), "llvm").evaluate()
+    expected = np.tanh(np.tanh(np.exp(np.tanh(value))))
+    np.testing.assert_allclose(run(value).numpy(), expected, rtol=1e-5)

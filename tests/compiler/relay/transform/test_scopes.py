@@ -268,3 +268,15 @@ def test_external_code_may_not_return_extents_that_values_decide() -> None:
     made = tvm.transform.Sequential([transform.AnnotateTarget("finds"), transform.PartitionGraph()])
     with pytest.raises(BuildError, match=r"values decide the extents of result 0 \(argwhere\)"):
         relay.create_executor("vm", made(mod), tvm.cpu(), "llvm").evaluate()(SCORES)
+
+
+def test_values_that_only_a_branch_of_a_local_function_reads_stay_in_the_function() -> None:
+    x, p, c = relay.var("x", shape=(4,)), relay.var("p", shape=(4,)), condition("c")
+    inner = relay.tanh(p)
+    local = relay.Function([p], relay.If(c, relay.sin(inner), relay.cos(inner)))
+    mod = tvm.IRModule.from_expr(relay.Function([x, c], relay.sin(relay.Call(local, [x]))))
+    made = byoc("in_local_branches")(mod)
+    assert taken(made) == [Counter(["tanh"])]
+    for flag, function in ((True, np.sin), (False, np.cos)):
+        got = run(made, [VALUE, np.array(flag)])[0]
+        np.testing.assert_allclose(got, np.sin(function(np.tanh(VALUE))), rtol=1e-5)
