@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -11,8 +12,13 @@ from tvm.ir import _ffi_transform_api
 
 from .precision import to_tvm_arguments
 
+_logger = logging.getLogger("baton.lowering")
+
 DEFAULT_OPT_LEVEL = 3
 """Level of builds outside any PassContext. The TVM default is 2, which old names restore."""
+
+
+_USE_AUTO_SCHEDULER = "relay.backend.use_auto_scheduler"
 
 
 @contextmanager
@@ -42,7 +48,8 @@ def _is_entered() -> bool:
 class PassContext(tvm.transform.PassContext):
     """`tvm.transform.PassContext`, whose `config` may also have `"baton.precision"`.
 
-    Its `opt_level` is 3 by default, as that of a build outside of any context.
+    Its `opt_level` is 3 by default, as that of a build outside of any context. The old key
+    "relay.backend.use_auto_scheduler" is ignored with a warning.
 
     Raises
     ------
@@ -58,6 +65,12 @@ class PassContext(tvm.transform.PassContext):
         instruments: Sequence[Any] | None = None,
         config: Mapping[str, Any] | None = None,
     ) -> None:
+        if config and _USE_AUTO_SCHEDULER in config:
+            _logger.warning(
+                "%s is ignored: enter auto_scheduler.ApplyHistoryBest(log) around the build, and "
+                "its kernels are built from the log's records", _USE_AUTO_SCHEDULER,
+            )  # fmt: skip
+            config = {key: value for key, value in config.items() if key != _USE_AUTO_SCHEDULER}
         required_pass, disabled_pass, config = to_tvm_arguments(
             required_pass, disabled_pass, config
         )

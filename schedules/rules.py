@@ -84,6 +84,11 @@ def algorithm(func: tirx.PrimFunc) -> str:
     return _annotation(func, "schedule_algorithm") or DIRECT
 
 
+def source(func: tirx.PrimFunc) -> str:
+    """Source of the config of an unscheduled function's anchor, "topi:fallback" by default."""
+    return _annotation(func, "schedule_source") or GENERIC_SOURCE
+
+
 def _operands(func: tirx.PrimFunc) -> str:
     """Element types that the anchor of an unscheduled function reads."""
     anchor = next((block for block in blocks(func) if "schedule_rule" in block.annotations), None)

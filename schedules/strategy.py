@@ -149,21 +149,25 @@ def select(
     ]
     if not candidates:
         return None
-    recorded: list[tuple[float, Implementation, ConfigEntity]] = []
+    recorded: list[tuple[Implementation, ConfigEntity]] = []
     if query is not None:
         for impl in candidates:
             if impl.task_args is None:
                 continue
             config = query(target, (impl.name, *impl.task_args(workload)))
             if config is not None:
-                recorded.append((config.cost, impl, config))
+                recorded.append((impl, config))
     if recorded:
-        # The innermost context comes first, whatever times an outer log promises.
-        _, impl, config = min(recorded, key=lambda entry: (entry[2].level, entry[0]))
+        impl, config = min(recorded, key=lambda entry: rank(entry[1]))
         config.require_knobs_of(impl.fallback(workload, target))
         return impl, config
     unasked = [impl for impl in candidates if not impl.only_recorded]
     return (unasked[0], unasked[0].fallback(workload, target)) if unasked else None
+
+
+def rank(config: ConfigEntity) -> tuple[int, float]:
+    """Sort key of records: the innermost context first, whatever times an outer log promises."""
+    return config.level, config.cost
 
 
 def anchor_attrs(

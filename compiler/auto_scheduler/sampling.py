@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import zlib
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..errors import RecordError
+from ..primfuncs.query import has_reduction
 from ..records.auto_scheduler.dispatcher import ApplyHistoryBest, Records
 from ..records.auto_scheduler.record import Record
 from ..records.log_target import LogTarget, log_target
@@ -15,7 +17,7 @@ from .require_extras import check_installed
 from .search.candidate import ScheduledModule
 from .search.engine import logged_target, samples, trace_of
 from .search.options import LocalBuilder, LocalRunner
-from .task import SearchTask, has_reduction
+from .task import SearchTask
 
 if TYPE_CHECKING:
     from tvm.target import Target
@@ -69,9 +71,11 @@ class ApplyHistoryBestOrSample(ApplyHistoryBest):
         self.num_measure = num_measure
         self._samples: dict[tuple[LogTarget, str], Record | None] = {}
 
-    def find(self, target: LogTarget, workload_key: str) -> Record | None:
-        found = super().find(target, workload_key)
-        return self._samples.get((target, workload_key)) if found is None else found
+    def find_all(self, target: LogTarget, workload_key: str) -> Iterator[Record]:
+        yield from super().find_all(target, workload_key)
+        sample = self._samples.get((target, workload_key))
+        if sample is not None:
+            yield sample
 
     def content_digest(self) -> str | None:
         return None  # samples are random

@@ -13,29 +13,25 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import tvm
 from tvm import relax
-from tvm.s_tir import SBlock
 from tvm.target import Target
 from tvm.tirx import PrimFunc
 
-from schedules.tir_visit import nodes_of
-
 from .. import target as targets
 from ..errors import RecordError
+from ..primfuncs.query import has_reduction
 from ..records.auto_scheduler.dispatcher import extracting
 from ..records.auto_scheduler.workload import workload_key as key_of
 from ..records.measure_pair import State
 from ..support.atomic_file import write_file
 from .compute_dag import ComputeDAG, LayoutRewriteOption
 from .task_inputs import as_array, operand_values, placed, register_task_input_buffer
-from .workload_registry import computation_of, make_workload_key
+from .workload_registry import computation_of, make_workload_key, register_workload_tensors
 
 if TYPE_CHECKING:
     from ..records.auto_scheduler.record import AnyRecord
     from .search.options import TuningOptions
 
 logger = logging.getLogger("baton.auto_scheduler")
-
-_REDUCTION = 2  # tirx.IterVar.CommReduce
 
 # A simplified module, the name of a function in it, and bindings of that.
 Origin = tuple[tvm.IRModule, str, tuple[str, ...]]
@@ -90,7 +86,8 @@ class SearchTask:
     compute_dag : ComputeDAG or sequence of te.Tensor, optional
         Inputs, then outputs, instead of `func`.
     workload_key : str, optional
-        `make_workload_key(func, args)`, instead of both.
+        `make_workload_key(func, args)`, instead of both; or that of a task that `extract_tasks`
+        found in this process.
     target, target_host : str, dict or Target
     hardware_params : HardwareParams, optional
         Overrides what the target says.
@@ -157,6 +154,8 @@ class SearchTask:
             self.func = compute_dag.func
             self._tensors = compute_dag.tensors
         self.workload_key = key_of(self.func)
+        if self.registered_key == self.workload_key:  # of an extracted task
+            self.registered_key = None
         self.target = targets.parse(target, target_host)
         if hardware_params is not None:
             self.target = hardware_params.applied_to(self.target)
@@ -258,7 +257,7 @@ class SearchTask:
 
     def _best(self, log_file: str | os.PathLike, include_compatible: bool) -> AnyRecord:
         """Baton's record or Ansor's, whichever is faster."""
-        from ..records.auto_scheduler.record import load_best_record
+        from ..records.auto_scheduler.record import best_record
 
         keys = [self.workload_key]
         if self.registered_key is not None:
@@ -266,7 +265,7 @@ class SearchTask:
         found = [
             record
             for key in keys
-            if (record := load_best_record(
+            if (record := best_record(
                 log_file, key, self.target, include_compatible, tuned=True
             )) is not None
         ]  # fmt: skip
@@ -380,20 +379,13 @@ def tasks_of_kernels(
             continue
         held = tasks.get((key, str(target)))
         if held is None:
+            register_workload_tensors(key, kernel.func)
             held = tasks[key, str(target)] = SearchTask(
                 kernel.func, target=target, desc=_describe(kernel), weight=0,
                 hardware_params=hardware_params, origin=getattr(kernel, "origin", None),
             )  # fmt: skip
         held.weight += 1
     return list(tasks.values())
-
-
-def has_reduction(func: PrimFunc) -> bool:
-    """Whether any block of the function reduces."""
-    return any(
-        any(int(var.iter_type) == _REDUCTION for var in block.iter_vars)
-        for block in nodes_of(func.body, SBlock)
-    )
 
 
 def _describe(kernel: ExtractedKernel) -> str:

@@ -100,6 +100,8 @@ def deserialize_workload_registry_entry(data: tuple[str, Workload | str]) -> Non
 def computation_of(key: str) -> list[Any] | PrimFunc:
     """TE tensors, inputs first, or function of a registered key; RecordError if it is not one."""
     entry = WORKLOAD_FUNC_REGISTRY.get(key)
+    if isinstance(entry, PrimFunc):
+        return entry
     if entry is None or callable(entry):
         name, args = _read_key(key)
         make_workload_key(name, args)

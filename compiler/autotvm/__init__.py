@@ -6,9 +6,13 @@ with autotvm.apply_history_best("resnet18.log"):
 
 from __future__ import annotations
 
+from typing import Any
+
+from ..errors import LegacyImportError
 from ..support.lazy_import import lazy_attributes
 
 _MEMBERS = {
+    "ApplyFixedConfig": "..records.autotvm.dispatcher",
     "ApplyGraphBest": "..records.autotvm.dispatcher",
     "ApplyHistoryBest": "..records.autotvm.dispatcher",
     "ConfigEntity": ".space",
@@ -47,4 +51,31 @@ _MEMBERS = {
 
 __all__ = sorted(_MEMBERS)
 
-__getattr__ = lazy_attributes(__name__, _MEMBERS)
+_EXTRACTION = "task.extract_from_program finds the tasks of a program"
+GONE = {
+    "TaskExtractEnv": _EXTRACTION,
+    "TracingEnvironment": _EXTRACTION,
+    "TracingEventType": _EXTRACTION,
+    "get_workload": "a Task has its workload as an attribute",
+    "graph_tuner": "builds choose layouts themselves; apply_graph_best applies a log it wrote",
+    "feature": "XGBTuner computes the features of its cost model itself",
+}
+"""Names of TVM's AutoTVM that are not supported, and what to use instead."""
+
+
+def raise_gone(name: str) -> Any:
+    """Raise for a name that the package lacks.
+
+    Raises
+    ------
+    LegacyImportError
+        A name of TVM's, with what to use instead.
+    AttributeError
+        Any other name.
+    """
+    if name in GONE:
+        raise LegacyImportError(f"autotvm's {name} is not supported: {GONE[name]}", name=__name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+__getattr__ = lazy_attributes(__name__, _MEMBERS, raise_gone)

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from schedules.config import InstantiationError
 from schedules.space import has_space
+from schedules.strategy import registered
 
+from ..errors import RecordError
 from ..records.autotvm.workload import normalize, to_tuple
 from .task import TEMPLATES, Task
 
@@ -33,6 +35,7 @@ def extract_from_program(
     which the tasks are restricted. By default all, but for the products inside an attention that
     the library has one kernel for: tuned alone, they would take its place.
     The tasks are in the order of first appearance; `weight` says how often each appears.
+    Raises RecordError: an entry of `ops` is no operator.
     """
     return extract_from_multiple_program([mod], [params], target, target_host, ops)
 
@@ -46,11 +49,11 @@ def extract_from_multiple_program(
 ) -> list[Task]:
     """The tasks of several programs, each once; see `extract_from_program`."""
     from .. import target as targets
-    from . import operators  # noqa: F401  (registers the library's knobs)
+    from . import operators
 
     parsed = targets.parse(target, target_host)
     found: Counter[tuple] = Counter()
-    wanted = None if ops is None else {_operator_name(op) for op in ops}
+    wanted = None if ops is None else _known_operators(ops)
     for mod, values in zip(mods, params, strict=True):
         found.update(_queried(mod, values, parsed, wanted))
     tasks = []
@@ -66,7 +69,24 @@ def extract_from_multiple_program(
             logger.warning("%s is not a task: %s", task, error)
             continue
         tasks.append(task)
+    if not tasks and not any(registered(name, parsed) for name in operators.OPERATORS):
+        logger.warning(
+            "there are no tasks for %s: its kernels have no template; targets with templates are "
+            "llvm and cuda", parsed.kind.name,
+        )  # fmt: skip
     return tasks
+
+
+def _known_operators(ops: Sequence[Any]) -> set[str]:
+    from ..relay.op import registry
+    from .operators import OPERATORS
+
+    wanted, advice = {_operator_name(op) for op in ops}, f"tasks exist for {', '.join(OPERATORS)}"
+    if unknown := wanted - {*OPERATORS, *registry.names()}:
+        raise RecordError(f"ops: there is no operator {', '.join(sorted(unknown))}; {advice}")
+    for name in sorted(wanted - {*OPERATORS}):
+        logger.warning("ops: there are no tasks for %s; %s", name, advice)
+    return wanted
 
 
 def _operator_name(op: Any) -> str:

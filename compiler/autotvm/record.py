@@ -16,9 +16,14 @@ __all__ = [
 ]
 
 __getattr__ = lazy_attributes(
-    __package__ or "",
+    "compiler.autotvm",
     {
         **dict.fromkeys(("measure_str_key", "pick_best", "split_workload"), ".best_records"),
         "ApplyHistoryBest": "..records.autotvm.dispatcher",
     },
 )
+
+if __name__ == "__main__":  # `python -m compiler.autotvm.record --mode pick`, as in TVM
+    from .best_records import main
+
+    main()

@@ -40,6 +40,7 @@ from ..measure.candidate import ArgInfo, Lowered, Reference
 from ..records.autotvm.record import LoggedTask
 from ..records.autotvm.workload import normalize, to_tuple
 from ..support.lazy_import import lazy_attributes
+from . import raise_gone
 
 if TYPE_CHECKING:
     import tvm
@@ -256,6 +257,11 @@ class Task:
 
     def __repr__(self) -> str:
         return f"Task({self.name}, {self.args})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For other processes, which find the library's implementation and its space anew."""
+        found = ("tunable", "config_space") if self._template is None else ()
+        return {name: value for name, value in vars(self).items() if name not in found}
 
     @property
     def workload(self) -> tuple:
@@ -532,10 +538,13 @@ __getattr__ = lazy_attributes(
         **dict.fromkeys(("extract_from_multiple_program", "extract_from_program"), ".extraction"),
         "compute_flop": ".flop",
         **dict.fromkeys(
-            ("ApplyConfig", "ApplyGraphBest", "ApplyHistoryBest", "DispatchContext"),
+            (
+                *("ApplyConfig", "ApplyFixedConfig", "ApplyGraphBest", "ApplyHistoryBest"),
+                *("DispatchContext", "FallbackContext", "clear_fallback_cache", "dispatcher"),
+            ),
             "..records.autotvm.dispatcher",
         ),
-        **dict.fromkeys(("FallbackContext", "dispatcher"), "..records.autotvm.dispatcher"),
         "space": ".space",
     },
+    raise_gone,
 )

@@ -8,6 +8,7 @@ contexts that are active in the calling thread (`schedule_source`), never from a
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -29,6 +30,8 @@ from .selection.schedule_source import ScheduleSource
 
 if TYPE_CHECKING:
     from .steps import State
+
+_logger = logging.getLogger("baton.lowering")
 
 
 def build(
@@ -68,8 +71,11 @@ class BuildRequest:
         external_modules: Sequence[Any] = (),
     ) -> None:
         self.mod, self.target, self.params, self.mod_name = mod, target, params, mod_name
-        self.notes, self.external_modules = tuple(notes), list(external_modules)
         self.source = ScheduleSource.from_contexts()
+        self.notes = (*notes, *self.source.notes)
+        self.external_modules = list(external_modules)
+        for note in self.source.notes:
+            _logger.warning(note)
         self.watch = _Stopwatch()
         self.bound, self.bound_names = bind_params(mod, params)
         self.watch.lap("bind")

@@ -32,11 +32,15 @@ RUNTIME = "baton.runtime"
 
 
 def function_targets(mod: tvm.IRModule, target: Target) -> dict[str, Target]:
-    """Target of each Relax function at operator level: its attribute `target`, else the build's."""
+    """Target of each Relax function at operator level: its attribute `target`, else the build's.
+
+    A target that names only the kind of the build's target is the build's target.
+    """
     chosen = {}
     for gvar, function in relax_functions(mod):
         own = function.attrs.get("target") if function.attrs else None
-        chosen[gvar.name_hint] = target if own is None else targets.parse(own, target.host)
+        is_builds = own is None or str(own).strip() == str(target.kind.name)
+        chosen[gvar.name_hint] = target if is_builds else targets.parse(own, target.host)
     return chosen
 
 

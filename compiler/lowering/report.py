@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -69,6 +69,37 @@ class Kernel:
         return "unknown" if self.flops is None else f"{self.flops / 1e6:.2f}"
 
 
+@dataclass
+class LogUse:
+    """How far a build used one tuning log.
+
+    Attributes
+    ----------
+    log : str
+        Name of the log, without its folder.
+    kind : str
+        "topi" for an AutoTVM log, "auto_scheduler" for others.
+    records : int
+        All its records, failed measurements included.
+    for_target : int
+        Successful ones for the build's target.
+    matching : int
+        Of these, the best ones of kernels of the build: those that it looked at.
+    used : int
+        Of these, the ones that kernels of the library are made from.
+    skipped : list of str
+        "line: reason" of each matching record that is not used.
+    """
+
+    log: str
+    kind: str
+    records: int
+    for_target: int
+    matching: int
+    used: int
+    skipped: list[str] = field(default_factory=list)
+
+
 _ERRORS_FOLLOW = {
     "winograd": "of a tile of the image (Winograd)",
     "strassen": "of two rows (Strassen)",
@@ -113,6 +144,8 @@ class Report:
         One of `compiler.precision.PRECISIONS`.
     notes : list of str
         Remarks, one line each.
+    logs : list of LogUse
+        The tuning logs of the dispatch contexts.
     """
 
     target: str
@@ -127,6 +160,7 @@ class Report:
     library_bytes: int = 0
     precision: str = "default"
     notes: list[str] = field(default_factory=list)
+    logs: list[LogUse] = field(default_factory=list)
 
     @property
     def unscheduled(self) -> list[Kernel]:
@@ -170,7 +204,8 @@ class Report:
     def from_json(data: dict[str, Any]) -> Report:
         """Read what `to_json` wrote."""
         kernels = [Kernel(**kernel) for kernel in data["kernels"]]
-        return Report(**{**data, "kernels": kernels})
+        logs = [LogUse(**log) for log in data.get("logs", ())]
+        return Report(**{**data, "kernels": kernels, "logs": logs})
 
     def __str__(self) -> str:
         header = (
@@ -199,20 +234,35 @@ class Report:
                     f"{kernel.bytes / 1e3:.0f}",
                 )
             )
-        widths = [max(len(row[i]) for row in rows) for i in range(len(header))]
-        lines = [
-            "  ".join(
-                cell.ljust(width) if i < 6 else cell.rjust(width)
-                for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-            ).rstrip()
-            for row in rows
-        ]
+        lines = _aligned(rows, 6)
         found = [f"found in the cache: {self.cache}"] if self.cache else []
         precision = f"precision: {self.precision}"
         lines = [lines[0], "-" * len(lines[0]), *lines[1:], *found, precision, self.rounding]
         lines.append(self.sizes)
-        lines += self.notes
+        lines += [*self._log_table(), *self.notes]
         return "\n".join(lines)
+
+    def _log_table(self) -> list[str]:
+        if not self.logs:
+            return []
+        rows = [["log", "records", "for this target", "matching", "used", "skipped"]]
+        for each in self.logs:
+            counts = (each.records, each.for_target, each.matching, each.used, len(each.skipped))
+            rows.append([each.log, *map(str, counts)])
+        reasons = [f"  {each.log}:{reason}" for each in self.logs for reason in each.skipped]
+        return [*_aligned(rows, 1), *reasons]
+
+
+def _aligned(rows: Sequence[Sequence[str]], left: int) -> list[str]:
+    """Lines of a table whose first `left` columns are text and the others numbers."""
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    return [
+        "  ".join(
+            cell.ljust(width) if i < left else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
 
 
 def _megabytes(count: int) -> str:

@@ -259,6 +259,7 @@ def select(state: State) -> None:
             own_queries=state.found.templates.get(name),
             known=state.samples,
             may_round=pass_flags.TO_FLOAT16.enabled,
+            skipped=state.source.skipped,
         )
 
 
@@ -273,17 +274,22 @@ def fuse_operators(state: State) -> None:
 
 def schedule(state: State) -> None:
     found, source, report = state.found, state.source, state.report
+    failed: set[str] = set()
     state.mod, report.kernels = schedule_kernels(
         *(state.mod, state.targets, state.operators, found.records),
         fast_math=pass_flags.FAST_MATH.enabled,
         tf32=pass_flags.TO_TF32.enabled,
+        failed=failed,
     )
+    state.is_right = not source.skip(failed)
     if pass_flags.TO_TF32.enabled and not gpu.has_tensor_cores(state.target):
         report.notes.append(f"{state.target} has no TF32: its products stay in float32")
     for kernel in report.kernels:
         kernel.remark = source.slower.get(kernel.source, "")
     if not source.use_topi_schedule:
-        report.notes += auto_scheduler_records.warn_missing(report.kernels)
+        report.notes += auto_scheduler_records.warn_missing(source)
+    report.logs = source.log_uses(state.target, {kernel.source for kernel in report.kernels})
+    report.notes += auto_scheduler_records.warn_unused(report.logs)
     disabled = pass_flags.disabled_implementations()
     report.notes += source.passed_over(state.targets.values(), disabled)
 
@@ -326,6 +332,6 @@ def check_replayed(state: State) -> None:
     if state.found.unchecked:
         assert state.checker is not None
         code = state.linked.kernels.code
-        state.is_right = auto_scheduler_records.replayed_kernels_valid(
+        state.is_right &= auto_scheduler_records.replayed_kernels_valid(
             state.found, code, state.checker
         )

@@ -32,7 +32,7 @@ class RPCRunner(LocalRunner):
     `key`: under which the devices' servers registered. `port`: the tracker's. `priority`: among
     those who ask for a device. `timeout`: seconds for waiting for a device, sending the kernel and
     all its runs. `n_parallel`: devices to use at a time; as many as the tracker has by default.
-    `others`: as for `LocalRunner`.
+    `others`: as for `LocalRunner`. Raises BatonError: no tracker answers, or it has no such device.
     """
 
     def __init__(
@@ -62,7 +62,8 @@ class RPCRunner(LocalRunner):
                 "servers can run any code there; keep them on a private network or use a tunnel",
                 host,
             )
-        self.n_parallel = n_parallel or self._devices()
+        devices = self._devices()
+        self.n_parallel = n_parallel or devices
 
     def _devices(self) -> int:
         """Servers that the tracker knows under the key; BatonError if it is silent or has none."""

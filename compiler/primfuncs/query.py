@@ -9,9 +9,12 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call, Op
+from tvm.s_tir import SBlock
 from tvm.s_tir.analysis import estimate_tir_flops
 
 from schedules.tir_visit import nodes_of
+
+_REDUCTION = 2  # tirx.IterVar.CommReduce
 
 
 def count_flops(func: tirx.PrimFunc) -> int | None:
@@ -20,6 +23,14 @@ def count_flops(func: tirx.PrimFunc) -> int | None:
         return int(estimate_tir_flops(tvm.IRModule({"main": func})))
     except Exception:  # the analysis gives up on data-dependent loops in several ways
         return None
+
+
+def has_reduction(func: tirx.PrimFunc) -> bool:
+    """Whether any block of the function reduces."""
+    return any(
+        any(int(var.iter_type) == _REDUCTION for var in block.iter_vars)
+        for block in nodes_of(func.body, SBlock)
+    )
 
 
 def replace_loop(

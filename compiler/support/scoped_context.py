@@ -1,11 +1,13 @@
 """Contexts that nest: entered with `with`, the innermost asked first.
 
 They are `contextvars`: a context entered in one thread is not seen by another, and an exception
-leaves none behind.
+leaves none behind. A pool's threads see the contexts of their maker if it submits
+`contextvars.copy_context().run`; `is_only_elsewhere` finds threads that lack them.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -31,14 +33,17 @@ class NestedContext:
     """Whether the contexts around this one are not asked."""
     current = _Current()
     _entered: ClassVar[ContextVar[tuple[Any, ...]]]
+    _depth_of_thread: ClassVar[dict[int, int]]  # thread identifier to number of contexts
 
     def __init_subclass__(cls, kind: str | None = None) -> None:
         if kind is not None:
             cls.kind = kind
             cls._entered = ContextVar(kind, default=())
+            cls._depth_of_thread = {}
 
     def __enter__(self) -> Self:
         self._entered.set((self, *self._entered.get()))
+        self._count(1)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -46,6 +51,21 @@ class NestedContext:
         if not entered or entered[0] is not self:
             raise RuntimeError(f"{self.kind} contexts must be left in the order of entry")
         self._entered.set(entered[1:])
+        self._count(-1)
+
+    def _count(self, change: int) -> None:
+        thread = threading.get_ident()
+        depth = self._depth_of_thread.pop(thread, 0) + change
+        if depth > 0:
+            self._depth_of_thread[thread] = depth
+
+    @classmethod
+    def is_only_elsewhere(cls) -> bool:
+        """Whether another live thread has entered contexts, and the calling one sees none."""
+        if cls._entered.get():
+            return False
+        others = {thread.ident for thread in threading.enumerate()} - {threading.get_ident()}
+        return not others.isdisjoint(list(cls._depth_of_thread))
 
     @classmethod
     def active(cls) -> tuple[Any, ...]:

@@ -68,3 +68,10 @@ def test_a_build_without_vectors_computes_the_same():
     with tvm.transform.PassContext(opt_level=3, config={"tirx.disable_vectorize": True}):
         (scalar,) = relay.build(mod, "llvm").session().run(feed).values()
     np.testing.assert_allclose(scalar, plain, rtol=1e-4, atol=1e-4)
+
+
+def test_the_old_switch_of_the_auto_scheduler_is_ignored_with_a_warning(caplog):
+    config = {"relay.backend.use_auto_scheduler": True}
+    with compiler.PassContext(opt_level=2, config=config):
+        assert level_of_a_build() == 2
+    assert "relay.backend.use_auto_scheduler is ignored: enter auto_scheduler" in caplog.text

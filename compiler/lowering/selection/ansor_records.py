@@ -73,6 +73,8 @@ class ReplayedKernels:
             if not reason:
                 self.notes += [f"{name}: {note}" for note in match.notes]
                 return match
+            self.source.offered.add(match.record.source)
+            self.source.skipped[match.record.source, b""] = reason
             logger.warning("%s: %s; the record is not used", name, reason)
             if match.algorithm != DIRECT:
                 self.notes.append(f"{name}: {reason}")

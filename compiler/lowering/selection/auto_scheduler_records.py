@@ -26,6 +26,7 @@ from schedules.strategy import Query
 from ...errors import RecordError
 from ...ir.fold_scale_axis import ForwardFoldScaleAxis
 from ...ir.outline_by_name import contract
+from ...primfuncs.query import has_reduction
 from ...records.ansor.match import Match
 from ...records.auto_scheduler import log_benchmark
 from ...records.auto_scheduler.record import Record, replay
@@ -33,10 +34,10 @@ from ...records.auto_scheduler.workload import workload_key
 from ..graph_passes.insert_bounds_checks import indexes_at_run_time
 from ..graph_passes.insert_division_checks import divides_at_run_time
 from ..graph_passes.unique_names import unique_names
-from ..report import Kernel
+from ..report import LogUse
 from .ansor_records import ReplayedKernels, install
 from .extract import UnscheduledKernel, alone, plain_kernels
-from .schedule_source import ScheduleSource
+from .schedule_source import UNTUNED, ScheduleSource
 
 if TYPE_CHECKING:
     from ..validate.validator import Checker, ValidationJob
@@ -160,42 +161,52 @@ def _replayable_record(
         key = workload_key(kernel.func)
     except RecordError:  # a dynamic shape has no record
         return None
-    record = source.auto_scheduler_query(target, key)
+
+    def replays(record: Record) -> bool:
+        if record.untuned:
+            source.skipped[record.source, key.encode()] = UNTUNED
+        if record.untuned or record.template is not None:
+            return True
+        try:
+            replay(record, kernel.func, target)
+        except RecordError as error:
+            line = record.source.partition(":")[2]
+            source.skipped[record.source, key.encode()] = str(error)
+            logger.warning("%s: %s: skipped: %s", " ".join(kernel.operators), line, error)
+            return False
+        return True
+
+    record = source.auto_scheduler_query(target, key, replays)
+    if record is None and not has_reduction(kernel.func):
+        source.auto_scheduler_queries.missing.discard(key)  # no task unless asked for
     if record is None:
         match = replayed.find(kernel, key, target)
         if match is not None:
             source.auto_scheduler_queries.note(key, match.record.source)
+            source.offered.add(match.record.source)
             return match
         record = source.auto_scheduler_sample(target, kernel.func, key)
-        if record is None:
+        if record is None or not replays(record):
             return None
-    if record.untuned:  # no measured schedule is faster than the default kernel
-        return None
-    if record.template is not None:
-        return record
-    try:
-        replay(record, kernel.func, target)
-    except RecordError as error:
-        logger.warning("%s: %s; it takes its TOPI schedule", " ".join(kernel.operators), error)
-        return None
-    return record
+    return None if record.untuned else record  # untuned: no schedule beats the default kernel
 
 
 _TUNED_LEVEL = 3
 """The opt_level at which tasks are extracted by default."""
 
 
-def warn_missing(kernels: Sequence[Kernel]) -> list[str]:
-    """One warning per build that counts the kernels without a record; also for the report."""
-    missing = [k for k in kernels if not k.source.startswith("auto_scheduler:")]
+def warn_missing(source: ScheduleSource) -> list[str]:
+    """One warning per build that counts the tasks without a record; also for the report."""
+    missing, found = source.auto_scheduler_queries.missing, source.auto_scheduler_queries.found
     if not missing:
         return []
+    count = len(missing) + len(found)
     note = (
-        f"{len(missing)} of {len(kernels)} kernels have no auto_scheduler record "
+        f"{len(missing)} of {count} tasks have no auto_scheduler record that can be used "
         "and take their TOPI schedule"
     )
     level = tvm.transform.PassContext.current().opt_level
-    if len(missing) == len(kernels) and level < _TUNED_LEVEL:
+    if len(missing) == count and level < _TUNED_LEVEL:
         note += (
             f"; this build is at opt_level {level}, and logs are tuned at opt_level "
             f"{_TUNED_LEVEL} as a rule, whose kernels are others: build under "
@@ -203,3 +214,19 @@ def warn_missing(kernels: Sequence[Kernel]) -> list[str]:
         )
     logger.warning(note)
     return [note]
+
+
+def warn_unused(logs: Sequence[LogUse]) -> list[str]:
+    """A warning for AutoTVM logs if none has a record for the build; also for the report."""
+    logs = [log for log in logs if log.kind == "topi"]
+    if any(log.matching for log in logs):
+        return []
+    notes = [
+        f"{log.log}: no record is for this build: {log.for_target} of {log.records} are for its "
+        "target, and none of these is for the shapes of its operators"
+        for log in logs
+        if log.records
+    ]
+    for note in notes:
+        logger.warning(note)
+    return notes

@@ -45,12 +45,14 @@ def schedule_kernels(
     records: Mapping[str, Any],
     fast_math: bool,
     tf32: bool = False,
+    failed: set[str] | None = None,
 ) -> tuple[tvm.IRModule, list[Kernel]]:
     """Schedule every TIR function of the module for the target of the function that calls it.
 
     `operators`: operators of each kernel, for the report. `records`: auto_scheduler record of each
     Relax function that holds one recorded kernel. `fast_math`: exp, tanh, erf and related functions
-    become polynomials. `tf32`: tensor cores may compute float32 products.
+    become polynomials. `tf32`: tensor cores may compute float32 products. `failed`: sources of
+    AutoTVM records that could not schedule their kernel are added.
     """
     claimed = backends(mod)
     functions = dict(mod.functions_items())
@@ -62,7 +64,10 @@ def schedule_kernels(
             target = chosen_targets[caller]
             may_round = tf32 and target.kind.name == "cuda"
             func = mod[name].with_attr(TF32, True) if may_round else mod[name]
+            recorded = rules.source(func)
             func, entry = _kernel(func, name, target, records.get(caller), fast_math)
+            if failed is not None and entry.source != recorded and is_recorded_source(recorded):
+                failed.add(recorded)
             is_free = entry.target == "llvm" and not entry.source.startswith("auto_scheduler")
             if is_free and operators[name] == ["concatenate"] and is_profitable(func, target):
                 func = func.with_attr(CONCATENATES, True)
@@ -93,6 +98,11 @@ class _Redirect(relax.expr_functor.PyExprMutator):
 
     def visit_global_var_(self, op: Any) -> Any:
         return self.renamed.get(op.name_hint, op)
+
+
+def is_recorded_source(source: str) -> bool:
+    """Whether a source is a record of a log."""
+    return source.startswith("topi:") and source != rules.GENERIC_SOURCE
 
 
 def _calls(mod: tvm.IRModule) -> dict[str, Counter[str]]:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,17 @@ from ...records.auto_scheduler.record import Record
 from ...records.autotvm import dispatcher as autotvm
 from ...records.autotvm import log_benchmark
 from ...records.autotvm.workload import digest, normalize, to_tuple
+from ...records.log_target import log_target
+from ..report import LogUse
+
+_LOST = (
+    "this thread has entered no {} context, but another thread has; contexts belong to the thread "
+    "that enters them: enter one here, or submit contextvars.copy_context().run"
+)
+
+
+_OTHER = "another record or implementation was chosen"
+UNTUNED = "untuned: no schedule that was measured beats the default kernel"
 
 
 @dataclass
@@ -52,6 +63,12 @@ class ScheduleSource:
     # Source and both times of each AutoTVM record that was used although the build was once
     # measured as faster without it on this machine
     slower: dict[str, str] = field(default_factory=dict)
+    # By source and `digest` of the workload of a record that could not be used, why
+    skipped: dict[tuple[str, bytes], str] = field(default_factory=dict)
+    # Source of each record that was found for a workload of the build
+    offered: set[str] = field(default_factory=set)
+    # Remarks on contexts that the calling thread lacks, for the report
+    notes: tuple[str, ...] = ()
     _taken: Counter[tuple[int, bytes]] = field(default_factory=Counter)
 
     @property
@@ -71,8 +88,10 @@ class ScheduleSource:
 
     def content_digest(self) -> str | None:
         """Digest of the contexts' possible answers; None if that can't be determined."""
-        digests = [each.content_digest() for each in self._autotvm]
-        digests += [each.content_digest() for each in self._auto_scheduler]
+        digests = [None if c.is_user_defined() else c.content_digest() for c in self._autotvm]
+        digests += [
+            None if c.is_user_defined() else c.content_digest() for c in self._auto_scheduler
+        ]
         if self.extracting or None in digests:
             return None
         return repr((digests, self.use_topi_schedule, log_benchmark.content_digest()))
@@ -82,11 +101,15 @@ class ScheduleSource:
         extracting = auto_scheduler.is_extracting()
         records = auto_scheduler.active_contexts()
         no_records = isinstance(records[0], auto_scheduler.FallbackContext)
+        families = (autotvm.DispatchContext, auto_scheduler.DispatchContext)
+        lost = [family.kind for family in families if family.is_only_elsewhere()]
+        notes = [_LOST.format(kind) for kind in lost if not extracting]
         return ScheduleSource(
             use_topi_schedule=no_records and not extracting,
             extracting=extracting,
             _autotvm=autotvm.active_contexts(),
             _auto_scheduler=records,
+            notes=tuple(notes),
         )
 
     def autotvm_known(self, target: Any, workload: Any) -> ConfigEntity | None:
@@ -96,12 +119,17 @@ class ScheduleSource:
         """
         if self.extracting:
             return None
+        lost = -1  # level of the context whose best record was slower
         for config in autotvm.records_for(self._autotvm, target, workload, self._taken):
+            self.offered.add(config.source)
+            if config.level == lost or (config.source, digest(workload)) in self.skipped:
+                continue
             if self._autotvm[config.level].prefer != "fastest":
                 return config
             measured = log_benchmark.measured(target, workload, config)
             if measured is None or measured.log_wins:
                 return config
+            lost = config.level
         return None
 
     def autotvm_query(self, target: Any, workload: Any) -> ConfigEntity | None:
@@ -120,6 +148,14 @@ class ScheduleSource:
         )
         return config
 
+    def skip(self, failed: Collection[str]) -> bool:
+        """Use AutoTVM records of these sources no more; whether any was in use."""
+        found = self.autotvm_queries.found.items()
+        new = {(source, digest(workload)) for workload, source in found if source in failed}
+        new.difference_update(self.skipped)
+        self.skipped.update(dict.fromkeys(new, "its schedule can't be applied to the kernel"))
+        return bool(new)
+
     def passed_over(self, targets: Iterable[Any], names: Collection[str]) -> list[str]:
         """A line for each record of an implementation that the build was not to choose.
 
@@ -136,13 +172,41 @@ class ScheduleSource:
         }
         return [f"{source}: not used, {name} is disabled" for source, name in sorted(found)]
 
-    def auto_scheduler_query(self, target: Any, workload_key: str) -> Record | None:
-        """Record of the unscheduled kernel `workload_key`, or None."""
+    def auto_scheduler_query(
+        self, target: Any, workload_key: str, fits: Callable[[Record], bool] = lambda _: True
+    ) -> Record | None:
+        """Best record of the unscheduled kernel `workload_key` that `fits`, or None."""
         if self.extracting:
             return None
-        record = auto_scheduler.query_contexts(self._auto_scheduler, target, workload_key)
+        record = None
+        for found in auto_scheduler.records_for(self._auto_scheduler, target, workload_key):
+            self.offered.add(found.source)
+            if fits(found):
+                record = found
+                break
         self.auto_scheduler_queries.note(workload_key, None if record is None else record.source)
         return record
+
+    def log_uses(self, target: Any, used: Collection[str]) -> list[LogUse]:
+        """What the build took from each log; `used`: the sources of its kernels' schedules."""
+        reasons = {source: reason for (source, _), reason in self.skipped.items()}
+        described, uses = log_target(target), []
+        families: list[tuple[str, Sequence[Any]]] = [
+            ("topi", self._autotvm),
+            ("auto_scheduler", self._auto_scheduler),
+        ]
+        for kind, contexts in families:
+            rows = [row for context in contexts for row in context.log_counts(described)]
+            for name, records, for_target in dict.fromkeys(rows):
+                found = {s for s in self.offered if s.rpartition(":")[0] == f"{kind}:{name}"}
+                skipped = [
+                    (int(source.rpartition(":")[2]), reasons.get(source, _OTHER))
+                    for source in found.difference(used)
+                ]
+                lines = [f"{line}: {reason}" for line, reason in sorted(skipped)]
+                used_here = len(found.intersection(used))
+                uses.append(LogUse(name, kind, records, for_target, len(found), used_here, lines))
+        return uses
 
     def auto_scheduler_sample(
         self, target: Target, func: PrimFunc, workload_key: str

@@ -26,6 +26,7 @@ from schedules.x86.matmul import strassen
 
 from ...ir.constants import static_shape
 from ...primfuncs.kernel_operators import NamingBuilder
+from ...records.autotvm.workload import digest
 from ..graph_passes.batch_provenance import Provenance, provenance
 from .context import LoweringContext
 from .layout_cache import PLAIN, LayoutMap
@@ -74,8 +75,10 @@ class _Selector(PyExprMutator):
         own_queries: Mapping[str, strategy.Query],
         rows_share_sample: Callable[[relax.Var], bool],
         may_round: bool,
+        skipped: dict[tuple[str, bytes], str],
     ) -> None:
         super().__init__(mod)
+        self.skipped = skipped
         self.rows_share_sample = rows_share_sample
         self.own_queries = own_queries
         self.keep_layouts = keep_layouts
@@ -127,21 +130,21 @@ class _Selector(PyExprMutator):
     def _lower_or_fall_back(
         self, call: relax.Call, at: LoweringContext
     ) -> tuple[int, relax.Expr] | None:
-        """Result of `_lower`; without records where a record's config can't be scheduled."""
-        asked = None if at.query is None else _AskedOnce(at.query)
-        try:
-            return self._lower(call, at.asking(asked))
-        except _MISFITS as error:
-            sources = [] if asked is None else asked.sources
-            if not sources:
-                raise
-            logger.warning(
-                "%s: %s: the record can't be used: %s; the kernel takes its fallback schedule",
-                str(call.op.name).removeprefix("relax."),
-                ", ".join(sources),
-                (str(error).strip().splitlines() or [type(error).__name__])[-1],
-            )
-        return self._lower(call, at.asking(None))
+        """Result of `_lower`, without the records whose configs can't be scheduled."""
+        while True:
+            asked = None if at.query is None else _AskedOnce(at.query, self.skipped)
+            try:
+                return self._lower(call, at.asking(asked))
+            except _MISFITS as error:
+                chosen = None if asked is None else asked.chosen
+                if chosen is None:
+                    raise
+                reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
+                if isinstance(error, KeyError):
+                    reason = f"it has no knob {reason}"
+                self.skipped[chosen] = reason
+                name = str(call.op.name).removeprefix("relax.")
+                logger.warning("%s: %s: the record can't be used: %s", name, chosen[0], reason)
 
     def _fuse_attention(self, result: relax.Var) -> tuple[int, relax.Expr] | None:
         kernel = lower_attention(self.context, self.attentions[result], self.own_queries)
@@ -174,22 +177,32 @@ _MISFITS = (ArithmeticError, AssertionError, LookupError, RuntimeError, TypeErro
 
 
 class _AskedOnce:
-    """A query for one operator that counts a record once, even if queried repeatedly."""
+    """A query for one operator that counts a record once, even if queried repeatedly.
 
-    def __init__(self, query: strategy.Query) -> None:
+    `skipped`: source and digest of the workload of each record that is not used.
+    """
+
+    def __init__(self, query: strategy.Query, skipped: Collection[tuple[str, bytes]]) -> None:
         self._query = query
-        self._answers: dict[str, ConfigEntity | None] = {}
+        self._skipped = skipped
+        self._answers: dict[bytes, ConfigEntity | None] = {}
 
     def __call__(self, target: Target, workload: tuple) -> ConfigEntity | None:
-        key = repr(workload)
+        key = digest(workload)
         if key not in self._answers:
-            self._answers[key] = self._query(target, workload)
+            config = self._query(target, workload)
+            unusable = config is not None and (config.source, key) in self._skipped
+            self._answers[key] = None if unusable else config
         return self._answers[key]
 
     @property
-    def sources(self) -> list[str]:
-        """The log and line of each record that was found."""
-        return [config.source for config in self._answers.values() if config is not None]
+    def chosen(self) -> tuple[str, bytes] | None:
+        """Source and workload of the record that `strategy.select` chooses of those found."""
+        found = [(config, key) for key, config in self._answers.items() if config is not None]
+        if not found:
+            return None
+        config, key = min(found, key=lambda pair: strategy.rank(pair[0]))
+        return config.source, key
 
 
 def select_implementations(
@@ -203,6 +216,7 @@ def select_implementations(
     own_queries: Mapping[str, strategy.Query] | None = None,
     known: Provenance | None = None,
     may_round: bool = False,
+    skipped: dict[tuple[str, bytes], str] | None = None,
 ) -> tvm.IRModule:
     """Rewrite function `name` of the module.
 
@@ -210,13 +224,15 @@ def select_implementations(
     the variable of an operator's result. `keep_layouts`: plain layouts only (opt_level below 3, or
     AlterOpLayout disabled). `fuse_attention`: fuse attention if the library has a kernel.
     `disabled`: implementations not to choose. `known`: batch provenance, from before passes
-    obscured it. `may_round`: weights may be rounded to float16 where that is faster.
+    obscured it. `may_round`: weights may be rounded to float16 where that is faster. `skipped`: by
+    source and digest of the workload, why a record is not used; unusable ones are added.
     """
     selector = _Selector(
         *(mod, mod[name], target, query, keep_layouts, fuse_attention, disabled),
         own_queries or {},
         (known or provenance(mod)).rows_share_sample(mod[name], name),
         may_round,
+        {} if skipped is None else skipped,
     )
     gvar = mod.get_global_var(name)
     with packing_in_background():

@@ -1,7 +1,7 @@
 """The best records of every workload in any number of auto_scheduler logs, small in memory.
 
-A record of a log is kept as the place of its line, and read when a kernel wants it. Of Ansor's
-records the cheapest few of each workload are kept: the first may turn out not to replay.
+A record of a log is kept as the place of its line, and read when a kernel wants it. The cheapest
+few of each workload are kept: the first may turn out not to replay.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import logging
 import math
 import re
 from array import array
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +20,7 @@ from ...errors import RecordError
 from ..ansor.record import AnsorRecord, WorkloadKey, decode_key
 from ..ansor.record import distance as ansor_distance
 from ..autotvm.history import no_collection
+from ..log_counts import LogCounts
 from ..log_target import UNKNOWN_MODEL, LogTarget, log_target
 from .log_index import IndexedLines, LogFile
 from .record import AnyRecord, Record, matched_target
@@ -26,7 +28,7 @@ from .workload import distance
 
 logger = logging.getLogger("baton.auto_scheduler")
 
-# Kept of each of Ansor's workloads.
+# Kept of each workload; of Baton's, that many traces and that many templates.
 _SPARE = 3
 _NONE = -1
 _BRACKETS = b'[]" '
@@ -40,8 +42,10 @@ _DAG_KEY = re.compile(r'\["[0-9a-f]{32}"')
 class _Group:
     """Slots of the records of one device."""
 
-    # Workload key to slot, for records of Baton's
+    # Workload key to the first of its slots, for records of Baton's that hold a trace
     own: dict[str, int] = field(default_factory=dict)
+    # The same of those that name a template, which serves no other shapes
+    templates: dict[str, int] = field(default_factory=dict)
     # Hash of a workload key to the first of its slots
     ansor: dict[int, int] = field(default_factory=dict)
     # Hash of the operands' extents to the first slot of a workload with such operands
@@ -66,9 +70,10 @@ class BestRecords:
         self._lines = array("q")
         self._offsets = array("q")
         self._lengths = array("q")
-        self._next = array("q")  # slot of another record of the same workload of Ansor's
+        self._next = array("q")  # slot of another record of the same workload
         self._next_of_dims = array("q")  # slot of another workload with the same extents
         self._added = 0
+        self.counts = LogCounts()
 
     @property
     def has_ansor(self) -> bool:
@@ -86,15 +91,20 @@ class BestRecords:
 
     def add(self, record: AnyRecord) -> None:
         """Keep a successful record if it is among the best; RecordError for an unknown target."""
+        counts = self.counts.of_log(record.source.split(":", 1)[-1].rpartition(":")[0])
         if not math.isfinite(record.cost):
+            counts[None] += 1
             return
         self._added += 1
-        group = self._group(matched_target(record))
+        target = matched_target(record)
+        counts[target] += 1
+        group = self._group(target)
         place = (_NONE, 0, 0, 0)
         if isinstance(record, AnsorRecord):
             slot = self._put_ansor(group, _hashes([record.workload_key])[0], record.cost, place)
         else:
-            slot = self._put_own(group, record.workload_key, record.cost, place)
+            key = record.workload_key, record.template is not None
+            slot = self._put_own(group, key, record.cost, place)
         if slot is not None:
             self._given[slot] = record
 
@@ -105,6 +115,7 @@ class BestRecords:
         """
         position, count, foreign = len(self._logs), 0, dict[str, int]()
         groups: dict[str, _Group] = {}
+        counted: Counter[str] = Counter()
         self._logs.append(log)
         with no_collection():
             for seen in log.indexed(n_lines):
@@ -124,7 +135,12 @@ class BestRecords:
                             foreign[str(error)] = foreign.get(str(error), 0) + 1
                             continue
                     self._added += 1
+                    counted[target] += 1
                     put(group, key, cost, (position, line, offset, end - offset))
+        counts = self.counts.of_log(log.name)
+        for text, times in counted.items():
+            counts[log_target(text)] += times
+        counts[None] += count - counted.total()
         for reason, times in foreign.items():
             logger.warning("%s: %d record(s) are not used: %s", log.name, times, reason)
         return count
@@ -133,29 +149,33 @@ class BestRecords:
         """Assign records to slots by their keys."""
         if seen.is_ansor:
             return self._put_ansor, _hashes(seen.keys)
-        return self._put_own, seen.keys
+        return self._put_own, list(zip(seen.keys, seen.templates))
 
     def _group(self, target: LogTarget) -> _Group:
         return self._groups.setdefault((target.keys, target.model), _Group())
 
-    def _put_own(self, group: _Group, key: str, cost: float, place: _Place) -> int | None:
-        """Where a record goes; None if it is not among the best of its workload."""
-        slot = group.own.setdefault(key, len(self._costs))
-        if slot == len(self._costs):
-            return self._new_slot(cost, place)
-        return self._replace(slot, cost, place) if cost < self._costs[slot] else None
+    def _put_own(
+        self, group: _Group, key: tuple[str, bool], cost: float, place: _Place
+    ) -> int | None:
+        workload, is_template = key
+        return self._put(group.templates if is_template else group.own, workload, cost, place)
 
     def _put_ansor(self, group: _Group, key: _Key, cost: float, place: _Place) -> int | None:
         workload, dims = key
-        first = group.ansor.setdefault(workload, len(self._costs))
+        is_new = workload not in group.ansor
+        slot = self._put(group.ansor, workload, cost, place)
+        if is_new and slot is not None and dims is not None:
+            other = group.of_dims.get(dims)
+            if other is not None:
+                self._next_of_dims[slot] = other
+            group.of_dims[dims] = slot
+        return slot
+
+    def _put(self, first_slots: dict[Any, int], key: Any, cost: float, place: _Place) -> int | None:
+        """Where a record goes; None if it is not among the best of its workload."""
+        first = first_slots.setdefault(key, len(self._costs))
         if first == len(self._costs):
-            self._new_slot(cost, place)
-            if dims is not None:
-                other = group.of_dims.get(dims)
-                if other is not None:
-                    self._next_of_dims[first] = other
-                group.of_dims[dims] = first
-            return first
+            return self._new_slot(cost, place)
         held, worst, slot = 0, first, first
         while slot != _NONE:
             held += 1
@@ -188,23 +208,28 @@ class BestRecords:
 
     # --- finding ---------------------------------------------------------------------------
 
-    def find(self, target: LogTarget, workload_key: str, include_compatible: bool) -> Record | None:
-        """Best record of Baton's own for a workload."""
+    def find(
+        self, target: LogTarget, workload_key: str, include_compatible: bool
+    ) -> Iterator[Record]:
+        """Baton's own records for a workload, the best first."""
         for groups in self._places(target):
-            found = [(1.0, g.own[workload_key]) for g in groups if workload_key in g.own]
+            found = [
+                (1.0, slot)
+                for group in groups
+                for slots in (group.own, group.templates)
+                for slot in self._same_workload(slots.get(workload_key, _NONE))
+            ]
             if not found and include_compatible:
                 family = workload_key.partition(".")[0] + "."
                 found = [
                     (factor, slot)
                     for group in groups
-                    for key, slot in group.own.items()
+                    for key, first in group.own.items()
                     if key.startswith(family)
                     and math.isfinite(factor := distance(workload_key, key))
+                    for slot in self._same_workload(first)
                 ]
-            for record in self._read_all(found):
-                assert isinstance(record, Record)
-                return record
-        return None
+            yield from self._read_all(found)
 
     def find_ansor(
         self, target: LogTarget, key: WorkloadKey, include_compatible: bool

@@ -6,6 +6,7 @@ Baton's lay them out are cut up a block at a time; any other line is parsed in f
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
@@ -29,7 +30,7 @@ _LAYOUT = line_layout(
     r'(?:,"tir":"[^"\\]*(?:\\.[^"\\]*)*")?\},'
     rf'"target":(\{{[^{{}}]*(?:\{{[^{{}}]*\}}[^{{}}]*)*\}}),"costs":\[((?:{NUMBER}(?:,{NUMBER})*)?)\],'
     rf'"error":(\d{{1,9}}),"timestamp":{NUMBER},'
-    r'(?:"untuned":true,)?(?:"template":\{[^{}]*\},)?"trace":\[.*\]\}'
+    r'(?:"untuned":true,)?("template":\{[^{}]*\},)?"trace":\[.*\]\}'
 )
 _LAYOUTS = (ansor.LAYOUT, _LAYOUT)
 _ANSORS = 0
@@ -44,15 +45,24 @@ class IndexedLines(NamedTuple):
     keys: Sequence[str]  # workload keys
     targets: Sequence[str]  # as JSON or as text
     costs: Sequence[float]  # mean seconds; infinity for a failed measurement
+    templates: Sequence[bool] = ()  # whether each names a template; empty if none does
+
+
+_MOST_KEPT = 32 << 20
+"""Bytes of the largest log that is kept as a whole, so that it may change while it is in use."""
 
 
 class LogFile:
-    """A log on disk, of which single lines are read. `name`: without its folder."""
+    """A log, of which single lines are read. `name`: without its folder.
+
+    A log of at most 32 MiB is read once. A larger one must stay as it is while it is in use.
+    """
 
     def __init__(self, path: str | os.PathLike) -> None:
         self.path = Path(path).absolute()
         self.name = self.path.name
         self._state = ""
+        self._kept: bytes | None = None
 
     @property
     def digest(self) -> str:
@@ -95,7 +105,11 @@ class LogFile:
             with open_regular(self.path) as file:
                 stat = os.fstat(file.fileno())
                 self._state = f"{stat.st_ino} {stat.st_size} {stat.st_mtime_ns}"
-                yield from runs(file, _LAYOUTS)
+                if stat.st_size <= _MOST_KEPT:
+                    self._kept = file.read(_MOST_KEPT + 1)
+                    yield from runs(io.BytesIO(self._kept), _LAYOUTS)
+                else:
+                    yield from runs(file, _LAYOUTS)
         except OSError as error:
             raise RecordError(
                 f"auto_scheduler log {str(self.path)!r} can't be read: {error.strerror}"
@@ -106,24 +120,31 @@ class LogFile:
         line = run.line + at
         record = parse_line(_text(bare), f"auto_scheduler:{self.name}:{line}")
         if isinstance(record, ansor.AnsorRecord):
-            target, is_ansor = record.target_text, True
+            target, is_ansor, templates = record.target_text, True, []
         else:
             target, is_ansor = json.dumps(record.target), False
+            templates = [record.template is not None]
         places = [run.offset + run.ends[at], run.offset + run.ends[at + 1]]
-        return IndexedLines(is_ansor, line, places, [record.workload_key], [target], [record.cost])
+        key, cost = record.workload_key, record.cost
+        return IndexedLines(is_ansor, line, places, [key], [target], [cost], templates)
 
     def read(self, line: int, offset: int, length: int) -> AnyRecord:
         """Read one record; RecordError if its unindexed part is damaged or the file has changed."""
-        try:
-            with open_regular(self.path) as file:
-                file.seek(offset)
-                raw = file.read(length)
-        except OSError as error:
-            raise RecordError(f"{self.name}:{line}: can't be read: {error.strerror}") from error
+        raw = self._bytes(line, offset, length)
         try:
             return parse_line(_text(raw).strip(), f"auto_scheduler:{self.name}:{line}")
         except RecordError as error:
             raise RecordError(f"{self.name}:{line}: {error}") from error
+
+    def _bytes(self, line: int, offset: int, length: int) -> bytes:
+        if self._kept is not None:
+            return self._kept[offset : offset + length]
+        try:
+            with open_regular(self.path) as file:
+                file.seek(offset)
+                return file.read(length)
+        except OSError as error:
+            raise RecordError(f"{self.name}:{line}: can't be read: {error.strerror}") from error
 
 
 def _text(raw: bytes) -> str:
@@ -132,14 +153,14 @@ def _text(raw: bytes) -> str:
 
 def _cut(run: Run, most: int | None) -> IndexedLines | None:
     """Ranking data of the first lines of a run; None if one of them needs the full parser."""
-    keys, targets, costs, errors = zip(*run.fields[:most])
+    keys, targets, costs, errors, *others = zip(*run.fields[:most])
     text, named = b"\n".join(keys), {target: target.decode() for target in targets}
     if text.count(b"\\") != text.count(b'\\"') or any("\\" in target for target in named.values()):
         return None
     return IndexedLines(
         run.layout == _ANSORS, run.line, [run.offset + end for end in run.ends],
         text.replace(b'\\"', b'"').decode().split("\n"), [named[target] for target in targets],
-        list(map(_cost, costs, errors)),
+        list(map(_cost, costs, errors)), [text != b"" for each in others for text in each],
     )  # fmt: skip
 
 

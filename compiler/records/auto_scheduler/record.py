@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
 
 __all__ = [
-    "Record", "RecordToFile", "load_best_record", "load_records", "replay", "save_records",
-    "scan", "workload_key",
+    "Record", "RecordToFile", "best_record", "load_best_record", "load_records", "replay",
+    "save_records", "scan", "workload_key",
 ]  # fmt: skip
 
 logger = logging.getLogger("baton.auto_scheduler")
@@ -184,7 +184,7 @@ def load_records(filename: PathLike, strict: bool = False) -> list[AnyRecord]:
     return list(scan(filename, strict))
 
 
-def load_best_record(
+def best_record(
     filename: PathLike,
     workload_key: str | None = None,
     target: Any = None,
@@ -219,6 +219,17 @@ def _distance(wanted: str, record: AnyRecord) -> float:
     if isinstance(record, ansor.AnsorRecord):
         return ansor.distance(ansor.decode_key(wanted), record.key)
     return distance(wanted, record.workload_key)
+
+
+def load_best_record(
+    filename: PathLike,
+    workload_key: str | None = None,
+    target: Any = None,
+    include_compatible: bool = False,
+    tuned: bool = False,
+) -> AnyRecord | tuple[None, None]:
+    """As `best_record`, but (None, None) if there is none: the result unpacks as in TVM."""
+    return best_record(filename, workload_key, target, include_compatible, tuned) or (None, None)
 
 
 def save_records(

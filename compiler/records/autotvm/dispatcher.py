@@ -5,6 +5,7 @@
             lib = relay.build(mod, target, params=params)
 
 Contexts are `contextvars`: other threads do not see a context, and an exception leaves none behind.
+A build in a thread without contexts warns if another thread has some.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from .workload import digest
 PREFERENCES = ("log", "fastest")
 
 Record = tuple[MeasureInput, MeasureResult]
-Records = str | os.PathLike | io.TextIOBase | Record | Iterable[Any]
+Records = str | bytes | os.PathLike | io.TextIOBase | Record | Iterable[Any] | None
 
 
 def checked_preference(prefer: str) -> str:
@@ -45,7 +46,11 @@ def checked_preference(prefer: str) -> str:
 
 
 class DispatchContext(NestedContext, kind="AutoTVM dispatch"):
-    """Base of the contexts: looks up records here, then in the outer contexts."""
+    """Base of the contexts: looks up records here, then in the outer contexts.
+
+    A user-defined context defines `_query_inside(target, workload)`, as in TVM: it returns the
+    `ConfigEntity` of a workload, or None to ask the outer contexts. Builds in it are not cached.
+    """
 
     prefer = "log"
 
@@ -59,7 +64,19 @@ class DispatchContext(NestedContext, kind="AutoTVM dispatch"):
 
     def find(self, target: LogTarget, workload: bytes) -> ConfigEntity | None:
         """Config from this context alone; `workload` is a `workload.digest`."""
-        raise NotImplementedError
+        raise RecordError(
+            f"{type(self).__name__} has no records: define _query_inside(self, target, workload), "
+            "which returns a ConfigEntity or None"
+        )
+
+    def _query_inside(self, target: Any, workload: Any) -> ConfigEntity | None:
+        """Config from this context alone; `workload` is (task name, *arguments)."""
+        return self.find(log_target(target), digest(workload))
+
+    @classmethod
+    def is_user_defined(cls) -> bool:
+        """Whether the class answers by its own `_query_inside`."""
+        return cls._query_inside is not DispatchContext._query_inside
 
     def find_for(self, target: LogTarget, workload: bytes, taken: int) -> ConfigEntity | None:
         """Config for an operator of a build, `taken` of whose operators have one of these already.
@@ -67,6 +84,17 @@ class DispatchContext(NestedContext, kind="AutoTVM dispatch"):
         Operators of one workload count together. Most contexts give all of them the same.
         """
         return self.find(target, workload)
+
+    def find_all(
+        self, target: LogTarget, workload: bytes, taken: int = 0
+    ) -> Iterator[ConfigEntity]:
+        """Configs of `find_for`, the best first: the best may not fit its template."""
+        config = self.find_for(target, workload, taken)
+        return iter(() if config is None else (config,))
+
+    def log_counts(self, target: LogTarget) -> list[tuple[str, int, int]]:
+        """(log, its records, those for the target) of each log; see `LogCounts.matching`."""
+        return []
 
     def content_digest(self) -> str | None:
         """Digest that changes with the results of `find`; None if there is no such digest."""
@@ -104,6 +132,7 @@ class ApplyHistoryBest(DispatchContext):
     Parameters
     ----------
     records : path, open text file, (MeasureInput, MeasureResult) pair, or iterable of these
+        None for a context without records, to which `load` and `update` add.
     strict : bool
         Raise at a line that is not a record, instead of one warning per file.
     prefer : str
@@ -125,13 +154,17 @@ class ApplyHistoryBest(DispatchContext):
 
     def load(self, records: Records, strict: bool = False) -> None:
         """Add more records to those already here."""
-        if isinstance(records, (str, os.PathLike)):
+        if records is None:
+            return
+        if isinstance(records, (str, bytes, os.PathLike)):
+            records = os.fsdecode(records)
             self._best.add_log(Path(records).name, rank_log(records, strict))
         elif isinstance(records, io.TextIOBase):
             self._best.add_log("<buffer>", scan(records, "<buffer>", strict, rank_line))
         elif isinstance(records, tuple) and records and isinstance(records[0], MeasureInput):
             self._best.add_pair(*records)
         elif isinstance(records, Iterable):
+            each: Any
             for each in records:
                 self.load(each, strict)
         else:
@@ -147,7 +180,27 @@ class ApplyHistoryBest(DispatchContext):
             self._set_by_user[name, key] = config
 
     def find(self, target: LogTarget, workload: bytes) -> ConfigEntity | None:
-        return _find_best(self._best, target, workload, self._set_by_user)
+        return next(self.find_all(target, workload), None)
+
+    def find_all(
+        self, target: LogTarget, workload: bytes, taken: int = 0
+    ) -> Iterator[ConfigEntity]:
+        """By model, then by each key; the user's configs before logged ones (TVM 0.18)."""
+        del taken
+        by_user, best = self._set_by_user, self._best
+        configs = [by_user.get((f"model:{target.model}", workload))]
+        configs += best.best_of_model(target.model, workload)
+        for key in target.keys:
+            configs.append(by_user.get((f"key:{key}", workload)))
+            configs += best.best_of_key(key, workload)
+        seen = set()
+        for config in configs:
+            if config is not None and config.source not in seen:
+                seen.add(config.source)
+                yield config
+
+    def log_counts(self, target: LogTarget) -> list[tuple[str, int, int]]:
+        return self._best.counts.matching(target)
 
     def content_digest(self) -> str | None:
         if self.prefer != "log":  # then a measurement decides
@@ -207,22 +260,32 @@ class ApplyGraphBest(DispatchContext):
 apply_graph_best = ApplyGraphBest
 
 
-def _find_best(
-    best: BestRecords,
-    target: LogTarget,
-    workload: bytes,
-    by_user: dict[tuple[str, bytes], ConfigEntity],
-) -> ConfigEntity | None:
-    """Look up the model first, then each key; the user's configs before logged ones (TVM 0.18)."""
-    config = by_user.get((f"model:{target.model}", workload))
-    if config is None:
-        config = best.best_of_model(target.model, workload)
-    for key in target.keys:
-        if config is None:
-            config = by_user.get((f"key:{key}", workload))
-        if config is None:
-            config = best.best_of_key(key, workload)
-    return config
+class ApplyFixedConfig(DispatchContext):
+    """Apply the first config of each named task's space, for instance to compare schedules.
+
+    Parameters
+    ----------
+    tasks : list of Task
+    schedule_names : str or list of str
+        Names of the tasks to apply; operators with none of them take what is around the context.
+    """
+
+    def __init__(self, tasks: Iterable[Any], schedule_names: str | Sequence[str]) -> None:
+        self._names = {schedule_names} if isinstance(schedule_names, str) else {*schedule_names}
+        self._tasks = {digest(task.workload): task for task in tasks if task.name in self._names}
+        if missing := self._names - {task.name for task in self._tasks.values()}:
+            raise RecordError(f"no task has the name {', '.join(sorted(missing))}")
+
+    def find(self, target: LogTarget, workload: bytes) -> ConfigEntity | None:
+        task = self._tasks.get(workload)
+        if task is None:
+            return None
+        config: ConfigEntity = task.config_space.get(0)
+        return replace(config, source=f"topi:<{task.name}>:0", is_fallback=False)
+
+
+def clear_fallback_cache(target: Any, workload: Any) -> None:
+    """Clear the kept fallback config of a workload; there is none, as builds compute it anew."""
 
 
 DispatchContext.bottom = FallbackContext()
@@ -239,7 +302,9 @@ def records_for(
     workload: Any,
     taken: Mapping[tuple[int, bytes], int] = MappingProxyType({}),
 ) -> Iterator[ConfigEntity]:
-    """Yield configs for a workload, innermost context first; `level` is the context's index.
+    """Yield configs for a workload, innermost context first, and of each the best first.
+
+    `level` of a config is the context's index.
 
     `taken`: by level and `workload.digest`, how many operators of the build have a config already.
     """
@@ -248,9 +313,27 @@ def records_for(
         if isinstance(context, FallbackContext):
             continue
         key = key or digest(workload)
-        config = context.find_for(described, key, taken.get((level, key), 0))
-        if config is not None:
+        if context.is_user_defined():
+            answer = _checked_config(context, context._query_inside(target, workload))
+            configs = iter(() if answer is None else (answer,))
+        else:
+            configs = context.find_all(described, key, taken.get((level, key), 0))
+        for config in configs:
             yield replace(config, level=level)
+
+
+def _checked_config(context: DispatchContext, config: Any) -> ConfigEntity | None:
+    """The answer of a user-defined context; one of a fallback is none."""
+    if config is None or getattr(config, "is_fallback", False):
+        return None
+    if not isinstance(config, ConfigEntity):
+        raise RecordError(
+            f"{type(context).__name__}._query_inside returned a {type(config).__name__}; return a "
+            "ConfigEntity, such as task.config_space.get(index), or None"
+        )
+    if not config.source.startswith("topi:") or config.source == "topi:fallback":
+        return replace(config, source=f"topi:{type(context).__name__}")
+    return config
 
 
 def query_contexts(
@@ -261,10 +344,14 @@ def query_contexts(
     A context that prefers the fastest passes over a record that this machine once measured slower
     than what a build does without its log. A build also measures what was not measured yet.
     """
+    lost = -1  # level of the context whose best record was slower
     for config in records_for(contexts, target, workload):
         known = None
+        if config.level == lost:
+            continue
         if contexts[config.level].prefer == "fastest":
             known = log_benchmark.kept(target, workload, config)
         if known is None or known.log_wins:
             return config
+        lost = config.level
     return None

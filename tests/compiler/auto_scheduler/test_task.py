@@ -220,3 +220,9 @@ def test_a_record_of_another_compute_under_the_workloads_name_is_named(tmp_path)
     task = SearchTask("test_task.product", ((16, 8), 32), target=CPU)
     with pytest.raises(RecordError, match=r"ansor\.json:1: can't be replayed: .*7"):
         task.apply_best(log)
+
+
+def test_the_key_of_an_extracted_task_makes_the_task_again(module):
+    (task, *_), _ = extract_tasks(module, {}, "llvm")
+    again = SearchTask(workload_key=task.workload_key, target="llvm")
+    assert again.workload_key == task.workload_key and again.registered_key is None

@@ -125,7 +125,7 @@ def test_a_template_holds_no_schedule_of_the_plain_compute(tmp_path):
     log = tmp_path / "templates.json"
     task = extract_tasks(two_convolutions(), {}, CPU)[0][0]
     save_records(log, [record_of(task, "conv2d_direct.x86")])
-    assert load_best_record(log, tuned=True) is None
+    assert load_best_record(log, tuned=True) == (None, None)
     with pytest.raises(RecordError, match="has no schedule of"):
         task.apply_best(log)
 

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 import tvm
@@ -9,7 +14,7 @@ from tvm import relax, te
 
 from compiler import autotvm
 from compiler.autotvm.task import TaskCandidate
-from compiler.errors import RecordError
+from compiler.errors import LegacyImportError, RecordError
 from schedules.config import ConfigEntity
 
 TARGET = "llvm -mcpu=skylake-avx512"
@@ -244,3 +249,27 @@ def test_tensors_are_serialized_by_shape_and_dtype():
     back = autotvm.task.deserialize_args(args)
     assert tuple(back[0].shape) == (3, 4) and back[1:] == [(1, 2), "NCHW", None]
     assert autotvm.task.args_to_workload([x], "task") == ("task", args[0])
+
+
+def test_tasks_go_to_other_processes(network):
+    for task in autotvm.task.extract_from_program(network, target=TARGET):
+        copy = pickle.loads(pickle.dumps(task))
+        assert (copy.workload, copy.weight, str(copy.target)) == (
+            task.workload, task.weight, str(task.target),
+        )  # fmt: skip
+        assert len(copy.config_space) == len(task.config_space)
+
+
+@pytest.mark.parametrize("name", ["TaskExtractEnv", "TracingEnvironment", "get_workload"])
+def test_names_of_tvm_that_are_gone_say_what_to_use(name):
+    with pytest.raises(LegacyImportError, match=f"{name} is not supported: "):
+        getattr(autotvm.task, name)
+    assert autotvm.task.clear_fallback_cache("llvm", ("dense_nopack.x86",)) is None
+
+
+def test_the_record_module_picks_the_best_records_of_a_log(tmp_path):
+    log = Path(__file__).parents[1] / "records/autotvm/data/formats/good_mixed.log"
+    out = tmp_path / "best.log"
+    words = ["-m", "compiler.autotvm.record", "--mode", "pick", "--i", str(log), "--o", str(out)]
+    subprocess.run([sys.executable, *words], check=True)
+    assert 0 < len(list(autotvm.load_from_file(out))) <= len(list(autotvm.load_from_file(log)))

@@ -60,8 +60,10 @@ def test_candidates_run_on_a_trackers_device(tracker):
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "192.0.2.7", "tracker.example"])
-def test_a_tracker_that_others_reach_is_warned_of(host, caplog):
-    autotvm.RPCRunner("local", host, 9190, n_parallel=1)
+@pytest.mark.parametrize("family", [autotvm, auto_scheduler])
+def test_a_tracker_is_asked_at_once_and_warned_of_if_others_reach_it(host, family, caplog):
+    with pytest.raises(BatonError, match=f"no RPC tracker answers at {host}:9190"):
+        family.RPCRunner("local", host, 9190, n_parallel=1, timeout=0.2)
     is_open = host not in ("127.0.0.1", "localhost")
     assert ("can run any code" in caplog.text) == is_open
 

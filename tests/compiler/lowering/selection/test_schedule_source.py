@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextvars
 import inspect
 import json
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 import tvm
 from tvm.target import Target
 
+from compiler import auto_scheduler, autotvm, relay
 from compiler.autotvm import apply_history_best, decode
+from compiler.errors import RecordError
 from compiler.lowering.selection.schedule_source import ScheduleSource
 from compiler.records.auto_scheduler.dispatcher import (
     ApplyHistoryBest,
@@ -120,3 +125,80 @@ def test_use_topi_schedule_is_no_pass_context_key(key):
 
 def test_use_topi_schedule_is_no_argument():
     assert not inspect.signature(ScheduleSource.from_contexts).parameters
+
+
+def sources_of_a_build():
+    x = relay.var("x", shape=(4, 16))
+    weight = relay.const(np.ones((8, 16), "float32"))
+    lib = relay.build(relay.Function([x], relay.nn.dense(x, weight)), "llvm")
+    return [kernel.source for kernel in lib.report.kernels], lib.report.notes
+
+
+def a_dense_log():
+    shapes = ["TENSOR", [4, 16], "float32"], ["TENSOR", [8, 16], "float32"]
+    tiles = [["tile_y", "sp", [-1, 1, 4]], ["tile_x", "sp", [-1, 1, 8]], ["tile_k", "sp", [-1, 1]]]
+    line = {
+        "input": ["llvm", "dense_nopack.x86", [*shapes, None, "float32"], {}],
+        "config": {"index": 0, "code_hash": None, "entity": tiles},
+        "result": [[1e-3], 0, 1.0, 2.0],
+        "version": 0.2,
+    }
+    return apply_history_best([decode(json.dumps(line))])
+
+
+def test_a_build_in_a_pool_without_the_log_of_its_maker_warns(caplog):
+    with a_dense_log(), ThreadPoolExecutor(1) as pool:
+        sources, notes = pool.submit(sources_of_a_build).result()
+        assert sources == ["topi:fallback"]
+        assert any("no AutoTVM dispatch context, but another thread has" in n for n in notes)
+        assert "submit contextvars.copy_context().run" in caplog.text
+        caplog.clear()
+        context = contextvars.copy_context()
+        sources, notes = pool.submit(context.run, sources_of_a_build).result()
+        assert sources == ["topi:<records>:1"] and not caplog.text
+        with FallbackContext(), a_dense_log():
+            assert not any("another thread" in note for note in sources_of_a_build()[1])
+    assert sources_of_a_build()[0] == ["topi:fallback"] and not caplog.text
+
+
+@pytest.mark.parametrize("family", [autotvm, auto_scheduler])
+def test_a_user_defined_context_is_asked_for_every_workload(family):
+    asked = []
+
+    class Watch(family.DispatchContext):
+        def _query_inside(self, target, workload, *_):
+            asked.append(workload)
+
+    with a_dense_log(), Watch():
+        assert sources_of_a_build()[0] == ["topi:<records>:1"]
+    assert asked
+
+
+def test_the_answer_of_a_user_defined_context_is_used_or_rejected():
+    class Answer(autotvm.DispatchContext):
+        def _query_inside(self, target, workload):
+            return given if workload[0] == "dense_nopack.x86" else None
+
+    task = autotvm.task.create(
+        "dense_nopack.x86", (("TENSOR", (4, 16), "float32"), ("TENSOR", (8, 16), "float32"), None,
+                             "float32"), "llvm",
+    )  # fmt: skip
+    given = task.config_space.get(0)
+    with Answer():
+        assert sources_of_a_build()[0] == ["topi:space:0"]
+    given = autotvm.task.ApplyFixedConfig([task], task.name)
+    with given:
+        assert sources_of_a_build()[0] == ["topi:<dense_nopack.x86>:0"]
+    with Answer(), pytest.raises(RecordError, match="returned a ApplyFixedConfig; return a Config"):
+        sources_of_a_build()
+    with pytest.raises(RecordError, match="no task has the name dense"):
+        autotvm.task.ApplyFixedConfig([task], ["dense"])
+
+
+@pytest.mark.parametrize("family", [autotvm, auto_scheduler])
+def test_a_user_defined_context_without_a_query_names_what_it_lacks(family):
+    class Empty(family.DispatchContext):
+        pass
+
+    with Empty(), pytest.raises(RecordError, match="Empty has no records: define _query_inside"):
+        sources_of_a_build()

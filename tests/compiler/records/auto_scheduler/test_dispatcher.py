@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import os
 import threading
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import pytest
 from tvm import te, topi
 from tvm.target import Target
 
+from compiler import auto_scheduler
 from compiler.errors import RecordError
 from compiler.records.auto_scheduler.dispatcher import (
     ApplyHistoryBest,
@@ -131,3 +134,34 @@ def test_extraction_mark_is_removed_on_exceptions():
     with pytest.raises(ZeroDivisionError), extracting():
         raise ZeroDivisionError
     assert not is_extracting()
+
+
+def test_records_are_taken_in_every_form_of_tvm():
+    pairs = [tuple(each) for each in load_records(LOG)]
+    key = pairs[0][0].task.workload_key
+    cost = ApplyHistoryBest(LOG).query(CPU, key).cost
+    for records in (pairs, os.fsencode(LOG), auto_scheduler.RecordReader(LOG), [None, LOG]):
+        assert ApplyHistoryBest(records).query(CPU, key, True, None, "main").cost == cost
+    assert ApplyHistoryBest(pairs[0]).query(CPU, key) is not None
+    assert ApplyHistoryBest(None).query(CPU, key) is None
+    for other in (5, [5], io.StringIO()):
+        with pytest.raises(RecordError, match="give paths of logs, Records, or pairs"):
+            ApplyHistoryBest(other)
+
+
+def test_a_log_may_go_once_the_context_is_made(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_bytes(LOG.read_bytes())
+    context, key = ApplyHistoryBest(path), load_records(LOG)[0].workload_key
+    path.write_text("another")
+    found = context.query(CPU, key)
+    path.unlink()
+    assert found == context.query(CPU, key) and found is not None
+
+
+def test_a_schedule_set_by_hand_goes_before_the_records():
+    context, by_hand = ApplyHistoryBest([record(cost=1e-6)]), record(cost=1.0)
+    context.update(CPU, "f.s.4x4", by_hand)
+    assert context.query(CPU, "f.s.4x4") is by_hand and context.content_digest() is None
+    with pytest.raises(RecordError, match="update takes a Record"):
+        context.update(CPU, "f.s.4x4", "tiled")

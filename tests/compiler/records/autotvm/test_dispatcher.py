@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from pathlib import Path
 
@@ -283,3 +284,9 @@ def test_the_innermost_log_goes_before_a_faster_record_of_an_outer_one(monkeypat
     target = CPU
     chosen = strategy.select("test.levels", None, target, lambda t, w: known[w[0]])
     assert chosen is not None and chosen[0].name == "slow"
+
+
+def test_a_log_is_named_by_bytes_and_none_has_no_records(write):
+    path = write(line(1.0, 1))
+    assert tile(ApplyHistoryBest(os.fsencode(path)).query(CPU, WORKLOAD)) == 1
+    assert ApplyHistoryBest(None).query(CPU, WORKLOAD) is None
