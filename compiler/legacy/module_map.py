@@ -76,6 +76,7 @@ MOVED = {
     "tvm.relay": "compiler.relay",
     "tvm.relay.analysis.analysis": "compiler.relay.analysis",
     "tvm.relay.backend.compile_engine": "compiler.relay.backend.te_compiler",
+    "tvm.relay.backend.graph_runtime_codegen": "compiler.relay.backend.graph_executor_codegen",
     "tvm.relay.backend.graph_runtime_factory": "compiler.relay.backend.executor_factory",
     "tvm.relay.backend.executor": "compiler.relay.backend.options",
     "tvm.relay.backend.runtime": "compiler.relay.backend.options",
@@ -187,7 +188,6 @@ ABSENT = {
     "tvm.auto_scheduler._ffi_api": (
         "sketches come from TVM's MetaSchedule; register a tvm.s_tir.meta_schedule.ScheduleRule"
     ),
-    "tvm.relay.backend.graph_executor_codegen": "relay.build makes the code and the executor",
     "tvm.relay.quantize._annotate": "relay.quantize.quantize annotates by its own rules",
     "tvm.relay.qnn.op.canonicalizations": "relay.qnn.transform.CanonicalizeOps does that work",
     "tvm.relay.qnn.op.legalizations": "relay.qnn.transform.CanonicalizeOps does that work",

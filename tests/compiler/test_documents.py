@@ -14,6 +14,8 @@ from compiler import mxnet as mx
 from compiler.errors import BuildError
 from compiler.mxnet import gluon, np, npx
 from compiler.mxnet.gluon import nn
+from compiler.relay.backend.graph_executor_codegen import GraphRuntimeCodegen
+from compiler.runtime import graph_executor
 
 X = onp.arange(6, dtype="float32").reshape(2, 3)
 
@@ -198,6 +200,16 @@ def test_main_of_an_optimized_module_is_lowered_to_compute_without_schedules():
         optimized, _ = relay.optimize(mod, "llvm", params)
     again, _ = auto_scheduler.extract_tasks(optimized["main"], params, "llvm")
     assert [task.desc for task in again] == [task.desc for task in tasks]
+    codegen = GraphRuntimeCodegen(None, "llvm", use_topi_schedule=False)
+    _, lowered, _ = codegen.codegen(optimized["main"])
+    (kernels,) = lowered.values()
+    (function,) = kernels.functions.values()
+    assert "T.parallel" not in function.script() and "T.vectorized" not in function.script()
+    graph, library, params = GraphRuntimeCodegen(None, "llvm").codegen(optimized)
+    executor = graph_executor.create(graph, library, tvm.cpu())
+    executor.set_input(**params)
+    executor.run(x=onp.ones((1, 8), "float32"))
+    onp.testing.assert_allclose(executor.get_output(0).numpy(), onp.full((1, 4), 8.0))
 
 
 @pytest.mark.parametrize(

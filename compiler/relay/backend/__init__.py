@@ -9,8 +9,8 @@ __getattr__ = lazy_attributes(
     {
         "Executor": ".options",
         "Runtime": ".options",
-        "compile_engine": ".te_compiler",
         "executor_factory": ".executor_factory",
+        "graph_executor_codegen": ".graph_executor_codegen",
         "interpreter": ".interpreter",
         "te_compiler": ".te_compiler",
         "vm": "..vm",
