@@ -22,6 +22,7 @@ from compiler.errors import PartitionError
 from compiler.ir import dynamic_shape
 from compiler.ir.dataflow_graph import OPERATION, RelaxFunction
 from compiler.ir.op_dialect import attribute_values
+from compiler.ir.spans import operand_name
 from compiler.ir.unique_names import Names
 
 from .graph import VARIABLE, Entry, Graph, Node, OutputType
@@ -110,7 +111,8 @@ class RelaxGraph:
     def _constant(self, constant: Any) -> int:
         key = hash(constant)  # its address; the module keeps it alive
         if key not in self._constants:
-            name = self._names.unique(f"const_{len(self._constants)}")
+            own = operand_name(constant) or f"const_{len(self._constants)}"
+            name = self._names.unique(own)
             node = Node(VARIABLE, name, [], {"param": "True"}, self._types(constant.ty))
             self._constants[key] = self._add(node, None)
             if isinstance(constant.value, runtime.Tensor):

@@ -13,9 +13,20 @@ from tvm.ir import SourceName, Span
 from tvm.relax.expr import _update_type
 
 
-def span_of(name: str) -> Span:
-    """A span with a source name but without line and column."""
-    return Span(SourceName(name), 0, 0, 0, 0)
+def span_of(name: str, start: int = 0) -> Span:
+    """A span with a source name but without line and column.
+
+    `start`: index in the name of the model's own name of an operand; 0 if there is none.
+    """
+    return Span(SourceName(name), 0, 0, 0, start)
+
+
+def operand_name(expr: relax.Expr) -> str:
+    """The name that the model has for an operand, or ""."""
+    span = expr.span
+    if not isinstance(span, Span) or not span.end_column or span.line:
+        return ""
+    return str(span.source_name.name)[int(span.end_column) :]
 
 
 def with_span(expr: relax.Expr, span: Span) -> relax.Expr:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
+from onnx import TensorProto, helper, numpy_helper
 from tvm import relax
 from tvm.script import ir as I
 from tvm.script import relax as R
@@ -355,3 +356,37 @@ def test_what_is_no_module_is_refused() -> None:
         subgraphs(symbol)
     with pytest.raises(PartitionError, match="not NoneType"):
         partition(None, "llvm")
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_onnx_weights_keep_their_names_on_inputs_of_subgraphs(frozen: bool) -> None:
+    weights = {"fc.weight": np.ones((4, 3), "float32"), "fc.bias": np.full(3, 2, "float32")}
+    graph = helper.make_graph(
+        [
+            helper.make_node("MatMul", ["x", "fc.weight"], ["m"], name="layer.1"),
+            helper.make_node("Add", ["m", "fc.bias"], ["y"]),
+            helper.make_node("Relu", ["y"], ["z"]),
+        ],
+        "named",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 4])],
+        [helper.make_tensor_value_info("z", TensorProto.FLOAT, [2, 3])],
+        [numpy_helper.from_array(value, name) for name, value in weights.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    seen: dict[str, Any] = {}
+
+    def review(text: str, _id: int, _options: Any, _attrs: Any, args: Any, _aux: Any) -> bool:
+        seen["named"] = {
+            node["attrs"]["argName"]
+            for node in json.loads(text)["nodes"]
+            if node["op"] == "null" and node["attrs"].get("argName")
+        }
+        seen["values"] = dict(args)
+        return True
+
+    register("named", Strategy("all", lambda _text, ids, _options: [-1] * len(ids), review))
+    mod, params = relay.frontend.from_onnx(model, freeze_params=frozen)
+    partition(mod, "named", params)
+    assert seen["named"] == {"x", "fc.weight", "fc.bias"}
+    for name, value in weights.items():
+        np.testing.assert_array_equal(seen["values"][name], value)

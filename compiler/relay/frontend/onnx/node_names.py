@@ -33,7 +33,7 @@ def spans_of_operands(graph: onnx.GraphProto, short: bool = False) -> dict[str, 
         for operand in node.input:
             if operand and operand not in first:
                 own = operand.rpartition(".")[2] if short else operand
-                first[operand] = span_of(f"{name}.{own}")
+                first[operand] = span_of(f"{name}.{own}", len(name) + 1)
     return first
 
 
