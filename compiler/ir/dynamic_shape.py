@@ -110,6 +110,10 @@ def as_extent(value: Any) -> Any:
     return value if isinstance(value, tvm.ir.Expr) else tirx.const(int(value), "int64")
 
 
+_SAMPLE = 720720
+"""Value of symbols that many numbers divide."""
+
+
 def simplified(extent: Any, most: Mapping[str, int] = MappingProxyType({})) -> Any:
     """Simplify an extent to an int or an expression. Symbols are nonnegative; `most` holds
     their upper bounds by name."""
@@ -121,6 +125,25 @@ def simplified(extent: Any, most: Mapping[str, int] = MappingProxyType({})) -> A
         analyzer.bind(var, tvm.ir.Range(tirx.const(0, "int64"), tirx.const(end, "int64")))
     simple = analyzer.simplify(extent)
     return int(simple) if isinstance(simple, tirx.IntImm) else simple
+
+
+def proven_ratio(extent: Any, other: Any) -> int | None:
+    """The integer k for which `extent` is `k * other` for all symbols; None if there is none.
+
+    Values at one assignment of the symbols give the candidate, algebra proves it.
+    """
+    if not isinstance(extent, tvm.ir.Expr) or not isinstance(other, tvm.ir.Expr):
+        return None
+    some = tirx.const(_SAMPLE, "int64")
+    values = [
+        simplified(tvm_ffi.structural_map(each, (tirx.Var, lambda _: some)))
+        for each in (extent, other)
+    ]
+    if not all(isinstance(value, int) and value > 0 for value in values) or values[0] % values[1]:
+        return None
+    times = values[0] // values[1]
+    difference = simplified(extent - other * times)
+    return times if isinstance(difference, int) and difference == 0 else None
 
 
 def bound_within(extent: Any, most: int) -> tuple[tirx.Var, int] | None:

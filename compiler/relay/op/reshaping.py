@@ -10,6 +10,7 @@ from tvm import relax, te, tirx
 
 from ...errors import RelayTypeError
 from ...ir.constants import static_shape
+from ...ir.dynamic_shape import proven_ratio
 from ...ir.op_facts import Forbidden
 from ..type_infer import type_of
 from . import quantization
@@ -81,9 +82,14 @@ def resolve_reshape(
 def _quotient(numerator: list[Extent], denominator: list[Extent]) -> Extent:
     """Quotient of two products, with common factors canceled first."""
     for factor in list(denominator):
-        for other in numerator:
+        for place, other in enumerate(numerator):
             if same_extent(factor, other):
                 numerator.remove(other)
+                denominator.remove(factor)
+                break
+            times = None if isinstance(factor, int) else proven_ratio(other, factor)
+            if times is not None:
+                numerator[place] = times
                 denominator.remove(factor)
                 break
     fixed = [math.prod(v for v in each if isinstance(v, int)) for each in (numerator, denominator)]

@@ -30,6 +30,7 @@ from compiler.tvm_workarounds.block_builder import BlockBuilder
 
 from ..error_text import reason_of
 from ..import_limits import MAX_TENSOR_BYTES, Budget, ImportLimits
+from . import extent_quotients
 from . import shape_expr as symbolic
 from .evaluate import (
     BROADCASTING,
@@ -41,7 +42,7 @@ from .evaluate import (
 )
 from .functions import default_attributes, function_body, has_function, optional_attributes
 from .model import InputType, Model, dense_array, refuse_narrow, tensor_array, tensor_dtype
-from .node import Node, Scope, constant_value, describe
+from .node import Node, Scope, constant_value, describe, dtype_of
 from .node_names import named_nodes
 from .old_opsets import in_form_of_opset_7
 from .ops import CONVERTERS, PREFER_FUNCTION
@@ -124,6 +125,7 @@ class GraphImporter:
         self._own = dict(converters or {})
         self.symbolic: dict[relax.Expr, np.ndarray] = {}
         self.partly_known: dict[relax.Expr, np.ndarray] = {}
+        self.quotients: dict[relax.Expr, np.ndarray] = {}
         self.bounds: dict[str, int] = {}
         self._extents: dict[int, tirx.Expr] = {}  # of tensors outside branches, by their hash
         self.valid_nodes: set[tuple[Any, ...]] = set()
@@ -328,6 +330,8 @@ class GraphImporter:
             outputs = self._convert(node, domain)
             if domain == "" and proto.op_type in symbolic.MOVED:
                 self._note_elements(node, outputs)
+            if domain == "" and proto.op_type in ("Cast", "Ceil", "Div", "Floor", "Mul"):
+                self._note_quotients(outputs[0], node)
         except FrontendError:
             raise
         except Exception as error:
@@ -404,6 +408,11 @@ class GraphImporter:
                 whole = simplified(math.prod(shape))
                 return [np.array(whole, object)]
             return [np.array(shape[node.attr("start", 0) : node.attr("end")], object)]
+        is_quotient = bool(node.inputs) and node.get(0) in self.quotients
+        if kind == "Cast" and is_quotient and symbolic.dtype_of_result(node) in ("int32", "int64"):
+            truncated = extent_quotients.truncated(node)
+            if truncated is not None:
+                return [truncated]
         operands = [node.extents_in(index) for index in range(len(node.inputs))]
         for value, operand in zip(node.inputs, operands):
             if value is not None and operand is None:
@@ -427,6 +436,13 @@ class GraphImporter:
         for output, elements in zip(outputs, results):
             if any(each is not None for each in elements.flat):
                 self.partly_known[output] = elements
+
+    def _note_quotients(self, output: Any, node: Node) -> None:
+        """Remember the extents of which a small tensor of floats is computed."""
+        if isinstance(output, relax.Var) and dtype_of(output) in ("float32", "float64"):
+            quotients = extent_quotients.quotients_of(node)
+            if quotients is not None:
+                self.quotients[output] = quotients
 
     def _symbolic(self, node: Node, values: np.ndarray) -> relax.Expr:
         """Extents as a tensor, whose elements converters can ask for again."""

@@ -98,7 +98,7 @@ def _as_array(values: Any) -> np.ndarray:
 def _quotient(left: Any, right: Any) -> Any:
     if isinstance(left, int) and isinstance(right, int):
         return None if right == 0 else int(left / right) if abs(left) < 1 << 52 else left // right
-    if isinstance(right, int) and right > 0 and _is_natural(left):
+    if isinstance(right, int) and right > 0 and is_natural(left):
         return tirx.floordiv(left, right)
     return tirx.truncdiv(left, right)
 
@@ -120,7 +120,7 @@ def _extreme(of_numbers: Callable[..., int], of_extents: Callable[..., Any]) -> 
     return choose
 
 
-def _is_natural(extent: Any) -> bool:
+def is_natural(extent: Any) -> bool:
     """Whether an extent is known to be at least 0."""
     if isinstance(extent, int):
         return extent >= 0
