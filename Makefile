@@ -20,9 +20,10 @@ TARGET =
 THREADS = 1
 SECONDS = 600
 JOBS = 1
-export MODEL TARGET
+FOLDER = networks
+export MODEL TARGET FOLDER
 
-.PHONY: help demo test gpu-test gpu-proof sweep fuzz fuzz-networks lint format docs bench wheel journey journeys clean c-compiler
+.PHONY: help demo test gpu-test gpu-proof sweep fuzz fuzz-networks networks lint format docs bench wheel journey journeys clean c-compiler
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' Makefile
@@ -57,6 +58,9 @@ fuzz: c-compiler $(INSTALLED) ## damaged files, random programs and models: SECO
 
 fuzz-networks: c-compiler $(INSTALLED) ## random whole networks with open axes: SECONDS=600 JOBS=1
 	@$(BIN)/python -m scripts.fuzz.run_networks --seconds $(SECONDS) --jobs $(JOBS) --seed $$(date +%s)
+
+networks: c-compiler $(INSTALLED) ## compare networks with open axes that scripts.models.open_networks wrote: FOLDER=networks
+	@$(BIN)/python -m scripts.conformance.open_networks "$$FOLDER"
 
 lint: $(INSTALLED) ## check style, format, types and imports
 	$(BIN)/ruff check .

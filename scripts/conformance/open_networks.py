@@ -25,7 +25,7 @@ import onnxruntime
 from compiler import relay
 from compiler.errors import BatonError
 
-SECONDS = 180
+SECONDS = 900
 """Longest build and comparison of a network."""
 TOLERANCE = 2e-3
 """Largest difference, relative to the largest value of the result."""
