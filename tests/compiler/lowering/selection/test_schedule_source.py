@@ -13,7 +13,7 @@ import pytest
 import tvm
 from tvm.target import Target
 
-from compiler import auto_scheduler, autotvm, relay
+from compiler import auto_scheduler, autotvm, partition, relay
 from compiler.autotvm import apply_history_best, decode
 from compiler.errors import RecordError
 from compiler.lowering.selection.schedule_source import ScheduleSource
@@ -202,3 +202,11 @@ def test_a_user_defined_context_without_a_query_names_what_it_lacks(family):
 
     with Empty(), pytest.raises(RecordError, match="Empty has no records: define _query_inside"):
         sources_of_a_build()
+
+
+def test_a_subgraph_target_of_only_a_kind_is_the_builds():
+    x = relay.var("x", shape=(2, 3))
+    mod = tvm.IRModule.from_expr(relay.Function([x], relay.exp(x)))
+    lib = relay.build(partition.partition(mod, "llvm"), "llvm -mcpu=x86-64-v3")
+    (info,) = lib.partition_info().values()
+    assert info["target"] == lib.report.target == "llvm -keys=cpu -mcpu=x86-64-v3"
