@@ -158,12 +158,12 @@ class _Walk:
         adapter = _ModuleAdapter(module, name, run, self._params, self._inputs)
         if self.first is not None and all(domain is None for domain in adapter.domains):
             return function
-        self.first = self.first or adapter.graph
         marks = run.claims(adapter)
         in_relax = None
         if not knows_relay(adapter.claimed(marks)):
             in_relax = _query_strategy_in_relax(plain, name, run, self._params, self._inputs)
             adapter, marks = in_relax or (adapter, marks)
+        self.first = self.first or adapter.graph
         if run.limits.max_subgraphs is not None:
             left = run.limits.max_subgraphs - sum(each.accepted for each in candidates)
             run = replace(run, limits=replace(run.limits, max_subgraphs=left))
