@@ -20,6 +20,8 @@ from compiler.ir.rewrite import with_functions
 from compiler.ir.scopes import map_scopes
 from compiler.lowering.offloaded_functions import BACKEND, operators_of
 from compiler.relay.adt_eval import evaluated, only_needed
+from compiler.relay.calling_convention import as_main
+from compiler.relay.function import OpenFunction
 from compiler.relay.relax_to_relay import as_relay, to_relax
 
 from .candidates import Candidate, Partitioning
@@ -31,7 +33,7 @@ from .vocabulary import knows_relax, knows_relay, with_arranged_parameters
 
 
 def partition(
-    mod: IRModule,
+    mod: IRModule | relax.Function | OpenFunction,
     backend: str | Sequence[str],
     params: Mapping[str, Any] | None = None,
     **options: Any,
@@ -52,8 +54,9 @@ def partition(
 
     Parameters
     ----------
-    mod : IRModule
-        Has a function `main` over operators, Relay's or Relax's. It is not changed.
+    mod : IRModule or function
+        Has a function `main` over operators, Relay's or Relax's; a function is `main` of a new
+        module. It is not changed.
     backend : str or sequence of str
         Registered partitioners; several run one after the other.
     params : mapping of str to numpy.ndarray or tvm.runtime.Tensor, optional
@@ -83,7 +86,7 @@ def partition(
 
 
 def partition_with_report(
-    mod: IRModule,
+    mod: IRModule | relax.Function | OpenFunction,
     backend: str | Sequence[str],
     params: Mapping[str, Any] | None = None,
     **options: Any,
@@ -95,6 +98,8 @@ def partition_with_report(
     Partitioning
         The module, the candidates of all strategies, and the graph before the first of them.
     """
+    if isinstance(mod, (relax.Function, OpenFunction)):
+        mod = as_main(mod)
     if not hasattr(type(mod), "get_global_vars"):
         hint = "; call its optimize_for" if hasattr(mod, "optimize_for") else ""
         raise PartitionError(f"partition takes an IRModule, not {type(mod).__name__}{hint}")

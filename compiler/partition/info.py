@@ -41,7 +41,9 @@ def subgraphs(mod: IRModule) -> list[SubgraphInfo]:
     module.
     """
     if not hasattr(type(mod), "functions_items"):
-        raise PartitionError(f"subgraphs takes an IRModule, not {type(mod).__name__}")
+        raise PartitionError(
+            f"subgraphs takes the IRModule that partition returns, not {type(mod).__name__}"
+        )
     found: dict[str, SubgraphInfo] = {}
     for variable, function in relax_functions(mod):
         if not function.attrs:

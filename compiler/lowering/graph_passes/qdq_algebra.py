@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from ...ir.constants import array_of, constant, dtype_of, static_shape
+from ...ir.constants import array_of, constant, dtype_of
 from ...ir.op_dialect import RELAX
 from ...ir.op_facts import facts_of
 from ...ir.rewrite import CallRule, Scope
@@ -72,7 +72,7 @@ class QuantizedRule(CallRule):
         is_usable = bool(np.all(np.isfinite(scale) & (scale > 0)))
         if not is_usable or max(scale.ndim, zero.ndim) > 1:
             return None
-        axis = int(call.attrs.axis) % max(len(static_shape(data) or ()), 1)
+        axis = int(call.attrs.axis) % max(data.ty.ndim, 1)
         return Quantized(data, scale.astype("float32"), zero.astype("int32"), axis)
 
 
@@ -123,7 +123,7 @@ class Arithmetic(QuantizedRule):
             return None
         if name == "dequantize":
             return real(self.scope.emit(relax.op.astype(own.data, "float32")), own)
-        info, rank = np.iinfo(dtype_of(call)), len(static_shape(call) or ())
+        info, rank = np.iinfo(dtype_of(call)), own.data.ty.ndim
         scale, zero = (along(each, rank, own.axis) for each in (own.scale, own.zero))
         value = relax.op.divide(own.data, constant(scale))
         if own.is_whole and largest(self, own.data) / float(own.scale) < MOST_INT32 / 2:
@@ -180,7 +180,7 @@ def dequantized_as(given: Quantized, data: relax.Expr) -> relax.Expr:
 
 def real(whole: relax.Expr, given: Quantized) -> relax.Expr:
     """(whole - zero) * scale, for integers stored in float32."""
-    rank = len(static_shape(whole) or static_shape(given.data) or ())
+    rank = given.data.ty.ndim
     scale, zero = (along(each, rank, given.axis) for each in (given.scale, given.zero))
     if np.any(zero):
         whole = relax.op.subtract(whole, constant(zero.astype("float32")))

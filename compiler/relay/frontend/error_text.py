@@ -11,9 +11,12 @@ _REPLACED: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], .
     (re.compile(r"(\w*Error: )?Check failed: .* \(.* vs\. .*\) : "), ""),
     (re.compile(r"metadata\[[^]]*\]\[\d+\]"), "a constant"),
     (re.compile(r"T\.(?:int|uint|float|bool)\d*\(([^()]*)\)"), r"\1"),
-    (re.compile(r"R\.Tensor\(\(([^()]*?),?\), dtype=\"(\w+)\"\)"), r"\2[\1]"),
+    (re.compile(r"R\.Tensor\(\((.*?),?\), dtype=\"(\w+)\"\)"), r"\2[\1]"),
+    (re.compile(r"R\.Tensor\(dtype=\"(\w+)\", ndim=(\d+)\)"), r"\1 of \2 axes"),
+    (re.compile(r"R\.Tensor\(dtype=\"(\w+)\"\)"), r"\1 of unknown rank"),
     (re.compile(r"R\.shape\(\[([^][]*)\]\)"), r"[\1]"),
     (re.compile(r"\bT\.(u?int\d+|b?float\d+|bool)\b"), r"\1"),
+    (re.compile(r"\bT\.(max|min)\("), r"\1("),
     (re.compile(r"\s+"), " "),
 )
 

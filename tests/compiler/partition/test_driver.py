@@ -348,11 +348,21 @@ def test_contract_needs_attributes_for_every_group() -> None:
         contract(Detour, [["a"]], [])
 
 
+def test_a_function_is_partitioned_as_main(claiming: Callable[..., str]) -> None:
+    backend = claiming("exp", "add")
+    result = partition(Detour["main"], backend)
+    assert subgraphs(result) == subgraphs(partition(Detour, backend)) != []
+    with pytest.raises(PartitionError, match="that partition returns, not Function"):
+        subgraphs(Detour["main"])
+
+
 def test_what_is_no_module_is_refused() -> None:
     symbol = sym.exp(sym.var("x"))
     with pytest.raises(PartitionError, match="not Symbol; call its optimize_for"):
         partition(symbol, "llvm")
-    with pytest.raises(PartitionError, match="subgraphs takes an IRModule, not Symbol"):
+    with pytest.raises(
+        PartitionError, match="subgraphs takes the IRModule that partition returns, not"
+    ):
         subgraphs(symbol)
     with pytest.raises(PartitionError, match="not NoneType"):
         partition(None, "llvm")

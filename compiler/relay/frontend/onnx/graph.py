@@ -337,7 +337,7 @@ class GraphImporter:
         except Exception as error:
             # TVM reports what it can't infer or convert by errors of many classes.
             raise node.unsupported(f"{reason_of(error)}; {_ASK_ONNX}") from error
-        if len(outputs) < len(proto.output):
+        if any(proto.output[len(outputs) :]):
             raise node.unsupported(f"only {len(outputs)} of {len(proto.output)} outputs can be had")
         for name, value in zip(proto.output, outputs):
             if isinstance(value, relax.Expr) and isinstance(value.ty, relax.TensorType):

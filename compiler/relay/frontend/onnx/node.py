@@ -104,7 +104,10 @@ class Node:
         """Static shape of input `index`."""
         extents = static_shape(self[index])
         if extents is None:
-            raise self.unsupported(f"the shape of input {index} is known only at run time")
+            raise self.unsupported(
+                f"the shape of input {index} is known only at run time; give the model's inputs "
+                "static extents, as from_onnx(model, shape={name: extents})"
+            )
         return extents
 
     def extents(self, index: int) -> list[Any]:

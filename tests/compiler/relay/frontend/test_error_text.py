@@ -59,6 +59,9 @@ def test_an_error_of_relays_own_names_the_node():
         ("Check failed: n.size() == 1 (2 vs. 1) : one stride", "one stride"),
         ("InternalError: Check failed: (!ty.IsMissing()) is false: no type", "no type"),
         ('ir.Op(name="relax.add", x=("a)"), n=2), of T.float32', "add, of float32"),
+        ('R.Tensor((n, T.max(n, 2)), dtype="int8")', "int8[n, max(n, 2)]"),
+        ('R.Tensor(dtype="int8", ndim=3), R.Tensor((), dtype="bool")', "int8 of 3 axes, bool[]"),
+        ('R.Tensor(dtype="float32")', "float32 of unknown rank"),
         ("Check the failed sum (1 vs. 2)", "Check the failed sum (1 vs. 2)"),
     ],
 )

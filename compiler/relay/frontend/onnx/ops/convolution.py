@@ -95,6 +95,8 @@ def automatic_pads(node: Node, kernel: Sequence[int]) -> list[Any]:
 def transposed_convolution(node: Node) -> relax.Expr | None:
     """ConvTranspose to a given shape: the pads that lead to it; others are TVM's."""
     if node.attr("output_shape") is None:
+        if integers(node.extents(1)[2:]) is None:
+            node.shape(1)  # raises
         return None
     shape, kernel = node.shape(0)[2:], node.shape(1)[2:]
     rank = len(shape)

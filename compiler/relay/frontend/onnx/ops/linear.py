@@ -9,6 +9,7 @@ from tvm import relax, te, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
+from compiler.ir.dynamic_shape import as_extent
 from compiler.relay.op.shapes import same_extent
 from compiler.relay.op.te_op import kernel
 
@@ -101,6 +102,9 @@ def einsum(node: Node) -> relax.Expr | None:
             if len(known) > 1 or (known == {1} and not same_extent(extent, met)):
                 return None  # broadcast, or wrong
             extents[label] = known.pop() if known else met
+    if any(same_extent(extent, 0) for extent in extents.values()) and {*result} <= {*extents}:
+        shape = [as_extent(extents[label]) for label in result]  # of zeros: sums of no elements
+        return relax.op.zeros(shape, node.dtype(0))
     left, right = labels
     batch = [c for c in result if c in left and c in right]
     contracted = [c for c in left if c in right and c not in result]

@@ -8,7 +8,7 @@ import numpy as np
 from tvm import relax
 
 from compiler.ir.constants import constant, integers, static_shape
-from compiler.ir.dynamic_shape import simplified
+from compiler.ir.dynamic_shape import as_extent, simplified
 
 from ..node import Node, dtype_of
 from .elementwise import in_float32
@@ -169,8 +169,35 @@ def softmax(node: Node) -> relax.Expr | None:
     return node[0] if 0 in (static_shape(node[0]) or ()) else None
 
 
+def hardmax(node: Node) -> relax.Expr | None:
+    """Whether an element is the first largest along an axis; TVM's converter takes static ones.
+
+    Before opset 13 the axes from `axis` on are one.
+    """
+    extents = node.extents(0)
+    if static_shape(node[0]) is not None:
+        return softmax(node)
+    flat = node.opset < 13
+    axis = along = node.axis(1 if flat else -1, len(extents) + flat)
+    data = node[0]
+    if flat:
+        parts = (extents[:axis], extents[axis:])
+        shape, along = [as_extent(simplified(math.prod(part))) for part in parts], 1
+        data = node.emit(relax.op.reshape(data, shape))
+    # one more element, because an empty axis has no largest one
+    beyond = [width for axis in range(data.ty.ndim) for width in (0, int(axis == along))]
+    longer = node.emit(relax.op.nn.pad(data, beyond, "constant", -math.inf))
+    largest = node.emit(relax.op.argmax(longer, along, keepdims=True))
+    places = node.emit(relax.op.arange(0, data.ty.shape[along], 1, "int64"))
+    others = [each for each in range(data.ty.ndim) if each != along]
+    is_largest = relax.op.equal(largest, relax.op.expand_dims(places, others))
+    result = relax.op.astype(node.emit(is_largest), node.dtype(0))
+    return relax.op.reshape(result, extents) if flat else result
+
+
 CONVERTERS = {
-    **dict.fromkeys(("Hardmax", "LogSoftmax", "Softmax"), softmax),
+    **dict.fromkeys(("LogSoftmax", "Softmax"), softmax),
+    "Hardmax": hardmax,
     "BatchNormalization": batch_normalization,
     "GroupNormalization": group_normalization,
     "LayerNormalization": layer_normalization,

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from compiler.ir.constants import constant
 from compiler.relay.op import random
 
 from ..node import Node, constant_value
@@ -86,7 +85,8 @@ def dropout(node: Node) -> list[relax.Expr]:
     outputs = [node[0]]
     if any(node.proto.output[1:]):
         dtype = "bool" if node.opset >= 10 else node.dtype(0)
-        outputs.append(constant(np.full(node.shape(0), node.opset >= 12, dtype)))
+        kept = relax.const(node.opset >= 12, dtype)
+        outputs.append(relax.op.full(node.extents(0), kept, dtype))
     return outputs
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from tvm import relax
@@ -30,12 +31,25 @@ def flatten(node: Node) -> relax.Expr | None:
     if axis < 0:
         axis += len(shape)
     flat = (math.prod(shape[:axis]), math.prod(shape[axis:]))
-    # to Relax's reshape, an extent of 0 is that of the operand's axis in the same place
-    if any(extent == 0 and shape[i : i + 1] != (0,) for i, extent in enumerate(flat)):
-        raise node.unsupported(f"an empty tensor of shape {shape} along axis {axis}")
+    if 0 in flat:  # to Relax's reshape, an extent of 0 is that of the operand's same axis
+        return empty(node, flat)
     if axis == 1 and array_of(node[0]) is None:
         return dialect.call("nn.batch_flatten", [node[0]])
     return relax.op.reshape(node[0], flat)
+
+
+def empty(node: Node, shape: Sequence[int]) -> relax.Expr:
+    """A tensor without elements, of the dtype of the node's operand."""
+    return relax.op.zeros(list(shape), node.dtype(0))
+
+
+def depth_to_space(node: Node) -> relax.Expr | None:
+    """The result of an empty tensor; TVM's converter takes others."""
+    shape, size = static_shape(node[0]), node.attr("blocksize")
+    if shape is None or len(shape) != 4 or 0 not in shape or shape[1] % size**2:
+        return None
+    batch, channels, height, width = shape
+    return empty(node, (batch, channels // size**2, height * size, width * size))
 
 
 def space_to_depth(node: Node) -> relax.Expr:
@@ -46,6 +60,8 @@ def space_to_depth(node: Node) -> relax.Expr:
     if not whole or mode not in ("DCR", "CRD"):
         raise node.unsupported(f"blocks of {size} pixels a side in the mode {mode!r}")
     rows, columns = (simplified(extent // size) for extent in (height, width))
+    if 0 in (static_shape(node[0]) or ()):
+        return empty(node, (batch, channels * size**2, rows, columns))
     blocks = relax.op.reshape(node[0], (batch, channels, rows, size, columns, size))
     order = [0, 3, 5, 1, 2, 4] if mode == "DCR" else [0, 1, 3, 5, 2, 4]
     return relax.op.reshape(
@@ -109,6 +125,7 @@ def unsqueeze(node: Node) -> relax.Expr | None:
 
 
 CONVERTERS = {
+    "DepthToSpace": depth_to_space,
     "Flatten": flatten,
     "Reshape": reshape,
     "SpaceToDepth": space_to_depth,

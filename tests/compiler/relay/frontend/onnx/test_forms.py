@@ -253,6 +253,39 @@ def test_a_softmax_of_nothing_is_nothing(operator, opset, model, run):
     assert result.shape == (2, 0, 3) and result.dtype == np.float32
 
 
+@pytest.mark.parametrize("axis", [0, 2, 3])
+def test_an_empty_tensor_is_flattened(axis, runs_as_onnxruntime):
+    text = f"""<ir_version: 10, opset_import: ["": 17]> test (float[2,0,4] x) => (float[a,b] y)
+    {{ y = Flatten <axis: int = {axis}> (x) }}"""
+    runs_as_onnxruntime(text, {}, {"x": np.zeros((2, 0, 4), "float32")})
+
+
+@pytest.mark.parametrize("shape", [(0, 8, 2, 4), (2, 0, 2, 4), (2, 8, 0, 4), (2, 8, 2, 0)])
+@pytest.mark.parametrize("operator", ["DepthToSpace", "SpaceToDepth"])
+def test_blocks_of_an_empty_image_are_empty(operator, shape, runs_as_onnxruntime):
+    extents = ",".join(map(str, shape))
+    text = f"""<ir_version: 10, opset_import: ["": 17]>
+    test (float[{extents}] x) => (float[a,b,c,d] y) {{ y = {operator} <blocksize: int = 2> (x) }}"""
+    runs_as_onnxruntime(text, {}, {"x": np.zeros(shape, "float32")})
+
+
+@pytest.mark.parametrize(
+    ("equation", "left", "right"),
+    [
+        ("bij,kj->bik", (1, 2, 0), (3, 0)),
+        ("bij,kj->bik", (0, 2, 4), (3, 4)),
+        ("bij,kj->bik", (2, 3, 4), (0, 4)),
+        ("ij,jk->ik", (0, 0), (0, 3)),
+    ],
+)
+def test_an_einsum_over_an_empty_axis_is_zero(equation, left, right, model):
+    node = NODE("Einsum", ["x", "w"], ["y"], equation=equation)
+    feeds = {"x": np.ones(left, "float32"), "w": np.ones(right, "float32")}
+    mod, params = from_onnx(model([node], {"x": left, "w": right}, ["y"]))
+    result = relay.build(mod, "llvm", params=params).session(num_threads=1).run(feeds)["y"]
+    np.testing.assert_array_equal(result, np.einsum(equation, *feeds.values()), strict=True)
+
+
 def test_a_tensor_of_unknown_extents_takes_constant_ones_that_fit(model, run):
     nodes = [NODE("NonZero", ["x"], ["n"]), NODE("Expand", ["n", "e"], ["y"], name="wide")]
     dtypes = {"y": TensorProto.INT64}

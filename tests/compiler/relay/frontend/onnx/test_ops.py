@@ -71,17 +71,14 @@ def test_powers_agree_whatever_the_exponents_type(exponent, model, agrees):
 
 @pytest.mark.parametrize(
     ("shape", "axis"),
-    [*(((2, 3, 4), axis) for axis in (0, 1, 2, 3, -1)), ((0, 3, 4), 1), ((0, 3, 4), 2)],
+    [
+        *(((2, 3, 4), axis) for axis in (0, 1, 2, 3, -1)),
+        *(((0, 3, 4), axis) for axis in (1, 2)),
+    ],
 )
 def test_flatten_agrees_also_where_nothing_is_in_the_tensor(shape, axis, model, agrees):
     proto = model([NODE("Flatten", ["x"], ["y"], axis=axis)], {"x": shape}, ["y"])
     agrees(proto, {"x": np.ones(shape, "float32")})
-
-
-def test_flatten_refuses_extents_that_relax_cannot_write(model):
-    proto = model([NODE("Flatten", ["x"], ["y"], axis=2)], {"x": (2, 0, 4)}, ["y"])
-    with pytest.raises(errors.UnsupportedOperatorError, match=r"\(2, 0, 4\) along axis 2"):
-        from_onnx(proto)
 
 
 # ---------------------------------------------------------------- indices

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 import tvm
 from onnx import TensorProto, helper
 
 from compiler import relay
-from compiler.errors import BuildError, InputError
+from compiler.errors import BuildError, InputError, UnsupportedOperatorError
 from compiler.runtime import graph_executor, load_module
 
 from ..conftest import make_model
@@ -804,3 +805,62 @@ def test_a_part_of_a_split_with_symbols_is_empty(runs_as_onnxruntime):
     => (float[n,1] a, float[n,1] b, float[n,1] c, float[n,0] d)
     { a, b, c, d = Split <axis: int = 1, num_outputs: int = 4> (x) }"""
     runs_as_onnxruntime(text, {}, {"x": floats(2, 3)})
+
+
+LARGEST = np.array([[[1, 3, 3], [-np.inf, -np.inf, -np.inf]]], "float32")
+SINGLE_OPERATORS: dict[str, tuple[int, str, list[np.ndarray]]] = {
+    "hardmax along an open axis": (
+        13,
+        "(float[n,2,t] x) => (float[n,2,t] y) { y = Hardmax(x) }",
+        [LARGEST, floats(2, 2, 0), floats(0, 2, 4), floats(3, 2, 1)],
+    ),
+    "hardmax of flattened open axes": (
+        11,
+        "(float[n,2,t] x) => (float[n,2,t] y) { y = Hardmax <axis: int = 1> (x) }",
+        [LARGEST, floats(2, 2, 0), floats(0, 2, 4), floats(3, 2, 1)],
+    ),
+    "dequantize along a known axis": (
+        23,
+        "(int16[n,2,4] x) => (float[n,2,4] y) <float[4] s = {0.5, 2, 3, 4},"
+        " int16[4] z = {-3, 2, 3, 0}> { y = DequantizeLinear <axis: int = 2> (x, s, z) }",
+        [RNG.integers(-99, 99, (n, 2, 4)).astype("int16") for n in (4, 3, 1, 0)],
+    ),
+    "quantize along a known axis": (
+        21,
+        "(float[4,n,4] x) => (uint8[4,n,4] y) <float[4] s = {0.5, 2, 3, 4},"
+        " uint8[4] z = {3, 2, 3, 0}> { y = QuantizeLinear <axis: int = -1> (x, s, z) }",
+        [9 * floats(4, n, 4) for n in (4, 3, 1, 0)],
+    ),
+    "dropout with a mask": (
+        12,
+        "(float[n,t] x) => (float[n,t] y, bool[n,t] m) { y, m = Dropout(x) }",
+        [floats(3, 2), floats(0, 4)],
+    ),
+    "dropout without the mask that it names": (
+        19,
+        "(float[n] x) => (float[n] y) { y, \"\" = Dropout(x) }",
+        [floats(3)],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SINGLE_OPERATORS)
+def test_an_operator_with_an_open_axis_runs_as_onnxruntime(name, runs_as_onnxruntime):
+    opset, graph, arrays = SINGLE_OPERATORS[name]
+    text = f'<ir_version: 10, opset_import: ["": {opset}]> test {graph}'
+    for x in arrays:
+        runs_as_onnxruntime(text, {}, {"x": x})
+
+
+@pytest.mark.parametrize(
+    ("said", "node"),
+    [
+        (r"give the model's inputs static extents.*\[float32\[n, 8\]\]$", "RandomNormalLike(x)"),
+        (r"\[float32\[n, 8\]\]$", "Bernoulli(x)"),
+    ],
+)
+def test_an_operator_that_needs_static_extents_says_how_to_give_them(said, node):
+    graph = f"(float[n,8] x) => (float[n,8] y) {{ y = {node} }}"
+    text = f'<ir_version: 10, opset_import: ["": 22]> test {graph}'
+    with pytest.raises(UnsupportedOperatorError, match=said):
+        relay.frontend.from_onnx(onnx.parser.parse_model(text))

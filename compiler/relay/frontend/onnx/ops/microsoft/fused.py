@@ -7,8 +7,6 @@ from typing import Any
 
 from tvm import relax
 
-from compiler.ir.constants import static_shape
-
 from ...node import Node
 from ..elementwise import number
 
@@ -63,13 +61,13 @@ def fused_conv(node: Node) -> relax.Expr:
 
 def channels_first(node: Node, data: relax.Expr) -> relax.Expr:
     """A tensor NHWC as NCHW."""
-    rank = len(static_shape(data) or ())
+    rank = data.ty.ndim
     return node.emit(relax.op.permute_dims(data, [0, rank - 1, *range(1, rank - 1)]))
 
 
 def channels_last(node: Node, data: relax.Expr) -> relax.Expr:
     """A tensor NCHW as NHWC."""
-    rank = len(static_shape(data) or ())
+    rank = data.ty.ndim
     return node.emit(relax.op.permute_dims(data, [0, *range(2, rank), 1]))
 
 

@@ -274,7 +274,7 @@ def gather_of_blocks(node: Node) -> relax.Expr:
     values = relax.op.subtract(relax.op.astype(codes, wide), relax.op.astype(zeros, wide))
     values = relax.op.multiply(node.emit(values), _per_element(node, scales, size, codes))
     values = node.emit(values)
-    missing = len(static_shape(values) or ()) - len(node.shape(1))
+    missing = values.ty.ndim - len(node.shape(1))
     kept = relax.op.reshape(node.emit(inside), (*node.shape(1), *[1] * missing))
     return relax.op.where(node.emit(kept), values, number(0.0, values))
 

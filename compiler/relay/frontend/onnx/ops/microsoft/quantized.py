@@ -122,7 +122,7 @@ def gemm(node: Node) -> relax.Expr:
     if node.get(6) is not None:
         scale = relax.op.multiply(relax.op.reshape(node[1], []), node[4])
         scale = node.emit(relax.op.multiply(scale, relax.const(alpha, "float32")))
-        axis = len(static_shape(node[6]) or ()) - 1
+        axis = node[6].ty.ndim - 1
         bias = dequantize(node, node[6], scale, None, axis)
     given = attributes(node, ("transA", "transB"))
     result = node.call("Gemm", a, b, bias, alpha=alpha, **given)
