@@ -14,6 +14,7 @@ from compiler.relay.op.shapes import same_extent
 from compiler.relay.op.te_op import kernel
 
 from ..node import Node
+from ..shape_expr import shape_of
 
 
 def gemm(node: Node) -> None:
@@ -129,4 +130,21 @@ def einsum(node: Node) -> relax.Expr | None:
     return relax.op.permute_dims(shaped, [made.index(label) for label in result])
 
 
-CONVERTERS = {"Det": det, "Einsum": einsum, "Gemm": gemm}
+def attention(node: Node) -> None:
+    """Require keys and values of one length: ONNX's function body would broadcast a length of 1."""
+    shapes = [None if node.get(i) is None else shape_of(node[i]) for i in (1, 2)]
+    keys, values = (shape[-2] if shape and len(shape) > 2 else None for shape in shapes)
+    if keys is None or values is None or same_extent(keys, values):
+        return
+    if isinstance(keys, int) and isinstance(values, int):
+        raise node.unsupported(
+            f"K (input 1) has {keys} positions along axis -2, V (input 2) has {values}; "
+            "give both the same length"
+        )
+    index, length = (1, values) if isinstance(values, int) else (2, keys)
+    shape = [as_extent(extent) for extent in shapes[index - 1] or ()]
+    shape[-2] = as_extent(length)
+    node.inputs[index] = node.emit(relax.op.reshape(node[index], shape))  # checked at run time
+
+
+CONVERTERS = {"Attention": attention, "Det": det, "Einsum": einsum, "Gemm": gemm}

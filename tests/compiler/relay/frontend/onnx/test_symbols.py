@@ -864,3 +864,26 @@ def test_an_operator_that_needs_static_extents_says_how_to_give_them(said, node)
     text = f'<ir_version: 10, opset_import: ["": 22]> test {graph}'
     with pytest.raises(UnsupportedOperatorError, match=said):
         relay.frontend.from_onnx(onnx.parser.parse_model(text))
+
+
+@pytest.mark.parametrize("lengths", [("n", "m"), ("n", 1), (3, "m")])
+def test_keys_and_values_of_other_lengths_are_an_error_when_the_model_runs(lengths):
+    keys, values = lengths
+    graph = f"""(float[2,4,3,8] q, float[2,2,{keys},8] k, float[2,2,{values},8] v)
+    => (float[2,4,3,8] y) {{ y = Attention(q, k, v) }}"""
+    proto = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 23]> test {graph}')
+    session = relay.build(relay.frontend.from_onnx(proto)[0], "llvm").session(num_threads=1)
+    fitting = 1 if values == 1 else 3
+    feeds = {"q": floats(2, 4, 3, 8)} | {name: floats(2, 2, fitting, 8) for name in "kv"}
+    expected = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, feeds)
+    np.testing.assert_allclose(session.run(feeds)["y"], expected[0], 1e-5, 1e-5)
+    with pytest.raises(InputError, match="extents known at run time do not agree"):
+        session.run(feeds | {"k": floats(2, 2, 3, 8), "v": floats(2, 2, 1, 8)})
+
+
+def test_static_keys_and_values_of_other_lengths_are_refused():
+    graph = """(float[2,4,3,8] q, float[2,2,3,8] k, float[2,2,1,8] v) => (float[2,4,3,8] y)
+    { y = Attention(q, k, v) }"""
+    proto = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 23]> test {graph}')
+    with pytest.raises(UnsupportedOperatorError, match=r"K \(input 1\) has 3 positions along axis"):
+        relay.frontend.from_onnx(proto)
