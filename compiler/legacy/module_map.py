@@ -158,6 +158,9 @@ GONE = {
     "tvm.relay.backend.contrib": (
         "UMA went with Relay; compiler.partition.Backend claims operators and compiles them"
     ),
+    "tvm.autotvm.graph_tuner": (
+        "builds choose layouts themselves; apply_graph_best applies a log it wrote"
+    ),
     "tvm.relay.collage": "claim operators with compiler.partition's backends instead",
     **dict.fromkeys(
         ("tvm.relay.op.contrib.ethosn", "tvm.relay.op.contrib.ethosu"),

@@ -12,20 +12,33 @@
 import sys
 from typing import Any
 
+from ..errors import LegacyImportError
 from ..support.lazy_import import lazy_attributes
 
 # Modules that MXNet knows by two names.
 ALIASES = {
     "context": "device",
     "init": "initializer",
+    "mod": "module",
     "ndarray": "nd",
     "numpy": "np",
     "numpy_extension": "npx",
     "sym": "symbol",
+    "viz": "visualization",
 }
+
+GONE = {
+    "io": "give arrays to a block, or batches with `data` and `pad` to Module.predict",
+    "kvstore": "it belongs to training",
+    "operator": "write the operator with mx.np in a block, or in C++ for mx.library.load",
+    "rnn": "import a trained network; symbols and blocks run its RNN operators",
+}
+"""Modules of MXNet that are not supported, and what to use instead."""
 
 
 def _by_alias(name: str) -> Any:
+    if name in GONE:
+        raise LegacyImportError(f"mxnet.{name} is not supported: {GONE[name]}", name=__name__)
     if name not in ALIASES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(sys.modules[__name__], ALIASES[name])
@@ -38,7 +51,9 @@ __getattr__ = lazy_attributes(
             name: f".{name}"
             for name in (
                 *("autograd", "base", "device", "gluon", "initializer", "library", "model"),
+                "module",
                 *("name", "nd", "np", "npx", "random", "runtime", "symbol", "test_utils", "util"),
+                "visualization",
             )
         },
         **dict.fromkeys(

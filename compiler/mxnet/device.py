@@ -12,7 +12,22 @@ _KINDS = {"cpu": "cpu", "gpu": "cuda"}
 _DEVICES: dict[tuple[str, int], Device] = {}
 
 
-class Device:
+class _DefaultContext(type):
+    """Gives Device the attribute `default_ctx` of MXNet 1.x."""
+
+    @property
+    def default_ctx(cls) -> Device:
+        """The device that new arrays go to; assigning replaces it, in this thread."""
+        return current_device()
+
+    @default_ctx.setter
+    def default_ctx(cls, device: Device) -> None:
+        if not isinstance(device, Device):
+            raise ArrayError(f"default_ctx must be a device, such as mx.cpu(), not {device!r}")
+        _CURRENT.set((*_CURRENT.get()[:-1], device))
+
+
+class Device(metaclass=_DefaultContext):
     """A device. In a `with` block, new arrays go to it.
 
     Parameters

@@ -292,6 +292,21 @@ class Block:
         """Take parameters from a dict; arguments as for `load_parameters`."""
         self.collect_params().set_values(param_dict, *args, **kwargs)
 
+    def save(self, prefix: str) -> None:
+        """Write the parameters to `<prefix>-model.params`; blocks are Python code, which stays so.
+
+        `load` reads them into a block made by the same code; HybridBlock's `export` writes the
+        program too.
+        """
+        self.save_parameters(f"{prefix}-model.params")
+
+    def load(self, prefix: str) -> None:
+        """Read what `save` wrote, or the parameters that MXNet's `save` wrote by these names.
+
+        Raises FrontendError and BlockArgumentError as `load_parameters` does.
+        """
+        self.load_parameters(f"{prefix}-model.params")
+
     # Calls.
 
     def register_forward_hook(self, hook: Callable[..., Any]) -> HookHandle:

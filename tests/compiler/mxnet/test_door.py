@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from compiler import mxnet as mx
+from compiler.errors import ArrayError, LegacyImportError
+
 NETWORK = """
 from mxnet import gluon, nd, np, npx
 from mxnet.base import MXNetError
@@ -85,3 +88,23 @@ def test_an_absent_module_of_mxnet_names_the_page(tmp_path):
 @pytest.mark.parametrize("module", ["np", "npx", "nd", "random", "autograd", "symbol", "util"])
 def test_a_module_can_be_imported_first(module):
     subprocess.run([sys.executable, "-c", f"import compiler.mxnet.{module}"], check=True)
+
+
+@pytest.mark.parametrize("name", ["io", "kvstore", "operator", "rnn"])
+def test_an_unsupported_module_says_what_to_use(name):
+    with pytest.raises(LegacyImportError, match=f"mxnet.{name} is not supported: ."):
+        getattr(mx, name)
+
+
+def test_recurrent_blocks_say_what_to_use():
+    with pytest.raises(LegacyImportError, match=r"mx\.nd\.RNN"):
+        mx.gluon.rnn.LSTM(3)
+
+
+def test_default_ctx_is_the_device_of_new_arrays():
+    with mx.cpu(0):
+        mx.Context.default_ctx = mx.cpu(3)
+        assert mx.Context.default_ctx == mx.current_context() == mx.cpu(3)
+        assert mx.np.ones((1,)).device == mx.cpu(3)
+        with pytest.raises(ArrayError, match="must be a device"):
+            mx.Context.default_ctx = "cpu"

@@ -16,6 +16,7 @@ from .convolution import (
     ReflectionPad2D,
 )
 from .normalization import BatchNorm, GroupNorm, InstanceNorm, LayerNorm, SyncBatchNorm
+from .pixel_shuffle import PixelShuffle1D, PixelShuffle2D, PixelShuffle3D
 from .pooling import (
     AvgPool1D,
     AvgPool2D,

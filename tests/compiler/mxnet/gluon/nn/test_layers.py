@@ -172,3 +172,40 @@ def test_transposed_convolutions_are_dilated():
     wanted = onp.zeros((1, 1, 5, 5), "float32")
     wanted[:, :, ::2, ::2] = 2 * weight
     onp.testing.assert_allclose(layer(np.array(one)).asnumpy(), wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("layer", "factors", "extents"),
+    [
+        (nn.PixelShuffle1D, (3,), (5,)),
+        (nn.PixelShuffle2D, (2, 3), (3, 5)),
+        (nn.PixelShuffle3D, (2, 1, 3), (2, 3, 4)),
+    ],
+)
+@pytest.mark.parametrize("hybridize", [False, True])
+def test_pixel_shuffle_moves_blocks_of_channels_to_space(layer, factors, extents, hybridize):
+    block = math.prod(factors)
+    x = RNG.standard_normal((2, 2 * block, *extents)).astype("float32")
+    want = onp.empty((2, 2, *(e * f for e, f in zip(extents, factors))), "float32")
+    for channel in range(2):
+        for number, offsets in enumerate(onp.ndindex(*factors)):
+            places = tuple(slice(o, None, f) for o, f in zip(offsets, factors))
+            want[(slice(None), channel, *places)] = x[:, channel * block + number]
+    net = layer(factors)
+    net.hybridize(hybridize)
+    onp.testing.assert_array_equal(net(np.array(x)).asnumpy(), want)
+
+
+def test_pixel_shuffle_names_what_does_not_fit():
+    with pytest.raises(BlockArgumentError, match="one positive int or 2"):
+        nn.PixelShuffle2D((1, 2, 3))
+    with pytest.raises(BlockArgumentError, match="multiple of 4 channels"):
+        nn.PixelShuffle2D(2)(np.ones((1, 6, 2, 2)))
+
+
+def test_save_and_load_by_prefix(tmp_path):
+    first, second = prepared(nn.Dense(2, in_units=3)), Many(nn.Dense(2, in_units=3))
+    first.save(str(tmp_path / "net"))
+    second.load(str(tmp_path / "net"))
+    x = np.ones((1, 3))
+    onp.testing.assert_array_equal(first(x)[0].asnumpy(), second(x)[0].asnumpy())
