@@ -831,6 +831,12 @@ SINGLE_OPERATORS: dict[str, tuple[int, str, list[np.ndarray]]] = {
         " uint8[4] z = {3, 2, 3, 0}> { y = QuantizeLinear <axis: int = -1> (x, s, z) }",
         [9 * floats(4, n, 4) for n in (4, 3, 1, 0)],
     ),
+    "pool of images with channels last": (
+        17,
+        "(uint8[n,h,6,2] x) => (uint8[n,a,b,2] y)"
+        " { y = com.microsoft.NhwcMaxPool <kernel_shape = [2,2], strides = [2,2]> (x) }",
+        [RNG.integers(0, 255, (n, 4, 6, 2)).astype("uint8") for n in (2, 1)],
+    ),
     "dropout with a mask": (
         12,
         "(float[n,t] x) => (float[n,t] y, bool[n,t] m) { y, m = Dropout(x) }",
@@ -847,7 +853,7 @@ SINGLE_OPERATORS: dict[str, tuple[int, str, list[np.ndarray]]] = {
 @pytest.mark.parametrize("name", SINGLE_OPERATORS)
 def test_an_operator_with_an_open_axis_runs_as_onnxruntime(name, runs_as_onnxruntime):
     opset, graph, arrays = SINGLE_OPERATORS[name]
-    text = f'<ir_version: 10, opset_import: ["": {opset}]> test {graph}'
+    text = f'<ir_version: 10, opset_import: ["": {opset}, "com.microsoft": 1]> test {graph}'
     for x in arrays:
         runs_as_onnxruntime(text, {}, {"x": x})
 
