@@ -289,9 +289,9 @@ def schedule(state: State) -> None:
     if not source.use_topi_schedule:
         report.notes += auto_scheduler_records.warn_missing(source)
     report.logs = source.log_uses(state.target, {kernel.source for kernel in report.kernels})
-    report.notes += auto_scheduler_records.warn_unused(report.logs)
     disabled = pass_flags.disabled_implementations()
-    report.notes += source.passed_over(state.targets.values(), disabled)
+    passed_over = source.passed_over(state.targets.values(), disabled)
+    report.notes += passed_over or auto_scheduler_records.warn_unused(report.logs)
 
 
 def check_all_bounds(state: State) -> None:

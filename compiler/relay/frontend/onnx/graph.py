@@ -42,8 +42,8 @@ from .evaluate import (
 )
 from .functions import default_attributes, function_body, has_function, optional_attributes
 from .model import InputType, Model, dense_array, refuse_narrow, tensor_array, tensor_dtype
-from .node import Node, Scope, constant_value, describe, dtype_of
-from .node_names import named_nodes
+from .node import Node, Scope, constant_value, dtype_of
+from .node_names import describe, named_nodes
 from .old_opsets import in_form_of_opset_7
 from .ops import CONVERTERS, PREFER_FUNCTION
 from .ops.microsoft import REFUSED

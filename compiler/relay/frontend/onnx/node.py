@@ -17,6 +17,7 @@ from compiler.ir.constants import array_of, integers, static_shape
 from compiler.ir.dynamic_shape import as_extent, simplified
 
 from ..error_text import plain
+from .node_names import describe
 from .shape_expr import LARGEST, shape_of
 
 if TYPE_CHECKING:
@@ -190,16 +191,6 @@ class Node:
         """The error that says that this form of the operator can't be converted."""
         types = ", ".join("-" if value is None else plain(str(value.ty)) for value in self.inputs)
         return UnsupportedOperatorError(f"{describe(self.proto, self.opset)}: {why} [{types}]")
-
-
-def describe(proto: onnx.NodeProto, opset: int | None = None) -> str:
-    """Name an ONNX node for a message: operator, domain, opset, node and its first output."""
-    domain = proto.domain or "ai.onnx"
-    version = f", opset {opset}" if opset is not None else ""
-    output = next((name for name in proto.output if name), "")
-    return (
-        f"operator {proto.op_type} (domain {domain}{version}) of node {proto.name!r} -> {output!r}"
-    )
 
 
 def constant_value(expr: relax.Expr | None) -> np.ndarray | None:

@@ -1,4 +1,4 @@
-"""Names for the nodes of an ONNX model that have none."""
+"""Names of the nodes of ONNX models, for messages and for nodes that have none."""
 
 from __future__ import annotations
 
@@ -13,6 +13,16 @@ from tvm.ir import Span
 
 from compiler.errors import FrontendError
 from compiler.ir.spans import span_of
+
+
+def describe(proto: onnx.NodeProto, opset: int | None = None) -> str:
+    """Name an ONNX node for a message: operator, domain, opset, node and its first output."""
+    domain = proto.domain or "ai.onnx"
+    version = f", opset {opset}" if opset is not None else ""
+    output = next((name for name in proto.output if name), "")
+    return (
+        f"operator {proto.op_type} (domain {domain}{version}) of node {proto.name!r} -> {output!r}"
+    )
 
 
 def named_nodes(graph: onnx.GraphProto) -> Iterator[tuple[onnx.NodeProto, str]]:

@@ -10,7 +10,7 @@ import onnx
 
 from compiler.errors import FrontendError
 
-from .node import describe
+from .node_names import describe
 
 
 def names_read(node: onnx.NodeProto) -> set[str]:
@@ -59,8 +59,17 @@ def _holders(model: onnx.ModelProto) -> list[Any]:
 
 
 def _order(holder: onnx.GraphProto | onnx.FunctionProto) -> list[int] | None:
-    """Indices of the nodes in topological order; None if the nodes are in order."""
-    makers = {name: index for index, node in enumerate(holder.node) for name in node.output if name}
+    """Indices of the nodes in topological order; None if the nodes are in order.
+
+    Values that are defined twice are left to the checks of names.
+    """
+    given = {name if isinstance(name, str) else name.name for name in holder.input}
+    makers = {
+        name: index
+        for index, node in enumerate(holder.node)
+        for name in node.output
+        if name and name not in given
+    }
     sources = {
         index: {makers[name] for name in names_read(node) if name in makers}
         for index, node in enumerate(holder.node)

@@ -20,7 +20,8 @@ from compiler.errors import FrontendError
 from compiler.ir.constants import numpy_type
 
 from .attribute_rules import check_attributes
-from .node import Node, constant_value, describe, dtype_of
+from .node import Node, constant_value, dtype_of
+from .node_names import describe
 from .shape_expr import shape_of
 
 logger = logging.getLogger(__name__)
