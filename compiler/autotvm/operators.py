@@ -172,7 +172,7 @@ def _second(dtype: str, first: str) -> str:
 
 
 def _ints(values: Any, rank: int = 0) -> Any:
-    """Integers as a tuple; one integer stands for each of `rank` axes."""
+    """Convert integers to a tuple; repeat a single integer for each of `rank` axes."""
     return (values,) * rank if rank and isinstance(values, int) else tuple(map(int, values))
 
 

@@ -68,7 +68,7 @@ def _check_named(options: Options) -> str | None:
 
 
 def check_ops(options: Options) -> str | None:
-    """What is wrong with the option `ops`, a list of operators' names; None if nothing is."""
+    """Return the error in the option `ops`, a list of operator names; None if it is valid."""
     for name in options.get("ops", "nn.dense").split(","):
         if not re.fullmatch(r"[A-Za-z_][\w.]*", name.strip()):
             return f"ops has {name.strip()!r}; give names of operators, separated by commas"

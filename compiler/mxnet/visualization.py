@@ -17,7 +17,7 @@ def print_summary(
     line_length: int = 120,
     positions: Sequence[float] = (0.44, 0.64, 0.74, 1.0),
 ) -> None:
-    """Print a line for each operator: its output shape, parameters, and what it reads.
+    """Print a line for each operator: its output shape, parameters and operands.
 
     `shape`: data by name, from which other shapes follow; without it, shapes and counts are empty.
     Other variables, except labels, are parameters; the first operator that reads one counts it.

@@ -213,7 +213,7 @@ def _with_containers(
         for name in held:
             missing = users[name].difference(found)
             if missing and (name in outputs or len(missing) < len(users[name])):
-                found.update(dict.fromkeys(missing, f"{name!r} is no tensor of numpy's"))
+                found.update(dict.fromkeys(missing, f"{name!r} is not a NumPy array"))
                 pending = True
     return found
 

@@ -219,7 +219,7 @@ def _source(subgraph: Any, params: Mapping[str, np.ndarray]) -> tuple[RelaxGraph
 
 
 def _attrs(function: Any) -> dict[str, str]:
-    """What the review callback set."""
+    """Attributes that the review callback set."""
     return {
         str(key): value
         for key, value in dict(function.attrs).items()

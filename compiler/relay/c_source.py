@@ -81,6 +81,6 @@ def _run(command: list[str], output: Path, where: str) -> None:
     if done.returncode:
         raise BuildError(
             f"{where}: {command[0]} does not compile the source that the code generator returned; "
-            "folders of its own headers are given as CXX='g++ -I...':\n"
+            "pass include folders as CXX='g++ -I...':\n"
             f"{done.stderr.strip()}"
         )

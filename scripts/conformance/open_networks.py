@@ -47,7 +47,7 @@ def feeds_of(facts: Mapping[str, Any], entries: Sequence[Any], size: Mapping[str
 
 
 def differences(got: np.ndarray, expected: np.ndarray) -> str:
-    """What differs between two results; empty if they agree."""
+    """Describe the difference between two results; empty if they agree."""
     if got.shape != expected.shape or got.dtype != expected.dtype:
         return f"{got.dtype}{got.shape} instead of {expected.dtype}{expected.shape}"
     if not expected.size:
@@ -101,7 +101,7 @@ def compare(path: str, answers: Any) -> None:
 
 
 def verdict_of(path: Path) -> tuple[str, str]:
-    """The verdict of a network from a process of its own, which may crash or hang."""
+    """Check a network in a separate process, which may crash or hang."""
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=compare, args=(str(path), sender))

@@ -52,7 +52,7 @@ LONGEST = 400
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run does, from its command line."""
+    """Settings of a run, from its command line."""
 
     seed: int = 0
     first: int = 0
@@ -264,7 +264,7 @@ class Campaign:
         return [cause for cause in self.causes if cause.split(":")[0] in FAILURES]
 
     def summary(self, cpu_seconds: float) -> str:
-        """What the run came to."""
+        """Summary of the run."""
         per_minute = 60 * self.graphs / cpu_seconds if cpu_seconds else 0
         missing = [n for n in sorted(MAKERS) if n.split(".")[-1] not in self.operators]
         lines = [

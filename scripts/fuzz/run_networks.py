@@ -137,7 +137,7 @@ def _kind(kind: str, error: Exception) -> str:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run does, from its command line."""
+    """Settings of a run, from its command line."""
 
     seed: int = 0
     first: int = 0
@@ -189,7 +189,7 @@ class Campaign:
         return [key for key in self.found if key[0] in FAILED]
 
     def summary(self) -> str:
-        """What the run came to."""
+        """Summary of the run."""
         lines = [
             "networks: " + ", ".join(f"{n} {kind}" for kind, n in sorted(self.networks.items())),
             "runs: " + ", ".join(f"{n} {kind}" for kind, n in sorted(self.kinds.items())),

@@ -54,7 +54,7 @@ class Network:
 ANY = ((2, 64, 64), (1, 64, 96), (1, 71, 65), (3, 80, 64), (1, 97, 113))
 """Batches, heights and widths for convolutional networks."""
 BY_32 = ((2, 64, 96), (1, 64, 64), (1, 96, 64), (3, 32, 64), (1, 128, 96))
-"""The same for networks whose images are multiples of 32."""
+"""Batches, heights and widths for networks that require multiples of 32."""
 BATCHES = ((2,), (1,), (3,), (5,), (4,))
 TEXTS = ((2, 9), (1, 1), (1, 12), (3, 5), (2, 16))
 """Batches and lengths."""

@@ -188,7 +188,7 @@ class ScheduleSource:
         return record
 
     def log_uses(self, target: Any, used: Collection[str]) -> list[LogUse]:
-        """What the build took from each log; `used`: the sources of its kernels' schedules."""
+        """Count the use of each log by the build; `used`: sources of its kernels' schedules."""
         reasons = {source: reason for (source, _), reason in self.skipped.items()}
         described, uses = log_target(target), []
         families: list[tuple[str, Sequence[Any]]] = [

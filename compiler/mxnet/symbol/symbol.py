@@ -184,7 +184,7 @@ class Symbol:
         return Symbol(Graph(graph.nodes, heads, dict(graph.attrs)))
 
     def get_children(self) -> Symbol | None:
-        """What the nodes of the outputs read, as a group; None of variables."""
+        """Group the operands of the outputs' nodes; None if all outputs are variables."""
         graph = self._graph
         nodes = dict.fromkeys(head.node for head in graph.heads)
         heads = [entry for index in nodes for entry in graph.nodes[index].inputs]

@@ -185,7 +185,7 @@ class ApplyHistoryBest(DispatchContext):
     def find_all(
         self, target: LogTarget, workload: bytes, taken: int = 0
     ) -> Iterator[ConfigEntity]:
-        """By model, then by each key; the user's configs before logged ones (TVM 0.18)."""
+        """Look up by model, then by each key; user configs before logged ones (TVM 0.18)."""
         del taken
         by_user, best = self._set_by_user, self._best
         configs = [by_user.get((f"model:{target.model}", workload))]

@@ -174,7 +174,7 @@ class Network:
     # ------------------------------------------------------------ layers
 
     def activation(self, x: str) -> str:
-        """One of many activations, as nodes of their own or spelled out."""
+        """Add a random activation, as one node or as primitive operators."""
         kind = self.one_of(*ACTIVATIONS)
         if kind == "gelu":
             half = self.op("Mul", x, self.const(np.float32(0.5)))

@@ -334,7 +334,7 @@ def halves(net: Network, x: Tensor) -> Tensor:
 
 
 def looped(net: Network, x: Tensor) -> Tensor:
-    """A Scan or Loop over the steps of a sequence, with a cell of its own."""
+    """Add a Scan or Loop over the steps of a sequence, with a random cell."""
     channels = x.channels
     batch_shape = net.shape(net.dim(x.name, 0), channels)
     start = net.op("ConstantOfShape", batch_shape)

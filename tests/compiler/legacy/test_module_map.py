@@ -82,7 +82,7 @@ def test_modules_of_tuners_are_found():
             found = context.query("llvm", ("anything", 1))
         assert isinstance(found, ConfigEntity) and found["unroll"].val == 2
         assert list(Array([1])) == [1]
-        assert not check_remote("llvm", "nobody", "127.0.0.1", 9, timeout=1)
+        assert not check_remote("llvm", "absent", "127.0.0.1", 9, timeout=1)
         with pytest.raises(RuntimeError, match="set TVM_TRACKER_HOST"):
             request_remote("nobody")
 

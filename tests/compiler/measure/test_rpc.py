@@ -89,8 +89,8 @@ def test_a_key_without_devices_is_an_error(tracker):
 
 def test_a_device_that_is_not_there_is_not_waited_for(tracker):
     start = time.monotonic()
-    assert not check_remote("llvm", "nobody", "127.0.0.1", 9, timeout=1)
-    assert not check_remote("llvm", "nobody", "127.0.0.1", tracker.port, timeout=1)
+    assert not check_remote("llvm", "absent", "127.0.0.1", 9, timeout=1)
+    assert not check_remote("llvm", "absent", "127.0.0.1", tracker.port, timeout=1)
     assert time.monotonic() - start < 10
     with pytest.raises(BatonError, match="no RPC tracker answers"):
-        request_remote("nobody", "127.0.0.1", 9)
+        request_remote("absent", "127.0.0.1", 9)

@@ -249,7 +249,7 @@ def test_best_record_is_the_cheapest_successful_one_of_workload_and_kind(tmp_pat
     )
     assert load_best_record(log, "k", "llvm").source.endswith(":3")
     assert load_best_record(log).source.endswith(":6")
-    assert load_best_record(log, "nobody") == (None, None)
+    assert load_best_record(log, "absent") == (None, None)
 
 
 def test_line_cut_off_by_a_kill_loses_nothing_before_or_after_it(tmp_path, caplog):
