@@ -59,19 +59,10 @@ def _partitioner(
     def check_options(options: Options) -> str | None:
         return str(library.call("check_options", number, options))
 
-    made = []
-    for index, (title, subgraph_op, marks, selects, reviews) in enumerate(strategies):
-        calls = _CppStrategy(library, number, index)
-        made.append(
-            Strategy(
-                str(title),
-                calls.supported_ops if marks else None,
-                calls.accept_subgraph if reviews else None,
-                str(subgraph_op),
-                calls.selector if selects else None,
-                library=library.identity,
-            )
-        )
+    made = [
+        _strategy(library, _CppStrategy(library.call, (number, index), _fetching), described)
+        for index, described in enumerate(strategies)
+    ]
     return Partitioner(
         str(name),
         tuple(made),
@@ -92,35 +83,49 @@ def _mxnet_partitioner(
     assert library.mxnet is not None, "the library is of MXNet's interface"
     operators = {each.name: each for each in library.operators if each.runs_subgraphs}
     made = []
-    for index, (title, operator, marks, selects, reviews, reviews_all) in enumerate(strategies):
-        calls = _MxnetStrategy(library.mxnet, number, index, bool(reviews_all))
-        made.append(
-            Strategy(
-                title,
-                calls.supported_ops if marks else None,
-                calls.accept_subgraph if reviews else None,
-                operator,
-                calls.selector if selects else None,
-                library=library.identity,
-                compiles=operator in operators,
-            )
-        )
+    for index, (*described, reviews_all) in enumerate(strategies):
+        calls = _MxnetStrategy(library.mxnet, (number, index), _numeric)
+        calls.reviews_all = bool(reviews_all)
+        made.append(_strategy(library, calls, described, described[1] in operators))
     compiles = any(each.compiles for each in made)
     return Partitioner(name, tuple(made), None, _run_claimed(operators) if compiles else None)
 
 
-class _MxnetStrategy:
-    """The callbacks of a strategy, which call a library of MXNet's interface."""
+def _strategy(
+    library: PartitionerLibrary,
+    calls: _CppStrategy,
+    described: Sequence[Any],
+    compiles: bool = True,
+) -> Strategy:
+    """The strategy that a library describes by name, operator and the callbacks that it has."""
+    title, operator, marks, selects, reviews = described
+    return Strategy(
+        str(title),
+        calls.supported_ops if marks else None,
+        calls.accept_subgraph if reviews else None,
+        str(operator),
+        calls.selector if selects else None,
+        library=library.identity,
+        compiles=compiles,
+    )
+
+
+class _CppStrategy:
+    """The callbacks of a strategy, which `call` the library.
+
+    `number`: of the partitioner and of the strategy. `values` converts parameters for the library.
+    """
 
     def __init__(
-        self, requests: MxnetRequests, partitioner: int, strategy: int, reviews_all: bool
+        self,
+        call: Callable[..., Any],
+        number: tuple[int, int],
+        values: Callable[[Mapping[str, np.ndarray]], Any],
     ) -> None:
-        self._requests, self._number = requests, (partitioner, strategy)
-        self._reviews_all = reviews_all
+        self._call, self._number, self._values = call, number, values
 
     def supported_ops(self, graph_json: str, ids: list[int], options: Options) -> list[int]:
-        marks: list[int] = self._requests("supported_ops", *self._number, graph_json, options)
-        return marks
+        return list(self._call("supported_ops", *self._number, graph_json, options))
 
     def accept_subgraph(
         self,
@@ -131,17 +136,39 @@ class _MxnetStrategy:
         args: Mapping[str, np.ndarray],
         aux: Mapping[str, np.ndarray],
     ) -> bool:
-        if not self._reviews_all:
-            nodes = json.loads(graph_json)["nodes"]
-            names = {node.get("attrs", {}).get("argName") for node in nodes}
-            args, aux = ({n: each[n] for n in names if n in each} for each in (args, aux))
-        given = graph_json, subgraph_id, options, _numeric(args), _numeric(aux)
-        accepted, found = self._requests("review", *self._number, *given)
-        attrs.update(found)
+        given = graph_json, subgraph_id, options, self._values(args), self._values(aux)
+        accepted, found = self._call("review", *self._number, *given)
+        attrs.update((str(key), str(value)) for key, value in found.items())
         return bool(accepted)
 
     def selector(self, graph_json: str, options: Options) -> Selector:
-        return _CppSelector(self._requests.selector(*self._number, graph_json, options))
+        return _CppSelector(self._call("selector", *self._number, graph_json, options))
+
+
+class _MxnetStrategy(_CppStrategy):
+    """The callbacks of a strategy of MXNet's interface."""
+
+    reviews_all = True
+    """Whether a review gets all parameters, not only those of its subgraph."""
+
+    def accept_subgraph(
+        self,
+        graph_json: str,
+        subgraph_id: int,
+        options: Options,
+        attrs: dict[str, str],
+        args: Mapping[str, np.ndarray],
+        aux: Mapping[str, np.ndarray],
+    ) -> bool:
+        if not self.reviews_all:
+            nodes = json.loads(graph_json)["nodes"]
+            names = {node.get("attrs", {}).get("argName") for node in nodes}
+            args, aux = ({n: each[n] for n in names if n in each} for each in (args, aux))
+        return super().accept_subgraph(graph_json, subgraph_id, options, attrs, args, aux)
+
+    def selector(self, graph_json: str, options: Options) -> Selector:
+        requests: Any = self._call
+        return _CppSelector(requests.selector(*self._number, graph_json, options))
 
 
 def _numeric(values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -167,33 +194,6 @@ def _run_claimed(operators: Mapping[str, LibraryOperator]) -> Compile:
         return operators[wanted].claimed(attrs, sources)
 
     return compile_subgraph
-
-
-class _CppStrategy:
-    """The callbacks of a strategy, which call the library."""
-
-    def __init__(self, library: PartitionerLibrary, partitioner: int, strategy: int) -> None:
-        self._library, self._number = library, (partitioner, strategy)
-
-    def supported_ops(self, graph_json: str, ids: list[int], options: Options) -> list[int]:
-        return list(self._library.call("supported_ops", *self._number, graph_json, options))
-
-    def accept_subgraph(
-        self,
-        graph_json: str,
-        subgraph_id: int,
-        options: Options,
-        attrs: dict[str, str],
-        args: Mapping[str, np.ndarray],
-        aux: Mapping[str, np.ndarray],
-    ) -> bool:
-        given = graph_json, subgraph_id, options, _fetching(args), _fetching(aux)
-        accepted, found = self._library.call("review", *self._number, *given)
-        attrs.update((str(key), str(value)) for key, value in found.items())
-        return bool(accepted)
-
-    def selector(self, graph_json: str, options: Options) -> Selector:
-        return _CppSelector(self._library.call("selector", *self._number, graph_json, options))
 
 
 def _compile(library: PartitionerLibrary, partitioner: int, name: str) -> Compile:
