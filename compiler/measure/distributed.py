@@ -5,12 +5,14 @@
 
 Building goes to any worker. Measuring goes to a worker that has the target's device as a resource,
 one measurement at a time for each unit of it. A worker that is lost costs nothing but time: Dask
-gives its work to another one. Records are written by the process that tunes, from the results.
+gives its work to another one, or to the one that its nanny starts. The process that tunes writes
+the records, from the results.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import time
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -24,6 +26,8 @@ from .candidate import BuildResult, Candidate
 from .runner import LocalRunner, failed
 
 _SECONDS_TO_CONNECT = 10
+# Time for lost workers to be started again, when none is left.
+_SECONDS_FOR_WORKERS = 60
 
 
 def resource_of(target: Mapping[str, Any]) -> str:
@@ -101,7 +105,10 @@ class DaskRunner:
         self.timing = dict(timing)
 
     def run(self, candidates: Sequence[Any], builds: Sequence[BuildResult]) -> list[MeasureResult]:
-        """Run what was built; failures are results. BatonError if no worker has the device."""
+        """Run what was built; failures are results. BatonError if no worker has the device.
+
+        Where the scheduler has no worker at all, waits up to a minute for one.
+        """
         futures: list[Any] = []
         for candidate, built in zip(candidates, builds, strict=True):
             if built.error_no:
@@ -122,7 +129,7 @@ class DaskRunner:
         ]
 
     def _check(self, resource: str) -> None:
-        workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
+        workers = self._workers()
         if not any(resource in worker["resources"] for worker in workers):
             offered = sorted({name for worker in workers for name in worker["resources"]})
             raise BatonError(
@@ -130,6 +137,15 @@ class DaskRunner:
                 f"{', '.join(offered) or 'none'}); start one with: "
                 f'dask worker ADDRESS --nthreads 1 --resources "{resource}=1"'
             )
+
+    def _workers(self) -> list[Mapping[str, Any]]:
+        """The scheduler's workers; waits for one where all were lost or none has started."""
+        deadline = time.monotonic() + _SECONDS_FOR_WORKERS
+        while True:
+            workers = list(self.client.scheduler_info(n_workers=-1)["workers"].values())
+            if workers or time.monotonic() > deadline:
+                return workers
+            time.sleep(0.1)
 
     def close(self) -> None:
         """Nothing to end: the workers belong to whoever started them."""

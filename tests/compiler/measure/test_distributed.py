@@ -73,6 +73,18 @@ def test_a_killed_worker_costs_no_result_and_doubles_none(cluster, parts):
         time.sleep(0.1)  # the nanny starts another
 
 
+def test_a_cluster_that_lost_all_workers_is_waited_for(cluster, parts):
+    builder, runner = parts
+    candidates = [candidate(12)]
+    builds = builder.build(candidates)
+    for worker in list(cluster.workers.values()):
+        os.kill(worker.pid, signal.SIGKILL)
+    deadline = time.monotonic() + 20
+    while cluster.scheduler_info["workers"] and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert runner.run(candidates, builds)[0].is_right
+
+
 def test_a_device_that_no_worker_has_is_named(parts):
     builder, runner = parts
     wanted = ScheduledModule(candidate(8).text, {"kind": "cuda", "arch": "sm_90"}, "cuda")
