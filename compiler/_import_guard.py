@@ -47,20 +47,21 @@ def load_packages() -> None:
             continue
         loaded = sys.modules.get(name)
         if loaded is not None:
-            if str(own) not in map(os.path.realpath, loaded.__path__):
+            folders = getattr(loaded, "__path__", None) or [loaded.__file__]
+            if str(own) not in map(os.path.realpath, folders):
                 raise ImportError(
                     f"Baton's package {name!r} ({own}) collides with the package of that name in "
-                    f"{', '.join(loaded.__path__)}, which is loaded already: import compiler "
+                    f"{', '.join(folders)}, which is loaded already: import compiler "
                     "before it, or rename it"
                 )
             continue
-        folders = _Folders(str(own))
+        path = _Folders(str(own))
         spec = importlib.util.spec_from_file_location(
-            name, own / "__init__.py", submodule_search_locations=folders
+            name, own / "__init__.py", submodule_search_locations=path
         )
         if spec is None or spec.loader is None:
             raise ImportError(f"Baton's package {name!r} is missing in {root}")
         module = importlib.util.module_from_spec(spec)
-        module.__path__ = folders
+        module.__path__ = path
         sys.modules[name] = module
         spec.loader.exec_module(module)

@@ -61,7 +61,7 @@ Runs what `baton compile model.onnx -o model.so` wrote, with the runtime of TVM 
 part of it:
 
 ```python
-from compiler.runtime import load_module
+from baton_tvm.runtime import load_module
 
 session = load_module("model.so").session(num_threads=2)
 results = session.run({{"data": image}})
@@ -94,9 +94,11 @@ def build_runtime_wheel(
     if tvm_version != required:
         raise ExportError(f"the runtime must be that of apache-tvm {required}, not {tvm_version}")
     root = Path(__file__).parents[2]
+    alias = (root / "support" / "baton_tvm" / "__init__.py").read_bytes()
     about = f"baton_runtime-{__version__}.dist-info"
     files = {
         "baton_runtime.pth": f"{_FOLDER}\n".encode(),
+        f"{_FOLDER}/baton_tvm/__init__.py": alias,
         **{f"{_FOLDER}/compiler/{name}": data for name, data in _baton_files(root)},
         **{f"{_FOLDER}/{name}": data for name, data in tvm_files.items()},
         f"{_FOLDER}/tvm/__init__.py": _TVM_INIT.format(version=tvm_version).encode(),

@@ -24,7 +24,8 @@ WEIGHT = np.random.default_rng(0).standard_normal((8, 4)).astype("float32")
 PROGRAM = """
 import sys
 import numpy as np
-from compiler import ort
+import baton_tvm
+from baton_tvm import ort
 from compiler.runtime import graph_executor, load_module
 import tvm
 
