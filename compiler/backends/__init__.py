@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .built_in import register_built_in
+from .reasons import Unsupported
 from .registry import (
     COMPILE_OPTIONS,
     CheckOptions,
@@ -29,6 +30,7 @@ __all__ = [
     "Options",
     "Partitioner",
     "Strategy",
+    "Unsupported",
     "compiled_attrs",
     "get_partitioner",
     "graph_pass",

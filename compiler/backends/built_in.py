@@ -13,12 +13,13 @@ import json
 import logging
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from compiler.errors import PartitionError
 
 from .graph import VARIABLE
 from .nvidia import register_nvidia
+from .reasons import Unsupported
 from .registry import Options, Strategy, register
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("baton.partition")
 
-Claims = Callable[[str, Mapping[str, Any]], bool]
+Claims = Callable[[str, Mapping[str, Any]], Literal[True] | Unsupported]
 
 
 def register_built_in() -> None:
@@ -53,7 +54,7 @@ def _named(options: Options) -> set[str]:
     return set(re.findall(r"[\w.]+", options.get("op_names", "")))
 
 
-def _claim_named(graph_json: str, ids: list[int], options: Options) -> None:
+def _claim_named(graph_json: str, ids: list[Any], options: Options) -> None:
     wanted = ",".join(_named(options))
     _claiming(_any)(graph_json, ids, {**options, "ops": wanted})
 
@@ -75,8 +76,8 @@ def check_ops(options: Options) -> str | None:
     return None
 
 
-def _claiming(claims: Claims) -> Callable[[str, list[int], Options], None]:
-    def supported_ops(graph_json: str, ids: list[int], options: Options) -> None:
+def _claiming(claims: Claims) -> Callable[[str, list[Any], Options], None]:
+    def supported_ops(graph_json: str, ids: list[Any], options: Options) -> None:
         wanted = {name.strip() for name in options["ops"].split(",")} if "ops" in options else None
         nodes = json.loads(graph_json)["nodes"]
         _check_case(wanted or set(), {node["op"] for node in nodes})
@@ -84,8 +85,11 @@ def _claiming(claims: Claims) -> Callable[[str, list[int], Options], None]:
             op = node["op"]
             if op == VARIABLE or node.get("subgraphs") or "baton.backend" in node.get("attrs", {}):
                 continue
-            if (wanted is None or op in wanted) and claims(op, node.get("attrs", {})):
-                ids[index] = -1
+            if wanted is not None and op not in wanted:
+                ids[index] = Unsupported(f"the options do not name {op}")
+                continue
+            answer = claims(op, node.get("attrs", {}))
+            ids[index] = answer if isinstance(answer, Unsupported) else -1
 
     return supported_ops
 
@@ -98,14 +102,15 @@ def _check_case(wanted: set[str], present: set[str]) -> None:
                 raise PartitionError(f"no operator is named {name!r}; did you mean {op!r}?")
 
 
-def _any(op: str, attrs: Mapping[str, Any]) -> bool:
+def _any(op: str, attrs: Mapping[str, Any]) -> Literal[True]:
     return True
 
 
-def _expressible(op: str, attrs: Mapping[str, Any]) -> bool:
-    from .onnx_export import is_expressible
+def _expressible(op: str, attrs: Mapping[str, Any]) -> Literal[True] | Unsupported:
+    from .onnx_export import why_inexpressible
 
-    return is_expressible(op, attrs)
+    reason = why_inexpressible(op, attrs)
+    return Unsupported(reason) if reason else True
 
 
 def _for_target(kind: str) -> Callable[..., bool]:

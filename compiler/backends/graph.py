@@ -52,6 +52,7 @@ class Node:
     attrs: dict[str, str] = field(default_factory=dict)  # operator parameters and annotations
     # per output its shape as text, "[1, 3]", and its dtype; "" where unknown
     types: list[OutputType] = field(default_factory=list)
+    source: str = ""  # the model's own name of the node that it comes from; not in the JSON
 
     def all_attrs(self) -> dict[str, str]:
         """Attributes with shape and dtype of the outputs."""
@@ -134,7 +135,9 @@ class SubgraphExtractor:
                     result.nodes.append(self._variable(entry, names))
                 inputs.append(position[entry])
             new_id[index] = len(result.nodes)
-            result.nodes.append(Node(node.op, node.name, inputs, dict(node.attrs), node.types))
+            result.nodes.append(
+                Node(node.op, node.name, inputs, dict(node.attrs), node.types, node.source)
+            )
         for index in inside:
             for output in range(len(self._graph.nodes[index].types)):
                 entry = (index, output)

@@ -17,6 +17,7 @@ from compiler.errors import BuildError
 from compiler.precision import TO_TF32
 
 from .graph import VARIABLE
+from .reasons import Unsupported
 from .registry import Options, Strategy, register
 
 if TYPE_CHECKING:
@@ -34,11 +35,11 @@ _LAYOUTS = {"NCHW": "OIHW", "NHWC": "OHWI"}
 
 
 def register_nvidia() -> None:
-    for name, accepts, compile_ in (
-        ("cublaslt", _is_product, _compile_product),
-        ("cudnn", _is_convolution, _compile_convolution),
+    for name, objection, compile_ in (
+        ("cublaslt", _objection_to_product, _compile_product),
+        ("cudnn", _objection_to_convolution, _compile_convolution),
     ):
-        strategy = Strategy("layers", _claiming(accepts), None, f"_{name}_subgraph")
+        strategy = Strategy("layers", _claiming(objection), None, f"_{name}_subgraph")
         register(name, strategy, compile=compile_, device="cuda", options=["ops"])
 
 
@@ -106,22 +107,26 @@ class _Layer:
     relu: bool = False
 
 
-Accepts = Callable[[_Node], bool]
+Objection = Callable[[_Node], str]
+"""Why a library does not compute an anchor; "" if it does."""
 
 
-def _claiming(accepts: Accepts) -> Callable[[str, list[int], Options], None]:
-    def supported_ops(graph_json: str, ids: list[int], options: Options) -> None:
-        for number, layer in enumerate(_layers(_Graph(graph_json), accepts)):
+def _claiming(objection: Objection) -> Callable[[str, list[Any], Options], None]:
+    def supported_ops(graph_json: str, ids: list[Any], options: Options) -> None:
+        graph = _Graph(graph_json)
+        objections = map(objection, graph.nodes)
+        ids[:] = [Unsupported(text) if text else -2 for text in objections]
+        for number, layer in enumerate(_layers(graph, objection)):
             for node in layer.nodes:
                 ids[node.index] = number
 
     return supported_ops
 
 
-def _layers(graph: _Graph, accepts: Accepts) -> Iterator[_Layer]:
+def _layers(graph: _Graph, objection: Objection) -> Iterator[_Layer]:
     taken = set[int]()
     for anchor in graph.nodes:
-        if anchor.op == VARIABLE or "baton.backend" in anchor.attrs or not accepts(anchor):
+        if anchor.op == VARIABLE or "baton.backend" in anchor.attrs or objection(anchor):
             continue
         layer = _Layer(anchor, [], [], [anchor])
         for position in range(2):
@@ -194,41 +199,49 @@ def _bias(reader: _Node, value: _Node, channel: int) -> _Node | None:
     return other if padded == wanted else None
 
 
-def _is_product(node: _Node) -> bool:
-    """Whether cuBLASLt computes a product as it is."""
+def _objection_to_product(node: _Node) -> str:
+    """Why cuBLASLt does not compute an operator as a product."""
     if node.op not in _PRODUCTS:
-        return False
+        return f"{node.op} is no matmul, nor computed along with one"
     shapes = [node.shape, *(node.input(position).shape for position in range(2))]
     if any(shape is None or 0 in shape for shape in shapes):
-        return False
+        return "a shape is dynamic, or has an extent of 0"
     dtypes = {node.input(position).dtype for position in range(2)}
     out = node.attrs.get("out_dtype", "")
     if dtypes == {"int8"} and out == "int32":
         # Tensor cores take bytes four at a time, with k innermost in both.
         flips = [node.op != "nn.dense" and node.flag("transpose_a"), not _transposed_b(node)]
         k, n = (node.input(1).shape or ())[-1], (node.shape or ())[-1]
-        return not any(flips) and k % 4 == 0 and n % 4 == 0
-    return len(dtypes) == 1 and dtypes <= set(_FLOATS) and out in ("", "None", *dtypes)
+        fits = not any(flips) and k % 4 == 0 and n % 4 == 0
+        return "" if fits else "int8 needs plain x @ w.T with k and n divisible by 4"
+    return _objection_to_dtypes(dtypes, out)
+
+
+def _objection_to_dtypes(dtypes: set[str], out: str) -> str:
+    if len(dtypes) == 1 and dtypes <= set(_FLOATS) and out in ("", "None", *dtypes):
+        return ""
+    found = " x ".join(sorted(dtypes)) + (f" -> {out}" if out not in ("", "None") else "")
+    return f"dtypes are {found}; one of {', '.join(_FLOATS)} works"
 
 
 def _transposed_b(node: _Node) -> bool:
     return node.op == "nn.dense" or node.flag("transpose_b")
 
 
-def _is_convolution(node: _Node) -> bool:
-    """Whether cuDNN computes a convolution as it is."""
-    if node.op != "nn.conv2d" or None in (node.shape, node.input(0).shape, node.input(1).shape):
-        return False
+def _objection_to_convolution(node: _Node) -> str:
+    """Why cuDNN does not compute an operator as a convolution."""
+    if node.op != "nn.conv2d":
+        return f"{node.op} is no nn.conv2d, nor computed along with one"
+    if None in (node.shape, node.input(0).shape, node.input(1).shape):
+        return "a shape is dynamic"
     layout, dtypes = node.attrs["data_layout"], {node.input(0).dtype, node.input(1).dtype}
     top, left, bottom, right = _sides(node)
-    return (
-        _LAYOUTS.get(layout) == node.attrs["kernel_layout"]
-        and node.attrs.get("out_layout") in ("", "None", None, layout)
-        and len(dtypes) == 1
-        and dtypes <= set(_FLOATS)
-        and node.attrs.get("out_dtype", "") in ("", "None", *dtypes)
-        and (top, left) == (bottom, right)
-    )
+    layouts = layout, node.attrs["kernel_layout"], node.attrs.get("out_layout")
+    if _LAYOUTS.get(layout) != layouts[1] or layouts[2] not in ("", "None", None, layout):
+        return f"layouts are {', '.join(map(str, layouts))}; NCHW, OIHW and NHWC, OHWI work"
+    if (top, left) != (bottom, right):
+        return f"padding is {[top, left, bottom, right]}; it must be the same on both sides"
+    return _objection_to_dtypes(dtypes, node.attrs.get("out_dtype", ""))
 
 
 def _sides(node: _Node) -> list[int]:
@@ -237,7 +250,7 @@ def _sides(node: _Node) -> list[int]:
     return padding if len(padding) == 4 else (padding * 2 if len(padding) == 2 else padding * 4)
 
 
-def _only_layer(subgraph: IRModule, accepts: Accepts) -> _Layer:
+def _only_layer(subgraph: IRModule, objection: Objection) -> _Layer:
     """The layer that a claimed subgraph is; its variables are the function's parameters."""
     from compiler.ir.dataflow_graph import RelaxFunction
 
@@ -245,7 +258,7 @@ def _only_layer(subgraph: IRModule, accepts: Accepts) -> _Layer:
 
     (gvar,) = subgraph.get_global_vars()
     graph = _Graph(RelaxGraph(RelaxFunction(subgraph, gvar.name_hint), None).graph.to_json())
-    layers = list(_layers(graph, accepts))
+    layers = list(_layers(graph, objection))
     operations = [node for node in graph.nodes if node.op != VARIABLE]
     if len(layers) != 1 or len(layers[0].nodes) != len(operations):
         names = ", ".join(node.op for node in operations)
@@ -271,7 +284,7 @@ def _compile_product(
 ) -> ExternalCode:
     from compiler.runtime.nvidia.cublaslt import Factor, Product
 
-    layer = _only_layer(subgraph, _is_product)
+    layer = _only_layer(subgraph, _objection_to_product)
     anchor, shape = layer.anchor, layer.anchor.shape or ()
     batched = anchor.op == "nn.batch_matmul"
     a_is_flipped = anchor.op != "nn.dense" and anchor.flag("transpose_a")
@@ -305,7 +318,7 @@ def _compile_convolution(
 ) -> ExternalCode:
     from compiler.runtime.nvidia.cudnn import Convolution
 
-    layer = _only_layer(subgraph, _is_convolution)
+    layer = _only_layer(subgraph, _objection_to_convolution)
     anchor, layout = layer.anchor, layer.anchor.attrs["data_layout"]
     data, weights = layer.operands
     dtype = data.dtype

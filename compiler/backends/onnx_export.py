@@ -1,4 +1,4 @@
-"""A Relax module of common operators as an ONNX model; see `is_expressible` for the operators."""
+"""A Relax module of common operators as an ONNX model; see `why_inexpressible` for operators."""
 
 from __future__ import annotations
 
@@ -47,35 +47,44 @@ _MOST_UNKNOWN = {"broadcast_to": 0, "split": 0, "strided_slice": 0} | dict.fromk
 """How many extents of a result only running may tell, where that matters."""
 
 
-def is_expressible(op: str, attrs: Mapping[str, Any]) -> bool:
-    """Whether an operator can be exported, as far as its name and its attributes say."""
+def why_inexpressible(op: str, attrs: Mapping[str, Any]) -> str:
+    """Why an operator can't be exported, as far as its name and its attributes say; "" if it can.
+
+    `attrs`: Relay's or Relax's, as text, with "shape" and "dtype" of the result.
+    """
     if op in _MXNET:
-        return True
+        return ""
     if not facts_named(op).onnx and op not in _CONVERTERS:
-        return False
+        return f"{op} is not exported to ONNX"
     if op.startswith(("nn.conv", "nn.max_pool", "nn.avg_pool", "nn.adaptive_avg_pool")):
-        return _is_plain(op, attrs)
-    if op == "nn.pad" and attrs.get("pad_mode", "constant") not in _PAD_MODES:
-        return False
+        return _objection_to_window(op, attrs)
+    mode = attrs.get("pad_mode", "constant")
+    if op == "nn.pad" and mode not in _PAD_MODES:
+        return f"pad_mode is {mode}; ONNX has {', '.join(_PAD_MODES)}"
     unknown = re.findall(r"[^\[\],]*[A-Za-z_][^\[\],]*", str(attrs.get("shape", "")))
-    if len(unknown) > _MOST_UNKNOWN.get(op, len(unknown)):
-        return False
-    dtype = attrs.get("dtype", "float32")
-    return all(each.strip("[] ") in _DTYPES for each in str(dtype).split(","))
+    most = _MOST_UNKNOWN.get(op, len(unknown))
+    if len(unknown) > most:
+        found = ", ".join(each.strip() for each in unknown)
+        return f"the result has dynamic extents ({found}); at most {most} can be exported"
+    dtypes = [each.strip("[] ") for each in str(attrs.get("dtype", "float32")).split(",")]
+    wrong = [dtype for dtype in dtypes if dtype not in _DTYPES]
+    return f"dtype {wrong[0]} is not exported to ONNX" if wrong else ""
 
 
-def _is_plain(op: str, attrs: Mapping[str, Any]) -> bool:
-    """Whether windows are over channels-first data, and of a form that ONNX's operator has."""
-    layouts = [attrs.get(key, "") for key in ("data_layout", "layout", "out_layout")]
+def _objection_to_window(op: str, attrs: Mapping[str, Any]) -> str:
+    """Why a window is not over channels-first data, or of a form that ONNX's operator lacks."""
     weight = "IO" if op.endswith("_transpose") else "OI"
     weights = ("", *(weight + layout[2:] for layout in _DATA_LAYOUTS))
+    for key in ("data_layout", "layout", "out_layout"):
+        if attrs.get(key, "") not in ("", *_DATA_LAYOUTS):
+            return f"{key} is {attrs[key]}; ONNX has channels first"
+    if attrs.get("kernel_layout", "") not in weights:
+        return f"kernel_layout is {attrs['kernel_layout']}; ONNX has {weight} first"
     dilated = not op.startswith("nn.avg_pool") and weight == "OI"
-    ones = [attrs.get("output_size", "1"), "1" if dilated else attrs.get("dilation", "1")]
-    return (
-        all(layout in ("", *_DATA_LAYOUTS) for layout in layouts)
-        and attrs.get("kernel_layout", "") in weights
-        and all(set(re.findall(r"\d+", str(numbers))) == {"1"} for numbers in ones)
-    )
+    for key in ("output_size", *(() if dilated else ("dilation",))):
+        if set(re.findall(r"\d+", str(attrs.get(key, "1")))) != {"1"}:
+            return f"{key} is {attrs[key]}; only 1 is exported"
+    return ""
 
 
 def to_onnx(

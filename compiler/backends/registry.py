@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from compiler.errors import PartitionError, UnknownBackendError
 
+from .reasons import Unsupported
+
 if TYPE_CHECKING:
     import numpy as np
     from tvm import IRModule
@@ -25,7 +27,9 @@ Options = dict[str, str]
 CheckOptions = Callable[[Options], "str | None"]
 Compile = Callable[["IRModule", "Mapping[str, np.ndarray]", Options], Any]
 MakeSelector = Callable[[str, Options], "Selector"]
-SupportedOps = Callable[[str, list[int], Options], Sequence[int] | None]
+Mark = int | Unsupported
+SupportedOps = Callable[[str, list[Any], Options], Sequence[Mark] | None]
+Check = Callable[[dict[str, Any], list[dict[str, Any]], Options], bool | Unsupported]
 AcceptSubgraph = Callable[
     [
         str,
@@ -35,7 +39,7 @@ AcceptSubgraph = Callable[
         "Mapping[str, np.ndarray]",
         "Mapping[str, np.ndarray]",
     ],
-    bool,
+    bool | Unsupported,
 ]
 RunPass = Callable[
     [str, Options, "Mapping[str, np.ndarray]", "Mapping[str, np.ndarray]"],
@@ -55,19 +59,25 @@ class Strategy:
         Claims nodes. `graph_json` is the whole graph (format: `compiler.backends.graph`); `ids`
         has one -2 per node. The callback sets `ids[i]` to -1 (may join any subgraph), to k >= 0
         (may join subgraph number k only) or leaves -2 (stays outside), or returns a list of the
-        same length instead. Marks on variables and on subgraphs accepted earlier have no effect.
+        same length instead. `Unsupported(reason)` in place of -2 says why a node stays outside.
+        Marks on variables and on subgraphs accepted earlier have no effect.
+    check : (node, inputs, options) -> bool or Unsupported, optional
+        Instead of `supported_ops`: whether one operator may join any subgraph. `node` is its entry
+        in the graph's JSON, `inputs` has the entries of the nodes that feed it, in order. Not
+        called for variables and for subgraphs accepted earlier.
     accept_subgraph : (graph_json, subgraph_id, options, attrs, args, aux) -> bool, optional
         Decides on one subgraph; called in ascending order of `subgraph_id`, which counts from 0
         in each strategy. `attrs` is an empty dict; strings put there become attributes of the
         accepted function, "target" says what to compile it for. `args` maps the name of every
         parameter and constant whose value is known to a read-only array that shares the memory
         of the value; the variable nodes of the subgraph give that name as "argName". `aux` is
-        empty for modules. A rejection may put a "reason" into `attrs`. Without this
-        callback every subgraph is accepted.
+        empty for modules. A rejection is `Unsupported(reason)`, or False, with or without a
+        "reason" in `attrs`. Without this callback every subgraph is accepted.
     subgraph_op : str
         Operator name that later partitioners see on the accepted subgraph.
     selector : (graph_json, options) -> Selector, optional
-        Instead of `supported_ops`: makes the object that grows subgraphs node by node.
+        Instead of `supported_ops`: makes the object that grows subgraphs node by node. Its
+        answers may be `Unsupported(reason)` too.
     review : optional
         Another name of `accept_subgraph`; both attributes are the same callback.
     library : str
@@ -90,14 +100,15 @@ class Strategy:
     review: AcceptSubgraph | None = None
     library: str = ""
     compiles: bool = True
+    check: Check | None = None
 
     def __post_init__(self) -> None:
         for what, value in (("name", self.name), ("subgraph_op", self.subgraph_op)):
             if not isinstance(value, str) or not value:
                 raise PartitionError(f"{what} of a strategy must be a non-empty str, not {value!r}")
-        if (self.supported_ops is None) == (self.selector is None):
+        if [self.supported_ops, self.selector, self.check].count(None) != 2:
             raise PartitionError(
-                f"strategy {self.name!r} needs either supported_ops or a selector, and not both"
+                f"strategy {self.name!r} needs one of supported_ops, a selector and a check"
             )
         if self.accept_subgraph is not None and self.review is not None:
             raise PartitionError(
@@ -105,7 +116,7 @@ class Strategy:
             )
         object.__setattr__(self, "accept_subgraph", self.accept_subgraph or self.review)
         object.__setattr__(self, "review", self.accept_subgraph)
-        for what in ("supported_ops", "selector", "accept_subgraph"):
+        for what in ("supported_ops", "selector", "check", "accept_subgraph"):
             if getattr(self, what) is not None and not callable(getattr(self, what)):
                 raise PartitionError(f"strategy {self.name!r}: {what} is not callable")
 

@@ -22,7 +22,7 @@ from compiler.errors import PartitionError
 from compiler.ir import dynamic_shape
 from compiler.ir.dataflow_graph import OPERATION, RelaxFunction
 from compiler.ir.op_dialect import attribute_values
-from compiler.ir.spans import operand_name
+from compiler.ir.spans import operand_name, source_name
 from compiler.ir.unique_names import Names
 
 from .graph import VARIABLE, Entry, Graph, Node, OutputType
@@ -142,7 +142,7 @@ class RelaxGraph:
                 inputs += self._entries_of(number)
         types = self._types(main.variables[index].ty)
         name = self._name(self._own_names[len(main.parameters) + index])
-        node = self._add(Node(op, name, inputs, attrs, types), index)
+        node = self._add(Node(op, name, inputs, attrs, types, source_name(value)), index)
         self._entries[index] = [(node, output) for output in range(len(types))]
 
     def _operator(self, call: Any, callee: Any) -> tuple[str, dict[str, str]]:

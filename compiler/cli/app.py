@@ -178,6 +178,13 @@ def partition_command(
     dot: Annotated[
         Path | None, typer.Option(help="Write the graph with its subgraphs as Graphviz DOT text.")
     ] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Where each operator runs, why, what would help.")
+    ] = False,
+    what_if: Annotated[
+        list[str],
+        several("What support of it would change.", "--what-if", metavar="OP[,OP...]"),
+    ],
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
@@ -193,7 +200,15 @@ def partition_command(
         backend_options=arguments.options(option),
     )
     with failures(debug):
-        partitioned = partition_model(find_model(str(model)), options, output, Steps(), dot=dot)
+        partitioned = partition_model(
+            find_model(str(model)),
+            options,
+            output,
+            Steps(),
+            dot=dot,
+            explain=explain,
+            what_if=[arguments.names(each) for each in what_if],
+        )
         show_found(partitioned, as_json, show_partitioned)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,22 +15,27 @@ if TYPE_CHECKING:
     import tvm
 
     from compiler.partition import Candidate, SubgraphInfo
+    from compiler.partition.explanation import Explanation, Left
 
 
 @dataclass(frozen=True)
 class Partitioned:
-    """A partitioned module, its subgraphs, and the rejected candidates."""
+    """A partitioned module, its subgraphs, the rejected candidates, and why, if asked for."""
 
     mod: tvm.IRModule
     subgraphs: list[SubgraphInfo]
     rejected: list[Candidate] = field(default_factory=list)
+    explanation: Explanation | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Plain dicts, lists and numbers."""
-        return {
+        found: dict[str, Any] = {
             "subgraphs": [asdict(info) for info in self.subgraphs],
             "rejected": [asdict(candidate) for candidate in self.rejected],
         }
+        if self.explanation is not None:
+            found["explanation"] = self.explanation.to_json()
+        return found
 
 
 def partition_model(
@@ -39,12 +45,15 @@ def partition_model(
     steps: Steps | None = None,
     *,
     dot: Path | None = None,
+    explain: bool = False,
+    what_if: Sequence[Sequence[str]] = (),
 ) -> Partitioned:
     """Import a model file, partition it for the backends, and write the module.
 
     `options`: shapes, backends, plugins and backend options are used. `output`: gets the plain
     Relax module: in TVM's JSON format (`tvm.ir.load_json`) if the name ends in `.json`, as
     TVMScript otherwise. `dot`: gets the graph with its subgraphs as Graphviz DOT text.
+    `explain`, `what_if`: as `compiler.partition.explain`; no counterfactuals: all that help.
     Raises FrontendError, PartitionError: the model can't be imported, or a backend fails. Raises
     ExportError: a file can't be written.
     """
@@ -52,6 +61,7 @@ def partition_model(
 
     from compiler.partition import partition_with_report, subgraphs
     from compiler.partition.dot import to_dot
+    from compiler.partition.explanation import explain_partitioning
     from compiler.relay import to_relax
 
     steps = steps or Steps()
@@ -68,8 +78,12 @@ def partition_model(
             plain = to_relax(mod)
             text = tvm.ir.save_json(plain) if output.suffix == ".json" else plain.script()
             write_text(output, text)
+    explanation = None
+    if explain or what_if:
+        with steps.step("explain"):
+            explanation = explain_partitioning(result, what_if=what_if or None)
     rejected = [candidate for candidate in result.candidates if not candidate.accepted]
-    return Partitioned(mod, subgraphs(mod), rejected)
+    return Partitioned(mod, subgraphs(mod), rejected, explanation)
 
 
 def show_partitioned(partitioned: Partitioned) -> None:
@@ -86,6 +100,70 @@ def show_partitioned(partitioned: Partitioned) -> None:
                 title=f"{len(partitioned.rejected)} rejected subgraphs",
             )
         )
+
+    if partitioned.explanation is not None:
+        _show_explanation(partitioned.explanation)
+
+
+_MOST_ROWS = 20
+"""Rows of a table of boundaries, cuts or counterfactuals; JSON has all."""
+
+
+def _show_explanation(found: Explanation) -> None:
+    rows: list[tuple[object, ...]] = [
+        (
+            each.backend,
+            each.regions or "",
+            each.operators,
+            f"{each.operators_share:.1%}",
+            f"{each.flops / 1e6:.2f}",
+            f"{each.flops_share:.1%}",
+            f"{each.microseconds:.0f}",
+        )
+        for each in found.shares
+    ]
+    header = ["back end", "regions", "operators", "share", "MFLOP", "share", "us predicted"]
+    show(table(header, rows, title="Where operators run", numbers=6))
+    if found.left:
+        groups: dict[tuple[str, tuple[Any, ...]], list[Left]] = {}
+        for left in found.left:
+            groups.setdefault((left.operator, left.reasons), []).append(left)
+        rows = [
+            (
+                operator,
+                len(nodes),
+                _named([each.name for each in nodes]),
+                "; ".join(f"{each.backend} ({each.kind}): {each.reason}" for each in reasons),
+            )
+            for (operator, reasons), nodes in groups.items()
+        ]
+        show(table(["operator", "count", "nodes", "why"], rows, title="Left to the build"))
+    if found.boundaries:
+        rows = [
+            (
+                each.name,
+                f"{each.producer} -> {each.consumer}",
+                f"{each.shape} {each.dtype}",
+                each.bytes,
+                f"{each.microseconds:.0f}",
+            )
+            for each in found.boundaries
+        ]
+        total = sum(each.bytes for each in found.boundaries)
+        title = f"{len(rows)} boundaries, {total} bytes"
+        header = ["tensor of", "from, to", "type", "bytes", "us predicted"]
+        show(table(header, rows[:_MOST_ROWS], title=title, numbers=2))
+    if found.cuts:
+        rows = [(each.backend, f"{each.one}, {each.two}", each.reason) for each in found.cuts]
+        title = "Adjacent subgraphs that stay apart"
+        show(table(["back end", "subgraphs", "because"], rows[:_MOST_ROWS], title=title))
+    show(*map(str, found.counterfactuals[:_MOST_ROWS]))
+
+
+def _named(names: list[str]) -> str:
+    """The first names of a list."""
+    distinct = list(dict.fromkeys(names))
+    return " ".join(distinct[:4]) + (f" and {len(distinct) - 4} more" if distinct[4:] else "")
 
 
 def subgraph_table(infos: list[SubgraphInfo]) -> Any:

@@ -29,6 +29,14 @@ def operand_name(expr: relax.Expr) -> str:
     return str(span.source_name.name)[int(span.end_column) :]
 
 
+def source_name(expr: relax.Expr) -> str:
+    """The name that the model has for the node an expression comes from, or ""."""
+    span = expr.span
+    if not isinstance(span, Span) or span.line:
+        return ""
+    return str(span.source_name.name)
+
+
 def with_span(expr: relax.Expr, span: Span) -> relax.Expr:
     """A call, tuple, field, condition, constant or variable like `expr`, with another span."""
     if isinstance(expr, relax.Call):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from compiler.backends import Strategy, list_partitioners, register, unregister
+from compiler.backends import Strategy, Unsupported, list_partitioners, register, unregister
 from compiler.support.lazy_import import lazy_attributes
 
 from .selector import Selector
@@ -14,15 +14,19 @@ if TYPE_CHECKING:
 
     from .candidates import Candidate, Partitioning
     from .driver import partition, partition_with_report
+    from .explanation import Explanation, explain
     from .info import SubgraphInfo, subgraphs
 
 __all__ = [
     "Candidate",
+    "Explanation",
     "Partitioning",
     "Selector",
     "Strategy",
     "SubgraphInfo",
+    "Unsupported",
     "contract",
+    "explain",
     "list_partitioners",
     "partition",
     "partition_with_report",
@@ -38,6 +42,8 @@ __getattr__ = lazy_attributes(
         "contract": "..ir.outline_by_name",
         "partition": ".driver",
         "partition_with_report": ".driver",
+        "Explanation": ".explanation",
+        "explain": ".explanation",
         "Candidate": ".candidates",
         "Partitioning": ".candidates",
         "SubgraphInfo": ".info",

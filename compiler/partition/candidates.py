@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from compiler.backends.graph import VARIABLE, Graph
+from compiler.backends.reasons import Unsupported
+
+from .options import Limits
 
 
 @dataclass(frozen=True)
@@ -22,6 +25,7 @@ class Candidate:
     accepted: bool = False
     reason: str = ""  # why it was rejected; empty for an accepted one
     attrs: Mapping[str, str] = field(default_factory=dict)  # what the backend set on it
+    kind: str = ""  # who rejected it: a constant of `compiler.backends.reasons`
 
     @classmethod
     def of(
@@ -31,7 +35,7 @@ class Candidate:
         backend: str,
         strategy: str,
         number: int,
-        decision: Mapping[str, str] | str,
+        decision: Mapping[str, str] | Unsupported,
     ) -> Candidate:
         """The candidate of some nodes of a graph: accepted with attributes, or why rejected."""
         nodes = [graph.nodes[member] for member in members]
@@ -44,10 +48,33 @@ class Candidate:
             tuple([node.name for node in nodes]),
             tuple([node.op for node in nodes]),
             tuple([node.name for node in variables if node.attrs.get("param") == "True"]),
-            not isinstance(decision, str),
-            decision if isinstance(decision, str) else "",
-            {} if isinstance(decision, str) else decision,
+            not isinstance(decision, Unsupported),
+            decision.reason if isinstance(decision, Unsupported) else "",
+            {} if isinstance(decision, Unsupported) else decision,
+            decision.kind if isinstance(decision, Unsupported) else "",
         )
+
+
+@dataclass(frozen=True)
+class Claims:
+    """A strategy's answers for the nodes of a graph."""
+
+    marks: list[int]  # per node, as `find_regions` takes them
+    reasons: Mapping[int, Unsupported]  # of each operator that no subgraph takes, by node
+
+
+@dataclass(frozen=True)
+class Selection:
+    """One strategy's subgraphs of one graph: `main`, a branch or a loop body, or a symbol."""
+
+    backend: str
+    strategy: str
+    graph: Graph  # as the strategy saw it, with the subgraphs of those before it as nodes
+    domains: Sequence[int | None]  # per node, as an `Adapter` has them
+    claims: Claims
+    candidates: tuple[Candidate, ...]
+    limits: Limits
+    is_main: bool = True  # False for a graph inside of `main`, or of another function
 
 
 @dataclass(frozen=True)
@@ -58,3 +85,4 @@ class Partitioning:
     graph: Graph  # `main`, or the symbol, before the first strategy
     # Of all strategies, in the order they ran. Names of nodes are those of `graph`.
     candidates: list[Candidate]
+    selections: tuple[Selection, ...] = ()  # of each strategy and graph, in the order they ran

@@ -15,8 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from compiler.backends.reasons import Unsupported
 from compiler.backends.registry import (
     Compile,
+    Mark,
     Options,
     Partitioner,
     RunPass,
@@ -124,8 +126,9 @@ class _CppStrategy:
     ) -> None:
         self._call, self._number, self._values = call, number, values
 
-    def supported_ops(self, graph_json: str, ids: list[int], options: Options) -> list[int]:
-        return list(self._call("supported_ops", *self._number, graph_json, options))
+    def supported_ops(self, graph_json: str, ids: list[int], options: Options) -> list[Mark]:
+        answers = self._call("supported_ops", *self._number, graph_json, options)
+        return [each if isinstance(each, int) else Unsupported(str(each)) for each in answers]
 
     def accept_subgraph(
         self,

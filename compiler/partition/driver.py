@@ -24,7 +24,7 @@ from compiler.relay.calling_convention import as_main
 from compiler.relay.function import OpenFunction
 from compiler.relay.relax_to_relay import as_relay, to_relax
 
-from .candidates import Candidate, Partitioning
+from .candidates import Claims, Partitioning, Selection
 from .gc_pause import paused_collection
 from .options import Limits
 from .regions import UNMARKED
@@ -112,14 +112,15 @@ def partition_with_report(
         check_options(each, texts, limits.callback_timeout)
     walk = _Walk(mod, params)
     with paused_collection():
-        candidates = [
-            candidate
+        selections = [
+            selection
             for each in chain
             for strategy in each.strategies
-            for candidate in walk.run(StrategyRun(each.name, strategy, texts, limits))
+            for selection in walk.run(StrategyRun(each.name, strategy, texts, limits))
         ]
     first = walk.first or RelaxGraph(RelaxFunction(walk.module), params).graph
-    return Partitioning(walk.module, first, candidates)
+    candidates = [candidate for each in selections for candidate in each.candidates]
+    return Partitioning(walk.module, first, candidates, tuple(selections))
 
 
 class _Walk:
@@ -133,17 +134,17 @@ class _Walk:
         main = RelaxFunction(self.module).function
         self._inputs = {hash(variable): variable.name for variable in main.params}
 
-    def run(self, run: StrategyRun) -> list[Candidate]:
+    def run(self, run: StrategyRun) -> list[Selection]:
         """Partition `main` and the functions that it needs by one strategy."""
-        candidates: list[Candidate] = []
+        selections: list[Selection] = []
         needed = [str(gvar.name_hint) for gvar in only_needed(self.module, "main").functions]
         for name in sorted(needed, key=lambda name: (name != "main", name)):
             function = self.module[name]
             attrs = function.attrs or {} if isinstance(function, relax.Function) else None
             if attrs is not None and BACKEND not in attrs and "Compiler" not in attrs:
-                change = partial(self._partitioned, name, run, candidates)
+                change = partial(self._partitioned, name, run, selections)
                 self._replace(name, map_scopes(function, change))
-        return candidates
+        return selections
 
     def _replace(self, name: str, function: relax.Function) -> None:
         if not function.same_as(self.module[name]):
@@ -151,7 +152,7 @@ class _Walk:
             self.module = self._plain = with_functions(self.module, {gvar: function})
 
     def _partitioned(
-        self, name: str, run: StrategyRun, candidates: list[Candidate], function: relax.Function
+        self, name: str, run: StrategyRun, selections: list[Selection], function: relax.Function
     ) -> relax.Function:
         """Partition one scope, which takes the place of the function that it is in."""
         whole = self.module[name]
@@ -163,16 +164,19 @@ class _Walk:
         adapter = _ModuleAdapter(module, name, run, self._params, self._inputs)
         if self.first is not None and all(domain is None for domain in adapter.domains):
             return function
-        marks = run.claims(adapter)
+        claims = run.claims(adapter)
         in_relax = None
-        if not knows_relay(adapter.claimed(marks)):
+        if not knows_relay(adapter.claimed(claims.marks)):
             in_relax = _query_strategy_in_relax(plain, name, run, self._params, self._inputs)
-            adapter, marks = in_relax or (adapter, marks)
+            adapter, claims = in_relax or (adapter, claims)
         self.first = self.first or adapter.graph
+        candidates = [candidate for each in selections for candidate in each.candidates]
         if run.limits.max_subgraphs is not None:
             left = run.limits.max_subgraphs - sum(each.accepted for each in candidates)
             run = replace(run, limits=replace(run.limits, max_subgraphs=left))
-        candidates += run.select(adapter, marks, len(candidates))
+        is_main = function.same_as(whole) and name == "main"
+        selection = run.select(adapter, claims, len(candidates))
+        selections.append(replace(selection, is_main=is_main))
         if not adapter.has_accepted:
             return function
         result = adapter.result() if in_relax is None else as_relay(adapter.result())
@@ -186,16 +190,18 @@ def _query_strategy_in_relax(
     run: StrategyRun,
     params: Mapping[str, Any],
     inputs: Mapping[int, str],
-) -> tuple[_ModuleAdapter, list[int]] | None:
-    """The module in Relax's operators, with the marks; None if the strategy knows none of those."""
+) -> tuple[_ModuleAdapter, Claims] | None:
+    """The module in Relax's operators, with the claims; None if the strategy knows none."""
     names = operators_of(mod[name])
     if not (knows_relay(names) or knows_relax(names)):
         return None  # the names are the same in both
     adapter = _ModuleAdapter(to_relax(mod), name, run, params, inputs)
-    marks = run.claims(adapter)
-    if not knows_relax(adapter.claimed(marks)):
+    claims = run.claims(adapter)
+    if not knows_relax(adapter.claimed(claims.marks)):
         return None
-    return adapter, with_arranged_parameters(adapter.graph, marks)
+    marks = with_arranged_parameters(adapter.graph, claims.marks)
+    reasons = {node: each for node, each in claims.reasons.items() if marks[node] == UNMARKED}
+    return adapter, Claims(marks, reasons)
 
 
 class _ModuleAdapter:

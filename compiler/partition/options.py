@@ -104,7 +104,7 @@ class _Sizes:
     def of(self, entry: Entry) -> int | None:
         if entry not in self._known:
             kind = self._graph.nodes[entry[0]].types[entry[1]]
-            self._known[entry] = _nbytes(*kind, self._graph.bounds)
+            self._known[entry] = tensor_bytes(*kind, self._graph.bounds)
         return self._known[entry]
 
 
@@ -185,8 +185,8 @@ def _objection(piece: list[int], sizes: _Sizes, limits: Limits) -> str:
     return f"max_bytes={limits.max_bytes}: it touches {total}" if total > limits.max_bytes else ""
 
 
-def _nbytes(shape: str, dtype: str, bounds: Mapping[str, int]) -> int | None:
-    """Bytes of a tensor, with the largest extents of symbols that have bounds."""
+def tensor_bytes(shape: str, dtype: str, bounds: Mapping[str, int]) -> int | None:
+    """Bytes of a tensor, with the largest extents of symbols that have bounds; None if unknown."""
     parts = [part.strip() for part in shape.strip("[]").split(",") if part.strip()]
     parts = [str(bounds.get(part, part)) for part in parts]
     digits = "".join(filter(str.isdigit, dtype.split("_")[0]))

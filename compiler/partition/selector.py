@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from compiler.backends.reasons import Unsupported
 from compiler.errors import PartitionCallbackError
 
 from .region_growing import UNMARKED, last_return, readers_of
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
 class Selector:
     """Base of selectors: every method but `select` has a default.
+
+    In place of False an answer may be `Unsupported(reason)`. Of an operator that ends up in no
+    subgraph the last reason counts.
 
     A node is meant by its id, the position in the graph that the strategy's `selector` callback
     got. For each node that is in no subgraph yet, in ascending order, `select` is asked whether a
@@ -33,7 +37,7 @@ class Selector:
     """
 
     def select(self, node: int) -> bool:
-        """Whether a subgraph may begin at a node."""
+        """Whether a subgraph may begin at a node; `Unsupported(reason)` is a False."""
         raise NotImplementedError("a selector must define select")
 
     def select_input(self, node: int, input_node: int) -> bool:
@@ -62,14 +66,14 @@ def select_marks(
     graph: Graph,
     domains: Sequence[int | None],
     where: str,
-) -> list[int]:
+) -> list[int | Unsupported]:
     """Grow subgraphs over a graph.
 
     `domains`: per node None for one that no subgraph may take, else a number; nodes of different
     numbers are never in one subgraph. `where`: names partitioner and strategy in errors. Returns
-    per node the number of its subgraph or -2. The nodes of one number need not be convex after
-    `filter`; `find_regions` splits them. Raises PartitionCallbackError: a method raised, or
-    `filter` returned a node that was not a candidate.
+    per node the number of its subgraph, -2 or a reason. The nodes of one number need not be
+    convex after `filter`; `find_regions` splits them. Raises PartitionCallbackError: a method
+    raised, or `filter` returned a node that was not a candidate.
     """
     return _Growth(selector, graph, domains, where).run()
 
@@ -84,8 +88,9 @@ class _Growth:
         self._inputs = graph.predecessors()
         self._readers = readers_of(self._inputs)
         self._marks = [UNMARKED] * len(self._inputs)
+        self._reasons: dict[int, Unsupported] = {}
 
-    def run(self) -> list[int]:
+    def run(self) -> list[int | Unsupported]:
         number = 0
         for node in range(len(self._marks)):
             if self._marks[node] != UNMARKED or not self._ask("select", node):
@@ -96,7 +101,10 @@ class _Growth:
             for member in kept:
                 self._marks[member] = number
             number += bool(kept)
-        return self._marks
+        return [
+            self._reasons.get(node, mark) if mark == UNMARKED else mark
+            for node, mark in enumerate(self._marks)
+        ]
 
     def _grow_acyclic(self, seed: int) -> list[int]:
         excluded: set[int] = set()
@@ -141,14 +149,18 @@ class _Growth:
                     f"{self._where}: filter of the selector returned {node!r}, "
                     "which is none of its candidates"
                 )
+        for node in known.difference(kept):
+            self._reasons[node] = Unsupported("filter of the selector dropped it")
         return [int(node) for node in kept]
 
     def _ask(self, method: str, *nodes: int) -> bool:
         answer = self._call(method, getattr(self._selector, method), *nodes)
-        if not is_bool(answer):
+        if isinstance(answer, Unsupported):
+            self._reasons[nodes[-1]] = answer
+        elif not is_bool(answer):
             raise PartitionCallbackError(
                 f"{self._where}: {method}{nodes} of the selector returned {answer!r}, "
-                "not True or False"
+                "not True, False or Unsupported(reason)"
             )
         return bool(answer)
 

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
-from compiler.backends import GraphPass, Options, Partitioner, Strategy
-from compiler.backends.graph import Graph
+from compiler.backends import GraphPass, Options, Partitioner, Strategy, Unsupported
+from compiler.backends.graph import VARIABLE, Graph
+from compiler.backends.reasons import LIMIT, REVIEW, SCOPE, UNSELECTED
 from compiler.errors import PartitionCallbackError, PartitionError
 from compiler.support.nearest import nearest
 
-from .candidates import Candidate
+from .candidates import Candidate, Claims, Selection
 from .options import Limits, bounded
-from .regions import UNMARKED, find_regions
+from .regions import ANY, UNMARKED, find_regions
 from .selector import Selector, is_bool, select_marks
 from .timeout import within
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from compiler.backends.registry import Check
+
+_NO_SCOPE = Unsupported("no subgraph may take it: not an operator call in a dataflow block", SCOPE)
 _RESERVED = ("global_symbol", "num_input", "Primitive")
 """Function attributes that TVM gives a meaning that would break the module."""
 
@@ -67,41 +73,81 @@ class StrategyRun:
         """Names partitioner and strategy in errors."""
         return f"partitioner {self.backend!r}, strategy {self.strategy.name!r}"
 
-    def select(
-        self, adapter: Adapter, marks: Sequence[int] | None = None, first: int = 0
-    ) -> list[Candidate]:
+    def select(self, adapter: Adapter, claims: Claims | None = None, first: int = 0) -> Selection:
         """Review and accept claimed subgraphs one by one, numbered from `first`.
 
-        `marks`: of `claims`, if asked before.
+        `claims`: of the method, if asked before.
         """
-        graph = adapter.graph
-        if marks is None:
-            marks = self.claims(adapter)
-        regions = find_regions(graph.predecessors(), marks, [each or 0 for each in adapter.domains])
+        graph, domains = adapter.graph, adapter.domains
+        claims = claims or self.claims(adapter)
+        regions = find_regions(graph.predecessors(), claims.marks, [each or 0 for each in domains])
         candidates: list[Candidate] = []
         for number, (members, objection) in enumerate(bounded(graph, regions, self.limits), first):
-            decision = objection or self._review(adapter, members, number)
+            decision: Mapping[str, str] | Unsupported
+            if objection:
+                decision = Unsupported(objection, LIMIT)
+            else:
+                decision = self._review(adapter, members, number)
             candidates.append(
                 Candidate.of(graph, members, self.backend, self.strategy.name, number, decision)
             )
-            if not isinstance(decision, str):
+            if not isinstance(decision, Unsupported):
                 adapter.accept(members, number, decision)
-        return candidates
+        names = self.backend, self.strategy.name
+        return Selection(*names, graph, domains, claims, tuple(candidates), self.limits)
 
-    def claims(self, adapter: Adapter) -> list[int]:
-        """The strategy's marks on the nodes that a subgraph may take."""
-        text = adapter.graph_json()
+    def claims(self, adapter: Adapter) -> Claims:
+        """The strategy's marks on the nodes that a subgraph may take, and its reasons."""
+        text, graph = adapter.graph_json(), adapter.graph
         if self.strategy.supported_ops is not None:
-            marks = self._claim_nodes(text, len(adapter.graph.nodes))
+            answers = self._claim_nodes(text, len(graph.nodes))
+        elif self.strategy.check is not None:
+            answers = self._check_nodes(text, self.strategy.check, adapter.domains)
         else:
             selector = self._make_selector(text)
-            marks = within(
+            answers = within(
                 self.limits.callback_timeout,
                 f"{self.where}: the selector",
-                lambda: select_marks(selector, adapter.graph, adapter.domains, self.where),
+                lambda: select_marks(selector, graph, adapter.domains, self.where),
             )
-        domains = zip(marks, adapter.domains, strict=True)
-        return [UNMARKED if domain is None else mark for mark, domain in domains]
+        marks: list[int] = []
+        reasons: dict[int, Unsupported] = {}
+        for index, (node, answer, domain) in enumerate(zip(graph.nodes, answers, adapter.domains)):
+            reason = _NO_SCOPE if domain is None else self._unselected
+            if isinstance(answer, Unsupported):
+                reason = answer
+            if isinstance(answer, Unsupported) or domain is None:
+                marks.append(UNMARKED)
+            else:
+                marks.append(answer)
+            if marks[-1] == UNMARKED and node.op != VARIABLE:
+                reasons[index] = reason
+        return Claims(marks, reasons)
+
+    @cached_property
+    def _unselected(self) -> Unsupported:
+        return Unsupported(f"strategy {self.strategy.name!r} does not select it", UNSELECTED)
+
+    def _check_nodes(
+        self, graph_json: str, check: Check, domains: Sequence[int | None]
+    ) -> list[int | Unsupported]:
+        where = f"{self.where}: check"
+        nodes = json.loads(graph_json)["nodes"]
+        answers: list[int | Unsupported] = []
+        for node, domain in zip(nodes, domains, strict=True):
+            if node["op"] == VARIABLE or domain is None:
+                answers.append(UNMARKED)
+                continue
+            inputs = [dict(nodes[producer]) for producer, *_ in node["inputs"]]
+            answer = self._call(where, check, dict(node), inputs, dict(self.options))
+            if not isinstance(answer, Unsupported) and not is_bool(answer):
+                raise PartitionCallbackError(
+                    f"{where} of {node['op']} {node['name']!r} returned {answer!r}, "
+                    "not True, False or Unsupported(reason)"
+                )
+            kept = answer if isinstance(answer, Unsupported) else UNMARKED
+            answers.append(ANY if answer else kept)
+        return answers
 
     def _make_selector(self, graph_json: str) -> Selector:
         make = self.strategy.selector
@@ -116,12 +162,12 @@ class StrategyRun:
             )
         return made
 
-    def _claim_nodes(self, graph_json: str, size: int) -> list[int]:
-        """One mark per node: -2, -1 or the number of a subgraph."""
+    def _claim_nodes(self, graph_json: str, size: int) -> list[int | Unsupported]:
+        """Per node -2, -1, the number of a subgraph, or a reason."""
         where = f"{self.where}: supported_ops"
         supported_ops = self.strategy.supported_ops
         assert supported_ops is not None, "the strategy claims nodes with a selector"
-        ids = [UNMARKED] * size
+        ids: list[int | Unsupported] = [UNMARKED] * size
         returned = self._call(where, supported_ops, graph_json, ids, dict(self.options))
         marks: Any = ids if returned is None else returned
         message = f"{where} returned {marks!r}, not a list of integers or None"
@@ -141,7 +187,7 @@ class StrategyRun:
 
     def _review(
         self, adapter: Adapter, members: Sequence[int], number: int
-    ) -> dict[str, str] | str:
+    ) -> dict[str, str] | Unsupported:
         """Attributes for the accepted function; for a rejected subgraph the reason."""
         attrs: dict[str, str] = {}
         review = self.strategy.accept_subgraph
@@ -150,10 +196,14 @@ class StrategyRun:
         where = f"{self.where}, subgraph {number}: accept_subgraph"
         given = adapter.subgraph_json(members), number, dict(self.options)
         accepted = self._call(where, review, *given, attrs, adapter.args, adapter.aux)
+        if isinstance(accepted, Unsupported):
+            return Unsupported(accepted.reason, REVIEW)
         if not is_bool(accepted):
-            raise PartitionCallbackError(f"{where} returned {accepted!r}, not True or False")
+            raise PartitionCallbackError(
+                f"{where} returned {accepted!r}, not True, False or Unsupported(reason)"
+            )
         if not accepted:
-            return str(attrs.get("reason", "accept_subgraph returned False"))
+            return Unsupported(attrs.get("reason") or "accept_subgraph returned False", REVIEW)
         for key, value in attrs.items():
             if not isinstance(key, str) or not key or not isinstance(value, str):
                 raise PartitionCallbackError(
@@ -227,7 +277,9 @@ def _call(where: str, timeout: float | None, call: Callable[..., Any], *args: An
     return within(timeout, where, describing)
 
 
-def _mark(where: str, node: int, mark: Any) -> int:
+def _mark(where: str, node: int, mark: Any) -> int | Unsupported:
+    if isinstance(mark, Unsupported):
+        return mark
     try:
         value = operator.index(mark)
     except TypeError:
@@ -235,6 +287,6 @@ def _mark(where: str, node: int, mark: Any) -> int:
     if value is None or isinstance(mark, bool):
         raise PartitionCallbackError(
             f"{where} set id {mark!r} for node {node}; an id is -2 (not claimed), "
-            "-1 (any subgraph) or the number of a subgraph"
+            "-1 (any subgraph), the number of a subgraph or Unsupported(reason)"
         )
     return value

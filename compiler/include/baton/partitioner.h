@@ -270,6 +270,8 @@ class Selector {
 
 /*! \brief Marks nodes: `ids` has one kUnmarked per node. */
 using SupportedOps = std::function<void(const Graph&, std::vector<int64_t>& ids, const Options&)>;
+/*! \brief Returns why a node can be in no subgraph, or "" if it can be in any. */
+using Check = std::function<std::string(const Graph&, int64_t node, const Options&)>;
 using MakeSelector = std::function<std::unique_ptr<Selector>(const Graph&, const Options&)>;
 using ReviewSubgraph = std::function<bool(Review&)>;
 /*! \brief Returns the reason why it refuses the options, or "". */
@@ -278,7 +280,7 @@ using CheckOptions = std::function<std::string(const Options&)>;
 using Compile = std::function<std::string(const Compilation&)>;
 using MakeEngine = std::function<std::unique_ptr<Engine>(const Code&)>;
 
-/*! \brief One pass over the graph; with supported_ops or a selector, not both. */
+/*! \brief One pass over the graph; with one of supported_ops, a check and a selector. */
 class Strategy {
  public:
   explicit Strategy(std::string name, std::string subgraph_op = "_custom_subgraph_op")
@@ -286,6 +288,11 @@ class Strategy {
 
   Strategy& supported_ops(SupportedOps callback) {
     supported_ops_ = std::move(callback);
+    return *this;
+  }
+  /*! \brief Called for each operator; its reasons are shown by `baton partition --explain`. */
+  Strategy& check(Check callback) {
+    check_ = std::move(callback);
     return *this;
   }
   Strategy& selector(MakeSelector callback) {
@@ -301,6 +308,7 @@ class Strategy {
   friend struct Library;
   std::string name_, subgraph_op_;
   SupportedOps supported_ops_;
+  Check check_;
   MakeSelector selector_;
   ReviewSubgraph review_;
 };
@@ -362,7 +370,7 @@ struct Library {
       List strategies;
       for (const Strategy& each : partitioner->strategies_) {
         strategies.push_back(List{tvm::ffi::String(each.name_), tvm::ffi::String(each.subgraph_op_),
-                                  static_cast<bool>(each.supported_ops_),
+                                  each.supported_ops_ || each.check_,
                                   static_cast<bool>(each.selector_),
                                   static_cast<bool>(each.review_)});
       }
@@ -377,12 +385,29 @@ struct Library {
     return partitioners.at(partitioner)->check_options_(plain(options));
   }
 
-  tvm::ffi::Array<int64_t> supported_ops(int64_t partitioner, int64_t strategy,
-                                         const std::string& text, const Map& options) const {
+  /*! \brief A mark for each node, or the text of a reason. */
+  List supported_ops(int64_t partitioner, int64_t strategy, const std::string& text,
+                     const Map& options) const {
     Graph graph = Graph::parse(text);
+    const Strategy& chosen = at(partitioner, strategy);
     std::vector<int64_t> ids(graph.nodes.size(), kUnmarked);
-    at(partitioner, strategy).supported_ops_(graph, ids, plain(options));
-    return tvm::ffi::Array<int64_t>(ids.begin(), ids.end());
+    if (!chosen.check_) {
+      chosen.supported_ops_(graph, ids, plain(options));
+      return List(ids.begin(), ids.end());
+    }
+    Options given = plain(options);
+    List marks;
+    for (size_t id = 0; id < graph.nodes.size(); ++id) {
+      std::string reason;
+      bool asked = !graph.nodes[id].is_variable();
+      if (asked) reason = chosen.check_(graph, static_cast<int64_t>(id), given);
+      if (reason.empty()) {
+        marks.push_back(asked ? kAny : kUnmarked);
+      } else {
+        marks.push_back(tvm::ffi::String(reason));
+      }
+    }
+    return marks;
   }
 
   List review(int64_t partitioner, int64_t strategy, const std::string& text, int64_t id,

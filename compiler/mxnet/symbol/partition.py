@@ -12,7 +12,7 @@ from compiler.backends import graph as neutral
 from compiler.errors import FrontendError, PartitionCallbackError
 from compiler.mxnet_format.graph import Graph
 from compiler.mxnet_format.json_format import read_json, write_json
-from compiler.partition.candidates import Candidate, Partitioning
+from compiler.partition.candidates import Partitioning, Selection
 from compiler.partition.gc_pause import paused_collection
 from compiler.partition.options import Limits
 from compiler.partition.strategy_run import StrategyRun, check_names, check_options, run_pass
@@ -70,16 +70,17 @@ def partition_symbol(
     check_names([chosen], texts)
     check_options(chosen, texts, limits.callback_timeout)
     first: neutral.Graph | None = None
-    candidates: list[Candidate] = []
+    selections: list[Selection] = []
     with paused_collection():
         for strategy in chosen.strategies:
             run = StrategyRun(backend, strategy, texts, limits)
             adapter = SymbolAdapter(symbol.graph, run, known.args, known.aux, known.types(symbol))
             first = first or adapter.graph
-            candidates += run.select(adapter)
+            selections.append(run.select(adapter))
             symbol = type(symbol)(adapter.result())
     assert first is not None, "a partitioner has a strategy"
-    return Partitioning(symbol, first, candidates)
+    candidates = [candidate for each in selections for candidate in each.candidates]
+    return Partitioning(symbol, first, candidates, tuple(selections))
 
 
 def rewrite_symbol(

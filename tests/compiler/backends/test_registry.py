@@ -63,7 +63,7 @@ def test_unregistering_an_unknown_name_lists_the_known_ones() -> None:
         ("p", lambda: Strategy("s", "exp"), "supported_ops is not callable"),
         ("p", lambda: Strategy("s", nothing, accept_subgraph=True), "accept_subgraph is not"),
         ("p", lambda: Strategy("s", nothing, subgraph_op=""), "subgraph_op"),
-        ("p", lambda: Strategy("s"), "either supported_ops or a selector"),
+        ("p", lambda: Strategy("s"), "needs one of supported_ops"),
         ("p", lambda: Strategy("s", nothing, selector=nothing), "and not both"),
         ("p", lambda: Strategy("s", selector=3), "selector is not callable"),
         ("p", lambda: Strategy("s", nothing, nothing, review=nothing), "two names of one"),

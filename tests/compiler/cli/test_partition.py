@@ -111,3 +111,21 @@ def test_the_include_dir_has_the_header(cli):
     result = cli.invoke(app, ["include-dir"])
     assert result.exit_code == 0
     assert (Path(result.stdout.strip()) / "baton" / "partitioner.h").is_file()
+
+
+def test_explain_shows_who_runs_what_and_what_would_help(cli, model):
+    arguments = ["partition", str(model), "--backend", "onnxruntime", "--option", "ops=nn.conv2d"]
+    result = cli.invoke(app, [*arguments, "--explain", "--json"])
+    assert result.exit_code == 0, result.stderr
+    found = json.loads(result.stdout)["explanation"]
+    assert [each["backend"] for each in found["shares"]] == ["onnxruntime", "baton"]
+    assert found["left"][0]["operator"] == "nn.relu"
+    assert found["left"][0]["reasons"][0]["reason"] == "the options do not name nn.relu"
+    assert found["boundaries"][0]["bytes"] == 4 * 4 * 8 * 8
+    shown = cli.invoke(app, [*arguments, "--what-if", "nn.relu"])
+    assert shown.exit_code == 0, shown.stderr
+    assert "the options do not name nn.relu" in shown.stdout
+    assert "if onnxruntime supported nn.relu: 1 -> 1 regions" in shown.stdout
+    wrong = cli.invoke(app, [*arguments, "--what-if", "nn.rleu"])
+    assert wrong.exit_code == 1
+    assert "did you mean nn.relu" in wrong.stderr

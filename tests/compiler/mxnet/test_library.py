@@ -301,6 +301,32 @@ def test_engines_get_inputs_parameters_attributes_and_options(tmp_path: Path) ->
         relay.build(refused, "llvm", params={"w": W})
 
 
+CHECKS = """
+#include <baton/partitioner.h>
+namespace {
+std::string check(const baton::Graph& graph, int64_t id, const baton::Options& options) {
+  const baton::Node& node = graph.nodes[id];
+  if (node.op != "exp") return node.op + " is not in " + options.at("set");
+  return "";
+}
+BATON_REGISTER_PARTITIONER("checks").add(baton::Strategy("s").check(check));
+}  // namespace
+"""
+
+
+def test_a_check_in_cpp_gives_reasons(tmp_path: Path) -> None:
+    library.load(make(tmp_path, CHECKS))
+    done = partition_with_report(module(), "checks", {"w": W}, set="the set")
+    assert [info.operators for info in subgraphs(done.module)] == [("exp",)]
+    (selection,) = done.selections
+    reasons = {
+        selection.graph.nodes[node].op: (reason.kind, reason.reason)
+        for node, reason in selection.claims.reasons.items()
+    }
+    assert reasons["log"] == ("check", "log is not in the set")
+    assert set(reasons) == {"transpose", "nn.dense", "nn.relu", "log"}
+
+
 def test_a_library_without_an_engine_says_so(examples: Path) -> None:
     with pytest.raises(PartitionError, match="has no engine"):
         load_engines(examples / "libexp_log.so")
