@@ -108,19 +108,20 @@ class Module:
     ) -> None:
         """Compile the symbol for shapes of its data, pairs of a name and a shape.
 
-        Data are float32, or as an attribute `dtype` of the pair has it.
+        Data are float32, or as an attribute `dtype` of the pair has it. `for_training`, MXNet's
+        default, does not change what runs: `backward`, `update` and `fit` raise in any case.
 
         Raises
         ------
         OutOfScopeError
-            `for_training`, MXNet's default, or `inputs_need_grad` is set.
+            `inputs_need_grad` is set.
         InputError
             A name is neither data nor a label.
         FrontendError, BuildError
             The symbol can't be imported or compiled.
         """
-        if for_training or inputs_need_grad:
-            raise OutOfScopeError("Module.bind(): give for_training=False; modules run inference")
+        if inputs_need_grad:
+            raise OutOfScopeError("Module.bind(): inputs_need_grad=True; modules run inference only")
         if self.binded and not force_rebind:
             return
         shapes: dict[str, Shape] = {}
@@ -263,7 +264,7 @@ class Module:
 
     def _bound(self) -> Executor:
         if self._executor is None:
-            raise InputError("the module is not bound; call bind(data_shapes, for_training=False)")
+            raise InputError("the module is not bound; call bind(data_shapes)")
         return self._executor
 
     fit, score = training_only("Module.fit()"), training_only("Module.score()")

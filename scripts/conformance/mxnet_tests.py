@@ -61,7 +61,7 @@ def install_names() -> None:
         vars(importlib.import_module(module)).update(names)
     nd, sym = (importlib.import_module(f"mxnet.{name}") for name in ("nd", "sym"))
     add_module("mxnet.ndarray.ndarray", {**vars(nd), "_STORAGE_TYPE_STR_TO_ID": STORAGE_TYPES})
-    add_module("mxnet.sym.np", {"_Symbol": sym.Symbol})
+    vars(sym)["np"] = add_module("mxnet.sym.np", {"_Symbol": sym.Symbol})
     sym.Symbol.handle = property(lambda symbol: symbol)
     add_module("nose", {})
     add_module(
@@ -73,11 +73,12 @@ def install_names() -> None:
             setattr(numpy, name, kind)
 
 
-def add_module(name: str, names: dict[str, Any]) -> None:
+def add_module(name: str, names: dict[str, Any]) -> types.ModuleType:
     """Make a module of some names importable."""
     module = types.ModuleType(name)
     vars(module).update({key: value for key, value in names.items() if key[:2] != "__"})
     sys.modules[name] = module
+    return module
 
 
 def test_names() -> dict[str, dict[str, Any]]:

@@ -14,6 +14,7 @@
 
 /*! \brief The version of MXNet that `initialize` is asked about. */
 #define BATON_MXNET_VERSION 20000
+#define BATON_MXNET_VERSION_TEXT "20000"
 /*! \brief Version of the requests; the library and Baton must have the same. */
 #define BATON_MXNET_ABI_VERSION 1
 
@@ -25,26 +26,29 @@ struct BatonMxnetTensor {
   int32_t dtype;
 };
 
+MX_QUICKLY_COMPILED
 #pragma GCC visibility push(hidden)
 namespace baton {
 namespace mxnet_library {
 
 using namespace ::mxnet::ext;  // NOLINT
 
-/*! \brief Calls a function of the library; MX_FAIL becomes an error with what it said. */
-template <typename Call>
-void require(const std::string& what, Call call) {
-  MXerrorMsgs::get()->take();
-  if (call() != MX_FAIL) return;
+/*! rief Raises an error for MX_FAIL, with what the function said. */
+inline void require(const char* what, MXReturnValue done) {
   const std::string said = MXerrorMsgs::get()->take();
-  throw std::runtime_error(what + " returned MX_FAIL" + (said.empty() ? "" : ": " + said));
+  if (done != MX_FAIL) return;
+  throw std::runtime_error(std::string(what) + " returned MX_FAIL" +
+                           (said.empty() ? "" : ": " + said));
 }
 
 /*! \brief The arguments of a request. */
 class Request {
  public:
-  Request(const std::string& text, const BatonMxnetTensor* tensors)
-      : value_(JsonVal::parse(text)), tensors_(tensors) {}
+  Request(const std::string& text, const BatonMxnetTensor* tensors, MXMemory* memory)
+      : value_(JsonVal::parse(text)), tensors_(tensors), memory_(memory) {}
+
+  /*! \brief Memory that lives until the reply was read. */
+  void* allocate(size_t bytes) const { return memory_->allocate(bytes); }
 
   const JsonVal& at(size_t index) const { return value_.list.at(index); }
   const std::string& text(size_t index) const { return at(index).str; }
@@ -78,6 +82,7 @@ class Request {
   }
   JsonVal value_;
   const BatonMxnetTensor* tensors_;
+  MXMemory* memory_;
 };
 
 inline JsonVal list(std::initializer_list<JsonVal> items) {
@@ -137,7 +142,7 @@ inline CustomOp& op_of(const Request& given) {
 inline JsonVal counts(const Request& given) {
   int inputs = 0, outputs = 0;
   require("parseAttrs",
-          [&] { return op_of(given).parse_attrs(given.options(2), &inputs, &outputs); });
+          op_of(given).parse_attrs(given.options(2), &inputs, &outputs));
   return list({JsonVal(inputs), JsonVal(outputs)});
 }
 
@@ -145,7 +150,7 @@ inline JsonVal counts(const Request& given) {
 inline JsonVal mutated(const Request& given) {
   Integers found;
   if (const auto& mutate = op_of(given).mutate_inputs) {
-    require("mutateInputs", [&] { return mutate(given.options(2), &found); });
+    require("mutateInputs", mutate(given.options(2), &found));
   }
   return list_of(found);
 }
@@ -157,7 +162,7 @@ inline JsonVal sparse(const Request& given) {
   Integers in(given.number(3), kDefaultStorage), out(given.number(4), kDefaultStorage);
   const Integers dense_in = in, dense_out = out;
   try {
-    require("inferSType", [&] { return infer(given.options(2), &in, &out); });
+    require("inferSType", infer(given.options(2), &in, &out));
   } catch (const std::exception& error) {
     return JsonVal(std::string(error.what()));
   }
@@ -172,8 +177,8 @@ inline JsonVal types(const Request& given) {
   const AttrMap attrs = given.options(2);
   Shapes in = shapes_of(given.at(3)), out(given.number(5));
   Integers from = numbers_of(given.at(4)), to(given.number(5), -1);
-  require("inferShape", [&] { return op.infer_shape(attrs, &in, &out); });
-  require("inferType", [&] { return op.infer_type(attrs, &from, &to); });
+  require("inferShape", op.infer_shape(attrs, &in, &out));
+  require("inferType", op.infer_type(attrs, &from, &to));
   return list({lists_of(in), lists_of(out), list_of(to)});
 }
 
@@ -189,7 +194,7 @@ class Operator {
     }
     CustomStatefulOp* made = nullptr;
     require("createOpState",
-            [&] { return create->second(attrs_, MXContext::CPU(), shapes, types, &made); });
+            create->second(attrs_, MXContext::CPU(), shapes, types, &made));
     if (!made) throw std::runtime_error("createOpState made no operator");
     state_.reset(made);
   }
@@ -198,11 +203,11 @@ class Operator {
     MXMemory memory;
     const OpResource resource(&memory);
     if (!state_) {
-      require("forward", [&] { return op_.forward.at("cpu")(attrs_, in, out, resource); });
+      require("forward", op_.forward.at("cpu")(attrs_, in, out, resource));
       return;
     }
     std::lock_guard<std::mutex> one_at_a_time(mutex_);
-    require("Forward", [&] { return state_->Forward(in, out, resource); });
+    require("Forward", state_->Forward(in, out, resource));
   }
 
  private:
@@ -236,7 +241,7 @@ inline JsonVal supported_ops(const Request& given) {
   const auto graph = given.graph(3);
   Integers ids(graph->size(), -2);
   require("supportedOps",
-          [&] { return strategy_of(given).supported_ops(graph.get(), &ids, given.options(4)); });
+          strategy_of(given).supported_ops(graph.get(), &ids, given.options(4)));
   return list_of(ids);
 }
 
@@ -247,10 +252,8 @@ inline JsonVal review(const Request& given) {
   graph->_setParams(&args, &aux);
   bool accept = false;
   AttrMap attrs;
-  require("reviewSubgraph", [&] {
-    return strategy_of(given).review(graph.get(), given.number(4), &accept, given.options(5),
-                                     &attrs, args, aux);
-  });
+  require("reviewSubgraph", strategy_of(given).review(graph.get(), given.number(4), &accept, given.options(5),
+                                     &attrs, args, aux));
   JsonVal set(MAP);
   for (const auto& each : attrs) set.map[JsonVal(each.first)] = JsonVal(each.second);
   return list({flag(accept), set});
@@ -270,9 +273,7 @@ inline JsonVal selector(const Request& given) {
   std::unique_ptr<Selection> made(new Selection());
   made->graph = given.graph(3);
   CustomOpSelector* found = nullptr;
-  require("createSelector", [&] {
-    return strategy_of(given).create_selector(made->graph.get(), &found, given.options(4));
-  });
+  require("createSelector", strategy_of(given).create_selector(made->graph.get(), &found, given.options(4)));
   if (!found) throw std::runtime_error("createSelector made no selector");
   made->selector.reset(found);
   return handle(made.release());
@@ -298,55 +299,49 @@ inline JsonVal reset(const Request& given) {
 
 // Graph passes.
 
+inline MXTensor allocated(const Request& given, const std::string& name,
+                          const std::vector<int64_t>& shape, const MXContext& ctx, MXDType type) {
+  if (ctx.dev_type != "cpu") {
+    throw std::runtime_error("a pass allocates " + name + " on " + ctx.dev_type + ", not the CPU");
+  }
+  MXTensor tensor(nullptr, shape, type, 1);
+  const size_t item = tensor.dltensor.dtype.bits / 8;
+  if (item == 0 || tensor.size() < 0) {
+    throw std::runtime_error("a pass allocates " + name + " of an unknown type or shape");
+  }
+  tensor.data_ptr = given.allocate(tensor.size() * item);
+  tensor.setDLTensor();
+  return tensor;
+}
+
 /*! \brief [pass, graph, options, args, aux] -> the graph as JSON, new arrays: name, shape, type,
  *  address of elements that Baton copies while it reads the reply, whether it is a state */
-struct Pass {
-  JsonVal run(const Request& given) {
-    const CustomPass& pass = Registry<CustomPass>::get()->get(given.number(1));
-    TensorMap args = given.named(4), aux = given.named(5);
-    PassResource resource([this](const std::string& name, const std::vector<int64_t>& shape,
-                                 const MXContext& ctx, MXDType type,
-                                 bool is_aux) { return allocate(name, shape, ctx, type, is_aux); });
-    std::string text;
-    if (pass.text_pass) {
-      const std::string* result = nullptr;
-      require("the pass", [&] {
-        return pass.text_pass(given.text(2), &result, given.options(3), args, aux, resource);
-      });
-      if (!result) throw std::runtime_error("the pass made no graph");
-      std::unique_ptr<const std::string> owned(result == &given.text(2) ? nullptr : result);
-      text = *result;
-    } else {
-      const auto graph = given.graph(2);
-      graph->_setParams(&args, &aux);
-      graph->_setPassResource(&resource);
-      require("the pass", [&] { return pass.pass(graph.get(), given.options(3)); });
-      text = graph->toString();
-    }
-    return list({JsonVal(text), made});
-  }
-
-  MXTensor allocate(const std::string& name, const std::vector<int64_t>& shape,
-                    const MXContext& ctx, MXDType type, bool is_aux) {
-    if (ctx.dev_type != "cpu") {
-      throw std::runtime_error("a pass allocates " + name + " on " + ctx.dev_type + ", not the CPU");
-    }
-    MXTensor tensor(nullptr, shape, type, 1);
-    const size_t item = tensor.dltensor.dtype.bits / 8;
-    if (item == 0 || tensor.size() < 0) {
-      throw std::runtime_error("a pass allocates " + name + " of an unknown type or shape");
-    }
-    tensor.data_ptr = memory.allocate(tensor.size() * item);
-    tensor.setDLTensor();
+inline JsonVal run_pass(const Request& given) {
+  const CustomPass& pass = Registry<CustomPass>::get()->get(given.number(1));
+  TensorMap args = given.named(4), aux = given.named(5);
+  JsonVal made(LIST);
+  PassResource resource([&](const std::string& name, const std::vector<int64_t>& shape,
+                            const MXContext& ctx, MXDType type, bool is_aux) {
+    const MXTensor tensor = allocated(given, name, shape, ctx, type);
     made.list.push_back(list({JsonVal(name), list_of(shape), JsonVal(static_cast<int>(type)),
                               JsonVal::integer(reinterpret_cast<intptr_t>(tensor.data_ptr)),
                               flag(is_aux)}));
     return tensor;
+  });
+  if (pass.text_pass) {
+    const std::string* result = nullptr;
+    require("the pass",
+            pass.text_pass(given.text(2), &result, given.options(3), args, aux, resource));
+    if (!result) throw std::runtime_error("the pass made no graph");
+    std::unique_ptr<const std::string> owned(result == &given.text(2) ? nullptr : result);
+    return list({JsonVal(*result), made});
   }
-
-  MXMemory memory;
-  JsonVal made = JsonVal(LIST);
-};
+  const auto graph = given.graph(2);
+  graph->_setParams(&args, &aux);
+  graph->_setPassResource(&resource);
+  require("the pass", pass.pass(graph.get(), given.options(3)));
+  return list({JsonVal(graph->toString()), made});
+}
 
 // The library.
 
@@ -390,18 +385,23 @@ JsonVal described(const char* what, Describe describe) {
   return all;
 }
 
-/*! \brief [] -> operators (name, whether it runs subgraphs, has a state), passes, and partitioners:
- *  name, strategies (name, operator, whether it marks, selects, reviews, reviews all values).
- *  Raises an error where the library refuses to work. */
-inline JsonVal initialized(const Request&) {
-  require("initialize(" + std::to_string(BATON_MXNET_VERSION) + ")",
-          [] { return ::initialize(BATON_MXNET_VERSION); });
-  JsonVal operators = described<CustomOp>("operator", [](const CustomOp& op) {
+/*! \brief [] -> of each operator its name, whether it runs subgraphs, has a state */
+inline JsonVal operators(const Request&) {
+  return described<CustomOp>("operator", [](const CustomOp& op) {
     return list({JsonVal(std::string(op.name)), flag(op.isSGop), flag(!op.create_state.empty())});
   });
-  JsonVal passes = described<CustomPass>(
+}
+
+/*! \brief [] -> names */
+inline JsonVal passes(const Request&) {
+  return described<CustomPass>(
       "pass", [](const CustomPass& pass) { return JsonVal(std::string(pass.name)); });
-  JsonVal partitioners = described<CustomPartitioner>("partitioner", [](const CustomPartitioner& p) {
+}
+
+/*! \brief [] -> of each partitioner its name, strategies (name, operator, whether it marks, selects,
+ *  reviews, reviews all values) */
+inline JsonVal partitioners(const Request&) {
+  return described<CustomPartitioner>("partitioner", [](const CustomPartitioner& p) {
     JsonVal strategies(LIST);
     for (const auto& each : p.strategies) {
       // As in MXNet, marks come before a selector.
@@ -412,7 +412,6 @@ inline JsonVal initialized(const Request&) {
     }
     return list({JsonVal(std::string(p.name)), strategies});
   });
-  return list({operators, passes, partitioners});
 }
 
 struct Handler {
@@ -420,16 +419,32 @@ struct Handler {
   JsonVal (*handle)(const Request&);
 };
 
-inline JsonVal answer_to(const Request& given) {
+}  // namespace mxnet_library
+}  // namespace baton
+
+namespace mxnet {
+namespace ext {
+
+// The requests about each kind; the first one describes what is registered. Only a library that
+// registers something of a kind refers to them, so that no other spends time on compiling them.
+
+inline const baton::mxnet_library::Handler* handlers_of(CustomOp*) {
+  using namespace baton::mxnet_library;  // NOLINT
   static const Handler handlers[] = {
-      {"initialize", initialized},
-      {"counts", counts},
-      {"mutated", mutated},
-      {"sparse", sparse},
-      {"types", types},
-      {"engine", engine},
-      {"run", run},
-      {"free_engine", free_object<Operator>},
+      {"", operators},  {"counts", counts}, {"mutated", mutated},
+      {"sparse", sparse}, {"types", types},   {"engine", engine},
+      {"run", run},     {"free_engine", free_object<Operator>}, {nullptr, nullptr}};
+  return handlers;
+}
+inline const baton::mxnet_library::Handler* handlers_of(CustomPass*) {
+  using namespace baton::mxnet_library;  // NOLINT
+  static const Handler handlers[] = {{"", passes}, {"pass", run_pass}, {nullptr, nullptr}};
+  return handlers;
+}
+inline const baton::mxnet_library::Handler* handlers_of(CustomPartitioner*) {
+  using namespace baton::mxnet_library;  // NOLINT
+  static const Handler handlers[] = {
+      {"", partitioners},
       {"supported_ops", supported_ops},
       {"review", review},
       {"selector", selector},
@@ -438,9 +453,33 @@ inline JsonVal answer_to(const Request& given) {
       {"select_output", select_output},
       {"filter", filter},
       {"reset", reset},
-      {"free_selector", free_object<Selection>}};
-  for (const Handler& each : handlers) {
-    if (given.text(0) == each.name) return each.handle(given);
+      {"free_selector", free_object<Selection>},
+      {nullptr, nullptr}};
+  return handlers;
+}
+
+}  // namespace ext
+}  // namespace mxnet
+
+namespace baton {
+namespace mxnet_library {
+
+/*! \brief Lists the library's operators, passes and partitioners, after it agreed to work; or handles
+ *  a request about one of them. */
+inline JsonVal answer_to(const Request& given) {
+  const Handler* const kinds[] = {Registry<CustomOp>::get()->handlers,
+                                  Registry<CustomPass>::get()->handlers,
+                                  Registry<CustomPartitioner>::get()->handlers};
+  if (given.text(0) == "initialize") {
+    require("initialize(" BATON_MXNET_VERSION_TEXT ")", ::initialize(BATON_MXNET_VERSION));
+    JsonVal all(LIST);
+    for (const Handler* each : kinds) all.list.push_back(each ? each->handle(given) : list({}));
+    return all;
+  }
+  for (const Handler* each : kinds) {
+    for (; each && each->name; ++each) {
+      if (given.text(0) == each->name) return each->handle(given);
+    }
   }
   throw std::runtime_error("no request is called " + given.text(0));
 }
@@ -461,11 +500,11 @@ __attribute__((weak, used, visibility("default"))) void baton_mxnet_call(
     const char* request, size_t size, const BatonMxnetTensor* tensors,
     void (*reply)(const char* text, size_t size)) {
   using namespace baton::mxnet_library;  // NOLINT
-  Pass pass;                             // outlives the reply, which has addresses of its arrays
+  MXMemory memory;                       // outlives the reply, which has addresses in it
   JsonVal answer;
   try {
-    const Request given(std::string(request, size), tensors);
-    answer = list({JsonVal(1), given.text(0) == "pass" ? pass.run(given) : answer_to(given)});
+    MXerrorMsgs::get()->take();
+    answer = list({JsonVal(1), answer_to(Request(std::string(request, size), tensors, &memory))});
   } catch (const std::exception& error) {
     answer = list({JsonVal(0), JsonVal(std::string(error.what()))});
   } catch (...) {
@@ -476,5 +515,7 @@ __attribute__((weak, used, visibility("default"))) void baton_mxnet_call(
 }
 
 }
+
+MX_AS_ASKED_FOR
 
 #endif  // BATON_MXNET_LIBRARY_H_

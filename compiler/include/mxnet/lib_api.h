@@ -34,6 +34,17 @@
 /*! \brief For functions with static variables, which two libraries in one process must not share. */
 #define MX_OWN __attribute__((visibility("hidden")))
 
+/*! \brief For functions with many callers, which need not be compiled again in each. */
+#define MX_CALLED __attribute__((noinline))
+/*! \brief Around code that the library runs once for a graph: optimized little, compiled sooner. */
+#if defined(__OPTIMIZE__) && !defined(__clang__)
+#define MX_QUICKLY_COMPILED _Pragma("GCC push_options") _Pragma("GCC optimize(\"O1\")")
+#define MX_AS_ASKED_FOR _Pragma("GCC pop_options")
+#else
+#define MX_QUICKLY_COMPILED
+#define MX_AS_ASKED_FOR
+#endif
+
 #define MX_LIBRARY_VERSION 11
 
 #define MX_STR_SUBGRAPH_SYM_JSON "subgraph_sym_json"
@@ -115,7 +126,7 @@ class MXerrorMsgs {
   }
   int size() const { return size_; }
   /*! \brief All messages as one text, and none are left. */
-  std::string take() {
+  MX_CALLED std::string take() {
     finish();
     const std::string text = text_;
     text_.clear();
@@ -124,7 +135,7 @@ class MXerrorMsgs {
   }
 
  private:
-  void finish() {
+  MX_CALLED void finish() {
     std::string line = last_.str();
     while (!line.empty() && isspace(static_cast<unsigned char>(line.back()))) line.pop_back();
     if (!line.empty()) text_ += (text_.empty() ? "" : "; ") + line;
@@ -178,9 +189,10 @@ struct MXTensor {
         ctx(std::move(device)), stype(storage) {
     setDLTensor();
   }
-  MXTensor(const MXTensor& other)
+  MX_CALLED ~MXTensor() = default;
+  MX_CALLED MXTensor(const MXTensor& other)
       : MXTensor(other.data_ptr, other.shape, other.dtype, other.verID, other.ctx, other.stype) {}
-  MXTensor& operator=(const MXTensor& other) {
+  MX_CALLED MXTensor& operator=(const MXTensor& other) {
     data_ptr = other.data_ptr, shape = other.shape, dtype = other.dtype;
     verID = other.verID, ctx = other.ctx, stype = other.stype;
     setDLTensor();

@@ -5,6 +5,7 @@
 #ifndef MXNET_LIB_API_GRAPH_H_
 #define MXNET_LIB_API_GRAPH_H_
 
+MX_QUICKLY_COMPILED
 namespace mxnet {
 namespace ext {
 
@@ -16,8 +17,14 @@ struct JsonVal {
   explicit JsonVal(JsonType kind) : JsonVal(kind, -1, "") {}
   explicit JsonVal(std::string text) : JsonVal(STR, -1, std::move(text)) {}
   explicit JsonVal(int number) : JsonVal(NUM, number, std::to_string(number)) {}
-  JsonVal(JsonType kind, int number, std::string text)
+  MX_CALLED JsonVal(JsonType kind, int number, std::string text)
       : type(kind), num(number), str(std::move(text)) {}
+
+  MX_CALLED ~JsonVal() = default;
+  MX_CALLED JsonVal(const JsonVal&) = default;
+  MX_CALLED JsonVal(JsonVal&&) = default;
+  MX_CALLED JsonVal& operator=(const JsonVal&) = default;
+  MX_CALLED JsonVal& operator=(JsonVal&&) = default;
 
   bool operator<(const JsonVal& other) const {
     if (type != other.type) return type < other.type;
@@ -498,5 +505,6 @@ inline std::string getDtypeAt(const std::string& dtypes, unsigned index) {
 
 }  // namespace ext
 }  // namespace mxnet
+MX_AS_ASKED_FOR
 
 #endif  // MXNET_LIB_API_GRAPH_H_

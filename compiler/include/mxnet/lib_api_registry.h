@@ -9,6 +9,12 @@
 #ifndef MXNET_LIB_API_REGISTRY_H_
 #define MXNET_LIB_API_REGISTRY_H_
 
+namespace baton {
+namespace mxnet_library {
+struct MX_OWN Handler;
+}
+}  // namespace baton
+
 namespace mxnet {
 namespace ext {
 
@@ -403,18 +409,22 @@ class CustomPartitioner {
 
 /*! \brief All that one library registered of a kind. */
 template <class Entry>
-class Registry {
+class MX_OWN Registry {
  public:
-  MX_OWN static Registry* get() {
+  static Registry* get() {
     static Registry registry;
     return &registry;
   }
   Entry& add(const char* name) {
     entries_.emplace_back(new Entry(name));
+    handlers = handlers_of(static_cast<Entry*>(nullptr));
     return *entries_.back();
   }
   int size() const { return static_cast<int>(entries_.size()); }
   Entry& get(int index) { return *entries_.at(index); }
+
+  /*! \brief Baton's requests about entries of this kind, from the first entry on. */
+  const baton::mxnet_library::Handler* handlers = nullptr;
 
  private:
   std::vector<std::unique_ptr<Entry>> entries_;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
@@ -9,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from compiler import legacy
 from compiler import mxnet as mx
 from compiler.errors import ArrayError, LegacyImportError
+from compiler.legacy.import_hook import use_names_of_mxnet
 
 NETWORK = """
 from mxnet import gluon, nd, np, npx
@@ -79,10 +82,18 @@ def test_a_script_of_mxnet_runs_after_one_changed_import(tmp_path):
     assert done.stdout == "6.0\n", done.stderr
 
 
-def test_an_absent_module_of_mxnet_names_the_page(tmp_path):
-    done = run(tmp_path, "import mxnet.rnn", "-m", "compiler", "run")
-    assert "mxnet.rnn has no counterpart" in done.stderr
-    assert "docs/gluon.md" in done.stderr
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        ("mxnet.rnn", "mxnet.rnn is not supported: import a trained network"),
+        ("mxnet.operator", "mxnet.operator is not supported: write the operator"),
+        ("mxnet.amp", "mxnet.amp has no counterpart: .* docs/gluon.md"),
+    ],
+)
+def test_an_absent_module_of_mxnet_says_what_to_use(module, message):
+    with legacy.installed(), pytest.raises(ImportError, match=message):
+        use_names_of_mxnet(True)
+        importlib.import_module(module)
 
 
 @pytest.mark.parametrize("module", ["np", "npx", "nd", "random", "autograd", "symbol", "util"])
