@@ -79,7 +79,9 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             return None
         if not _exists(module):
             package, _, last = fullname.rpartition(".")
-            getattr(sys.modules.get(package), last, None)  # its package may know what to use instead
+            getattr(
+                sys.modules.get(package), last, None
+            )  # its package may know what to use instead
             page = "gluon" if fullname.startswith("mxnet") else "relay_language"
             raise LegacyImportError(
                 f"{fullname} has no counterpart: {module} does not exist; "

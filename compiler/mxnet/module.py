@@ -121,7 +121,9 @@ class Module:
             The symbol can't be imported or compiled.
         """
         if inputs_need_grad:
-            raise OutOfScopeError("Module.bind(): inputs_need_grad=True; modules run inference only")
+            raise OutOfScopeError(
+                "Module.bind(): inputs_need_grad=True; modules run inference only"
+            )
         if self.binded and not force_rebind:
             return
         shapes: dict[str, Shape] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -105,6 +106,7 @@ class _Converter:
     def __init__(self) -> None:
         self.values: dict[int, tuple[Any, syntax.Expr]] = {}
         self.bindings: list[tuple[syntax.Var, syntax.Expr]] = []
+        self.own: set[int] = set()  # nodes of the expression, without those in its scopes
 
     def function(self, function: Any, name: str = "") -> syntax.Function:
         if function.attrs is not None and RELAY_FUNCTION in function.attrs:
@@ -126,7 +128,8 @@ class _Converter:
         return made
 
     def block(self, body: relax.Expr) -> syntax.Block:
-        outer, self.bindings = self.bindings, []
+        """Convert the body of a function, branch or clause; its values are unknown outside."""
+        outer, self.bindings, known = self.bindings, [], len(self.values)
         made, result = self.bindings, self.expression(body)
         if made and made[-1][0] is result:  # the result has no other use
             var, value = made.pop()
@@ -134,7 +137,23 @@ class _Converter:
         else:
             block = syntax.Block(made, result)
         self.bindings = outer
+        local = [self.values.popitem() for _ in range(len(self.values) - known)]
+        self.values.update((key, pair) for key, pair in local if isinstance(pair[0], relax.Var))
         return block
+
+    def _scopes(self, scopes: Sequence[relax.Expr]) -> list[syntax.Block]:
+        """Convert branches or clauses; a value that others need, too, is bound outside, once."""
+
+        def inside(node: relax.Expr) -> list[relax.Expr]:
+            return [] if _handle(node) in self.values else _inside(node)
+
+        found = Counter(_handle(node) for scope in scopes for node in post_order(scope, inside))
+        shared = {key for key, readers in found.items() if readers > 1 or key in self.own}
+        for scope in scopes:
+            stops = post_order(scope, lambda n: [] if _handle(n) in shared else inside(n))
+            for node in [each for each in stops if _handle(each) in shared and _inside(each)]:
+                self.expression(node)
+        return [self.block(scope) for scope in scopes]
 
     def expression(self, expr: relax.Expr) -> syntax.Expr:
         """Convert an expression after binding its nested parts."""
@@ -157,9 +176,12 @@ class _Converter:
             made = self.expression(expr.body)
             self.values[_handle(expr)] = (expr, made)
             return made
-        for node in post_order(expr, _below):  # chains can exceed Python's stack
+        order = list(post_order(expr, _below))  # chains can exceed Python's stack
+        outer, self.own = self.own, set(map(_handle, order))
+        for node in order:
             if not isinstance(node, relax.SeqExpr) and _handle(node) not in self.values:
                 made = self._bound(node)
+        self.own = outer
         return made
 
     def _bound(self, expr: relax.Expr) -> syntax.Expr:
@@ -187,7 +209,7 @@ class _Converter:
             return self.function(expr)
         if isinstance(expr, relax.If):
             condition = self.expression(expr.cond)
-            return syntax.If(condition, self.block(expr.true_branch), self.block(expr.false_branch))
+            return syntax.If(condition, *self._scopes([expr.true_branch, expr.false_branch]))
         if isinstance(expr, relax.Call):
             return self._call(expr)
         if isinstance(expr, tvm.ir.Op):
@@ -210,10 +232,9 @@ class _Converter:
 
     def _match(self, match: adt.Match) -> syntax.Expr:
         value = self.expression(match.data)
-        clauses = [
-            syntax.Clause(self._pattern(clause.lhs), self.block(clause.rhs))
-            for clause in match.clauses
-        ]
+        patterns = [self._pattern(clause.lhs) for clause in match.clauses]
+        blocks = self._scopes([clause.rhs for clause in match.clauses])
+        clauses = [syntax.Clause(*pair) for pair in zip(patterns, blocks)]
         return syntax.Match(value, clauses, bool(match.complete))
 
     def _pattern(self, pattern: Any) -> syntax.Pattern:
@@ -277,6 +298,21 @@ def _below(expr: relax.Expr) -> list[relax.Expr]:
     """Operands to convert before an expression; Relax operators convert their own operands."""
     is_relaxs = isinstance(expr, relax.Call) and isinstance(expr.op, tvm.ir.Op)
     return [] if is_relaxs and not dialect.is_relay(expr) else operands(expr)
+
+
+def _inside(expr: relax.Expr) -> list[relax.Expr]:
+    """All nodes directly inside an expression, those of its scopes included; none of a leaf."""
+    if isinstance(expr, relax.SeqExpr):
+        values = [each.value for block in expr.blocks for each in block.bindings]
+        return [*values, expr.body]
+    if _is_function(expr):
+        return [expr.body]
+    inner = [*operands(expr), *([expr.op] if isinstance(expr, relax.Call) else [])]
+    if isinstance(expr, relax.If):
+        inner += [expr.true_branch, expr.false_branch]
+    if isinstance(expr, adt.Match):
+        inner += [clause.rhs for clause in expr.clauses]
+    return inner
 
 
 def _is_function(expr: Any) -> bool:

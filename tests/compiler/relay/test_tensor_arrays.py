@@ -67,6 +67,42 @@ def test_a_loop_goes_on_while_its_condition_holds():
         np.testing.assert_array_equal(found.numpy(), [2.0**count] * 2)
 
 
+@pytest.mark.parametrize(
+    ("reader", "wanted"),
+    [
+        (
+            lambda c, x, v: relay.If(c, v, relay.subtract(relay.exp(x), v)),
+            lambda x, v: (v, np.exp(x) - v),
+        ),
+        (
+            lambda c, x, v: relay.If(c, relay.If(c, v, x), relay.exp(v)),
+            lambda x, v: (v, np.exp(v)),
+        ),
+        (
+            lambda c, x, v: relay.add(relay.If(c, relay.exp(v), x), v),
+            lambda x, v: (np.exp(v) + v, x + v),
+        ),
+    ],
+    ids=["both branches", "a branch of a branch", "a branch, then the function"],
+)
+def test_a_loop_that_branches_share_is_computed_once_outside_of_them(reader, wanted):
+    x, c = relay.var("x", shape=(2,)), relay.var("c", shape=(), dtype="bool")
+    loop = while_loop(
+        lambda i, _: relay.less(i, relay.const(2)),
+        [relay.var("i", shape=(), dtype="int32"), relay.var("s", shape=(2,))],
+        lambda i, s: (relay.add(i, relay.const(1)), relay.tanh(s)),
+    )
+    value = relay.TupleGetItem(relay.Call(loop, [relay.const(0), x]), 1)
+    mod = tvm.IRModule.from_expr(relay.Function([x, c], reader(c, x, value)))
+    assert relay.astext(mod).count("let %while_loop") == 1
+    with pytest.warns(UserWarning, match="a function calls itself"):
+        run = relay.create_executor("vm", mod).evaluate()
+    data = np.array([0.5, -1], "float32")
+    results = wanted(data, np.tanh(np.tanh(data)))
+    for flag, expected in zip((True, False), results):
+        np.testing.assert_allclose(run(data, np.array(flag)).numpy(), expected, rtol=1e-5)
+
+
 def test_a_class_of_relay_is_the_class_of_its_nodes():
     pair = relay.Tuple([relay.const(1)])
     assert isinstance(pair, relay.Tuple) and relay.Tuple == relax.Tuple
