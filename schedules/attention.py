@@ -172,3 +172,13 @@ class AttentionWorkload:
                 fill = tirx.const(mask.fill, dtype)
                 score = tirx.Select(element, *((fill, score) if mask.hides else (score, fill)))
         return score
+
+    def on_keys(self, score: Any, column: Any) -> Any:
+        """The score at a column, -inf after the last key.
+
+        A select evaluates both operands. TVM's simplifier assumes the condition inside of them and
+        would remove the bounds of their indices. It concludes nothing about a shifted difference,
+        which has the same sign.
+        """
+        beyond = tirx.RShift(column - self.t, tirx.const(1, column.ty)) >= 0
+        return tirx.Select(beyond, tirx.const(-math.inf, self.dtype), score)

@@ -94,7 +94,7 @@ def compute(
         column = te.min(j, w.t - 1) if w.t % tile_t else j
         value = w.masked(value, masks, unravel(b, w.batch), row, column)
         if w.t % tile_t:
-            value = tirx.Select(j < w.t, value, tirx.const(-math.inf, w.dtype))
+            value = w.on_keys(value, j)
         return value
 
     logits = te.compute((batch, row_tiles, rows, columns), logit, name="attention_logits")

@@ -267,7 +267,7 @@ class _Loops:
             score = score * tirx.const(w.scale, w.dtype)
         inside = tirx.min(column, w.t - 1)
         score = w.masked(score, self.masks, self.at, row, inside)
-        return tirx.Select(column < w.t, score, tirx.const(-math.inf, w.dtype))
+        return w.on_keys(score, column)
 
     def _product(
         self, scores: Any, total: Any, rows: int, first: Any, tile: int, width: int

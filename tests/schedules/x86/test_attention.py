@@ -6,7 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import tvm
-from tvm import te
+import tvm_ffi
+from tvm import sym, te, tirx
 
 from schedules import rules
 from schedules.attention import AttentionWorkload, Heads, Mask
@@ -143,3 +144,15 @@ def test_rows_without_any_key_give_zeros_where_the_workload_says_so():
     expected = reference(w, arrays)
     others = np.arange(37) != 5
     assert np.abs(found - expected)[0, others].max() < 3e-6 * np.abs(expected).max()
+
+
+def test_loads_of_a_mask_keep_their_bounds_beyond_the_last_key():
+    w = plain((1,), 4, 4, 8, 8, (4, 4))
+    mask, j = tirx.decl_buffer((4,), "float32"), tirx.Var("j", "int32")
+    made = w.on_keys(mask[tirx.min(j, 3)], j)
+    assert "T.min(j, 3)" in str(sym.Analyzer().simplify(made))
+    for column in range(8):
+        value = tvm_ffi.structural_map(
+            made.condition, (tirx.Var, lambda _, c=column: tirx.const(c))
+        )
+        assert bool(sym.Analyzer().simplify(value)) == (column > 3)
