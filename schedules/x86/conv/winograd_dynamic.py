@@ -3,7 +3,7 @@
 Uses the arithmetic of `winograd`, F(m x m, r x r), on channels-last images. The loops are written
 by hand, since no schedule primitive tiles an unknown number of tiles:
 
-    for each group of rows of tiles, whose V and M stay in a cache:
+    for each group of rows of tiles, whose V and M, in one buffer, stay in a cache:
       parallel rows of tiles:             V = B' d B     vectors of channels
       parallel points, panels of U:       M = V U        register tiles of tiles x channels
       parallel rows of tiles:             A' M A         vectors of channels
@@ -15,9 +15,8 @@ them nearly equal; the last one is shifted back to end with the last tile of the
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,7 +26,7 @@ from tvm.script.ir_builder import tirx as T
 from tvm.target import Target
 
 from ...winograd import algorithm, combine, transform_matrices
-from ..machine import sum_blocks
+from ..machine import prefetch, sum_blocks
 from ..machine.cpu import Machine
 from .register_tile import largest_divisor, tile_pixels
 
@@ -140,19 +139,26 @@ class _Loops:
         (self.out,) = map(T.buffer_proxy, self.outs)
         self.inputs = image.shape[1], image.shape[2]
         count, *self.results = self.outs[0].shape[:3]
-        self.tile_rows, self.columns = (
+        tile_rows, columns = (
             tirx.floordiv(extent + (plan.m - 1), plan.m) for extent in self.results
         )
-        every = count * self.tile_rows
-        of_row = tirx.max(self.columns, 1) * (plan.points**2 * (plan.channels + plan.outputs))
+        every = count * tile_rows
+        of_row = tirx.max(columns, 1) * (plan.points**2 * (plan.channels + plan.outputs))
         size = tirx.max(tirx.min(tirx.floordiv(plan.group_elements, of_row), every), 1)
-        self.v_stride = size * self.columns * plan.channels + LINE
-        self.m_stride = size * self.columns * plan.outputs + LINE
-        self.v = self._allocate(plan.points**2 * self.v_stride)
-        self.products = self._allocate(plan.points**2 * self.m_stride)
+        widths = plan.channels + plan.outputs
+        elements = plan.points**2 * (size * columns * widths + 2 * LINE)
+        memory = T.alloc_buffer((elements,), "float32")
+        self.tile_rows, self.columns = self._name(tile_rows), self._name(columns)
+        every, size = self._name(every), self._name(size)
+        self.v_stride = self._name(size * self.columns * plan.channels + LINE)
+        self.m_stride = self._name(size * self.columns * plan.outputs + LINE)
+        self.m_start = self._name(plan.points**2 * self.v_stride)
+        # A view: compacting a buffer would simplify its size with each index.
+        view = T.decl_buffer((plan.points**2 * self.m_stride + self.m_start,), data=memory.data)
+        self.memory = T.buffer_proxy(view)
         with T.serial(0, tirx.floordiv(every + (size - 1), size)) as group:
             start = group * size
-            rows = tirx.min(size, every - start)
+            rows = self._name(tirx.min(size, every - start))
             with T.parallel(0, rows) as row:
                 self._over_tiles(start, row, self._transform_input)
             with T.parallel(0, plan.points**2 * plan.panels) as task:
@@ -161,124 +167,131 @@ class _Loops:
                 self._over_tiles(start, row, self._transform_output)
 
     @staticmethod
-    def _allocate(*shape: Any) -> Any:
-        """Allocate float32; static sizes below 1 KB are placed on the stack or in registers."""
-        return T.buffer_proxy(T.alloc_buffer(shape, "float32"))
+    def _allocate(*shape: Any, dtype: str = "float32") -> Any:
+        """Allocate a buffer; static sizes below 1 KB are placed on the stack or in registers."""
+        return T.buffer_proxy(T.alloc_buffer(shape, dtype))
+
+    def _name(self, value: Any) -> Any:
+        """Bind an integer through memory: TVM would inline it, and then simplify each index."""
+        slot = self._allocate(1, dtype=value.ty.dtype)
+        slot[0] = value
+        return T.Bind(slot[0])
 
     def _registers(self, *extents: int) -> dict[tuple[int, ...], Any]:
         """Allocate one buffer per vector: one buffer for all could exceed 1 KB."""
         indices = itertools.product(*map(range, extents))
         return {index: self._allocate(self.plan.lanes) for index in indices}
 
-    def _of_row(self, vectors: dict[tuple[int, ...], Any], row: int, place: int) -> Any:
-        return vectors[row, place][self._vector(0)]
-
     def _vector(self, start: Any) -> Any:
         return T.ramp(start, 1, self.plan.lanes)
 
     def _over_tiles(self, start: Any, row: Any, transform: Callable[..., None]) -> None:
         """Apply a transform to each tile of a row of tiles."""
-        every = start + row
-        n, down = tirx.floordiv(every, self.tile_rows), tirx.floormod(every, self.tile_rows)
+        every = self._name(start + row)
+        n = self._name(tirx.floordiv(every, self.tile_rows))
+        y = self._name((every - n * self.tile_rows) * self.plan.m)
+        # Half of the transform of a tile, row by row: registers would not hold it.
+        self.half = self._allocate(self.plan.points**2 * self.plan.lanes)
         with T.serial(0, self.columns) as column:
-            place = n, down * self.plan.m, column * self.plan.m
-            transform(row * self.columns + column, *place)
+            transform(row * self.columns + column, n, y, column * self.plan.m)
+
+    def _half(self, row: Any, column: Any) -> Any:
+        """Indices of a vector of `half`."""
+        return self._vector((row * self.plan.points + column) * self.plan.lanes)
+
+    def _load(self, vectors: Iterable[Any]) -> Callable[[int], Any]:
+        """Load vectors, each once."""
+        loaded = [T.Bind(each) for each in vectors]
+        return lambda index: loaded[index]
 
     def _transform_input(self, tile: Any, n: Any, y: Any, x: Any) -> None:
-        plan, (height, width) = self.plan, self.inputs
+        plan, matrix, points = self.plan, self.in_matrix, range(self.plan.points)
+        height, width = self.inputs
         y, x = y - self.pads[0], x - self.pads[1]
         inside = tirx.all(y >= 0, x >= 0, y + plan.points <= height, x + plan.points <= width)
 
-        def read(a: int, b: int, channel: Any) -> Any:
-            return self.image[n, y + a, x + b, self._vector(channel)]
+        def pixel(y: Any, x: Any, channel: Any) -> Any:
+            return self.image[n, y, x, self._vector(channel)]
 
-        def read_or_zero(a: int, b: int, channel: Any) -> Any:
-            is_there = tirx.all(y + a >= 0, y + a < height, x + b >= 0, x + b < width)
-            down = tirx.max(tirx.min(y + a, height - 1), 0)
-            across = tirx.max(tirx.min(x + b, width - 1), 0)
-            value = self.image[n, down, across, self._vector(channel)]
+        def pixel_or_zero(y: Any, x: Any, channel: Any) -> Any:
+            is_there = tirx.all(y >= 0, y < height, x >= 0, x < width)
             # The load is unconditional, so clamp its address to the nearest pixel in bounds.
+            down = tirx.max(tirx.min(y, height - 1), 0)
+            across = tirx.max(tirx.min(x, width - 1), 0)
             return tirx.Select(
-                T.broadcast(is_there, plan.lanes), value, tirx.const(0, f"float32x{plan.lanes}")
+                T.broadcast(is_there, plan.lanes),
+                pixel(down, across, channel),
+                tirx.const(0, f"float32x{plan.lanes}"),
             )
 
-        with T.If(inside):
-            with T.Then():
-                self._transformed(tile, read)
-            with T.Else():
-                self._transformed(tile, read_or_zero)
+        def columns(read: Callable[[Any, Any, Any], Any], channel: Any) -> None:
+            with T.serial(0, plan.points) as b:
+                data = self._load(read(y + a, x + b, channel) for a in points)
+                for a in points:
+                    self.half[self._half(a, b)] = combine(matrix[a], data)
 
-    def _transformed(self, tile: Any, read: Callable[[int, int, Any], Any]) -> None:
-        plan, matrix = self.plan, self.in_matrix
-        whole, points = self._vector(0), range(plan.points)
         with T.serial(0, plan.channels // plan.lanes) as chunk:
             channel = chunk * plan.lanes
-            data, half = self._registers(plan.points), self._registers(plan.points, plan.points)
-            for b in points:
-                for a in points:
-                    data[a,][whole] = read(a, b, channel)
-                for a in points:
-                    half[a, b][whole] = combine(matrix[a], lambda i: data[i,][whole])
-            for a, b in itertools.product(points, points):
-                start = (a * plan.points + b) * self.v_stride + tile * plan.channels + channel
-                self.v[self._vector(start)] = combine(matrix[b], partial(self._of_row, half, a))
+            with T.If(inside):
+                with T.Then():
+                    columns(pixel, channel)
+                with T.Else():
+                    columns(pixel_or_zero, channel)
+            with T.serial(0, plan.points) as a:
+                data = self._load(self.half[self._half(a, b)] for b in points)
+                for b in points:
+                    start = (a * plan.points + b) * self.v_stride + tile * plan.channels
+                    self.memory[self._vector(start + channel)] = combine(matrix[b], data)
 
     def _products(self, task: Any, tiles: Any) -> None:
         """Multiply all tiles by one weight panel of one point."""
         most = self.plan.rows
+        tiles = self._name(tiles)
         needed = tirx.max(tirx.floordiv(tiles + (most - 1), most), 1)
-        each = tirx.floordiv(tiles + (needed - 1), needed)
+        each = self._name(tirx.floordiv(tiles + (needed - 1), needed))
         for rows in range(most, 0, -1):
             steps = tirx.floordiv(tiles + (rows - 1), rows)
-            with T.If(each == rows), T.Then(), T.serial(0, steps) as step:
+            uses = T.serial(0, steps, annotations={prefetch.ROWS: prefetch.WHOLE})
+            with T.If(each == rows), T.Then(), uses as step:
                 self._register_tile(task, tirx.min(step * rows, tiles - rows), rows)
 
     def _register_tile(self, task: Any, first: Any, rows: int) -> None:
         plan, lanes = self.plan, self.plan.lanes
         point, panel = tirx.floordiv(task, plan.panels), tirx.floormod(task, plan.panels)
+        values = self._name(point * self.v_stride + first * plan.channels)
+        results = point * self.m_stride + first * plan.outputs + panel * plan.width
+        results = self._name(self.m_start + results)
         parts, whole = list(itertools.product(range(rows), range(plan.vectors))), self._vector(0)
         sums = self._registers(rows, plan.vectors)
         for r, v in parts:
             sums[r, v][whole] = tirx.const(0.0, f"float32x{lanes}")
+        step_bytes = 4 * plan.width
         marks = sum_blocks.marks(plan.points**2)
+        marks |= {prefetch.STRIDE: step_bytes, prefetch.PANEL: step_bytes * plan.channels}
         with T.serial(0, plan.channels, annotations=marks) as i:
             for r, v in parts:
-                value = self.v[point * self.v_stride + (first + r) * plan.channels + i]
+                value = self.memory[values + (r * plan.channels + i)]
                 weight = self.weight[point, panel, i, self._vector(v * lanes)]
                 sums[r, v][whole] = sums[r, v][whole] + T.broadcast(value, lanes) * weight
         for r, v in parts:
-            start = point * self.m_stride + (first + r) * plan.outputs
-            place = start + panel * plan.width + v * lanes
-            self.products[self._vector(place)] = sums[r, v][whole]
+            place = self._vector(results + (r * plan.outputs + v * lanes))
+            self.memory[place] = sums[r, v][whole]
 
     def _transform_output(self, tile: Any, n: Any, y: Any, x: Any) -> None:
-        height, width = self.results
-        m = self.plan.m
-
-        def write(a: int, b: int, channel: Any, value: Any) -> None:
-            self.out[n, y + a, x + b, self._vector(channel)] = value
-
-        def write_if_there(a: int, b: int, channel: Any, value: Any) -> None:
-            with T.If(tirx.all(y + a < height, x + b < width)), T.Then():
-                write(a, b, channel, value)
-
-        with T.If(tirx.all(y + m <= height, x + m <= width)):
-            with T.Then():
-                self._results(tile, write)
-            with T.Else():
-                self._results(tile, write_if_there)
-
-    def _results(self, tile: Any, write: Callable[[int, int, Any, Any], None]) -> None:
         plan, matrix = self.plan, self.out_matrix
-        whole, points, results = self._vector(0), range(plan.points), range(plan.m)
+        points, results = range(plan.points), range(plan.m)
+        height, width = self.results
         with T.serial(0, plan.outputs // plan.lanes) as chunk:
             channel = chunk * plan.lanes
-            data, half = self._registers(plan.points), self._registers(plan.m, plan.points)
-            for b in points:
-                for a in points:
-                    start = (a * plan.points + b) * self.m_stride + tile * plan.outputs
-                    data[a,][whole] = self.products[self._vector(start + channel)]
-                for y in results:
-                    half[y, b][whole] = combine(matrix[y], lambda i: data[i,][whole])
-            for y, x in itertools.product(results, results):
-                write(y, x, channel, combine(matrix[x], partial(self._of_row, half, y)))
+            with T.serial(0, plan.points) as b:
+                start = self.m_start + b * self.m_stride + tile * plan.outputs + channel
+                places = (start + a * plan.points * self.m_stride for a in points)
+                data = self._load(self.memory[self._vector(each)] for each in places)
+                for a in results:
+                    self.half[self._half(a, b)] = combine(matrix[a], data)
+            with T.serial(0, tirx.min(plan.m, height - y)) as a:
+                data = self._load(self.half[self._half(a, b)] for b in points)
+                for b in results:
+                    with T.If(x + b < width), T.Then():
+                        place = n, y + a, x + b, self._vector(channel)
+                        self.out[place] = combine(matrix[b], data)
