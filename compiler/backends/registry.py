@@ -108,7 +108,7 @@ class Strategy:
                 raise PartitionError(f"{what} of a strategy must be a non-empty str, not {value!r}")
         if [self.supported_ops, self.selector, self.check].count(None) != 2:
             raise PartitionError(
-                f"strategy {self.name!r} needs one of supported_ops, a selector and a check"
+                f"strategy {self.name!r} needs exactly one of supported_ops, selector and check"
             )
         if self.accept_subgraph is not None and self.review is not None:
             raise PartitionError(

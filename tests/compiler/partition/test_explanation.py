@@ -98,7 +98,7 @@ def test_answers_that_are_none_are_errors() -> None:
     for reason in ("", None, 3):
         with pytest.raises(PartitionError, match="non-empty str"):
             Unsupported(reason)  # type: ignore[arg-type]
-    with pytest.raises(PartitionError, match="needs one of"):
+    with pytest.raises(PartitionError, match="needs exactly one of"):
         Strategy("s", marks_with_reasons, check=only_exp)
 
 
