@@ -6,7 +6,7 @@ import statistics
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +43,7 @@ class KernelTime:
     # report
     operands: str = ""
     instruction: str = ""
+    nodes: list[str] = field(default_factory=list)  # of the model, as in the build's report
 
 
 @dataclass(frozen=True)
@@ -110,11 +111,14 @@ def profile_library(
 
 def show_profile(profile: Profile) -> None:
     """Print a line per kernel and the total."""
+    from compiler.lowering.report import names_in_short
+
     rows = [
         (
             kernel.name,
             kernel.implementation,
             kernel.source,
+            names_in_short(kernel.nodes),
             kernel.calls,
             f"{kernel.milliseconds:.3f}",
             f"{kernel.share:.1%}",
@@ -124,7 +128,7 @@ def show_profile(profile: Profile) -> None:
         for kernel in profile.kernels
     ]
     header = (
-        *("kernel", "implementation", "schedule from"),
+        *("kernel", "implementation", "schedule from", "nodes"),
         *("calls", "ms", "share", "GFLOP/s", "GB/s"),
     )
     title = f"{profile.model} on {profile.target}, medians of {profile.repeats} inferences"
@@ -219,6 +223,7 @@ def _kernel_times(
                 kernel.bytes * rate if kernel else 0.0,
                 kernel.operands if kernel else "",
                 kernel.instruction if kernel else "",
+                list(kernel.nodes) if kernel else [],
             )
         )
     return times

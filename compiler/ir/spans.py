@@ -102,6 +102,49 @@ def in_place_of(call: relax.Call, expr: relax.Expr) -> relax.Expr:
     return filled(expr, call.span, next(constants, None))
 
 
+def sources_by_name(function: relax.Function) -> dict[str, str]:
+    """Source names of the bindings of a function, by the names of their variables."""
+    return {
+        str(binding.var.name): found
+        for block in function.body.blocks
+        for binding in block.bindings
+        if (found := source_name(binding.value))
+    }
+
+
+def with_call_sources(
+    function: relax.Function, sources: Mapping[relax.Var, str] | Mapping[str, str]
+) -> relax.Function:
+    """Give spans to the calls of a function that have none; operands stay the same objects.
+
+    `sources`: by variable or by its name. A binding without an entry gets that of the next one.
+    """
+
+    def change(block: relax.BindingBlock) -> relax.BindingBlock:
+        made: list[relax.Binding] = []
+        source = ""
+        for binding in reversed(block.bindings):
+            value, var = binding.value, binding.var
+            source = sources.get(var, "") or sources.get(var.name, "") or source
+            if source and isinstance(value, relax.Call) and not source_name(value):
+                value = with_span(value, span_of(source))
+                if isinstance(binding, relax.VarBinding):
+                    binding = relax.VarBinding(var, value, binding.span)
+            made.append(binding)
+        return type(block)(made[::-1], block.span)
+
+    body = relax.SeqExpr([change(block) for block in function.body.blocks], function.body.body)
+    _update_type(body, function.body.ty)
+    return relax.Function(
+        function.params,
+        body,
+        function.ret_ty,
+        is_pure=function.is_pure,
+        attrs=function.attrs,
+        span=function.span,
+    )
+
+
 def with_sources(function: relax.Function, sources: Mapping[relax.Var, str]) -> relax.Function:
     """Fill in spans from `sources`, by variable; preceding bindings without an entry share them."""
 

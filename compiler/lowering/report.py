@@ -8,6 +8,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 
+def names_in_short(names: Sequence[str]) -> str:
+    """The first two names, and how many more there are."""
+    return " ".join(names[:2]) + (f" +{len(names) - 2}" if len(names) > 2 else "")
+
+
 @dataclass
 class Kernel:
     """One compiled kernel.
@@ -39,6 +44,9 @@ class Kernel:
         Element types that a convolution or product multiplies: "float32", "uint8 x int8".
     instruction : str
         With which it does: "vfmadd", "vdpbf16ps", "vpdpbusd"; empty where that is not known.
+    nodes : list of str
+        The model's own names of the nodes that it computes, of all its calls; empty where the
+        importer knows none.
     remark : str
         Times of a kernel whose record won although the build without it is faster here.
     """
@@ -57,6 +65,12 @@ class Kernel:
     config: str = ""
     operands: str = ""
     instruction: str = ""
+    nodes: list[str] = field(default_factory=list)
+
+    @property
+    def where(self) -> str:
+        """Names of the model's nodes, for tables."""
+        return names_in_short(self.nodes)
 
     @property
     def multiplies(self) -> str:
@@ -215,6 +229,7 @@ class Report:
             "algorithm",
             "multiplies",
             "source",
+            "nodes",
             "calls",
             "MFLOP",
             "KB",
@@ -229,12 +244,13 @@ class Report:
                     kernel.algorithm,
                     kernel.multiplies,
                     _origin(kernel),
+                    kernel.where,
                     str(kernel.calls),
                     kernel.megaflops,
                     f"{kernel.bytes / 1e3:.0f}",
                 )
             )
-        lines = _aligned(rows, 6)
+        lines = _aligned(rows, 7)
         found = [f"found in the cache: {self.cache}"] if self.cache else []
         precision = f"precision: {self.precision}"
         lines = [lines[0], "-" * len(lines[0]), *lines[1:], *found, precision, self.rounding]

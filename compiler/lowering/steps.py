@@ -69,6 +69,7 @@ class State:
     found: auto_scheduler_records.Recorded = field(init=False)
     samples: Provenance | None = None
     operators: dict[str, list[str]] = field(default_factory=dict)  # of each kernel
+    nodes: dict[str, list[str]] = field(default_factory=dict)  # of the model, of each kernel
     # The Relax functions of subgraphs and their scheduled kernels
     scheduled: tvm.IRModule = field(init=False)
     weights: list[tuple[str, Any]] = field(default_factory=list)
@@ -269,7 +270,7 @@ def dispatch_all_sorts(state: State) -> None:
 
 def fuse_operators(state: State) -> None:
     in_place = state.target.kind.name == "llvm" and pass_flags.CONCAT_IN_PLACE.enabled
-    state.mod, state.operators = fuse(state.mod, state.target, in_place)
+    state.mod, state.operators, state.nodes = fuse(state.mod, state.target, in_place)
 
 
 def schedule(state: State) -> None:
@@ -285,6 +286,7 @@ def schedule(state: State) -> None:
     if pass_flags.TO_TF32.enabled and not gpu.has_tensor_cores(state.target):
         report.notes.append(f"{state.target} has no TF32: its products stay in float32")
     for kernel in report.kernels:
+        kernel.nodes = state.nodes.get(kernel.name, [])
         kernel.remark = source.slower.get(kernel.source, "")
     if not source.use_topi_schedule:
         report.notes += auto_scheduler_records.warn_missing(source)

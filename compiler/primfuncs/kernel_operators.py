@@ -17,13 +17,25 @@ _operators: set[str] = set()
 
 
 class NamingBuilder:
-    """A block builder that writes into each kernel it emits which operator the kernel computes."""
+    """A block builder that writes into each kernel it emits which operator the kernel computes.
+
+    `sources`: of the variables that it emitted, `source` as it was set at that time.
+    """
 
     def __init__(self, builder: relax.BlockBuilder) -> None:
         self._builder = builder
+        self.source = ""
+        self.sources: dict[relax.Var, str] = {}
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._builder, name)
+
+    def emit(self, value: relax.Expr, *names: str) -> relax.Var:
+        """As `BlockBuilder.emit`."""
+        made = self._builder.emit(value, *names)
+        if self.source:
+            self.sources[made] = self.source
+        return made
 
     def call_te(self, function: Callable[..., Any], *args: Any, **options: Any) -> relax.Call:
         """As `BlockBuilder.call_te`; `primfunc_attrs` may name other operators."""

@@ -25,6 +25,7 @@ from schedules.config import ConfigEntity
 from schedules.x86.matmul import strassen
 
 from ...ir.constants import static_shape
+from ...ir.spans import source_name, with_call_sources
 from ...primfuncs.kernel_operators import NamingBuilder
 from ...records.autotvm.workload import digest
 from ..graph_passes.batch_provenance import Provenance, provenance
@@ -82,7 +83,7 @@ class _Selector(PyExprMutator):
         self.rows_share_sample = rows_share_sample
         self.own_queries = own_queries
         self.keep_layouts = keep_layouts
-        builder = NamingBuilder(self.builder_)
+        builder = self.named = NamingBuilder(self.builder_)
         self.layouts = LayoutMap(builder, self.visit_expr)
         self.attentions = find_attention(function) if fuse_attention else {}
         self.block = None if keep_layouts else block_of(target)
@@ -104,6 +105,7 @@ class _Selector(PyExprMutator):
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
         call = binding.value
+        self.named.source = source_name(call)
         lowered = None
         if binding.var in self.attentions:
             lowered = self._fuse_attention(binding.var)
@@ -116,6 +118,8 @@ class _Selector(PyExprMutator):
             lowered = self._lower_or_fall_back(call, at.asking(query))
         if lowered is None:
             super().visit_var_binding_(binding)
+            if self.named.source:
+                self.named.sources[self.visit_expr(binding.var)] = self.named.source
             if self.block and binding.var in self.wanted:
                 self.layouts.get(binding.var, self.block)
             return
@@ -236,6 +240,6 @@ def select_implementations(
     )
     gvar = mod.get_global_var(name)
     with packing_in_background():
-        function = selector.visit_expr(mod[name])
+        function = with_call_sources(selector.visit_expr(mod[name]), selector.named.sources)
     selector.builder_.update_func(gvar, function)
     return relax.transform.DeadCodeElimination([name])(selector.builder_.get())

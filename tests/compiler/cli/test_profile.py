@@ -27,6 +27,7 @@ def test_json_has_time_share_rates_and_source_of_each_kernel(cli, request, of):
     (conv,) = [k for k in profile["kernels"] if "conv2d" in " ".join(k["operators"])]
     assert conv["source"] == "topi:fallback"
     assert conv["calls"] == 1
+    assert conv["nodes"] == ["Conv_0", "Relu_0"]
     # 4 output channels of 8 x 8, 27 multiply-adds each but for taps in rows of padding, a rectifier
     flops = conv["gflops"] * conv["milliseconds"] * 1e6
     assert flops >= 4 * (64 * 27 - 2 * 8 * 9) * 2
@@ -40,3 +41,4 @@ def test_the_table_shows_the_kernels(cli, library):
     assert result.exit_code == 0, result.stderr
     assert "GFLOP/s" in result.stdout
     assert "conv2d" in result.stdout
+    assert "Conv_0" in result.stdout

@@ -94,7 +94,7 @@ def test_what_can_be_fused_with_its_readers_and_single_reads_have_no_aliases(fie
     ]
     assert len(aliases) == (2 if fields == 2 else 0)
     assert all(each.value.same_as(given) for each in aliases)
-    fused, _ = fuse(builder.get(), TARGET)
+    fused, *_ = fuse(builder.get(), TARGET)
     called = [
         binding.value.args[1].fields
         for block in fused["main"].body.blocks

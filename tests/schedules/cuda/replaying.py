@@ -26,7 +26,7 @@ def scheduled_kernel(
     target = Target({"kind": "cuda", "arch": arch}, host="llvm") if arch else TARGET
     records = ApplyHistoryBest([(inp, MeasureResult((1.0,), 0, 0.0, 0.0))])
     module = select_implementations(program.mod, "main", target, records.query)
-    module, _ = fuse(module, target)
+    module, *_ = fuse(module, target)
     calls = []
 
     def visit(expr: relax.Expr) -> None:

@@ -74,7 +74,7 @@ def scheduled(row, target=TARGET):
 
     program = program_of(inp.task, np.random.default_rng(0))
     module = select_implementations(program.mod, "main", target, query)
-    module, _ = fuse(module, target)
+    module, *_ = fuse(module, target)
     done = [
         rules.schedule(func, target)
         for func in module.functions.values()
