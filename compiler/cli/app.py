@@ -160,6 +160,28 @@ def compile_command(
         show_found(compiled, as_json, show_compiled)
 
 
+@app.command("models")
+def models_command(
+    *,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="The bundled model to write.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The ONNX file. [default: NAME.onnx]")
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """List the bundled models, or write one as an ONNX file with random weights."""
+    from .models import bundled, write_model
+
+    with failures(debug):
+        if name is None:
+            show("\n".join(bundled()))
+            return
+        path = output or Path(f"{name}.onnx")
+        show(f"{path}: {write_model(name, path) / 1e6:.1f} MB, random weights")
+
+
 @app.command("partition")
 def partition_command(
     *,

@@ -30,7 +30,6 @@ from compiler.support.source_fingerprint import code_version
 from .compile import BuildOptions, Built, Compiled, compile_model
 from .console import Steps
 
-_LOGGERS = ("baton", "compiler", "schedules")
 _DISTRIBUTIONS = ("apache-tvm", "apache-tvm-ffi", "ml-dtypes", "numpy", "onnx", "protobuf")
 _VARIABLES = ("BATON_", "TVM_", "LLVM_", "LD_", "CXX", "PYTHONPATH", "OMP_")
 _DECIDED_ELSEWHERE = (
@@ -65,7 +64,7 @@ def compile_or_restore(
         report = Report.from_json(metadata.report)
         report.library_bytes = output.stat().st_size
         return Compiled(metadata, report, dict(steps.seconds), output)
-    with ThreadPoolExecutor(1) as pool, recorded_warnings(*_LOGGERS) as messages:
+    with ThreadPoolExecutor(1) as pool, recorded_warnings("baton") as messages:
         digest = pool.submit(file_digests, [model])
         built = compile_model(model, options, output, steps)
     if built.library.kept_as:

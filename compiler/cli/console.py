@@ -34,7 +34,7 @@ def set_verbosity(level: int) -> None:
     global _is_quiet
     _is_quiet = level < 0
     threshold = {-1: logging.ERROR, 0: logging.NOTSET, 1: logging.INFO}.get(level, logging.DEBUG)
-    logging.getLogger("compiler").setLevel(threshold)
+    logging.getLogger("baton").setLevel(threshold)
     if level > 0:
         logging.basicConfig(format="%(name)s: %(message)s")
 

@@ -43,8 +43,25 @@ def find_model(name: str) -> Path:
     skeleton = fill_weights.skeleton(name).read_bytes()
     filled = _models_folder() / f"{zlib.crc32(skeleton):08x}" / f"{name}.onnx"
     if not filled.is_file():
-        _hydrate(name, filled)
+        try:
+            _hydrate(name, filled)
+        except ExportError as error:
+            raise ExportError(
+                f"{error}; set XDG_CACHE_HOME to a folder that can be written"
+            ) from error
     return filled
+
+
+def write_model(name: str, output: Path) -> int:
+    """Write a bundled model, with its seeded weights, as an ONNX file; returns its bytes.
+
+    Raises FrontendError: no bundled model has that name. Raises ExportError: the file can't be
+    written.
+    """
+    if name not in bundled():
+        raise FrontendError(f"{name!r} is not a bundled model; those are: {', '.join(bundled())}")
+    _hydrate(name, output)
+    return output.stat().st_size
 
 
 def _models_folder() -> Path:
@@ -65,10 +82,7 @@ def _hydrate(name: str, path: Path) -> None:
         with atomic_write_path(path) as draft:
             onnx.save(fill_weights.hydrate(name), draft)
     except OSError as error:
-        raise ExportError(
-            f"can't keep the weights of {name!r} in {path.parent}: {error.strerror}; set "
-            "XDG_CACHE_HOME to a folder that can be written"
-        ) from error
+        raise ExportError(f"can't write {name!r} to {path}: {error.strerror}") from error
 
 
 def random_inputs(

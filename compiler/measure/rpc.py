@@ -20,7 +20,7 @@ from .builder import DEFAULT_MEMORY
 from .candidate import BuildResult, Candidate, MeasureErrorNo, RunOptions
 from .runner import LocalRunner
 
-_logger = logging.getLogger(__name__)
+_logger = logging.getLogger("baton.measure")
 
 
 class RPCRunner(LocalRunner):

@@ -13,7 +13,7 @@ from compiler.errors import InputError, TargetError
 from compiler.runtime.session import default_threads
 from compiler.runtime.thread_pool import require_thread_count
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("baton.ort")
 
 TARGETS = {"CPUExecutionProvider": "llvm", "CUDAExecutionProvider": "cuda"}
 """Execution provider to the target that a session builds for."""
@@ -206,7 +206,7 @@ def set_default_logger_severity(severity: int) -> None:
     levels = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL)
     if severity not in range(len(levels)):
         raise InputError(f"a severity is 0 to {len(levels) - 1}, not {severity!r:.60}")
-    logging.getLogger("compiler").setLevel(levels[severity])
+    logging.getLogger("baton").setLevel(levels[severity])
 
 
 def requests_at_a_time(options: SessionOptions) -> dict[str, int]:

@@ -25,7 +25,7 @@ from ..lowering.offloaded_functions import (
 )
 from .type_infer import set_type
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("baton.relay")
 
 _RELAYS_OWN = ("Compiler", "Primitive", "Inline", "global_symbol")
 

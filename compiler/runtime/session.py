@@ -33,7 +33,7 @@ from compiler.tvm_workarounds.fast_import import tvm
 if TYPE_CHECKING:
     from compiler.runtime.factory import FactoryModule
 
-_logger = logging.getLogger(__name__)
+_logger = logging.getLogger("baton.runtime")
 
 Results = dict[str, np.ndarray]
 

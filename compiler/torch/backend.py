@@ -20,7 +20,7 @@ from torch.utils import _pytree
 from compiler.errors import FrontendError, InputError, UnsupportedOperatorError
 from compiler.runtime.thread_pool import require_thread_count
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("baton.torch")
 
 
 @dataclass(frozen=True)

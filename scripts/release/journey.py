@@ -21,25 +21,33 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 HERE = pathlib.Path(__file__).resolve().parent
 PROGRAMS = HERE / "journey_programs"
-SERVER = HERE.parents[1] / "examples" / "serve"
+ROOT = HERE.parents[1]
+SERVER = ROOT / "examples" / "serve"
+PAGES = ("README.md", "docs/index.md", "docs/tutorial.md", "docs/faq.md", "docs/settings.md")
+"""With those of docs/how_to, the pages that a user reads first."""
+ONLY_PARSED = (
+    *("baton bench", "baton cache clear", "baton run old_script.py", "baton runtime build"),
+    "baton tune model.onnx --log tuned.log --trials 64",
+)
+"""Commands of these pages that take minutes; other steps of the journey run them."""
 ARM = {"triple": "aarch64-linux-gnu", "cpu": "cortex-a72", "wheels": "manylinux_2_28_aarch64"}
 TOLERANCE = 1e-4
-HYDRATE = """
-import sys, onnx
-from compiler.models.fill_weights import hydrate
-onnx.save(hydrate(sys.argv[1]), sys.argv[2])
-"""
 """Largest error relative to the largest magnitude of the results that counts as right."""
 
 
 LEFT_OUT = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "TVM_LIBRARY_PATH", "TVM_USE_RUNTIME_LIB")
 INSTALLERS = ("pip", "setuptools", "pkg_resources", "_distutils_hack", "wheel")
 """What a new environment has by itself."""
+
+
+def has_page(page: pathlib.Path) -> bool:
+    """Whether the journey runs a page."""
+    return page in [*(ROOT / name for name in PAGES), *(ROOT / "docs/how_to").glob("*.md")]
 
 
 class CommandError(Exception):
@@ -85,22 +93,31 @@ class Environment:
         pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         self.python(*pip, *requirements)
 
-    def python(self, *arguments: str, seconds: float = 600, **variables: str) -> str:
+    def python(
+        self, *arguments: str, seconds: float = 600, folder: pathlib.Path | None = None
+    ) -> str:
         """What a program of the environment's Python prints; raises CommandError."""
-        return self._run("python", *arguments, seconds=seconds, **variables)
+        return self._run("python", *arguments, seconds=seconds, folder=folder)
 
     def baton(self, *arguments: str, seconds: float = 600, **variables: str) -> str:
         """What the environment's `baton` prints; raises CommandError."""
-        return self._run("baton", "--quiet", *arguments, seconds=seconds, **variables)
+        return self._run("baton", "--quiet", *arguments, seconds=seconds, variables=variables)
 
     def baton_json(self, *arguments: str, seconds: float = 600) -> Any:
         """What it prints with `--json`."""
         return json.loads(self.baton(*arguments, "--json", seconds=seconds))
 
-    def _run(self, program: str, *arguments: str, seconds: float, **variables: str) -> str:
+    def _run(
+        self,
+        program: str,
+        *arguments: str,
+        seconds: float,
+        folder: pathlib.Path | None = None,
+        variables: Mapping[str, str] | None = None,
+    ) -> str:
         command = [str(self.folder / "bin" / program), *arguments]
-        cache = {"XDG_CACHE_HOME": str(self._cache)}
-        return run(command, self.folder.parent, seconds, **cache, **variables).stdout
+        given = {"XDG_CACHE_HOME": str(self._cache), **(variables or {})}
+        return run(command, folder or self.folder.parent, seconds, **given).stdout
 
     def megabytes(self) -> float:
         """What the packages take on disk, without pip's own."""
@@ -141,7 +158,7 @@ class Journey:
     def steps(self) -> list[Callable[[], str]]:
         """All of them."""
         return [
-            self.install, self.compile, self.run, self.bench, self.profile,
+            self.install, self.pages, self.compile, self.run, self.bench, self.profile,
             self.partition, self.tune, self.replay, self.deploy, self.fork, self.requests,
             self.cpp, self.aarch64,
         ]  # fmt: skip
@@ -158,9 +175,21 @@ class Journey:
         if self.short:
             self.home.python(self.program("small_model"), str(self.model))
         else:
-            self.home.python("-c", HYDRATE, "squeezenet1_1", str(self.model))
+            self.home.baton("models", "squeezenet1_1", "-o", str(self.model))
         self.home.python(self.program("reference"), str(self.model), str(self.cases))
         return f"{version}; {self.home.megabytes():.0f} MB"
+
+    def pages(self) -> str:
+        """Each page of the documentation's first half, in a fresh process and an empty folder."""
+        pages = [
+            page for page in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")] if has_page(page)
+        ]
+        parsed = [word for start in ONLY_PARSED for word in ("--parse", start)]
+        for page in pages:
+            folder = self.folder / "pages" / page.stem
+            folder.mkdir(parents=True)
+            self.home.python(str(HERE / "run_page.py"), str(page), *parsed, folder=folder)
+        return f"{len(pages)} pages"
 
     def compile(self) -> str:
         """`baton compile` to a library."""

@@ -5,10 +5,14 @@ that begins with the name of a file, `# mine.py`, is saved under it instead. Wha
 granted is made by `given`, or by blocks that are not shown: `<!--- invisible-code-block: python`.
 Command lines of `baton` are run in the same folder, in the order of the page; those that `not_run`
 names are parsed. Programs of `scripts/` and targets of `make` must exist.
+
+The pages that a user reads first run in `make journey`, each in a fresh process of an environment
+with the wheel. Here their code must parse.
 """
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import importlib.util
 import os
@@ -36,11 +40,14 @@ from compiler import backends, legacy, relay
 from compiler.cli.app import app
 from schedules import strategy
 from schedules.anchor import ANCHOR_RULES
+from scripts.release import journey
+from scripts.release.run_page import blocks
 
 from .not_run import BLOCKS, COMMANDS, PAGES_ELSEWHERE
 
 ROOT = pathlib.Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+OF_THE_JOURNEY = [page for page in PAGES if journey.has_page(page)]
 BUILT_IN = ("cublaslt", "cuda", "cudnn", "default", "llvm", "onnxruntime")
 """Partitioners that a reader has, whatever other tests registered."""
 LANGUAGES = ("python", "sh", "cmake", "cpp", "text", "")
@@ -166,7 +173,22 @@ PARSERS = (
 )
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", OF_THE_JOURNEY, ids=lambda page: page.name)
+def test_pages_of_the_journey_parse(page: pathlib.Path) -> None:
+    for language, text in blocks(page.read_text(encoding="utf-8")):
+        if language == "python":
+            ast.parse(text)
+            continue
+        for words in command_lines(text):
+            if words[0] == "baton":
+                run_baton(words[1:], only_parse=True)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if page not in OF_THE_JOURNEY],
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
 def test_what_a_page_shows_runs(
     page: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

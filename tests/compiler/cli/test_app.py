@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import logging
+import re
 import shutil
 import subprocess
 import sys
@@ -9,6 +11,7 @@ import pytest
 
 import compiler
 from compiler.cli.app import app
+from compiler.cli.console import set_verbosity
 from compiler.errors import FrontendError
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -117,6 +120,26 @@ def test_quiet_and_verbose_choose_what_comes_on_stderr(cli, model):
     assert cli.invoke(app, ["--quiet", *command]).stderr == ""
     assert cli.invoke(app, ["-q", "compile", "absent.onnx"]).stderr.startswith("baton: error")
     assert cli.invoke(app, ["-vv", "include-dir"]).exit_code == 0
+
+
+def test_every_message_follows_the_verbosity():
+    calls = re.compile(r"getLogger\((?:f?\"([\w.]*)|(\w+)\))")
+    named = {
+        first or second
+        for folder in ("compiler", "schedules")
+        for path in (ROOT / folder).rglob("*.py")
+        for first, second in calls.findall(path.read_text(encoding="utf-8"))
+    }
+    # `name` is a parameter, which callers pass; MetaSchedule's messages are TVM's.
+    others = {each for each in named if each != "baton" and not each.startswith("baton.")}
+    assert others == {"name", "tvm.s_tir.meta_schedule"}
+    try:
+        set_verbosity(1)
+        assert logging.getLogger("baton.lowering").isEnabledFor(logging.INFO)
+        set_verbosity(-1)
+        assert not logging.getLogger("baton.lowering").isEnabledFor(logging.WARNING)
+    finally:
+        set_verbosity(0)
 
 
 def test_shells_get_completion(cli, monkeypatch):

@@ -5,6 +5,7 @@ import onnx
 import pytest
 
 from compiler.cli import models
+from compiler.cli.app import app
 from compiler.errors import ExportError, FrontendError, InputError
 from compiler.runtime import TensorInfo
 
@@ -28,6 +29,25 @@ def test_a_bundled_model_gets_weights_once_outside_of_the_repository(tmp_path, m
 def test_an_unknown_name_lists_the_bundled_models():
     with pytest.raises(FrontendError, match=r"nosuchmodel.*resnet18_v1"):
         models.find_model("nosuchmodel")
+
+
+def test_a_bundled_model_is_written_where_the_user_wants_it(cli, tmp_path):
+    assert cli.invoke(app, ["models"]).stdout.split() == models.bundled()
+    path = tmp_path / "here.onnx"
+    result = cli.invoke(app, ["models", "squeezenet1_1", "-o", str(path)])
+    assert "random weights" in result.stdout
+    assert path.read_bytes() == models.find_model("squeezenet1_1").read_bytes()
+
+
+def test_a_model_that_cannot_be_written_is_an_error(cli, tmp_path):
+    (tmp_path / "file").touch()
+    below_a_file = str(tmp_path / "file" / "here.onnx")
+    result = cli.invoke(app, ["models", "squeezenet1_1", "-o", below_a_file])
+    assert result.exit_code == 1
+    assert "can't write 'squeezenet1_1' to" in result.stderr
+    result = cli.invoke(app, ["models", "resnet"])
+    assert result.exit_code == 1
+    assert "not a bundled model" in result.stderr
 
 
 def test_a_cache_that_cannot_be_written_is_an_error(tmp_path, monkeypatch):

@@ -112,7 +112,7 @@ def test_extents_that_cannot_be_symbols_have_libraries_of_their_own(built, caplo
             data = torch.randn(2, 3, height, 8)
             torch.testing.assert_close(compiled(data), nn.functional.adaptive_avg_pool2d(data, 3))
     assert len(built) == 2
-    warnings = [each for each in caplog.records if each.name == "compiler.torch.backend"]
+    warnings = [each for each in caplog.records if each.name == "baton.torch"]
     assert len(warnings) == 1 and "open extents" in warnings[0].getMessage()
 
 

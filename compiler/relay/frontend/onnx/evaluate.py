@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("baton.relay")
 
 OLDEST_FORM = 7
 """The first operator set whose form the converters know; nodes of older ones are brought to it."""

@@ -52,7 +52,7 @@ from .validation import check_names, validate
 
 _ASK_ONNX = "onnx.checker.check_model(model, full_check=True) says whether the model is right"
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("baton.relay")
 
 Converter = Callable[[Node], Any]
 

@@ -31,7 +31,7 @@ from compiler.support.regular_files import memory_nbytes, open_inside, open_regu
 from .node_order import sorted_model
 from .protobuf_reader import WireError, split_weights
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("baton.relay")
 
 Extent: TypeAlias = Any
 """An int, the name of a dynamic extent, or None or `relay.Any()` for an unnamed one."""

@@ -24,7 +24,7 @@ from .node import Node, constant_value, dtype_of
 from .node_names import describe
 from .shape_expr import shape_of
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("baton.relay")
 
 LARGEST_DATA = 1024
 """Largest number of elements of a constant that ONNX's shape inference receives by value."""

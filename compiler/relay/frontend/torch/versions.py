@@ -7,7 +7,7 @@ import logging
 
 import torch
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("baton.relay")
 
 TESTED = ("2.13", "2.14")
 
