@@ -36,13 +36,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     `arguments`: the words after `baton`; those of this process by default.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
-    era, rest = _era(words[1:])
+    is_verbose = words[1:2] in (["-v"], ["--verbose"])
+    era, rest = _era(words[2 if is_verbose else 1 :])
     if words[:1] == ["run"] and rest and rest[0].endswith(".py"):
         # What follows belongs to the script, options included.
         if not os.path.isfile(rest[0]):
             sys.exit(f"baton: error: there is no script {rest[0]!r}")
         from compiler.legacy import run_script
 
+        if not is_verbose:
+            from .script_errors import print_error
+
+            sys.excepthook = print_error
         run_script(rest[0], rest[1:], era)
         return
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)

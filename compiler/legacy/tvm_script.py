@@ -1,10 +1,11 @@
-"""TVMScript of TVM 0.9 to 0.19: `T.block` (now `T.sblock`) and related names.
+"""TVMScript of TVM 0.8 to 0.19: `T.block` (now `T.sblock`) and related names.
 
 Relax was printed with `out_dtype="void"` where an operator's result has its operands' type.
 """
 
 from __future__ import annotations
 
+import ast
 import functools
 import re
 from collections.abc import Callable, Mapping
@@ -12,11 +13,14 @@ from typing import Any
 
 from tvm import relax, s_tir
 from tvm.script import relax as relax_script
+from tvm.script.parser.core import doc
+from tvm.script.parser.core.diagnostics import Source
 from tvm.tirx import script
 from tvm.tirx.script import parser as text_script
 from tvm.tirx.script.builder.ir import DtypeConstructor
 from tvm.tirx.script.parser import parser
 
+from .old_blocks import OldBlocks
 from .patches import Patches
 
 # What functions of a script's own are written in, and those in a text (`tvm.script.from_source`).
@@ -86,10 +90,16 @@ def _without_void(operator: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def _as_ast(self: Source) -> Any:
+    """The parsed source, with the blocks of TVM 0.8 to 0.10 as they are written today."""
+    return doc.to_doc(OldBlocks().visit(ast.parse(self.source)))
+
+
 def change(patches: Patches) -> None:
     """Have `T.prim_func` make functions with blocks, and `T.alloc_buffer` allocate for them."""
     for owner, name in _WITH_OUT_DTYPE:
         patches.set(owner, name, _without_void(getattr(owner, name)))
+    patches.set(Source, "as_ast", _as_ast)
     patches.set(DtypeConstructor, "__call__", _scalar)
     patches.set(s_tir.Schedule, "blockize", _blockize)
     for owner in _SCRIPTS:

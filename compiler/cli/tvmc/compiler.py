@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import logging
+import os
 import tarfile
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -21,6 +23,8 @@ from . import target as targets
 from .model import TVMCModel, TVMCPackage
 from .pass_config import parse_configs
 from .transform import OPTIONS, apply_graph_transforms
+
+logger = logging.getLogger("baton.tvmc")
 
 DUMPS = ("relay", "asm")
 
@@ -57,6 +61,7 @@ def compile_model(
 
     `target`: a TVM target; external compilers may precede it: "dnnl, llvm". `executor`, `runtime`:
     as `relay.build` takes them. `tuning_records`: a log of AutoTVM or of auto_scheduler.
+    `tuning_records`: a log of either tuner; a file that does not exist is ignored with a warning.
     `package_path`: by default a file that lives as long as the model. `cross`, `cross_options`: the
     compiler that links the library, and its options. `output_format`: "so" or "tar"; "mlf" was
     microTVM's. `dump_code`: "relay", "asm" or both: text files to write next to the package.
@@ -82,7 +87,9 @@ def compile_model(
     disabled = disabled_pass.split(",") if isinstance(disabled_pass, str) else disabled_pass
     with ExitStack() as contexts:
         contexts.enter_context(legacy.installed())  # the old keys of pass_context_configs
-        if tuning_records:
+        if tuning_records and not os.path.exists(tuning_records):
+            logger.warning("tuning records %s do not exist: built without them", tuning_records)
+        elif tuning_records:
             contexts.enter_context(history(tuning_records))
         contexts.enter_context(
             tvm.transform.PassContext(

@@ -36,13 +36,34 @@ def _reducing(bounds: Bounds, stage: Stage) -> list[Any]:
         if thread is None or not any(kinds):
             continue
         tag = str(thread.thread_tag)
-        if not all(kinds) or tag.startswith(VIRTUAL_THREADS) or thread_rank(tag) == 0:
+        if tag.startswith(VIRTUAL_THREADS):
             raise ScheduleError(
                 f"bind of stage {stage.name}: {tag} can't run the reduction {leaf.var.name}; "
                 "threadIdx can"
             )
-        found.append(leaf)
+        if all(kinds) and thread_rank(tag) != 0:
+            found.append(leaf)
     return found
+
+
+def race_of(bounds: Bounds, stage: Stage) -> str:
+    """Why parallel iterations of a reduction would overwrite each other's result; "" if none do."""
+    roots = roots_of(stage.relations, stage.axes)
+    for leaf in stage.leaf_iter_vars:
+        kinds = [int(root.iter_type) == tirx.IterVar.CommReduce for root in roots[leaf.var]]
+        thread, mark = bounds.thread_of(stage, leaf), stage.iter_var_attrs.get(leaf)
+        if thread is not None and any(kinds):
+            tag = str(thread.thread_tag)
+            if thread_rank(tag) == 0 or not all(kinds):
+                return (
+                    f"bind of stage {stage.name}: {tag} can't run the reduction {leaf.var.name}; "
+                    "threadIdx can"
+                )
+        if any(kinds) and mark is not None and mark.iter_type == tirx.IterVar.Parallelized:
+            return (
+                f"parallel of stage {stage.name}: {leaf.var.name} is a reduction; rfactor it first"
+            )
+    return ""
 
 
 def cross_thread_reduction(statements: Statements, stage: Stage) -> Any:

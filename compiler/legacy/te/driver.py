@@ -18,7 +18,7 @@ from schedules.tir_visit import nodes_of
 from ...errors import ScheduleError
 from ...lowering.kernel_passes.custom_lower_passes import added_passes, lower_loops
 from ...target import parse
-from .lowering import schedule_to_function
+from .lowering import RACE, schedule_to_function
 from .schedule import Schedule
 
 
@@ -38,17 +38,20 @@ def lower(
     in phase 0 on loops as scheduled, 1 on flat buffers, 2 on unrolled loops, 3 at the end.
     Raises ScheduleError: a primitive does not fit, or the arguments do not.
     """
-    return lower_loops(_module(inp, args, name, binds), simple_mode, added_passes())
+    mod = _module(inp, args, name, binds, only_printed=True)
+    return lower_loops(mod, simple_mode, added_passes())
 
 
-def _module(inp: Any, args: Any, name: str, binds: Mapping[Any, Any] | None) -> IRModule:
+def _module(
+    inp: Any, args: Any, name: str, binds: Mapping[Any, Any] | None, only_printed: bool = False
+) -> IRModule:
     """A module of whatever can be lowered."""
     if isinstance(inp, Schedule):
         if args is None:
             raise ScheduleError(
                 "the schedule's arguments are missing: give [inputs..., outputs...]"
             )
-        return IRModule({name: schedule_to_function(inp, args, name, binds)})
+        return IRModule({name: schedule_to_function(inp, args, name, binds, only_printed)})
     if isinstance(inp, IRModule):
         return inp
     if isinstance(inp, PrimFunc):
@@ -101,6 +104,9 @@ def build(
     from ...lowering.kernel_passes.pipeline import PIPELINE
     from ...target.nvcc import device_code
 
+    for _, function in mod.functions_items():
+        if function.attrs and RACE in function.attrs:
+            raise ScheduleError(str(function.attrs[RACE]))
     mod = halves_away(mod)
     is_cuda = str(chosen.kind.name) == "cuda"
     with device_code() if is_cuda else nullcontext():

@@ -13,9 +13,13 @@ from tvm.tirx.buffer import is_buffer_var
 
 from ...errors import ScheduleError
 from .bounds import Bounds
+from .crossthread import race_of
 from .schedule import Schedule
 from .stage import Stage
 from .statements import Statements
+
+RACE = "baton.race"
+"""Attribute of functions that are lowered to be printed: why they would compute wrong results."""
 
 
 def schedule_to_function(
@@ -23,17 +27,25 @@ def schedule_to_function(
     args: Sequence[Any],
     name: str = "main",
     binds: Mapping[Any, Any] | None = None,
+    only_printed: bool = False,
 ) -> PrimFunc:
     """The function that a schedule computes.
 
     `args`: the function's parameters, in order. `name`: its global symbol. `binds`: buffers to use
-    for tensors.
+    for tensors. `only_printed`: lower reductions whose parallel iterations would overwrite each
+    other's results too; the function's attribute `RACE` says why it can't be built.
     Raises ScheduleError: a primitive does not fit, an input is missing among the arguments, or an
     argument is of another kind.
     """
     parameters, arguments = _arguments(schedule, args, dict(binds or {}))
-    body = Statements(Bounds(schedule), arguments).make()
+    bounds = Bounds(schedule)
+    body = Statements(bounds, arguments).make()
     attrs = {"global_symbol": name, "tirx.noalias": True, "s_tir": True}
+    races = [race_of(bounds, stage) for stage in schedule.stages if stage.iter_var_attrs]
+    if any(races):
+        attrs[RACE] = next(filter(None, races))
+        if not only_printed:
+            raise ScheduleError(attrs[RACE])
     func = PrimFunc(parameters, body, attrs=tvm.ir.make_node("ir.DictAttrs", **attrs))
     if not any(_is_aligned(stage) for stage in schedule.stages):
         return func

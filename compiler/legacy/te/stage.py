@@ -257,7 +257,7 @@ class Stage:
 
     def _mark(self, primitive: str, var: Any, iter_type: int) -> None:
         self._leaf(primitive, var)
-        if int(var.iter_type) == IterVar.CommReduce and iter_type in _NO_REDUCTION:
+        if int(var.iter_type) == IterVar.CommReduce and iter_type == IterVar.Vectorized:
             self._refuse(primitive, f"{var.var.name} is a reduction; rfactor it first")
         self.iter_var_attrs.of(var).iter_type = iter_type
 
@@ -442,9 +442,6 @@ class Stage:
             elif isinstance(relation, Fuse) and relation.inner.same_as(loop):
                 loop = relation.fused
         return loop
-
-
-_NO_REDUCTION = (IterVar.Vectorized, IterVar.Parallelized)
 
 
 def axes_of(op: Any) -> list[Any]:

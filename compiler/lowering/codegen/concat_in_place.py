@@ -36,6 +36,7 @@ from schedules.x86.machine.cpu import Machine
 
 from ...ir.rewrite import relax_functions, variables_of
 from ...runtime.debugger.trace import MOVE_POINTER
+from ..kernel_passes.custom_lower_passes import INTERNAL
 from ..offloaded_functions import call_counts, new_global_var
 
 NAME = "ConcatInPlace"
@@ -146,7 +147,7 @@ def move_pointer() -> tirx.PrimFunc:
         tirx.Evaluate(tirx.tvm_struct_set(view, 0, _DATA, moved)),
         tirx.Evaluate(tirx.tvm_struct_set(view, 0, _BYTE_OFFSET, tirx.const(0, "uint64"))),
     ])  # fmt: skip
-    return tirx.PrimFunc([view], body).with_attrs({"tirx.is_scheduled": True})
+    return tirx.PrimFunc([view], body).with_attrs({"tirx.is_scheduled": True, INTERNAL: True})
 
 
 def _starts(parts: Sequence[tuple[int, ...]], whole: tuple[int, ...]) -> list[int] | None:

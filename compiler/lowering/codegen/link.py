@@ -81,12 +81,19 @@ def link(mod: tvm.IRModule, target: Target, has_graph: bool = False) -> Linked:
             relax.transform.AttachGlobalSymbol(),
         ]
     )
+    failed = f"TVM could not generate code for {target.kind.name}"
+    try:
+        with target:
+            lowered = lower(mod)
+    except BatonError:
+        raise
+    except Exception as error:
+        raise BuildError(f"{failed}: {error}") from error
+    with target:
+        lowered = run_custom_lower_passes(lowered)  # whose errors are the caller's
     try:
         with target, device_code(user_cache()):
-            lowered, kernels = (
-                run_custom_lower_passes(lower(mod)),
-                compile_kernels.CompiledKernels({}, {}, 0),
-            )
+            kernels = compile_kernels.CompiledKernels({}, {}, 0)
             if compile_kernels.has_linker():
                 lowered, kernels = compile_kernels.compile_cpu_kernels(
                     lowered, target, user_cache()
@@ -99,7 +106,7 @@ def link(mod: tvm.IRModule, target: Target, has_graph: bool = False) -> Linked:
     except BatonError:
         raise
     except Exception as error:
-        raise BuildError(f"TVM could not generate code for {target.kind.name}: {error}") from error
+        raise BuildError(f"{failed}: {error}") from error
 
 
 def assemble(

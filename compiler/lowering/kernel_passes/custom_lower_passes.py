@@ -15,6 +15,9 @@ import tvm_ffi
 from tvm import IRModule, s_tir, tirx
 from tvm.tirx import PrimFunc
 
+INTERNAL = "baton.internal"
+"""Attribute of TIR functions that the build adds for itself, which user-defined passes skip."""
+
 
 def run_custom_lower_passes(mod: IRModule) -> IRModule:
     """Run the PassContext's "tirx.add_lower_pass" on the TIR functions of a module.
@@ -27,7 +30,7 @@ def run_custom_lower_passes(mod: IRModule) -> IRModule:
         return mod
     changed = dict(mod.functions_items())
     for variable, function in mod.functions_items():
-        if isinstance(function, PrimFunc):
+        if isinstance(function, PrimFunc) and INTERNAL not in (function.attrs or {}):
             noted: list[bool] = []
             noting = [(phase, _noting_changes(each, noted)) for phase, each in passes]
             lowered = lower_loops(IRModule({variable: function}), False, noting)

@@ -20,7 +20,9 @@ __getattr__ = lazy_attributes(
         "temp_op_attr": ".temp_op_attr",
         "layers": ".layers",
         "create_workload": ".init",
-        **dict.fromkeys(("count", "make_nat_value", "make_nat_expr"), ".nat"),
+        **dict.fromkeys(
+            ("add_nat_definitions", "count", "make_nat_value", "make_nat_expr"), ".nat"
+        ),
     },
 )
 

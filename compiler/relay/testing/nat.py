@@ -8,6 +8,20 @@ from tvm import relax
 
 from .. import adt
 from ..data_values import ConstructorValue
+from ..prelude import import_from_std
+
+
+def add_nat_definitions(prelude: Any) -> None:
+    """Add `std/nat.rly` to a prelude in place: the attributes `nat`, `z`, `s` and its functions.
+
+    `double` and `add` are `@nat_double` and `@nat_add`; `nat_nth`, `nat_update` and `nat_iterate`
+    keep their names.
+    """
+    import_from_std(prelude.mod, "nat.rly")
+    prelude.nat, prelude.z, prelude.s = adt.get_type(prelude.mod, "nat")
+    for name in ("double", "add", "nat_nth", "nat_update", "nat_iterate"):
+        variable = prelude.mod.get_global_var(f"nat_{name.removeprefix('nat_')}")
+        setattr(prelude, name, variable)
 
 
 def count(prelude: Any, n: ConstructorValue) -> int:

@@ -68,7 +68,7 @@ def parse_expr(source: str) -> Any:
     -------
     relax.Expr
         The nested expression, unevaluated; its free variables are those declared by `free_var` in
-        the text.
+        the text. A relax.Function for the text of a function, `fn (...) { ... }`.
     """
     from .parser import parse_expression
     from .to_nodes import expression

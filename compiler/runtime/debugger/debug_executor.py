@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 import tempfile
 import time
@@ -16,6 +17,7 @@ from compiler.errors import InputError
 from compiler.runtime import graph_executor
 from compiler.runtime.debugger.debug_result import DebugResult
 from compiler.runtime.debugger.trace import KernelCall, Tracer
+from compiler.runtime.remote import RemoteExecutor
 from compiler.runtime.tensors import copy_into
 
 
@@ -38,11 +40,15 @@ def create(
     return GraphModuleDebug(made.module, devices, graph_json_str, dump_root)
 
 
+logger = logging.getLogger("baton.debugger")
+
+
 class GraphModuleDebug(graph_executor.GraphModule):
     """A GraphModule that knows its kernels.
 
     The kernels are those of the built library, operators fused; they are known once the inputs
-    are set, since a run records them.
+    are set, since a run records them. An RPC server reports only whole runs: there, times have one
+    row, `main`, and tensors between kernels are an InputError.
 
     Parameters
     ----------
@@ -66,7 +72,11 @@ class GraphModuleDebug(graph_executor.GraphModule):
         self._dump_path = self._dump_root / f"_tvmdbg_device_{name}"
         self._dump_path.mkdir(parents=True, exist_ok=True)
         self._tracer = Tracer(self._devices)
-        module.set_instrument(self._tracer)
+        self._is_remote = isinstance(module, RemoteExecutor)
+        if self._is_remote:
+            logger.warning("debug executor over RPC: times are of whole runs, not of kernels")
+        else:
+            module.set_instrument(self._tracer)
         self._datum: DebugResult | None = None
 
     @property
@@ -106,6 +116,9 @@ repeats_to_cooldown
         """
         if input_dict:
             self.set_input(**input_dict)
+        if self._is_remote:
+            print(self.profile())
+            return
         self._datum = datum = self._record()
         datum.times = self.run_individual(
             number,
@@ -244,12 +257,21 @@ repeats_to_cooldown
             shutil.rmtree(self._dump_root)
 
     def _once(self) -> list[KernelCall]:
+        if self._is_remote:
+            super().run()  # the server binds the inputs
+            seconds = self.benchmark(self._devices[0], number=1, repeat=1).mean
+            return [KernelCall("main", seconds=seconds)]
         self._tracer.start(frozenset())
         super().run()
         return self._tracer.calls
 
     def _record(self) -> DebugResult:
         """Run once with every result copied."""
+        if self._is_remote:
+            raise InputError(
+                "an RPC server returns no tensors between kernels: use profile(), run_individual() "
+                "or get_output() there, or run the library on this machine"
+            )
         count = self.get_num_inputs()
         given = [self.get_input(index) for index in range(count)]
         handles = frozenset(tensor.__chandle__() for tensor in given if tensor is not None)

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import numpy as np
+import pytest
 
 from compiler.cli.app import app
 
@@ -69,3 +72,30 @@ def test_a_file_that_is_no_library_is_refused(cli, tmp_path):
     result = cli.invoke(app, ["run", str(tmp_path / "fake.so"), "--random"])
     assert result.exit_code == 1
     assert "fake.so" in result.stderr.splitlines()[-1]
+
+
+_FAILING = """
+import tvm
+from tvm import relay
+def network():
+    x, w = relay.var("x", shape=(1, 4)), relay.var("w", shape=(3, 5))
+    return relay.Function([x, w], relay.nn.dense(x, w))
+network()
+"""
+
+
+@pytest.mark.parametrize("options", [[], ["-v"]])
+def test_errors_of_scripts_show_the_scripts_lines_alone_unless_verbose(tmp_path, options):
+    script = tmp_path / "failing.py"
+    script.write_text(_FAILING)
+    command = [sys.executable, "-m", "compiler", "run", *options, str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    lines = done.stderr.splitlines()
+    assert done.returncode == 1
+    assert lines[-1].startswith("compiler.errors.RelayTypeError: Relay operator nn.dense")
+    frames = [line for line in lines if line.startswith("  File ")]
+    if options:
+        assert any("dialect.py" in frame for frame in frames)
+    else:
+        assert [str(script) in frame for frame in frames] == [True, True]
+        assert "frames inside Baton and TVM" in lines[-2]

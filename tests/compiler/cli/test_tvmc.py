@@ -416,3 +416,15 @@ def test_archives_with_more_than_plain_files_are_refused(tmp_path, name):
         tar.addfile(member)
     with pytest.raises(tvmc.TVMCException, match=r"is no plain file|is outside of the archive"):
         tvmc.TVMCPackage(str(package))
+
+
+def test_missing_tuning_records_are_ignored_with_a_warning(model, tmp_path, caplog):
+    loaded = tvmc.load(str(model), shape_dict={"x": [1, 3, 8, 8]})
+    package = tvmc.compile(loaded, "llvm", tuning_records=str(tmp_path / "no_such.log"))
+    np.testing.assert_allclose(
+        tvmc.run(package, "cpu", inputs={"x": DATA}).get_output("output_0"),
+        expected(),
+        rtol=1e-4,
+        atol=1e-4,
+    )
+    assert "no_such.log do not exist" in caplog.text

@@ -461,3 +461,57 @@ def test_print_shows_relays_text_of_what_calls_relays_operators(relay):
     assert "R.function" in str(relay.to_relax(module))
     legacy.uninstall()
     assert "R.function" in str(module)
+
+
+def test_the_text_of_a_function_parses_to_a_function_that_builds():
+    with legacy.installed():
+        from tvm import relay
+
+        text = "fn (%x: Tensor[(2), float32]) { %0 = nn.relu(%x); (%0, add(%0, %x)) }"
+        function = tvm.parser.parse_expr(f'#[version = "0.0.5"]\n{text}')
+        assert isinstance(function, relay.Function)
+        module = tvm.contrib.graph_executor.GraphModule(
+            relay.build(function, "llvm")["default"](tvm.cpu())
+        )
+        module.run(x=np.array([-1, 2], "float32"))
+        np.testing.assert_array_equal(module.get_output(1).numpy(), [-1, 4])
+
+
+def test_passes_of_the_context_see_the_networks_kernels_and_their_errors_come_through():
+    with legacy.installed():
+        from tvm import relay
+
+        seen = []
+
+        @tvm.tir.transform.prim_func_pass(opt_level=0)
+        def look(function, mod, context):
+            seen.append(str(function.attrs["global_symbol"]))
+            return function
+
+        @tvm.tir.transform.prim_func_pass(opt_level=0)
+        def fail(function, mod, context):
+            raise KeyError("a mistake of the pass")
+
+        x, w = relay.var("x", shape=(1, 10)), relay.var("w", shape=(20, 10))
+        mod = tvm.IRModule.from_expr(relay.Function([x, w], relay.nn.relu(relay.nn.dense(x, w))))
+        for phase in range(4):
+            with tvm.transform.PassContext(config={"tir.add_lower_pass": [(phase, look)]}):
+                relay.build(mod, target="llvm")
+        assert len(seen) == 4 and all("matmul" in name for name in seen)
+        failing = tvm.transform.PassContext(config={"tir.add_lower_pass": [(0, fail)]})
+        with failing, pytest.raises(KeyError, match="a mistake of the pass"):
+            relay.build(mod, target="llvm")
+
+
+def test_natural_numbers_are_added_to_a_prelude():
+    with legacy.installed():
+        from tvm import relay
+        from tvm.relay.prelude import Prelude
+        from tvm.relay.testing import add_nat_definitions, count, make_nat_expr
+
+        prelude = Prelude(tvm.IRModule())
+        add_nat_definitions(prelude)
+        total = prelude.add(make_nat_expr(prelude, 2), prelude.double(prelude.s(prelude.z())))
+        prelude.mod["main"] = relay.Function([], total)
+        evaluate = relay.create_executor("debug", mod=prelude.mod, device=tvm.cpu(), target="llvm")
+        assert count(prelude, evaluate.evaluate()()) == 4

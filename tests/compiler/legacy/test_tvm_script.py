@@ -103,3 +103,71 @@ def test_external_functions_use_numpys_blas():
         out = tvm.nd.empty((3, 3))
         f(tvm.nd.array(x), tvm.nd.array(x), out)
     np.testing.assert_allclose(out.numpy(), x @ x.T)
+
+
+with legacy.installed():
+
+    @T.prim_func
+    def matmul_of_0_8(a: T.handle, b: T.handle, c: T.handle) -> None:
+        A = T.match_buffer(a, [4, 8])
+        B = T.match_buffer(b, [5, 8])
+        C = T.match_buffer(c, [4, 5])
+        for i, j, k in T.grid(4, 5, 8):
+            with T.block([4, 5, T.reduce_axis(0, 8)], "C") as [vi, vj, vk]:
+                T.bind(vi, i)
+                T.bind(vj, j)
+                T.bind(vk, k)
+                with T.init():
+                    C[vi, vj] = T.float32(0)
+                C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vj, vk]
+
+    @T.prim_func
+    def add_of_0_8(a: T.handle, c: T.handle) -> None:
+        A = T.match_buffer(a, [4, 8])
+        C = T.match_buffer(c, [4, 8])
+        for i, j in T.grid(4, 8):  # noqa: B007
+            with T.block([4, 8], "C") as [vi, vj]:
+                C[vi, vj] = A[vi, vj] + T.float32(1)
+
+    @T.prim_func
+    def sum_with_init_in_a_loop(A: T.Buffer((4, 3), "float32"), C: T.Buffer((4,), "float32")):
+        for i in T.grid(4):
+            with T.block("C"):
+                vi = T.axis.spatial(4, i)
+                for d in range(3):
+                    with T.init():
+                        C[vi] = T.float32(0)
+                    C[vi] += A[vi, d]
+
+
+def run_script_function(function, *arrays):
+    with legacy.installed():
+        tensors = [tvm.nd.array(each) for each in arrays]
+        tvm.build(function, target="llvm")(*tensors)
+    return tensors[-1].numpy()
+
+
+def test_blocks_of_tvm_0_8_bind_their_axes_in_the_body_or_to_the_loops_around():
+    a, b = (np.arange(8 * n, dtype="float32").reshape(n, 8) for n in (4, 5))
+    found = run_script_function(matmul_of_0_8, a, b, np.zeros((4, 5), "float32"))
+    np.testing.assert_allclose(found, a @ b.T)
+    np.testing.assert_array_equal(run_script_function(add_of_0_8, a, np.zeros_like(a)), a + 1)
+    with legacy.installed():
+        sch = tvm.tir.Schedule(matmul_of_0_8)
+        block = sch.get_block("C")
+        sch.decompose_reduction(block, sch.get_loops(block)[2])
+    found = run_script_function(sch.mod["main"], a, b, np.zeros((4, 5), "float32"))
+    np.testing.assert_allclose(found, a @ b.T)
+
+
+def test_an_init_below_a_loop_of_its_block_runs_once():
+    a = np.arange(12, dtype="float32").reshape(4, 3)
+    found = run_script_function(sum_with_init_in_a_loop, a, np.full(4, 7, "float32"))
+    np.testing.assert_array_equal(found, a.sum(1))
+
+
+def test_workspaces_are_counted_in_aligned_bytes():
+    with legacy.installed():
+        count = tvm.tir.analysis.calculate_workspace_bytes
+        assert count(add_one, 64) == 64  # 8 floats
+        assert count(twice, 64) == 0

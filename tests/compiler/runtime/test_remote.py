@@ -127,3 +127,18 @@ def test_what_a_server_can_not_do_is_said(session, network, upload, tmp_path):
     upload("foreign.so", network.library.get_lib())
     with pytest.raises(ForeignLibraryError):
         remote.load_module(session, "foreign.so")
+
+
+def test_the_debug_executor_times_whole_runs_there(session, network, upload, caplog):
+    from compiler.runtime.debugger import debug_executor
+
+    upload("debug.so")
+    library = remote.load_module(session, "debug.so")
+    graph = network.library.get_graph_json()
+    module = debug_executor.create(graph, library, session.cpu(0))
+    assert "not of kernels" in caplog.text
+    (row,) = module.profile(**network.inputs(1)).calls
+    assert row["Name"] == "main" and row["Duration (us)"] > 0
+    check(module, network)
+    with pytest.raises(InputError, match="no tensors between kernels"):
+        module.debug_get_output(0)

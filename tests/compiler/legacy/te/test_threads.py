@@ -107,3 +107,16 @@ def test_threads_of_two_numbers_are_refused():
     s[c].bind(s[c].split(c.op.axis[0], 8)[1], te.thread_axis((0, 16), "threadIdx.x"))
     with pytest.raises(ScheduleError, match=r"bind of stage C: threadIdx\.x has 16 threads"):
         cte.lower(s, [a, c])
+
+
+@pytest.mark.parametrize("how", ["blockIdx.x", "parallel"])
+def test_a_racing_reduction_is_lowered_to_be_printed_and_never_built(how):
+    a, b = rows()
+    s = cte.create_schedule(b.op)
+    (axis,) = b.op.reduce_axis
+    s[b].parallel(axis) if how == "parallel" else s[b].bind(axis, te.thread_axis(how))
+    lowered = cte.lower(s, [a, b], simple_mode=True)
+    assert ("T.parallel" if how == "parallel" else "blockIdx.x") in str(lowered)
+    for given in (lowered, s):
+        with pytest.raises(ScheduleError, match=r"of stage B: .*reduction"):
+            cte.build(given, [a, b] if given is s else None, "llvm")
