@@ -35,9 +35,13 @@ TAPS = 3
 LARGE_TILE, SMALL_TILE = 4, 2
 MOST_VECTORS = 4
 
-LARGE_TILE_L2S = 1
-"""Largest U of large tiles, in L2 caches: small images read all of U for a few tiles, and small
-tiles more than halve the elements of U."""
+LARGE_TILE_L2S = 80
+"""Largest U of large tiles, in L2 caches: its size is four times that of the weights."""
+SMALL_TILE_L2S = 1
+"""Largest U, in L2 caches, that is worth reading whatever the number of tiles."""
+FEW_TILES = 20
+"""Tiles of a matmul that takes as long as reading its U from memory. Zen 3, 2026-11: with 512
+channels, large tiles take 1.9 times as long for 4x4 images, the same for 10x10, 0.7 for 20x20."""
 LINE = 16
 """Padding elements between points of V and M: power-of-two strides would share cache sets."""
 
@@ -46,18 +50,13 @@ LINE = 16
 class Plan:
     """Tiling of a convolution with static channel counts."""
 
-    m: int  # rows, and columns, of results per tile
+    tiles: tuple[int, ...]  # rows, and columns, of results per tile; U is that of the first one
     channels: int  # channels per pixel of the image and of the result
     outputs: int
     lanes: int  # size of a register tile; `rows` is the maximum number of image tiles in it
     vectors: int
     rows: int
-    group_elements: int  # approximate number of elements of V and M of a group
-
-    @property
-    def points(self) -> int:
-        """Input extent of a tile along one axis."""
-        return self.m + TAPS - 1
+    l2_bytes: int
 
     @property
     def width(self) -> int:
@@ -71,7 +70,16 @@ class Plan:
     @property
     def algorithm(self) -> str:
         """Name of the algorithm in the report."""
-        return algorithm((self.m, self.m), (TAPS, TAPS))
+        return " or ".join(algorithm((m, m), (TAPS, TAPS)) for m in self.tiles)
+
+    def u_elements(self, m: int) -> int:
+        """Number of elements of U that tiles of m x m results use."""
+        return (m + TAPS - 1) ** 2 * self.channels * self.outputs
+
+    def group_elements(self, m: int) -> int:
+        """Approximate number of elements of V and M of a group."""
+        # Each group reads U again; with groups of this size that takes no longer than the matmuls.
+        return max(self.l2_bytes // 8, self.u_elements(m))
 
 
 def plan(channels: int, outputs: int, target: Target) -> Plan | None:
@@ -80,24 +88,24 @@ def plan(channels: int, outputs: int, target: Target) -> Plan | None:
     lanes = machine.lanes("float32")
     if channels % lanes or outputs % lanes:
         return None
-    weight_bytes = 4 * channels * outputs
-    large = (LARGE_TILE + TAPS - 1) ** 2 * weight_bytes <= LARGE_TILE_L2S * machine.l2_bytes
-    m = LARGE_TILE if large else SMALL_TILE
+    u_bytes = (LARGE_TILE + TAPS - 1) ** 2 * 4 * channels * outputs
+    tiles: tuple[int, ...] = LARGE_TILE, SMALL_TILE
+    if u_bytes <= SMALL_TILE_L2S * machine.l2_bytes:
+        tiles = (LARGE_TILE,)
+    elif u_bytes > LARGE_TILE_L2S * machine.l2_bytes:
+        tiles = (SMALL_TILE,)
     most = MOST_VECTORS if machine.vector_registers > 16 else MOST_VECTORS // 2
     vectors = largest_divisor(outputs // lanes, most)
-    u_bytes = (m + TAPS - 1) ** 2 * weight_bytes
-    # Each group reads U again; with groups of this size that takes no longer than the matmuls.
-    group_bytes = max(machine.l2_bytes // 2, u_bytes)
     rows = tile_pixels(machine, vectors)
-    return Plan(m, channels, outputs, lanes, vectors, rows, group_bytes // 4)
+    return Plan(tiles, channels, outputs, lanes, vectors, rows, machine.l2_bytes)
 
 
 def pack_weight(weight: np.ndarray, plan: Plan) -> np.ndarray:
     """OIHW -> (points^2, panels, I, width), transformed in float64."""
-    i = weight.shape[1]
-    g = np.array(transform_matrices(plan.m, TAPS)[2])
+    i, m = weight.shape[1], plan.tiles[0]
+    g = np.array(transform_matrices(m, TAPS)[2])
     u = np.einsum("ay,bx,oiyx->abio", g, g, weight.astype("float64"), optimize=True)
-    u = u.reshape(plan.points**2, i, plan.panels, plan.width).transpose(0, 2, 1, 3)
+    u = u.reshape((m + TAPS - 1) ** 2, i, plan.panels, plan.width).transpose(0, 2, 1, 3)
     return np.ascontiguousarray(u, weight.dtype)
 
 
@@ -111,57 +119,89 @@ def compute(image: te.Tensor, weight: te.Tensor, pads: tuple[int, ...], plan: Pl
     return te.extern(
         [shape],
         [image, weight],
-        lambda ins, outs: _Loops(plan, pads, ins, outs).build(),
+        lambda ins, outs: _kernel(plan, pads, ins, outs),
         name="winograd",
         dtype=[image.dtype],
         attrs={"schedule_algorithm": plan.algorithm},
     )
 
 
+def _kernel(plan: Plan, pads: tuple[int, ...], ins: Any, outs: Any) -> Any:
+    """TIR of the kernel, which chooses the tiles by their number."""
+    with IRBuilder() as builder:
+        with T.serial(0, 1):  # the builder takes one statement
+            every = [_Loops(plan, m, pads, ins, outs) for m in plan.tiles]
+            if len(every) == 1:
+                every[0].emit()
+            else:
+                large, small = every
+                with T.If(large.cost < small.cost):
+                    with T.Then():
+                        large.emit()
+                    with T.Else():
+                        small.emit()
+        return builder.get()
+
+
 class _Loops:
-    """Emit the TIR loops of the kernel."""
+    """Emit the loops over tiles of m x m results."""
 
-    def __init__(self, plan: Plan, pads: tuple[int, ...], ins: Any, outs: Any) -> None:
-        self.plan, self.pads = plan, pads
+    def __init__(self, plan: Plan, m: int, pads: tuple[int, ...], ins: Any, outs: Any) -> None:
+        self.plan, self.m, self.pads = plan, m, pads
         self.ins, self.outs = ins, outs
-        self.out_matrix, self.in_matrix, _ = transform_matrices(plan.m, TAPS)
+        self.points = m + TAPS - 1
+        self.out_matrix, self.in_matrix, g = transform_matrices(m, TAPS)
+        # The points of small tiles are among those of large ones, up to a factor.
+        of_u = transform_matrices(plan.tiles[0], TAPS)[2]
+        last = len(self.in_matrix) - 1
+        factors = [mine[0] / of[0] for mine, of in zip(g[:last], of_u)] + [1.0]
+        self.in_matrix = [[f * x for x in row] for f, row in zip(factors, self.in_matrix)]
+        self.results = outs[0].shape[1:3]
+        rows, columns = (tirx.floordiv(each + (m - 1), m) for each in self.results)
+        self.tiles = outs[0].shape[0] * rows, rows, columns
 
-    def build(self) -> Any:
-        with IRBuilder() as builder:
-            with T.serial(0, 1):  # the builder takes one statement
-                self._groups()
-            return builder.get()
+    @property
+    def cost(self) -> Any:
+        """Estimate of the matmuls' time, which is at least that of reading U."""
+        every, _, columns = self.tiles
+        return tirx.max(every * columns, FEW_TILES) * self.points**2
 
-    def _groups(self) -> None:
+    def _point_of_u(self, point: Any) -> Any:
+        """Index in U of a point: its last row and column stand for infinity."""
+        of_u = self.plan.tiles[0] + TAPS - 1
+        down, across = tirx.floordiv(point, self.points), tirx.floormod(point, self.points)
+        down, across = (
+            each + tirx.floordiv(each, self.points - 1) * (of_u - self.points)
+            for each in (down, across)
+        )
+        return down * of_u + across
+
+    def emit(self) -> None:
         plan = self.plan
         image, weight = self.ins
         self.image, self.weight = T.buffer_proxy(image), T.buffer_proxy(weight)
         (self.out,) = map(T.buffer_proxy, self.outs)
         self.inputs = image.shape[1], image.shape[2]
-        count, *self.results = self.outs[0].shape[:3]
-        tile_rows, columns = (
-            tirx.floordiv(extent + (plan.m - 1), plan.m) for extent in self.results
-        )
-        every = count * tile_rows
-        of_row = tirx.max(columns, 1) * (plan.points**2 * (plan.channels + plan.outputs))
-        size = tirx.max(tirx.min(tirx.floordiv(plan.group_elements, of_row), every), 1)
+        every, tile_rows, columns = self.tiles
+        of_row = tirx.max(columns, 1) * (self.points**2 * (plan.channels + plan.outputs))
+        size = tirx.max(tirx.min(tirx.floordiv(plan.group_elements(self.m), of_row), every), 1)
         widths = plan.channels + plan.outputs
-        elements = plan.points**2 * (size * columns * widths + 2 * LINE)
+        elements = self.points**2 * (size * columns * widths + 2 * LINE)
         memory = T.alloc_buffer((elements,), "float32")
         self.tile_rows, self.columns = self._name(tile_rows), self._name(columns)
         every, size = self._name(every), self._name(size)
         self.v_stride = self._name(size * self.columns * plan.channels + LINE)
         self.m_stride = self._name(size * self.columns * plan.outputs + LINE)
-        self.m_start = self._name(plan.points**2 * self.v_stride)
+        self.m_start = self._name(self.points**2 * self.v_stride)
         # A view: compacting a buffer would simplify its size with each index.
-        view = T.decl_buffer((plan.points**2 * self.m_stride + self.m_start,), data=memory.data)
+        view = T.decl_buffer((self.points**2 * self.m_stride + self.m_start,), data=memory.data)
         self.memory = T.buffer_proxy(view)
         with T.serial(0, tirx.floordiv(every + (size - 1), size)) as group:
             start = group * size
             rows = self._name(tirx.min(size, every - start))
             with T.parallel(0, rows) as row:
                 self._over_tiles(start, row, self._transform_input)
-            with T.parallel(0, plan.points**2 * plan.panels) as task:
+            with T.parallel(0, self.points**2 * plan.panels) as task:
                 self._products(task, rows * self.columns)
             with T.parallel(0, rows) as row:
                 self._over_tiles(start, row, self._transform_output)
@@ -189,15 +229,15 @@ class _Loops:
         """Apply a transform to each tile of a row of tiles."""
         every = self._name(start + row)
         n = self._name(tirx.floordiv(every, self.tile_rows))
-        y = self._name((every - n * self.tile_rows) * self.plan.m)
+        y = self._name((every - n * self.tile_rows) * self.m)
         # Half of the transform of a tile, row by row: registers would not hold it.
-        self.half = self._allocate(self.plan.points**2 * self.plan.lanes)
+        self.half = self._allocate(self.points**2 * self.plan.lanes)
         with T.serial(0, self.columns) as column:
-            transform(row * self.columns + column, n, y, column * self.plan.m)
+            transform(row * self.columns + column, n, y, column * self.m)
 
     def _half(self, row: Any, column: Any) -> Any:
         """Indices of a vector of `half`."""
-        return self._vector((row * self.plan.points + column) * self.plan.lanes)
+        return self._vector((row * self.points + column) * self.plan.lanes)
 
     def _load(self, vectors: Iterable[Any]) -> Callable[[int], Any]:
         """Load vectors, each once."""
@@ -205,10 +245,10 @@ class _Loops:
         return lambda index: loaded[index]
 
     def _transform_input(self, tile: Any, n: Any, y: Any, x: Any) -> None:
-        plan, matrix, points = self.plan, self.in_matrix, range(self.plan.points)
+        plan, matrix, points = self.plan, self.in_matrix, range(self.points)
         height, width = self.inputs
         y, x = y - self.pads[0], x - self.pads[1]
-        inside = tirx.all(y >= 0, x >= 0, y + plan.points <= height, x + plan.points <= width)
+        inside = tirx.all(y >= 0, x >= 0, y + self.points <= height, x + self.points <= width)
 
         def pixel(y: Any, x: Any, channel: Any) -> Any:
             return self.image[n, y, x, self._vector(channel)]
@@ -225,7 +265,7 @@ class _Loops:
             )
 
         def columns(read: Callable[[Any, Any, Any], Any], channel: Any) -> None:
-            with T.serial(0, plan.points) as b:
+            with T.serial(0, self.points) as b:
                 data = self._load(read(y + a, x + b, channel) for a in points)
                 for a in points:
                     self.half[self._half(a, b)] = combine(matrix[a], data)
@@ -237,10 +277,10 @@ class _Loops:
                     columns(pixel, channel)
                 with T.Else():
                     columns(pixel_or_zero, channel)
-            with T.serial(0, plan.points) as a:
+            with T.serial(0, self.points) as a:
                 data = self._load(self.half[self._half(a, b)] for b in points)
                 for b in points:
-                    start = (a * plan.points + b) * self.v_stride + tile * plan.channels
+                    start = (a * self.points + b) * self.v_stride + tile * plan.channels
                     self.memory[self._vector(start + channel)] = combine(matrix[b], data)
 
     def _products(self, task: Any, tiles: Any) -> None:
@@ -258,20 +298,22 @@ class _Loops:
     def _register_tile(self, task: Any, first: Any, rows: int) -> None:
         plan, lanes = self.plan, self.plan.lanes
         point, panel = tirx.floordiv(task, plan.panels), tirx.floormod(task, plan.panels)
+        u = self._point_of_u(point)
         values = self._name(point * self.v_stride + first * plan.channels)
         results = point * self.m_stride + first * plan.outputs + panel * plan.width
         results = self._name(self.m_start + results)
-        parts, whole = list(itertools.product(range(rows), range(plan.vectors))), self._vector(0)
+        parts = list(itertools.product(range(rows), range(plan.vectors)))
+        whole = self._vector(0)
         sums = self._registers(rows, plan.vectors)
         for r, v in parts:
             sums[r, v][whole] = tirx.const(0.0, f"float32x{lanes}")
         step_bytes = 4 * plan.width
-        marks = sum_blocks.marks(plan.points**2)
+        marks = sum_blocks.marks(self.points**2)
         marks |= {prefetch.STRIDE: step_bytes, prefetch.PANEL: step_bytes * plan.channels}
         with T.serial(0, plan.channels, annotations=marks) as i:
             for r, v in parts:
                 value = self.memory[values + (r * plan.channels + i)]
-                weight = self.weight[point, panel, i, self._vector(v * lanes)]
+                weight = self.weight[u, panel, i, self._vector(v * lanes)]
                 sums[r, v][whole] = sums[r, v][whole] + T.broadcast(value, lanes) * weight
         for r, v in parts:
             place = self._vector(results + (r * plan.outputs + v * lanes))
@@ -279,17 +321,17 @@ class _Loops:
 
     def _transform_output(self, tile: Any, n: Any, y: Any, x: Any) -> None:
         plan, matrix = self.plan, self.out_matrix
-        points, results = range(plan.points), range(plan.m)
+        points, results = range(self.points), range(self.m)
         height, width = self.results
         with T.serial(0, plan.outputs // plan.lanes) as chunk:
             channel = chunk * plan.lanes
-            with T.serial(0, plan.points) as b:
+            with T.serial(0, self.points) as b:
                 start = self.m_start + b * self.m_stride + tile * plan.outputs + channel
-                places = (start + a * plan.points * self.m_stride for a in points)
+                places = (start + a * self.points * self.m_stride for a in points)
                 data = self._load(self.memory[self._vector(each)] for each in places)
                 for a in results:
                     self.half[self._half(a, b)] = combine(matrix[a], data)
-            with T.serial(0, tirx.min(plan.m, height - y)) as a:
+            with T.serial(0, tirx.min(self.m, height - y)) as a:
                 data = self._load(self.half[self._half(a, b)] for b in points)
                 for b in results:
                     with T.If(x + b < width), T.Then():

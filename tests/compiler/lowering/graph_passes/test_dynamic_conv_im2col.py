@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from compiler import PassContext, relay
 from compiler.errors import InputError
 from compiler.runtime import graph_executor
+from schedules.x86.conv import winograd_dynamic
 
 RNG = np.random.default_rng(0)
 
@@ -238,19 +239,37 @@ def of_three_by_three(channels: int, outputs: int, pads: list[int]) -> Any:
 SIZES = [(1, 1, 1), (1, 2, 3), (2, 5, 4), (1, 16, 21), (3, 33, 18), (0, 4, 4), (1, 70, 64)]
 
 
+LARGE, SMALL = "winograd F(4x4,3x3)", "winograd F(2x2,3x3)"
+
+
 @pytest.mark.parametrize(
-    ("channels", "outputs", "pads", "tile"),
-    [(16, 48, [1, 1, 1, 1], 4), (32, 48, [2, 1, 3, 4], 4), (160, 192, [1, 1, 1, 1], 2)],
+    ("channels", "outputs", "pads", "algorithm"),
+    [
+        (16, 48, [1, 1, 1, 1], LARGE),
+        (32, 48, [2, 1, 3, 4], LARGE),
+        (160, 192, [1, 1, 1, 1], f"{LARGE} or {SMALL}"),
+    ],
 )
 @pytest.mark.parametrize("target", ["llvm", "llvm -mcpu=x86-64-v3"])
-def test_convolutions_of_three_by_three_are_winograds(channels, outputs, pads, tile, target):
+def test_convolutions_of_three_by_three_are_winograds(channels, outputs, pads, algorithm, target):
     proto = of_three_by_three(channels, outputs, pads)
     library = build(proto, target)
     (kernel,) = (each for each in library.report.kernels if "winograd" in each.name)
     if target != "llvm":
-        assert kernel.algorithm == f"winograd F({tile}x{tile},3x3)"
+        assert kernel.algorithm == algorithm
     assert [each.implementation for each in library.report.kernels if "silu" in each.name]
     compare(library, proto, [(n, channels, h, w) for n, h, w in SIZES])
+
+
+def test_weights_beyond_the_limit_of_large_tiles_have_small_tiles(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(winograd_dynamic, "LARGE_TILE_L2S", 0)
+    monkeypatch.setattr(winograd_dynamic, "SMALL_TILE_L2S", 0)
+    proto = of_three_by_three(64, 56, [1, 1, 1, 1])
+    library = build(proto, "llvm -mcpu=x86-64-v3")
+    (kernel,) = (each for each in library.report.kernels if "winograd" in each.name)
+    assert kernel.algorithm == SMALL
+    compare(library, proto, [(n, 64, h, w) for n, h, w in SIZES])
 
 
 def test_what_may_not_round_differently_is_no_winograd():
