@@ -75,14 +75,14 @@ class Call(nn.Module):
         return self.call(self.module, *inputs)
 
 
-def _picture(
+def picture_network(
     name: str, build: Callable[[], nn.Module], sizes: Any = ANY, channels: int = 3, **facts: Any
 ) -> Network:
     shape = ("batch", channels, "height", "width")
     return Network(name, build, {"x": shape}, sizes, **facts)
 
 
-def _vision(name: str, sizes: Any = ANY, key: str = "", **facts: Any) -> Network:
+def torchvision_network(name: str, sizes: Any = ANY, key: str = "", **facts: Any) -> Network:
     """A network of torchvision; `key` names the tensor of a dictionary."""
 
     def build() -> nn.Module:
@@ -93,12 +93,12 @@ def _vision(name: str, sizes: Any = ANY, key: str = "", **facts: Any) -> Network
         return Call(model, lambda module, x: module(x)[key]) if key else model
 
     rest = {each: value for each, value in facts.items() if each != "settings"}
-    return _picture(name, build, sizes, **rest)
+    return picture_network(name, build, sizes, **rest)
 
 
-def _timm(name: str, sizes: Any = ANY, **facts: Any) -> Network:
+def timm_network(name: str, sizes: Any = ANY, **facts: Any) -> Network:
     settings = facts.pop("settings", {})
-    return _picture(
+    return picture_network(
         name,
         lambda: timm.create_model(name, pretrained=False, num_classes=10, **settings),
         sizes,
@@ -106,7 +106,7 @@ def _timm(name: str, sizes: Any = ANY, **facts: Any) -> Network:
     )
 
 
-def _model(config: Any, kind: str, key: str | None, *names: str) -> Callable[[], nn.Module]:
+def transformer(config: Any, kind: str, key: str | None, *names: str) -> Callable[[], nn.Module]:
     """A transformer of a configuration; its inputs' names and the key of its output."""
 
     def build() -> nn.Module:
@@ -132,7 +132,7 @@ SMALL = {
 }
 
 
-def _text(
+def text_network(
     name: str,
     config: Any,
     kind: str,
@@ -145,10 +145,10 @@ def _text(
     if mask:
         inputs["attention_mask"] = ("batch", "length")
         limits["attention_mask"] = 2
-    return Network(name, _model(config, kind, key, *inputs), inputs, TEXTS, limits, **facts)
+    return Network(name, transformer(config, kind, key, *inputs), inputs, TEXTS, limits, **facts)
 
 
-def _cached(
+def cached_network(
     name: str, config: Any, kind: str, layers: int, heads: int, width: int, **facts: Any
 ) -> Network:
     """A decoder with a cache of keys and values as inputs and outputs."""
@@ -193,13 +193,13 @@ def _hand_written() -> list[Network]:
             {"x": ("batch", 1, 32, "width")},
             ((2, 64), (1, 32), (1, 71), (3, 40), (2, 97)),
         ),
-        _picture("dbnet", hand.DBNet),
-        _picture("unet", hand.UNet),
-        _picture("unet_dynamo", hand.UNet, dynamo=True),
-        _picture("espcn", hand.ESPCN, channels=1),
-        _picture("edsr", hand.EDSR),
-        _picture("rdn", hand.RDN),
-        _picture(
+        picture_network("dbnet", hand.DBNet),
+        picture_network("unet", hand.UNet),
+        picture_network("unet_dynamo", hand.UNet, dynamo=True),
+        picture_network("espcn", hand.ESPCN, channels=1),
+        picture_network("edsr", hand.EDSR),
+        picture_network("rdn", hand.RDN),
+        picture_network(
             "swinir",
             hand.WindowSR,
             ((2, 24, 32), (1, 16, 16), (1, 21, 19), (3, 12, 18), (1, 33, 27)),
@@ -239,29 +239,31 @@ def _hand_written() -> list[Network]:
             dynamo=True,
         ),
         Network("conformer", hand.Conformer, {"x": ("batch", "length", 20)}, frames),
-        _picture("cyclegan", hand.Generator),
-        _picture("dcgan", hand.DCGAN, ((2, 1, 1), (1, 4, 4), (3, 2, 5), (1, 3, 1), (2, 1, 7)), 16),
-        _picture("yolo", hand.YOLO),
+        picture_network("cyclegan", hand.Generator),
+        picture_network(
+            "dcgan", hand.DCGAN, ((2, 1, 1), (1, 4, 4), (3, 2, 5), (1, 3, 1), (2, 1, 7)), 16
+        ),
+        picture_network("yolo", hand.YOLO),
     ]
 
 
 def _torchvision() -> list[Network]:
     return [
-        _vision("resnet18"),
-        _vision("vgg11", dynamo=True),
-        _vision("densenet121"),
-        _vision("mobilenet_v2"),
-        _vision("mobilenet_v3_small", dynamo=True),
-        _vision("efficientnet_b0"),
-        _vision("regnet_y_400mf"),
-        _vision("squeezenet1_1"),
-        _vision("shufflenet_v2_x0_5"),
-        _vision("googlenet", settings={"aux_logits": False, "init_weights": False}),
-        _vision("convnext_tiny"),
-        _vision("swin_t", BY_32),
-        _vision("lraspp_mobilenet_v3_large", key="out"),
-        _vision("deeplabv3_mobilenet_v3_large", key="out"),
-        _vision("fcn_resnet50", key="out"),
+        torchvision_network("resnet18"),
+        torchvision_network("vgg11", dynamo=True),
+        torchvision_network("densenet121"),
+        torchvision_network("mobilenet_v2"),
+        torchvision_network("mobilenet_v3_small", dynamo=True),
+        torchvision_network("efficientnet_b0"),
+        torchvision_network("regnet_y_400mf"),
+        torchvision_network("squeezenet1_1"),
+        torchvision_network("shufflenet_v2_x0_5"),
+        torchvision_network("googlenet", settings={"aux_logits": False, "init_weights": False}),
+        torchvision_network("convnext_tiny"),
+        torchvision_network("swin_t", BY_32),
+        torchvision_network("lraspp_mobilenet_v3_large", key="out"),
+        torchvision_network("deeplabv3_mobilenet_v3_large", key="out"),
+        torchvision_network("fcn_resnet50", key="out"),
     ]
 
 
@@ -270,9 +272,9 @@ def _transformers() -> list[Network]:
     gpt2 = {"vocab_size": 99, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
     llama = {**SMALL, "num_key_value_heads": 2}
     return [
-        _text("bert", t.BertConfig(**SMALL), "BertModel"),
-        _text("roberta", t.RobertaConfig(**SMALL), "RobertaForMaskedLM", "logits"),
-        _text(
+        text_network("bert", t.BertConfig(**SMALL), "BertModel"),
+        text_network("roberta", t.RobertaConfig(**SMALL), "RobertaForMaskedLM", "logits"),
+        text_network(
             "distilbert",
             t.DistilBertConfig(
                 vocab_size=99,
@@ -284,12 +286,12 @@ def _transformers() -> list[Network]:
             ),
             "DistilBertModel",
         ),
-        _cached("gpt2_cached", t.GPT2Config(**gpt2), "GPT2LMHeadModel", 2, 4, 8),
-        _cached("llama_cached", t.LlamaConfig(**llama), "LlamaForCausalLM", 2, 2, 8),
+        cached_network("gpt2_cached", t.GPT2Config(**gpt2), "GPT2LMHeadModel", 2, 4, 8),
+        cached_network("llama_cached", t.LlamaConfig(**llama), "LlamaForCausalLM", 2, 2, 8),
     ]
 
 
-def _detector(name: str, **settings: Any) -> Network:
+def detector(name: str, **settings: Any) -> Network:
     """A detector of torchvision on one image of any size; the number of boxes depends on it."""
 
     def build() -> nn.Module:
@@ -332,20 +334,20 @@ def _more_vision() -> list[Network]:
         Network("r3d_18", video, {"x": ("batch", 3, "frames", "height", "width")}, videos),
         Network(
             "maxvit_t",
-            lambda: models.MaxVit((64, 64), 8, 16, [16, 32], [1, 1], 16, 4, num_classes=10),
+            lambda: models.MaxVit((64, 64), 8, 4, [16, 32], [1, 1], 8, 0.0, num_classes=10),
             {"x": ("batch", 3, 64, 64)},
             BATCHES,
         ),
-        _vision(
+        torchvision_network(
             "inception_v3",
             ((2, 96, 96), (1, 80, 96), (1, 101, 97), (3, 96, 80), (1, 128, 113)),
             settings={"aux_logits": False, "init_weights": False},
         ),
-        _detector("ssdlite320_mobilenet_v3_large", num_classes=3),
-        _detector("fasterrcnn_mobilenet_v3_large_320_fpn", num_classes=3, **small),
-        _detector("retinanet_resnet50_fpn", num_classes=3, **small),
-        _detector("fcos_resnet50_fpn", num_classes=3, **small),
-        _detector("keypointrcnn_resnet50_fpn", num_classes=2, **small),
+        detector("ssdlite320_mobilenet_v3_large", num_classes=3),
+        detector("fasterrcnn_mobilenet_v3_large_320_fpn", num_classes=3, **small),
+        detector("retinanet_resnet50_fpn", num_classes=3, **small),
+        detector("fcos_resnet50_fpn", num_classes=3, **small),
+        detector("keypointrcnn_resnet50_fpn", num_classes=2, **small),
     ]
 
 
@@ -356,7 +358,9 @@ def _timm_networks() -> list[Network]:
         return Network(name, build, {"x": ("batch", 3, size, size)}, BATCHES)
 
     def any_size(name: str, sizes: Any = BY_32, **settings: Any) -> Network:
-        return _timm(name, sizes, dynamo=True, settings={**settings, "dynamic_img_size": True})
+        return timm_network(
+            name, sizes, dynamo=True, settings={**settings, "dynamic_img_size": True}
+        )
 
     tiny = {"embed_dim": 32, "depth": 2, "num_heads": 4}
     return [
@@ -375,31 +379,31 @@ def _timm_networks() -> list[Network]:
         fixed("coat_tiny", 64, img_size=64),
         fixed("gcvit_xxtiny", 224),
         fixed("efficientformer_l1", 224),
-        _timm("pvt_v2_b0", BY_32),
-        _timm("edgenext_xx_small", BY_32),
-        _timm("poolformerv2_s12"),
-        _timm("mobilevit_xxs", BY_32),
-        _timm("mobilevitv2_050", BY_32),
-        _timm("ghostnet_050"),
-        _timm("res2net50_26w_4s"),
-        _timm("hrnet_w18_small"),
-        _timm("repvgg_a0"),
-        _timm("fastvit_t8", BY_32),
-        _timm("convnextv2_atto"),
-        _timm("lcnet_050", dynamo=True),
-        _timm("xcit_nano_12_p8_224", BY_32, settings={"depth": 2}),
-        _timm("twins_svt_small", BY_32),
-        _timm("focalnet_tiny_srf", BY_32),
-        _timm("rexnet_100"),
-        _timm("sequencer2d_s", BY_32),
-        _timm("skresnet18"),
+        timm_network("pvt_v2_b0", BY_32),
+        timm_network("edgenext_xx_small", BY_32),
+        timm_network("poolformerv2_s12"),
+        timm_network("mobilevit_xxs", BY_32),
+        timm_network("mobilevitv2_050", BY_32),
+        timm_network("ghostnet_050"),
+        timm_network("res2net50_26w_4s"),
+        timm_network("hrnet_w18_small"),
+        timm_network("repvgg_a0"),
+        timm_network("fastvit_t8", BY_32),
+        timm_network("convnextv2_atto"),
+        timm_network("lcnet_050", dynamo=True),
+        timm_network("xcit_nano_12_p8_224", BY_32, settings={"depth": 2}),
+        timm_network("twins_svt_small", BY_32),
+        timm_network("focalnet_tiny_srf", BY_32),
+        timm_network("rexnet_100"),
+        timm_network("sequencer2d_s", BY_32),
+        timm_network("skresnet18"),
     ]
 
 
-def _pictures(
+def picture_transformer(
     name: str, config: Any, kind: str, key: str, sizes: Any = BY_32, **facts: Any
 ) -> Network:
-    return _picture(name, _model(config, kind, key, "pixel_values"), sizes, **facts)
+    return picture_network(name, transformer(config, kind, key, "pixel_values"), sizes, **facts)
 
 
 def _more_transformers() -> list[Network]:
@@ -458,21 +462,22 @@ def _more_transformers() -> list[Network]:
     llama = {**SMALL, "num_key_value_heads": 2}
     vit = {**wide, "image_size": 64, "patch_size": 16}
     return [
-        _text("albert", t.AlbertConfig(**SMALL, embedding_size=16), "AlbertModel"),
-        _text("electra", t.ElectraConfig(**SMALL, embedding_size=16), "ElectraModel"),
-        _text(
+        text_network("albert", t.AlbertConfig(**SMALL, embedding_size=16), "AlbertModel"),
+        text_network("electra", t.ElectraConfig(**SMALL, embedding_size=16), "ElectraModel"),
+        text_network(
             "deberta_v2",
             t.DebertaV2Config(**SMALL, relative_attention=True, pos_att_type=["p2c", "c2p"]),
             "DebertaV2Model",
         ),
-        _text("mpnet", t.MPNetConfig(**SMALL), "MPNetModel"),
-        _text(
+        text_network("mpnet", t.MPNetConfig(**SMALL), "MPNetModel"),
+        text_network(
             "fnet",
             t.FNetConfig(**{k: v for k, v in SMALL.items() if k != "num_attention_heads"}),
             "FNetModel",
             mask=False,
+            dynamo=True,
         ),
-        _text(
+        text_network(
             "opt",
             t.OPTConfig(
                 vocab_size=99,
@@ -486,12 +491,12 @@ def _more_transformers() -> list[Network]:
             ),
             "OPTModel",
         ),
-        _text(
+        text_network(
             "bloom",
             t.BloomConfig(vocab_size=99, hidden_size=32, n_layer=2, n_head=4, use_cache=False),
             "BloomModel",
         ),
-        _cached(
+        cached_network(
             "mistral_cached",
             t.MistralConfig(**llama, sliding_window=None),
             "MistralForCausalLM",
@@ -500,25 +505,27 @@ def _more_transformers() -> list[Network]:
             8,
             dynamo=True,
         ),
-        _cached("qwen2_cached", t.Qwen2Config(**llama), "Qwen2ForCausalLM", 2, 2, 8),
-        _cached("gpt_neox_cached", t.GPTNeoXConfig(**SMALL), "GPTNeoXForCausalLM", 2, 4, 8),
+        cached_network("qwen2_cached", t.Qwen2Config(**llama), "Qwen2ForCausalLM", 2, 2, 8),
+        cached_network("gpt_neox_cached", t.GPTNeoXConfig(**SMALL), "GPTNeoXForCausalLM", 2, 4, 8),
         Network(
             "t5",
-            _model(t.T5Config(**t5), "T5ForConditionalGeneration", "logits", *both),
+            transformer(t.T5Config(**t5), "T5ForConditionalGeneration", "logits", *both),
             both,
             pairs,
             limits,
         ),
         Network(
             "bart",
-            _model(t.BartConfig(**bart), "BartModel", "last_hidden_state", *both),
+            transformer(t.BartConfig(**bart), "BartModel", "last_hidden_state", *both),
             both,
             pairs,
             limits,
         ),
         Network(
             "whisper",
-            _model(t.WhisperConfig(**whisper), "WhisperForConditionalGeneration", "logits", *heard),
+            transformer(
+                t.WhisperConfig(**whisper), "WhisperForConditionalGeneration", "logits", *heard
+            ),
             heard,
             TEXTS,
             {"decoder_input_ids": 99},
@@ -526,13 +533,13 @@ def _more_transformers() -> list[Network]:
         ),
         Network(
             "wav2vec2",
-            _model(t.Wav2Vec2Config(**speech), "Wav2Vec2ForCTC", "logits", "input_values"),
+            transformer(t.Wav2Vec2Config(**speech), "Wav2Vec2ForCTC", "logits", "input_values"),
             sound,
             SOUNDS,
         ),
         Network(
             "hubert",
-            _model(
+            transformer(
                 t.HubertConfig(**speech, feat_extract_norm="layer", do_stable_layer_norm=True),
                 "HubertModel",
                 "last_hidden_state",
@@ -544,19 +551,19 @@ def _more_transformers() -> list[Network]:
         ),
         Network(
             "clip",
-            _model(t.CLIPConfig(**clip), "CLIPModel", "logits_per_image", *seen),
+            transformer(t.CLIPConfig(**clip), "CLIPModel", "logits_per_image", *seen),
             seen,
             ((2, 5, 3), (1, 1, 1), (3, 7, 2), (1, 9, 4), (2, 12, 1)),
             {"input_ids": 99},
         ),
-        _picture(
+        picture_network(
             "vit_interpolated",
             lambda: Call(
                 t.ViTModel(t.ViTConfig(**vit)), lambda m, x: m(x, interpolate_pos_encoding=True)[0]
             ),
             BY_32,
         ),
-        _picture(
+        picture_network(
             "dinov2",
             lambda: Call(
                 t.Dinov2Model(
@@ -568,7 +575,7 @@ def _more_transformers() -> list[Network]:
             ),
             BY_32,
         ),
-        _pictures(
+        picture_transformer(
             "segformer",
             t.SegformerConfig(
                 depths=[1, 1, 1, 1],
@@ -579,7 +586,7 @@ def _more_transformers() -> list[Network]:
             "SegformerForSemanticSegmentation",
             "logits",
         ),
-        _pictures(
+        picture_transformer(
             "mobilevit",
             t.MobileViTConfig(
                 hidden_sizes=[24, 32, 40], neck_hidden_sizes=[8, 12, 16, 24, 32, 40, 48]
@@ -587,7 +594,7 @@ def _more_transformers() -> list[Network]:
             "MobileViTModel",
             "last_hidden_state",
         ),
-        _pictures(
+        picture_transformer(
             "swin2sr",
             t.Swin2SRConfig(
                 image_size=16,
@@ -601,7 +608,7 @@ def _more_transformers() -> list[Network]:
             "reconstruction",
             ((2, 24, 32), (1, 16, 16), (1, 21, 19), (3, 12, 18), (1, 33, 27)),
         ),
-        _pictures(
+        picture_transformer(
             "glpn",
             t.GLPNConfig(
                 depths=[1, 1, 1, 1],
@@ -612,7 +619,7 @@ def _more_transformers() -> list[Network]:
             "GLPNForDepthEstimation",
             "predicted_depth",
         ),
-        _pictures(
+        picture_transformer(
             "detr",
             t.DetrConfig(
                 use_timm_backbone=True,
@@ -632,7 +639,7 @@ def _more_transformers() -> list[Network]:
         ),
         Network(
             "yolos",
-            _model(
+            transformer(
                 t.YolosConfig(**{**vit, "image_size": [64, 96]}, num_detection_tokens=5),
                 "YolosModel",
                 "last_hidden_state",
@@ -643,7 +650,7 @@ def _more_transformers() -> list[Network]:
         ),
         Network(
             "dpt",
-            _model(
+            transformer(
                 t.DPTConfig(
                     **{**vit, "num_hidden_layers": 4},
                     backbone_out_indices=[0, 1, 2, 3],
@@ -785,7 +792,7 @@ def _diffusers() -> list[Network]:
             {"step": 900},
         ),
         Network("vae_decoder", lambda: vae("decode"), {"x": latent}, pictures),
-        _picture("vae_encoder", lambda: vae("encode"), pictures),
+        picture_network("vae_encoder", lambda: vae("encode"), pictures),
     ]
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from scripts.models.more_families import more_networks
 from scripts.models.open_families import Call, Network, networks
 
 
@@ -55,7 +56,7 @@ def export(network: Network, folder: Path) -> None:
 def main(folder: str, *names: str) -> None:
     """Export the named networks, all by default, and print what fails."""
     warnings.simplefilter("ignore")
-    for network in networks():
+    for network in [*networks(), *more_networks()]:
         if names and network.name not in names:
             continue
         try:

@@ -323,6 +323,16 @@ _OF_BITS = {
     "relax.not_equal": tirx.NE,
 }
 
+
+def _full(builder: Any, call: relax.Call) -> relax.Expr:
+    """Fill with a constant; TVM fails on infinities and NaN of an open shape."""
+    shape, value = call.args[0], scalar_of(call.args[1])
+    if value is None or not isinstance(shape, relax.ShapeExpr) or bool(np.isfinite(value)):
+        return _stock("relax.full")(builder, call)
+    dtype = str(call.ty.dtype)
+    return builder.call_te(topi.full, list(shape.values), dtype, value, primfunc_name_hint="full")
+
+
 LEGALIZE: dict[str, Legalize] = {
     **{name: _of_bits(name, function) for name, function in _OF_BITS.items()},
     **legalize_indexing.LEGALIZE,
@@ -332,6 +342,7 @@ LEGALIZE: dict[str, Legalize] = {
     "relax.argmax": _arg_reduction(arg_reduce.argmax),
     "relax.argmin": _arg_reduction(arg_reduce.argmin),
     "relax.divide": _with_zero("relax.divide", topi.divide, (0, 1)),
+    "relax.full": _full,
     "relax.floor_mod": _remainder("relax.floor_mod", floor=True),
     "relax.image.grid_sample": _grid_sample,
     "relax.logical_not": _logical_not,

@@ -6,9 +6,11 @@ import math
 from typing import Any
 
 import numpy as np
+import tvm
 from tvm import relax, te, tirx
 
 from ...errors import RelayTypeError
+from ...ir.dynamic_shape import as_extent, simplified
 from ...ir.op_facts import Forbidden
 from ...ir.rewrite import operator_name
 from ..type_infer import infer_type
@@ -25,12 +27,14 @@ from .raising import (
 )
 from .registry import builder, dynamic_form, operator
 from .shapes import (
+    Extent,
     broadcast_extents,
     constant_value,
     dtype,
     extents,
     integers,
     is_float,
+    same_extent,
     shape_tensor,
     shaped,
     with_shape,
@@ -151,6 +155,28 @@ def _range(start: Any, stop: Any, step: Any, dtype: str = "float32") -> relax.Ex
     return with_shape(
         length, lambda dims: _arange_kernel(bounds[0], bounds[2], relax.ShapeExpr(dims))
     )
+
+
+def _arange_of_extents(first: list[Any], shape: list[Any], step: int, dtype: str) -> te.Tensor:
+    """first + i * step."""
+    return te.compute(shape, lambda i: (first[0] + i.astype("int64") * step).astype(dtype))
+
+
+_arange_of_extents_kernel = kernel("arange_of_extents", _arange_of_extents)
+
+
+def arange_of_extents(first: Extent, last: Extent, step: Extent, name: str) -> relax.Expr:
+    """Evenly spaced numbers in [first, last), of int64 expressions."""
+    if isinstance(step, tvm.ir.Expr):
+        return op.arange(first, last, step, dtype=name)
+    step = int(step)
+    span = last - first if step > 0 else first - last
+    count = simplified(tirx.max(as_extent(span + abs(step) - 1) // abs(step), 0))
+    if step == 1 and same_extent(count, simplified(as_extent(span))):
+        return op.arange(first, last, step, dtype=name)
+    # TVM infers wrong extents of falling and of empty ranges.
+    shapes = (relax.ShapeExpr([each]) for each in (first, count))
+    return _arange_of_extents_kernel(*shapes, step=step, dtype=name)
 
 
 def _scalar(value: Any, name: str) -> relax.Expr:

@@ -17,9 +17,11 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from ...errors import RelayTypeError
+from ...ir.dynamic_shape import as_extent, simplified
+from ..ty import Any as AnyExtent
 from ..type_infer import type_of
 from .registry import builder, operator
-from .shapes import dtype, extents, integers, tuple_fields
+from .shapes import Extent, dtype, extents, integers, shape_values, tuple_fields
 from .te_op import kernel
 from .transform import cast_to
 from .typed_relax import op
@@ -72,8 +74,9 @@ def _encrypt(key: Sequence[Any], state: Any, schedule: Any) -> None:
         raise AssertionError("an even number of rounds leaves the words in order")
 
 
-def _generate_compute(key: te.Tensor, count: int) -> list[te.Tensor]:
-    """Advance the key's counter and generate `count` blocks of four random words."""
+def _generate_compute(key: te.Tensor, counts: Sequence[Any]) -> list[te.Tensor]:
+    """Advance the key's counter and generate that many blocks of four random words."""
+    (count,) = counts
 
     def build(ins: Any, outs: Any) -> Any:
         with IRBuilder() as builder:
@@ -82,7 +85,7 @@ def _generate_compute(key: te.Tensor, count: int) -> list[te.Tensor]:
                 moved, words = (T.buffer_proxy(each) for each in outs)
                 with T.serial(0, KEY_WORDS) as index:
                     moved[index] = given[index]
-                moved[7] = moved[7] + _word(count)
+                moved[7] = moved[7] + tirx.Cast("uint64", count)
                 state, schedule = _local(4), _local(5)
                 with T.serial(0, count) as block:
                     for index in range(4):
@@ -135,17 +138,19 @@ _generate_kernel = kernel("random.threefry_generate", _generate_compute)
 _split_kernel = kernel("random.threefry_split", _split_compute)
 
 
-def _fractions_compute(words: te.Tensor, dtype: str) -> te.Tensor:
-    """Convert the high bits of words to floats in [0, 1)."""
+def _fractions_compute(words: te.Tensor, shape: Sequence[Any], dtype: str) -> te.Tensor:
+    """Convert the high bits of the first words to floats in [0, 1)."""
     bits = {"float64": 52, "float16": 10}.get(dtype, 23)
     wide = "float64" if dtype == "float64" else "float32"
     scale = tirx.const(2.0**-bits, wide)
-    return te.compute(
-        words.shape,
-        lambda i: ((words(i) >> _word(64 - bits)).astype(wide) * scale).astype(dtype),
-        name="fractions",
-        tag=topi.tag.ELEMWISE,
-    )
+
+    def value(*where: Any) -> Any:
+        at: Any = 0
+        for extent, index in zip(shape, where):
+            at = at * extent + index
+        return ((words(at) >> _word(64 - bits)).astype(wide) * scale).astype(dtype)
+
+    return te.compute(shape, value, name="fractions", tag=topi.tag.INJECTIVE)
 
 
 _fractions_kernel = kernel("random.fractions", _fractions_compute)
@@ -167,27 +172,35 @@ def _checked_key(key: relax.Expr) -> relax.Expr:
     return key
 
 
-def _words(key: relax.Expr, count: int) -> tuple[relax.Expr, relax.Expr]:
-    """Next key and `count` random words."""
-    blocks = max(-(-count // 4), 1)
-    made = _generate_kernel(_checked_key(key), count=blocks)
+def _sizes(shape: Any) -> list[Extent]:
+    """Extents of the result, which may be symbolic."""
+    sizes = shape_values(shape)
+    if isinstance(sizes, relax.Expr) or any(isinstance(each, AnyExtent) for each in sizes):
+        raise RelayTypeError(f"shape {shape} of random numbers must be numbers or named symbols")
+    return sizes
+
+
+def _words(key: relax.Expr, count: Extent) -> tuple[relax.Expr, relax.Expr]:
+    """Next key and at least `count` random words."""
+    blocks = simplified(tirx.max(as_extent(count + 3) // 4, 1))
+    made = _generate_kernel(_checked_key(key), relax.ShapeExpr([blocks]))
     following, words = tuple_fields(made)
-    return following, op.strided_slice(words, [0], [0], [count], [1])
+    return following, words
 
 
 def _fractions(
-    key: relax.Expr, count: int, name: str, shape: Sequence[int]
+    key: relax.Expr, name: str, shape: Sequence[Extent]
 ) -> tuple[relax.Expr, relax.Expr]:
-    following, words = _words(key, count)
-    values = _fractions_kernel(words, dtype=name)
-    return following, op.reshape(values, list(shape))
+    following, words = _words(key, math.prod(shape))
+    return following, _fractions_kernel(words, relax.ShapeExpr(list(shape)), dtype=name)
 
 
 @operator("random.threefry_generate", wraps=True, renamed={"out_shape": "shape"}, how="TE")
 def threefry_generate(key: relax.Expr, shape: Any) -> relax.Expr:
     """Next key and random 64-bit words."""
-    size = integers(shape)
-    following, words = _words(key, math.prod(size))
+    size, count = integers(shape), math.prod(integers(shape))
+    following, words = _words(key, count)
+    words = op.strided_slice(words, [0], [0], [count], [1])
     return relax.Tuple([following, op.reshape(words, size)])
 
 
@@ -209,8 +222,7 @@ def uniform(
     key: relax.Expr, shape: Any, dtype: str = "float32", low: Any = 0.0, high: Any = 1.0
 ) -> relax.Expr:
     """Next key and uniformly distributed numbers in [low, high)."""
-    size, name = integers(shape), dtype or "float32"
-    following, values = _fractions(key, math.prod(size), name, size)
+    following, values = _fractions(key, name := dtype or "float32", _sizes(shape))
     bounds = [_number(bound, name) for bound in (low, high)]
     span = op.subtract(bounds[1], bounds[0])
     scaled = op.multiply(values, span)
@@ -222,8 +234,7 @@ def normal(
     key: relax.Expr, shape: Any, dtype: str = "float32", mean: Any = 0.0, scale: Any = 1.0
 ) -> relax.Expr:
     """Next key and normally distributed numbers (Box and Muller, 1958)."""
-    size, name = integers(shape), dtype or "float32"
-    following, values = _fractions(key, 2 * math.prod(size), name, [2, *size])
+    following, values = _fractions(key, name := dtype or "float32", [2, *_sizes(shape)])
     first, second = (
         op.squeeze(op.strided_slice(values, [0], [at], [at + 1], [1]), [0]) for at in range(2)
     )
@@ -258,8 +269,7 @@ def multinomial(key: relax.Expr, probs: relax.Expr, num_samples: int) -> relax.E
     Negative probabilities count as 0.
     """
     lead = extents(probs)[:-1]
-    size = [*lead, int(num_samples)]
-    following, fractions = _fractions(key, math.prod(size), "float32", size)
+    following, fractions = _fractions(key, "float32", [*lead, int(num_samples)])
     weights = op.maximum(cast_to(probs, "float32"), relax.const(0.0, "float32"))
     shares = op.cumsum(weights, len(lead))
     return relax.Tuple([following, _choose_kernel(shares, fractions)])

@@ -127,6 +127,7 @@ class GraphImporter:
         self.partly_known: dict[relax.Expr, np.ndarray] = {}
         self.quotients: dict[relax.Expr, np.ndarray] = {}
         self.bounds: dict[str, int] = {}
+        self.input_symbols: set[str] = set()
         self._extents: dict[int, tirx.Expr] = {}  # of tensors outside branches, by their hash
         self.valid_nodes: set[tuple[Any, ...]] = set()
         self._sources: dict[relax.Var, str] = {}
@@ -149,6 +150,9 @@ class GraphImporter:
         for each in (graph, *self.functions.values()):
             check_names(each)
         scope: Scope = _variables(inputs, self._spans)
+        self.input_symbols = {
+            each for entry in inputs for each in entry.shape if isinstance(each, str)
+        }
         variables = list(scope.values())
         scope.update(_containers(graph, inputs, scope))
         self._add_initializers(graph, scope, self.model.array, not self.freeze_params)

@@ -14,6 +14,7 @@ from compiler.ir.constants import constant, integers, static_shape
 from compiler.ir.dynamic_shape import as_extent, simplified
 from compiler.relay.op import registry
 from compiler.relay.op.shapes import same_extent
+from compiler.relay.op.slicing import slice_of_symbols
 from compiler.relay.op.te_op import kernel as as_operator
 
 from ..node import Node, constant_value
@@ -155,11 +156,14 @@ def pad(node: Node) -> relax.Expr:
     data = node[0]
     cut = [axis for axis in range(len(shape)) if before[axis] < 0 or after[axis] < 0]
     if cut:
-        begin = [max(-before[axis], 0) for axis in cut]
-        end = [shape[axis] - max(-after[axis], 0) for axis in cut]
-        if integers(shape) is None:
-            raise node.unsupported("negative pads of a shape that is known only at run time")
-        data = node.emit(relax.op.strided_slice(data, cut, begin, end))
+        rest = [shape[axis] + min(before[axis], 0) + min(after[axis], 0) for axis in cut]
+        unsure = any(not isinstance(each, int) or each < 0 for each in rest)
+        if unsure and mode == "constant" and node.dtype(0) != "bool":
+            value = _pad_value(node)
+            if value is not None:  # widths (1, -1) keep an open extent, also where it is 0
+                return _padded(data, before, after, value)
+        box = {axis: (max(-before[axis], 0), min(after[axis], 0) or shape[axis], 1) for axis in cut}
+        data = node.emit(slice_of_symbols(data, box))
     before, after = ([max(width, 0) for width in widths] for widths in (before, after))
     if not any(before) and not any(after):
         return data
@@ -208,20 +212,25 @@ def _pad_widths(node: Node, rank: int) -> tuple[list[int], list[int]]:
     return before, after
 
 
+def _pad_value(node: Node) -> np.ndarray | None:
+    """The value that pads, None if it is computed."""
+    if node.opset < 11:
+        return np.array(node.attr("value", 0.0))
+    return np.zeros(()) if node.get(2) is None else constant_value(node[2])
+
+
+def _padded(data: relax.Expr, before: list[int], after: list[int], value: np.ndarray) -> relax.Expr:
+    around = [width for pair in zip(before, after) for width in pair]
+    return relax.op.nn.pad(data, around, "constant", value.reshape(-1)[0].item())
+
+
 def _pad_by_value(node: Node, data: relax.Expr, before: list[int], after: list[int]) -> relax.Expr:
     """Padding by a value, which may be known only at run time."""
-    dtype = node.dtype(0)
-    if node.opset < 11:
-        value: np.ndarray | None = np.array(node.attr("value", 0.0))
-    elif node.get(2) is None:
-        value = np.zeros(())
-    else:
-        value = constant_value(node[2])
+    dtype, value = node.dtype(0), _pad_value(node)
     shape = shape_of(data) or []
     is_empty = any(same_extent(extent, 0) for extent in shape)
     if value is not None and dtype != "bool" and not is_empty:
-        around = [width for pair in zip(before, after) for width in pair]
-        return relax.op.nn.pad(data, around, "constant", value.reshape(-1)[0].item())
+        return _padded(data, before, after, value)
     if value is not None:
         fill = constant(value.reshape(-1)[0].astype(dtype))
     else:

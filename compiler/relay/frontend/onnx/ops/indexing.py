@@ -12,6 +12,7 @@ from tvm import relax, tirx
 from compiler.ir.constants import constant, integers, static_shape
 from compiler.ir.dynamic_shape import as_extent, bound_within, simplified
 from compiler.relay.op import registry
+from compiler.relay.op.creation import arange_of_extents
 from compiler.relay.op.shapes import broadcast_extents, same_extent
 from compiler.relay.op.slicing import box_from, leading_box, slice_of_symbols
 from compiler.relay.op.transform import reverse_sequence_kernel
@@ -177,7 +178,7 @@ def _has_symbols(node: Node) -> Callable[[int], bool]:
 
 
 def _slice_of_symbols(node: Node, shape: list[Any]) -> relax.Expr | None:
-    """Slice with symbols, None if bounds are unknown; the end of a table bounds its symbol."""
+    """Slice with symbols, None if bounds are unknown; a table bounds an input's symbol."""
     values = [node.extents_in(index) for index in range(1, len(node.inputs))]
     starts, ends, axes, steps = [*values, None, None][:4]
     given = [each for each, value in zip(values, node.inputs[1:]) if value is not None]
@@ -193,7 +194,7 @@ def _slice_of_symbols(node: Node, shape: list[Any]) -> relax.Expr | None:
             return None
         is_table = isinstance(size, int) and isinstance(last, tvm.ir.Expr)
         most = bound_within(last, size) if is_table and first == 0 and step == 1 else None
-        if most is not None:
+        if most is not None and most[0].name in node.importer.input_symbols:
             name, bound = most[0].name, most[1]
             node.importer.bounds[name] = min(node.importer.bounds.get(name, bound), bound)
             box[axis] = last
@@ -430,7 +431,7 @@ def numbers(node: Node) -> relax.Expr | None:
     bounds = [node.extents_in(index) for index in range(3)]
     if any(each is not None and is_symbolic(each) for each in bounds) and None not in bounds:
         first, last, stride = (each.reshape(-1)[0] for each in bounds if each is not None)
-        return relax.op.arange(first, last, stride, dtype=node.dtype(0))
+        return arange_of_extents(first, last, stride, node.dtype(0))
     tensors = all(isinstance(value.ty, relax.TensorType) for value in operands)
     if not tensors or all(constant_value(value) is not None for value in operands):
         return None

@@ -7,7 +7,7 @@ output's name, so that nodes differ and an import can be repeated.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,12 +41,12 @@ def _drawn(node: Node, made: Any) -> relax.Expr:
 Draw = Callable[..., Any]
 
 
-def _uniform(node: Node, shape: tuple[int, ...], dtype: str) -> relax.Expr:
+def _uniform(node: Node, shape: Sequence[Any], dtype: str) -> relax.Expr:
     low, high = node.attr("low", 0.0), node.attr("high", 1.0)
     return _drawn(node, random.uniform(_key(node), shape, dtype, low, high))
 
 
-def _normal(node: Node, shape: tuple[int, ...], dtype: str) -> relax.Expr:
+def _normal(node: Node, shape: Sequence[Any], dtype: str) -> relax.Expr:
     mean, scale = node.attr("mean", 0.0), node.attr("scale", 1.0)
     return _drawn(node, random.normal(_key(node), shape, dtype, mean, scale))
 
@@ -56,12 +56,12 @@ def _of_shape(draw: Draw) -> Callable[[Node], relax.Expr]:
 
 
 def _like(draw: Draw) -> Callable[[Node], relax.Expr]:
-    return lambda node: draw(node, node.shape(0), _dtype(node, node.dtype(0)))
+    return lambda node: draw(node, node.extents(0), _dtype(node, node.dtype(0)))
 
 
 def bernoulli(node: Node) -> relax.Expr:
     """1 with the probability that the operand has there, else 0."""
-    values = _drawn(node, random.uniform(_key(node), node.shape(0), node.dtype(0)))
+    values = _drawn(node, random.uniform(_key(node), node.extents(0), node.dtype(0)))
     return relax.op.astype(relax.op.less(values, node[0]), _dtype(node, node.dtype(0)))
 
 
@@ -97,7 +97,7 @@ def _dropped(node: Node) -> list[relax.Expr]:
     if node.get(1) is not None:
         share = node.emit(relax.op.reshape(relax.op.astype(node[1], "float32"), []))
     training = node.emit(relax.op.reshape(node[2], []))
-    drawn = _drawn(node, random.uniform(_key(node), node.shape(0), "float32"))
+    drawn = _drawn(node, random.uniform(_key(node), node.extents(0), "float32"))
     kept = relax.op.logical_or(relax.op.greater_equal(drawn, share), relax.op.logical_not(training))
     kept = node.emit(kept)
     one = relax.const(1.0, "float32")

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
+from compiler import relay
 from compiler.relay.frontend import from_onnx
 
 NODE = helper.make_node
@@ -28,6 +29,31 @@ def test_numbers_have_the_moments_that_were_asked_for(node, mean, deviation, mod
     )
     assert values.shape == (60, 70) and values.dtype == np.float32
     assert abs(values.mean() - mean) < 0.2 and abs(values.std() - deviation) < 0.15
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        NODE("RandomUniformLike", ["c"], ["y"]),
+        NODE("RandomNormalLike", ["c"], ["y"]),
+        NODE("Bernoulli", ["c"], ["y"]),
+        NODE("Dropout", ["c", "ratio", "training"], ["y"]),
+    ],
+)
+def test_open_shapes_draw_the_numbers_of_static_ones(node, model, rng):
+    data = rng.random((3, 4, 8, 8)).astype("float32")
+    weights = {"ratio": np.array(0.5, "float32"), "training": np.array(True)}
+    weights |= {"w": rng.random((1, 4, 3, 3)).astype("float32") / 40}
+    nodes = [NODE("Conv", ["x", "w"], ["c"]), node]
+
+    def session(batch):
+        mod, params = from_onnx(model(nodes, {"x": (batch, 4, 8, 8)}, ["y"], weights, opset=15))
+        return relay.build(mod, "llvm", params=params).session()
+
+    every = session("batch")
+    for batch in (1, 3):
+        feeds = {"x": data[:batch]}
+        np.testing.assert_array_equal(every.run(feeds)["y"], session(batch).run(feeds)["y"])
 
 
 def test_nodes_differ_and_seeds_repeat(model, run):

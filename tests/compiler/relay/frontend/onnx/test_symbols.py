@@ -148,6 +148,60 @@ IMAGES = {"x": ("batch", 3, 8, 8)}
 PICTURES = [{"x": floats(batch, 3, 8, 8)} for batch in (1, 3)]
 
 CASES: dict[str, Any] = {
+    **{
+        f"numbers from {first} to {last} by {step}": (
+            [
+                NODE("Shape", ["x"], ["shape"]),
+                NODE("Gather", ["shape", "i1"], ["n"]),
+                NODE("Neg", ["n"], ["minus"]),
+                NODE("Range", [first, last, "step"], ["numbers"]),
+                NODE("Cast", ["numbers"], ["y"], to=TensorProto.FLOAT),
+            ],
+            X2,
+            SHAPE_WEIGHTS | {"five": np.array(5), "step": np.array(step)},
+            texts(),
+        )
+        for first, last, step in (
+            ("n", "minus", -1),
+            ("n", "i0", -3),
+            ("i1", "n", 2),
+            ("five", "n", 1),
+            ("n", "five", 1),
+        )
+    },
+    "tokens moved by one": (
+        [NODE("Pad", ["x", "pads"], ["moved"]), NODE("Sub", ["x", "moved"], ["y"])],
+        X8,
+        {"pads": integers(0, 1, 0, 0, -1, 0)},
+        [*texts(8), {"x": floats(2, 0, 8)}],
+    ),
+    **{
+        f"{mode} pads that cut off": (
+            [NODE("Pad", ["x", "pads"], ["y"], mode=mode)],
+            X8,
+            {"pads": integers(0, -1, 1, 0, 0, -2)},
+            [{"x": floats(batch, length, 8)} for batch, length in ((1, 6), (3, 4))],
+        )
+        for mode in ("constant", "edge", "reflect")
+    },
+    **{
+        f"mask of {value}": (
+            [
+                NODE("Shape", ["x"], ["shape"]),
+                NODE(
+                    "ConstantOfShape",
+                    ["shape"],
+                    ["mask"],
+                    value=helper.make_tensor("value", TensorProto.FLOAT, [1], [value]),
+                ),
+                NODE("Trilu", ["mask"], ["y"]),
+            ],
+            X2,
+            {},
+            texts(),
+        )
+        for value in (-np.inf, np.nan)
+    },
     "tiles as many as another operand's batch": (
         [
             NODE("Shape", ["x"], ["shape"]),
