@@ -19,7 +19,7 @@ from .reasons import Unsupported
 
 if TYPE_CHECKING:
     import numpy as np
-    from tvm import IRModule
+    from tvm import IRModule, relax
 
     from compiler.partition.selector import Selector
 
@@ -30,6 +30,7 @@ MakeSelector = Callable[[str, Options], "Selector"]
 Mark = int | Unsupported
 SupportedOps = Callable[[str, list[Any], Options], Sequence[Mark] | None]
 Check = Callable[[dict[str, Any], list[dict[str, Any]], Options], bool | Unsupported]
+FunctionMarks = Callable[["relax.Function", Options], Sequence[Mark]]
 AcceptSubgraph = Callable[
     [
         str,
@@ -65,6 +66,9 @@ class Strategy:
         Instead of `supported_ops`: whether one operator may join any subgraph. `node` is its entry
         in the graph's JSON, `inputs` has the entries of the nodes that feed it, in order. Not
         called for variables and for subgraphs accepted earlier.
+    function_marks : (function, options) -> list of int or Unsupported, optional
+        Instead of `supported_ops`, for modules alone: marks of the bindings of a function with
+        Relay's operators, in their order.
     accept_subgraph : (graph_json, subgraph_id, options, attrs, args, aux) -> bool, optional
         Decides on one subgraph; called in ascending order of `subgraph_id`, which counts from 0
         in each strategy. `attrs` is an empty dict; strings put there become attributes of the
@@ -101,22 +105,22 @@ class Strategy:
     library: str = ""
     compiles: bool = True
     check: Check | None = None
+    function_marks: FunctionMarks | None = None
 
     def __post_init__(self) -> None:
         for what, value in (("name", self.name), ("subgraph_op", self.subgraph_op)):
             if not isinstance(value, str) or not value:
                 raise PartitionError(f"{what} of a strategy must be a non-empty str, not {value!r}")
-        if [self.supported_ops, self.selector, self.check].count(None) != 2:
-            raise PartitionError(
-                f"strategy {self.name!r} needs exactly one of supported_ops, selector and check"
-            )
+        ways = "supported_ops", "selector", "check", "function_marks"
+        if [getattr(self, way) for way in ways].count(None) != len(ways) - 1:
+            raise PartitionError(f"strategy {self.name!r} needs exactly one of {', '.join(ways)}")
         if self.accept_subgraph is not None and self.review is not None:
             raise PartitionError(
                 f"strategy {self.name!r}: review and accept_subgraph are two names of one callback"
             )
         object.__setattr__(self, "accept_subgraph", self.accept_subgraph or self.review)
         object.__setattr__(self, "review", self.accept_subgraph)
-        for what in ("supported_ops", "selector", "check", "accept_subgraph"):
+        for what in (*ways, "accept_subgraph"):
             if getattr(self, what) is not None and not callable(getattr(self, what)):
                 raise PartitionError(f"strategy {self.name!r}: {what} is not callable")
 

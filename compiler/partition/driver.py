@@ -10,7 +10,7 @@ from typing import Any
 
 from tvm import IRModule, relax
 
-from compiler.backends import compiled_attrs, get_partitioner, subgraph_name
+from compiler.backends import compiled_attrs, subgraph_name
 from compiler.backends.graph import Graph, SubgraphExtractor
 from compiler.backends.relax_graph import RelaxGraph
 from compiler.errors import PartitionError
@@ -27,6 +27,7 @@ from compiler.relay.relax_to_relay import as_relay, to_relax
 from .candidates import Claims, Partitioning, Selection
 from .gc_pause import paused_collection
 from .options import Limits
+from .pattern_tables import chain_of, is_table, prepared
 from .regions import UNMARKED
 from .strategy_run import StrategyRun, check_names, check_options
 from .vocabulary import knows_relax, knows_relay, with_arranged_parameters
@@ -58,7 +59,8 @@ def partition(
         Has a function `main` over operators, Relay's or Relax's; a function is `main` of a new
         module. It is not changed.
     backend : str or sequence of str
-        Registered partitioners; several run one after the other.
+        Registered partitioners, or pattern tables (`compiler.partition.pattern_tables`); several
+        run one after the other.
     params : mapping of str to numpy.ndarray or tvm.runtime.Tensor, optional
         Values of parameters of `main`, for the callbacks to look at. Names that `main` does not
         have are left aside. The parameters stay parameters.
@@ -104,7 +106,9 @@ def partition_with_report(
         hint = "; call its optimize_for" if hasattr(mod, "optimize_for") else ""
         raise PartitionError(f"partition takes an IRModule, not {type(mod).__name__}{hint}")
     names = [backend] if isinstance(backend, str) else list(backend)
-    chain = [get_partitioner(name) for name in names]
+    chain = chain_of(names)
+    for name in filter(is_table, names):
+        mod = prepared(mod, params, name)
     texts = {key: str(value) for key, value in options.items()}
     limits = Limits.from_options(texts)
     check_names(chain, texts)
@@ -225,6 +229,7 @@ class _ModuleAdapter:
         known = {key: value for key, value in params.items() if key in names}
         self._source = RelaxGraph(self._main, known)
         self.graph = self._source.graph
+        self.function, self.bindings = self._main.function, self._source.binding_of
         self.args = self._source.values
         self.aux: Mapping[str, Any] = MappingProxyType({})
         self.domains = [

@@ -24,7 +24,7 @@ from .timeout import within
 if TYPE_CHECKING:
     import numpy as np
 
-    from compiler.backends.registry import Check
+    from compiler.backends.registry import Check, FunctionMarks
 
 _NO_SCOPE = Unsupported("no subgraph may take it: not an operator call in a dataflow block", SCOPE)
 _RESERVED = ("global_symbol", "num_input", "Primitive")
@@ -37,6 +37,8 @@ class Adapter(Protocol):
     * `graph`: what regions are found on; it stays as it is while subgraphs are accepted.
     * `domains`: per node None for one that no subgraph may take, else a number; nodes of different
       numbers are never in one subgraph.
+    * `function`, `bindings`: of a module the function that the graph is of, and the binding of each
+      node, None for a variable; None for a symbol.
     * `args`, `aux`: known values, by the names that callbacks see as "argName".
     """
 
@@ -44,6 +46,10 @@ class Adapter(Protocol):
     def graph(self) -> Graph: ...
     @property
     def domains(self) -> Sequence[int | None]: ...
+    @property
+    def function(self) -> Any: ...
+    @property
+    def bindings(self) -> Sequence[int | None] | None: ...
     @property
     def args(self) -> Mapping[str, np.ndarray]: ...
     @property
@@ -101,6 +107,8 @@ class StrategyRun:
         text, graph = adapter.graph_json(), adapter.graph
         if self.strategy.supported_ops is not None:
             answers = self._claim_nodes(text, len(graph.nodes))
+        elif self.strategy.function_marks is not None:
+            answers = self._mark_bindings(adapter, self.strategy.function_marks)
         elif self.strategy.check is not None:
             answers = self._check_nodes(text, self.strategy.check, adapter.domains)
         else:
@@ -123,6 +131,19 @@ class StrategyRun:
             if marks[-1] == UNMARKED and node.op != VARIABLE:
                 reasons[index] = reason
         return Claims(marks, reasons)
+
+    def _mark_bindings(self, adapter: Adapter, marks: FunctionMarks) -> list[int | Unsupported]:
+        where = f"{self.where}: function_marks"
+        if adapter.function is None or adapter.bindings is None:
+            raise PartitionError(f"{self.where} partitions modules, not symbols")
+        made = self._call(where, marks, adapter.function, dict(self.options))
+        count = sum(len(block.bindings) for block in adapter.function.body.blocks)
+        if not isinstance(made, list) or len(made) != count:
+            raise PartitionCallbackError(f"{where} must return a list with {count} marks")
+        return [
+            UNMARKED if binding is None else _mark(where, node, made[binding])
+            for node, binding in enumerate(adapter.bindings)
+        ]
 
     @cached_property
     def _unselected(self) -> Unsupported:

@@ -80,6 +80,7 @@ class SymbolAdapter:
         ]
         self._source = SymbolGraph(nodes, source.heads, source.attrs)
         self.args, self.aux = MappingProxyType(dict(args)), MappingProxyType(dict(aux))
+        self.function, self.bindings = None, None
         self.graph = _neutral(self._source, {**args, **aux}, types)
         # Operators that run on the host stay outside of subgraphs.
         self.domains = [

@@ -174,12 +174,7 @@ class _Annotator:
             composite = str((call.op.attrs or {}).get("Composite", ""))
             wanted = composite.split(".")[0] if "." in composite else ""
             return wanted if wanted in self.compilers else DEFAULT
-        for compiler in self.compilers:
-            if isinstance(call.op, tvm.ir.Op) and call.op.has_attr(f"target.{compiler}"):
-                supported = call.op.get_attr(f"target.{compiler}")
-                if supported is not None and _says(supported, call):
-                    return compiler
-        return DEFAULT
+        return next((each for each in self.compilers if supports(each, call)), DEFAULT)
 
     def _marked(self, node: relax.Expr, compiler: str) -> relax.Expr:
         """Wrap the operands of a node with begin annotations of its region."""
@@ -215,15 +210,23 @@ class _Annotator:
         return end(value, known[1])
 
 
-def _says(supported: Any, call: relax.Call) -> bool:
-    """Evaluate a support attribute: a bool, or a function of the call or its attrs and operands."""
+def supports(compiler: str, call: relax.Call) -> Any:
+    """Whether a compiler takes a single call: a truth value, None if it knows no such operator.
+
+    What decides is the operator's attribute `target.<compiler>`: a bool, or a function of the call,
+    or of its attrs and operands; it may return `Unsupported(reason)`.
+    """
+    key = f"target.{compiler}"
+    supported = None
+    if isinstance(call.op, tvm.ir.Op) and call.op.has_attr(key):
+        supported = call.op.get_attr(key)
     if not callable(supported):
-        return bool(supported)
+        return supported
     try:
-        return bool(supported(call))
+        return supported(call)
     except TypeError as error:  # as TVM hides how many parameters a Python function has
         try:
-            return bool(supported(call.attrs, call.args))
+            return supported(call.attrs, call.args)
         except TypeError:
             raise error from None
 

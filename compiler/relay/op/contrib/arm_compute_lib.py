@@ -167,5 +167,5 @@ def partition_for_arm_compute_lib(
 ) -> Any:
     """Partition a module for Arm Compute Library, one function per layer."""
     table = arm_compute_lib_pattern_table(disabled_ops)
-    chosen = steps(table, "arm_compute_lib", merge=False, include_non_call_ops=False)
+    chosen = steps(table, "arm_compute_lib", include_non_call_ops=False)
     return partition(mod, params, chosen)

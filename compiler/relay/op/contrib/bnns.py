@@ -128,4 +128,4 @@ def partition_for_bnns(mod: Any, params: Mapping[str, Any] | None = None) -> Any
         transform.AlterOpLayout(),
         transform.FoldConstant(),
     )
-    return partition(mod, params, [*first, *steps(pattern_table(), "bnns", merge=False)])
+    return partition(mod, params, [*first, *steps(pattern_table(), "bnns")])

@@ -133,4 +133,4 @@ def partition_for_clml(mod: Any, params: Mapping[str, Any] | None = None, **_opt
     from ... import transform
 
     first = without_dropout(), transform.FoldConstant()
-    return partition(mod, params, [*first, *steps(clml_pattern_table(), "clml", merge=True)])
+    return partition(mod, params, [*first, *steps(clml_pattern_table(), "clml")])

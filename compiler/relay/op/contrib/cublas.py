@@ -34,4 +34,4 @@ def pattern_table() -> list[Row]:
 
 def partition_for_cublas(mod: Any, params: Mapping[str, Any] | None = None) -> Any:
     """Partition a module for cuBLAS, one function per matmul."""
-    return partition(mod, params, steps(pattern_table(), "cublas", merge=False))
+    return partition(mod, params, steps(pattern_table(), "cublas"))

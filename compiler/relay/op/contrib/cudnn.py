@@ -36,4 +36,4 @@ def pattern_table() -> list[Row]:
 
 def partition_for_cudnn(mod: Any, params: Mapping[str, Any] | None = None) -> Any:
     """Partition a module for cuDNN, one function per convolution or softmax."""
-    return partition(mod, params, steps(pattern_table(), "cudnn", merge=False))
+    return partition(mod, params, steps(pattern_table(), "cudnn"))

@@ -123,7 +123,5 @@ def partition_for_cutlass(mod: Any, params: Mapping[str, Any] | None = None) -> 
     from ... import transform
 
     folding = [transform.SimplifyInference(), transform.FoldConstant(), transform.FoldScaleAxis()]
-    chosen = steps(
-        pattern_table(), "cutlass", merge=False, include_non_call_ops=False, bind_constants=False
-    )
+    chosen = steps(pattern_table(), "cutlass", include_non_call_ops=False, bind_constants=False)
     return partition(mod, params, [*(folding if params is not None else []), *chosen])

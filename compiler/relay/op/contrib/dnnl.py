@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from ....backends import Unsupported
 from .register import register_pattern_table
 from .tables import (
     Row,
@@ -43,30 +44,38 @@ _ANCHORS = {
 }
 
 
-def _is_bias(call: Any) -> bool:
+def _is_bias(call: Any) -> bool | Unsupported:
     """Whether an add has one addend per channel of a conv2d."""
     conv = call.args[0]
-    return (
-        name_of(conv) == "nn.conv2d"
-        and math.prod(shape(call.args[1])) == shape(conv.args[1])[_filters(conv)]
-    )
+    if name_of(conv) != "nn.conv2d":
+        return Unsupported(
+            f"the addition is not of a nn.conv2d but of {name_of(conv) or 'a value'}"
+        )
+    channels, addends = shape(conv.args[1])[_filters(conv)], math.prod(shape(call.args[1]))
+    if addends != channels:
+        return Unsupported(f"{addends} addends are no bias of {channels} channels")
+    return True
 
 
 def _filters(conv: Any) -> int:
     return str(conv.attrs.kernel_layout).index("O")
 
 
-def _takes_bias(root: Any) -> bool:
+def _takes_bias(root: Any) -> bool | Unsupported:
     if name_of(root) == "nn.relu":
         root = root.args[0]
-    return name_of(root) != "add" or _is_bias(root)
+    return True if name_of(root) != "add" else _is_bias(root)
 
 
-def _takes_sum(root: Any) -> bool:
+def _takes_sum(root: Any) -> bool | Unsupported:
     if name_of(root) == "nn.relu":
         root = root.args[0]
     biased, other = root.args
-    return name_of(biased) == "add" and shape(biased) == shape(other) and _is_bias(biased)
+    if name_of(biased) != "add":
+        return Unsupported("there is no bias before the sum")
+    if shape(biased) != shape(other):
+        return Unsupported("the addends of the sum have different shapes")
+    return _is_bias(biased)
 
 
 def _quantized(name: str) -> Any:
@@ -101,8 +110,16 @@ def pattern_table() -> list[Row]:
     return rows
 
 
-def _supports(call: Any) -> bool:
-    return all(dtype(each) != "int64" for each in tensors(call))
+def _supports(call: Any) -> bool | Unsupported:
+    if any(dtype(each) == "int64" for each in tensors(call)):
+        return Unsupported("an operand is int64")
+    return True
+
+
+def _supports_pool(call: Any) -> bool | Unsupported:
+    if attribute(call, "ceil_mode"):
+        return Unsupported("ceil_mode is set; oneDNN rounds the size of the result down")
+    return _supports(call)
 
 
 claim(
@@ -111,9 +128,7 @@ claim(
         "nn.batch_norm nn.conv1d nn.conv2d nn.conv3d nn.conv2d_transpose nn.conv3d_transpose "
         "nn.dense nn.batch_matmul nn.global_avg_pool2d nn.relu nn.leaky_relu nn.softmax "
         "nn.layer_norm abs clip exp log sqrt round tanh sigmoid add multiply": _supports,
-        "nn.max_pool2d nn.avg_pool2d nn.max_pool3d nn.avg_pool3d": lambda call: (
-            _supports(call) and not attribute(call, "ceil_mode")
-        ),
+        "nn.max_pool2d nn.avg_pool2d nn.max_pool3d nn.avg_pool3d": _supports_pool,
     },
 )
 
@@ -141,6 +156,6 @@ def partition_for_dnnl(
             transform.FoldScaleAxis(),
             transform.SimplifyExpr(),
             transform.FoldConstant(),
-            *steps(pattern_table(), "dnnl", merge=True),
+            *steps(pattern_table(), "dnnl"),
         ],
     )

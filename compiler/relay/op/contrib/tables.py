@@ -7,15 +7,19 @@ operators. Each of Relay's compilers has a module in this package, imported on f
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import tvm
 from tvm import relax
 
+from ....backends import Unsupported
 from ....errors import RelayError
 
-Check = Callable[[Any], bool]
+Check = Callable[[Any], bool | Unsupported]
+"""Of the root of a match, or of a call; `Unsupported(reason)` says why not."""
 Row = tuple[Any, ...]
 
 _STEP = re.compile(r"(?P<names>[\w.|]+)(?:\((?P<operands>[c_]*)\))?(?P<optional>\??)\Z")
@@ -158,10 +162,32 @@ def has_code_generator(compiler: str) -> bool:
     return tvm.get_global_func(f"relay.ext.{compiler}", allow_missing=True) is not None
 
 
+_STEPS = ("MergeComposite", "AnnotateTarget", "MergeCompilerRegions", "PartitionGraph")
+_UNMERGED = ("arm_compute_lib", "bnns", "cublas", "cudnn", "cutlass")
+_without_steps: ContextVar[bool] = ContextVar("without_steps", default=False)
+
+
+@contextmanager
+def without_steps() -> Iterator[None]:
+    """Let `partition` run only the passes that come before a pattern table."""
+    token = _without_steps.set(True)
+    try:
+        yield
+    finally:
+        _without_steps.reset(token)
+
+
+def merges_regions(compiler: str) -> bool:
+    """Whether a library's adjacent matches become one subgraph."""
+    return compiler not in _UNMERGED
+
+
 def partition(mod: tvm.IRModule, params: Mapping[str, Any] | None, passes: Iterable[Any]) -> Any:
     """Bind the weights of a module and run passes at opt_level 3."""
     from ....lowering.bind import bind_params
 
+    if _without_steps.get():
+        passes = [each for each in passes if str(each.info.name) not in _STEPS]
     if params:
         mod, _ = bind_params(mod, params)
     with tvm.transform.PassContext(opt_level=3):
@@ -180,8 +206,8 @@ def without_dropout() -> Any:
     return body_wise("RemoveDropout", 0, lambda body: rewrite(body, change))
 
 
-def steps(table: Sequence[Row], compiler: str, *, merge: bool, **options: Any) -> list[Any]:
-    """Passes MergeComposite, AnnotateTarget, MergeCompilerRegions (with `merge`), PartitionGraph.
+def steps(table: Sequence[Row], compiler: str, **options: Any) -> list[Any]:
+    """Passes MergeComposite, AnnotateTarget, MergeCompilerRegions if it merges, PartitionGraph.
 
     `options` are passed to AnnotateTarget and PartitionGraph.
     """
@@ -191,6 +217,6 @@ def steps(table: Sequence[Row], compiler: str, *, merge: bool, **options: Any) -
     return [
         transform.MergeComposite(table),
         transform.AnnotateTarget(compiler, non_calls),
-        *([transform.MergeCompilerRegions()] if merge else []),
+        *([transform.MergeCompilerRegions()] if merges_regions(compiler) else []),
         transform.PartitionGraph(**options),
     ]

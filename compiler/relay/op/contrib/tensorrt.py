@@ -303,7 +303,7 @@ def _partitioned(mod: Any, params: Mapping[str, Any] | None, options: Options) -
             transform.RemoveUnusedFunctions(),
             transform.ConvertLayout({name: [each, "default"] for name, each in layouts.items()}),
             transform.FoldConstant(),
-            *steps(_table(options), "tensorrt", merge=True),
+            *steps(_table(options), "tensorrt"),
         ],
     )
     return _without_refused(made, options)
