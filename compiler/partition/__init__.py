@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from compiler.ir.outline_by_name import contract
 
     from .candidates import Candidate, Partitioning
-    from .driver import partition, partition_with_report
-    from .explanation import Explanation, explain
+    from .driver import explain, partition, partition_with_report
+    from .explanation import Explanation
     from .info import SubgraphInfo, subgraphs
 
 __all__ = [
@@ -43,7 +43,7 @@ __getattr__ = lazy_attributes(
         "partition": ".driver",
         "partition_with_report": ".driver",
         "Explanation": ".explanation",
-        "explain": ".explanation",
+        "explain": ".driver",
         "Candidate": ".candidates",
         "Partitioning": ".candidates",
         "SubgraphInfo": ".info",

@@ -78,12 +78,14 @@ class NodeCost:
 
 
 def costs_of(graph: Graph) -> list[NodeCost]:
-    """Costs of each node; dynamic extents count with their bounds, or as 1 without one."""
+    """Costs of each node; dynamic extents count with their bounds or as 1, unknown types as 0."""
     return [_cost(graph, node) for node in graph.nodes]
 
 
 def entry_bytes(graph: Graph, producer: int, output: int) -> int:
     """Bytes of one output of a node, dynamic extents as in `costs_of`."""
+    if output >= len(graph.nodes[producer].types):
+        return 0
     shape, dtype = graph.nodes[producer].types[output]
     known = tensor_bytes(shape, dtype, graph.bounds)
     if known is not None:
@@ -103,7 +105,10 @@ def _cost(graph: Graph, node: Node) -> NodeCost:
 
 
 def _flops(graph: Graph, node: Node) -> int:
-    inputs = [_shape(graph.nodes[source].types[output][0], graph) for source, output in node.inputs]
+    if not all(shape for shape, _ in node.types):
+        return 0  # a symbol without known shapes
+    types = [graph.nodes[source].types[output : output + 1] for source, output in node.inputs]
+    inputs = [_shape(shape, graph) for found in types for shape, _ in found]
     outputs = [_shape(shape, graph) for shape, _ in node.types]
     if not registry.is_available(node.op):
         return max([0, *map(math.prod, outputs)])

@@ -25,6 +25,8 @@ from compiler.relay.function import OpenFunction
 from compiler.relay.relax_to_relay import as_relay, to_relax
 
 from .candidates import Claims, Partitioning, Selection
+from .costs import Rates
+from .explanation import Explanation, explain_partitioning, show_summary
 from .gc_pause import paused_collection
 from .options import Limits
 from .pattern_tables import chain_of, is_table, prepared
@@ -45,6 +47,8 @@ def partition(
     attributes that docs/internals.md lists under "Accepted subgraphs". Everything else, rejected
     subgraphs included, stays as it was. Subgraphs accepted before, in this call or in an earlier
     one, are never taken apart.
+
+    Two lines on stderr tell who runs how much and what stays behind, unless logging is quiet.
 
     Callbacks get one graph after another: `main`, each branch of a condition, each loop body.
     A subgraph never leaves the branch or the body that it is in. Ids of subgraphs and the option
@@ -84,7 +88,9 @@ def partition(
         The module has no Relax function `main`, a value in `params` does not fit, or an option is
         not understood or refused by the partitioner.
     """
-    return partition_with_report(mod, backend, params, **options).module
+    done = partition_with_report(mod, backend, params, **options)
+    show_summary(done)
+    return done.module
 
 
 def partition_with_report(
@@ -125,6 +131,34 @@ def partition_with_report(
     first = walk.first or RelaxGraph(RelaxFunction(walk.module), params).graph
     candidates = [candidate for each in selections for candidate in each.candidates]
     return Partitioning(walk.module, first, candidates, tuple(selections))
+
+
+def explain(
+    mod: IRModule | relax.Function | OpenFunction,
+    backend: str | Sequence[str],
+    params: Mapping[str, Any] | None = None,
+    *,
+    what_if: Sequence[str | Sequence[str]] | None = None,
+    rates: Rates | None = None,
+    **options: Any,
+) -> Explanation:
+    """Partition a module and explain the result; arguments and errors are those of `partition`.
+
+    Parameters
+    ----------
+    what_if : sequence of str or of sequences of str, optional
+        Counterfactuals to compute: operators, or operators together. By default each operator
+        that stays behind, and the combinations of the four most expensive ones.
+    rates : Rates, optional
+        Of the machine to predict for; by default this one's, measured in about 50 ms.
+
+    Raises
+    ------
+    PartitionError
+        No operator of a name in `what_if` stays behind.
+    """
+    done = partition_with_report(mod, backend, params, **options)
+    return explain_partitioning(done, what_if=what_if, rates=rates)
 
 
 class _Walk:

@@ -8,26 +8,27 @@ rejected; it is taken to accept others.
 
 from __future__ import annotations
 
+import logging
+import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
+from textwrap import shorten
 from typing import Any
-
-from tvm import IRModule, relax
 
 from compiler.backends.graph import VARIABLE, Entry, Graph, Node
 from compiler.backends.reasons import CYCLE, LIMIT, NUMBER, SCOPE, Unsupported
 from compiler.errors import PartitionError
-from compiler.relay.function import OpenFunction
 from compiler.support.nearest import nearest
 
 from .candidates import Partitioning, Selection
 from .costs import NodeCost, Rates, costs_of, entry_bytes, measured_rates
-from .driver import partition_with_report
 from .options import bounded
 from .region_growing import ANY, last_return, readers_of
 from .regions import find_regions
+
+logger = logging.getLogger(__name__)
 
 BUILD = "baton"
 """Place of the operators that no back end took: the build compiles them."""
@@ -207,49 +208,7 @@ class Explanation:
 
     def summary(self) -> list[str]:
         """Two lines: who runs how much; what stays behind most and why."""
-        parts = [
-            f"{share.backend} {share.operators_share:.0%} of {self.operators} operators and "
-            f"{share.flops_share:.0%} of the FLOPs in {_regions(share.regions)}"
-            for share in self.shares
-            if share.backend != BUILD
-        ]
-        counted: Counter[str] = Counter()
-        texts: dict[str, str] = {}
-        for each in self.left:
-            counted[each.operator] += 1
-            texts.setdefault(each.operator, each.reasons[-1].reason if each.reasons else "")
-        most = [f"{count} {name} ({texts[name]})" for name, count in counted.most_common(3)]
-        rest = f" and {len(counted) - 3} more" if len(counted) > 3 else ""
-        stays = f"left to the build: {', '.join(most)}{rest}" if most else "nothing stays behind"
-        return [f"partition: {'; '.join(parts)}", stays]
-
-
-def explain(
-    mod: IRModule | relax.Function | OpenFunction,
-    backend: str | Sequence[str],
-    params: Mapping[str, Any] | None = None,
-    *,
-    what_if: Sequence[str | Sequence[str]] | None = None,
-    rates: Rates | None = None,
-    **options: Any,
-) -> Explanation:
-    """Partition a module and explain the result; arguments and errors are those of `partition`.
-
-    Parameters
-    ----------
-    what_if : sequence of str or of sequences of str, optional
-        Counterfactuals to compute: operators, or operators together. By default each operator
-        that stays behind, and the combinations of the four most expensive ones.
-    rates : Rates, optional
-        Of the machine to predict for; by default this one's, measured in about 50 ms.
-
-    Raises
-    ------
-    PartitionError
-        No operator of a name in `what_if` stays behind.
-    """
-    done = partition_with_report(mod, backend, params, **options)
-    return explain_partitioning(done, what_if=what_if, rates=rates)
+        return _summary(self.operators, self.shares, self.left)
 
 
 def explain_partitioning(
@@ -258,7 +217,7 @@ def explain_partitioning(
     what_if: Sequence[str | Sequence[str]] | None = None,
     rates: Rates | None = None,
 ) -> Explanation:
-    """Explain the result of `partition_with_report`; see `explain`."""
+    """Explain the result of `partition_with_report`; see `compiler.partition.explain`."""
     rates = rates or measured_rates()
     scopes = _scopes(done)
     costs = [cost for scope in scopes for cost in scope.operator_costs()]
@@ -278,6 +237,41 @@ def explain_partitioning(
         tuple(cuts),
         tuple(_counterfactuals(done.selections, what_if, whole, rates)),
     )
+
+
+def show_summary(done: Partitioning) -> None:
+    """Write the two lines of `Explanation.summary` to stderr, unless Baton's logging is quiet.
+
+    It is with `logging.getLogger("compiler").setLevel(logging.ERROR)`, and with `baton --quiet`.
+    """
+    if not logger.isEnabledFor(logging.WARNING) or not done.selections:
+        return
+    scopes, rates = _scopes(done), Rates(1.0, 1.0)
+    costs = [cost for scope in scopes for cost in scope.operator_costs()]
+    whole = sum(cost.flops for cost in costs)
+    names = dict.fromkeys(each.backend for each in done.selections)
+    shares = [_share(backend, scopes, len(costs), whole or 1, rates) for backend in names]
+    left = [each for scope in scopes for each in scope.left(rates)]
+    sys.stderr.write("".join(f"{line}\n" for line in _summary(len(costs), shares, left)))
+
+
+def _summary(operators: int, shares: Iterable[Share], left: Iterable[Left]) -> list[str]:
+    parts = []
+    for share in shares:
+        if share.backend != BUILD:
+            flops = f" and {share.flops_share:.0%} of the FLOPs" if share.flops else ""
+            count = f"{share.operators_share:.0%} of {operators} operators"
+            parts.append(f"{share.backend} {count}{flops} in {_regions(share.regions)}")
+    counted: Counter[str] = Counter()
+    texts: dict[str, str] = {}
+    for each in left:
+        counted[each.operator] += 1
+        reason = each.reasons[-1].reason if each.reasons else ""
+        texts.setdefault(each.operator, shorten(reason, 100, placeholder=" ..."))
+    most = [f"{count} {name} ({texts[name]})" for name, count in counted.most_common(3)]
+    rest = f" and {len(counted) - 3} more" if len(counted) > 3 else ""
+    stays = f"left to the build: {', '.join(most)}{rest}" if most else "nothing stays behind"
+    return [f"partition: {'; '.join(parts)}", stays]
 
 
 class _Scope:

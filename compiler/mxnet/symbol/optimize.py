@@ -13,6 +13,7 @@ import numpy as np
 from compiler.backends import graph_pass, registered
 from compiler.errors import PartitionError
 from compiler.mxnet_format.attributes import DTYPES
+from compiler.partition.explanation import show_summary
 
 if TYPE_CHECKING:
     from .symbol import Symbol
@@ -65,7 +66,9 @@ def optimize_for(
     )
     chosen = graph_pass(backend)
     if chosen is None:
-        return partition_symbol(symbol, backend, known, options).module
+        done = partition_symbol(symbol, backend, known, options)
+        show_summary(done)
+        return done.module
     made, new_args, new_aux = rewrite_symbol(symbol, chosen, known, options)
     for what, given, new in (("args", args, new_args), ("aux", aux, new_aux)):
         read = [name for name in new if name in made.list_inputs()]

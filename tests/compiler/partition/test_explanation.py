@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -295,3 +296,26 @@ def test_the_summary_has_two_lines(claiming: Callable[..., str]) -> None:
     whole = explain(Detour, claiming(name="whole"), rates=RATES)
     assert whole.summary()[1] == "nothing stays behind"
     assert json.loads(json.dumps(whole.to_json()))["shares"][0]["regions"] == 1
+
+
+def test_partition_and_optimize_for_write_the_summary_unless_quiet(
+    claiming: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = claiming("exp", "add")
+    partition(Detour, name)
+    assert capsys.readouterr().err.splitlines() == explain(Detour, name, rates=RATES).summary()
+    symbol = sym.exp(sym.log(sym.var("data")))
+    symbol.optimize_for(name)
+    assert capsys.readouterr().err.splitlines() == [
+        "partition: test 50% of 2 operators in 1 region",
+        "left to the build: 1 log (strategy 'by_name' does not select it)",
+    ]
+    logger = logging.getLogger("compiler")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        partition(Detour, name)
+        symbol.optimize_for(name)
+    finally:
+        logger.setLevel(before)
+    assert not capsys.readouterr().err
