@@ -180,5 +180,6 @@ class AttentionWorkload:
         would remove the bounds of their indices. It concludes nothing about a shifted difference,
         which has the same sign.
         """
-        beyond = tirx.RShift(column - self.t, tirx.const(1, column.ty)) >= 0
+        past = column - self.t  # int64 where the number of keys is dynamic
+        beyond = tirx.RShift(past, tirx.const(1, past.ty)) >= 0
         return tirx.Select(beyond, tirx.const(-math.inf, self.dtype), score)
