@@ -148,7 +148,7 @@ def test_rows_without_any_key_give_zeros_where_the_workload_says_so():
 
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
 def test_loads_of_a_mask_keep_their_bounds_beyond_the_last_key(dtype):
-    w = replace(plain((1,), 4, 4, 8, 8, (4, 4)), t=tirx.const(4, dtype))  # int64 if dynamic
+    w = plain((1,), 4, tirx.const(4, dtype), 8, 8, (4, 4))  # int64 if dynamic
     mask, j = tirx.decl_buffer((4,), "float32"), tirx.Var("j", "int32")
     made = w.on_keys(mask[tirx.min(j, 3)], j)
     assert "T.min(j, 3)" in str(sym.Analyzer().simplify(made))
