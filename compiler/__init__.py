@@ -14,6 +14,7 @@ __getattr__ = lazy_attributes(
     {
         "PassContext": ".pass_context",
         "__version__": ".version",
+        "on_progress": ".support.progress",
         **{
             name: f".{name}"
             for name in (

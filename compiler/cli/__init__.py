@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import atexit
-import contextlib
 import gc
 import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
 
 from compiler.support.lazy_import import lazy_attributes
 
@@ -52,26 +49,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     from .app import app
+    from .console import end_on_interrupt, leave
 
+    end_on_interrupt()
     try:
         app(args=words, prog_name="baton")
     except SystemExit as end:
         if arguments is None and words[:1] == ["compile"] and isinstance(end.code, int):
-            _leave(end.code)
+            leave(end.code)
         raise
-
-
-def _leave(status: int) -> NoReturn:
-    """End this process as `sys.exit` does, but leave its objects to the system.
-
-    Taking a built module apart takes as long as importing TVM.
-    """
-    atexit._run_exitfuncs()
-    with contextlib.suppress(OSError, ValueError):  # else Python says what is wrong with them
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(status)
-    sys.exit(status)
 
 
 def _era(words: list[str]) -> tuple[str | None, list[str]]:

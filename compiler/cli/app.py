@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import os
+import warnings
 from pathlib import Path
 from typing import Annotated
 
@@ -11,17 +12,23 @@ import typer
 
 import compiler
 
-from . import arguments
+from . import arguments, completions
 from .console import Steps, failures, set_verbosity, show, show_found, show_json
 from .models import find_model
 from .options import (
+    MODEL,
+    OUTPUT,
+    PARTITIONING,
+    PRECISION,
     SAMPLES,
+    TIMING,
     AsJson,
     AutoSchedulerLog,
     Backend,
     BackendOption,
     Bound,
     Calibration,
+    Commands,
     Debug,
     DisablePass,
     Extents,
@@ -45,6 +52,7 @@ from .options import (
     TargetHost,
     Threads,
     WeightBits,
+    output,
     several,
     texts,
 )
@@ -52,14 +60,15 @@ from .partitioner_commands import commands as partitioner_commands
 from .runtime_commands import commands as runtime_commands
 from .tuning_commands import commands as tuning_commands
 
-app = typer.Typer(
+BUILD, RUN, MEASURE, MACHINE = "Build", "Run", "Measure", "This machine"
+"""Panels of commands in the help of `baton`; those of `tuning_commands` and others follow."""
+
+app = Commands(
     help="Compile ONNX models the relay.build way, on today's TVM.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-app.add_typer(tuning_commands)
-app.add_typer(partitioner_commands)
-app.add_typer(runtime_commands)
+machine_commands = Commands()  # listed after all others
 
 
 def _show_version(wanted: bool) -> None:
@@ -75,35 +84,47 @@ def common(
     context: typer.Context,
     version: Annotated[
         bool,
-        typer.Option("--version", help="Of Baton and TVM.", callback=_show_version, is_eager=True),
+        typer.Option(
+            "--version",
+            help="Print the versions of Baton and TVM.",
+            callback=_show_version,
+            is_eager=True,
+        ),
     ] = False,
     quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="No progress on stderr, only errors.")
+        bool, typer.Option("--quiet", "-q", help="Print only results and errors.")
     ] = False,
     verbose: Annotated[
         int,
-        typer.Option("--verbose", "-v", count=True, help="What Baton logs, on stderr; -vv: more."),
+        typer.Option(
+            "--verbose",
+            "-v",
+            count=True,
+            show_default=False,
+            help="Also print Baton's log on stderr; -vv prints more of it.",
+        ),
     ] = 0,
 ) -> None:
     """Compile ONNX models the relay.build way, on today's TVM."""
+    if quiet:
+        context.with_resource(warnings.catch_warnings())
+        warnings.simplefilter("ignore")
     set_verbosity(-1 if quiet else verbose)
     context.call_on_close(lambda: set_verbosity(0))
 
 
 class CacheAction(str, enum.Enum):
-    """What `baton cache` does."""
+    """Actions of `baton cache`."""
 
     info = "info"
     clear = "clear"
 
 
-@app.command("compile")
+@app.command("compile", rich_help_panel=BUILD)
 def compile_command(
     *,
     model: Model,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The library, .so or .tar.")
-    ] = None,
+    output: Annotated[Path | None, output("Library to write, .so or .tar.")] = None,
     target: Target = "llvm",
     target_host: TargetHost = None,
     opt_level: OptLevel = 3,
@@ -116,7 +137,12 @@ def compile_command(
     auto_scheduler_log: AutoSchedulerLog,
     disable_pass: DisablePass,
     precision: Precision = "default",
-    data: Annotated[Path | None, typer.Option(help=f"For int8. {SAMPLES}")] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help=f"For --precision int8. {SAMPLES}", rich_help_panel=PRECISION
+        ),
+    ] = None,
     calibration: Calibration = "minmax",
     weight_bits: WeightBits = 8,
     backend: Backend,
@@ -124,7 +150,12 @@ def compile_command(
     option: BackendOption,
     import_limit: ImportLimit,
     trust: Annotated[
-        bool, typer.Option("--trust", help="Accept a saved module (.json) that holds code.")
+        bool,
+        typer.Option(
+            "--trust",
+            help="Accept a saved module (.json) that holds code. The code runs.",
+            rich_help_panel=MODEL,
+        ),
     ] = False,
     as_json: AsJson = False,
     debug: Debug = False,
@@ -160,15 +191,19 @@ def compile_command(
         show_found(compiled, as_json, show_compiled)
 
 
-@app.command("models")
+@app.command("models", rich_help_panel=BUILD)
 def models_command(
     *,
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="The bundled model to write.")
+        str | None,
+        typer.Argument(
+            metavar="[NAME]",
+            help="Bundled model to write; without it the names are listed.",
+            show_default=False,
+            autocompletion=completions.bundled,
+        ),
     ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The ONNX file. [default: NAME.onnx]")
-    ] = None,
+    output: Annotated[Path | None, output("ONNX file to write. The default is NAME.onnx.")] = None,
     debug: Debug = False,
 ) -> None:
     """List the bundled models, or write one as an ONNX file with random weights."""
@@ -182,30 +217,49 @@ def models_command(
         show(f"{path}: {write_model(name, path) / 1e6:.1f} MB, random weights")
 
 
-@app.command("partition")
+@app.command("partition", rich_help_panel=BUILD)
 def partition_command(
     *,
     model: Model,
     backend: Annotated[
-        list[str], typer.Option(metavar="NAME", help="Partitioner; several run one by one.")
+        list[str],
+        typer.Option(
+            metavar="NAME",
+            help="Partitioner to run; may be repeated.",
+            rich_help_panel=PARTITIONING,
+        ),
     ],
     plugin: Plugin,
     option: BackendOption,
     shape: Shape,
     extent: Extents,
     output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="The module: .json as TVM saves it, else text."),
+        Path | None, output("Partitioned module to write: .json as TVM saves it, else text.")
     ] = None,
     dot: Annotated[
-        Path | None, typer.Option(help="Write the graph with its subgraphs as Graphviz DOT text.")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write the graph with its subgraphs as Graphviz DOT text.",
+            rich_help_panel=OUTPUT,
+        ),
     ] = None,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Where each operator runs, why, what would help.")
+        bool,
+        typer.Option(
+            "--explain",
+            help="Print where each operator runs, why, and what would help.",
+            rich_help_panel=OUTPUT,
+        ),
     ] = False,
     what_if: Annotated[
         list[str],
-        several("What support of it would change.", "--what-if", metavar="OP[,OP...]"),
+        several(
+            "Print what support of these operators would change; may be repeated.",
+            "--what-if",
+            metavar="OP[,OP...]",
+            panel=OUTPUT,
+        ),
     ],
     as_json: AsJson = False,
     debug: Debug = False,
@@ -234,18 +288,40 @@ def partition_command(
         show_found(partitioned, as_json, show_partitioned)
 
 
-@app.command("run")
+@app.command("run", rich_help_panel=RUN)
 def run_command(
     *,
     model: Runnable,
-    value: Annotated[list[str], several("May be repeated.", "--input", metavar="NAME=FILE.npy")],
+    value: Annotated[
+        list[str],
+        several("Value of an input; may be repeated.", "--input", metavar="NAME=FILE.npy"),
+    ],
     random: Annotated[
-        bool, typer.Option("--random", help="Seeded values for inputs without a file.")
+        bool, typer.Option("--random", help="Fill inputs without a file with seeded random values.")
     ] = False,
     seed: Seed = 0,
-    repeat: Annotated[int, typer.Option(min=0, help="Timed runs after the first.")] = 0,
-    save: Annotated[Path | None, typer.Option(help="An .npz for the outputs.")] = None,
+    repeat: Annotated[
+        int,
+        typer.Option(
+            min=0, metavar="N", help="Timed runs after the first.", rich_help_panel=TIMING
+        ),
+    ] = 0,
+    threads: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=1024,
+            metavar="N",
+            help="Threads of a run. The default is TVM_NUM_THREADS, else all cores.",
+            rich_help_panel=TIMING,
+        ),
+    ] = None,
+    save: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.npz", help="Write the outputs there.", rich_help_panel=OUTPUT),
+    ] = None,
     target: Target = "llvm",
+    precision: Precision = "default",
     shape: Shape,
     extent: Extents,
     import_limit: ImportLimit,
@@ -255,15 +331,19 @@ def run_command(
 ) -> None:
     """Run a library or a model once, and time it if asked to.
 
-    With a Python script written for an older TVM, `baton run script.py [its arguments]`, the
-    script runs unchanged: tvm.relay, tvm.autotvm and related modules are available.
+    A Python script that was written for an older TVM runs unchanged: baton run script.py
+    [arguments of the script]. tvm.relay, tvm.autotvm and related modules are available to it, and
+    so is baton run -m tvm.driver.tvmc.
     """
+    if threads is not None:
+        os.environ["TVM_NUM_THREADS"] = str(threads)  # read when TVM starts its threads
     from .compile import BuildOptions
     from .run import run_model, show_ran
 
     files = arguments.input_files(value)
     options = BuildOptions(
         target=target,
+        precision=precision,
         shapes=arguments.shapes(shape),
         extents=arguments.extents(extent, "--extent"),
         plugins=texts(plugin),
@@ -283,7 +363,23 @@ def run_command(
         show_found(ran, as_json, show_ran)
 
 
-@app.command("bench")
+@app.command("info", rich_help_panel=RUN)
+def info_command(
+    *,
+    model: Runnable,
+    shape: Shape,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Describe a model or a library: inputs, outputs, dynamic dimensions, target, versions."""
+    from .info import describe, show_description
+
+    shapes = arguments.shapes(shape)
+    with failures(debug):
+        show_found(describe(find_model(str(model)), shapes), as_json, show_description)
+
+
+@app.command("bench", rich_help_panel=MEASURE)
 def bench_command(
     *,
     models: Models,
@@ -292,7 +388,10 @@ def bench_command(
     rounds: Rounds = 7,
     seconds: Seconds = 1.0,
     pin: Annotated[
-        str | None, typer.Option(metavar="CPUS", help="Stay on these, such as 0,2-3.")
+        str | None,
+        typer.Option(
+            metavar="CPUS", help="Run on these CPUs only, such as 0,2-3.", rich_help_panel=TIMING
+        ),
     ] = None,
     seed: Seed = 0,
     target: Target = "llvm",
@@ -302,13 +401,11 @@ def bench_command(
     log: Log,
     auto_scheduler_log: AutoSchedulerLog,
     precision: Precisions = "default",
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="A JSON file with the results.")
-    ] = None,
+    output: Annotated[Path | None, output("JSON file to write the results to.")] = None,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Measure Baton and its peers in turn, each in a process of its own."""
+    """Compare Baton's latency with that of other engines, each in its own process."""
     from .bench import BenchOptions, benchmark, check_results, result_table, to_json
     from .compile import BuildOptions
     from .files import write_json
@@ -343,11 +440,14 @@ def bench_command(
         check_results(results)
 
 
-@app.command("profile")
+@app.command("profile", rich_help_panel=MEASURE)
 def profile_command(
     *,
     model: Runnable,
-    repeat: Annotated[int, typer.Option(min=1, help="Measured inferences.")] = 30,
+    repeat: Annotated[
+        int,
+        typer.Option(min=1, metavar="N", help="Inferences to measure.", rich_help_panel=TIMING),
+    ] = 30,
     threads: Threads = 1,
     seed: Seed = 0,
     target: Target = "llvm",
@@ -361,7 +461,7 @@ def profile_command(
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Measure every kernel of a model: time, share, GFLOP/s, GB/s, source of its schedule."""
+    """Measure every kernel of a model: time, share, GFLOP/s and GB/s."""
     os.environ["TVM_NUM_THREADS"] = str(threads)  # read when TVM starts its threads
     from .compile import BuildOptions
     from .profile import profile_model, show_profile
@@ -381,23 +481,25 @@ def profile_command(
         show_found(profile, as_json, show_profile)
 
 
-@app.command("quantize")
+@app.command("quantize", rich_help_panel=BUILD)
 def quantize_command(
     *,
-    model: Annotated[Path, typer.Argument(help="An ONNX file.", show_default=False)],
-    data: Annotated[Path, typer.Option(help=SAMPLES)],
+    model: Annotated[Path, typer.Argument(help="ONNX file to quantize.", show_default=False)],
+    data: Annotated[Path, typer.Option(metavar="FOLDER", help=SAMPLES)],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="MODEL_int8.onnx if left out.")
+        Path | None, output("ONNX file to write. The default is MODEL_int8.onnx.")
     ] = None,
     calibration: Calibration = "minmax",
     weight_bits: WeightBits = 8,
-    skip: Annotated[list[str], several("A layer that stays in float32.", metavar="NODE")],
+    skip: Annotated[
+        list[str], several("Node to keep in float32; may be repeated.", metavar="NODE")
+    ],
     shape: Shape,
     extent: Extents,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Quantize an ONNX model's layers with samples, and show the error that each adds."""
+    """Quantize an ONNX model to int8 with samples and print the error of each layer."""
     from .model_files import with_extents
     from .quantize import quantize_model, show_quantized
 
@@ -411,16 +513,17 @@ def quantize_command(
         show_found(result, as_json, show_quantized)
 
 
-@app.command("cache")
+@machine_commands.command("cache", rich_help_panel=MACHINE)
 def cache_command(
     *,
     action: Annotated[
-        CacheAction, typer.Argument(help="Show what it holds, or empty it.", show_default=False)
+        CacheAction,
+        typer.Argument(help="Print what the cache holds, or empty it.", show_default=False),
     ],
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """The compiled kernels that builds keep on disk."""
+    """Print or clear the compiled kernels that builds keep on disk."""
     from .cache import cache_usage, clear_cache, show_cleared, show_usage, usage_json
 
     with failures(debug):
@@ -434,9 +537,9 @@ def cache_command(
             show_usage(usage)
 
 
-@app.command("doctor")
+@machine_commands.command("doctor", rich_help_panel=MACHINE)
 def doctor_command(*, as_json: AsJson = False, debug: Debug = False) -> None:
-    """What is on this machine of all that builds and runs need; 1 if builds for the CPU fail."""
+    """Check that this machine has what builds and runs need; exit with 1 if CPU builds fail."""
     from .doctor import examine, show_findings
 
     with failures(debug):
@@ -449,13 +552,20 @@ def doctor_command(*, as_json: AsJson = False, debug: Debug = False) -> None:
         raise typer.Exit(1)
 
 
-@app.command(
+@machine_commands.command(
     "tvmc",
+    rich_help_panel="Old TVM",
     add_help_option=False,
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
 )
 def tvmc(context: typer.Context) -> None:
-    """TVM's old command as it was: tvmc compile, run, tune."""
+    """Run TVM 0.18's command with its flags: tvmc compile, tvmc run, tvmc tune."""
     from .tvmc.main import main
 
     main(context.args)
+
+
+app.add_typer(tuning_commands)
+app.add_typer(partitioner_commands)
+app.add_typer(runtime_commands)
+app.add_typer(machine_commands)

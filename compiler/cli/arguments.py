@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
 import typer
+
+from compiler.precision import INT8, PRECISIONS
+
+from .completions import CALIBRATIONS
 
 
 def shapes(texts: Sequence[str]) -> dict[str, tuple[int | str | None, ...]]:
@@ -20,7 +25,7 @@ def shapes(texts: Sequence[str]) -> dict[str, tuple[int | str | None, ...]]:
         if not re.fullmatch(rf"{extent}(,{extent})*|", text):
             raise typer.BadParameter(
                 f"{text!r} is not a shape; write {name}=1,3,224,224, with a name or ? for a "
-                "dynamic extent",
+                "dimension that is only known at run time",
                 param_hint="--shape",
             )
         found[name] = tuple(map(_extent, text.split(","))) if text else ()
@@ -36,7 +41,9 @@ def extents(texts: Sequence[str], option: str) -> dict[str, int]:
     found = {}
     for name, text in _pairs(texts, option, "seq=512").items():
         if not text.isdecimal():
-            raise typer.BadParameter(f"{text!r} is not an extent", param_hint=option)
+            raise typer.BadParameter(
+                f"{text!r} is not a number of elements; write {name}=512", param_hint=option
+            )
         found[name] = int(text)
     return found
 
@@ -64,7 +71,7 @@ def sizes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
     for name, text in _pairs(texts, "--specialize", "seq=1,128").items():
         if not re.fullmatch(r"\d+(,\d+)*", text):
             raise typer.BadParameter(
-                f"{text!r} is not a list of extents", param_hint="--specialize"
+                f"{text!r} is not a list of sizes; write {name}=1,128", param_hint="--specialize"
             )
         found[name] = tuple(map(int, text.split(",")))
     return found
@@ -110,6 +117,31 @@ def tracker(text: str | None) -> tuple[str, int, str] | None:
             f"{text!r} is not a tracker such as 127.0.0.1:9190/key", param_hint="--tracker"
         )
     return match[1], int(match[2]), match[3]
+
+
+def precision(text: str) -> str:
+    """ "bf16" -> "bf16", if there is such a precision."""
+    return _one_of((*PRECISIONS, INT8), text, "--precision")
+
+
+def precisions(text: str) -> str:
+    """ "default,bf16", if all are precisions that need no samples."""
+    for name in names(text):
+        _one_of((*PRECISIONS,), name, "--precision")
+    return text
+
+
+def calibration(text: str) -> str:
+    """ "kl" -> "kl", if there is such a calibration."""
+    return _one_of(CALIBRATIONS, text, "--calibration")
+
+
+def _one_of(known: Sequence[str], text: str, option: str) -> str:
+    if text in known:
+        return text
+    near = difflib.get_close_matches(text, known, n=1)
+    like = f"; did you mean {near[0]!r}?" if near else ""
+    raise typer.BadParameter(f"{text!r} is not one of {', '.join(known)}{like}", param_hint=option)
 
 
 def names(text: str) -> tuple[str, ...]:

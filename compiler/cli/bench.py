@@ -24,6 +24,7 @@ from compiler.precision import DEFAULT, PRECISIONS, check
 from compiler.support.tempdir import TemporaryFolder
 
 from .compile import BuildOptions
+from .completions import PEERS
 from .console import Steps, table
 from .doctor import cpu_name, package_version
 from .engines import ENGINES
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
     from compiler.runtime import TensorInfo
 
-PEERS = ("onnxruntime", "openvino", "relax")
 OWN = "baton"
 """The engine that the others are compared with; Baton's others have longer names."""
 
@@ -373,6 +373,7 @@ def result_table(result: ModelResult, threads: int) -> Any:
         rows,
         title=f"{result.model}, {threads} {plural}",
         numbers=7,
+        wide=("load s",),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,9 +19,13 @@ if TYPE_CHECKING:
 
     from compiler.lowering.report import Report
     from compiler.mxnet.library import Loaded
-    from compiler.runtime import FactoryModule, Metadata
+    from compiler.runtime import FactoryModule, Metadata, TensorInfo
 
     from .quantize import Quantized
+
+
+_SHOWN_SHARE = 0.05
+"""Share of the whole time from which on a part of the build is named."""
 
 
 @dataclass(frozen=True)
@@ -100,10 +104,12 @@ def compile_model(
     options: BuildOptions,
     output: Path | None = None,
     steps: Steps | None = None,
+    check_inputs: Callable[[Sequence[TensorInfo]], None] = lambda _: None,
 ) -> Built:
     """Import a model file, partition it if backends are given, build it and export the library.
 
-    `output`: a `.so` or `.tar`; without it the library stays in memory.
+    `output`: a `.so` or `.tar`; without it the library stays in memory. `check_inputs`: gets the
+    model's inputs before it is built.
     """
     from compiler.runtime.export import require_destination, require_linker
 
@@ -113,6 +119,7 @@ def compile_model(
     with ExitStack() as stack:
         read, options, quantized = _calibrated(model, options, steps, stack)
         mod, params = import_model(read, options, steps)
+    check_inputs(inputs_of(mod, params))
     mod = partition_module(mod, params, options, steps)
     library = build_module(mod, params, options, steps)
     if output is not None:
@@ -170,6 +177,13 @@ def import_model(
         return mod, params
 
 
+def inputs_of(mod: tvm.IRModule, params: Mapping[str, Any]) -> list[TensorInfo]:
+    """The inputs of an imported module, without its weights."""
+    from compiler.lowering.metadata import inputs_of as parameters_of
+
+    return [info for info in parameters_of(mod) if info.name not in params]
+
+
 def partition_module(
     mod: tvm.IRModule, params: Mapping[str, Any], options: BuildOptions, steps: Steps
 ) -> tvm.IRModule:
@@ -220,16 +234,19 @@ def show_compiled(compiled: Compiled) -> None:
 
         show_layers(compiled.quantized)
     show(kernel_table(report), *report.notes)
-    parts = {f"build: {name}": seconds for name, seconds in report.seconds.items()}
-    laps = {**compiled.seconds, **parts}
-    show(
-        table(
-            ("step", "seconds"),
-            [(name, f"{seconds:.2f}") for name, seconds in laps.items()],
-            numbers=1,
-        )
-    )
-    show(report.sizes)
+    show(_seconds(compiled.seconds, report.seconds), report.sizes)
+
+
+def _seconds(steps: Mapping[str, float], of_build: Mapping[str, float]) -> str:
+    """The times of the steps in one line, with the parts of the build that took longest."""
+
+    def listed(times: Mapping[str, float], least: float) -> str:
+        return ", ".join(f"{name} {each:.2f}" for name, each in times.items() if each >= least)
+
+    total = sum(steps.values())
+    parts = listed(of_build, max(total * _SHOWN_SHARE, 0.005))
+    line = f"{total:.2f} s: {listed(steps, 0.005)}"
+    return f"{line}; of the build: {parts}" if parts else line
 
 
 def kernel_table(report: Report) -> Any:
@@ -262,6 +279,7 @@ def kernel_table(report: Report) -> Any:
             )
             for kernel in report.kernels
         ],
+        wide=("operators", "multiplies", "algorithm", "KB"),
         title=f"{len(report.kernels)} kernels for {report.target}, opt_level {report.opt_level}, "
         f"precision {report.precision}, "
         f"{'TOPI schedules' if report.use_topi_schedule else 'auto_scheduler records first'}",

@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import logging
+import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NoReturn
 
 import typer
-from rich.console import Console
+from rich.console import Console, ConsoleOptions
 from rich.markup import escape
 from rich.progress import track
 from rich.table import Table
 
 from compiler.errors import BatonError, CompilerOutputError
+from compiler.support.progress import on_progress
 
 from .files import json_text
 
 _WIDTH_OF_FILES = 160
 """Columns of a table that does not go to a terminal."""
 
+
+_NARROW = 120
+"""Columns of a terminal from which on tables show all of theirs."""
+_LOGGERS = ("baton", "compiler", "schedules")
 
 _is_quiet = False
 
@@ -34,7 +44,8 @@ def set_verbosity(level: int) -> None:
     global _is_quiet
     _is_quiet = level < 0
     threshold = {-1: logging.ERROR, 0: logging.NOTSET, 1: logging.INFO}.get(level, logging.DEBUG)
-    logging.getLogger("baton").setLevel(threshold)
+    for name in _LOGGERS:
+        logging.getLogger(name).setLevel(threshold)
     if level > 0:
         logging.basicConfig(format="%(name)s: %(message)s")
 
@@ -51,10 +62,13 @@ class Steps:
 
     @contextmanager
     def step(self, name: str, detail: str = "") -> Iterator[None]:
-        """Time the body; while it runs, a terminal shows its name with a spinner."""
+        """Time the body; while it runs, a terminal shows its name and the progress of builds."""
         shown = escape(f"{name} {detail}".rstrip())
         start = time.perf_counter()
-        with self._console.status(f"{shown} ..."):
+        with (
+            self._console.status(f"{shown} ...") as status,
+            on_progress(lambda progress: status.update(f"{shown}: {escape(str(progress))}")),
+        ):
             yield
         self.seconds[name] = time.perf_counter() - start
         self._console.print(f"  {shown} [dim]{self.seconds[name]:.2f} s[/dim]", highlight=False)
@@ -72,28 +86,103 @@ class Steps:
         self.seconds[name] = time.perf_counter() - start
         self.note(f"{name} {len(items)} {self.seconds[name]:.2f} s")
 
+    @property
+    def shows_progress(self) -> bool:
+        """Whether a progress bar on stderr would be seen."""
+        return self._console.is_terminal and not self._console.quiet
+
     def note(self, text: str) -> None:
         """Print one line."""
         self._console.print(f"  {escape(text)}", highlight=False)
 
 
+@dataclass(frozen=True)
+class _Table:
+    """A table that leaves out columns on a narrow terminal."""
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[object]]
+    title: str
+    numbers: int
+    wide: Sequence[str]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Table]:
+        is_narrow = options.max_width < _NARROW
+        shown = [
+            index for index, name in enumerate(self.header) if not (is_narrow and name in self.wide)
+        ]
+        title = escape(self.title) if self.title else None
+        made = Table(title=title, title_justify="left", title_style="bold")
+        for index in shown:
+            right = index >= len(self.header) - self.numbers
+            made.add_column(
+                escape(self.header[index]),
+                justify="right" if right else "left",
+                overflow="fold",
+                no_wrap=right,
+            )
+        for row in self.rows:
+            made.add_row(*(escape(str(row[index])) for index in shown))
+        yield made
+
+
+_hints: list[str] = []
+
+
+@contextmanager
+def interrupt_hint(text: str) -> Iterator[None]:
+    """What Ctrl-C in the body says: how to go on."""
+    _hints.append(text)
+    try:
+        yield
+    finally:
+        _hints.pop()
+
+
+def end_on_interrupt() -> None:
+    """Have Ctrl-C end this process at once, with one line.
+
+    An exception would wait for candidates that are being built and measured, and become TVM's
+    error where it crosses TVM. Worker processes end with their pipes.
+    """
+    signal.signal(signal.SIGINT, _end)
+
+
+def _end(*_: object) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # impatience would interrupt the cleaning up
+    hint = f"; {_hints[-1]}" if _hints else ""
+    show_cursor = "\x1b[?25h" if sys.stderr.isatty() else ""
+    os.write(2, f"{show_cursor}\nbaton: interrupted{hint}\n".encode())
+    leave(130)
+
+
+def leave(status: int) -> NoReturn:
+    """End this process as `sys.exit` does, but leave its objects and threads to the system.
+
+    Taking a built module apart takes as long as importing TVM.
+    """
+    atexit._run_exitfuncs()
+    with contextlib.suppress(OSError, ValueError):  # else Python says what is wrong with them
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+    sys.exit(status)
+
+
 def table(
-    header: Sequence[str], rows: Sequence[Sequence[object]], *, title: str = "", numbers: int = 0
-) -> Table:
+    header: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    *,
+    title: str = "",
+    numbers: int = 0,
+    wide: Sequence[str] = (),
+) -> _Table:
     """A table of text.
 
     `header`, `rows`: one cell per column. `title`: shown above the table. `numbers`: how many of
-    the last columns are aligned to the right.
+    the last columns are aligned to the right. `wide`: columns that only wide terminals show.
     """
-    made = Table(title=escape(title) if title else None, title_justify="left", title_style="bold")
-    for index, name in enumerate(header):
-        right = index >= len(header) - numbers
-        made.add_column(
-            escape(name), justify="right" if right else "left", overflow="fold", no_wrap=right
-        )
-    for row in rows:
-        made.add_row(*(escape(str(cell)) for cell in row))
-    return made
+    return _Table(header, rows, title, numbers, wide)
 
 
 def show(*parts: Any) -> None:

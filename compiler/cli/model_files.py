@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compiler.errors import FrontendError
-from compiler.support.regular_files import read_regular
+from compiler.support.regular_files import foreign_kind, open_regular, read_regular
 
 if TYPE_CHECKING:
     import tvm
@@ -49,6 +50,7 @@ def read_model(
     """
     from compiler import relay
 
+    _require_content(path)
     if path.name.endswith(_SYMBOL) or path.suffix == ".params":
         return _read_mxnet(path, _numbers(path, shapes))
     if path.suffix == ".tflite":
@@ -72,6 +74,22 @@ def read_model(
         raise FrontendError(f"{path} holds no function main, so it is not a model")
     weights = path.with_suffix(".params")
     return mod, relay.load_param_dict(_bytes(weights)) if weights.is_file() else {}
+
+
+def _require_content(path: Path) -> None:
+    """Raise FrontendError for a library, and a file that stands in for the model, such as a page.
+
+    Readers report files that are missing, or damaged.
+    """
+    if path.suffix in (".so", ".tar"):
+        raise FrontendError(
+            f"{path} is a library, and a model file is needed; `baton run`, `baton bench` and "
+            "`baton info` take libraries"
+        )
+    with contextlib.suppress(OSError), open_regular(path) as file:
+        kind = foreign_kind(file.read(64))
+        if "Git LFS" in kind or "HTML" in kind:
+            raise FrontendError(f"{path} is not a model: it is {kind}")
 
 
 def with_extents(

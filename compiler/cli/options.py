@@ -1,111 +1,272 @@
-"""Options that several subcommands of `baton` have."""
+"""Options that several subcommands of `baton` have, and how help shows them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
+
+from . import arguments, completions
+
+MODEL, CODE, PRECISION = "The model", "The code", "Precision"
+PARTITIONING, OUTPUT, TIMING = "Partitioning", "Output", "Timing"
+"""Panels of options in the help of commands."""
 
 
-def several(help: str, *names: str, metavar: str | None = None) -> Any:
+def _hide_types_of_flags(params: list[Any]) -> list[Any]:
+    """Leave the column of types empty for options that take no value."""
+    for param in params:
+        if getattr(param, "is_flag", False) or getattr(param, "count", False):
+            param.metavar = ""
+    return params
+
+
+class _Command(TyperCommand):
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _hide_types_of_flags(super().get_params(ctx))
+
+
+class _Group(TyperGroup):
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _hide_types_of_flags(super().get_params(ctx))
+
+
+class Commands(typer.Typer):
+    """A group of subcommands whose help shows no types of flags."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(cls=_Group, **settings)
+
+    def command(self, name: str | None = None, **settings: Any) -> Callable[[Any], Any]:
+        return super().command(name, cls=_Command, **settings)
+
+
+def several(help: str, *names: str, metavar: str | None = None, panel: str | None = None) -> Any:
     """An option that may be given any number of times, or never."""
     return typer.Option(
-        *names, default_factory=list, show_default=False, metavar=metavar, help=help
+        *names,
+        default_factory=list,
+        show_default=False,
+        metavar=metavar,
+        help=help,
+        rich_help_panel=panel,
     )
 
 
+def output(help: str, metavar: str = "FILE") -> Any:
+    """The option `--output`."""
+    return typer.Option("--output", "-o", metavar=metavar, help=help, rich_help_panel=OUTPUT)
+
+
+_MODEL_HELP = (
+    "A model file: ONNX, .tflite, TorchScript (.pt), MXNet (NAME-symbol.json), Relay text, or a "
+    "module that TVM 0.6 to 0.18 saved as JSON. The name of a bundled model also works."
+)
 Model = Annotated[
     Path,
-    typer.Argument(
-        help="An ONNX, .tflite or TorchScript .pt file, NAME-symbol.json of MXNet, Relay text or "
-        "saved JSON of TVM to 0.18, or a bundled model's name.",
-        show_default=False,
-    ),
+    typer.Argument(help=_MODEL_HELP, show_default=False, autocompletion=completions.models),
 ]
 Models = Annotated[
-    list[str], typer.Argument(help="ONNX files, or names of bundled models.", show_default=False)
+    list[str],
+    typer.Argument(
+        help="ONNX files, libraries (.so), or names of bundled models.",
+        show_default=False,
+        autocompletion=completions.models,
+    ),
 ]
 Runnable = Annotated[
     Path,
     typer.Argument(
-        help="An exported .so or .tar, an ONNX file, or an old TVM script.", show_default=False
+        help="A library (.so or .tar), a model file, a bundled model's name, or a Python script "
+        "for an older TVM.",
+        show_default=False,
+        autocompletion=completions.models,
     ),
 ]
-Target = Annotated[str, typer.Option(help='Such as "llvm -mcpu=x86-64-v3" or "cuda -arch=sm_90".')]
-TargetHost = Annotated[str | None, typer.Option(help="Of a GPU target; this machine if left out.")]
-OptLevel = Annotated[int, typer.Option(min=0, max=4, help="3 lets layouts change.")]
+Target = Annotated[
+    str,
+    typer.Option(
+        metavar="TARGET",
+        help='What to compile for, such as "llvm -mcpu=x86-64-v3" or "cuda -arch=sm_90". Plain '
+        '"llvm" is this machine\'s CPU.',
+        rich_help_panel=CODE,
+    ),
+]
+TargetHost = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TARGET",
+        help="Host CPU of a GPU target. The default is this machine's.",
+        rich_help_panel=CODE,
+    ),
+]
+OptLevel = Annotated[
+    int,
+    typer.Option(
+        min=0,
+        max=4,
+        metavar="N",
+        help="Optimization level. Levels below 3 keep data layouts as they are.",
+        rich_help_panel=CODE,
+    ),
+]
 Shape = Annotated[
     list[str],
     several(
-        "Of an input; repeat for others. A name, or ?, is a dynamic extent.",
+        "Shape of an input; repeat for other inputs. Write a name or ? for a dimension that is "
+        "only known at run time.",
         metavar="NAME=N,C,H,W",
+        panel=MODEL,
     ),
 ]
 ImportLimit = Annotated[
     list[str],
     several(
-        "Of an ONNX import: nodes, folded_bytes or seconds; repeat for others.",
+        "Limit of an ONNX import: nodes, folded_bytes or seconds; may be repeated.",
         metavar="LIMIT=N",
+        panel=MODEL,
     ),
 ]
-Bound = Annotated[list[str], several("Largest extent of a symbol.", metavar="SYMBOL=N")]
+Bound = Annotated[
+    list[str],
+    several(
+        "Upper bound of a dynamic dimension; may be repeated.", metavar="SYMBOL=N", panel=MODEL
+    ),
+]
 KVCache = Annotated[
     str | None,
     typer.Option(
-        help="Keep inputs that grow along SYMBOL in buffers with room for N.", metavar="SYMBOL=N"
+        help="Keep inputs that grow along SYMBOL in buffers with room for N rows.",
+        metavar="SYMBOL=N",
+        rich_help_panel=MODEL,
     ),
 ]
 Specialize = Annotated[
     list[str],
-    several("Kernels of their own for certain extents of a symbol.", metavar="SYMBOL=N,N"),
+    several(
+        "Add specialized kernels for these sizes of a dynamic dimension; may be repeated.",
+        metavar="SYMBOL=N,N",
+        panel=MODEL,
+    ),
 ]
 Extents = Annotated[
     list[str],
     several(
-        "Number for a dynamic extent, in all inputs that have it; random inputs of an exported "
-        "library get it, too.",
+        "Fix a dynamic dimension to a number, in all inputs that have it; may be repeated. For a "
+        "library it is the size of random inputs.",
         "--extent",
         metavar="SYMBOL=N",
+        panel=MODEL,
     ),
 ]
-Log = Annotated[list[Path], several("AutoTVM log to apply; may be repeated.")]
-AutoSchedulerLog = Annotated[list[Path], several("auto_scheduler log to apply; may be repeated.")]
-DisablePass = Annotated[list[str], several("May be repeated.", metavar="NAME")]
+Log = Annotated[
+    list[Path], several("AutoTVM log to apply; may be repeated.", metavar="FILE", panel=CODE)
+]
+AutoSchedulerLog = Annotated[
+    list[Path],
+    several("Log of auto_scheduler to apply; may be repeated.", metavar="FILE", panel=CODE),
+]
+DisablePass = Annotated[
+    list[str],
+    several("Name of a build pass to skip; may be repeated.", metavar="NAME", panel=CODE),
+]
 Precision = Annotated[
     str,
     typer.Option(
-        help='"int8" (with --data), "bf16", "f16", "f32", "tf32" (CUDA), "strict" (no algorithm '
-        'that rounds differently), "fast" (Strassen matmuls, too) or "default".'
+        metavar="NAME",
+        help='What may be rounded: "default", "strict" (no algorithm that rounds differently), '
+        '"fast" (also Strassen matmuls), "f32", "bf16", "f16", "tf32" (CUDA), or "int8" (needs '
+        "--data).",
+        callback=arguments.precision,
+        autocompletion=completions.precisions,
+        rich_help_panel=PRECISION,
     ),
 ]
-SAMPLES = "A folder of samples: .npz files with the inputs by name, or .npy files of one."
-Calibration = Annotated[str, typer.Option(help='Of ranges: "minmax", "percentile" or "kl".')]
+SAMPLES = "A folder of samples: .npz files with the inputs by name, or .npy files of one input."
+Calibration = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help='How the ranges of int8 values are found: "minmax", "percentile" or "kl".',
+        callback=arguments.calibration,
+        autocompletion=completions.calibrations,
+        rich_help_panel=PRECISION,
+    ),
+]
 WeightBits = Annotated[
     int,
-    typer.Option(help="Of int8 weights: 8, or 7, which CPUs without VNNI multiply faster."),
+    typer.Option(
+        min=7,
+        max=8,
+        metavar="N",
+        help="Bits of int8 weights: 8, or 7, which CPUs without VNNI multiply faster.",
+        rich_help_panel=PRECISION,
+    ),
 ]
 Precisions = Annotated[
     str,
-    typer.Option(help="Of Baton: some of those of compile with commas between, measured in turn."),
+    typer.Option(
+        metavar="NAMES",
+        help="Precisions of Baton to measure, separated by commas, such as default,bf16.",
+        callback=arguments.precisions,
+        autocompletion=completions.precisions,
+        rich_help_panel=PRECISION,
+    ),
 ]
-Backend = Annotated[list[str], several("Partitioner; may be repeated.", metavar="NAME")]
+Backend = Annotated[
+    list[str],
+    several("Partitioner to run; may be repeated.", metavar="NAME", panel=PARTITIONING),
+]
 Plugin = Annotated[
     list[Path],
     several(
-        "A .py or .so that registers partitioners. It is run: name only your own.",
-        metavar="FILE.py",
+        "A .py or .so file that registers partitioners. Its code runs: load only files you trust.",
+        metavar="FILE",
+        panel=PARTITIONING,
     ),
 ]
 BackendOption = Annotated[
-    list[str], several("For the partitioners.", "--option", metavar="KEY=VALUE")
+    list[str],
+    several(
+        "Option for the partitioners; may be repeated.",
+        "--option",
+        metavar="KEY=VALUE",
+        panel=PARTITIONING,
+    ),
 ]
-Threads = Annotated[int, typer.Option(min=1, max=1024, help="Of every engine.")]
-Peers = Annotated[str, typer.Option(help="Comma-separated; empty for none.")]
-Rounds = Annotated[int, typer.Option(min=1, help="How often every engine is measured in turn.")]
-Seconds = Annotated[float, typer.Option(min=0.01, help="Length of one measurement.")]
-Seed = Annotated[int, typer.Option(help="Of random inputs.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on stdout.")]
+Threads = Annotated[
+    int,
+    typer.Option(
+        min=1, max=1024, metavar="N", help="Threads of every engine.", rich_help_panel=TIMING
+    ),
+]
+Peers = Annotated[
+    str,
+    typer.Option(
+        metavar="NAMES",
+        help="Engines to compare with, separated by commas; empty for none.",
+        autocompletion=completions.peers,
+        rich_help_panel=TIMING,
+    ),
+]
+Rounds = Annotated[
+    int,
+    typer.Option(
+        min=1, metavar="N", help="How often each candidate is measured.", rich_help_panel=TIMING
+    ),
+]
+Seconds = Annotated[
+    float,
+    typer.Option(min=0.01, metavar="S", help="Length of one measurement.", rich_help_panel=TIMING),
+]
+Seed = Annotated[int, typer.Option(metavar="N", help="Seed of the random inputs.")]
+AsJson = Annotated[
+    bool,
+    typer.Option("--json", help="Print JSON, and nothing else, on stdout.", rich_help_panel=OUTPUT),
+]
 CompilerFlag = Annotated[
     list[str],
     typer.Option(
@@ -113,10 +274,13 @@ CompilerFlag = Annotated[
         default_factory=list,
         show_default=False,
         metavar="FLAG",
-        help="For the C++ compiler, such as --flag=-O3; may be repeated. -O2 without any.",
+        help="Flag for the C++ compiler, such as --flag=-O3; may be repeated. The default is -O2.",
     ),
 ]
-Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+Debug = Annotated[
+    bool,
+    typer.Option("--debug", help="Show the traceback of an error.", rich_help_panel=OUTPUT),
+]
 
 
 def texts(paths: list[Path]) -> tuple[str, ...]:

@@ -8,16 +8,18 @@ from typing import Annotated
 import typer
 
 from .console import Steps, failures
-from .options import CompilerFlag, Debug
+from .options import Commands, CompilerFlag, Debug, output
 
-commands = typer.Typer()
-partitioner = typer.Typer(help="Partitioner libraries in C++.", no_args_is_help=True)
-commands.add_typer(partitioner, name="partitioner")
+PANEL = "Extend Baton in C++"
+
+commands = Commands()
+partitioner = Commands(help="Build partitioner libraries in C++.", no_args_is_help=True)
+commands.add_typer(partitioner, name="partitioner", rich_help_panel=PANEL)
 
 
 @partitioner.callback()
 def common() -> None:
-    """Partitioner libraries in C++."""
+    """Build partitioner libraries in C++."""
 
 
 @partitioner.command("build")
@@ -30,11 +32,11 @@ def build_command(
             show_default=False,
         ),
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The library, .so.")],
+    output: Annotated[Path, output("Library to write, .so.")],
     flag: CompilerFlag,
     debug: Debug = False,
 ) -> None:
-    """Compile a library with the system's C++ compiler, or $CXX, load it, and say what it has."""
+    """Compile a library with the system's C++ compiler, or $CXX, and list what it registers."""
     from compiler.mxnet import library
 
     from .compile import note_loaded
@@ -46,7 +48,7 @@ def build_command(
         note_loaded(output, library.load(output, verbose=False), steps)
 
 
-@commands.command("include-dir")
+@commands.command("include-dir", rich_help_panel=PANEL)
 def include_dir_command() -> None:
     """Print the folder of the C++ headers for partitioner libraries."""
     from compiler.support.cxx import include_dir

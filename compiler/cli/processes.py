@@ -51,6 +51,7 @@ class WorkerProcess:
             stderr=self._stderr,
             env={**os.environ, **own, **(environment or {})},
             encoding="utf-8",
+            start_new_session=True,  # Ctrl-C is the parent's; the worker ends with its pipe
         )
 
     def __enter__(self) -> WorkerProcess:

@@ -133,7 +133,7 @@ def show_profile(profile: Profile) -> None:
     )
     title = f"{profile.model} on {profile.target}, medians of {profile.repeats} inferences"
     show(
-        table(header, rows, title=title, numbers=5),
+        table(header, rows, title=title, numbers=5, wide=("schedule from", "GB/s")),
         f"one inference takes {profile.milliseconds:.3f} ms; measured kernel by kernel "
         f"{sum(kernel.milliseconds for kernel in profile.kernels):.3f} ms",
     )

@@ -13,13 +13,13 @@ import numpy as np
 from compiler.errors import FrontendError, InputError
 from compiler.support.numpy_files import read_npy, read_npz
 
+from .completions import CALIBRATIONS
 from .console import Steps, show, table
 from .files import write_whole
 
 if TYPE_CHECKING:
     from compiler.relay.quantize.ranges import Histogram
 
-CALIBRATIONS = ("minmax", "percentile", "kl")
 WEIGHT_BITS = (8, 7)
 
 

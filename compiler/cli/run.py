@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from compiler.errors import InputError
+from compiler.precision import DEFAULT
+from compiler.runtime.metadata import listed
 
 from .compile import BuildOptions, compile_model, load_plugins
 from .console import Steps, show, table
@@ -18,7 +20,10 @@ from .models import devices_of, random_inputs, read_inputs
 if TYPE_CHECKING:
     import numpy as np
 
-    from compiler.runtime import FactoryModule
+    from compiler.runtime import FactoryModule, TensorInfo
+
+LIBRARIES = (".so", ".tar")
+"""Endings of files that `export_library` writes."""
 
 
 @dataclass(frozen=True)
@@ -63,12 +68,13 @@ def run_model(
     """
     steps = steps or Steps()
     options = options or BuildOptions()
-    library = open_library(model, options, steps)
     given = read_inputs(inputs)
+
+    def require_inputs(infos: Sequence[TensorInfo]) -> None:
+        _require_inputs(infos, given, fill_random)
+
+    library = open_library(model, options, steps, require_inputs)
     absent = [info for info in library.metadata.inputs if info.name not in given]
-    if absent and not fill_random:
-        wanted = ", ".join(str(info) for info in absent)
-        raise InputError(f"no value for {wanted}; give --input NAME=FILE.npy, or --random")
     outputs, milliseconds = run_library(
         library, {**random_inputs(absent, seed, options.extents), **given}, repeat, steps
     )
@@ -97,15 +103,45 @@ def run_library(
     return outputs, [seconds * 1e3 for seconds in timed.results]
 
 
-def open_library(model: Path, options: BuildOptions, steps: Steps) -> FactoryModule:
-    """Load a `.so` or `.tar`; build anything else as a model file."""
-    if model.suffix not in (".so", ".tar"):
-        return compile_model(model, options, steps=steps).library
+def open_library(
+    model: Path,
+    options: BuildOptions,
+    steps: Steps,
+    check_inputs: Callable[[Sequence[TensorInfo]], None] = lambda _: None,
+) -> FactoryModule:
+    """Load a `.so` or `.tar`; build anything else as a model file.
+
+    `check_inputs`: gets the inputs, before anything is built. Raises InputError: a library is to
+    have another precision than it was built with.
+    """
+    if model.suffix not in LIBRARIES:
+        return compile_model(model, options, steps=steps, check_inputs=check_inputs).library
     from compiler.runtime import load_module
 
+    if options.precision != DEFAULT:
+        raise InputError(
+            f"{model} is built already, so --precision {options.precision} can't change it; give "
+            "the option to `baton compile`, or run the model file"
+        )
     load_plugins(map(Path, options.plugins), steps)
     with steps.step("load", str(model)):
-        return load_module(model)
+        library = load_module(model)
+    check_inputs(library.metadata.inputs)
+    return library
+
+
+def _require_inputs(
+    infos: Sequence[TensorInfo], given: Mapping[str, np.ndarray], fill_random: bool
+) -> None:
+    """Raise InputError for a value of no input, and an input without a value."""
+    unknown = sorted(set(given) - {info.name for info in infos})
+    if unknown:
+        raise InputError(
+            f"--input {unknown[0]}: the model has no such input; its inputs are {listed(infos)}"
+        )
+    absent = [info for info in infos if info.name not in given]
+    if absent and not fill_random:
+        raise InputError(f"no value for {listed(absent)}; give --input NAME=FILE.npy, or --random")
 
 
 def show_ran(ran: Ran) -> None:

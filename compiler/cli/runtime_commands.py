@@ -8,39 +8,37 @@ from typing import Annotated
 import typer
 
 from .console import Steps, failures
-from .options import CompilerFlag, Debug, several
+from .options import Commands, CompilerFlag, Debug, output, several
 
-commands = typer.Typer()
-runtime = typer.Typer(
-    help="What machines need that run libraries: for C and C++, for Python.", no_args_is_help=True
+commands = Commands()
+runtime = Commands(
+    help="Package the runtime for machines that only run libraries.", no_args_is_help=True
 )
-commands.add_typer(runtime, name="runtime")
+commands.add_typer(runtime, name="runtime", rich_help_panel="Run")
 
 
 @runtime.callback()
 def common() -> None:
-    """What machines need that run libraries: for C and C++, for Python."""
+    """Package the runtime for machines that only run libraries."""
 
 
 @runtime.command("build")
 def build_command(
     *,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="Folder that gets include/ and lib/.")
-    ],
+    output: Annotated[Path, output("Folder that gets include/ and lib/.", "FOLDER")],
     flag: CompilerFlag,
     wheel: Annotated[
         list[Path],
         several(
-            "apache-tvm's or apache-tvm-ffi's for another kind of processor, which $CXX compiles "
-            "for; both are needed.",
+            "Wheels of apache-tvm and of apache-tvm-ffi for another architecture, which $CXX "
+            "compiles for; give the option twice.",
             "--wheel",
             metavar="WHEEL",
         ),
     ],
     debug: Debug = False,
 ) -> None:
-    """Compile libbaton_runtime and install it with all that it needs, for pkg-config and CMake."""
+    """Compile the runtime for C and C++, with files for pkg-config and CMake."""
     from compiler.runtime.packaging.cpp_runtime import build_cpp_runtime
 
     steps = Steps()
@@ -51,12 +49,12 @@ def build_command(
 @runtime.command("wheel")
 def wheel_command(
     *,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder that gets the wheel.")],
+    output: Annotated[Path, output("Folder that gets the wheel.", "FOLDER")],
     tvm: Annotated[
         Path | None,
         typer.Option(
             metavar="WHEEL",
-            help="Of apache-tvm, of the same version, for another kind of processor.",
+            help="Wheel of apache-tvm, of the same version, for another architecture.",
         ),
     ] = None,
     debug: Debug = False,

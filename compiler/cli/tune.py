@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +14,7 @@ import numpy as np
 
 from ..ir.rewrite import expressions_in
 from .compile import BuildOptions, build_module, import_model
-from .console import Steps, show, table
+from .console import Steps, interrupt_hint, show, table
 from .files import write_text
 from .tuned_network import Gain, Silent, prune, show_network
 
@@ -46,6 +45,11 @@ class TuneOptions:
     rounds: int = 7  # of the comparisons at the end
     limit: int | None = None  # only the tasks with the most work
     seconds: float | None = None  # shared by the tasks; the comparisons come on top
+
+    @property
+    def how_to_continue(self) -> str:
+        """For a run that is interrupted."""
+        return f"measurements are kept in {self.log}; the same command continues from them"
 
     @property
     def timing(self) -> dict[str, Any]:
@@ -101,8 +105,9 @@ def tune_model(
         )
         tasks = _heaviest(tasks, options.limit)
     option = _measure_option(options, constant_bytes(mod, params))
-    with steps.step("tune", f"{len(tasks)} tasks, {options.trials} trials each"):
-        measure_tasks(tasks, option, options)
+    steps.note(f"tune {len(tasks)} tasks, {options.trials} trials each")
+    with interrupt_hint(options.how_to_continue):
+        measure_tasks(tasks, option, options, steps)
     with steps.step("compare with the fallback", f"{options.rounds} rounds"):
         records = list(load_from_file(options.log)) if options.log.exists() else []
         found = confirm.comparisons(tasks, records)
@@ -125,15 +130,18 @@ def tune_model(
     return Tuned(kept, len(lines) - len(kept), times, without, found, options.best)
 
 
-def measure_tasks(tasks: Sequence[Task], option: dict[str, Any], options: TuneOptions) -> None:
+def measure_tasks(
+    tasks: Sequence[Task], option: dict[str, Any], options: TuneOptions, steps: Steps | None = None
+) -> None:
     """Run a tuner on each task; configs that the log has are not measured again."""
     from compiler.autotvm import callback, load_from_file
     from compiler.autotvm.tuner import make_tuner
 
+    steps = steps or Steps()
     records = list(load_from_file(options.log)) if options.log.exists() else []
     planned = [min(options.trials, len(task.config_space)) for task in tasks]
     end = math.inf if options.seconds is None else time.monotonic() + options.seconds
-    with _Progress(sum(planned)) as progress:
+    with _Progress(sum(planned), steps) as progress:
         for position, (task, most) in enumerate(zip(tasks, planned)):
             tuner = make_tuner(options.algorithm, task)
             tuner.load_history(records)
@@ -158,7 +166,7 @@ class _Progress:
     Elsewhere it prints a line for each task. `total` counts the trials of all tasks.
     """
 
-    def __init__(self, total: int) -> None:
+    def __init__(self, total: int, steps: Steps) -> None:
         from rich.console import Console
         from rich.progress import (
             BarColumn,
@@ -169,7 +177,7 @@ class _Progress:
         )
 
         console = Console(stderr=True)
-        self._live = console.is_terminal
+        self._live, self._steps = steps.shows_progress, steps
         self._total, self._done, self._started = total, 0, time.monotonic()
         columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         self._bar = Progress(
@@ -206,9 +214,9 @@ class _Progress:
         if not self._live:
             seconds = time.monotonic() - self._started
             left = seconds / max(self._done, 1) * max(self._total - self._done, 0)
-            sys.stderr.write(
-                f"  {self._name}: best {self._best:.1f} GFLOP/s in {self.measured} trials; "
-                f"{self._done}/{self._total} trials, {seconds:.0f} s, {left:.0f} s left\n"
+            self._steps.note(
+                f"{self._name}: best {self._best:.1f} GFLOP/s in {self.measured} trials; "
+                f"{self._done}/{self._total} trials, {seconds:.0f} s, {left:.0f} s left"
             )
 
     def _show(self, current: float) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .compile import BuildOptions, build_module, import_model
-from .console import Steps, show, table
+from .console import Steps, interrupt_hint, show, table
 from .files import write_text
 from .tune import TuneOptions, constant_bytes
 from .tuned_network import Gain, Silent, prune, show_network
@@ -78,11 +77,14 @@ def search_model(
         tasks, weights = [tasks[i] for i in chosen], [weights[i] for i in chosen]
     builder, runner = _measuring(options, scheduler, constant_bytes(mod, params))
     tuner = auto_scheduler.TaskScheduler(
-        tasks, weights, load_log_file=options.log, callbacks=[_Progress()]
+        tasks, weights, load_log_file=options.log, callbacks=[_Progress(steps)]
     )
     trials = options.trials * len(tasks) - sum(tuner.task_cts)
     if trials >= len(tasks):
-        with steps.step("search", f"{len(tasks)} tasks, {options.trials} trials each"):
+        with (
+            steps.step("search", f"{len(tasks)} tasks, {options.trials} trials each"),
+            interrupt_hint(options.how_to_continue),
+        ):
             tuner.tune(
                 auto_scheduler.TuningOptions(
                     num_measure_trials=trials,
@@ -124,15 +126,18 @@ def search_model(
 class _Progress:
     """Says after each round of a task what was found."""
 
+    def __init__(self, steps: Steps) -> None:
+        self._steps = steps
+
     def pre_tune(self, scheduler: TaskScheduler, task_id: int) -> None:
         """Nothing."""
 
     def post_tune(self, scheduler: TaskScheduler, task_id: int) -> None:
         best, task = scheduler.best_costs[task_id], scheduler.tasks[task_id]
         seconds = time.time() - scheduler.start_time
-        sys.stderr.write(
-            f"  {task.desc[:60]}: best {best * 1e6:.1f} us in {scheduler.task_cts[task_id]} "
-            f"trials; {sum(scheduler.task_cts)} trials in all, {seconds:.0f} s\n"
+        self._steps.note(
+            f"{task.desc[:60]}: best {best * 1e6:.1f} us in {scheduler.task_cts[task_id]} "
+            f"trials; {sum(scheduler.task_cts)} trials in all, {seconds:.0f} s"
         )
 
 

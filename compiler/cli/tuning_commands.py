@@ -15,8 +15,10 @@ from . import arguments
 from .console import Steps, failures, show_found
 from .models import find_model
 from .options import (
+    TIMING,
     AsJson,
     AutoSchedulerLog,
+    Commands,
     Debug,
     Extents,
     Log,
@@ -26,14 +28,19 @@ from .options import (
     Shape,
     Target,
     Threads,
+    output,
     several,
     texts,
 )
 
-commands = typer.Typer()
+TUNE = "Tune"
+SEARCH = "The search"
+"""Panels of commands in the help of `baton`, and of options in the help of `baton tune`."""
+
+commands = Commands()
 
 
-@commands.command("replay")
+@commands.command("replay", rich_help_panel="Measure")
 def replay_command(
     *,
     model: Model,
@@ -65,62 +72,145 @@ def replay_command(
 
 
 class TunerEngine(str, enum.Enum):
-    """Tuner used by `baton tune`."""
+    """Tuners of `baton tune`."""
 
     autotvm = "autotvm"
     auto_scheduler = "auto_scheduler"
 
 
-@commands.command("tune")
+@commands.command("tune", rich_help_panel=TUNE)
 def tune_command(
     *,
     model: Model,
     log: Annotated[
-        Path, typer.Option(help="Every measurement; a run is continued from what it holds.")
+        Path,
+        typer.Option(
+            metavar="FILE",
+            help="Log of every measurement. A run that was interrupted continues from it.",
+            rich_help_panel=SEARCH,
+        ),
     ],
     best: Annotated[
         Path | None,
-        typer.Option(help="The records that pay, for `--log` of other commands; LOG.best."),
+        typer.Option(
+            metavar="FILE",
+            help="Log of the records that pay, for --log of other commands. The default is "
+            "LOG.best.",
+            rich_help_panel=SEARCH,
+        ),
     ] = None,
-    tuner: Annotated[TunerEngine, typer.Option(help="What is tuned.")] = TunerEngine.autotvm,
+    tuner: Annotated[
+        TunerEngine,
+        typer.Option(
+            help="Tune AutoTVM's templates, or search with auto_scheduler.", rich_help_panel=SEARCH
+        ),
+    ] = TunerEngine.autotvm,
     algorithm: Annotated[
         str,
-        typer.Option(help="xgb_knob, xgb_itervar, xgb_curve, xgb_rank, ga, random, gridsearch."),
+        typer.Option(
+            metavar="NAME",
+            help="Tuner of AutoTVM: xgb_knob, xgb_itervar, xgb_curve, xgb_rank, ga, random or "
+            "gridsearch.",
+            rich_help_panel=SEARCH,
+        ),
     ] = "xgb_knob",
     trials: Annotated[
-        int, typer.Option("--trials", "--trials-per-task", min=1, help="Measurements of each task.")
+        int,
+        typer.Option(
+            "--trials",
+            "--trials-per-task",
+            min=1,
+            metavar="N",
+            help="Measurements of each task.",
+            rich_help_panel=SEARCH,
+        ),
     ] = 64,
     early_stopping: Annotated[
-        int | None, typer.Option(min=1, help="Stop a task after this many without an improvement.")
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Stop a task after this many measurements without an improvement.",
+            rich_help_panel=SEARCH,
+        ),
     ] = None,
     op: Annotated[
         list[str],
         several(
-            "Operator to tune, such as nn.conv2d; may be repeated. All by default.", metavar="NAME"
+            "Operator to tune, such as nn.conv2d; may be repeated. The default is all operators.",
+            metavar="NAME",
+            panel=SEARCH,
         ),
     ],
     limit: Annotated[
-        int | None, typer.Option(min=1, help="Tune only this many operators, those with most work.")
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Tune only this many operators, those with most work.",
+            rich_help_panel=SEARCH,
+        ),
     ] = None,
     seconds: Annotated[
         float | None,
-        typer.Option(min=1, help="Measure no longer than this; comparisons at the end are extra."),
+        typer.Option(
+            min=1,
+            metavar="S",
+            help="Time limit of the search. The comparisons at the end are extra.",
+            rich_help_panel=SEARCH,
+        ),
     ] = None,
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds for a build, and a run.")] = 20.0,
-    number: Annotated[int, typer.Option(min=1, help="Runs that a repeat averages.")] = 4,
-    repeat: Annotated[int, typer.Option(min=1, help="Repeats of a measurement.")] = 3,
-    min_repeat_ms: Annotated[int, typer.Option(min=0, help="Least time of a repeat.")] = 10,
-    cooldown: Annotated[float, typer.Option(min=0, help="Seconds of rest after each run.")] = 0.0,
-    check: Annotated[bool, typer.Option(help="Compare each result with numpy's.")] = True,
+    timeout: Annotated[
+        float,
+        typer.Option(
+            min=0.1,
+            metavar="S",
+            help="Time limit in seconds of one build, and of one run.",
+            rich_help_panel=TIMING,
+        ),
+    ] = 20.0,
+    number: Annotated[
+        int,
+        typer.Option(
+            min=1, metavar="N", help="Runs that a repeat averages.", rich_help_panel=TIMING
+        ),
+    ] = 4,
+    repeat: Annotated[
+        int,
+        typer.Option(min=1, metavar="N", help="Repeats of a measurement.", rich_help_panel=TIMING),
+    ] = 3,
+    min_repeat_ms: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            metavar="MS",
+            help="Shortest time of a repeat, in milliseconds.",
+            rich_help_panel=TIMING,
+        ),
+    ] = 10,
+    cooldown: Annotated[
+        float,
+        typer.Option(
+            min=0, metavar="S", help="Pause in seconds after each run.", rich_help_panel=TIMING
+        ),
+    ] = 0.0,
+    check: Annotated[
+        bool, typer.Option(help="Compare each result with numpy's.", rich_help_panel=TIMING)
+    ] = True,
     tracker: Annotated[
         str | None,
-        typer.Option(metavar="HOST:PORT/KEY", help="Measure on devices of this RPC tracker."),
+        typer.Option(
+            metavar="HOST:PORT/KEY",
+            help="Measure on devices of this RPC tracker.",
+            rich_help_panel=TIMING,
+        ),
     ] = None,
     scheduler: Annotated[
         str | None,
         typer.Option(
             metavar="tcp://HOST:PORT",
             help="Build and measure on the workers of this Dask scheduler (auto_scheduler).",
+            rich_help_panel=TIMING,
         ),
     ] = None,
     rounds: Rounds = 7,
@@ -172,7 +262,7 @@ def tune_command(
         show_found(tuned, as_json, lambda each: show_tuned(each, options))
 
 
-@commands.command("extract-tasks")
+@commands.command("extract-tasks", rich_help_panel=TUNE)
 def extract_tasks_command(
     *,
     model: Model,
@@ -180,9 +270,11 @@ def extract_tasks_command(
     shape: Shape,
     extent: Extents,
     include_simple: Annotated[
-        bool, typer.Option("--include-simple", help="Also kernels that reduce nothing.")
+        bool, typer.Option("--include-simple", help="Also list kernels without a reduction.")
     ] = False,
-    folder: Annotated[Path | None, typer.Option(help="One TIR file per task goes there.")] = None,
+    folder: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Write one TIR file per task there.")
+    ] = None,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
@@ -206,14 +298,16 @@ def extract_tasks_command(
         show_found(extracted, as_json, show_extracted)
 
 
-@commands.command("convert-log")
+@commands.command("convert-log", rich_help_panel=TUNE)
 def convert_log_command(
     *,
     logs: Annotated[
-        list[Path], typer.Argument(help="AutoTVM logs of any age.", show_default=False)
+        list[Path], typer.Argument(help="AutoTVM logs of any TVM version.", show_default=False)
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The log in the current form.")],
-    best: Annotated[bool, typer.Option("--best", help="Keep the best of each workload.")] = False,
+    output: Annotated[Path, output("Log to write, in today's format.")],
+    best: Annotated[
+        bool, typer.Option("--best", help="Keep only the best record of each workload.")
+    ] = False,
     drop_failed: Annotated[
         bool, typer.Option("--drop-failed", help="Leave out failed measurements.")
     ] = False,
@@ -221,13 +315,13 @@ def convert_log_command(
         bool,
         typer.Option(
             "--metaschedule",
-            help="From a MetaSchedule database folder to an auto_scheduler log, or back.",
+            help="Convert a MetaSchedule database folder to an auto_scheduler log, or back.",
         ),
     ] = False,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Rewrite old tuning logs in the current form, and say what was dropped and why."""
+    """Rewrite old tuning logs in today's format, and print what was dropped and why."""
     from .console import show
     from .convert_log import convert_database, convert_logs, show_converted
 

@@ -164,4 +164,5 @@ class _Stopwatch:
     def lap(self, name: str) -> None:
         now = time.perf_counter()
         self.laps[name] = now - self._last
+        _logger.debug("%s: %.3f s", name, self.laps[name])
         self._last = now

@@ -14,6 +14,7 @@ from ..errors import BuildError
 from ..ir import dynamic_shape
 from ..ir.kv_cache import kept
 from ..runtime.metadata import OUTPUT_NAMES, UNKNOWN, Metadata, ParamInfo, TensorInfo
+from ..version import __version__
 from .codegen import device_placement
 from .offloaded_functions import partition_info, subgraph_flops
 from .steps import State
@@ -27,8 +28,8 @@ def describe(state: State, mod_name: str, bound_params: Sequence[str]) -> Metada
     flops = subgraph_flops(state.scheduled, state.report.kernels)
     return Metadata(
         mod_name=mod_name,
-        inputs=tuple(_inputs(state.described)),
-        outputs=tuple(_outputs(state.described)),
+        inputs=tuple(inputs_of(state.described)),
+        outputs=tuple(outputs_of(state.described)),
         params=tuple(_weights(state)),
         devices=device_placement.kinds(state.targets),
         target=targets.to_cli(state.target),
@@ -36,12 +37,14 @@ def describe(state: State, mod_name: str, bound_params: Sequence[str]) -> Metada
         partition=partition_info(state.described, state.targets, flops),
         bound_params=tuple(bound_params),
         tvm_version=tvm.__version__,
+        baton_version=__version__,
         bounds=dynamic_shape.bounds(state.described["main"]),
         kv_cache=kept(state.described["main"]),
     )
 
 
-def _inputs(mod: tvm.IRModule) -> list[TensorInfo]:
+def inputs_of(mod: tvm.IRModule) -> list[TensorInfo]:
+    """The parameters of `main`. Raises BuildError: one has a dimension that is no symbol."""
     names = dynamic_shape.names(mod["main"])
 
     def extent(name: str, dim: Any) -> str:
@@ -54,7 +57,8 @@ def _inputs(mod: tvm.IRModule) -> list[TensorInfo]:
     return [_describe(var.name, var.ty, extent) for var in mod["main"].params]
 
 
-def _outputs(mod: tvm.IRModule) -> list[TensorInfo]:
+def outputs_of(mod: tvm.IRModule) -> list[TensorInfo]:
+    """The results of `main`, as the importer named them."""
     ty = mod["main"].ret_ty
     known = dynamic_shape.names(mod["main"])
 

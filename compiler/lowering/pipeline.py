@@ -15,6 +15,7 @@ from schedules.strategy import Query
 
 from ..errors import BatonError, BuildError
 from ..ir.unroll_recurrent import unroll_recurrent
+from ..support.progress import report_progress
 from . import pass_flags, steps
 from .graph_passes.dual_output_layer_norm import round_norms
 from .graph_passes.fold_se_gate import fold_gates
@@ -106,6 +107,7 @@ def run(
     """
     for step in sequence:
         if all(switch.enabled for switch in step.needs):
+            report_progress(step.name)
             try:
                 step.run(state)
             except BatonError:

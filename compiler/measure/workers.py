@@ -149,6 +149,7 @@ class _ForkServer:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, **environment},
+            start_new_session=True,  # Ctrl-C is the parent's; the worker ends with its pipe
         )
 
     @property

@@ -25,7 +25,7 @@ from compiler.runtime.host import require_cpu_features
 from compiler.runtime.metadata import Metadata
 from compiler.runtime.weights import map_weights
 from compiler.support.archive_limits import ArchiveError, opened_tar, plain_members
-from compiler.support.regular_files import open_regular
+from compiler.support.regular_files import foreign_kind, open_regular
 
 _PIECE = 1 << 22  # bytes that are copied at a time
 _TAR_MAGIC, _TAR_MAGIC_OFFSET = b"ustar", 257
@@ -129,10 +129,10 @@ def load_module(path: str | os.PathLike[str], verify_weights: bool = False) -> F
     """
     checked = check_file(path, verify_weights)
     metadata, origin = checked.metadata, checked.file.path
-    if checked.machine != _this_machine():
+    if checked.machine != this_machine():
         raise IncompatibleDeviceError(
             f"the library {str(origin)!r} was built for {checked.machine}, and this machine is "
-            f"{_this_machine()}; build the model for this one"
+            f"{this_machine()}; build the model for this one"
         )
     require_cpu_features(metadata, f"the library {str(origin)!r}")
     lacking = cuda_runtime.prepare() if "cuda" in metadata.devices else None
@@ -175,7 +175,8 @@ def check_file(path: str | os.PathLike[str], verify_weights: bool = False) -> Ch
 
 
 @functools.cache
-def _this_machine() -> str:
+def this_machine() -> str:
+    """The architecture of this process, as `elf.machine` names it."""
     with open("/proc/self/exe", "rb") as program:
         return elf.machine(program)
 
@@ -188,6 +189,9 @@ def _open(file: BinaryIO, origin: Path) -> _Opened:
         raise _not_ours(origin)
     if magic and _is_tar(file):
         return _open_archive(file, origin)
+    file.seek(0)
+    if kind := foreign_kind(file.read(64)):
+        raise LoadError(f"{str(origin)!r} is not a library: it is {kind}")
     raise LoadError(
         f"{str(origin)!r} is neither a shared library nor a .tar archive; load a file that "
         "export_library wrote"

@@ -124,3 +124,26 @@ def read_rest(file: BinaryIO) -> bytes:
 def memory_nbytes() -> int:
     """Bytes of physical memory."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+_KNOWN_STARTS = (
+    (b"version https://git-lfs", "a Git LFS pointer, not the file itself; run `git lfs pull`"),
+    (b"<!doctype html", 'an HTML page; download the file itself (often behind a link "raw")'),
+    (b"<html", 'an HTML page; download the file itself (often behind a link "raw")'),
+    (b"<?xml", "an XML file"),
+    (b"\x7felf", "a library or a program (ELF)"),
+    (b"\x1f\x8b", "compressed by gzip; unpack it first"),
+    (b"pk\x03\x04", "a zip archive, as PyTorch's .pt and numpy's .npz are"),
+    (b"\x93numpy", "an array of numpy (.npy)"),
+    (b"\x80\x02", "a Python pickle, as old PyTorch checkpoints are"),
+    (b"\x89hdf", "an HDF5 file, as Keras models are; export it as ONNX"),
+)
+
+
+def foreign_kind(head: bytes) -> str:
+    """What a file is that begins like this, and what to do; "" if unknown.
+
+    For messages of readers that expected something else.
+    """
+    start = head[:64].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    return next((kind for known, kind in _KNOWN_STARTS if start.startswith(known)), "")

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from tvm.support import cc
 from tvm.target import Target
 from tvm.tirx.build import codegen_build
 
+from ...support.progress import report_progress
 from ...support.source_fingerprint import code_version
 from ...support.tempdir import TemporaryFolder
 from ..cache.kernel_cache import KernelCache
@@ -190,6 +191,11 @@ def _compile_all(
             lowered = _lower(func, symbol, own)
             path = Path(folder) / f"{index}.o"
             codes[symbol] = pool.submit(_generate, lowered, own, settings, path)
+            done = sum(code.done() for code in codes.values())
+            report_progress("compile kernels", done, len(kernels))
+        for _ in as_completed(codes.values()):
+            done = sum(code.done() for code in codes.values())
+            report_progress("compile kernels", done, len(kernels))
         return {symbol: code.result() for symbol, code in codes.items()}
 
 

@@ -21,6 +21,7 @@ from ...ir.rewrite import expressions_in, relax_functions
 from ...primfuncs.fusion_pattern import called_kernel
 from ...primfuncs.query import count_flops
 from ...records.auto_scheduler.record import Record, replay
+from ...support.progress import report_progress
 from ...tvm_workarounds.float_differences import keep_differences
 from ...tvm_workarounds.index_guard import guard_indices
 from ..codegen.concat_in_place import CONCATENATES, is_profitable
@@ -58,7 +59,9 @@ def schedule_kernels(
     functions = dict(mod.functions_items())
     scheduled: dict[str, tvm.tirx.PrimFunc] = {}
     report = []
-    for caller, calls in _calls(mod).items():
+    calls_of = _calls(mod)
+    total = sum(map(len, calls_of.values()))
+    for caller, calls in calls_of.items():
         renamed = {}
         for name, count in calls.items():
             target = chosen_targets[caller]
@@ -82,6 +85,7 @@ def schedule_kernels(
             entry.operators = list(operators[name])
             entry.backend = claimed.get(caller, "")
             report.append(entry)
+            report_progress("schedule kernels", len(report), total)
         if renamed:
             gvar = mod.get_global_var(caller)
             functions[gvar] = _Redirect(renamed).visit_expr(mod[caller])

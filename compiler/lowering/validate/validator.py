@@ -210,6 +210,7 @@ class Checker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C is the parent's; the worker ends with its pipe
         )
         return self._process
 

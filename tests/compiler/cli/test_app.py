@@ -1,15 +1,20 @@
 from __future__ import annotations
 
+import io
 import logging
 import re
 import shutil
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
+import rich.console
+import typer
 
 import compiler
+from compiler.cli import compile, completions, console
 from compiler.cli.app import app
 from compiler.cli.console import set_verbosity
 from compiler.errors import FrontendError
@@ -22,6 +27,69 @@ def test_every_command_has_help(cli):
     for command in ("compile", "partition", "run", "bench"):
         assert command in listing
         assert cli.invoke(app, [command, "--help"]).exit_code == 0
+
+
+def commands(group, *above):
+    for name, command in group.commands.items():
+        yield (*above, name), command
+        yield from commands(command, *above, name) if hasattr(command, "commands") else ()
+
+
+def test_help_texts_are_sentences_of_80_columns(cli):
+    found = dict(commands(typer.main.get_command(app)))
+    assert len(found) >= 18
+    for words, command in found.items():
+        help = " ".join((command.help or "").split())
+        assert help[:1].isupper() and help.endswith((".", ":")), (words, help)
+        for parameter in command.params:
+            assert parameter.help[:1].isupper(), (words, parameter.name)
+            assert parameter.help.endswith("."), (words, parameter.name, parameter.help)
+            assert not parameter.help.startswith("Of "), (words, parameter.name)
+        shown = cli.invoke(app, [*words, "--help"], env={"COLUMNS": "80"}).stdout
+        assert words[0] == "tvmc" or "Usage: " in shown
+        assert "<bool>" not in shown, words
+        assert max(map(len, shown.splitlines()), default=0) <= 80, words
+
+
+def test_commands_are_listed_in_groups(cli):
+    shown = cli.invoke(app, ["--help"], env={"COLUMNS": "80"}).stdout
+    titles = re.findall("╭─ (.*?) ─", shown)
+    assert titles == [
+        *("Options", "Build", "Run", "Measure", "Tune"),
+        *("Extend Baton in C++", "This machine", "Old TVM"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("complete", "typed", "offered"),
+    [
+        (completions.precisions, "bf", ["bf16"]),
+        (completions.precisions, "default,f1", ["default,f16"]),
+        (completions.peers, "openvino,", ["openvino,onnxruntime", "openvino,relax"]),
+        (completions.calibrations, "k", ["kl"]),
+        (completions.models, "squeezenet1", ["squeezenet1_1"]),
+        (completions.models, "mod", ["model[1].onnx", "models/"]),
+    ],
+)
+def test_names_are_completed(complete, typed, offered, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model[1].onnx").touch()
+    (tmp_path / "models").mkdir()
+    assert complete(typed) == offered
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--precision", "bf61"], "did you mean 'bf16'?"),
+        (["--calibration", "kll"], "did you mean 'kl'?"),
+        (["--weight-bits", "4"], "greater than or equal to 7"),
+    ],
+)
+def test_values_of_options_are_checked_before_any_work(cli, words, said):
+    result = cli.invoke(app, ["compile", "absent.onnx", *words], env={"COLUMNS": "200"})
+    assert result.exit_code == 2
+    assert said in result.stderr
 
 
 def test_the_command_line_is_read_without_importing_tvm_or_onnx():
@@ -185,3 +253,42 @@ def test_errors_of_the_cpp_compiler_keep_their_lines(cli, tmp_path):
     result = cli.invoke(app, arguments)
     assert result.exit_code == 1
     assert "    2 | int second = missing;\n      |              ^~~~~~~" in result.stderr
+
+
+def test_quiet_commands_print_no_warnings(cli, model, monkeypatch):
+    def warn(*_, **__):
+        warnings.warn("of Python", stacklevel=1)
+        logging.getLogger("baton.lowering").warning("of Baton")
+        logging.getLogger("schedules").warning("of schedules")
+        raise FrontendError("the reason")
+
+    monkeypatch.setattr(compile, "import_model", warn)
+    result = cli.invoke(app, ["-q", "compile", str(model)])
+    assert result.stderr == "baton: error: the reason\n"
+    assert result.stdout == ""
+
+
+def test_narrow_terminals_see_fewer_columns():
+    rows = [("fused_conv2d_add", "nn.conv2d add", 1.5)]
+    shown = console.table(("kernel", "operators", "ms"), rows, numbers=1, wide=("operators",))
+    for width, columns in ((80, 2), (160, 3)):
+        output = io.StringIO()
+        rich.console.Console(file=output, width=width).print(shown)
+        header = output.getvalue().splitlines()[1]
+        assert header.count("┃") == columns + 1
+
+
+def test_ctrl_c_is_one_line_and_status_130():
+    program = (
+        "import os, signal, sys, time\n"
+        "from compiler.cli import console\n"
+        "console.end_on_interrupt()\n"
+        "with console.interrupt_hint('the same command goes on'):\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    time.sleep(30)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 130
+    assert done.stderr.strip() == "baton: interrupted; the same command goes on"

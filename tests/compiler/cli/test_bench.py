@@ -122,11 +122,12 @@ def test_both_precisions_are_measured_in_turn(fake, model, monkeypatch):
     assert result.engines["baton-strict"].ratio == 2
 
 
-def test_a_precision_that_is_not_known_is_an_error_of_the_command(cli, model):
+def test_a_precision_that_is_not_known_is_a_usage_error(cli, model):
     for command in (["bench", str(model), "--peers", ""], ["compile", str(model)]):
-        result = cli.invoke(app, [*command, "--precision", "exact"])
-        assert result.exit_code == 1
-        assert "'default', 'f16', 'f32', 'fast', 'strict'" in result.stderr.splitlines()[-1]
+        words = [*command, "--precision", "exact"]
+        result = cli.invoke(app, words, env={"COLUMNS": "200"})
+        assert result.exit_code == 2
+        assert "'exact' is not one of strict, fast, f32, bf16, f16, tf32" in result.stderr
 
 
 def test_a_slow_engine_leaves_after_two_rounds(fake, model):

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 
+from compiler.cli import run
 from compiler.cli.app import app
 
 
@@ -99,3 +101,38 @@ def test_errors_of_scripts_show_the_scripts_lines_alone_unless_verbose(tmp_path,
     else:
         assert [str(script) in frame for frame in frames] == [True, True]
         assert "frames inside Baton and TVM" in lines[-2]
+
+
+def test_missing_and_unknown_inputs_are_reported_before_the_build(cli, model, tmp_path):
+    np.save(tmp_path / "x.npy", np.zeros((1, 3, 8, 8), "float32"))
+    for words, said in (
+        ([], "no value for data: float32[1, 3, 8, 8]; give --input NAME=FILE.npy, or --random"),
+        (
+            ["--input", f"image={tmp_path / 'x.npy'}", "--random"],
+            "--input image: the model has no such input; its inputs are data: float32[1, 3, 8, 8]",
+        ),
+    ):
+        result = cli.invoke(app, ["run", str(model), *words])
+        assert result.exit_code == 1
+        assert said in result.stderr
+        assert "build" not in result.stderr
+
+
+def test_a_library_keeps_its_precision(cli, library):
+    result = cli.invoke(app, ["run", str(library), "--random", "--precision", "bf16"])
+    assert result.exit_code == 1
+    assert "is built already, so --precision bf16 can't change it" in result.stderr
+
+
+def test_a_run_uses_the_threads_that_are_asked_for(cli, library, monkeypatch):
+    monkeypatch.setenv("TVM_NUM_THREADS", "7")
+    seen = []
+
+    def run_model(*_, **__):
+        seen.append(os.environ["TVM_NUM_THREADS"])
+        return run.Ran({}, [])
+
+    monkeypatch.setattr(run, "run_model", run_model)
+    for words in ([], ["--threads", "3"]):
+        cli.invoke(app, ["run", str(library), "--random", *words])
+    assert seen == ["7", "3"]

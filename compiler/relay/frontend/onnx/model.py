@@ -26,7 +26,12 @@ from compiler.errors import (
 from compiler.ir.constants import NUMPY_DTYPES
 from compiler.relay.ty import is_any
 from compiler.support import strictness
-from compiler.support.regular_files import memory_nbytes, open_inside, open_regular
+from compiler.support.regular_files import (
+    foreign_kind,
+    memory_nbytes,
+    open_inside,
+    open_regular,
+)
 
 from .node_order import sorted_model
 from .protobuf_reader import WireError, split_weights
@@ -141,6 +146,8 @@ def _parse(data: memoryview, origin: str) -> Model:
         small, weights = split_weights(data)
         proto = onnx.ModelProto.FromString(small)
     except (WireError, DecodeError) as error:
+        if kind := foreign_kind(bytes(data[:64])):
+            raise FrontendError(f"{origin} is not an ONNX model: it is {kind}") from error
         raise FrontendError(
             f"{origin} ({len(data)} bytes) is not an ONNX model, or is truncated: {error}"
         ) from error
