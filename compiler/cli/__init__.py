@@ -35,17 +35,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     words = list(sys.argv[1:] if arguments is None else arguments)
     is_verbose = words[1:2] in (["-v"], ["--verbose"])
     era, rest = _era(words[2 if is_verbose else 1 :])
-    if words[:1] == ["run"] and rest and rest[0].endswith(".py"):
+    is_module = rest[:1] == ["-m"] and len(rest) > 1
+    if words[:1] == ["run"] and rest and (is_module or rest[0].endswith(".py")):
         # What follows belongs to the script, options included.
-        if not os.path.isfile(rest[0]):
+        if not is_module and not os.path.isfile(rest[0]):
             sys.exit(f"baton: error: there is no script {rest[0]!r}")
-        from compiler.legacy import run_script
+        from compiler.legacy import run_module, run_script
 
         if not is_verbose:
             from .script_errors import print_error
 
             sys.excepthook = print_error
-        run_script(rest[0], rest[1:], era)
+        if is_module:
+            run_module(rest[1], rest[2:], era)
+        else:
+            run_script(rest[0], rest[1:], era)
         return
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     from .app import app

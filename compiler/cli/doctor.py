@@ -1,4 +1,4 @@
-"""`baton doctor`: what is on this machine of all that builds and runs need."""
+"""`baton doctor`: check that this machine has what builds and runs need."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from compiler.errors import BatonError
+from compiler.version import __version__
 
 from .console import show, table
 
@@ -82,13 +83,17 @@ def package_version(name: str) -> str | None:
 
 
 def _versions() -> dict[str, Any]:
-    """Whether TVM and its FFI are a pair that Baton is tested with."""
+    """Baton's version, and whether TVM and its FFI are a pair that it is tested with."""
     try:
         requirements = importlib.metadata.requires(_DISTRIBUTION) or []
     except importlib.metadata.PackageNotFoundError:
         requirements = []
     wanted = [text for text in requirements if re.match(r"apache-tvm(-ffi)?\s*[=<>!]", text)]
-    return {"tested with": wanted, "is tested": all(map(fulfils, wanted)) if wanted else None}
+    return {
+        "baton": __version__,
+        "tested with": wanted,
+        "is tested": all(map(fulfils, wanted)) if wanted else None,
+    }
 
 
 def fulfils(requirement: str) -> bool:

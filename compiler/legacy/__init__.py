@@ -22,6 +22,7 @@ _MEMBERS = {
     "install": ".installation",
     "installed": ".installation",
     "is_installed": ".installation",
+    "run_module": ".script",
     "run_script": ".script",
     "uninstall": ".installation",
 }

@@ -5,10 +5,11 @@ from __future__ import annotations
 import importlib
 import importlib.abc
 import importlib.machinery
+import importlib.util
 import sys
 from collections import ChainMap
 from collections.abc import Sequence
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 from ..errors import LegacyImportError
@@ -88,7 +89,15 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
                 f"docs/{page}.md lists what is there",
                 name=fullname,
             )
-        return importlib.machinery.ModuleSpec(fullname, self, origin=module, is_package=True)
+        is_package = not fullname.endswith(".__main__")
+        return importlib.machinery.ModuleSpec(fullname, self, origin=module, is_package=is_package)
+
+    def get_code(self, fullname: str) -> CodeType | None:
+        """The code that `python -m` runs."""
+        spec = importlib.util.find_spec(today(fullname) or fullname)
+        loader: Any = spec.loader if spec is not None else None
+        code: CodeType | None = loader.get_code(spec.name) if loader and spec else None
+        return code
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
         instead = _absent(spec.name)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import runpy
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from ..errors import InputError
@@ -30,13 +32,31 @@ def run_script(path: str | Path, arguments: Sequence[str] = (), era: str | None 
         raise InputError(f"{script}: no such script")
     if era is None:
         era = "0.6" if is_of_the_era(script.read_text(errors="replace")) else "0.19"
+    with _as_main(str(script), arguments, str(script.resolve().parent), era):
+        runpy.run_path(str(script), run_name="__main__")
+
+
+def run_module(name: str, arguments: Sequence[str] = (), era: str | None = None) -> None:
+    """Run a module as `python -m` does, such as tvm.driver.tvmc, with the old names of TVM on.
+
+    `name`: of the module, found in the current folder first. `arguments`, `era`: as for
+    `run_script`; the version is 0.19 by default.
+    Raises ImportError: there is no such module. What the module itself raises comes through.
+    """
+    with _as_main(name, arguments, os.getcwd(), era or "0.19"):
+        runpy.run_module(name, run_name="__main__", alter_sys=True)
+
+
+@contextmanager
+def _as_main(program: str, arguments: Sequence[str], folder: str, era: str) -> Iterator[None]:
+    """The old names, and the arguments and search path of a program."""
     install(everything=True, era=era)
     use_names_of_mxnet(True)
     before = sys.argv[:], sys.path[:]
-    sys.argv = [str(script), *arguments]
-    sys.path.insert(0, str(script.resolve().parent))
+    sys.argv = [program, *arguments]
+    sys.path.insert(0, folder)
     try:
-        runpy.run_path(str(script), run_name="__main__")
+        yield
     except TVM_ERROR as error:
         # TVM's hook for exceptions takes it for printed already, and prints nothing of it.
         raise SystemExit(f"{type(error).__module__}.DiagnosticError: {error}") from error

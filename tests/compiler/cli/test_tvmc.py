@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import subprocess
+import sys
 import tarfile
 
 import numpy as np
@@ -188,6 +190,13 @@ def test_the_old_name_is_the_same_module():
         from tvm.driver import tvmc as old
 
         assert old is tvmc and old.TVMCModel is tvmc.model.TVMCModel
+
+
+def test_the_old_module_is_run_by_its_name():
+    command = [sys.executable, "-m", "compiler", "run", "-m", "tvm.driver.tvmc", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("0.27")
 
 
 def test_a_file_that_is_not_there_is_said(tmp_path, capsys):
