@@ -31,7 +31,6 @@ _WIDTH_OF_FILES = 160
 
 _NARROW = 120
 """Columns of a terminal from which on tables show all of theirs."""
-_LOGGERS = ("baton", "compiler", "schedules")
 
 _is_quiet = False
 
@@ -44,8 +43,7 @@ def set_verbosity(level: int) -> None:
     global _is_quiet
     _is_quiet = level < 0
     threshold = {-1: logging.ERROR, 0: logging.NOTSET, 1: logging.INFO}.get(level, logging.DEBUG)
-    for name in _LOGGERS:
-        logging.getLogger(name).setLevel(threshold)
+    logging.getLogger("baton").setLevel(threshold)
     if level > 0:
         logging.basicConfig(format="%(name)s: %(message)s")
 

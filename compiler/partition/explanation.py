@@ -28,7 +28,7 @@ from .options import bounded
 from .region_growing import ANY, last_return, readers_of
 from .regions import find_regions
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("baton.partition")
 
 BUILD = "baton"
 """Place of the operators that no back end took: the build compiles them."""
@@ -242,7 +242,7 @@ def explain_partitioning(
 def show_summary(done: Partitioning) -> None:
     """Write the two lines of `Explanation.summary` to stderr, unless Baton's logging is quiet.
 
-    It is with `logging.getLogger("compiler").setLevel(logging.ERROR)`, and with `baton --quiet`.
+    It is with `logging.getLogger("baton").setLevel(logging.ERROR)`, and with `baton --quiet`.
     """
     if not logger.isEnabledFor(logging.WARNING) or not done.selections:
         return

@@ -259,7 +259,6 @@ def test_quiet_commands_print_no_warnings(cli, model, monkeypatch):
     def warn(*_, **__):
         warnings.warn("of Python", stacklevel=1)
         logging.getLogger("baton.lowering").warning("of Baton")
-        logging.getLogger("schedules").warning("of schedules")
         raise FrontendError("the reason")
 
     monkeypatch.setattr(compile, "import_model", warn)
