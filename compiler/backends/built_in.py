@@ -1,10 +1,10 @@
-"""The partitioners that are always there: `default`, `llvm`, `cuda`, `onnxruntime`, and NVIDIA's.
+"""The built-in partitioners: `default`, `llvm`, `cuda`, `onnxruntime`, `openvino`, and NVIDIA's.
 
 `default` is MXNet's: it claims the operators that its option `op_names` lists and leaves their
 subgraphs to the build. The others take the option `ops`, the operators to claim, separated by
 commas. `llvm` and `cuda` claim every operator without it and have their subgraphs compiled for the
-CPU or the GPU; the option `target` says for which one. `onnxruntime` claims what it can express in
-ONNX and runs it there. `cublaslt` and `cudnn` are those of `nvidia`.
+CPU or the GPU; the option `target` says for which one. `onnxruntime` and `openvino` claim what can
+be expressed in ONNX and run it there. `cublaslt` and `cudnn` are those of `nvidia`.
 """
 
 from __future__ import annotations
@@ -45,6 +45,14 @@ def register_built_in() -> None:
         compile=_compile_with_onnxruntime,
         compiles_relax=True,
         options=["ops"],
+    )
+    register(
+        "openvino",
+        Strategy("expressible", _claiming(_expressible), None, "_openvino_subgraph"),
+        check_options=_check_openvino,
+        compile=_compile_with_openvino,
+        compiles_relax=True,
+        options=["ops", "threads"],
     )
     register_nvidia()
 
@@ -150,4 +158,25 @@ def _compile_with_onnxruntime(
     model = to_onnx(subgraph, params).SerializeToString()
     code = foreign.ExternalCode("onnxruntime", model)
     foreign.load(code)  # what onnxruntime refuses is a compile error
+    return code
+
+
+def _check_openvino(options: Options) -> str | None:
+    threads = options.get("threads", "1")
+    if not threads.isdecimal() or not int(threads):
+        return f"threads is {threads!r}; give a whole number above 0"
+    return check_ops(options)
+
+
+def _compile_with_openvino(
+    subgraph: IRModule, params: Mapping[str, np.ndarray], options: Options
+) -> Any:
+    from compiler.runtime import foreign
+
+    from .onnx_export import to_onnx
+
+    model = to_onnx(subgraph, params).SerializeToString()
+    header = {"threads": int(options.get("threads", 0))}
+    code = foreign.ExternalCode("openvino", foreign.with_header(header, model))
+    foreign.load(code)  # what OpenVINO rejects is a compile error
     return code

@@ -173,6 +173,15 @@ def _load_onnxruntime(code: bytes) -> Runnable:
 register_runtime("onnxruntime", _load_onnxruntime)
 
 
+def _load_openvino(code: bytes) -> Engine:
+    from compiler.runtime import openvino_engine
+
+    return openvino_engine.load(code)
+
+
+register_engine("openvino", _load_openvino)
+
+
 def _load_cublaslt(code: bytes) -> Engine:
     from compiler.runtime.nvidia import cublaslt
 
