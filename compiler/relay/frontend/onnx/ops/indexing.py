@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from compiler.relay.op.slicing import box_from, leading_box, slice_of_symbols
 from compiler.relay.op.transform import reverse_sequence_kernel
 
 from ..node import Node, constant_value, dtype_of
-from ..shape_expr import is_symbolic, shape_of
+from ..shape_expr import is_natural, is_symbolic, shape_of
 from . import dynamic_operands
 
 
@@ -359,7 +359,13 @@ def split(node: Node) -> list[relax.Expr] | None:
     axis = node.axis(0, len(shape))
     extents = node.attr("split") if node.opset < 13 else None
     if node.opset >= 13 and node.get(1) is not None:
-        if constant_value(node[1]) is None and node.extents_in(1) is None:
+        given = node.extents_in(1)
+        if given is not None and is_symbolic(given):
+            sizes = [simplified(as_extent(each)) for each in given.ravel()]
+            rest = simplified(as_extent(sum(sizes) - shape[axis]))
+            fits = same_extent(rest, 0) and all(is_natural(each) for each in sizes)
+            return _pieces(node, axis, sizes) if fits else _split_at_run_time(node, axis)
+        if constant_value(node[1]) is None and given is None:
             return _split_at_run_time(node, axis)
         extents = node.value(1, "the extents").tolist()
     if extents is not None and not isinstance(shape[axis], int):
@@ -390,9 +396,12 @@ def split(node: Node) -> list[relax.Expr] | None:
 
 def _split_at_run_time(node: Node, axis: int) -> list[relax.Expr]:
     """Slices of extents that are computed while the model runs."""
-    shape = node.extents(0)
-    count = node.shape(1)[0]
-    sizes = dynamic_operands.parts_of(node, node[1], axis, count)
+    return _pieces(node, axis, dynamic_operands.parts_of(node, node[1], axis, node.shape(1)[0]))
+
+
+def _pieces(node: Node, axis: int, sizes: Sequence[Any]) -> list[relax.Expr]:
+    """Slices of symbolic extents that add up to that of the axis."""
+    shape: list[Any] = node.extents(0)
     pieces, begin = [], tirx.const(0, "int64")
     for size in sizes:
         box = [*shape[:axis], size, *shape[axis + 1 :]]

@@ -169,6 +169,23 @@ CASES: dict[str, Any] = {
             ("n", "five", 1),
         )
     },
+    **{
+        f"parts of {sizes}": (
+            [
+                NODE("Shape", ["x"], ["shape"]),
+                NODE("Slice", ["shape", "one", "i2"], ["n"]),
+                NODE("Div", ["n", "i2"], ["half"]),
+                NODE("Sub", ["n", sizes[0]], ["rest"]),
+                NODE("Concat", list(sizes), ["sizes"], axis=0),
+                NODE("Split", ["x", "sizes"], ["a", "b"], axis=1),
+                NODE("Concat", ["b", "a"], ["y"], axis=1),
+            ],
+            X2,
+            SHAPE_WEIGHTS | {"i2": integers(2)},
+            texts(),
+        )
+        for sizes in (("half", "rest"), ("one", "rest"))
+    },
     "tokens moved by one": (
         [NODE("Pad", ["x", "pads"], ["moved"]), NODE("Sub", ["x", "moved"], ["y"])],
         X8,
