@@ -1,10 +1,10 @@
-"""Write symbolic extents in the normal form of TVM's analyzer.
+"""Write an extent in one way, as FuseTIR compares extents by structure.
 
-    before   a: Tensor((2 * (n + 1),)) made by a repeat, read by a kernel of Buffer((n * 2 + 2,))
-    after    both have n * 2 + 2
+    before   a: Tensor((2 * n,)) made by a repeat, read by a kernel of Buffer((n * 2,))
+    after    both have n * 2
 
-Some of TVM's passes simplify the extents that they write, others do not. FuseTIR compares extents
-by structure, and fails with "Inconsistent buffers" if they differ.
+Some of TVM's passes simplify the extents that they write, others do not. FuseTIR fails with
+"Inconsistent buffers" if they differ.
 """
 
 from __future__ import annotations
@@ -19,16 +19,40 @@ from tvm import relax, sym, tirx
 _ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.FloorDiv, tirx.FloorMod, tirx.Min, tirx.Max)
 
 
-def normal_extents(mod: tvm.IRModule) -> tvm.IRModule:
-    """Simplify expressions of symbolic dimensions, in modules that have some."""
+def constants_last(mod: tvm.IRModule) -> tvm.IRModule:
+    """Turn `2 * n` into `n * 2`, and `2 + n` into `n + 2`, in modules with symbolic dimensions."""
+    return _with_extents(mod, lambda _: ((tirx.Mul, tirx.Add), _ordered))
+
+
+def fuse_kernels(mod: tvm.IRModule) -> tvm.IRModule:
+    """Merge the kernels of each fused function, as FuseTIR does.
+
+    Extents are only simplified if they differ: factors help to simplify indices.
+    """
+    try:
+        return relax.transform.FuseTIR()(mod)
+    except tvm.error.InternalError as error:
+        if "Inconsistent buffers" not in str(error):
+            raise
+        simplified = _with_extents(mod, lambda function: (_ARITHMETIC, _simplifier(function)))
+        return relax.transform.FuseTIR()(simplified)
+
+
+def _with_extents(mod: tvm.IRModule, rewrite: Callable[[Any], Any]) -> tvm.IRModule:
+    """Rewrite the expressions in modules with symbolic dimensions."""
     relax_functions = [f for _, f in mod.functions_items() if isinstance(f, relax.Function)]
     if not any(map(relax.analysis.defined_symbolic_vars, relax_functions)):
         return mod
     functions = {
-        gvar: tvm_ffi.structural_map(function, (_ARITHMETIC, _simplifier(function)))
+        gvar: tvm_ffi.structural_map(function, rewrite(function))
         for gvar, function in mod.functions_items()
     }
     return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
+
+
+def _ordered(expr: Any) -> Any:
+    is_reversed = isinstance(expr.a, tirx.IntImm) and not isinstance(expr.b, tirx.IntImm)
+    return type(expr)(expr.b, expr.a) if is_reversed else expr
 
 
 def _simplifier(function: Any) -> Callable[[Any], Any]:

@@ -91,10 +91,14 @@ class _Indices:
 def is_misread(index: Expr) -> bool:
     """Whether FlattenBuffer may change the value of a simplified index, conservatively.
 
-    That is possible for a division of a sum that has an offset or a falling term.
+    That is possible for a division of a sum that has an offset or a falling term. By a sum of
+    symbols, FlattenBuffer may fail.
     """
     return any(
-        _has_offset(node.a) or _falls(node.a) or _is_negative(node.b)
+        _has_offset(node.a)
+        or _falls(node.a)
+        or _is_negative(node.b)
+        or isinstance(node.b, (tirx.Add, tirx.Sub))
         for node in nodes_of(index, _DIVISIONS)
     )
 

@@ -224,9 +224,7 @@ declare(
 )
 declare("nn.log_softmax", half=SUMS_IN_FLOAT32, batch="axis")
 declare("nn.nll_loss", indices=index_rules.class_labels)
-declare(
-    "nn.pad", half=FOLLOWS, evaluate=npf.pad, shapes=shape_rules.nonempty(shape_rules.mirrored_axes)
-)
+declare("nn.pad", half=FOLLOWS, evaluate=npf.pad, shapes=shape_rules.mirror_extents)
 declare(
     "nn.prelu",
     half=FOLLOWS,

@@ -302,12 +302,19 @@ def reduced_axes(call: relax.Call, rank: int) -> list[int]:
     return list(range(rank)) if call.attrs.axis is None else [int(call.attrs.axis) % rank]
 
 
-def mirrored_axes(call: relax.Call, rank: int) -> list[int]:
-    """Axes that are padded with the tensor's own elements."""
-    if str(call.attrs.pad_mode) == "constant":
-        return []
+def mirror_extents(call: relax.Call) -> Iterator[ShapeConstraint]:
+    """An axis padded with the tensor's own elements has enough of them.
+
+    A reflection needs one more than the padding is wide; edges and other ends need one.
+    """
+    mode, shape = str(call.attrs.pad_mode), extents_of(call.args[0])
     widths = [int(width) for width in call.attrs.pad_width]
-    return [axis for axis in range(rank) if any(widths[2 * axis : 2 * axis + 2])]
+    for axis in range(len(shape or ())):
+        widest = max(widths[2 * axis : 2 * axis + 2])
+        if mode == "constant" or widest <= 0:
+            continue
+        least = widest + 1 if mode == "reflect" else 1
+        yield ShapeConstraint(0, axis, tirx.IntImm("int64", least), "less than", is_window=True)
 
 
 def spatial_axes(call: relax.Call, rank: int) -> list[int]:

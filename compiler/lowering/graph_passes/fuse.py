@@ -14,7 +14,7 @@ from ...primfuncs.fusion_pattern import called_kernel
 from ...primfuncs.kernel_operators import operators_of
 from ...tvm_workarounds.alias_tuples import alias_tuples
 from ...tvm_workarounds.branch_dataflow import plain_branches
-from ...tvm_workarounds.extent_order import normal_extents
+from ...tvm_workarounds.extent_order import constants_last, fuse_kernels
 from ...tvm_workarounds.order_shape_bindings import in_order
 from ...tvm_workarounds.scalar_operands import separate_scalar_operands
 from .block_broadcast_fusion import separate_spread_results
@@ -39,7 +39,7 @@ def fuse(
     with target:
         mod = interpolations(mod) if target.kind.name == "llvm" else mod
         mod = limit_kernel_tensors(mod)
-        mod = relax.transform.AnnotateTIROpPattern()(normal_extents(legalize_ops()(mod)))
+        mod = relax.transform.AnnotateTIROpPattern()(constants_last(legalize_ops()(mod)))
         mod = separate_groups(mod)
         mod = bound_epilogues(separate_spread_results(separate_scalar_operands(mod)))
         mod = separate_concatenations(mod, target) if concat_in_place else mod
@@ -54,7 +54,7 @@ def fuse(
         plain = plain_branches(alias_tuples(mod))
         mod = in_order(relax.transform.FuseOps(fuse_opt_level=2)(plain))
         operators, nodes = _operators(mod), kernel_sources(plain, mod)
-        mod = relax.transform.CanonicalizeBindings()(relax.transform.FuseTIR()(mod))
+        mod = relax.transform.CanonicalizeBindings()(fuse_kernels(mod))
         mod = symbols_first(mod)
     return mod, operators, nodes
 

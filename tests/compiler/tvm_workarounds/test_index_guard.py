@@ -60,7 +60,7 @@ def test_a_function_without_such_an_index_is_returned_as_it_is():
     assert guard_indices(whole_rows) is whole_rows
 
 
-V, W = (tirx.Var(name, "int32") for name in "ij")
+V, W, N = (tirx.Var(name, "int32") for name in "ijn")
 
 
 @pytest.mark.parametrize(
@@ -70,6 +70,8 @@ V, W = (tirx.Var(name, "int32") for name in "ij")
         ((11 - V) // 2, True),
         ((V + 1) % 2 * 8 + V % 2 * 6, True),
         (V // 4 % -3, True),
+        ((V * 39 + W) // (N - 1), True),
+        ((V * N + W) // N, False),
         (V % 58 // 2 * 29 + W, False),
         (11 - V, False),
         ((V * 4 + W) // 8 + 3, False),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
+import onnx.parser
 import pytest
 
 from scripts.fuzz import pool, run_networks
@@ -47,3 +49,12 @@ def test_a_short_run_has_no_findings():
         pool.run_in_workers(range(3, 6), campaign.one, limit=120)
     assert not campaign.findings()
     assert campaign.networks == {"right": 3}
+
+
+def test_a_convolution_of_no_elements_is_one_of_its_padding():
+    model = onnx.parser.parse_model("""<ir_version: 9, opset_import: ["": 17]>
+        convolved (float[1, 1, n] x) => (float[1, 1, m] y)
+        <float[1, 1, 3] w = {1, 2, 3}, float[1] b = {7}>
+        { y = Conv<pads = [2, 2]>(x, w, b) }""")
+    (values,) = expect(model, {"x": np.ones((1, 1, 0), "float32")}).values or [None]
+    np.testing.assert_array_equal(values, [[[7, 7]]])

@@ -172,7 +172,7 @@ def pad(node: Node) -> relax.Expr:
     if integers(shape) is not None and math.prod(shape) == 0:
         raise node.unsupported("an empty tensor has no elements that padding could repeat")
     for extent, *widths in zip(static_shape(data) or (), before, after):
-        if max(widths) > {"replicate": math.inf, "reflect": extent - 1, "circular": extent}[mode]:
+        if mode == "reflect" and max(widths) >= extent:
             raise node.unsupported(f"an axis of {extent} elements can't be padded by {max(widths)}")
     dtype = node.dtype(0)
     bits = relax.op.astype(data, "int8") if dtype == "bool" else data

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import tvm
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, parser
 from onnx.reference import ReferenceEvaluator
 
 from compiler import errors, relay
@@ -155,6 +155,25 @@ def test_modes_that_need_no_value_take_any(mode, model, agrees):
     feeds = {"a": IMAGE[0, 0], "c": np.array(3, "float32")}
     proto = one_node(model, "Pad", feeds, 19, {"b": np.array([1, 2, 0, 3])}, mode=mode)
     agrees(proto, feeds)
+
+
+@pytest.mark.parametrize(("mode", "least"), [("edge", 1), ("reflect", 4), ("wrap", 1)])
+def test_padding_needs_elements_to_repeat(mode, least):
+    proto = parser.parse_model(f"""<ir_version: 9, opset_import: ["": 19]>
+        padded (float[rows, n] x) => (float[rows, k] y) <int64[4] widths = {{0, 3, 0, 2}}>
+        {{ y = Pad<mode = "{mode}">(x, widths) }}""")
+    mod, params = from_onnx(proto)
+    library = relay.build(mod, "llvm", params=params)
+    executor = graph_executor.GraphModule(library["default"](tvm.cpu()))
+    for extent in range(6):
+        x = np.arange(2.0 * extent, dtype="float32").reshape(2, extent)
+        if extent < least:
+            with pytest.raises(errors.InputError, match=f"nn.pad needs at least {least} of n"):
+                executor.run(x=x)
+        else:
+            executor.run(x=x)
+            want = np.pad(x, [(0, 0), (3, 2)], mode)
+            np.testing.assert_array_equal(executor.get_output(0).numpy(), want)
 
 
 @pytest.mark.parametrize("mode", ["constant", "edge", "reflect"])
