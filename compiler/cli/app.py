@@ -458,12 +458,21 @@ def profile_command(
     auto_scheduler_log: AutoSchedulerLog,
     disable_pass: DisablePass,
     precision: Precision = "default",
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.json",
+            help="Write the last inference as a trace for Perfetto (ui.perfetto.dev) and Chrome.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
     """Measure every kernel of a model: time, share, GFLOP/s and GB/s."""
     os.environ["TVM_NUM_THREADS"] = str(threads)  # read when TVM starts its threads
     from .compile import BuildOptions
+    from .files import write_json
     from .profile import profile_model, show_profile
 
     options = BuildOptions(
@@ -478,6 +487,8 @@ def profile_command(
     )
     with failures(debug):
         profile = profile_model(find_model(str(model)), repeat, seed, options, Steps())
+        if trace is not None:
+            write_json(trace, profile.trace())
         show_found(profile, as_json, show_profile)
 
 

@@ -6,7 +6,7 @@ import statistics
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,10 +55,36 @@ class Profile:
     milliseconds: float  # median time of an inference without measuring its kernels
     repeats: int  # inferences whose kernels were measured
     kernels: list[KernelTime]
+    # Calls of the last inference: the function's symbol, its start and its length in microseconds
+    events: list[tuple[str, float, float]] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain dicts, lists and numbers."""
-        return asdict(self)
+        """Plain dicts, lists and numbers; `trace` has the events."""
+        return asdict(replace(self, events=[]))
+
+    def trace(self) -> dict[str, Any]:
+        """The last inference in the JSON format of Chrome's traces, which Perfetto opens.
+
+        https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU describes
+        the format: times are microseconds.
+        """
+        kernels = {kernel.name: kernel for kernel in self.kernels}
+        events = []
+        for symbol, start, length in self.events:
+            event: dict[str, Any] = {"name": symbol, "ph": "X", "pid": 1, "tid": 1}
+            event |= {"cat": RUNTIME, "ts": start, "dur": length}
+            if kernel := kernels.get(symbol):
+                event["cat"] = "kernel"
+                event["args"] = {
+                    "nodes": kernel.nodes,
+                    "operators": kernel.operators,
+                    "implementation": kernel.implementation,
+                    "schedule from": kernel.source,
+                    "shapes": kernel.shapes,
+                }
+            events.append(event)
+        named = {"name": "process_name", "ph": "M", "pid": 1, "args": {"name": self.model}}
+        return {"traceEvents": [named, *events], "displayTimeUnit": "ms"}
 
 
 def gflops_of(kernel: KernelTime) -> str:
@@ -106,6 +132,7 @@ def profile_library(
         statistics.median(whole),
         repeats,
         _kernel_times(runs[1:], stopwatch.shapes, _report_of(library)),
+        stopwatch.events,
     )
 
 
@@ -142,7 +169,8 @@ def show_profile(profile: Profile) -> None:
 class _Stopwatch:
     """What the virtual machine calls before and after each of its calls.
 
-    `seconds`, `calls`: of each function since `start`, by symbol. `shapes`: of the tensors that
+    `seconds`, `calls`: of each function since `start`, by symbol. `events`: the calls, as
+    `Profile.events`. `shapes`: of the tensors that
     each function was first called with.
     """
 
@@ -154,6 +182,8 @@ class _Stopwatch:
     def start(self) -> None:
         self.seconds: dict[str, float] = defaultdict(float)
         self.calls: dict[str, int] = defaultdict(int)
+        self.events: list[tuple[str, float, float]] = []
+        self._start = time.perf_counter()
         self._began: list[float] = []
 
     def __call__(self, _: Any, symbol: str, before: bool, __: Any, *arguments: Any) -> int:
@@ -164,7 +194,10 @@ class _Stopwatch:
             return 0
         for device in self._accelerators:
             device.sync()
-        self.seconds[symbol] += time.perf_counter() - self._began.pop()
+        began = self._began.pop()
+        seconds = time.perf_counter() - began
+        self.seconds[symbol] += seconds
+        self.events.append((symbol, (began - self._start) * 1e6, seconds * 1e6))
         self.calls[symbol] += 1
         return 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -220,6 +221,29 @@ class Report:
         kernels = [Kernel(**kernel) for kernel in data["kernels"]]
         logs = [LogUse(**log) for log in data.get("logs", ())]
         return Report(**{**data, "kernels": kernels, "logs": logs})
+
+    def __repr__(self) -> str:
+        return (
+            f"<Report: {len(self.kernels)} kernels for {self.target}, opt_level {self.opt_level}, "
+            f"precision {self.precision}; print() shows them>"
+        )
+
+    def _repr_html_(self) -> str:
+        """A table of the kernels, for notebooks."""
+        header = ("kernel", "operators", "implementation", "schedule from", "calls", "MFLOP")
+        rows = [
+            (
+                *(kernel.name, " ".join(kernel.operators), kernel.implementation, _origin(kernel)),
+                *(kernel.calls, kernel.megaflops),
+            )
+            for kernel in self.kernels
+        ]
+        lines = [
+            "".join(f"<{tag}>{html.escape(str(cell))}</{tag}>" for cell in row)
+            for tag, row in (("th", header), *(("td", row) for row in rows))
+        ]
+        table = "".join(f"<tr>{line}</tr>" for line in lines)
+        return f"<p>{html.escape(repr(self)[1:-1])}</p><table>{table}</table>"
 
     def __str__(self) -> str:
         header = (

@@ -15,7 +15,7 @@ from compiler.runtime.code import runnable
 from compiler.runtime.export import export_library, linked_image
 from compiler.runtime.graph_json import graph_json
 from compiler.runtime.host import arrange_devices, kind_of, require_cpu_features
-from compiler.runtime.metadata import Metadata
+from compiler.runtime.metadata import Metadata, listed
 from compiler.support.regular_files import read_regular
 
 if TYPE_CHECKING:
@@ -94,6 +94,11 @@ class FactoryModule:
         self._images: dict[str, bytes] = {}
         self._lock = forks.ForkSafeLock()
         self._placed: dict[tuple[str, int], dict[str, Any]] = {}
+
+    def __repr__(self) -> str:
+        origin = f" of {str(self.origin)!r}" if self.origin else ""
+        inputs, outputs = listed(self.metadata.inputs), listed(self.metadata.outputs)
+        return f"<Library{origin} for {self.metadata.target}: {inputs} -> {outputs}>"
 
     def partition_info(self) -> dict[str, dict[str, Any]]:
         """What backends claimed, by name of the subgraph's function.

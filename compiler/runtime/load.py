@@ -26,6 +26,7 @@ from compiler.runtime.metadata import Metadata
 from compiler.runtime.weights import map_weights
 from compiler.support.archive_limits import ArchiveError, opened_tar, plain_members
 from compiler.support.regular_files import foreign_kind, open_regular
+from compiler.support.tempdir import TemporaryFolder
 
 _PIECE = 1 << 22  # bytes that are copied at a time
 _TAR_MAGIC, _TAR_MAGIC_OFFSET = b"ustar", 257
@@ -101,7 +102,9 @@ class CheckedFile:
     """Takes the descriptor of `file`."""
 
 
-def load_module(path: str | os.PathLike[str], verify_weights: bool = False) -> FactoryModule:
+def load_module(
+    path: str | os.PathLike[str] | bytes | bytearray | memoryview, verify_weights: bool = False
+) -> FactoryModule:
     """Load what `FactoryModule.export_library` wrote.
 
     The weights are mapped from the file, not copied: their pages are read when first used and
@@ -110,8 +113,9 @@ def load_module(path: str | os.PathLike[str], verify_weights: bool = False) -> F
 
     Parameters
     ----------
-    path : path
-        A `.so` or `.tar`. The latter is linked first, with the host's C++ compiler.
+    path : path or bytes
+        A `.so` or `.tar`, or its content, which is copied to a temporary file. A `.tar` is linked
+        first, with the host's C++ compiler.
     verify_weights : bool
         Also compare the weights with their checksum, which reads all of them.
 
@@ -127,6 +131,8 @@ def load_module(path: str | os.PathLike[str], verify_weights: bool = False) -> F
         The library is for another kind of processor, or uses CPU features that this machine
         lacks. None of its code has run.
     """
+    if isinstance(path, (bytes, bytearray, memoryview)):
+        return _load_content(path, verify_weights)
     checked = check_file(path, verify_weights)
     metadata, origin = checked.metadata, checked.file.path
     if checked.machine != this_machine():
@@ -147,6 +153,20 @@ def load_module(path: str | os.PathLike[str], verify_weights: bool = False) -> F
         ) from error
     report = {**metadata.report, "library_bytes": checked.file.nbytes}
     return FactoryModule(code, metadata, checked.params, report, origin=checked.file)
+
+
+def _load_content(content: bytes | bytearray | memoryview, verify_weights: bool) -> FactoryModule:
+    """Load a library from a file whose name goes at once; its pages stay as long as it is used."""
+    try:
+        with TemporaryFolder("library") as folder:
+            is_elf = bytes(content[: len(elf.MAGIC)]) == elf.MAGIC
+            path = Path(folder) / ("library.so" if is_elf else "library.tar")
+            path.write_bytes(content)
+            return load_module(path, verify_weights)
+    except OSError as error:
+        raise LoadError(
+            f"can't keep a library of {len(content)} bytes in a temporary file: {error.strerror}"
+        ) from error
 
 
 def check_file(path: str | os.PathLike[str], verify_weights: bool = False) -> CheckedFile:

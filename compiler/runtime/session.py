@@ -12,12 +12,13 @@ their own thread, so that they may make requests themselves.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,7 +36,16 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger("baton.runtime")
 
-Results = dict[str, np.ndarray]
+
+class Results(dict[str, np.ndarray]):
+    """Outputs by name, in the model's order."""
+
+    def __missing__(self, name: object) -> np.ndarray:
+        raise KeyError(f"no output {name!r}; there are {listed(sorted(self))}")
+
+    def __repr__(self) -> str:
+        outputs = (f"{name}: {each.dtype}{list(each.shape)}" for name, each in self.items())
+        return f"<{type(self).__name__}: {', '.join(outputs)}>"
 
 
 class _Request(Future[Any]):
@@ -121,7 +131,37 @@ class Session:
         self._idle: SimpleQueue[GraphExecutor] = SimpleQueue()
         self._process = 0
         self._lock = forks.ForkSafeLock()
+        self._is_closed = False
         self._own_executors()
+
+    def __repr__(self) -> str:
+        state = ", closed" if self._is_closed else ""
+        return (
+            f"<Session: {listed(self.inputs)} -> {listed(self.outputs)}; "
+            f"num_threads={self.num_threads}, parallel={self.parallel}{state}>"
+        )
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Free the intermediate tensors; requests that are made already are still computed.
+
+        Requests after that raise InputError. Closing twice does nothing. The library, and arrays
+        and bindings of this session, stay valid; so do the threads, which sessions share.
+        """
+        with self._lock:
+            self._is_closed = True
+        while not self._idle.empty():
+            with contextlib.suppress(Empty):
+                self._idle.get_nowait()
+
+    def _require_open(self) -> None:
+        if self._is_closed:
+            raise InputError("the session is closed; make another one with library.session()")
 
     def make_kv_cache(self) -> KVCache:
         """An empty cache for one text; raises InputError where the library keeps none."""
@@ -147,8 +187,9 @@ class Session:
 
         Returns
         -------
-        results : dict of str to numpy.ndarray
-            They belong to the caller.
+        results : Results
+            A dict of str to numpy.ndarray, whose KeyError names the outputs there are. The arrays
+            belong to the caller.
 
         Raises
         ------
@@ -180,6 +221,7 @@ class Session:
         kv_cache: KVCache | None,
     ) -> tuple[dict[str, Any], list[int], KVCache | None]:
         """The arguments of `_request`; raises InputError as `run`."""
+        self._require_open()
         names = {info.name for info in self.inputs}
         if set(inputs) != names:
             raise InputError(
@@ -216,6 +258,7 @@ class Session:
         InputError
             There is no such input or output, its shape is not fixed, or the array does not fit.
         """
+        self._require_open()
         return Binding(
             self,
             self._make_executor(),
@@ -250,17 +293,21 @@ class Session:
         self, inputs: dict[str, Any], wanted: list[int], kv_cache: KVCache | None
     ) -> Results:
         idle = self._own_executors()
-        executor = idle.get()
+        try:
+            executor = idle.get_nowait()  # there is one for each lane
+        except Empty:  # the session was closed after the request was made
+            executor = self._make_executor()
         try:
             if kv_cache is not None:
                 executor.use_kv_cache(kv_cache)
             executor.set_input(inputs)
             executor.run()
-            return {
-                self.outputs[index].name: executor.get_output(index).numpy() for index in wanted
-            }
+            return Results(
+                (self.outputs[index].name, executor.get_output(index).numpy()) for index in wanted
+            )
         finally:
-            idle.put(executor)
+            if not self._is_closed:
+                idle.put(executor)
 
     def _positions(self, outputs: Iterable[str] | None) -> list[int]:
         positions = {info.name: index for index, info in enumerate(self.outputs)}

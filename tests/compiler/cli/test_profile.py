@@ -42,3 +42,21 @@ def test_the_table_shows_the_kernels(cli, library):
     assert "GFLOP/s" in result.stdout
     assert "conv2d" in result.stdout
     assert "Conv_0" in result.stdout
+
+
+def test_a_trace_has_an_event_for_each_call(cli, library, tmp_path):
+    path = tmp_path / "trace.json"
+    words = ["profile", str(library), "--repeat", "2", "--trace", str(path), "--json"]
+    result = cli.invoke(app, words)
+    assert result.exit_code == 0, result.stderr
+    profile = json.loads(result.stdout)
+    assert profile["events"] == []
+    document = json.loads(path.read_text())
+    events = [event for event in document["traceEvents"] if event["ph"] == "X"]
+    starts = [event["ts"] for event in events]
+    assert min(starts) >= 0 and all(event["dur"] > 0 for event in events)
+    (conv,) = [event for event in events if "conv2d" in event["name"]]
+    assert conv["cat"] == "kernel"
+    assert conv["args"]["nodes"] == ["Conv_0", "Relu_0"]
+    kernels = [each for each in profile["kernels"] if each["name"] != RUNTIME]
+    assert sum(event["cat"] == "kernel" for event in events) == sum(k["calls"] for k in kernels)

@@ -221,6 +221,20 @@ def test_a_process_holds_the_weights_once_and_as_pages_of_the_file(build, tmp_pa
     assert anonymous < 0.5 * size
 
 
+def test_a_library_is_loaded_from_bytes(exported, network, tmp_path):
+    content = exported.read_bytes()
+    library = load_module(content)
+    session = library.session(num_threads=1)
+    found = session.run(network.inputs(3))
+    expected = load_module(exported).session(num_threads=1).run(network.inputs(3))
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value)
+    library.export_library(tmp_path / f"again{exported.suffix}")
+    load_module(tmp_path / f"again{exported.suffix}", verify_weights=True)
+    with pytest.raises(LoadError, match="neither a shared library nor"):
+        load_module(memoryview(b"no library"))
+
+
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(LoadError, match=r"absent\.so.*No such file"):
         load_module(tmp_path / "absent.so")

@@ -227,3 +227,38 @@ def test_no_answer_of_an_executor_in_four_threads_is_wrong(library):
 
     with ThreadPoolExecutor(4) as callers:
         assert all(all(answers) for answers in callers.map(ask, range(4)))
+
+
+def test_results_name_the_outputs_that_exist(library):
+    results = library.session(num_threads=1).run(request(1, 2))
+    assert isinstance(results, dict)
+    with pytest.raises(KeyError, match="no output 'score'; there are "):
+        results["score"]
+    assert results.get("score") is None
+
+
+def test_a_closed_session_makes_no_requests_and_the_others_go_on(library):
+    other = library.session(num_threads=1)
+    with library.session(num_threads=1) as session:
+        pending = [session.run_async(request(seed, 2)) for seed in range(8)]
+    assert all(is_right(future.result(60), seed, 2) for seed, future in enumerate(pending))
+    assert is_right(other.run(request(1, 2)), 1, 2)
+    session.close()
+    for call in (session.run, session.run_async, session.bind):
+        with pytest.raises(InputError, match="the session is closed"):
+            call(request(0, 2))
+
+
+def test_sessions_and_libraries_show_inputs_and_outputs(library):
+    session = library.session(num_threads=1)
+    assert "input.1: float32" in repr(session) and "num_threads=1" in repr(session)
+    session.close()
+    assert "closed" in repr(session)
+    assert "input.1: float32" in repr(library) and "llvm" in repr(library)
+
+
+def test_a_report_shows_a_table_in_notebooks(library):
+    assert repr(library.report).startswith("<Report: ")
+    page = library.report._repr_html_()
+    assert page.count("<tr>") == len(library.report.kernels) + 1
+    assert "<script" not in page
