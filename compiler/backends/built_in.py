@@ -70,7 +70,7 @@ def _claim_named(graph_json: str, ids: list[Any], options: Options) -> None:
 def _check_named(options: Options) -> str | None:
     if _named(options):
         return check_ops({"ops": ",".join(_named(options))})
-    if "op_names" in options:
+    if options.get("op_names", "[]").strip("[]() "):
         return f"op_names is {options['op_names']!r}; give op_names='exp,sin' or a list of names"
     logger.warning("'default' selects the operators of its option op_names; none is given")
     return None

@@ -113,6 +113,14 @@ fully_connected = declare(
     "x W^T + b; with flatten, on the flattened sample, else on the last axis.",
     _dense,
 )
+rnn = declare(
+    "RNN",
+    "rnn(data, parameters, state=None, state_cell=None; mode=None, state_size=None, num_layers=1, "
+    "bidirectional=False, state_outputs=False, p=0.0, use_sequence_length=False, "
+    "projection_size=None, lstm_state_clip_min=None, lstm_state_clip_max=None, "
+    "lstm_state_clip_nan=False)",
+    "Layers of rnn_relu, rnn_tanh, lstm or gru over (time, batch, features).",
+)
 convolution = declare(
     "Convolution",
     "convolution(data, weight, bias=None; kernel=None, stride=None, dilate=None, pad=None, "

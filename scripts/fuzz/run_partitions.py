@@ -46,6 +46,8 @@ BINARY: dict[str, Callable[..., Any]] = {
 }
 NUMPY = {**UNARY, **BINARY}
 SHAPE = (2, 3)
+DTYPES = {"x": "float32", "c": "bool", "n": "int32"}
+"""Inputs by the first letter of their names: data, conditions, and numbers of iterations."""
 Value = tuple[relax.Expr, Callable[[dict[Any, Any]], Any]]  # a node, and its value from the inputs
 
 
@@ -68,14 +70,13 @@ class Maker:
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
         self.inputs: dict[str, relax.Var] = {}
-        self.has_loop = False
+        self.loops = 0
 
     def input(self, kind: str = "x") -> Value:
         name = f"{kind}{self.rng.randrange(2)}"
-        is_flag = kind == "c"
         if name not in self.inputs:
-            shape, dtype = ((), "bool") if is_flag else (SHAPE, "float32")
-            self.inputs[name] = relay.var(name, shape=shape, dtype=dtype)
+            shape = SHAPE if kind == "x" else ()
+            self.inputs[name] = relay.var(name, shape=shape, dtype=DTYPES[kind])
         return self.inputs[name], lambda inputs, name=name: inputs[name]
 
     def body(self, known: list[Value], size: int, depth: int) -> Value:
@@ -93,8 +94,8 @@ class Maker:
             return self.local(known, depth)
         if kind < 0.25 and depth == 0:
             return self.found(known)
-        if kind < 0.26 and depth == 0 and not self.has_loop:
-            return self.loop(known)
+        if kind < 0.31 and depth < 2 and self.loops < 2:
+            return self.loop(known, depth)
         if kind < 0.65:
             name = self.rng.choice(sorted(UNARY))
             (node, value), function = self.pick(known), UNARY[name]
@@ -114,7 +115,10 @@ class Maker:
         flag, is_true = self.input("c")
         sizes = [self.rng.randrange(0, 4) for _ in range(2)]
         (a, x), (b, y) = (self.body([*known, self.pick(known)], size, depth + 1) for size in sizes)
-        return relay.If(flag, a, b), _once(lambda i: x(i) if is_true(i) else y(i))
+        if self.rng.random() < 0.7:
+            return relay.If(flag, a, b), _once(lambda i: x(i) if is_true(i) else y(i))
+        pair = relay.If(flag, relay.Tuple([a, b]), relay.Tuple([b, a]))
+        return relay.TupleGetItem(pair, 1), _once(lambda i: y(i) if is_true(i) else x(i))
 
     def local(self, known: list[Value], depth: int) -> Value:
         parameter = relay.var(f"p{depth}", shape=SHAPE)
@@ -151,24 +155,39 @@ class Maker:
 
         return relay.tanh(relay.add(base, total)), _once(value)
 
-    def loop(self, known: list[Value]) -> Value:
-        self.has_loop = True
-        start, x = self.pick(known)
-        name = self.rng.choice(["tanh", "sin", "negative"])
-        step, times = getattr(relay, name), self.rng.randrange(3)
+    def loop(self, known: list[Value], depth: int) -> Value:
+        """A loop whose body reads the state and an outer value; it runs zero to two times."""
+        self.loops += 1
+        state, outer = f"state{self.loops}", f"outer{self.loops}"
+        (start, x), (free, y) = self.pick(known), self.pick(known)
+        steps: list[Callable[[dict[Any, Any]], Any]] = []
+
+        def body(i: relax.Expr, variable: relax.Expr) -> list[relax.Expr]:
+            readable: list[Value] = [(variable, lambda i: i[state])]
+            if self.rng.random() < 0.5:
+                readable.insert(0, (free, lambda i: y(i[outer])))
+            node, value = self.body(readable, self.rng.randrange(1, 4), depth + 1)
+            steps.append(value)
+            return [relay.add(i, relay.const(1)), node]
+
+        times = self.rng.randrange(3)
+        limit, count = relay.const(times), lambda _: times
+        if self.rng.random() < 0.5:
+            limit, count = self.input("n")
         loop = relay.loops.while_loop(
-            lambda i, _: relay.less(i, relay.const(times)),
-            [relay.var("i", shape=(), dtype="int32"), relay.var("state", shape=SHAPE)],
-            lambda i, state: [relay.add(i, relay.const(1)), relay.cos(step(state))],
+            lambda i, _: relay.less(i, limit),
+            [relay.var("i", shape=(), dtype="int32"), relay.var(state, shape=SHAPE)],
+            body,
         )
 
-        def value(inputs: dict[Any, Any]) -> Any:
-            state = x(inputs)
-            for _ in range(times):
-                state = np.cos(UNARY[name](state))
-            return state
+        def result(inputs: dict[Any, Any]) -> Any:
+            current = x(inputs)
+            for _ in range(int(count(inputs))):
+                given = {key: each for key, each in inputs.items() if isinstance(key, str)}
+                current = steps[0]({**given, state: current, outer: inputs})
+            return current
 
-        return relay.TupleGetItem(relay.Call(loop, [relay.const(0), start]), 1), _once(value)
+        return relay.TupleGetItem(relay.Call(loop, [relay.const(0), start]), 1), _once(result)
 
 
 class BackEnd:
@@ -240,9 +259,10 @@ def check(seed: int) -> tuple[str, bool]:
     mod = tvm.IRModule.from_expr(relay.Function(params, node))
     faults: list[str] = []
     names = [f"fuzz_{seed}_{number}" for number in range(rng.randrange(2, 5))]
-    backends = [
-        BackEnd(name, {each for each in NUMPY if rng.random() < 0.4}, faults) for name in names
-    ]
+    present = sorted(set(NUMPY) & set(operators(mod)))
+    claimed = [{each for each in NUMPY if rng.random() < 0.4} for _ in names]
+    claimed[0] |= set(rng.sample(present, len(present) * 2 // 3))
+    backends = [BackEnd(name, each, faults) for name, each in zip(names, claimed)]
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -251,15 +271,13 @@ def check(seed: int) -> tuple[str, bool]:
             if any("annotation" in name for name in left):
                 faults.append("annotations are left")
             before = operators(mod)
-            if not maker.has_loop and left != before:
+            if not maker.loops and left != before:
                 faults.append(f"operators were {dict(before)} and are {dict(left)}")
             run = relay.create_executor("vm", made, tvm.cpu(), "llvm").evaluate()
-        for _ in range(2):
+        flags = {name: rng.random() < 0.5 for name in ("c0", "c1")}
+        for turned in (False, True):  # so that each branch runs
             given = {
-                name: np.array(rng.random() < 0.5)
-                if name.startswith("c")
-                else np.array([[rng.uniform(-1, 1) for _ in range(3)] for _ in range(2)], "float32")
-                for name in maker.inputs
+                name: _random_value(name, flags.get(name) != turned, rng) for name in maker.inputs
             }
             got = run(*given.values()).numpy()
             wanted = value(dict(given))
@@ -271,6 +289,16 @@ def check(seed: int) -> tuple[str, bool]:
         for name in names:
             partition.unregister(name)
     return "\n".join(faults), any(each.calls for each in backends)
+
+
+def _random_value(name: str, flag: bool, rng: random.Random) -> np.ndarray:
+    """An input; a condition is the flag."""
+    if name.startswith("c"):
+        return np.array(flag)
+    if name.startswith("n"):
+        return np.array(rng.randrange(3), "int32")
+    values = [[rng.uniform(-1, 1) for _ in range(SHAPE[1])] for _ in range(SHAPE[0])]
+    return np.array(values, "float32")
 
 
 def _partitioned(mod: tvm.IRModule, names: list[str], rng: random.Random) -> tvm.IRModule:

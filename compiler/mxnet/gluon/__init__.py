@@ -6,21 +6,7 @@
 `docs/gluon.md` is the guide.
 """
 
-from typing import Any
-
-from ...errors import LegacyImportError
 from ...support.lazy_import import lazy_attributes
-
-
-def _unsupported(name: str) -> Any:
-    if name == "rnn":
-        raise LegacyImportError(
-            "mxnet.gluon.rnn is not supported: call mx.nd.RNN in a block's forward, or import the "
-            "exported network with SymbolBlock.imports",
-            name=__name__,
-        )
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
 
 __getattr__ = lazy_attributes(
     __name__,
@@ -37,7 +23,7 @@ __getattr__ = lazy_attributes(
         "loss": "..autograd",
         "model_zoo": ".model_zoo",
         "nn": ".nn",
+        "rnn": ".rnn",
         "utils": ".utils",
     },
-    _unsupported,
 )

@@ -107,11 +107,6 @@ def test_an_unsupported_module_says_what_to_use(name):
         getattr(mx, name)
 
 
-def test_recurrent_blocks_say_what_to_use():
-    with pytest.raises(LegacyImportError, match=r"mx\.nd\.RNN"):
-        mx.gluon.rnn.LSTM(3)
-
-
 def test_default_ctx_is_the_device_of_new_arrays():
     with mx.cpu(0):
         mx.Context.default_ctx = mx.cpu(3)

@@ -222,7 +222,7 @@ def test_callbacks_in_time_work_as_without_a_limit(claiming: Callable[..., str])
         ("default", {"op_names": "Exp"}, "no operator is named 'Exp'; did you mean 'exp'"),
         ("llvm", {"ops": 5}, "ops has '5'; give names of operators"),
         ("llvm", {"ops": "exp,"}, "ops has ''; give names of operators"),
-        ("default", {"op_names": []}, r"op_names is '\[\]'; give op_names="),
+        ("default", {"op_names": "+"}, r"op_names is '\+'; give op_names="),
         (("onnxruntime", "llvm"), {"tarrget": 1}, "'onnxruntime', 'llvm' has no option 'tarrget'"),
     ],
 )

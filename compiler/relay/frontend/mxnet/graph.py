@@ -36,6 +36,8 @@ class Scope:
     values: dict[tuple[int, int], relax.Expr] = field(default_factory=dict)
     # the entry of the outer graph for each variable of a subgraph
     outer: dict[int, tuple[Scope, Entry]] = field(default_factory=dict)
+    # the node that calls a subgraph, in its own scope
+    caller: SymbolNode | None = None
 
 
 class SymbolImporter:
@@ -175,17 +177,16 @@ class SymbolImporter:
         scope = Scope(graph, {(i, 0): value for i, value in zip(variables, arguments)})
         return self.convert_graph(scope)
 
-    def _convert_call(self, node: Node, outer: Scope) -> list[relax.Expr]:
-        """Convert the body of a subgraph node in its place.
+    def body_scope(self, call: SymbolNode) -> Scope:
+        """The scope of a subgraph node's body.
 
         An argument is looked up when something inside reads it, so that the shape of a parameter
         can follow from there.
         """
-        body = node.subgraphs[0]
-        variables = variables_for(body, len(node.inputs))
-        links = {i: (outer, entry) for i, entry in zip(variables, node.inputs)}
-        with self._claims.of(node):
-            return self.convert_graph(Scope(body, outer=links))
+        body = call.node.subgraphs[0]
+        variables = variables_for(body, call.count)
+        links = {i: (call.scope, entry) for i, entry in zip(variables, call.node.inputs)}
+        return Scope(body, outer=links, caller=call)
 
     def entry_value(self, reader: SymbolNode, position: int) -> relax.Expr | None:
         """Value of an input of a node; None for a variable whose shape can't be known."""
@@ -304,7 +305,8 @@ class SymbolImporter:
             with self._claims.of(node, operator.runtime):
                 return mxnet_library.convert(view, operator)
         if is_call(node):
-            return self._convert_call(node, scope)
+            with self._claims.of(node):  # its body, in its place
+                return self.convert_graph(self.body_scope(view))
         if node.op not in CONVERTERS:
             raise view.unsupported("the importer does not know it")
         if self._read_all:

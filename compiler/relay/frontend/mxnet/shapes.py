@@ -6,10 +6,12 @@ import math
 from collections.abc import Callable
 
 from compiler.ir.constants import static_shape
-from compiler.mxnet_format.operators import canonical
+from compiler.mxnet_format.graph import Entry
+from compiler.mxnet_format.operators import canonical, is_call
 
 from . import library as mxnet_library
-from .node import SymbolNode
+from .node import SymbolNode, variables_for
+from .ops.elementwise import UNARY
 
 Shape = tuple[int, ...]
 
@@ -23,12 +25,33 @@ def parameter_shape(node: SymbolNode, position: int) -> Shape | None:
     if op in _SAME_SHAPES:
         others = (node.importer.known_entry(node, i) for i in range(node.count) if i != position)
         return next((static_shape(other) for other in others if other is not None), None)
+    if is_call(node.node):
+        scope = node.importer.body_scope(node)
+        variable = scope.graph.nodes[variables_for(scope.graph, node.count)[position]]
+        return _wanted_by_readers(SymbolNode(variable, node.importer, scope))
+    if op.removeprefix("_npi_") in UNARY:
+        return _wanted_by_readers(node)
     rule = _RULES.get(op)
     if rule is None or position == 0:
         return None
     data = node.importer.known_entry(node, 0)
     shape = None if data is None else static_shape(data)
     return None if shape is None else rule(node, shape, position)
+
+
+def _wanted_by_readers(node: SymbolNode, output: int = 0) -> Shape | None:
+    """Shape that a reader of a node's output wants, also one around or inside of a subgraph."""
+    graph, caller = node.scope.graph, node.scope.caller
+    entry = Entry(next(i for i, each in enumerate(graph.nodes) if each is node.node), output)
+    for reader in graph.nodes:
+        view = SymbolNode(reader, node.importer, node.scope)
+        for position in (i for i, each in enumerate(reader.inputs) if each[:2] == entry[:2]):
+            found = parameter_shape(view, position)
+            if found is not None:
+                return found
+    heads = [i for i, head in enumerate(graph.heads) if head[:2] == entry[:2]]
+    outside = (_wanted_by_readers(caller, i) for i in heads if caller is not None)
+    return next(filter(None, outside), None)
 
 
 def hidden_shapes(node: SymbolNode, shape: Shape) -> list[Shape]:

@@ -7,8 +7,10 @@ import json
 import numpy as np
 import pytest
 
+from compiler import mxnet as mx
 from compiler.errors import FrontendError, UnknownShapeError
 from compiler.mxnet.symbol import Symbol, load_checkpoint
+from compiler.mxnet_format.operators import is_call
 
 MODELS = [
     *("b01_convnet", "b02_mlp", "b03_attention", "b04_resblock", "b05_mobile", "b06_branches"),
@@ -135,6 +137,20 @@ def test_a_shape_that_follows_from_nothing_is_asked_for(oracle):
     symbol = Symbol.load(oracle / "b02_mlp-symbol.json")
     with pytest.raises(UnknownShapeError, match="'data'"):
         symbol.infer_shape()
+
+
+@pytest.mark.parametrize(
+    ("names", "subgraphs"),
+    [([], 0), (["sin"], 1), (["Convolution"], 1), (["sin", "Convolution"], 1)],
+    ids=str,
+)
+def test_a_shape_follows_back_through_an_elementwise_operator(names, subgraphs):
+    weight = mx.sym.sin(mx.sym.var("weight"))
+    data = mx.sym.var("data", shape=(3, 3, 10, 10))
+    net = mx.sym.Convolution(data=data, weight=weight, kernel=(2, 2), num_filter=4, no_bias=True)
+    found = net.optimize_for("default", op_names=names)
+    assert sum(map(is_call, found.graph.nodes)) == subgraphs
+    assert found.infer_shape() == ([(3, 3, 10, 10), (4, 3, 2, 2)], [(3, 4, 9, 9)], [])
 
 
 @pytest.mark.parametrize(

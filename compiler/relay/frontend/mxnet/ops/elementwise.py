@@ -204,7 +204,7 @@ _NUMPY_NAMES = {
     "maximum": "maximum",
     "minimum": "minimum",
 }
-_UNARY: dict[str, Callable[[Any], Any]] = {
+UNARY: dict[str, Callable[[Any], Any]] = {
     "abs": op.abs,
     "arccos": op.acos,
     "arccosh": op.acosh,
@@ -287,8 +287,8 @@ CONVERTERS: dict[str, Converter] = {
         for prefix in ("broadcast_", "_", "_npi_")
     },
     **dict.fromkeys(("logical_not", "_npi_logical_not"), logical_not),
-    **{name: _unary(function) for name, function in _UNARY.items()},
-    **{f"_npi_{name}": _unary(function) for name, function in _UNARY.items() if name != "abs"},
+    **{name: _unary(function) for name, function in UNARY.items()},
+    **{f"_npi_{name}": _unary(function) for name, function in UNARY.items() if name != "abs"},
     "_npi_absolute": _unary(op.abs),
     "_npx_relu": _unary(op.nn.relu),
     "_npx_sigmoid": _unary(op.sigmoid),
