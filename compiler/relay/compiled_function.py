@@ -27,6 +27,7 @@ from ..runtime.executor import GraphExecutor
 from ..runtime.factory import FactoryModule
 from ..runtime.kv_cache import KVCache
 from ..runtime.tensors import for_kernels
+from ..tvm_workarounds.empty_reductions import PIPELINE
 from ..tvm_workarounds.memory_planner import has_conditions
 from .adt_eval import evaluated
 from .byoc import as_subgraphs
@@ -245,10 +246,10 @@ def compile_with_tvm_only(mod: tvm.IRModule, target: Any, reason: str) -> relax.
     context = tvm.transform.PassContext.current()
     if not has_conditions(lowered):
         with target:
-            return tvm.compile(lowered, target=target)
+            return tvm.compile(lowered, target=target, tir_pipeline=PIPELINE)
     disabled = [*context.disabled_pass, "StaticPlanBlockMemory"]
     with target, _like(context, disabled):
-        return tvm.compile(lowered, target=target)
+        return tvm.compile(lowered, target=target, tir_pipeline=PIPELINE)
 
 
 def obstacle(mod: tvm.IRModule, name: str) -> str:
