@@ -8,7 +8,7 @@ Parameters have the names of MXNet 1.x (`l0_i2h_weight`), gates its order: i, f,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 from compiler.errors import BlockArgumentError, OutOfScopeError
@@ -19,10 +19,11 @@ from .hybrid_block import HybridBlock
 from .parameter import Parameter
 
 States = list[ndarray]
+_PARTS = ("i2h_weight", "h2h_weight", "i2h_bias", "h2h_bias")
 
 
 class _Recurrent(HybridBlock):
-    """States, and parameters of one cell, of layers and cells alike."""
+    """States and parameters of layers and cells."""
 
     gates: ClassVar[int] = 1
     states: ClassVar[int] = 1
@@ -32,9 +33,8 @@ class _Recurrent(HybridBlock):
 
     def state_info(self, batch_size: int = 0) -> list[dict[str, Any]]:
         """Shapes of the states, in order."""
-        layout = "NC" if len(self._state_shape(0)) == 2 else "LNC"
-        info = {"shape": self._state_shape(batch_size), "__layout__": layout}
-        return [dict(info) for _ in range(self.states)]
+        shape = self._state_shape(batch_size)
+        return [{"shape": shape, "__layout__": "LNC"[-len(shape) :]} for _ in range(self.states)]
 
     def begin_state(
         self, batch_size: int = 0, func: Callable[..., ndarray] = np.zeros, **kwargs: Any
@@ -43,17 +43,17 @@ class _Recurrent(HybridBlock):
         return [func(shape=info["shape"], **kwargs) for info in self.state_info(batch_size)]
 
     def _declare(
-        self, prefix: str, inputs: int, hidden: int, dtype: Any, init: Sequence[Any]
+        self, cells: list[tuple[str, int]], hidden: int, dtype: Any, names: dict[str, Any]
     ) -> None:
-        """Create weights and biases of the input and the state of one cell."""
-        rows = self.gates * hidden
-        shapes = (rows, inputs), (rows, hidden), (rows,), (rows,)
-        for name, shape, each in zip(_PARTS, shapes, init):
-            made = Parameter(name, shape=shape, dtype=dtype, init=each, allow_deferred_init=True)
-            setattr(self, prefix + name, made)
-
-
-_PARTS = ("i2h_weight", "h2h_weight", "i2h_bias", "h2h_bias")
+        """Initialize the block and the parameters of its cells, given as prefix and inputs."""
+        zeros = dict.fromkeys(_PARTS[2:], "zeros")
+        init = {part: names.pop(f"{part}_initializer", zeros.get(part)) for part in _PARTS}
+        super().__init__(**names)
+        self._hidden, rows = hidden, self.gates * hidden
+        for prefix, inputs in cells:
+            for part, shape in zip(_PARTS, ((rows, inputs), (rows, hidden), (rows,), (rows,))):
+                made = Parameter(part, "write", shape, dtype, 1, 1, init[part], True)
+                setattr(self, prefix + part, made)
 
 
 class _Layer(_Recurrent):
@@ -89,68 +89,55 @@ class _Layer(_Recurrent):
         dropout: float = 0,
         bidirectional: bool = False,
         input_size: int = 0,
-        i2h_weight_initializer: Any = None,
-        h2h_weight_initializer: Any = None,
-        i2h_bias_initializer: Any = "zeros",
-        h2h_bias_initializer: Any = "zeros",
         dtype: Any = "float32",
-        **rest: Any,
+        **names: Any,
     ) -> None:
         for name in ("projection_size", "state_clip_min", "state_clip_max", "use_sequence_length"):
-            if rest.pop(name, None):
+            if names.pop(name, None):
                 raise OutOfScopeError(f"gluon.rnn.{type(self).__name__}: {name} is not supported")
-        super().__init__(**rest)
         if layout not in ("TNC", "NTC"):
             raise BlockArgumentError(f"layout is {layout!r}; expected 'TNC' or 'NTC'")
-        self._hidden, self._layers, self._layout, self._dropout = (
-            *(hidden_size, num_layers, layout, dropout),
-        )
-        self._directions = ("l", "r") if bidirectional else ("l",)
-        initial = i2h_weight_initializer, h2h_weight_initializer
-        initial += i2h_bias_initializer, h2h_bias_initializer
-        for prefix, inputs in zip(self._prefixes(), self._inputs(input_size)):
-            self._declare(prefix, inputs, hidden_size, dtype, initial)
+        sides, count = ("l", "r")[: 1 + bidirectional], 1 + bidirectional
+        prefixes = [f"{side}{layer}_" for layer in range(num_layers) for side in sides]
+        inputs = [input_size] * count + [hidden_size * count] * (len(prefixes) - count)
+        self._declare(list(zip(prefixes, inputs)), hidden_size, dtype, names)
+        self._prefixes, self._count, self._layout, self._dropout = prefixes, count, layout, dropout
 
     def __repr__(self) -> str:
-        more = f", num_layers={self._layers}" if self._layers > 1 else ""
-        more += ", bidirectional" if len(self._directions) == 2 else ""
+        layers = len(self._prefixes) // self._count
+        more = f", num_layers={layers}" * (layers > 1) + ", bidirectional" * (self._count == 2)
         return f"{type(self).__name__}({self._hidden}, {self._layout}{more})"
 
-    def _prefixes(self) -> Iterator[str]:
-        """Prefixes of parameters, by layer and direction."""
-        return (f"{side}{layer}_" for layer in range(self._layers) for side in self._directions)
-
-    def _inputs(self, first: int) -> list[int]:
-        """Features that the cell of each prefix reads."""
-        count = len(self._directions)
-        return [first] * count + [self._hidden * count] * ((self._layers - 1) * count)
-
     def _state_shape(self, batch_size: int) -> tuple[int, ...]:
-        return (self._layers * len(self._directions), batch_size, self._hidden)
+        return (len(self._prefixes), batch_size, self._hidden)
 
     def infer_shape(self, x: ndarray, *_: Any) -> None:
-        for prefix, inputs in zip(self._prefixes(), self._inputs(x.shape[-1])):
-            getattr(self, f"{prefix}i2h_weight").shape = (self.gates * self._hidden, inputs)
+        for prefix in self._prefixes[: self._count]:
+            getattr(self, f"{prefix}i2h_weight").shape = (self.gates * self._hidden, x.shape[-1])
+
+    def _flat(self, device: Any) -> Iterator[ndarray]:
+        """All weights, then all biases."""
+        for parts in (_PARTS[:2], _PARTS[2:]):
+            for name in (prefix + part for prefix in self._prefixes for part in parts):
+                yield np.reshape(getattr(self, name).data(device), (-1,))
 
     def forward(self, x: ndarray, states: Any = None) -> Any:
         """Outputs of all steps; with `states` a pair of these and the states after the last."""
         if x.ndim != 3:
             raise BlockArgumentError(f"{self!r}: data of shape {x.shape} must have 3 axes")
-        shape = self._state_shape(x.shape[self._layout.index("N")])
+        batch = x.shape[self._layout.index("N")]
         given = [states] if isinstance(states, ndarray) else states
-        given = given or [np.zeros(shape, dtype=x.dtype, device=x.device)] * self.states
-        if [each.shape for each in given] != [shape] * self.states:
+        given = given or self.begin_state(batch, dtype=x.dtype, device=x.device)
+        shapes, wanted = [each.shape for each in given], self._state_shape(batch)
+        if shapes != [wanted] * self.states:
             raise BlockArgumentError(
-                f"{self!r}: states of shapes {[each.shape for each in given]} must be "
-                f"{self.states} of {shape}"
+                f"{self!r}: states of shapes {shapes} must be {self.states} of {wanted}"
             )
-        names = [prefix + part for parts in (_PARTS[:2], _PARTS[2:]) for prefix in self._prefixes()
-                 for part in parts]  # fmt: skip
-        flat = [np.reshape(getattr(self, name).data(x.device), (-1,)) for name in names]
+        data = np.swapaxes(x, 0, 1) if self._layout == "NTC" else x
         outputs, *ends = npx.rnn(
-            *(np.swapaxes(x, 0, 1) if self._layout == "NTC" else x, np.concatenate(flat), *given),
-            state_size=self._hidden, num_layers=self._layers, mode=self.mode, state_outputs=True,
-            bidirectional=len(self._directions) == 2, p=self._dropout,
+            *(data, np.concatenate([*self._flat(x.device)]), *given),
+            state_size=self._hidden, num_layers=len(self._prefixes) // self._count, mode=self.mode,
+            bidirectional=self._count == 2, state_outputs=True, p=self._dropout,
         )  # fmt: skip
         outputs = np.swapaxes(outputs, 0, 1) if self._layout == "NTC" else outputs
         return outputs if states is None else (outputs, ends)
@@ -165,9 +152,9 @@ class RNN(_Layer):
         num_layers: int = 1,
         activation: str = "relu",
         *args: Any,
-        **rest: Any,
+        **names: Any,
     ) -> None:
-        super().__init__(hidden_size, num_layers, *args, **rest)
+        super().__init__(hidden_size, num_layers, *args, **names)
         if activation not in ("relu", "tanh"):
             raise BlockArgumentError(f"activation is {activation!r}; expected 'relu' or 'tanh'")
         self.mode = f"rnn_{activation}"
@@ -189,36 +176,22 @@ class _Cell(_Recurrent):
     """Base class of cells, which compute one step: (data, states) to (output, states)."""
 
     def __init__(
-        self,
-        hidden_size: int,
-        i2h_weight_initializer: Any = None,
-        h2h_weight_initializer: Any = None,
-        i2h_bias_initializer: Any = "zeros",
-        h2h_bias_initializer: Any = "zeros",
-        input_size: int = 0,
-        dtype: Any = "float32",
-        **names: Any,
+        self, hidden_size: int, *, input_size: int = 0, dtype: Any = "float32", **names: Any
     ) -> None:
-        super().__init__(**names)
-        self._hidden = hidden_size
-        initial = i2h_weight_initializer, h2h_weight_initializer
-        initial += i2h_bias_initializer, h2h_bias_initializer
-        self._declare("", input_size, hidden_size, dtype, initial)
+        self._declare([("", input_size)], hidden_size, dtype, names)
 
     def _state_shape(self, batch_size: int) -> tuple[int, ...]:
         return (batch_size, self._hidden)
 
     def infer_shape(self, x: ndarray, *_: Any) -> None:
-        self.i2h_weight.shape = (self.gates * self._hidden, x.shape[-1])
+        self.collect_params()["i2h_weight"].shape = (self.gates * self._hidden, x.shape[-1])
 
-    def _sums(self, x: ndarray, state: ndarray) -> tuple[list[ndarray], list[ndarray]]:
+    def _sums(self, x: ndarray, state: ndarray) -> list[list[ndarray]]:
         """The gates' sums of the input, and those of the state."""
-        weight, recurrent, *biases = (getattr(self, name).data(x.device) for name in _PARTS)
+        weight, recurrent, *biases = (getattr(self, part).data(x.device) for part in _PARTS)
         pairs = zip((x, state), (weight, recurrent), biases)
-        inputs, states = (
-            npx.fully_connected(*each, num_hidden=self.gates * self._hidden) for each in pairs
-        )
-        return np.split(inputs, self.gates, axis=1), np.split(states, self.gates, axis=1)
+        sums = [npx.fully_connected(*p, num_hidden=self.gates * self._hidden) for p in pairs]
+        return [np.split(each, self.gates, axis=1) for each in sums]
 
     def unroll(
         self,
@@ -253,10 +226,8 @@ class _Cell(_Recurrent):
 class RNNCell(_Cell):
     """One step of h' = activation(W x + b + R h + c)."""
 
-    def __init__(
-        self, hidden_size: int, activation: str = "tanh", *args: Any, **names: Any
-    ) -> None:
-        super().__init__(hidden_size, *args, **names)
+    def __init__(self, hidden_size: int, activation: str = "tanh", **names: Any) -> None:
+        super().__init__(hidden_size, **names)
         self._activation = activation
 
     def forward(self, x: ndarray, states: States) -> tuple[ndarray, States]:
