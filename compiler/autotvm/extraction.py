@@ -31,9 +31,10 @@ def extract_from_program(
 ) -> list[Task]:
     """The tasks of a program: for every operator, all implementations that can be tuned.
 
-    `ops`: operators, or their names ("nn.conv2d", "nn.dense", "nn.batch_matmul", "nn.conv3d"), to
-    which the tasks are restricted. By default all, but for the products inside an attention that
-    the library has one kernel for: tuned alone, they would take its place.
+    `ops`: operators, their functions (`relay.op.nn.conv2d`), or their names ("nn.conv2d",
+    "nn.dense", "nn.batch_matmul", "nn.conv3d"), to which the tasks are restricted. By default all,
+    but for the products inside an attention that the library has one kernel for: tuned alone, they
+    would take its place.
     The tasks are in the order of first appearance; `weight` says how often each appears.
     Raises RecordError: an entry of `ops` is no operator.
     """
@@ -81,12 +82,23 @@ def _known_operators(ops: Sequence[Any]) -> set[str]:
     from ..relay.op import registry
     from .operators import OPERATORS
 
-    wanted, advice = {_operator_name(op) for op in ops}, f"tasks exist for {', '.join(OPERATORS)}"
+    builders = {_builder(name): name for name in OPERATORS}
+    wanted = {_operator_name(builders.get(op, op)) for op in ops}
+    advice = f"tasks exist for {', '.join(OPERATORS)}"
     if unknown := wanted - {*OPERATORS, *registry.names()}:
         raise RecordError(f"ops: there is no operator {', '.join(sorted(unknown))}; {advice}")
     for name in sorted(wanted - {*OPERATORS}):
         logger.warning("ops: there are no tasks for %s; %s", name, advice)
     return wanted
+
+
+def _builder(name: str) -> Any:
+    """The function of `relay.op` that builds calls of an operator; in TVM 0.6 its name."""
+    from ..relay import op
+
+    for part in name.split("."):
+        op = getattr(op, part)
+    return op
 
 
 def _operator_name(op: Any) -> str:

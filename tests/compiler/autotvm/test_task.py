@@ -12,7 +12,7 @@ import pytest
 import tvm
 from tvm import relax, te
 
-from compiler import autotvm
+from compiler import autotvm, relay
 from compiler.autotvm.task import TaskCandidate
 from compiler.errors import LegacyImportError, RecordError
 from schedules.config import ConfigEntity
@@ -83,9 +83,9 @@ def test_products_inside_an_attention_are_tasks_only_when_asked_for(network):
         assert ("batch_matmul.x86" in names) == wanted, ops
 
 
-def test_operators_restrict_the_tasks(network):
-    ops = [tvm.ir.Op.get("relax.nn.conv2d")]
-    tasks = autotvm.task.extract_from_program(network["main"], {}, TARGET, ops=ops)
+@pytest.mark.parametrize("op", ["nn.conv2d", tvm.ir.Op.get("relax.nn.conv2d"), relay.op.nn.conv2d])
+def test_operators_restrict_the_tasks(network, op):
+    tasks = autotvm.task.extract_from_program(network["main"], {}, TARGET, ops=(op,))
     assert tasks and all("conv2d" in task.name for task in tasks)
 
 
