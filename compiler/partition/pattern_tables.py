@@ -66,7 +66,7 @@ def table_marks(compiler: str, function: relax.Function) -> list[Mark]:
         nonlocal count
         bindings: list[relax.Binding] = []
         for binding in block.bindings:
-            if isinstance(binding, relax.VarBinding):
+            if isinstance(binding, relax.VarBinding) and isinstance(binding.value, relax.Call):
                 value = with_span(binding.value, span_of(str(count)))
                 binding = relax.VarBinding(binding.var, value)
             bindings.append(binding)

@@ -26,6 +26,7 @@ from compiler.partition import (
     register,
 )
 from compiler.partition.costs import Rates
+from compiler.runtime import graph_executor
 
 from .test_driver import Detour, W, text
 
@@ -310,7 +311,7 @@ def test_partition_and_optimize_for_write_the_summary_unless_quiet(
         "partition: test 50% of 2 operators in 1 region",
         "left to the build: 1 log (strategy 'by_name' does not select it)",
     ]
-    logger = logging.getLogger("compiler")
+    logger = logging.getLogger("baton")
     before = logger.level
     logger.setLevel(logging.ERROR)
     try:
@@ -319,3 +320,33 @@ def test_partition_and_optimize_for_write_the_summary_unless_quiet(
     finally:
         logger.setLevel(before)
     assert not capsys.readouterr().err
+
+
+def test_predicted_bytes_are_those_that_a_back_end_gets_and_returns(
+    network: onnx.ModelProto,
+) -> None:
+    """Inputs and results of a subgraph without parameters, counted while it runs."""
+    counted = {"in": 0, "out": 0}
+
+    def compile_part(subgraph: Any, params: Any, options: Any) -> Any:
+        def run(*inputs: np.ndarray) -> np.ndarray:
+            counted["in"] += sum(value.nbytes for value in inputs)
+            result = np.maximum(inputs[0], 0.01 * inputs[0])
+            counted["out"] += result.nbytes
+            return result
+
+        return run
+
+    register(
+        "mine",
+        Strategy("s", check=lambda node, *_: node["op"] == "nn.leaky_relu"),
+        compile=compile_part,
+    )
+    mod, params = relay.frontend.from_onnx(network)
+    predicted = explain(mod, "mine", params, rates=RATES).boundaries
+    library = relay.build(partition(mod, "mine", params), "llvm", params=params)
+    executor = graph_executor.GraphModule(library["default"](tvm.cpu()))
+    executor.run(x=np.ones((1, 4, 8, 8), "float32"))
+    assert counted["in"] == sum(each.bytes for each in predicted if each.consumer == "mine 0")
+    assert counted["out"] == sum(each.bytes for each in predicted if each.producer == "mine 0")
+    assert counted["in"] == counted["out"] == 4 * 4 * 8 * 8

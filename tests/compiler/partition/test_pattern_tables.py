@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
+from tvm.script import ir as I
+from tvm.script import relax as R
 
 from compiler import relay
 from compiler.backends import Unsupported
@@ -75,11 +77,43 @@ def test_a_table_says_why_an_operator_stays() -> None:
     assert why("dnnl", ceil_mode=True)["nn.max_pool2d"] == (
         "ceil_mode is set; oneDNN rounds the size of the result down"
     )
-    # CUTLASS takes float16 alone; its check gives no reason, so what it looked at is shown.
-    reason = why("cutlass")["nn.conv2d"]
-    assert reason.startswith("pattern cutlass.conv2d")
-    assert "float32" in reason
-    assert "data_layout=NCHW" in reason
+    assert why("cutlass")["nn.conv2d"] == (
+        "pattern cutlass.conv2d: data_layout is NCHW; NHWC works"
+    )
+    # TensorRT's batch is implicit: nothing works along axis 0.
+    x = relay.var("x", shape=(2, 8))
+    mod = tvm.IRModule.from_expr(relay.Function([x], relay.nn.softmax(x, axis=0)))
+    (left,) = explain(mod, "tensorrt", rates=RATES).left
+    assert "it works along axis 0" in left.reasons[0].reason
+
+
+def test_a_check_without_a_reason_is_shown_with_what_it_looked_at() -> None:
+    relay.op.contrib.get_pattern_table("clml")
+    x = relay.nn.log_softmax(relay.var("x", shape=(1, 4)))
+    tvm.ir.register_op_attr(x.op.name, "target.clml", lambda call: False, 20)
+    mod = tvm.IRModule.from_expr(relay.Function(relay.analysis.free_vars(x), x))
+    (left,) = explain(mod, "clml", rates=RATES).left
+    assert left.reasons[0].reason == (
+        "the check of nn.log_softmax says no: Tensor[(1, 4), float32], axis=-1"
+    )
+
+
+@I.ir_module
+class Alias:
+    """The result is another name of a value."""
+
+    @R.function
+    def main(x: R.Tensor((4, 8), "float32")) -> R.Tensor((4, 8), "float32"):
+        with R.dataflow():
+            a = R.exp(x)
+            b = R.tanh(a)
+            c = b
+            R.output(c)
+        return c
+
+
+def test_a_result_may_be_an_alias() -> None:
+    assert [each.operators for each in subgraphs(partition(Alias, "dnnl"))] == [("exp", "tanh")]
 
 
 def test_a_check_registered_by_users_may_give_a_reason() -> None:

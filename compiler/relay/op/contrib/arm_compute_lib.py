@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ....backends import Unsupported
 from .register import register_pattern_table
 from .tables import (
     Row,
@@ -66,7 +67,7 @@ def _qnn_dense(call: Any) -> bool:
 
 
 def _pool(*kinds: str) -> Any:
-    def check(call: Any) -> bool:
+    def check(call: Any) -> bool | Unsupported:
         return dtype(call.args[0]) in kinds and has(call, layout="NHWC", dilation=[1, 1])
 
     return check

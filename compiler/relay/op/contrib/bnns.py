@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from ....backends import Unsupported
 from .register import register_pattern_table
 from .tables import (
     Row,
@@ -17,6 +18,7 @@ from .tables import (
     inner,
     is_constant_expr,
     name_of,
+    needs,
     partition,
     product,
     shape,
@@ -24,28 +26,33 @@ from .tables import (
 )
 
 
-def _is_float(call: Any, *ranks: int) -> bool:
+def _is_float(call: Any, *ranks: int) -> bool | Unsupported:
     data = call.args[0]
-    return dtype(data) == "float32" and len(shape(data)) in ranks
+    if len(shape(data)) not in ranks:
+        return Unsupported(f"the rank is {len(shape(data))}; {' or '.join(map(str, ranks))} works")
+    return needs(dtype(data) == "float32", f"dtype is {dtype(data)}; float32 works")
 
 
-def _pool(call: Any) -> bool:
+def _pool(call: Any) -> bool | Unsupported:
     return _is_float(call, 3, 4) and has(call, layout="NCHW")
 
 
-def _weighted(call: Any, rank: int) -> bool:
+def _weighted(call: Any, rank: int) -> bool | Unsupported:
     weight = call.args[1]
     plain = dtype(weight) == "float32" and len(shape(weight)) == rank
     result = attribute(call, "out_dtype", "") in ("", "float32")
-    return is_constant_expr(weight) and plain and result
+    if not is_constant_expr(weight):
+        return Unsupported("the weight is no constant")
+    return needs(plain and result, f"weight and result must be float32, the weight of rank {rank}")
 
 
-def _conv(call: Any) -> bool:
+def _conv(call: Any) -> bool | Unsupported:
     return _is_float(call, 4) and _weighted(call, 4) and has(call, data_layout="NCHW")
 
 
-def _dense(call: Any) -> bool:
-    return dtype(call.args[0]) == "float32" and _weighted(call, 2)
+def _dense(call: Any) -> bool | Unsupported:
+    kind = dtype(call.args[0])
+    return needs(kind == "float32", f"dtype is {kind}; float32 works") and _weighted(call, 2)
 
 
 def _along_channels(call: Any) -> bool:
@@ -58,22 +65,23 @@ def _along_channels(call: Any) -> bool:
     return is_constant_expr(bias) and one is not None and all(extents[i] == 1 for i in one)
 
 
-def _conv_chain(root: Any) -> bool:
+def _conv_chain(root: Any) -> bool | Unsupported:
     while name_of(root) != "nn.conv2d":
         if name_of(root) in ("add", "nn.bias_add") and not _along_channels(root):
-            return False
+            return Unsupported("the addend is not one constant per channel")
         root = root.args[0]
     return _conv(root)
 
 
-def _dense_chain(root: Any) -> bool:
+def _dense_chain(root: Any) -> bool | Unsupported:
     return _dense(inner(root, "nn.dense"))
 
 
-def _instance_norm(call: Any) -> bool:
+def _instance_norm(call: Any) -> bool | Unsupported:
     constants = all(is_constant_expr(each) for each in call.args[1:3])
     axis = (int(call.attrs.axis), len(shape(call.args[0])))
-    return _is_float(call, 3, 4) and constants and axis in ((0, 3), (1, 4))
+    fits = constants and axis in ((0, 3), (1, 4))
+    return _is_float(call, 3, 4) and needs(fits, "scale and shift must be constants per channel")
 
 
 def _gelu(data: Any) -> Any:

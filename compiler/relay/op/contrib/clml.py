@@ -7,6 +7,7 @@ from typing import Any
 
 from tvm import relax
 
+from ....backends import Unsupported
 from .register import register_pattern_table
 from .tables import (
     Row,
@@ -50,7 +51,7 @@ def _conv(root: Any) -> bool:
     return (groups == 1 or depthwise) and not (depthwise and dilated and not clipped)
 
 
-def _conv_transpose(root: Any) -> bool:
+def _conv_transpose(root: Any) -> bool | Unsupported:
     return has(inner(root, "nn.conv2d_transpose"), data_layout="NCHW")
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from ....backends import Unsupported
 from .tables import claim, has, is_constant_expr
 
 
-def _conv(call: Any) -> bool:
+def _conv(call: Any) -> bool | Unsupported:
     layouts = has(call, kernel_layout="OIHW") or has(call, kernel_layout="HWIO")
     return is_constant_expr(call.args[1]) and layouts
 

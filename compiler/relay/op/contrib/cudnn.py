@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ....backends import Unsupported
 from .register import register_pattern_table
-from .tables import Row, chain, dtype, has, partition, shape, steps
+from .tables import Row, chain, dtype, has, needs, partition, shape, steps
 
 
 def _is_float(call: Any) -> bool:
     return dtype(call.args[0]) in ("float64", "float32", "float16")
 
 
-def _cudnn_conv(call: Any) -> bool:
+def _cudnn_conv(call: Any) -> bool | Unsupported:
     top, left, bottom, right = (int(each) for each in call.attrs.padding)
     layouts = has(call, data_layout="NCHW", kernel_layout="OIHW")
-    return _is_float(call) and layouts and (top, left) == (bottom, right)
+    even = (top, left) == (bottom, right)
+    return _is_float(call) and layouts and needs(even, "padding differs by side")
 
 
 def _cudnn_log_softmax(call: Any) -> bool:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+from ....backends import Unsupported
 from .register import register_pattern_table
 from .tables import (
+    Check,
     Row,
     chain,
     dtype,
@@ -15,6 +17,7 @@ from .tables import (
     inner,
     is_depthwise,
     name_of,
+    needs,
     partition,
     product,
     shape,
@@ -23,24 +26,26 @@ from .tables import (
 )
 
 
-def _same_kind(call: Any) -> bool:
+def _same_kind(call: Any) -> bool | Unsupported:
     kinds = [dtype(each) for each in call.args[:2]]
-    return kinds[0] == kinds[1] in ("float16", "float32") or set(kinds) <= {"int8", "uint8"}
+    known = kinds[0] == kinds[1] in ("float16", "float32") or set(kinds) <= {"int8", "uint8"}
+    return needs(known, f"dtypes are {' x '.join(kinds)}; equal floats or bytes work")
 
 
-def _cutlass_dense(root: Any) -> bool:
+def _cutlass_dense(root: Any) -> bool | Unsupported:
     return _same_kind(inner(root, "nn.dense"))
 
 
-def _cutlass_batch_matmul(call: Any) -> bool:
+def _cutlass_batch_matmul(call: Any) -> bool | Unsupported:
     return _same_kind(call) and has(call, transpose_a=False, transpose_b=True)
 
 
-def _cutlass_conv(name: str, kernel_layout: str) -> Callable[[Any], bool]:
-    def check(root: Any) -> bool:
+def _cutlass_conv(name: str, kernel_layout: str) -> Check:
+    def check(root: Any) -> bool | Unsupported:
         conv = inner(root, name)
         layouts = has(conv, data_layout="NHWC", kernel_layout=kernel_layout)
-        return layouts and _same_kind(conv) and not is_depthwise(conv)
+        dense = needs(layouts and not is_depthwise(conv), "the convolution is depthwise")
+        return layouts and _same_kind(conv) and dense
 
     return check
 
@@ -56,15 +61,16 @@ def _reaches(expr: Any, wanted: Any) -> bool:
     return False
 
 
-def _cutlass_residual(binary: str) -> Callable[[Any], bool]:
-    def check(root: Any) -> bool:
+def _cutlass_residual(binary: str) -> Check:
+    def check(root: Any) -> bool | Unsupported:
         call = root if name_of(root) == binary else inner(root, binary)
         conv = next((each for each in map(_conv_below, call.args) if each is not None), None)
-        if conv is None or not _takes_conv(conv):
-            return False
+        if conv is None:
+            return Unsupported("no nn.conv2d is added to the residual")
         left, right = call.args
         both = _reaches(left, conv) and _reaches(right, conv)
-        return not both and shape(left) == shape(right)
+        fits = not both and shape(left) == shape(right)
+        return _takes_conv(conv) and needs(fits, "both addends need the convolution, or broadcast")
 
     return check
 

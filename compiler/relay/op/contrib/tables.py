@@ -115,10 +115,18 @@ def tensors(call: Any) -> list[Any]:
     ]
 
 
-def has(call: Any, **wanted: Any) -> bool:
+def has(call: Any, **wanted: Any) -> bool | Unsupported:
     """Whether attributes have these values; attributes that the operator lacks are ignored."""
     attrs = {str(key): value for key, value in call.attrs.items()}
-    return all(key not in attrs or _plain(attrs[key]) == value for key, value in wanted.items())
+    for key, value in wanted.items():
+        if key in attrs and _plain(attrs[key]) != value:
+            return Unsupported(f"{key} is {_plain(attrs[key])}; {value} works")
+    return True
+
+
+def needs(condition: object, reason: str) -> bool | Unsupported:
+    """True if a condition holds, else its reason: `needs(rank == 4, "rank 4 works")`."""
+    return True if condition else Unsupported(reason)
 
 
 def attribute(call: Any, key: str, default: Any = None) -> Any:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import tvm
 from tvm import relax
 
+from ....backends import Unsupported
 from ....errors import RelayError
 from ....ir.rewrite import expressions_in, relax_functions
+from ...type_infer import type_of
 from .register import register_pattern_table
 from .tables import (
+    Check,
     Row,
     attribute,
     chain,
@@ -21,6 +24,7 @@ from .tables import (
     has_code_generator,
     is_constant_expr,
     name_of,
+    needs,
     partition,
     shape,
     steps,
@@ -28,6 +32,7 @@ from .tables import (
     without_dropout,
 )
 
+_BATCH = "it works along axis 0, which is TensorRT's implicit batch"
 _CONVOLUTIONS = (
     "nn.conv1d",
     "nn.conv2d",
@@ -63,35 +68,39 @@ def _axis(call: Any, default: int = 0) -> int:
     return int(attribute(call, "axis", default))
 
 
-def _images(call: Any) -> bool:
+def _images(call: Any) -> bool | Unsupported:
     plain = has(call, data_layout="NCHW", kernel_layout="OIHW", layout="NCHW")
-    return plain and attribute(call, "out_layout", "") in ("", "NCHW")
+    result = attribute(call, "out_layout", "")
+    return plain and needs(result in ("", "NCHW"), f"out_layout is {result}; NCHW works")
 
 
-def _volumes(call: Any) -> bool:
+def _volumes(call: Any) -> bool | Unsupported:
     plain = has(call, data_layout="NCDHW", kernel_layout="OIDHW", layout="NCDHW")
-    return plain and attribute(call, "out_layout", "") in ("", "NCDHW")
+    result = attribute(call, "out_layout", "")
+    return plain and needs(result in ("", "NCDHW"), f"out_layout is {result}; NCDHW works")
 
 
-def _sequences(call: Any) -> bool:
+def _sequences(call: Any) -> bool | Unsupported:
     return has(call, data_layout="NCW", kernel_layout="OIW")
 
 
-def _undilated(call: Any) -> bool:
-    return all(each == 1 for each in attribute(call, "dilation", []))
+def _undilated(call: Any) -> bool | Unsupported:
+    dilation = attribute(call, "dilation", [])
+    return needs(all(each == 1 for each in dilation), f"dilation is {dilation}; 1 works")
 
 
 def _unpadded_result(call: Any) -> bool:
     return all(each == 0 for each in attribute(call, "output_padding", []))
 
 
-def _average(call: Any) -> bool:
+def _average(call: Any) -> bool | Unsupported:
     padding = attribute(call, "padding", [])
     skewed = len(padding) == 4 and padding[:2] != padding[2:]
-    return _images(call) and not (attribute(call, "count_include_pad") and skewed)
+    counted = attribute(call, "count_include_pad") and skewed
+    return _images(call) and needs(not counted, "padding is counted and differs by side")
 
 
-def _padded(call: Any) -> bool:
+def _padded(call: Any) -> bool | Unsupported:
     widths = attribute(call, "pad_width", [])
     value = call.args[1]
     zeros = is_constant_expr(value) and value.value.numpy().item() <= 0
@@ -114,8 +123,12 @@ def _joined(call: Any) -> bool:
     return isinstance(parts, relax.Tuple) and not any(map(is_constant_expr, parts.fields))
 
 
-def _rank(*ranks: int) -> Callable[[Any], bool]:
-    return lambda call: len(shape(call.args[0])) in ranks
+def _rank(*ranks: int) -> Check:
+    def check(call: Any) -> bool | Unsupported:
+        rank = len(shape(call.args[0]))
+        return needs(rank in ranks, f"the rank is {rank}; {', '.join(map(str, ranks))} work")
+
+    return check
 
 
 class _Table:
@@ -133,14 +146,15 @@ class _Table:
             pattern = kind.get("pattern") or chain(f"{name}{text}")
             self.rows.append((f"tensorrt.{name}", pattern, self._checked(check, since)))
 
-    def _checked(
-        self, check: Callable[[Any], bool] | None, since: tuple[int, ...]
-    ) -> Callable[[Any], bool]:
-        def supports(root: Any) -> bool:
+    def _checked(self, check: Check | None, since: tuple[int, ...]) -> Check:
+        def supports(root: Any) -> bool | Unsupported:
             call = root.tuple_value if isinstance(root, relax.TupleGetItem) else root
-            if self.options.version < since or not all(map(self.tensor, tensors(call))):
-                return False
-            return check is None or bool(check(call))
+            if self.options.version < since:
+                return Unsupported(f"TensorRT has it since {'.'.join(map(str, since))}")
+            wrong = next((each for each in tensors(call) if not self.tensor(each)), None)
+            if wrong is not None:
+                return Unsupported(f"an operand is {type_of(wrong)}; float32 of known shape works")
+            return True if check is None else check(call)
 
         return supports
 
@@ -149,19 +163,20 @@ class _Table:
         extents = shape(expr)[1:] if self.options.implicit_batch else shape(expr)
         return dtype(expr) in kinds and -1 not in extents
 
-    def off_batch(self, call: Any) -> bool:
+    def off_batch(self, call: Any) -> bool | Unsupported:
         """Whether a call does not work along the implicit batch axis."""
-        return not self.options.implicit_batch or _axis(call) != 0
+        return needs(not self.options.implicit_batch or _axis(call) != 0, _BATCH)
 
-    def reduced(self, call: Any) -> bool:
+    def reduced(self, call: Any) -> bool | Unsupported:
         axes = attribute(call, "axis", [])
         axes = [axes] if isinstance(axes, int) else axes
         batch = self.options.implicit_batch and (not axes or 0 in axes)
-        return not batch and not attribute(call, "exclude", False)
+        return needs(not batch, _BATCH) and not attribute(call, "exclude", False)
 
-    def squeezed(self, call: Any) -> bool:
+    def squeezed(self, call: Any) -> bool | Unsupported:
         axes = attribute(call, "axis", [])
-        return bool(axes) and not (self.options.implicit_batch and 0 in axes)
+        batch = self.options.implicit_batch and 0 in axes
+        return needs(axes, "axis must be given") and needs(not batch, _BATCH)
 
     def summed(self, call: Any) -> bool:
         left, right = map(shape, call.args)
@@ -171,25 +186,27 @@ class _Table:
         same_batch = bool(left and right) and left[0] == right[0] != 1
         return not (constant and same_batch and max(len(left), len(right)) > 3)
 
-    def matched(self, call: Any) -> bool:
+    def matched(self, call: Any) -> bool | Unsupported:
         ranks = {len(shape(each)) for each in call.args}
-        return not self.options.implicit_batch or len(ranks) == 1
+        fits = not self.options.implicit_batch or len(ranks) == 1
+        return needs(fits, "the operands have different ranks")
 
-    def transposed(self, call: Any) -> bool:
+    def transposed(self, call: Any) -> bool | Unsupported:
         axes = attribute(call, "axes") or [-1]
-        return not self.options.implicit_batch or axes[0] == 0
+        return needs(not self.options.implicit_batch or axes[0] == 0, _BATCH)
 
-    def reshaped(self, call: Any) -> bool:
+    def reshaped(self, call: Any) -> bool | Unsupported:
         if any(each < -1 for each in attribute(call, "newshape", [])):
             return False
         old, new = shape(call.args[0]), shape(call)
-        return not self.options.implicit_batch or (bool(old and new) and old[0] == new[0])
+        kept = not self.options.implicit_batch or (bool(old and new) and old[0] == new[0])
+        return needs(kept, _BATCH)
 
-    def sliced(self, call: Any) -> bool:
+    def sliced(self, call: Any) -> bool | Unsupported:
         if any(each <= 0 for each in attribute(call, "strides", [])):
-            return False
+            return Unsupported("a stride is not above 0")
         batch = self.options.implicit_batch and shape(call)[0] != shape(call.args[0])[0]
-        return not batch and 0 not in shape(call)
+        return needs(not batch, _BATCH) and needs(0 not in shape(call), "the result is empty")
 
 
 def _normalized(call: Any) -> bool:
