@@ -135,13 +135,15 @@ def _calibrated(
     model: Path, options: BuildOptions, steps: Steps, stack: ExitStack
 ) -> tuple[Path, BuildOptions, Quantized | None]:
     """The file to import, which of "int8" is a quantized one until the stack is closed."""
-    if (options.samples is not None) != (options.precision == INT8):
+    if options.samples is None and options.precision == INT8:
         raise InputError(
-            "samples (--data) are what --precision int8 calibrates a model of floats with; give "
-            "both or neither. A model that is quantized already needs neither"
+            "--precision int8 needs samples to calibrate a float model with; give --data FOLDER. "
+            "A model that is quantized already runs in int8 without either option"
         )
     if options.samples is None:
         return model, options, None
+    if options.precision != INT8:
+        raise InputError("--data is used by --precision int8 alone; give both options, or neither")
     from .model_files import with_extents
     from .quantize import quantize_model
 

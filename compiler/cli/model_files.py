@@ -108,8 +108,8 @@ def with_extents(
     for name in extents:
         if name not in known:
             raise FrontendError(
-                f"--extent {name}: {path} has no dynamic extent {name!r}; it has "
-                f"{', '.join(sorted(known)) or 'none'}"
+                f"--extent {name}: {path} has no dynamic dimension {name!r}; its dynamic "
+                f"dimensions are: {', '.join(sorted(known)) or 'none'}"
             )
     found = {
         entry.name: tuple(extents.get(str(extent), extent) for extent in entry.shape)

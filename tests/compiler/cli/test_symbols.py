@@ -167,4 +167,6 @@ def test_an_extent_is_a_number_in_the_library(cli, dynamic_model, tmp_path):
     assert inputs == ["x: float32[n, 3, 8]", "z: float32[z_0, 8]"]
     wrong = cli.invoke(app, ["compile", dynamic_model, "--extent", "rows=3"])
     assert wrong.exit_code == 1
-    assert "has no dynamic extent 'rows'; it has m, n, z_0" in " ".join(wrong.stderr.split())
+    assert "has no dynamic dimension 'rows'; its dynamic dimensions are: m, n, z_0" in " ".join(
+        wrong.stderr.split()
+    )

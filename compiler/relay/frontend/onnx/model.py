@@ -142,6 +142,8 @@ def _read(path: pathlib.Path) -> Model:
 
 
 def _parse(data: memoryview, origin: str) -> Model:
+    if not len(data):
+        raise FrontendError(f"{origin} is not an ONNX model: it is empty")
     try:
         small, weights = split_weights(data)
         proto = onnx.ModelProto.FromString(small)
@@ -318,7 +320,7 @@ def resolve_inputs(
         for name in given:
             if name not in names and name not in weights:
                 error = UnknownInputError(
-                    f"{option}= names {name!r}, which is not an input of the model; "
+                    f"a {option} is given for {name!r}, which is not an input of the model; "
                     f"its inputs are {', '.join(map(repr, names))}"
                 )
                 strictness.refuse(error, f"the {option} is ignored")
