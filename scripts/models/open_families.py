@@ -673,26 +673,6 @@ def _more_transformers() -> list[Network]:
             {"ids": 38},
         ),
         Network(
-            "patchtst",
-            lambda: Call(
-                t.PatchTSTForPrediction(
-                    t.PatchTSTConfig(
-                        num_input_channels=3,
-                        context_length=32,
-                        patch_length=8,
-                        patch_stride=8,
-                        d_model=16,
-                        num_attention_heads=2,
-                        num_hidden_layers=2,
-                        prediction_length=6,
-                    )
-                ),
-                lambda m, x: m(past_values=x).prediction_outputs,
-            ),
-            {"x": ("batch", 32, 3)},
-            BATCHES,
-        ),
-        Network(
             "sam_encoder",
             lambda: Call(
                 t.SamVisionModel(
