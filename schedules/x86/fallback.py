@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 from tvm import s_tir, tirx
+from tvm.ir import TensorLoad
 from tvm.target import Target
 
 from ..generic.inline import inline_stages
 from ..generic.rewrite import is_simple_reduction, merge_axes, separate_reductions
 from ..generic.stages import Stage, contiguous_group, has_branches, stages, work
+from ..tir_visit import nodes_of
 from .injective import PARALLEL_ITERATIONS, PARALLEL_WORK, parallelize, schedule_nest
 from .machine.cpu import Machine
 from .reduction.reduction import (
@@ -17,6 +20,7 @@ from .reduction.reduction import (
     by_kind,
     cut_inner_axis,
     find,
+    loops_of,
     moving,
     partial_results,
     reduce_lanes,
@@ -29,6 +33,7 @@ from .reduction.reduction import (
 
 # Reductions with fewer results than this reduce chunks of their axis in parallel.
 FEW_RESULTS = 16
+MOST_VECTORS = 4
 
 _LOG = logging.getLogger("baton.schedules")
 
@@ -103,7 +108,7 @@ class Opaque(s_tir.dlight.ScheduleRule):
 def _schedule_stage(sch: s_tir.Schedule, name: str, machine: Machine) -> s_tir.Schedule:
     stage = find(sch, name)
     if stage.opaque:
-        if stage.block.init is not None:
+        if stage.block.init is not None and not _reduce_vectors(sch, stage, machine):
             _, reduced = by_kind(sch, stage.rv, 0)
             sch.decompose_reduction(stage.rv, reduced[0])
         return sch
@@ -126,6 +131,37 @@ def _schedule_stage(sch: s_tir.Schedule, name: str, machine: Machine) -> s_tir.S
     else:
         _schedule_nest(sch, find(sch, name), machine, parallel)
     return sch
+
+
+def _reduce_vectors(sch: s_tir.Schedule, stage: Stage, machine: Machine) -> bool:
+    """Reduce dynamic extents in vectors along the last axis, where all accesses have it last."""
+    pairs = [(iv, loop) for iv, loop in loops_of(sch, stage.rv, 0) if iv is not None]
+    kept = [pair for pair in pairs if pair[0].iter_type == tirx.IterVar.DataPar]
+    if not kept or not is_simple_reduction(stage) or has_branches(stage):
+        return False
+    iterator, last = kept[-1]
+    lanes, extent = machine.lanes(stage.outputs[0].dtype), sch.get(last).extent
+    if not isinstance(extent, tirx.IntImm) or int(extent) % lanes:
+        return False
+
+    def moves(part: Any) -> bool:
+        return any(var.same_as(iterator.var) for var in nodes_of(part, tirx.Var))
+
+    store = stage.block.body
+    loads = [each.indices for each in nodes_of(store.value, TensorLoad)]
+    for indices in [store.indices, *filter(moves, loads)]:
+        *others, place = indices
+        if not place.same_as(iterator.var) or any(map(moves, others)):
+            return False
+    # Several vectors: each pass over the rows reads whole cache lines.
+    size = next(n * lanes for n in (MOST_VECTORS, 2, 1) if int(extent) % (n * lanes) == 0)
+    _, lane = sch.split(last, [None, size])
+    spatial, reduced = by_kind(sch, stage.rv, 0)
+    sch.reorder(*spatial[:-1], *reduced, lane)
+    sch.vectorize(lane)
+    init = sch.decompose_reduction(stage.rv, reduced[0])
+    sch.vectorize(sch.get_loops(init)[-1])
+    return True
 
 
 def _rescheduled(func: tirx.PrimFunc) -> s_tir.Schedule:

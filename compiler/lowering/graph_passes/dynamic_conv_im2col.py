@@ -45,6 +45,7 @@ _LAYOUTS = {
     "nn.conv3d": ("NCDHW", "OIDHW"),
 }
 _POOLS = ("nn.max_pool2d", "nn.avg_pool2d", "nn.adaptive_avg_pool2d")
+_REDUCTIONS = ("max", "mean", "min", "sum", "variance")
 MOST_GROUPS = 64
 """Groups of a convolution that become matmuls."""
 
@@ -96,6 +97,8 @@ class _Patches(CallRule):
             and self._last(call.args[0]) is not None
         ):
             return self._part(call, name)
+        if name in _REDUCTIONS and self._last(call.args[0]) is not None:
+            return self._reduced(call)
         return None
 
     def _first(self, value: relax.Expr, rank: int) -> relax.Expr:
@@ -158,6 +161,16 @@ class _Patches(CallRule):
         if image is None or {attrs.layout, attrs.out_layout or "NCHW"} != {"NCHW"}:
             return None
         return self._first(RELAX.again(call, [image], layout="NHWC", out_layout="NHWC"), 4)
+
+    def _reduced(self, call: relax.Call) -> relax.Expr | None:
+        """Reduce such a value over positions, as an instance normalization does."""
+        rank, axes = call.args[0].ty.ndim, call.attrs.axis
+        axes = [] if axes is None else [int(axis) % rank for axis in axes]
+        if sorted(axes) != list(range(2, rank)):
+            return None
+        own = list(range(1, rank - 1))
+        made = RELAX.again(call, [self._last(call.args[0])], axis=own)
+        return self._first(made, rank) if call.attrs.keepdims else made
 
     def _joined(self, call: relax.Call) -> relax.Expr | None:
         """Concatenate several such values; others are converted, as most later operators need."""

@@ -272,6 +272,22 @@ def test_weights_beyond_the_limit_of_large_tiles_have_small_tiles(monkeypatch, t
     compare(library, proto, [(n, 64, h, w) for n, h, w in SIZES])
 
 
+@pytest.mark.parametrize("channels", [48, 20])
+def test_instance_norms_keep_channels_last(channels):
+    node = helper.make_node
+    nodes = [
+        node("Conv", ["x", "w"], ["c"]),
+        node("InstanceNormalization", ["c", "s", "b"], ["i"]),
+        node("Relu", ["i"], ["y"]),
+    ]
+    weights = {"w": floats(channels, 16, 3), "s": floats(channels), "b": floats(channels)}
+    proto = model(nodes, ["n", 16, "t"], **weights)
+    library = build(proto)
+    names = [kernel.name for kernel in library.report.kernels]
+    assert [name for name in names if name.startswith("transpose")] == []
+    compare(library, proto, [(1, 16, 8), (2, 16, 40), (1, 16, 700)])
+
+
 def test_what_may_not_round_differently_is_no_winograd():
     proto = of_three_by_three(16, 32, [1, 1, 1, 1])
     library = build(proto, config={"baton.precision": "strict"})
