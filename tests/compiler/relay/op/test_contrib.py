@@ -14,7 +14,7 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
-from compiler import relay
+from compiler import legacy, relay
 from compiler.errors import RelayError, UnsupportedRelayOperatorError
 from compiler.relay import transform
 from compiler.relay.op import contrib
@@ -114,6 +114,11 @@ def test_tensorrt_takes_whole_networks_and_puts_back_what_it_refuses() -> None:
         network("transformer"), target={"remove_no_mac_subgraphs": True}
     )
     assert all({"nn.dense", "nn.batch_matmul"} & set(composites_of(f)) for f in regions(left))
+
+
+def test_unpacking_a_partitioned_module_says_that_it_is_no_pair() -> None:
+    with legacy.installed(), pytest.raises(TypeError, match="returns the module alone"):
+        _mod, _config = contrib.partition_for_tensorrt(network("residual"))
 
 
 def composites_of(function: relax.Function) -> dict[str, int]:
