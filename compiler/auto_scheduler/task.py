@@ -18,6 +18,7 @@ from tvm.tirx import PrimFunc
 
 from .. import target as targets
 from ..errors import RecordError
+from ..measure.candidate import MeasureErrorNo
 from ..primfuncs.query import has_reduction
 from ..records.auto_scheduler.dispatcher import extracting
 from ..records.auto_scheduler.workload import workload_key as key_of
@@ -270,8 +271,26 @@ class SearchTask:
             )) is not None
         ]  # fmt: skip
         if not found:
-            raise RecordError(f"{os.fspath(log_file)} has no schedule of {self}")
+            raise RecordError(
+                f"{os.fspath(log_file)} has no schedule of {self}{_failures(log_file, keys)}"
+            )
         return min(found, key=lambda record: record.cost)
+
+
+def _failures(log_file: str | os.PathLike, keys: Sequence[str]) -> str:
+    """How many trials of a workload failed according to a log, and how the first one did."""
+    from ..records.auto_scheduler.record import scan
+
+    tried = [each for each in scan(log_file) if getattr(each, "workload_key", None) in keys]
+    errors = [error for each in tried if (error := getattr(each, "error", 0))]
+    if not errors:
+        return ""
+    first = MeasureErrorNo(errors[0])
+    help_ = {
+        MeasureErrorNo.RUN_TIMEOUT: "; give the runner a longer timeout= or a smaller number=",
+        MeasureErrorNo.BUILD_TIMEOUT: "; give the builder a longer timeout=",
+    }
+    return f": {len(errors)} trials failed, the first with {first.name}{help_.get(first, '')}"
 
 
 def _registered(func: Any, args: Sequence[Any] | None, key: str | None) -> str:

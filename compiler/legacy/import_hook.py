@@ -14,6 +14,7 @@ from typing import Any
 
 from ..errors import LegacyImportError
 from .module_map import ABSENT, EXTENDED, GONE, MOVED, MXNET
+from .name_completion import complete
 from .patches import Patches
 from .removed_modules import AbsentModule
 from .v0_6 import MOVED as MOVED_SINCE_06
@@ -104,6 +105,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         if instead:
             return AbsentModule(spec.name, instead)
         module = importlib.import_module(spec.origin or "")
+        complete(spec.name, module, self._patches)
         spec.loader_state = module.__spec__
         return module
 

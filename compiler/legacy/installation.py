@@ -49,6 +49,7 @@ from .import_hook import (
     uses_names_of_06,
 )
 from .module_map import ABSENT, EXTENDED, GONE
+from .name_completion import complete_loaded
 from .patches import Patches
 from .removed_modules import AbsentModule
 
@@ -162,8 +163,11 @@ def _install_names() -> None:
         _names.set(package, "__getattr__", _old_submodules(package))
     for module in _NAMING:
         module.patch(_names)
+    for package in (tvm.ir, tvm.driver, tvm.script, tvm.te):  # whose names are patched before
+        _names.set(package, "__getattr__", _old_submodules(package))
     _rename_functions()
     _rename_loggers()
+    complete_loaded(_names)
     _names.set(strictness, "_forgiving", True)
 
 

@@ -172,6 +172,7 @@ class Observer(ms.measure_callback.PyMeasureCallback):
         super().__init__()
         self.tasks = tasks
         self.after_round = after_round
+        self.first_errors: dict[int, str] = {}  # by task
 
     def apply(
         self,
@@ -193,6 +194,10 @@ class Observer(ms.measure_callback.PyMeasureCallback):
             trace = trace_of(candidate.sch)
             task = self.tasks[task_id]
             error = error_number(message)
+            if error:
+                kind = MeasureErrorNo(error).name
+                text = f"{kind}: {message.partition(':')[2].strip()}"
+                self.first_errors.setdefault(task_id, text)
             records.append(
                 Record(task.workload_key, logged_target(task.target), trace, costs, error)
             )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ...records.auto_scheduler.record import PathLike
 from ...records.measure_pair import MeasureInput, MeasureResult, State
 from ...records.untrusted_json import mean_seconds
+from .callbacks import PrintTableInfo
 from .cost_model import CostModel, PythonBasedModel, RandomModel, XGBModel
 from .measurer import ProgramMeasurer
 
@@ -168,7 +169,7 @@ class SketchPolicy(SearchPolicy):
         from ... import auto_scheduler  # whose scheduler makes policies
 
         scheduler = auto_scheduler.TaskScheduler(
-            [self.search_task], load_log_file=self.log_file, callbacks=[]
+            [self.search_task], load_log_file=self.log_file, callbacks=[PrintTableInfo()]
         )
         parameters = {**self.params, "seed": self.seed}
         scheduler.tune(options, [self], parameters)

@@ -22,6 +22,8 @@ from .cost_model import CostModel, RandomModel, XGBModel
 from .options import TuningOptions
 from .policy import SketchPolicy
 
+logger = logging.getLogger("baton.auto_scheduler")
+
 if TYPE_CHECKING:
     from ..task import SearchTask
 
@@ -271,6 +273,13 @@ class TaskScheduler:
                 ],
                 task_scheduler=strategy,
             )
+        for index, error in observer.first_errors.items():
+            tuned = [record for record in self._known[index] if not record.untuned]
+            if all(record.error for record in tuned):
+                logger.warning(
+                    "%s: all %d trials failed, the first with %s",
+                    *(self.tasks[index], self.task_cts[index], error),
+                )
 
     def _goes_on(self, scheduler: Any) -> bool:
         """Log what was measured, and end all tasks once the search is over.
@@ -397,10 +406,10 @@ def _shared_model(policies: Sequence[SketchPolicy]) -> CostModel:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """MetaSchedule prints its own tables to its logger; this package prints one."""
-    logger = logging.getLogger("tvm.s_tir.meta_schedule")
-    level = logger.level
-    logger.setLevel(logging.WARNING)
+    of_tvm = logging.getLogger("tvm.s_tir.meta_schedule")
+    level = of_tvm.level
+    of_tvm.setLevel(logging.WARNING)
     try:
         yield
     finally:
-        logger.setLevel(level)
+        of_tvm.setLevel(level)

@@ -270,3 +270,24 @@ def test_sampling_refuses_a_cost_model_and_names_a_missing_package(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(RecordError, match=r"psutil.*baton-tvm\[tune\]"):
         auto_scheduler.ApplyHistoryBestOrSample(None)
+
+
+def test_the_first_error_of_a_search_is_kept_and_a_log_of_failures_says_how_they_failed(tmp_path):
+    from tvm.s_tir import meta_schedule as ms
+
+    from compiler.auto_scheduler.search.engine import Observer
+
+    task = SearchTask(te.create_prim_func(matmul(8, 8, 8)), target=CPU)
+    logged = []
+    observer = Observer([task], lambda _, records, __: logged.extend(records))
+    schedule = tvm.s_tir.Schedule(tvm.IRModule({"main": canonical(task.func)}))
+    candidate = ms.MeasureCandidate(schedule, ms.arg_info.ArgInfo.from_prim_func(task.func))
+    strategy, built = ms.task_scheduler.RoundRobin(), ms.builder.BuilderResult("kernel.o", None)
+    for message in ("7: took 1 s", "4: crashed"):
+        run = ms.runner.RunnerResult(None, message)
+        observer.apply(strategy, 0, [candidate], [built], [run])
+    assert observer.first_errors == {0: "RUN_TIMEOUT: took 1 s"}
+    log = str(tmp_path / "log.json")
+    auto_scheduler.RecordToFile(log)(logged)
+    with pytest.raises(RecordError, match=r"2 trials failed, the first with RUN_TIMEOUT; give"):
+        task.apply_best(log)
