@@ -174,10 +174,10 @@ class NodeRunner:
         try:
             return dict(zip(names, by_onnxruntime(opened, given)))
         except EvaluationError:
-            padded = _of_padding(node, given)
-            if padded is None:
+            padding = _of_padding(node, given)
+            if padding is None:
                 raise
-            return self.run(*padded)
+            return {names[0]: padding}
 
     def _by_float32(
         self, node: onnx.NodeProto, given: Mapping[str, np.ndarray], names: Sequence[str]
@@ -202,28 +202,30 @@ class NodeRunner:
         return known
 
 
-def _of_padding(
-    node: onnx.NodeProto, given: Mapping[str, Value]
-) -> tuple[onnx.NodeProto, dict[str, Value]] | None:
-    """A Conv of an image without elements, and its operands, with the padding as the image.
+def _of_padding(node: onnx.NodeProto, given: Mapping[str, Value]) -> np.ndarray | None:
+    """The result of a Conv of an image without elements: its bias, wherever windows fit.
 
-    onnxruntime rejects an extent of 0, although ONNX defines the result: windows of zeros.
+    onnxruntime rejects an extent of 0, although ONNX defines the result.
     """
-    pads = next((list(entry.ints) for entry in node.attribute if entry.name == "pads"), [])
     image = given.get(node.input[0]) if node.op_type == "Conv" else None
-    if image is None or isinstance(image, list) or image.size or not pads:
+    attributes = {entry.name: list(entry.ints) for entry in node.attribute}
+    if image is None or isinstance(image, list) or image.size or "auto_pad" in attributes:
         return None
-    half = len(pads) // 2
-    extents = [sum(each) for each in zip(image.shape[2:], pads[:half], pads[half:])]
-    padded = np.zeros((*image.shape[:2], *extents), image.dtype)
-    if not padded.size:
-        return None
-    plain = onnx.NodeProto()
-    plain.CopyFrom(node)
-    kept = [entry for entry in node.attribute if entry.name != "pads"]
-    del plain.attribute[:]
-    plain.attribute.extend(kept)
-    return plain, {**given, node.input[0]: padded}
+    weights, rank = np.asarray(given[node.input[1]]), image.ndim - 2
+    pads = attributes.get("pads", [0] * (2 * rank))
+    steps, reaches = (attributes.get(name, [1] * rank) for name in ("strides", "dilations"))
+    extents = []
+    for axis, taps in enumerate(weights.shape[2:]):
+        extent = image.shape[2 + axis]
+        over = extent + pads[axis] + pads[rank + axis] - (taps - 1) * reaches[axis] - 1
+        if over < (0 if extent else -1):
+            return None
+        extents.append(over // steps[axis] + 1)
+    biased = len(node.input) > 2 and node.input[2]
+    bias = np.asarray(given[node.input[2]]) if biased else np.zeros(weights.shape[0], image.dtype)
+    return np.broadcast_to(
+        bias.reshape(-1, *[1] * rank), (image.shape[0], weights.shape[0], *extents)
+    ).copy()
 
 
 def nodes_for(model: onnx.ModelProto, wanted: str) -> list[onnx.NodeProto]:
