@@ -1,7 +1,8 @@
 """Cheaper builds in tests: link without the compiler's driver, compile without LLVM's optimizer.
 
 The driver starts three processes and takes seven times as long as the linker. LLVM does not
-optimize the kernels of importers' tests, except in `make sweep`; others test code generation.
+optimize the kernels in tests of importers, front doors and graph passes, except in `make sweep`;
+others test code generation.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ from tvm.target import Target
 from tests.sweep import FACTOR
 
 ROOT = pathlib.Path(__file__).parent / "compiler"
-UNOPTIMIZED = (ROOT / "relay" / "frontend",)
+UNOPTIMIZED = tuple(
+    ROOT / folder
+    for folder in ("legacy", "lowering/graph_passes", "mxnet", "ort", "partition", "relay")
+)
 """Folders of tests about graphs and operators, whose kernels need not be fast."""
 
 create_shared = cc.create_shared
