@@ -23,7 +23,7 @@ from compiler.relay.op import registry
 from .options import tensor_bytes
 
 CALL_MICROSECONDS = 15.0
-"""One call of a subgraph that another engine runs: EPYC 9V74, 2026-11, onnxruntime 1.32."""
+"""Estimated overhead of one call of a subgraph that another engine runs; not measured."""
 
 
 @dataclass(frozen=True)
