@@ -23,7 +23,7 @@ JOBS = 1
 FOLDER = networks
 export MODEL TARGET FOLDER
 
-.PHONY: help demo test gpu-test gpu-proof sweep fuzz fuzz-networks networks lint format docs bench wheel journey journeys clean c-compiler
+.PHONY: help demo test gpu-test gpu-proof sweep fuzz fuzz-networks networks lint format docs bench wheel journey journeys release clean c-compiler
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' Makefile
@@ -90,6 +90,13 @@ journey: c-compiler wheel ## what a user does with the wheels in a fresh environ
 
 journeys: c-compiler wheel ## the same with real models, peers and measurements
 	$(BIN)/python -m scripts.release.journey dist
+
+release: journeys ## what a maintainer uploads, in dist/: tried wheels, sdist, SBOM, checksums
+	rm -rf build/sbom
+	$(BIN)/python -m venv build/sbom
+	build/sbom/bin/python -m pip install --quiet --disable-pip-version-check dist/baton_tvm-*.whl
+	$(BIN)/cyclonedx-py environment --output-reproducible -o dist/baton_tvm.cdx.json build/sbom/bin/python
+	cd dist && sha256sum *.whl *.tar.gz *.cdx.json > SHA256SUMS
 
 clean: ## remove the environment and everything generated
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

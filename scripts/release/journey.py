@@ -33,6 +33,7 @@ PAGES = ("README.md", "docs/index.md", "docs/tutorial.md", "docs/faq.md", "docs/
 ONLY_PARSED = (
     *("baton bench", "baton cache clear", "baton run old_script.py", "baton runtime build"),
     "baton tune model.onnx --log tuned.log --trials 64",
+    "baton compile model.onnx -o model.so --log tuned.log.best",
 )
 """Commands of these pages that take minutes; other steps of the journey run them."""
 ARM = {"triple": "aarch64-linux-gnu", "cpu": "cortex-a72", "wheels": "manylinux_2_28_aarch64"}
