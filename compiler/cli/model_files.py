@@ -83,7 +83,7 @@ def _require_content(path: Path) -> None:
     """
     if path.suffix in (".so", ".tar"):
         raise FrontendError(
-            f"{path} is a library, and a model file is needed; `baton run`, `baton bench` and "
+            f"{path} is a library, and a model file is needed; `baton run`, `baton profile` and "
             "`baton info` take libraries"
         )
     with contextlib.suppress(OSError), open_regular(path) as file:

@@ -72,7 +72,7 @@ Model = Annotated[
 Models = Annotated[
     list[str],
     typer.Argument(
-        help="ONNX files, libraries (.so), or names of bundled models.",
+        help="ONNX files, or names of bundled models.",
         show_default=False,
         autocompletion=completions.models,
     ),
