@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -62,6 +63,7 @@ class Module:
         self._params = [name for name in arguments if name not in given]
         self._values: tuple[dict[str, Any], dict[str, Any]] | None = None
         self._executor: Executor | None = None
+        self._for_training = False
         self._shapes: dict[str, Shape] = {}
         self._dtypes: dict[str, Any] = {}
 
@@ -109,7 +111,8 @@ class Module:
         """Compile the symbol for shapes of its data, pairs of a name and a shape.
 
         Data are float32, or as an attribute `dtype` of the pair has it. `for_training`, MXNet's
-        default, does not change what runs: `backward`, `update` and `fit` raise in any case.
+        default, does not change what runs: `backward`, `update` and `fit` raise, and `forward`
+        without `is_train` warns that it runs inference.
 
         Raises
         ------
@@ -133,6 +136,7 @@ class Module:
                 raise InputError(f"{name!r} is no data of the module: {self.data_names}")
             shapes[name] = tuple(int(extent) for extent in shape)
             self._dtypes[name] = getattr(each, "dtype", "float32")
+        self._for_training = for_training
         self._compile(shapes)
 
     def _compile(self, shapes: dict[str, Shape]) -> None:
@@ -215,6 +219,12 @@ class Module:
         """
         self._bound()
         self.get_params()
+        if is_train is None and self._for_training:
+            warnings.warn(
+                "Module.forward() runs inference, also after bind(for_training=True); pass "
+                "is_train=False",
+                stacklevel=2,
+            )
         data = data_batch.data
         if len(data) != len(self.data_names):
             raise InputError(f"a batch of {len(data)} arrays; the data are {self.data_names}")
@@ -254,7 +264,7 @@ class Module:
         for number, batch in enumerate(eval_data):
             if number == num_batch:
                 break
-            self.forward(batch)
+            self.forward(batch, is_train=False)
             pad = getattr(batch, "pad", None) or 0
             found.append([each[: len(each) - pad] for each in self.get_outputs()])
         if not found:

@@ -66,6 +66,9 @@ def test_a_checkpoint_is_saved_and_loaded(tmp_path):
     module = mx.mod.Module.load(str(tmp_path / "net"), 3)
     module.bind([("data", (5, 3))])  # for_training is MXNet's default
     np.testing.assert_allclose(module.predict(DATA), expected(DATA), rtol=1e-5)
+    with pytest.warns(UserWarning, match="is_train=False"):
+        module.forward(SimpleNamespace(data=[DATA]))
+    np.testing.assert_allclose(module.get_outputs()[0], expected(DATA), rtol=1e-5)
 
 
 def test_a_checkpoint_without_a_parameter_is_refused_when_bound(tmp_path):
