@@ -7,6 +7,8 @@ SHELL := /bin/sh
 export PYTHONUTF8 := 1
 # Tests start hundreds of Python processes, which would each compile Baton's modules again.
 unexport PYTHONDONTWRITEBYTECODE
+# Tests wait for the processes that they start: with one worker a core, half of the cores idle.
+export PYTEST_XDIST_AUTO_NUM_WORKERS ?= $(shell expr 2 '*' "$$(getconf _NPROCESSORS_ONLN)")
 
 VENV := .venv
 BIN := $(VENV)/bin
