@@ -368,15 +368,19 @@ def info_command(
     *,
     model: Runnable,
     shape: Shape,
+    extent: Extents,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
     """Describe a model or a library: inputs, outputs, dynamic dimensions, target, versions."""
+    from .compile import BuildOptions
     from .info import describe, show_description
 
-    shapes = arguments.shapes(shape)
+    options = BuildOptions(
+        shapes=arguments.shapes(shape), extents=arguments.extents(extent, "--extent")
+    )
     with failures(debug):
-        show_found(describe(find_model(str(model)), shapes), as_json, show_description)
+        show_found(describe(find_model(str(model)), options), as_json, show_description)
 
 
 @app.command("bench", rich_help_panel=MEASURE)

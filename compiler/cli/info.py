@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -43,15 +42,15 @@ class Description:
         return asdict(self)
 
 
-def describe(path: Path, shapes: Mapping[str, tuple[int | str | None, ...]]) -> Description:
+def describe(path: Path, options: BuildOptions) -> Description:
     """Read a library's description, or import a model file; nothing of a library is run.
 
-    `shapes`: of a model's inputs, as for `baton compile`. Raises LoadError, FrontendError: the file
-    is damaged, or of another kind.
+    `options`: shapes and extents of a model's inputs, as for `baton compile`. Raises LoadError,
+    FrontendError: the file is damaged, or of another kind.
     """
     if path.suffix in LIBRARIES:
         return _describe_library(path)
-    return _describe_model(path, shapes)
+    return _describe_model(path, options)
 
 
 def _describe_library(path: Path) -> Description:
@@ -89,12 +88,12 @@ def _describe_library(path: Path) -> Description:
     )
 
 
-def _describe_model(path: Path, shapes: Mapping[str, tuple[int | str | None, ...]]) -> Description:
+def _describe_model(path: Path, options: BuildOptions) -> Description:
     from compiler.ir.constants import view_of
     from compiler.ir.dynamic_shape import bounds
     from compiler.lowering.metadata import outputs_of
 
-    mod, params = import_model(path, BuildOptions(shapes=shapes), Steps())
+    mod, params = import_model(path, options, Steps())
     inputs = inputs_of(mod, params)
     known = bounds(mod["main"])
     symbols = {

@@ -98,8 +98,7 @@ def show_replayed(replayed: Replayed) -> None:
         ("kernels without a record", replayed.unrecorded),
     ):
         found = kernel_table(replace(replayed.report, kernels=kernels))
-        found.title = f"{len(kernels)} {title}"
-        show(found)
+        show(replace(found, title=f"{len(kernels)} {title}"))
     with_logs = statistics.median(replayed.milliseconds)
     without = statistics.median(replayed.milliseconds_without)
     show(

@@ -176,7 +176,7 @@ register_runtime("onnxruntime", _load_onnxruntime)
 def _load_openvino(code: bytes) -> Engine:
     from compiler.runtime import openvino_engine
 
-    return openvino_engine.load(code)
+    return openvino_engine.load(*split_header(code))
 
 
 register_engine("openvino", _load_openvino)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,21 +17,18 @@ import numpy as np
 from compiler.errors import BuildError, LoadError
 
 
-def load(code: bytes) -> Callable[[Sequence[Any], Sequence[Any]], None]:
-    """Compile code of the back end `openvino`: a header with the number of threads, and ONNX.
+def load(header: Mapping[str, Any], model: bytes) -> Callable[[Sequence[Any], Sequence[Any]], None]:
+    """Compile the ONNX model of a subgraph of the back end `openvino`.
 
-    0 threads: `TVM_NUM_THREADS` if that is set, else what OpenVINO chooses. Raises LoadError:
-    OpenVINO is not installed, or rejects the model.
+    `header`: has the number of `threads`. If it is 0, `TVM_NUM_THREADS` if that is set, else what
+    OpenVINO chooses. Raises LoadError: OpenVINO is not installed, or rejects the model.
     """
-    from compiler.runtime.foreign import split_header
-
     try:
         import openvino
     except ImportError as error:
         raise LoadError(
             "a subgraph runs in OpenVINO, which is not installed: pip install openvino"
         ) from error
-    header, model = split_header(code)
     config: dict[str, Any] = {
         "PERFORMANCE_HINT": "LATENCY",
         "INFERENCE_PRECISION_HINT": "f32",

@@ -26,7 +26,7 @@ def test_shapes_have_numbers_names_and_question_marks():
     for wrong in (["ids=1,,2"], ["ids=-1"], ["ids=1.5"]):
         with pytest.raises(typer.BadParameter):
             arguments.shapes(wrong)
-    with pytest.raises(typer.BadParameter, match="not an extent"):
+    with pytest.raises(typer.BadParameter, match="not a number of elements"):
         arguments.extents(["seq=many"], "--extent")
 
 
@@ -97,7 +97,7 @@ def test_sizes_are_named(cli, tmp_path):
         ran = cli.invoke(app, ["run", str(library), "--random", "--extent", f"n={n}", "--json"])
         assert json.loads(ran.stdout)["outputs"]["y"]["shape"] == [n, 3]
     wrong = cli.invoke(app, ["compile", str(model), "--specialize", "n=1,x"])
-    assert wrong.exit_code == 2 and "'1,x' is not a list of extents" in wrong.stderr
+    assert wrong.exit_code == 2 and "'1,x' is not a list of sizes" in wrong.stderr
 
 
 @pytest.fixture

@@ -162,8 +162,14 @@ def pad(node: Node) -> relax.Expr:
             value = _pad_value(node)
             if value is not None:  # widths (1, -1) keep an open extent, also where it is 0
                 return _padded(data, before, after, value)
-        box = {axis: (max(-before[axis], 0), min(after[axis], 0) or shape[axis], 1) for axis in cut}
-        data = node.emit(slice_of_symbols(data, box))
+        begin = [max(-before[axis], 0) for axis in cut]
+        if integers(shape) is None:
+            ends = [min(after[axis], 0) or shape[axis] for axis in cut]
+            box = {axis: (first, end, 1) for axis, first, end in zip(cut, begin, ends)}
+            data = node.emit(slice_of_symbols(data, box))
+        else:
+            ends = [max(shape[axis] + min(after[axis], 0), 0) for axis in cut]
+            data = node.emit(relax.op.strided_slice(data, cut, begin, ends))
     before, after = ([max(width, 0) for width in widths] for widths in (before, after))
     if not any(before) and not any(after):
         return data
