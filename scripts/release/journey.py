@@ -182,12 +182,11 @@ class Journey:
 
     def pages(self) -> str:
         """Each page of the documentation's first half, in a fresh process and an empty folder."""
-        pages = [
-            page for page in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")] if has_page(page)
-        ]
+        every = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
+        pages = [page for page in every if has_page(page)]
         parsed = [word for start in ONLY_PARSED for word in ("--parse", start)]
         for page in pages:
-            folder = self.folder / "pages" / page.stem
+            folder = self.folder / "pages" / page.relative_to(ROOT).with_suffix("")
             folder.mkdir(parents=True)
             self.home.python(str(HERE / "run_page.py"), str(page), *parsed, folder=folder)
         return f"{len(pages)} pages"
