@@ -230,8 +230,9 @@ def test_to_relax_and_from_relax_keep_the_subgraphs_of_a_partitioned_module(
 
 
 def test_a_module_of_both_vocabularies_and_local_functions_is_partitioned(
-    claiming: Callable[..., str],
+    claiming: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("compiler.relay.transform.base._NAMED", set())  # each is named once
     x = relay.var("x", shape=(2, 3))
     w = relay.var("w", shape=(4, 3))
     made = relay.nn.relu(relay.nn.bias_add(relay.nn.dense(x, w), relay.const(np.ones(4, "f4"))))
