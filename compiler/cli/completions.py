@@ -1,4 +1,4 @@
-"""What a shell completes: names of bundled models, precisions, peers."""
+"""Shell completion of bundled models, precisions, calibrations and peers."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def bundled(incomplete: str) -> list[str]:
 
 
 def precisions(incomplete: str) -> list[str]:
-    """Of a list with commas, the last name."""
+    """Complete the last name of a comma-separated list."""
     return _last_of((*PRECISIONS, INT8), incomplete)
 
 
 def peers(incomplete: str) -> list[str]:
-    """Of a list with commas, the last name."""
+    """Complete the last name of a comma-separated list."""
     return _last_of(PEERS, incomplete)
 
 

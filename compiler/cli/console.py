@@ -30,7 +30,7 @@ _WIDTH_OF_FILES = 160
 
 
 _NARROW = 120
-"""Columns of a terminal from which on tables show all of theirs."""
+"""Terminal width from which tables show all their columns."""
 
 _is_quiet = False
 
@@ -129,7 +129,7 @@ _hints: list[str] = []
 
 @contextmanager
 def interrupt_hint(text: str) -> Iterator[None]:
-    """What Ctrl-C in the body says: how to go on."""
+    """Add a hint on how to continue to the message for Ctrl-C in the body."""
     _hints.append(text)
     try:
         yield
@@ -147,7 +147,7 @@ def end_on_interrupt() -> None:
 
 
 def _end(*_: object) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # impatience would interrupt the cleaning up
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not interrupt the cleanup
     hint = f"; {_hints[-1]}" if _hints else ""
     show_cursor = "\x1b[?25h" if sys.stderr.isatty() else ""
     os.write(2, f"{show_cursor}\nbaton: interrupted{hint}\n".encode())

@@ -28,7 +28,7 @@ CALL_MICROSECONDS = 15.0
 
 @dataclass(frozen=True)
 class Rates:
-    """What the machine does in a second.
+    """Peak rates of the machine, per second.
 
     Attributes
     ----------

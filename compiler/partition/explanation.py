@@ -38,7 +38,7 @@ _MOST_COMBINED = 4  # operators of which all combinations are tried as counterfa
 
 @dataclass(frozen=True)
 class Share:
-    """What one back end runs, or the build itself.
+    """Share of the model that one back end, or the build itself, runs.
 
     Attributes
     ----------
@@ -138,7 +138,7 @@ class Cut:
 
 @dataclass(frozen=True)
 class Counterfactual:
-    """What support of some more operators by a strategy would change.
+    """Effect of a strategy supporting more operators.
 
     Attributes
     ----------

@@ -40,7 +40,7 @@ def chain_of(names: Sequence[str]) -> list[Partitioner]:
 
 
 def is_table(name: str) -> bool:
-    """Whether a name stands for a pattern table of Relay's."""
+    """Whether a name refers to a Relay pattern table."""
     return name in LIBRARIES and name not in registered()
 
 

@@ -1,8 +1,8 @@
 """OpenVINO's CPU plugin as the runtime of external subgraphs.
 
 It computes float32 in float32. Inputs and outputs are the caller's tensors, without copies where
-all extents of a result are known; results of dynamic shapes are copied. Each calling thread has a
-request of its own.
+all extents of a result are known; results of dynamic shapes are copied. Each calling thread has its
+own request.
 """
 
 from __future__ import annotations

@@ -141,9 +141,6 @@ _KNOWN_STARTS = (
 
 
 def foreign_kind(head: bytes) -> str:
-    """What a file is that begins like this, and what to do; "" if unknown.
-
-    For messages of readers that expected something else.
-    """
+    """Identify a file by its first bytes, with advice for error messages; "" if unknown."""
     start = head[:64].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
     return next((kind for known, kind in _KNOWN_STARTS if start.startswith(known)), "")

@@ -7,7 +7,7 @@ version (`0.8.0`), without importing them. It asks for each module, name, parame
 
 * works: the name exists, with all parameters and members it had.
 * differs: it exists, without the parameters or members listed.
-* refused: using it raises an error that says what to use instead.
+* refused: using it raises an error that names the replacement.
 * missing: Python's own AttributeError or ImportError.
 """
 
@@ -285,7 +285,7 @@ def _takes(value: Any, parameter: str) -> bool:
 
 
 def look_up_apart(modules: dict[str, dict[str, Any]], era: str) -> dict[str, Any]:
-    """`look_up` in a process of its own."""
+    """Run `look_up` in a separate process."""
     with tempfile.TemporaryDirectory() as folder:
         given, out = pathlib.Path(folder, "names.json"), pathlib.Path(folder, "found.json")
         given.write_text(json.dumps(modules))
@@ -380,7 +380,7 @@ def counts(every: dict[str, tuple[dict[str, Any], dict[str, Any]]]) -> list[str]
 
 
 def check() -> list[str]:
-    """Names of the committed table that are lost, or refused without a word on what to use."""
+    """Names of the committed table that are lost, or refused without naming a replacement."""
     from compiler import legacy
 
     legacy.install(everything=True, era="0.6")
@@ -402,7 +402,7 @@ def check() -> list[str]:
 
 
 def _refusal(module: str, name: str) -> str:
-    """What a refused name says; "" if it says nothing."""
+    """The message of a refused name; "" if it has none."""
     from compiler.errors import LegacyImportError
 
     try:

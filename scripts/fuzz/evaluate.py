@@ -215,9 +215,9 @@ def _of_padding(node: onnx.NodeProto, given: Mapping[str, Value]) -> np.ndarray 
     pads = attributes.get("pads", [0] * (2 * rank))
     steps, reaches = (attributes.get(name, [1] * rank) for name in ("strides", "dilations"))
     extents = []
-    for axis, taps in enumerate(weights.shape[2:]):
+    for axis, width in enumerate(weights.shape[2:]):
         extent = image.shape[2 + axis]
-        over = extent + pads[axis] + pads[rank + axis] - (taps - 1) * reaches[axis] - 1
+        over = extent + pads[axis] + pads[rank + axis] - (width - 1) * reaches[axis] - 1
         if over < (0 if extent else -1):
             return None
         extents.append(over // steps[axis] + 1)

@@ -192,7 +192,7 @@ def variants(case: Base, name: str, axis: int) -> Iterator[Variant]:
 
 
 def expect(model: onnx.ModelProto, feed: Feed) -> Expected:
-    """What onnxruntime returns or raises.
+    """The result or the error of onnxruntime.
 
     Where it rejects a convolution of an image without elements, nodes are run one by one.
     """

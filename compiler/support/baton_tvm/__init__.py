@@ -1,7 +1,7 @@
 """`import baton_tvm`: the package `compiler`, under a name that no user's module has.
 
 Python searches the folder of a script first, so a `compiler.py` there would shadow Baton's package.
-This package finds `compiler` beside itself, whatever `sys.path` says, and is replaced by it:
+This package finds `compiler` next to itself, independently of `sys.path`, and is replaced by it:
 `baton_tvm is compiler`, `baton_tvm.relay is compiler.relay`. From then on `import compiler` is
 Baton's as well.
 
@@ -23,7 +23,7 @@ from typing import Any
 
 _ALIAS = __name__.rpartition(".")[2]
 _HERE = Path(__file__).resolve()
-# Beside this package where it is installed; two folders above it in a checkout.
+# Next to this package where it is installed; two folders above it in a checkout.
 _FOLDERS = (_HERE.parents[1] / "compiler", _HERE.parents[2])
 
 
@@ -62,7 +62,7 @@ class _AliasLoader(Loader):
 
 
 def _load_compiler() -> ModuleType:
-    """The package `compiler` beside this one."""
+    """The package `compiler` next to this one."""
     path = next(each for each in _FOLDERS if (each / "_import_guard.py").is_file()) / "__init__.py"
     loaded = sys.modules.get("compiler")
     if loaded is not None:

@@ -167,7 +167,7 @@ class _Loops:
         return tirx.max(every * columns, FEW_TILES) * self.points**2
 
     def _point_of_u(self, point: Any) -> Any:
-        """Index in U of a point: its last row and column stand for infinity."""
+        """Index of a point in U, whose last row and column are the point at infinity."""
         of_u = self.plan.tiles[0] + TAPS - 1
         down, across = tirx.floordiv(point, self.points), tirx.floormod(point, self.points)
         down, across = (

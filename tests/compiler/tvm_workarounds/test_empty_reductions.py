@@ -22,7 +22,7 @@ calls = pytest.mark.parametrize(("call", "expected"), CALLS.values(), ids=CALLS)
 
 
 def results(call, pipeline):
-    """What a function of (n, 3) float32 returns for 2 rows, then for none."""
+    """Results of a function of (n, 3) float32 for 2 rows, then for none."""
     x = relax.Var("x", relax.TensorType((tvm.tirx.Var("n", "int64"), 3), "float32"))
     builder = relax.BlockBuilder()
     with builder.function("main", [x]):

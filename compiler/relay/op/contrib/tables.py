@@ -19,7 +19,7 @@ from ....backends import Unsupported
 from ....errors import RelayError
 
 Check = Callable[[Any], bool | Unsupported]
-"""Of the root of a match, or of a call; `Unsupported(reason)` says why not."""
+"""Check of the root of a match, or of a call; `Unsupported(reason)` rejects with a reason."""
 Row = tuple[Any, ...]
 
 _STEP = re.compile(r"(?P<names>[\w.|]+)(?:\((?P<operands>[c_]*)\))?(?P<optional>\??)\Z")
