@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from compiler.errors import BatonError
+from compiler.errors import BatonError, InputError
 
 from .compile import BuildOptions, import_model, inputs_of
 from .console import Steps, show, table
@@ -46,9 +46,12 @@ def describe(path: Path, options: BuildOptions) -> Description:
     """Read a library's description, or import a model file; nothing of a library is run.
 
     `options`: shapes and extents of a model's inputs, as for `baton compile`. Raises LoadError,
-    FrontendError: the file is damaged, or of another kind.
+    FrontendError: the file is damaged, or of another kind. Raises InputError: there are options for
+    a library.
     """
     if path.suffix in LIBRARIES:
+        if options.shapes or options.extents:
+            raise InputError(f"{path} is a library; --shape and --extent are for model files")
         return _describe_library(path)
     return _describe_model(path, options)
 

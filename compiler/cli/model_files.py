@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compiler.errors import FrontendError
-from compiler.support.regular_files import foreign_kind, open_regular, read_regular
+from compiler.support.regular_files import open_regular, read_regular, stand_in
 
 if TYPE_CHECKING:
     import tvm
@@ -77,7 +77,7 @@ def read_model(
 
 
 def _require_content(path: Path) -> None:
-    """Raise FrontendError for a library, and a file that stands in for the model, such as a page.
+    """Raise FrontendError for a library, a Git LFS pointer or an HTML page.
 
     Readers report files that are missing, or damaged.
     """
@@ -87,8 +87,7 @@ def _require_content(path: Path) -> None:
             "`baton info` take libraries"
         )
     with contextlib.suppress(OSError), open_regular(path) as file:
-        kind = foreign_kind(file.read(64))
-        if "Git LFS" in kind or "HTML" in kind:
+        if kind := stand_in(file.read(64)):
             raise FrontendError(f"{path} is not a model: it is {kind}")
 
 

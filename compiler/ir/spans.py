@@ -135,6 +135,10 @@ def with_call_sources(
 
     body = relax.SeqExpr([change(block) for block in function.body.blocks], function.body.body)
     _update_type(body, function.body.ty)
+    return _with_body(function, body)
+
+
+def _with_body(function: relax.Function, body: relax.SeqExpr) -> relax.Function:
     return relax.Function(
         function.params,
         body,
@@ -175,11 +179,4 @@ def with_sources(function: relax.Function, sources: Mapping[relax.Var, str]) -> 
             return relax.MatchCast(binding.var, value, binding.ty, binding.span)
         return relax.VarBinding(binding.var, value, binding.span)
 
-    return relax.Function(
-        function.params,
-        sequence(function.body),
-        function.ret_ty,
-        is_pure=function.is_pure,
-        attrs=function.attrs,
-        span=function.span,
-    )
+    return _with_body(function, sequence(function.body))

@@ -48,7 +48,8 @@ def partition(
     subgraphs included, stays as it was. Subgraphs accepted before, in this call or in an earlier
     one, are never taken apart.
 
-    Two lines on stderr tell who runs how much and what stays behind, unless logging is quiet.
+    Writes two lines to stderr: the share of each back end, and the operators left to the build.
+    `logging.getLogger("baton").setLevel(logging.ERROR)` silences them.
 
     Callbacks get one graph after another: `main`, each branch of a condition, each loop body.
     A subgraph never leaves the branch or the body that it is in. Ids of subgraphs and the option

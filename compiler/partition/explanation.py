@@ -240,9 +240,9 @@ def explain_partitioning(
 
 
 def show_summary(done: Partitioning) -> None:
-    """Write the two lines of `Explanation.summary` to stderr, unless Baton's logging is quiet.
+    """Write the two lines of `Explanation.summary` to stderr if the logger "baton" shows warnings.
 
-    It is with `logging.getLogger("baton").setLevel(logging.ERROR)`, and with `baton --quiet`.
+    `baton --quiet` and `logging.getLogger("baton").setLevel(logging.ERROR)` silence them.
     """
     if not logger.isEnabledFor(logging.WARNING) or not done.selections:
         return

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Sequence
 from typing import BinaryIO
 
 _KINDS = (
@@ -126,10 +127,14 @@ def memory_nbytes() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-_KNOWN_STARTS = (
+_PAGE = 'an HTML page; download the file itself (often behind a link "raw")'
+_STAND_INS = (
     (b"version https://git-lfs", "a Git LFS pointer, not the file itself; run `git lfs pull`"),
-    (b"<!doctype html", 'an HTML page; download the file itself (often behind a link "raw")'),
-    (b"<html", 'an HTML page; download the file itself (often behind a link "raw")'),
+    (b"<!doctype html", _PAGE),
+    (b"<html", _PAGE),
+)
+_KNOWN_STARTS = (
+    *_STAND_INS,
     (b"<?xml", "an XML file"),
     (b"\x7felf", "a library or a program (ELF)"),
     (b"\x1f\x8b", "compressed by gzip; unpack it first"),
@@ -142,5 +147,14 @@ _KNOWN_STARTS = (
 
 def foreign_kind(head: bytes) -> str:
     """Identify a file by its first bytes, with advice for error messages; "" if unknown."""
+    return _kind(head, _KNOWN_STARTS)
+
+
+def stand_in(head: bytes) -> str:
+    """Identify a Git LFS pointer or an HTML page in place of a file, as `foreign_kind` does."""
+    return _kind(head, _STAND_INS)
+
+
+def _kind(head: bytes, starts: Sequence[tuple[bytes, str]]) -> str:
     start = head[:64].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
-    return next((kind for known, kind in _KNOWN_STARTS if start.startswith(known)), "")
+    return next((kind for known, kind in starts if start.startswith(known)), "")

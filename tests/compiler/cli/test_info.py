@@ -43,6 +43,15 @@ def test_a_library_that_is_not_run(cli, library):
     assert found["problem"] is None
 
 
+@pytest.mark.parametrize("words", [["--shape", "data=1,3,8,8"], ["--extent", "batch=2"]])
+def test_options_for_models_are_rejected_for_a_library(cli, library, words):
+    result = cli.invoke(app, ["info", str(library), *words])
+    assert result.exit_code == 1
+    assert "is a library; --shape and --extent are for model files" in " ".join(
+        result.stderr.split()
+    )
+
+
 def test_bounds_of_a_library(cli, model, tmp_path):
     words = ["--shape", "data=batch,3,8,8", "--bound", "batch=8", "-o", str(tmp_path / "n.so")]
     assert cli.invoke(app, ["compile", str(model), *words]).exit_code == 0
