@@ -186,16 +186,16 @@ def _compile_all(
         ThreadPoolExecutor(threads) as pool,
     ):
         codes: dict[str, Future[bytes]] = {}
+        finished: list[Future[bytes]] = []
         for index, (symbol, (_, func)) in enumerate(kernels.items()):
             own = target_of(func, target)
             lowered = _lower(func, symbol, own)
             path = Path(folder) / f"{index}.o"
             codes[symbol] = pool.submit(_generate, lowered, own, settings, path)
-            done = sum(code.done() for code in codes.values())
-            report_progress("compile kernels", done, len(kernels))
-        for _ in as_completed(codes.values()):
-            done = sum(code.done() for code in codes.values())
-            report_progress("compile kernels", done, len(kernels))
+            codes[symbol].add_done_callback(finished.append)
+            report_progress("compile kernels", len(finished), len(kernels))
+        for done, _ in enumerate(as_completed(codes.values()), 1):
+            report_progress("compile kernels", max(done, len(finished)), len(kernels))
         return {symbol: code.result() for symbol, code in codes.items()}
 
 

@@ -107,7 +107,7 @@ def _follow(
 
 
 def _key(value: relax.Expr, known: Mapping[relax.Var, object]) -> object:
-    """Kernel and operands of a call; its own text for anything else."""
+    """Key of a value for comparison: its kernel, if it calls one, and its operands."""
     callee = called_kernel(value)
     if callee is None:
         operands: Sequence[relax.Expr] = value.fields if isinstance(value, relax.Tuple) else [value]
