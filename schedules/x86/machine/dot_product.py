@@ -27,7 +27,7 @@ from tvm.target import Target, codegen
 from ...anchor import anchor_config
 from ...config import ConfigEntity, option
 from .cpu import Machine
-from .narrow_dot_product import MADD_WORDS, narrow, narrow_pair
+from .narrow_dot_product import MADD_WORDS, narrow_pair, pairs, widened
 
 BYTES = 4  # per operand in one step of a dot product
 WIDENED = "widened"
@@ -179,33 +179,103 @@ def narrow_lanes(target: Target) -> int:
 
 @functools.lru_cache(maxsize=8)
 def bfloat16_intrinsic() -> str:
-    """Name of the tensor intrinsic C[16] += A[2] . B[16, 2]; registered at the first call."""
-    name = "baton_vdpbf16ps_16"
-    TensorIntrin.register(name, *_bfloat16())
-    return name
+    """Name of the tensor intrinsic C[16] += A[2] . B[16, 2]; registered at the first call.
+
+    `kernel_passes.bfloat16` gives operands their LLVM type.
+    """
+
+    def add(sums: Any, data: Any, weights: Any) -> Any:
+        return T.call_llvm_pure_intrin(
+            T.llvm_lookup_intrinsic_id("llvm.x86.avx512bf16.dpbf16ps.512"),
+            sums,
+            _spread(data, 16, "uint16x32"),
+            T.reinterpret(weights, dtype="uint16x32"),
+            dtype="float32x16",
+        )
+
+    return _registered("baton_vdpbf16ps_16", OF_BFLOAT16, 16, add)
 
 
 @functools.lru_cache(maxsize=8)
 def dot_intrinsic(lanes: int) -> str:
     """Name of the tensor intrinsic C[lanes] += A[4] . B[lanes, 4]; registered at the first call."""
-    name = f"baton_vpdpbusd_{lanes}"
-    TensorIntrin.register(name, _description(lanes), _implementation(lanes))
-    return name
+
+    def add(sums: Any, data: Any, weights: Any) -> Any:
+        return T.call_llvm_pure_intrin(
+            T.llvm_lookup_intrinsic_id(f"llvm.x86.avx512.vpdpbusd.{32 * lanes}"),
+            sums,
+            _spread(data, lanes, f"int8x{4 * lanes}"),
+            weights,
+            dtype=f"int32x{lanes}",
+        )
+
+    return _registered(f"baton_vpdpbusd_{lanes}", OF_BYTES, lanes, add)
 
 
 @functools.lru_cache(maxsize=8)
 def words_intrinsic(lanes: int) -> str:
     """Name of the tensor intrinsic C[lanes] += A[2] . B[lanes, 2]; registered at the first call."""
-    name = f"baton_pmaddwd_{lanes}"
-    TensorIntrin.register(name, *_of_words(lanes))
-    return name
+
+    def add(sums: Any, data: Any, weights: Any) -> Any:
+        return sums + T.call_llvm_pure_intrin(
+            T.llvm_lookup_intrinsic_id(MADD_WORDS[lanes]),
+            _spread(data, lanes, f"int16x{2 * lanes}"),
+            weights,
+            dtype=f"int32x{lanes}",
+        )
+
+    return _registered(f"baton_pmaddwd_{lanes}", OF_WORDS, lanes, add)
 
 
 @functools.lru_cache(maxsize=16)
 def narrow_intrinsic(lanes: int) -> str:
     """Name of the intrinsic C[lanes] += A[4] . B[lanes, 4] in int16; registered on first call."""
-    name = f"baton_pmaddubsw_{lanes}"
-    TensorIntrin.register(name, _description(lanes), narrow(lanes))
+
+    def add(sums: Any, data: Any, weights: Any) -> Any:
+        return sums + widened(lanes, pairs(lanes, data, weights))
+
+    return _registered(f"baton_pmaddubsw_{lanes}", OF_BYTES, lanes, add)
+
+
+def _spread(data: Any, lanes: int, dtype: str) -> Any:
+    """The 32 bits of a step's data in each lane."""
+    return T.reinterpret(T.broadcast(T.reinterpret(data, dtype="int32"), lanes), dtype=dtype)
+
+
+def _registered(name: str, dot: Dot, lanes: int, add: Any) -> str:
+    """Register C[lanes] += A[dot.size] . B[lanes, dot.size], which `add` computes on vectors."""
+    size = dot.size
+
+    @T.prim_func(s_tir=True)
+    def description(
+        A: T.Buffer((size,), dot.data, offset_factor=1),
+        B: T.Buffer((lanes, size), dot.weight, offset_factor=1),
+        C: T.Buffer((lanes,), dot.sums, offset_factor=1),
+    ) -> None:
+        with T.sblock("root"):
+            T.reads(C[0:lanes], A[0:size], B[0:lanes, 0:size])
+            T.writes(C[0:lanes])
+            for i, k in T.grid(lanes, size):
+                with T.sblock("update"):
+                    vi, vk = T.axis.remap("SR", [i, k])
+                    C[vi] = C[vi] + T.cast(A[vk], dot.sums) * T.cast(B[vi, vk], dot.sums)
+
+    @T.prim_func(s_tir=True)
+    def implementation(
+        A: T.Buffer((size,), dot.data, offset_factor=1),
+        B: T.Buffer((lanes, size), dot.weight, offset_factor=1),
+        C: T.Buffer((lanes,), dot.sums, offset_factor=1),
+    ) -> None:
+        with T.sblock("root"):
+            T.reads(C[0:lanes], A[0:size], B[0:lanes, 0:size])
+            T.writes(C[0:lanes])
+            C[T.ramp(T.int32(0), 1, lanes)] = add(
+                C.vload([0], dtype=f"{dot.sums}x{lanes}"),
+                A.vload([0], dtype=f"{dot.data}x{size}"),
+                B.vload([0, 0], dtype=f"{dot.weight}x{size * lanes}"),
+            )
+
+    TensorIntrin.register(name, description, implementation)
     return name
 
 
@@ -226,51 +296,6 @@ def squares_dot_intrinsic(lanes: int) -> str:
     name = f"baton_vpdpbusd_lanes_{lanes}"
     TensorIntrin.register(name, *_lane_by_lane(lanes))
     return name
-
-
-def _description(lanes: int) -> Any:
-    @T.prim_func(s_tir=True)
-    def description(
-        A: T.Buffer((4,), "uint8", offset_factor=1),
-        B: T.Buffer((lanes, 4), "int8", offset_factor=1),
-        C: T.Buffer((lanes,), "int32", offset_factor=1),
-    ) -> None:
-        with T.sblock("root"):
-            T.reads(C[0:lanes], A[0:4], B[0:lanes, 0:4])
-            T.writes(C[0:lanes])
-            for i, k in T.grid(lanes, 4):
-                with T.sblock("update"):
-                    vi, vk = T.axis.remap("SR", [i, k])
-                    C[vi] = C[vi] + T.cast(A[vk], "int32") * T.cast(B[vi, vk], "int32")
-
-    return description
-
-
-def _implementation(lanes: int) -> Any:
-    instruction = f"llvm.x86.avx512.vpdpbusd.{32 * lanes}"
-    numbers, octets = f"int32x{lanes}", f"int8x{4 * lanes}"
-
-    @T.prim_func(s_tir=True)
-    def implementation(
-        A: T.Buffer((4,), "uint8", offset_factor=1),
-        B: T.Buffer((lanes, 4), "int8", offset_factor=1),
-        C: T.Buffer((lanes,), "int32", offset_factor=1),
-    ) -> None:
-        with T.sblock("root"):
-            T.reads(C[0:lanes], A[0:4], B[0:lanes, 0:4])
-            T.writes(C[0:lanes])
-            C[T.ramp(T.int32(0), 1, lanes)] = T.call_llvm_pure_intrin(
-                T.llvm_lookup_intrinsic_id(instruction),
-                C.vload([0], dtype=numbers),
-                T.reinterpret(
-                    T.broadcast(T.reinterpret(A.vload([0], "uint8x4"), dtype="int32"), lanes),
-                    dtype=octets,
-                ),
-                B.vload([0, 0], dtype=octets),
-                dtype=numbers,
-            )
-
-    return implementation
 
 
 def _lane_by_lane(lanes: int) -> tuple[Any, Any]:
@@ -306,86 +331,6 @@ def _lane_by_lane(lanes: int) -> tuple[Any, Any]:
                 T.reinterpret(A.vload([0, 0, 0], dtype=f"u{octets}"), dtype=octets),
                 B.vload([0, 0, 0], dtype=octets),
                 dtype=numbers,
-            )
-
-    return description, implementation
-
-
-def _of_words(lanes: int) -> tuple[Any, Any]:
-    instruction = MADD_WORDS[lanes]
-    numbers, words = f"int32x{lanes}", f"int16x{2 * lanes}"
-
-    @T.prim_func(s_tir=True)
-    def description(
-        A: T.Buffer((2,), "int16", offset_factor=1),
-        B: T.Buffer((lanes, 2), "int16", offset_factor=1),
-        C: T.Buffer((lanes,), "int32", offset_factor=1),
-    ) -> None:
-        with T.sblock("root"):
-            T.reads(C[0:lanes], A[0:2], B[0:lanes, 0:2])
-            T.writes(C[0:lanes])
-            for i, k in T.grid(lanes, 2):
-                with T.sblock("update"):
-                    vi, vk = T.axis.remap("SR", [i, k])
-                    C[vi] = C[vi] + T.cast(A[vk], "int32") * T.cast(B[vi, vk], "int32")
-
-    @T.prim_func(s_tir=True)
-    def implementation(
-        A: T.Buffer((2,), "int16", offset_factor=1),
-        B: T.Buffer((lanes, 2), "int16", offset_factor=1),
-        C: T.Buffer((lanes,), "int32", offset_factor=1),
-    ) -> None:
-        with T.sblock("root"):
-            T.reads(C[0:lanes], A[0:2], B[0:lanes, 0:2])
-            T.writes(C[0:lanes])
-            C[T.ramp(T.int32(0), 1, lanes)] = C.vload([0], dtype=numbers) + T.call_llvm_pure_intrin(
-                T.llvm_lookup_intrinsic_id(instruction),
-                T.reinterpret(
-                    T.broadcast(T.reinterpret(A.vload([0], "int16x2"), dtype="int32"), lanes),
-                    dtype=words,
-                ),
-                B.vload([0, 0], dtype=words),
-                dtype=numbers,
-            )
-
-    return description, implementation
-
-
-def _bfloat16() -> tuple[Any, Any]:
-    """Description and implementation; `kernel_passes.bfloat16` gives operands their LLVM type."""
-
-    @T.prim_func(s_tir=True)
-    def description(
-        A: T.Buffer((2,), "bfloat16", offset_factor=1),
-        B: T.Buffer((16, 2), "bfloat16", offset_factor=1),
-        C: T.Buffer((16,), "float32", offset_factor=1),
-    ) -> None:
-        with T.sblock("root"):
-            T.reads(C[0:16], A[0:2], B[0:16, 0:2])
-            T.writes(C[0:16])
-            for i, k in T.grid(16, 2):
-                with T.sblock("update"):
-                    vi, vk = T.axis.remap("SR", [i, k])
-                    C[vi] = C[vi] + T.cast(A[vk], "float32") * T.cast(B[vi, vk], "float32")
-
-    @T.prim_func(s_tir=True)
-    def implementation(
-        A: T.Buffer((2,), "bfloat16", offset_factor=1),
-        B: T.Buffer((16, 2), "bfloat16", offset_factor=1),
-        C: T.Buffer((16,), "float32", offset_factor=1),
-    ) -> None:
-        with T.sblock("root"):
-            T.reads(C[0:16], A[0:2], B[0:16, 0:2])
-            T.writes(C[0:16])
-            C[T.ramp(T.int32(0), 1, 16)] = T.call_llvm_pure_intrin(
-                T.llvm_lookup_intrinsic_id("llvm.x86.avx512bf16.dpbf16ps.512"),
-                C.vload([0], dtype="float32x16"),
-                T.reinterpret(
-                    T.broadcast(T.reinterpret(A.vload([0], "bfloat16x2"), dtype="int32"), 16),
-                    dtype="uint16x32",
-                ),
-                T.reinterpret(B.vload([0, 0], dtype="bfloat16x32"), dtype="uint16x32"),
-                dtype="float32x16",
             )
 
     return description, implementation

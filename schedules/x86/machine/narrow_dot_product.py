@@ -25,7 +25,7 @@ MADD_BYTES = {
 }
 
 
-def _pairs(lanes: int, four: Any, weights: Any) -> Any:
+def pairs(lanes: int, four: Any, weights: Any) -> Any:
     """Sums of two products at 16 bits, each four bytes by the weights of a lane."""
     spread = T.broadcast(T.reinterpret(four, dtype="int32"), lanes)
     return T.call_llvm_pure_intrin(
@@ -36,7 +36,7 @@ def _pairs(lanes: int, four: Any, weights: Any) -> Any:
     )
 
 
-def _widened(lanes: int, pairs: Any) -> Any:
+def widened(lanes: int, pairs: Any) -> Any:
     """Sums of two neighbors of int16, in int32."""
     return T.call_llvm_pure_intrin(
         T.llvm_lookup_intrinsic_id(MADD_WORDS[lanes]),
@@ -44,26 +44,6 @@ def _widened(lanes: int, pairs: Any) -> Any:
         T.broadcast(T.int16(1), 2 * lanes),
         dtype=f"int32x{lanes}",
     )
-
-
-def narrow(lanes: int) -> Any:
-    """The implementation of C[lanes] += A[4] . B[lanes, 4]."""
-
-    @T.prim_func(s_tir=True)
-    def implementation(
-        A: T.Buffer((4,), "uint8", offset_factor=1),
-        B: T.Buffer((lanes, 4), "int8", offset_factor=1),
-        C: T.Buffer((lanes,), "int32", offset_factor=1),
-    ) -> None:
-        with T.sblock("root"):
-            T.reads(C[0:lanes], A[0:4], B[0:lanes, 0:4])
-            T.writes(C[0:lanes])
-            C[T.ramp(T.int32(0), 1, lanes)] = C.vload([0], dtype=f"int32x{lanes}") + _widened(
-                lanes,
-                _pairs(lanes, A.vload([0], "uint8x4"), B.vload([0, 0], dtype=f"int8x{4 * lanes}")),
-            )
-
-    return implementation
 
 
 def narrow_pair(lanes: int, columns: int) -> tuple[Any, Any]:
@@ -93,10 +73,10 @@ def narrow_pair(lanes: int, columns: int) -> tuple[Any, Any]:
         with T.sblock("root"):
             T.reads(C[0:lanes], A[0:8], B[0:2, 0:lanes, 0:4])
             T.writes(C[0:lanes])
-            C[T.ramp(T.int32(0), 1, lanes)] = C.vload([0], dtype=f"int32x{lanes}") + _widened(
+            C[T.ramp(T.int32(0), 1, lanes)] = C.vload([0], dtype=f"int32x{lanes}") + widened(
                 lanes,
-                _pairs(lanes, A.vload([0], "uint8x4"), B.vload([0, 0, 0], dtype=octets))
-                + _pairs(lanes, A.vload([4], "uint8x4"), B.vload([1, 0, 0], dtype=octets)),
+                pairs(lanes, A.vload([0], "uint8x4"), B.vload([0, 0, 0], dtype=octets))
+                + pairs(lanes, A.vload([4], "uint8x4"), B.vload([1, 0, 0], dtype=octets)),
             )
 
     return description, implementation
