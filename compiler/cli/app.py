@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import os
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -13,48 +14,29 @@ import typer
 import compiler
 
 from . import arguments, completions
+from .compile import BuildOptions
 from .console import Steps, failures, set_verbosity, show, show_found, show_json
 from .models import find_model
 from .options import (
-    MODEL,
     OUTPUT,
     PARTITIONING,
-    PRECISION,
     SAMPLES,
     TIMING,
     AsJson,
-    AutoSchedulerLog,
-    Backend,
-    BackendOption,
-    Bound,
-    Calibration,
     Commands,
     Debug,
-    DisablePass,
-    Extents,
-    ImportLimit,
-    KVCache,
-    Log,
     Model,
     Models,
-    OptLevel,
     Peers,
-    Plugin,
-    Precision,
     Precisions,
     Rounds,
     Runnable,
     Seconds,
     Seed,
-    Shape,
-    Specialize,
-    Target,
-    TargetHost,
     Threads,
-    WeightBits,
+    builds,
     output,
     several,
-    texts,
 )
 from .partitioner_commands import commands as partitioner_commands
 from .runtime_commands import commands as runtime_commands
@@ -121,73 +103,26 @@ class CacheAction(str, enum.Enum):
 
 
 @app.command("compile", rich_help_panel=BUILD)
+@builds(
+    *("target", "target_host", "opt_level", "shape", "extent", "bound", "specialize", "kv_cache"),
+    *("log", "auto_scheduler_log", "disable_pass", "precision", "data", "calibration"),
+    *("weight_bits", "backend", "plugin", "option", "import_limit"),
+    "trust",
+)
 def compile_command(
     *,
     model: Model,
     output: Annotated[Path | None, output("Library to write, .so or .tar.")] = None,
-    target: Target = "llvm",
-    target_host: TargetHost = None,
-    opt_level: OptLevel = 3,
-    shape: Shape,
-    extent: Extents,
-    bound: Bound,
-    specialize: Specialize,
-    kv_cache: KVCache = None,
-    log: Log,
-    auto_scheduler_log: AutoSchedulerLog,
-    disable_pass: DisablePass,
-    precision: Precision = "default",
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER", help=f"For --precision int8. {SAMPLES}", rich_help_panel=PRECISION
-        ),
-    ] = None,
-    calibration: Calibration = "minmax",
-    weight_bits: WeightBits = 8,
-    backend: Backend,
-    plugin: Plugin,
-    option: BackendOption,
-    import_limit: ImportLimit,
-    trust: Annotated[
-        bool,
-        typer.Option(
-            "--trust",
-            help="Accept a saved module (.json) that holds code. The code runs.",
-            rich_help_panel=MODEL,
-        ),
-    ] = False,
+    build: BuildOptions,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
     """Build a library and print where the schedule of each kernel came from."""
     from .cached_compile import compile_or_restore
-    from .compile import BuildOptions, show_compiled
+    from .compile import show_compiled
 
-    options = BuildOptions(
-        target=target,
-        target_host=target_host,
-        opt_level=opt_level,
-        disabled_passes=tuple(disable_pass),
-        shapes=arguments.shapes(shape),
-        extents=arguments.extents(extent, "--extent"),
-        bounds=arguments.extents(bound, "--bound"),
-        sizes=arguments.sizes(specialize),
-        kv_cache=arguments.extents([kv_cache] if kv_cache else [], "--kv-cache"),
-        logs=texts(log),
-        auto_scheduler_logs=texts(auto_scheduler_log),
-        backends=tuple(backend),
-        plugins=texts(plugin),
-        backend_options=arguments.options(option),
-        precision=precision,
-        samples=data,
-        calibration=calibration,
-        weight_bits=weight_bits,
-        import_limits=arguments.import_limits(import_limit),
-        trust=trust,
-    )
     with failures(debug):
-        compiled = compile_or_restore(find_model(str(model)), options, output, Steps())
+        compiled = compile_or_restore(find_model(str(model)), build, output, Steps())
         show_found(compiled, as_json, show_compiled)
 
 
@@ -218,6 +153,7 @@ def models_command(
 
 
 @app.command("partition", rich_help_panel=BUILD)
+@builds("plugin", "option", "shape", "extent")
 def partition_command(
     *,
     model: Model,
@@ -229,10 +165,7 @@ def partition_command(
             rich_help_panel=PARTITIONING,
         ),
     ],
-    plugin: Plugin,
-    option: BackendOption,
-    shape: Shape,
-    extent: Extents,
+    build: BuildOptions,
     output: Annotated[
         Path | None, output("Partitioned module to write: .json as TVM saves it, else text.")
     ] = None,
@@ -265,20 +198,12 @@ def partition_command(
     debug: Debug = False,
 ) -> None:
     """Partition a model for backends and print the accepted subgraphs."""
-    from .compile import BuildOptions
     from .partition import partition_model, show_partitioned
 
-    options = BuildOptions(
-        shapes=arguments.shapes(shape),
-        extents=arguments.extents(extent, "--extent"),
-        backends=tuple(backend),
-        plugins=texts(plugin),
-        backend_options=arguments.options(option),
-    )
     with failures(debug):
         partitioned = partition_model(
             find_model(str(model)),
-            options,
+            replace(build, backends=tuple(backend)),
             output,
             Steps(),
             dot=dot,
@@ -289,6 +214,7 @@ def partition_command(
 
 
 @app.command("run", rich_help_panel=RUN)
+@builds("target", "precision", "shape", "extent", "import_limit", "plugin")
 def run_command(
     *,
     model: Runnable,
@@ -320,12 +246,7 @@ def run_command(
         Path | None,
         typer.Option(metavar="FILE.npz", help="Write the outputs there.", rich_help_panel=OUTPUT),
     ] = None,
-    target: Target = "llvm",
-    precision: Precision = "default",
-    shape: Shape,
-    extent: Extents,
-    import_limit: ImportLimit,
-    plugin: Plugin,
+    build: BuildOptions,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
@@ -337,18 +258,9 @@ def run_command(
     """
     if threads is not None:
         os.environ["TVM_NUM_THREADS"] = str(threads)  # read when TVM starts its threads
-    from .compile import BuildOptions
     from .run import run_model, show_ran
 
     files = arguments.input_files(value)
-    options = BuildOptions(
-        target=target,
-        precision=precision,
-        shapes=arguments.shapes(shape),
-        extents=arguments.extents(extent, "--extent"),
-        plugins=texts(plugin),
-        import_limits=arguments.import_limits(import_limit),
-    )
     with failures(debug):
         ran = run_model(
             find_model(str(model)),
@@ -357,33 +269,30 @@ def run_command(
             seed=seed,
             repeat=repeat,
             save=save,
-            options=options,
+            options=build,
             steps=Steps(),
         )
         show_found(ran, as_json, show_ran)
 
 
 @app.command("info", rich_help_panel=RUN)
+@builds("shape", "extent")
 def info_command(
     *,
     model: Runnable,
-    shape: Shape,
-    extent: Extents,
+    build: BuildOptions,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
     """Describe a model or a library: inputs, outputs, dynamic dimensions, target, versions."""
-    from .compile import BuildOptions
     from .info import describe, show_description
 
-    options = BuildOptions(
-        shapes=arguments.shapes(shape), extents=arguments.extents(extent, "--extent")
-    )
     with failures(debug):
-        show_found(describe(find_model(str(model)), options), as_json, show_description)
+        show_found(describe(find_model(str(model)), build), as_json, show_description)
 
 
 @app.command("bench", rich_help_panel=MEASURE)
+@builds("target", "opt_level", "shape", "extent", "log", "auto_scheduler_log")
 def bench_command(
     *,
     models: Models,
@@ -398,12 +307,7 @@ def bench_command(
         ),
     ] = None,
     seed: Seed = 0,
-    target: Target = "llvm",
-    opt_level: OptLevel = 3,
-    shape: Shape,
-    extent: Extents,
-    log: Log,
-    auto_scheduler_log: AutoSchedulerLog,
+    build: BuildOptions,
     precision: Precisions = "default",
     output: Annotated[Path | None, output("JSON file to write the results to.")] = None,
     as_json: AsJson = False,
@@ -411,7 +315,6 @@ def bench_command(
 ) -> None:
     """Compare Baton's latency with that of other engines, each in its own process."""
     from .bench import BenchOptions, benchmark, check_results, result_table, to_json
-    from .compile import BuildOptions
     from .files import write_json
 
     options = BenchOptions(
@@ -422,14 +325,7 @@ def bench_command(
         cpus=arguments.cpus(pin),
         seed=seed,
         precisions=arguments.names(precision),
-        build=BuildOptions(
-            target=target,
-            opt_level=opt_level,
-            shapes=arguments.shapes(shape),
-            extents=arguments.extents(extent, "--extent"),
-            logs=texts(log),
-            auto_scheduler_logs=texts(auto_scheduler_log),
-        ),
+        build=build,
     )
     with failures(debug):
         results = []
@@ -445,6 +341,10 @@ def bench_command(
 
 
 @app.command("profile", rich_help_panel=MEASURE)
+@builds(
+    *("target", "opt_level", "shape", "extent", "log", "auto_scheduler_log", "disable_pass"),
+    "precision",
+)
 def profile_command(
     *,
     model: Runnable,
@@ -454,14 +354,7 @@ def profile_command(
     ] = 30,
     threads: Threads = 1,
     seed: Seed = 0,
-    target: Target = "llvm",
-    opt_level: OptLevel = 3,
-    shape: Shape,
-    extent: Extents,
-    log: Log,
-    auto_scheduler_log: AutoSchedulerLog,
-    disable_pass: DisablePass,
-    precision: Precision = "default",
+    build: BuildOptions,
     trace: Annotated[
         Path | None,
         typer.Option(
@@ -475,28 +368,18 @@ def profile_command(
 ) -> None:
     """Measure every kernel of a model: time, share, GFLOP/s and GB/s."""
     os.environ["TVM_NUM_THREADS"] = str(threads)  # read when TVM starts its threads
-    from .compile import BuildOptions
     from .files import write_json
     from .profile import profile_model, show_profile
 
-    options = BuildOptions(
-        target=target,
-        opt_level=opt_level,
-        disabled_passes=tuple(disable_pass),
-        shapes=arguments.shapes(shape),
-        extents=arguments.extents(extent, "--extent"),
-        logs=texts(log),
-        auto_scheduler_logs=texts(auto_scheduler_log),
-        precision=precision,
-    )
     with failures(debug):
-        profile = profile_model(find_model(str(model)), repeat, seed, options, Steps())
+        profile = profile_model(find_model(str(model)), repeat, seed, build, Steps())
         if trace is not None:
             write_json(trace, profile.trace())
         show_found(profile, as_json, show_profile)
 
 
 @app.command("quantize", rich_help_panel=BUILD)
+@builds("calibration", "weight_bits", "shape", "extent")
 def quantize_command(
     *,
     model: Annotated[Path, typer.Argument(help="ONNX file to quantize.", show_default=False)],
@@ -504,13 +387,10 @@ def quantize_command(
     output: Annotated[
         Path | None, output("ONNX file to write. The default is MODEL_int8.onnx.")
     ] = None,
-    calibration: Calibration = "minmax",
-    weight_bits: WeightBits = 8,
+    build: BuildOptions,
     skip: Annotated[
         list[str], several("Node to keep in float32; may be repeated.", metavar="NODE")
     ],
-    shape: Shape,
-    extent: Extents,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
@@ -519,11 +399,10 @@ def quantize_command(
     from .quantize import quantize_model, show_quantized
 
     target = output or model.with_name(f"{model.stem}_int8.onnx")
-    extents = arguments.extents(extent, "--extent")
     with failures(debug):
-        shapes = with_extents(model, arguments.shapes(shape), extents)
+        shapes = with_extents(model, build.shapes, build.extents)
         result = quantize_model(
-            model, data, target, calibration, skip, shapes, Steps(), weight_bits
+            *(model, data, target, build.calibration, skip, shapes, Steps()), build.weight_bits
         )
         show_found(result, as_json, show_quantized)
 

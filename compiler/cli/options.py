@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from . import arguments, completions
+from .compile import BuildOptions
 
 MODEL, CODE, PRECISION = "The model", "The code", "Precision"
 PARTITIONING, OUTPUT, TIMING = "Partitioning", "Output", "Timing"
@@ -216,6 +219,20 @@ Precisions = Annotated[
         rich_help_panel=PRECISION,
     ),
 ]
+Data = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FOLDER", help=f"For --precision int8. {SAMPLES}", rich_help_panel=PRECISION
+    ),
+]
+Trust = Annotated[
+    bool,
+    typer.Option(
+        "--trust",
+        help="Accept a saved module (.json) that holds code. The code runs.",
+        rich_help_panel=MODEL,
+    ),
+]
 Backend = Annotated[
     list[str],
     several("Partitioner to run; may be repeated.", metavar="NAME", panel=PARTITIONING),
@@ -285,3 +302,76 @@ Debug = Annotated[
 
 def texts(paths: list[Path]) -> tuple[str, ...]:
     return tuple(str(path) for path in paths)
+
+
+_BUILD_OPTIONS: dict[str, tuple[Any, Any]] = {
+    "target": (Target, "llvm"),
+    "target_host": (TargetHost, None),
+    "opt_level": (OptLevel, 3),
+    "shape": (Shape, inspect.Parameter.empty),
+    "extent": (Extents, inspect.Parameter.empty),
+    "bound": (Bound, inspect.Parameter.empty),
+    "specialize": (Specialize, inspect.Parameter.empty),
+    "kv_cache": (KVCache, None),
+    "log": (Log, inspect.Parameter.empty),
+    "auto_scheduler_log": (AutoSchedulerLog, inspect.Parameter.empty),
+    "disable_pass": (DisablePass, inspect.Parameter.empty),
+    "precision": (Precision, "default"),
+    "data": (Data, None),
+    "calibration": (Calibration, "minmax"),
+    "weight_bits": (WeightBits, 8),
+    "backend": (Backend, inspect.Parameter.empty),
+    "plugin": (Plugin, inspect.Parameter.empty),
+    "option": (BackendOption, inspect.Parameter.empty),
+    "import_limit": (ImportLimit, inspect.Parameter.empty),
+    "trust": (Trust, False),
+}
+"""Options of builds, and their defaults."""
+
+_FIELDS: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "shape": ("shapes", arguments.shapes),
+    "extent": ("extents", lambda words: arguments.extents(words, "--extent")),
+    "bound": ("bounds", lambda words: arguments.extents(words, "--bound")),
+    "specialize": ("sizes", arguments.sizes),
+    "kv_cache": ("kv_cache", lambda word: arguments.extents([word] if word else [], "--kv-cache")),
+    "log": ("logs", texts),
+    "auto_scheduler_log": ("auto_scheduler_logs", texts),
+    "disable_pass": ("disabled_passes", tuple),
+    "data": ("samples", lambda folder: folder),
+    "backend": ("backends", tuple),
+    "plugin": ("plugins", texts),
+    "option": ("backend_options", arguments.options),
+    "import_limit": ("import_limits", arguments.import_limits),
+}
+"""Fields of `BuildOptions` that have another name or form than their option."""
+
+
+def builds(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command some options of builds, which it gets as its parameter `build`."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        def run(**given: Any) -> None:
+            fields = {}
+            for name in names:
+                field, read = _FIELDS.get(name, (name, lambda value: value))
+                fields[field] = read(given.pop(name))
+            command(**given, build=BuildOptions(**fields))
+
+        hints = get_type_hints(command, include_extras=True)
+        parameters: list[inspect.Parameter] = []
+        for own in inspect.signature(command).parameters.values():
+            if own.name != "build":
+                parameters.append(own.replace(annotation=hints[own.name]))
+                continue
+            for name in names:
+                kind, default = _BUILD_OPTIONS[name]
+                parameters.append(
+                    inspect.Parameter(name, own.kind, default=default, annotation=kind)
+                )
+        functools.update_wrapper(run, command)
+        vars(run).pop("__wrapped__")
+        run.__annotations__ = {each.name: each.annotation for each in parameters}
+        vars(run)["__signature__"] = inspect.Signature(parameters)
+        return run
+
+    return decorate

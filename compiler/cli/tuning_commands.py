@@ -12,25 +12,20 @@ import typer
 from compiler.errors import InputError
 
 from . import arguments
+from .compile import BuildOptions
 from .console import Steps, failures, show_found
 from .models import find_model
 from .options import (
     TIMING,
     AsJson,
-    AutoSchedulerLog,
     Commands,
     Debug,
-    Extents,
-    Log,
     Model,
-    OptLevel,
     Rounds,
-    Shape,
-    Target,
     Threads,
+    builds,
     output,
     several,
-    texts,
 )
 
 TUNE = "Tune"
@@ -41,33 +36,20 @@ commands = Commands()
 
 
 @commands.command("replay", rich_help_panel="Measure")
+@builds("log", "auto_scheduler_log", "target", "opt_level", "shape", "extent")
 def replay_command(
     *,
     model: Model,
-    log: Log,
-    auto_scheduler_log: AutoSchedulerLog,
-    target: Target = "llvm",
-    opt_level: OptLevel = 3,
-    shape: Shape,
-    extent: Extents,
+    build: BuildOptions,
     rounds: Rounds = 7,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
     """Build a model with and without tuning logs and compare their latencies and outputs."""
-    from .compile import BuildOptions
     from .replay import replay_model, show_replayed
 
-    options = BuildOptions(
-        target=target,
-        opt_level=opt_level,
-        shapes=arguments.shapes(shape),
-        extents=arguments.extents(extent, "--extent"),
-        logs=texts(log),
-        auto_scheduler_logs=texts(auto_scheduler_log),
-    )
     with failures(debug):
-        replayed = replay_model(find_model(str(model)), options, rounds, Steps())
+        replayed = replay_model(find_model(str(model)), build, rounds, Steps())
         show_found(replayed, as_json, show_replayed)
 
 
@@ -79,6 +61,7 @@ class TunerEngine(str, enum.Enum):
 
 
 @commands.command("tune", rich_help_panel=TUNE)
+@builds("target", "shape", "extent")
 def tune_command(
     *,
     model: Model,
@@ -215,15 +198,12 @@ def tune_command(
     ] = None,
     rounds: Rounds = 7,
     threads: Threads = 1,
-    target: Target = "llvm",
-    shape: Shape,
-    extent: Extents,
+    build: BuildOptions,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
     """Tune a model's kernels and keep the records that make it faster."""
     os.environ["TVM_NUM_THREADS"] = str(threads)  # read when TVM starts its threads
-    from .compile import BuildOptions
     from .tune import TuneOptions, show_tuned, tune_model
 
     options = TuneOptions(
@@ -244,11 +224,6 @@ def tune_command(
         limit=limit,
         seconds=seconds,
     )
-    build = BuildOptions(
-        target=target,
-        shapes=arguments.shapes(shape),
-        extents=arguments.extents(extent, "--extent"),
-    )
     with failures(debug):
         if tuner is TunerEngine.auto_scheduler:
             from .tune_auto_scheduler import search_model, show_searched
@@ -263,12 +238,11 @@ def tune_command(
 
 
 @commands.command("extract-tasks", rich_help_panel=TUNE)
+@builds("target", "shape", "extent")
 def extract_tasks_command(
     *,
     model: Model,
-    target: Target = "llvm",
-    shape: Shape,
-    extent: Extents,
+    build: BuildOptions,
     include_simple: Annotated[
         bool, typer.Option("--include-simple", help="Also list kernels without a reduction.")
     ] = False,
@@ -279,14 +253,8 @@ def extract_tasks_command(
     debug: Debug = False,
 ) -> None:
     """List the kernels of a model that a search would tune."""
-    from .compile import BuildOptions
     from .extract_tasks import extract_model_tasks, show_extracted
 
-    build = BuildOptions(
-        target=target,
-        shapes=arguments.shapes(shape),
-        extents=arguments.extents(extent, "--extent"),
-    )
     with failures(debug):
         extracted = extract_model_tasks(
             find_model(str(model)),
