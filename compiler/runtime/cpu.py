@@ -12,52 +12,31 @@ from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 
+_SAME = (
+    *("cmov", "cx8", "cx16", "mmx", "sse", "sse2", "ssse3", "sse4a", "popcnt", "bmi2", "tbm"),
+    *("movbe", "aes", "adx", "f16c", "fma", "fma4", "xop", "avx", "avx2", "gfni", "vaes"),
+    *("vpclmulqdq", "avx512f", "avx512cd", "avx512bw", "avx512dq", "avx512vl", "avx512ifma"),
+    "avx512vbmi",
+)
+"""Features that Linux lists under LLVM's name."""
+
 # LLVM's feature name -> the flag by which Linux lists it in /proc/cpuinfo.
 # Two sorts of features are left out on purpose. Some Linux never lists, or not before very
 # recent kernels, so that a missing flag proves nothing: AVX-IFMA, AVX-VNNI-INT8, AMX-FP16, APX.
 # Others belong to instructions that no compiler puts into arithmetic code unasked: memory
 # protection keys, shadow stacks, cache line write-back. Virtual machines like to hide those.
 LINUX_FLAGS = {
-    "cmov": "cmov",
-    "cx8": "cx8",
-    "cx16": "cx16",
+    **{name: name for name in _SAME},
     "sahf": "lahf_lm",
-    "mmx": "mmx",
-    "sse": "sse",
-    "sse2": "sse2",
     "sse3": "pni",
-    "ssse3": "ssse3",
     "sse4.1": "sse4_1",
     "sse4.2": "sse4_2",
-    "sse4a": "sse4a",
     "crc32": "sse4_2",
-    "popcnt": "popcnt",
     "lzcnt": "abm",
     "bmi": "bmi1",
-    "bmi2": "bmi2",
-    "tbm": "tbm",
-    "movbe": "movbe",
-    "aes": "aes",
     "pclmul": "pclmulqdq",
     "sha": "sha_ni",
-    "adx": "adx",
-    "f16c": "f16c",
-    "fma": "fma",
-    "fma4": "fma4",
-    "xop": "xop",
-    "avx": "avx",
-    "avx2": "avx2",
-    "gfni": "gfni",
-    "vaes": "vaes",
-    "vpclmulqdq": "vpclmulqdq",
     "avxvnni": "avx_vnni",
-    "avx512f": "avx512f",
-    "avx512cd": "avx512cd",
-    "avx512bw": "avx512bw",
-    "avx512dq": "avx512dq",
-    "avx512vl": "avx512vl",
-    "avx512ifma": "avx512ifma",
-    "avx512vbmi": "avx512vbmi",
     "avx512vbmi2": "avx512_vbmi2",
     "avx512vnni": "avx512_vnni",
     "avx512bitalg": "avx512_bitalg",

@@ -15,55 +15,10 @@ import re
 from typing import Any
 
 from ...errors import RecordError
+from ...support.text_tables import read_table
 from ..log_target import log_target
 
-# Operator, layout, target key, template key -> task.
-_TASKS = {
-    ("batch_matmul", "", "cpu", "direct"): "batch_matmul.x86",
-    ("conv1d_transpose_ncw", "", "gpu", "direct"): "conv1d_transpose_nchw.cuda",
-    ("conv2d", "NCHW", "arm_cpu", "direct"): "conv2d_nchw_spatial_pack.arm_cpu",
-    ("conv2d", "NCHW", "arm_cpu", "winograd"): "conv2d_nchw_winograd.arm_cpu",
-    ("conv2d", "NHWC", "arm_cpu", "direct"): "conv2d_nhwc_spatial_pack.arm_cpu",
-    ("conv2d", "NCHW", "bifrost", "direct"): "conv2d_nchw_spatial_pack.bifrost",
-    ("conv2d", "NCHW", "bifrost", "winograd"): "conv2d_nchw_winograd.bifrost",
-    ("conv2d", "NCHW", "cpu", "direct"): "conv2d_NCHWc.x86",
-    ("conv2d", "HWCN", "gpu", "direct"): "conv2d_hwcn.cuda",
-    ("conv2d", "NCHW", "gpu", "direct"): "conv2d_nchw.cuda",
-    ("conv2d", "NCHW", "gpu", "winograd"): "conv2d_nchw_winograd.cuda",
-    ("conv2d", "NCHW", "gpu", "int8"): "conv2d_NCHWc_int8.cuda",
-    ("conv2d", "NHWC", "gpu", "direct"): "conv2d_nhwc.cuda",
-    ("conv2d", "NCHW", "intel_graphics", "direct"): "conv2d_NCHWc.intel_graphics",
-    ("conv2d", "NCHW", "mali", "direct"): "conv2d_nchw_spatial_pack.mali",
-    ("conv2d", "NCHW", "mali", "winograd"): "conv2d_nchw_winograd.mali",
-    ("conv2d", "NCHW", "vta", "direct"): "conv2d_packed.vta",
-    ("conv2d_NCHWc", "NCHW", "cpu", "direct"): "conv2d_NCHWc.x86",
-    ("conv2d_NCHWc", "NCHW", "intel_graphics", "direct"): "conv2d_NCHWc.intel_graphics",
-    ("conv2d_NCHWc_int8", "NCHW", "cpu", "direct"): "conv2d_NCHWc_int8.x86",
-    ("conv2d_transpose_nchw", "", "arm_cpu", "direct"): "conv2d_transpose_nchw.arm_cpu",
-    ("conv2d_transpose_nchw", "", "gpu", "direct"): "conv2d_transpose_nchw.cuda",
-    ("conv2d_transpose_nchw", "", "vta", "direct"): "conv2d_transpose_packed.vta",
-    ("conv3d", "NDHWC", "cpu", "direct"): "conv3d_ndhwc.x86",
-    ("conv3d", "NCDHW", "gpu", "direct"): "conv3d_ncdhw.cuda",
-    ("conv3d", "NDHWC", "gpu", "direct"): "conv3d_ndhwc.cuda",
-    ("dense", "", "cpu", "direct_nopack"): "dense_nopack.x86",
-    ("dense", "", "cpu", "direct_pack"): "dense_pack.x86",
-    ("dense", "", "gpu", "int8"): "dense_int8.cuda",
-    ("dense", "", "gpu", "large_batch"): "dense_large_batch.cuda",
-    ("dense", "", "gpu", "small_batch"): "dense_small_batch.cuda",
-    ("dense", "", "mali", "direct"): "dense.mali",
-    ("dense", "", "vta", "direct"): "dense_packed.vta",
-    ("depthwise_conv2d_nchw", "", "arm_cpu", "contrib_spatial_pack"):
-        "depthwise_conv2d_nchw_spatial_pack.arm_cpu",
-    ("depthwise_conv2d_nchw", "", "arm_cpu", "direct"): "depthwise_conv2d_nchw.arm_cpu",
-    ("depthwise_conv2d_nchw", "", "cpu", "direct"): "depthwise_conv2d_NCHWc.x86",
-    ("depthwise_conv2d_nchw", "", "gpu", "direct"): "depthwise_conv2d_nchw.cuda",
-    ("depthwise_conv2d_nchw", "", "intel_graphics", "direct"):
-        "depthwise_conv2d_nchw.intel_graphics",
-    ("depthwise_conv2d_nchw", "", "mali", "direct"): "depthwise_conv2d_nchw.mali",
-    ("group_conv2d_nchw", "", "gpu", "direct"): "group_conv2d_nchw.cuda",
-    ("group_conv2d_nchw", "", "gpu", "int8"): "group_conv2d_NCHWc_int8.cuda",
-    ("group_conv2d_nchw", "", "vta", "direct"): "group_conv2d_packed.vta",
-}  # fmt: skip
+_TASKS = {tuple(key.split()): task for key, task in read_table(__file__, "tasks_0_1.txt")}
 # How many layouts the arguments of a task name, where there are any.
 _LAYOUTS = {
     "conv2d_NCHWc.x86": 2,
@@ -110,7 +65,7 @@ def _successor(
     layout = re.match("[A-Z]*", layouts[0])[0] if layouts else ""  # type: ignore[index]
     if operator == "dense":
         template = _dense_template(template, keys, knobs)
-    found = (_TASKS.get((operator, layout, key, template)) for key in keys)
+    found = (_TASKS.get((operator, layout or "-", key, template)) for key in keys)
     name = next(filter(None, found), "")
     if operator == "dense":
         bias, out_dtype = [*rest, None, None][:2]
