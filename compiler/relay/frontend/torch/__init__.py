@@ -77,7 +77,9 @@ def from_pytorch(
     -------
     mod : tvm.IRModule
         One function, `main`: the inputs in their order, then the weights. Nested results are
-        one flat tuple. Largest extents that the program gives are bounds, as `relay.with_bounds`.
+        one flat tuple, named by their keys ("scores", "hidden_0"), or "output0", "output1"...
+        Dynamic extents have the names of the program's `Dim`s, unless it was saved since. Largest
+        extents that the program gives are bounds, as `relay.with_bounds`.
     params : dict of str to tvm.runtime.Tensor
         The weights, by their names in the module's `state_dict`.
 
@@ -95,6 +97,7 @@ def from_pytorch(
         raise FrontendError("from_pytorch needs PyTorch: pip install 'baton-tvm[torch]'") from error
     from compiler.ir.dynamic_shape import with_bounds
     from compiler.relay.imported_module import ImportedModule
+    from compiler.runtime.metadata import OUTPUT_NAMES
 
     from ..onnx import import_model
     from .call import Caller
@@ -114,6 +117,7 @@ def from_pytorch(
             )
         model = _exported(replay, leaves, call, "_" if use_parser_friendly_name else ".")
     mod, params = import_model(model, {}, {}, None, False, call.converters(), short=True)
+    mod["main"] = mod["main"].with_attr(OUTPUT_NAMES, replay.names)
     bounds = {name: most for each in _inputs(leaves) for name, most in each.bounds.items()}
     return ImportedModule(with_bounds(mod, bounds)), params
 

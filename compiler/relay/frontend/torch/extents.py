@@ -8,7 +8,7 @@ a call by the operator's overload would keep the number of the example.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,6 +68,7 @@ def open_inputs(
             for known, want in zip(_known(value), wanted):
                 if want is not None and not isinstance(known, int):
                     given.setdefault(known.node.expr, want if isinstance(want, str) else int(want))
+    given = _dim_names(tensors.values()) | given
     inputs = []
     for name, value in tensors.items():
         shape = _known(value)
@@ -82,6 +83,19 @@ def open_inputs(
         )
         inputs.append(Input(name, value.dtype, tuple(labels), bounds, (one, other)))
     return inputs
+
+
+def _dim_names(tensors: Iterable[torch.Tensor]) -> dict[Any, int | str]:
+    """Names of the `Dim`s of extents, by their symbols; a program that was saved has none."""
+    names: dict[Any, int | str] = {}
+    for extent in (each for tensor in tensors for each in tensor.shape):
+        environment = None if isinstance(extent, int) else extent.node.shape_env
+        variables = getattr(environment, "source_to_var", {})
+        for source, name in getattr(environment, "source_name_to_debug_name", {}).items():
+            if source in variables:
+                symbol = variables[source]
+                names[environment.replacements.get(symbol, symbol)] = name
+    return names
 
 
 def _require_fit(

@@ -29,6 +29,7 @@ class Replay(torch.nn.Module):
     """A module with the weights of `program`, whose own `forward` is not called, under their names.
 
     `run` computes results from the structured arguments; `forward` takes the leaves of `structure`.
+    `names` are those of the last results, by their keys: "scores", "hidden_0", "output0".
     """
 
     PREFIX = "program."
@@ -40,14 +41,25 @@ class Replay(torch.nn.Module):
         self.program = program
         self.run = run
         self._structure = structure
+        self.names: list[str] = []
         self.training = False  # an exported program knows no modes, so that it can't be switched
 
     def forward(self, *leaves: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """The results' tensors, in order."""
         data_dependence.begin(leaves)
         arguments = _pytree.tree_unflatten(list(leaves), self._structure)
-        results = _pytree.tree_leaves(self.run(*arguments))
-        return tuple(_as_tensor(item) for item in results if item is not None)
+        results = _pytree.tree_flatten_with_path(self.run(*arguments))[0]
+        self.names = [_name(path) for path, item in results if item is not None]
+        return tuple(_as_tensor(item) for _, item in results if item is not None)
+
+
+def _name(path: Sequence[Any]) -> str:
+    """The name of a result by its keys in dicts, tuples and named tuples."""
+    keys = [
+        str(next(getattr(key, each) for each in ("key", "idx", "name") if hasattr(key, each)))
+        for key in path
+    ] or ["0"]
+    return ("output" if keys[0].isdigit() else "") + "_".join(keys)
 
 
 def _as_tensor(value: Any) -> torch.Tensor:

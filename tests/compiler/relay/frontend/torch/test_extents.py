@@ -86,3 +86,30 @@ def test_a_number_of_the_example_that_would_stay_is_refused() -> None:
         relay.frontend.from_pytorch(program)
     mod, _ = relay.frontend.from_pytorch(program, [("data", (2, 7, 8))])
     assert [int(extent) for extent in mod["main"].body.ty.shape] == [1, 2, 3, 3]
+
+
+class Named(nn.Module):
+    """Results in dicts and lists."""
+
+    def forward(self, one: Any, other: Any) -> dict[str, Any]:
+        return {"scores": one + other, "hidden": [one * 2, (other.sum(0),)]}
+
+
+def test_extents_and_outputs_keep_the_names_of_the_program() -> None:
+    program = exported(Named().eval(), (torch.randn(2, 3), torch.randn(2, 3)), batch=8)
+    mod, params = relay.frontend.from_pytorch(program)
+    metadata = relay.build(mod, "llvm", params=params).metadata
+    assert [info.shape for info in metadata.inputs] == [("batch", 3), ("batch", 3)]
+    assert [(info.name, info.shape) for info in metadata.outputs] == [
+        ("scores", ("batch", 3)),
+        ("hidden_0", ("batch", 3)),
+        ("hidden_1_0", (3,)),
+    ]
+    renamed, _ = relay.frontend.from_pytorch(program, [("a", ("rows", 3)), ("b", (None, 3))])
+    assert [str(dim) for dim in renamed["main"].params[0].ty.shape] == ["rows", "3"]
+
+
+def test_outputs_without_keys_are_numbered() -> None:
+    traced = torch.jit.trace(nn.Linear(3, 2).eval(), torch.randn(1, 3))
+    mod, _ = relay.frontend.from_pytorch(traced, [("x", (1, 3))])
+    assert list(mod["main"].attrs["output_names"]) == ["output0"]
