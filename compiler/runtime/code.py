@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import tvm_ffi
-
 from compiler.support.tempdir import TemporaryFolder
+from compiler.tvm_workarounds.fast_import import tvm_ffi
 
 
 def load_code(descriptor: int) -> Any:

@@ -12,7 +12,6 @@ from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
-import tvm_ffi
 
 from compiler.errors import BuildError, DivisionByZeroError, IndexRangeError, InputError
 from compiler.runtime import cuda_code, forks
@@ -31,7 +30,7 @@ from compiler.runtime.tensors import (
     require_convertible,
 )
 from compiler.runtime.thread_use import ThreadUse
-from compiler.tvm_workarounds.fast_import import tvm
+from compiler.tvm_workarounds.fast_import import tvm, tvm_ffi
 
 for _error in (
     DivisionByZeroError,

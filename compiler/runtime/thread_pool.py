@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
-import tvm_ffi
-
 from compiler.errors import InputError
+from compiler.tvm_workarounds.fast_import import tvm_ffi
 
 MAX_THREADS = 1024
 """The largest number of threads of one request. TVM takes an int and starts each at once."""

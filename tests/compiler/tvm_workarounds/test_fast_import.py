@@ -120,3 +120,18 @@ def test_importing_an_old_name_never_hangs_beside_a_thread_that_imports_its_pack
         "MOVED['tvm.moved'] = 'package.inner'"
     )
     run_beside_a_thread(tmp_path, "package", "import tvm.moved", before)
+
+
+def test_running_libraries_imports_no_torch_and_a_program_can_import_it_later(tmp_path):
+    (tmp_path / "torch.py").write_text("is_fake = True")
+    statement = (
+        "import sys\n"
+        "from compiler.runtime import graph_executor, load_module\n"
+        "from compiler import ort\n"
+        "ort.InferenceSession, ort.OrtValue\n"
+        "assert 'torch' not in sys.modules\n"
+        "import torch\n"
+        "assert torch.is_fake\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", statement], check=True, cwd=ROOT, env=environment)
