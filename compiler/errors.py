@@ -174,5 +174,9 @@ class OutOfScopeError(BlockArgumentError, ArrayError, NotImplementedError):
     """Training, gradients or sparse arrays, which Baton leaves out: it computes inference."""
 
 
+class RejectedNameError(BatonError, AttributeError):
+    """A name of another library's interface that Baton does not have; says what to use instead."""
+
+
 class LegacyImportError(ImportError, BatonError):
     """Module of an old TVM without a replacement; the message says what to use instead."""

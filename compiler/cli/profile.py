@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from compiler.runtime.debugger.stopwatch import RUNTIME, Stopwatch
+
 from .compile import BuildOptions
 from .console import Steps, show, table
 from .models import devices_of, random_inputs
@@ -20,9 +22,6 @@ if TYPE_CHECKING:
 
     from compiler.lowering.report import Report
     from compiler.runtime import FactoryModule
-
-RUNTIME = "runtime"
-"""Name under which everything that is no kernel is counted: memory, shapes, copies."""
 
 
 @dataclass(frozen=True)
@@ -55,36 +54,17 @@ class Profile:
     milliseconds: float  # median time of an inference without measuring its kernels
     repeats: int  # inferences whose kernels were measured
     kernels: list[KernelTime]
-    # Calls of the last inference: the function's symbol, its start and its length in microseconds
-    events: list[tuple[str, float, float]] = field(default_factory=list)
+    # Calls of the last inference, as `Stopwatch.trace_events` has them
+    events: list[dict[str, Any]] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
         """Plain dicts, lists and numbers; `trace` has the events."""
         return asdict(replace(self, events=[]))
 
     def trace(self) -> dict[str, Any]:
-        """The last inference in the JSON format of Chrome's traces, which Perfetto opens.
-
-        https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU describes
-        the format: times are microseconds.
-        """
-        kernels = {kernel.name: kernel for kernel in self.kernels}
-        events = []
-        for symbol, start, length in self.events:
-            event: dict[str, Any] = {"name": symbol, "ph": "X", "pid": 1, "tid": 1}
-            event |= {"cat": RUNTIME, "ts": start, "dur": length}
-            if kernel := kernels.get(symbol):
-                event["cat"] = "kernel"
-                event["args"] = {
-                    "nodes": kernel.nodes,
-                    "operators": kernel.operators,
-                    "implementation": kernel.implementation,
-                    "schedule from": kernel.source,
-                    "shapes": kernel.shapes,
-                }
-            events.append(event)
+        """The last inference in the JSON format of Chrome's traces, which Perfetto opens."""
         named = {"name": "process_name", "ph": "M", "pid": 1, "args": {"name": self.model}}
-        return {"traceEvents": [named, *events], "displayTimeUnit": "ms"}
+        return {"traceEvents": [named, *self.events], "displayTimeUnit": "ms"}
 
 
 def gflops_of(kernel: KernelTime) -> str:
@@ -119,20 +99,21 @@ def profile_library(
     executor = library[library.libmod_name](devices)
     executor.set_input(inputs)
     whole = [_milliseconds(executor, devices) for _ in range(repeats + 1)][1:]
-    stopwatch = _Stopwatch(devices)
+    stopwatch = Stopwatch(devices)
     executor.set_instrument(stopwatch)
     runs = []
     for _ in range(repeats + 1):
         stopwatch.start()
         executor.run()
         runs.append((dict(stopwatch.seconds), dict(stopwatch.calls)))
+    report = _report_of(library)
     return Profile(
         name,
         str(library.metadata.target),
         statistics.median(whole),
         repeats,
-        _kernel_times(runs[1:], stopwatch.shapes, _report_of(library)),
-        stopwatch.events,
+        _kernel_times(runs[1:], stopwatch.shapes, report),
+        stopwatch.trace_events(report.to_json()["kernels"], stopwatch.began),
     )
 
 
@@ -164,49 +145,6 @@ def show_profile(profile: Profile) -> None:
         f"one inference takes {profile.milliseconds:.3f} ms; measured kernel by kernel "
         f"{sum(kernel.milliseconds for kernel in profile.kernels):.3f} ms",
     )
-
-
-class _Stopwatch:
-    """What the virtual machine calls before and after each of its calls.
-
-    `seconds`, `calls`: of each function since `start`, by symbol. `events`: the calls, as
-    `Profile.events`. `shapes`: of the tensors that
-    each function was first called with.
-    """
-
-    def __init__(self, devices: Sequence[Any]) -> None:
-        self._accelerators = [device for device in devices if device.type != "cpu"]
-        self.shapes: dict[str, list[str]] = {}
-        self.start()
-
-    def start(self) -> None:
-        self.seconds: dict[str, float] = defaultdict(float)
-        self.calls: dict[str, int] = defaultdict(int)
-        self.events: list[tuple[str, float, float]] = []
-        self._start = time.perf_counter()
-        self._began: list[float] = []
-
-    def __call__(self, _: Any, symbol: str, before: bool, __: Any, *arguments: Any) -> int:
-        if before:
-            if symbol not in self.shapes:
-                self.shapes[symbol] = _shapes(arguments)
-            self._began.append(time.perf_counter())
-            return 0
-        for device in self._accelerators:
-            device.sync()
-        began = self._began.pop()
-        seconds = time.perf_counter() - began
-        self.seconds[symbol] += seconds
-        self.events.append((symbol, (began - self._start) * 1e6, seconds * 1e6))
-        self.calls[symbol] += 1
-        return 0
-
-
-def _shapes(arguments: Sequence[Any]) -> list[str]:
-    import tvm
-
-    tensors = [value for value in arguments if isinstance(value, tvm.runtime.Tensor)]
-    return ["x".join(map(str, value.shape)) or "scalar" for value in tensors]
 
 
 def _milliseconds(executor: Any, devices: Sequence[Any]) -> float:

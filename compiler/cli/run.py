@@ -133,12 +133,16 @@ def open_library(
 def _require_inputs(
     infos: Sequence[TensorInfo], given: Mapping[str, np.ndarray], fill_random: bool
 ) -> None:
-    """Raise InputError for a value of no input, and an input without a value."""
+    """Raise InputError for a value of no input or another dtype, and an input without a value."""
+    from compiler.runtime.tensors import require_dtype
+
     unknown = sorted(set(given) - {info.name for info in infos})
     if unknown:
         raise InputError(
             f"--input {unknown[0]}: the model has no such input; its inputs are {listed(infos)}"
         )
+    for info in infos:
+        require_dtype(given.get(info.name), info)
     absent = [info for info in infos if info.name not in given]
     if absent and not fill_random:
         raise InputError(f"no value for {listed(absent)}; give --input NAME=FILE.npy, or --random")

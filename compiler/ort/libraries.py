@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from compiler.errors import TargetError
+from compiler.errors import InputError, TargetError
 from compiler.runtime import load_module
 from compiler.runtime.metadata import TensorInfo
 
 from .described import ModelMetadata, NodeArg, Shapes
-from .options import SessionOptions, provider_names, requests_at_a_time
+from .options import SessionOptions, provider_names, session_of
 from .values import type_name
 
 if TYPE_CHECKING:
@@ -29,6 +29,11 @@ class Library:
         options: SessionOptions,
         providers: Sequence[str | tuple[str, Any]] | None,
     ):
+        if options._initializers or options._denotations:
+            raise InputError(
+                f"the library {str(path)!r} has packed weights, and no denotations of dimensions; "
+                "give initializers and denotations to a session of the ONNX model"
+            )
         library = load_module(path)
         metadata = library.metadata
         on_gpu = "cuda" in metadata.devices
@@ -42,7 +47,7 @@ class Library:
         self.outputs = [_node_arg(info, options._dimensions) for info in metadata.outputs]
         self.about = ModelMetadata("baton", metadata.mod_name, "", "", "", 0)
         self.parts: list[Part] = []
-        self._session = library.session(**requests_at_a_time(options))
+        self._session = session_of(library, options)
 
     def run(self, feed: dict[str, Any], shapes: Shapes) -> dict[str, Any]:
         """Values of the outputs by name."""

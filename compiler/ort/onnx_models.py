@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import onnx
-from onnx.external_data_helper import load_external_data_for_model
+from onnx.external_data_helper import load_external_data_for_model, uses_external_data
 
 from compiler.errors import (
     BuildError,
     FrontendError,
+    InputError,
     UnknownShapeError,
     UnsupportedOperatorError,
 )
@@ -25,12 +26,17 @@ from compiler.relay.frontend.onnx.model import (
 )
 from compiler.support.regular_files import open_regular
 
+from .capi.onnxruntime_pybind11_state import InvalidProtobuf, NoSuchFile
 from .described import ModelMetadata, NodeArg, Shapes
-from .options import TARGETS, SessionOptions, choose_provider, requests_at_a_time
+from .options import TARGETS, SessionOptions, choose_provider, session_of
 from .values import type_name
 
 if TYPE_CHECKING:
     from .parts import Part
+
+
+_NO_VERSION = (1 << 63) - 1
+"""onnxruntime's version of a model that has none."""
 
 
 class OnnxModel:
@@ -43,12 +49,16 @@ class OnnxModel:
         providers: Sequence[str | tuple[str, Any]] | None,
     ):
         self.provider = choose_provider(providers)
-        self._source, self._options = source, options
         self._skeleton = skeleton = _read(source, weights=False)
+        if options._initializers:
+            _replace_initializers(skeleton, options)
+            _load_external(skeleton, source)
+        self._source = skeleton if options._initializers else source
+        self._options = options
         graph = skeleton.graph
         weights = {tensor.name for tensor in graph.initializer}
         weights.update(tensor.values.name for tensor in graph.sparse_initializer)
-        named = options._dimensions
+        named = _denoted(graph.input, options._denotations) | options._dimensions
         self.inputs = [
             _node_arg(value, named) for value in graph.input if value.name not in weights
         ]
@@ -59,7 +69,7 @@ class OnnxModel:
             skeleton.domain,
             skeleton.doc_string,
             graph.doc_string,
-            skeleton.model_version,
+            skeleton.model_version if skeleton.HasField("model_version") else _NO_VERSION,
             {entry.key: entry.value for entry in skeleton.metadata_props},
         )
         self._built = _Programs(options.cached_builds, options.cached_bytes)
@@ -102,7 +112,7 @@ class OnnxModel:
             warnings.warn(
                 "the model can't be built for dynamic shapes, so the first request of each new "
                 f"combination of shapes waits for a build: {error}",
-                stacklevel=5,
+                stacklevel=6,
             )
             return None
         reasons = [reason for part in program.parts for reason in part.reasons]
@@ -110,7 +120,7 @@ class OnnxModel:
             warnings.warn(
                 f"onnxruntime runs {len(reasons)} nodes that Baton can't build for dynamic shapes; "
                 f"session.parts lists them. The first: {reasons[0]}",
-                stacklevel=5,
+                stacklevel=6,
             )
         return program
 
@@ -186,7 +196,7 @@ class _Program:
 
     def __init__(
         self,
-        source: bytes | Path,
+        source: bytes | Path | onnx.ModelProto,
         skeleton: onnx.ModelProto,
         shapes: Mapping[str, tuple[Any, ...]],
         options: SessionOptions,
@@ -247,12 +257,11 @@ class _Program:
         with PassContext(opt_level=min(int(level), 3)):
             library = relay.build(mod, target=target, params=params)
         library.ir_mod = None  # it has the weights a second time
-        requests = requests_at_a_time(options)
+        session = session_of(library, options)
         self.nbytes += library.report.weights_bytes
-        self.nbytes += library.report.activations_bytes * requests["parallel"]
-        run = library.session(**requests).run
+        self.nbytes += library.report.activations_bytes * session.parallel
         # The library has other names where the model lists an output twice.
-        return lambda feed: dict(zip(outputs, run(feed).values()))
+        return lambda feed: dict(zip(outputs, session.run(feed).values()))
 
     def _onnxruntime(self, model: onnx.ModelProto, options: SessionOptions) -> Run:
         """Load a model in onnxruntime and return the function that runs it."""
@@ -286,22 +295,63 @@ def _weights_of(model: onnx.ModelProto, names: set[str]) -> dict[str, Any]:
     return dense | sparse
 
 
-def _read(source: bytes | Path, weights: bool = True) -> onnx.ModelProto:
+def _read(source: bytes | Path | onnx.ModelProto, weights: bool = True) -> onnx.ModelProto:
     """A model, without what lies in other files unless `weights`."""
+    if isinstance(source, onnx.ModelProto):
+        return source
     try:
         if isinstance(source, bytes):
             return onnx.load_from_string(source)
         with open_regular(source) as file:
             model = onnx.load(file, load_external_data=False)
         if weights:
-            require_external_files(model, source.parent)
-            load_external_data_for_model(model, str(source.parent))
+            _load_external(model, source)
         return model
     except OSError as error:
-        raise FrontendError(f"can't read the ONNX model {source!s}: {error.strerror}") from error
+        kind = NoSuchFile if isinstance(error, FileNotFoundError) else FrontendError
+        raise kind(f"can't read the ONNX model {source!s}: {error.strerror}") from error
     except Exception as error:
         what = str(source) if isinstance(source, Path) else f"{len(source)} bytes"
-        raise FrontendError(f"{what} is not an ONNX model, or is damaged: {error!s}") from error
+        raise InvalidProtobuf(f"{what} is not an ONNX model, or is damaged: {error!s}") from error
+
+
+def _load_external(model: onnx.ModelProto, source: bytes | Path) -> None:
+    """Read the weights that a model keeps in other files of its folder."""
+    if isinstance(source, Path):
+        require_external_files(model, source.parent)
+        load_external_data_for_model(model, str(source.parent))
+
+
+def _replace_initializers(model: onnx.ModelProto, options: SessionOptions) -> None:
+    """Put the values of the options in the place of a model's initializers."""
+    tensors = {tensor.name: tensor for tensor in model.graph.initializer}
+    for name, array in options._initializers.items():
+        if name not in tensors:
+            raise InputError(f"the model has no initializer {name!r}")
+        old, new = tensors[name], onnx.numpy_helper.from_array(array, name)
+        if (old.data_type, *old.dims) != (new.data_type, *new.dims):
+            declared = onnx.helper.tensor_dtype_to_np_dtype(old.data_type)
+            raise InputError(
+                f"initializer {name!r} is {declared}{list(old.dims)}; the value is "
+                f"{array.dtype}{list(array.shape)}"
+            )
+        if name in options._external and not uses_external_data(old):
+            raise InputError(
+                f"the data of initializer {name!r} is in the model; use add_initializer"
+            )
+        old.CopyFrom(new)
+
+
+def _denoted(inputs: Sequence[onnx.ValueInfoProto], extents: Mapping[str, int]) -> dict[str, int]:
+    """Extents of the named dimensions that have these denotations; unnamed ones get theirs."""
+    named = {}
+    for value in inputs:
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.denotation in extents and dim.dim_param:
+                named[dim.dim_param] = extents[dim.denotation]
+            elif dim.denotation in extents and not dim.HasField("dim_value"):
+                dim.dim_value = extents[dim.denotation]
+    return named
 
 
 def _node_arg(value: onnx.ValueInfoProto, named: Mapping[str, int]) -> NodeArg:

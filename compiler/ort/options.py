@@ -5,15 +5,22 @@ from __future__ import annotations
 import enum
 import logging
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from compiler.errors import InputError, TargetError
-from compiler.runtime.session import default_threads
+from compiler.runtime.session import Session, default_threads
 from compiler.runtime.thread_pool import require_thread_count
 
-logger = logging.getLogger("baton.ort")
+from .names import KnownNames, logger, without_effect
+from .profiling import Profiling
+from .values import OrtValue
+
+if TYPE_CHECKING:
+    from compiler.runtime import FactoryModule
 
 TARGETS = {"CPUExecutionProvider": "llvm", "CUDAExecutionProvider": "cuda"}
 """Execution provider to the target that a session builds for."""
@@ -44,8 +51,16 @@ class ExecutionMode(enum.IntEnum):
     ORT_PARALLEL = 1
 
 
+class ExecutionOrder(enum.IntEnum):
+    """The order of operators that don't depend on each other; the build fixes it."""
+
+    DEFAULT = 0
+    PRIORITY_BASED = 1
+    MEMORY_EFFICIENT = 2
+
+
 @dataclass(slots=True)
-class SessionOptions:
+class SessionOptions(KnownNames):
     """Options of a session.
 
     Attributes
@@ -54,38 +69,68 @@ class SessionOptions:
         Threads that work on one request; 0 means TVM_NUM_THREADS, else the cores.
     graph_optimization_level : GraphOptimizationLevel
         Becomes the build's opt_level, 0 to 3.
-    inter_op_num_threads, execution_mode, enable_cpu_mem_arena, enable_mem_pattern, \
-enable_mem_reuse, use_deterministic_compute, log_severity_level, log_verbosity_level, logid
+    enable_profiling : bool
+        Time each kernel; `InferenceSession.end_profiling` writes a file whose name begins with
+        `profile_file_prefix`. Requests run one at a time.
+    inter_op_num_threads, execution_mode, execution_order, enable_cpu_mem_arena, \
+enable_mem_pattern, enable_mem_reuse, use_deterministic_compute, use_per_session_threads, \
+log_severity_level, log_verbosity_level, logid
         Accepted, and without effect on what is built: memory is planned by the build, results
         don't depend on the threads, and messages come through Python's `logging`. The parts of a
         model that run in onnxruntime get none of them.
-    enable_profiling, optimized_model_filepath
-        Setting them is refused by `InferenceSession`: `baton profile` measures kernels, and
-        `baton compile` keeps a library.
+    optimized_model_filepath
+        Rejected by `InferenceSession` unless empty: `baton compile` keeps a library.
     """
 
     intra_op_num_threads: int = 0
     inter_op_num_threads: int = 0
     graph_optimization_level: int = GraphOptimizationLevel.ORT_ENABLE_ALL
     execution_mode: int = ExecutionMode.ORT_SEQUENTIAL
+    execution_order: int = ExecutionOrder.DEFAULT
     enable_cpu_mem_arena: bool = True
     enable_mem_pattern: bool = True
     enable_mem_reuse: bool = True
     use_deterministic_compute: bool = False
+    use_per_session_threads: bool = True
     log_severity_level: int = -1
     log_verbosity_level: int = 0
     logid: str = ""
     enable_profiling: bool = False
-    profile_file_prefix: str = ""
+    profile_file_prefix: str = "onnxruntime_profile_"
     optimized_model_filepath: str = ""
     _dimensions: dict[str, int] = field(default_factory=dict)
+    _denotations: dict[str, int] = field(default_factory=dict)
+    _initializers: dict[str, np.ndarray] = field(default_factory=dict)
+    _external: set[str] = field(default_factory=set)  # those of `_initializers` that must be
     _entries: dict[str, str] = field(default_factory=dict)
+    _profiling: Profiling | None = None
 
     def add_free_dimension_override_by_name(self, name: str, extent: int) -> None:
         """Give the extent of a dynamic dimension of this name."""
-        if not isinstance(extent, int) or extent < 0:
-            raise InputError(f"the extent of dimension {name!r} can't be {extent!r:.60}")
-        self._dimensions[name] = extent
+        self._dimensions[name] = _extent(name, extent)
+
+    def add_free_dimension_override_by_denotation(self, denotation: str, extent: int) -> None:
+        """Give the extent of an ONNX model's dynamic dimensions of a denotation ("DATA_BATCH")."""
+        self._denotations[denotation] = _extent(denotation, extent)
+
+    def add_initializer(self, name: str, value: OrtValue) -> None:
+        """Replace the initializer of this name of an ONNX model; dtype and shape must be equal.
+
+        The build reads the value when the session is made.
+        """
+        if not isinstance(value, OrtValue):
+            raise InputError(
+                f"initializer {name!r} must be an OrtValue, not {type(value).__name__}"
+            )
+        self._initializers[name] = value.numpy()
+
+    def add_external_initializers(self, names: Sequence[str], values: Sequence[OrtValue]) -> None:
+        """Give values of initializers whose data an ONNX model keeps in other files."""
+        if len(names) != len(values):
+            raise InputError(f"{len(names)} names of initializers, but {len(values)} values")
+        for name, value in zip(names, values):
+            self.add_initializer(name, value)
+        self._external.update(names)
 
     def add_session_config_entry(self, key: str, value: str) -> None:
         """Keep an entry of the configuration; those that begin with "baton." have an effect.
@@ -140,13 +185,6 @@ enable_mem_reuse, use_deterministic_compute, log_severity_level, log_verbosity_l
             raise InputError(f"there is no session configuration {key!r}")
         return self._entries[key]
 
-    def register_custom_ops_library(self, path: str) -> None:
-        """Refused: kernels that were compiled for onnxruntime run nowhere else."""
-        raise InputError(
-            f"{path!r} holds kernels of onnxruntime's own interface; a partitioner library "
-            "(docs/partitioner.md) brings kernels to Baton"
-        )
-
     def require_possible(self) -> None:
         """Raise for what a session of Baton's can't do.
 
@@ -155,8 +193,6 @@ enable_mem_reuse, use_deterministic_compute, log_severity_level, log_verbosity_l
         InputError
             Names the option and what to use.
         """
-        if self.enable_profiling:
-            raise InputError("enable_profiling: use `baton profile`, or the debug executor")
         if self.optimized_model_filepath:
             raise InputError(
                 "optimized_model_filepath: Baton writes no ONNX; `baton compile -o` keeps a library"
@@ -165,15 +201,17 @@ enable_mem_reuse, use_deterministic_compute, log_severity_level, log_verbosity_l
 
 
 @dataclass(slots=True)
-class RunOptions:
-    """Options of one run; they are accepted and have no effect."""
+class RunOptions(KnownNames):
+    """Options of one run.
+
+    `terminate`: a run that is to start raises InputError. The others have no effect.
+    """
 
     log_severity_level: int = 2
     log_verbosity_level: int = 0
     logid: str = ""
     terminate: bool = False
     only_execute_path_to_fetches: bool = False
-    training_mode: bool = False
     _entries: dict[str, str] = field(default_factory=dict)
 
     def add_run_config_entry(self, key: str, value: str) -> None:
@@ -209,11 +247,51 @@ def set_default_logger_severity(severity: int) -> None:
     logging.getLogger("baton").setLevel(levels[severity])
 
 
-def requests_at_a_time(options: SessionOptions) -> dict[str, int]:
-    """Arguments of `FactoryModule.session`: the cores, shared between requests."""
+def get_all_providers() -> list[str]:
+    """Names of the execution providers that Baton has, here or elsewhere."""
+    return sorted(TARGETS, reverse=True)
+
+
+def get_version_string() -> str:
+    """The version of onnxruntime whose names Baton has."""
+    from compiler import ort
+
+    return ort.__version__
+
+
+def get_build_info() -> str:
+    """The versions of Baton and TVM."""
+    from compiler import __version__
+    from compiler.tvm_workarounds.fast_import import tvm
+
+    return f"Baton {__version__}, TVM {tvm.__version__}"
+
+
+def has_collective_ops() -> bool:
+    """False: a model runs on one device."""
+    return False
+
+
+disable_telemetry_events = without_effect("onnxruntime.disable_telemetry_events")
+enable_telemetry_events = without_effect("onnxruntime.enable_telemetry_events")
+preload_dlls = without_effect("onnxruntime.preload_dlls")
+set_default_logger_verbosity = without_effect("onnxruntime.set_default_logger_verbosity")
+set_seed = without_effect("onnxruntime.set_seed")
+
+
+def session_of(library: FactoryModule, options: SessionOptions) -> Session:
+    """A session of a library: the cores, shared between requests."""
+    if options._profiling is not None:
+        return options._profiling.session(library, options.intra_op_num_threads or None)
     cores = default_threads()
     threads = options.intra_op_num_threads or cores
-    return {"num_threads": threads, "parallel": max(1, cores // threads)}
+    return library.session(num_threads=threads, parallel=max(1, cores // threads))
+
+
+def _extent(name: str, extent: int) -> int:
+    if isinstance(extent, bool) or not isinstance(extent, int) or extent < 0:
+        raise InputError(f"the extent of dimension {name!r} can't be {extent!r:.60}")
+    return extent
 
 
 def provider_names(providers: Iterable[str | tuple[str, Any]]) -> list[str]:
@@ -234,7 +312,7 @@ def choose_provider(providers: Iterable[str | tuple[str, Any]] | None) -> str:
     for index, name in enumerate(names):
         if name in available:
             if index:
-                warnings.warn(f"{', '.join(names[:index])}: not here; using {name}", stacklevel=3)
+                warnings.warn(f"{', '.join(names[:index])}: not here; using {name}", stacklevel=6)
             return name
     raise TargetError(
         f"none of the providers {', '.join(names) or '(none given)'} is available; Baton has "

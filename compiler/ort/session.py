@@ -6,6 +6,8 @@ import importlib.util
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,19 +15,22 @@ import numpy as np
 
 from compiler.errors import FrontendError, InputError
 from compiler.runtime.extents import require_equal_symbols, require_shape
-from compiler.runtime.metadata import listed
+from compiler.runtime.metadata import TensorInfo, listed
+from compiler.runtime.tensors import array_of
 
 from .described import ModelMetadata, NodeArg
 from .libraries import SUFFIXES, Library
+from .names import KnownNames, without_effect
 from .options import RunOptions, SessionOptions
-from .values import IOBinding, OrtValue, arrays_of, type_name
+from .profiling import Profiling
+from .values import IOBinding, OrtValue, arrays_of, dtype_name
 
 if TYPE_CHECKING:
     from .onnx_models import OnnxModel
     from .parts import Part
 
 
-class InferenceSession:
+class InferenceSession(KnownNames):
     """A model that runs on arrays by name.
 
     A library that was exported runs as it is, and needs the runtime alone. An ONNX model is built
@@ -43,7 +48,7 @@ class InferenceSession:
         "CPUExecutionProvider" or "CUDAExecutionProvider"; the first that is here is taken, with a
         warning for those before it. By default the GPU where there is one. A library runs where
         it was built for.
-    provider_options : sequence, optional
+    provider_options, disabled_optimizers, enable_fallback
         Accepted without effect.
 
     Raises
@@ -66,12 +71,15 @@ class InferenceSession:
         provider_options: Sequence[Mapping[str, Any]] | None = None,
         **kwargs: Any,
     ):
-        if kwargs:
-            raise InputError(f"InferenceSession has no option {sorted(kwargs)[0]!r}")
-        self._options = sess_options or SessionOptions()
-        self._options.require_possible()
-        source = path_or_bytes if isinstance(path_or_bytes, bytes) else Path(path_or_bytes)
-        self._model = _opened(source, self._options, providers)
+        unknown = sorted(set(kwargs) - {"disabled_optimizers", "enable_fallback"})
+        if unknown:
+            raise InputError(f"InferenceSession has no option {unknown[0]!r}")
+        options = sess_options or SessionOptions()
+        options.require_possible()
+        self._profiling = Profiling() if options.enable_profiling else None
+        self._options = replace(options, _profiling=self._profiling)
+        self._source = path_or_bytes if isinstance(path_or_bytes, bytes) else Path(path_or_bytes)
+        self.set_providers(providers)
 
     @property
     def parts(self) -> list[Part]:
@@ -105,6 +113,45 @@ class InferenceSession:
         """The provider in use."""
         return [self._model.provider]
 
+    def set_providers(
+        self,
+        providers: Sequence[str | tuple[str, Any]] | None = None,
+        provider_options: Sequence[Mapping[str, Any]] | None = None,
+    ) -> None:
+        """Load the model again with other providers; arguments and errors as the constructor's."""
+        with self._span("session_initialization"):
+            self._model = _opened(self._source, self._options, providers)
+
+    def get_provider_options(self) -> dict[str, dict[str, str]]:
+        """No options of the provider in use."""
+        return {name: {} for name in self.get_providers()}
+
+    disable_fallback = without_effect("InferenceSession.disable_fallback")
+    enable_fallback = without_effect("InferenceSession.enable_fallback")
+
+    def end_profiling(self) -> str:
+        """Write the times since the session was made as a Chrome trace, which Perfetto opens.
+
+        It is a list of events, as onnxruntime writes it: the runs, and each kernel's calls with
+        its operators and nodes. Returns the path, or "" where nothing is recorded: without
+        `SessionOptions.enable_profiling`, and after the first call.
+
+        Raises
+        ------
+        ExportError
+            The file can't be written.
+        """
+        if self._profiling is None or not self._profiling.is_on:
+            return ""
+        return self._profiling.write(self._options.profile_file_prefix, *self.get_providers())
+
+    def get_profiling_start_time_ns(self) -> int:
+        """When profiling began, in nanoseconds since 1970; 0 without `enable_profiling`."""
+        return self._profiling.start_ns if self._profiling else 0
+
+    def _span(self, name: str) -> AbstractContextManager[None]:
+        return self._profiling.span(name) if self._profiling else nullcontext()
+
     def io_binding(self) -> IOBinding:
         """Arrays to bind to inputs and outputs."""
         return IOBinding(self)
@@ -122,7 +169,8 @@ class InferenceSession:
         output_names : sequence of str or None
             Which; all where it is None or empty.
         input_feed : dict of str to array_like
-            A value of each input, of its dtype.
+            A value of each input, of its dtype; lists of numbers become arrays of it.
+        run_options : RunOptions, optional
 
         Returns
         -------
@@ -131,9 +179,11 @@ class InferenceSession:
         Raises
         ------
         InputError
-            An input is missing, unknown or of another dtype, rank or extent, or there is no such
-            output.
+            An input is missing, unknown or of another dtype, rank or extent, there is no such
+            output, or `run_options.terminate` is set.
         """
+        if run_options is not None and run_options.terminate:
+            raise InputError("the run ends before it starts: RunOptions.terminate is set")
         feed = self._checked(arrays_of(input_feed))
         known = [entry.name for entry in self._model.outputs]
         names = list(output_names or known)
@@ -141,7 +191,8 @@ class InferenceSession:
             if name not in known:
                 raise InputError(f"there is no output {name!r}; there are {listed(known)}")
         shapes = tuple(getattr(feed[entry.name], "shape", ()) for entry in self._model.inputs)
-        values = self._model.run(feed, shapes)
+        with self._span("model_run"):
+            values = self._model.run(feed, shapes)
         return [values[name] for name in names]
 
     def run_with_ort_values(
@@ -151,13 +202,14 @@ class InferenceSession:
         run_options: RunOptions | None = None,
     ) -> list[OrtValue]:
         """As `run`, on values."""
-        return [OrtValue(array) for array in self.run(output_names, input_dict_ort_values)]
+        results = self.run(output_names, input_dict_ort_values, run_options)
+        return [OrtValue(array) for array in results]
 
     def run_with_iobinding(
         self, iobinding: IOBinding, run_options: RunOptions | None = None
     ) -> None:
         """Run on what is bound."""
-        iobinding.run()
+        iobinding.run(run_options)
 
     def run_async(
         self,
@@ -174,7 +226,7 @@ class InferenceSession:
 
         def work() -> None:
             try:
-                results, message = self.run(output_names, input_feed), ""
+                results, message = self.run(output_names, input_feed, run_options), ""
             except Exception as error:
                 results, message = [], str(error) or type(error).__name__
             callback(results, user_data, message)
@@ -194,13 +246,12 @@ class InferenceSession:
         for entry in inputs:
             if not entry.type.startswith("tensor("):
                 continue  # onnxruntime checks sequences and optional values
-            array, what = np.asarray(feed[entry.name]), f"input {entry.name!r}"
+            what, value = f"input {entry.name!r}", feed[entry.name]
+            if entry.type == "tensor(string)":
+                array = np.asarray(value)
+            else:
+                array = array_of(value, TensorInfo(entry.name, (), dtype_name(entry.type)))
             values[entry.name] = array
-            if type_name(array.dtype) != entry.type and entry.type != "tensor(string)":
-                raise InputError(
-                    f"{what} is {entry.type}{entry.shape}; the value is "
-                    f"{type_name(array.dtype)}{list(array.shape)}"
-                )
             if entry.is_ranked:
                 declared = ["?" if extent is None else extent for extent in entry.shape]
                 require_shape(what, array.shape, declared, {})

@@ -296,11 +296,17 @@ class FactoryModule:
         placed = self._params_on(arrange_devices(self.metadata, devices))
         return BoundMemory(list(placed.values()))
 
-    def session(self, *devices: Any, num_threads: int | None = None, parallel: int = 1) -> Session:
+    def session(
+        self,
+        *devices: Any,
+        num_threads: int | None = None,
+        parallel: int = 1,
+        instrument: Callable[..., int] | None = None,
+    ) -> Session:
         """A session: `run({name: array})`, from any number of threads; see `Session`."""
         from compiler.runtime.session import Session
 
-        return Session(self, devices, num_threads, parallel)
+        return Session(self, devices, num_threads, parallel, instrument)
 
     def _make_executor(self, *devices: Any) -> Any:
         """An executor on the given devices, which may also come as one list."""

@@ -28,7 +28,7 @@ from compiler.runtime import forks, thread_pool
 from compiler.runtime.executor import GraphExecutor
 from compiler.runtime.kv_cache import KVCache
 from compiler.runtime.metadata import ALIGNMENT, TensorInfo, listed
-from compiler.runtime.tensors import numpy_dtype
+from compiler.runtime.tensors import numpy_dtype, require_dtype
 from compiler.tvm_workarounds.fast_import import tvm
 
 if TYPE_CHECKING:
@@ -99,6 +99,8 @@ class Session:
     parallel : int
         Requests that are worked on at a time, at most 1024. Each has its own intermediate tensors;
         weights are there once. More requests wait in the order of their arrival.
+    instrument : callable, optional
+        Called around each call of the virtual machine, as `GraphExecutor.set_instrument` has it.
 
     Attributes
     ----------
@@ -112,6 +114,7 @@ class Session:
         devices: Iterable[Any] = (),
         num_threads: int | None = None,
         parallel: int = 1,
+        instrument: Callable[..., int] | None = None,
     ) -> None:
         for name, value in (("num_threads", num_threads), ("parallel", parallel)):
             if value is not None or name == "parallel":
@@ -125,6 +128,7 @@ class Session:
         self.num_threads = num_threads or default_threads()
         self.parallel = parallel
         self._library = library
+        self._instrument = instrument
         self._devices = tuple(devices) or tuple(
             tvm.device(kind, 0) for kind in library.metadata.devices
         )
@@ -178,7 +182,8 @@ class Session:
         Parameters
         ----------
         inputs : dict of str to array_like
-            A value for every input, of its shape, as for `GraphExecutor.set_input`.
+            A value for every input, of its shape and dtype: an array of any library, a TVM tensor
+            on any device, or a list or number. No array is cast.
         outputs : iterable of str, optional
             Names of the outputs to return; all by default.
         kv_cache : KVCache, optional
@@ -229,6 +234,8 @@ class Session:
                 f"missing: {listed(sorted(names - set(inputs)))}; "
                 f"unknown: {listed(sorted(set(inputs) - names))}"
             )
+        for info in self.inputs:
+            require_dtype(inputs[info.name], info)
         wanted = self._positions(outputs)
         if (kv_cache is None) != (self._library.metadata.kv_cache is None):
             raise InputError(
@@ -282,7 +289,10 @@ class Session:
             return self._idle
 
     def _make_executor(self) -> GraphExecutor:
-        return self._library[self._library.libmod_name](*self._devices)
+        executor = self._library[self._library.libmod_name](*self._devices)
+        if self._instrument is not None:
+            executor.set_instrument(self._instrument)
+        return executor
 
     def _submit(self, work: Any, *arguments: Any) -> Future[Any]:
         request = _Request()

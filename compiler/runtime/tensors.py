@@ -106,6 +106,32 @@ def as_array(value: Any, info: TensorInfo) -> np.ndarray:
         ) from error
 
 
+def require_dtype(value: Any, info: TensorInfo) -> None:
+    """Raise InputError for a value of another dtype than the input's; lists and numbers have none.
+
+    `value`: an array of any library.
+    """
+    dtype = getattr(value, "dtype", info.dtype)
+    name = str(getattr(dtype, "name", dtype)).removeprefix("torch.")
+    if name != info.dtype:
+        raise InputError(
+            f"input {info.name!r} takes {info.dtype}, and the value is {name}; no value is cast "
+            f"silently: convert it, for NumPy with .astype({info.dtype!r})"
+        )
+
+
+def array_of(value: Any, info: TensorInfo) -> np.ndarray:
+    """A value for an input as an array of its dtype, which lists and numbers become.
+
+    Raises InputError: the value has another dtype, or numbers that the dtype can't hold.
+    """
+    require_dtype(value, info)
+    array = as_array(value, info)
+    if not hasattr(value, "dtype") and array.size:
+        require_convertible(array, info)
+    return array.astype(numpy_dtype(info), copy=False)
+
+
 def numpy_dtype(info: TensorInfo) -> np.dtype:
     """The dtype of arrays that hold the tensor's values."""
     try:

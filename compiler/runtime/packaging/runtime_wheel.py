@@ -25,7 +25,9 @@ _BATON = (
     "__init__.py", "errors.py", "_import_guard.py", "py.typed", "version.py",
     "support/__init__.py", "support/archive_limits.py", "support/atomic_file.py",
     "support/lazy_import.py", "support/regular_files.py", "support/tempdir.py",
-    "ort/__init__.py", "ort/described.py", "ort/libraries.py", "ort/options.py", "ort/session.py",
+    "support/text_tables.py",
+    "ort/__init__.py", "ort/capi/", "ort/described.py", "ort/libraries.py", "ort/names.py",
+    "ort/onnxruntime_names.txt", "ort/options.py", "ort/profiling.py", "ort/session.py",
     "ort/values.py", "runtime/", "tvm_workarounds/__init__.py", "tvm_workarounds/fast_import.py",
 )  # fmt: skip
 _TVM = re.compile(

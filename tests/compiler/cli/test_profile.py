@@ -5,7 +5,7 @@ import json
 import pytest
 
 from compiler.cli.app import app
-from compiler.cli.profile import RUNTIME
+from compiler.runtime.debugger.stopwatch import RUNTIME
 
 
 @pytest.fixture(autouse=True)
