@@ -89,7 +89,7 @@ def _dim_names(tensors: Iterable[torch.Tensor]) -> dict[Any, int | str]:
     """Names of the `Dim`s of extents, by their symbols; a program that was saved has none."""
     names: dict[Any, int | str] = {}
     for extent in (each for tensor in tensors for each in tensor.shape):
-        environment = None if isinstance(extent, int) else extent.node.shape_env
+        environment: Any = None if isinstance(extent, int) else extent.node.shape_env
         variables = getattr(environment, "source_to_var", {})
         for source, name in getattr(environment, "source_name_to_debug_name", {}).items():
             if source in variables:
