@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -60,6 +61,28 @@ def of_types(function: relax.Function) -> list[tirx.Var]:
         for var in tirx.analysis.undefined_vars(extent):
             found[var] = None
     return list(found)
+
+
+def with_known_casts(function: relax.Function) -> relax.Function:
+    """Replace the symbols of each `match_cast` of a tensor by the tensor's extents where known.
+
+    TVM replaces them in the types that it infers again, but not in operands.
+    """
+    known: dict[tirx.Var, Any] = {}
+
+    def replaced(part: Any) -> Any:
+        return tvm_ffi.structural_map(part, (tirx.Var, lambda var: known.get(var, var)))
+
+    for binding in [each for block in function.body.blocks for each in block.bindings]:
+        if isinstance(binding, relax.MatchCast):
+            shapes = [getattr(ty, "shape", None) for ty in (binding.value.ty, binding.ty)]
+            if all(isinstance(shape, relax.ShapeExpr) for shape in shapes):
+                for own, extent in zip(*(shape.values for shape in shapes)):
+                    if isinstance(extent, tirx.Var) and not own.same_as(extent):
+                        known[extent] = replaced(own)
+    for symbol in in_order(function):
+        known.pop(symbol, None)
+    return replaced(function) if known else function
 
 
 def symbols_of(ty: Any) -> list[tirx.Var]:
@@ -124,7 +147,61 @@ def simplified(extent: Any, most: Mapping[str, int] = MappingProxyType({})) -> A
         end = int(most.get(str(var.name), _LARGEST - 1)) + 1
         analyzer.bind(var, tvm.ir.Range(tirx.const(0, "int64"), tirx.const(end, "int64")))
     simple = analyzer.simplify(extent)
+    divisors = _divisors(simple)
+    if divisors:
+        chosen = tvm_ffi.structural_map(simple, ((tirx.Min, tirx.Max), _chooser(divisors)))
+        simple = simple if chosen.same_as(simple) else analyzer.simplify(chosen)
     return int(simple) if isinstance(simple, tirx.IntImm) else simple
+
+
+def is_natural(extent: Any) -> bool:
+    """Whether an extent is known to be at least 0."""
+    if isinstance(extent, int):
+        return extent >= 0
+    known = simplified(extent >= 0)
+    return isinstance(known, int) and bool(known)
+
+
+def _divisors(extent: tvm.ir.Expr) -> dict[tirx.Var, int]:
+    """What divides the symbols of an extent that has a minimum or maximum."""
+    found: dict[tirx.Var, int] = {}
+    extremes: list[tvm.ir.Expr] = []
+
+    def note(part: Any) -> None:
+        used = {*tirx.analysis.undefined_vars(part.a)}
+        if len(used) == 1 and isinstance(part.b, tirx.IntImm) and int(part.b) > 0:
+            var = used.pop()
+            found[var] = math.lcm(found.get(var, 1), int(part.b))
+
+    tvm_ffi.structural_walk(extent, ((tirx.Min, tirx.Max), extremes.append))
+    if extremes:
+        tvm_ffi.structural_walk(extent, (tirx.FloorDiv, note))
+    return found
+
+
+def _chooser(divisors: Mapping[tirx.Var, int]) -> Callable[[Any], Any]:
+    """Callback that replaces a minimum or maximum by the operand that it always is.
+
+    TVM does not see that n - n // 2 is at least 0, but sees it of 2 * q + r - q with r < 2.
+    """
+    analyzer, parts = sym.Analyzer(), {}
+    for var, divisor in divisors.items():
+        quotient, rest = (tirx.Var(name, var.ty) for name in ("quotient", "rest"))
+        for each, end in ((quotient, _LARGEST), (rest, divisor)):
+            analyzer.bind(each, tvm.ir.Range(tirx.const(0, "int64"), tirx.const(end, "int64")))
+        parts[var] = quotient * divisor + rest
+
+    def choose(expr: Any) -> Any:
+        first, second = (
+            tvm_ffi.structural_map(each, (tirx.Var, lambda var: parts.get(var, var)))
+            for each in (expr.a, expr.b)
+        )
+        for larger, is_first in ((first - second, True), (second - first, False)):
+            if analyzer.can_prove(analyzer.simplify(larger) >= 0):
+                return expr.a if is_first == isinstance(expr, tirx.Max) else expr.b
+        return expr
+
+    return choose
 
 
 def proven_ratio(extent: Any, other: Any) -> int | None:

@@ -10,7 +10,7 @@ import tvm_ffi
 from tvm import relax
 
 from ..errors import UntypedVariableError
-from ..ir.dynamic_shape import symbols_of
+from ..ir.dynamic_shape import symbols_of, with_known_casts
 from ..ir.rewrite import expressions_in, functions_by_name, relax_functions, with_functions
 from ..ir.scopes import has_local_functions
 from ..lowering.offloaded_functions import BACKEND
@@ -43,6 +43,7 @@ def lower(mod: tvm.IRModule) -> tvm.IRModule:
     }
     if not changed:
         return mod
+    changed = {gvar: with_known_casts(function) for gvar, function in changed.items()}
     mod = relax.transform.ConvertToDataflow(min_size=1)(with_functions(mod, changed))
     with tvm.transform.PassContext(opt_level=1):  # any opt_level: passes fuse and drop
         return relax.transform.CanonicalizeBindings()(mod)  # only block-private values

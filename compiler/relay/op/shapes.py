@@ -92,7 +92,12 @@ def same_extent(left: Extent, right: Extent) -> bool:
         return left == right
     if isinstance(left, int) or isinstance(right, int):
         return False
-    return left.same_as(right) or bool(tvm_ffi.structural_equal(left, right))
+    if left.same_as(right) or tvm_ffi.structural_equal(left, right):
+        return True
+    if isinstance(left, tirx.Var) and isinstance(right, tirx.Var):
+        return False
+    difference = simplified(left - right)
+    return isinstance(difference, int) and difference == 0
 
 
 def shape_values(value: Any) -> list[Extent] | relax.Expr:
@@ -262,17 +267,32 @@ def joined_extents(shapes: Sequence[Sequence[Extent]], along: int) -> list[Exten
 
 
 def _joint_extent(left: Extent, right: Extent) -> Extent:
-    if same_extent(left, right) or (isinstance(right, int) and right == 1):
-        return left
-    if isinstance(left, int) and left == 1:
-        return right
     if isinstance(left, int) and isinstance(right, int):
-        raise RelayTypeError(f"extents {left} and {right} do not broadcast")
-    if isinstance(left, int):
+        if left != right and 1 not in (left, right):
+            raise RelayTypeError(f"extents {left} and {right} do not broadcast")
+        return right if left == 1 else left
+    for own, other in ((left, right), (right, left)):
+        if isinstance(own, int):
+            return other if own == 1 else own
+    joint = proven_joint(left, right)
+    # TVM crashes on types with an extent like max(n, n).
+    return simplified(tirx.max(left, right)) if joint is None else joint
+
+
+def proven_joint(left: Extent, right: Extent) -> Extent | None:
+    """The joint of two symbolic extents that broadcast; None if it depends on the symbols.
+
+    It is n for n and max(n, 1), and for n and min(n, 160).
+    """
+    if same_extent(left, right):
         return left
-    if isinstance(right, int):
-        return right
-    return simplified(tirx.max(left, right))  # TVM crashes on types with an extent like max(n, n)
+    for joint, other in ((left, right), (right, left)):
+        if isinstance(other, tirx.Min | tirx.Max):
+            limits = [each for each in (other.a, other.b) if not same_extent(each, joint)]
+            is_number = len(limits) == 1 and isinstance(limits[0], tirx.IntImm)
+            if is_number and (isinstance(other, tirx.Min) or int(limits[0]) == 1):
+                return joint
+    return None
 
 
 def assign_type(variable: relax.Expr, shape: Sequence[Extent], name: str) -> relax.Expr:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import tvm
+import tvm_ffi
 from tvm import relax, te, tirx, topi
 
 from ...errors import RelayTypeError
-from ...ir.dynamic_shape import as_extent, simplified
+from ...ir.dynamic_shape import as_extent, is_natural, simplified
 from ...ir.op_facts import shape_rules
 from . import layout_slices, quantization
 from .op_def import FOLLOW, INJECTIVE
@@ -22,6 +24,7 @@ from .shapes import (
     extents,
     integers,
     rank,
+    same_extent,
     shape_values,
     tuple_fields,
     with_shape,
@@ -193,32 +196,60 @@ _slice_window_kernel = kernel("slice_window", _slice_window)
 
 
 def slice_of_symbols(
-    data: relax.Expr, bounds: Mapping[int, tuple[Extent, Extent, int]]
+    data: relax.Expr,
+    bounds: Mapping[int, tuple[Extent, Extent, int]],
+    is_natural: Callable[[Extent], bool] = is_natural,
 ) -> relax.Expr:
-    """Slice axes; bounds may be symbolic, negative ones count from the end, all are clipped."""
+    """Slice axes; bounds may be symbolic, negative ones count from the end, all are clipped.
+
+    `is_natural` says which bounds can't be negative.
+    """
     dims = extents(data)
     windows = [
-        _window(size, *bounds[axis]) if axis in bounds else (0, 1, size)
+        _window(size, *bounds[axis], is_natural) if axis in bounds else (0, 1, size)
         for axis, size in enumerate(dims)
     ]
     begin, strides, shape = (relax.ShapeExpr(list(each)) for each in zip(*windows))
     return _slice_window_kernel(data, begin, strides, shape)
 
 
-def _window(size: Extent, first: Extent, last: Extent, step: int) -> tuple[Extent, int, Extent]:
+def _window(
+    size: Extent, first: Extent, last: Extent, step: int, is_natural: Callable[[Extent], bool]
+) -> tuple[Extent, int, Extent]:
     """First index, stride and extent of a slice along an axis."""
+    if not isinstance(size, int | tirx.Var):  # algebra on one symbol resolves more
+        symbol, simple = tirx.Var("size", "int64"), as_extent(simplified(size))
+        named = [
+            bound if isinstance(bound, int) else _replaced(bound, simple, symbol)
+            for bound in (first, last)
+        ]
+        start, step, count = _window(symbol, *named, step, is_natural)
+        start, count = (_replaced(as_extent(each), symbol, size) for each in (start, count))
+        return simplified(start), step, simplified(count)
     low, high = (0, size) if step > 0 else (-1, size - 1)
-    start, stop = (_clamped(bound, size, low, high) for bound in (first, last))
+    start, stop = (_clamped(bound, size, low, high, is_natural) for bound in (first, last))
+    if step == 1 and same_extent(start, 0):
+        return start, step, stop
     count = stop - start + step - 1 if step > 0 else start - stop - step - 1
     count = tirx.floordiv(count, abs(step)) if abs(step) > 1 else count
     return start, step, simplified(tirx.max(as_extent(count), 0))
 
 
-def _clamped(bound: Extent, size: Extent, low: Extent, high: Extent) -> Extent:
+def _replaced(extent: tvm.ir.Expr, old: tvm.ir.Expr, new: tvm.ir.Expr) -> tvm.ir.Expr:
+    """An extent with `new` in each place of `old`."""
+    change = (type(old), lambda each: new if tvm_ffi.structural_equal(each, old) else each)
+    return tvm_ffi.structural_map(extent, change)
+
+
+def _clamped(
+    bound: Extent, size: Extent, low: int, high: Extent, is_natural: Callable[[Extent], bool]
+) -> Extent:
     """Clamp a bound to [low, high]; negative values count from the end."""
     if isinstance(bound, int) and abs(bound) >= _FAR // 4:
         return high if bound > 0 else low
     value = as_extent(bound)
+    if is_natural(bound):
+        return simplified(tirx.min(value, high))
     if not isinstance(bound, int):
         value = tirx.Select(value < 0, value + size, value)
     elif bound < 0:

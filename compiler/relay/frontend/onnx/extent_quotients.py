@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from tvm import tirx
 
-from compiler.ir.dynamic_shape import simplified
+from compiler.ir.dynamic_shape import is_natural, simplified
 
-from .shape_expr import LARGEST, is_natural
+from .shape_expr import LARGEST
 
 if TYPE_CHECKING:
     from .node import Node

@@ -20,7 +20,7 @@ from tvm.relax.frontend.onnx.onnx_frontend import _get_convert_map, onnx_input
 
 from compiler.errors import FrontendError, ImportLimitError, UnsupportedOperatorError
 from compiler.ir.constants import constant, static_shape
-from compiler.ir.dynamic_shape import as_extent, simplified, with_bounds
+from compiler.ir.dynamic_shape import as_extent, is_natural, simplified, with_bounds
 from compiler.ir.op_facts import OpFacts, facts_in_onnx
 from compiler.ir.spans import with_sources, with_span
 from compiler.relay.op import lookup
@@ -554,6 +554,14 @@ class GraphImporter:
         if not self._nesting and not isinstance(extent, tirx.IntImm | tirx.Var):
             self._extents[tvm_ffi.structural_hash(extent)] = extent
         return extent
+
+    def is_natural(self, extent: Any) -> bool:
+        """Whether a number can't be negative, as it is an extent of a tensor or plainly so."""
+        if not isinstance(extent, int):
+            known = self._extents.get(tvm_ffi.structural_hash(extent))
+            if known is not None and same_extent(known, extent):
+                return True
+        return is_natural(extent)
 
     def _bind_sequence(self, sequence: relax.SeqExpr) -> Any:
         """Bind what is bound inside of an expression; in a dataflow block it may not stay there."""

@@ -17,7 +17,7 @@ from tvm import relax, tirx
 
 from compiler.ir.dynamic_shape import as_extent, simplified
 from compiler.ir.op_facts import BINARY, CONCAT, PREDICATE, facts_of
-from compiler.relay.op.shapes import joined_extents, same_extent
+from compiler.relay.op.shapes import joined_extents, proven_joint, same_extent
 
 from .evaluate import evaluate as evaluate_constants
 
@@ -52,7 +52,10 @@ def evaluate(node: Node, operands: Sequence[np.ndarray | None]) -> list[np.ndarr
         left, right = (_as_objects(each) for each in operands)
         if max(left.size, right.size) > LARGEST:
             return None
-        made = np.frompyfunc(_PAIRWISE[kind], 2, 1)(left, right)
+        rule = _PAIRWISE[kind]
+        if kind == "Div":
+            rule = functools.partial(rule, is_natural=node.importer.is_natural)
+        made = np.frompyfunc(rule, 2, 1)(left, right)
         return None if any(each is None for each in np.ravel(made)) else [_as_array(made)]
     if operands[0] is None or not _are_integers(operands):
         return None
@@ -95,7 +98,7 @@ def _as_array(values: Any) -> np.ndarray:
     return result
 
 
-def _quotient(left: Any, right: Any) -> Any:
+def _quotient(left: Any, right: Any, is_natural: Callable[[Any], bool]) -> Any:
     if isinstance(left, int) and isinstance(right, int):
         return None if right == 0 else int(left / right) if abs(left) < 1 << 52 else left // right
     if isinstance(right, int) and right > 0 and is_natural(left):
@@ -120,14 +123,6 @@ def _extreme(of_numbers: Callable[..., int], of_extents: Callable[..., Any]) -> 
     return choose
 
 
-def is_natural(extent: Any) -> bool:
-    """Whether an extent is known to be at least 0."""
-    if isinstance(extent, int):
-        return extent >= 0
-    known = simplified(extent >= 0)
-    return isinstance(known, int) and bool(known)
-
-
 def named_extents(known: Sequence[Any]) -> list[Any]:
     """Replace each None in a shape by a new symbolic dimension."""
     return [
@@ -148,14 +143,12 @@ def joint_extents(shapes: Sequence[Sequence[Any]]) -> list[Any]:
 
 def _joint_extent(every: Sequence[Any]) -> Any:
     others = [each for each in every if each is None or not same_extent(each, 1)]
-    if not others:
-        return 1
-    known = next((each for each in others if isinstance(each, int)), others[0])
-    if isinstance(known, int) or (
-        known is not None and all(each is not None and same_extent(each, known) for each in others)
-    ):
-        return known
-    return None
+    known = next((each for each in others if isinstance(each, int)), None)
+    if known is not None or not others:
+        return 1 if known is None else known
+    if any(each is None for each in others):
+        return None
+    return functools.reduce(lambda a, b: a if a is None else proven_joint(a, b), others)
 
 
 def result_extents(call: relax.Expr) -> list[Any] | None:

@@ -10,7 +10,7 @@ import tvm
 from tvm import relax, tirx
 
 from compiler.ir.constants import constant, integers, static_shape
-from compiler.ir.dynamic_shape import as_extent, bound_within, simplified
+from compiler.ir.dynamic_shape import as_extent, bound_within, is_natural, simplified
 from compiler.relay.op import registry
 from compiler.relay.op.creation import arange_of_extents
 from compiler.relay.op.shapes import broadcast_extents, same_extent
@@ -18,7 +18,7 @@ from compiler.relay.op.slicing import box_from, leading_box, slice_of_symbols
 from compiler.relay.op.transform import reverse_sequence_kernel
 
 from ..node import Node, constant_value, dtype_of
-from ..shape_expr import is_natural, is_symbolic, shape_of
+from ..shape_expr import is_symbolic, shape_of
 from . import dynamic_operands
 
 
@@ -204,7 +204,7 @@ def _slice_of_symbols(node: Node, shape: list[Any]) -> relax.Expr | None:
             )
             bounds[axis] = (first, last, int(step))
     data = node[0] if box == shape else node.emit(leading_box(node[0], box))
-    return slice_of_symbols(data, bounds) if bounds else data
+    return slice_of_symbols(data, bounds, node.importer.is_natural) if bounds else data
 
 
 def one_hot(node: Node) -> relax.Expr:

@@ -13,6 +13,7 @@ from onnx import TensorProto, helper
 
 from compiler import relay
 from compiler.errors import BuildError, InputError, UnsupportedOperatorError
+from compiler.ir import dynamic_shape
 from compiler.runtime import graph_executor, load_module
 
 from ..conftest import make_model
@@ -958,3 +959,71 @@ def test_static_keys_and_values_of_other_lengths_are_refused():
     proto = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 23]> test {graph}')
     with pytest.raises(UnsupportedOperatorError, match=r"K \(input 1\) has 3 positions along axis"):
         relay.frontend.from_onnx(proto)
+
+
+def rolled_sum(*others: Any) -> list[Any]:
+    """x plus its second half in front of its first, after the length of x was read."""
+    return [
+        *others,
+        NODE("Shape", ["z"], ["shape"]),
+        NODE("Gather", ["shape", "i1"], ["length"]),
+        NODE("Range", ["i0", "length", "i1"], ["places"]),
+        NODE("Cast", ["places"], ["floats"], to=TensorProto.FLOAT),
+        NODE("Unsqueeze", ["floats", "one"], ["column"]),
+        NODE("Add", ["z", "column"], ["placed"]),
+        NODE("Div", ["length", "i2"], ["half_scalar"]),
+        NODE("Unsqueeze", ["half_scalar", "zero"], ["half"]),
+        NODE("Slice", ["placed", "half", "far", "one"], ["back"]),
+        NODE("Slice", ["placed", "zero", "half", "one"], ["front"]),
+        NODE("Concat", ["back", "front"], ["rolled"], axis=1),
+        NODE("Add", ["placed", "rolled"], ["y"]),
+    ]
+
+
+ROLLED = {
+    **{f"i{number}": np.array(number, "int64") for number in range(3)},
+    "zero": integers(0),
+    "one": integers(1),
+    "far": integers(2**62),
+}
+
+
+def test_a_joint_of_two_lengths_is_one_extent_for_all_later_operators():
+    proto = make_model(
+        rolled_sum(NODE("Add", ["a", "b"], ["z"])),
+        {"a": ["batch", "left", 8], "b": ["batch", "right", 8]},
+        ["y"],
+        ROLLED,
+    )
+    executor = executor_of(proto)
+    session = onnxruntime.InferenceSession(proto.SerializeToString())
+    for left, right in ((5, 5), (1, 4), (3, 1), (0, 0)):
+        feeds = {"a": floats(2, left, 8), "b": floats(2, right, 8)}
+        (wanted,) = session.run(None, feeds)
+        np.testing.assert_allclose(run(executor, feeds)[0], wanted, 1e-5, 1e-5)
+
+
+def test_rows_of_a_table_are_added_to_one_row_more_than_a_product_of_extents():
+    """The extents of the sum and of its halves are known: no symbol is made for them."""
+    nodes = [
+        NODE("Conv", ["x", "taps"], ["map"], strides=[4, 4]),
+        NODE("Reshape", ["map", "flat"], ["pixels"]),
+        NODE("Transpose", ["pixels"], ["rows"], perm=[0, 2, 1]),
+        NODE("Concat", ["rows", "row"], ["more"], axis=1),
+        NODE("Shape", ["more"], ["more_shape"]),
+        NODE("Slice", ["more_shape", "one", "two", "zero"], ["count"]),
+        NODE("Slice", ["table", "zero", "count", "one"], ["used"]),
+        NODE("Add", ["more", "used"], ["z"]),
+    ]
+    weights = {
+        **ROLLED,
+        "two": integers(2),
+        "flat": integers(1, 8, -1),
+        "taps": floats(8, 3, 4, 4),
+        "row": floats(1, 1, 8),
+        "table": floats(1, 16, 8),
+    }
+    shapes = {"x": [1, 3, "height", "width"]}
+    mod, _ = relay.frontend.from_onnx(make_model(rolled_sum(*nodes), shapes, ["y"], weights))
+    symbols = {str(symbol.name) for symbol in dynamic_shape.of_types(mod["main"])}
+    assert symbols == {"height", "width"}
