@@ -76,8 +76,9 @@ def with_known_casts(function: relax.Function) -> relax.Function:
     for binding in [each for block in function.body.blocks for each in block.bindings]:
         if isinstance(binding, relax.MatchCast):
             shapes = [getattr(ty, "shape", None) for ty in (binding.value.ty, binding.ty)]
-            if all(isinstance(shape, relax.ShapeExpr) for shape in shapes):
-                for own, extent in zip(*(shape.values for shape in shapes)):
+            known_shapes = [each for each in shapes if isinstance(each, relax.ShapeExpr)]
+            if len(known_shapes) == 2:
+                for own, extent in zip(*(shape.values for shape in known_shapes)):
                     if isinstance(extent, tirx.Var) and not own.same_as(extent):
                         known[extent] = replaced(own)
     for symbol in in_order(function):

@@ -219,11 +219,11 @@ def _window(
     """First index, stride and extent of a slice along an axis."""
     if not isinstance(size, int | tirx.Var):  # algebra on one symbol resolves more
         symbol, simple = tirx.Var("size", "int64"), as_extent(simplified(size))
-        named = [
+        first, last = (
             bound if isinstance(bound, int) else _replaced(bound, simple, symbol)
             for bound in (first, last)
-        ]
-        start, step, count = _window(symbol, *named, step, is_natural)
+        )
+        start, step, count = _window(symbol, first, last, step, is_natural)
         start, count = (_replaced(as_extent(each), symbol, size) for each in (start, count))
         return simplified(start), step, simplified(count)
     low, high = (0, size) if step > 0 else (-1, size - 1)

@@ -74,7 +74,7 @@ def run(files, script, threads=2):
     environment = {**os.environ, "TVM_USE_RUNTIME_LIB": "1", "TVM_NUM_THREADS": str(threads)}
     done = subprocess.run(
         [sys.executable, "-c", SETUP + script, *files],
-        cwd=ROOT, env=environment, timeout=100, capture_output=True, text=True,
+        cwd=ROOT, env=environment, timeout=400, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
 

@@ -48,13 +48,12 @@ def evaluate(node: Node, operands: Sequence[np.ndarray | None]) -> list[np.ndarr
     omitted operand.
     """
     kind = node.proto.op_type
-    if kind in _PAIRWISE and len(operands) == 2 and _are_integers(operands):
+    if kind in (*_PAIRWISE, "Div") and len(operands) == 2 and _are_integers(operands):
         left, right = (_as_objects(each) for each in operands)
         if max(left.size, right.size) > LARGEST:
             return None
-        rule = _PAIRWISE[kind]
-        if kind == "Div":
-            rule = functools.partial(rule, is_natural=node.importer.is_natural)
+        quotient = functools.partial(_quotient, node.importer.is_natural)
+        rule = quotient if kind == "Div" else _PAIRWISE[kind]
         made = np.frompyfunc(rule, 2, 1)(left, right)
         return None if any(each is None for each in np.ravel(made)) else [_as_array(made)]
     if operands[0] is None or not _are_integers(operands):
@@ -98,7 +97,7 @@ def _as_array(values: Any) -> np.ndarray:
     return result
 
 
-def _quotient(left: Any, right: Any, is_natural: Callable[[Any], bool]) -> Any:
+def _quotient(is_natural: Callable[[Any], bool], left: Any, right: Any) -> Any:
     if isinstance(left, int) and isinstance(right, int):
         return None if right == 0 else int(left / right) if abs(left) < 1 << 52 else left // right
     if isinstance(right, int) and right > 0 and is_natural(left):
@@ -186,7 +185,6 @@ _PAIRWISE: dict[str, Callable[[Any, Any], Any]] = {
     "Add": lambda a, b: a + b,
     "Sub": lambda a, b: a - b,
     "Mul": lambda a, b: a * b,
-    "Div": _quotient,
     "Mod": _remainder,
     "Min": _extreme(min, tirx.min),
     "Max": _extreme(max, tirx.max),
