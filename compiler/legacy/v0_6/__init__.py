@@ -115,7 +115,8 @@ def _only_then(node: ast.AST) -> bool:
         module = node.module or ""
         whole = [f"{module}.{each.name}" for each in node.names]
         return _is_module(module) or any(_is_name(each) for each in whole)
-    return isinstance(node, ast.Attribute) and _is_name(ast.unparse(node))
+    name = ast.unparse(node) if isinstance(node, ast.Attribute) else ""
+    return not name.startswith("topi.") and _is_name(name)  # `topi` may be imported from tvm
 
 
 def _is_module(name: str) -> bool:

@@ -134,6 +134,7 @@ def test_its_names_are_off_for_scripts_of_later_eras_and_say_so(tmp_path):
         ("p = tvm.transform.Sequential([])", False),
         ("m = relay.transform.FoldConstant()", False),
         ("from tvm import te\nx = te.compute", False),
+        ("from tvm import topi\nx = topi.nn.relu(y)", False),
         ("tvm.build(s)", False),
         ("not Python(", False),
     ],
