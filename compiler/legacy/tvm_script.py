@@ -7,21 +7,27 @@ from __future__ import annotations
 
 import ast
 import functools
+import logging
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from tvm import relax, s_tir
+from tvm.error import DiagnosticError
 from tvm.script import relax as relax_script
-from tvm.script.parser.core import doc
+from tvm.script.parser.core import doc, entry
 from tvm.script.parser.core.diagnostics import Source
+from tvm.script.parser.ir import entry as module_entry
 from tvm.tirx import script
 from tvm.tirx.script import parser as text_script
 from tvm.tirx.script.builder.ir import DtypeConstructor
+from tvm.tirx.script.parser import entry as function_entry
 from tvm.tirx.script.parser import parser
 
 from .old_blocks import OldBlocks
 from .patches import Patches
+
+_logger = logging.getLogger("baton.legacy")
 
 # What functions of a script's own are written in, and those in a text (`tvm.script.from_source`).
 _SCRIPTS = (script, text_script)
@@ -95,11 +101,27 @@ def _as_ast(self: Source) -> Any:
     return doc.to_doc(OldBlocks().visit(ast.parse(self.source)))
 
 
+_new_parse = entry.parse
+
+
+def _parse(program: Any, extra_vars: Any = None, check_well_formed: bool = True, **of: Any) -> Any:
+    """`parse`, which warns of programs that are not well-formed: TVM 0.8 to 0.13 took them."""
+    try:
+        return _new_parse(program, extra_vars, check_well_formed, **of)
+    except DiagnosticError as error:
+        if not check_well_formed or "is not well-formed" not in str(error):
+            raise
+        _logger.warning("TVMScript: %s", error)
+    return _new_parse(program, extra_vars, False, **of)
+
+
 def change(patches: Patches) -> None:
     """Have `T.prim_func` make functions with blocks, and `T.alloc_buffer` allocate for them."""
     for owner, name in _WITH_OUT_DTYPE:
         patches.set(owner, name, _without_void(getattr(owner, name)))
     patches.set(Source, "as_ast", _as_ast)
+    for owner in (entry, module_entry, function_entry):
+        patches.set(owner, "parse", _parse)
     patches.set(DtypeConstructor, "__call__", _scalar)
     patches.set(s_tir.Schedule, "blockize", _blockize)
     for owner in _SCRIPTS:

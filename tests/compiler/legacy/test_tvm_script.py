@@ -171,3 +171,19 @@ def test_workspaces_are_counted_in_aligned_bytes():
         count = tvm.tir.analysis.calculate_workspace_bytes
         assert count(add_one, 64) == 64  # 8 floats
         assert count(twice, 64) == 0
+
+
+def test_a_block_that_reads_a_loop_variable_is_warned_of_and_built(caplog):
+    with legacy.installed():
+
+        @T.prim_func
+        def negate(A: T.Buffer((2, 3), "int64"), B: T.Buffer((2, 3), "int64")):
+            for i, j in T.grid(2, 3):
+                with T.block("B"):
+                    vi = T.axis.spatial(2, i)
+                    vj = T.axis.spatial(3, j)
+                    B[vi, vj] = A[i, vj] * T.int64(-1)
+
+        assert "not well-formed" in caplog.text
+    a = np.arange(6).reshape(2, 3)
+    np.testing.assert_array_equal(run_script_function(negate, a, np.zeros_like(a)), -a)
