@@ -14,7 +14,7 @@ from ...errors import RelayError
 logger = logging.getLogger("baton.quantize")
 
 _CHOICES: dict[str, tuple[Any, ...]] = {
-    "nbit_input": (8,),
+    "nbit_input": tuple(range(8, 0, -1)),
     "nbit_weight": (8, 7),
     "dtype_input": ("int8",),
     "dtype_weight": ("int8",),
@@ -30,6 +30,9 @@ class QConfig:
 
     Attributes
     ----------
+    nbit_input : int
+        Bits of the integers that layers read, 1 to 8; fewer than 8 are kept in int8. With one bit
+        all of them are zero.
     nbit_weight : int
         Weight bits; CPUs without VNNI multiply faster with 7 bits.
     calibrate_mode : str

@@ -188,10 +188,18 @@ def _calibrate(mod: tvm.IRModule, config: QConfig, samples: Samples | None) -> t
     data = [each for each in pairs if array_of(_paired(each)) is None]
     thresholds = _thresholds(mod["main"], data, config, samples)
     scales = {handle(each): _weight_scale(array_of(_paired(each)), config) for each in pairs}
-    scales |= {handle(each): most / LEVELS for each, most in zip(data, thresholds, strict=True)}
+    levels = LEVELS >> (8 - config.nbit_input)
+    inputs = {handle(each): most / levels for each, most in zip(data, thresholds, strict=True)}
+    scales |= inputs
 
     def change(old: relax.Expr, new: relax.Expr) -> relax.Expr:
-        return _pair(_paired(new), scales[handle(old)]) if handle(old) in scales else new
+        if handle(old) not in scales:
+            return new
+        operand, scale = _paired(new), scales[handle(old)]
+        if levels < LEVELS and handle(old) in inputs:
+            most = (levels - 1) * scale
+            operand = infer_type(relax.op.clip(operand, -most, most))
+        return _pair(operand, scale)
 
     return _with_main(mod, rewrite(body, change))
 

@@ -90,6 +90,24 @@ def test_each_mode_computes_on_integers_what_the_floats_are(mode):
     assert 0 < np.abs(got - expected).max() < 0.1 * np.abs(expected).max()
 
 
+@pytest.mark.parametrize("bits", [1, 3, 8])
+def test_inputs_of_few_bits_are_rounded_and_clipped_to_them(bits):
+    x = relay.var("x", shape=(1, 8))
+    weight = relay.const(np.eye(8, dtype="float32") * 127 / 128)
+    mod = tvm.IRModule.from_expr(relay.Function([x], relay.nn.dense(x, weight)))
+    settings = {"global_scale": 4.0, "skip_dense_layer": False, "weight_scale": "power2"}
+    with relay.quantize.qconfig(nbit_input=bits, **settings):
+        quantized = relay.quantize.quantize(mod)
+    values = np.array([[-9, -2.9, -1.6, -0.3, 0.2, 1.4, 2.6, 9]], "float32")
+    executor = graph_executor.GraphModule(relay.build(quantized, "llvm")["default"](tvm.cpu()))
+    executor.run(x=values)
+    levels = 2 ** (bits - 1)
+    most = levels - 1 if bits < 8 else np.array([levels - 1, levels])[[1] + [0] * 7]
+    integers = np.clip(np.round(values * levels / 4), -most, most)
+    expected = integers * 4 / levels * 127 / 128
+    np.testing.assert_allclose(executor.get_output(0).numpy(), expected, rtol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
@@ -197,7 +215,7 @@ def test_what_is_wrong_is_said():
         with pytest.raises(RelayError, match="not finite"):
             relay.quantize.quantize(mod, params, [{"x": np.full(SHAPE, np.nan)}])
     for name, value in (
-        *(("nbit_input", 4), ("nbit_weight", 6), ("calibrate_mode", "best"), ("global_scale", 0.0)),
+        *(("nbit_input", 0), ("nbit_weight", 6), ("calibrate_mode", "best"), ("global_scale", 0.0)),
         ("partition_conversions", "fully"),
     ):
         with pytest.raises(RelayError, match=name), relay.quantize.qconfig(**{name: value}):
