@@ -36,7 +36,6 @@ def read_database(folder: str | os.PathLike) -> list[Record]:
 
     Raises RecordError: it is no such folder, or TVM can't read it.
     """
-    import tvm
     from tvm.s_tir import meta_schedule as ms
 
     if not is_database(folder):
@@ -50,14 +49,24 @@ def read_database(folder: str | os.PathLike) -> list[Record]:
     except Exception as error:  # TVM's reader raises what it likes on damaged lines
         reason = str(error).strip().splitlines()[-1:] or [type(error).__name__]
         raise RecordError(f"{os.fspath(folder)}: TVM can't read it: {reason[0]}") from error
+    return records_of(found, os.fspath(folder))
+
+
+def records_of(found: Iterable[Any], source: str) -> list[Record]:
+    """Records of a database's entries; `source` names the database in errors.
+
+    Raises RecordError: a workload is not one TIR function, or a record names no target.
+    """
+    import tvm
+
     records = []
     for index, each in enumerate(found):
         mod = each.workload.mod
         funcs = [func for _, func in mod.functions_items()]
         if len(funcs) != 1 or not isinstance(funcs[0], tvm.tirx.PrimFunc):
-            raise RecordError(f"{os.fspath(folder)}: workload {index} is not one TIR function")
+            raise RecordError(f"{source}: workload {index} is not one TIR function")
         if each.target is None:
-            raise RecordError(f"{os.fspath(folder)}: record {index} does not say its target")
+            raise RecordError(f"{source}: record {index} does not say its target")
         records.append(_record(each, funcs[0], index))
     return records
 

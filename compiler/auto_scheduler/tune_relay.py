@@ -18,7 +18,7 @@ from .. import relay
 from ..errors import RecordError
 from ..records.auto_scheduler.dispatcher import ApplyHistoryBest
 from ..records.auto_scheduler.record import RecordToFile
-from .metaschedule import is_database, read_database
+from .metaschedule import is_database, read_database, records_of
 from .search.callbacks import PrintTableInfo
 from .search.options import TuningOptions
 from .search.policy import SketchPolicy
@@ -134,7 +134,7 @@ def compile_relay(
     Parameters
     ----------
     database
-        What `tune_relay` returned, or a `JSONDatabase` of MetaSchedule's.
+        What `tune_relay` returned, or a database of MetaSchedule's, also a user-defined one.
     backend : str
         "graph" for `relay.build`, "vm" for `relay.vm.compile`.
     pass_config, instruments
@@ -162,6 +162,8 @@ def _records(database: Any) -> list[Any]:
     if isinstance(database, Database):
         return [str(database.log)] if database.log.exists() else []
     folder = Path(str(getattr(database, "path_tuning_record", ""))).parent
-    if not is_database(folder):
+    if is_database(folder):
+        return list(read_database(folder))
+    if not hasattr(database, "get_all_tuning_records"):
         raise RecordError(f"{type(database).__name__} is no database that compile_relay reads")
-    return list(read_database(folder))
+    return records_of(database.get_all_tuning_records(), type(database).__name__)

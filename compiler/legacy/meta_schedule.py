@@ -55,6 +55,26 @@ def tune_te(tensors: Sequence[Any], target: Any, *args: Any, **options: Any) -> 
     return tvm.s_tir.meta_schedule.tune_tir(module, target, *args, **options)
 
 
+def tune_relay(
+    mod: tvm.IRModule,
+    target: Any,
+    config: TuneConfig,
+    work_dir: Any,
+    *,
+    backend: str = "graph",
+    params: Any = None,
+    **options: Any,
+) -> Any:
+    """Search for the kernels of a Relay module, and build it with the best; as in 0.9 and 0.10."""
+    integration = importlib.import_module("tvm.meta_schedule.relay_integration")
+    database = integration.tune_relay(
+        *(mod, params, target, work_dir, config.max_trials_global),
+        num_trials_per_iter=config.num_trials_per_iter,
+        **{name: each for name, each in options.items() if each is not None},
+    )
+    return integration.compile_relay(database, mod, target, params, backend=backend)
+
+
 def _limits(config: TuneConfig) -> dict[str, Any]:
     return {
         "max_trials_global": config.max_trials_global,
@@ -111,8 +131,14 @@ def patch(patches: Patches) -> None:
     """Let it have that module, the class, and functions that take it."""
     module = sys.modules["tvm.s_tir.meta_schedule"]
     patches.set(module, "__getattr__", _relay_integration)
-    patches.add(module, "TuneConfig", TuneConfig)
     for owner in (module, module.utils):
         patches.add(owner, "derived_object", derived_object)
     patches.set(module, "tune_tir", _searching(module.tune_tir))
-    patches.add(module, "tune_te", tune_te)
+    for owner in (module, module.tune):
+        for name, each in {
+            "TuneConfig": TuneConfig,
+            "tune_te": tune_te,
+            "tune_relay": tune_relay,
+        }.items():
+            patches.add(owner, name, each)
+        patches.add(owner, "tune_tir", module.tune_tir)

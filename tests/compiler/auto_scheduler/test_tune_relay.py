@@ -59,6 +59,51 @@ def test_a_relay_module_is_tuned_and_compiled(tmp_path):
             integration.compile_relay({}, mod, "llvm", {"w": w})
 
 
+def test_tune_relay_of_tvm_0_10_returns_the_built_module(tmp_path):
+    with legacy.installed():
+        from tvm import meta_schedule as ms
+        from tvm import relay
+        from tvm.contrib import graph_executor
+        from tvm.meta_schedule.tune import TuneConfig
+
+        mod = relay.parse(MODEL)
+        x, w = (np.ones(shape, "float32") for shape in ((4, 16), (8, 16)))
+        config = TuneConfig(max_trials_global=1, num_trials_per_iter=1)
+        lib = ms.tune_relay(mod, "llvm", config, str(tmp_path), params={"w": w}, builder=None)
+        executor = graph_executor.GraphModule(lib["default"](tvm.cpu()))
+        executor.run(x=x)
+        np.testing.assert_allclose(executor.get_output(0).numpy(), x @ w.T)
+        with pytest.raises(RecordError, match="database='memory'"):
+            ms.tune_relay(mod, "llvm", config, str(tmp_path), database="memory")
+
+
+def test_compile_relay_takes_records_of_a_user_defined_database():
+    with legacy.installed():
+        from tvm import meta_schedule as ms
+        from tvm import relay
+
+        @ms.derived_object
+        class Listed(ms.database.PyDatabase):
+            def __init__(self, records):
+                super().__init__()
+                self.records = records
+
+            def get_all_tuning_records(self):
+                return self.records
+
+        mod, weight = relay.parse(MODEL), np.ones((8, 16), "float32")
+        integration = ms.relay_integration
+        (task,) = integration.extract_tasks(mod, "llvm", {"w": weight})
+        kernel = tvm.IRModule({"main": task.func})
+        sch = tvm.tir.Schedule(kernel)
+        workload = ms.database.Workload(kernel)
+        arguments = ms.arg_info.ArgInfo.from_prim_func(task.func)
+        target = tvm.target.Target({"kind": "llvm", "num-cores": 1})
+        record = ms.database.TuningRecord(sch.trace, workload, [1.0], target, arguments)
+        lib = integration.compile_relay(Listed([record]), mod, "llvm", {"w": weight})
+        assert lib.report.kernels[0].source == "auto_scheduler:<database>:1"
+
+
 def test_one_task_is_searched_and_its_best_schedule_applied():
     with legacy.installed():
         from tvm import auto_scheduler, te
