@@ -57,7 +57,6 @@ GONE = {
     "TracingEnvironment": _EXTRACTION,
     "TracingEventType": _EXTRACTION,
     "get_workload": "a Task has its workload as an attribute",
-    "graph_tuner": "builds choose layouts themselves; apply_graph_best applies a log it wrote",
     "feature": "XGBTuner computes the features of its cost model itself",
 }
 """Names of TVM's AutoTVM that are not supported, and what to use instead."""

@@ -58,7 +58,7 @@ def test_installing_twice_is_installing_once():
     assert not hasattr(tvm, "nd")
 
 
-@pytest.mark.parametrize("name", ["tvm.micro", "tvm.relay.collage", "tvm.autotvm.graph_tuner"])
+@pytest.mark.parametrize("name", ["tvm.micro", "tvm.relay.collage"])
 def test_what_is_gone_is_named_with_what_to_use_instead(old_names, name):
     with pytest.raises(LegacyImportError, match=name.split(".")[1]) as error:
         __import__(name)

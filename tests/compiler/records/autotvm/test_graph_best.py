@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pytest
 import tvm
 from tvm import relax
 
-from compiler import autotvm
+from compiler import autotvm, legacy
+from compiler.errors import RecordError
 from compiler.lowering.build import build
 from compiler.target import parse
 
@@ -71,3 +73,20 @@ def test_a_history_gives_all_of_them_the_cheapest(tmp_path):
     log = tmp_path / "net.log"
     log.write_text(line(8, 1e-5) + line(4, 2e-5))
     assert set(sources(2, autotvm.apply_history_best(log))) == {"topi:net.log:1"}
+
+
+def test_graph_tuners_write_the_fastest_record_of_each_workload(tmp_path):
+    log, chosen = tmp_path / "net.log", tmp_path / "net.graph.log"
+    log.write_text(line(8, 2e-5) + line(4, 1e-5) + line(8, 3e-5, batch=2))
+    with legacy.installed():
+        from tvm.autotvm.graph_tuner import DPTuner, PBQPTuner
+
+        for tuner in (DPTuner, PBQPTuner):
+            executor = tuner(None, {"x": DATA[1]}, str(log), [], "llvm", max_sch_num=2)
+            with pytest.raises(RecordError, match="call run"):
+                executor.write_opt_sch2record_file(str(chosen))
+            executor.benchmark_layout_transform(min_exec_num=2)
+            executor.run()
+            executor.write_opt_sch2record_file(str(chosen))
+            costs = [result.costs for _, result in autotvm.load_from_file(chosen)]
+            assert costs == [(1e-5,), (3e-5,)]
