@@ -52,3 +52,15 @@ def test_many_results_of_a_split_keep_their_places(count):
     np.testing.assert_array_equal(result, expected)
     stages = [kernel.operators.count("split") for kernel in report.kernels]
     assert max(stages) <= 2
+
+
+def test_many_images_are_concatenated_by_a_kernel_of_their_own(monkeypatch):
+    monkeypatch.setattr(limit_kernel_tensors, "MAX_FUSED_IMAGES", 3)
+    x = relay.var("x", shape=(1, 2, 3, 3), dtype="float32")
+    data = np.arange(18, dtype="float32").reshape(1, 2, 3, 3)
+    for count in (3, 4):
+        parts = [relay.add(x, relay.const(float(i))) for i in range(count)]
+        result, report = run(x, relay.concatenate(parts, axis=0), data)
+        np.testing.assert_array_equal(result, np.concatenate([data + i for i in range(count)]))
+        is_fused = any({"add", "concatenate"} <= set(each.operators) for each in report.kernels)
+        assert is_fused == (count == 3)
