@@ -7,12 +7,14 @@ from collections.abc import Callable
 from inspect import Parameter, Signature
 from typing import Any, cast
 
+from compiler.errors import ArrayError
 from compiler.mxnet.symbol.compose import known_operator
 from compiler.mxnet_format.graph import Node
 from compiler.mxnet_format.operators import input_names, sort_arguments
 
 from .invoke import invoke
 from .ndarray import ndarray
+from .value import call_site
 from .wrap import dtype_name
 
 
@@ -61,7 +63,7 @@ def operator_function(name: str) -> Callable[..., Any]:
     """The function `nd.<name>`; raises AttributeError where there is no such operator."""
     op = known_operator(name)
 
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: Any, out: Any = None, **kwargs: Any) -> Any:
         inputs, attrs, label = sort_arguments(
             op, args, kwargs, lambda value: isinstance(value, ndarray)
         )
@@ -69,7 +71,16 @@ def operator_function(name: str) -> Callable[..., Any]:
         if len(given) < len(inputs) and input_names(Node(op, op, attrs=attrs))[-1:] == ("bias",):
             attrs["no_bias"] = "1"
         found = invoke(op, given, attrs, name=label)
+        if out is not None:
+            found = _copied_into(found, [out] if isinstance(out, ndarray) else list(out), name)
         return found[0] if len(found) == 1 else found
 
     call.__name__ = name
     return call
+
+
+def _copied_into(results: list[ndarray], out: list[ndarray], name: str) -> list[ndarray]:
+    """Copy results into the arrays of `out=`."""
+    if len(results) != len(out):
+        raise ArrayError(f"{call_site()}: {name} has {len(results)} results, out= {len(out)}")
+    return [result.copyto(array) for result, array in zip(results, out)]

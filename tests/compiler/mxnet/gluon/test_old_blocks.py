@@ -6,6 +6,7 @@ import numpy as onp
 import pytest
 
 from compiler.errors import (
+    ArrayError,
     BlockArgumentError,
     BlockError,
     DeferredInitializationError,
@@ -145,6 +146,20 @@ def test_parameters_of_operators_come_by_position_too():
     assert nd.concat(x, x, dim=0).shape == (4, 5)
     with pytest.raises(TypeError, match="not an input"):
         nd.relu(x, 3)
+
+
+def test_operators_write_into_the_arrays_of_out():
+    x = np.array(X)
+    result = nd.zeros(X.shape)
+    assert nd.relu(x, out=result) is result
+    onp.testing.assert_array_equal(result.asnumpy(), onp.maximum(X, 0))
+    halves = [nd.zeros((1, 5)), nd.zeros((1, 5))]
+    nd.split(x, num_outputs=2, axis=0, out=halves)
+    onp.testing.assert_array_equal(halves[1].asnumpy(), X[1:])
+    nd.relu(x, out=x)
+    onp.testing.assert_array_equal(x.asnumpy(), result.asnumpy())
+    with pytest.raises(ArrayError, match="split has 2 results, out= 1"):
+        nd.split(x, num_outputs=2, axis=0, out=halves[:1])
 
 
 def test_training_is_refused_and_says_so():
