@@ -27,6 +27,7 @@ from . import (
     function_metadata,
     generic_func,
     intrinsic_names,
+    llvm_source,
     nd,
     pass_context,
     relax_names,
@@ -55,7 +56,7 @@ from .removed_modules import AbsentModule
 
 _CHANGING: Any = (
     *(relax_names, structural, arithmetic, te_names, tvm_script),
-    *(default_inputs, vm, rpc, tir, intrinsic_names, diagnostics),
+    *(default_inputs, vm, rpc, tir, intrinsic_names, diagnostics, llvm_source),
 )
 _NAMING: Any = (
     *(

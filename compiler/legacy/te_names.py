@@ -143,12 +143,14 @@ def _time_evaluator(
 def _source(module: Any, fmt: str = "") -> str:
     """The module's source, without the device code that Baton appends to it.
 
-    A library that holds its kernels as object code gives "asm", which it also gives for "", by
-    disassembling it.
+    A library that holds its kernels as object code gives "asm" by disassembling it. "" is the LLVM
+    IR of what this process built, and the same as "asm" for other libraries.
     """
     from ..runtime.cuda_code import without_code
     from ..runtime.disassembly import assembly, object_modules
 
+    if fmt in ("", "ll") and hasattr(module, "baton_llvm_ir"):
+        return str(module.baton_llvm_ir())
     if fmt in ("", "asm", "s") and any(True for _ in object_modules(module)):
         return assembly(module)
     return without_code(str(module.inspect_source(fmt)))

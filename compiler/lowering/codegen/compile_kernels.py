@@ -119,6 +119,15 @@ def has_cpu_kernels(mod: tvm.IRModule, target: Target) -> bool:
     )
 
 
+def llvm_ir(func: tvm.tirx.PrimFunc, target: Target) -> str:
+    """LLVM IR of a scheduled CPU kernel; "" for a kernel of another device."""
+    own = target_of(func, target)
+    if not _is_cpu(own):
+        return ""
+    module = codegen_build(_lower(func, str(func.attrs["global_symbol"]), own), own)
+    return str(module.inspect_source("ll"))
+
+
 def compiler_state() -> list[str]:
     """Everything but the source that decides object code: TVM, LLVM, the pass context."""
     context = tvm.transform.PassContext.current()

@@ -37,9 +37,24 @@ def test_libraries_for_the_aot_executor_run_on_zeros_where_inputs_are_unset(modu
         run.set_input("x", np.full((2, 3), 2.0))
         run.run()
         assert run.get_output(0).numpy()[0, 0] == 3
-        assert "section .text" in lib.get_lib().get_source()
+        assert "section .text" in lib.get_lib().get_source("asm")
         with pytest.raises(tvm.TVMError, match="no input 'y'"):
             run.set_input("y", np.zeros(3))
+
+
+def test_the_source_of_a_library_is_llvm_ir_of_the_build_s_own_passes(module):
+    with legacy.installed():
+        from tvm import relay
+
+        texts = []
+        for level in (0, 3):
+            with tvm.transform.PassContext(opt_level=level):
+                _, lib, _ = relay.build(module, "llvm")
+            texts.append(lib.get_source())
+            assert "section .text" in lib.get_source("asm")
+    functions = [text.count("\ndefine ") for text in texts]
+    assert all("target triple" in text for text in texts)
+    assert functions[0] >= functions[1] > 0
 
 
 def test_unset_inputs_stay_an_error_for_others(module):
