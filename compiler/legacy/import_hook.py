@@ -13,11 +13,10 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from ..errors import LegacyImportError
-from .module_map import ABSENT, EXTENDED, GONE, MOVED, MXNET
+from .module_map import ABSENT, EXTENDED, GONE, MOVED, MXNET, OF_06
 from .name_completion import complete
 from .patches import Patches
 from .removed_modules import AbsentModule
-from .v0_6 import MOVED as MOVED_SINCE_06
 
 # The names that are on: those of TVM 0.6 and of MXNet while a script that uses them runs, and
 # `MOVED`.
@@ -41,7 +40,7 @@ def today(name: str) -> str | None:
 
 def use_names_of_06(on: bool) -> None:
     """Find the modules that only TVM 0.6 had, or no longer."""
-    _moved.maps[0] = MOVED_SINCE_06 if on else {}
+    _moved.maps[0] = OF_06 if on else {}
 
 
 def use_names_of_mxnet(on: bool) -> None:
@@ -51,7 +50,7 @@ def use_names_of_mxnet(on: bool) -> None:
 
 def uses_names_of_06() -> bool:
     """Whether they are found."""
-    return _moved.maps[0] is MOVED_SINCE_06
+    return _moved.maps[0] is OF_06
 
 
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):

@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 from ..support.text_tables import names_in_state, read_table
-from . import module_aliases
 
 _TABLE = read_table(__file__, "modules.txt")
-MOVED = module_aliases.MODULES | names_in_state(_TABLE, "moved")
+PARTS = names_in_state(_TABLE, "part")
+"""Modules that a package had its names from, which has them itself today."""
+MOVED = PARTS | names_in_state(_TABLE, "moved")
+OF_06, NAMES_OF_06 = (names_in_state(_TABLE, state) for state in ("0.6", "0.6 names"))
 EXTENDED = names_in_state(_TABLE, "extended")
 GONE = names_in_state(_TABLE, "gone")
 ABSENT = names_in_state(_TABLE, "absent")

@@ -14,41 +14,14 @@ from tvm.ir.transform import PassContext
 from .. import pass_context
 from ..precision import to_tvm_arguments
 from ..relay import pass_config
+from ..support.text_tables import names_in_state, read_table
 from .patches import Patches
 
 logger = logging.getLogger("baton.legacy")
 
-# Keys that mean something today under another name; None: known, without effect now.
-_KEYS: dict[str, str | None] = {
-    "relay.FuseOps.max_depth": "relax.FuseOps.max_depth",
-    "relay.fallback_device_type": "relax.fallback_device_type",
-    "tir.Simplify": "tirx.StmtSimplify",
-    "tir.ptx_ldg32": "tirx.s_tir.ldg32",
-}
-_WITHOUT_EFFECT = {
-    "relay.frontend.fill_span": "importers give expressions the spans that they know",
-    "relay.backend.use_auto_scheduler": (
-        "whether a kernel is built from an auto_scheduler record follows from the context "
-        "that the build stands in"
-    ),
-    "relay.backend.use_meta_schedule": "tuning records are applied by their contexts",
-    "relay.backend.use_meta_schedule_dispatch": "tuning records are applied by their contexts",
-}
-
-# What TVM 0.7 to 0.19 had beside `_KEYS`, `_WITHOUT_EFFECT` and what Relay's passes read here, as
-# far as today's TVM has no key of the same last part.
-_GONE = frozenset(
-    {
-        *("ir.enable_si_builder", "cuda.kernels_output_dir", "te.keep_schedule_record"),
-        *("relay.backend.tir_converter", "relay.collage.byoc_fusion_style"),
-        *("relay.collage.byoc_max_depth", "relay.collage.tvm_max_depth"),
-        *("relay.remove_standalone_reshapes.enable", "tir.ReduceBranchingThroughOvercompute"),
-        *("tir.detect_global_barrier", "tir.enable_equiv_terms_in_cse_tir"),
-        *("tir.experimental_dma_bypass_cache", "tir.use_ptx_async_copy"),
-        *("tir.usmp.enable", "tir.usmp.algorithm", "tir.usmp.use_workspace_io"),
-        "tir.usmp.custom_algorithm",
-    }
-)
+_TABLE = read_table(__file__, "pass_config.txt")
+_KEYS = names_in_state(_TABLE, "renamed")
+_IGNORED = names_in_state(_TABLE, "ignored")
 # Families of keys that back ends and boards added of their own.
 _FAMILIES_OF_BACKENDS = ("relay.ext.", "relax.ext.", "tir.contrib.")
 
@@ -117,7 +90,7 @@ def todays_config(config: Mapping[str, Any] | None) -> dict[str, Any] | None:
                 value = [[tvm.tirx.IntImm("int32", int(phase)), each] for phase, each in value]
             current[name] = value
         else:
-            reason = _WITHOUT_EFFECT.get(key, "nothing of today's TVM reads it")
+            reason = _IGNORED.get(key, "nothing of today's TVM reads it")
             logger.warning("PassContext: %s is ignored: %s", key, reason)
     return current
 
@@ -126,14 +99,14 @@ def _todays_key(key: str, known: set[str]) -> str | None:
     if key in known:
         return key
     family, _, rest = key.partition(".")
-    candidates = [_KEYS.get(key) or ""]
+    candidates = [_KEYS.get(key, "")]
     if family == "tir":
         candidates += [f"tirx.{rest}", f"s_tir.{rest}"]
     for candidate in candidates:
         if candidate in known:
             return candidate
-    gone = key in _GONE or key in _WITHOUT_EFFECT or key.startswith(_FAMILIES_OF_BACKENDS)
-    return None if gone else key
+    is_ignored = key in _IGNORED or key.startswith(_FAMILIES_OF_BACKENDS)
+    return None if is_ignored else key
 
 
 def type_of(key: str) -> str | None:

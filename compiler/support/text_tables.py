@@ -16,7 +16,9 @@ def read_table(module: str, name: str) -> list[list[str]]:
     """
     lines = Path(module).with_name(name).read_text(encoding="utf-8").splitlines()
     text = "\n".join(line for line in lines if not line.startswith("#"))
-    return [[cell.strip() for cell in row.split("|")] for row in re.split(r"\n(?! )", text)]
+    return [
+        [" ".join(cell.split()) for cell in row.split("|")] for row in re.split(r"\n(?! )", text)
+    ]
 
 
 def names_in_state(table: list[list[str]], state: str) -> dict[str, str]:

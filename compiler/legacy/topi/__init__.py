@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...target import parse
-from .. import module_aliases as parts
+from ..module_map import PARTS
 from ..patches import Patches
 from ..removed_modules import Absent
 
@@ -62,7 +62,7 @@ def names_of(module: str, gpu: bool | None, parallel: bool = True) -> Callable[[
 
         if name.startswith("__"):
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
-        if f"{module}.{name}" in parts.MODULES:
+        if f"{module}.{name}" in PARTS:
             return importlib.import_module(f"{module}.{name}")
         if name == "schedule_injective_from_existing":
             return from_existing

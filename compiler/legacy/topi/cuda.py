@@ -1,4 +1,4 @@
-"""`tvm.topi.cuda`."""
+"""`tvm.topi.cuda`, and the modules of the other GPUs, whose names are the same."""
 
 from . import names_of
 

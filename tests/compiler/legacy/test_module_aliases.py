@@ -10,7 +10,7 @@ import tvm
 
 from compiler import legacy
 from compiler.errors import RecordError, TargetError
-from compiler.legacy import module_aliases
+from compiler.legacy.module_map import PARTS
 
 
 @pytest.fixture(autouse=True)
@@ -19,12 +19,12 @@ def old_names():
         yield
 
 
-@pytest.mark.parametrize("name", sorted(module_aliases.MODULES))
+@pytest.mark.parametrize("name", sorted(PARTS))
 def test_a_module_is_the_package_that_has_its_names_today(name):
     if name.startswith("tvm.contrib.torch"):
         pytest.importorskip("torch")
     module = importlib.import_module(name)
-    assert module is importlib.import_module(module_aliases.MODULES[name])
+    assert module is importlib.import_module(PARTS[name])
 
 
 @pytest.mark.parametrize(
