@@ -11,10 +11,10 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
-from ..autotvm.best_records import best_records
 from ..errors import RecordError
 from ..records.autotvm.record import encode, load_from_file
 from ..support.atomic_file import replacing
+from .best_records import best_records
 
 _logger = logging.getLogger("baton.legacy")
 
@@ -36,7 +36,7 @@ class DPTuner:
         **_options: Any,
     ) -> None:
         is_log = isinstance(records, (str, os.PathLike))
-        self._records = load_from_file(records) if is_log else records
+        self._records: Any = load_from_file(records) if is_log else records  # type: ignore[arg-type]
         self._optimal: list[Any] | None = None
 
     def benchmark_layout_transform(self, *_args: Any, **_options: Any) -> None:
