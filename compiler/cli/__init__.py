@@ -53,11 +53,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     from .app import app
-    from .console import end_on_interrupt, leave
+    from .console import end_on_interrupt, failing_on_full_output, leave
 
     end_on_interrupt()
     try:
-        app(args=words, prog_name="baton")
+        with failing_on_full_output():
+            app(args=words, prog_name="baton")
     except SystemExit as end:
         if arguments is None and words[:1] == ["compile"] and isinstance(end.code, int):
             leave(end.code)

@@ -309,6 +309,10 @@ def bench_command(
     seed: Seed = 0,
     build: BuildOptions,
     precision: Precisions = "default",
+    model: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="ONNX file of a built library, to compare with peers."),
+    ] = None,
     output: Annotated[Path | None, output("JSON file to write the results to.")] = None,
     as_json: AsJson = False,
     debug: Debug = False,
@@ -326,6 +330,7 @@ def bench_command(
         seed=seed,
         precisions=arguments.names(precision),
         build=build,
+        model=model,
     )
     with failures(debug):
         results = []

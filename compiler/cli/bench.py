@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from compiler.errors import BatonError
+from compiler.errors import BatonError, InputError
 from compiler.precision import DEFAULT, PRECISIONS, check
 from compiler.support.tempdir import TemporaryFolder
 
@@ -30,6 +30,7 @@ from .doctor import cpu_name, package_version
 from .engines import ENGINES
 from .models import find_model, random_inputs, relative_error
 from .processes import WorkerProcess
+from .run import LIBRARIES
 
 if TYPE_CHECKING:
     import numpy as np
@@ -63,6 +64,7 @@ class BenchOptions:
     precisions: tuple[str, ...] = (DEFAULT,)
     # Of Baton; target and shapes hold for TVM's default pipeline, too
     build: BuildOptions = field(default_factory=BuildOptions)
+    model: Path | None = None  # the ONNX file of a built library, for its peers
 
     @property
     def own_engines(self) -> dict[str, str]:
@@ -120,31 +122,43 @@ def benchmark(
 ) -> Iterator[ModelResult]:
     """Measure Baton and its peers on every model; each result comes as soon as it is complete.
 
-    `models`: paths of ONNX files, or names of bundled models.
-    Raises BatonError: a model is not found, a precision is not known, or a peer is not known or not
-    installed. An engine that fails on a model has that as its result instead; without Baton the
-    others are not measured.
+    `models`: paths of ONNX files or of built libraries, or names of bundled models. A library is
+    measured alone unless `options.model` is given.
+    Raises BatonError: a model is not found, options do not fit a library, a precision is not known,
+    or a peer is not known or not installed. An engine that fails on a model has that as its
+    result instead; without Baton the others are not measured.
     """
     if not options.precisions:
         raise BatonError(f"no precision is named; known: {', '.join(PRECISIONS)}")
     for precision in options.precisions:
         check(precision)
-    check_peers(options.peers)
     found = [(name, find_model(name)) for name in models]
+    libraries = [name for name, path in found if path.suffix in LIBRARIES]
+    if libraries and options.precisions != (DEFAULT,):
+        raise InputError(f"{libraries[0]} is built already, so --precision can't change it")
+    if options.model is not None and (not libraries or len(found) > 1):
+        raise InputError("--model is the ONNX file of one built library; give that library alone")
+    alone = bool(libraries) and options.model is None
+    if len(libraries) < len(found) or not alone:
+        check_peers(options.peers)
     return (_measured(name, path, options, steps or Steps()) for name, path in found)
 
 
 def _measured(name: str, path: Path, options: BenchOptions, steps: Steps) -> ModelResult:
     steps.note(f"{name}, threads: {options.threads}")
+    if path.suffix in LIBRARIES and options.model is None and options.peers:
+        steps.note("the library is measured alone; --model FILE.onnx compares it with peers")
+        options = replace(options, peers=())
     with Comparison(name, path, options, steps) as comparison:
         try:
             inputs, *_ = [comparison.build(engine) for engine in options.own_engines]
-            shapes = {info.name: info.static_shape for info in inputs}
+            values = random_inputs(inputs, options.seed, options.build.extents)
+            shapes = {name: value.shape for name, value in values.items()}
             comparison.build_options = replace(options.build, shapes=shapes, extents={})
             for peer in options.peers:
                 if ENGINES[peer].imported_to_build:
                     comparison.build(peer)
-            comparison.load(random_inputs(inputs, options.seed))
+            comparison.load(values)
             comparison.verify()
             comparison.measure()
         except BatonError as error:
@@ -174,7 +188,9 @@ class Comparison:
     def __init__(self, name: str, model: Path, options: BenchOptions, steps: Steps) -> None:
         engines = (*options.own_engines, *options.peers)
         self.result = ModelResult(name, {e: EngineResult() for e in engines})
-        self._model = model
+        is_library = model.suffix in LIBRARIES
+        self._library = model if is_library else None
+        self._model = options.model if is_library else model
         self._options = options
         self.build_options = options.build
         self._steps = steps
@@ -193,9 +209,17 @@ class Comparison:
         self._stack.close()
 
     def build(self, engine: str) -> list[TensorInfo]:
-        """Build an engine's library in a separate process; returns the model's inputs."""
+        """Build an engine's library in a separate process; returns the model's inputs.
+
+        A library that was built before is taken as it is.
+        """
         from compiler.runtime import TensorInfo
 
+        if self._library is not None and _kind(engine) == OWN:
+            from compiler.runtime.load import check_file
+
+            self._libraries[engine] = self._library
+            return list(check_file(self._library).metadata.inputs)
         library = self._folder / f"{engine}.so"
         with self._excused(engine), self._steps.step("build", engine):
             precision = self._options.own_engines.get(engine, DEFAULT)
@@ -297,7 +321,11 @@ class Comparison:
     def _run_reference(self) -> list[np.ndarray] | None:
         """onnxruntime's outputs when it is no peer, or failed as one."""
         known = self.result.engines.get("onnxruntime")
-        if known is not None or importlib.util.find_spec("onnxruntime") is None:
+        if (
+            known is not None
+            or self._model is None
+            or importlib.util.find_spec("onnxruntime") is None
+        ):
             return None
         with (
             self._steps.step("compare", "with onnxruntime"),
@@ -382,7 +410,7 @@ def to_json(results: Sequence[ModelResult], options: BenchOptions) -> dict[str, 
     packages = ("baton-tvm", "apache-tvm", "onnxruntime", "openvino")
     return {
         "models": [result.to_json() for result in results],
-        "options": asdict(options),
+        "options": asdict(options) | {"model": options.model and str(options.model)},
         "machine": {"cpu": cpu_name(), "cpus": os.cpu_count(), "system": platform.platform()},
         "versions": {name: version for name in packages if (version := package_version(name))},
     }

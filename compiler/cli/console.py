@@ -207,6 +207,21 @@ def show_found(found: Any, as_json: bool, show_text: Callable[[Any], None]) -> N
 
 
 @contextmanager
+def failing_on_full_output() -> Iterator[None]:
+    """End the process with one line and exit code 1 where stdout can't be written."""
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else Python flushes again at its end
+        sys.exit(f"baton: error: can't write to stdout: {error.strerror}")
+
+
+@contextmanager
 def failures(debug: bool) -> Iterator[None]:
     """End the command with one line and exit code 1 on any error that Baton raises on purpose.
 

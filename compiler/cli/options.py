@@ -75,7 +75,7 @@ Model = Annotated[
 Models = Annotated[
     list[str],
     typer.Argument(
-        help="ONNX files, or names of bundled models.",
+        help="ONNX files, built libraries, or names of bundled models.",
         show_default=False,
         autocompletion=completions.models,
     ),

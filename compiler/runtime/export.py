@@ -13,8 +13,10 @@ from __future__ import annotations
 import os
 import platform
 import re
+import shutil
 import subprocess
 import tarfile
+import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from compiler.runtime.load import LoadedFile
 
 SUFFIXES = (".so", ".tar")
+_LINK_BYTES = 16 << 20  # temporary files of TVM and the linker; SqueezeNet has 0.2 MB of code
 _TRIPLE = re.compile(r"mtriple\"?\s*[=:]\s*\"?([\w.+-]+)")
 
 
@@ -144,18 +147,24 @@ def require_folder(file: Path) -> None:
 
 
 def require_linker(target: str) -> None:
-    """Raise unless the C++ compiler that will link a library is one for its processor.
+    """Raise unless there is a C++ compiler to link a library, and it is one for its processor.
 
     `target`: of the library, as a string or as JSON.
-    Raises ExportError: the target names a processor that is not this machine's, and the compiler is
-    not for it.
+    Raises ExportError: no compiler is found, or the target names a processor that is not this
+    machine's, and the compiler is not for it.
     """
-    found = _TRIPLE.search(target)
-    if found is None or _architecture(found[1]) == _architecture(platform.machine()):
-        return
     from tvm.support import cc
 
     compiler = cc.get_cc()
+    if compiler is None or shutil.which(compiler.split()[0]) is None:
+        raise ExportError(
+            f"linking a .so needs a C++ compiler, and {compiler or 'g++, clang++ or c++'} is not "
+            "on PATH; install one (apt-get install g++), name one in the environment variable CXX, "
+            "or export to a .tar, which the machine that runs it links"
+        )
+    found = _TRIPLE.search(target)
+    if found is None or _architecture(found[1]) == _architecture(platform.machine()):
+        return
     asked = subprocess.run([compiler, "-dumpmachine"], capture_output=True, text=True, check=False)
     links_for = asked.stdout.strip()
     if asked.returncode or _architecture(links_for) != _architecture(found[1]):
@@ -188,12 +197,21 @@ def _linking(
     """Say what linking needs where it fails."""
     if fcompile is None and kwargs.get("cc") is None:
         require_linker(library.metadata.target)
+    folder = kwargs.get("workspace_dir") or tempfile.gettempdir()
+    free = shutil.disk_usage(folder).free
+    if free < _LINK_BYTES:  # LLVM aborts the process where the disk is full
+        raise ExportError(
+            f"linking {draft.name!r} needs {_LINK_BYTES / 1e6:.0f} MB for temporary files, and "
+            f"{folder} has {free / 1e6:.1f} MB: make room, or name another folder in TMPDIR"
+        )
     try:
         yield
+    except OSError as error:
+        where = error.filename or tempfile.gettempdir()
+        raise ExportError(f"linking {draft.name!r} failed: {where}: {error.strerror}") from error
     except Exception as error:
         raise ExportError(
-            f"linking {draft.name!r} failed. A C++ compiler must be installed, or named by the "
-            f"environment variable CXX. {type(error).__name__}: {error}"
+            f"linking {draft.name!r} failed: {type(error).__name__}: {error}"
         ) from error
 
 

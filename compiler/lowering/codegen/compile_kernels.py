@@ -24,6 +24,7 @@ from tvm.support import cc
 from tvm.target import Target
 from tvm.tirx.build import codegen_build
 
+from ...errors import BuildError
 from ...support.progress import report_progress
 from ...support.source_fingerprint import code_version
 from ...support.tempdir import TemporaryFolder
@@ -190,17 +191,13 @@ def _compile_all(
     threads = min(len(kernels), len(os.sched_getaffinity(0)))
     if threads == 0:
         return {}
-    with (  # after an error, the threads are waited for before the folder goes
-        TemporaryFolder("kernels") as folder,
-        ThreadPoolExecutor(threads) as pool,
-    ):
+    with ThreadPoolExecutor(threads) as pool:
         codes: dict[str, Future[bytes]] = {}
         finished: list[Future[bytes]] = []
-        for index, (symbol, (_, func)) in enumerate(kernels.items()):
+        for symbol, (_, func) in kernels.items():
             own = target_of(func, target)
             lowered = _lower(func, symbol, own)
-            path = Path(folder) / f"{index}.o"
-            codes[symbol] = pool.submit(_generate, lowered, own, settings, path)
+            codes[symbol] = pool.submit(_generate, lowered, own, settings)
             codes[symbol].add_done_callback(finished.append)
             report_progress("compile kernels", len(finished), len(kernels))
         for done, _ in enumerate(as_completed(codes.values()), 1):
@@ -216,11 +213,14 @@ def _lower(func: tvm.tirx.PrimFunc, symbol: str, target: Target) -> tvm.IRModule
     return finalize_host()(pipeline(mod))
 
 
-def _generate(mod: tvm.IRModule, target: Target, settings: Mapping[str, Any], path: Path) -> bytes:
-    """Generate object code of a lowered function; TVM may write it to `path`."""
-    with tvm.transform.PassContext(**settings):  # each thread has its own
-        codegen_build(mod, target).write_to_file(str(path), "o")
-    return path.read_bytes()
+def _generate(mod: tvm.IRModule, target: Target, settings: Mapping[str, Any]) -> bytes:
+    """Generate object code of a lowered function, in memory: LLVM aborts where a disk is full."""
+    with (
+        open(os.memfd_create("kernel"), "rb") as file,
+        tvm.transform.PassContext(**settings),  # each thread has its own
+    ):
+        codegen_build(mod, target).write_to_file(f"/proc/self/fd/{file.fileno()}", "o")
+        return file.read()
 
 
 def _static_libraries(objects: Mapping[str, bytes]) -> list[Any]:
@@ -229,7 +229,13 @@ def _static_libraries(objects: Mapping[str, bytes]) -> list[Any]:
     with TemporaryFolder("kernels") as folder:
         for index, (symbol, code) in enumerate(objects.items()):
             path = Path(folder) / f"{index}.o"  # overwriting a file may wait for the disk
-            path.write_bytes(code)
+            try:
+                path.write_bytes(code)
+            except OSError as error:
+                raise BuildError(
+                    f"can't write object code to {folder}: {error.strerror}; make room, or name "
+                    "another folder in TMPDIR"
+                ) from error
             libraries.append(tvm.runtime.load_static_library(str(path), [symbol]))
     return libraries
 

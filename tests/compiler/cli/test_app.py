@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import logging
+import os
 import re
 import shutil
 import subprocess
@@ -275,6 +276,30 @@ def test_narrow_terminals_see_fewer_columns():
         rich.console.Console(file=output, width=width).print(shown)
         header = output.getvalue().splitlines()[1]
         assert header.count("┃") == columns + 1
+
+
+def test_an_output_that_cannot_be_written_is_one_line():
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "compiler", "models"],
+            cwd=ROOT,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    assert done.returncode == 1
+    assert done.stderr == "baton: error: can't write to stdout: No space left on device\n"
+
+
+def test_a_missing_compiler_is_an_error_before_the_build(cli, model, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for name in ("CXX", "CC"):
+        monkeypatch.delenv(name, raising=False)
+    result = cli.invoke(app, ["compile", str(model), "-o", str(tmp_path / "net.so")])
+    assert result.exit_code == 1
+    assert "linking a .so needs a C++ compiler" in result.stderr
+    assert "build llvm" not in result.stderr
+    assert os.listdir(tmp_path) == []
 
 
 def test_ctrl_c_is_one_line_and_status_130():

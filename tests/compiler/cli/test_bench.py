@@ -47,6 +47,41 @@ def test_baton_and_its_peers_are_measured_and_compared(cli, model, tmp_path):
     assert document["options"]["threads"] == 1
 
 
+def test_a_library_is_measured_alone_and_with_its_model_beside_peers(cli, model, library):
+    timing = ["--rounds", "1", "--seconds", "0.01", "--json"]
+    result = cli.invoke(app, ["bench", str(library), *timing])
+    assert result.exit_code == 0, result.stderr
+    assert "--model" in result.stderr
+    document = json.loads(result.stdout)
+    (measured,) = document["models"]
+    assert list(measured["engines"]) == ["baton"]
+    assert measured["engines"]["baton"]["median_ms"] > 0
+    assert measured["engines"]["baton"]["build_seconds"] == 0
+    words = ["bench", str(library), "--model", str(model), "--peers", "onnxruntime", *timing]
+    result = cli.invoke(app, words)
+    assert result.exit_code == 0, result.stderr
+    document = json.loads(result.stdout)
+    assert document["options"]["model"] == str(model)
+    engines = document["models"][0]["engines"]
+    assert list(engines) == ["baton", "onnxruntime"]
+    assert all(engine["failed"] == "" and engine["error"] < 1e-4 for engine in engines.values())
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["LIBRARY", "--precision", "bf16"], "is built already"),
+        (["LIBRARY", "LIBRARY", "--model", "m.onnx"], "of one built library"),
+        (["MODEL", "--peers", "", "--model", "m.onnx"], "of one built library"),
+    ],
+)
+def test_options_that_do_not_fit_a_library_are_errors(cli, model, library, words, message):
+    names = {"LIBRARY": str(library), "MODEL": str(model)}
+    result = cli.invoke(app, ["bench", *(names.get(word, word) for word in words)])
+    assert result.exit_code == 1
+    assert message in result.stderr
+
+
 TIMES = {"baton": [10.0, 20.0, 40.0], "onnxruntime": [30.0, 40.0, 400.0], "relax": [900.0] * 3}
 
 

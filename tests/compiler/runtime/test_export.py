@@ -269,6 +269,14 @@ def test_a_missing_compiler_is_reported(network, tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == []
 
 
+def test_too_little_room_for_temporary_files_is_an_error(network, tmp_path, monkeypatch):
+    usage = shutil.disk_usage(tmp_path)._replace(free=1 << 20)
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage)
+    with pytest.raises(ExportError, match=r"needs 17 MB .* has 1\.0 MB: make room.*TMPDIR"):
+        network.library.export_library(tmp_path / "net.so", fcompile=cc.create_shared)
+    assert os.listdir(tmp_path) == []
+
+
 def test_an_archive_needs_no_compiler(network, tmp_path, monkeypatch):
     monkeypatch.setenv("CXX", str(tmp_path / "no-compiler"))
     network.library.export_library(tmp_path / "net.tar")

@@ -127,7 +127,12 @@ def test_what_does_not_fit_is_refused(library):
     with pytest.raises(InputError, match=r"missing: self; unknown: x"):
         session.run({"input.1": np.zeros((2, 3)), "x": 1})
     with pytest.raises(InputError, match="has the shape"):
-        session.run({"input.1": np.zeros((3, 2)), "self": np.zeros((2, 3))})
+        session.run({"input.1": np.zeros((3, 2), "float32"), "self": request(1, 1)["self"]})
+    for run in (session.run, session.run_async):
+        with pytest.raises(InputError, match=r"'input\.1' takes float32, and the value is float64"):
+            run({**request(1, 1), "input.1": np.zeros((2, 3))})
+    with pytest.raises(InputError, match=r"'self' has the dtype float32, .* complex128"):
+        session.run({**request(1, 1), "self": [[1j] * 3] * 2})
     with pytest.raises(InputError, match="no output 'z'"):
         session.run(request(1, 1), ["z"])
     with pytest.raises(InputError, match="contiguous writable"):
