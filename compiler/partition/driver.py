@@ -23,11 +23,11 @@ from compiler.relay.adt_eval import evaluated, only_needed
 from compiler.relay.calling_convention import as_main
 from compiler.relay.function import OpenFunction
 from compiler.relay.relax_to_relay import as_relay, to_relax
+from compiler.support.gc_pause import paused_collection
 
 from .candidates import Claims, Partitioning, Selection
 from .costs import Rates
 from .explanation import Explanation, explain_partitioning, show_summary
-from .gc_pause import paused_collection
 from .options import Limits
 from .pattern_tables import chain_of, is_table, prepared
 from .regions import UNMARKED

@@ -13,9 +13,9 @@ from compiler.errors import FrontendError, PartitionCallbackError
 from compiler.mxnet_format.graph import Graph
 from compiler.mxnet_format.json_format import read_json, write_json
 from compiler.partition.candidates import Partitioning, Selection
-from compiler.partition.gc_pause import paused_collection
 from compiler.partition.options import Limits
 from compiler.partition.strategy_run import StrategyRun, check_names, check_options, run_pass
+from compiler.support.gc_pause import paused_collection
 
 from .partition_adapter import OutputType, SymbolAdapter, type_attrs
 

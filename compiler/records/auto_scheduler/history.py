@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...errors import RecordError
+from ...support.gc_pause import paused_collection
 from ..ansor.record import AnsorRecord, WorkloadKey, decode_key
 from ..ansor.record import distance as ansor_distance
-from ..autotvm.history import no_collection
 from ..log_counts import LogCounts
 from ..log_target import UNKNOWN_MODEL, LogTarget, log_target
 from .log_index import IndexedLines, LogFile
@@ -117,7 +117,7 @@ class BestRecords:
         groups: dict[str, _Group] = {}
         counted: Counter[str] = Counter()
         self._logs.append(log)
-        with no_collection():
+        with paused_collection():
             for seen in log.indexed(n_lines):
                 count += len(seen.keys)
                 start = seen.places[0]

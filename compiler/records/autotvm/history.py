@@ -7,19 +7,18 @@ best may turn out not to fit its template.
 
 from __future__ import annotations
 
-import gc
 import hashlib
 import json
 import math
 from array import array
 from bisect import insort
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
 from schedules.config import ConfigEntity
 
+from ...support.gc_pause import paused_collection
 from ..log_counts import LogCounts
 from ..log_target import UNKNOWN_MODEL, log_target
 from ..measure_result import MeasureResult
@@ -27,19 +26,6 @@ from ..untrusted_json import mean_seconds
 from .ranking import Ranked
 from .record import MeasureInput
 from .workload import digest
-
-
-@contextmanager
-def no_collection() -> Iterator[None]:
-    """Without Python's cyclic garbage collector, which goes over all that was read, many times."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
 
 _SPARE = 2
 # Cost and position of a record that is not the best, its line, log, entity and index
@@ -75,7 +61,7 @@ class BestRecords:
         log, last, counts, run = self._log(name), None, self.counts.of_log(name), 0
         slot_of: Callable[[bytes, int], int] = _no_group
         costs, entities, new = self._costs, self._entities, len(self._entities)
-        with no_collection():  # and as little as can be for each of a million records
+        with paused_collection():  # and as little as can be for each of a million records
             for line, target, workload, cost, error_no, entity, index in records:
                 if error_no or cost == math.inf:
                     counts[None] += 1

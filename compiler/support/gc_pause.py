@@ -16,8 +16,9 @@ _was_enabled = False
 def paused_collection() -> Iterator[None]:
     """Pause the collector, unless it is off anyway; contexts nest and may overlap in threads.
 
-    Its passes over everything alive take half of the time of partitioning a large graph. What was
-    made meanwhile counts as old afterwards, so that the next pass over young objects skips it.
+    Its passes over everything alive take half of the time of partitioning a large graph, or of
+    reading a large log. What was made meanwhile counts as old afterwards, so that the next pass
+    over young objects skips it.
     """
     global _depth, _was_enabled
     with _lock:
