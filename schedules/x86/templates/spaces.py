@@ -93,14 +93,10 @@ def _lane_reduction(cfg: ConfigSpace, w: DenseWorkload | BatchMatmulWorkload, _:
 # --- Baton's own implementations ---------------------------------------------------------
 
 
-def _choices(fallback: Any, others: Iterable[Any]) -> list[Any]:
-    """The fallback value first, so that it is in the space whatever the rules say."""
-    return [fallback, *(value for value in dict.fromkeys(others) if value != fallback)]
-
-
-def _around(fallback: int, most: int) -> list[int]:
-    """Sizes of a tile that may leave a remainder: all of them, the fallback's first."""
-    return _choices(fallback, range(1, most + 1))
+def _vary(cfg: ConfigSpace, base: ConfigEntity, name: str, others: Iterable[Any]) -> None:
+    """Define a knob: the fallback's value first, whatever the rules say, then the others."""
+    first = base.val(name)
+    cfg.define_knob(name, [first, *(value for value in dict.fromkeys(others) if value != first)])
 
 
 def _conv2d_direct(cfg: ConfigSpace, w: Conv2dWorkload, target: Target) -> None:
@@ -108,22 +104,20 @@ def _conv2d_direct(cfg: ConfigSpace, w: Conv2dWorkload, target: Target) -> None:
     base = conv2d.direct_fallback(w, target)
     block = base.val("oc_block")
     blocks = [] if w.groups > 1 else [machine.lanes(w.dtype), machine.lanes(w.dtype) // 2]
-    cfg.define_knob("oc_block", _choices(block, [b for b in blocks if b >= MIN_BLOCK]))
+    _vary(cfg, base, "oc_block", [b for b in blocks if b >= MIN_BLOCK])
     pixels = w.out_height * w.out_width if w.is_pointwise else w.out_width
-    cfg.define_knob("tile_ow", _around(base.val("tile_ow"), min(pixels, 28)))
+    _vary(cfg, base, "tile_ow", range(1, min(pixels, 28) + 1))
     chunks = -(-w.out_channels // block)
     if w.groups > 1:
         chunks = max(w.out_channels // w.groups // block, 1)
-    cfg.define_knob(
-        "oc_chunks", _choices(base.val("oc_chunks"), [d for d in divisors(chunks) if d <= 8])
-    )
-    cfg.define_knob("channels_outer", _choices(base.val("channels_outer"), [False, True]))
+    _vary(cfg, base, "oc_chunks", [d for d in divisors(chunks) if d <= 8])
+    _vary(cfg, base, "channels_outer", [False, True])
     rows = [d for d in divisors(w.out_height) if d <= conv2d.MOST_ROWS]
-    cfg.define_knob("rows", _choices(base.val("rows"), rows))
+    _vary(cfg, base, "rows", rows)
     can_be_flat = w.is_pointwise and w.groups == 1
-    cfg.define_knob("flat", _choices(base.val("flat"), [False, True] if can_be_flat else []))
-    cfg.define_knob("pixel_parts", _choices(base.val("pixel_parts"), [1]))
-    cfg.define_knob("spread", _choices(base.val("spread"), [False, True] if can_be_flat else []))
+    _vary(cfg, base, "flat", [False, True] if can_be_flat else [])
+    _vary(cfg, base, "pixel_parts", [1])
+    _vary(cfg, base, "spread", [False, True] if can_be_flat else [])
 
     def fits(config: ConfigEntity) -> bool:
         channels = -(-w.out_channels // config.val("oc_block"))
@@ -154,12 +148,9 @@ def _depthwise_direct(cfg: ConfigSpace, w: Conv2dWorkload, target: Target) -> No
     base = depthwise.direct_fallback(w, target)
     lanes = machine.lanes(w.dtype)
     blocks = [lanes, lanes // 2]
-    cfg.define_knob(
-        "oc_block",
-        _choices(base.val("oc_block"), [b for b in blocks if b >= MIN_BLOCK]),
-    )
-    cfg.define_knob("tile_oh", _choices(base.val("tile_oh"), _sizes(w.out_height)))
-    cfg.define_knob("tile_ow", _around(base.val("tile_ow"), min(w.out_width, 28)))
+    _vary(cfg, base, "oc_block", [b for b in blocks if b >= MIN_BLOCK])
+    _vary(cfg, base, "tile_oh", _sizes(w.out_height))
+    _vary(cfg, base, "tile_ow", range(1, min(w.out_width, 28) + 1))
 
 
 def _sizes(extent: int) -> list[int]:
@@ -172,22 +163,19 @@ def _winograd(cfg: ConfigSpace, w: Conv2dWorkload, target: Target) -> None:
     base = winograd_rules.fallback(w, target)
     block = base.val("oc_block")
     chunks = w.out_channels // block
-    cfg.define_knob("m", _choices(base.val("m"), winograd_rules.candidates(w)))
+    _vary(cfg, base, "m", winograd_rules.candidates(w))
     cfg.define_knob("oc_block", [block])
-    cfg.define_knob(
-        "oc_tile",
-        _choices(base.val("oc_tile"), [n * block for n in (1, 2, 4) if chunks % n == 0]),
-    )
+    _vary(cfg, base, "oc_tile", [n * block for n in (1, 2, 4) if chunks % n == 0])
     rows, columns = winograd.grid(w, 2)
-    cfg.define_knob("rows", _choices(base.val("rows"), _sizes(rows)))
-    cfg.define_knob("tile_rows", _choices(base.val("tile_rows"), [1, 2, 3, 4, 7]))
-    cfg.define_knob("tile_columns", _around(base.val("tile_columns"), min(columns, 28)))
-    cfg.define_knob("oc_group", _choices(base.val("oc_group"), divisors(chunks)))
-    cfg.define_knob("channels_outer", _choices(base.val("channels_outer"), [False, True]))
-    cfg.define_knob("split_rows", _choices(base.val("split_rows"), [False, True]))
-    cfg.define_knob("split_columns", _choices(base.val("split_columns"), [False, True]))
-    cfg.define_knob("group_columns", _choices(base.val("group_columns"), [0]))
-    cfg.define_knob("flat", _choices(base.val("flat"), [False, True]))
+    _vary(cfg, base, "rows", _sizes(rows))
+    _vary(cfg, base, "tile_rows", [1, 2, 3, 4, 7])
+    _vary(cfg, base, "tile_columns", range(1, min(columns, 28) + 1))
+    _vary(cfg, base, "oc_group", divisors(chunks))
+    _vary(cfg, base, "channels_outer", [False, True])
+    _vary(cfg, base, "split_rows", [False, True])
+    _vary(cfg, base, "split_columns", [False, True])
+    _vary(cfg, base, "group_columns", [0])
+    _vary(cfg, base, "flat", [False, True])
 
     def fits(config: ConfigEntity) -> bool:
         m, vectors = config.val("m"), config.val("oc_tile") // block
@@ -228,18 +216,17 @@ def _winograd_polyphase(cfg: ConfigSpace, w: Conv2dWorkload, target: Target) -> 
     block = base.val("oc_block")
     chunks = w.out_channels // block
     rules = winograd_rules if w.strides == (1, 1) else winograd_polyphase_rules
-    cfg.define_knob("m", _choices(base.val("m"), rules.candidates(w)))
+    _vary(cfg, base, "m", rules.candidates(w))
     cfg.define_knob("stride", [w.strides[0]])
     cfg.define_knob("oc_block", [block])
-    cfg.define_knob(
-        "oc_tile",
-        _choices(base.val("oc_tile"), [n * block for n in (1, 2, 4) if chunks % n == 0]),
-    )
-    cfg.define_knob("tile_columns", _around(base.val("tile_columns"), 14))
-    cfg.define_knob("oc_group", _choices(base.val("oc_group"), divisors(chunks)))
+    _vary(cfg, base, "oc_tile", [n * block for n in (1, 2, 4) if chunks % n == 0])
+    _vary(cfg, base, "tile_columns", range(1, 15))
+    _vary(cfg, base, "oc_group", divisors(chunks))
     # Each row of a plain input is a separate task; the last one is like the others.
-    plain = winograd_polyphase_rules.is_plain(w, machine)
-    cfg.define_knob("trim", [False] if plain else _choices(base.val("trim"), [False, True]))
+    if winograd_polyphase_rules.is_plain(w, machine):
+        cfg.define_knob("trim", [False])
+    else:
+        _vary(cfg, base, "trim", [False, True])
 
     def fits(config: ConfigEntity) -> bool:
         vectors = config.val("oc_tile") // block
@@ -253,16 +240,14 @@ def _tiled_product(cfg: ConfigSpace, w: Product, target: Target) -> None:
     """Knobs of `matmul_tile`; `copy_panel` stays as the operands want it."""
     _, m, n, k = w.extents
     base, lanes = matmul_rules.fallback(w, target), Machine.from_target(target).lanes(w.dtype)
-    cfg.define_knob("tile_m", _around(base.val("tile_m"), min(m, 28)))
+    _vary(cfg, base, "tile_m", range(1, min(m, 28) + 1))
     vectors = [count * lanes for count in (1, 2, 3, 4) if count * lanes <= max(n, lanes)]
-    cfg.define_knob("tile_n", _choices(base.val("tile_n"), vectors))
-    cfg.define_knob(
-        "block_k", _choices(base.val("block_k"), [d for d in divisors(k) if 64 <= d <= k])
-    )
+    _vary(cfg, base, "tile_n", vectors)
+    _vary(cfg, base, "block_k", [d for d in divisors(k) if 64 <= d <= k])
     whole = n % lanes == 0
     orders = ["bnm", "bmn"] if whole else []
-    cfg.define_knob("task_order", _choices(base.val("task_order"), orders))
-    cfg.define_knob("task_rows", _choices(base.val("task_rows"), _sizes(max(m, 1))))
+    _vary(cfg, base, "task_order", orders)
+    _vary(cfg, base, "task_rows", _sizes(max(m, 1)))
     if "copy_panel" in base:
         cfg.define_knob("copy_panel", [base.val("copy_panel")])
 
@@ -291,14 +276,12 @@ def _strassen(cfg: ConfigSpace, w: Any, target: Target) -> None:
     if is_blocked:
         cfg.define_knob("oc_block", [lanes])
         cfg.define_knob("sums_by_task", [base.val("sums_by_task")])
-    cfg.define_knob("tile_m", _around(base.val("tile_m"), min(rows, 28)))
+    _vary(cfg, base, "tile_m", range(1, min(rows, 28) + 1))
     vectors = [d for d in divisors(columns // lanes) if d <= 4]
-    cfg.define_knob("tile_n", _choices(base.val("tile_n"), [d * lanes for d in vectors]))
-    cfg.define_knob(
-        "block_k", _choices(base.val("block_k"), [d for d in divisors(depth) if d >= 64])
-    )
-    cfg.define_knob("group", _choices(base.val("group"), divisors(columns // lanes)))
-    cfg.define_knob("task_rows", _choices(base.val("task_rows"), divisors(rows)))
+    _vary(cfg, base, "tile_n", [d * lanes for d in vectors])
+    _vary(cfg, base, "block_k", [d for d in divisors(depth) if d >= 64])
+    _vary(cfg, base, "group", divisors(columns // lanes))
+    _vary(cfg, base, "task_rows", divisors(rows))
 
     def fits(config: ConfigEntity) -> bool:
         tile_m, tile_n = config.val("tile_m"), config.val("tile_n")
