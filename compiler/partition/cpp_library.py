@@ -118,6 +118,9 @@ class _CppStrategy:
     `number`: of the partitioner and of the strategy. `values` converts parameters for the library.
     """
 
+    reviews_all = True
+    """Whether a review gets all parameters, not only those of its subgraph."""
+
     def __init__(
         self,
         call: Callable[..., Any],
@@ -139,6 +142,10 @@ class _CppStrategy:
         args: Mapping[str, np.ndarray],
         aux: Mapping[str, np.ndarray],
     ) -> bool:
+        if not self.reviews_all:
+            nodes = json.loads(graph_json)["nodes"]
+            names = {node.get("attrs", {}).get("argName") for node in nodes}
+            args, aux = ({n: each[n] for n in names if n in each} for each in (args, aux))
         given = graph_json, subgraph_id, options, self._values(args), self._values(aux)
         accepted, found = self._call("review", *self._number, *given)
         attrs.update((str(key), str(value)) for key, value in found.items())
@@ -150,24 +157,6 @@ class _CppStrategy:
 
 class _MxnetStrategy(_CppStrategy):
     """The callbacks of a strategy of MXNet's interface."""
-
-    reviews_all = True
-    """Whether a review gets all parameters, not only those of its subgraph."""
-
-    def accept_subgraph(
-        self,
-        graph_json: str,
-        subgraph_id: int,
-        options: Options,
-        attrs: dict[str, str],
-        args: Mapping[str, np.ndarray],
-        aux: Mapping[str, np.ndarray],
-    ) -> bool:
-        if not self.reviews_all:
-            nodes = json.loads(graph_json)["nodes"]
-            names = {node.get("attrs", {}).get("argName") for node in nodes}
-            args, aux = ({n: each[n] for n in names if n in each} for each in (args, aux))
-        return super().accept_subgraph(graph_json, subgraph_id, options, attrs, args, aux)
 
     def selector(self, graph_json: str, options: Options) -> Selector:
         requests: Any = self._call
