@@ -238,12 +238,7 @@ class Report:
             )
             for kernel in self.kernels
         ]
-        lines = [
-            "".join(f"<{tag}>{html.escape(str(cell))}</{tag}>" for cell in row)
-            for tag, row in (("th", header), *(("td", row) for row in rows))
-        ]
-        table = "".join(f"<tr>{line}</tr>" for line in lines)
-        return f"<p>{html.escape(repr(self)[1:-1])}</p><table>{table}</table>"
+        return html_table(repr(self)[1:-1], header, rows)
 
     def __str__(self) -> str:
         header = (
@@ -291,6 +286,16 @@ class Report:
             rows.append([each.log, *map(str, counts)])
         reasons = [f"  {each.log}:{reason}" for each in self.logs for reason in each.skipped]
         return [*_aligned(rows, 1), *reasons]
+
+
+def html_table(title: str, header: Sequence[object], rows: Sequence[Sequence[object]]) -> str:
+    """A table of text after a line, HTML."""
+    lines = [
+        "".join(f"<{tag}>{html.escape(str(cell))}</{tag}>" for cell in row)
+        for tag, row in (("th", header), *(("td", row) for row in rows))
+    ]
+    table = "".join(f"<tr>{line}</tr>" for line in lines)
+    return f"<p>{html.escape(title)}</p><table>{table}</table>"
 
 
 def _aligned(rows: Sequence[Sequence[str]], left: int) -> list[str]:

@@ -20,6 +20,7 @@ from typing import Any
 from compiler.backends.graph import VARIABLE, Entry, Graph, Node
 from compiler.backends.reasons import CYCLE, LIMIT, NUMBER, SCOPE, Unsupported
 from compiler.errors import PartitionError
+from compiler.lowering.report import html_table
 from compiler.support.nearest import nearest
 
 from .candidates import Partitioning, Selection
@@ -209,6 +210,21 @@ class Explanation:
     def summary(self) -> list[str]:
         """Two lines: who runs how much; what stays behind most and why."""
         return _summary(self.operators, self.shares, self.left)
+
+    def _repr_html_(self) -> str:
+        """Tables of who runs how much and of what no back end took, for notebooks."""
+        ran, stays = self.summary()
+        shares = [
+            (each.backend, each.regions, each.operators, f"{each.flops_share:.1%}")
+            for each in self.shares
+        ]
+        left = [
+            (each.name, each.operator, "; ".join(f"{r.backend}: {r.reason}" for r in each.reasons))
+            for each in self.left
+        ]
+        return html_table(
+            ran, ("back end", "subgraphs", "operators", "FLOPs"), shares
+        ) + html_table(stays, ("node", "operator", "why no back end took it"), left)
 
 
 def explain_partitioning(

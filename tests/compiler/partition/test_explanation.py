@@ -350,3 +350,13 @@ def test_predicted_bytes_are_those_that_a_back_end_gets_and_returns(
     assert counted["in"] == sum(each.bytes for each in predicted if each.consumer == "mine 0")
     assert counted["out"] == sum(each.bytes for each in predicted if each.producer == "mine 0")
     assert counted["in"] == counted["out"] == 4 * 4 * 8 * 8
+
+
+def test_notebooks_show_who_runs_what_and_why_the_rest_stays(
+    claiming: Callable[..., str],
+) -> None:
+    page = explain(Detour, claiming("exp", "add"), rates=RATES)._repr_html_()
+    assert page.count("<table>") == 2
+    assert "<th>subgraphs</th>" in page
+    assert "<td>baton</td>" in page
+    assert "<th>why no back end took it</th>" in page
