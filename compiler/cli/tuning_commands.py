@@ -85,7 +85,9 @@ def tune_command(
     tuner: Annotated[
         TunerEngine,
         typer.Option(
-            help="Tune AutoTVM's templates, or search with auto_scheduler.", rich_help_panel=SEARCH
+            metavar="NAME",
+            help="Tune the templates of autotvm, or search with auto_scheduler.",
+            rich_help_panel=SEARCH,
         ),
     ] = TunerEngine.autotvm,
     algorithm: Annotated[
@@ -100,8 +102,6 @@ def tune_command(
     trials: Annotated[
         int,
         typer.Option(
-            "--trials",
-            "--trials-per-task",
             min=1,
             metavar="N",
             help="Measurements of each task.",
@@ -191,8 +191,9 @@ def tune_command(
     scheduler: Annotated[
         str | None,
         typer.Option(
-            metavar="tcp://HOST:PORT",
-            help="Build and measure on the workers of this Dask scheduler (auto_scheduler).",
+            metavar="ADDRESS",
+            help="With auto_scheduler: build and measure on the workers of the Dask scheduler "
+            "at tcp://HOST:PORT.",
             rich_help_panel=TIMING,
         ),
     ] = None,
