@@ -49,12 +49,16 @@ INTERNAL = re.compile(
     r"R\.\w+\(|relax\.|TVMError|Traceback|\.cc\b|is not computed|NoneType|KeyError|IndexError"
 )
 """Text of errors inside TVM or Baton, which users should not see."""
+NEVER = re.compile(r"(?!)")
 POOLS_NEED = re.compile(r"too small.*pool|pool.*is less than")
 """Pools whose window is larger than the image by less than the stride: ONNX's formula has no
 result, onnxruntime rounds the negative quotient towards zero and has one."""
-RESHAPES = re.compile("running Reshape node")
-"""Reshapes of empty tensors with an extent of -1: the other extents leave it open in onnxruntime,
-here it is what it is at all sizes."""
+REJECTED_EMPTY = re.compile("running (Reshape|Conv) node")
+"""Nodes that onnxruntime rejects for tensors without elements: a Reshape with an extent of -1,
+which here is what it is at all sizes, and a Conv, the mean of whose results is NaN."""
+EMPTY = re.compile(r"shape \((?:.*, )?0(?:, .*)?\), not \((?:.*, )?0(?:, .*)?\)$")
+"""Results without elements of other shapes: where a model computes an extent of 0 for Reshape,
+onnxruntime takes that of the operand's axis at its place."""
 OPTIMIZED = 0.1
 """Share of the builds that LLVM optimizes."""
 
@@ -127,8 +131,8 @@ class Drawn:
             kind, what = outcome(library, model, feed, each)
             if kind in ("agree", "raised", "exception") and INTERNAL.search(what):
                 kind = "internal"
-            infers = kind == "accepted" and 0 in sizes.values() and RESHAPES.search(what)
-            if infers or (kind == "raised" and POOLS_NEED.search(what)):
+            excused = {"accepted": REJECTED_EMPTY, "wrong": EMPTY} if 0 in sizes.values() else {}
+            if {**excused, "raised": POOLS_NEED}.get(kind, NEVER).search(what):
                 kind = "onnxruntime"
             yield Event(kind, what, config, str(sizes))
 
