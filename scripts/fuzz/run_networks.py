@@ -53,6 +53,8 @@ NEVER = re.compile(r"(?!)")
 POOLS_NEED = re.compile(r"too small.*pool|pool.*is less than")
 """Pools whose window is larger than the image by less than the stride: ONNX's formula has no
 result, onnxruntime rounds the negative quotient towards zero and has one."""
+SAME_PADS = "padding values must be non-negative"
+"""onnxruntime on auto_pad=SAME where the last window ends before the image: it needs no padding."""
 REJECTED_EMPTY = re.compile("running (Reshape|Conv) node")
 """Nodes that onnxruntime rejects for tensors without elements: a Reshape with an extent of -1,
 which here is what it is at all sizes, and a Conv, the mean of whose results is NaN."""
@@ -132,7 +134,8 @@ class Drawn:
             if kind in ("agree", "raised", "exception") and INTERNAL.search(what):
                 kind = "internal"
             excused = {"accepted": REJECTED_EMPTY, "wrong": EMPTY} if 0 in sizes.values() else {}
-            if {**excused, "raised": POOLS_NEED}.get(kind, NEVER).search(what):
+            is_excused = {**excused, "raised": POOLS_NEED}.get(kind, NEVER).search(what)
+            if is_excused or (kind == "accepted" and SAME_PADS in each.error):
                 kind = "onnxruntime"
             yield Event(kind, what, config, str(sizes))
 
