@@ -150,7 +150,8 @@ def simplified(extent: Any, most: Mapping[str, int] = MappingProxyType({})) -> A
     simple = analyzer.simplify(extent)
     divisors = _divisors(simple)
     if divisors:
-        chosen = tvm_ffi.structural_map(simple, ((tirx.Min, tirx.Max), _chooser(divisors)))
+        split = tvm_ffi.structural_map(simple, (tirx.FloorDiv, _split_quotient))
+        chosen = tvm_ffi.structural_map(split, ((tirx.Min, tirx.Max), _chooser(divisors)))
         simple = simple if chosen.same_as(simple) else analyzer.simplify(chosen)
     return int(simple) if isinstance(simple, tirx.IntImm) else simple
 
@@ -178,6 +179,15 @@ def _divisors(extent: tvm.ir.Expr) -> dict[tirx.Var, int]:
     if extremes:
         tvm_ffi.structural_walk(extent, (tirx.FloorDiv, note))
     return found
+
+
+def _split_quotient(quotient: tirx.FloorDiv) -> tvm.ir.Expr:
+    """Turn max(n, 1) // 2 into max(n // 2, 1 // 2)."""
+    data, divisor = quotient.a, quotient.b
+    is_split = isinstance(data, tirx.Min | tirx.Max) and isinstance(divisor, tirx.IntImm)
+    if not is_split or int(divisor) <= 0:
+        return quotient
+    return type(data)(tirx.floordiv(data.a, divisor), tirx.floordiv(data.b, divisor))
 
 
 def _chooser(divisors: Mapping[tirx.Var, int]) -> Callable[[Any], Any]:

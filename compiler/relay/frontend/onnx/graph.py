@@ -21,10 +21,11 @@ from tvm.relax.frontend.onnx.onnx_frontend import _get_convert_map, onnx_input
 from compiler.errors import FrontendError, ImportLimitError, UnsupportedOperatorError
 from compiler.ir.constants import constant, static_shape
 from compiler.ir.dynamic_shape import as_extent, is_natural, simplified, with_bounds
+from compiler.ir.op_dialect import RELAX
 from compiler.ir.op_facts import OpFacts, facts_in_onnx
 from compiler.ir.spans import with_sources, with_span
 from compiler.relay.op import lookup
-from compiler.relay.op.shapes import same_extent
+from compiler.relay.op.shapes import broadcast_extents, same_extent
 from compiler.runtime.metadata import OUTPUT_NAMES
 from compiler.tvm_workarounds.block_builder import BlockBuilder
 
@@ -523,9 +524,20 @@ class GraphImporter:
             array = constant_value(value)
             return value if array is None else constant(array)
         names = node.proto.output
+        value = self._broadcast(self.builder.normalize(value))
         return self.with_extents(
             self.builder.emit(value, names[index] if index < len(names) else "")
         )
+
+    def _broadcast(self, value: relax.Expr) -> relax.Expr:
+        """Broadcast the operands of a call where TVM does not infer their joint shape."""
+        if not isinstance(value.ty, relax.TensorType) or value.ty.shape is not None:
+            return value
+        shape = symbolic.broadcast_shape(value)
+        if shape is None:
+            return value
+        operands = [self.builder.emit(broadcast_extents(each, shape)) for each in value.args]
+        return RELAX.again(value, operands)
 
     def with_extents(self, value: relax.Var) -> relax.Var:
         """Name the unknown extents of a value, because later operators need them.

@@ -17,7 +17,7 @@ from tvm import relax, tirx
 
 from compiler.ir.dynamic_shape import as_extent, simplified
 from compiler.ir.op_facts import BINARY, CONCAT, PREDICATE, facts_of
-from compiler.relay.op.shapes import joined_extents, proven_joint, same_extent
+from compiler.relay.op.shapes import joined_extents, joint_shape, proven_joint, same_extent
 
 from .evaluate import evaluate as evaluate_constants
 
@@ -151,20 +151,29 @@ def _joint_extent(every: Sequence[Any]) -> Any:
 
 
 def result_extents(call: relax.Expr) -> list[Any] | None:
-    """Extents of a result whose shape TVM does not infer; None for those known only at run time."""
+    """Extents of a concatenation whose shape TVM does not infer; None for those known only at run
+    time, and for other calls."""
+    shapes = _shapes(call) if facts_of(call).kind == CONCAT else None
+    if shapes is None or len({len(shape) for shape in shapes}) > 1:
+        return None
+    return joined_extents(shapes, int(call.attrs.axis) % len(shapes[0]))
+
+
+def broadcast_shape(call: relax.Expr) -> list[Any] | None:
+    """The joint shape of the operands of a call whose operands broadcast; None for other calls."""
     facts = facts_of(call)
+    broadcasts = facts.kind in (BINARY, PREDICATE) or facts.name == "where"
+    shapes = _shapes(call) if broadcasts else None
+    return None if shapes is None else joint_shape(shapes)
+
+
+def _shapes(call: relax.Expr) -> list[list[Any]] | None:
     operands = list(call.args) if isinstance(call, tvm.ir.Call) else []
-    if facts.kind == CONCAT and len(operands) == 1 and isinstance(operands[0], relax.Tuple):
+    if len(operands) == 1 and isinstance(operands[0], relax.Tuple):
         operands = list(operands[0].fields)
     shapes = [shape_of(each) for each in operands]
-    if not shapes or any(shape is None for shape in shapes):
-        return None
     known = [shape for shape in shapes if shape is not None]
-    if facts.kind in (BINARY, PREDICATE) or facts.name == "where":
-        return joint_extents(known)
-    if facts.kind != CONCAT or len({len(shape) for shape in known}) > 1:
-        return None
-    return joined_extents(known, int(call.attrs.axis) % len(known[0]))
+    return known if operands and len(known) == len(shapes) else None
 
 
 def _compare(name: str) -> Callable[[Any, Any], bool | None]:

@@ -989,18 +989,39 @@ ROLLED = {
 
 
 def test_a_joint_of_two_lengths_is_one_extent_for_all_later_operators():
-    proto = make_model(
-        rolled_sum(NODE("Add", ["a", "b"], ["z"])),
-        {"a": ["batch", "left", 8], "b": ["batch", "right", 8]},
-        ["y"],
-        ROLLED,
-    )
+    proto = joint_of_two_lengths(rolled_sum(NODE("Add", ["a", "b"], ["z"])))
     executor = executor_of(proto)
     session = onnxruntime.InferenceSession(proto.SerializeToString())
     for left, right in ((5, 5), (1, 4), (3, 1), (0, 0)):
         feeds = {"a": floats(2, left, 8), "b": floats(2, right, 8)}
         (wanted,) = session.run(None, feeds)
         np.testing.assert_allclose(run(executor, feeds)[0], wanted, 1e-5, 1e-5)
+
+
+def joint_of_two_lengths(nodes: list[Any]) -> Any:
+    shapes = {"a": ["batch", "left", 8], "b": ["batch", "right", 8]}
+    return make_model(nodes, shapes, ["y"], ROLLED)
+
+
+def test_operands_of_two_lengths_broadcast_in_a_model_with_branches():
+    """Imports of models with branches stay in TVM's operators, which do not broadcast so."""
+    kept, negated = (
+        helper.make_graph([node], "branch", [], [helper.make_empty_tensor_value_info("chosen")])
+        for node in (NODE("Identity", ["z"], ["chosen"]), NODE("Neg", ["z"], ["chosen"]))
+    )
+    nodes = [
+        NODE("Sub", ["a", "b"], ["z"]),
+        NODE("Shape", ["z"], ["shape"]),
+        NODE("Gather", ["shape", "i1"], ["length"]),
+        NODE("Greater", ["length", "i2"], ["is_long"]),
+        NODE("If", ["is_long"], ["y"], then_branch=kept, else_branch=negated),
+    ]
+    proto = joint_of_two_lengths(nodes)
+    executor = executor_of(proto)
+    session = onnxruntime.InferenceSession(proto.SerializeToString())
+    for left, right in ((5, 5), (1, 4), (2, 1)):
+        feeds = {"a": floats(2, left, 8), "b": floats(2, right, 8)}
+        np.testing.assert_array_equal(run(executor, feeds)[0], session.run(None, feeds)[0])
 
 
 def test_rows_of_a_table_are_added_to_one_row_more_than_a_product_of_extents():
