@@ -11,51 +11,38 @@ import importlib
 from typing import Any
 
 from ..errors import LegacyImportError
-from ..support.lazy_import import lazy_attributes
+from ..support.lazy_import import by_module, lazy_attributes
 
-_MEMBERS = {
-    **dict.fromkeys(("ComputeDAG", "LayoutRewriteOption"), ".compute_dag"),
-    **dict.fromkeys(("MeasureInput", "MeasureResult"), "..records.measure_pair"),
-    **dict.fromkeys(("BuildResult", "MeasureErrorNo"), "..measure.candidate"),
-    "ApplyHistoryBest": "..records.auto_scheduler.dispatcher",
-    "ApplyHistoryBestOrSample": ".sampling",
-    **dict.fromkeys(("RecordReader", "load_best", "recover_measure_input"), ".reader"),
-    **dict.fromkeys(("auto_schedule", "create_task"), ".auto_schedule_07"),
-    "DispatchContext": "..records.auto_scheduler.dispatcher",
-    "FallbackContext": "..records.auto_scheduler.dispatcher",
-    "HardwareParams": ".task",
-    "RecordToFile": "..records.auto_scheduler.record",
-    "SearchTask": ".task",
-    "dispatcher": "..records.auto_scheduler.dispatcher",
-    "extract_tasks": ".task",
-    "load_best_record": "..records.auto_scheduler.record",
-    "load_records": "..records.auto_scheduler.record",
-    "record": "..records.auto_scheduler.record",
-    "save_records": "..records.auto_scheduler.record",
-    "LocalBuilder": ".search.options",
-    "LocalRPCMeasureContext": ".search.options",
-    "LocalRunner": ".search.options",
-    **dict.fromkeys(
-        (
-            *("EmptyPolicy", "PreloadCustomSketchRule", "PreloadMeasuredStates", "SearchPolicy"),
-            *("PythonBasedModel", "RandomModel", "SketchPolicy", "XGBModel"),
+_MEMBERS = by_module(
+    {
+        ".compute_dag": "ComputeDAG LayoutRewriteOption",
+        "..records.measure_pair": "MeasureInput MeasureResult",
+        "..measure.candidate": "BuildResult MeasureErrorNo",
+        "..records.auto_scheduler.dispatcher": (
+            "ApplyHistoryBest DispatchContext FallbackContext dispatcher"
         ),
-        ".search.policy",
-    ),
-    "ProgramMeasurer": ".search.measurer",
-    **dict.fromkeys(
-        ("TASK_INPUT_BUFFER_TABLE", "get_task_input_buffer", "register_task_input_buffer"),
-        ".task_inputs",
-    ),
-    "PythonBasedMeasureCallback": ".search.callbacks",
-    "RPCRunner": ".search.options",
-    "TaskScheduler": ".search.scheduler",
-    "TuningOptions": ".search.options",
-    "make_workload_key": ".workload_registry",
-    "workload_registry": ".workload_registry",
-    "loop_state": ".loop_state",
-    "register_workload": ".workload_registry",
-}
+        ".sampling": "ApplyHistoryBestOrSample",
+        ".reader": "RecordReader load_best recover_measure_input",
+        ".auto_schedule_07": "auto_schedule create_task",
+        ".task": "HardwareParams SearchTask extract_tasks",
+        "..records.auto_scheduler.record": (
+            "RecordToFile load_best_record load_records record save_records"
+        ),
+        ".search.options": (
+            "LocalBuilder LocalRPCMeasureContext LocalRunner RPCRunner TuningOptions"
+        ),
+        ".search.policy": (
+            "EmptyPolicy PreloadCustomSketchRule PreloadMeasuredStates SearchPolicy "
+            "PythonBasedModel RandomModel SketchPolicy XGBModel"
+        ),
+        ".search.measurer": "ProgramMeasurer",
+        ".task_inputs": "TASK_INPUT_BUFFER_TABLE get_task_input_buffer register_task_input_buffer",
+        ".search.callbacks": "PythonBasedMeasureCallback",
+        ".search.scheduler": "TaskScheduler",
+        ".workload_registry": "make_workload_key workload_registry register_workload",
+        ".loop_state": "loop_state",
+    }
+)
 
 __all__ = sorted(_MEMBERS)
 

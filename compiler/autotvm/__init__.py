@@ -9,45 +9,29 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import LegacyImportError
-from ..support.lazy_import import lazy_attributes
+from ..support.lazy_import import by_module, lazy_attributes
 
-_MEMBERS = {
-    "ApplyFixedConfig": "..records.autotvm.dispatcher",
-    "ApplyGraphBest": "..records.autotvm.dispatcher",
-    "ApplyHistoryBest": "..records.autotvm.dispatcher",
-    "ConfigEntity": ".space",
-    "ConfigSpace": ".task",
-    "InstantiationError": ".task",
-    "DispatchContext": "..records.autotvm.dispatcher",
-    "FallbackContext": "..records.autotvm.dispatcher",
-    "GLOBAL_SCOPE": ".env",
-    "LocalBuilder": ".measure",
-    "LocalRunner": ".measure",
-    "MeasureErrorNo": ".measure",
-    "MeasureInput": "..records.autotvm.record",
-    "MeasureResult": "..records.measure_result",
-    "RPCRunner": ".measure",
-    "Task": ".task",
-    "apply_graph_best": "..records.autotvm.dispatcher",
-    "apply_history_best": "..records.autotvm.dispatcher",
-    "callback": ".callback",
-    "decode": "..records.autotvm.record",
-    "dispatcher": "..records.autotvm.dispatcher",
-    "env": ".env",
-    "encode": "..records.autotvm.record",
-    "get_config": ".task",
-    "load_from_buffer": "..records.autotvm.record",
-    "load_from_file": "..records.autotvm.record",
-    "measure": ".measure",
-    "measure_option": ".measure",
-    "record": ".record",
-    "register_topi_compute": ".task",
-    "register_topi_schedule": ".task",
-    "task": ".task",
-    "template": ".task",
-    "tophub": ".tophub",
-    "tuner": ".tuner",
-}
+_MEMBERS = by_module(
+    {
+        "..records.autotvm.dispatcher": (
+            "ApplyFixedConfig ApplyGraphBest ApplyHistoryBest DispatchContext FallbackContext "
+            "apply_graph_best apply_history_best dispatcher"
+        ),
+        ".space": "ConfigEntity",
+        ".task": (
+            "ConfigSpace InstantiationError Task get_config register_topi_compute "
+            "register_topi_schedule task template"
+        ),
+        ".env": "GLOBAL_SCOPE env",
+        ".measure": "LocalBuilder LocalRunner MeasureErrorNo RPCRunner measure measure_option",
+        "..records.autotvm.record": "MeasureInput decode encode load_from_buffer load_from_file",
+        "..records.measure_result": "MeasureResult",
+        ".callback": "callback",
+        ".record": "record",
+        ".tophub": "tophub",
+        ".tuner": "tuner",
+    }
+)
 
 __all__ = sorted(_MEMBERS)
 

@@ -39,7 +39,7 @@ from ..errors import RecordError, ScheduleError
 from ..measure.candidate import ArgInfo, Lowered, Reference
 from ..records.autotvm.record import LoggedTask
 from ..records.autotvm.workload import normalize, to_tuple
-from ..support.lazy_import import lazy_attributes
+from ..support.lazy_import import by_module, lazy_attributes
 from . import raise_gone
 
 if TYPE_CHECKING:
@@ -534,17 +534,16 @@ def args_to_workload(args: Sequence[Any], task_name: str | None = None) -> tuple
 # Finding the tasks of a program needs the build driver; scripts look for it here.
 __getattr__ = lazy_attributes(
     __package__ or "",
-    {
-        **dict.fromkeys(("extract_from_multiple_program", "extract_from_program"), ".extraction"),
-        "compute_flop": ".flop",
-        **dict.fromkeys(
-            (
-                *("ApplyConfig", "ApplyFixedConfig", "ApplyGraphBest", "ApplyHistoryBest"),
-                *("DispatchContext", "FallbackContext", "clear_fallback_cache", "dispatcher"),
+    by_module(
+        {
+            ".extraction": "extract_from_multiple_program extract_from_program",
+            ".flop": "compute_flop",
+            "..records.autotvm.dispatcher": (
+                "ApplyConfig ApplyFixedConfig ApplyGraphBest ApplyHistoryBest DispatchContext "
+                "FallbackContext clear_fallback_cache dispatcher"
             ),
-            "..records.autotvm.dispatcher",
-        ),
-        "space": ".space",
-    },
+            ".space": "space",
+        }
+    ),
     raise_gone,
 )

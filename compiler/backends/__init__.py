@@ -23,24 +23,4 @@ from .registry import (
     unregister,
 )
 
-__all__ = [
-    "COMPILE_OPTIONS",
-    "CheckOptions",
-    "GraphPass",
-    "Options",
-    "Partitioner",
-    "Strategy",
-    "Unsupported",
-    "compiled_attrs",
-    "get_partitioner",
-    "graph_pass",
-    "list_partitioners",
-    "register",
-    "register_pass",
-    "registered",
-    "restore",
-    "subgraph_name",
-    "unregister",
-]
-
 register_built_in()

@@ -16,16 +16,14 @@ The installed TVM's files stay as they are; `uninstall` takes everything back.
 
 from __future__ import annotations
 
-from ..support.lazy_import import lazy_attributes
+from ..support.lazy_import import by_module, lazy_attributes
 
-_MEMBERS = {
-    "install": ".installation",
-    "installed": ".installation",
-    "is_installed": ".installation",
-    "run_module": ".script",
-    "run_script": ".script",
-    "uninstall": ".installation",
-}
+_MEMBERS = by_module(
+    {
+        ".installation": "install installed is_installed uninstall",
+        ".script": "run_module run_script",
+    }
+)
 
 __all__ = sorted(_MEMBERS)
 

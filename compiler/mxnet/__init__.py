@@ -13,7 +13,7 @@ import sys
 from typing import Any
 
 from ..errors import LegacyImportError
-from ..support.lazy_import import lazy_attributes
+from ..support.lazy_import import by_module, lazy_attributes
 
 # Modules that MXNet knows by two names.
 ALIASES = {
@@ -44,34 +44,28 @@ def _by_alias(name: str) -> Any:
     return getattr(sys.modules[__name__], ALIASES[name])
 
 
+_MODULES = (
+    "autograd base device gluon initializer library model module name nd np npx random runtime "
+    "symbol test_utils util visualization"
+)
+
 __getattr__ = lazy_attributes(
     __name__,
     {
-        **{
-            name: f".{name}"
-            for name in (
-                *("autograd", "base", "device", "gluon", "initializer", "library", "model"),
-                "module",
-                *("name", "nd", "np", "npx", "random", "runtime", "symbol", "test_utils", "util"),
-                "visualization",
-            )
-        },
-        **dict.fromkeys(
-            ("Context", "Device", "cpu", "current_context", "current_device", "gpu", "num_gpus"),
-            ".device",
+        **{name: f".{name}" for name in _MODULES.split()},
+        **by_module(
+            {
+                ".device": "Context Device cpu current_context current_device gpu num_gpus",
+                ".array.deferred": (
+                    "clear deferred deferred_compute get_symbol is_deferred_compute "
+                    "set_deferred_compute set_variable"
+                ),
+                ".base": "MXNetError",
+                ".array.engine": "engine",
+                ".util": "np_shape",
+                ".array.ndarray": "waitall",
+            }
         ),
-        **dict.fromkeys(
-            (
-                *("clear", "deferred_compute", "get_symbol", "is_deferred_compute"),
-                *("set_deferred_compute", "set_variable"),
-            ),
-            ".array.deferred",
-        ),
-        "MXNetError": ".base",
-        "deferred": ".array.deferred",
-        "engine": ".array.engine",
-        "np_shape": ".util",
-        "waitall": ".array.ndarray",
     },
     _by_alias,
 )

@@ -12,7 +12,7 @@ each name.
 
 from typing import Any
 
-from ..support.lazy_import import lazy_attributes
+from ..support.lazy_import import by_module, lazy_attributes
 
 __version__ = version = "1.32.0"
 """Version of onnxruntime whose names these are; `compiler.__version__` is Baton's."""
@@ -35,8 +35,4 @@ _WHERE = {
     ".parts": "Part",
     ".capi": "capi",
 }
-__getattr__ = lazy_attributes(
-    __name__,
-    {name: module for module, names in _WHERE.items() for name in names.split()},
-    _rejected,
-)
+__getattr__ = lazy_attributes(__name__, by_module(_WHERE), _rejected)

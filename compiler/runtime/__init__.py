@@ -21,19 +21,6 @@ if TYPE_CHECKING:
     from compiler.runtime.metadata import Metadata, ParamInfo, TensorInfo
     from compiler.runtime.partitioner_library import load_engines
 
-__all__ = [
-    "FactoryModule",
-    "GraphExecutor",
-    "KVCache",
-    "Metadata",
-    "ParamInfo",
-    "TensorInfo",
-    "export_library",
-    "graph_executor",
-    "load_engines",
-    "load_module",
-]
-
 __getattr__ = lazy_attributes(
     __name__,
     {

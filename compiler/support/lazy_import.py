@@ -9,6 +9,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 
+def by_module(names: Mapping[str, str]) -> dict[str, str]:
+    """Modules by name for `lazy_attributes`; `names` has the names of each: {".task": "Task f"}."""
+    return {name: module for module, text in names.items() for name in text.split()}
+
+
 def lazy_attributes(
     package: str, where: Mapping[str, str], others: Callable[[str], Any] | None = None
 ) -> Callable[[str], Any]:

@@ -11,26 +11,23 @@ TVM removed them in 0.20; `compiler.legacy` puts them back under `tvm.te`, `tvm.
 
 from __future__ import annotations
 
-from ...support.lazy_import import lazy_attributes
+from ...support.lazy_import import by_module, lazy_attributes
 
-_MEMBERS = {
-    "AXIS_SEPARATOR": ".relations",
-    "Schedule": ".schedule",
-    "Stage": ".stage",
-    "TensorIntrin": ".intrin",
-    "build": ".driver",
-    "compute": ".intrin",
-    "create_schedule": ".schedule",
-    "decl_tensor_intrin": ".intrin",
-    "gradient": ".derivatives",
-    "hybrid": ".hybrid",
-    "infer_bound": ".schedule_ops",
-    "loops_of": ".dataflow",
-    "lower": ".driver",
-    "schedule": ".schedule",
-    "schedule_to_function": ".lowering",
-    "sparse_dense": ".sparse",
-}
+_MEMBERS = by_module(
+    {
+        ".relations": "AXIS_SEPARATOR",
+        ".schedule": "Schedule create_schedule schedule",
+        ".stage": "Stage",
+        ".intrin": "TensorIntrin compute decl_tensor_intrin",
+        ".driver": "build lower",
+        ".derivatives": "gradient",
+        ".hybrid": "hybrid",
+        ".schedule_ops": "infer_bound",
+        ".dataflow": "loops_of",
+        ".lowering": "schedule_to_function",
+        ".sparse": "sparse_dense",
+    }
+)
 
 __all__ = sorted(_MEMBERS)
 

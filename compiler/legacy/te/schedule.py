@@ -10,7 +10,7 @@ from tvm.te.tensor import Operation, Tensor
 from tvm.tirx import Buffer, IterVar
 
 from ...errors import ScheduleError
-from ...support.lazy_import import lazy_attributes
+from ...support.lazy_import import by_module, lazy_attributes
 from .relations import Fuse, Singleton, Split
 from .stage import SCAN_UPDATE, Stage
 
@@ -28,16 +28,13 @@ __all__ = [
 # Functions on whole schedules, under the names that scripts know them by.
 __getattr__ = lazy_attributes(
     __name__.rpartition(".")[0],
-    {
-        name: ".schedule_ops"
-        for name in (
-            "AutoInlineBroadcast",
-            "AutoInlineElemWise",
-            "AutoInlineInjective",
-            "InferBound",
-            "ScheduleOps",
-        )
-    },
+    by_module(
+        {
+            ".schedule_ops": (
+                "AutoInlineBroadcast AutoInlineElemWise AutoInlineInjective InferBound ScheduleOps"
+            ),
+        }
+    ),
 )
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ...support.lazy_import import lazy_attributes
+from ...support.lazy_import import by_module, lazy_attributes
 
 
 def _operator(name: str) -> Any:
@@ -14,25 +14,16 @@ def _operator(name: str) -> Any:
 
 __getattr__ = lazy_attributes(
     __name__,
-    {
-        "Entry": "...mxnet_format.graph",
-        "Graph": "...mxnet_format.graph",
-        "Group": ".symbol",
-        "Node": "...mxnet_format.graph",
-        "Prefix": "..name",
-        "SparseArray": "...mxnet_format.params",
-        "Symbol": ".symbol",
-        "Variable": ".symbol",
-        "contrib": ".symbol",
-        "linalg": ".symbol",
-        "load": ".symbol",
-        "load_json": ".symbol",
-        "load_checkpoint": ".symbol",
-        "load_params": "...mxnet_format.params",
-        "loads": ".symbol",
-        "save_params": "...mxnet_format.params",
-        "to_onnx": ".onnx_model",
-        "var": ".symbol",
-    },
+    by_module(
+        {
+            "...mxnet_format.graph": "Entry Graph Node",
+            ".symbol": (
+                "Group Symbol Variable contrib linalg load load_json load_checkpoint loads var"
+            ),
+            "..name": "Prefix",
+            "...mxnet_format.params": "SparseArray load_params save_params",
+            ".onnx_model": "to_onnx",
+        }
+    ),
     _operator,
 )

@@ -14,19 +14,6 @@ from .dot import DotPlotter, DotVizParser
 from .interface import Plotter, VizEdge, VizGraph, VizNode, VizParser
 from .terminal import TermPlotter, TermVizParser
 
-__all__ = [
-    "DotPlotter",
-    "DotVizParser",
-    "Plotter",
-    "RelayVisualizer",
-    "TermPlotter",
-    "TermVizParser",
-    "VizEdge",
-    "VizGraph",
-    "VizNode",
-    "VizParser",
-]
-
 
 class RelayVisualizer:
     """Visualizes the functions of a module, `main` first.
