@@ -9,30 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from ..records.ansor.record import AnsorRecord
-from ..records.auto_scheduler.record import (
-    RecordToFile,
-    load_best_record,
-    load_records,
-    parse_line,
-    save_records,
-    scan,
-)
+from ..records.auto_scheduler.record import RecordToFile as RecordToFile
+from ..records.auto_scheduler.record import load_best_record, parse_line, save_records, scan
+from ..records.auto_scheduler.record import load_records as load_records
 from ..records.measure_pair import MeasureInput, MeasureResult
 from .task import SearchTask
 from .task_inputs import get_task_input_buffer
-
-__all__ = [
-    "RecordReader",
-    "RecordToFile",
-    "distill_record_file",
-    "dump_record_to_string",
-    "load_best",
-    "load_best_record",
-    "load_record_from_string",
-    "load_records",
-    "recover_measure_input",
-    "save_records",
-]
 
 load_best = load_best_record  # TVM 0.7's name
 

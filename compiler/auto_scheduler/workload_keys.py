@@ -7,19 +7,11 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tvm.topi.utils import get_const_tuple
+from tvm.topi.utils import get_const_tuple as get_const_tuple
 
-from ..measure.rpc import check_remote, request_remote
+from ..measure.rpc import check_remote as check_remote
+from ..measure.rpc import request_remote as request_remote
 from ..records.ansor.record import WorkloadKey, distance, flat
-
-__all__ = [
-    "calc_workload_dis_factor",
-    "check_remote",
-    "decode_workload_key",
-    "get_const_tuple",
-    "get_func_name",
-    "request_remote",
-]
 
 
 def get_func_name(func: Callable[..., Any]) -> str:

@@ -12,32 +12,14 @@ from typing import Any
 from ..errors import BatonError
 from ..measure.builder import LocalBuilder
 from ..measure.candidate import BuildResult, Candidate, MeasureErrorNo
-from ..measure.rpc import RPCRunner, check_remote, request_remote
+from ..measure.rpc import RPCRunner as RPCRunner
+from ..measure.rpc import check_remote as check_remote
+from ..measure.rpc import request_remote as request_remote
 from ..measure.runner import LocalRunner
 from ..records.autotvm.record import MeasureInput
 from ..records.measure_result import MeasureResult
 from ..records.untrusted_json import mean_seconds
-from ..support.noop_api import set_cuda_target_arch
-
-__all__ = [
-    "Builder",
-    "LocalBuilder",
-    "LocalRunner",
-    "MeasureErrorNo",
-    "MeasureInput",
-    "MeasureResult",
-    "RPCRunner",
-    "Runner",
-    "as_measured",
-    "check_remote",
-    "create_measure_batch",
-    "measure_batch",
-    "measure_option",
-    "release",
-    "request_remote",
-    "set_cuda_target_arch",
-]
-
+from ..support.noop_api import set_cuda_target_arch as set_cuda_target_arch
 
 measure_methods = sys.modules[__name__]  # the module of TVM that defined them
 

@@ -48,17 +48,6 @@ if TYPE_CHECKING:
 
     from .operators import Tunable
 
-__all__ = [
-    "Task",
-    "args_to_workload",
-    "create",
-    "deserialize_args",
-    "get_config",
-    "register_topi_compute",
-    "register_topi_schedule",
-    "serialize_args",
-    "template",
-]
 
 logger = logging.getLogger("baton.autotvm")
 

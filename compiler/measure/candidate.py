@@ -7,22 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from schedules.config import InstantiationError
+from schedules.config import InstantiationError as InstantiationError
 
 if TYPE_CHECKING:
     import numpy as np
     import tvm
     from tvm.target import Target
 
-__all__ = [
-    "ArgInfo",
-    "BuildResult",
-    "Candidate",
-    "InstantiationError",
-    "Lowered",
-    "MeasureErrorNo",
-    "Reference",
-]
 
 FAILED_COST = 1e9
 """Seconds that the record of a failed measurement carries, as in TVM's logs."""

@@ -17,7 +17,7 @@ from compiler.errors import TargetError
 from compiler.runtime.cpu import host_features
 
 from . import cpu
-from .buildable import check_buildable
+from .buildable import check_buildable as check_buildable
 from .config import (
     CPU_KINDS,
     TargetLike,
@@ -27,16 +27,6 @@ from .config import (
     shown,
     to_cli,
 )
-
-__all__ = [
-    "TargetLike",
-    "check_buildable",
-    "cpu_features",
-    "host_cpu_features",
-    "is_gpu",
-    "parse",
-    "to_cli",
-]
 
 logger = logging.getLogger("baton.target")
 

@@ -12,24 +12,15 @@ from ...records.auto_scheduler.record import PathLike
 from ...records.measure_pair import MeasureInput, MeasureResult, State
 from ...records.untrusted_json import mean_seconds
 from .callbacks import PrintTableInfo
-from .cost_model import CostModel, PythonBasedModel, RandomModel, XGBModel
+from .cost_model import CostModel, XGBModel
+from .cost_model import PythonBasedModel as PythonBasedModel
+from .cost_model import RandomModel as RandomModel
 from .measurer import ProgramMeasurer
 
 if TYPE_CHECKING:
     from ..task import SearchTask
     from .options import TuningOptions
 
-__all__ = [
-    "CostModel",
-    "EmptyPolicy",
-    "PreloadCustomSketchRule",
-    "PreloadMeasuredStates",
-    "PythonBasedModel",
-    "RandomModel",
-    "SearchPolicy",
-    "SketchPolicy",
-    "XGBModel",
-]
 
 _POPULATION = 50
 _SEEDS = 2**31 - 1  # that MetaSchedule takes

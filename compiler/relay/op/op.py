@@ -10,33 +10,12 @@ import tvm
 from tvm.ir import _ffi_api
 
 from ...errors import RelayError
-from ...support.noop_api import register_injective_schedule, register_schedule, register_shape_func
+from ...support.noop_api import register_injective_schedule as register_injective_schedule
+from ...support.noop_api import register_schedule as register_schedule
+from ...support.noop_api import register_shape_func as register_shape_func
 from . import op_def
 from .registry import get, names
 from .te_op import computed_by
-
-__all__ = [
-    "OpPattern",
-    "OpStrategy",
-    "get",
-    "register",
-    "register_alter_op_layout",
-    "register_compute",
-    "register_convert_op_layout",
-    "register_external_compiler",
-    "register_fake_quantization_to_integer",
-    "register_gradient",
-    "register_infer_correct_layout",
-    "register_injective_schedule",
-    "register_legalize",
-    "register_mixed_precision_conversion",
-    "register_optional_fake_quantization_to_integer",
-    "register_pattern",
-    "register_schedule",
-    "register_shape_func",
-    "register_stateful",
-    "register_strategy",
-]
 
 
 class OpPattern:

@@ -288,13 +288,3 @@ _RULES: dict[str, Callable[[_Simplify, relax.Call], relax.Expr | None]] = {
 
 def _each(name: str, level: int, change: Callable[[relax.Expr, relax.Expr], relax.Expr]) -> Any:
     return body_wise(name, level, lambda body: rewrite(body, change))
-
-
-__all__ = [
-    "CanonicalizeOps",
-    "DivToMul",
-    "DynamicToStatic",
-    "EliminateCommonSubexpr",
-    "FastMath",
-    "SimplifyExpr",
-]
