@@ -136,6 +136,11 @@ def calibration(text: str) -> str:
     return _one_of(CALIBRATIONS, text, "--calibration")
 
 
+def placement(text: str) -> str:
+    """ "fastest", or nothing."""
+    return _one_of(("fastest",), text, "--placement") if text else text
+
+
 def _one_of(known: Sequence[str], text: str, option: str) -> str:
     if text in known:
         return text
@@ -144,9 +149,10 @@ def _one_of(known: Sequence[str], text: str, option: str) -> str:
     raise typer.BadParameter(f"{text!r} is not one of {', '.join(known)}{like}", param_hint=option)
 
 
-def names(text: str) -> tuple[str, ...]:
+def names(*texts: str) -> tuple[str, ...]:
     """ "onnxruntime, relax" -> ("onnxruntime", "relax")."""
-    return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    parts = (part.strip() for text in texts for part in text.split(","))
+    return tuple(dict.fromkeys(part for part in parts if part))
 
 
 def _pairs(texts: Sequence[str], option: str, example: str) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -48,6 +48,8 @@ class BuildOptions:
     logs: tuple[str, ...] = ()  # logs, auto_scheduler_logs: tuning logs to apply
     auto_scheduler_logs: tuple[str, ...] = ()
     backends: tuple[str, ...] = ()  # partitioners, in order
+    # "fastest": measure each partitioner alone; else all run, one after the other
+    placement: str = ""
     plugins: tuple[str, ...] = ()  # Python files that register partitioners
     # What the partitioners' callbacks get
     backend_options: Mapping[str, str] = field(default_factory=dict)
@@ -190,18 +192,32 @@ def partition_module(
     mod: tvm.IRModule, params: Mapping[str, Any], options: BuildOptions, steps: Steps
 ) -> tvm.IRModule:
     """Let the backends of the options claim subgraphs; without backends `mod` itself."""
-    from compiler.partition import partition
+    from compiler.partition import Fastest, partition
 
+    if options.placement and not options.backends:
+        raise InputError("--placement chooses between partitioners; name some with --backend")
     if not options.backends:
         return mod
     check_option_names(options)
-    with steps.step("partition", ", ".join(options.backends)):
-        return partition(mod, options.backends, params, **options.backend_options)
+    how = Fastest(options.target) if options.placement else None
+    context = _pass_context(options) if options.placement else nullcontext()
+    with steps.step("partition", ", ".join(options.backends)), context:
+        return partition(mod, options.backends, params, placement=how, **options.backend_options)
+
+
+def _pass_context(options: BuildOptions) -> Any:
+    from compiler import PassContext
+
+    return PassContext(
+        opt_level=options.opt_level,
+        disabled_pass=list(options.disabled_passes),
+        config={KEY: options.precision},
+    )
 
 
 def check_option_names(options: BuildOptions) -> None:
     """Refuse options of backends that have the name of an argument of `partition`."""
-    reserved = {"mod", "backend", "params"} & set(options.backend_options)
+    reserved = {"mod", "backend", "params", "placement"} & set(options.backend_options)
     if reserved:
         raise PartitionError(f"no option of a backend can be named {sorted(reserved)[0]!r}")
 
@@ -210,7 +226,7 @@ def build_module(
     mod: tvm.IRModule, params: Mapping[str, Any], options: BuildOptions, steps: Steps
 ) -> FactoryModule:
     """Build under the tuning logs and the pass context that the options ask for."""
-    from compiler import PassContext, auto_scheduler, autotvm, relay
+    from compiler import auto_scheduler, autotvm, relay
 
     with steps.step("build", options.target), ExitStack() as contexts:
         if options.logs:
@@ -218,13 +234,7 @@ def build_module(
         if options.auto_scheduler_logs:
             records = list(options.auto_scheduler_logs)
             contexts.enter_context(auto_scheduler.ApplyHistoryBest(records))
-        contexts.enter_context(
-            PassContext(
-                opt_level=options.opt_level,
-                disabled_pass=list(options.disabled_passes),
-                config={KEY: options.precision},
-            )
-        )
+        contexts.enter_context(_pass_context(options))
         return relay.build(mod, options.target, options.target_host, params=params)
 
 

@@ -235,7 +235,20 @@ Trust = Annotated[
 ]
 Backend = Annotated[
     list[str],
-    several("Partitioner to run; may be repeated.", metavar="NAME", panel=PARTITIONING),
+    several(
+        "Partitioners to run, separated by commas; may be repeated.",
+        metavar="NAME[,NAME...]",
+        panel=PARTITIONING,
+    ),
+]
+Placement = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help='Choice of partitioners: "fastest" measures each of them alone, and the build.',
+        callback=arguments.placement,
+        rich_help_panel=PARTITIONING,
+    ),
 ]
 Plugin = Annotated[
     list[Path],
@@ -321,6 +334,7 @@ _BUILD_OPTIONS: dict[str, tuple[Any, Any]] = {
     "calibration": (Calibration, "minmax"),
     "weight_bits": (WeightBits, 8),
     "backend": (Backend, inspect.Parameter.empty),
+    "placement": (Placement, ""),
     "plugin": (Plugin, inspect.Parameter.empty),
     "option": (BackendOption, inspect.Parameter.empty),
     "import_limit": (ImportLimit, inspect.Parameter.empty),
@@ -338,7 +352,7 @@ _FIELDS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "auto_scheduler_log": ("auto_scheduler_logs", texts),
     "disable_pass": ("disabled_passes", tuple),
     "data": ("samples", lambda folder: folder),
-    "backend": ("backends", tuple),
+    "backend": ("backends", lambda words: arguments.names(*words)),
     "plugin": ("plugins", texts),
     "option": ("backend_options", arguments.options),
     "import_limit": ("import_limits", arguments.import_limits),

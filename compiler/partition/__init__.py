@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .driver import explain, partition, partition_with_report
     from .explanation import Explanation
     from .info import SubgraphInfo, subgraphs
+    from .placement import EngineTime, Fastest
 
 # What needs TVM is imported on first use.
 __getattr__ = lazy_attributes(
@@ -27,6 +28,7 @@ __getattr__ = lazy_attributes(
             ".explanation": "Explanation",
             ".candidates": "Candidate Partitioning",
             ".info": "SubgraphInfo subgraphs",
+            ".placement": "EngineTime Fastest",
         }
     ),
 )

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from compiler.backends.graph import VARIABLE, Graph
 from compiler.backends.reasons import Unsupported
 
 from .options import Limits
+
+if TYPE_CHECKING:
+    from .placement import EngineTime
 
 
 @dataclass(frozen=True)
@@ -86,3 +89,4 @@ class Partitioning:
     # Of all strategies, in the order they ran. Names of nodes are those of `graph`.
     candidates: list[Candidate]
     selections: tuple[Selection, ...] = ()  # of each strategy and graph, in the order they ran
+    measured: tuple[EngineTime, ...] = ()  # fastest first, if the fastest engine was asked for

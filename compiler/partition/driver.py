@@ -30,6 +30,7 @@ from .costs import Rates
 from .explanation import Explanation, explain_partitioning, show_summary
 from .options import Limits
 from .pattern_tables import chain_of, is_table, prepared
+from .placement import Fastest, fastest
 from .regions import UNMARKED
 from .strategy_run import StrategyRun, check_names, check_options
 from .vocabulary import knows_relax, knows_relay, with_arranged_parameters
@@ -39,6 +40,8 @@ def partition(
     mod: IRModule | relax.Function | OpenFunction,
     backend: str | Sequence[str],
     params: Mapping[str, Any] | None = None,
+    *,
+    placement: str | Fastest | None = None,
     **options: Any,
 ) -> IRModule:
     """Let partitioners claim subgraphs of `main` and of the functions that it needs.
@@ -69,6 +72,9 @@ def partition(
     params : mapping of str to numpy.ndarray or tvm.runtime.Tensor, optional
         Values of parameters of `main`, for the callbacks to look at. Names that `main` does not
         have are left aside. The parameters stay parameters.
+    placement : "fastest" or Fastest, optional
+        Measure the model with each back end alone and with none, and take the fastest; see
+        `compiler.partition.placement`. By default all back ends run one after the other.
     **options
         Passed to the callbacks, values converted with `str`. Those that every backend has
         (`min_ops`, `max_ops`, `max_bytes`, `max_subgraphs`, `dedup_subgraph`, `on_compile_error`,
@@ -89,7 +95,7 @@ def partition(
         The module has no Relax function `main`, a value in `params` does not fit, or an option is
         not understood or refused by the partitioner.
     """
-    done = partition_with_report(mod, backend, params, **options)
+    done = partition_with_report(mod, backend, params, placement=placement, **options)
     show_summary(done)
     return done.module
 
@@ -98,6 +104,8 @@ def partition_with_report(
     mod: IRModule | relax.Function | OpenFunction,
     backend: str | Sequence[str],
     params: Mapping[str, Any] | None = None,
+    *,
+    placement: str | Fastest | None = None,
     **options: Any,
 ) -> Partitioning:
     """Like `partition`; also says what became of every candidate.
@@ -105,7 +113,8 @@ def partition_with_report(
     Returns
     -------
     Partitioning
-        The module, the candidates of all strategies, and the graph before the first of them.
+        The module, the candidates of all strategies, the graph before the first of them, and the
+        measurements if the fastest engine was asked for.
     """
     if isinstance(mod, (relax.Function, OpenFunction)):
         mod = as_main(mod)
@@ -121,17 +130,29 @@ def partition_with_report(
     check_names(chain, texts)
     for each in chain:
         check_options(each, texts, limits.callback_timeout)
-    walk = _Walk(mod, params)
-    with paused_collection():
-        selections = [
-            selection
-            for each in chain
-            for strategy in each.strategies
-            for selection in walk.run(StrategyRun(each.name, strategy, texts, limits))
-        ]
-    first = walk.first or RelaxGraph(RelaxFunction(walk.module), params).graph
-    candidates = [candidate for each in selections for candidate in each.candidates]
-    return Partitioning(walk.module, first, candidates, tuple(selections))
+
+    def partitioned(wanted: Sequence[str]) -> Partitioning:
+        walk = _Walk(mod, params)
+        with paused_collection():
+            selections = [
+                selection
+                for each in chain
+                if each.name in wanted
+                for strategy in each.strategies
+                for selection in walk.run(StrategyRun(each.name, strategy, texts, limits))
+            ]
+        first = walk.first or RelaxGraph(RelaxFunction(walk.module), params).graph
+        candidates = [candidate for each in selections for candidate in each.candidates]
+        return Partitioning(walk.module, first, candidates, tuple(selections))
+
+    if placement is None:
+        return partitioned(names)
+    how = Fastest() if placement == "fastest" else placement
+    if not isinstance(how, Fastest):
+        raise PartitionError(f"placement is {placement!r}; it must be 'fastest' or a Fastest(...)")
+    if tables := ", ".join(filter(is_table, names)):
+        raise PartitionError(f"{tables}: a pattern table has no engine of its own to measure")
+    return fastest(names, params or {}, how, partitioned)
 
 
 def explain(

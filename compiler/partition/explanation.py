@@ -260,7 +260,11 @@ def show_summary(done: Partitioning) -> None:
 
     `baton --quiet` and `logging.getLogger("baton").setLevel(logging.ERROR)` silence them.
     """
-    if not logger.isEnabledFor(logging.WARNING) or not done.selections:
+    if not logger.isEnabledFor(logging.WARNING):
+        return
+    if done.measured:
+        sys.stderr.write(f"placement: {'; '.join(map(str, done.measured))}\n")
+    if not done.selections:
         return
     scopes, rates = _scopes(done), Rates(1.0, 1.0)
     costs = [cost for scope in scopes for cost in scope.operator_costs()]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import itertools
 import json
+import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -165,6 +166,9 @@ def _load_onnxruntime(code: bytes) -> Runnable:
         ) from error
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
+    threads = os.environ.get("TVM_NUM_THREADS", "")
+    if threads.isdecimal() and int(threads):
+        options.intra_op_num_threads = int(threads)
     session = onnxruntime.InferenceSession(code, options, providers=["CPUExecutionProvider"])
     names = [each.name for each in session.get_inputs()]
     return lambda *inputs: session.run(None, dict(zip(names, inputs, strict=True)))

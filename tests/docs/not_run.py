@@ -7,6 +7,10 @@ PAGES_ELSEWHERE = {"add_an_operator.md": "test_add_an_operator.py"}
 
 COMMANDS = {
     "baton bench": ("measures for half a minute", "compiler/cli/test_bench.py"),
+    "baton compile model.onnx --backend onnxruntime,openvino --placement": (
+        "measures for a minute, and needs OpenVINO",
+        "compiler/cli/test_compile.py",
+    ),
     "baton compile model.onnx -o model-arm.so": (
         "needs a cross compiler",
         "compiler/runtime/test_export.py",
@@ -37,6 +41,7 @@ BLOCKS = {
     ("docs/how_to/gpu.md", "needs a GPU"),
     ("docs/how_to/gpu.md", "needs nvcc"),
     ("docs/how_to/pytorch.md", "PyTorch is not installed"),
+    ("docs/partitioner.md", "measures for a minute"),
     ("docs/pytorch.md", "PyTorch is not installed"),
 }
 """Pages with Python blocks that may be skipped, and the reason in front of the block."""

@@ -132,6 +132,7 @@ def test_debug_lets_the_exception_through(cli, tmp_path):
         ["compile"],
         ["partition", "m.onnx", "--backend", "b", "--option", "novalue"],
         ["partition", "m.onnx"],
+        ["compile", "m.onnx", "--backend", "b", "--placement", "best"],
         ["run", "m.so", "--input", "image.npy"],
         ["bench", "m.onnx", "--pin", "all"],
         ["bench", "m.onnx", "--pin", "0-99999"],
@@ -156,6 +157,7 @@ def test_the_version_is_told(cli):
         (["-o", "absent/net.so"], "'absent' is not a folder"),
         (["-o", "net.dll"], "the suffix '.dll'"),
         (["--disable-pass", "Winograt"], "near to it: Winograd"),
+        (["--placement", "fastest"], "name some with --backend"),
     ],
 )
 def test_options_are_checked_before_the_build(cli, model, words, said):

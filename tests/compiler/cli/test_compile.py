@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -128,3 +129,16 @@ def test_import_limits_reach_the_importer(cli, model):
 def test_a_malformed_import_limit_is_rejected(cli, model, limit):
     result = cli.invoke(app, ["compile", str(model), "--import-limit", limit])
     assert result.exit_code == 2
+
+
+def test_the_fastest_of_several_engines_is_built(cli, model, monkeypatch):
+    options = ["--backend", "onnxruntime,llvm", "--placement", "fastest", "--json"]
+    monkeypatch.setenv("TVM_NUM_THREADS", "1")
+    result = cli.invoke(app, ["compile", str(model), *options])
+    assert result.exit_code == 0, result.stderr
+    (line,) = [each for each in result.stderr.splitlines() if each.startswith("placement: ")]
+    ranked = re.findall(r"(\w+) (\d+\.\d+) ms", line)
+    assert {name for name, _ in ranked} == {"baton", "onnxruntime", "llvm"}
+    assert [float(time) for _, time in ranked] == sorted(float(time) for _, time in ranked)
+    partition = json.loads(result.stdout)["partition"]
+    assert {each["backend"] for each in partition.values()} == {ranked[0][0]} - {"baton"}
