@@ -21,6 +21,8 @@ before; `--minutes` stops in between, and the same command goes on from there.
 from __future__ import annotations
 
 import argparse
+import datetime
+import importlib.metadata
 import itertools
 import json
 import math
@@ -236,11 +238,13 @@ def table(rows: list[dict[str, Any]]) -> str:
     rows = sorted(rows, key=lambda row: (row["network"], row["batch"], row["length"]))
     near = sum(of_static(row) <= 1.1 for row in rows)
     ahead = sum(of_peers(row) >= 1 for row in rows)
+    tvm = importlib.metadata.version("apache-tvm")
     lines = [
         "# One library for all extents: all points",
         "",
         "`scripts/bench/dynamic_shapes.py` measured them: milliseconds of processor time, one",
-        f"thread. Of {len(rows)} points, {near} are within 10 % of the library for that point",
+        f"thread, recorded on {datetime.date.today()} with TVM {tvm}. "
+        f"Of {len(rows)} points, {near} are within 10 % of the library for that point",
         f"alone, and {ahead} at least as fast as the faster peer.",
         "",
         "| network | batch | length | symbolic | static | onnxruntime | OpenVINO "

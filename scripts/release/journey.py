@@ -28,7 +28,10 @@ HERE = pathlib.Path(__file__).resolve().parent
 PROGRAMS = HERE / "journey_programs"
 ROOT = HERE.parents[1]
 SERVER = ROOT / "examples" / "serve"
-PAGES = ("README.md", "docs/index.md", "docs/tutorial.md", "docs/faq.md", "docs/settings.md")
+PAGES = (
+    *("README.md", "docs/index.md", "docs/tutorial.md", "docs/faq.md", "docs/settings.md"),
+    *("docs/deployment.md", "docs/dynamic_shapes.md"),
+)
 """With those of docs/how_to, the pages that a user reads first."""
 ONLY_PARSED = (
     *("baton bench", "baton cache clear", "baton run old_script.py", "baton runtime build"),

@@ -7,7 +7,8 @@
 Python blocks run in order in this process; one that begins with the name of a file, `# mine.py`, is
 saved under it instead. Each line of a shell block that starts with `baton` or `python` runs as its
 own process, with this Python's packages. Other lines install packages or build C++, and are left
-out. A block behind `<!--- skip: next if(not has_gpu, ...) -->` needs what this machine may lack.
+out. A block behind `<!--- skip: next if(not has_gpu, ...) -->` needs what this machine may lack,
+and one behind `<!--- skip: next "..." -->` never runs.
 Needs the standard library only, so that it runs where nothing but Baton is installed.
 """
 
@@ -24,7 +25,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 
 BLOCK = re.compile(
-    r"(?:<!--- skip: next if\(not (?P<needs>\w+),[^\n]*-->\s*)?"
+    r"(?:<!--- skip: next (?:if\(not (?P<needs>\w+),|(?P<never>\"))[^\n]*-->\s*)?"
     r"^```(?P<language>python|sh)\n(?P<text>.*?)^```",
     re.M | re.S,
 )
@@ -39,7 +40,7 @@ NEEDS: dict[str, Callable[[], bool]] = {
 def blocks(text: str) -> Iterator[tuple[str, str]]:
     """The language and the text of each block that this machine can run."""
     for found in BLOCK.finditer(text):
-        if found["needs"] is None or NEEDS[found["needs"]]():
+        if found["never"] is None and (found["needs"] is None or NEEDS[found["needs"]]()):
             yield found["language"], found["text"]
 
 
