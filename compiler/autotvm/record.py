@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from ..records.autotvm.record import MeasureInput, decode, encode, load_from_buffer, load_from_file
-from ..records.measure_result import MeasureResult
+from ..records.autotvm.record import MeasureInput as MeasureInput
+from ..records.autotvm.record import decode as decode
+from ..records.autotvm.record import encode as encode
+from ..records.autotvm.record import load_from_buffer as load_from_buffer
+from ..records.autotvm.record import load_from_file as load_from_file
+from ..records.measure_result import MeasureResult as MeasureResult
 from ..support.lazy_import import lazy_attributes
-
-__all__ = [
-    "MeasureInput",
-    "MeasureResult",
-    "decode",
-    "encode",
-    "load_from_buffer",
-    "load_from_file",
-]
 
 __getattr__ = lazy_attributes(
     "compiler.autotvm",

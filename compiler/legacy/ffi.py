@@ -8,28 +8,16 @@ from collections.abc import Callable
 from typing import Any
 
 import tvm
-from tvm import get_global_func, register_object
-from tvm_ffi import init_ffi_api as _init_api
-from tvm_ffi.registry import list_global_func_names, remove_global_func
+from tvm import get_global_func as get_global_func
+from tvm import register_object as register_object
+from tvm_ffi import init_ffi_api as _init_api  # noqa: F401 (scripts import it from here)
+from tvm_ffi.registry import list_global_func_names as list_global_func_names
+from tvm_ffi.registry import remove_global_func as remove_global_func
 
-from . import libinfo
+from . import libinfo as libinfo
 
 TVMError = RuntimeError
 base = registry = sys.modules[__name__]
-
-__all__ = [
-    "TVMError",
-    "_init_api",
-    "base",
-    "get_global_func",
-    "libinfo",
-    "list_global_func_names",
-    "py_str",
-    "register_func",
-    "register_object",
-    "registry",
-    "remove_global_func",
-]
 
 
 def py_str(text: bytes) -> str:

@@ -6,16 +6,7 @@ import logging
 import re
 from typing import Any
 
-from ..relay.frontend.torch import from_pytorch
-
-__all__ = [
-    "from_pytorch",
-    "get_graph_input_names",
-    "is_version_greater_than",
-    "rewrite_batched_nms_with_max_out_size",
-    "rewrite_nms_to_batched_nms",
-    "rewrite_scatter_to_gather",
-]
+from ..relay.frontend.torch import from_pytorch as from_pytorch
 
 _logger = logging.getLogger("baton.legacy")
 

@@ -8,27 +8,16 @@ import numpy as np
 import tvm
 import tvm_ffi
 from tvm.runtime import Tensor as NDArray
-from tvm.runtime import cpu, cuda, ext_dev, metal, opencl, rocm, vulkan
+from tvm.runtime import cpu, cuda
+from tvm.runtime import ext_dev as ext_dev
+from tvm.runtime import metal as metal
+from tvm.runtime import opencl as opencl
+from tvm.runtime import rocm as rocm
+from tvm.runtime import vulkan as vulkan
 
 from .patches import Patches
 
 gpu = cuda
-
-__all__ = [
-    "NDArray",
-    "array",
-    "cpu",
-    "cuda",
-    "empty",
-    "ext_dev",
-    "from_dlpack",
-    "gpu",
-    "metal",
-    "numpyasarray",
-    "opencl",
-    "rocm",
-    "vulkan",
-]
 
 
 def array(arr: Any, device: Any = None, mem_scope: str | None = None, ctx: Any = None) -> NDArray:

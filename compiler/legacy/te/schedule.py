@@ -7,23 +7,15 @@ from typing import Any
 
 from tvm import te
 from tvm.te.tensor import Operation, Tensor
-from tvm.tirx import Buffer, IterVar
+from tvm.tirx import Buffer as Buffer
+from tvm.tirx import IterVar as IterVar
 
 from ...errors import ScheduleError
 from ...support.lazy_import import by_module, lazy_attributes
-from .relations import Fuse, Singleton, Split
+from .relations import Fuse as Fuse
+from .relations import Singleton as Singleton
+from .relations import Split as Split
 from .stage import SCAN_UPDATE, Stage
-
-__all__ = [
-    "Buffer",
-    "Fuse",
-    "IterVar",
-    "Schedule",
-    "Singleton",
-    "Split",
-    "Stage",
-    "create_schedule",
-]
 
 # Functions on whole schedules, under the names that scripts know them by.
 __getattr__ = lazy_attributes(

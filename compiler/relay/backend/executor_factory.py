@@ -6,5 +6,3 @@ from ...runtime.factory import FactoryModule
 
 ExecutorFactoryModule = FactoryModule
 GraphExecutorFactoryModule = FactoryModule
-
-__all__ = ["ExecutorFactoryModule", "GraphExecutorFactoryModule"]
