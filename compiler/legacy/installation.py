@@ -22,6 +22,7 @@ from ..support import strictness
 from . import (
     arithmetic,
     attr_aliases,
+    collage,
     default_inputs,
     diagnostics,
     function_metadata,
@@ -69,7 +70,7 @@ _NAMING: Any = (
         tvm_script,
         te_names,
     ),
-    *(vm, generic_func, function_metadata),
+    *(collage, vm, generic_func, function_metadata),
 )
 _names, _changes = Patches(), Patches()
 _finder = Finder(_names)

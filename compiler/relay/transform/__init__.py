@@ -29,7 +29,7 @@ _WHERE = {
 _MISSING = {
     "PlanDevices": "partitioned functions carry their own target; the build copies between devices",
     "CapturePostDfsIndexInSpans": "Relax expressions keep the spans they were made with",
-    "CollagePartition": "claim operators with compiler.partition's backends",
+    "CollagePartition": "compiler.legacy.install() adds it",
     "Conv2dToSparse": "build the dense model",
     "Conv2dToSparse2": "build the dense model",
     "Defunctionalization": "functions as values are evaluated when a program is read",
