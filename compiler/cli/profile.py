@@ -161,6 +161,8 @@ def _kernel_times(
     report: Report,
 ) -> list[KernelTime]:
     """Medians over the runs, slowest first."""
+    from compiler.lowering.report import Kernel
+
     kernels = {kernel.name: kernel for kernel in report.kernels}
     calls: dict[str, int] = defaultdict(int)
     for symbol, count in runs[0][1].items():
@@ -176,25 +178,16 @@ def _kernel_times(
     whole = sum(medians.values()) or 1.0
     times = []
     for name, spent in sorted(medians.items(), key=lambda item: -item[1]):
-        kernel = kernels.get(name)
-        rate = calls[name] / spent / 1e9 if kernel and spent else 0.0
-        flops = kernel.flops if kernel else 0
-        gflops = None if flops is None else flops * rate
+        kernel = kernels.get(name) or Kernel(name, [], "", "", "", flops=0)
+        rate = calls[name] / spent / 1e9 if spent else 0.0
         times.append(
             KernelTime(
-                name,
-                list(kernel.operators) if kernel else [],
-                kernel.implementation if kernel else "",
-                kernel.source if kernel else "",
-                shapes[name] if kernel else [],
-                calls[name],
-                spent * 1e3,
-                spent / whole,
-                gflops,
-                kernel.bytes * rate if kernel else 0.0,
-                kernel.operands if kernel else "",
-                kernel.instruction if kernel else "",
-                list(kernel.nodes) if kernel else [],
+                *(name, list(kernel.operators), kernel.implementation, kernel.source),
+                shapes[name] if name in kernels else [],
+                *(calls[name], spent * 1e3, spent / whole),
+                None if kernel.flops is None else kernel.flops * rate,
+                kernel.bytes * rate,
+                *(kernel.operands, kernel.instruction, list(kernel.nodes)),
             )
         )
     return times

@@ -290,8 +290,13 @@ class Report:
 
 def html_table(title: str, header: Sequence[object], rows: Sequence[Sequence[object]]) -> str:
     """A table of text after a line, HTML."""
+
+    def cell(tag: str, text: str) -> str:
+        align = " align=right" if text.replace(".", "").isdigit() else ""
+        return f"<{tag}{align}>{html.escape(text)}</{tag}>"
+
     lines = [
-        "".join(f"<{tag}>{html.escape(str(cell))}</{tag}>" for cell in row)
+        "".join(cell(tag, str(each)) for each in row)
         for tag, row in (("th", header), *(("td", row) for row in rows))
     ]
     table = "".join(f"<tr>{line}</tr>" for line in lines)

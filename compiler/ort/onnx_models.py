@@ -72,7 +72,7 @@ class OnnxModel:
             skeleton.model_version if skeleton.HasField("model_version") else _NO_VERSION,
             {entry.key: entry.value for entry in skeleton.metadata_props},
         )
-        self._built = _Programs(options.cached_builds, options.cached_bytes)
+        self._built = _Programs(*map(options.limit, ("baton.cached_builds", "baton.cached_bytes")))
         shapes = tuple(tuple(entry.shape) if entry.is_ranked else None for entry in self.inputs)
         self._for_all: _Program | None = None
         if all(

@@ -30,18 +30,13 @@ _LIMITS = {"baton.cached_builds": 32, "baton.cached_bytes": 4 << 30}
 
 
 class GraphOptimizationLevel(enum.IntEnum):
-    """How much a session optimizes; `opt_level` has the level of a build."""
+    """How much a session optimizes; a build's opt_level is at most 3."""
 
     ORT_DISABLE_ALL = 0
     ORT_ENABLE_BASIC = 1
     ORT_ENABLE_EXTENDED = 2
     ORT_ENABLE_LAYOUT = 3
     ORT_ENABLE_ALL = 99
-
-    @property
-    def opt_level(self) -> int:
-        """The `opt_level` of a PassContext."""
-        return min(int(self), 3)
 
 
 class ExecutionMode(enum.IntEnum):
@@ -166,17 +161,8 @@ log_severity_level, log_verbosity_level, logid
         """How a model with dynamic shapes is built: "auto", "symbolic" or "static"."""
         return self._entries.get(_SHAPES, "auto")
 
-    @property
-    def cached_builds(self) -> int:
-        """Most builds for single shapes that a session keeps."""
-        return self._limit("baton.cached_builds")
-
-    @property
-    def cached_bytes(self) -> int:
-        """Most bytes that they may take together."""
-        return self._limit("baton.cached_bytes")
-
-    def _limit(self, key: str) -> int:
+    def limit(self, key: str) -> int:
+        """The number of an entry: "baton.cached_builds" or "baton.cached_bytes"."""
         return int(self._entries.get(key, _LIMITS[key]))
 
     def get_session_config_entry(self, key: str) -> str:

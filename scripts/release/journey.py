@@ -30,7 +30,7 @@ ROOT = HERE.parents[1]
 SERVER = ROOT / "examples" / "serve"
 PAGES = (
     *("README.md", "docs/index.md", "docs/tutorial.md", "docs/faq.md", "docs/settings.md"),
-    *("docs/deployment.md", "docs/dynamic_shapes.md"),
+    *("docs/deployment.md", "docs/dynamic_shapes.md", "docs/troubleshooting.md"),
 )
 """With those of docs/how_to, the pages that a user reads first."""
 ONLY_PARSED = (
