@@ -34,7 +34,7 @@ def without_effect(name: str) -> Callable[..., None]:
     """A function that accepts any arguments and logs that it has no effect."""
 
     def ignored(*_: Any, **__: Any) -> None:
-        logger.info("onnxruntime's %s has no effect in Baton: %s", name, state_of(name)[1])
+        logger.info("%s has no effect in Baton: %s", name, state_of(name)[1])
 
     ignored.__name__ = name.rpartition(".")[2]
     return ignored
@@ -44,7 +44,7 @@ def missing_name(name: str) -> AttributeError:
     """The error for a name that Baton does not have, such as "OrtValue.as_sparse_tensor"."""
     state, note = state_of(name)
     if state == "rejected":
-        return RejectedNameError(f"{name} of onnxruntime is unsupported. {note}")
+        return RejectedNameError(f"{name} is unsupported in Baton. {note}")
     return AttributeError(f"Baton has no {name}")
 
 
