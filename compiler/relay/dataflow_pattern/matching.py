@@ -11,7 +11,7 @@ from tvm import relax
 
 from .. import dialect
 from ..function import OpenFunction
-from ..nested_expressions import handle, operands
+from ..nested_expressions import handle, operands, post_order
 
 if TYPE_CHECKING:
     from .patterns import DFPattern
@@ -39,7 +39,7 @@ class Matcher:
             return bool(known[0].same_as(expr))
         mark = len(self.order)
         if not pattern.matches(self, expr):
-            self._forget(mark)
+            self.forget(mark)
             return False
         if pattern not in self.found:
             self.found[pattern] = [expr]
@@ -53,7 +53,8 @@ class Matcher:
                 self.order.append(pattern)
             self.found.setdefault(pattern, []).extend(exprs)
 
-    def _forget(self, mark: int) -> None:
+    def forget(self, mark: int) -> None:
+        """Drop the matches recorded since `order` had `mark` sub-patterns."""
         for pattern in self.order[mark:]:
             del self.found[pattern]
         del self.order[mark:]
@@ -63,23 +64,32 @@ class Matcher:
         mark = len(self.order)
         if len(patterns) == len(exprs) and all(map(self.match, patterns, exprs)):
             return True
-        self._forget(mark)
+        self.forget(mark)
         return False
 
 
-def reaches(
-    matcher: Matcher, parent: DFPattern, path: DFPattern, expr: Any, seen: set[int]
-) -> bool:
-    """Whether every input of `expr` is the parent or derives from it through the path.
+def dominated(matcher: Matcher, parent: DFPattern, path: DFPattern, expr: Any) -> bool:
+    """Whether a node that matches the parent dominates `expr` through the path; nearest first."""
+    for node in reversed(list(post_order(expr))):
+        mark = len(matcher.order)
+        found = not node.same_as(expr) and matcher.match(parent, node)
+        if found and _reaches(matcher, node, path, expr, set()):
+            return True
+        matcher.forget(mark)
+    return False
+
+
+def _reaches(matcher: Matcher, parent: Any, path: DFPattern, expr: Any, seen: set[int]) -> bool:
+    """Whether every input of `expr` is the node `parent` or derives from it through the path.
 
     The path pattern can match many nodes: each node is matched separately, and all are recorded.
     """
     reached = False
     for below in operands(expr):
-        if isinstance(below, (tvm.ir.GenericConst, relax.Var)) and reached:
-            continue
-        if matcher.match(parent, below):
+        if below.same_as(parent):
             reached = True
+            continue
+        if isinstance(below, (tvm.ir.GenericConst, relax.Var)) and reached:
             continue
         if handle(below) in seen:
             continue
@@ -88,13 +98,11 @@ def reaches(
         if on_path is None:
             return False
         matcher.add(on_path)
-        if operands(below):
-            if not reaches(matcher, parent, path, below, seen):
+        if not isinstance(below, tvm.ir.GenericConst):
+            if not operands(below) or not _reaches(matcher, parent, path, below, seen):
                 return False
             reached = True
-        elif not isinstance(below, tvm.ir.GenericConst):
-            return False
-    return reached or parent in matcher.found
+    return True
 
 
 def same(wanted: Any, expr: Any) -> bool:

@@ -14,7 +14,7 @@ from .. import dialect
 from ..expr import value_of
 from ..function import OpenFunction
 from ..nested_expressions import nested
-from .matching import Matcher, has_attributes, has_shape_of, match, reaches, same
+from .matching import Matcher, dominated, has_attributes, has_shape_of, match, same
 from .partition import partition
 
 _COMMUTATIVE = ("add", "multiply")
@@ -113,8 +113,25 @@ class DFPattern:
     def redirect_to(self, pattern: DFPattern) -> None:
         raise NotImplementedError("only a wildcard can be redirected")
 
+    def __repr__(self) -> str:
+        """Write the pattern as a tree; a repeated or recursive pattern is written once."""
+        return _text(self, {})
 
-@dataclass(eq=False)
+
+def _text(value: Any, numbers: dict[DFPattern, int]) -> str:
+    """Write a pattern as `CallPattern#0(...)`, and as `#0` where it occurs again."""
+    if isinstance(value, list):
+        return f"[{', '.join(_text(each, numbers) for each in value)}]"
+    if not isinstance(value, DFPattern):
+        return repr(value)
+    if value in numbers:
+        return f"#{numbers[value]}"
+    number = numbers[value] = len(numbers)
+    held = ", ".join(_text(each, numbers) for each in vars(value).values() if each is not None)
+    return f"{type(value).__name__}#{number}({held})"
+
+
+@dataclass(eq=False, repr=False)
 class ExprPattern(DFPattern):
     """Matches one expression: an operator by name, or a specific node."""
 
@@ -238,7 +255,7 @@ class TuplePattern(DFPattern):
         )
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class TupleGetItemPattern(DFPattern):
     """Matches a tuple access, with this index if given."""
 
@@ -253,7 +270,7 @@ class TupleGetItemPattern(DFPattern):
         )
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class IfPattern(DFPattern):
     """Matches an If."""
 
@@ -267,7 +284,7 @@ class IfPattern(DFPattern):
         )
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class LetPattern(DFPattern):
     """Matches a let binding."""
 
@@ -286,7 +303,7 @@ class LetPattern(DFPattern):
         return matcher.match_all(self.parts(), [first.var, first.value, body])
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class AltPattern(DFPattern):
     left: DFPattern
     right: DFPattern
@@ -295,7 +312,7 @@ class AltPattern(DFPattern):
         return matcher.match(self.left, expr) or matcher.match(self.right, expr)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class _Refined(DFPattern):
     """Matches an expression that matches a pattern and for which `holds`."""
 
@@ -329,7 +346,7 @@ class ShapePattern(_Refined):
         return has_shape_of(expr.ty, self.wanted)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class DominatorPattern(DFPattern):
     """Matches a child whose inputs all derive from the parent through nodes that match the path."""
 
@@ -341,9 +358,7 @@ class DominatorPattern(DFPattern):
         return [self.parent, self.path]
 
     def matches(self, matcher: Matcher, expr: Any) -> bool:
-        return matcher.match(self.child, expr) and reaches(
-            matcher, self.parent, self.path, expr, set()
-        )
+        return matcher.match(self.child, expr) and dominated(matcher, self.parent, self.path, expr)
 
 
 is_expr, wildcard, is_constant = ExprPattern, WildcardPattern, ConstantPattern

@@ -77,6 +77,24 @@ def test_a_child_is_dominated_by_its_parent():
     assert not pattern.match(body("%0 = tanh(%x); add(exp(%0), log(%0))"))
 
 
+def test_a_node_on_the_path_may_look_like_the_parent():
+    leaky = is_op("nn.leaky_relu")(wildcard())
+    expr = body("%0 = nn.leaky_relu(%x); add(nn.leaky_relu(%0), nn.relu(%0))")
+    assert dominates(leaky, wildcard(), is_op("add")(wildcard(), wildcard())).match(expr)
+    other = body("%0 = nn.leaky_relu(%x); add(nn.leaky_relu(%0), nn.relu(%y))")
+    assert not dominates(leaky, wildcard(), is_op("add")(wildcard(), wildcard())).match(other)
+
+
+def test_text_of_a_pattern_names_its_parts_and_ends_where_it_recurs():
+    data = wildcard()
+    text = repr(is_op("nn.relu")(data) | is_op("add")(data, is_constant()))
+    assert "nn.relu" in text and "add" in text
+    assert text.count("WildcardPattern") == 1 and text.count("ConstantPattern") == 1
+    chain = wildcard()
+    chain.redirect_to(is_op("exp")(chain))
+    assert repr(chain).endswith(", [#0]))")
+
+
 def test_rewriting_goes_on_until_nothing_matches():
     class DropRelu(DFPatternCallback):
         def __init__(self):
