@@ -2,7 +2,8 @@
 
 `tvm.relay.dataflow_pattern` imported `Expr` for itself, and scripts got it by
 `from tvm.relay.dataflow_pattern import *`. `passed_on_names.txt` lists these names, from TVM's
-sources (`scripts/conformance/public_names.py`), per line `module name... name=origin...`.
+sources (`scripts/conformance/public_names.py`), per line `module name... name=origin...`. Rows
+"name" of `modules.txt` are names that modules lost otherwise.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from ..errors import LegacyImportError
+from .module_map import NAMES
 from .patches import Patches
 from .removed_modules import Absent
 
@@ -30,6 +32,11 @@ def passed_on() -> Mapping[str, Mapping[str, str]]:
     for line in _DATA.read_text().splitlines():
         module, *names = line.split()
         table[module] = {each.partition("=")[0]: each.partition("=")[2] for each in names}
+    for full, origin in NAMES.items():
+        module, _, name = full.rpartition(".")
+        table.setdefault(module, {})[name] = (
+            origin.removeprefix("=") if "=" in origin else f"!{origin}"
+        )
     return table
 
 
@@ -55,7 +62,8 @@ def complete(old: str, module: ModuleType, patches: Patches) -> None:
         patches.set(module, "__getattr__", __getattr__)
         public = [each for each in vars(module) if not each.startswith("_")]
         known = vars(module).get("__all__", public)
-        patches.set(module, "__all__", sorted({*known, *names}))
+        brought = [name for name, origin in names.items() if not origin.startswith("!")]
+        patches.set(module, "__all__", sorted({*known, *brought}))
 
 
 def complete_loaded(patches: Patches) -> None:
@@ -67,11 +75,22 @@ def complete_loaded(patches: Patches) -> None:
 
 
 def _from_origin(old: str, name: str, origin: str) -> Any:
+    if origin.startswith("!"):
+        return Absent(f"{old}.{name}", origin[1:])
     owner, _, last = origin.rpartition(".")
     if any(part.startswith("_") for part in origin.split(".")[1:]):
         return Absent(f"{old}.{name}", _BINDINGS)
     if owner:
-        found = getattr(importlib.import_module(owner), last, None)
+        found = getattr(_object_at(owner), last, None)
         if found is not None:
             return found
     return importlib.import_module(origin)
+
+
+def _object_at(path: str) -> Any:
+    """A module, or a class of a module."""
+    owner, _, last = path.rpartition(".")
+    is_class = last[:1].isupper()
+    return (
+        getattr(importlib.import_module(owner), last) if is_class else importlib.import_module(path)
+    )
