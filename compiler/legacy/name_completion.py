@@ -3,7 +3,7 @@
 `tvm.relay.dataflow_pattern` imported `Expr` for itself, and scripts got it by
 `from tvm.relay.dataflow_pattern import *`. `passed_on_names.txt` lists these names, from TVM's
 sources (`scripts/conformance/public_names.py`), per line `module name... name=origin...`. Rows
-"name" of `modules.txt` are names that modules lost otherwise.
+"name" of `modules.txt` and `lost_names.txt` have what modules lost otherwise.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from ..errors import LegacyImportError
+from ..support.text_tables import members_in_state, read_table
 from .module_map import NAMES
 from .patches import Patches
 from .removed_modules import Absent
@@ -32,7 +33,8 @@ def passed_on() -> Mapping[str, Mapping[str, str]]:
     for line in _DATA.read_text().splitlines():
         module, *names = line.split()
         table[module] = {each.partition("=")[0]: each.partition("=")[2] for each in names}
-    for full, origin in NAMES.items():
+    lost = read_table(__file__, "lost_names.txt")
+    for full, origin in (NAMES | members_in_state(lost, "names")).items():
         module, _, name = full.rpartition(".")
         table.setdefault(module, {})[name] = (
             origin.removeprefix("=") if "=" in origin else f"!{origin}"

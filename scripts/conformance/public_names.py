@@ -8,7 +8,7 @@ version (`0.8.0`), without importing them. It asks for each module, name, parame
 * works: the name exists, with all parameters and members it had.
 * differs: it exists, without the parameters or members listed.
 * refused: using it raises an error that names the replacement.
-* missing: Python's own AttributeError or ImportError.
+* missing: Python's own AttributeError or ImportError, or an error that names no replacement.
 """
 
 from __future__ import annotations
@@ -224,7 +224,8 @@ def look_up(modules: dict[str, dict[str, Any]], era: str) -> dict[str, dict[str,
         try:
             here = importlib.import_module(module)
         except LegacyImportError as error:
-            found[module] = {each: [REFUSED, _reason(error)] for each in ["", *wanted["names"]]}
+            how = [_state_of(error), _reason(error)]
+            found[module] = dict.fromkeys(["", *wanted["names"]], how)
             continue
         except (Exception, SystemExit) as error:
             found[module] = {each: [MISSING, _reason(error)] for each in ["", *wanted["names"]]}
@@ -254,13 +255,17 @@ def _of_name(here: ModuleType, module: str, name: str, wanted: dict[str, Any]) -
         try:
             return _compare(getattr(here, name), wanted)
         except AttributeError:
-            if wanted["origin"] and not wanted["origin"].startswith(("tvm", "topi")):
+            if not wanted["origin"].startswith(("tvm", "topi")):
                 raise
             return _compare(importlib.import_module(f"{module}.{name}"), wanted)
     except LegacyImportError as error:
-        return [REFUSED, _reason(error)]
+        return [_state_of(error), _reason(error)]
     except Exception as error:
         return [MISSING, _reason(error)]
+
+
+def _state_of(error: Exception) -> str:
+    return MISSING if "has no counterpart" in str(error) else REFUSED
 
 
 def _compare(value: Any, wanted: dict[str, list[str]]) -> list[str]:
