@@ -156,13 +156,15 @@ def _absent(name: str) -> str:
 
 def forget() -> None:
     """Drop the old names from the modules that Python has loaded, and from their packages."""
-    for name in [name for name in sys.modules if today(name) is not None or _absent(name)]:
+    old = [name for name in sys.modules if today(name) is not None or _absent(name)]
+    for name in reversed(old):  # a package after its modules
         module = sys.modules.pop(name)
         package, _, last = name.rpartition(".")
         owner = sys.modules.get(package)
         if owner is None or vars(owner).get(last) is not module:
             continue
-        if owner.__name__.startswith("tvm") or isinstance(module, AbsentModule):
+        is_old = owner.__name__.startswith(("tvm", "compiler.legacy."))
+        if is_old or isinstance(module, AbsentModule):
             delattr(owner, last)
 
 

@@ -32,14 +32,7 @@ _RENAMED = {
 _new_prim_func = tirx.PrimFunc.__init__
 _new_var = tirx.Var.__init__
 _of_today = first_of("tvm.tir", tirx, s_tir, sym, tvm.ir, renamed=_RENAMED)
-_MODULES = {
-    "analysis": "compiler.legacy.tir_analysis",
-    "generic": __name__,
-    "ir_builder": "compiler.legacy.ir_builder",
-    "stmt_functor": "compiler.legacy.stmt_functor",
-    "tensor_intrin": "tvm.s_tir.tensor_intrin",
-    "transform": "compiler.legacy.tir_transform",
-}
+_MODULES = ("analysis", "generic", "ir_builder", "stmt_functor", "tensor_intrin", "transform")
 
 # Nodes that TIR has no more.
 _GONE = {
@@ -107,7 +100,7 @@ def subtract(lhs: typing.Any, rhs: typing.Any, span: typing.Any = None) -> typin
 
 def __getattr__(name: str) -> typing.Any:
     if name in _MODULES:
-        return importlib.import_module(_MODULES[name])
+        return importlib.import_module(f"tvm.tir.{name}")
     if name in _GONE:
         return Absent(f"tvm.tir.{name}", _GONE[name])
     if name == "Any":  # an extent; today's module has typing's
