@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import tvm
 
@@ -28,3 +32,10 @@ def test_star_imports_bring_what_a_module_imported():
         assert {"Callable", "Dict", "List", "Optional", "Op", "tvm"} <= set(scope)
         with pytest.raises(LegacyImportError, match="public functions"):
             scope["ffi"].match()  # type: ignore[attr-defined]
+
+
+def test_no_name_that_worked_is_lost():
+    root = Path(__file__).parents[3]
+    command = [sys.executable, "scripts/conformance/public_names.py", "--check"]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
+    assert done.stdout == ""
