@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ....backends import Unsupported
@@ -53,34 +53,25 @@ def _cutlass_conv(name: str, kernel_layout: str) -> Check:
 _takes_conv = _cutlass_conv("nn.conv2d", "OHWI")
 
 
-def _reaches(expr: Any, wanted: Any) -> bool:
+def _through_first_operands(expr: Any) -> Iterator[Any]:
+    """The calls from an expression upward."""
     while getattr(expr, "args", None):
-        if expr.same_as(wanted):
-            return True
+        yield expr
         expr = expr.args[0]
-    return False
 
 
 def _cutlass_residual(binary: str) -> Check:
     def check(root: Any) -> bool | Unsupported:
         call = root if name_of(root) == binary else inner(root, binary)
-        conv = next((each for each in map(_conv_below, call.args) if each is not None), None)
+        chains = [list(_through_first_operands(arg)) for arg in call.args]
+        conv = next((each for one in chains for each in one if name_of(each) == "nn.conv2d"), None)
         if conv is None:
             return Unsupported("no nn.conv2d is added to the residual")
-        left, right = call.args
-        both = _reaches(left, conv) and _reaches(right, conv)
-        fits = not both and shape(left) == shape(right)
+        both = all(any(each.same_as(conv) for each in one) for one in chains)
+        fits = not both and shape(call.args[0]) == shape(call.args[1])
         return _takes_conv(conv) and needs(fits, "both addends need the convolution, or broadcast")
 
     return check
-
-
-def _conv_below(expr: Any) -> Any:
-    while name_of(expr):
-        if name_of(expr) == "nn.conv2d":
-            return expr
-        expr = expr.args[0]
-    return None
 
 
 def _cutlass_gelu(data: Any, half: bool) -> Any:

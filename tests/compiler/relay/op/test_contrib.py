@@ -125,6 +125,18 @@ def composites_of(function: relax.Function) -> dict[str, int]:
     return composites(tvm.IRModule({"region": function}))
 
 
+def test_cutlass_takes_a_convolution_that_is_added_to_a_field_of_a_split() -> None:
+    halves = relay.split(relay.var("x", shape=(1, 8, 8, 16), dtype="float16"), 2, axis=3)
+    weight = relay.const(np.ones((8, 3, 3, 8), "float16"))
+    layouts = {"data_layout": "NHWC", "kernel_layout": "OHWI"}
+    conv = relay.nn.conv2d(halves[0], weight, padding=(1, 1), out_dtype="float16", **layouts)
+    biased = relay.nn.bias_add(conv, relay.const(np.ones(8, "float16")), axis=3)
+    for block in (relay.add(halves[1], biased), relay.add(biased, halves[1])):
+        whole = relay.Function(relay.analysis.free_vars(block), block)
+        found = composites(contrib.partition_for_cutlass(tvm.IRModule.from_expr(whole)))
+        assert found == {"conv2d_bias_residual_add": 1}
+
+
 def test_arm_compute_library_takes_nhwc_layers() -> None:
     from tests.compiler.relay.importers.writers import TfliteSpelling
 
