@@ -44,8 +44,10 @@ class DPTuner:
         _logger.warning("graph tuner: relay.build weighs layout conversions; none is timed here")
 
     def run(self, **_options: Any) -> None:
-        """Choose the records. Raises RecordError: the log can't be read."""
-        self._optimal = best_records(self._records)
+        """Choose the records. Raises RecordError: the log can't be read or holds no success."""
+        self._optimal = best_records(self._records) or None
+        if self._optimal is None:
+            raise RecordError("graph tuner: no recorded trial succeeded; tune the tasks first")
 
     def get_optimal_records(self) -> list[Any]:
         """The chosen (input, result) pairs. Raises RecordError: `run` was not called."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -75,7 +76,9 @@ def test_a_history_gives_all_of_them_the_cheapest(tmp_path):
     assert set(sources(2, autotvm.apply_history_best(log))) == {"topi:net.log:1"}
 
 
-def test_graph_tuners_write_the_fastest_record_of_each_workload(tmp_path):
+def test_graph_tuners_write_the_fastest_record_of_each_workload(tmp_path, monkeypatch):
+    for name in ("compiler.autotvm.graph_tuner", "tvm.autotvm.graph_tuner"):
+        monkeypatch.delitem(sys.modules, name, raising=False)  # the first import, as in a script
     log, chosen = tmp_path / "net.log", tmp_path / "net.graph.log"
     log.write_text(line(8, 2e-5) + line(4, 1e-5) + line(8, 3e-5, batch=2))
     with legacy.installed():
@@ -90,3 +93,6 @@ def test_graph_tuners_write_the_fastest_record_of_each_workload(tmp_path):
             executor.write_opt_sch2record_file(str(chosen))
             costs = [result.costs for _, result in autotvm.load_from_file(chosen)]
             assert costs == [(1e-5,), (3e-5,)]
+        log.write_text("")
+        with pytest.raises(RecordError, match="tune the tasks first"):
+            DPTuner(None, {"x": DATA[1]}, str(log), [], "llvm").run()
