@@ -10,10 +10,8 @@ import pytest
 import tvm
 from tvm import relax
 
-from compiler import autotvm, legacy
+from compiler import autotvm, legacy, relay
 from compiler.errors import RecordError
-from compiler.lowering.build import build
-from compiler.target import parse
 
 DATA, WEIGHT = ["TENSOR", [1, 16, 8, 8], "float32"], ["TENSOR", [16, 16, 3, 3], "float32"]
 ARGS = [DATA, WEIGHT, [1, 1], [1, 1, 1, 1], [1, 1], "NCHW", "NCHW", "float32"]
@@ -50,7 +48,7 @@ def network(convolutions, batch):
 
 def sources(convolutions, context, batch=1):
     with context, tvm.transform.PassContext(opt_level=3):
-        report = build(network(convolutions, batch), parse("llvm -num-cores=2")).report
+        report = relay.build(network(convolutions, batch), "llvm -num-cores=2").report
     return [k.source for k in report.kernels for _ in range(k.calls) if "nn.conv2d" in k.operators]
 
 
