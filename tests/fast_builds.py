@@ -19,10 +19,19 @@ from tvm.target import Target
 
 from tests.sweep import FACTOR
 
-ROOT = pathlib.Path(__file__).parent / "compiler"
+ROOT = pathlib.Path(__file__).parent
 UNOPTIMIZED = tuple(
     ROOT / folder
-    for folder in ("legacy", "lowering/graph_passes", "mxnet", "ort", "partition", "relay")
+    for folder in (
+        "compiler/legacy",
+        "compiler/lowering/graph_passes",
+        "compiler/lowering/selection/ops",
+        "compiler/mxnet",
+        "compiler/ort",
+        "compiler/partition",
+        "compiler/relay",
+        "scripts/models",
+    )
 )
 """Folders of tests about graphs and operators, whose kernels need not be fast."""
 

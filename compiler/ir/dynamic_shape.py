@@ -148,6 +148,8 @@ def simplified(extent: Any, most: Mapping[str, int] = MappingProxyType({})) -> A
         end = int(most.get(str(var.name), _LARGEST - 1)) + 1
         analyzer.bind(var, tvm.ir.Range(tirx.const(0, "int64"), tirx.const(end, "int64")))
     simple = analyzer.simplify(extent)
+    parts = tvm_ffi.structural_map(simple, (tirx.Add, _sum_of_parts))
+    simple = simple if parts.same_as(simple) else analyzer.simplify(parts)
     divisors = _divisors(simple)
     if divisors:
         split = tvm_ffi.structural_map(simple, (tirx.FloorDiv, _split_quotient))
@@ -179,6 +181,19 @@ def _divisors(extent: tvm.ir.Expr) -> dict[tirx.Var, int]:
     if extremes:
         tvm_ffi.structural_walk(extent, (tirx.FloorDiv, note))
     return found
+
+
+def _sum_of_parts(total: tirx.Add) -> tvm.ir.Expr:
+    """Turn min(4, n) + max(n - 4, 0), the parts of a cut axis, into n."""
+    for least, rest in ((total.a, total.b), (total.b, total.a)):
+        if isinstance(least, tirx.Min) and isinstance(rest, tirx.Max):
+            for whole, part in ((least.a, least.b), (least.b, least.a)):
+                over = sym.Analyzer().simplify(
+                    tirx.max(whole - part, tirx.const(0, total.ty)) - rest
+                )
+                if isinstance(over, tirx.IntImm) and int(over) == 0:
+                    return whole
+    return total
 
 
 def _split_quotient(quotient: tirx.FloorDiv) -> tvm.ir.Expr:

@@ -12,7 +12,7 @@ from tvm import relax, te, tirx
 
 from ...errors import RelayTypeError
 from ...ir.constants import array_of
-from ...ir.dynamic_shape import simplified
+from ...ir.dynamic_shape import as_extent, simplified
 from ...ir.op_facts import nonzero_rejected
 from ..ty import Any as AnyExtent
 from ..ty import extent, fresh
@@ -245,8 +245,8 @@ def broadcast_extents(data: relax.Expr, shape: Sequence[Extent]) -> relax.Expr:
 def joint_shape(shapes: Sequence[Sequence[Extent]]) -> list[Extent]:
     """Common broadcast shape; RelayTypeError if two static extents differ and neither is 1.
 
-    Two different symbolic extents become their maximum: at run time they are equal, or one of them
-    is 1.
+    Two different symbolic extents become their maximum, or 0 if one is 0: at run time they are
+    equal, or one of them is 1.
     """
     result: list[Extent] = []
     for position in range(1, max((len(shape) for shape in shapes), default=0) + 1):
@@ -275,22 +275,24 @@ def _joint_extent(left: Extent, right: Extent) -> Extent:
         if isinstance(own, int):
             return other if own == 1 else own
     joint = proven_joint(left, right)
-    # TVM crashes on types with an extent like max(n, n).
-    return simplified(tirx.max(left, right)) if joint is None else joint
+    if joint is not None:
+        return joint
+    whole = tirx.max(left, right) * tirx.min(tirx.min(left, right), tirx.const(1, "int64"))
+    return simplified(whole)  # TVM crashes on types with an extent like max(n, n)
 
 
 def proven_joint(left: Extent, right: Extent) -> Extent | None:
     """The joint of two symbolic extents that broadcast; None if it depends on the symbols.
 
-    It is n for n and max(n, 1), and for n and min(n, 160).
+    It is n for n and max(n, 1), and for n and min(n, m).
     """
     if same_extent(left, right):
         return left
     for joint, other in ((left, right), (right, left)):
         if isinstance(other, tirx.Min | tirx.Max):
             limits = [each for each in (other.a, other.b) if not same_extent(each, joint)]
-            is_number = len(limits) == 1 and isinstance(limits[0], tirx.IntImm)
-            if is_number and (isinstance(other, tirx.Min) or int(limits[0]) == 1):
+            is_one = len(limits) == 1 and same_extent(limits[0], as_extent(1))
+            if len(limits) == 1 and (is_one or isinstance(other, tirx.Min)):
                 return joint
     return None
 

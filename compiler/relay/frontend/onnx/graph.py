@@ -533,11 +533,11 @@ class GraphImporter:
         """Broadcast the operands of a call where TVM does not infer their joint shape."""
         if not isinstance(value.ty, relax.TensorType) or value.ty.shape is not None:
             return value
-        shape = symbolic.broadcast_shape(value)
-        if shape is None:
+        shapes = symbolic.broadcast_shapes(value)
+        if shapes is None:
             return value
-        operands = [self.builder.emit(broadcast_extents(each, shape)) for each in value.args]
-        return RELAX.again(value, operands)
+        operands = map(broadcast_extents, value.args, shapes)
+        return RELAX.again(value, [self.builder.emit(each) for each in operands])
 
     def with_extents(self, value: relax.Var) -> relax.Var:
         """Name the unknown extents of a value, because later operators need them.

@@ -159,12 +159,20 @@ def result_extents(call: relax.Expr) -> list[Any] | None:
     return joined_extents(shapes, int(call.attrs.axis) % len(shapes[0]))
 
 
-def broadcast_shape(call: relax.Expr) -> list[Any] | None:
-    """The joint shape of the operands of a call whose operands broadcast; None for other calls."""
+def broadcast_shapes(call: relax.Expr) -> list[list[Any]] | None:
+    """Shapes to which the operands of a call broadcast; None for calls that do not broadcast.
+
+    Of matrix products, all axes but the last two broadcast.
+    """
     facts = facts_of(call)
-    broadcasts = facts.kind in (BINARY, PREDICATE) or facts.name == "where"
+    own = 2 if facts.name == "matmul" else 0
+    broadcasts = own or facts.kind in (BINARY, PREDICATE) or facts.name == "where"
     shapes = _shapes(call) if broadcasts else None
-    return None if shapes is None else joint_shape(shapes)
+    if shapes is None or min(map(len, shapes)) < own:
+        return None
+    counts = [len(shape) - own for shape in shapes]
+    joint = joint_shape([shape[:count] for shape, count in zip(shapes, counts)])
+    return [[*joint, *shape[count:]] for shape, count in zip(shapes, counts)]
 
 
 def _shapes(call: relax.Expr) -> list[list[Any]] | None:

@@ -94,7 +94,9 @@ def _repeated_rows(node: Node, shape: list[Any]) -> relax.Expr | None:
 
 
 def scatter_nd(node: Node) -> relax.Expr | None:
-    """Reductions of booleans; TVM's converter handles the other forms."""
+    """Reductions of booleans and no updates; TVM's converter handles the other forms."""
+    if 0 in node.extents(1)[:-1]:
+        return node[0]
     if not isinstance(node.extents(1)[-1], int):
         raise node.unsupported("the last axis of the indices must have a static extent")
     return _scatter_bits(node, "ScatterND") if _reduces_bits(node) else None

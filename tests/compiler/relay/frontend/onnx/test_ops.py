@@ -375,6 +375,12 @@ def test_no_elements_are_gathered_by_no_indices(model):
     assert module.get_output(0).numpy().shape == (2, 0)
 
 
+def test_no_updates_leave_the_data_as_they_are(model, agrees):
+    node = NODE("ScatterND", ["x", "i", "u"], ["y"])
+    empty = {"i": np.zeros((0, 1), "int64"), "u": np.zeros((0, 4), "float32")}
+    agrees(model([node], {"x": (3, 4)}, ["y"], empty), {"x": np.ones((3, 4), "float32")})
+
+
 @pytest.mark.parametrize("shape", [(2, 0), (2, 3)])
 def test_the_largest_of_nothing_are_none(shape, model):
     node = NODE("TopK", ["x", "k"], ["v", "i"])

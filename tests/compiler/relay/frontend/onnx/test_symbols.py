@@ -14,6 +14,7 @@ from onnx import TensorProto, helper
 from compiler import relay
 from compiler.errors import BuildError, InputError, UnsupportedOperatorError
 from compiler.ir import dynamic_shape
+from compiler.relay.op.shapes import proven_joint, same_extent
 from compiler.runtime import graph_executor, load_module
 
 from ..conftest import make_model
@@ -992,7 +993,7 @@ def test_a_joint_of_two_lengths_is_one_extent_for_all_later_operators():
     proto = joint_of_two_lengths(rolled_sum(NODE("Add", ["a", "b"], ["z"])))
     executor = executor_of(proto)
     session = onnxruntime.InferenceSession(proto.SerializeToString())
-    for left, right in ((5, 5), (1, 4), (3, 1), (0, 0)):
+    for left, right in ((5, 5), (1, 4), (3, 1), (0, 0), (0, 1)):
         feeds = {"a": floats(2, left, 8), "b": floats(2, right, 8)}
         (wanted,) = session.run(None, feeds)
         np.testing.assert_allclose(run(executor, feeds)[0], wanted, 1e-5, 1e-5)
@@ -1001,6 +1002,15 @@ def test_a_joint_of_two_lengths_is_one_extent_for_all_later_operators():
 def joint_of_two_lengths(nodes: list[Any]) -> Any:
     shapes = {"a": ["batch", "left", 8], "b": ["batch", "right", 8]}
     return make_model(nodes, shapes, ["y"], ROLLED)
+
+
+def test_batches_of_products_broadcast_at_run_time():
+    shapes = {"a": ["left", 3, "k"], "b": ["right", "k", 5]}
+    proto = make_model([NODE("MatMul", ["a", "b"], ["y"])], shapes, ["y"], {})
+    executor = executor_of(proto)
+    for left, right in ((2, 2), (1, 3), (3, 1), (0, 1)):
+        feeds = {"a": floats(left, 3, 4), "b": floats(right, 4, 5)}
+        np.testing.assert_allclose(run(executor, feeds)[0], feeds["a"] @ feeds["b"], 1e-5, 1e-5)
 
 
 def test_operands_of_two_lengths_broadcast_in_a_model_with_branches():
@@ -1048,3 +1058,13 @@ def test_rows_of_a_table_are_added_to_one_row_more_than_a_product_of_extents():
     mod, _ = relay.frontend.from_onnx(make_model(rolled_sum(*nodes), shapes, ["y"], weights))
     symbols = {str(symbol.name) for symbol in dynamic_shape.of_types(mod["main"])}
     assert symbols == {"height", "width"}
+
+
+def test_parts_of_a_rolled_axis_add_up_to_the_axis():
+    """As in windowed attention: padded to a multiple of 8, rolled by 4 and cut to its extent."""
+    size, zero = tvm.tirx.Var("size", "int64"), tvm.tirx.const(0, "int64")
+    padded = size + tvm.tirx.floormod(size * 7, 8)
+    parts = tvm.tirx.min(tvm.tirx.const(4, "int64"), padded), tvm.tirx.max(padded - 4, zero)
+    whole = dynamic_shape.simplified(parts[0] + parts[1])
+    assert same_extent(whole, padded)
+    assert proven_joint(size, tvm.tirx.min(size, whole)).same_as(size)
