@@ -163,6 +163,8 @@ def forget() -> None:
         owner = sys.modules.get(package)
         if owner is None or vars(owner).get(last) is not module:
             continue
+        if sys.modules.get(f"{owner.__name__}.{last}") is module:  # a module of today's package
+            continue
         is_old = owner.__name__.startswith(("tvm", "compiler.legacy."))
         if is_old or isinstance(module, AbsentModule):
             delattr(owner, last)

@@ -50,6 +50,16 @@ def test_uninstall_takes_everything_back():
     assert "tvm.relay" not in sys.modules
 
 
+def test_uninstall_leaves_the_submodules_of_todays_packages():
+    legacy.install(everything=True)
+    import tvm.meta_schedule.tune as old
+
+    legacy.uninstall()
+    assert tvm.s_tir.meta_schedule.tune is old
+    legacy.install(everything=True)
+    legacy.uninstall()
+
+
 def test_installing_twice_is_installing_once():
     legacy.install(everything=True)
     legacy.install(everything=True)
