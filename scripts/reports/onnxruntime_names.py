@@ -6,7 +6,9 @@ python -m scripts.reports.onnxruntime_names
 from __future__ import annotations
 
 import pathlib
+import sys
 from collections import Counter
+from types import ModuleType
 from typing import Any
 
 from compiler.ort.names import state_of
@@ -77,7 +79,13 @@ def _rank(owner: str, name: str) -> int:
 
 
 def _public(owner: Any) -> list[str]:
-    return [name for name in dir(owner) if not name.startswith("_")]
+    """Public names; of submodules only `capi`, which comes with the package's import."""
+    loaded = {
+        name
+        for name in dir(owner)
+        if f"onnxruntime.{name}" in sys.modules and name != "capi" and isinstance(owner, ModuleType)
+    }
+    return [name for name in dir(owner) if not name.startswith("_") and name not in loaded]
 
 
 if __name__ == "__main__":
