@@ -149,8 +149,9 @@ def _source(module: Any, fmt: str = "") -> str:
     from ..runtime.cuda_code import without_code
     from ..runtime.disassembly import assembly, object_modules
 
-    if fmt in ("", "ll") and hasattr(module, "baton_llvm_ir"):
-        return str(module.baton_llvm_ir())
+    make_ir = vars(module).get("baton_llvm_ir")  # asked for as a function, CUDA's modules raise
+    if fmt in ("", "ll") and make_ir is not None:
+        return str(make_ir())
     if fmt in ("", "asm", "s") and any(True for _ in object_modules(module)):
         return assembly(module)
     return without_code(str(module.inspect_source(fmt)))
