@@ -261,6 +261,7 @@ class TupleGetItemPattern(DFPattern):
 
     tuple_value: DFPattern
     index: int | None = None
+    tuple: ClassVar[property] = property(lambda self: self.tuple_value)  # Relay's name
 
     def matches(self, matcher: Matcher, expr: Any) -> bool:
         return (
@@ -326,22 +327,33 @@ class _Refined(DFPattern):
         raise NotImplementedError
 
 
+_WANTED = property(lambda self: self.wanted, doc="What `wanted` is called in Relay.")
+
+
 class AttrPattern(_Refined):
+    attrs = _WANTED
+
     def holds(self, expr: Any) -> bool:
         return has_attributes(expr, self.wanted)
 
 
 class TypePattern(_Refined):
+    type = _WANTED
+
     def holds(self, expr: Any) -> bool:
         return bool(tvm_ffi.structural_equal(expr.ty, self.wanted, map_free_vars=True))
 
 
 class DataTypePattern(_Refined):
+    dtype = _WANTED
+
     def holds(self, expr: Any) -> bool:
         return isinstance(expr.ty, relax.TensorType) and str(expr.ty.dtype) == str(self.wanted)
 
 
 class ShapePattern(_Refined):
+    shape = _WANTED
+
     def holds(self, expr: Any) -> bool:
         return has_shape_of(expr.ty, self.wanted)
 

@@ -1,4 +1,5 @@
 import pytest
+from tvm import relax
 
 from compiler import relay
 from compiler.relay.dataflow_pattern import (
@@ -232,3 +233,14 @@ def test_a_callback_that_rewrites_once_runs_once_beside_one_that_goes_on():
 
     made = rewrite([Longer(), Shorter()], body("tanh(exp(exp(exp(%x))))"))
     assert is_op("nn.relu")(is_op("tanh")(is_op("exp")(is_var("x")))).match(made)
+
+
+def test_patterns_have_relays_names_of_their_parts():
+    anything = wildcard()
+    item = is_tuple_get_item(anything, 1)
+    assert (item.tuple, item.index) == (anything, 1)
+    assert anything.has_attr({"axis": 1}).attrs == {"axis": 1}
+    assert anything.has_dtype("float32").dtype == "float32"
+    assert list(anything.has_shape((2, 3)).shape) == [2, 3]
+    wanted = relax.TensorType((2, 3), "float32")
+    assert anything.has_type(wanted).type == wanted
