@@ -167,7 +167,7 @@ def is_natural(extent: Any) -> bool:
 
 
 def _divisors(extent: tvm.ir.Expr) -> dict[tirx.Var, int]:
-    """What divides the symbols of an extent that has a minimum or maximum."""
+    """Common multiples of the divisors of each symbol; empty for extents without min and max."""
     found: dict[tirx.Var, int] = {}
     extremes: list[tvm.ir.Expr] = []
 

@@ -151,7 +151,7 @@ def partition_with_report(
     if not isinstance(how, Fastest):
         raise PartitionError(f"placement is {placement!r}; it must be 'fastest' or a Fastest(...)")
     if tables := ", ".join(filter(is_table, names)):
-        raise PartitionError(f"{tables}: a pattern table has no engine of its own to measure")
+        raise PartitionError(f"{tables}: a pattern table has no engine that could be measured")
     return fastest(names, params or {}, how, partitioned)
 
 

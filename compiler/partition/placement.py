@@ -145,6 +145,10 @@ def _measured(timed: Mapping[str, TimedModule], how: Fastest, pool: WorkerPool) 
 def _difference(outputs: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> str:
     """How an engine's results differ from the build's; "" where they agree, or it has none."""
     for number, (found, wanted) in enumerate(zip(outputs, expected)):
+        if (found.shape, found.dtype) != (wanted.shape, wanted.dtype):
+            return (
+                f"output {number} is {found.dtype}{found.shape}, not {wanted.dtype}{wanted.shape}"
+            )
         if wanted.dtype.kind != "f" or not wanted.size or not np.isfinite(wanted).all():
             continue
         scale = max(float(np.abs(wanted).max()), float(np.finfo("float32").tiny))

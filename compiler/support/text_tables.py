@@ -1,4 +1,4 @@
-"""Tables of names that lie beside a module as text."""
+"""Name tables, text files in the folder of a module."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 def read_table(module: str, name: str) -> list[list[str]]:
     """Rows of cells of a text file.
 
-    Cells stand between "|". A line that begins with "#" is a comment; one that is indented goes on
-    with the row before it.
+    "|" separates cells. A line that begins with "#" is a comment; an indented line continues the
+    row above it.
 
     `module`: path of the Python file beside it, `__file__`. `name`: of the text file.
     """

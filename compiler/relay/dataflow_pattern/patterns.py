@@ -327,7 +327,7 @@ class _Refined(DFPattern):
         raise NotImplementedError
 
 
-_WANTED = property(lambda self: self.wanted, doc="What `wanted` is called in Relay.")
+_WANTED = property(lambda self: self.wanted, doc="Relay's name of `wanted`.")
 
 
 class AttrPattern(_Refined):

@@ -1,4 +1,4 @@
-"""Public names of onnxruntime on Baton: each has a state, and those that work do what theirs do."""
+"""States of onnxruntime's public names; working names give the same results in both."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def model() -> bytes:
     )
     opsets = [helper.make_opsetid("", 17)]
     made = helper.make_model(graph, opset_imports=opsets, ir_version=8, producer_name="tests")
-    made.metadata_props.add(key="author", value="nobody")
+    made.metadata_props.add(key="author", value="someone")
     return made.SerializeToString()
 
 
@@ -299,7 +299,7 @@ USES = {
         for name in ("device_id", "device_mem_type", "device_type", "device_vendor_id")
     },
 }
-"""What a script does with each name that works; the results are onnxruntime's."""
+"""A use of each working name, whose result must equal onnxruntime's."""
 
 EXCEPTIONS = (
     *("DeviceReset", "EPFail", "EngineError", "Fail", "InvalidArgument", "InvalidGraph"),

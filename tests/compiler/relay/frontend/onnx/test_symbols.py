@@ -963,7 +963,7 @@ def test_static_keys_and_values_of_other_lengths_are_refused():
 
 
 def rolled_sum(*others: Any) -> list[Any]:
-    """x plus its second half in front of its first, after the length of x was read."""
+    """Nodes that add positions to z, then the sum rolled by half its length."""
     return [
         *others,
         NODE("Shape", ["z"], ["shape"]),
