@@ -222,7 +222,9 @@ def _misfits(products: Sequence[Any]) -> te.Tensor:
 _checked_broadcast_kernel = kernel(
     "broadcast_that_fits",
     _checked_broadcast_to,
-    forbidden=nonzero_rejected("broadcast: extents known at run time are neither equal nor 1"),
+    forbidden=nonzero_rejected(
+        "broadcast: extents known at run time do not agree: neither equal nor 1"
+    ),
 )
 _misfits_kernel = kernel("broadcast_shape_func", _misfits)
 

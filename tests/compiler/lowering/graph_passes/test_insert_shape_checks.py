@@ -27,7 +27,7 @@ CASES = {
         {"x": (2, 5), "y": (4, 3)},
         {"x": (2, 5), "y": (5, 3)},
     ),
-    "matmul of a batch": (
+    "broadcast of the batches of matmul": (
         "(float[p,2,n] x, float[q,n,3] y) => (float[a,2,3] z) { z = MatMul(x, y) }",
         {"x": (2, 2, 5), "y": (3, 5, 3)},
         {"x": (2, 2, 5), "y": (2, 5, 3)},
