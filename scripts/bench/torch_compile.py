@@ -5,7 +5,7 @@
     python -m scripts.bench.torch_compile rows.json --check --export --models resnet18,Bert
     python -m scripts.bench.torch_compile rows.json --warm --family timm
     python -m scripts.bench.torch_compile rows.json --time
-    python -m scripts.bench.torch_compile rows.json --table docs/pytorch.md
+    python -m scripts.bench.torch_compile rows.json --table docs/pytorch_measured.md
 
 Models have random weights (`torch_models.py`) and one sample; all run in float32 on one thread of
 the CPU. Each is a process of its own with a limit of time, and adds a row to the file, so that a

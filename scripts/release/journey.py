@@ -16,6 +16,7 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -28,15 +29,17 @@ HERE = pathlib.Path(__file__).resolve().parent
 PROGRAMS = HERE / "journey_programs"
 ROOT = HERE.parents[1]
 SERVER = ROOT / "examples" / "serve"
-PAGES = (
-    *("README.md", "docs/index.md", "docs/tutorial.md", "docs/faq.md", "docs/settings.md"),
-    *("docs/deployment.md", "docs/dynamic_shapes.md", "docs/troubleshooting.md"),
+IN_A_CHECKOUT = (
+    *("add_a_*.md", "add_an_operator.md", "*_measured.md", "low_precision_kernels.md"),
+    *("fuzzing.md", "releases.md"),
 )
-"""With those of docs/how_to, the pages that a user reads first."""
+"""Pages for who changes Baton or repeats measurements; all others with code run from the wheel."""
 ONLY_PARSED = (
     *("baton bench", "baton cache clear", "baton run old_script.py", "baton runtime build"),
     "baton tune model.onnx --log tuned.log --trials 64",
     "baton compile model.onnx -o model.so --log tuned.log.best",
+    "baton tune model.onnx --tuner auto_scheduler --log tuned.json --target",
+    "baton compile model.onnx --backend onnxruntime,openvino --placement fastest",
 )
 """Commands of these pages that take minutes; other steps of the journey run them."""
 ARM = {"triple": "aarch64-linux-gnu", "cpu": "cortex-a72", "wheels": "manylinux_2_28_aarch64"}
@@ -50,8 +53,10 @@ INSTALLERS = ("pip", "setuptools", "pkg_resources", "_distutils_hack", "wheel")
 
 
 def has_page(page: pathlib.Path) -> bool:
-    """Whether the journey runs a page."""
-    return page in [*(ROOT / name for name in PAGES), *(ROOT / "docs/how_to").glob("*.md")]
+    """Whether the journey runs a page: it has code, and needs no checkout."""
+    if any(page.match(pattern) for pattern in IN_A_CHECKOUT):
+        return False
+    return re.search(r"^```(python|sh)$", page.read_text(encoding="utf-8"), re.M) is not None
 
 
 class CommandError(Exception):
@@ -184,7 +189,7 @@ class Journey:
         return f"{version}; {self.home.megabytes():.0f} MB"
 
     def pages(self) -> str:
-        """Each page of the documentation's first half, in a fresh process and an empty folder."""
+        """Each page that a user copies from, in a fresh process and an empty folder."""
         every = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
         pages = [page for page in every if has_page(page)]
         parsed = [word for start in ONLY_PARSED for word in ("--parse", start)]

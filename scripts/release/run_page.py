@@ -4,11 +4,12 @@
     run_page.py docs/tutorial.md
     run_page.py docs/how_to/tune.md --parse "baton tune"   # such commands are only parsed
 
-Python blocks run in order in this process; one that begins with the name of a file, `# mine.py`, is
-saved under it instead. Each line of a shell block that starts with `baton` or `python` runs as its
-own process, with this Python's packages. Other lines install packages or build C++, and are left
-out. A block behind `<!--- skip: next if(not has_gpu, ...) -->` needs what this machine may lack,
-and one behind `<!--- skip: next "..." -->` never runs.
+Python blocks run in order in this process. A Python or C++ block that begins with the name of a
+file, `# mine.py` or `// mine.cc`, is saved under it instead; other C++ is left out. Each line of a
+shell block that starts with `baton` or `python` runs as its own process, with this Python's
+packages. Other lines install packages or build C++, and are left out. A block behind
+`<!--- skip: next if(not has_gpu, ...) -->` needs what this machine may lack, and one behind
+`<!--- skip: next "..." -->` never runs.
 Needs the standard library only, so that it runs where nothing but Baton is installed.
 """
 
@@ -26,9 +27,11 @@ from collections.abc import Callable, Iterator, Sequence
 
 BLOCK = re.compile(
     r"(?:<!--- skip: next (?:if\(not (?P<needs>\w+),|(?P<never>\"))[^\n]*-->\s*)?"
-    r"^```(?P<language>python|sh)\n(?P<text>.*?)^```",
+    r"^```(?P<language>python|cpp|sh)\n(?P<text>.*?)^```",
     re.M | re.S,
 )
+FILE = re.compile(r"(?:#|//) (\w+\.(?:py|cc))\n")
+"""The first line of a block that is a file."""
 NEEDS: dict[str, Callable[[], bool]] = {
     "has_cross_compiler": lambda: shutil.which("aarch64-linux-gnu-g++") is not None,
     "has_gpu": lambda: shutil.which("nvidia-smi") is not None,
@@ -71,13 +74,13 @@ def run_page(page: pathlib.Path, parse: Sequence[str]) -> int:
     count = 0
     for language, text in blocks(page.read_text(encoding="utf-8")):
         count += 1
-        name = re.match(r"# (\w+\.py)\n", text)
+        name = FILE.match(text)
         if language == "sh":
             for words in command_lines(text):
                 run_command(words, parse)
         elif name:
             pathlib.Path(name[1]).write_text(text, encoding="utf-8")
-        else:
+        elif language == "python":
             exec(compile(text, f"{page.name}, block {count}", "exec"), namespace)
     return count
 
