@@ -31,12 +31,11 @@ def extract_from_program(
 ) -> list[Task]:
     """The tasks of a program: for every operator, all implementations that can be tuned.
 
-    `ops`: operators, their functions (`relay.op.nn.conv2d`), or their names ("nn.conv2d",
-    "nn.dense", "nn.batch_matmul", "nn.conv3d"), to which the tasks are restricted. By default all,
-    but for the products inside an attention that the library has one kernel for: tuned alone, they
-    would take its place.
-    The tasks are in the order of first appearance; `weight` says how often each appears.
-    Raises RecordError: an entry of `ops` is no operator.
+    `ops` restricts the tasks to operators, given as operators, their functions
+    (`relay.op.nn.conv2d`) or their names ("nn.conv2d", "nn.dense", "nn.batch_matmul", "nn.conv3d").
+    The default is all, except for matmuls of a fused attention, whose records would replace it.
+    Tasks are in the order of first appearance; `weight` is the number of appearances.
+    Raises RecordError: an entry of `ops` is not an operator.
     """
     return extract_from_multiple_program([mod], [params], target, target_host, ops)
 

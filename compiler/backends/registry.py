@@ -57,7 +57,7 @@ class Strategy:
     name : str
         Name of the strategy, unique within its partitioner.
     supported_ops : (graph_json, ids, options) -> None or list of int, optional
-        Claims nodes. `graph_json` is the whole graph (format: `compiler.backends.graph`); `ids`
+        Selects nodes. `graph_json` is the whole graph (format: `compiler.backends.graph`); `ids`
         has one -2 per node. The callback sets `ids[i]` to -1 (may join any subgraph), to k >= 0
         (may join subgraph number k only) or leaves -2 (stays outside), or returns a list of the
         same length instead. `Unsupported(reason)` in place of -2 says why a node stays outside.
@@ -199,7 +199,7 @@ def register(
     strategy of the partitioner, under the function's name::
 
         @register("exp_log")
-        def claim(graph_json, ids, options):
+        def select(graph_json, ids, options):
             for index, node in enumerate(json.loads(graph_json)["nodes"]):
                 if node["op"] in ("exp", "log"):
                     ids[index] = -1
@@ -211,10 +211,10 @@ def register(
     strategies : Strategy or sequence of Strategy, optional
         Run in this order, each on the result of the one before.
     replace : bool
-        Take the place of a partitioner of that name instead of refusing.
+        Replace a partitioner of that name instead of raising.
     check_options : (options) -> None or str, optional
         Called with a copy of the options before the first strategy runs. A text that it returns
-        is the reason why it refuses them; nothing is partitioned then.
+        is the reason why it rejects them; nothing is partitioned then.
     compile : (subgraph, params, options) -> code, optional
         Compiles an accepted subgraph in place of the build driver. `subgraph` is a module with
         one function of Relay's operators, of which `compiler.relay.to_relax` makes plain Relax;

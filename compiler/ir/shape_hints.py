@@ -19,16 +19,16 @@ MOST_VARIANTS = 16
 
 
 def with_sizes(mod: tvm.IRModule, sizes: Mapping[str, Sequence[int]]) -> tvm.IRModule:
-    """The module of a library that computes with static kernels where symbols have certain values.
+    """Request static kernels for certain values of symbols, next to the dynamic ones.
 
-    Where several symbols are named, there is a variant for each combination of their values. Any
-    other extents are served as without this. Weights whose packed form is the same are one.
+    With several symbols, there is a variant for each combination of their values. All other sizes
+    use the dynamic kernels. Variants share weights that are packed alike.
 
     Parameters
     ----------
     mod : tvm.IRModule
     sizes : dict of str to list of int
-        Extents, by the names of the symbols.
+        Sizes, by the names of the symbols.
 
     Raises
     ------

@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 class InferenceSession(KnownNames):
     """A model that runs on arrays by name.
 
-    A library that was exported runs as it is, and needs the runtime alone. An ONNX model is built
-    by the constructor, once for all its shapes. If Baton can't build it for dynamic shapes, a
-    warning says why, and the first request of each new combination of shapes waits for a build;
-    the builds that were used last stay in memory (`SessionOptions.add_session_config_entry`).
-    The session configuration "baton.shapes" = "static" asks for such builds.
+    An exported library runs unchanged, and needs only the runtime. The constructor builds an ONNX
+    model once for all its shapes. If Baton can't build it for dynamic shapes, a warning says why,
+    and the first request of each new combination of shapes waits for a build; the most recently
+    used builds stay in memory (`SessionOptions.add_session_config_entry`). The session
+    configuration "baton.shapes" = "static" selects such builds.
 
     Parameters
     ----------
@@ -45,9 +45,9 @@ class InferenceSession(KnownNames):
         An ONNX model, or the path of a library, `.so` or `.tar`, of `export_library`.
     sess_options : SessionOptions, optional
     providers : sequence, optional
-        "CPUExecutionProvider" or "CUDAExecutionProvider"; the first that is here is taken, with a
-        warning for those before it. By default the GPU where there is one. A library runs where
-        it was built for.
+        "CPUExecutionProvider" or "CUDAExecutionProvider"; the first available one is used, with a
+        warning for those before it. By default the GPU, if the machine has one. A library runs
+        on the device that it was built for.
     provider_options, disabled_optimizers, enable_fallback
         Accepted without effect.
 
@@ -58,7 +58,7 @@ class InferenceSession(KnownNames):
     LoadError
         The library can't be loaded.
     UnsupportedOperatorError
-        Baton can't build it whole, and onnxruntime is not installed.
+        Baton can't build the whole model, and onnxruntime is not installed.
     TargetError
         No provider is available.
     """
@@ -167,20 +167,21 @@ class InferenceSession(KnownNames):
         Parameters
         ----------
         output_names : sequence of str or None
-            Which; all where it is None or empty.
+            Outputs to compute; all if None or empty.
         input_feed : dict of str to array_like
-            A value of each input, of its dtype; lists of numbers become arrays of it.
+            A value for each input, of its shape and dtype; lists of numbers are converted.
         run_options : RunOptions, optional
 
         Returns
         -------
         results : list of numpy.ndarray
+            In the order of `output_names`, of the outputs' shapes and dtypes.
 
         Raises
         ------
         InputError
-            An input is missing, unknown or of another dtype, rank or extent, there is no such
-            output, or `run_options.terminate` is set.
+            An input is missing, unknown or of another dtype, rank or shape; an output does not
+            exist; or `run_options.terminate` is set.
         """
         if run_options is not None and run_options.terminate:
             raise InputError("the run ends before it starts: RunOptions.terminate is set")

@@ -44,7 +44,7 @@ def partition(
     placement: str | Fastest | None = None,
     **options: Any,
 ) -> IRModule:
-    """Let partitioners claim subgraphs of `main` and of the functions that it needs.
+    """Let partitioners select subgraphs of `main` and of the functions that it calls.
 
     Each accepted subgraph becomes a private function of the module that its caller calls, with the
     attributes that docs/internals.md lists under "Accepted subgraphs". Everything else, rejected
@@ -71,7 +71,7 @@ def partition(
         run one after the other.
     params : mapping of str to numpy.ndarray or tvm.runtime.Tensor, optional
         Values of parameters of `main`, for the callbacks to look at. Names that `main` does not
-        have are left aside. The parameters stay parameters.
+        have are ignored. The parameters stay parameters.
     placement : "fastest" or Fastest, optional
         Measure the model with each back end alone and with none, and take the fastest; see
         `compiler.partition.placement`. By default all back ends run one after the other.
@@ -89,11 +89,11 @@ def partition(
     UnknownBackendError
         No partitioner of that name is registered.
     PartitionCallbackError
-        A callback raised, returned nonsense or took too long; names backend, strategy and
+        A callback raised, returned an invalid value or timed out; names backend, strategy and
         subgraph.
     PartitionError
         The module has no Relax function `main`, a value in `params` does not fit, or an option is
-        not understood or refused by the partitioner.
+        unknown or rejected by the partitioner.
     """
     done = partition_with_report(mod, backend, params, placement=placement, **options)
     show_summary(done)
@@ -108,7 +108,7 @@ def partition_with_report(
     placement: str | Fastest | None = None,
     **options: Any,
 ) -> Partitioning:
-    """Like `partition`; also says what became of every candidate.
+    """Like `partition`; also returns the outcome of every candidate and the reasons.
 
     Returns
     -------

@@ -39,7 +39,7 @@ _LARGEST_ERROR = 0.05  # of an engine's results, relative to the largest magnitu
 
 @dataclass(frozen=True)
 class Fastest:
-    """How `partition(..., placement=Fastest(...))` measures; "fastest" has the defaults."""
+    """Settings of `partition(..., placement=Fastest(...))`; "fastest" means the defaults."""
 
     target: str = "llvm"  # CPU to compile for, as `relay.build` takes it; it is this machine's
     threads: int | None = None  # of every engine; `TVM_NUM_THREADS`, else this process's CPUs

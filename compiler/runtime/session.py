@@ -92,13 +92,13 @@ class Session:
     library : FactoryModule
         With its weights.
     devices : sequence of tvm.runtime.Device
-        As for an executor; the CPU where empty.
+        As for an executor; the library's devices if empty.
     num_threads : int, optional
-        Threads that work on one request, at most 1024. TVM_NUM_THREADS by default, else the cores
+        Threads per request, at most 1024. The default is TVM_NUM_THREADS, else the number of cores
         that this process may use.
     parallel : int
-        Requests that are worked on at a time, at most 1024. Each has its own intermediate tensors;
-        weights are there once. More requests wait in the order of their arrival.
+        Requests that run concurrently, at most 1024. Each has its own intermediate tensors; they
+        share the weights. Further requests wait in the order of their arrival.
     instrument : callable, optional
         Called around each call of the virtual machine, as `GraphExecutor.set_instrument` has it.
 
@@ -152,7 +152,7 @@ class Session:
         self.close()
 
     def close(self) -> None:
-        """Free the intermediate tensors; requests that are made already are still computed.
+        """Free the intermediate tensors; requests that were made before are still computed.
 
         Requests after that raise InputError. Closing twice does nothing. The library, and arrays
         and bindings of this session, stay valid; so do the threads, which sessions share.
@@ -168,7 +168,7 @@ class Session:
             raise InputError("the session is closed; make another one with library.session()")
 
     def make_kv_cache(self) -> KVCache:
-        """An empty cache for one text; raises InputError where the library keeps none."""
+        """An empty cache for one sequence; raises InputError if the library has no cache."""
         return KVCache(self._library.metadata, self._devices[0])
 
     def run(
@@ -187,14 +187,14 @@ class Session:
         outputs : iterable of str, optional
             Names of the outputs to return; all by default.
         kv_cache : KVCache, optional
-            Gets the request's rows behind those of the requests before; for a library that keeps
-            one, and needed there.
+            Gets the request's rows after those of earlier requests. Required by libraries with a
+            cache, and rejected by others.
 
         Returns
         -------
         results : Results
-            A dict of str to numpy.ndarray, whose KeyError names the outputs there are. The arrays
-            belong to the caller.
+            A dict of str to numpy.ndarray, of the outputs' shapes and dtypes, whose KeyError names
+            the outputs. The arrays belong to the caller.
 
         Raises
         ------

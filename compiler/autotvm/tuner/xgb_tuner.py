@@ -30,7 +30,7 @@ ANNEALING = {"knob": (128, 80), "itervar": (48, 3), "curve": (48, 3)}
 
 
 class XGBTuner(Tuner):
-    """Measures what a model of the configs measured so far holds for the fastest.
+    """Measures the configs that XGBoost, trained on earlier measurements, predicts to be fast.
 
     Parameters
     ----------
@@ -41,11 +41,11 @@ class XGBTuner(Tuner):
     loss_type : str
         "reg" for the rate itself, "rank" or "rank-binary" for its order.
     num_threads : int, optional
-        Of XGBoost; all CPUs with None. More than one do not pay on a task's few hundred rows.
+        Threads of XGBoost; None means all CPUs. One is enough for a few hundred rows.
     diversity_filter_ratio : float, optional
         Take this multiple of `plan_size` proposals and keep the most diverse configs.
     seed : int, optional
-        For the same sequence again, given the same measurements.
+        Seed that repeats the sequence, given the same measurements.
 
     Attributes
     ----------

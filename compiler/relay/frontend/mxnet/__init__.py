@@ -33,19 +33,19 @@ def from_mxnet(
     """Import an MXNet symbol as a module of Relay's operators.
 
     Operators behave as at inference: dropout does nothing, batch norm uses the moving statistics.
-    Variables that nothing reads then (the label of a softmax output, the gamma that `fix_gamma`
+    Variables that are then unused (the label of a softmax output, the gamma that `fix_gamma`
     replaces by 1) do not appear in the result. A subgraph node is replaced by its body.
 
     Parameters
     ----------
     symbol : compiler.mxnet.symbol.Symbol or compiler.mxnet.gluon.HybridBlock
-        Anything with a method `tojson` is accepted, so the symbol of a real MXNet too. A block is
-        traced for inputs of the shapes, which it needs; it has the parameters.
+        Anything with a method `tojson` is accepted, such as the symbol of a real MXNet. A block
+        is traced for inputs of `shape`, which it requires; its parameters are used.
     shape
         Input name to shape; or the shapes of the inputs that have no value in `arg_params`, in
         the order of `list_inputs`. Shapes of weights follow from the data's.
     dtype
-        Of the inputs and of the weights without a value: one for all, or by name.
+        Dtype of the inputs and of the weights without a value: one for all, or by name.
     arg_params, aux_params
         Name to array: numpy, or anything with `asnumpy` or `numpy`.
 

@@ -30,10 +30,10 @@ def from_onnx(
 
     The operators are converted by TVM's Relax importer and, where real exports need more than it
     does, by the converters of `ops`, and spelled as Relay's importer did: a bias is `nn.bias_add`,
-    a Gemm `nn.dense`; operators that Relay does not have stay Relax's. Whatever depends only on
-    constants and on static shapes is computed here, so that shape arithmetic leaves no trace in the
-    module. Layer norms, GELUs and SiLUs that the exporter spelled out are recognized, however they
-    were written, and spelled in one way. Batch norms stay operators until the build folds them.
+    a Gemm `nn.dense`; operators that Relay lacks stay Relax operators. Values that depend only on
+    constants and static shapes are computed here, so that no shape arithmetic is left in the
+    module. Layer norms, GELUs and SiLUs that the exporter decomposed are recognized and written
+    in one form. Batch norms stay operators until the build folds them.
 
     Parameters
     ----------
@@ -41,11 +41,11 @@ def from_onnx(
         A `ModelProto`, the serialized bytes of one, or the path of a file. Weights that the file
         keeps in other files are read from the file's own folder.
     shape
-        Input name to shape. An extent is a number, a name, or None or `relay.Any()`; it may also
-        override the model's own. Names are extents that running the model tells: equal names are
-        equal extents, which a library checks when it is called. Without a shape, an input keeps
-        what the model declares; dimensions without a name get one, `<input>_<axis>`. A number
-        given for an extent that the model names holds for all inputs that have the name.
+        Input name to shape, which overrides the model's. A dimension is a number, a name, None or
+        `relay.Any()`. Names are dynamic dimensions: equal names are equal sizes, which a library
+        checks when it is called. Without a shape, an input keeps the shape that the model
+        declares; dynamic dimensions without a name are called `<input>_<axis>`. A number for a
+        dimension that the model names applies to all inputs with that name.
     dtype
         Input name to dtype, to override the model's own. A single string is accepted as Relay
         did and has no effect: every ONNX input declares its type.
@@ -57,7 +57,7 @@ def from_onnx(
         dict. Integers of 32 and 64 bits, booleans and single values are no weights but part of
         the computation (shapes, axes, indices, bounds) and stay constants either way.
     convert_config
-        Accepted: it chose between forms of matrix products, which the build chooses itself.
+        No effect: it selected forms of matmuls, which the build selects itself.
     export_node_renamed_model_path
         Folder for a copy of the model in which each node has a name, as `node_names` gives it.
     limits
@@ -81,7 +81,7 @@ def from_onnx(
         An operator, or a form of one, can't be converted; the message names its type, domain
         and node.
     UnknownShapeError
-        An input has no rank, neither in the model nor in `shape`, or an extent is not one.
+        An input has no rank, neither in the model nor in `shape`, or a dimension is invalid.
     """
     from compiler.relay.imported_module import ImportedModule
 

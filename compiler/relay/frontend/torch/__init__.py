@@ -46,12 +46,12 @@ def from_pytorch(
 
     The program is replayed operator by operator under PyTorch's ONNX exporter, and what that
     records is imported as `from_onnx` does. Branches and loops that depend on shapes, weights and
-    constants are decided while importing; one that depends on the values of inputs is refused.
+    constants are decided while importing; those that depend on values of inputs are rejected.
 
     Parameters
     ----------
     script_module : torch.jit.ScriptModule, torch.jit.ScriptFunction or ExportedProgram
-        Traced, scripted, loaded with `torch.jit.load`, or of `torch.export.export`.
+        Traced, scripted, loaded with `torch.jit.load`, or exported by `torch.export.export`.
     input_infos : list of (str, shape) or (str, (shape, dtype))
         Names, shapes and dtypes of the inputs, in order. For an argument that is a tuple or a
         list of tensors, a tuple or a list of shapes; its tensors are inputs `name_0`, `name_1`...
@@ -61,7 +61,7 @@ def from_pytorch(
         Operator name ("aten::relu", "my::operator") to a function of the operands, expressions
         and Python values, and their dtypes, which returns an expression of Relay or Relax.
     default_dtype : str
-        Of inputs that neither the program nor `input_infos` gives one.
+        Dtype of inputs for which neither the program nor `input_infos` has one.
     use_parser_friendly_name : bool
         Parameters are named "layer_weight" instead of "layer.weight".
     keep_quantized_weight : bool
