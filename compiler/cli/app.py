@@ -46,7 +46,7 @@ BUILD, RUN, MEASURE, MACHINE = "Build", "Run", "Measure", "This machine"
 """Panels of commands in the help of `baton`; those of `tuning_commands` and others follow."""
 
 app = Commands(
-    help="Compile ONNX models the relay.build way, on today's TVM.",
+    help="Compile ONNX, PyTorch and Relay models for CPUs and GPUs.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
@@ -87,7 +87,7 @@ def common(
         ),
     ] = 0,
 ) -> None:
-    """Compile ONNX models the relay.build way, on today's TVM."""
+    """Compile ONNX, PyTorch and Relay models for CPUs and GPUs."""
     if quiet:
         context.with_resource(warnings.catch_warnings())
         warnings.simplefilter("ignore")

@@ -36,8 +36,7 @@ IN_A_CHECKOUT = (
 """Pages for who changes Baton or repeats measurements; all others with code run from the wheel."""
 ONLY_PARSED = (
     *("baton bench", "baton cache clear", "baton run old_script.py", "baton runtime build"),
-    "baton tune model.onnx --log tuned.log --trials 64",
-    "baton compile model.onnx -o model.so --log tuned.log.best",
+    "baton compile model.onnx -o model-arm.so",
     "baton tune model.onnx --tuner auto_scheduler --log tuned.json --target",
     "baton compile model.onnx --backend onnxruntime,openvino --placement fastest",
 )
@@ -196,7 +195,8 @@ class Journey:
         for page in pages:
             folder = self.folder / "pages" / page.relative_to(ROOT).with_suffix("")
             folder.mkdir(parents=True)
-            self.home.python(str(HERE / "run_page.py"), str(page), *parsed, folder=folder)
+            run_page = str(HERE / "run_page.py")
+            self.home.python(run_page, str(page), *parsed, folder=folder, seconds=1200)
         return f"{len(pages)} pages"
 
     def compile(self) -> str:

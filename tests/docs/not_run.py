@@ -12,16 +12,12 @@ COMMANDS = {
         "measures for a minute, and needs OpenVINO",
         "compiler/cli/test_compile.py",
     ),
-    "baton compile model.onnx -o model.so --log tuned.log.best": (
-        "reads what a long search wrote",
-        "compiler/cli/test_compile.py",
+    "baton compile model.onnx -o model-arm.so": (
+        "needs a cross compiler",
+        "compiler/runtime/test_export.py",
     ),
     "baton run old_script.py": ("is a reader's script", "compiler/cli/test_run.py"),
     "baton runtime build": ("compiles C++", "compiler/runtime/packaging/test_cpp_runtime.py"),
-    "baton tune model.onnx --log tuned.log --trials 64": (
-        "searches for minutes",
-        "compiler/cli/test_tune.py",
-    ),
     "baton tune model.onnx --tuner auto_scheduler --log tuned.json --target": (
         "needs other machines",
         "compiler/cli/test_tune.py",

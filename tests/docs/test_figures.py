@@ -11,7 +11,7 @@ import pytest
 ROOT = pathlib.Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FIGURE = re.compile(
-    r"\bms\b|\d ?(?:us|GB/s|GFLOP/s|GOP/s)\b|times (?:faster|as (?:fast|long))"
+    r"\bms\b|\bmicroseconds of|\d ?(?:us|GB/s|GFLOP/s|GOP/s)\b|times (?:faster|as (?:fast|long))"
     r"|\d ?% (?:faster|slower)|geometric mean"
 )
 """A time, a rate or a comparison of times."""
