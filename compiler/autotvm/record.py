@@ -1,7 +1,5 @@
 """`autotvm.record` of TVM: reading, writing and picking tuning records."""
 
-from __future__ import annotations
-
 from ..records.autotvm.record import MeasureInput as MeasureInput
 from ..records.autotvm.record import decode as decode
 from ..records.autotvm.record import encode as encode

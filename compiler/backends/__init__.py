@@ -1,7 +1,5 @@
 """Back ends by name, their graphs, and the built-in ones; below Relay and lowering, their users."""
 
-from __future__ import annotations
-
 from .built_in import register_built_in
 from .reasons import Unsupported
 from .registry import (

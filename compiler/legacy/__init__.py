@@ -14,8 +14,6 @@ Relax expressions, comes with `baton run script.py [arguments]`, or inside of
 The installed TVM's files stay as they are; `uninstall` takes everything back.
 """
 
-from __future__ import annotations
-
 from ..support.lazy_import import by_module, lazy_attributes
 
 _MEMBERS = by_module(

@@ -1,7 +1,5 @@
 """`tvm.runtime.container`: what executors return for tuples, and the containers of attributes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from tvm_ffi import Array

@@ -1,7 +1,5 @@
 """`tvm.module` and `tvm.codegen`: TVM 0.6's names of what `tvm.runtime` and `tvm.target` have."""
 
-from __future__ import annotations
-
 from tvm.runtime import Module, enabled, system_lib
 from tvm.target.codegen import build_module
 

@@ -3,8 +3,6 @@
 `modules.txt` has them, and says what its states are.
 """
 
-from __future__ import annotations
-
 from ..support.text_tables import names_in_state, read_table
 
 _TABLE = read_table(__file__, "modules.txt")

@@ -1,7 +1,5 @@
 """Partitioning: backends claim subgraphs of a module and get them compiled."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from compiler.backends import Strategy, Unsupported, list_partitioners, register, unregister

@@ -5,8 +5,6 @@ importing the package costs nothing. Import `graph_executor` or `load_module` fr
 where memory or the time of a start matters (`type_lookup`).
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from compiler.support.lazy_import import lazy_attributes

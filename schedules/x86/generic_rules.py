@@ -1,7 +1,5 @@
 """The rules for functions without anchor on x86, most specific first."""
 
-from __future__ import annotations
-
 from .fallback import Empty, Opaque, StageByStage
 from .injective import Injective
 from .reduction.pooling import Pooling

@@ -1,7 +1,5 @@
 """Tuners: which configs of a task to measure next."""
 
-from __future__ import annotations
-
 from ...support.lazy_import import lazy_attributes
 
 _MEMBERS = {

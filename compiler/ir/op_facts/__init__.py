@@ -4,8 +4,6 @@
 are defined, with `compiler.relay.op.te_op.kernel`.
 """
 
-from __future__ import annotations
-
 from . import relax_operators as relax_operators
 from .facts import (
     BINARY,

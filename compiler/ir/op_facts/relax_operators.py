@@ -1,7 +1,5 @@
 """Facts of Relax's operators, sorted by kind and name."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

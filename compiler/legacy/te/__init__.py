@@ -9,8 +9,6 @@ TVM removed them in 0.20; `compiler.legacy` puts them back under `tvm.te`, `tvm.
 `tvm.build`, for scripts that are older than that.
 """
 
-from __future__ import annotations
-
 from ...support.lazy_import import by_module, lazy_attributes
 
 _MEMBERS = by_module(

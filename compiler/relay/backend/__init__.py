@@ -1,7 +1,5 @@
 """`relay.backend`: build options, build results and executors under their Relay names."""
 
-from __future__ import annotations
-
 from ...support.lazy_import import lazy_attributes
 
 __getattr__ = lazy_attributes(

@@ -1,7 +1,5 @@
 """Importers: a model of another framework becomes a Relax module and its parameters."""
 
-from __future__ import annotations
-
 from compiler.support.lazy_import import lazy_attributes
 
 _GONE = (

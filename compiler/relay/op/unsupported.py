@@ -1,7 +1,5 @@
 """Registered but unsupported Relay operators, with reasons."""
 
-from __future__ import annotations
-
 from .registry import unavailable
 
 _INTERNAL = "Relay's compiler made such calls while it compiled; no script or saved module has them"

@@ -4,8 +4,6 @@ Hara, Kataoka and Satoh, "Can Spatiotemporal 3D CNNs Retrace the History of 2D C
 (2018).
 """
 
-from __future__ import annotations
-
 from . import resnet as of_images
 from .init import with_defaults, workload_of
 

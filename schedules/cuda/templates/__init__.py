@@ -1,7 +1,5 @@
 """AutoTVM's CUDA templates; importing this registers them with the strategy."""
 
-from __future__ import annotations
-
 from . import conv2d_template, conv_transpose_templates, matmul_templates, winograd_template
 
 __all__ = [

@@ -3,8 +3,6 @@
 Operands are read through axis permutations: transposed or split matrices need no copy.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 from ...anchor import register_anchor_rule

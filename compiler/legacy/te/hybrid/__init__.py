@@ -12,8 +12,6 @@ Called with tensors it gives a tensor, whose operation has the loops as `axis`; 
 arrays it computes.
 """
 
-from __future__ import annotations
-
 from ....support.lazy_import import lazy_attributes
 
 _MEMBERS = {

@@ -1,7 +1,5 @@
 """`te.hybrid.runtime`: what hybrid functions call when they run as Python."""
 
-from __future__ import annotations
-
 from .functions import EAGER, max_num_threads
 
 __all__ = ["HYBRID_GLOBALS", "max_num_threads"]
