@@ -34,7 +34,10 @@ from .options import (
     Seconds,
     Seed,
     Threads,
+    argument,
     builds,
+    flag,
+    option,
     output,
     several,
 )
@@ -81,9 +84,9 @@ def common(
         typer.Option(
             "--verbose",
             "-v",
+            help="Also print Baton's log on stderr; -vv prints more of it.",
             count=True,
             show_default=False,
-            help="Also print Baton's log on stderr; -vv prints more of it.",
         ),
     ] = 0,
 ) -> None:
@@ -131,10 +134,9 @@ def models_command(
     *,
     name: Annotated[
         str | None,
-        typer.Argument(
+        argument(
+            "Bundled model to write; without it the names are listed.",
             metavar="[NAME]",
-            help="Bundled model to write; without it the names are listed.",
-            show_default=False,
             autocompletion=completions.bundled,
         ),
     ] = None,
@@ -158,12 +160,7 @@ def partition_command(
     *,
     model: Model,
     backend: Annotated[
-        list[str],
-        typer.Option(
-            metavar="NAME",
-            help="Partitioner to run; may be repeated.",
-            rich_help_panel=PARTITIONING,
-        ),
+        list[str], option("Partitioner to run; may be repeated.", "NAME", PARTITIONING)
     ],
     build: BuildOptions,
     output: Annotated[
@@ -171,27 +168,19 @@ def partition_command(
     ] = None,
     dot: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Write the graph with its subgraphs as Graphviz DOT text.",
-            rich_help_panel=OUTPUT,
-        ),
+        option("Write the graph with its subgraphs as Graphviz DOT text.", "FILE", OUTPUT),
     ] = None,
     explain: Annotated[
         bool,
-        typer.Option(
-            "--explain",
-            help="Print where each operator runs, why, and what would help.",
-            rich_help_panel=OUTPUT,
-        ),
+        flag("Print where each operator runs, why, and what would help.", "--explain", OUTPUT),
     ] = False,
     what_if: Annotated[
         list[str],
         several(
             "Print what support of these operators would change; may be repeated.",
+            "OP[,OP...]",
+            OUTPUT,
             "--what-if",
-            metavar="OP[,OP...]",
-            panel=OUTPUT,
         ),
     ],
     as_json: AsJson = False,
@@ -219,33 +208,25 @@ def run_command(
     *,
     model: Runnable,
     value: Annotated[
-        list[str],
-        several("Value of an input; may be repeated.", "--input", metavar="NAME=FILE.npy"),
+        list[str], several("Value of an input; may be repeated.", "NAME=FILE.npy", None, "--input")
     ],
     random: Annotated[
-        bool, typer.Option("--random", help="Fill inputs without a file with seeded random values.")
+        bool,
+        flag("Fill inputs without a file with seeded random values.", "--random"),
     ] = False,
     seed: Seed = 0,
-    repeat: Annotated[
-        int,
-        typer.Option(
-            min=0, metavar="N", help="Timed runs after the first.", rich_help_panel=TIMING
-        ),
-    ] = 0,
+    repeat: Annotated[int, option("Timed runs after the first.", "N", TIMING, min=0)] = 0,
     threads: Annotated[
         int | None,
-        typer.Option(
+        option(
+            "Threads of a run. The default is TVM_NUM_THREADS, else all cores.",
+            "N",
+            TIMING,
             min=1,
             max=1024,
-            metavar="N",
-            help="Threads of a run. The default is TVM_NUM_THREADS, else all cores.",
-            rich_help_panel=TIMING,
         ),
     ] = None,
-    save: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.npz", help="Write the outputs there.", rich_help_panel=OUTPUT),
-    ] = None,
+    save: Annotated[Path | None, option("Write the outputs there.", "FILE.npz", OUTPUT)] = None,
     build: BuildOptions,
     as_json: AsJson = False,
     debug: Debug = False,
@@ -301,17 +282,13 @@ def bench_command(
     rounds: Rounds = 7,
     seconds: Seconds = 1.0,
     pin: Annotated[
-        str | None,
-        typer.Option(
-            metavar="CPUS", help="Run on these CPUs only, such as 0,2-3.", rich_help_panel=TIMING
-        ),
+        str | None, option("Run on these CPUs only, such as 0,2-3.", "CPUS", TIMING)
     ] = None,
     seed: Seed = 0,
     build: BuildOptions,
     precision: Precisions = "default",
     model: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="ONNX file of a built library, to compare with peers."),
+        Path | None, option("ONNX file of a built library, to compare with peers.", "FILE")
     ] = None,
     output: Annotated[Path | None, output("JSON file to write the results to.")] = None,
     as_json: AsJson = False,
@@ -353,19 +330,16 @@ def bench_command(
 def profile_command(
     *,
     model: Runnable,
-    repeat: Annotated[
-        int,
-        typer.Option(min=1, metavar="N", help="Inferences to measure.", rich_help_panel=TIMING),
-    ] = 30,
+    repeat: Annotated[int, option("Inferences to measure.", "N", TIMING, min=1)] = 30,
     threads: Threads = 1,
     seed: Seed = 0,
     build: BuildOptions,
     trace: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE.json",
-            help="Write the last inference as a trace for Perfetto (ui.perfetto.dev) and Chrome.",
-            rich_help_panel=OUTPUT,
+        option(
+            "Write the last inference as a trace for Perfetto (ui.perfetto.dev) and Chrome.",
+            "FILE.json",
+            OUTPUT,
         ),
     ] = None,
     as_json: AsJson = False,
@@ -387,15 +361,13 @@ def profile_command(
 @builds("calibration", "weight_bits", "shape", "extent")
 def quantize_command(
     *,
-    model: Annotated[Path, typer.Argument(help="ONNX file to quantize.", show_default=False)],
-    data: Annotated[Path, typer.Option(metavar="FOLDER", help=SAMPLES)],
+    model: Annotated[Path, argument("ONNX file to quantize.")],
+    data: Annotated[Path, option(SAMPLES, "FOLDER")],
     output: Annotated[
         Path | None, output("ONNX file to write. The default is MODEL_int8.onnx.")
     ] = None,
     build: BuildOptions,
-    skip: Annotated[
-        list[str], several("Node to keep in float32; may be repeated.", metavar="NODE")
-    ],
+    skip: Annotated[list[str], several("Node to keep in float32; may be repeated.", "NODE")],
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
@@ -415,10 +387,7 @@ def quantize_command(
 @machine_commands.command("cache", rich_help_panel=MACHINE)
 def cache_command(
     *,
-    action: Annotated[
-        CacheAction,
-        typer.Argument(help="Print what the cache holds, or empty it.", show_default=False),
-    ],
+    action: Annotated[CacheAction, argument("Print what the cache holds, or empty it.")],
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:

@@ -47,73 +47,69 @@ class Commands(typer.Typer):
         return super().command(name, cls=_Command, **settings)
 
 
-def several(help: str, *names: str, metavar: str | None = None, panel: str | None = None) -> Any:
+def argument(help: str, **settings: Any) -> Any:
+    """An argument of a command, shown without a default."""
+    return typer.Argument(help=help, show_default=False, **settings)
+
+
+def option(
+    help: str, metavar: str | None = None, panel: str | None = None, *names: str, **settings: Any
+) -> Any:
+    """An option of a command; without `names`, one named as the parameter."""
+    return typer.Option(*names, metavar=metavar, help=help, rich_help_panel=panel, **settings)
+
+
+def flag(help: str, name: str, panel: str | None = None) -> Any:
+    """An option without a value."""
+    return typer.Option(name, help=help, rich_help_panel=panel)
+
+
+def several(help: str, metavar: str, panel: str | None = None, *names: str) -> Any:
     """An option that may be given any number of times, or never."""
-    return typer.Option(
-        *names,
-        default_factory=list,
-        show_default=False,
-        metavar=metavar,
-        help=help,
-        rich_help_panel=panel,
-    )
+    return option(help, metavar, panel, *names, default_factory=list, show_default=False)
 
 
 def output(help: str, metavar: str = "FILE") -> Any:
     """The option `--output`."""
-    return typer.Option("--output", "-o", metavar=metavar, help=help, rich_help_panel=OUTPUT)
+    return option(help, metavar, OUTPUT, "--output", "-o")
 
 
 _MODEL_HELP = (
     "A model file: ONNX, .tflite, TorchScript (.pt), MXNet (NAME-symbol.json), Relay text, or a "
     "module that TVM 0.6 to 0.18 saved as JSON. The name of a bundled model also works."
 )
-Model = Annotated[
-    Path,
-    typer.Argument(help=_MODEL_HELP, show_default=False, autocompletion=completions.models),
-]
+Model = Annotated[Path, argument(_MODEL_HELP, autocompletion=completions.models)]
 Models = Annotated[
     list[str],
-    typer.Argument(
-        help="ONNX files, built libraries, or names of bundled models.",
-        show_default=False,
+    argument(
+        "ONNX files, built libraries, or names of bundled models.",
         autocompletion=completions.models,
     ),
 ]
 Runnable = Annotated[
     Path,
-    typer.Argument(
-        help="A library (.so or .tar), a model file, a bundled model's name, or a Python script "
+    argument(
+        "A library (.so or .tar), a model file, a bundled model's name, or a Python script "
         "for an older TVM.",
-        show_default=False,
         autocompletion=completions.models,
     ),
 ]
 Target = Annotated[
     str,
-    typer.Option(
-        metavar="TARGET",
-        help='What to compile for, such as "llvm -mcpu=x86-64-v3" or "cuda -arch=sm_90". Plain '
+    option(
+        'What to compile for, such as "llvm -mcpu=x86-64-v3" or "cuda -arch=sm_90". Plain '
         '"llvm" is this machine\'s CPU.',
-        rich_help_panel=CODE,
+        "TARGET",
+        CODE,
     ),
 ]
 TargetHost = Annotated[
-    str | None,
-    typer.Option(
-        metavar="TARGET",
-        help="Host CPU of a GPU target. The default is this machine's.",
-        rich_help_panel=CODE,
-    ),
+    str | None, option("Host CPU of a GPU target. The default is this machine's.", "TARGET", CODE)
 ]
 OptLevel = Annotated[
     int,
-    typer.Option(
-        min=0,
-        max=4,
-        metavar="N",
-        help="Optimization level. Levels below 3 keep data layouts as they are.",
-        rich_help_panel=CODE,
+    option(
+        "Optimization level. Levels below 3 keep data layouts as they are.", "N", CODE, min=0, max=4
     ),
 ]
 Shape = Annotated[
@@ -121,38 +117,33 @@ Shape = Annotated[
     several(
         "Shape of an input; repeat for other inputs. Write a name or ? for a dimension that is "
         "only known at run time.",
-        metavar="NAME=N,C,H,W",
-        panel=MODEL,
+        "NAME=N,C,H,W",
+        MODEL,
     ),
 ]
 ImportLimit = Annotated[
     list[str],
     several(
         "Limit of an ONNX import: nodes, folded_bytes or seconds; may be repeated.",
-        metavar="LIMIT=N",
-        panel=MODEL,
+        "LIMIT=N",
+        MODEL,
     ),
 ]
 Bound = Annotated[
-    list[str],
-    several(
-        "Upper bound of a dynamic dimension; may be repeated.", metavar="SYMBOL=N", panel=MODEL
-    ),
+    list[str], several("Upper bound of a dynamic dimension; may be repeated.", "SYMBOL=N", MODEL)
 ]
 KVCache = Annotated[
     str | None,
-    typer.Option(
-        help="Keep inputs that grow along SYMBOL in buffers with room for N rows.",
-        metavar="SYMBOL=N",
-        rich_help_panel=MODEL,
+    option(
+        "Keep inputs that grow along SYMBOL in buffers with room for N rows.", "SYMBOL=N", MODEL
     ),
 ]
 Specialize = Annotated[
     list[str],
     several(
         "Add specialized kernels for these sizes of a dynamic dimension; may be repeated.",
-        metavar="SYMBOL=N,N",
-        panel=MODEL,
+        "SYMBOL=N,N",
+        MODEL,
     ),
 ]
 Extents = Annotated[
@@ -160,157 +151,117 @@ Extents = Annotated[
     several(
         "Fix a dynamic dimension to a number, in all inputs that have it; may be repeated. For a "
         "library it is the size of random inputs.",
+        "SYMBOL=N",
+        MODEL,
         "--extent",
-        metavar="SYMBOL=N",
-        panel=MODEL,
     ),
 ]
-Log = Annotated[
-    list[Path], several("AutoTVM log to apply; may be repeated.", metavar="FILE", panel=CODE)
-]
+Log = Annotated[list[Path], several("AutoTVM log to apply; may be repeated.", "FILE", CODE)]
 AutoSchedulerLog = Annotated[
-    list[Path],
-    several("Log of auto_scheduler to apply; may be repeated.", metavar="FILE", panel=CODE),
+    list[Path], several("Log of auto_scheduler to apply; may be repeated.", "FILE", CODE)
 ]
 DisablePass = Annotated[
-    list[str],
-    several("Name of a build pass to skip; may be repeated.", metavar="NAME", panel=CODE),
+    list[str], several("Name of a build pass to skip; may be repeated.", "NAME", CODE)
 ]
 Precision = Annotated[
     str,
-    typer.Option(
-        metavar="NAME",
-        help='What may be rounded: "default", "strict" (no algorithm that rounds differently), '
+    option(
+        'What may be rounded: "default", "strict" (no algorithm that rounds differently), '
         '"fast" (also Strassen matmuls), "f32", "bf16", "f16", "tf32" (CUDA), or "int8" (needs '
         "--data).",
+        "NAME",
+        PRECISION,
         callback=arguments.precision,
         autocompletion=completions.precisions,
-        rich_help_panel=PRECISION,
     ),
 ]
 SAMPLES = "A folder of samples: .npz files with the inputs by name, or .npy files of one input."
 Calibration = Annotated[
     str,
-    typer.Option(
-        metavar="NAME",
-        help='How the ranges of int8 values are found: "minmax", "percentile" or "kl".',
+    option(
+        'How the ranges of int8 values are found: "minmax", "percentile" or "kl".',
+        "NAME",
+        PRECISION,
         callback=arguments.calibration,
         autocompletion=completions.calibrations,
-        rich_help_panel=PRECISION,
     ),
 ]
 WeightBits = Annotated[
     int,
-    typer.Option(
+    option(
+        "Bits of int8 weights: 8, or 7, which CPUs without VNNI multiply faster.",
+        "N",
+        PRECISION,
         min=7,
         max=8,
-        metavar="N",
-        help="Bits of int8 weights: 8, or 7, which CPUs without VNNI multiply faster.",
-        rich_help_panel=PRECISION,
     ),
 ]
 Precisions = Annotated[
     str,
-    typer.Option(
-        metavar="NAMES",
-        help="Precisions of Baton to measure, separated by commas, such as default,bf16.",
+    option(
+        "Precisions of Baton to measure, separated by commas, such as default,bf16.",
+        "NAMES",
+        PRECISION,
         callback=arguments.precisions,
         autocompletion=completions.precisions,
-        rich_help_panel=PRECISION,
     ),
 ]
-Data = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FOLDER", help=f"For --precision int8. {SAMPLES}", rich_help_panel=PRECISION
-    ),
-]
+Data = Annotated[Path | None, option(f"For --precision int8. {SAMPLES}", "FOLDER", PRECISION)]
 Trust = Annotated[
     bool,
-    typer.Option(
-        "--trust",
-        help="Accept a saved module (.json) that holds code. The code runs.",
-        rich_help_panel=MODEL,
-    ),
+    flag("Accept a saved module (.json) that holds code. The code runs.", "--trust", MODEL),
 ]
 Backend = Annotated[
     list[str],
     several(
-        "Partitioners to run, separated by commas; may be repeated.",
-        metavar="NAME[,NAME...]",
-        panel=PARTITIONING,
+        "Partitioners to run, separated by commas; may be repeated.", "NAME[,NAME...]", PARTITIONING
     ),
 ]
 Placement = Annotated[
     str,
-    typer.Option(
-        metavar="NAME",
-        help='Choice of partitioners: "fastest" measures each of them alone, and the build.',
+    option(
+        'Choice of partitioners: "fastest" measures each of them alone, and the build.',
+        "NAME",
+        PARTITIONING,
         callback=arguments.placement,
-        rich_help_panel=PARTITIONING,
     ),
 ]
 Plugin = Annotated[
     list[Path],
     several(
         "A .py or .so file that registers partitioners. Its code runs: load only files you trust.",
-        metavar="FILE",
-        panel=PARTITIONING,
+        "FILE",
+        PARTITIONING,
     ),
 ]
 BackendOption = Annotated[
     list[str],
-    several(
-        "Option for the partitioners; may be repeated.",
-        "--option",
-        metavar="KEY=VALUE",
-        panel=PARTITIONING,
-    ),
+    several("Option for the partitioners; may be repeated.", "KEY=VALUE", PARTITIONING, "--option"),
 ]
-Threads = Annotated[
-    int,
-    typer.Option(
-        min=1, max=1024, metavar="N", help="Threads of every engine.", rich_help_panel=TIMING
-    ),
-]
+Threads = Annotated[int, option("Threads of every engine.", "N", TIMING, min=1, max=1024)]
 Peers = Annotated[
     str,
-    typer.Option(
-        metavar="NAMES",
-        help="Engines to compare with, separated by commas; empty for none.",
+    option(
+        "Engines to compare with, separated by commas; empty for none.",
+        "NAMES",
+        TIMING,
         autocompletion=completions.peers,
-        rich_help_panel=TIMING,
     ),
 ]
-Rounds = Annotated[
-    int,
-    typer.Option(
-        min=1, metavar="N", help="How often each candidate is measured.", rich_help_panel=TIMING
-    ),
-]
-Seconds = Annotated[
-    float,
-    typer.Option(min=0.01, metavar="S", help="Length of one measurement.", rich_help_panel=TIMING),
-]
-Seed = Annotated[int, typer.Option(metavar="N", help="Seed of the random inputs.")]
-AsJson = Annotated[
-    bool,
-    typer.Option("--json", help="Print JSON, and nothing else, on stdout.", rich_help_panel=OUTPUT),
-]
+Rounds = Annotated[int, option("How often each candidate is measured.", "N", TIMING, min=1)]
+Seconds = Annotated[float, option("Length of one measurement.", "S", TIMING, min=0.01)]
+Seed = Annotated[int, option("Seed of the random inputs.", "N")]
+AsJson = Annotated[bool, flag("Print JSON, and nothing else, on stdout.", "--json", OUTPUT)]
 CompilerFlag = Annotated[
     list[str],
-    typer.Option(
+    several(
+        "Flag for the C++ compiler, such as --flag=-O3; may be repeated. The default is -O2.",
+        "FLAG",
+        None,
         "--flag",
-        default_factory=list,
-        show_default=False,
-        metavar="FLAG",
-        help="Flag for the C++ compiler, such as --flag=-O3; may be repeated. The default is -O2.",
     ),
 ]
-Debug = Annotated[
-    bool,
-    typer.Option("--debug", help="Show the traceback of an error.", rich_help_panel=OUTPUT),
-]
+Debug = Annotated[bool, flag("Show the traceback of an error.", "--debug", OUTPUT)]
 
 
 def texts(paths: list[Path]) -> tuple[str, ...]:

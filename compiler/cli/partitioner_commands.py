@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from .console import Steps, failures
-from .options import Commands, CompilerFlag, Debug, output
+from .options import Commands, CompilerFlag, Debug, argument, output
 
 PANEL = "Extend Baton in C++"
 
@@ -26,11 +26,7 @@ def common() -> None:
 def build_command(
     *,
     sources: Annotated[
-        list[Path],
-        typer.Argument(
-            help="C++ files that include baton/partitioner.h or mxnet/lib_api.h.",
-            show_default=False,
-        ),
+        list[Path], argument("C++ files that include baton/partitioner.h or mxnet/lib_api.h.")
     ],
     output: Annotated[Path, output("Library to write, .so.")],
     flag: CompilerFlag,

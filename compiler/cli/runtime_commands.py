@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from .console import Steps, failures
-from .options import Commands, CompilerFlag, Debug, output, several
+from .options import Commands, CompilerFlag, Debug, option, output, several
 
 commands = Commands()
 runtime = Commands(
@@ -32,8 +30,9 @@ def build_command(
         several(
             "Wheels of apache-tvm and of apache-tvm-ffi for another architecture, which $CXX "
             "compiles for; give the option twice.",
+            "WHEEL",
+            None,
             "--wheel",
-            metavar="WHEEL",
         ),
     ],
     debug: Debug = False,
@@ -52,10 +51,7 @@ def wheel_command(
     output: Annotated[Path, output("Folder that gets the wheel.", "FOLDER")],
     tvm: Annotated[
         Path | None,
-        typer.Option(
-            metavar="WHEEL",
-            help="Wheel of apache-tvm, of the same version, for another architecture.",
-        ),
+        option("Wheel of apache-tvm, of the same version, for another architecture.", "WHEEL"),
     ] = None,
     debug: Debug = False,
 ) -> None:

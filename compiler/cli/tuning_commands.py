@@ -7,8 +7,6 @@ import os
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from compiler.errors import InputError
 
 from . import arguments
@@ -23,7 +21,10 @@ from .options import (
     Model,
     Rounds,
     Threads,
+    argument,
     builds,
+    flag,
+    option,
     output,
     several,
 )
@@ -67,134 +68,80 @@ def tune_command(
     model: Model,
     log: Annotated[
         Path,
-        typer.Option(
-            metavar="FILE",
-            help="Log of every measurement. A run that was interrupted continues from it.",
-            rich_help_panel=SEARCH,
+        option(
+            "Log of every measurement. A run that was interrupted continues from it.",
+            "FILE",
+            SEARCH,
         ),
     ],
     best: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Log of the records that pay, for --log of other commands. The default is "
-            "LOG.best.",
-            rich_help_panel=SEARCH,
+        option(
+            "Log of the records that pay, for --log of other commands. The default is LOG.best.",
+            "FILE",
+            SEARCH,
         ),
     ] = None,
     tuner: Annotated[
         TunerEngine,
-        typer.Option(
-            metavar="NAME",
-            help="Tune the templates of autotvm, or search with auto_scheduler.",
-            rich_help_panel=SEARCH,
-        ),
+        option("Tune the templates of autotvm, or search with auto_scheduler.", "NAME", SEARCH),
     ] = TunerEngine.autotvm,
     algorithm: Annotated[
         str,
-        typer.Option(
-            metavar="NAME",
-            help="Tuner of AutoTVM: xgb_knob, xgb_itervar, xgb_curve, xgb_rank, ga, random or "
+        option(
+            "Tuner of AutoTVM: xgb_knob, xgb_itervar, xgb_curve, xgb_rank, ga, random or "
             "gridsearch.",
-            rich_help_panel=SEARCH,
+            "NAME",
+            SEARCH,
         ),
     ] = "xgb_knob",
-    trials: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help="Measurements of each task.",
-            rich_help_panel=SEARCH,
-        ),
-    ] = 64,
+    trials: Annotated[int, option("Measurements of each task.", "N", SEARCH, min=1)] = 64,
     early_stopping: Annotated[
         int | None,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help="Stop a task after this many measurements without an improvement.",
-            rich_help_panel=SEARCH,
+        option(
+            "Stop a task after this many measurements without an improvement.", "N", SEARCH, min=1
         ),
     ] = None,
     op: Annotated[
         list[str],
         several(
             "Operator to tune, such as nn.conv2d; may be repeated. The default is all operators.",
-            metavar="NAME",
-            panel=SEARCH,
+            "NAME",
+            SEARCH,
         ),
     ],
     limit: Annotated[
         int | None,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help="Tune only this many operators, those with most work.",
-            rich_help_panel=SEARCH,
-        ),
+        option("Tune only this many operators, those with most work.", "N", SEARCH, min=1),
     ] = None,
     seconds: Annotated[
         float | None,
-        typer.Option(
-            min=1,
-            metavar="S",
-            help="Time limit of the search. The comparisons at the end are extra.",
-            rich_help_panel=SEARCH,
+        option(
+            "Time limit of the search. The comparisons at the end are extra.", "S", SEARCH, min=1
         ),
     ] = None,
     timeout: Annotated[
-        float,
-        typer.Option(
-            min=0.1,
-            metavar="S",
-            help="Time limit in seconds of one build, and of one run.",
-            rich_help_panel=TIMING,
-        ),
+        float, option("Time limit in seconds of one build, and of one run.", "S", TIMING, min=0.1)
     ] = 20.0,
-    number: Annotated[
-        int,
-        typer.Option(
-            min=1, metavar="N", help="Runs that a repeat averages.", rich_help_panel=TIMING
-        ),
-    ] = 4,
-    repeat: Annotated[
-        int,
-        typer.Option(min=1, metavar="N", help="Repeats of a measurement.", rich_help_panel=TIMING),
-    ] = 3,
+    number: Annotated[int, option("Runs that a repeat averages.", "N", TIMING, min=1)] = 4,
+    repeat: Annotated[int, option("Repeats of a measurement.", "N", TIMING, min=1)] = 3,
     min_repeat_ms: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            metavar="MS",
-            help="Shortest time of a repeat, in milliseconds.",
-            rich_help_panel=TIMING,
-        ),
+        int, option("Shortest time of a repeat, in milliseconds.", "MS", TIMING, min=0)
     ] = 10,
     cooldown: Annotated[
-        float,
-        typer.Option(
-            min=0, metavar="S", help="Pause in seconds after each run.", rich_help_panel=TIMING
-        ),
+        float, option("Pause in seconds after each run.", "S", TIMING, min=0)
     ] = 0.0,
-    check: Annotated[
-        bool, typer.Option(help="Compare each result with numpy's.", rich_help_panel=TIMING)
-    ] = True,
+    check: Annotated[bool, option("Compare each result with numpy's.", None, TIMING)] = True,
     tracker: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST:PORT/KEY",
-            help="Measure on devices of this RPC tracker.",
-            rich_help_panel=TIMING,
-        ),
+        str | None, option("Measure on devices of this RPC tracker.", "HOST:PORT/KEY", TIMING)
     ] = None,
     scheduler: Annotated[
         str | None,
-        typer.Option(
-            metavar="ADDRESS",
-            help="With auto_scheduler: build and measure on the workers of the Dask scheduler "
+        option(
+            "With auto_scheduler: build and measure on the workers of the Dask scheduler "
             "at tcp://HOST:PORT.",
-            rich_help_panel=TIMING,
+            "ADDRESS",
+            TIMING,
         ),
     ] = None,
     rounds: Rounds = 7,
@@ -245,11 +192,9 @@ def extract_tasks_command(
     model: Model,
     build: BuildOptions,
     include_simple: Annotated[
-        bool, typer.Option("--include-simple", help="Also list kernels without a reduction.")
+        bool, flag("Also list kernels without a reduction.", "--include-simple")
     ] = False,
-    folder: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Write one TIR file per task there.")
-    ] = None,
+    folder: Annotated[Path | None, option("Write one TIR file per task there.", "FOLDER")] = None,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
@@ -270,21 +215,15 @@ def extract_tasks_command(
 @commands.command("convert-log", rich_help_panel=TUNE)
 def convert_log_command(
     *,
-    logs: Annotated[
-        list[Path], typer.Argument(help="AutoTVM logs of any TVM version.", show_default=False)
-    ],
+    logs: Annotated[list[Path], argument("AutoTVM logs of any TVM version.")],
     output: Annotated[Path, output("Log to write, in today's format.")],
-    best: Annotated[
-        bool, typer.Option("--best", help="Keep only the best record of each workload.")
-    ] = False,
-    drop_failed: Annotated[
-        bool, typer.Option("--drop-failed", help="Leave out failed measurements.")
-    ] = False,
+    best: Annotated[bool, flag("Keep only the best record of each workload.", "--best")] = False,
+    drop_failed: Annotated[bool, flag("Leave out failed measurements.", "--drop-failed")] = False,
     metaschedule: Annotated[
         bool,
-        typer.Option(
+        flag(
+            "Convert a MetaSchedule database folder to an auto_scheduler log, or back.",
             "--metaschedule",
-            help="Convert a MetaSchedule database folder to an auto_scheduler log, or back.",
         ),
     ] = False,
     as_json: AsJson = False,
