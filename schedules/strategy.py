@@ -15,6 +15,7 @@ from typing import Any
 
 from tvm.target import Target
 
+from .anchor import ScheduleRule, register_anchor_rule
 from .config import ConfigEntity
 
 DIRECT = "direct"
@@ -80,9 +81,18 @@ class Implementation:
 _STRATEGIES: dict[tuple[str, str], list[Implementation]] = {}
 
 
-def register(op: str, target_key: str, implementation: Implementation) -> Implementation:
-    """Add an implementation of `op` for targets that have `target_key` among their keys."""
+def register(
+    op: str, target_key: str, *fields: Any, rule: ScheduleRule | None = None, **options: Any
+) -> Implementation:
+    """Add an implementation of `op` for targets that have `target_key` among their keys.
+
+    `fields`, `options`: those of `Implementation`. `rule`: schedules the functions whose anchor
+    block names the implementation; see `register_anchor_rule`.
+    """
+    implementation = Implementation(*fields, **options)
     _STRATEGIES.setdefault((op, target_key), []).append(implementation)
+    if rule is not None:
+        register_anchor_rule(implementation.name, rule)
     return implementation
 
 

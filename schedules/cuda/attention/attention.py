@@ -25,7 +25,7 @@ from ...anchor import register_anchor_rule
 from ...attention import AttentionWorkload, Heads
 from ...config import ConfigEntity, option
 from ...matmul import unravel
-from ...strategy import Implementation, anchor_attrs, register
+from ...strategy import anchor_attrs, register
 from .. import device as devices
 from ..device import Device
 from ..gemm import intrinsics
@@ -369,7 +369,5 @@ class _AsWritten(s_tir.dlight.ScheduleRule):
 
 
 for _operator in ("attention", "attention_rows"):
-    register(
-        _operator, "cuda", Implementation(NAME, 10, supports, fallback, compute, seconds=predicted)
-    )
+    register(_operator, "cuda", NAME, 10, supports, fallback, compute, seconds=predicted)
 register_anchor_rule(NAME, _AsWritten())

@@ -7,10 +7,10 @@ from typing import Any
 from tvm import te
 from tvm.target import Target
 
-from ...anchor import AnchorRule, inline_around, register_anchor_rule, sblocks
+from ...anchor import AnchorRule, inline_around, sblocks
 from ...config import ConfigEntity
 from ...conv2d import Conv2dWorkload, pad_data
-from ...strategy import Implementation, anchor_attrs, register
+from ...strategy import anchor_attrs, register
 from ..verified_rule import Checked
 from .template_loops import (
     accumulate_in_registers,
@@ -263,17 +263,15 @@ def _template(name: str, supports: Any, fallback: Any, task_args: Any, rule: Any
     register(
         "nn.conv2d",
         "cuda",
-        Implementation(
-            name,
-            10,
-            lambda w, _: supports(w) and is_float(w.dtype, w.out_dtype),
-            fallback,
-            lambda w, config, data, weight: compute(w, config, name, data, weight),
-            task_args,
-            only_recorded=True,
-        ),
+        name,
+        10,
+        lambda w, _: supports(w) and is_float(w.dtype, w.out_dtype),
+        fallback,
+        lambda w, config, data, weight: compute(w, config, name, data, weight),
+        task_args,
+        only_recorded=True,
+        rule=Checked(name, rule),
     )
-    register_anchor_rule(name, Checked(name, rule))
 
 
 _template(DIRECT, lambda w: w.groups == 1, _direct_fallback, direct_args, Direct())

@@ -7,10 +7,10 @@ from typing import Any
 from tvm import te, tirx
 from tvm.target import Target
 
-from ...anchor import AnchorRule, inline_around, register_anchor_rule, sblocks
+from ...anchor import AnchorRule, inline_around, sblocks
 from ...config import ConfigEntity, option, split
 from ...conv_transpose import ConvTransposeWorkload
-from ...strategy import Implementation, anchor_attrs, register
+from ...strategy import anchor_attrs, register
 from ..verified_rule import Checked
 from .conv2d_template import BLOCK_ZYX, ZYX, is_float
 from .template_loops import (
@@ -201,17 +201,15 @@ def _template(operator: str, name: str, fallback: Any, rule: Any) -> None:
     register(
         operator,
         "cuda",
-        Implementation(
-            name,
-            10,
-            supports,
-            fallback,
-            lambda w, config, data, weight: compute(w, config, name, data, weight),
-            ConvTransposeWorkload.autotvm_args,
-            only_recorded=True,
-        ),
+        name,
+        10,
+        supports,
+        fallback,
+        lambda w, config, data, weight: compute(w, config, name, data, weight),
+        ConvTransposeWorkload.autotvm_args,
+        only_recorded=True,
+        rule=Checked(name, rule),
     )
-    register_anchor_rule(name, Checked(name, rule))
 
 
 _template("nn.conv2d_transpose", IMAGES, images_fallback, Images())

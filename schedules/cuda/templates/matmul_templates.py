@@ -18,7 +18,7 @@ from ...anchor import AnchorRule, register_anchor_rule
 from ...config import ConfigEntity, option, split
 from ...epilogue import Surroundings, inline_epilogue
 from ...matmul import BatchMatmulWorkload, DenseWorkload, Operand
-from ...strategy import Implementation, anchor_attrs, register
+from ...strategy import anchor_attrs, register
 from ...x86.matmul.matmul_tile import flatten_rows, view
 from ...x86.templates.matmul_templates import plain_batch_matmul_args, transpose_weight
 from ..verified_rule import Checked
@@ -257,21 +257,19 @@ def _dense(name: str, plevel: int, least_rows: int, fallback: Any, rule: Any) ->
         register(
             "nn.dense",
             "cuda",
-            Implementation(
-                name,
-                plevel,
-                lambda w, _, constant=constant: (  # type: ignore[misc]
-                    w.rhs_dtype in ("", w.dtype)
-                    and is_float(w.dtype, w.out_dtype)
-                    and w.m >= least_rows
-                    and (w.weight is None) == constant
-                ),
-                fallback,
-                lambda w, config, x, weight: compute_dense(w, config, name, x, weight),
-                DenseWorkload.autotvm_args,
-                transpose_weight if constant else None,
-                only_recorded=True,
+            name,
+            plevel,
+            lambda w, _, constant=constant: (
+                w.rhs_dtype in ("", w.dtype)
+                and is_float(w.dtype, w.out_dtype)
+                and w.m >= least_rows
+                and (w.weight is None) == constant
             ),
+            fallback,
+            lambda w, config, x, weight: compute_dense(w, config, name, x, weight),
+            DenseWorkload.autotvm_args,
+            transpose_weight if constant else None,
+            only_recorded=True,
         )
     register_anchor_rule(name, Checked(name, rule))
 
@@ -284,17 +282,15 @@ def _batch_matmul(plevel: int, supports: Any, task_args: Any) -> None:
     register(
         "nn.batch_matmul",
         "cuda",
-        Implementation(
-            BATCH_MATMUL,
-            plevel,
-            lambda w, _: (
-                w.rhs_dtype in ("", w.dtype) and is_float(w.dtype, w.out_dtype) and supports(w)
-            ),
-            batch_matmul_fallback,
-            compute_batch_matmul,
-            task_args,
-            only_recorded=True,
+        BATCH_MATMUL,
+        plevel,
+        lambda w, _: (
+            w.rhs_dtype in ("", w.dtype) and is_float(w.dtype, w.out_dtype) and supports(w)
         ),
+        batch_matmul_fallback,
+        compute_batch_matmul,
+        task_args,
+        only_recorded=True,
     )
 
 

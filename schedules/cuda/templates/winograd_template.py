@@ -11,10 +11,10 @@ import numpy as np
 from tvm import te, tirx
 from tvm.target import Target
 
-from ...anchor import AnchorRule, inline_around, register_anchor_rule, sblocks
+from ...anchor import AnchorRule, inline_around, sblocks
 from ...config import ConfigEntity
 from ...conv2d import Conv2dWorkload
-from ...strategy import Implementation, anchor_attrs, register
+from ...strategy import anchor_attrs, register
 from ...winograd import algorithm, times, transform_matrices
 from ..verified_rule import Checked
 from .conv2d_template import BLOCK_ZYX, ZYX, direct_args
@@ -224,15 +224,13 @@ def supports(w: Conv2dWorkload, _: Target) -> bool:
 register(
     "nn.conv2d",
     "cuda",
-    Implementation(
-        NAME,
-        5,
-        supports,
-        fallback,
-        compute,
-        direct_args,
-        pack_weight,
-        only_recorded=True,
-    ),
+    NAME,
+    5,
+    supports,
+    fallback,
+    compute,
+    direct_args,
+    pack_weight,
+    only_recorded=True,
+    rule=Checked(NAME, Winograd()),
 )
-register_anchor_rule(NAME, Checked(NAME, Winograd()))

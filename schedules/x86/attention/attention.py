@@ -21,11 +21,11 @@ from typing import Any
 from tvm import DataType, te, tirx
 from tvm.target import Target
 
-from ...anchor import AnchorRule, register_anchor_rule, sblocks
+from ...anchor import AnchorRule, sblocks
 from ...attention import AttentionWorkload
 from ...config import ConfigEntity, option
 from ...matmul import unravel
-from ...strategy import Implementation, anchor_attrs, register
+from ...strategy import anchor_attrs, register
 from ..conv.register_tile import tiles_in_registers
 from ..machine import microkernel
 from ..machine.cpu import Machine
@@ -327,5 +327,4 @@ def supports(w: AttentionWorkload, target: Target) -> bool:
     return w.dtype == "float32" and w.s >= ROWS_PER_COPY and scores <= machine.l2_bytes // 2
 
 
-register("attention", "cpu", Implementation(NAME, 10, supports, fallback, compute))
-register_anchor_rule(NAME, Attention())
+register("attention", "cpu", NAME, 10, supports, fallback, compute, rule=Attention())

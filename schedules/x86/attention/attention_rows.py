@@ -29,7 +29,7 @@ from tvm.target import Target
 from ...attention import AttentionWorkload
 from ...config import ConfigEntity, option
 from ...matmul import unravel
-from ...strategy import Implementation, register
+from ...strategy import register
 from ..machine.cpu import Machine
 from ..reduction.horizontal_sum import joins, places
 
@@ -380,4 +380,4 @@ class _Loops:
         return (batch, row, head * self.w.c + column)
 
 
-register(OPERATOR, "cpu", Implementation(NAME, 10, supports, fallback, compute))
+register(OPERATOR, "cpu", NAME, 10, supports, fallback, compute)

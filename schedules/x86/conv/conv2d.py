@@ -13,11 +13,11 @@ from typing import Any
 from tvm import DataType, te
 from tvm.target import Target
 
-from ...anchor import AnchorRule, inline_around, register_anchor_rule, sblocks
+from ...anchor import AnchorRule, inline_around, sblocks
 from ...config import ConfigEntity, option
 from ...conv2d import Conv2dWorkload, pad_data
 from ...epilogue import is_costly
-from ...strategy import Implementation, anchor_attrs, register
+from ...strategy import anchor_attrs, register
 from ..machine import microkernel
 from ..machine.cpu import SET_BYTES, SET_WAYS, Machine
 from ..machine.prefetch import prefetch_tile, stream_panels
@@ -511,16 +511,14 @@ def is_float_conv(w: Conv2dWorkload, _: Target) -> bool:
 register(
     "nn.conv2d",
     "cpu",
-    Implementation(
-        DIRECT,
-        15,
-        is_float_conv,
-        direct_fallback,
-        lambda w, config, data, weight: compute(w, config, DIRECT, data, weight),
-        Conv2dWorkload.autotvm_args,
-        pack_weight,
-        direct_cycles,
-        is_default=True,
-    ),
+    DIRECT,
+    15,
+    is_float_conv,
+    direct_fallback,
+    lambda w, config, data, weight: compute(w, config, DIRECT, data, weight),
+    Conv2dWorkload.autotvm_args,
+    pack_weight,
+    direct_cycles,
+    is_default=True,
+    rule=DirectConv2d(),
 )
-register_anchor_rule(DIRECT, DirectConv2d())

@@ -15,11 +15,11 @@ from typing import Any
 from tvm import te
 from tvm.target import Target
 
-from ...anchor import AnchorRule, inline_around, register_anchor_rule, sblocks
+from ...anchor import AnchorRule, inline_around, sblocks
 from ...config import ConfigEntity, option
 from ...conv2d import Conv2dWorkload, pad_data
 from ...epilogue import is_costly
-from ...strategy import Implementation, anchor_attrs, register
+from ...strategy import anchor_attrs, register
 from ..machine import amx
 from ..machine.cpu import Machine
 from ..machine.dot_product import DOTS, Dot, dot_of
@@ -278,15 +278,13 @@ for _dot in DOTS:
     register(
         "nn.conv2d",
         "cpu",
-        Implementation(
-            NAMES[_dot],
-            15,
-            partial(_supports, _dot),
-            partial(_fallback, _dot),
-            partial(_compute, _dot),
-            None,
-            partial(_pack, _dot),
-            partial(_cycles, _dot),
-        ),
+        NAMES[_dot],
+        15,
+        partial(_supports, _dot),
+        partial(_fallback, _dot),
+        partial(_compute, _dot),
+        None,
+        partial(_pack, _dot),
+        partial(_cycles, _dot),
+        rule=AmxConv2d(),
     )
-    register_anchor_rule(NAMES[_dot], AmxConv2d())

@@ -9,10 +9,9 @@ from typing import Any
 from tvm import te
 from tvm.target import Target
 
-from ...anchor import register_anchor_rule
 from ...config import ConfigEntity, option
 from ...conv2d import Conv2dWorkload
-from ...strategy import Implementation, register
+from ...strategy import register
 from ..machine.dot_product import (
     BYTES,
     DOTS,
@@ -106,16 +105,14 @@ for _dot in DOTS:
     register(
         "nn.conv2d",
         "cpu",
-        Implementation(
-            DIRECT[_dot],
-            15,
-            partial(_supports, _dot),
-            partial(fallback, _dot),
-            partial(_compute, _dot),
-            Conv2dWorkload.autotvm_args,
-            partial(_pack, _dot),
-            partial(_cycles, _dot),
-            is_default=True,
-        ),
+        DIRECT[_dot],
+        15,
+        partial(_supports, _dot),
+        partial(fallback, _dot),
+        partial(_compute, _dot),
+        Conv2dWorkload.autotvm_args,
+        partial(_pack, _dot),
+        partial(_cycles, _dot),
+        is_default=True,
+        rule=DirectDotConv2d(),
     )
-    register_anchor_rule(DIRECT[_dot], DirectDotConv2d())

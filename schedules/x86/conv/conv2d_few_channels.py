@@ -14,10 +14,10 @@ from typing import Any
 from tvm import te, tirx
 from tvm.target import Target
 
-from ...anchor import AnchorRule, inline_around, register_anchor_rule, sblocks
+from ...anchor import AnchorRule, inline_around, sblocks
 from ...config import ConfigEntity, option
 from ...conv2d import Conv2dWorkload
-from ...strategy import Implementation, anchor_attrs, register
+from ...strategy import anchor_attrs, register
 from ..machine.cpu import Machine
 from .conv2d import PARALLEL_MACS
 from .register_tile import fewest_vectors, the_fewer, tiles_in_registers, with_empty_lanes
@@ -199,6 +199,13 @@ def cycles(w: Conv2dWorkload, target: Target) -> float:
 register(
     "nn.conv2d",
     "cpu",
-    Implementation(NAME, 15, supports, fallback, compute, None, pack_weight, cycles),
+    NAME,
+    15,
+    supports,
+    fallback,
+    compute,
+    None,
+    pack_weight,
+    cycles,
+    rule=NarrowConv2d(),
 )
-register_anchor_rule(NAME, NarrowConv2d())

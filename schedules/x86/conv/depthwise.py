@@ -13,10 +13,10 @@ from typing import Any
 from tvm import DataType, te, tirx
 from tvm.target import Target
 
-from ...anchor import AnchorRule, inline_around, register_anchor_rule, sblocks
+from ...anchor import AnchorRule, inline_around, sblocks
 from ...config import ConfigEntity, option
 from ...conv2d import Conv2dWorkload, pad_data
-from ...strategy import Implementation, anchor_attrs, register
+from ...strategy import anchor_attrs, register
 from ..machine import amx
 from ..machine.cpu import Machine
 from ..machine.dot_product import OF_BFLOAT16, Dot, dot_of
@@ -231,11 +231,8 @@ def _register(name: str, supports: Any, pack: Any, task_args: Any = None) -> Non
     def compute_it(w: Conv2dWorkload, config: ConfigEntity, data: Any, weight: Any) -> Any:
         return compute(w, config, name, data, weight)
 
-    implementation = Implementation(
-        name, 15, supports, direct_fallback, compute_it, task_args, pack
-    )
-    register("nn.conv2d", "cpu", implementation)
-    register_anchor_rule(name, DepthwiseConv2d())
+    fields = name, 15, supports, direct_fallback, compute_it, task_args, pack
+    register("nn.conv2d", "cpu", *fields, rule=DepthwiseConv2d())
 
 
 _register(DIRECT, _is_direct, pack_weight, Conv2dWorkload.autotvm_args)

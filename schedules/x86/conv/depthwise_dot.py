@@ -20,10 +20,10 @@ from typing import Any
 from tvm import te, tirx
 from tvm.target import Target
 
-from ...anchor import AnchorRule, inline_around, register_anchor_rule, sblocks
+from ...anchor import AnchorRule, inline_around, sblocks
 from ...config import ConfigEntity, option
 from ...conv2d import Conv2dWorkload
-from ...strategy import Implementation, anchor_attrs, register
+from ...strategy import anchor_attrs, register
 from ..machine.cpu import Machine
 from ..machine.dot_product import squares_dot_intrinsic, vnni_lanes
 from .conv2d import extent_of
@@ -309,8 +309,5 @@ def _tile_ow(width: int) -> int:
 
 
 register(
-    "nn.conv2d",
-    "cpu",
-    Implementation(NAME, 20, _supports, _fallback, _compute, None, _pack),
+    "nn.conv2d", "cpu", NAME, 20, _supports, _fallback, _compute, None, _pack, rule=DepthwiseDots()
 )
-register_anchor_rule(NAME, DepthwiseDots())

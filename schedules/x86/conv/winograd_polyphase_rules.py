@@ -8,7 +8,7 @@ from tvm.target import Target
 
 from ...config import ConfigEntity, option
 from ...conv2d import Conv2dWorkload
-from ...strategy import Implementation, register
+from ...strategy import register
 from ..machine.cpu import Machine
 from ..machine.microkernel import registers_are_scarce
 from .register_tile import macs_per_cycle, register_tile
@@ -195,7 +195,12 @@ def _best_strided(w: Conv2dWorkload, machine: Machine) -> int:
 register(
     "nn.conv2d",
     "cpu",
-    Implementation(
-        NAME, 15, supports, fallback, compute, Conv2dWorkload.autotvm_args, pack_weight, cycles
-    ),
+    NAME,
+    15,
+    supports,
+    fallback,
+    compute,
+    Conv2dWorkload.autotvm_args,
+    pack_weight,
+    cycles,
 )

@@ -13,7 +13,7 @@ from tvm.target import Target
 
 from ...config import ConfigEntity, option
 from ...conv2d import Conv2dWorkload
-from ...strategy import Implementation, implementations, register
+from ...strategy import implementations, register
 from ...winograd import MOST_WHOLE_POINTS, integer_matrices, unit
 from ..machine.cpu import Machine
 from ..machine.dot_product import (
@@ -419,29 +419,25 @@ def supports_integers(w: Conv2dWorkload, target: Target) -> bool:
 register(
     "nn.conv2d",
     "cpu",
-    Implementation(
-        OF_INTEGERS,
-        15,
-        supports_integers,
-        lambda w, target: fallback(products_of(w), target),
-        lambda w, config, data, weight: compute(products_of(w), config, data, weight),
-        Conv2dWorkload.autotvm_args,
-        pack_weight,
-        lambda w, target: cycles(products_of(w), target),
-    ),
+    OF_INTEGERS,
+    15,
+    supports_integers,
+    lambda w, target: fallback(products_of(w), target),
+    lambda w, config, data, weight: compute(products_of(w), config, data, weight),
+    Conv2dWorkload.autotvm_args,
+    pack_weight,
+    lambda w, target: cycles(products_of(w), target),
 )
 for _name, _type in ((NAME, "float32"), (OF_SHORT, OF_BFLOAT16.data)):
     register(
         "nn.conv2d",
         "cpu",
-        Implementation(
-            _name,
-            15,
-            partial(supports, dtype=_type),
-            fallback,
-            compute,
-            Conv2dWorkload.autotvm_args,
-            pack_weight,
-            cycles,
-        ),
+        _name,
+        15,
+        partial(supports, dtype=_type),
+        fallback,
+        compute,
+        Conv2dWorkload.autotvm_args,
+        pack_weight,
+        cycles,
     )

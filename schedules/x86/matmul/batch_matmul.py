@@ -5,9 +5,8 @@ Operands are read through axis permutations: transposed or split matrices need n
 
 from functools import partial
 
-from ...anchor import register_anchor_rule
 from ...matmul import BatchMatmulWorkload
-from ...strategy import Implementation, register
+from ...strategy import register
 from .dense import is_dot, is_float
 from .matmul_rules import fallback
 from .matmul_tile import TiledMatmul, product
@@ -17,13 +16,11 @@ TILED = "batch_matmul_tiled.x86"
 register(
     "nn.batch_matmul",
     "cpu",
-    Implementation(
-        TILED,
-        15,
-        lambda w, _: is_float(w) and not is_dot(w.m, w.rhs),
-        fallback,
-        partial(product, TILED),
-        BatchMatmulWorkload.stored_args,
-    ),
+    TILED,
+    15,
+    lambda w, _: is_float(w) and not is_dot(w.m, w.rhs),
+    fallback,
+    partial(product, TILED),
+    BatchMatmulWorkload.stored_args,
+    rule=TiledMatmul(),
 )
-register_anchor_rule(TILED, TiledMatmul())

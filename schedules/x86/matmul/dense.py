@@ -15,7 +15,7 @@ from ...anchor import register_anchor_rule
 from ...config import ConfigEntity
 from ...conv2d import INTEGERS
 from ...matmul import DenseWorkload, Operand
-from ...strategy import Implementation, register
+from ...strategy import register
 from ..machine.cpu import Machine
 from .matmul_rules import Extents, cycles, fallback
 from .matmul_tile import TiledMatmul, product, register_tile
@@ -60,29 +60,25 @@ def is_integer(w: Any) -> bool:
 register(
     "nn.dense",
     "cpu",
-    Implementation(
-        PACKED,
-        15,
-        lambda w, _: is_float(w) and w.weight is None,
-        fallback,
-        partial(product, PACKED),
-        DenseWorkload.stored_args,
-        pack_weight,
-        packed_cycles,
-        is_default=True,
-    ),
+    PACKED,
+    15,
+    lambda w, _: is_float(w) and w.weight is None,
+    fallback,
+    partial(product, PACKED),
+    DenseWorkload.stored_args,
+    pack_weight,
+    packed_cycles,
+    is_default=True,
 )
 register(
     "nn.dense",
     "cpu",
-    Implementation(
-        TILED,
-        15,
-        lambda w, _: is_float(w) and w.weight is not None and not is_dot(w.m, w.weight),
-        fallback,
-        partial(product, TILED),
-        DenseWorkload.stored_args,
-    ),
+    TILED,
+    15,
+    lambda w, _: is_float(w) and w.weight is not None and not is_dot(w.m, w.weight),
+    fallback,
+    partial(product, TILED),
+    DenseWorkload.stored_args,
 )
 register_anchor_rule(PACKED, TiledMatmul())
 register_anchor_rule(TILED, TiledMatmul())

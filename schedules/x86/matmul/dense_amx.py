@@ -8,10 +8,9 @@ from typing import Any
 from tvm import te
 from tvm.target import Target
 
-from ...anchor import register_anchor_rule
 from ...config import ConfigEntity, option
 from ...matmul import DenseWorkload
-from ...strategy import Implementation, register
+from ...strategy import register
 from ..conv.register_tile import largest_divisor
 from ..machine import amx
 from ..machine.dot_product import DOTS, Dot, dot_of
@@ -114,14 +113,12 @@ for _dot in DOTS:
     register(
         "nn.dense",
         "cpu",
-        Implementation(
-            NAMES[_dot],
-            17,
-            partial(_supports, _dot),
-            partial(_fallback, _dot),
-            partial(_compute, _dot),
-            DenseWorkload.stored_args,
-            partial(_pack, _dot),
-        ),
+        NAMES[_dot],
+        17,
+        partial(_supports, _dot),
+        partial(_fallback, _dot),
+        partial(_compute, _dot),
+        DenseWorkload.stored_args,
+        partial(_pack, _dot),
+        rule=AmxMatmul(),
     )
-    register_anchor_rule(NAMES[_dot], AmxMatmul())

@@ -15,7 +15,7 @@ from tvm.target import Target, codegen
 
 from ...anchor import register_anchor_rule
 from ...matmul import DenseWorkload
-from ...strategy import MIN_GAIN, Implementation, register
+from ...strategy import MIN_GAIN, register
 from ..machine.cpu import Machine
 from .dense import pack_weight
 from .matmul_rules import Extents, efficiency, fallback
@@ -61,9 +61,7 @@ def pays(w: DenseWorkload, dtype: str, target: Target) -> bool:
 register(
     "nn.dense",
     "cpu",
-    Implementation(
-        *(NAME, 15, _supports, fallback, partial(product, NAME)),
-        *(DenseWorkload.stored_args, pack_weight),
-    ),
+    *(NAME, 15, _supports, fallback, partial(product, NAME)),
+    *(DenseWorkload.stored_args, pack_weight),
 )
 register_anchor_rule(NAME, TiledMatmul())

@@ -13,11 +13,11 @@ from typing import Any
 from tvm import te, tirx
 from tvm.target import Target
 
-from ...anchor import AnchorRule, register_anchor_rule
+from ...anchor import AnchorRule
 from ...config import ConfigEntity, option
 from ...epilogue import inline_epilogue
 from ...matmul import BitsWorkload, unravel
-from ...strategy import Implementation, anchor_attrs, register
+from ...strategy import anchor_attrs, register
 from ..machine.cpu import Machine
 from ..machine.dot_product import vnni_lanes
 from ..machine.prefetch import stream_panels
@@ -309,10 +309,8 @@ def supports_int8(w: BitsWorkload, target: Target) -> bool:
     return w.rounds and supports(w, target) and low_bit.multiplies_bytes(target, w.bits)
 
 
-for _made in (
-    Implementation(FLOATS, 10, supports, fallback, compute_floats, None, pack_weight),
-    Implementation(INT8, 15, supports_int8, fallback, compute_int8, None, pack_weight),
+for _fields, _step in (
+    ((FLOATS, 10, supports, fallback, compute_floats, None, pack_weight), _float_step),
+    ((INT8, 15, supports_int8, fallback, compute_int8, None, pack_weight), _byte_step),
 ):
-    register("nn.matmul_of_bits", "cpu", _made)
-register_anchor_rule(FLOATS, BitsProduct(_float_step))
-register_anchor_rule(INT8, BitsProduct(_byte_step))
+    register("nn.matmul_of_bits", "cpu", *_fields, rule=BitsProduct(_step))

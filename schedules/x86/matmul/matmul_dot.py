@@ -14,10 +14,9 @@ from typing import Any
 
 from tvm.target import Target
 
-from ...anchor import register_anchor_rule
 from ...config import ConfigEntity
 from ...matmul import BatchMatmulWorkload, DenseWorkload, Product
-from ...strategy import Implementation, register
+from ...strategy import register
 from ..machine.dot_product import (
     BYTES,
     DOTS,
@@ -88,27 +87,23 @@ for _dot in DOTS:
     register(
         "nn.dense",
         "cpu",
-        Implementation(
-            PACKED[_dot],
-            16,
-            partial(_supports, _dot),
-            partial(fallback, _dot),
-            partial(product, PACKED[_dot], dot=_dot),
-            DenseWorkload.stored_args,
-            partial(pack, _dot),
-        ),
+        PACKED[_dot],
+        16,
+        partial(_supports, _dot),
+        partial(fallback, _dot),
+        partial(product, PACKED[_dot], dot=_dot),
+        DenseWorkload.stored_args,
+        partial(pack, _dot),
+        rule=TiledDotMatmul(),
     )
-    register_anchor_rule(PACKED[_dot], TiledDotMatmul())
 register(
     "nn.batch_matmul",
     "cpu",
-    Implementation(
-        STACKS,
-        16,
-        _supports_stacks,
-        partial(fallback, OF_BYTES),
-        partial(product, STACKS, dot=OF_BYTES),
-        BatchMatmulWorkload.stored_args,
-    ),
+    STACKS,
+    16,
+    _supports_stacks,
+    partial(fallback, OF_BYTES),
+    partial(product, STACKS, dot=OF_BYTES),
+    BatchMatmulWorkload.stored_args,
+    rule=TiledDotMatmul(),
 )
-register_anchor_rule(STACKS, TiledDotMatmul())

@@ -12,7 +12,7 @@ from tvm.target import Target
 
 from ...config import ConfigEntity, option
 from ...recurrent import RecurrentWorkload, Tiles, all_steps
-from ...strategy import Implementation, register
+from ...strategy import register
 from ..injective import PARALLEL_WORK
 from ..machine.cpu import Machine
 
@@ -86,12 +86,10 @@ def fallback(w: RecurrentWorkload, target: Target) -> ConfigEntity:
 register(
     "nn.recurrent",
     "cpu",
-    Implementation(
-        NAME,
-        10,
-        lambda w, _: w.dtype in ("float32", "float64"),
-        fallback,
-        compute,
-        pack=pack_weight,
-    ),
+    NAME,
+    10,
+    lambda w, _: w.dtype in ("float32", "float64"),
+    fallback,
+    compute,
+    pack=pack_weight,
 )

@@ -13,7 +13,7 @@ from ...config import ConfigEntity, option
 from ...conv2d import Conv2dWorkload
 from ...knob_candidates import divisors
 from ...matmul import DenseWorkload
-from ...strategy import Implementation, register
+from ...strategy import register
 from ..conv import conv2d
 from ..conv.register_tile import tiles_in_registers
 from ..machine.cpu import Machine
@@ -258,28 +258,24 @@ def conv2d_cycles(w: Conv2dWorkload, target: Target) -> float:
 register(
     "nn.dense",
     "cpu",
-    Implementation(
-        DENSE,
-        15,
-        supports_dense,
-        dense_fallback,
-        compute_dense,
-        DenseWorkload.stored_args,
-        pack_weight,
-        dense_cycles,
-    ),
+    DENSE,
+    15,
+    supports_dense,
+    dense_fallback,
+    compute_dense,
+    DenseWorkload.stored_args,
+    pack_weight,
+    dense_cycles,
 )
 register(
     "nn.conv2d",
     "cpu",
-    Implementation(
-        CONV2D,
-        15,
-        supports_conv2d,
-        conv2d_fallback,
-        compute_conv2d,
-        Conv2dWorkload.autotvm_args,
-        pack_filters,
-        conv2d_cycles,
-    ),
+    CONV2D,
+    15,
+    supports_conv2d,
+    conv2d_fallback,
+    compute_conv2d,
+    Conv2dWorkload.autotvm_args,
+    pack_filters,
+    conv2d_cycles,
 )

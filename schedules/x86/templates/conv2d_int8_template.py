@@ -7,10 +7,10 @@ from typing import Any
 from tvm import te
 from tvm.target import Target
 
-from ...anchor import AnchorRule, inline_around, register_anchor_rule, sblocks
+from ...anchor import AnchorRule, inline_around, sblocks
 from ...config import ConfigEntity
 from ...conv2d import Conv2dWorkload, pad_data
-from ...strategy import Implementation, anchor_attrs, register
+from ...strategy import anchor_attrs, register
 from ..conv.conv2d import blocked_loops
 from ..machine.dot_product import BYTES, accumulate
 from .conv2d_template import template_knobs
@@ -148,6 +148,12 @@ def supports(w: Conv2dWorkload, _: Target) -> bool:
 register(
     "nn.conv2d",
     "cpu",
-    Implementation(NAME, 12, supports, fallback, compute, Conv2dWorkload.autotvm_args, pack_weight),
+    NAME,
+    12,
+    supports,
+    fallback,
+    compute,
+    Conv2dWorkload.autotvm_args,
+    pack_weight,
+    rule=Conv2dInt8Template(),
 )
-register_anchor_rule(NAME, Conv2dInt8Template())

@@ -7,10 +7,10 @@ from typing import Any
 from tvm import s_tir
 from tvm.target import Target
 
-from ...anchor import AnchorRule, inline_around, register_anchor_rule, sblocks
+from ...anchor import AnchorRule, inline_around, sblocks
 from ...config import ConfigEntity, Knob, option, split
 from ...conv2d import Conv2dWorkload
-from ...strategy import Implementation, register
+from ...strategy import register
 from ..conv.conv2d import blocked_loops, compute, pack_weight
 from ..conv.register_tile import largest_divisor
 from ..machine.cpu import Machine
@@ -168,14 +168,12 @@ def _divisors(extent: int) -> list[int]:
 register(
     "nn.conv2d",
     "cpu",
-    Implementation(
-        NAME,
-        10,
-        lambda w, _: w.groups == 1 and (w.is_float or w.is_integer),
-        fallback,
-        lambda w, config, data, weight: compute(w, config, NAME, data, weight),
-        Conv2dWorkload.autotvm_args,
-        pack_weight,
-    ),
+    NAME,
+    10,
+    lambda w, _: w.groups == 1 and (w.is_float or w.is_integer),
+    fallback,
+    lambda w, config, data, weight: compute(w, config, NAME, data, weight),
+    Conv2dWorkload.autotvm_args,
+    pack_weight,
+    rule=Conv2dTemplate(),
 )
-register_anchor_rule(NAME, Conv2dTemplate())

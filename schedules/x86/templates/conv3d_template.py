@@ -13,10 +13,10 @@ from typing import Any
 from tvm import te, tirx
 from tvm.target import Target
 
-from ...anchor import AnchorRule, inline_around, register_anchor_rule, sblocks
+from ...anchor import AnchorRule, inline_around, sblocks
 from ...config import ConfigEntity, option, split
 from ...conv3d import Conv3dWorkload
-from ...strategy import Implementation, anchor_attrs, register
+from ...strategy import anchor_attrs, register
 from ..conv.register_tile import SPARE_REGISTERS, best_tile, largest_divisor
 from ..machine.cpu import Machine
 from .conv2d_template import vectorize_block
@@ -183,14 +183,12 @@ for _name, _channels_last in ((NCDHW, False), (NDHWC, True)):
     register(
         "nn.conv3d",
         "cpu",
-        Implementation(
-            _name,
-            10,
-            _supports(_channels_last),
-            fallback,
-            compute,
-            Conv3dWorkload.autotvm_args,
-            pack_weight,
-        ),
+        _name,
+        10,
+        _supports(_channels_last),
+        fallback,
+        compute,
+        Conv3dWorkload.autotvm_args,
+        pack_weight,
+        rule=Conv3dTemplate(),
     )
-    register_anchor_rule(_name, Conv3dTemplate())

@@ -6,10 +6,10 @@ from typing import Any
 
 from tvm.target import Target
 
-from ...anchor import AnchorRule, inline_around, register_anchor_rule
+from ...anchor import AnchorRule, inline_around
 from ...config import ConfigEntity
 from ...conv2d import Conv2dWorkload
-from ...strategy import Implementation, register
+from ...strategy import register
 from ..conv import depthwise
 from ..conv.conv2d import blocked_loops, oc_block_of
 from ..conv.register_tile import largest_divisor
@@ -74,14 +74,12 @@ def fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
 register(
     "nn.conv2d",
     "cpu",
-    Implementation(
-        NAME,
-        10,
-        lambda w, _: w.is_depthwise and (w.is_float or w.is_integer),
-        fallback,
-        lambda w, config, data, weight: depthwise.compute(w, config, NAME, data, weight),
-        Conv2dWorkload.autotvm_args,
-        pack_weight,
-    ),
+    NAME,
+    10,
+    lambda w, _: w.is_depthwise and (w.is_float or w.is_integer),
+    fallback,
+    lambda w, config, data, weight: depthwise.compute(w, config, NAME, data, weight),
+    Conv2dWorkload.autotvm_args,
+    pack_weight,
+    rule=DepthwiseTemplate(),
 )
-register_anchor_rule(NAME, DepthwiseTemplate())

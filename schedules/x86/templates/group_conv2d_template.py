@@ -7,10 +7,9 @@ from typing import Any
 
 from tvm.target import Target
 
-from ...anchor import register_anchor_rule
 from ...config import ConfigEntity, split
 from ...conv2d import Conv2dWorkload
-from ...strategy import Implementation, register
+from ...strategy import register
 from ..conv.conv2d import compute, pack_weight
 from ..conv.register_tile import largest_divisor
 from ..machine.cpu import Machine
@@ -50,14 +49,12 @@ def fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
 register(
     "nn.conv2d",
     "cpu",
-    Implementation(
-        NAME,
-        10,
-        lambda w, _: w.groups > 1 and not w.is_depthwise and (w.is_float or w.is_integer),
-        fallback,
-        lambda w, config, data, weight: compute(w, config, NAME, data, weight),
-        task_args,
-        pack_weight,
-    ),
+    NAME,
+    10,
+    lambda w, _: w.groups > 1 and not w.is_depthwise and (w.is_float or w.is_integer),
+    fallback,
+    lambda w, config, data, weight: compute(w, config, NAME, data, weight),
+    task_args,
+    pack_weight,
+    rule=Conv2dTemplate(),
 )
-register_anchor_rule(NAME, Conv2dTemplate())

@@ -15,7 +15,7 @@ from ...anchor import AnchorRule, register_anchor_rule
 from ...config import ConfigEntity, option, split
 from ...epilogue import inline_epilogue
 from ...matmul import BatchMatmulWorkload, DenseWorkload, Product
-from ...strategy import Implementation, register
+from ...strategy import register
 from ..machine.cpu import Machine
 from ..machine.dot_product import BYTES, OF_BYTES, accumulate
 from ..matmul.matmul_tile import PANEL, flatten_rows, product, schedule_alone
@@ -111,27 +111,23 @@ def _supports(w: Product) -> bool:
 register(
     "nn.dense",
     "cpu",
-    Implementation(
-        DENSE,
-        13,
-        lambda w, _: _supports(w) and w.weight is None,
-        fallback,
-        partial(compute, DENSE),
-        packed_args,
-        pack_weight,
-    ),
+    DENSE,
+    13,
+    lambda w, _: _supports(w) and w.weight is None,
+    fallback,
+    partial(compute, DENSE),
+    packed_args,
+    pack_weight,
 )
 register(
     "nn.batch_matmul",
     "cpu",
-    Implementation(
-        BATCH_MATMUL,
-        13,
-        lambda w, _: _supports(w),
-        fallback,
-        partial(compute, BATCH_MATMUL),
-        BatchMatmulWorkload.autotvm_args,
-    ),
+    BATCH_MATMUL,
+    13,
+    lambda w, _: _supports(w),
+    fallback,
+    partial(compute, BATCH_MATMUL),
+    BatchMatmulWorkload.autotvm_args,
 )
 register_anchor_rule(DENSE, Int8Product())
 register_anchor_rule(BATCH_MATMUL, Int8Product())

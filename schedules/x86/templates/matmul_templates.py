@@ -22,7 +22,7 @@ from ...anchor import AnchorRule, register_anchor_rule
 from ...config import ConfigEntity, split
 from ...epilogue import inline_epilogue
 from ...matmul import BatchMatmulWorkload, DenseWorkload, Operand, Product
-from ...strategy import Implementation, register
+from ...strategy import register
 from ..conv.register_tile import largest_divisor
 from ..machine.cpu import Machine
 from ..matmul.dense import is_float, is_integer, pack_weight
@@ -269,29 +269,22 @@ def _takes(is_constant: bool) -> Callable[[DenseWorkload, Target], bool]:
 
 _PACK = pack_fallback, compute_pack, DenseWorkload.autotvm_args, pack_weight
 _NOPACK = nopack_fallback, compute_nopack, DenseWorkload.autotvm_args
-for _implementation in (
-    Implementation(DENSE_PACK, 10, _takes(True), *_PACK),
-    # A weight that is computed at run time is packed at run time: only where a record says so.
-    Implementation(DENSE_PACK, 4, _takes(False), *_PACK),
-    Implementation(DENSE_NOPACK, 5, _takes(False), *_NOPACK),
-    Implementation(DENSE_NOPACK, 5, _takes(True), *_NOPACK, transpose_weight),
-):
-    register("nn.dense", "cpu", _implementation)
-_BATCHED = batch_matmul_fallback, compute_batch_matmul
-for _implementation in (
-    Implementation(
-        BATCH_MATMUL, 10, lambda w, _: is_number(w), *_BATCHED, BatchMatmulWorkload.autotvm_args
-    ),
-    # Relay's own batch_matmul could also say that its second operand is not transposed.
-    Implementation(
-        BATCH_MATMUL,
-        9,
-        lambda w, _: is_number(w) and w.rhs.contiguous_columns,
-        *_BATCHED,
-        plain_batch_matmul_args,
-    ),
-):
-    register("nn.batch_matmul", "cpu", _implementation)
-register_anchor_rule(DENSE_PACK, DensePack())
-register_anchor_rule(DENSE_NOPACK, LaneReduction(k_first=True))
+register("nn.dense", "cpu", DENSE_PACK, 10, _takes(True), *_PACK, rule=DensePack())
+# A weight that is computed at run time is packed at run time: only where a record says so.
+register("nn.dense", "cpu", DENSE_PACK, 4, _takes(False), *_PACK)
+register("nn.dense", "cpu", DENSE_NOPACK, 5, _takes(False), *_NOPACK, rule=LaneReduction(True))
+register("nn.dense", "cpu", DENSE_NOPACK, 5, _takes(True), *_NOPACK, transpose_weight)
+
+
+def _batch_matmul(plevel: int, supports: Callable[[Any], bool], task_args: Any) -> None:
+    register(
+        *("nn.batch_matmul", "cpu", BATCH_MATMUL, plevel),
+        lambda w, _: is_number(w) and supports(w),
+        *(batch_matmul_fallback, compute_batch_matmul, task_args),
+    )
+
+
+_batch_matmul(10, lambda w: True, BatchMatmulWorkload.autotvm_args)
+# Relay's own batch_matmul could also say that its second operand is not transposed.
+_batch_matmul(9, lambda w: w.rhs.contiguous_columns, plain_batch_matmul_args)
 register_anchor_rule(BATCH_MATMUL, LaneReduction(k_first=False))

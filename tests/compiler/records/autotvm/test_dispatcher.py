@@ -270,13 +270,9 @@ def test_published_log_reads_in_full_and_each_workload_is_found(name, records, t
 def test_the_innermost_log_goes_before_a_faster_record_of_an_outer_one(monkeypatch):
     monkeypatch.setattr(strategy, "_STRATEGIES", {})
 
-    def implementation(name):
-        return strategy.Implementation(
-            name, 10, lambda w, t: True, lambda w, t: ConfigEntity(), None, lambda w: ()
-        )
-
+    fields = 10, lambda w, t: True, lambda w, t: ConfigEntity(), None, lambda w: ()
     for name in ("slow", "fast"):
-        strategy.register("test.levels", "cpu", implementation(name))
+        strategy.register("test.levels", "cpu", name, *fields)
     known = {
         "slow": ConfigEntity({"k": option(1)}, "topi:mine:1", False, 1.0, level=0),
         "fast": ConfigEntity({"k": option(2)}, "topi:other:1", False, 0.1, level=1),
