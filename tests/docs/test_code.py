@@ -100,6 +100,13 @@ def test_pages_of_the_journey_parse_and_hide_nothing(page: pathlib.Path) -> None
                     parse(words[1:])
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_whose_code_needs_a_checkout_says_so_first(page: pathlib.Path) -> None:
+    before, code, _ = page.read_text(encoding="utf-8").partition("\n```")
+    if code and any(page.match(pattern) for pattern in journey.IN_A_CHECKOUT):
+        assert re.search(r"\bcheckout\b", before)
+
+
 @pytest.mark.parametrize(
     "page",
     [page for page in PAGES if page not in OF_THE_JOURNEY],
