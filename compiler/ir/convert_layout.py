@@ -26,7 +26,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 from .constants import array_of, constant, static_shape
 from .op_dialect import RELAX
 from .op_facts import BINARY, POOL, REDUCTION, UNARY, facts_named
-from .rewrite import operator_name
+from .rewrite import operator_name, redefine
 
 NAME = "ConvertLayout"
 
@@ -142,9 +142,7 @@ class _Converter(PyExprMutator):
         if not isinstance(binding.var, relax.DataflowVar):
             if is_first:
                 value = relax.op.permute_dims(self.builder_.emit(value), self.layouts.back)
-            in_dataflow = self.builder_.current_block_is_dataflow()
-            emit = self.builder_.emit_output if in_dataflow else self.builder_.emit
-            self.set_var_remap(binding.var, emit(value))
+            redefine(self, binding.var, value)
             return
         var = value
         if not isinstance(value, relax.Var):

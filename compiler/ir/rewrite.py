@@ -151,6 +151,19 @@ class Scope:
         return isinstance(expr, relax.Var) and self._uses[expr] <= 1
 
 
+def rewritten(mod: tvm.IRModule, name: str, mutator_: Any) -> tvm.IRModule:
+    """Rewrite function `name` with a mutator, and drop what is no longer used."""
+    mutator_.builder_.update_func(mod.get_global_var(name), mutator_.visit_expr(mod[name]))
+    return relax.transform.DeadCodeElimination([name])(mutator_.builder_.get())
+
+
+def redefine(mutator_: Any, old: relax.Var, value: relax.Expr) -> None:
+    """Have a mutator emit a value in the place of the variable that it visits."""
+    builder = mutator_.builder_
+    is_output = builder.current_block_is_dataflow() and not isinstance(old, relax.DataflowVar)
+    mutator_.set_var_remap(old, (builder.emit_output if is_output else builder.emit)(value))
+
+
 def with_functions(mod: tvm.IRModule, changed: Mapping[Any, Any]) -> tvm.IRModule:
     """The module with some functions replaced, by global variable."""
     functions = {**dict(mod.functions_items()), **changed}

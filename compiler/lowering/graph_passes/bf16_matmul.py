@@ -34,7 +34,7 @@ from schedules.x86.machine.dot_product import OF_BFLOAT16
 from ...ir.constants import array_of, constant, dtype_of, numpy_type, static_shape
 from ...ir.op_dialect import RELAX
 from ...ir.op_facts import facts_of
-from ...ir.rewrite import operator_name
+from ...ir.rewrite import operator_name, redefine, rewritten
 from ..selection.ops.conv2d import describe
 from ..selection.ops.merge_conv_groups import joined_workload
 
@@ -55,10 +55,7 @@ def bfloat16_products(
     products = {each.var for each in bindings if takes(each.value)}
     if not products:
         return mod
-    rounder = _Rounder(mod, bindings, products)
-    gvar = mod.get_global_var(name)
-    rounder.builder_.update_func(gvar, rounder.visit_expr(function))
-    return relax.transform.DeadCodeElimination([name])(rounder.builder_.get())
+    return rewritten(mod, name, _Rounder(mod, bindings, products))
 
 
 def _takes(call: Any, is_asked: bool, by_tiles: bool) -> bool:
@@ -172,9 +169,7 @@ class _Rounder(PyExprMutator):
         elif isinstance(binding.var, relax.DataflowVar):
             self.set_var_remap(binding.var, self._emitted(value))
         else:
-            in_block = self.builder_.current_block_is_dataflow()
-            emit = self.builder_.emit_output if in_block else self.builder_.emit
-            self.set_var_remap(binding.var, emit(value))
+            redefine(self, binding.var, value)
 
     def _emitted(self, value: relax.Expr) -> relax.Var:
         return value if isinstance(value, relax.Var) else self.builder_.emit(value)

@@ -19,6 +19,7 @@ from tvm import relax, te, topi
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ...ir.constants import dtype_of, static_shape
+from ...ir.rewrite import rewritten
 from ...primfuncs import fusion_pattern
 from ...primfuncs.kernel_operators import NamingBuilder
 from .fp32_accumulation import HALVES
@@ -29,13 +30,8 @@ _CAST = tvm.ir.Op.get("relax.astype")
 
 def round_norms(mod: tvm.IRModule, name: str) -> tvm.IRModule:
     """Rewrite function `name` of a module; a function without such a norm is returned unchanged."""
-    function = mod[name]
-    rounded = _rounded(function)
-    if not rounded:
-        return mod
-    rewriter = _Rewriter(mod, rounded)
-    rewriter.builder_.update_func(mod.get_global_var(name), rewriter.visit_expr(function))
-    return relax.transform.DeadCodeElimination([name])(rewriter.builder_.get())
+    rounded = _rounded(mod[name])
+    return rewritten(mod, name, _Rewriter(mod, rounded)) if rounded else mod
 
 
 def _rounded(function: relax.Function) -> dict[relax.Var, str]:

@@ -30,6 +30,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 from ...ir.constants import array_of, constant, dtype_of
 from ...ir.op_dialect import RELAX
 from ...ir.op_facts import FOLLOWS, IN_FLOAT32, SUMS_IN_FLOAT32, facts_of
+from ...ir.rewrite import redefine, rewritten
 
 HALVES = ("float16", "bfloat16")
 _WIDE = "float32"
@@ -39,14 +40,8 @@ _DTYPE_ATTRIBUTES = ("out_dtype", "dtype")
 
 def widen_halves(mod: tvm.IRModule, name: str) -> tvm.IRModule:
     """Rewrite function `name` of the module; a function with nothing to widen is unchanged."""
-    function = mod[name]
-    followed = _followed(function)
-    if followed is None:
-        return mod
-    widener = _Widener(mod, followed)
-    gvar = mod.get_global_var(name)
-    widener.builder_.update_func(gvar, widener.visit_expr(function))
-    return relax.transform.DeadCodeElimination([name])(widener.builder_.get())
+    followed = _followed(mod[name])
+    return mod if followed is None else rewritten(mod, name, _Widener(mod, followed))
 
 
 def _followed(function: relax.Function) -> set[relax.Var] | None:
@@ -121,7 +116,7 @@ class _Widener(PyExprMutator):
             for index, field in enumerate(value.ty.fields):
                 part = self.builder_.emit(relax.TupleGetItem(widened, index))
                 fields.append(self.builder_.emit(relax.op.astype(part, str(field.dtype))))
-            self._define(binding.var, relax.Tuple(fields))
+            redefine(self, binding.var, relax.Tuple(fields))
         elif isinstance(binding.var, relax.DataflowVar):
             var = relax.DataflowVar(binding.var.name, widened.ty)  # records are looked up by name
             self.builder_.emit_normalized(relax.VarBinding(var, widened))
@@ -129,13 +124,7 @@ class _Widener(PyExprMutator):
             self._unrounded.add(binding.var)
         else:
             rounded = relax.op.astype(self.builder_.emit(widened), dtype_of(value))
-            self._define(binding.var, rounded)
-
-    def _define(self, old: relax.Var, value: relax.Expr) -> None:
-        inner = self.builder_.current_block_is_dataflow()
-        is_output = inner and not isinstance(old, relax.DataflowVar)
-        emit = self.builder_.emit_output if is_output else self.builder_.emit
-        self.set_var_remap(old, emit(value))
+            redefine(self, binding.var, rounded)
 
     def _is_to_widen(self, binding: relax.VarBinding) -> bool:
         value = binding.value

@@ -18,7 +18,7 @@ from tvm import relax, te
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ...ir.constants import array_of, constant, dtype_of, static_shape
-from ...ir.rewrite import operator_name, relax_functions
+from ...ir.rewrite import operator_name, redefine, relax_functions, rewritten
 from ...primfuncs.fusion_pattern import ATTRIBUTE, OUT_ELEMENTWISE_FUSABLE
 from ...primfuncs.kernel_operators import NamingBuilder
 
@@ -38,11 +38,8 @@ def interpolations(mod: tvm.IRModule) -> tvm.IRModule:
     """Replace each interpolation in the module's functions by one kernel."""
     for gvar, function in relax_functions(mod):
         found = _Finder(function).found
-        if found:
-            replacer = _Replacer(mod, found)
-            replacer.builder_.update_func(gvar, replacer.visit_expr(function))
-            made = replacer.builder_.get()
-            mod = relax.transform.DeadCodeElimination([gvar.name_hint])(made)
+        if found and gvar in mod.functions:  # else unused
+            mod = rewritten(mod, gvar.name_hint, _Replacer(mod, found))
     return mod
 
 
@@ -133,10 +130,7 @@ class _Replacer(PyExprMutator):
             primfunc_name_hint="interpolate",
             primfunc_attrs={ATTRIBUTE: OUT_ELEMENTWISE_FUSABLE},
         )
-        is_output = not isinstance(binding.var, relax.DataflowVar)
-        inner = self.builder_.current_block_is_dataflow()
-        emit = self.builder_.emit_output if inner and is_output else self.builder_.emit
-        self.set_var_remap(binding.var, emit(call))
+        redefine(self, binding.var, call)
 
 
 def _interpolated(x: te.Tensor, vectors: list[te.Tensor], axis: int) -> te.Tensor:

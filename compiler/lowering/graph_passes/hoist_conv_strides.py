@@ -26,7 +26,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 from ...ir.constants import integers, static_shape
 from ...ir.op_dialect import RELAX
 from ...ir.op_facts import facts_named
-from ...ir.rewrite import operator_name, variables_of
+from ...ir.rewrite import operator_name, redefine, variables_of
 
 Steps = tuple[int, ...]
 """Step of each axis between elements that are read."""
@@ -138,10 +138,7 @@ class _Mover(PyExprMutator):
                 if _is_like(operand, call) and known != steps:
                     rest = tuple(all_ // done for all_, done in zip(steps, known))
                     operands[place] = self.builder_.emit(_every(operands[place], rest))
-        is_output = not isinstance(var, relax.DataflowVar)
-        inner = self.builder_.current_block_is_dataflow()
-        emit = self.builder_.emit_output if inner and is_output else self.builder_.emit
-        self.set_var_remap(var, emit(RELAX.again(call, operands, **changes)))
+        redefine(self, var, RELAX.again(call, operands, **changes))
 
 
 def _axes(call: Call) -> tuple[int, int] | None:
