@@ -23,7 +23,7 @@ from tvm.ir import TensorLoad
 
 from .generic.stages import range_of, uses
 from .named_extents import with_named_extents
-from .tir_visit import nodes_of
+from .tir_visit import nodes_of, serial
 
 _DIVISIONS = (tirx.FloorDiv, tirx.FloorMod)
 _FOLDED: dict[Any, Callable[[Any, Any], Any]] = {
@@ -364,9 +364,9 @@ def _tiles(
             return tirx.stmt_seq(*declared, loop)
         if not in_parallel:
             shared = _tiles(rows, kernel, size, count, tiling, in_parallel=True)
-            alone = tirx.stmt_seq(*declared, _serial(loop))
+            alone = tirx.stmt_seq(*declared, serial(loop))
             return tirx.IfThenElse(tiles >= tiling.parallel_from, shared, alone)
-        shared = tirx.For(tile, loop.min, tiles, tirx.ForKind.PARALLEL, _serial(inner))
+        shared = tirx.For(tile, loop.min, tiles, tirx.ForKind.PARALLEL, serial(inner))
         return tirx.stmt_seq(*declared, shared)
 
     def with_tiles(loop: Any) -> Any:
@@ -463,14 +463,3 @@ def _with_own_variables(func: tirx.PrimFunc) -> tirx.PrimFunc:
         return copies[-1][1]
 
     return tvm_ffi.structural_map(func, (tirx.Var, copy))
-
-
-def _serial(body: Any) -> Any:
-    """The statement without parallel loops, which may not be in one another."""
-
-    def plain(loop: Any) -> Any:
-        if loop.kind != tirx.ForKind.PARALLEL:
-            return loop
-        return tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, loop.body)
-
-    return tvm_ffi.structural_map(body, (tirx.For, plain))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import tvm_ffi
+from tvm import tirx
 
 
 def nodes_of(root: Any, kind: Any, order: str = "post") -> list[Any]:
@@ -12,3 +13,14 @@ def nodes_of(root: Any, kind: Any, order: str = "post") -> list[Any]:
     found: list[Any] = []
     tvm_ffi.structural_walk(root, (kind, found.append), order=order)
     return found
+
+
+def serial(statement: Any) -> Any:
+    """The statement with its parallel loops made serial."""
+
+    def visit(loop: tirx.For) -> tirx.For:
+        if loop.kind != tirx.ForKind.PARALLEL:
+            return loop
+        return tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, loop.body)
+
+    return tvm_ffi.structural_map(statement, (tirx.For, visit))

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import Range
 from tvm.s_tir.dlight import ScheduleRule
 from tvm.target import Target
 
+from ..tir_visit import serial
 from .verify import has_thread_bindings
 
 
@@ -61,9 +61,9 @@ class Opaque(ScheduleRule):
 def _kernel(statement: Any) -> tirx.For:
     """One statement as a kernel."""
     if isinstance(statement, tirx.For) and statement.kind == tirx.ForKind.PARALLEL:
-        body = _thread(_unit_variable("thread"), 1, "threadIdx.x", _serial(statement.body))
+        body = _thread(_unit_variable("thread"), 1, "threadIdx.x", serial(statement.body))
         return _thread(statement.loop_var, statement.extent, "blockIdx.x", body)
-    body = _thread(_unit_variable("thread"), 1, "threadIdx.x", _serial(statement))
+    body = _thread(_unit_variable("thread"), 1, "threadIdx.x", serial(statement))
     return _thread(_unit_variable("block"), 1, "blockIdx.x", body)
 
 
@@ -78,14 +78,3 @@ def _thread(variable: tirx.Var, extent: Any, tag: str, body: Any) -> tirx.For:
         Range(zero, extent), tirx.Var(variable.name, variable.ty), tirx.IterVar.ThreadIndex, tag
     )
     return tirx.For(variable, zero, extent, tirx.ForKind.THREAD_BINDING, body, axis)
-
-
-def _serial(statement: Any) -> Any:
-    """The statement with its parallel loops made serial: a thread runs them one by one."""
-
-    def visit(loop: tirx.For) -> tirx.For:
-        if loop.kind != tirx.ForKind.PARALLEL:
-            return loop
-        return tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, loop.body)
-
-    return tvm_ffi.structural_map(statement, (tirx.For, visit))

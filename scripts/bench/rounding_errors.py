@@ -21,7 +21,7 @@ import tvm
 from tvm import te
 
 from compiler.lowering.kernel_passes import pipeline as tir_pipeline
-from schedules import error_bounds, rules, strategy
+from schedules import rules, strategy
 from schedules.config import ConfigEntity, option
 from schedules.conv2d import Conv2dWorkload
 from schedules.winograd import algorithm
@@ -34,6 +34,7 @@ from schedules.x86.conv import (
 )
 from schedules.x86.machine.cpu import Machine
 from schedules.x86.matmul import strassen, strassen_rules
+from scripts.bench import error_bounds
 
 TARGET = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 1})
 SIZE = 12

@@ -28,9 +28,6 @@ from ...ir.op_facts import Forbidden, facts_of
 from ...ir.rewrite import operator_name
 from .runtime_check_pass import checked_by, emit_check, refusing
 
-KIND = "DivisionByZeroError"
-"""Name of the error that kernels raise, as `compiler.runtime.executor` registers it."""
-
 
 def check_divisors(mod: tvm.IRModule, name: str) -> tvm.IRModule:
     """Insert a check before each integer division. Raises BuildError: a constant divisor is 0."""

@@ -13,8 +13,6 @@ from schedules.strategy import Query
 from ...records.auto_scheduler import dispatcher as auto_scheduler
 from ..pipeline import scheduled
 
-_ALONE = "baton.alone"
-
 # Layout conversions are not counted: a network converts once, at its edges.
 _LAYOUT_OPERATORS = frozenset(
     {"_block", "layout_unblock", "layout_transform", "reshape", "transpose", "nn.pad"}

@@ -13,7 +13,6 @@ from tvm import relax
 from ...errors import RelayError
 from ...ir.constants import array_of, constant, integers, static_shape
 from ...ir.rewrite import operator_name
-from ..type_infer import set_type
 from .op_def import REQUIRED, Operator
 
 
@@ -135,14 +134,6 @@ def _attribute(attrs: Any, name: str, default: Any) -> Any:
 def tensor(shape: Sequence[Any], like: relax.Expr) -> relax.TensorType:
     """Tensor type with a shape and the dtype of another tensor."""
     return relax.TensorType(list(shape), str(like.ty.dtype))
-
-
-def tuple_of(fields: Sequence[relax.Expr]) -> relax.Tuple:
-    """Create a typed tuple."""
-    result = relax.Tuple(list(fields))
-    if result.ty.is_missing():
-        set_type(result, relax.TupleType([field.ty for field in fields]))
-    return result
 
 
 def shape_of(expr: relax.Expr) -> list[int] | None:

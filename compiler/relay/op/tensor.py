@@ -13,7 +13,7 @@ from . import layout_rules, quantization
 from .op_def import BROADCAST, ELEMENTWISE, FOLLOW, NEVER
 from .raising import Definitions, from_relax, same_name, typed_call, value_of
 from .registry import builders_of, operator
-from .shapes import broadcast_extents, constant_value, dtype, extents, is_float, joint_shape, number
+from .shapes import broadcast_extents, constant_value, dtype, extents, is_float, joint_shape
 from .te_op import kernel
 from .typed_relax import op
 
@@ -337,8 +337,3 @@ def copy(data: relax.Expr) -> relax.Expr:
 def device_copy(data: relax.Expr, src_device: Any = None, dst_device: Any = None) -> relax.Expr:
     """Identity: the build places tensors on devices and copies between different devices."""
     return data
-
-
-def scalar_like(value: float, like: relax.Expr) -> relax.Expr:
-    """Scalar constant with the dtype of `like`."""
-    return number(value, dtype(like))

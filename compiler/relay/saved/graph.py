@@ -14,7 +14,6 @@ import numpy as np
 from ...errors import SavedModuleError
 from .arrays import decode_array
 
-_NULL = {"type_key": ""}
 _NO_NUMBER = (OverflowError, TypeError, ValueError)
 _MAX_DEPTH = 200
 

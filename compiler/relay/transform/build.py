@@ -9,10 +9,12 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from ...ir.constants import array_of
+from ...ir.constants import array_of, dtype_of, static_shape
 from .. import dialect
 from ..expr import const
 from ..type_infer import infer_type
+
+array, dtype = array_of, dtype_of
 
 
 def op(name: str, *operands: relax.Expr, **attrs: Any) -> relax.Call:
@@ -44,28 +46,11 @@ def constant(value: Any, dtype: str) -> relax.Expr:
     return const(np.asarray(value, dtype), dtype)
 
 
-def array(expr: Any) -> np.ndarray | None:
-    """Array of a constant; None for other expressions."""
-    return array_of(expr)
-
-
 def shape(expr: relax.Expr) -> list[int] | None:
     """Shape of an expression if it is static, else None."""
-    ty = expr.ty
-    if not isinstance(ty, relax.TensorType) or ty.shape is None:
-        return None
-    extents = list(ty.shape.values)
-    return [int(extent) for extent in extents] if all(map(_is_number, extents)) else None
-
-
-def dtype(expr: relax.Expr) -> str:
-    """Dtype of a tensor; "" for other values."""
-    return str(expr.ty.dtype) if isinstance(expr.ty, relax.TensorType) else ""
+    extents = static_shape(expr)
+    return None if extents is None else list(extents)
 
 
 def tuple_of(fields: Sequence[relax.Expr]) -> relax.Expr:
     return infer_type(relax.Tuple(list(fields)))
-
-
-def _is_number(extent: Any) -> bool:
-    return isinstance(extent, int) or type(extent).__name__ == "IntImm"

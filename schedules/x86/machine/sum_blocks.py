@@ -1,8 +1,8 @@
 """Mark reductions that are summed in shorter blocks for accuracy.
 
-Winograd's larger tiles multiply what is added by up to 256 (`error_bounds`). On random images, sums
-of 256 products in one chain were off by 1.4e-5 of the largest result, in blocks of 64 by 5e-6.
-`lowering.kernel_passes.partial_sums` makes the blocks.
+Winograd's larger tiles multiply what is added by up to 256 (`scripts.bench.error_bounds`). On
+random images, sums of 256 products in one chain were off by 1.4e-5 of the largest result, in blocks
+of 64 by 5e-6. `lowering.kernel_passes.partial_sums` makes the blocks.
 """
 
 from __future__ import annotations

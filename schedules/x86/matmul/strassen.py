@@ -12,9 +12,9 @@ Rows 2r and 2r + 1 are of different quadrants, and so are neighboring vectors of
 a sum reads, and a result is written to, two whole vectors of two rows. S and P of images in channel
 blocks lie in channel blocks as well, so that all is read and written in the order of memory.
 
-Errors are those of sums and differences of rows and columns (`schedules.error_bounds`): of layers
-with random operands and 384 to 3072 columns, 0.8 to 1.6 times those of the direct product, below
-2e-6 of the largest result. A row that is far smaller than its neighbor gets an error of the
+Errors are those of sums and differences of rows and columns (`scripts.bench.error_bounds`): of
+layers with random operands and 384 to 3072 columns, 0.8 to 1.6 times those of the direct product,
+below 2e-6 of the largest result. A row that is far smaller than its neighbor gets an error of the
 neighbor's size, and an infinity or NaN in one row of a pair spreads to the other. So both must be
 of one sample: who selects these implementations has to know that.
 """

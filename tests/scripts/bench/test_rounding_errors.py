@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schedules import error_bounds
+from scripts.bench import error_bounds
 from scripts.bench import rounding_errors as script
 from tests.sweep import examples
 

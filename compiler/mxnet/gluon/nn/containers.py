@@ -75,23 +75,18 @@ class HybridSequential(_Stack, HybridBlock):
     forward = Sequential.forward
 
 
-class Concatenate(Sequential):
+class _SideBySide(_Stack):
+    def __init__(self, axis: int = -1, **names: Any) -> None:
+        super().__init__(**names)
+        self._axis = axis
+
+    def forward(self, x: ndarray) -> ndarray:
+        return np.concatenate([block(x) for block in self._children.values()], self._axis)
+
+
+class Concatenate(_SideBySide, Sequential):
     """All blocks on the same input, their results side by side along an axis."""
 
-    def __init__(self, axis: int = -1, **names: Any) -> None:
-        super().__init__(**names)
-        self._axis = axis
 
-    def forward(self, x: ndarray) -> ndarray:
-        return np.concatenate([block(x) for block in self._children.values()], self._axis)
-
-
-class HybridConcatenate(HybridSequential):
+class HybridConcatenate(_SideBySide, HybridSequential):
     """All hybrid blocks on the same input, their results side by side along an axis."""
-
-    def __init__(self, axis: int = -1, **names: Any) -> None:
-        super().__init__(**names)
-        self._axis = axis
-
-    def forward(self, x: ndarray) -> ndarray:
-        return np.concatenate([block(x) for block in self._children.values()], self._axis)

@@ -19,7 +19,6 @@ PLAIN = {
     "kernel": {1: "OIW", 2: "OIHW", 3: "OIDHW"},
     "transposed": {1: "IOW", 2: "IOHW", 3: "IODHW"},
 }
-SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
 
 
 def is_plain(layout: str) -> bool:

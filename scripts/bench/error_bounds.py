@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .winograd import Matrix, transform_matrices
+from schedules.winograd import Matrix, transform_matrices
 
 UNIT_ROUNDOFF = 2.0**-24
 LARGEST = 3.4028234663852886e38
