@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -138,20 +138,15 @@ def _identity(candidate: TaskCandidate) -> str:
 
 
 def run_comparisons(
-    open_comparisons: Sequence[Comparison],
-    option: dict[str, Any],
-    rounds: int = 5,
-    done: Callable[[Comparison], None] = lambda _: None,
+    open_comparisons: Sequence[Comparison], option: dict[str, Any], rounds: int = 5
 ) -> None:
-    """Measure each comparison's candidates in turn, `rounds` times, and hand it to `done`."""
+    """Measure each comparison's candidates in turn, `rounds` times."""
     for comparison in open_comparisons:
         candidates = comparison.candidates
-        if not comparison.finalists:
+        if comparison.finalists:
+            comparison.seconds = seconds_in_turn(candidates, **option, rounds=rounds)
+        else:
             comparison.seconds = [FAILED_COST] * len(candidates)
-            done(comparison)
-            continue
-        comparison.seconds = seconds_in_turn(candidates, **option, rounds=rounds)
-        done(comparison)
 
 
 def seconds_in_turn(

@@ -5,8 +5,6 @@ from __future__ import annotations
 from .verified_rule import TVM_REFUSALS, Checked
 from .verify import has_thread_bindings, violation
 
-__all__ = ["TVM_REFUSALS", "Checked", "has_thread_bindings", "rules", "violation"]
-
 
 def rules() -> list[Checked]:
     """The rules for a CUDA target, first to last; the last takes any function of blocks.

@@ -3,7 +3,7 @@
 Implementations of equal cost are tried in the order of registration, which is the order here.
 """
 
-# ruff: noqa: F401, I001
+# ruff: noqa: I001
 
 from .attention import attention
 from .matmul import batch_matmul

@@ -4,16 +4,19 @@ Patterns match nested expressions. A module's function is converted to that form
 bindings; see `compiler.relay.nested_expressions`.
 """
 
+from . import patterns
 from .partition import DFPatternCallback, partition, rewrite
 from .patterns import *  # noqa: F403
-from .patterns import DFPattern
 
 
-def match(pattern: DFPattern, expr: object) -> bool:
+def match(pattern: patterns.DFPattern, expr: object) -> bool:  # type: ignore[no-redef]
     """Whether an expression matches a pattern at its root."""
     return pattern.match(expr)
 
 
-from .patterns import __all__ as _patterns  # noqa: E402
-
-__all__ = ["DFPatternCallback", "match", "partition", "rewrite", *_patterns]
+__all__ = ["DFPatternCallback", "match", "partition", "rewrite"]
+__all__ += [
+    name
+    for name, each in vars(patterns).items()
+    if not name.startswith("_") and getattr(each, "__module__", "") == patterns.__name__
+]

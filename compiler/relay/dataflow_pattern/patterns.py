@@ -406,38 +406,3 @@ def has_dtype(dtype: str, pattern: DFPattern | None = None) -> DataTypePattern:
 def has_shape(shape: Sequence[Any], pattern: DFPattern | None = None) -> ShapePattern:
     """Match a pattern with this shape."""
     return (pattern or wildcard()).has_shape(shape)
-
-
-__all__ = [
-    "AltPattern",
-    "AttrPattern",
-    "CallPattern",
-    "ConstantPattern",
-    "DFPattern",
-    "DataTypePattern",
-    "DominatorPattern",
-    "ExprPattern",
-    "FunctionPattern",
-    "IfPattern",
-    "LetPattern",
-    "ShapePattern",
-    "TupleGetItemPattern",
-    "TuplePattern",
-    "TypePattern",
-    "VarPattern",
-    "WildcardPattern",
-    "dominates",
-    "has_attr",
-    "has_dtype",
-    "has_shape",
-    "has_type",
-    "is_constant",
-    "is_expr",
-    "is_if",
-    "is_let",
-    "is_op",
-    "is_tuple",
-    "is_tuple_get_item",
-    "is_var",
-    "wildcard",
-]

@@ -24,6 +24,7 @@ from compiler.ir.dynamic_shape import as_extent, is_natural, simplified, with_bo
 from compiler.ir.op_dialect import RELAX
 from compiler.ir.op_facts import OpFacts, facts_in_onnx
 from compiler.ir.spans import with_sources, with_span
+from compiler.relay.adt_eval import only_needed
 from compiler.relay.op import lookup
 from compiler.relay.op.shapes import broadcast_extents, same_extent
 from compiler.runtime.metadata import OUTPUT_NAMES
@@ -171,7 +172,8 @@ class GraphImporter:
         except Exception:
             self.builder._end_block()  # else the builder prints a warning when it goes
             raise
-        module = _without_unused(self.builder.get())
+        # Loop bodies that were traced before the types of the states agreed are left out.
+        module = only_needed(self.builder.get(), "main")
         module["main"] = with_sources(module["main"], self._sources)
         if branches:
             module = relax.transform.ConvertToDataflow(min_size=1)(module)
@@ -589,22 +591,6 @@ class GraphImporter:
             else:
                 renamed[binding.var] = self.builder.emit(value)
         return with_names(sequence.body)
-
-
-def _without_unused(module: tvm.IRModule) -> tvm.IRModule:
-    """Drop loop bodies that were traced before the types of the states agreed."""
-    functions = {gvar.name_hint: function for gvar, function in module.functions_items()}
-    used: set[str] = set()
-    pending = ["main"]
-    while pending:
-        name = pending.pop()
-        if name not in used:
-            used.add(name)
-            tvm_ffi.structural_walk(
-                functions[name], (tvm.ir.GlobalVar, lambda gvar: pending.append(gvar.name_hint))
-            )
-    kept = {gvar: each for gvar, each in module.functions_items() if gvar.name_hint in used}
-    return tvm.IRModule(kept, attrs=module.attrs, global_infos=module.global_infos)
 
 
 def _variables(inputs: Sequence[InputType], spans: Mapping[str, Span]) -> dict[str, relax.Var]:

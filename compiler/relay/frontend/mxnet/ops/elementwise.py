@@ -176,7 +176,7 @@ def identity(node: SymbolNode) -> relax.Expr:
     return node[0]
 
 
-_BINARY: dict[str, Callable[..., Any]] = {
+BINARY: dict[str, Callable[..., Any]] = {
     "add": op.add,
     "sub": op.subtract,
     "mul": op.multiply,
@@ -242,14 +242,14 @@ _IDENTITIES = (
 """Operators that do nothing at inference."""
 
 CONVERTERS: dict[str, Converter] = {
-    **{f"broadcast_{name}": binary(function) for name, function in _BINARY.items()},
-    **{f"_npi_{name}": binary(_BINARY[key]) for name, key in _NUMPY_NAMES.items()},
-    **{f"_npi_{name}_scalar": scalar(_BINARY[key]) for name, key in _NUMPY_NAMES.items()},
-    **{f"_{name}": binary(_BINARY[name]) for name in ("mod", "power", "maximum", "minimum")},
-    **{f"_{name}_scalar": scalar(function) for name, function in _BINARY.items()},
-    **{f"__{name}_scalar__": scalar(_BINARY[name]) for name in ("add", "sub", "mul", "div")},
-    **{f"elemwise_{name}": binary(_BINARY[name]) for name in ("add", "sub", "mul", "div")},
-    **{f"_{name}": binary(_BINARY[name]) for name in ("add", "sub", "mul", "div")},
+    **{f"broadcast_{name}": binary(function) for name, function in BINARY.items()},
+    **{f"_npi_{name}": binary(BINARY[key]) for name, key in _NUMPY_NAMES.items()},
+    **{f"_npi_{name}_scalar": scalar(BINARY[key]) for name, key in _NUMPY_NAMES.items()},
+    **{f"_{name}": binary(BINARY[name]) for name in ("mod", "power", "maximum", "minimum")},
+    **{f"_{name}_scalar": scalar(function) for name, function in BINARY.items()},
+    **{f"__{name}_scalar__": scalar(BINARY[name]) for name in ("add", "sub", "mul", "div")},
+    **{f"elemwise_{name}": binary(BINARY[name]) for name in ("add", "sub", "mul", "div")},
+    **{f"_{name}": binary(BINARY[name]) for name in ("add", "sub", "mul", "div")},
     **{f"_{name}": binary(op.add) for name in ("plus", "Plus")},
     **{f"_{name}": binary(op.subtract) for name in ("minus", "Minus")},
     "_Mul": binary(op.multiply),

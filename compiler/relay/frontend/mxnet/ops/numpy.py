@@ -25,14 +25,6 @@ def _floor_divide(a: relax.Expr, b: relax.Expr) -> relax.Expr:
     return op.floor_divide(a, b)
 
 
-def _arctan2(a: relax.Expr, b: relax.Expr) -> relax.Expr:
-    return op.atan2(a, b)
-
-
-def _hypot(a: relax.Expr, b: relax.Expr) -> relax.Expr:
-    return op.sqrt(op.add(op.multiply(a, a), op.multiply(b, b)))
-
-
 def _bitwise(function: Callable[..., Any], logical: Callable[..., Any]) -> Converter:
     """Bit by bit; truth values by logic."""
     return lambda node: (logical if node.dtype(0) == "bool" else function)(node[0], node[1])
@@ -203,8 +195,8 @@ CONVERTERS: dict[str, Converter] = {
         f"_npi_{name}": elementwise.binary(function)
         for name, function in (
             ("floor_divide", _floor_divide),
-            ("arctan2", _arctan2),
-            ("hypot", _hypot),
+            ("arctan2", op.atan2),
+            ("hypot", elementwise.BINARY["hypot"]),
         )
     },
     **{
@@ -212,9 +204,9 @@ CONVERTERS: dict[str, Converter] = {
         for name, function, reverse in (
             ("floor_divide", _floor_divide, False),
             ("rfloor_divide", _floor_divide, True),
-            ("arctan2", _arctan2, False),
-            ("rarctan2", _arctan2, True),
-            ("hypot", _hypot, False),
+            ("arctan2", op.atan2, False),
+            ("rarctan2", op.atan2, True),
+            ("hypot", elementwise.BINARY["hypot"], False),
         )
     },
     "_npi_bitwise_and": _bitwise(op.bitwise_and, op.logical_and),
