@@ -29,7 +29,7 @@ from ...ir.op_facts import facts_of
 from ...ir.op_facts.index_rules import Bounds
 from ...ir.rewrite import CallRule, operator_name, rewrite_calls
 from .kernel_error import give_up, local, set_error
-from .runtime_check_pass import checked_by, emit_check
+from .runtime_check_pass import checked_by, emit_check, operand_of, with_operand
 
 KIND = "IndexRangeError"
 """Name of the error that kernels raise, as `compiler.runtime.executor` registers it."""
@@ -50,7 +50,7 @@ def indexes_at_run_time(call: Any) -> bool:
     """Whether a call has non-constant indices."""
     if not isinstance(call, relax.Call):
         return False
-    return any(array_of(_operand(call, each)) is None for each in _bounds(call))
+    return any(array_of(operand_of(call, each)) is None for each in _bounds(call))
 
 
 def _bounds(call: relax.Call) -> list[Bounds]:
@@ -105,17 +105,12 @@ class _Checker(PyExprMutator):
             self.wrong.append(f"{what}: {problem}")
         arguments = list(call.args)
         for each in bounds:
-            given = _operand(call, each)
+            given = operand_of(call, each)
             checked = self._check(given, each, operator, what)
             if checked is None:
                 continue
             self.changed = True
-            argument = checked
-            if each.field is not None:
-                fields = _fields(arguments[each.operand])
-                fields[each.field] = checked
-                argument = relax.Tuple(fields)
-            arguments[each.operand] = argument
+            arguments = with_operand(arguments, each, checked)
         call = relax.Call(call.op, arguments, call.attrs, call.ty_args)
         return self._limited(call, name)
 
@@ -183,17 +178,6 @@ class _Checker(PyExprMutator):
         if extent.ravel().tolist() != list(bounds.extents):
             return given, bounds
         return chosen.args[2], replace(bounds, from_end=True)
-
-
-def _operand(call: relax.Call, bounds: Bounds) -> relax.Expr:
-    argument = call.args[bounds.operand]
-    return argument if bounds.field is None else _fields(argument)[bounds.field]
-
-
-def _fields(argument: Any) -> list[relax.Expr]:
-    if isinstance(argument, relax.Tuple):
-        return list(argument.fields)
-    return [relax.TupleGetItem(argument, i) for i in range(len(argument.ty.fields))]
 
 
 def _unfit_shapes(call: relax.Call, operator: str) -> str:

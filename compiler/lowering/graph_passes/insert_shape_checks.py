@@ -13,6 +13,7 @@ before anything is computed. GPU kernels can't raise errors, so they are not che
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -29,7 +30,7 @@ from ...ir.op_facts import facts_of
 from ...ir.op_facts.shape_rules import ShapeConstraint, extents_of
 from ...ir.rewrite import operator_name
 from ...primfuncs.fusion_pattern import called_kernel
-from .runtime_check_pass import checked_by, emit_check, refusing
+from .runtime_check_pass import checked_by, emit_check, operand_of, refusing, with_operand
 
 AGREED = "as_agreed"
 """Name of the kernels that hand on an operand, up to a number."""
@@ -89,7 +90,7 @@ class _Checker(PyExprMutator):
         open_needs: dict[tuple[int, int | None], list[tuple[ShapeConstraint, Any]]] = {}
         shapes = facts_of(call).shapes
         for need in shapes(call) if shapes is not None else ():
-            given = _operand(call, need)
+            given = operand_of(call, need)
             misfit = _misfit((extents_of(given) or [])[need.axis], need, self.most)
             if isinstance(misfit, int):
                 continue
@@ -111,7 +112,7 @@ class _Checker(PyExprMutator):
     ) -> relax.Call:
         """The call with one operand, or tuple field, replaced by its checked copy."""
         need = needs[0][0]
-        given = _operand(call, need)
+        given = operand_of(call, need)
         shape = extents_of(given) or []
         said = []
         for each, _ in needs:
@@ -122,15 +123,7 @@ class _Checker(PyExprMutator):
         message = f"{name}: extents known at run time do not agree, of operand {number}: "
         message = message.removeprefix("relay.") + " or ".join(said)
         agreed = self._agreed(given, shape, [misfit for _, misfit in needs], message)
-        operands = [*call.args]
-        if need.field is None:
-            operands[need.operand] = agreed
-        else:
-            fields = [
-                _field(call.args[need.operand], i) for i in range(len(call.args[0].ty.fields))
-            ]
-            fields[need.field] = agreed
-            operands[need.operand] = relax.Tuple(fields)
+        operands = with_operand(call.args, need, agreed)
         return self.builder_.normalize(RELAX.again(call, operands))
 
     def _reshape(self, call: relax.Call) -> relax.Expr:
@@ -138,12 +131,12 @@ class _Checker(PyExprMutator):
         data, shape = extents_of(call.args[0]), call.args[1]
         if data is None or not isinstance(shape, relax.ShapeExpr):
             return call
-        misfit = simplified(_product(data) - _product(shape.values))
+        before, after = (math.prod(e, start=tirx.const(1, "int64")) for e in (data, shape.values))
+        misfit = simplified(before - after)
         if isinstance(misfit, int):
             return call
         message = (
-            f"reshape: extents known at run time do not agree: {_product(data)} elements are not "
-            f"{_product(shape.values)}"
+            f"reshape: extents known at run time do not agree: {before} elements are not {after}"
         )
         agreed = self._agreed(call.args[0], data, [misfit], message)
         return self.builder_.normalize(RELAX.again(call, [agreed, shape]))
@@ -236,30 +229,12 @@ class _Renamed(PyExprMutator):
         return self.new if var.same_as(self.old) else var
 
 
-def _operand(call: relax.Call, need: ShapeConstraint) -> relax.Expr:
-    operand = call.args[need.operand]
-    return operand if need.field is None else _field(operand, need.field)
-
-
-def _field(operand: relax.Expr, index: int) -> relax.Expr:
-    if isinstance(operand, relax.Tuple):
-        return operand.fields[index]
-    return relax.TupleGetItem(operand, index)
-
-
 def _misfit(extent: Any, need: ShapeConstraint, most: Mapping[str, int]) -> Any:
     """0 if an extent, static or not, meets its constraint; `most` bounds the symbols."""
     if need.relation == "not":
         return simplified(extent - need.extent)
     over = extent - need.extent if need.relation == "more than" else need.extent - extent
     return simplified(tirx.max(over, tirx.const(0, "int64")), most)
-
-
-def _product(extents: Sequence[Any]) -> Any:
-    result = tirx.const(1, "int64")
-    for extent in extents:
-        result = result * extent
-    return result
 
 
 def _misfits(misfits: Sequence[Any]) -> te.Tensor:

@@ -31,6 +31,29 @@ def checked_by(checker: Any, mod: tvm.IRModule, name: str) -> tvm.IRModule:
     return checker.builder_.get()
 
 
+def operand_of(call: relax.Call, rule: Any) -> relax.Expr:
+    """The operand of a call, or field of a tuple, that a rule about extents or indices names."""
+    argument = call.args[rule.operand]
+    return argument if rule.field is None else _fields(argument)[rule.field]
+
+
+def with_operand(operands: Sequence[relax.Expr], rule: Any, value: relax.Expr) -> list[relax.Expr]:
+    """The operands with another one, or field, in the place that a rule names."""
+    changed = list(operands)
+    if rule.field is not None:
+        fields = _fields(changed[rule.operand])
+        fields[rule.field] = value
+        value = relax.Tuple(fields)
+    changed[rule.operand] = value
+    return changed
+
+
+def _fields(argument: Any) -> list[relax.Expr]:
+    if isinstance(argument, relax.Tuple):
+        return list(argument.fields)
+    return [relax.TupleGetItem(argument, i) for i in range(len(argument.ty.fields))]
+
+
 def emit_check(
     builder: relax.BlockBuilder,
     compute: Callable[..., Any],
