@@ -12,7 +12,7 @@ from tvm.tirx import IterVar
 
 from ...errors import ScheduleError
 from .dataflow import compute_op, read_elsewhere, reduction_of_tuple, substitute
-from .relations import overruns, pass_extents_down, pass_values_down, pass_values_up
+from .relations import like, overruns, pass_extents_down, pass_values_down, pass_values_up
 from .stage import Stage
 
 if TYPE_CHECKING:
@@ -81,12 +81,7 @@ def cache_write(schedule: Schedule, tensors: Sequence[Any], scope: str) -> list[
 
 def _axis(name: str, extent: Any) -> Any:
     extent = extent if not isinstance(extent, int) else tirx.const(extent, "int32")
-    return IterVar(Range(like_extent(extent, 0), extent), name, IterVar.DataPar)
-
-
-def like_extent(extent: Any, value: int) -> Any:
-    """A constant of an extent's type."""
-    return tirx.const(value, str(extent.ty.dtype))
+    return IterVar(Range(like(extent, 0), extent), name, IterVar.DataPar)
 
 
 def _cache_axes(stage: Stage) -> tuple[list[Any], dict[Any, Any], list[Any], list[Any]]:

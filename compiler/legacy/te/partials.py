@@ -13,6 +13,7 @@ from tvm.ir import Call, Op
 from schedules.tir_visit import nodes_of
 
 from ...errors import ScheduleError
+from .relations import like
 
 Expr = Any
 
@@ -26,10 +27,6 @@ class Partial:
     conditions: tuple[Expr, ...]
 
 
-def _like(expr: Expr, value: float) -> Expr:
-    return tirx.const(value, str(expr.ty.dtype))
-
-
 # Of functions of one value: (x, f(x)) -> f'(x).
 _FUNCTIONS: dict[str, Callable[[Expr, Expr], Expr]] = {
     "acos": lambda x, y: -tirx.rsqrt(1.0 - x * x),
@@ -37,20 +34,20 @@ _FUNCTIONS: dict[str, Callable[[Expr, Expr], Expr]] = {
     "atan": lambda x, y: 1.0 / (1.0 + x * x),
     "cos": lambda x, y: -tirx.sin(x),
     "cosh": lambda x, y: tirx.sinh(x),
-    "erf": lambda x, y: tirx.exp(-x * x) * _like(x, 2 / math.sqrt(math.pi)),
+    "erf": lambda x, y: tirx.exp(-x * x) * like(x, 2 / math.sqrt(math.pi)),
     "exp": lambda x, y: y,
-    "exp10": lambda x, y: y * _like(x, math.log(10)),
-    "exp2": lambda x, y: y * _like(x, math.log(2)),
-    "fabs": lambda x, y: tirx.Select(x >= _like(x, 0), _like(x, 1), _like(x, -1)),
+    "exp10": lambda x, y: y * like(x, math.log(10)),
+    "exp2": lambda x, y: y * like(x, math.log(2)),
+    "fabs": lambda x, y: tirx.Select(x >= like(x, 0), like(x, 1), like(x, -1)),
     "log": lambda x, y: 1.0 / x,
-    "log10": lambda x, y: 1.0 / (x * _like(x, math.log(10))),
+    "log10": lambda x, y: 1.0 / (x * like(x, math.log(10))),
     "log1p": lambda x, y: 1.0 / (1.0 + x),
-    "log2": lambda x, y: 1.0 / (x * _like(x, math.log(2))),
-    "rsqrt": lambda x, y: y / x * _like(x, -0.5),
+    "log2": lambda x, y: 1.0 / (x * like(x, math.log(2))),
+    "rsqrt": lambda x, y: y / x * like(x, -0.5),
     "sigmoid": lambda x, y: y * (1.0 - y),
     "sin": lambda x, y: tirx.cos(x),
     "sinh": lambda x, y: tirx.cosh(x),
-    "sqrt": lambda x, y: _like(x, 0.5) / y,
+    "sqrt": lambda x, y: like(x, 0.5) / y,
     "tan": lambda x, y: 1.0 + y * y,
     "tanh": lambda x, y: 1.0 - y * y,
 }
@@ -122,6 +119,6 @@ def _choice(condition: Expr, then: Expr, otherwise: Expr, factor: Expr) -> _Oper
 
 
 def _power(expr: Expr, base: Expr, exponent: Expr, factor: Expr) -> _Operands:
-    of_base = factor * exponent * tirx.power(base, exponent - _like(exponent, 1))
+    of_base = factor * exponent * tirx.power(base, exponent - like(exponent, 1))
     of_exponent = factor * expr * tirx.log(base)
     return [(base, of_base, ()), (exponent, of_exponent, ())]

@@ -119,9 +119,9 @@ def position(iter_vars: Sequence[IterVar], iter_var: IterVar) -> int | None:
     return None
 
 
-def like(var: Var, value: int) -> Expr:
-    """A constant of a variable's type."""
-    return tirx.const(value, str(var.ty.dtype))
+def like(expr: Expr, value: float) -> Expr:
+    """A constant of an expression's type."""
+    return tirx.const(value, str(expr.ty.dtype))
 
 
 def constant(value: Expr) -> int | None:

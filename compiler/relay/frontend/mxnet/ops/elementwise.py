@@ -204,34 +204,16 @@ _NUMPY_NAMES = {
     "maximum": "maximum",
     "minimum": "minimum",
 }
+_SAME_NAME = (
+    "abs ceil cos cosh erf exp floor log negative rsqrt sigmoid sign sin sinh sqrt square tan tanh "
+    "trunc"
+)
+_INVERSES = "cos cosh sin sinh tan tanh"
 UNARY: dict[str, Callable[[Any], Any]] = {
-    "abs": op.abs,
-    "arccos": op.acos,
-    "arccosh": op.acosh,
-    "arcsin": op.asin,
-    "arcsinh": op.asinh,
-    "arctan": op.atan,
-    "arctanh": op.atanh,
-    "ceil": op.ceil,
-    "cos": op.cos,
-    "cosh": op.cosh,
-    "erf": op.erf,
-    "exp": op.exp,
+    **{name: getattr(op, name) for name in _SAME_NAME.split()},
+    **{f"arc{name}": getattr(op, f"a{name}") for name in _INVERSES.split()},
     "fix": op.trunc,
-    "floor": op.floor,
-    "log": op.log,
-    "negative": op.negative,
     "relu": op.nn.relu,
-    "rsqrt": op.rsqrt,
-    "sigmoid": op.sigmoid,
-    "sign": op.sign,
-    "sin": op.sin,
-    "sinh": op.sinh,
-    "sqrt": op.sqrt,
-    "square": op.square,
-    "tan": op.tan,
-    "tanh": op.tanh,
-    "trunc": op.trunc,
 }
 
 _IDENTITIES = (

@@ -309,28 +309,14 @@ def _binary(function: Callable[[relax.Expr, relax.Expr], relax.Expr]) -> Convert
     return lambda node: function(node[0], node[1])
 
 
+_LOWER_CASE = (
+    "Acos Acosh Asin Asinh Atan Atanh Ceil Cos Cosh Floor IsNaN Round Sigmoid Sign Sin Sinh Sqrt "
+    "Tan Tanh"
+)
 _UNARY = {
-    "Acos": relax.op.acos,
-    "Acosh": relax.op.acosh,
-    "Asin": relax.op.asin,
-    "Asinh": relax.op.asinh,
-    "Atan": relax.op.atan,
-    "Atanh": relax.op.atanh,
-    "Ceil": relax.op.ceil,
-    "Cos": relax.op.cos,
-    "Cosh": relax.op.cosh,
-    "Floor": relax.op.floor,
-    "IsNaN": relax.op.isnan,
+    **{name: getattr(relax.op, name.lower()) for name in _LOWER_CASE.split()},
     "Not": relax.op.logical_not,
     "Relu": relax.op.nn.relu,
-    "Round": relax.op.round,
-    "Sigmoid": relax.op.sigmoid,
-    "Sign": relax.op.sign,
-    "Sin": relax.op.sin,
-    "Sinh": relax.op.sinh,
-    "Sqrt": relax.op.sqrt,
-    "Tan": relax.op.tan,
-    "Tanh": relax.op.tanh,
 }
 """Operators that are one function of one operand."""
 
