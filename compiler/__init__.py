@@ -5,26 +5,18 @@ Submodules load on first use: `compiler.relay`, `compiler.partition`, `compiler.
 """
 
 from . import _import_guard
-from .support.lazy_import import by_module, lazy_attributes
+from .support.lazy_import import lazy_attributes
 
 _import_guard.load_packages()
 
+_PACKAGES = "auto_scheduler autotvm legacy mxnet ort partition relay runtime target"
+
 __getattr__ = lazy_attributes(
     __name__,
-    by_module(
-        {
-            ".pass_context": "PassContext",
-            ".version": "__version__",
-            ".support.progress": "on_progress",
-            ".auto_scheduler": "auto_scheduler",
-            ".autotvm": "autotvm",
-            ".legacy": "legacy",
-            ".mxnet": "mxnet",
-            ".ort": "ort",
-            ".partition": "partition",
-            ".relay": "relay",
-            ".runtime": "runtime",
-            ".target": "target",
-        }
-    ),
+    {
+        "PassContext": ".pass_context",
+        "__version__": ".version",
+        "on_progress": ".support.progress",
+        **{name: f".{name}" for name in _PACKAGES.split()},
+    },
 )

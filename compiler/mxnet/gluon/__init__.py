@@ -8,6 +8,8 @@
 
 from ...support.lazy_import import lazy_attributes
 
+_MODULES = "contrib model_zoo nn rnn utils"
+
 __getattr__ = lazy_attributes(
     __name__,
     {
@@ -19,11 +21,7 @@ __getattr__ = lazy_attributes(
         "ParameterDict": ".parameter_dict",
         "SymbolBlock": ".symbol_block",
         "Trainer": "..autograd",
-        "contrib": ".contrib",
         "loss": "..autograd",
-        "model_zoo": ".model_zoo",
-        "nn": ".nn",
-        "rnn": ".rnn",
-        "utils": ".utils",
+        **{name: f".{name}" for name in _MODULES.split()},
     },
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,25 +12,11 @@ from ...ir.constants import array_of, static_shape
 from ..expr import const
 
 _LARGEST = 64
-_FOLDED: dict[str, Callable[..., Any]] = {
-    "add": np.add,
-    "subtract": np.subtract,
-    "multiply": np.multiply,
-    "maximum": np.maximum,
-    "minimum": np.minimum,
-    "equal": np.equal,
-    "not_equal": np.not_equal,
-    "less": np.less,
-    "less_equal": np.less_equal,
-    "greater": np.greater,
-    "greater_equal": np.greater_equal,
-    "logical_and": np.logical_and,
-    "logical_or": np.logical_or,
-    "logical_not": np.logical_not,
-    "floor_divide": np.floor_divide,
-    "floor_mod": np.mod,
-    "negative": np.negative,
-}
+_NUMPYS = (
+    "add subtract multiply maximum minimum equal not_equal less less_equal greater greater_equal "
+    "logical_and logical_or logical_not floor_divide negative"
+)
+_FOLDED = {"floor_mod": np.mod, **{name: getattr(np, name) for name in _NUMPYS.split()}}
 
 
 def fold(name: str, operands: Sequence[relax.Expr], attributes: dict[str, Any]) -> Any:

@@ -83,22 +83,13 @@ _DTYPES = (
     *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
     *("float16", "float32", "float64"),
 )
+_NUMPYS = "ceil cos exp floor log power round sin sqrt tanh trunc"
 _ON_ARRAYS: dict[str, Callable[..., Any]] = {
-    "ceil": np.ceil,
-    "cos": np.cos,
+    **{name: getattr(np, name) for name in _NUMPYS.split()},
     "erf": math.erf,
-    "exp": np.exp,
-    "floor": np.floor,
-    "log": np.log,
     "popcount": lambda value: bin(int(value)).count("1"),
-    "power": np.power,
-    "round": np.round,
     "rsqrt": lambda value: 1 / np.sqrt(value),
     "sigmoid": lambda value: 1 / (1 + np.exp(-value)),
-    "sin": np.sin,
-    "sqrt": np.sqrt,
-    "tanh": np.tanh,
-    "trunc": np.trunc,
 }
 
 # On numpy arrays.
