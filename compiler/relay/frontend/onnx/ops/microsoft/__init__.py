@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from compiler.support.text_tables import names_in_state, read_table
+
 from ...node import Node
 from . import (
     activation,
@@ -20,7 +22,6 @@ from . import (
     normalization,
     quantized,
 )
-from .unsupported import REASONS
 
 CONVERTERS: dict[tuple[str, str], Callable[[Node], Any]] = {
     ("com.microsoft", name): converter
@@ -36,5 +37,6 @@ CONVERTERS: dict[tuple[str, str], Callable[[Node], Any]] = {
     for name, converter in family.CONVERTERS.items()
 } | {(nchwc.DOMAIN, name): converter for name, converter in nchwc.CONVERTERS.items()}
 
-REFUSED = {("com.microsoft", name): reason for name, reason in REASONS.items()}
+_REASONS = names_in_state(read_table(__file__, "unsupported.txt"), "unsupported")
+REFUSED = {("com.microsoft", name): reason for name, reason in _REASONS.items()}
 """Operators that are not supported, and why."""
