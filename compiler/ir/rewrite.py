@@ -246,6 +246,21 @@ class _Applier(PyExprMutator):
         return replacement
 
 
+@mutator
+class _Substitute(PyExprMutator):
+    def __init__(self, values: Mapping[relax.Var, relax.Expr]) -> None:
+        super().__init__()
+        self.values = values
+
+    def visit_var_(self, op: relax.Var) -> relax.Expr:
+        return self.values.get(op, op)
+
+
+def substituted(expr: relax.Expr, values: Mapping[relax.Var, relax.Expr]) -> relax.Expr:
+    """The expression with other values for some variables outside of dataflow blocks."""
+    return _Substitute(values).visit_expr(expr)
+
+
 def rewrite_calls(
     mod: tvm.IRModule, rule: Callable[[], CallRule], names: Collection[str] | None = None
 ) -> tvm.IRModule:

@@ -14,7 +14,7 @@ from tvm.target import Target
 
 from .. import target as targets
 from ..ir import dynamic_shape
-from ..ir.rewrite import expressions_in, functions_by_name, relax_functions
+from ..ir.rewrite import expressions_in, functions_by_name, relax_functions, substituted
 from ..tvm_workarounds.inlined_sizes import with_own_sizes
 from .report import Kernel
 
@@ -103,22 +103,10 @@ def _without_parameters(
     attrs = dict(function.attrs)
     names = json.loads(str(attrs[INPUT_NAMES]))
     attrs[INPUT_NAMES] = json.dumps([n for i, n in enumerate(names) if i not in constants])
-    body = _Substitute(values).visit_expr(function.body)
+    body = substituted(function.body, values)
     return relax.Function(
         kept, body, function.ret_ty, function.is_pure, tvm.ir.make_node("ir.DictAttrs", **attrs)
     )
-
-
-@relax.expr_functor.mutator
-class _Substitute(relax.expr_functor.PyExprMutator):
-    """Replaces variables by constants."""
-
-    def __init__(self, values: Mapping[Any, Any]) -> None:
-        super().__init__()
-        self.values = values
-
-    def visit_var_(self, op: Any) -> Any:
-        return self.values.get(op, op)
 
 
 @relax.expr_functor.mutator

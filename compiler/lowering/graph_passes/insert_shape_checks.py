@@ -28,7 +28,7 @@ from ...ir.dynamic_shape import BOUNDS, simplified
 from ...ir.op_dialect import RELAX
 from ...ir.op_facts import facts_of
 from ...ir.op_facts.shape_rules import ShapeConstraint, extents_of
-from ...ir.rewrite import operator_name
+from ...ir.rewrite import operator_name, substituted
 from ...primfuncs.fusion_pattern import called_kernel
 from .runtime_check_pass import checked_by, emit_check, operand_of, refusing, with_operand
 
@@ -192,7 +192,7 @@ def _with_checked_windows(
     copy = builder.emit_output(copy)
     block = builder._end_block()
     builder.end_scope()
-    body = _Renamed(parameter, copy).visit_expr(function.body)
+    body = substituted(function.body, {parameter: copy})
     body = relax.SeqExpr([block, *body.blocks], body.body)
     checked = relax.Function(
         function.params, body, function.ret_ty, function.is_pure, function.attrs
@@ -215,18 +215,6 @@ def _distinct(windows: Sequence[tuple[Any, int, str]]) -> tuple[list[Any], list[
             highest[bound[0]] = (bound[1], misfit, message)
     kept = [*(each[1:] for each in highest.values()), *others.values()]
     return [misfit for misfit, _ in kept], [message for _, message in kept]
-
-
-@mutator
-class _Renamed(PyExprMutator):
-    """Replaces a variable."""
-
-    def __init__(self, old: relax.Var, new: relax.Var) -> None:
-        super().__init__()
-        self.old, self.new = old, new
-
-    def visit_var_(self, var: relax.Var) -> relax.Expr:
-        return self.new if var.same_as(self.old) else var
 
 
 def _misfit(extent: Any, need: ShapeConstraint, most: Mapping[str, int]) -> Any:
