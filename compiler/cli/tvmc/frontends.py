@@ -68,23 +68,23 @@ class Frontend(ABC):
         return self.read(str(path), shapes, kwargs)
 
 
-class _WithoutImporter(Frontend):
-    """A format whose importer went with Relay."""
+def _without_importer(kind: str, ending: str, instead: str) -> type[Frontend]:
+    """Make the class of a format whose importer went with Relay."""
 
-    instead: ClassVar[str]
+    class WithoutImporter(Frontend):
+        format, endings = kind, (ending,)
 
-    def load(self, path: Any, shape_dict: Any = None, **kwargs: Any) -> Any:
-        raise TVMCException(f"no importer for {self.name()!r} is left: {self.instead}")
+        def load(self, path: Any, shape_dict: Any = None, **kwargs: Any) -> Any:
+            raise TVMCException(f"no importer for {kind!r} is left: {instead}")
 
-    read = load  # type: ignore[assignment]
+        read = load  # type: ignore[assignment]
+
+    return WithoutImporter
 
 
-class KerasFrontend(_WithoutImporter):
-    """Keras."""
-
-    format = "keras"
-    endings = ("h5",)
-    instead = "export the model as ONNX or TFLite"
+KerasFrontend = _without_importer("keras", "h5", "export the model as ONNX or TFLite")
+PaddleFrontend = _without_importer("paddle", "pdmodel", "export the model as ONNX")
+TensorflowFrontend = _without_importer("pb", "pb", "export the model as ONNX or TFLite")
 
 
 class OnnxFrontend(Frontend):
@@ -96,14 +96,6 @@ class OnnxFrontend(Frontend):
 
     def read(self, path: str, shapes: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
         return relay.frontend.from_onnx(path, dict(shapes), freeze_params=False, **options)
-
-
-class TensorflowFrontend(_WithoutImporter):
-    """Graphs of TensorFlow."""
-
-    format = "pb"
-    endings = ("pb",)
-    instead = "export the model as ONNX or TFLite"
 
 
 class TFLiteFrontend(Frontend):
@@ -130,14 +122,6 @@ class PyTorchFrontend(Frontend):
 
         traced = torch.jit.load(path).float().eval()
         return relay.frontend.from_pytorch(traced, list(shapes.items()), **options)
-
-
-class PaddleFrontend(_WithoutImporter):
-    """PaddlePaddle."""
-
-    format = "paddle"
-    endings = ("pdmodel",)
-    instead = "export the model as ONNX"
 
 
 class RelayFrontend(Frontend):
