@@ -140,8 +140,8 @@ def _contexts_key() -> Any:
     """Cache key of the active contexts; None if the contexts cannot be compared."""
     with default_opt_level():
         context = tvm.transform.PassContext.current()
-    digests = [each.content_digest() for each in autotvm.active_contexts()]
-    digests += [each.content_digest() for each in auto_scheduler.active_contexts()]
+    digests = [each.content_digest() for each in autotvm.DispatchContext.active()]
+    digests += [each.content_digest() for each in auto_scheduler.DispatchContext.active()]
     if context.instruments or None in digests or auto_scheduler.is_extracting():
         return None
     passes = (list(context.required_pass), list(context.disabled_pass), dict(context.config))

@@ -99,7 +99,7 @@ class ScheduleSource:
     @staticmethod
     def from_contexts() -> ScheduleSource:
         extracting = auto_scheduler.is_extracting()
-        records = auto_scheduler.active_contexts()
+        records = auto_scheduler.DispatchContext.active()
         no_records = isinstance(records[0], auto_scheduler.FallbackContext)
         families = (autotvm.DispatchContext, auto_scheduler.DispatchContext)
         lost = [family.kind for family in families if family.is_only_elsewhere()]
@@ -107,7 +107,7 @@ class ScheduleSource:
         return ScheduleSource(
             use_topi_schedule=no_records and not extracting,
             extracting=extracting,
-            _autotvm=autotvm.active_contexts(),
+            _autotvm=autotvm.DispatchContext.active(),
             _auto_scheduler=records,
             notes=tuple(notes),
         )

@@ -59,7 +59,7 @@ class DispatchContext(NestedContext, kind="auto_scheduler"):
         `has_complex_op`, `dag`: of TVM's signature; they only chose its warnings.
         """
         del has_complex_op, dag
-        return query_contexts(self.with_outer(), target, workload_key, func_name)
+        return next(records_for(self.with_outer(), target, workload_key, func_name), None)
 
     def find(self, target: LogTarget, workload_key: str) -> Record | None:
         """Record from this context alone."""
@@ -250,18 +250,6 @@ def _not_records(item: Any) -> RecordError:
 
 DispatchContext.bottom = FallbackContext()
 _EXTRACTING: ContextVar[bool] = ContextVar("auto_scheduler_extracting", default=False)
-
-
-def active_contexts() -> tuple[DispatchContext, ...]:
-    """The calling thread's contexts, innermost first; the last one is a FallbackContext."""
-    return DispatchContext.active()
-
-
-def query_contexts(
-    contexts: Iterable[DispatchContext], target: Any, workload_key: str, func_name: str = ""
-) -> Record | None:
-    """The first of `records_for`, or None."""
-    return next(records_for(contexts, target, workload_key, func_name), None)
 
 
 def records_for(

@@ -59,8 +59,23 @@ class DispatchContext(NestedContext, kind="AutoTVM dispatch"):
 
         The workload is as in AutoTVM logs: ("dense_pack.x86", ("TENSOR", (1, 8), "float32"), ...).
         The config's `source` names the log and line. None when no record matches.
+
+        A context that prefers the fastest passes over a record that this machine once measured
+        slower than what a build does without its log. A build also measures what was not measured
+        yet.
         """
-        return query_contexts(self.with_outer(), target, workload)
+        contexts = self.with_outer()
+        lost = -1  # level of the context whose best record was slower
+        for config in records_for(contexts, target, workload):
+            known = None
+            if config.level == lost:
+                continue
+            if contexts[config.level].prefer == "fastest":
+                known = log_benchmark.kept(target, workload, config)
+            if known is None or known.log_wins:
+                return config
+            lost = config.level
+        return None
 
     def find(self, target: LogTarget, workload: bytes) -> ConfigEntity | None:
         """Config from this context alone; `workload` is a `workload.digest`."""
@@ -291,11 +306,6 @@ def clear_fallback_cache(target: Any, workload: Any) -> None:
 DispatchContext.bottom = FallbackContext()
 
 
-def active_contexts() -> tuple[DispatchContext, ...]:
-    """The calling thread's contexts, innermost first; the last one is a FallbackContext."""
-    return DispatchContext.active()
-
-
 def records_for(
     contexts: Sequence[DispatchContext],
     target: Any,
@@ -334,24 +344,3 @@ def _checked_config(context: DispatchContext, config: Any) -> ConfigEntity | Non
     if not config.source.startswith("topi:") or config.source == "topi:fallback":
         return replace(config, source=f"topi:{type(context).__name__}")
     return config
-
-
-def query_contexts(
-    contexts: Sequence[DispatchContext], target: Any, workload: Any
-) -> ConfigEntity | None:
-    """The first of `records_for`, or None.
-
-    A context that prefers the fastest passes over a record that this machine once measured slower
-    than what a build does without its log. A build also measures what was not measured yet.
-    """
-    lost = -1  # level of the context whose best record was slower
-    for config in records_for(contexts, target, workload):
-        known = None
-        if config.level == lost:
-            continue
-        if contexts[config.level].prefer == "fastest":
-            known = log_benchmark.kept(target, workload, config)
-        if known is None or known.log_wins:
-            return config
-        lost = config.level
-    return None
