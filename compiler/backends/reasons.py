@@ -20,6 +20,8 @@ CYCLE = "cycle"
 """Two regions together would feed themselves."""
 NUMBER = "number"
 """The strategy put two regions into different subgraphs."""
+PLACEMENT = "placement"
+"""Another engine, or the build, was measured to run it faster."""
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,13 @@ from .selector import Selector
 
 if TYPE_CHECKING:
     from compiler.ir.outline_by_name import contract
+    from compiler.records.placement_log import PlacementLog, PlacementRecord
 
     from .candidates import Candidate, Partitioning
     from .driver import explain, partition, partition_with_report
     from .explanation import Explanation
     from .info import SubgraphInfo, subgraphs
-    from .placement import EngineTime, Fastest
+    from .placement import Fastest
 
 # What needs TVM is imported on first use.
 __getattr__ = lazy_attributes(
@@ -26,7 +27,8 @@ __getattr__ = lazy_attributes(
             ".explanation": "Explanation",
             ".candidates": "Candidate Partitioning",
             ".info": "SubgraphInfo subgraphs",
-            ".placement": "EngineTime Fastest",
+            ".placement": "Fastest",
+            "..records.placement_log": "PlacementLog PlacementRecord",
         }
     ),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -73,8 +73,9 @@ def partition(
         Values of parameters of `main`, for the callbacks to look at. Names that `main` does not
         have are ignored. The parameters stay parameters.
     placement : "fastest" or Fastest, optional
-        Measure the model with each back end alone and with none, and take the fastest; see
-        `compiler.partition.placement`. By default all back ends run one after the other.
+        Measure what each back end and the build itself take, and let each part of the model go
+        where it is fastest; see `compiler.partition.placement`. By default all back ends run one
+        after the other. A `PlacementLog` keeps and replays the measurements.
     **options
         Passed to the callbacks, values converted with `str`. Those that every backend has
         (`min_ops`, `max_ops`, `max_bytes`, `max_subgraphs`, `dedup_subgraph`, `on_compile_error`,
@@ -131,7 +132,12 @@ def partition_with_report(
     for each in chain:
         check_options(each, texts, limits.callback_timeout)
 
-    def partitioned(wanted: Sequence[str]) -> Partitioning:
+    def partitioned(
+        mod: IRModule,
+        params: Mapping[str, Any],
+        wanted: Collection[str],
+        owners: Mapping[str, str] | None = None,
+    ) -> Partitioning:
         walk = _Walk(mod, params)
         with paused_collection():
             selections = [
@@ -139,20 +145,20 @@ def partition_with_report(
                 for each in chain
                 if each.name in wanted
                 for strategy in each.strategies
-                for selection in walk.run(StrategyRun(each.name, strategy, texts, limits))
+                for selection in walk.run(StrategyRun(each.name, strategy, texts, limits, owners))
             ]
         first = walk.first or RelaxGraph(RelaxFunction(walk.module), params).graph
         candidates = [candidate for each in selections for candidate in each.candidates]
         return Partitioning(walk.module, first, candidates, tuple(selections))
 
     if placement is None:
-        return partitioned(names)
+        return partitioned(mod, params or {}, names)
     how = Fastest() if placement == "fastest" else placement
     if not isinstance(how, Fastest):
         raise PartitionError(f"placement is {placement!r}; it must be 'fastest' or a Fastest(...)")
     if tables := ", ".join(filter(is_table, names)):
         raise PartitionError(f"{tables}: a pattern table has no engine that could be measured")
-    return fastest(names, params or {}, how, partitioned)
+    return fastest(as_relay(evaluated(mod)), params or {}, names, texts, how, partitioned)
 
 
 def explain(
@@ -186,11 +192,11 @@ def explain(
 class _Walk:
     """A module whose functions, with the scopes in them, strategies partition one by one."""
 
-    def __init__(self, mod: IRModule, params: Mapping[str, Any] | None) -> None:
+    def __init__(self, mod: IRModule, params: Mapping[str, Any]) -> None:
         self._plain = evaluated(mod)  # in the caller's operators, until something is accepted
         self.module = as_relay(self._plain)
         self.first: Graph | None = None  # `main` before the first strategy
-        self._params = params or {}
+        self._params = params
         main = RelaxFunction(self.module).function
         self._inputs = {hash(variable): variable.name for variable in main.params}
 

@@ -18,7 +18,7 @@ from textwrap import shorten
 from typing import Any
 
 from compiler.backends.graph import VARIABLE, Entry, Graph, Node
-from compiler.backends.reasons import CYCLE, LIMIT, NUMBER, SCOPE, Unsupported
+from compiler.backends.reasons import CYCLE, LIMIT, NUMBER, PLACEMENT, SCOPE, Unsupported
 from compiler.errors import PartitionError
 from compiler.lowering.report import html_table
 from compiler.support.nearest import nearest
@@ -590,8 +590,9 @@ class _Alternatives:
         domains, nodes = self._selection.domains, self._graph.nodes
         return [
             index
-            for index in self._selection.claims.reasons
+            for index, reason in self._selection.claims.reasons.items()
             if domains[index] is not None and "baton.backend" not in nodes[index].attrs
+            if reason.kind != PLACEMENT
         ]
 
     def count(self, operators: Iterable[str]) -> int:

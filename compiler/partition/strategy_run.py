@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from compiler.backends import GraphPass, Options, Partitioner, Strategy, Unsupported
 from compiler.backends.graph import VARIABLE, Graph
-from compiler.backends.reasons import LIMIT, REVIEW, SCOPE, UNSELECTED
+from compiler.backends.reasons import LIMIT, PLACEMENT, REVIEW, SCOPE, UNSELECTED
 from compiler.errors import PartitionCallbackError, PartitionError
 from compiler.support.nearest import nearest
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from compiler.backends.registry import Check, FunctionMarks
 
 _NO_SCOPE = Unsupported("no subgraph may take it: not an operator call in a dataflow block", SCOPE)
+_SLOWER = Unsupported("another engine was measured to run it faster", PLACEMENT)
 _RESERVED = ("global_symbol", "num_input", "Primitive")
 """Function attributes that TVM gives a meaning that would break the module."""
 
@@ -73,6 +74,7 @@ class StrategyRun:
     strategy: Strategy
     options: Options
     limits: Limits
+    owners: Mapping[str, str] | None = None  # by name of a node the partitioner that may take it
 
     @property
     def where(self) -> str:
@@ -122,6 +124,8 @@ class StrategyRun:
         reasons: dict[int, Unsupported] = {}
         for index, (node, answer, domain) in enumerate(zip(graph.nodes, answers, adapter.domains)):
             reason = _NO_SCOPE if domain is None else self._unselected
+            if self.owners is not None and self.owners.get(node.name) != self.backend:
+                answer = _SLOWER
             if isinstance(answer, Unsupported):
                 reason = answer
             if isinstance(answer, Unsupported) or domain is None:
