@@ -109,7 +109,7 @@ class CacheAction(str, enum.Enum):
 @builds(
     *("target", "target_host", "opt_level", "shape", "extent", "bound", "specialize", "kv_cache"),
     *("log", "auto_scheduler_log", "disable_pass", "precision", "data", "calibration"),
-    *("weight_bits", "backend", "placement", "plugin", "option", "import_limit"),
+    *("weight_bits", "backend", "placement", "placement_log", "plugin", "option", "import_limit"),
     "trust",
 )
 def compile_command(

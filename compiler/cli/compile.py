@@ -48,8 +48,9 @@ class BuildOptions:
     logs: tuple[str, ...] = ()  # logs, auto_scheduler_logs: tuning logs to apply
     auto_scheduler_logs: tuple[str, ...] = ()
     backends: tuple[str, ...] = ()  # partitioners, in order
-    # "fastest": measure each partitioner alone; else all run, one after the other
+    # "fastest": each gets what it was measured to run fastest; else all it selects, in order
     placement: str = ""
+    placement_log: str = ""  # keeps and replays what was measured
     plugins: tuple[str, ...] = ()  # Python files that register partitioners
     # What the partitioners' callbacks get
     backend_options: Mapping[str, str] = field(default_factory=dict)
@@ -192,16 +193,19 @@ def partition_module(
     mod: tvm.IRModule, params: Mapping[str, Any], options: BuildOptions, steps: Steps
 ) -> tvm.IRModule:
     """Let the backends of the options claim subgraphs; without backends `mod` itself."""
-    from compiler.partition import Fastest, partition
+    from compiler.partition import Fastest, PlacementLog, partition
 
     if options.placement and not options.backends:
         raise InputError("--placement chooses between partitioners; name some with --backend")
+    if options.placement_log and not options.placement:
+        raise InputError("--placement-log keeps what --placement fastest measures; give that too")
     if not options.backends:
         return mod
     check_option_names(options)
     how = Fastest(options.target) if options.placement else None
     context = _pass_context(options) if options.placement else nullcontext()
-    with steps.step("partition", ", ".join(options.backends)), context:
+    log = PlacementLog(options.placement_log)
+    with steps.step("partition", ", ".join(options.backends)), context, log:
         return partition(mod, options.backends, params, placement=how, **options.backend_options)
 
 

@@ -220,11 +220,15 @@ Backend = Annotated[
 Placement = Annotated[
     str,
     option(
-        'Choice of partitioners: "fastest" measures each of them alone, and the build.',
+        'Choice of partitioners: "fastest" measures them and the build, part by part.',
         "NAME",
         PARTITIONING,
         callback=arguments.placement,
     ),
+]
+PlacementLog = Annotated[
+    str,
+    option("Log of measured placements, replayed where it knows the model.", "FILE", PARTITIONING),
 ]
 Plugin = Annotated[
     list[Path],
@@ -286,6 +290,7 @@ _BUILD_OPTIONS: dict[str, tuple[Any, Any]] = {
     "weight_bits": (WeightBits, 8),
     "backend": (Backend, inspect.Parameter.empty),
     "placement": (Placement, ""),
+    "placement_log": (PlacementLog, ""),
     "plugin": (Plugin, inspect.Parameter.empty),
     "option": (BackendOption, inspect.Parameter.empty),
     "import_limit": (ImportLimit, inspect.Parameter.empty),

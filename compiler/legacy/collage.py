@@ -30,7 +30,7 @@ def make_compilation_config(ctxt: Any, target: Any, target_host: Any = None) -> 
 
 
 def CollagePartition(config: CompilationConfig, cost_estimator: Any = None) -> Any:
-    """Pass: give the model to the back end, or to the build, that is measured to run it fastest.
+    """Pass: give each part to the back end, or to the build, that is measured to run it fastest.
 
     Targets of `config` are CPUs, as objects or text, and names of back ends. Raises
     OutOfScopeError: a cost estimator is given. The pass raises what `partition` does.

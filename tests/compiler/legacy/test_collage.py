@@ -29,9 +29,9 @@ def test_collage_measures_the_back_ends_among_its_targets(capfd):
     assert config.primitive_targets == tuple(targets)
     made = CollagePartition(config)(module())
     (line,) = [each for each in capfd.readouterr().err.splitlines() if "placement: " in each]
-    ranked = [each.split()[0] for each in line.removeprefix("placement: ").split("; ")]
-    assert sorted(ranked) == ["baton", "onnxruntime"]
-    assert {each.backend for each in partition.subgraphs(made)} == {ranked[0]} - {"baton"}
+    ranked = [each.rsplit(" ", 2)[0] for each in line.removeprefix("placement: ").split("; ")]
+    assert {"baton", "onnxruntime"} <= set(ranked)
+    assert {each.backend for each in partition.subgraphs(made)} <= {"onnxruntime"}
 
 
 def test_a_target_without_a_back_end_and_an_estimator_are_errors():

@@ -167,6 +167,16 @@ def test_engines_that_fail_lose_and_the_report_says_how() -> None:
     assert "flat raised" in " ".join(map(str, found))
 
 
+@pytest.mark.parametrize(("dtype", "error"), [("int32", "output 0 differs"), ("uint8", "")])
+def test_integers_are_compared_exactly_and_bytes_within_one(dtype: str, error: str) -> None:
+    x = relay.var("x", shape=(8, 8), dtype=dtype)
+    mod = tvm.IRModule.from_expr(relay.Function([x], relay.add(x, x)))
+    off = add_engine("off", engine(spoil=lambda found: found + found.dtype.type(1)))
+    measured = partition_with_report(mod, off, placement=QUICK).measured
+    (found,) = [each for each in measured if each.name == "off"]
+    assert found.error.startswith(error) and bool(found.error) == bool(error)
+
+
 def test_cuts_of_a_diamond_are_where_one_tensor_crosses() -> None:
     main = RelaxFunction(as_relay(diamond()))
     graph = RelaxGraph(main, {}).graph
