@@ -20,7 +20,7 @@ from compiler.errors import PartitionError
 from .graph import VARIABLE
 from .nvidia import register_nvidia
 from .reasons import Unsupported
-from .registry import Options, Strategy, register
+from .registry import Compile, Options, Strategy, register
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,22 +38,18 @@ def register_built_in() -> None:
     for name in ("llvm", "cuda"):
         strategy = Strategy("all", _claiming(_any), _for_target(name), f"_{name}_subgraph")
         register(name, strategy, check_options=_check_target, options=["ops", "target"])
-    register(
-        "onnxruntime",
-        Strategy("expressible", _claiming(_expressible), None, "_onnxruntime_subgraph"),
-        check_options=check_ops,
-        compile=_compile_with_onnxruntime,
-        compiles_relax=True,
-        options=["ops"],
-    )
-    register(
-        "openvino",
-        Strategy("expressible", _claiming(_expressible), None, "_openvino_subgraph"),
-        check_options=_check_openvino,
-        compile=_compile_with_openvino,
-        compiles_relax=True,
-        options=["ops", "threads"],
-    )
+    for name, check, further in (
+        ("onnxruntime", check_ops, []),
+        ("openvino", _check_openvino, ["threads"]),
+    ):
+        register(
+            name,
+            Strategy("expressible", _claiming(_expressible), None, f"_{name}_subgraph"),
+            check_options=check,
+            compile=_compiling(name),
+            compiles_relax=True,
+            options=["ops", *further],
+        )
     register_nvidia()
 
 
@@ -148,19 +144,6 @@ def _check_target(options: Options) -> str | None:
     return check_ops(options)
 
 
-def _compile_with_onnxruntime(
-    subgraph: IRModule, params: Mapping[str, np.ndarray], options: Options
-) -> Any:
-    from compiler.runtime import foreign
-
-    from .onnx_export import to_onnx
-
-    model = to_onnx(subgraph, params).SerializeToString()
-    code = foreign.ExternalCode("onnxruntime", model)
-    foreign.load(code)  # what onnxruntime refuses is a compile error
-    return code
-
-
 def _check_openvino(options: Options) -> str | None:
     threads = options.get("threads", "1")
     if not threads.isdecimal() or not int(threads):
@@ -168,15 +151,21 @@ def _check_openvino(options: Options) -> str | None:
     return check_ops(options)
 
 
-def _compile_with_openvino(
-    subgraph: IRModule, params: Mapping[str, np.ndarray], options: Options
-) -> Any:
-    from compiler.runtime import foreign
+def _compiling(engine: str) -> Compile:
+    """Compile a subgraph as an ONNX model that onnxruntime or OpenVINO runs."""
 
-    from .onnx_export import to_onnx
+    def compile_subgraph(
+        subgraph: IRModule, params: Mapping[str, np.ndarray], options: Options
+    ) -> Any:
+        from compiler.runtime import foreign
 
-    model = to_onnx(subgraph, params).SerializeToString()
-    header = {"threads": int(options.get("threads", 0))}
-    code = foreign.ExternalCode("openvino", foreign.with_header(header, model))
-    foreign.load(code)  # what OpenVINO rejects is a compile error
-    return code
+        from .onnx_export import to_onnx
+
+        model = to_onnx(subgraph, params).SerializeToString()
+        if engine == "openvino":
+            model = foreign.with_header({"threads": int(options.get("threads", 0))}, model)
+        code = foreign.ExternalCode(engine, model)
+        foreign.load(code)  # what the engine rejects is a compile error
+        return code
+
+    return compile_subgraph

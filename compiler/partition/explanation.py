@@ -514,17 +514,14 @@ def _counterfactuals(
             if not count:
                 continue
             then = [part.with_operators(operators) for part in parts]
-            before, after = _added(now), _added(then)
+            regions, within, nbytes = (
+                (sum(before), sum(after)) for before, after in zip(zip(*now), zip(*then))
+            )
+            moved = [rates.microseconds(0, 2 * each) for each in nbytes]
+            saved = (regions[0] - regions[1]) * rates.call_microseconds + moved[0] - moved[1]
+            shares = within[0] / whole, within[1] / whole
             found.append(
-                Counterfactual(
-                    *own,
-                    tuple(operators),
-                    count,
-                    (before.regions, after.regions),
-                    (before.flops / whole, after.flops / whole),
-                    (before.nbytes, after.nbytes),
-                    before.microseconds(rates) - after.microseconds(rates),
-                )
+                Counterfactual(*own, tuple(operators), count, regions, shares, nbytes, saved)
             )
     found.sort(key=lambda each: (-each.saved_microseconds, -each.flops_share[1], each.operators))
     return found if wanted is not None else [each for each in found if _helps(each, found)]
@@ -544,25 +541,6 @@ def _helps(each: Counterfactual, others: Iterable[Counterfactual]) -> bool:
     if each.saved_microseconds > saved + 1:
         return True
     return len(each.operators) == 1 and each.flops_share[1] > share + 0.001
-
-
-@dataclass(frozen=True)
-class _Formed:
-    """Regions of a strategy, the FLOPs in them, and the bytes of their boundaries."""
-
-    regions: int
-    flops: int
-    nbytes: int
-
-    def microseconds(self, rates: Rates) -> float:
-        """Predicted time of calls and boundaries."""
-        moved = rates.microseconds(0, 2 * self.nbytes)
-        return self.regions * rates.call_microseconds + moved
-
-
-def _added(parts: Iterable[_Formed]) -> _Formed:
-    counts = [(part.regions, part.flops, part.nbytes) for part in parts]
-    return _Formed(*(sum(column) for column in zip(*counts)))
 
 
 class _Alternatives:
@@ -601,8 +579,8 @@ class _Alternatives:
         wanted = [counts[name] for name in operators]
         return sum(wanted) if all(wanted) else 0
 
-    def with_operators(self, operators: Iterable[str]) -> _Formed:
-        """Form regions with these operators marked."""
+    def with_operators(self, operators: Iterable[str]) -> tuple[int, int, int]:
+        """Number, FLOPs and bytes of the boundaries of the regions with these operators marked."""
         wanted, selection = set(operators), self._selection
         marks = list(selection.claims.marks)
         for index in self._open():
@@ -619,7 +597,7 @@ class _Alternatives:
         flops = sum(self._costs[index].flops for index in place)
         crossing = _crossings(self._graph, place)
         nbytes = sum(entry_bytes(self._graph, *entry) for entry, _ in crossing)
-        return _Formed(len({*place.values()}), flops, nbytes)
+        return len({*place.values()}), flops, nbytes
 
 
 def _regions(count: int) -> str:

@@ -113,7 +113,7 @@ def fastest(
     }
     with TemporaryFolder("placement") as folder, WorkerPool(1, settings) as pool:
         search = _Search(names, how, partition, pool, folder, context, str(conditions), known)
-        whole, gap, owners = search.placements(mod, params)
+        whole, gap = search.placements(mod, params)
         chosen = _chosen(whole)
         for name, version in chosen.versions.items():
             if not _version(name):
@@ -121,7 +121,7 @@ def fastest(
                     f"the placement log runs operators in {name} {version}, which is not "
                     f"installed: pip install {name}, or leave it out of the back ends"
                 )
-        done = search.partitioned(mod, params, chosen.placement, owners)
+        done = search.partitioned(mod, params, chosen.placement)
     others = sorted((each for each in whole if each != chosen), key=lambda each: each.median)
     return replace(done, measured=(chosen, *others), gap=gap)
 
@@ -145,43 +145,39 @@ class _Search:
 
     def placements(
         self, mod: IRModule, params: Mapping[str, Any]
-    ) -> tuple[list[PlacementRecord], float, list[str]]:
-        """Records of a model, logged or new, the gap of `Partitioning`, and the operators' names.
+    ) -> tuple[list[PlacementRecord], float]:
+        """Records of a model, logged or new, and the gap of `Partitioning`.
 
         With control flow, or sizes found at run time, only engines alone compete.
         """
         main = RelaxFunction(mod)
         source = RelaxGraph(main, {})
-        nodes, workload = source.graph.nodes, self._workload(mod)
-        operators = [index for index, node in enumerate(nodes) if node.op != VARIABLE]
-        owners = [nodes[index].name for index in operators]
+        operators, workload = _operators(source.graph), self._workload(mod)
         alone, asked = self._alone(len(operators) or 1), {BUILD, *self.names}
         logged = [
             record
             for (of, placement), record in self.known.items()
             if of == workload and {name for _, name in placement} <= asked
         ]
-        if {*alone} <= {each.placement for each in logged} and any(r.seconds for r in logged):
-            return logged, math.nan, owners
+        if {*alone} <= {each.placement for each in logged}:
+            return logged, math.nan
         bindings = [source.binding_of[index] for index in operators]
         inside = [each for each in bindings if each is not None and main.claimable[each]]
         mixed, gap = list[Stretches](), math.nan
         if len(inside) == len(bindings) and len({main.domains[each] for each in inside}) == 1:
-            cuts = cut_points(source.graph, operators, self.how.segments)
+            cuts = cut_points(source.graph, self.how.segments)
             mixed, gap = self._mixed(main, params, inside, cuts)
-        return self._measured(mod, params, [*alone, *mixed], self.how.rounds, owners), gap, owners
+        return self._measured(mod, params, [*alone, *mixed], self.how.rounds), gap
 
     def partitioned(
-        self,
-        mod: IRModule,
-        params: Mapping[str, Any],
-        placement: Stretches,
-        operators: Sequence[str],
+        self, mod: IRModule, params: Mapping[str, Any], placement: Stretches
     ) -> Partitioning:
-        """The module, partitioned for a placement of operators of these names."""
+        """The module, partitioned for a placement."""
         owners = None
         if len(placement) > 1:
-            owners = dict(zip(operators, [name for count, name in placement for _ in range(count)]))
+            graph = RelaxGraph(RelaxFunction(mod), {}).graph
+            engines = [name for count, name in placement for _ in range(count)]
+            owners = {graph.nodes[n].name: each for n, each in zip(_operators(graph), engines)}
         return self.partition(mod, params, _engines(placement), owners)
 
     def _workload(self, mod: IRModule) -> str:
@@ -233,17 +229,16 @@ class _Search:
         params: Mapping[str, Any],
         placements: Sequence[Stretches],
         rounds: int,
-        operators: Sequence[str] = (),
     ) -> list[PlacementRecord]:
-        """Time placements in turn; those of a segment, which has no `operators`, may be known."""
+        """Time placements of a module in turn, unless all are known."""
         workload = self._workload(mod)
         keys = [(workload, placement) for placement in placements]
-        if not operators and all(key in self.known for key in keys):
+        if all(key in self.known for key in keys):
             return [self.known[key] for key in keys]
         timed: dict[Stretches, TimedModule] = {}
         errors: dict[Stretches, str] = {}
         for placement in placements:
-            done = self.partitioned(mod, params, placement, operators)
+            done = self.partitioned(mod, params, placement)
             if _engines(placement) and not any(each.accepted for each in done.candidates):
                 errors[placement] = "takes no operator"
             else:
@@ -275,8 +270,10 @@ class _Search:
             failure = errors.get(placement, "")
             seconds = () if failure else tuple(times[placement])
             self.known[key] = PlacementRecord(workload, placement, versions, seconds, failure)
-        PlacementLog.active()[0].add([self.known[key] for key in keys])
-        return [self.known[key] for key in keys]
+        found = [self.known[key] for key in keys]
+        if any(each.seconds for each in found):
+            PlacementLog.active()[0].add(found)
+        return found
 
     def _timed(self, mod: IRModule, params: Mapping[str, Any], names: set[str]) -> TimedModule:
         """A module as workers take it, built as the thread's PassContext has it."""
@@ -293,6 +290,10 @@ class _Search:
         text, operators = tvm.ir.save_json(mod), relay_operators(mod)
         target, path = to_cli(parse(self.how.target)), f"{self.folder}/{self._workload(mod)}.so"
         return TimedModule(text, operators, arrays, target, self.context, tuple(others), path)
+
+
+def _operators(graph: Graph) -> list[int]:
+    return [index for index, node in enumerate(graph.nodes) if node.op != VARIABLE]
 
 
 def _engines(placement: Stretches) -> set[str]:
@@ -339,13 +340,14 @@ def _chosen(records: Sequence[PlacementRecord]) -> PlacementRecord:
     return ranked[0] if ranked[0].median < _NOISE * alone.median else alone
 
 
-def cut_points(graph: Graph, operators: Sequence[int], count: int) -> list[tuple[int, int]]:
+def cut_points(graph: Graph, count: int) -> list[tuple[int, int]]:
     """Where to cut a graph into at most `count` segments, and the bytes that cross each cut.
 
-    A position is that of the first of `operators` after the cut. Near each equal share of the
+    A position is that of the first operator after the cut. Near each equal share of the
     predicted time it is the one that the fewest tensors cross, then the fewest bytes; of equal ones
     the one before the operator of the most FLOPs, so that fusion stays whole.
     """
+    operators = _operators(graph)
     position = {node: place for place, node in enumerate(operators)}
     last: dict[tuple[int, int], int] = {}
     for place, node in enumerate(operators):

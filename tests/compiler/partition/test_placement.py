@@ -181,7 +181,7 @@ def test_cuts_of_a_diamond_are_where_one_tensor_crosses() -> None:
     main = RelaxFunction(as_relay(diamond()))
     graph = RelaxGraph(main, {}).graph
     operators = [index for index, node in enumerate(graph.nodes) if node.op != VARIABLE]
-    (cut,) = placement.cut_points(graph, operators, 2)
+    (cut,) = placement.cut_points(graph, 2)
     before = [graph.nodes[index].op for index in operators[: cut[0]]]
     assert before == ["nn.dense", "sigmoid"]
     assert cut[1] == SIZE * SIZE * 4
