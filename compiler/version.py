@@ -2,16 +2,14 @@
 
 from importlib import metadata
 
-_DISTRIBUTIONS = ("baton-tvm", "baton-runtime")
+
+def package_version(name: str) -> str | None:
+    """The version of an installed package."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
 
 
-def _installed() -> str:
-    for name in _DISTRIBUTIONS:
-        try:
-            return metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return "0+unknown"  # a folder on the path, without an installation
-
-
-__version__ = _installed()
+# A folder on the path, without an installation, has no version.
+__version__ = package_version("baton-tvm") or package_version("baton-runtime") or "0+unknown"

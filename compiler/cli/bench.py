@@ -22,11 +22,12 @@ from typing import TYPE_CHECKING, Any
 from compiler.errors import BatonError, InputError
 from compiler.precision import DEFAULT, PRECISIONS, check
 from compiler.support.tempdir import TemporaryFolder
+from compiler.version import package_version
 
 from .compile import BuildOptions
 from .completions import PEERS
 from .console import Steps, table
-from .doctor import cpu_name, package_version
+from .doctor import cpu_name
 from .engines import ENGINES
 from .models import find_model, random_inputs, relative_error
 from .processes import WorkerProcess

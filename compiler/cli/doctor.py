@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from compiler.errors import BatonError
-from compiler.version import __version__
+from compiler.version import __version__, package_version
 
 from .console import show, table
 
@@ -72,14 +72,6 @@ def _cell(value: Any) -> str:
     if isinstance(value, list):
         return "\n".join(map(_cell, value)) if value else "none"
     return str(value)
-
-
-def package_version(name: str) -> str | None:
-    """The version of an installed package."""
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def _versions() -> dict[str, Any]:

@@ -73,11 +73,15 @@ def bounded(
     in the order of their first members. `reason` is "" for those within the limits and says for all
     others why they are not.
     """
-    sizes = _Sizes(graph)
+    sizes: dict[Entry, int | None] = {}
+    if limits.max_bytes is not None:
+        for node, own in enumerate(graph.nodes):
+            for output, kind in enumerate(own.types):
+                sizes[node, output] = tensor_bytes(*kind, graph.bounds)
     found: list[tuple[list[int], str]] = []
     for region in regions:
         for piece in _pieces(graph, list(region), sizes, limits):
-            found.append((piece, _objection(piece, sizes, limits)))
+            found.append((piece, _objection(graph, piece, sizes, limits)))
     found.sort(key=lambda candidate: candidate[0][0])
     if limits.max_subgraphs is None:
         return found
@@ -89,26 +93,15 @@ def bounded(
     return found
 
 
-class _Sizes:
-    """Bytes of the entries of a graph; None where dtype, extents and their bounds are unknown."""
-
-    def __init__(self, graph: Graph) -> None:
-        self._graph = graph
-        self._known: dict[Entry, int | None] = {}
-
-    def touched(self, node: int) -> list[Entry]:
-        """Entries that a node reads or yields."""
-        own = self._graph.nodes[node]
-        return [*own.inputs, *((node, output) for output in range(len(own.types)))]
-
-    def of(self, entry: Entry) -> int | None:
-        if entry not in self._known:
-            kind = self._graph.nodes[entry[0]].types[entry[1]]
-            self._known[entry] = tensor_bytes(*kind, self._graph.bounds)
-        return self._known[entry]
+def _touched(graph: Graph, node: int) -> list[Entry]:
+    """Entries that a node reads or yields."""
+    own = graph.nodes[node]
+    return [*own.inputs, *((node, output) for output in range(len(own.types)))]
 
 
-def _pieces(graph: Graph, region: list[int], sizes: _Sizes, limits: Limits) -> list[list[int]]:
+def _pieces(
+    graph: Graph, region: list[int], sizes: Mapping[Entry, int | None], limits: Limits
+) -> list[list[int]]:
     """Connected parts of a region, each within `max_ops` and `max_bytes` if that is possible.
 
     The region's nodes are taken in a topological order and cut into runs, so that data between
@@ -123,14 +116,14 @@ def _pieces(graph: Graph, region: list[int], sizes: _Sizes, limits: Limits) -> l
     touched: set[Entry] = set()
     total = 0
     for node in _depth_first(graph, region):
-        new = set(sizes.touched(node)) - touched
-        more = sum(sizes.of(entry) or 0 for entry in new)
+        new = set(_touched(graph, node)) - touched
+        more = sum(sizes.get(entry) or 0 for entry in new)
         too_large = limits.max_bytes is not None and total + more > limits.max_bytes
         if run and (len(run) == most or too_large):
             pieces += _connected(graph, run)
             run, touched, total = [], set(), 0
-            new = set(sizes.touched(node))
-            more = sum(sizes.of(entry) or 0 for entry in new)
+            new = set(_touched(graph, node))
+            more = sum(sizes.get(entry) or 0 for entry in new)
         run.append(node)
         touched |= new
         total += more
@@ -173,12 +166,14 @@ def _connected(graph: Graph, run: list[int]) -> list[list[int]]:
     return list(parts.values())
 
 
-def _objection(piece: list[int], sizes: _Sizes, limits: Limits) -> str:
+def _objection(
+    graph: Graph, piece: list[int], sizes: Mapping[Entry, int | None], limits: Limits
+) -> str:
     if len(piece) < limits.min_ops:
         return f"min_ops={limits.min_ops}: it has {len(piece)}"
     if limits.max_bytes is None:
         return ""
-    nbytes = [sizes.of(entry) for entry in {e for node in piece for e in sizes.touched(node)}]
+    nbytes = [sizes.get(entry) for entry in {e for node in piece for e in _touched(graph, node)}]
     if None in nbytes:
         return f"max_bytes={limits.max_bytes}: the size of one of its tensors is unknown"
     total = sum(size or 0 for size in nbytes)

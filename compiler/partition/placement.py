@@ -17,14 +17,13 @@ takes too much memory or returns other results than the build loses; its record 
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import json
 import logging
 import math
 import statistics
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby, pairwise
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -47,6 +46,7 @@ from compiler.relay.calling_convention import as_main
 from compiler.runtime.session import default_threads
 from compiler.support.tempdir import TemporaryFolder
 from compiler.target import parse, to_cli
+from compiler.version import package_version
 
 from .candidates import Partitioning
 from .costs import Rates, costs_of, entry_bytes, measured_rates
@@ -109,14 +109,14 @@ def fastest(
         (each.workload, each.placement): each
         for log in reversed(PlacementLog.active())
         for each in log.records
-        if all(_version(name) in ("", text) for name, text in each.versions.items())
+        if all(package_version(name) in (None, text) for name, text in each.versions.items())
     }
     with TemporaryFolder("placement") as folder, WorkerPool(1, settings) as pool:
         search = _Search(names, how, partition, pool, folder, context, str(conditions), known)
         whole, gap = search.placements(mod, params)
         chosen = _chosen(whole)
         for name, version in chosen.versions.items():
-            if not _version(name):
+            if not package_version(name):
                 raise PartitionError(
                     f"the placement log runs operators in {name} {version}, which is not "
                     f"installed: pip install {name}, or leave it out of the back ends"
@@ -197,6 +197,8 @@ class _Search:
         cuts: Sequence[tuple[int, int]],
     ) -> tuple[list[Stretches], float]:
         """The best assignments of segments to several engines, and the gap of `Partitioning`."""
+        if not cuts:
+            return [], math.nan
         bounds = [0, *(position for position, _ in cuts), len(bindings)]
         pieces = [[*bindings[start:stop]] for start, stop in pairwise(bounds)]
         groups = [
@@ -205,7 +207,7 @@ class _Search:
         ]
         outlined = outline(main, groups)
         costs: list[dict[str, float]] = []
-        for piece, group in zip(pieces if cuts else (), groups):
+        for piece, group in zip(pieces, groups):
             function = outlined[group.name]
             names = json.loads(str(function.attrs[INPUT_NAMES]))
             pairs = zip(function.params, names, strict=True)
@@ -213,13 +215,13 @@ class _Search:
             segment, alone = as_main(function.without_attr(INPUT_NAMES)), self._alone(len(piece))
             found = self._measured(segment, values, alone, min(self.how.rounds, 2))
             costs.append({each.name: 1e6 * each.median for each in found if each.seconds})
-        if not costs or not all(costs):
+        if not all(costs):
             return [], math.nan
         rates = measured_rates()
         call = rates.call_microseconds
         paths = best_paths(costs, [rates.microseconds(0, 2 * nbytes) for _, nbytes in cuts], call)
         close = [path for cost, path in paths if cost < _CLOSE * paths[0][0]]
-        mixed = [_stretches(pieces, path) for path in close if len({*path}) > 1]
+        mixed = [tuple(zip(map(len, pieces), path)) for path in close if len({*path}) > 1]
         least = sum(min(each.values()) for each in costs) - call * len(cuts)
         return mixed[:_MOST_MIXED], 1 - max(least, 0.0) / paths[0][0]
 
@@ -266,7 +268,9 @@ class _Search:
                 elif not turn and (difference := _difference(value[1], expected)):
                     errors[placement] = difference
         for key, placement in zip(keys, placements):
-            versions = {name: text for name in _engines(placement) if (text := _version(name))}
+            versions = {
+                name: text for name in _engines(placement) if (text := package_version(name))
+            }
             failure = errors.get(placement, "")
             seconds = () if failure else tuple(times[placement])
             self.known[key] = PlacementRecord(workload, placement, versions, seconds, failure)
@@ -301,14 +305,6 @@ def _engines(placement: Stretches) -> set[str]:
     return {name for _, name in placement} - {BUILD}
 
 
-def _version(name: str) -> str:
-    """Version of the package that a back end runs; "" if there is none of its name."""
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return ""
-
-
 def _difference(outputs: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> str:
     """How an engine's results differ from the build's; "" where they agree, or it has none.
 
@@ -322,7 +318,7 @@ def _difference(outputs: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -
         exact = wanted.astype("longdouble")
         finite = np.isfinite(exact)
         largest = float(np.abs(exact[finite]).max(initial=0))
-        error = float(np.abs(found.astype("longdouble") - exact)[finite].max(initial=0))
+        error = float(np.abs(found[finite].astype("longdouble") - exact[finite]).max(initial=0))
         bound = float(wanted.dtype.itemsize == 1 and wanted.dtype.kind != "b")
         if wanted.dtype.kind not in "biu":
             bound = _LARGEST_ERROR * max(largest, float(np.finfo("float32").tiny))
@@ -356,7 +352,8 @@ def cut_points(graph: Graph, count: int) -> list[tuple[int, int]]:
     for (producer, output), reader in last.items():
         between = slice(position[producer] + 1, reader + 1)
         crossing[between] += (1, entry_bytes(graph, producer, output))
-    costs = [costs_of(graph)[node] for node in operators]
+    whole = costs_of(graph)
+    costs = [whole[node] for node in operators]
     ends = np.cumsum([0.0, *(_CUT_RATES.microseconds(each.flops, each.nbytes) for each in costs)])
     share = ends[-1] / count
     found = [(0, 0)]
@@ -390,9 +387,3 @@ def best_paths(
             for name, cost in own.items()
         ]
     return sorted(paths)
-
-
-def _stretches(pieces: Sequence[Sequence[int]], path: Sequence[str]) -> Stretches:
-    """Merge neighbors of one engine."""
-    runs = groupby(zip(map(len, pieces), path), key=lambda each: each[1])
-    return tuple((sum(count for count, _ in run), name) for name, run in runs)
