@@ -136,7 +136,7 @@ def partition_with_report(
         mod: IRModule,
         params: Mapping[str, Any],
         wanted: Collection[str],
-        owners: Mapping[str, str] | None = None,
+        owners: Mapping[int, str] | None = None,
     ) -> Partitioning:
         walk = _Walk(mod, params)
         with paused_collection():

@@ -55,10 +55,10 @@ from .explanation import BUILD
 logger = logging.getLogger("baton.partition")
 
 Partition = Callable[
-    [IRModule, Mapping[str, Any], "Collection[str]", "Mapping[str, str] | None"], Partitioning
+    [IRModule, Mapping[str, Any], "Collection[str]", "Mapping[int, str] | None"], Partitioning
 ]
-"""Partitions a module with its weights for some back ends; only the nodes that a mapping of names
-gives to each back end, if there is one."""
+"""Partitions a module with its weights for some back ends; only the bindings that a mapping by
+hash of the variable gives to each back end, if there is one."""
 
 _CUT_RATES = Rates(100.0, 10.0)  # a log replays on other machines only if all cut at one place
 _MOST_MIXED = 2  # mixed assignments that are timed end to end
@@ -175,9 +175,12 @@ class _Search:
         """The module, partitioned for a placement."""
         owners = None
         if len(placement) > 1:
-            graph = RelaxGraph(RelaxFunction(mod), {}).graph
+            main = RelaxFunction(mod)
+            source = RelaxGraph(main, {})
+            bindings = [source.binding_of[index] for index in _operators(source.graph)]
             engines = [name for count, name in placement for _ in range(count)]
-            owners = {graph.nodes[n].name: each for n, each in zip(_operators(graph), engines)}
+            pairs = zip(bindings, engines)
+            owners = {hash(main.variables[b]): name for b, name in pairs if b is not None}
         return self.partition(mod, params, _engines(placement), owners)
 
     def _workload(self, mod: IRModule) -> str:

@@ -74,7 +74,7 @@ class StrategyRun:
     strategy: Strategy
     options: Options
     limits: Limits
-    owners: Mapping[str, str] | None = None  # by name of a node the partitioner that may take it
+    owners: Mapping[int, str] | None = None  # by hash of a variable, who may take its binding
 
     @property
     def where(self) -> str:
@@ -120,12 +120,17 @@ class StrategyRun:
                 f"{self.where}: the selector",
                 lambda: select_marks(selector, graph, adapter.domains, self.where),
             )
+        if self.owners is not None and adapter.bindings is not None:
+            values = [each for block in adapter.function.body.blocks for each in block.bindings]
+            owners = [
+                "" if binding is None else self.owners.get(hash(values[binding].var), "")
+                for binding in adapter.bindings
+            ]
+            answers = [a if o == self.backend else _SLOWER for a, o in zip(answers, owners)]
         marks: list[int] = []
         reasons: dict[int, Unsupported] = {}
         for index, (node, answer, domain) in enumerate(zip(graph.nodes, answers, adapter.domains)):
             reason = _NO_SCOPE if domain is None else self._unselected
-            if self.owners is not None and self.owners.get(node.name) != self.backend:
-                answer = _SLOWER
             if isinstance(answer, Unsupported):
                 reason = answer
             if isinstance(answer, Unsupported) or domain is None:
