@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from compiler.ir.constants import scalar_of
+from compiler.ir.constants import scalar_of, static_shape
 from compiler.relay.op import registry
 
 from ..node import Node, constant_value, dtype_of
@@ -93,7 +93,9 @@ def elu(node: Node) -> relax.Expr:
 
 def prelu(node: Node) -> relax.Expr:
     """slope * x below zero; the slope broadcasts to the operand."""
-    slope, shape = node.shape(1), node.extents(0)
+    slope, shape = static_shape(node[1]), node.extents(0)
+    if slope is None:
+        return _slope(node[0], node[1])
     if not _fits(slope, shape):
         raise node.unsupported(f"a slope of shape {slope} does not broadcast to {shape}")
     wide = (1,) * (len(shape) - len(slope)) + slope
@@ -102,8 +104,13 @@ def prelu(node: Node) -> relax.Expr:
     if len(axes) == 1 and shape and node.dtype(0).startswith("float"):
         flat = relax.op.reshape(node[1], (wide[axes[0]],))
         return relax.op.nn.prelu(data, flat, axes[0])
-    below = relax.op.multiply(data, node[1])
-    return relax.op.where(relax.op.less(data, number(0, data)), below, data)
+    return _slope(data, node[1])
+
+
+def _slope(data: relax.Expr, slope: relax.Expr) -> relax.Expr:
+    return relax.op.where(
+        relax.op.less(data, number(0, data)), relax.op.multiply(data, slope), data
+    )
 
 
 def erf(node: Node) -> relax.Expr:

@@ -10,7 +10,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from compiler.ir.dynamic_shape import as_extent
-from compiler.relay.op.shapes import same_extent
+from compiler.relay.op.shapes import broadcast_extents, joint_shape, same_extent
 from compiler.relay.op.te_op import kernel
 
 from ..node import Node
@@ -102,7 +102,9 @@ def einsum(node: Node) -> relax.Expr | None:
             known = {each for each in (extent, met) if isinstance(each, int)}
             if len(known) > 1 or (known == {1} and not same_extent(extent, met)):
                 return None  # broadcast, or wrong
-            extents[label] = known.pop() if known else met
+            shared = label in result and not known  # a batch, which may broadcast
+            joint = joint_shape([[met], [extent]])[0] if shared else met
+            extents[label] = known.pop() if known else joint
     if any(same_extent(extent, 0) for extent in extents.values()) and {*result} <= {*extents}:
         shape = [as_extent(extents[label]) for label in result]  # of zeros: sums of no elements
         return relax.op.zeros(shape, node.dtype(0))
@@ -120,7 +122,9 @@ def einsum(node: Node) -> relax.Expr | None:
         shape = [extents[c] for c in batch] + [
             math.prod(extents[c] for c in group) for group in groups[1:]
         ]
-        return relax.op.reshape(node.emit(relax.op.permute_dims(node[index], axes)), shape)
+        given = node.emit(relax.op.permute_dims(node[index], axes))
+        batches = [extents[c] for c in batch] + (shape_of(given) or [])[len(batch) :]
+        return relax.op.reshape(node.emit(broadcast_extents(given, batches)), shape)
 
     product = relax.op.matmul(
         arranged(0, batch, rows, contracted), arranged(1, batch, contracted, columns)

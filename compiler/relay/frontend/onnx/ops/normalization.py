@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from tvm import relax
 
 from compiler.ir.constants import constant, integers, static_shape
 from compiler.ir.dynamic_shape import as_extent, simplified
+from compiler.relay.op.shapes import broadcast_extents
 
 from ..node import Node, dtype_of
 from .elementwise import in_float32
@@ -19,13 +21,17 @@ def layer_normalization(node: Node) -> list[relax.Expr]:
     data, shape, dtype = node[0], node.extents(0), node.dtype(0)
     first = node.axis(-1, len(shape))
     axes = list(range(first - len(shape), 0))
-    normal = integers(shape[first:])
-    if normal is None:
-        raise node.unsupported("the extents that are normalized are known only at run time")
+    normal = shape[first:]
+    known = integers(normal)
     epsilon = node.attr("epsilon", 1e-5)
     gamma = _spread(node, 1, normal)
     bias = node.get(2)
-    beta = constant(np.zeros(normal, dtype)) if bias is None else _spread(node, 2, normal)
+    if bias is not None:
+        beta = _spread(node, 2, normal)
+    elif known is None:
+        beta = relax.op.zeros([as_extent(extent) for extent in normal], dtype)
+    else:
+        beta = constant(np.zeros(known, dtype))
     outputs = [relax.op.nn.layer_norm(data, gamma, beta, axes, epsilon)]
     if any(node.proto.output[1:]):
         wide = data if dtype == "float32" else node.emit(relax.op.astype(data, "float32"))
@@ -47,14 +53,12 @@ def mean_variance_normalization(node: Node) -> relax.Expr:
     return relax.op.divide(centered, deviation)
 
 
-def _spread(node: Node, index: int, normal: tuple[int, ...]) -> relax.Expr:
+def _spread(node: Node, index: int, normal: list[Any]) -> relax.Expr:
     """Scale or bias with the normalized shape, as `nn.layer_norm` needs it."""
-    shape = node.shape(index)
-    if shape == normal:
-        return node[index]
-    if math.prod(shape) == math.prod(normal):
-        return relax.op.reshape(node[index], normal)
-    return relax.op.broadcast_to(node[index], normal)
+    shape, known = static_shape(node[index]), integers(normal)
+    if shape is None or known is None or math.prod(shape) != math.prod(known):
+        return node.emit(broadcast_extents(node[index], normal))
+    return node[index] if shape == known else relax.op.reshape(node[index], known)
 
 
 def rms_normalization(node: Node) -> relax.Expr:

@@ -1068,3 +1068,20 @@ def test_parts_of_a_rolled_axis_add_up_to_the_axis():
     whole = dynamic_shape.simplified(parts[0] + parts[1])
     assert same_extent(whole, padded)
     assert proven_joint(size, tvm.tirx.min(size, whole)).same_as(size)
+
+
+def test_a_norm_and_a_slope_of_open_axes_run(runs_as_onnxruntime):
+    text = """<ir_version: 10, opset_import: ["": 17]> test
+    (float[n,t] x, float[t] g, float[t] b, float[q] s) => (float[n,t] y, float[n,t] z)
+    { u = LayerNormalization <axis: int = -1> (x, g, b) y = PRelu (u, s)
+      z = LayerNormalization <axis: int = -1> (x, s) }"""
+    feeds = {"x": floats(2, 5), "g": floats(5), "b": floats(5), "s": floats(5)}
+    runs_as_onnxruntime(text, {}, feeds)
+
+
+@pytest.mark.parametrize("batches", [(2, 2), (1, 2), (2, 1)])
+def test_batches_of_an_einsum_broadcast_when_the_model_runs(runs_as_onnxruntime, batches):
+    text = """<ir_version: 10, opset_import: ["": 17]> test (float[b,i,j] x, float[c,j,k] z)
+    => (float[d,i,k] y) { y = Einsum <equation: string = "bij,bjk->bik"> (x, z) }"""
+    left, right = batches
+    runs_as_onnxruntime(text, {}, {"x": floats(left, 3, 4), "z": floats(right, 4, 5)})
