@@ -11,7 +11,9 @@ import tvm_ffi
 from tvm import relax
 
 from compiler.ir.constants import constant
+from compiler.ir.dynamic_shape import as_extent
 from compiler.ir.loops import erased
+from compiler.relay.op.slicing import slice_of_symbols
 
 from ..node import Node, constant_value
 from ..shape_expr import shape_of
@@ -180,8 +182,12 @@ def step_of(node: Node, data: relax.Expr, axis: int, index: int) -> relax.Expr:
         return constant(np.take(array, index, axis))
     if index < 0:
         index = shape[axis] + index
-    piece = relax.op.strided_slice(data, [axis], [index], [index + 1])
-    return node.emit(relax.op.squeeze(piece, [axis]))
+    if isinstance(index, int):
+        piece = relax.op.strided_slice(data, [axis], [index], [index + 1])
+        return node.emit(relax.op.squeeze(piece, [axis]))
+    piece = node.emit(slice_of_symbols(data, {axis: (index, index + 1, 1)}))
+    rest = [as_extent(extent) for extent in (*shape[:axis], *shape[axis + 1 :])]
+    return node.emit(relax.op.reshape(piece, rest))
 
 
 def _stack(node: Node, values: list[relax.Expr], axis: int) -> relax.Expr:

@@ -133,7 +133,10 @@ def _extents(
         return [math.floor(old * f) for old, f in zip(shape, factors)], factors
     if sizes is None:
         raise node.unsupported("neither scales nor sizes are given")
-    factors = [int(size) / old for size, old in zip(sizes, shape)]
+    for size, old in zip(sizes, shape):
+        if size and not old:
+            raise node.unsupported(f"an axis of extent 0 has nothing to fill {size} places with")
+    factors = [int(size) / old if old else 1.0 for size, old in zip(sizes, shape)]
     policy = node.attr("keep_aspect_ratio_policy", "stretch")
     if policy == "stretch":
         return [int(size) for size in sizes], factors
