@@ -148,7 +148,7 @@ def simplified(extent: Any, most: Mapping[str, int] = MappingProxyType({})) -> A
         end = int(most.get(str(var.name), _LARGEST - 1)) + 1
         analyzer.bind(var, tvm.ir.Range(tirx.const(0, "int64"), tirx.const(end, "int64")))
     simple = analyzer.simplify(extent)
-    parts = tvm_ffi.structural_map(simple, (tirx.Add, _sum_of_parts))
+    parts = tvm_ffi.structural_map(simple, _RULES)
     simple = simple if parts.same_as(simple) else analyzer.simplify(parts)
     divisors = _divisors(simple)
     if divisors:
@@ -194,6 +194,17 @@ def _sum_of_parts(total: tirx.Add) -> tvm.ir.Expr:
                 if isinstance(over, tirx.IntImm) and int(over) == 0:
                     return whole
     return total
+
+
+def _positive_divisor(remainder: tirx.FloorMod) -> tvm.ir.Expr:
+    """Turn n % -4 into n - (n + 3) // 4 * 4, whose quotients and sums are simplified."""
+    data, divisor = remainder.a, remainder.b
+    if not isinstance(divisor, tirx.IntImm) or int(divisor) >= 0:
+        return remainder
+    return data + divisor * tirx.floordiv(data - divisor - 1, -divisor)
+
+
+_RULES = ((tirx.Add, _sum_of_parts), (tirx.FloorMod, _positive_divisor))
 
 
 def _split_quotient(quotient: tirx.FloorDiv) -> tvm.ir.Expr:

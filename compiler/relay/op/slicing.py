@@ -250,6 +250,9 @@ def _clamped(
     value = as_extent(bound)
     if is_natural(bound):
         return simplified(tirx.min(value, high))
+    if not isinstance(bound, int) and is_natural(simplified(-bound - 1)):
+        value = simplified(value + size)
+        return value if is_natural(value) else simplified(tirx.max(value, low))
     if not isinstance(bound, int):
         value = tirx.Select(value < 0, value + size, value)
     elif bound < 0:

@@ -22,7 +22,8 @@ from compiler.errors import FrontendError, ImportLimitError, UnsupportedOperator
 from compiler.ir.constants import constant, static_shape
 from compiler.ir.dynamic_shape import as_extent, is_natural, simplified, with_bounds
 from compiler.ir.op_dialect import RELAX
-from compiler.ir.op_facts import OpFacts, facts_in_onnx
+from compiler.ir.op_facts import OpFacts, facts_in_onnx, facts_of
+from compiler.ir.rewrite import operator_name
 from compiler.ir.spans import with_sources, with_span
 from compiler.relay.adt_eval import only_needed
 from compiler.relay.op import lookup
@@ -527,9 +528,12 @@ class GraphImporter:
             return value if array is None else constant(array)
         names = node.proto.output
         value = self._broadcast(self.builder.normalize(value))
-        return self.with_extents(
+        bound = self.with_extents(
             self.builder.emit(value, names[index] if index < len(names) else "")
         )
+        if node.proto.op_type in ("Conv", "MaxPool", "AveragePool"):
+            self._note_windows(bound)
+        return bound
 
     def _broadcast(self, value: relax.Expr) -> relax.Expr:
         """Broadcast the operands of a call where TVM does not infer their joint shape."""
@@ -568,6 +572,18 @@ class GraphImporter:
         if not self._nesting and not isinstance(extent, tirx.IntImm | tirx.Var):
             self._extents[tvm_ffi.structural_hash(extent)] = extent
         return extent
+
+    def _note_windows(self, value: relax.Expr) -> None:
+        """Note that extents hold the window of a convolution or pool; else the library fails."""
+        call = self.builder.lookup_binding(value)
+        while operator_name(call) in ("add", "squeeze", "reshape"):  # with a bias
+            call = self.builder.lookup_binding(call.args[0])
+        shapes = None if self._nesting else facts_of(call).shapes
+        for need in shapes(call) if shapes is not None else ():
+            extents = symbolic.shape_of(call.args[need.operand]) if need.is_window else None
+            rest = 0 if extents is None else simplified(extents[need.axis] - need.extent)
+            if not isinstance(rest, int):
+                self._extents[tvm_ffi.structural_hash(rest)] = rest
 
     def is_natural(self, extent: Any) -> bool:
         """Whether a number can't be negative, as it is an extent of a tensor or plainly so."""
