@@ -55,10 +55,12 @@ POOLS_NEED = re.compile(r"too small.*pool|pool.*is less than")
 result, onnxruntime rounds the negative quotient towards zero and has one."""
 SAME_PADS = "padding values must be non-negative"
 """onnxruntime on auto_pad=SAME where the last window ends before the image: it needs no padding."""
-REJECTED_EMPTY = re.compile("running (Reshape|Squeeze|Conv|GlobalAveragePool) node")
+REJECTED_EMPTY = re.compile(
+    "running (Reshape|Squeeze|Conv|GlobalAveragePool|MaxPool|AveragePool|Scan) node"
+)
 """Nodes that onnxruntime rejects for tensors without elements: a Reshape with an extent of -1,
-which here is what it is at all sizes, a Squeeze of an axis without elements, and a Conv or a mean,
-which here is NaN."""
+which here is what it is at all sizes, a Squeeze of an axis without elements, a Scan of no steps,
+and a Conv, a pool or a mean, which here is NaN."""
 EMPTY = re.compile(r"shape \((?:.*, )?0(?:, .*)?\), not \((?:.*, )?0(?:, .*)?\)$")
 """Results without elements of other shapes: where a model computes an extent of 0 for Reshape,
 onnxruntime takes that of the operand's axis at its place."""

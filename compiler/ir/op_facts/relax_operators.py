@@ -111,7 +111,7 @@ for _rank in (1, 2, 3):
     declare(
         f"nn.conv{_rank}d_transpose",
         TRANSPOSED_CONVOLUTION,
-        shapes=shape_rules.convolution_channels(True),
+        shapes=shape_rules.all_of(shape_rules.convolution_channels(True), shape_rules.windows),
     )
     declare(
         f"image.resize{_rank}d", batch=WINDOW, shapes=shape_rules.nonempty(shape_rules.spatial_axes)

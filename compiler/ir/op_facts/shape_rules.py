@@ -183,7 +183,8 @@ def convolution_channels(transposed: bool) -> Rule:
 def windows(call: relax.Call) -> Iterator[ShapeConstraint]:
     """The padded extents of a convolution or pool hold at least one window.
 
-    No elements give no results, as elsewhere, unless a pool's window fits into the padding alone.
+    No elements give no results, as elsewhere, unless a pool's window fits into the padding alone
+    or a transposed convolution would have fewer than none.
     """
     attrs, shapes = call.attrs, _shapes(call, 0)
     layout = str(getattr(attrs, "data_layout", None) or attrs.layout)
@@ -193,10 +194,13 @@ def windows(call: relax.Call) -> Iterator[ShapeConstraint]:
         return
     axes = [layout.index(name) for name in "DHW" if name in layout]
     pads = [int(width) for width in attrs.padding]
+    grows = hasattr(attrs, "output_padding")  # to (n - 1) * stride + reach - pads
     for i, axis in enumerate(axes):
         reach = (int(sizes[i]) - 1) * int(attrs.dilation[i]) + 1
         least = reach - pads[i] - pads[i + len(axes)]
-        if least > 1 or (least <= 0 and is_pool):
+        if grows:
+            least = -(-(1 - least - int(attrs.output_padding[i])) // int(attrs.strides[i])) + 1
+        if least > (0 if grows else 1) or (least <= 0 and is_pool):
             least = max(least, 1)
             yield ShapeConstraint(0, axis, tirx.IntImm("int64", least), "less than", is_window=True)
 

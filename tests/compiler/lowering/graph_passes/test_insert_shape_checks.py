@@ -135,6 +135,11 @@ def test_extents_that_do_not_agree_are_an_error(case):
 
 
 WINDOWS = {
+    "conv2d_transpose needs at least 3 of h": (
+        "z = ConvTranspose<pads = [4, 4, 4, 4], strides = [2, 2]>(x, w)",
+        (2, 9),
+        (3, 9),
+    ),
     "conv2d needs at least 5 of h": ("z = Conv(x, w)", (4, 9), (5, 9)),
     "max_pool2d needs at least 3": (
         "z = MaxPool<kernel_shape = [3, 3], strides = [2, 2]>(x)",

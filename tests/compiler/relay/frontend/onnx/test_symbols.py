@@ -10,10 +10,11 @@ import onnxruntime
 import pytest
 import tvm
 from onnx import TensorProto, helper
+from tvm import tirx
 
 from compiler import relay
 from compiler.errors import BuildError, InputError, UnsupportedOperatorError
-from compiler.ir import dynamic_shape
+from compiler.ir.dynamic_shape import of_types, simplified
 from compiler.relay.op.shapes import proven_joint, same_extent
 from compiler.runtime import graph_executor, load_module
 
@@ -1056,7 +1057,7 @@ def test_rows_of_a_table_are_added_to_one_row_more_than_a_product_of_extents():
     }
     shapes = {"x": [1, 3, "height", "width"]}
     mod, _ = relay.frontend.from_onnx(make_model(rolled_sum(*nodes), shapes, ["y"], weights))
-    symbols = {str(symbol.name) for symbol in dynamic_shape.of_types(mod["main"])}
+    symbols = {str(symbol.name) for symbol in of_types(mod["main"])}
     assert symbols == {"height", "width"}
 
 
@@ -1065,7 +1066,7 @@ def test_parts_of_a_rolled_axis_add_up_to_the_axis():
     size, zero = tvm.tirx.Var("size", "int64"), tvm.tirx.const(0, "int64")
     padded = size + tvm.tirx.floormod(size * 7, 8)
     parts = tvm.tirx.min(tvm.tirx.const(4, "int64"), padded), tvm.tirx.max(padded - 4, zero)
-    whole = dynamic_shape.simplified(parts[0] + parts[1])
+    whole = simplified(parts[0] + parts[1])
     assert same_extent(whole, padded)
     assert proven_joint(size, tvm.tirx.min(size, whole)).same_as(size)
 
@@ -1085,3 +1086,33 @@ def test_batches_of_an_einsum_broadcast_when_the_model_runs(runs_as_onnxruntime,
     => (float[d,i,k] y) { y = Einsum <equation: string = "bij,bjk->bik"> (x, z) }"""
     left, right = batches
     runs_as_onnxruntime(text, {}, {"x": floats(left, 3, 4), "z": floats(right, 4, 5)})
+
+
+@pytest.mark.parametrize("size", [0, 1, 3, 4, 5, 8, 13, 64])
+def test_pads_to_multiples_keep_extents_small(size):
+    def halves(extent: Any) -> Any:
+        patches = (extent + simplified((4 - extent % 4) % 4) - 4) // 4 + 1
+        return simplified((patches + simplified((2 - patches % 2) % 2) - 2) // 2 + 1)
+
+    symbol = tirx.Var("h", "int64")
+    analyzer = tvm.sym.Analyzer()
+    analyzer.bind(symbol, tirx.const(size, "int64"))
+    assert int(analyzer.simplify(halves(symbol))) == halves(size) == (size + 7) // 8
+    assert len(str(halves(symbol))) < 80
+
+
+def test_the_last_places_as_many_as_a_convolution_leaves(runs_as_onnxruntime):
+    layers = "".join(
+        f"y{k} = Conv <dilations = [{1 << k}]> (x{k}, w) s{k} = Shape <start = 2> (y{k})"
+        f" b{k} = Neg (s{k}) t{k} = Slice (x{k}, b{k}, e, a) x{k + 1} = Add (y{k}, t{k})"
+        for k in range(5)
+    )
+    text = f"""<ir_version: 10, opset_import: ["": 17]> test (float[n,2,l] x0) => (float[n,2,m] x5)
+    <int64[1] a = {{2}}, int64[1] e = {{9223372036854775807}}> {{ {layers} }}"""
+    weights = {"w": floats(2, 2, 2) / 2}
+    runs_as_onnxruntime(text, weights, {"x0": floats(3, 2, 40)})
+    proto = onnx.parser.parse_model(text)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(weights["w"], "w"))
+    mod, params = relay.frontend.from_onnx(proto)
+    with pytest.raises(InputError, match="needs at least 17 of l - 15"):
+        relay.build(mod, "llvm", params=params).session().run({"x0": floats(3, 2, 31)})
