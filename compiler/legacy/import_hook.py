@@ -14,7 +14,7 @@ from typing import Any
 
 from ..errors import LegacyImportError
 from .module_map import ABSENT, EXTENDED, GONE, MOVED, MXNET, OF_06
-from .name_completion import complete
+from .name_completion import complete, instead_of_module
 from .patches import Patches
 from .removed_modules import AbsentModule
 
@@ -71,13 +71,11 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         if not fullname.startswith(("tvm.", "vta", "nnvm", "topi", "mxnet")):
             return None
         self._refuse_what_is_gone(fullname)
-        if fullname in EXTENDED:
-            return self._extended(fullname, path)
         if _absent(fullname):
             return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
-        module = today(fullname)
+        module = None if fullname in EXTENDED else today(fullname)
         if module is None:
-            return None
+            return self._of_today(fullname, path)
         if not _exists(module):
             package, _, last = fullname.rpartition(".")
             getattr(
@@ -118,16 +116,19 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         """Add the old names to a module of TVM that is imported."""
         importlib.import_module(EXTENDED[name]).patch(self._patches)
 
-    def _extended(
+    def _of_today(
         self, fullname: str, path: Sequence[str] | None
     ) -> importlib.machinery.ModuleSpec | None:
+        """A module that TVM still has, with the old names added."""
         spec = importlib.machinery.PathFinder.find_spec(fullname, path)
         if spec is not None and spec.loader is not None:
             run = spec.loader.exec_module
 
             def exec_module(module: ModuleType) -> None:
                 run(module)
-                self.extend(fullname)
+                if fullname in EXTENDED:
+                    self.extend(fullname)
+                complete(fullname, module, self._patches)
 
             spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
@@ -144,19 +145,25 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 def _absent(name: str) -> str:
     """What to use instead of a module of `names.ABSENT`, or of one below; "" for all others."""
-    while name and name not in MOVED:
-        if name in ABSENT:
-            return ABSENT[name]
-        package = name.rpartition(".")[0]
+    around = name
+    while around and around not in MOVED:
+        if around in ABSENT:
+            return ABSENT[around]
+        package = around.rpartition(".")[0]
         if f"{package}." in ABSENT:
             return ABSENT[f"{package}."]
-        name = package
-    return ""
+        around = package
+    instead = instead_of_module(name)
+    return "" if instead and _exists(today(name) or name) else instead
 
 
 def forget() -> None:
     """Drop the old names from the modules that Python has loaded, and from their packages."""
-    old = [name for name in sys.modules if today(name) is not None or _absent(name)]
+    old = [
+        name
+        for name, module in sys.modules.items()
+        if today(name) is not None or isinstance(module, AbsentModule)
+    ]
     for name in reversed(old):  # a package after its modules
         module = sys.modules.pop(name)
         package, _, last = name.rpartition(".")

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
+from .removed_modules import Absent
+
 
 def first_of(
     old: str, *modules: ModuleType, renamed: Mapping[str, str] | None = None
@@ -20,7 +22,7 @@ def first_of(
     def __getattr__(name: str) -> Any:
         for module in modules:
             found = getattr(module, (renamed or {}).get(name, name), None)
-            if found is not None:
+            if found is not None and type(found) is not Absent:
                 return found
         raise AttributeError(f"{old}.{name} is neither in {where}, which took {old}'s place")
 

@@ -1,9 +1,10 @@
-"""Names that TVM's modules passed on to those who imported them, by attribute or star import.
+"""Names that modules of older TVM versions had, found by attribute or star import.
 
-`tvm.relay.dataflow_pattern` imported `Expr` for itself, and scripts got it by
-`from tvm.relay.dataflow_pattern import *`. `passed_on_names.txt` lists these names, from TVM's
-sources (`scripts/conformance/public_names.py`), per line `module name... name=origin...`. Rows
-"name" of `modules.txt` and `lost_names.txt` have what modules lost otherwise.
+`passed_on_names.txt` has the names that star imports brought, per line `module name=origin...`.
+`old_words.txt` has the names that today's modules lack, per line `package name...`: a name with
+"=origin" was imported from there, and one with "/" is a module. The rows "rule" of `lost_names.txt`
+say what to use instead of a package's other names; the longest package that has a row decides.
+`scripts/conformance/public_names.py` writes both lists from TVM's sources.
 """
 
 from __future__ import annotations
@@ -11,30 +12,36 @@ from __future__ import annotations
 import functools
 import importlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from ..errors import LegacyImportError
-from ..support.text_tables import members_in_state, read_table
+from ..support.text_tables import names_in_state, read_table
 from .module_map import NAMES
 from .patches import Patches
 from .removed_modules import Absent
 
 _BINDINGS = "it was a binding of TVM's C++ functions; call the public functions of its module"
-_DATA = Path(__file__).with_name("passed_on_names.txt")
+_RULES = names_in_state(read_table(__file__, "lost_names.txt"), "rule")
+
+
+def _read(file: str) -> dict[str, dict[str, str]]:
+    """Per module or package the names, with their origins; "" for names without one."""
+    lines = Path(__file__).with_name(file).read_text(encoding="utf-8").splitlines()
+    rows = (line.split() for line in lines)
+    return {
+        owner: {name: origin for name, _, origin in (each.partition("=") for each in names)}
+        for owner, *names in rows
+    }
 
 
 @functools.cache
 def passed_on() -> Mapping[str, Mapping[str, str]]:
-    """Per old module the names, with their origins; "" if the module has the name itself."""
-    table: dict[str, dict[str, str]] = {}
-    for line in _DATA.read_text().splitlines():
-        module, *names = line.split()
-        table[module] = {each.partition("=")[0]: each.partition("=")[2] for each in names}
-    lost = read_table(__file__, "lost_names.txt")
-    for full, origin in (NAMES | members_in_state(lost, "names")).items():
+    """Per old module the names that it answers; "" if the module has the name itself."""
+    table = _read("passed_on_names.txt")
+    for full, origin in NAMES.items():
         module, _, name = full.rpartition(".")
         table.setdefault(module, {})[name] = (
             origin.removeprefix("=") if "=" in origin else f"!{origin}"
@@ -42,9 +49,42 @@ def passed_on() -> Mapping[str, Mapping[str, str]]:
     return table
 
 
+@functools.cache
+def _words() -> Mapping[str, Mapping[str, str]]:
+    return _read("old_words.txt")
+
+
+def _around(name: str) -> Iterator[str]:
+    """A module and the packages around it, the nearest first."""
+    while name:
+        yield name
+        name = name.rpartition(".")[0]
+
+
+def _rule(name: str) -> str:
+    return next((_RULES[each] for each in _around(name) if each in _RULES), "")
+
+
+def instead_of_module(name: str) -> str:
+    """What to use instead of a module that older TVM versions had; "" for all others."""
+    package, _, last = name.rpartition(".")
+    known = any(f"{last}/" in _words().get(each, ()) for each in _around(package))
+    return _rule(name) if known else ""
+
+
+def _origin_of(old: str, name: str) -> str:
+    """Where a name is today, or "!" and what to use instead; "" if no TVM version had it."""
+    if name in passed_on().get(old, {}):
+        return passed_on()[old][name]
+    for package in _around(old):
+        known = _words().get(package, {})
+        if name in known:
+            return known[name] or f"!{_rule(old)}"
+    return ""
+
+
 def complete(old: str, module: ModuleType, patches: Patches) -> None:
     """Let a module answer the names of an old one, and star imports bring them."""
-    names = passed_on().get(old, {})
     before = vars(module).get("__getattr__")
 
     def __getattr__(name: str) -> Any:
@@ -54,14 +94,17 @@ def complete(old: str, module: ModuleType, patches: Patches) -> None:
             except LegacyImportError:
                 raise
             except (AttributeError, ImportError):
-                if not names.get(name):
+                if not _origin_of(old, name):
                     raise
-        if names.get(name):
-            return _from_origin(old, name, names[name])
-        raise AttributeError(f"module {old!r} has no attribute {name!r}")
+        origin = _origin_of(old, name)
+        if not origin:
+            raise AttributeError(f"module {old!r} has no attribute {name!r}")
+        return _from_origin(old, name, origin)
 
-    if names:
+    names = passed_on().get(old, {})
+    if names or _rule(old):
         patches.set(module, "__getattr__", __getattr__)
+    if names:
         public = [each for each in vars(module) if not each.startswith("_")]
         known = vars(module).get("__all__", public)
         brought = [name for name, origin in names.items() if not origin.startswith("!")]
@@ -70,9 +113,8 @@ def complete(old: str, module: ModuleType, patches: Patches) -> None:
 
 def complete_loaded(patches: Patches) -> None:
     """`complete` those of TVM's own modules that are loaded."""
-    for old in passed_on():
-        module = sys.modules.get(old)
-        if module is not None and module.__name__ == old:
+    for old, module in list(sys.modules.items()):
+        if old.startswith("tvm.") and getattr(module, "__name__", "") == old:
             complete(old, module, patches)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from .removed_modules import Absent
+
 _ABSENT = object()
 
 
@@ -24,7 +26,8 @@ class Patches:
 
     def add(self, owner: Any, name: str, value: Any) -> None:
         """Set an attribute unless today's TVM has one of that name."""
-        if not hasattr(owner, name):
+        found = getattr(owner, name, _ABSENT)
+        if found is _ABSENT or isinstance(found, Absent):
             self.set(owner, name, value)
 
     def undo(self) -> None:

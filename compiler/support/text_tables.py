@@ -24,14 +24,3 @@ def read_table(module: str, name: str) -> list[list[str]]:
 def names_in_state(table: list[list[str]], state: str) -> dict[str, str]:
     """Name to note of the rows "state | names | note" of a state."""
     return {name: note for each, names, note in table if each == state for name in names.split()}
-
-
-def members_in_state(table: list[list[str]], state: str) -> dict[str, str]:
-    """Full name to note of the rows "state | module name... | note" of a state."""
-    return {
-        f"{module}.{name}": note
-        for each, names, note in table
-        if each == state
-        for module, *members in [names.split()]
-        for name in members
-    }

@@ -3,7 +3,8 @@
 `public_names.py CHECKOUT...` reads every Python module of checkouts of TVM, in folders named by
 version (`0.8.0`), without importing them. It asks for each module, name, parameter and member with
 `compiler.legacy` installed, writes `tests/compiler/legacy/public_names.txt` and prints the rows of
-`docs/old_names.md`. The states:
+`docs/old_names.md`; with `--words` it writes `compiler/legacy/old_words.txt` instead, which the
+second run needs. The states:
 
 * works: the name exists, with all parameters and members it had.
 * differs: it exists, without the parameters or members listed.
@@ -35,6 +36,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 DATA = ROOT / "tests" / "compiler" / "legacy" / "public_names.txt"
 WORKS, DIFFERS, REFUSED, MISSING = "works", "differs", "refused", "missing"
 STATES = (WORKS, DIFFERS, REFUSED, MISSING)
+# Packages of helpers for tests that scripts import, too.
+_TESTING = ("tvm.testing", "tvm.relay.testing", "tvm.topi.testing", "topi.testing")
 # Modules that are programs, generated bindings or compiled code.
 _NO_API = ("tvm.exec", "tvm._ffi._cy", "tvm._ffi._ctypes", "tvm._ffi._pyversion", "tvm._pyversion")
 
@@ -159,8 +162,15 @@ def read_checkout(checkout: pathlib.Path) -> dict[str, dict[str, Any]]:
             "loaded": module in loaded,
         }
         for module in sources
-        if not any(part.startswith("_") and part != "_ffi" for part in module.split("."))
+        if _is_public_module(module)
     }
+
+
+def _is_public_module(module: str) -> bool:
+    """Whether scripts import a module: not TVM's internals, nor what its own tests share."""
+    if any(part.startswith("_") for part in module.split(".")):
+        return module in ("tvm._ffi", "tvm._ffi.base", "tvm._ffi.registry")
+    return ".testing" not in module or module.startswith(_TESTING)
 
 
 def _names(sources: dict[str, Source], module: str, seen: tuple[str, ...]) -> dict[str, Name]:
@@ -176,7 +186,12 @@ def _names(sources: dict[str, Source], module: str, seen: tuple[str, ...]) -> di
         if owner != "__future__":
             known = sources[owner].names.get(last) if owner in sources else None
             found[name] = replace(known or Name(), origin=origin)
-    return {k: v for k, v in (found | source.names).items() if _is_public(k)}
+    every = found | source.names
+    return {k: v for k, v in every.items() if _is_public(k) and _is_public(_last(v.origin))}
+
+
+def _last(path: str) -> str:
+    return path.rpartition(".")[2]
 
 
 def _loaded(sources: dict[str, Source], start: str) -> set[str]:
@@ -302,72 +317,106 @@ def look_up_apart(modules: dict[str, dict[str, Any]], era: str) -> dict[str, Any
 # ---------------------------------------------------------------- what is committed
 
 
-# Packages whose names today's TVM defines itself, and which scripts import by name.
-_OF_TODAY = ("tvm.relax", "tvm.script", "tvm.dlight", "tvm.meta_schedule", "tvm.tir.schedule")
-_PASSED_ON = ROOT / "compiler" / "legacy" / "passed_on_names.txt"
+_WORDS = ROOT / "compiler" / "legacy" / "old_words.txt"
+_Every = dict[str, tuple[dict[str, Any], dict[str, Any]]]
 
 
-def passed_on_lines(every: dict[str, tuple[dict[str, Any], dict[str, Any]]]) -> list[str]:
-    """Lines of `passed_on_names.txt`: what modules lack by star import, with where it came from."""
-    lines: dict[str, dict[str, str]] = collections.defaultdict(dict)
+def word_lines(every: _Every) -> list[str]:
+    """Lines of `old_words.txt`: the names that today's modules lack, by package.
+
+    A name that all modules of a package imported from one place stands with that place; modules
+    that had it from elsewhere have a line with theirs. A "/" marks modules that are missing.
+    """
+    origins: dict[str, dict[str, dict[str, str]]] = collections.defaultdict(
+        lambda: collections.defaultdict(dict)
+    )
+    lines: dict[str, set[str]] = collections.defaultdict(set)
     for modules, found in every.values():
         for module, wanted in modules.items():
-            states = found[module]
-            if module.startswith(_OF_TODAY) or states[""][0] in (REFUSED, MISSING):
+            package = ".".join(module.split(".")[: 2 if module.startswith("tvm.") else 1])
+            if found[module][""][0] == MISSING:
+                lines[package].add(module.rpartition(".")[2] + "/")
+            if found[module][""][0] in (REFUSED, MISSING):
                 continue
             for name, each in wanted["names"].items():
-                state, _, is_lazy = states[name]
-                origin = each["origin"]
-                if state in (WORKS, DIFFERS) and is_lazy:
-                    lines[module][name] = lines[module].get(name, "")
-                elif state == MISSING and origin and _can_resolve(origin, found):
-                    lines[module][name] = f"={origin}"
-    return [
-        " ".join([module, *(f"{k}{v}" for k, v in sorted(names.items()))])
-        for module, names in sorted(lines.items())
-    ]
+                if found[module][name][0] == MISSING and _is_of_tvm(each["origin"]):
+                    origins[package][name][module] = _place(module, name, modules, found)
+    for package, names in origins.items():
+        for name, by_module in names.items():
+            ((usual, _),) = collections.Counter(by_module.values()).most_common(1)
+            lines[package].add(f"{name}={usual}" if usual else name)
+            for module, origin in by_module.items():
+                if origin != usual:
+                    lines[module].add(f"{name}={origin}" if origin else name)
+    return [" ".join([owner, *sorted(names)]) for owner, names in sorted(lines.items())]
 
 
-def _can_resolve(origin: str, found: dict[str, Any]) -> bool:
-    owner, _, last = origin.rpartition(".")
-    if not origin.startswith(("tvm", "topi")):
-        return owner.partition(".")[0] in (*sys.stdlib_module_names, "numpy") or origin in (
-            *sys.stdlib_module_names,
-            "numpy",
-        )
-    if any(part.startswith("_") for part in origin.split(".")):
-        return True
-    state = found.get(owner, {}).get(last) or found.get(origin, {}).get("")
-    return state is not None and state[0] in (WORKS, DIFFERS, REFUSED)
+def _is_of_tvm(origin: str) -> bool:
+    """Whether a name is a module's own, or imported from TVM."""
+    return not origin or origin.startswith(("tvm", "topi"))
 
 
-def table_lines(every: dict[str, tuple[dict[str, Any], dict[str, Any]]]) -> list[str]:
-    """Lines of the name table: module, state, names; the latest version that has a name decides."""
-    states: dict[str, dict[str, str]] = collections.defaultdict(dict)
+def _place(module: str, name: str, modules: dict[str, Any], found: dict[str, Any]) -> str:
+    """Where a name is today that a module lacks: the definition, or the nearest place to it."""
+    last = ""
+    owner = module
+    for _ in range(9):
+        each = modules.get(owner, {"names": {}})["names"].get(name)
+        origin = each["origin"] if each else ""
+        if not origin:
+            break
+        owner, _, name = origin.rpartition(".")
+        if not owner or origin in found or _works(found, owner, name):
+            last = origin
+    if not last:  # a package around the module that passes the name on
+        package = module.rpartition(".")[0]
+        while package and not _works(found, package, name):
+            package = package.rpartition(".")[0]
+        last = f"{package}.{name}" if package.count(".") else ""
+    return last
+
+
+def _works(found: dict[str, Any], module: str, name: str) -> bool:
+    return found.get(module, {}).get(name, [""])[0] in (WORKS, DIFFERS)
+
+
+def table_lines(every: _Every) -> list[str]:
+    """Lines of the name table: module, state, names; the latest version that has a name decides.
+
+    A name stands with the parameters and members that it has: `name(parameter,...).member...`.
+    """
+    states: dict[str, dict[str, tuple[str, str]]] = collections.defaultdict(dict)
     for modules, found in every.values():
         for module, wanted in modules.items():
-            states[module][""] = found[module][""][0]
+            states[module][""] = found[module][""][0], ""
             for name, each in wanted["names"].items():
-                if not each["origin"] or each["origin"].startswith(("tvm", "topi")):
-                    states[module][name] = found[module][name][0]
+                if _is_of_tvm(each["origin"]):
+                    state, how = found[module][name][:2]
+                    states[module][name] = state, name + _kept(each, how, state)
     lines = []
     for module, names in sorted(states.items()):
-        if names.pop("") in (REFUSED, MISSING):
-            lines.append(f"{module} {found_state(states, module, every)} *")
+        state = names.pop("")[0]
+        if state in (REFUSED, MISSING):
+            lines.append(f"{module} {state} *")
             continue
         for state in STATES:
-            of_state = sorted(name for name, each in names.items() if each == state)
+            of_state = sorted(text for each, text in names.values() if each == state)
             if of_state:
                 lines.append(f"{module} {state} {' '.join(of_state)}")
     return lines
 
 
-def found_state(states: Any, module: str, every: dict[str, Any]) -> str:
-    """State of a whole module in the latest version that has it."""
-    return [found[module][""][0] for _, found in every.values() if module in found][-1]
+def _kept(wanted: dict[str, Any], how: str, state: str) -> str:
+    """The parameters and members of a name that it still has, as text."""
+    if state not in (WORKS, DIFFERS):
+        return ""
+    lost = how.split()
+    kept = [each for each in wanted["parameters"] if f"{each}=" not in lost]
+    members = [f".{each}" for each in wanted["members"] if f".{each}" not in lost]
+    return (f"({','.join(kept)})" if kept else "") + "".join(members)
 
 
-def counts(every: dict[str, tuple[dict[str, Any], dict[str, Any]]]) -> list[str]:
+def counts(every: _Every) -> list[str]:
     """Rows of the page's table."""
     rows = []
     for version, (modules, found) in every.items():
@@ -376,7 +425,7 @@ def counts(every: dict[str, tuple[dict[str, Any], dict[str, Any]]]) -> list[str]
             found[module][name][0]
             for module in modules
             for name, each in modules[module]["names"].items()
-            if not each["origin"] or each["origin"].startswith(("tvm", "topi"))
+            if _is_of_tvm(each["origin"])
         )
         for what, number in (("modules", whole), ("names", names)):
             cells = " | ".join(str(number[state]) for state in STATES)
@@ -385,75 +434,62 @@ def counts(every: dict[str, tuple[dict[str, Any], dict[str, Any]]]) -> list[str]
 
 
 def check() -> list[str]:
-    """Names of the committed table that are lost, or refused without naming a replacement.
+    """Names whose state is worse than in the committed table, with both states.
 
     Modules that need a package that is not installed are left out.
     """
     from compiler import legacy
 
     legacy.install(everything=True, era="0.6")
-    wanted = asdict(Name(origin="tvm"))  # names of modules may need an import
-    lost = []
+    worse = []
     for line in DATA.read_text().splitlines():
-        module, state, *names = line.split()
-        try:
-            if state in (WORKS, DIFFERS):
-                here = importlib.import_module(module)
-                found = [_of_name(here, module, name, wanted)[0] for name in names]
-                lost += [f"{module}.{n}" for n, each in zip(names, found) if each == MISSING]
-            elif state == REFUSED:
-                lost += [f"{module}.{n}" for n in names if len(_refusal(module, n)) <= 10]
-        except ModuleNotFoundError as error:
-            if str(error.name).partition(".")[0] in ("compiler", "topi", "tvm"):
-                lost.append(f"{module}: {error}")
-    return lost
+        module, before, *names = line.split()
+        wanted = dict(_read_name(each) for each in names)
+        for name, (state, how) in _states_of(module, wanted).items():
+            if STATES.index(state) > STATES.index(before) or how.startswith("no "):
+                worse.append(f"{module}.{name}: {before}, now {state}: {how}")
+    return worse
 
 
-def _refusal(module: str, name: str) -> str:
-    """The message of a refused name; "" if it has none."""
+def _read_name(text: str) -> tuple[str, dict[str, Any]]:
+    """A name of the table, with the parameters and members that it had."""
+    head, *members = text.split(".")
+    name, _, parameters = head.rstrip(")").partition("(")
+    given = parameters.split(",") if parameters else []
+    return name, asdict(Name(given, members, origin="tvm"))  # names of modules may need an import
+
+
+def _states_of(module: str, wanted: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    """State of a module's names; none if the module needs a package that is not installed."""
     from compiler.errors import LegacyImportError
 
     try:
         here = importlib.import_module(module)
-        state, how = _of_name(here, module, "any" if name == "*" else name, asdict(Name()))
     except LegacyImportError as error:
-        return str(error)
-    return how if state == REFUSED else ""
-
-
-def _add_passed_on(every: dict[str, Any], lines: list[str]) -> None:
-    """Set the states of names that `passed_on_names.txt` has from now on; the test proves them."""
-    for line in lines:
-        module, *names = line.split()
-        for name, _, origin in (each.partition("=") for each in names):
-            is_private = any(part.startswith("_") for part in origin.split(".")[1:])
-            for _, found in every.values():
-                state = found.get(module, {}).get(name)
-                if state and state[0] == MISSING:
-                    state[0] = REFUSED if is_private else WORKS
+        return dict.fromkeys(wanted, (_state_of(error), str(error)))
+    except ModuleNotFoundError as error:
+        is_own = str(error.name).partition(".")[0] in ("compiler", "topi", "tvm")
+        return dict.fromkeys(wanted, (MISSING, str(error))) if is_own else {}
+    asked = {("any" if name == "*" else name): each for name, each in wanted.items()}
+    return {name: tuple(_of_name(here, module, name, each)) for name, each in asked.items()}
 
 
 def main() -> None:
     """Read the checkouts, ask for their names, and write both data files."""
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     options.add_argument("checkouts", nargs="+", type=pathlib.Path, help="oldest first")
-    options.add_argument("--passed-on", action="store_true", help="write passed_on_names.txt first")
+    options.add_argument("--words", action="store_true", help="write old_words.txt, and end")
     given = options.parse_args()
     modules = {each.name: read_checkout(each) for each in given.checkouts}
-
-    def ask() -> dict[str, Any]:
-        with concurrent.futures.ThreadPoolExecutor() as pool:
-            eras = [".".join(version.split(".")[:2]) for version in modules]
-            found = pool.map(look_up_apart, modules.values(), eras)
-            return dict(zip(modules, zip(modules.values(), found)))
-
-    if given.passed_on:
-        _PASSED_ON.write_text("")
-    every = ask()
-    if given.passed_on:
-        lines = passed_on_lines(every)
-        _PASSED_ON.write_text("\n".join(lines) + "\n")
-        _add_passed_on(every, lines)
+    if given.words:
+        _WORDS.write_text("")
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        eras = [".".join(version.split(".")[:2]) for version in modules]
+        found = pool.map(look_up_apart, modules.values(), eras)
+        every = dict(zip(modules, zip(modules.values(), found)))
+    if given.words:
+        _WORDS.write_text("\n".join(word_lines(every)) + "\n")
+        return
     DATA.write_text("\n".join(table_lines(every)) + "\n")
     print("\n".join(counts(every)))
 
