@@ -87,6 +87,9 @@ def _check_workload(row: Any) -> None:
         raise TypeError("it is not a hash and a module")
     text = base64.b64decode(module, validate=True)[8:]  # after the length
     document = json.loads(text)
+    if "b64ndarrays" in document:  # the format up to TVM 0.20
+        version = document.get("attrs", {}).get("tvm_version", "of an older version")
+        raise RecordError(f"today's TVM can't read modules that TVM {version} wrote; tune again")
     check_document(document)
     check_no_code(document, kernels=True)
 
@@ -153,14 +156,21 @@ def write_database(folder: str | os.PathLike, records: Iterable[Record]) -> int:
     Returns how many were written: those that hold a schedule, and whose log has the unscheduled
     function. Raises RecordError: a record's trace does not fit its function.
     """
-    import tvm
-    from tvm.s_tir import Schedule
     from tvm.s_tir import meta_schedule as ms
 
     Path(folder).mkdir(parents=True, exist_ok=True)
     database = ms.database.JSONDatabase(
         str(Path(folder) / WORKLOADS), str(Path(folder) / RECORDS), allow_missing=True
     )
+    return commit_records(database, records)
+
+
+def commit_records(database: Any, records: Iterable[Record]) -> int:
+    """Add records to a database of MetaSchedule's; see `write_database`."""
+    import tvm
+    from tvm.s_tir import Schedule
+    from tvm.s_tir import meta_schedule as ms
+
     functions: dict[str, Any] = {}
     written = 0
     for record in records:

@@ -17,8 +17,8 @@ import tvm
 from .. import relay
 from ..errors import RecordError
 from ..records.auto_scheduler.dispatcher import ApplyHistoryBest
-from ..records.auto_scheduler.record import RecordToFile
-from .metaschedule import is_database, read_database, records_of
+from ..records.auto_scheduler.record import Record, RecordToFile, load_records
+from .metaschedule import commit_records, is_database, read_database, records_of
 from .search.callbacks import PrintTableInfo
 from .search.options import TuningOptions
 from .search.policy import SketchPolicy
@@ -31,7 +31,6 @@ _LOG = "auto_scheduler.json"
 _DEFAULTS = {
     "builder": "local",
     "cost_model": "xgb",
-    "database": "json",
     "measure_callbacks": "default",
     "module_equality": "structural",
     "num_tuning_cores": "physical",
@@ -74,10 +73,11 @@ def tune_relay(
     num_trials_per_iter: int = 64,
     max_trials_per_task: int | None = None,
     runner: Any = "local",
+    database: Any = "json",
     seed: int | None = None,
     opt_level: int = 3,
     **decided: Any,
-) -> Database:
+) -> Any:
     """Search for schedules of a module's kernels.
 
     Parameters
@@ -89,6 +89,9 @@ def tune_relay(
     max_trials_per_task
         Accepted: the scheduler shares the trials out.
     runner : "local" or an auto_scheduler runner
+    database
+        "json" for a `Database`, or "memory", or a database of MetaSchedule's, also a user-defined
+        one: it gets the records of the log and is returned.
     **decided
         TVM's other options, with their default values.
 
@@ -101,18 +104,26 @@ def tune_relay(
     for name, value in decided.items():
         if value != _DEFAULTS.get(name):
             raise RecordError(f"tune_relay({name}={value!r}): the search decides that itself")
-    database = Database(Path(work_dir))
+    if database == "memory":
+        database = tvm.s_tir.meta_schedule.database.MemoryDatabase()
+    elif isinstance(database, str) and database != "json":
+        raise RecordError(f"tune_relay(database={database!r}): give 'json', 'memory' or a database")
+    found = Database(Path(work_dir))
     tasks, weights = _extract_tasks(mod, params, target, opt_level=opt_level)
-    history = str(database.log) if database.log.exists() else None
+    history = str(found.log) if found.log.exists() else None
     options = TuningOptions(
         num_measure_trials=max_trials_global,
         num_measures_per_round=num_trials_per_iter,
         runner=runner,
-        measure_callbacks=[RecordToFile(database.log)],
+        measure_callbacks=[RecordToFile(found.log)],
     )
     policies = [SketchPolicy(task, seed=seed) for task in tasks]
     scheduler = TaskScheduler(tasks, weights, load_log_file=history, callbacks=[PrintTableInfo()])
     scheduler.tune(options, policies)
+    if database == "json":
+        return found
+    records = (each for each in load_records(found.log) if isinstance(each, Record))
+    commit_records(database, records)
     return database
 
 

@@ -17,6 +17,7 @@ from tvm_ffi.registry import remove_global_func as remove_global_func
 from . import libinfo as libinfo
 
 TVMError = RuntimeError
+_LIB = tvm.base._LOADED_LIBS.get("tvm_compiler", tvm.base._LOADED_LIBS["tvm_runtime"])
 base = registry = sys.modules[__name__]
 
 

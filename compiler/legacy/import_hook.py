@@ -14,17 +14,13 @@ from typing import Any
 
 from ..errors import LegacyImportError
 from .module_map import ABSENT, EXTENDED, GONE, MOVED, MXNET, OF_06
-from .name_completion import complete, instead_of_module
+from .name_completion import OWN, complete, instead_of_module
 from .patches import Patches
 from .removed_modules import AbsentModule
 
 # The names that are on: those of TVM 0.6 and of MXNet while a script that uses them runs, and
 # `MOVED`.
 _moved: ChainMap[str, str] = ChainMap({}, {}, MOVED)
-
-
-# Packages that scripts know as TVM's; `from tvm.relay import prelude` asks them by their own name.
-_OWN = ("compiler.relay.", "compiler.auto_scheduler.", "compiler.autotvm.")
 
 
 def today(name: str) -> str | None:
@@ -66,7 +62,9 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         self, fullname: str, path: Sequence[str] | None = None, target: Any = None
     ) -> importlib.machinery.ModuleSpec | None:
         old = f"tvm.{fullname.partition('.')[2]}"
-        if fullname.startswith(_OWN) and (old in _moved or _absent(old)):
+        if fullname.startswith(OWN):
+            if old not in _moved and not _absent(old):
+                return self._of_today(fullname, path)
             fullname = old
         if not fullname.startswith(("tvm.", "vta", "nnvm", "topi", "mxnet")):
             return None
@@ -128,7 +126,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
                 run(module)
                 if fullname in EXTENDED:
                     self.extend(fullname)
-                complete(fullname, module, self._patches)
+                complete(f"tvm.{fullname.partition('.')[2]}", module, self._patches)
 
             spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
@@ -145,16 +143,25 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 def _absent(name: str) -> str:
     """What to use instead of a module of `names.ABSENT`, or of one below; "" for all others."""
-    around = name
-    while around and around not in MOVED:
-        if around in ABSENT:
-            return ABSENT[around]
-        package = around.rpartition(".")[0]
+    by_row = absent_by_row(name)
+    instead = by_row or instead_of_module(name)
+    return "" if instead and not by_row and exists_today(name) else instead
+
+
+def absent_by_row(name: str) -> str:
+    while name and name not in MOVED:
+        if name in ABSENT:
+            return ABSENT[name]
+        package = name.rpartition(".")[0]
         if f"{package}." in ABSENT:
             return ABSENT[f"{package}."]
-        around = package
-    instead = instead_of_module(name)
-    return "" if instead and _exists(today(name) or name) else instead
+        name = package
+    return ""
+
+
+def exists_today(name: str) -> bool:
+    """Whether an old module is there, under its name or today's."""
+    return _exists(today(name) or name)
 
 
 def forget() -> None:

@@ -2,8 +2,9 @@
 
 `passed_on_names.txt` has the names that star imports brought, per line `module name=origin...`.
 `old_words.txt` has the names that today's modules lack, per line `package name...`: a name with
-"=origin" was imported from there, and one with "/" is a module. The rows "rule" of `lost_names.txt`
-say what to use instead of a package's other names; the longest package that has a row decides.
+"=origin" was imported from there, one with "=/" is a module that was loaded with its package, and
+one with "/" a module that is missing. The rows "rule" of `lost_names.txt` say what to use instead
+of a package's other names; the longest package that has a row decides.
 `scripts/conformance/public_names.py` writes both lists from TVM's sources.
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 import functools
 import importlib
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -24,6 +26,9 @@ from .patches import Patches
 from .removed_modules import Absent
 
 _BINDINGS = "it was a binding of TVM's C++ functions; call the public functions of its module"
+# Packages that scripts know as TVM's; `from tvm.relay import prelude` asks them by their own name.
+OWN = ("compiler.relay.", "compiler.auto_scheduler.", "compiler.autotvm.")
+_resolving = threading.local()
 _RULES = names_in_state(read_table(__file__, "lost_names.txt"), "rule")
 
 
@@ -79,7 +84,8 @@ def _origin_of(old: str, name: str) -> str:
     for package in _around(old):
         known = _words().get(package, {})
         if name in known:
-            return known[name] or f"!{_rule(old)}"
+            is_module = known[name] == "/"
+            return f"{package}.{name}" if is_module else known[name] or f"!{_rule(old)}"
     return ""
 
 
@@ -112,23 +118,38 @@ def complete(old: str, module: ModuleType, patches: Patches) -> None:
 
 
 def complete_loaded(patches: Patches) -> None:
-    """`complete` those of TVM's own modules that are loaded."""
-    for old, module in list(sys.modules.items()):
-        if old.startswith("tvm.") and getattr(module, "__name__", "") == old:
-            complete(old, module, patches)
+    """`complete` the modules that are loaded, TVM's own and those that scripts know as TVM's."""
+    for name, module in list(sys.modules.items()):
+        is_known = name == "tvm" or name.startswith(("tvm.", *OWN))
+        if is_known and getattr(module, "__name__", "") == name:
+            complete(f"tvm.{name.partition('.')[2]}".rstrip("."), module, patches)
 
 
 def _from_origin(old: str, name: str, origin: str) -> Any:
     if origin.startswith("!"):
         return Absent(f"{old}.{name}", origin[1:])
-    owner, _, last = origin.rpartition(".")
     if any(part.startswith("_") for part in origin.split(".")[1:]):
         return Absent(f"{old}.{name}", _BINDINGS)
-    if owner:
-        found = getattr(_object_at(owner), last, None)
-        if found is not None:
-            return found
-    return importlib.import_module(origin)
+    found = _resolve(origin)
+    return Absent(f"{old}.{name}", _rule(old)) if found is None else found
+
+
+def _resolve(path: str) -> Any:
+    """The module, or the attribute of a module or class, at a path; None if there is none."""
+    wanted = vars(_resolving).setdefault("paths", set())
+    if path in wanted:  # the module there looks for it here
+        raise AttributeError(path)
+    wanted.add(path)
+    try:
+        owner, _, last = path.rpartition(".")
+        found = getattr(_object_at(owner), last, None) if owner else None
+        return importlib.import_module(path) if found is None else found
+    except LegacyImportError:
+        raise
+    except (AttributeError, ImportError):
+        return None
+    finally:
+        wanted.discard(path)
 
 
 def _object_at(path: str) -> Any:

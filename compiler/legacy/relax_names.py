@@ -39,12 +39,6 @@ def patch(patches: Patches) -> None:
     patches.add(tvm.ir.Expr, "_checked_type_", property(lambda self: self.ty))
     for name in ("struct_info", "struct_info_"):  # Relax's own, up to TVM 0.20
         patches.add(tvm.ir.Expr, name, property(lambda self: self.ty))
-    for kind in ("Tensor", "Tuple", "Shape", "Func"):
-        patches.add(relax, f"{kind}StructInfo", getattr(relax, f"{kind}Type"))
-    patches.add(relax, "ObjectStructInfo", relax.AnyType)
-    patches.add(relax, "Constant", tvm.ir.GenericConst)
-    for name in ("Call", "Constant"):
-        patches.add(relax.expr, name, getattr(relax, name))
     patches.add(relax.Var, "name_hint", property(lambda self: str(self.name)))
     patches.add(relax.Var, "vid", property(lambda self: self))
     patches.add(relax.Var, "type_annotation", property(lambda self: self.ty))

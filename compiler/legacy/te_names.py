@@ -11,19 +11,14 @@ import tvm.driver.build_module
 import tvm_ffi
 from tvm import te
 
-from .module_map import ABSENT
 from .patches import Patches
 from .relax_names import DType
-from .removed_modules import Absent
 
 # What `tvm.te` had, and `compiler.legacy.te` has; loaded when a script first names it.
 _TE = (
     *("AXIS_SEPARATOR", "Schedule", "Stage", "TensorIntrin", "create_schedule"),
     *("decl_tensor_intrin", "gradient", "hybrid", "schedule"),
 )
-# TOPI's operators on two tensors had longer names.
-_BROADCASTS = ("add", "subtract", "multiply", "divide", "mod", "maximum", "minimum", "power")
-_SHORT = {"subtract": "sub", "multiply": "mul", "divide": "div", "power": "pow"}
 _new_dtype = te.Tensor.dtype.fget
 _new_dtype_of_var = tvm.ir.Var.dtype.fget
 _new_build = tvm.build
@@ -40,8 +35,6 @@ def patch(patches: Patches) -> None:
     for owner in (tvm, tvm.driver):
         patches.set(owner, "build", build)
         patches.add(owner, "lower", _later("lower"))
-    for name in _BROADCASTS:
-        patches.add(tvm.topi, f"broadcast_{_SHORT.get(name, name)}", getattr(tvm.topi, name))
     patches.add(tvm.topi.nn, "sparse_dense", _later("sparse_dense"))
     patches.add(tvm.ir.Expr, "dtype", property(_dtype_of_scalar))
     patches.add(te.ExternOp, "axis", property(_later("loops_of")))
@@ -65,8 +58,6 @@ def change(patches: Patches) -> None:
 
 
 def _of_te(name: str) -> Any:
-    if f"tvm.te.{name}" in ABSENT:
-        return Absent(f"tvm.te.{name}", ABSENT[f"tvm.te.{name}"])
     if name not in _TE:
         raise AttributeError(f"module 'tvm.te' has no attribute {name!r}")
     from . import te as te_schedules

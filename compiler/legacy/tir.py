@@ -178,8 +178,4 @@ def patch(patches: Patches) -> None:
     patches.set(tirx.expr, "__getattr__", _of_expr)
     for owner in (tvm.ir, tvm.tirx):
         patches.add(owner, "PrimExpr", PrimExpr)
-    for name in ("BlockRV", "BlockScope"):
-        patches.add(s_tir.schedule, name, getattr(s_tir.schedule, f"S{name}"))
-    patches.add(tvm.ir, "register_intrin_lowering", register_intrin_lowering)
-    patches.add(tvm.target, "register_intrin_rule", register_intrin_rule)
     patches.add(tvm.te, "size_var", lambda name, dtype="int32": tirx.Var(name, dtype))

@@ -180,7 +180,11 @@ def _names(sources: dict[str, Source], module: str, seen: tuple[str, ...]) -> di
         if star in sources and star not in seen:
             taken = _names(sources, star, (*seen, module))
             exported = sources[star].exported
-            found |= {k: v for k, v in taken.items() if exported is None or k in exported}
+            found |= {
+                k: replace(v, origin=v.origin or f"{star}.{k}")
+                for k, v in taken.items()
+                if exported is None or k in exported
+            }
     for name, origin in source.passed_on.items():
         owner, _, last = origin.rpartition(".")
         if owner != "__future__":
@@ -321,34 +325,59 @@ _WORDS = ROOT / "compiler" / "legacy" / "old_words.txt"
 _Every = dict[str, tuple[dict[str, Any], dict[str, Any]]]
 
 
-def word_lines(every: _Every) -> list[str]:
-    """Lines of `old_words.txt`: the names that today's modules lack, by package.
+def word_lines(every: dict[str, dict[str, Any]]) -> list[str]:
+    """Lines of `old_words.txt`: the names that today's modules may lack, by package.
 
-    A name that all modules of a package imported from one place stands with that place; modules
-    that had it from elsewhere have a line with theirs. A "/" marks modules that are missing.
+    `every`: names of modules by version. What the committed table calls working is left out. A name
+    that the modules of a package imported from one place stands with that place; modules that had
+    it from elsewhere have a line with theirs. "name/" is a module that is missing, "name=/" one
+    that was loaded with its package.
     """
-    origins: dict[str, dict[str, dict[str, str]]] = collections.defaultdict(
+    from compiler import legacy
+    from compiler.legacy import import_hook
+
+    legacy.install(everything=True, era="0.6")
+    here = _known_today()
+    places: dict[str, dict[str, dict[str, str]]] = collections.defaultdict(
         lambda: collections.defaultdict(dict)
     )
     lines: dict[str, set[str]] = collections.defaultdict(set)
-    for modules, found in every.values():
+    for modules in every.values():
+        aliases = _shortest_paths(modules)
         for module, wanted in modules.items():
             package = ".".join(module.split(".")[: 2 if module.startswith("tvm.") else 1])
-            if found[module][""][0] == MISSING:
-                lines[package].add(module.rpartition(".")[2] + "/")
-            if found[module][""][0] in (REFUSED, MISSING):
+            owner = module.rpartition(".")[0]
+            if wanted["loaded"] and owner.count("."):
+                lines[owner].add(f"{_last(module)}=/")
+            gone = any(f"{module}.".startswith(f"{each}.") for each in import_hook.GONE)
+            if package == "tvm" or gone or import_hook.absent_by_row(module):
+                continue
+            if not import_hook.exists_today(module):
+                lines[package].add(_last(module) + "/")
                 continue
             for name, each in wanted["names"].items():
-                if found[module][name][0] == MISSING and _is_of_tvm(each["origin"]):
-                    origins[package][name][module] = _place(module, name, modules, found)
-    for package, names in origins.items():
+                if name not in here.get(module, ()) and _is_of_tvm(each["origin"]):
+                    full = f"{module}.{name}"
+                    place = aliases[_definition(modules, full)]
+                    places[package][name][module] = "" if place == full else place
+    for package, names in places.items():
         for name, by_module in names.items():
             ((usual, _),) = collections.Counter(by_module.values()).most_common(1)
             lines[package].add(f"{name}={usual}" if usual else name)
-            for module, origin in by_module.items():
-                if origin != usual:
-                    lines[module].add(f"{name}={origin}" if origin else name)
+            for module, place in by_module.items():
+                if place != usual:
+                    lines[module].add(f"{name}={place}" if place else name)
     return [" ".join([owner, *sorted(names)]) for owner, names in sorted(lines.items())]
+
+
+def _known_today() -> dict[str, set[str]]:
+    """Names that work, or differ, by module, as the committed table has them."""
+    known: dict[str, set[str]] = collections.defaultdict(set)
+    for line in DATA.read_text().splitlines():
+        module, state, *names = line.split()
+        if state in (WORKS, DIFFERS):
+            known[module] |= {_read_name(each)[0] for each in names}
+    return known
 
 
 def _is_of_tvm(origin: str) -> bool:
@@ -356,28 +385,29 @@ def _is_of_tvm(origin: str) -> bool:
     return not origin or origin.startswith(("tvm", "topi"))
 
 
-def _place(module: str, name: str, modules: dict[str, Any], found: dict[str, Any]) -> str:
-    """Where a name is today that a module lacks: the definition, or the nearest place to it."""
-    last = ""
-    owner = module
+def _definition(modules: dict[str, Any], full: str) -> str:
+    """The full name that a name has where it is defined; a module is its own definition."""
     for _ in range(9):
-        each = modules.get(owner, {"names": {}})["names"].get(name)
+        module, _, name = full.rpartition(".")
+        each = modules.get(module, {"names": {}})["names"].get(name)
         origin = each["origin"] if each else ""
-        if not origin:
+        if not origin or origin == full:
             break
-        owner, _, name = origin.rpartition(".")
-        if not owner or origin in found or _works(found, owner, name):
-            last = origin
-    if not last:  # a package around the module that passes the name on
-        package = module.rpartition(".")[0]
-        while package and not _works(found, package, name):
-            package = package.rpartition(".")[0]
-        last = f"{package}.{name}" if package.count(".") else ""
-    return last
+        full = origin
+    return full
 
 
-def _works(found: dict[str, Any], module: str, name: str) -> bool:
-    return found.get(module, {}).get(name, [""])[0] in (WORKS, DIFFERS)
+def _shortest_paths(modules: dict[str, Any]) -> dict[str, str]:
+    """By definition the shortest full name that modules pass it on under."""
+    paths: dict[str, str] = {}
+    for module, wanted in modules.items():
+        for name in wanted["names"]:
+            full = f"{module}.{name}"
+            definition = _definition(modules, full)
+            each = min(paths.get(definition, full), full, key=lambda p: (p.count("."), len(p), p))
+            is_module = definition in modules
+            paths[definition] = definition if is_module else each
+    return paths
 
 
 def table_lines(every: _Every) -> list[str]:
@@ -471,7 +501,8 @@ def _states_of(module: str, wanted: dict[str, Any]) -> dict[str, tuple[str, str]
         is_own = str(error.name).partition(".")[0] in ("compiler", "topi", "tvm")
         return dict.fromkeys(wanted, (MISSING, str(error))) if is_own else {}
     asked = {("any" if name == "*" else name): each for name, each in wanted.items()}
-    return {name: tuple(_of_name(here, module, name, each)) for name, each in asked.items()}
+    found = {name: _of_name(here, module, name, each) for name, each in asked.items()}
+    return {name: (state, how) for name, (state, how) in found.items()}
 
 
 def main() -> None:
@@ -482,14 +513,12 @@ def main() -> None:
     given = options.parse_args()
     modules = {each.name: read_checkout(each) for each in given.checkouts}
     if given.words:
-        _WORDS.write_text("")
-    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        _WORDS.write_text("\n".join(word_lines(modules)) + "\n")
+        return
+    with concurrent.futures.ThreadPoolExecutor() as pool:
         eras = [".".join(version.split(".")[:2]) for version in modules]
         found = pool.map(look_up_apart, modules.values(), eras)
         every = dict(zip(modules, zip(modules.values(), found)))
-    if given.words:
-        _WORDS.write_text("\n".join(word_lines(every)) + "\n")
-        return
     DATA.write_text("\n".join(table_lines(every)) + "\n")
     print("\n".join(counts(every)))
 

@@ -101,13 +101,14 @@ def build(
         chosen = _target(target, target_host)
     if runtime is not None and "system-lib" in runtime and runtime["system-lib"]:
         mod = mod.with_attr("system_lib_prefix", "")
+    from ...lowering.kernel_passes.argument_checks import BFLOAT16_BITS
     from ...lowering.kernel_passes.pipeline import PIPELINE
     from ...target.nvcc import device_code
 
     for _, function in mod.functions_items():
         if function.attrs and RACE in function.attrs:
             raise ScheduleError(str(function.attrs[RACE]))
-    mod = halves_away(mod)
+    mod = halves_away(mod).with_attr(BFLOAT16_BITS, True)
     is_cuda = str(chosen.kind.name) == "cuda"
     with device_code() if is_cuda else nullcontext():
         return tirx.build(mod, chosen, pipeline=PIPELINE)

@@ -9,9 +9,6 @@ from . import arguments, old_semantics, restored
 def patch(patches: Patches) -> None:
     """Add them."""
     module = sys.modules["tvm.topi"]
-    patches.add(module, "ndarray_size", module.tensor_size)
-    for part in ("rcnn", "ssd"):
-        patches.add(module.vision, part, module.vision)
     arguments.patch(patches)
     old_semantics.patch(patches)
     restored.patch(patches, module)

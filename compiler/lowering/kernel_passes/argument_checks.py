@@ -29,6 +29,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call, Op, StringImm
 from tvm.tirx.stmt import AssertStmt, AttrStmt, Bind, IfThenElse, SeqStmt
@@ -45,6 +46,7 @@ _WHEN = " when calling"
 
 # Fields as TVM's intrinsic functions count them (TVMStructFieldKind in builtin.h).
 _DATA, _SHAPE, _STRIDES, _DEVICE_TYPE, _TYPE_INDEX, _VALUE, _ELEMENT = 1, 2, 3, 10, 13, 15, 17
+_TYPE_CODE, _UINT, _BFLOAT = 5, 1, 4
 _FIELDS = frozenset({1, 4, 5, 6, 7, 8, 9, 10})  # of a DLTensor, except for pointers to arrays
 
 _CPU_KINDS = frozenset({"llvm", "c"})
@@ -55,17 +57,22 @@ _FIELDS_FIT = (
 )
 _SHAPE_FITS = "a tensor of that shape"
 
+BFLOAT16_BITS = "baton.takes_bfloat16_bits"
+"""Attribute of a module whose bfloat16 arguments may be uint16, as TVM stored them up to 0.18."""
+
 _What = tuple[str, int]  # category of a comparison, and the argument's number
 
 
 @tvm.tirx.transform.prim_func_pass(opt_level=0, name="JoinArgumentChecks")
-def join_argument_checks(func: tirx.PrimFunc, _: tvm.IRModule, __: Any) -> tirx.PrimFunc:
+def join_argument_checks(func: tirx.PrimFunc, mod: tvm.IRModule, _: Any) -> tirx.PrimFunc:
     """The pass, on functions with a packed entry."""
     if len(func.params) != _PACKED_PARAMS or "calling_conv" not in (func.attrs or {}):
         return func
     entry = _Entry(func.params[1], aligned=func.attrs["target"].kind.name in _CPU_KINDS)
     entry.read(func.body)
     changes = entry.changes(set(map(int, func.attrs.get(INTERNAL_TENSORS, ()))))
+    if mod.attrs and BFLOAT16_BITS in mod.attrs:
+        changes = {check: each and _or_uint16(each) for check, each in changes.items()}
     return func.with_body(_changed(func.body, changes)) if changes else func
 
 
@@ -189,6 +196,19 @@ def _joined(
     texts = ("Mismatched argument #", str(number))
     parts = [*map(StringImm, texts), *_signature(asserts[0]), StringImm(f"`,\n  expected {what}")]
     return AssertStmt(condition, StringImm("ValueError"), parts)
+
+
+def _or_uint16(check: AssertStmt) -> AssertStmt:
+    """The assertion, with uint16 accepted where it wants bfloat16."""
+
+    def visit(each: tirx.EQ) -> Any:
+        is_code = [kind for _, _, kind in _Parts(each.a).reads] == [_TYPE_CODE]
+        if not is_code or int(each.b) != _BFLOAT:
+            return each
+        return tirx.Or(each, each.a == tirx.const(_UINT, "uint8"))
+
+    condition = tvm_ffi.structural_map(check.condition, (tirx.EQ, visit))
+    return AssertStmt(condition, check.error_kind, list(check.message_parts))
 
 
 def _signature(statement: AssertStmt) -> list[StringImm]:

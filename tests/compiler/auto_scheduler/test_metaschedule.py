@@ -94,6 +94,16 @@ def test_a_workload_at_which_tvm_would_crash_is_refused(folder):
         read_database(folder[0])
 
 
+def test_a_module_that_an_older_tvm_wrote_is_refused_with_the_version(folder):
+    path = folder[0] / "database_workload.json"
+    old = {"root": 1, "nodes": [{}], "b64ndarrays": [], "attrs": {"tvm_version": "0.12.0"}}
+    text = json.dumps(old).encode()
+    module = base64.b64encode(len(text).to_bytes(8, "little") + text).decode()
+    path.write_text(json.dumps(["1", module]) + "\n")
+    with pytest.raises(RecordError, match=r"json:1: .*TVM 0\.12\.0 wrote; tune again"):
+        read_database(folder[0])
+
+
 def test_a_record_without_a_target_is_refused(folder):
     path = folder[0] / "database_tuning_record.json"
     number, (trace, seconds, _, args) = json.loads(path.read_text().splitlines()[0])

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 import tvm
 
 from compiler import legacy
 from compiler.errors import RecordError
+from compiler.records.auto_scheduler.record import Record
+from compiler.records.auto_scheduler.workload import workload_key
 
 MODEL = """#[version = "0.0.5"]
 def @main(%x: Tensor[(4, 16), float32], %w: Tensor[(8, 16), float32]) {
@@ -73,23 +77,36 @@ def test_tune_relay_of_tvm_0_10_returns_the_built_module(tmp_path):
         executor = graph_executor.GraphModule(lib["default"](tvm.cpu()))
         executor.run(x=x)
         np.testing.assert_allclose(executor.get_output(0).numpy(), x @ w.T)
-        with pytest.raises(RecordError, match="database='memory'"):
-            ms.tune_relay(mod, "llvm", config, str(tmp_path), database="memory")
+        with pytest.raises(RecordError, match="database='redis'"):
+            ms.tune_relay(mod, "llvm", config, str(tmp_path), database="redis")
+
+
+def _listed_database(records):
+    """A database of a script that holds its records in a list."""
+    from tvm import meta_schedule as ms
+
+    @ms.derived_object
+    class Listed(ms.database.PyDatabase):
+        def __init__(self, records):
+            super().__init__()
+            self.records = records
+
+        def get_all_tuning_records(self):
+            return self.records
+
+        def commit_workload(self, mod):
+            return ms.database.Workload(mod)
+
+        def commit_tuning_record(self, record):
+            self.records.append(record)
+
+    return Listed(records)
 
 
 def test_compile_relay_takes_records_of_a_user_defined_database():
     with legacy.installed():
         from tvm import meta_schedule as ms
         from tvm import relay
-
-        @ms.derived_object
-        class Listed(ms.database.PyDatabase):
-            def __init__(self, records):
-                super().__init__()
-                self.records = records
-
-            def get_all_tuning_records(self):
-                return self.records
 
         mod, weight = relay.parse(MODEL), np.ones((8, 16), "float32")
         integration = ms.relay_integration
@@ -100,8 +117,34 @@ def test_compile_relay_takes_records_of_a_user_defined_database():
         arguments = ms.arg_info.ArgInfo.from_prim_func(task.func)
         target = tvm.target.Target({"kind": "llvm", "num-cores": 1})
         record = ms.database.TuningRecord(sch.trace, workload, [1.0], target, arguments)
-        lib = integration.compile_relay(Listed([record]), mod, "llvm", {"w": weight})
+        database = _listed_database([record])
+        lib = integration.compile_relay(database, mod, "llvm", {"w": weight})
         assert lib.report.kernels[0].source == "auto_scheduler:<database>:1"
+
+
+def test_tune_relay_adds_its_records_to_a_user_defined_database(tmp_path):
+    with legacy.installed():
+        from tvm import relay
+        from tvm.meta_schedule import relay_integration
+
+        mod, weight = relay.parse(MODEL), np.ones((8, 16), "float32")
+        (task,) = relay_integration.extract_tasks(mod, "llvm -num-cores 1", {"w": weight})
+        schedule = tvm.tir.Schedule(tvm.IRModule({"main": task.func}))
+        (block, *_) = schedule.get_child_blocks(schedule.get_block("root"))
+        schedule.split(schedule.get_loops(block)[0], [2, None])
+        trace = json.loads(json.dumps(schedule.trace.as_json(), default=int))
+        target = {"kind": "llvm", "keys": ["cpu"], "num-cores": 1}
+        record = Record(workload_key(task.func), target, trace, (2e-3,)).with_tir(task.func)
+        (tmp_path / "auto_scheduler.json").write_text(record.to_line() + "\n")
+        database = _listed_database([])
+        tuned = relay_integration.tune_relay(
+            *(mod, {"w": weight}, "llvm -num-cores 1", tmp_path, 1),
+            num_trials_per_iter=1,
+            database=database,
+        )
+        assert tuned is database
+        assert [float(each) for each in database.records[0].run_secs] == [2e-3]
+        assert relay_integration.compile_relay(database, mod, "llvm", {"w": weight})
 
 
 def test_one_task_is_searched_and_its_best_schedule_applied():

@@ -274,6 +274,7 @@ def test_libraries_and_headers_of_tvm_are_found(tmp_path):
         from tvm._ffi import libinfo
 
         assert tvm._ffi.libinfo is libinfo and libinfo.__version__ == tvm.__version__
+        assert Path(tvm._ffi.base._LIB._name).is_file()
         compiler_library, runtime_library = tvm._ffi.libinfo.find_lib_path()
         assert "tvm_compiler" in compiler_library and "tvm_runtime" in runtime_library
         assert libinfo.find_lib_path(Path(runtime_library).name) == [runtime_library]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -34,7 +35,29 @@ def test_star_imports_bring_what_a_module_imported():
             scope["ffi"].match()  # type: ignore[attr-defined]
 
 
-def test_no_name_that_worked_is_lost():
+def test_names_of_lost_parts_are_refused_by_package():
+    with legacy.installed():
+        from tvm.relay.op import strategy
+        from tvm.topi.cuda import conv2d_winograd  # a module that only some versions had
+
+        for use in (conv2d_winograd.winograd_cuda, strategy.schedule_injective):
+            with pytest.raises(LegacyImportError, match="relay"):
+                use()
+        with pytest.raises(LegacyImportError, match="tvmc's load, compile, run and tune"):
+            tvm.driver.tvmc.compiler.save_dumps()
+        assert tvm.autotvm.task.task.Target is tvm.target.Target  # imported there
+
+
+def test_names_that_no_version_had_are_not_there():
+    with legacy.installed():
+        from tvm import relay
+
+        assert not hasattr(relay, "no_such_name") and not hasattr(tvm.topi, "no_such_name")
+        with pytest.raises(ImportError):
+            importlib.import_module("tvm.relay.no_such_module")
+
+
+def test_no_state_of_a_name_is_worse_than_recorded():
     root = Path(__file__).parents[3]
     command = [sys.executable, "scripts/conformance/public_names.py", "--check"]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)

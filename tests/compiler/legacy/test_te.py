@@ -291,6 +291,33 @@ def test_long_chains_of_operators_are_freed(tmp_path):
     assert shown.strip() == "freed"
 
 
+def test_bits_of_bfloat16_are_passed_as_uint16(tmp_path):
+    shown = run(
+        tmp_path,
+        """
+        import numpy as np
+        import tvm
+        from tvm import te
+
+        a = te.placeholder((4,), dtype="bfloat16")
+        b = te.compute((4,), lambda i: a[i] + a[i])
+        f = tvm.build(te.create_schedule(b.op), [a, b], "llvm")
+        ones = np.full(4, 0x3F80, "uint16")
+        result = tvm.nd.empty((4,), "uint16")
+        f(tvm.nd.array(ones), result)
+        print(result.numpy() == 0x4000)  # 2.0
+        try:
+            f(tvm.nd.array(ones.astype("int16")), result)
+        except ValueError as error:
+            print(str(error).splitlines()[0])
+        """,
+    )
+    assert shown.splitlines() == [
+        "[ True  True  True  True]",
+        "Mismatched argument #0 when calling:",
+    ]
+
+
 def test_axes_are_kept_in_sets(tmp_path):
     shown = run(
         tmp_path,
