@@ -16,7 +16,7 @@ from ..errors import LegacyImportError
 from .module_map import ABSENT, EXTENDED, GONE, MOVED, MXNET, OF_06
 from .name_completion import OWN, complete, instead_of_module
 from .patches import Patches
-from .removed_modules import AbsentModule
+from .removed_modules import AbsentModule, NoCounterpart
 
 # The names that are on: those of TVM 0.6 and of MXNet while a script that uses them runs, and
 # `MOVED`.
@@ -63,24 +63,31 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     ) -> importlib.machinery.ModuleSpec | None:
         old = f"tvm.{fullname.partition('.')[2]}"
         if fullname.startswith(OWN):
-            if old not in _moved and not _absent(old):
+            is_old = old in _moved or bool(absent_by_row(old))
+            if not is_old and exists(fullname):
                 return self._of_today(fullname, path)
+            if not is_old and not instead_of_module(old):
+                return None
             fullname = old
         if not fullname.startswith(("tvm.", "vta", "nnvm", "topi", "mxnet")):
             return None
         self._refuse_what_is_gone(fullname)
-        if _absent(fullname):
-            return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
+        absent = importlib.machinery.ModuleSpec(fullname, self, is_package=True)
+        if absent_by_row(fullname):
+            return absent
         module = None if fullname in EXTENDED else today(fullname)
         if module is None:
-            return self._of_today(fullname, path)
-        if not _exists(module):
+            spec = self._of_today(fullname, path)
+            is_lost = spec is None and instead_of_module(fullname)
+            return absent if is_lost and not self._others_find(fullname, path) else spec
+        if not exists(module):
+            if instead_of_module(fullname):
+                return absent
             package, _, last = fullname.rpartition(".")
-            getattr(
-                sys.modules.get(package), last, None
-            )  # its package may know what to use instead
+            # its package may know what to use instead
+            getattr(sys.modules.get(package), last, None)
             page = "gluon" if fullname.startswith("mxnet") else "relay_language"
-            raise LegacyImportError(
+            raise NoCounterpart(
                 f"{fullname} has no counterpart: {module} does not exist; "
                 f"docs/{page}.md lists what is there",
                 name=fullname,
@@ -96,10 +103,10 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return code
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
-        instead = _absent(spec.name)
-        if instead:
+        if not spec.origin:
+            instead = absent_by_row(spec.name) or instead_of_module(spec.name)
             return AbsentModule(spec.name, instead)
-        module = importlib.import_module(spec.origin or "")
+        module = importlib.import_module(spec.origin)
         complete(spec.name, module, self._patches)
         spec.loader_state = module.__spec__
         return module
@@ -131,6 +138,11 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
 
+    def _others_find(self, fullname: str, path: Sequence[str] | None) -> bool:
+        """Whether another finder has the module, as that of TVMScript's dialects may."""
+        others = (each for each in list(sys.meta_path) if each is not self)
+        return any(each.find_spec(fullname, path) is not None for each in others)
+
     @staticmethod
     def _refuse_what_is_gone(fullname: str) -> None:
         for name, instead in GONE.items():
@@ -141,14 +153,8 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
                 )
 
 
-def _absent(name: str) -> str:
-    """What to use instead of a module of `names.ABSENT`, or of one below; "" for all others."""
-    by_row = absent_by_row(name)
-    instead = by_row or instead_of_module(name)
-    return "" if instead and not by_row and exists_today(name) else instead
-
-
 def absent_by_row(name: str) -> str:
+    """What to use instead of a module of `names.ABSENT`, or of one below; "" for all others."""
     while name and name not in MOVED:
         if name in ABSENT:
             return ABSENT[name]
@@ -157,11 +163,6 @@ def absent_by_row(name: str) -> str:
             return ABSENT[f"{package}."]
         name = package
     return ""
-
-
-def exists_today(name: str) -> bool:
-    """Whether an old module is there, under its name or today's."""
-    return _exists(today(name) or name)
 
 
 def forget() -> None:
@@ -184,7 +185,7 @@ def forget() -> None:
             delattr(owner, last)
 
 
-def _exists(module: str) -> bool:
+def exists(module: str) -> bool:
     """Whether Python finds a module of today; found without importing its packages.
 
     Finders are asked under Python's import lock: one that imports, as `importlib.util.find_spec`

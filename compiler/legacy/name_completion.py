@@ -23,7 +23,7 @@ from ..errors import LegacyImportError
 from ..support.text_tables import names_in_state, read_table
 from .module_map import NAMES
 from .patches import Patches
-from .removed_modules import Absent
+from .removed_modules import Absent, NoCounterpart
 
 _BINDINGS = "it was a binding of TVM's C++ functions; call the public functions of its module"
 # Packages that scripts know as TVM's; `from tvm.relay import prelude` asks them by their own name.
@@ -32,6 +32,7 @@ _resolving = threading.local()
 _RULES = names_in_state(read_table(__file__, "lost_names.txt"), "rule")
 
 
+@functools.cache
 def _read(file: str) -> dict[str, dict[str, str]]:
     """Per module or package the names, with their origins; "" for names without one."""
     lines = Path(__file__).with_name(file).read_text(encoding="utf-8").splitlines()
@@ -54,11 +55,6 @@ def passed_on() -> Mapping[str, Mapping[str, str]]:
     return table
 
 
-@functools.cache
-def _words() -> Mapping[str, Mapping[str, str]]:
-    return _read("old_words.txt")
-
-
 def _around(name: str) -> Iterator[str]:
     """A module and the packages around it, the nearest first."""
     while name:
@@ -73,16 +69,16 @@ def _rule(name: str) -> str:
 def instead_of_module(name: str) -> str:
     """What to use instead of a module that older TVM versions had; "" for all others."""
     package, _, last = name.rpartition(".")
-    known = any(f"{last}/" in _words().get(each, ()) for each in _around(package))
+    known = any(f"{last}/" in _read("old_words.txt").get(each, ()) for each in _around(package))
     return _rule(name) if known else ""
 
 
 def _origin_of(old: str, name: str) -> str:
     """Where a name is today, or "!" and what to use instead; "" if no TVM version had it."""
-    if name in passed_on().get(old, {}):
+    if passed_on().get(old, {}).get(name):
         return passed_on()[old][name]
     for package in _around(old):
-        known = _words().get(package, {})
+        known = _read("old_words.txt").get(package, {})
         if name in known:
             is_module = known[name] == "/"
             return f"{package}.{name}" if is_module else known[name] or f"!{_rule(old)}"
@@ -97,10 +93,11 @@ def complete(old: str, module: ModuleType, patches: Patches) -> None:
         if before is not None:
             try:
                 return before(name)
-            except LegacyImportError:
-                raise
-            except (AttributeError, ImportError):
-                if not _origin_of(old, name):
+            except (AttributeError, ImportError) as error:
+                is_refused = (
+                    isinstance(error, LegacyImportError) and type(error) is not NoCounterpart
+                )
+                if is_refused or not _origin_of(old, name):
                     raise
         origin = _origin_of(old, name)
         if not origin:
@@ -144,9 +141,7 @@ def _resolve(path: str) -> Any:
         owner, _, last = path.rpartition(".")
         found = getattr(_object_at(owner), last, None) if owner else None
         return importlib.import_module(path) if found is None else found
-    except LegacyImportError:
-        raise
-    except (AttributeError, ImportError):
+    except (AttributeError, NoCounterpart, ModuleNotFoundError):
         return None
     finally:
         wanted.discard(path)

@@ -11,6 +11,10 @@ from typing import Any, NoReturn
 from ..errors import LegacyImportError
 
 
+class NoCounterpart(LegacyImportError):
+    """A module below one that moved is not there today."""
+
+
 class Absent:
     """A name of a module that nothing stands for; whatever is done with it says so.
 

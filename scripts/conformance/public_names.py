@@ -228,6 +228,7 @@ def look_up(modules: dict[str, dict[str, Any]], era: str) -> dict[str, dict[str,
     """State and explanation of each module ("") and of its names; to be called in a new process."""
     from compiler import legacy
     from compiler.errors import LegacyImportError
+    from compiler.legacy.removed_modules import AbsentModule
 
     legacy.install(everything=True, era=era)
     found: dict[str, dict[str, list[str]]] = {}
@@ -250,6 +251,8 @@ def look_up(modules: dict[str, dict[str, Any]], era: str) -> dict[str, dict[str,
             found[module] = {each: [MISSING, _reason(error)] for each in ["", *wanted["names"]]}
             continue
         how = [DIFFERS, "needs an import"] if module in lost else [WORKS, ""]
+        if isinstance(here, AbsentModule):
+            how = [REFUSED, str(here.__doc__)]
         found[module] = {"": how, **_of_module(here, module, wanted["names"])}
     return found
 
@@ -352,7 +355,7 @@ def word_lines(every: dict[str, dict[str, Any]]) -> list[str]:
             gone = any(f"{module}.".startswith(f"{each}.") for each in import_hook.GONE)
             if package == "tvm" or gone or import_hook.absent_by_row(module):
                 continue
-            if not import_hook.exists_today(module):
+            if not import_hook.exists(import_hook.today(module) or module):
                 lines[package].add(_last(module) + "/")
                 continue
             for name, each in wanted["names"].items():

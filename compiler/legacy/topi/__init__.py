@@ -70,7 +70,7 @@ def names_of(module: str, gpu: bool | None, parallel: bool = True) -> Callable[[
             return schedule
         for owner in (topi.nn, topi, topi.image, topi.vision):
             compute = getattr(owner, _SAME.get(name, name), None)
-            if callable(compute):
+            if callable(compute) and type(compute) is not Absent:
                 return compute
         return Absent(f"{module}.{name}", _INSTEAD)
 
