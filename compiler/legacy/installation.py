@@ -222,11 +222,8 @@ def _rename_functions() -> None:
     """Functions of the top level that have another name or another form today."""
     for old, value in {
         "TVMError": RuntimeError,
-        "cl": tvm.opencl,
         "context": _device,
         "device": _device,
-        "gpu": tvm.cuda,
-        "mtl": tvm.metal,
         "register_func": register_func,
     }.items():
         _names.set(tvm, old, value)
@@ -235,7 +232,6 @@ def _rename_functions() -> None:
     _names.set(tvm.runtime, "enabled", _enabled)
     _names.set(tvm.runtime, "load_module", load_module)
     _names.set(tvm.runtime.module, "load_module", load_module)
-    _names.add(tvm.error, "TVMError", RuntimeError)
 
 
 def _rename_loggers() -> None:

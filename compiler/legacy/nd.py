@@ -59,7 +59,6 @@ def patch(patches: Patches) -> None:
     patches.add(NDArray, "to_dlpack", lambda self: self.__dlpack__())
     for name in ("ctx", "context"):
         patches.add(NDArray, name, property(lambda self: self.device))
-    patches.add(tvm.runtime, "NDArray", NDArray)
     device = tvm.runtime.Device
     patches.add(device, "device_type", property(lambda self: int(self.dlpack_device_type())))
     patches.add(device, "device_id", property(lambda self: int(self.index)))
