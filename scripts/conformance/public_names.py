@@ -362,7 +362,9 @@ def word_lines(every: dict[str, dict[str, Any]]) -> list[str]:
                 if name not in here.get(module, ()) and _is_of_tvm(each["origin"]):
                     full = f"{module}.{name}"
                     place = aliases[_definition(modules, full)]
-                    places[package][name][module] = "" if place == full else place
+                    places[package][name][module] = (
+                        "" if place == full and full not in modules else place
+                    )
     for package, names in places.items():
         for name, by_module in names.items():
             ((usual, _),) = collections.Counter(by_module.values()).most_common(1)
