@@ -29,6 +29,7 @@ from compiler.errors import PartitionError
 
 from .dataflow_graph import OPERATION, PROJECTION, TRANSPARENT, RelaxFunction, items, variables
 from .dynamic_shape import symbols_of
+from .scopes import rebuilt
 from .unique_names import Names
 
 # What the classes of those names call, without the conversions of arguments before it, which take
@@ -470,8 +471,7 @@ def _rebuild(
         ],
         main.function.body.body,
     )
-    old = main.function
-    return relax.Function(old.params, sequence, old.ret_ty, old.is_pure, old.attrs, old.span)
+    return rebuilt(main.function, sequence)
 
 
 def _remaining(main: RelaxFunction, group_of: Sequence[int | None]) -> list[int]:

@@ -11,13 +11,27 @@ Bodies of loops are functions of the module, and therefore no scopes of `main`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tvm import relax
 from tvm.relax.expr import _update_type
 
 FunctionRewrite = Callable[[relax.Function], relax.Function]
+
+
+def rebuilt(
+    function: relax.Function, body: relax.Expr, params: Sequence[relax.Var] | None = None
+) -> relax.Function:
+    """The function with another body, and with other parameters if they are given."""
+    params = function.params if params is None else list(params)
+    own = function.ret_ty, function.is_pure, function.attrs, function.span
+    return relax.Function(params, body, *own)
+
+
+def with_blocks(function: relax.Function, blocks: Sequence[relax.BindingBlock]) -> relax.Function:
+    """The function with other bindings for the same result."""
+    return rebuilt(function, relax.SeqExpr(list(blocks), function.body.body))
 
 
 def map_scopes(function: relax.Function, change: FunctionRewrite) -> relax.Function:
@@ -41,7 +55,7 @@ def map_scopes(function: relax.Function, change: FunctionRewrite) -> relax.Funct
         return made
     body = relax.SeqExpr(blocks, made.body.body, made.body.span)
     _update_type(body, made.body.ty)
-    return relax.Function(made.params, body, made.ret_ty, made.is_pure, made.attrs, made.span)
+    return rebuilt(made, body)
 
 
 def _inner(value: Any, change: FunctionRewrite) -> Any:
@@ -59,7 +73,7 @@ def _inner(value: Any, change: FunctionRewrite) -> Any:
         body = _body(list(value.params), value.body, free, change)
         if body.same_as(value.body):
             return value
-        return relax.Function(value.params, body, value.ret_ty, value.is_pure, None, value.span)
+        return rebuilt(value, body)
     return value
 
 

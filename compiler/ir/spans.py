@@ -12,6 +12,8 @@ from tvm import relax
 from tvm.ir import SourceName, Span
 from tvm.relax.expr import _update_type
 
+from .scopes import rebuilt
+
 
 def span_of(name: str, start: int = 0) -> Span:
     """A span with a source name but without line and column.
@@ -135,18 +137,7 @@ def with_call_sources(
 
     body = relax.SeqExpr([change(block) for block in function.body.blocks], function.body.body)
     _update_type(body, function.body.ty)
-    return _with_body(function, body)
-
-
-def _with_body(function: relax.Function, body: relax.SeqExpr) -> relax.Function:
-    return relax.Function(
-        function.params,
-        body,
-        function.ret_ty,
-        is_pure=function.is_pure,
-        attrs=function.attrs,
-        span=function.span,
-    )
+    return rebuilt(function, body)
 
 
 def with_sources(function: relax.Function, sources: Mapping[relax.Var, str]) -> relax.Function:
@@ -179,4 +170,4 @@ def with_sources(function: relax.Function, sources: Mapping[relax.Var, str]) -> 
             return relax.MatchCast(binding.var, value, binding.ty, binding.span)
         return relax.VarBinding(binding.var, value, binding.span)
 
-    return _with_body(function, sequence(function.body))
+    return rebuilt(function, sequence(function.body))

@@ -13,7 +13,7 @@ from tvm import relax
 from ..backends import COMPILE_OPTIONS, compiled_attrs, get_partitioner, list_partitioners
 from ..errors import BuildError
 from ..ir.rewrite import expressions_in, relax_functions, with_functions
-from ..ir.scopes import map_scopes
+from ..ir.scopes import map_scopes, with_blocks
 from ..ir.unique_names import Names
 from ..lowering.offloaded_functions import (
     BACKEND,
@@ -126,10 +126,7 @@ class _Lifted:
             blocks.append(type(block)(kept))
         if not changed:
             return function
-        body = relax.SeqExpr(blocks, function.body.body)
-        return relax.Function(
-            function.params, body, function.ret_ty, function.is_pure, function.attrs, function.span
-        )
+        return with_blocks(function, blocks)
 
 
 def as_subgraphs(mod: tvm.IRModule) -> tvm.IRModule:

@@ -29,6 +29,7 @@ from ..backends import COMPILE_OPTIONS, get_partitioner, list_partitioners
 from ..errors import BuildError
 from ..ir.dynamic_shape import symbols_of
 from ..ir.rewrite import expressions_in
+from ..ir.scopes import rebuilt
 from ..lowering.offloaded_functions import (
     BACKEND,
     FLOPS,
@@ -178,7 +179,7 @@ def _of_tensors(function: relax.Function) -> relax.Function:
     params = [var for var in function.params if not isinstance(var.ty, relax.ShapeType)]
     if len(params) == len(function.params):
         return function
-    return relax.Function(params, function.body, function.ret_ty, function.is_pure, function.attrs)
+    return rebuilt(function, function.body, params)
 
 
 def _calling_on_cuda(
@@ -237,8 +238,7 @@ def _constants_as_parameters(
     """Append a parameter for each constant; return the function and the constants."""
     lifter = _ConstantLifter()
     body = lifter.visit_expr(function.body)
-    params = [*function.params, *lifter.lifted.values()]
-    lifted = relax.Function(params, body, function.ret_ty, function.is_pure, function.attrs)
+    lifted = rebuilt(function, body, [*function.params, *lifter.lifted.values()])
     return lifted, list(lifter.lifted)
 
 

@@ -10,6 +10,7 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
+from ..ir.scopes import rebuilt
 from . import adt
 from .adt import EXPRESSIONS
 from .type_infer import infer_type_if_possible, is_untyped, set_type
@@ -153,9 +154,7 @@ def _reading(scope: relax.SeqExpr, new: Iterator[relax.Expr]) -> relax.SeqExpr:
 
 def _function_reading(function: relax.Function, new: Iterator[relax.Expr]) -> relax.Function:
     body = _reading(function.body, new)
-    if body.same_as(function.body):
-        return function
-    return relax.Function(function.params, body, function.ret_ty, function.is_pure, function.attrs)
+    return function if body.same_as(function.body) else rebuilt(function, body)
 
 
 def _sequence(blocks: list[Any], body: relax.Expr, ty: Any) -> relax.SeqExpr:

@@ -10,6 +10,7 @@ from tvm import relax
 
 from ..backends import COMPILE_OPTIONS
 from ..ir.rewrite import relax_functions, with_functions
+from ..ir.scopes import rebuilt
 from ..ir.spans import in_place_of
 from ..lowering.offloaded_functions import RELAY_FUNCTION
 from .byoc import without_operators
@@ -92,15 +93,7 @@ class _Raising:
         self.values: dict[int, tuple[relax.Var, relax.Expr]] = {}
 
     def function(self, function: relax.Function) -> relax.Function:
-        body = self.sequence(function.body)
-        return relax.Function(
-            function.params,
-            body,
-            function.ret_ty,
-            is_pure=function.is_pure,
-            attrs=function.attrs,
-            span=function.span,
-        )
+        return rebuilt(function, self.sequence(function.body))
 
     def sequence(self, body: relax.SeqExpr) -> relax.SeqExpr:
         blocks = [self._block(block) for block in body.blocks]

@@ -35,6 +35,7 @@ from tvm.target import Target
 from schedules.x86.machine.cpu import Machine
 
 from ...ir.rewrite import relax_functions, variables_of
+from ...ir.scopes import with_blocks
 from ...runtime.debugger.trace import MOVE_POINTER
 from ..kernel_passes.custom_lower_passes import INTERNAL
 from ..offloaded_functions import call_counts, new_global_var
@@ -81,10 +82,7 @@ class ConcatInPlace:
                 blocks.append(places.rewritten(move))
                 for kernel in places.dropped.values():
                     self.dropped[str(kernel.name_hint)] += times[gvar.name_hint]
-            body = relax.SeqExpr(blocks, function.body.body)
-            functions[gvar] = relax.Function(
-                function.params, body, function.ret_ty, function.is_pure, function.attrs
-            )
+            functions[gvar] = with_blocks(function, blocks)
         if not self.dropped:
             return mod
         functions[move] = mover

@@ -25,6 +25,7 @@ from tvm.target import Target
 from schedules.rules import schedule
 
 from ...errors import BuildError
+from ...ir.scopes import rebuilt
 from ...runtime.entry import GRAPH_ENTRY
 from ...runtime.foreign import RUN_ON_CUDA
 from ...tvm_workarounds.memory_planner import has_conditions
@@ -106,7 +107,7 @@ def with_graph_entry(mod: tvm.IRModule, target: Target) -> tvm.IRModule:
         [relax.BindingBlock(front), *main.body.blocks, relax.BindingBlock(behind)], result
     )
     params = [*given, *main.params[inputs:]]
-    entry = relax.Function(params, body, main.ret_ty, main.is_pure, main.attrs)
+    entry = rebuilt(main, body, params)
     added = mod.clone()
     for gvar, kernel in copies.kernels.values():
         added[gvar] = kernel

@@ -30,6 +30,7 @@ from tvm.target import Target
 from ...ir.constants import shape_of_type
 from ...ir.loops import Loop, erased, loop_of
 from ...ir.rewrite import expressions_in
+from ...ir.scopes import rebuilt
 from ..offloaded_functions import new_global_var
 from .lift_constants import MIN_ELEMENTS, is_large, returned_constants
 
@@ -65,8 +66,7 @@ class _Hoister(PyExprMutator):
         old = self.mod[gvar]
         self.returned = returned_constants(old)
         body = self.visit_expr(old.body)
-        parameters = [*old.params, *self.parameters]
-        made = relax.Function(parameters, body, old.ret_ty, old.is_pure, old.attrs)
+        made = rebuilt(old, body, [*old.params, *self.parameters])
         if self.parameters:
             del self.functions[gvar]
             gvar = new_global_var(gvar.name_hint, made.ty)

@@ -33,6 +33,7 @@ from tvm import DataType, relax
 
 from ...ir.constants import integers, static_shape
 from ...ir.rewrite import operator_name, relax_functions, variables_of
+from ...ir.scopes import with_blocks
 from ...runtime.debugger.trace import MOVE_POINTER
 from ..offloaded_functions import new_global_var
 from .concat_in_place import ALIGNMENT, move_pointer
@@ -132,13 +133,7 @@ class PackStorage:
             blocks = [_packed(block, move) or block for block in function.body.blocks]
             if any(new is not old for new, old in zip(blocks, function.body.blocks, strict=True)):
                 changed = True
-                functions[gvar] = relax.Function(
-                    function.params,
-                    relax.SeqExpr(blocks, function.body.body),
-                    function.ret_ty,
-                    function.is_pure,
-                    function.attrs,
-                )
+                functions[gvar] = with_blocks(function, blocks)
         if not changed:
             return mod
         functions.setdefault(move, move_pointer())

@@ -20,6 +20,7 @@ from tvm.ir import TensorLoad
 from schedules.tir_visit import nodes_of
 
 from ...ir.dynamic_shape import simplified
+from ...ir.scopes import with_blocks
 from ...primfuncs.fusion_pattern import callee
 from ..offloaded_functions import call_counts
 
@@ -69,13 +70,7 @@ class ReshapesAsViews:
             blocks = [
                 self._viewed(mod, block, times[gvar.name_hint]) for block in function.body.blocks
             ]
-            functions[gvar] = relax.Function(
-                function.params,
-                relax.SeqExpr(blocks, function.body.body),
-                function.ret_ty,
-                function.is_pure,
-                function.attrs,
-            )
+            functions[gvar] = with_blocks(function, blocks)
         if not self.dropped:
             return mod
         viewed = tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)

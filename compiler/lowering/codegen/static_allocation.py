@@ -19,6 +19,8 @@ from typing import Any
 import tvm
 from tvm import relax
 
+from ...ir.scopes import rebuilt
+
 NAME = "StaticAllocation"
 ENTRY = "main_static"
 WORKSPACE = "workspace"
@@ -42,13 +44,7 @@ class StaticAllocation:
             relax.BindingBlock([b for b in block.bindings if b.var not in allocations])
             for block in main.body.blocks
         ]
-        static = relax.Function(
-            [*main.params, *tensors],
-            relax.SeqExpr(kept, main.body.body),
-            main.ret_ty,
-            main.is_pure,
-            main.attrs,
-        )
+        static = rebuilt(main, relax.SeqExpr(kept, main.body.body), [*main.params, *tensors])
         bindings = [b for block in main.body.blocks for b in block.bindings if b.var in allocations]
         result = relax.Var("tensors", relax.TupleType([var.ty for var in tensors]))
         bindings.append(relax.VarBinding(result, relax.Tuple(tensors)))

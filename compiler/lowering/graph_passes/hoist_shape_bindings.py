@@ -12,6 +12,7 @@ import tvm
 from tvm import relax, tirx
 
 from ...ir.rewrite import expressions_in, relax_functions, with_functions
+from ...ir.scopes import with_blocks
 
 
 def symbols_first(mod: tvm.IRModule) -> tvm.IRModule:
@@ -20,10 +21,7 @@ def symbols_first(mod: tvm.IRModule) -> tvm.IRModule:
     for gvar, function in relax_functions(mod):
         if _casts(function):
             blocks = [type(block)(_in_order(block)) for block in function.body.blocks]
-            body = relax.SeqExpr(blocks, function.body.body)
-            functions[gvar] = relax.Function(
-                function.params, body, function.ret_ty, function.is_pure, function.attrs
-            )
+            functions[gvar] = with_blocks(function, blocks)
     return with_functions(mod, functions)
 
 

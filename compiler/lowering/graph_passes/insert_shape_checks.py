@@ -29,6 +29,7 @@ from ...ir.op_dialect import RELAX
 from ...ir.op_facts import facts_of
 from ...ir.op_facts.shape_rules import ShapeConstraint, extents_of
 from ...ir.rewrite import operator_name, substituted
+from ...ir.scopes import rebuilt
 from ...primfuncs.fusion_pattern import called_kernel
 from .runtime_check_pass import checked_by, emit_check, operand_of, refusing, with_operand
 
@@ -194,10 +195,7 @@ def _with_checked_windows(
     builder.end_scope()
     body = substituted(function.body, {parameter: copy})
     body = relax.SeqExpr([block, *body.blocks], body.body)
-    checked = relax.Function(
-        function.params, body, function.ret_ty, function.is_pure, function.attrs
-    )
-    builder.update_func(mod.get_global_var(name), checked)
+    builder.update_func(mod.get_global_var(name), rebuilt(function, body))
     return builder.get()
 
 
