@@ -23,13 +23,12 @@ from typing import Any
 import tvm_ffi
 from tvm import IRModule, relax
 from tvm.ir import Call, GenericConst, GlobalVar, Tuple, TupleGetItem, Var, make_node
-from tvm.relax.expr import _update_type
 
 from compiler.errors import PartitionError
 
 from .dataflow_graph import OPERATION, PROJECTION, TRANSPARENT, RelaxFunction, items, variables
 from .dynamic_shape import symbols_of
-from .scopes import rebuilt
+from .scopes import rebuilt, set_type
 from .unique_names import Names
 
 # What the classes of those names call, without the conversions of arguments before it, which take
@@ -112,7 +111,7 @@ def outline(main: RelaxFunction, groups: Sequence[Group], *, share: bool = False
         callee = GlobalVar(names.unique(groups[same[0]].name))
         if "global_symbol" in (function.attrs or {}):
             function = function.with_attr("global_symbol", callee.name_hint)
-        _update_type(callee, function.ty)
+        set_type(callee, function.ty)
         functions[callee] = function
         for number in same:
             outlined[number].callee = callee
@@ -403,9 +402,7 @@ class _Outlined:
 
 
 def _sequence(blocks: list[Any], body: Any) -> relax.SeqExpr:
-    sequence = relax.SeqExpr(blocks, body)
-    _update_type(sequence, body.ty)
-    return sequence
+    return set_type(relax.SeqExpr(blocks, body), body.ty)
 
 
 def _rebuild(

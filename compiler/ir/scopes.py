@@ -20,6 +20,22 @@ from tvm.relax.expr import _update_type
 FunctionRewrite = Callable[[relax.Function], relax.Function]
 
 
+def set_type(expr: Any, ty: Any) -> Any:
+    """Set the type of an expression in place and return it; all users of the node see it."""
+    _update_type(expr, ty)
+    return expr
+
+
+def typed(expr: Any, ty: Any) -> Any:
+    """The expression, with this type if it has none."""
+    return set_type(expr, ty) if expr.ty.is_missing() else expr
+
+
+def tuple_of(fields: Sequence[relax.Expr]) -> relax.Tuple:
+    """A tuple with its type."""
+    return typed(relax.Tuple(list(fields)), relax.TupleType([field.ty for field in fields]))
+
+
 def rebuilt(
     function: relax.Function, body: relax.Expr, params: Sequence[relax.Var] | None = None
 ) -> relax.Function:
@@ -53,8 +69,7 @@ def map_scopes(function: relax.Function, change: FunctionRewrite) -> relax.Funct
         blocks.append(type(block)(bindings, block.span))
     if not changed:
         return made
-    body = relax.SeqExpr(blocks, made.body.body, made.body.span)
-    _update_type(body, made.body.ty)
+    body = set_type(relax.SeqExpr(blocks, made.body.body, made.body.span), made.body.ty)
     return rebuilt(made, body)
 
 
@@ -65,9 +80,7 @@ def _inner(value: Any, change: FunctionRewrite) -> Any:
         new = [_body([], branch, relax.analysis.free_vars(branch), change) for branch in old]
         if all(a.same_as(b) for a, b in zip(old, new)):
             return value
-        made = relax.If(value.cond, *new, value.span)
-        _update_type(made, value.ty)
-        return made
+        return set_type(relax.If(value.cond, *new, value.span), value.ty)
     if isinstance(value, relax.Function) and not value.attrs:
         free = relax.analysis.free_vars(value)
         body = _body(list(value.params), value.body, free, change)

@@ -10,9 +10,8 @@ from collections.abc import Mapping
 import tvm
 from tvm import relax
 from tvm.ir import SourceName, Span
-from tvm.relax.expr import _update_type
 
-from .scopes import rebuilt
+from .scopes import rebuilt, set_type
 
 
 def span_of(name: str, start: int = 0) -> Span:
@@ -56,7 +55,7 @@ def with_span(expr: relax.Expr, span: Span) -> relax.Expr:
     else:
         return expr
     if made.ty.is_missing() and not expr.ty.is_missing():
-        _update_type(made, expr.ty)
+        set_type(made, expr.ty)
     return made
 
 
@@ -90,7 +89,7 @@ def filled(expr: relax.Expr, span: Span | None, of_constants: Span | None = None
         else:
             return with_span(part, span)
         if made.ty.is_missing() and not part.ty.is_missing():
-            _update_type(made, part.ty)
+            set_type(made, part.ty)
         return made
 
     return of(expr)
@@ -135,8 +134,10 @@ def with_call_sources(
             made.append(binding)
         return type(block)(made[::-1], block.span)
 
-    body = relax.SeqExpr([change(block) for block in function.body.blocks], function.body.body)
-    _update_type(body, function.body.ty)
+    body = set_type(
+        relax.SeqExpr([change(block) for block in function.body.blocks], function.body.body),
+        function.body.ty,
+    )
     return rebuilt(function, body)
 
 
@@ -145,9 +146,7 @@ def with_sources(function: relax.Function, sources: Mapping[relax.Var, str]) -> 
 
     def sequence(body: relax.SeqExpr) -> relax.SeqExpr:
         blocks = [type(block)(bindings(block), block.span) for block in body.blocks]
-        made = relax.SeqExpr(blocks, body.body, body.span)
-        _update_type(made, body.ty)
-        return made
+        return set_type(relax.SeqExpr(blocks, body.body, body.span), body.ty)
 
     def bindings(block: relax.BindingBlock) -> list[relax.Binding]:
         made: list[relax.Binding] = []
@@ -162,8 +161,7 @@ def with_sources(function: relax.Function, sources: Mapping[relax.Var, str]) -> 
         value = binding.value
         if isinstance(value, relax.If):
             branches = [sequence(value.true_branch), sequence(value.false_branch)]
-            made = relax.If(value.cond, *branches)
-            _update_type(made, value.ty)
+            made = set_type(relax.If(value.cond, *branches), value.ty)
             value = made
         value = filled(value, span)
         if isinstance(binding, relax.MatchCast):

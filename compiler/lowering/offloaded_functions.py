@@ -9,12 +9,12 @@ from typing import Any
 
 import tvm
 from tvm import relax
-from tvm.relax.expr import _update_type
 from tvm.target import Target
 
 from .. import target as targets
 from ..ir import dynamic_shape
 from ..ir.rewrite import expressions_in, functions_by_name, relax_functions, substituted
+from ..ir.scopes import set_type
 from ..tvm_workarounds.inlined_sizes import with_own_sizes
 from .report import Kernel
 
@@ -127,9 +127,7 @@ class _FewerArguments(relax.expr_functor.PyExprMutator):
 
 def new_global_var(name: str, ty: Any) -> Any:
     """A global variable of a known type, for a function that is not in a module yet."""
-    gvar = tvm.ir.GlobalVar(name)
-    _update_type(gvar, ty)
-    return gvar
+    return set_type(tvm.ir.GlobalVar(name), ty)
 
 
 def inline_subgraphs(mod: tvm.IRModule) -> tvm.IRModule:

@@ -92,8 +92,7 @@ class _Lifted:
             )
         symbol = str(attrs.get("global_symbol", "main"))
         name = self._names.unique(f"{compiler}_main" if symbol == "main" else symbol)
-        callee = tvm.ir.GlobalVar(name)
-        set_type(callee, function.ty)
+        callee = set_type(tvm.ir.GlobalVar(name), function.ty)
         self._functions[callee] = function.with_attr("global_symbol", name)
         return callee
 
@@ -101,8 +100,7 @@ class _Lifted:
         """A function that only calls a lifted one."""
         params = [relax.Var(str(var.name), var.ty) for var in function.params]
         result = relax.Var("result", function.ret_ty)
-        call = relax.Call(self._lift(function), params)
-        set_type(call, function.ret_ty)
+        call = set_type(relax.Call(self._lift(function), params), function.ret_ty)
         body = relax.SeqExpr([relax.BindingBlock([relax.VarBinding(result, call)])], result)
         return relax.Function(params, body, function.ret_ty)
 
@@ -119,8 +117,10 @@ class _Lifted:
                     continue
                 if isinstance(value, relax.Call) and hash(value.op) in self._callees:
                     callee = self._callees[hash(value.op)]
-                    call = relax.Call(callee, value.args, value.attrs, value.ty_args, value.span)
-                    set_type(call, value.ty)
+                    call = set_type(
+                        relax.Call(callee, value.args, value.attrs, value.ty_args, value.span),
+                        value.ty,
+                    )
                     binding, changed = relax.VarBinding(binding.var, call), True
                 kept.append(binding)
             blocks.append(type(block)(kept))

@@ -113,9 +113,9 @@ def typed_call(
 ) -> relax.Call:
     """Create a call with a known type, without inference or checks."""
     held = {**lookup.lookup(name).attributes, **attrs}
-    node = relax.Call(operator(name), list(args), tvm.ir.make_node("ir.DictAttrs", **held))
-    set_type(node, ty)
-    return node
+    return set_type(
+        relax.Call(operator(name), list(args), tvm.ir.make_node("ir.DictAttrs", **held)), ty
+    )
 
 
 _DEFERRED: contextvars.ContextVar[bool] = contextvars.ContextVar("deferred", default=False)

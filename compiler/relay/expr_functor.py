@@ -152,9 +152,7 @@ class ExprMutator(ExprFunctor):
                     bindings.append(relax.VarBinding(self.visit(binding.var), value))
             blocks.append(relax.BindingBlock(bindings))
         body = self.visit(let.body)
-        made = relax.SeqExpr(blocks, body)
-        set_type(made, body.ty)
-        return made
+        return set_type(relax.SeqExpr(blocks, body), body.ty)
 
     def visit_call(self, call: relax.Call) -> relax.Expr:
         op = self.visit(call.op)
@@ -167,9 +165,10 @@ class ExprMutator(ExprFunctor):
     def visit_if(self, if_: relax.If) -> relax.Expr:
         condition = self.visit(if_.cond)
         branches = [self.visit(if_.true_branch), self.visit(if_.false_branch)]
-        made = relax.If(condition, *branches, if_.span)
-        set_type(made, relax.analysis.type_lca(branches[0].ty, branches[1].ty))
-        return made
+        return set_type(
+            relax.If(condition, *branches, if_.span),
+            relax.analysis.type_lca(branches[0].ty, branches[1].ty),
+        )
 
     def visit_tuple(self, tup: relax.Tuple) -> relax.Expr:
         return with_operands(tup, [self.visit(field) for field in tup.fields])

@@ -219,9 +219,7 @@ def bind(expr: Any, binds: Mapping[relax.Var, Any]) -> Any:
 def _with_values(body: relax.Expr, values: Mapping[relax.Var, relax.Expr]) -> relax.Expr:
     """Bind variables to values before a body."""
     bindings = [relax.VarBinding(var, value) for var, value in values.items()]
-    sequence = relax.SeqExpr([relax.BindingBlock(bindings)], body)
-    set_type(sequence, body.ty)
-    return sequence
+    return set_type(relax.SeqExpr([relax.BindingBlock(bindings)], body), body.ty)
 
 
 def bind_params_by_name(func: relax.Function, params: Mapping[str, Any]) -> relax.Function:

@@ -59,9 +59,7 @@ def local_function(
 
 def make_call(function: relax.Expr, args: Sequence[relax.Expr], ty: Any) -> relax.Call:
     """Create a call of an inner function with a known type."""
-    made = relax.Call(function, list(args))
-    set_type(made, ty)
-    return made
+    return set_type(relax.Call(function, list(args)), ty)
 
 
 def with_operands(expr: relax.Expr, new: Sequence[relax.Expr]) -> relax.Expr:
@@ -81,9 +79,7 @@ def with_operands(expr: relax.Expr, new: Sequence[relax.Expr]) -> relax.Expr:
     if isinstance(expr, relax.If):
         condition = next(taken)
         branches = [_reading(each, taken) for each in (expr.true_branch, expr.false_branch)]
-        made: relax.Expr = relax.If(condition, *branches, expr.span)
-        set_type(made, expr.ty)
-        return made
+        return set_type(relax.If(condition, *branches, expr.span), expr.ty)
     if isinstance(expr, relax.SeqExpr):
         cast = expr.blocks[0].bindings[0]
         block = relax.BindingBlock([relax.MatchCast(cast.var, next(taken), cast.ty)])
@@ -296,9 +292,7 @@ class _Scopes:
         if not closed_ones:
             return new
         if isinstance(node, relax.If):
-            result: relax.Expr = relax.If(new.cond, *closed_ones, node.span)
-            set_type(result, node.ty)
-            return result
+            return set_type(relax.If(new.cond, *closed_ones, node.span), node.ty)
         return relax.Function(node.params, closed_ones[0], node.ret_ty, node.is_pure)
 
 
@@ -414,9 +408,7 @@ class _Nester:
         new = [self.values[handle(each)][1] for each in operands(expr)]
         if isinstance(expr, relax.If):
             branches = [self._branch(expr.true_branch), self._branch(expr.false_branch)]
-            made: relax.Expr = relax.If(*new, *branches, expr.span)
-            set_type(made, expr.ty)
-            return made
+            return set_type(relax.If(*new, *branches, expr.span), expr.ty)
         made = with_operands(expr, new)
         if isinstance(made, relax.Call) and isinstance(made.op, relax.Var):
             return make_call(self.expression(made.op), made.args, made.ty)

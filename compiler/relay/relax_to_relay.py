@@ -97,9 +97,9 @@ class _Raising:
 
     def sequence(self, body: relax.SeqExpr) -> relax.SeqExpr:
         blocks = [self._block(block) for block in body.blocks]
-        made = relax.SeqExpr(_without_unused(blocks, body.body), body.body, body.span)
-        set_type(made, body.ty)
-        return made
+        return set_type(
+            relax.SeqExpr(_without_unused(blocks, body.body), body.body, body.span), body.ty
+        )
 
     def definition(self, expr: relax.Expr) -> relax.Expr:
         while isinstance(expr, relax.Var):
@@ -129,13 +129,15 @@ class _Raising:
                 return [binding]
             return _bound(binding.var, in_place_of(value, result), dataflow)
         if isinstance(value, relax.If):
-            made = relax.If(
-                value.cond,
-                self.sequence(value.true_branch),
-                self.sequence(value.false_branch),
-                value.span,
+            made = set_type(
+                relax.If(
+                    value.cond,
+                    self.sequence(value.true_branch),
+                    self.sequence(value.false_branch),
+                    value.span,
+                ),
+                value.ty,
             )
-            set_type(made, value.ty)
             return [relax.VarBinding(binding.var, made)]
         if isinstance(value, relax.Function):
             return [relax.VarBinding(binding.var, self.function(value))]

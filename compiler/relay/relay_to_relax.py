@@ -129,10 +129,10 @@ class Flattener:
         outer, self.bindings = self.bindings, []
         self.known.append({})
         result = self.leaf(body)
-        sequence = relax.SeqExpr(
-            [relax.BindingBlock(self.bindings)] if self.bindings else [], result
+        sequence = set_type(
+            relax.SeqExpr([relax.BindingBlock(self.bindings)] if self.bindings else [], result),
+            result.ty,
         )
-        set_type(sequence, result.ty)
         self.known.pop()
         self.bindings = outer
         return sequence
@@ -173,8 +173,10 @@ class Flattener:
             return self._inlined(node)
         if isinstance(node, relax.If):
             branches = [self.sequence(node.true_branch), self.sequence(node.false_branch)]
-            made: relax.Expr = relax.If(self._value(node.cond), *branches, node.span)
-            set_type(made, relax.analysis.type_lca(branches[0].ty, branches[1].ty))
+            made: relax.Expr = set_type(
+                relax.If(self._value(node.cond), *branches, node.span),
+                relax.analysis.type_lca(branches[0].ty, branches[1].ty),
+            )
             return self.bind(made)
         if isinstance(node, relax.Function):
             return self.bind(self.function(node))

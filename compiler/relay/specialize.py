@@ -36,8 +36,9 @@ def specialize(mod: tvm.IRModule, values: Sequence[Any], name: str = "main") -> 
     made = relax.Function(parameters, body, body.ty, function.is_pure, function.attrs)
     changed = tvm.IRModule(dict(mod.functions_items()), attrs=mod.attrs)
     gvar = mod.get_global_var(name)
-    new_name = tvm.ir.GlobalVar(name)
-    set_type(new_name, relax.FuncType([var.ty for var in parameters], body.ty))
+    new_name = set_type(
+        tvm.ir.GlobalVar(name), relax.FuncType([var.ty for var in parameters], body.ty)
+    )
     functions = {g: f for g, f in changed.functions_items() if g != gvar}
     return tvm.IRModule({**functions, new_name: made}, attrs=mod.attrs)
 

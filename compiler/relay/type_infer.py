@@ -14,6 +14,7 @@ import tvm
 from tvm import relax
 
 from ..errors import RelayTypeError, UntypedVariableError
+from ..ir.scopes import set_type as set_type
 from ..tvm_workarounds.block_builder import BlockBuilder
 from .adt import EXPRESSIONS, Constructor, type_of_data
 from .ty import fresh, mentions_data
@@ -77,9 +78,9 @@ def with_extents(expr: relax.Expr, extents: Sequence[Any]) -> relax.Expr:
 
 def _cast(expr: relax.Expr, ty: Any) -> relax.Expr:
     variable = relax.Var("known", ty)
-    sequence = relax.SeqExpr([relax.BindingBlock([relax.MatchCast(variable, expr, ty)])], variable)
-    set_type(sequence, ty)
-    return sequence
+    return set_type(
+        relax.SeqExpr([relax.BindingBlock([relax.MatchCast(variable, expr, ty)])], variable), ty
+    )
 
 
 def _with_extents(ty: Any) -> Any:
@@ -96,11 +97,6 @@ def _with_extents(ty: Any) -> Any:
 
 def _extent(value: Any) -> str:
     return str(int(value)) if isinstance(value, tvm.tirx.IntImm) else "?"
-
-
-def set_type(expr: relax.Expr, ty: Any) -> None:
-    """Set the type of an expression in place; all users of the node see it."""
-    relax.expr._update_type(expr, ty)
 
 
 def is_untyped(ty: Any) -> bool:

@@ -29,13 +29,12 @@ from typing import Any
 import tvm
 import tvm_ffi
 from tvm import DataType, relax, tirx
-from tvm.relax.expr import _update_type
 from tvm.target import Target
 
 from schedules.x86.machine.cpu import Machine
 
 from ...ir.rewrite import relax_functions, variables_of
-from ...ir.scopes import with_blocks
+from ...ir.scopes import set_type, with_blocks
 from ...runtime.debugger.trace import MOVE_POINTER
 from ..kernel_passes.custom_lower_passes import INTERNAL
 from ..offloaded_functions import call_counts, new_global_var
@@ -242,8 +241,7 @@ class _Places:
                 return
             allocate(whole)
             shape, start = self._allocations[var].value.args[0], tvm.tirx.IntImm("int64", offset)
-            view = relax.op.memory.view(whole, shape, relative_byte_offset=start)
-            _update_type(view, var.ty)
+            view = set_type(relax.op.memory.view(whole, shape, relative_byte_offset=start), var.ty)
             bindings.append(relax.VarBinding(var, view))
             if offset:
                 nothing = relax.TupleType([])

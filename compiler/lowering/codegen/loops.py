@@ -21,7 +21,6 @@ from typing import Any
 import tvm
 import tvm_ffi
 from tvm import relax, te, tirx
-from tvm.relax.expr import _update_type
 from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
@@ -30,7 +29,7 @@ from tvm.target import Target
 from ...ir.constants import shape_of_type
 from ...ir.loops import Loop, erased, loop_of
 from ...ir.rewrite import expressions_in
-from ...ir.scopes import rebuilt
+from ...ir.scopes import rebuilt, tuple_of, typed
 from ..offloaded_functions import new_global_var
 from .lift_constants import MIN_ELEMENTS, is_large, returned_constants
 
@@ -185,13 +184,13 @@ class _Rounds:
         rounds = tirx.Var("rounds", "int64")
         extents = relax.ShapeType(ndim=1)
         callee = relax.ExternFunc("vm.builtin.tensor_to_shape")
-        shape = scope.bind(_typed(relax.Call(callee, [count], ty_args=[extents]), extents))
+        shape = scope.bind(typed(relax.Call(callee, [count], ty_args=[extents]), extents))
         scope.cast(shape, relax.ShapeType([rounds]))
         found = []
         for ty in self.body.ret_ty.fields[1 + self.states :]:
             whole = relax.ShapeExpr([rounds, *ty.shape.values[1:]])
             call = relax.op.builtin.alloc_tensor(whole, str(ty.dtype), 0, "global")
-            found.append(scope.bind(_typed(call, relax.TensorType(whole, ty.dtype))))
+            found.append(scope.bind(typed(call, relax.TensorType(whole, ty.dtype))))
         return found
 
     def _writer(self, ty: relax.TensorType, target: Target) -> None:
@@ -240,7 +239,7 @@ class _Rounds:
             own = len(self.body.params)
             more, *fields = scope.inlined(self.body, arguments[:own])
             for writer, part, buffer in zip(self.writers, fields[self.states :], arguments[own:]):
-                scope.bind(_typed(relax.Call(writer, [part, states[0], buffer]), _NOTHING))
+                scope.bind(typed(relax.Call(writer, [part, states[0], buffer]), _NOTHING))
             fields = fields[: self.states] if self.writers else fields
         else:
             more, *fields = scope.called(callee, arguments)
@@ -258,7 +257,7 @@ class _Rounds:
         more, *fields = scope.fields_of(later.body)
         call = relax.Call(self.loop.join, [*stacked, *fields[self.states :]])
         parts = relax.TupleType(self.stacked)
-        joined = scope.fields_of(scope.bind(_typed(call, parts)))
+        joined = scope.fields_of(scope.bind(typed(call, parts)))
         return scope.ended_by_tuple([more, *fields[: self.states], *joined])
 
     def _function(
@@ -283,7 +282,7 @@ class _Scope:
 
     def fields_of(self, whole: relax.Var) -> list[relax.Var]:
         return [
-            self.bind(_typed(relax.TupleGetItem(whole, index), ty))
+            self.bind(typed(relax.TupleGetItem(whole, index), ty))
             for index, ty in enumerate(whole.ty.fields)
         ]
 
@@ -314,14 +313,14 @@ class _Scope:
 
     def chosen(self, condition: relax.Var, yes: relax.SeqExpr, no: relax.SeqExpr) -> relax.SeqExpr:
         """End the scope with a conditional; its value is that of the branch taken."""
-        return self.ended_by(self.bind(_typed(relax.If(condition, yes, no), yes.ty)))
+        return self.ended_by(self.bind(typed(relax.If(condition, yes, no), yes.ty)))
 
     def ended_by_tuple(self, fields: Sequence[relax.Expr]) -> relax.SeqExpr:
-        return self.ended_by(self.bind(_tuple(fields)))
+        return self.ended_by(self.bind(tuple_of(fields)))
 
     def ended_by(self, result: relax.Var) -> relax.SeqExpr:
         blocks = [relax.BindingBlock(self.bindings)] if self.bindings else []
-        return _typed(relax.SeqExpr(blocks, result), result.ty)
+        return typed(relax.SeqExpr(blocks, result), result.ty)
 
 
 def _outside(ty: Any) -> Any:
@@ -329,15 +328,5 @@ def _outside(ty: Any) -> Any:
     return ty if not relax.analysis.free_symbolic_vars(relax.Var("value", ty)) else erased(ty)
 
 
-def _typed(expr: Any, ty: Any) -> Any:
-    if expr.ty.is_missing():
-        _update_type(expr, ty)
-    return expr
-
-
 def _call(callee: tvm.ir.GlobalVar, arguments: Sequence[relax.Expr]) -> relax.Call:
-    return _typed(relax.Call(callee, list(arguments)), callee.ty.ret)
-
-
-def _tuple(fields: Sequence[relax.Expr]) -> relax.Tuple:
-    return _typed(relax.Tuple(list(fields)), relax.TupleType([field.ty for field in fields]))
+    return typed(relax.Call(callee, list(arguments)), callee.ty.ret)

@@ -19,6 +19,7 @@ from ...ir import dynamic_shape
 from ...ir.constants import scalar_of, static_shape
 from ...ir.op_dialect import RELAX
 from ...ir.rewrite import CallRule, rewrite_calls
+from ...ir.scopes import tuple_of, typed
 from ..offloaded_functions import new_global_var
 from .legalize import legalize_ops
 
@@ -162,10 +163,10 @@ class _Loops:
             return self.values.get(expr, expr)
         if isinstance(expr, relax.Tuple):
             fields = [self._expr(field) for field in expr.fields]
-            return _typed(relax.Tuple(fields), relax.TupleType([field.ty for field in fields]))
+            return tuple_of(fields)
         if isinstance(expr, relax.TupleGetItem):
             whole = self._expr(expr.tuple_value)
-            return _typed(relax.TupleGetItem(whole, expr.index), whole.ty.fields[expr.index])
+            return typed(relax.TupleGetItem(whole, expr.index), whole.ty.fields[expr.index])
         if isinstance(expr, relax.Call):
             return self._call(expr)
         return expr
@@ -175,16 +176,16 @@ class _Loops:
         operands = [self._expr(each) for each in given.fields]
         flags = tuple(self._holds_samples(each) for each in operands)
         if not any(flags):
-            same = relax.Call(call.op, [gvar, _tuple(operands)], call.attrs, call.ty_args)
-            return _typed(same, call.ty)
+            same = relax.Call(call.op, [gvar, tuple_of(operands)], call.attrs, call.ty_args)
+            return typed(same, call.ty)
         (out,) = call.ty_args
         outs = list(out.fields) if isinstance(out, relax.TupleType) else [out]
         kernel = self._kernel(gvar, flags, len(outs))
         operands += [self.count] * (len(self.functions[kernel].params) - len(flags) - len(outs))
-        arguments = _tuple(operands)
+        arguments = tuple_of(operands)
         types = [self._with_samples(ty) for ty in outs]
         result = relax.TupleType(types) if isinstance(out, relax.TupleType) else types[0]
-        return _typed(relax.Call(call.op, [kernel, arguments], call.attrs, [result]), result)
+        return typed(relax.Call(call.op, [kernel, arguments], call.attrs, [result]), result)
 
     def _holds_samples(self, expr: relax.Expr) -> bool:
         shape = expr.ty.shape if isinstance(expr.ty, relax.TensorType) else None
@@ -210,18 +211,6 @@ class _Loops:
             self.kernels[key] = new_global_var(name, made.ty)
             self.functions[self.kernels[key]] = made
         return self.kernels[key]
-
-
-def _tuple(operands: list[Any]) -> relax.Tuple:
-    types = relax.TupleType([operand.ty for operand in operands])
-    made: relax.Tuple = _typed(relax.Tuple(operands), types)
-    return made
-
-
-def _typed(expr: Any, ty: Any) -> Any:
-    if expr.ty.is_missing():
-        relax.expr._update_type(expr, ty)
-    return expr
 
 
 def _times(count: Any, extent: int) -> Any:

@@ -130,19 +130,20 @@ def with_shape(tensor: relax.Expr, make: Any) -> relax.Expr:
     bound = relax.Var("shape", relax.ShapeType(dims))
     result = infer_type(make(dims))
     variable = relax.Var("shaped", result.ty)
-    sequence = relax.SeqExpr(
-        [
-            relax.BindingBlock(
-                [
-                    relax.MatchCast(bound, shape, relax.ShapeType(dims)),
-                    relax.VarBinding(variable, result),
-                ]
-            )
-        ],
-        variable,
+    return set_type(
+        relax.SeqExpr(
+            [
+                relax.BindingBlock(
+                    [
+                        relax.MatchCast(bound, shape, relax.ShapeType(dims)),
+                        relax.VarBinding(variable, result),
+                    ]
+                )
+            ],
+            variable,
+        ),
+        result.ty,
     )
-    set_type(sequence, result.ty)
-    return sequence
 
 
 def _as_int64(tensor: relax.Expr) -> relax.Expr:

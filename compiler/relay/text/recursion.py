@@ -256,8 +256,7 @@ class RunTime:
         return gvar
 
     def _called(self, function: tvm.ir.GlobalVar, arguments: list[relax.Expr]) -> relax.Expr:
-        call = relax.Call(function, arguments)
-        set_type(call, function.ty.ret)
+        call = set_type(relax.Call(function, arguments), function.ty.ret)
         return self.scope.bind(call)
 
     # Run-time representation of values.
@@ -321,8 +320,9 @@ class RunTime:
 
     def _item(self, expr: relax.Expr, index: int, ty: Any) -> relax.Expr:
         place = tirx.IntImm("int64", index)
-        call = relax.op.call_pure_packed("vm.builtin.tuple_getitem", expr, place, ty_args=[ty])
-        set_type(call, ty)
+        call = set_type(
+            relax.op.call_pure_packed("vm.builtin.tuple_getitem", expr, place, ty_args=[ty]), ty
+        )
         return self.scope.bind(call)
 
     def outer_reference(self) -> RelayError:

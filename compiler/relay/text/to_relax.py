@@ -191,9 +191,7 @@ class _Converter:
             blocks = [relax.BindingBlock(self.bindings)] if self.bindings else []
         finally:
             self.bindings = outer
-        made = relax.SeqExpr(blocks, result)
-        set_type(made, result.ty)
-        return made
+        return set_type(relax.SeqExpr(blocks, result), result.ty)
 
     def dataflow(self, evaluate: Callable[[], Any]) -> relax.SeqExpr:
         """Build a body without conditions and function calls as one dataflow block."""
@@ -201,9 +199,7 @@ class _Converter:
         output = relax.Var("gv", result.ty)
         block = relax.DataflowBlock([*self.bindings, relax.VarBinding(output, result)])
         self.bindings = []
-        made = relax.SeqExpr([block], output)
-        set_type(made, output.ty)
-        return made
+        return set_type(relax.SeqExpr([block], output), output.ty)
 
     def bind(self, value: relax.Expr, name: str = "lv") -> relax.Var:
         var = (relax.DataflowVar if self.is_straight else relax.Var)(name, value.ty)
@@ -429,9 +425,7 @@ class _Converter:
             if each not in self.recursive and (each == own or each not in self.module.functions)
         )
         self.recursive.add(free)
-        gvar = tvm.ir.GlobalVar(free)
-        set_type(gvar, ty)
-        return gvar
+        return set_type(tvm.ir.GlobalVar(free), ty)
 
     def add_function(
         self,
@@ -502,8 +496,10 @@ class _Converter:
             bindings.append(made)
         forms = [self._joined(one, other) for one, other in zip(*states)]
         sequences = [self._closed(state, forms, made) for state, made in zip(states, bindings)]
-        chosen = relax.If(condition, *sequences)
-        set_type(chosen, relax.analysis.type_lca(sequences[0].ty, sequences[1].ty))
+        chosen = set_type(
+            relax.If(condition, *sequences),
+            relax.analysis.type_lca(sequences[0].ty, sequences[1].ty),
+        )
         leaves = self._fields_of(self.bind(chosen), sum(map(leaf_count, forms)))
         result, *cells = (rebuild(form, leaves) for form in forms)
         self._restore(cells)
@@ -652,6 +648,4 @@ def _only_field(sequence: relax.SeqExpr) -> relax.SeqExpr:
     if len(sequence.body.fields) != 1:
         return sequence
     result = sequence.body.fields[0]
-    made = relax.SeqExpr(sequence.blocks, result)
-    set_type(made, result.ty)
-    return made
+    return set_type(relax.SeqExpr(sequence.blocks, result), result.ty)

@@ -13,7 +13,7 @@ from tvm import relax, tirx
 from compiler.ir.constants import constant
 from compiler.ir.dynamic_shape import simplified
 from compiler.ir.loops import Loop
-from compiler.relay.type_infer import set_type
+from compiler.ir.scopes import set_type, tuple_of
 
 from ..node import Node, constant_value
 
@@ -65,10 +65,10 @@ def run_rounds(
         made.gvar,
         _join(node, made.slices) if stacked else made.gvar,
         more,
-        _tuple([start, *states]),
-        _tuple([_empty(node, ty, outside) for ty in made.slices]),
-        _tuple(made.captured),
-        _tuple(_count(node, limit) if made.is_counted and _is_true(condition) else []),
+        tuple_of([start, *states]),
+        tuple_of([_empty(node, ty, outside) for ty in made.slices]),
+        tuple_of(made.captured),
+        tuple_of(_count(node, limit) if made.is_counted and _is_true(condition) else []),
     )
     wanted = [
         *(relax.TensorType(_known(ty.shape.values, outside), ty.dtype) for ty in types),
@@ -104,11 +104,10 @@ def _function(
         following = node.emit(relax.op.add(number, constant(np.array(1, INT))))
         more = _more(node, following, limit, made.condition)
         slices = [node.emit(relax.op.expand_dims(each, 0)) for each in made.slices]
-        result = node.emit(_tuple([more, following, *made.states, *slices]))
+        result = node.emit(tuple_of([more, following, *made.states, *slices]))
     finally:
         block = node.builder._end_block()
-    sequence = relax.SeqExpr([block], result)
-    set_type(sequence, result.ty)
+    sequence = set_type(relax.SeqExpr([block], result), result.ty)
     own = {tvm_ffi.Object.__hash__(each) for each in (number, *states)}
     captured: list[relax.Expr] = [
         var
@@ -244,14 +243,6 @@ def _join(node: Node, slices: Sequence[relax.TensorType]) -> tvm.ir.GlobalVar:
     )
     node.builder._begin_binding_block()
     joined = [node.emit(relax.op.concat(pair, 0)) for pair in zip(earlier, later)]
-    result = node.emit(_tuple(joined))
-    sequence = relax.SeqExpr([node.builder._end_block()], result)
-    set_type(sequence, result.ty)
+    result = node.emit(tuple_of(joined))
+    sequence = set_type(relax.SeqExpr([node.builder._end_block()], result), result.ty)
     return _add(node, "join", relax.Function([*earlier, *later], sequence))
-
-
-def _tuple(fields: Sequence[relax.Expr]) -> relax.Tuple:
-    made = relax.Tuple(list(fields))
-    if made.ty.is_missing():
-        set_type(made, relax.TupleType([field.ty for field in fields]))
-    return made
