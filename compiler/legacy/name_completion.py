@@ -23,7 +23,7 @@ from ..errors import LegacyImportError
 from ..support.text_tables import names_in_state, read_table
 from .module_map import NAMES
 from .patches import Patches
-from .removed_modules import Absent, NoCounterpart
+from .removed_modules import Absent, AbsentModule, NoCounterpart
 
 _BINDINGS = "it was a binding of TVM's C++ functions; call the public functions of its module"
 # Packages that scripts know as TVM's; `from tvm.relay import prelude` asks them by their own name.
@@ -69,8 +69,11 @@ def _rule(name: str) -> str:
 def instead_of_module(name: str) -> str:
     """What to use instead of a module that older TVM versions had; "" for all others."""
     package, _, last = name.rpartition(".")
-    known = any(f"{last}/" in _read("old_words.txt").get(each, ()) for each in _around(package))
-    return _rule(name) if known else ""
+    if not any(f"{last}/" in _read("old_words.txt").get(each, ()) for each in _around(package)):
+        return ""
+    namesake = getattr(sys.modules.get(package), last, None)  # which the module would replace
+    is_free = namesake is None or isinstance(namesake, (Absent, AbsentModule))
+    return _rule(name) if is_free else ""
 
 
 def _origin_of(old: str, name: str) -> str:

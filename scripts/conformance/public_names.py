@@ -409,7 +409,11 @@ def _shortest_paths(modules: dict[str, Any]) -> dict[str, str]:
         for name in wanted["names"]:
             full = f"{module}.{name}"
             definition = _definition(modules, full)
-            each = min(paths.get(definition, full), full, key=lambda p: (p.count("."), len(p), p))
+            package = definition.split(".")[:2]  # where other packages also pass the name on
+            each = min(
+                *(paths.get(definition, full), full),
+                key=lambda p: (p.split(".")[:2] != package, p.count("."), len(p), p),
+            )
             is_module = definition in modules
             paths[definition] = definition if is_module else each
     return paths
@@ -482,7 +486,8 @@ def check() -> list[str]:
         module, before, *names = line.split()
         wanted = dict(_read_name(each) for each in names)
         for name, (state, how) in _states_of(module, wanted).items():
-            if STATES.index(state) > STATES.index(before) or how.startswith("no "):
+            has_lost = state == DIFFERS and how.startswith("no ")
+            if STATES.index(state) > STATES.index(before) or has_lost:
                 worse.append(f"{module}.{name}: {before}, now {state}: {how}")
     return worse
 

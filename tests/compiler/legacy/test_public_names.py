@@ -40,12 +40,22 @@ def test_names_of_lost_parts_are_refused_by_package():
         from tvm.relay.op import strategy
         from tvm.topi.cuda import conv2d_winograd  # a module that only some versions had
 
-        for use in (conv2d_winograd.winograd_cuda, strategy.schedule_injective):
-            with pytest.raises(LegacyImportError, match="relay"):
-                use()
-        with pytest.raises(LegacyImportError, match="tvmc's load, compile, run and tune"):
-            tvm.driver.tvmc.compiler.save_dumps()
+        with pytest.raises(LegacyImportError, match="relay"):
+            conv2d_winograd.winograd_cuda()
+        with pytest.raises(LegacyImportError, match="relay"):
+            strategy.schedule_injective()
+        with pytest.raises(LegacyImportError, match="SearchTask, TaskScheduler"):
+            tvm.auto_scheduler.register_task_input_check_func("nn.dense")
         assert tvm.autotvm.task.task.Target is tvm.target.Target  # imported there
+
+
+def test_lost_modules_do_not_replace_functions_of_their_name():
+    with legacy.installed():
+        from tvm import topi
+
+        with pytest.raises(ImportError):
+            importlib.import_module("tvm.topi.argwhere")
+        assert topi.argwhere.__name__ == "argwhere"
 
 
 def test_names_that_no_version_had_are_not_there():
