@@ -71,7 +71,7 @@ def instead_of_module(name: str) -> str:
     package, _, last = name.rpartition(".")
     if not any(f"{last}/" in _read("old_words.txt").get(each, ()) for each in _around(package)):
         return ""
-    namesake = getattr(sys.modules.get(package), last, None)  # which the module would replace
+    namesake = vars(sys.modules.get(package, sys)).get(last)  # which the module would replace
     is_free = namesake is None or isinstance(namesake, (Absent, AbsentModule))
     return _rule(name) if is_free else ""
 
