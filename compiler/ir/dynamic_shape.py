@@ -186,14 +186,15 @@ def _divisors(extent: tvm.ir.Expr) -> dict[tirx.Var, int]:
 def _sum_of_parts(total: tirx.Add) -> tvm.ir.Expr:
     """Turn min(4, n) + max(n - 4, 0), the parts of a cut axis, into n."""
     for least, rest in ((total.a, total.b), (total.b, total.a)):
-        if isinstance(least, tirx.Min) and isinstance(rest, tirx.Max):
+        if isinstance(least, tirx.Min) and isinstance(rest, tirx.Max) and _is_zero(rest.b):
             for whole, part in ((least.a, least.b), (least.b, least.a)):
-                over = sym.Analyzer().simplify(
-                    tirx.max(whole - part, tirx.const(0, total.ty)) - rest
-                )
-                if isinstance(over, tirx.IntImm) and int(over) == 0:
+                if _is_zero(sym.Analyzer().simplify(whole - part - rest.a)):
                     return whole
     return total
+
+
+def _is_zero(value: tvm.ir.Expr) -> bool:
+    return isinstance(value, tirx.IntImm) and int(value) == 0
 
 
 def _positive_divisor(remainder: tirx.FloorMod) -> tvm.ir.Expr:

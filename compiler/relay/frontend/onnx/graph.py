@@ -555,7 +555,7 @@ class GraphImporter:
             return value
         if isinstance(ty.shape, relax.ShapeExpr):
             extents = [self._without_clip(extent) for extent in ty.shape.values]
-            if all(map(same_extent, extents, ty.shape.values)):
+            if all(map(tvm_ffi.structural_equal, extents, ty.shape.values)):
                 return value
             return self.builder.match_cast(value, relax.TensorType(extents, ty.dtype))
         if ty.shape is not None:
@@ -565,11 +565,18 @@ class GraphImporter:
         return self.builder.match_cast(value, relax.TensorType(extents, ty.dtype))
 
     def _without_clip(self, extent: Any) -> Any:
-        """Return n for an extent max(n, 0) if a tensor has the extent n; note other extents."""
+        """Simplify an extent, max(n, 0) to n if a tensor has the extent n, and note it."""
         if isinstance(extent, tirx.Max) and same_extent(as_extent(0), extent.b):
             known = self._extents.get(tvm_ffi.structural_hash(extent.a))
             return extent if known is None or not same_extent(known, extent.a) else known
-        if not self._nesting and not isinstance(extent, tirx.IntImm | tirx.Var):
+        if isinstance(extent, tirx.IntImm | tirx.Var):
+            return extent
+        known = self._extents.get(tvm_ffi.structural_hash(extent))
+        if known is not None and tvm_ffi.structural_equal(known, extent):
+            return known
+        simple = as_extent(simplified(extent))
+        extent = extent if isinstance(simple, tirx.Var) else simple  # TVM takes it for a new symbol
+        if not self._nesting:
             self._extents[tvm_ffi.structural_hash(extent)] = extent
         return extent
 
