@@ -211,7 +211,7 @@ def test_tables_of_external_compilers_are_found_by_their_old_names(old_names):
 def test_every_module_that_moved_is_where_the_table_says():
     from compiler.legacy import import_hook, module_map
 
-    assert [old for old, new in module_map.MOVED.items() if not import_hook._exists(new)] == []
+    assert [old for old, new in module_map.MOVED.items() if not import_hook.exists(new)] == []
 
 
 def test_scripts_import_the_dialect_of_tir_by_its_old_name():
