@@ -174,8 +174,7 @@ class Journey:
     def install(self) -> str:
         """The wheel, what tuning needs, and onnxruntime, the peer, in a fresh environment."""
         cache = self.folder / "cache"
-        tuning = [str(self.wheel), "cloudpickle"] if self.short else [f"{self.wheel}[tune]"]
-        wanted = ("onnxruntime", *tuning)
+        wanted = ("onnxruntime", f"{self.wheel}[tune]")
         self.home = Environment(self.folder / "environment", *wanted, cache=cache)
         version = self.home.baton("--version").strip()
         expected = self.wheel.name.split("-")[1]
