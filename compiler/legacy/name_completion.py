@@ -67,7 +67,7 @@ def _rule(name: str) -> str:
 
 
 def instead_of_module(name: str) -> str:
-    """What to use instead of a module that older TVM versions had; "" for all others."""
+    """Replacement for a removed module of older TVM versions; "" for any other module."""
     package, _, last = name.rpartition(".")
     if not any(f"{last}/" in _read("old_words.txt").get(each, ()) for each in _around(package)):
         return ""
@@ -77,7 +77,7 @@ def instead_of_module(name: str) -> str:
 
 
 def _origin_of(old: str, name: str) -> str:
-    """Where a name is today, or "!" and what to use instead; "" if no TVM version had it."""
+    """Current path of an old name, or "!" and its replacement; "" if no TVM version had it."""
     if passed_on().get(old, {}).get(name):
         return passed_on()[old][name]
     for package in _around(old):

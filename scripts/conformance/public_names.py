@@ -403,7 +403,7 @@ def _definition(modules: dict[str, Any], full: str) -> str:
 
 
 def _shortest_paths(modules: dict[str, Any]) -> dict[str, str]:
-    """By definition the shortest full name that modules pass it on under."""
+    """Shortest full name, by definition, among those that modules re-export."""
     paths: dict[str, str] = {}
     for module, wanted in modules.items():
         for name in wanted["names"]:

@@ -1,4 +1,4 @@
-"""What the pages show and `make journey` does not run, with the reason."""
+"""Commands of the pages that `make journey` skips, each with the reason."""
 
 from __future__ import annotations
 

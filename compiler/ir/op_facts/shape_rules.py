@@ -183,8 +183,8 @@ def convolution_channels(transposed: bool) -> Rule:
 def windows(call: relax.Call) -> Iterator[ShapeConstraint]:
     """The padded extents of a convolution or pool hold at least one window.
 
-    No elements give no results, as elsewhere, unless a pool's window fits into the padding alone
-    or a transposed convolution would have fewer than none.
+    An empty input gives an empty result, as elsewhere. It is an error for a pool whose window fits
+    into the padding alone, and for a transposed convolution whose result would be empty.
     """
     attrs, shapes = call.attrs, _shapes(call, 0)
     layout = str(getattr(attrs, "data_layout", None) or attrs.layout)

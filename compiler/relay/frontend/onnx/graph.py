@@ -554,7 +554,7 @@ class GraphImporter:
         if not isinstance(ty, relax.TensorType) or ty.ndim < 1:
             return value
         if isinstance(ty.shape, relax.ShapeExpr):
-            extents = [self._without_clip(extent) for extent in ty.shape.values]
+            extents = [self._normal_extent(extent) for extent in ty.shape.values]
             if all(map(tvm_ffi.structural_equal, extents, ty.shape.values)):
                 return value
             return self.builder.match_cast(value, relax.TensorType(extents, ty.dtype))
@@ -564,8 +564,8 @@ class GraphImporter:
         extents = symbolic.named_extents(known or [None] * ty.ndim)
         return self.builder.match_cast(value, relax.TensorType(extents, ty.dtype))
 
-    def _without_clip(self, extent: Any) -> Any:
-        """Simplify an extent, max(n, 0) to n if a tensor has the extent n, and note it."""
+    def _normal_extent(self, extent: Any) -> Any:
+        """Simplify an extent and note it; max(n, 0) becomes n if a tensor has the extent n."""
         if isinstance(extent, tirx.Max) and same_extent(as_extent(0), extent.b):
             known = self._extents.get(tvm_ffi.structural_hash(extent.a))
             return extent if known is None or not same_extent(known, extent.a) else known
@@ -575,13 +575,15 @@ class GraphImporter:
         if known is not None and tvm_ffi.structural_equal(known, extent):
             return known
         simple = as_extent(simplified(extent))
-        extent = extent if isinstance(simple, tirx.Var) else simple  # TVM takes it for a new symbol
+        extent = (
+            extent if isinstance(simple, tirx.Var) else simple
+        )  # a cast to a lone Var would define it
         if not self._nesting:
             self._extents[tvm_ffi.structural_hash(extent)] = extent
         return extent
 
     def _note_windows(self, value: relax.Expr) -> None:
-        """Note that extents hold the window of a convolution or pool; else the library fails."""
+        """Note lower bounds of extents: an input smaller than a window is an error at run time."""
         call = self.builder.lookup_binding(value)
         while operator_name(call) in ("add", "squeeze", "reshape"):  # with a bias
             call = self.builder.lookup_binding(call.args[0])

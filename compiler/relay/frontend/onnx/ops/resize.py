@@ -135,7 +135,7 @@ def _extents(
         raise node.unsupported("neither scales nor sizes are given")
     for size, old in zip(sizes, shape):
         if size and not old:
-            raise node.unsupported(f"an axis of extent 0 has nothing to fill {size} places with")
+            raise node.unsupported(f"an axis of extent 0 can't be resized to {size}")
     factors = [int(size) / old if old else 1.0 for size, old in zip(sizes, shape)]
     policy = node.attr("keep_aspect_ratio_policy", "stretch")
     if policy == "stretch":
