@@ -25,7 +25,7 @@ JOBS = 1
 FOLDER = networks
 export MODEL TARGET FOLDER
 
-.PHONY: help demo test gpu-test gpu-proof sweep fuzz fuzz-networks networks lint format docs bench wheel journey journeys release clean c-compiler
+.PHONY: help demo test gpu-test gpu-proof gpu-kit sweep fuzz fuzz-networks networks lint format docs bench wheel journey journeys release clean c-compiler
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' Makefile
@@ -46,6 +46,10 @@ gpu-proof: c-compiler $(VENV)/installed-cuda $(VENV)/installed-opencl ## what ca
 	$(BIN)/python -m scripts.conformance.cuda_models
 	$(BIN)/python -m scripts.conformance.cuda_models --run
 	$(BIN)/python -m pytest -q -rs -n 0 tests/opencl tests/compiler/runtime/nvidia
+
+gpu-kit: c-compiler $(VENV)/installed-cuda ## build/gpu-kit: all that a machine with a GPU, and without network and TVM, needs for a first run
+	$(BIN)/python -m scripts.gpu_kit.prebuild build/gpu-kit-parts
+	$(BIN)/python -m scripts.gpu_kit.pack build/gpu-kit build/gpu-kit-parts
 
 sweep: ## run the tests with ten times as many random examples
 	BATON_SWEEP=10 $(MAKE) test

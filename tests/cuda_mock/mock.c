@@ -1,6 +1,7 @@
 // Poses as libcuda.so.1 (-DDRIVER) and libcudart.so.13: what TVM's CUDA runtime asks of a GPU, with
 // memory of the host. Launches go to whom `mock_on_launch` names (see device.py), else nowhere.
 // Launches and attributes are written to $MOCK_CUDA_LOG.
+#define _GNU_SOURCE
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,10 +50,19 @@ int cuDeviceGetAttribute(int* value, int attribute, int device) {
 }
 int cuGetErrorName(int error, const char** text) { return *text = "mock", 0; }
 int cuGetErrorString(int error, const char** text) { return *text = "mock", 0; }
+// The PTX inside a fatbin that nvcc did not compress; other images as they are.
+static const void* ptx_of(const void* image) {
+  static const unsigned char magic[] = {0x50, 0xed, 0x55, 0xba};
+  if (memcmp(image, magic, sizeof magic)) return image;
+  size_t size = *(const unsigned short*)((const char*)image + 6) +
+                *(const unsigned long long*)((const char*)image + 8);
+  const char* text = memmem(image, size, ".version ", 9);
+  return text ? strndup(text, size - (text - (const char*)image)) : image;
+}
 int cuModuleLoadData(void** module, const void* image) {
   note("module %02x%02x%02x%02x\n", ((unsigned char*)image)[0], ((unsigned char*)image)[1],
        ((unsigned char*)image)[2], ((unsigned char*)image)[3]);
-  return *module = (void*)image, 0;  // TVM keeps what it gave
+  return *module = (void*)ptx_of(image), 0;  // TVM keeps what it gave
 }
 int cuModuleUnload(void* module) { return 0; }
 int cuModuleGetFunction(void** function, void* module, const char* name) {
