@@ -7,11 +7,10 @@ from typing import Any
 from tvm import relax, topi
 
 from ...errors import RelayTypeError
-from ...ir.rewrite import operator_name
 from ..type_infer import infer_type
 from . import layout_rules, quantization
 from .indexing import positions
-from .raising import Definitions, call_with_same_attrs, from_relax
+from .raising import renamed
 from .registry import builder, dynamic_form, operator
 from .shapes import (
     axis_of,
@@ -180,22 +179,12 @@ def cumprod(
     return op.cumprod(data, axis, dtype or None, bool(exclusive))
 
 
-@from_relax("cumsum", "cumprod")
-def _scan_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
-    return call_with_same_attrs(operator_name(call), call, dtype=dtype(call))
+def _is_ascending(call: relax.Call) -> int:
+    return int(not call.attrs.descending)
 
 
-@from_relax("sort")
-def _sort_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
-    return call_with_same_attrs("sort", call, is_ascend=int(not call.attrs.descending))
-
-
-@from_relax("argsort")
-def _argsort_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
-    ascend = int(not call.attrs.descending)
-    return call_with_same_attrs("argsort", call, is_ascend=ascend, dtype=dtype(call))
-
-
-@from_relax("topk")
-def _topk_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
-    return call_with_same_attrs("topk", call, is_ascend=not call.attrs.largest)
+renamed("cumsum", "cumsum", dtype=dtype)
+renamed("cumprod", "cumprod", dtype=dtype)
+renamed("sort", "sort", is_ascend=_is_ascending)
+renamed("argsort", "argsort", is_ascend=_is_ascending, dtype=dtype)
+renamed("topk", "topk", is_ascend=lambda call: not call.attrs.largest)

@@ -21,9 +21,9 @@ from .raising import (
     equivalent_call,
     from_relax,
     int_list,
+    renamed,
     same_name,
     static_ints,
-    typed_call,
 )
 from .registry import builder, dynamic_form, operator
 from .shapes import (
@@ -299,11 +299,7 @@ def _tile(data: relax.Expr, counts: list[Any]) -> relax.Expr:
 
 
 same_name("zeros_like", "ones_like")
-
-
-@from_relax("tile")
-def _tile_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
-    return typed_call("tile", call.args, call.ty, reps=int_list(call.attrs.repeats))
+renamed("tile", "tile", reps=lambda call: int_list(call.attrs.repeats))
 
 
 @from_relax("zeros", "ones", "full")

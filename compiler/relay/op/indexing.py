@@ -19,7 +19,7 @@ from ...ir.op_facts import SCATTER, Forbidden, index_rules, shape_rules
 from ..type_infer import type_of
 from . import quantization
 from .op_def import BROADCAST, FOLLOW, INJECTIVE
-from .raising import Definitions, call_with_same_attrs, from_relax, same_name, tensor, typed_call
+from .raising import Definitions, from_relax, renamed, same_name, tensor, typed_call
 from .registry import builder, operator
 from .shapes import (
     axis_of,
@@ -327,11 +327,6 @@ _positions = kernel(
 )
 
 
-@from_relax("gather_elements")
-def _gather_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
-    return call_with_same_attrs("gather", call)
-
-
 @from_relax("gather_nd")
 def _gather_nd_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
     """Convert gather_nd: coordinates are on the first axis in Relay, on the last in Relax."""
@@ -350,3 +345,4 @@ def _gather_nd_from_relax(call: relax.Call, _definition: Definitions) -> relax.E
 
 
 same_name("take", "where", "scatter_elements")
+renamed("gather_elements", "gather")

@@ -46,15 +46,20 @@ def from_relax(*names: str) -> Callable[[Rule], Rule]:
 def same_name(*names: str) -> None:
     """Register operators with the same name and tensor operands in Relay and Relax."""
     for name in names:
-        _RULES[name] = _renamed(name)
+        renamed(name, name)
 
 
-def _renamed(name: str) -> Rule:
+def renamed(name: str, relay_name: str, **attrs: Callable[[relax.Call], Any]) -> None:
+    """Register a Relax operator whose Relay operator has the same tensor operands.
+
+    `attrs` computes attributes of the Relay call from the Relax call; others are the same.
+    """
+
+    @from_relax(name)
     def rule(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
         tensors = all(isinstance(arg.ty, relax.TensorType) for arg in call.args)
-        return call_with_same_attrs(name, call) if tensors else None
-
-    return rule
+        computed = {key: compute(call) for key, compute in attrs.items()}
+        return call_with_same_attrs(relay_name, call, **computed) if tensors else None
 
 
 def rule_for(call: relax.Call) -> Rule | None:

@@ -18,6 +18,7 @@ from .raising import (
     equivalent_call,
     from_relax,
     int_list,
+    renamed,
     shape_of,
     typed_call,
 )
@@ -388,9 +389,10 @@ def sliding_window(
     )
 
 
-@from_relax("astype")
-def _cast_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
-    return typed_call("cast", call.args, call.ty, dtype=str(call.ty.dtype))
+renamed("astype", "cast", dtype=dtype)
+renamed("permute_dims", "transpose", axes=lambda call: axes_of(call, call.ty.ndim))
+renamed("squeeze", "squeeze", axis=lambda call: int_list(call.attrs.axis))
+renamed("flip", "reverse", axis=lambda call: int(call.attrs.axis))
 
 
 @from_relax("expand_dims")
@@ -400,16 +402,6 @@ def _expand_dims_from_relax(call: relax.Call, _definition: Definitions) -> relax
         return typed_call("expand_dims", call.args, call.ty, axis=axes[0], num_newaxis=len(axes))
     shape = shape_of(call)
     return None if shape is None else raising.reshaped(call.args[0], shape)
-
-
-@from_relax("permute_dims")
-def _transpose_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
-    return typed_call("transpose", call.args, call.ty, axes=axes_of(call, call.ty.ndim))
-
-
-@from_relax("squeeze")
-def _squeeze_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
-    return typed_call("squeeze", call.args, call.ty, axis=int_list(call.attrs.axis))
 
 
 @from_relax("broadcast_to")
@@ -451,11 +443,6 @@ def _repeat_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr
         return None
     repeats, axis = int(call.attrs.repeats), int(call.attrs.axis)
     return typed_call("repeat", call.args, call.ty, repeats=repeats, axis=axis)
-
-
-@from_relax("flip")
-def _reverse_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
-    return typed_call("reverse", call.args, call.ty, axis=int(call.attrs.axis))
 
 
 @from_relax("collapse_sum_to")

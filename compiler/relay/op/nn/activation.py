@@ -9,7 +9,7 @@ from tvm import relax, topi
 from ...expr import TupleGetItem
 from .. import layout_rules, quantization
 from ..op_def import BROADCAST, ELEMENTWISE, FOLLOW, FUSABLE, NEVER
-from ..raising import Definitions, call_with_same_attrs, from_relax, same_name, typed_call
+from ..raising import Definitions, from_relax, renamed, same_name, typed_call
 from ..raising import number as constant
 from ..registry import builder, operator
 from ..shapes import assign_type, axis_of, dtype, extents, is_float, number, rank
@@ -104,11 +104,7 @@ def dropout_raw(data: relax.Expr, rate: float = 0.5) -> relax.Expr:
 
 
 same_name("nn.relu", "nn.prelu", "nn.softmax", "nn.log_softmax")
-
-
-@from_relax("nn.leakyrelu")
-def _leaky_relu_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
-    return call_with_same_attrs("nn.leaky_relu", call)
+renamed("nn.leakyrelu", "nn.leaky_relu")
 
 
 @from_relax("nn.gelu")

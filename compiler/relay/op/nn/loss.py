@@ -5,7 +5,7 @@ from __future__ import annotations
 from tvm import relax
 
 from ..op_def import FUSABLE, NEVER
-from ..raising import Definitions, equivalent_call, from_relax
+from ..raising import same_name
 from ..registry import operator
 from ..shapes import dtype, extents, number
 from ..typed_relax import op
@@ -42,6 +42,4 @@ def nll_loss(
     return op.nn.nll_loss(predictions, targets, weights, str(reduction), int(ignore_index))
 
 
-@from_relax("nn.nll_loss")
-def _nll_loss_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
-    return equivalent_call("nn.nll_loss", call.args, call)
+same_name("nn.nll_loss")
