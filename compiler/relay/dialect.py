@@ -33,7 +33,7 @@ def operator(name: str) -> tvm.ir.Op:
         found.function()
     if name not in tvm.ir.Op.list_op_names():
         _ffi_api.RegisterOp(name, f"Relay operator {name}")
-    _ffi_api.RegisterOpAttr(name, "FInferType", _infer, 10)
+    _ffi_api.RegisterOpAttr(name, "FInferType", lambda call, _builder: result_type(call), 10)
     _ffi_api.RegisterOpAttr(name, "FPurity", True, 10)
     _ffi_api.RegisterOpAttr(name, "TOpPattern", found.pattern, _BELOW_SCRIPTS)
     made = _ffi_api.GetOp(name)
@@ -193,10 +193,6 @@ def _decides(arg: relax.Expr) -> bool:
     if isinstance(arg, tvm.ir.GenericConst):
         return len(arg.value.shape) < 2 and "int" in str(arg.value.dtype)
     return not isinstance(arg, relax.Tuple)
-
-
-def _infer(call: relax.Call, _builder: relax.BlockBuilder) -> Any:
-    return result_type(call)
 
 
 def plain(value: Any) -> Any:

@@ -39,10 +39,6 @@ _LEAVES = (relax.ShapeExpr,)
 """Non-expression operands of Relax operators; Relay has no visitor methods for them."""
 
 
-def _unchanged(expr: Any) -> Any:
-    return expr
-
-
 class ExprFunctor:
     """Dispatches on the kind of an expression; each node is visited once."""
 
@@ -73,7 +69,7 @@ class ExprFunctor:
             if isinstance(expr, kind):
                 return getattr(self, name)
         if isinstance(expr, _LEAVES) or tvm.ir.is_prim_expr(expr):
-            return _unchanged
+            return lambda expr: expr
         raise RelayError(f"a visitor has no method for a {type(expr).__name__}")
 
     def _missing(self, _: Any) -> Any:

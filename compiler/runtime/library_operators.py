@@ -81,7 +81,7 @@ class LibraryOperator:
         if sparse:
             raise OutOfScopeError(f"{self}: only dense arrays are supported: {sparse}")
         try:
-            types = _split(inputs)
+            types = [list(shape) for shape, _ in inputs], [code(dtype) for _, dtype in inputs]
         except TypeError as error:
             raise LibraryOperatorError(f"{self}: {error}") from error
         found = self._call("types", dict(attrs), *types, outputs)
@@ -232,10 +232,6 @@ def register(operators: Iterable[LibraryOperator]) -> None:
     """Make operators known; those of a library that is loaded again are replaced."""
     with _lock:
         _operators.update(((each.name, each.library), each) for each in operators)
-
-
-def _split(inputs: Sequence[TensorType]) -> tuple[list[list[int]], list[int]]:
-    return [list(shape) for shape, _ in inputs], [code(dtype) for _, dtype in inputs]
 
 
 def _text(error: BaseException) -> str:

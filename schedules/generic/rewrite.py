@@ -336,7 +336,7 @@ def _replace(
     root = func.body.block
     statements = list(declarations)
     for statement in tirx.stmt_list(root.body):
-        if _contains(statement, block):
+        if any(other.same_as(block) for other in nodes_of(statement, s_tir.SBlock)):
             statements.extend(nests)
         else:
             statements.append(statement)
@@ -352,7 +352,3 @@ def _replace(
         root.annotations,
     )
     return func.with_body(s_tir.SBlockRealize([], True, new_root))
-
-
-def _contains(statement: Any, block: Block) -> bool:
-    return any(other.same_as(block) for other in nodes_of(statement, s_tir.SBlock))

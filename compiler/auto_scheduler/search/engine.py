@@ -213,12 +213,7 @@ def logged_target(target: Target) -> dict[str, Any]:
 
 def trace_of(schedule: Schedule) -> list[Any]:
     """The trace of a schedule as a record holds it."""
-    return json.loads(json.dumps(schedule.trace.as_json(), default=_plain_number))
-
-
-def _plain_number(number: Any) -> Any:
-    """Value of a TVM integer or float inside a trace."""
-    return number.value
+    return json.loads(json.dumps(schedule.trace.as_json(), default=lambda number: number.value))
 
 
 def preload(

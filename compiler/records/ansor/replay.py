@@ -211,7 +211,7 @@ class _Emitter:
         place = stage.attached
         while place is not None:
             target, iterator = place
-            around += [loop.annotation for loop in _up_to(target.loops, iterator)]
+            around += [loop.annotation for loop in target.loops[: target.loops.index(iterator) + 1]]
             place = target.attached
         if any(annotation.startswith(_THREADS) for annotation in around):
             return "local"
@@ -359,10 +359,6 @@ def _bound_to_threads(stage: Stage, history: Sequence[model.Change]) -> set[mode
         elif isinstance(change, model.FuseMade) and change.fused in bound:
             bound.update(change.sources)
     return bound
-
-
-def _up_to(loops: Sequence[model.Iterator], last: model.Iterator) -> Sequence[model.Iterator]:
-    return loops[: loops.index(last) + 1]
 
 
 def _extent(schedule: Schedule, loop: Any) -> int | None:

@@ -178,7 +178,7 @@ class ApplyHistoryBest(DispatchContext):
             elif _is_pair(item):
                 item = item[0].measured(item[1])
             if isinstance(item, (str, os.PathLike)):
-                left -= self._load_log(item, None if left == math.inf else int(left))
+                left -= self.records.add_log(LogFile(item), None if left == math.inf else int(left))
             elif isinstance(item, (Record, AnsorRecord)):
                 self.records.add(item)
                 left -= 1
@@ -199,9 +199,6 @@ class ApplyHistoryBest(DispatchContext):
         described = log_target(target)
         for name in (f"model:{described.model}", *(f"key:{key}" for key in described.keys)):
             self._set_by_user[name, workload_key] = record
-
-    def _load_log(self, path: str | os.PathLike, n_lines: int | None) -> int:
-        return self.records.add_log(LogFile(path), n_lines)
 
     def find(self, target: LogTarget, workload_key: str) -> Record | None:
         return next(self.find_all(target, workload_key), None)

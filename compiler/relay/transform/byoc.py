@@ -355,7 +355,7 @@ class _Partitioner:
                 for each in names
                 if main.kinds[index_of[each]] not in (PROJECTION, TRANSPARENT)
             )
-            title = _sanitized(self.title.format(region.compiler, region.number))
+            title = re.sub(r"\W", "_", self.title.format(region.compiler, region.number))
             attrs = {
                 "Compiler": region.compiler,
                 "Primitive": tvm.tirx.IntImm("int32", 1),
@@ -395,7 +395,3 @@ class _Numbering(Flattener):
         value = self._value(node) if isinstance(node, relax.Expr) else None
         bound = (binding.var for binding in self.bindings)
         return next((str(var.name) for var in bound if var.same_as(value)), "")
-
-
-def _sanitized(name: str) -> str:
-    return re.sub(r"\W", "_", name)

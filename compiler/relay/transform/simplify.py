@@ -42,7 +42,7 @@ def FastMath() -> Any:
         fast = registry.lookup(dialect.relay_name(new)).fast if dialect.is_relay(new) else ""
         return op(fast, *new.args, **dialect.attributes(new)) if fast else new
 
-    return _each("FastMath", 4, change)
+    return body_wise("FastMath", 4, lambda body: rewrite(body, change))
 
 
 def CanonicalizeOps() -> Any:
@@ -284,7 +284,3 @@ _RULES: dict[str, Callable[[_Simplify, relax.Call], relax.Expr | None]] = {
     "subtract": _Simplify.subtract,
     "transpose": _Simplify.transpose,
 }
-
-
-def _each(name: str, level: int, change: Callable[[relax.Expr, relax.Expr], relax.Expr]) -> Any:
-    return body_wise(name, level, lambda body: rewrite(body, change))

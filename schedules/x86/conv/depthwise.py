@@ -215,18 +215,6 @@ def _busy_rows(w: Conv2dWorkload, most: int, blocks: int, machine: Machine) -> i
     return best if busiest(best) < CLEARLY_LESS * busiest(most) else most
 
 
-def _is_direct(w: Conv2dWorkload, _: Target) -> bool:
-    return w.is_depthwise and (w.dtype == w.out_dtype == "float32" or w.is_bytes)
-
-
-def _is_short(w: Conv2dWorkload, _: Target) -> bool:
-    return w.is_depthwise and _dot(w) is OF_BFLOAT16
-
-
-def _pack_wide(ops: Any, weight: Any, config: ConfigEntity, block: int) -> Any:
-    return pack_weight(ops, weight.astype("float32"), config, block)
-
-
 def _register(name: str, supports: Any, pack: Any, task_args: Any = None) -> None:
     def compute_it(w: Conv2dWorkload, config: ConfigEntity, data: Any, weight: Any) -> Any:
         return compute(w, config, name, data, weight)
@@ -235,5 +223,14 @@ def _register(name: str, supports: Any, pack: Any, task_args: Any = None) -> Non
     register("nn.conv2d", "cpu", *fields, rule=DepthwiseConv2d())
 
 
-_register(DIRECT, _is_direct, pack_weight, Conv2dWorkload.autotvm_args)
-_register(OF_SHORT, _is_short, _pack_wide)
+_register(
+    DIRECT,
+    lambda w, _: w.is_depthwise and (w.dtype == w.out_dtype == "float32" or w.is_bytes),
+    pack_weight,
+    Conv2dWorkload.autotvm_args,
+)
+_register(
+    OF_SHORT,
+    lambda w, _: w.is_depthwise and _dot(w) is OF_BFLOAT16,
+    lambda ops, weight, config, block: pack_weight(ops, weight.astype("float32"), config, block),
+)

@@ -166,14 +166,14 @@ def approximate(func: tirx.PrimFunc, target: Target | None = None) -> tirx.PrimF
 def _has_running_max(func: tirx.PrimFunc) -> bool:
     """Whether a kernel takes a maximum over an axis, as softmax: exponentials are at most 1."""
     for store in nodes_of(func.body, tirx.BufferStore):
-        loads = (load.source for each in nodes_of(store.value, tirx.Max) for load in _loads(each))
+        loads = (
+            load.source
+            for each in nodes_of(store.value, tirx.Max)
+            for load in nodes_of(each, TensorLoad)
+        )
         if any(source.same_as(store.buffer) for source in loads):
             return True
     return False
-
-
-def _loads(value: Expr) -> list[TensorLoad]:
-    return nodes_of(value, TensorLoad)
 
 
 def _function(value: Expr) -> str:
@@ -344,17 +344,9 @@ def _odd_rational(argument: Expr, highest: float, p: Sequence[float], q: Sequenc
     return _bind(argument, with_argument, "arg")
 
 
-def _tanh(argument: Expr) -> Expr:
-    return _odd_rational(argument, _TANH_HIGHEST, _TANH_P, _TANH_Q)
-
-
-def _erf(argument: Expr) -> Expr:
-    return _odd_rational(argument, _ERF_HIGHEST, _ERF_P, _ERF_Q)
-
-
 _OTHERS: dict[str, Callable[[Expr], Expr]] = {
     "tirx.log": _log,
-    "tirx.tanh": _tanh,
-    "tirx.erf": _erf,
+    "tirx.tanh": lambda argument: _odd_rational(argument, _TANH_HIGHEST, _TANH_P, _TANH_Q),
+    "tirx.erf": lambda argument: _odd_rational(argument, _ERF_HIGHEST, _ERF_P, _ERF_Q),
 }
 _FUNCTIONS = frozenset({"tirx.exp", "tirx.sigmoid", *_OTHERS})

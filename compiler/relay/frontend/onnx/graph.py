@@ -268,7 +268,7 @@ class GraphImporter:
         if array.dtype.hasobject:
             raise UnsupportedOperatorError(f"initializer {name!r} is a tensor of strings")
         refuse_narrow(str(array.dtype), f"initializer {name!r}")
-        if as_parameter and _is_weight(array):
+        if as_parameter and array.size > 1 and array.dtype not in (np.int64, np.int32, np.bool_):
             ty = relax.TensorType(array.shape, str(array.dtype))
             scope[name] = relax.Var(name, ty, self._spans.get(name))
             self.parameters.copy_of(array, scope[name])
@@ -692,10 +692,6 @@ def _makes_large_constant(values: Sequence[relax.Expr | None]) -> bool:
     shapes = [static_shape(each) for each in values if isinstance(each, tvm.ir.GenericConst)]
     known = [shape for shape in shapes if shape is not None]
     return 0 < len(known) == len(values) and broadcast_size(*known) > LARGEST
-
-
-def _is_weight(array: np.ndarray) -> bool:
-    return array.size > 1 and array.dtype not in (np.int64, np.int32, np.bool_)
 
 
 def _read_while_importing(graph: onnx.GraphProto) -> set[str]:

@@ -46,7 +46,7 @@ def _without_weights(
         large = end - content > KEEP_BYTES or number == MODEL_GRAPH
         if number == path[0] and wire_type == _LENGTH and large:
             inner = _without_weights(data, content, end, path[1:], weights)
-            chunks.append(_delimited(number, inner))
+            chunks.append(_encode(number << 3 | _LENGTH) + _encode(len(inner)) + inner)
         else:
             chunks.append(bytes(data[begin:end]))
     return b"".join(chunks)
@@ -108,10 +108,6 @@ def _varint(data: memoryview, position: int, stop: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, position
     raise WireError(f"the number that ends at byte {position} is too long")
-
-
-def _delimited(number: int, content: bytes) -> bytes:
-    return _encode(number << 3 | _LENGTH) + _encode(len(content)) + content
 
 
 def _encode(value: int) -> bytes:

@@ -80,17 +80,9 @@ def _volumes(call: Any) -> bool | Unsupported:
     return plain and needs(result in ("", "NCDHW"), f"out_layout is {result}; NCDHW works")
 
 
-def _sequences(call: Any) -> bool | Unsupported:
-    return has(call, data_layout="NCW", kernel_layout="OIW")
-
-
 def _undilated(call: Any) -> bool | Unsupported:
     dilation = attribute(call, "dilation", [])
     return needs(all(each == 1 for each in dilation), f"dilation is {dilation}; 1 works")
-
-
-def _unpadded_result(call: Any) -> bool:
-    return all(each == 0 for each in attribute(call, "output_padding", []))
 
 
 def _average(call: Any) -> bool | Unsupported:
@@ -209,10 +201,6 @@ class _Table:
         return needs(not batch, _BATCH) and needs(0 not in shape(call), "the result is empty")
 
 
-def _normalized(call: Any) -> bool:
-    return len(shape(call.args[0])) <= 5 and _axis(call, 1) in (1, 3)
-
-
 def _table(options: Options) -> list[Row]:
     from ...dataflow_pattern import is_constant, is_op, is_tuple, is_tuple_get_item, wildcard
 
@@ -220,7 +208,7 @@ def _table(options: Options) -> list[Row]:
     add = table.add
     add("nn.conv3d", "(c)", _volumes, (6, 0, 1))
     add("nn.conv2d", "(c)", _images)
-    add("nn.conv1d", "(c)", _sequences)
+    add("nn.conv1d", "(c)", lambda call: has(call, data_layout="NCW", kernel_layout="OIW"))
     add("nn.conv2d_transpose", "(_)", lambda call: _images(call) and _undilated(call))
     add("squeeze", "", table.squeezed)
     add("add", "(_)", table.summed)
@@ -248,13 +236,21 @@ def _table(options: Options) -> list[Row]:
     add(
         "nn.conv3d_transpose",
         "(c)",
-        lambda call: _volumes(call) and _undilated(call) and _unpadded_result(call),
+        lambda call: (
+            _volumes(call)
+            and _undilated(call)
+            and all(each == 0 for each in attribute(call, "output_padding", []))
+        ),
         (6, 0, 1),
     )
     add("nn.max_pool2d nn.global_max_pool2d nn.global_avg_pool2d", "", _images)
     add("nn.avg_pool2d", "", _average)
     norm = is_op("nn.batch_norm")(wildcard(), *(is_constant() for _ in range(4)))
-    add("nn.batch_norm", check=_normalized, pattern=is_tuple_get_item(norm, 0))
+    add(
+        "nn.batch_norm",
+        check=lambda call: len(shape(call.args[0])) <= 5 and _axis(call, 1) in (1, 3),
+        pattern=is_tuple_get_item(norm, 0),
+    )
     return table.rows
 
 

@@ -73,14 +73,6 @@ def _with_extent(data: relax.Expr, axis: int, size: Extent) -> relax.Expr:
     return broadcast_extents(data, shape)
 
 
-def _dense_macs(_attrs: dict[str, Any], data: Any, _weight: Any, result: Any) -> int:
-    return math.prod(result) * data[-1]
-
-
-def _batch_matmul_macs(attrs: dict[str, Any], data: Any, _weight: Any, result: Any) -> int:
-    return math.prod(result) * data[1 if attrs["transpose_a"] else 2]
-
-
 @operator(
     "nn.matmul",
     2,
@@ -115,7 +107,7 @@ def matmul(
     precision=ALWAYS,
     layout=layout_rules.fixed(["NC", "NC"], "NC"),
     quantized=quantization.dense,
-    macs=_dense_macs,
+    macs=lambda _attrs, data, _weight, result: math.prod(result) * data[-1],
 )
 def dense(
     data: relax.Expr, weight: relax.Expr, units: int | None = None, out_dtype: str = ""
@@ -146,7 +138,9 @@ def dense(
     pattern=FUSABLE,
     precision=ALWAYS,
     quantized=quantization.batch_matmul,
-    macs=_batch_matmul_macs,
+    macs=lambda attrs, data, _weight, result: (
+        math.prod(result) * data[1 if attrs["transpose_a"] else 2]
+    ),
 )
 def batch_matmul(
     tensor_a: relax.Expr,

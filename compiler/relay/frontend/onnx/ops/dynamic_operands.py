@@ -70,12 +70,9 @@ def _room_misfits(data: te.Tensor, shape: te.Tensor) -> te.Tensor:
     return by_place([tirx.Select(each, one, zero) for each in small])
 
 
-def _ones(extents: list[Any]) -> te.Tensor:
-    """1 for each extent of 1, else 0."""
-    return by_place([tirx.Cast(INT, extent == 1) for extent in extents])
-
-
-_ones_kernel = kernel("ones_of_shape", _ones)
+_ones_kernel = kernel(
+    "ones_of_shape", lambda extents: by_place([tirx.Cast(INT, extent == 1) for extent in extents])
+)
 _others_kernel = kernel(
     "extents_that_are_not_one",
     lambda extents, ones: that_fit(by_place(extents), ones),
