@@ -359,3 +359,8 @@ def split(*size: int) -> SplitEntity:
 def option(val: Any) -> OtherOptionEntity:
     """Shorthand for an option knob."""
     return OtherOptionEntity(val)
+
+
+def options(**values: Any) -> ConfigEntity:
+    """A config whose knobs are all options, with these values."""
+    return ConfigEntity({name: option(value) for name, value in values.items()})

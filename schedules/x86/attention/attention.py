@@ -23,7 +23,7 @@ from tvm.target import Target
 
 from ...anchor import AnchorRule, sblocks
 from ...attention import AttentionWorkload
-from ...config import ConfigEntity, option
+from ...config import ConfigEntity, options
 from ...matmul import unravel
 from ...strategy import anchor_attrs, register
 from ..conv.register_tile import tiles_in_registers
@@ -293,15 +293,13 @@ def fallback(w: AttentionWorkload, target: Target) -> ConfigEntity:
         if machine.busy(batch * -(-tiles // task_tiles)) >= GOOD_BALANCE:
             break
         task_tiles = max(-(-task_tiles // 2), least)
-    return ConfigEntity(
-        {
-            "tile_s": option(rows),
-            "tile_t": option(tile_t),
-            "tile_c": option(tile_c),
-            "lanes": option(lanes),
-            "task_tiles": option(task_tiles),
-            "heads": option(w.batch[1] if w.heads_last else 1),
-        }
+    return options(
+        tile_s=rows,
+        tile_t=tile_t,
+        tile_c=tile_c,
+        lanes=lanes,
+        task_tiles=task_tiles,
+        heads=w.batch[1] if w.heads_last else 1,
     )
 
 

@@ -27,7 +27,7 @@ from tvm.script.ir_builder import tirx as T
 from tvm.target import Target
 
 from ...attention import AttentionWorkload
-from ...config import ConfigEntity, option
+from ...config import ConfigEntity, options
 from ...matmul import unravel
 from ...strategy import register
 from ..machine.cpu import Machine
@@ -56,7 +56,7 @@ def fallback(w: AttentionWorkload, target: Target) -> ConfigEntity:
     """Register tiles of four vectors, or two where there are 16 registers."""
     machine = Machine.from_target(target)
     vectors = 4 if machine.vector_registers >= 32 else 2
-    return ConfigEntity({"lanes": option(machine.lanes(w.dtype)), "vectors": option(vectors)})
+    return options(lanes=machine.lanes(w.dtype), vectors=vectors)
 
 
 def compute(

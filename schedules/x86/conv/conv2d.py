@@ -14,7 +14,7 @@ from tvm import DataType, te
 from tvm.target import Target
 
 from ...anchor import AnchorRule, inline_around, sblocks
-from ...config import ConfigEntity, option
+from ...config import ConfigEntity, options
 from ...conv2d import Conv2dWorkload, pad_data
 from ...epilogue import is_costly
 from ...strategy import anchor_attrs, register
@@ -364,17 +364,15 @@ def direct_fallback(
     if flat is not None:
         outer, spread = True, crowds_caches(w, lanes, machine)
         parts, tile_ow, oc_chunks = flat
-    return ConfigEntity(
-        {
-            "oc_block": option(oc_block),
-            "tile_ow": option(tile_ow),
-            "oc_chunks": option(oc_chunks),
-            "channels_outer": option(outer and task == 1),
-            "rows": option(task),
-            "flat": option(flat is not None),
-            "pixel_parts": option(parts),
-            "spread": option(spread),
-        }
+    return options(
+        oc_block=oc_block,
+        tile_ow=tile_ow,
+        oc_chunks=oc_chunks,
+        channels_outer=outer and task == 1,
+        rows=task,
+        flat=flat is not None,
+        pixel_parts=parts,
+        spread=spread,
     )
 
 

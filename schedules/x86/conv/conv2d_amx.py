@@ -16,7 +16,7 @@ from tvm import te
 from tvm.target import Target
 
 from ...anchor import AnchorRule, inline_around, sblocks
-from ...config import ConfigEntity, option
+from ...config import ConfigEntity, options
 from ...conv2d import Conv2dWorkload, pad_data
 from ...epilogue import is_costly
 from ...strategy import anchor_attrs, register
@@ -245,16 +245,14 @@ def _fallback(dot: Dot, w: Conv2dWorkload, target: Target) -> ConfigEntity:
         is_whole = w.out_height % (rows * count) == 0
         return is_whole and is_enough and rows * count * row_macs <= TASK_MACS
 
-    return ConfigEntity(
-        {
-            "oc_block": option(block),
-            "ic_block": option(ic_block),
-            "joined": option(_joins_taps(w, ic_block)),
-            "flat": option(_is_flat(w)),
-            "tile_ow": option(tile_ow),
-            "rows": option(rows),
-            "task": option(next(filter(suits, range(w.out_height // rows, 1, -1)), 1)),
-        }
+    return options(
+        oc_block=block,
+        ic_block=ic_block,
+        joined=_joins_taps(w, ic_block),
+        flat=_is_flat(w),
+        tile_ow=tile_ow,
+        rows=rows,
+        task=next(filter(suits, range(w.out_height // rows, 1, -1)), 1),
     )
 
 

@@ -15,7 +15,7 @@ from tvm import te, tirx
 from tvm.target import Target
 
 from ...anchor import AnchorRule, inline_around, sblocks
-from ...config import ConfigEntity, option
+from ...config import ConfigEntity, options
 from ...conv2d import Conv2dWorkload
 from ...strategy import anchor_attrs, register
 from ..machine.cpu import Machine
@@ -147,14 +147,7 @@ def fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
     """The register tile with the fewest cycles."""
     machine = Machine.from_target(target)
     _, tile, vectors = _best_tile(w, machine)
-    return ConfigEntity(
-        {
-            "oc_block": option(1),
-            "oc_tile": option(tile),
-            "vectors": option(vectors),
-            "lanes": option(machine.lanes(w.dtype)),
-        }
-    )
+    return options(oc_block=1, oc_tile=tile, vectors=vectors, lanes=machine.lanes(w.dtype))
 
 
 def _best_tile(w: Conv2dWorkload, machine: Machine) -> tuple[float, int, int]:

@@ -14,7 +14,7 @@ from tvm import DataType, te, tirx
 from tvm.target import Target
 
 from ...anchor import AnchorRule, inline_around, sblocks
-from ...config import ConfigEntity, option
+from ...config import ConfigEntity, options
 from ...conv2d import Conv2dWorkload, pad_data
 from ...strategy import anchor_attrs, register
 from ..machine import amx
@@ -188,13 +188,7 @@ def direct_fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
     if is_parallel(macs, machine):
         tile_oh = _busy_rows(w, tile_oh, w.batch * -(-w.out_channels // _lanes(block)), machine)
     sums = min(machine.vector_registers // 2, MOST_SUMS)
-    return ConfigEntity(
-        {
-            "oc_block": option(block),
-            "tile_oh": option(tile_oh),
-            "tile_ow": option(best_tile(w.out_width, sums)),
-        }
-    )
+    return options(oc_block=block, tile_oh=tile_oh, tile_ow=best_tile(w.out_width, sums))
 
 
 def is_parallel(macs: int, machine: Machine) -> bool:

@@ -21,7 +21,7 @@ from tvm import te, tirx
 from tvm.target import Target
 
 from ...anchor import AnchorRule, inline_around, sblocks
-from ...config import ConfigEntity, option
+from ...config import ConfigEntity, options
 from ...conv2d import Conv2dWorkload
 from ...strategy import anchor_attrs, register
 from ..machine.cpu import Machine
@@ -263,16 +263,14 @@ def _supports(w: Conv2dWorkload, target: Target) -> bool:
 def _fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
     """Choose row tiles that divide the image and minimize the time of the busiest core."""
     machine, block = Machine.from_target(target), block_of(w, target)
-    return ConfigEntity(
-        {
-            "oc_block": option(block),
-            "lanes": option(math.gcd(block, vnni_lanes(target))),
-            "taps": option(w.kernel[0] * w.kernel[1]),
-            "begin_h": option(_begin(w.padding[0], w.strides[0])),
-            "begin_w": option(_begin(w.padding[1], w.strides[1])),
-            "tile_oh": option(_tile_oh(w, block, machine)),
-            "tile_ow": option(_tile_ow(w.out_width)),
-        }
+    return options(
+        oc_block=block,
+        lanes=math.gcd(block, vnni_lanes(target)),
+        taps=w.kernel[0] * w.kernel[1],
+        begin_h=_begin(w.padding[0], w.strides[0]),
+        begin_w=_begin(w.padding[1], w.strides[1]),
+        tile_oh=_tile_oh(w, block, machine),
+        tile_ow=_tile_ow(w.out_width),
     )
 
 

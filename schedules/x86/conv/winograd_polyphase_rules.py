@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tvm.target import Target
 
-from ...config import ConfigEntity, option
+from ...config import ConfigEntity, options
 from ...conv2d import Conv2dWorkload
 from ...strategy import register
 from ..machine.cpu import Machine
@@ -135,16 +135,14 @@ def fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
     m_bytes = w.item_bytes * alpha**2 * tiles * block
     cores = 1 if plain else machine.num_cores
     small = [n for n in sizes if n * m_bytes <= room and n * cores <= chunks]
-    return ConfigEntity(
-        {
-            "m": option(m),
-            "stride": option(w.strides[0]),
-            "oc_block": option(block),
-            "oc_tile": option(vectors * block),
-            "tile_columns": option(tile_columns),
-            "oc_group": option(max(small, default=sizes[0])),
-            "trim": option(not plain and pays_to_trim(w, m, machine)),
-        }
+    return options(
+        m=m,
+        stride=w.strides[0],
+        oc_block=block,
+        oc_tile=vectors * block,
+        tile_columns=tile_columns,
+        oc_group=max(small, default=sizes[0]),
+        trim=not plain and pays_to_trim(w, m, machine),
     )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from tvm import DataType
 from tvm.target import Target
 
-from ...config import ConfigEntity, option
+from ...config import ConfigEntity, options
 from ...conv2d import Conv2dWorkload
 from ...strategy import implementations, register
 from ...winograd import MOST_WHOLE_POINTS, integer_matrices, unit
@@ -174,21 +174,19 @@ def fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
     both = _tasks_of_both(w.batch, tasks, (chunks, vectors), (rows, tile_rows), machine)
     if both:
         channels_outer, group_columns, (oc_group, group) = True, 0, both
-    return ConfigEntity(
-        {
-            "m": option(m),
-            "oc_block": option(block),
-            "oc_tile": option(vectors * block),
-            "rows": option(group),
-            "tile_rows": option(tile_rows),
-            "tile_columns": option(tile_columns),
-            "oc_group": option(oc_group),
-            "channels_outer": option(channels_outer),
-            "split_rows": option(both is not None),
-            "split_columns": option(is_wide or is_ragged),
-            "group_columns": option(group_columns),
-            "flat": option(False),
-        }
+    return options(
+        m=m,
+        oc_block=block,
+        oc_tile=vectors * block,
+        rows=group,
+        tile_rows=tile_rows,
+        tile_columns=tile_columns,
+        oc_group=oc_group,
+        channels_outer=channels_outer,
+        split_rows=both is not None,
+        split_columns=is_wide or is_ragged,
+        group_columns=group_columns,
+        flat=False,
     )
 
 
@@ -243,21 +241,19 @@ def flat_fallback(w: Conv2dWorkload, m: int, machine: Machine) -> ConfigEntity:
     if both:
         channels_outer, group_columns, (oc_group, group) = True, 0, both
         tile_columns = _flat_tile(w, group, columns, vectors, machine, vectors)[0]
-    return ConfigEntity(
-        {
-            "m": option(m),
-            "oc_block": option(block),
-            "oc_tile": option(vectors * block),
-            "rows": option(group),
-            "tile_rows": option(1),
-            "tile_columns": option(tile_columns),
-            "oc_group": option(oc_group),
-            "channels_outer": option(channels_outer),
-            "split_rows": option(both is not None),
-            "split_columns": option(False),
-            "group_columns": option(group_columns),
-            "flat": option(True),
-        }
+    return options(
+        m=m,
+        oc_block=block,
+        oc_tile=vectors * block,
+        rows=group,
+        tile_rows=1,
+        tile_columns=tile_columns,
+        oc_group=oc_group,
+        channels_outer=channels_outer,
+        split_rows=both is not None,
+        split_columns=False,
+        group_columns=group_columns,
+        flat=True,
     )
 
 

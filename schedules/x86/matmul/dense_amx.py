@@ -8,7 +8,7 @@ from typing import Any
 from tvm import te
 from tvm.target import Target
 
-from ...config import ConfigEntity, option
+from ...config import ConfigEntity, options
 from ...matmul import DenseWorkload
 from ...strategy import register
 from ..conv.register_tile import largest_divisor
@@ -72,15 +72,13 @@ def _fallback(dot: Dot, w: DenseWorkload, target: Target) -> ConfigEntity:
     rows = _rows(w.m)
     tiles = w.m // rows
     per_task = -(-knobs.val("tile_m") * knobs.val("task_rows") // rows)
-    return ConfigEntity(
-        {
-            "tile_m": option(rows),
-            "tile_n": option(2 * COLUMNS if columns % (2 * COLUMNS) == 0 else COLUMNS),
-            "block_k": option(w.k // dot.size),
-            "groups": option(largest_divisor(w.k // dot.size, amx.STEP_BYTES // amx.GROUP_BYTES)),
-            "task_order": option("bnm"),
-            "task_rows": option(min(per_task, tiles)),
-        }
+    return options(
+        tile_m=rows,
+        tile_n=2 * COLUMNS if columns % (2 * COLUMNS) == 0 else COLUMNS,
+        block_k=w.k // dot.size,
+        groups=largest_divisor(w.k // dot.size, amx.STEP_BYTES // amx.GROUP_BYTES),
+        task_order="bnm",
+        task_rows=min(per_task, tiles),
     )
 
 

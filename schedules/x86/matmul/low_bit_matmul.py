@@ -14,7 +14,7 @@ from tvm import te, tirx
 from tvm.target import Target
 
 from ...anchor import AnchorRule
-from ...config import ConfigEntity, option
+from ...config import ConfigEntity, options
 from ...epilogue import inline_epilogue
 from ...matmul import BitsWorkload, unravel
 from ...strategy import anchor_attrs, register
@@ -288,7 +288,7 @@ def fallback(w: BitsWorkload, target: Target) -> ConfigEntity:
         "bits": w.bits,
         "zero": w.zero,
     }
-    return ConfigEntity({name: option(value) for name, value in knobs.items()})
+    return options(**knobs)
 
 
 def vectors_of(rows: int, panels: int, machine: Machine) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 from tvm import te
 from tvm.target import Target
 
-from ...config import ConfigEntity, option
+from ...config import ConfigEntity, options
 from ...recurrent import RecurrentWorkload, Tiles, all_steps
 from ...strategy import register
 from ..injective import PARALLEL_WORK
@@ -73,14 +73,7 @@ def fallback(w: RecurrentWorkload, target: Target) -> ConfigEntity:
     blocks = -(-w.hidden // (lanes * vectors))
     work = w.batch * w.gates * w.hidden**2
     parallel = machine.num_cores > 1 and blocks > 1 and work >= WORK_PER_STEP
-    return ConfigEntity(
-        {
-            "tile_h": option(lanes * vectors),
-            "rows": option(rows),
-            "lanes": option(lanes),
-            "parallel": option(int(parallel)),
-        }
-    )
+    return options(tile_h=lanes * vectors, rows=rows, lanes=lanes, parallel=int(parallel))
 
 
 register(

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from tvm.target import Target
 
-from ...config import ConfigEntity, option
+from ...config import ConfigEntity, options
 from ...conv2d import Conv2dWorkload
 from ...knob_candidates import divisors
 from ...matmul import DenseWorkload
@@ -123,7 +123,7 @@ def plan(extents: tuple[int, int, int], machine: Machine, is_blocked: bool = Fal
         row_tasks = -(-rows // task_rows)
         is_busy = machine.busy(row_tasks) >= GOOD_BALANCE
         knobs["sums_by_task"] = row_tasks > 1 and is_busy
-    return ConfigEntity({name: option(value) for name, value in knobs.items()})
+    return options(**knobs)
 
 
 def register_tile(

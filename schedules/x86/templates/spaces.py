@@ -132,15 +132,11 @@ def _conv2d_direct(cfg: ConfigSpace, w: Conv2dWorkload, target: Target) -> None:
             and (parts == 1 or (flat and pixels % (parts * config.val("tile_ow")) == 0))
             and (flat or not (config.val("spread") and config.val("channels_outer")))
             and (config.val("rows", 1) == 1 or not (flat or config.val("channels_outer")))
-            and registers <= 2 * _registers(machine)
+            and registers <= 2 * machine.vector_registers
             and (config.val("channels_outer") if flat else config.val("tile_ow") <= w.out_width)
         )
 
     cfg.multi_filter(fits)
-
-
-def _registers(machine: Machine) -> int:
-    return machine.vector_registers
 
 
 def _depthwise_direct(cfg: ConfigSpace, w: Conv2dWorkload, target: Target) -> None:
@@ -196,7 +192,7 @@ def _winograd(cfg: ConfigSpace, w: Conv2dWorkload, target: Target) -> None:
                 and tile_rows == 1
                 and not config.val("split_columns")
                 and tile_columns <= in_group
-                and pixels * vectors <= 2 * _registers(machine)
+                and pixels * vectors <= 2 * machine.vector_registers
             )
         return (
             config.val("oc_group") % vectors == 0
@@ -204,7 +200,7 @@ def _winograd(cfg: ConfigSpace, w: Conv2dWorkload, target: Target) -> None:
             and config.val("rows") % tile_rows == 0
             and tile_columns <= across
             and (tile_rows == 1 or tile_columns == across)
-            and pixels * vectors <= 2 * _registers(machine)
+            and pixels * vectors <= 2 * machine.vector_registers
         )
 
     cfg.multi_filter(fits)
@@ -231,7 +227,7 @@ def _winograd_polyphase(cfg: ConfigSpace, w: Conv2dWorkload, target: Target) -> 
     def fits(config: ConfigEntity) -> bool:
         vectors = config.val("oc_tile") // block
         registers = config.val("tile_columns") * vectors
-        return config.val("oc_group") % vectors == 0 and registers <= 2 * _registers(machine)
+        return config.val("oc_group") % vectors == 0 and registers <= 2 * machine.vector_registers
 
     cfg.multi_filter(fits)
 
@@ -286,7 +282,7 @@ def _strassen(cfg: ConfigSpace, w: Any, target: Target) -> None:
     def fits(config: ConfigEntity) -> bool:
         tile_m, tile_n = config.val("tile_m"), config.val("tile_n")
         return (
-            tile_m * tile_n // lanes <= 2 * _registers(machine)
+            tile_m * tile_n // lanes <= 2 * machine.vector_registers
             and tile_m <= config.val("task_rows")
             and columns % (tile_n * config.val("group")) == 0
         )
