@@ -61,8 +61,7 @@ def records_of(found: Iterable[Any], source: str) -> list[Record]:
 
     records = []
     for index, each in enumerate(found):
-        mod = each.workload.mod
-        funcs = [func for _, func in mod.functions_items()]
+        funcs = [func for _, func in each.workload.mod.functions_items()]
         if len(funcs) != 1 or not isinstance(funcs[0], tvm.tirx.PrimFunc):
             raise RecordError(f"{source}: workload {index} is not one TIR function")
         if each.target is None:

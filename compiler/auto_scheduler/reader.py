@@ -34,8 +34,7 @@ def distill_record_file(in_file: str | os.PathLike[str], out_file: str | os.Path
     """Write to a new log the cheapest record of each workload and target of another."""
     best: dict[tuple[str, str], Any] = {}
     for record in scan(in_file):
-        inp = next(iter(record))
-        key = record.workload_key, str(inp.task.spelled)
+        key = record.workload_key, str(next(iter(record)).task.spelled)
         if key not in best or record.cost < best[key].cost:
             best[key] = record
     Path(out_file).write_text("")

@@ -161,8 +161,7 @@ def with_sources(function: relax.Function, sources: Mapping[relax.Var, str]) -> 
         value = binding.value
         if isinstance(value, relax.If):
             branches = [sequence(value.true_branch), sequence(value.false_branch)]
-            made = set_type(relax.If(value.cond, *branches), value.ty)
-            value = made
+            value = set_type(relax.If(value.cond, *branches), value.ty)
         value = filled(value, span)
         if isinstance(binding, relax.MatchCast):
             return relax.MatchCast(binding.var, value, binding.ty, binding.span)

@@ -72,8 +72,7 @@ def bind_constant_arguments(mod: tvm.IRModule) -> tvm.IRModule:
     There they can be folded and packed for the function's schedules. A function that is called
     more than once keeps its parameters, since the calls may pass different constants.
     """
-    claimed = backends(mod)
-    calls: dict[str, list[relax.Call]] = {name: [] for name in claimed}
+    calls: dict[str, list[relax.Call]] = {name: [] for name in backends(mod)}
     for call in calls_in(mod["main"]):
         calls.get(call.op.name_hint, []).append(call)
     bound: dict[str, tuple[Any, set[int]]] = {}

@@ -62,8 +62,7 @@ def load(path: str | os.PathLike[str], verbose: bool = True) -> Loaded:
             f"{file} does not exist or is not a file; give the path of a .py or .so"
         )
     before = registered()
-    earlier = _brought.get(file.resolve(), {})
-    for name, made in earlier.items():
+    for name, made in _brought.get(file.resolve(), {}).items():
         if before.get(name) is made:
             unregister(name)
     operators: list[str] = []

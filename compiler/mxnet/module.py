@@ -235,8 +235,7 @@ class Module:
         shapes = {name: array.shape for name, array in arrays.items()}
         if any(self._shapes.get(name) != shape for name, shape in shapes.items()):
             self._compile(shapes)
-        inputs = self._bound()
-        inputs.forward(bool(is_train), **arrays)
+        self._bound().forward(bool(is_train), **arrays)
 
     def get_outputs(self, merge_multi_context: bool = True) -> list[HostArray]:
         """The outputs of the last `forward`."""

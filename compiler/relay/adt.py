@@ -252,8 +252,7 @@ def variables_of(pattern: Any) -> list[relax.Var]:
 
 def type_definitions(mod: tvm.IRModule) -> dict[GlobalTypeVar, TypeData]:
     """The data types that a module defines."""
-    found = dict(mod.global_infos).get(_TYPES, ())
-    return {each.header: each for each in found}
+    return {each.header: each for each in dict(mod.global_infos).get(_TYPES, ())}
 
 
 def define(mod: tvm.IRModule, *definitions: TypeData) -> None:

@@ -62,8 +62,7 @@ class Interface:
         listed = ", ".join(self.names) or "no arguments"
         if len(args) > len(self.names):
             raise InputError(f"the function takes {listed}; {len(args)} arguments are given")
-        by_place = self.names[: len(args)]
-        twice = [name for name in by_place if name in kwargs]
+        twice = [name for name in self.names[: len(args)] if name in kwargs]
         unknown = [name for name in kwargs if name not in self.names]
         missing = [name for name in self.names[len(args) :] if name not in kwargs]
         for names, fault in (

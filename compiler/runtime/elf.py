@@ -95,8 +95,7 @@ def read_sections(file: BinaryIO) -> dict[str, Section]:
 
     Raises MalformedElfError: not such a file, or cut off.
     """
-    header = _read_header(file)
-    headers, names = _read_section_table(file, header)
+    headers, names = _read_section_table(file, _read_header(file))
     end = _size_of(file)
     sections = {}
     for entry in headers:

@@ -74,8 +74,7 @@ class KVCache:
 
     def copy(self) -> KVCache:
         """An independent copy with the same rows, to continue differently."""
-        device = next(iter(self.tensors.values())).device
-        other = KVCache(self._metadata, device)
+        other = KVCache(self._metadata, next(iter(self.tensors.values())).device)
         for name, tensor in self.tensors.items():
             tensor.copyto(other.tensors[name])
         other._length = self._length

@@ -233,8 +233,7 @@ def _open_shared_library(file: BinaryIO, origin: Path) -> _Opened:
     weights = sections[container.WEIGHTS]
     _require_size(envelope, weights.size, origin)
     _require_checksum(elf.image_checksum(file), envelope, origin)
-    machine = elf.machine(file)
-    return _Opened(envelope, weights.offset, machine, load_code)
+    return _Opened(envelope, weights.offset, elf.machine(file), load_code)
 
 
 def _open_archive(file: BinaryIO, origin: Path) -> _Opened:

@@ -172,8 +172,7 @@ def _transposed_iter(
     stage: Stage, nest: Sequence[tuple[Iter, Any]], group: Sequence[Iter]
 ) -> int | None:
     """Position in `nest` of the axis that a load walks contiguously while the store doesn't."""
-    every = accesses(stage)
-    for number, access in enumerate(every):
+    for number, access in enumerate(accesses(stage)):
         if access.is_store or stride(access, group[-1].var) in (0, 1):
             continue
         for index, (it, _) in enumerate(nest):

@@ -99,13 +99,11 @@ def region_batches(call: relax.Call) -> list[Bounds]:
     shape = _shape(call.args[0])
     if not shape:
         return []
-    batch = shape[0]
-    return [Bounds(1, (batch, None, None, None, None), (0,) * 5, along=1)]
+    return [Bounds(1, (shape[0], None, None, None, None), (0,) * 5, along=1)]
 
 
 def crop_batches(call: relax.Call) -> list[Bounds]:
-    layout = str(call.attrs["layout"])
-    axis = layout.index("N")
+    axis = str(call.attrs["layout"]).index("N")
     return [Bounds(2, (_shape(call.args[0])[axis],), (axis,))]
 
 
@@ -133,7 +131,6 @@ def box_counts(operand: int, of: int) -> Rule:
 
 def dense_coordinates(call: relax.Call) -> list[Bounds]:
     extents = [int(v) if isinstance(v, tirx.IntImm) else v for v in call.args[3].values]
-    rank = len(_shape(call.args[0]))
-    if rank < 2:
+    if len(_shape(call.args[0])) < 2:
         return [Bounds(0, (extents[0],), (0,))]
     return [Bounds(0, tuple(extents), tuple(range(len(extents))), along=1)]

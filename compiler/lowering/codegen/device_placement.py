@@ -148,8 +148,7 @@ def separate_cpus(target: Target) -> tvm.transform.Pass:
         ]
         attrs = dict(mod.attrs or {})
         attrs["external_mods"] = [*attrs.get("external_mods", []), *libraries]
-        rest = tvm.IRModule(kept, global_infos=mod.global_infos)
-        return rest.with_attrs(attrs)
+        return tvm.IRModule(kept, global_infos=mod.global_infos).with_attrs(attrs)
 
     return separate
 

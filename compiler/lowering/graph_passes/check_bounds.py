@@ -137,8 +137,7 @@ class _Needs:
             if not (buffer.same_as(other) and axis == at and self.conditions == conditions):
                 continue
             if isinstance(least, tirx.IntImm) and isinstance(size, tirx.IntImm):
-                largest = max(least, size, key=int)
-                self.found[i] = (other, at, largest, conditions)
+                self.found[i] = (other, at, max(least, size, key=int), conditions)
                 return
             if self.analyzer.can_prove_equal(least, size):
                 return

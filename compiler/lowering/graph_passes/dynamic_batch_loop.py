@@ -203,8 +203,7 @@ class _Loops:
     ) -> tvm.ir.GlobalVar:
         key = (gvar.name_hint, flags)
         if key not in self.kernels:
-            func = self.mod[gvar.name_hint]
-            made = _looped(func, flags, outs)
+            made = _looped(self.mod[gvar.name_hint], flags, outs)
             is_first = all(name != gvar.name_hint for name, _ in self.kernels)
             name = gvar.name_hint if is_first else f"{gvar.name_hint}_{len(self.kernels)}"
             self.functions.pop(gvar if is_first else None, None)

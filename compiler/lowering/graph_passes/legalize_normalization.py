@@ -21,8 +21,7 @@ def _normal(data: te.Tensor, axes: Sequence[int], epsilon: float) -> te.Tensor:
     """(x - mean) / sqrt(variance + epsilon) over these axes."""
     count = math.prod(data.shape[axis] for axis in axes)
     count = tirx.Cast(data.dtype, count) if isinstance(count, tirx.Expr) else float(count)
-    mean = topi.divide(_sum(data, axes), count)
-    centered = topi.subtract(data, mean)
+    centered = topi.subtract(data, topi.divide(_sum(data, axes), count))
     squares = _sum(topi.multiply(centered, centered), axes)
     return topi.multiply(centered, topi.rsqrt(topi.add(topi.divide(squares, count), epsilon)))
 

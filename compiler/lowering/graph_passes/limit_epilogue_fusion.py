@@ -87,8 +87,7 @@ def _growth(kernel: tirx.PrimFunc, operands: list[Growth | None]) -> Growth:
         nonlocal last
         visitor.default_visit(node)
         if isinstance(node.body, tirx.BufferStore):
-            last = of(node.body.value)
-            stages.append((node.body.buffer, last))
+            stages.append((node.body.buffer, of(node.body.value)))
 
     tvm_ffi.structural_visit(kernel.body, (s_tir.SBlock, block))
     return last

@@ -158,8 +158,7 @@ class _Selector(PyExprMutator):
         """Channel block and new expression of a call; None to leave it to legalization."""
         name = call.op.name
         if is_gpu(at.target) and name in _ANCHORS_ON_GPU:
-            plain = self._on_plain_tensors(call)
-            conv = lower_recorded(plain, at)
+            conv = lower_recorded(self._on_plain_tensors(call), at)
             return None if conv is None else (PLAIN, conv)
         if name in _CONVOLUTIONS:
             return _CONVOLUTIONS[name](call, at)

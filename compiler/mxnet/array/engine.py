@@ -108,8 +108,7 @@ class _Run:
         for record in self.records:
             self.nodes.append(self._describe(record))
         self.outputs = self._outputs(wanted)
-        first = self.records[0]
-        self.device = first.device
+        self.device = self.records[0].device
 
     def _collect(self, roots: Sequence[Record | None]) -> None:
         """The records that have not been computed, each after those it reads."""
@@ -184,8 +183,7 @@ class _Run:
                 _PROGRAMS[key] = program
             while len(_PROGRAMS) > _CAPACITY:
                 _PROGRAMS.popitem(last=False)
-        results = program(self.leaves)
-        for (record, index), tensor in zip(self.outputs, results):
+        for (record, index), tensor in zip(self.outputs, program(self.leaves)):
             for position, value in record.alive():
                 if position == index:
                     value.tensor = tensor

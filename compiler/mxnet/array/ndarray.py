@@ -286,8 +286,7 @@ def rebind(array: ndarray, value: Value) -> None:
 
 def reject_in_trace(array: ndarray) -> None:
     """Raise if arrays can't be changed now."""
-    trace = current_trace()
-    if trace is not None:
+    if current_trace() is not None:
         raise DeferredComputeError(
             f"{call_site()}: arrays can't be changed in place (+=, x[...] =, set_data) while a "
             "trace is recorded; make a new array"

@@ -26,8 +26,7 @@ def texts_of_era(dag: ComputeDag) -> dict[str, str]:
 
 def _adaptive_text(op: Operation) -> str | None:
     """Texts of global pooling."""
-    total = op.producers[0]
-    windows = _windows(total)
+    windows = _windows(op.producers[0])
     if any(op.shape[dim] != 1 for dim in windows):
         return None
     factors = []

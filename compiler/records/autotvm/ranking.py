@@ -64,8 +64,7 @@ def rank_log(path: str | os.PathLike, strict: bool = False) -> Iterator[Ranked]:
     `strict`: raise at the first bad line instead of warning once at the end. Raises RecordError:
     the file can't be read or no line of it is a record; with `strict` a bad line.
     """
-    name = Path(path).name
-    skipped, count, raw = SkippedLines(name), 0, b"\n"
+    skipped, count, raw = SkippedLines(Path(path).name), 0, b"\n"
     try:
         with open_regular(path) as file:
             for run in runs(file, (_LAYOUT,)):

@@ -182,8 +182,7 @@ def arange_of_extents(first: Extent, last: Extent, step: Extent, name: str) -> r
 def _scalar(value: Any, name: str) -> relax.Expr:
     if not isinstance(value, relax.Expr):
         return relax.const(value, name)
-    dims = extents(value)
-    return op.reshape(value, []) if dims else value
+    return op.reshape(value, []) if extents(value) else value
 
 
 @operator("meshgrid", wraps=True, how="direct", pattern=INJECTIVE)

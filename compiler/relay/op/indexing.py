@@ -298,8 +298,7 @@ _argwhere_kernel = kernel("argwhere", _argwhere)
 @operator("argwhere", precision=FOLLOW)
 def argwhere(condition: relax.Expr) -> relax.Expr:
     """Coordinates of the nonzero elements: (count, rank) of int32."""
-    hits = _hits_kernel(condition)
-    places, count = tuple_fields(hits)
+    places, count = tuple_fields(_hits_kernel(condition))
     return with_shape(count, lambda n: _argwhere_kernel(places, condition, relax.ShapeExpr(n)))
 
 

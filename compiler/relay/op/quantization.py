@@ -143,8 +143,7 @@ def avg_pool2d(call: relax.Call, types: AffineTypes) -> Result:
     out = types[call] if last else own
     attrs = dialect.attributes(call)
     attrs["out_layout"] = ""
-    made = op("qnn.avg_pool2d", data, *own.numbers, *out.numbers, **attrs)
-    return [made, out]
+    return [op("qnn.avg_pool2d", data, *own.numbers, *out.numbers, **attrs), out]
 
 
 def _mean_pool(call: relax.Call, types: AffineTypes) -> Result:
@@ -380,7 +379,6 @@ def function(name: str, optional: bool = False) -> IntegerForm:
         data, out = call.args[0], types[call]
         own = types[data]
         attrs = dialect.attributes(call) if name == "qnn.softmax" else {}
-        made = op(name, data, *own.numbers, *out.numbers, **attrs)
-        return [made, out]
+        return [op(name, data, *own.numbers, *out.numbers, **attrs), out]
 
     return IntegerForm(rule, optional=optional)

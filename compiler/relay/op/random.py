@@ -225,8 +225,7 @@ def uniform(
     following, values = _fractions(key, name := dtype or "float32", _sizes(shape))
     bounds = [_number(bound, name) for bound in (low, high)]
     span = op.subtract(bounds[1], bounds[0])
-    scaled = op.multiply(values, span)
-    return relax.Tuple([following, op.add(scaled, bounds[0])])
+    return relax.Tuple([following, op.add(op.multiply(values, span), bounds[0])])
 
 
 @operator("random.normal", ["key", "mean", "scale"], wraps=True, renamed=_RENAMED, how="TE")
@@ -241,8 +240,7 @@ def normal(
     rest = op.subtract(relax.const(1.0, name), first)
     radius = op.sqrt(op.multiply(op.log(rest), relax.const(-2.0, name)))
     angle = op.multiply(second, relax.const(2 * math.pi, name))
-    standard = op.multiply(radius, op.cos(angle))
-    scaled = op.multiply(standard, _number(scale, name))
+    scaled = op.multiply(op.multiply(radius, op.cos(angle)), _number(scale, name))
     return relax.Tuple([following, op.add(scaled, _number(mean, name))])
 
 

@@ -94,8 +94,7 @@ def _of_nothing(data: relax.Expr, axes: list[int], keepdims: bool, value: Any) -
 def _mean(data: relax.Expr, axes: list[int], keepdims: bool) -> relax.Expr:
     if is_float(dtype(data)):
         return op.mean(data, axes, keepdims)
-    total = op.sum(data, axes, keepdims)
-    return op.divide(total, _count(data, axes, dtype(data)))
+    return op.divide(op.sum(data, axes, keepdims), _count(data, axes, dtype(data)))
 
 
 _all = kernel("all", lambda data, axis, keepdims: topi.all(data, axis, keepdims))
@@ -282,7 +281,6 @@ def _mean_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr |
 def _arg_reduction_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
     name = operator_name(call)
     axes = None if call.attrs.axis is None else [int(call.attrs.axis)]
-    shape = call.ty.shape
-    ty = relax.TensorType(shape, "int32")
+    ty = relax.TensorType(call.ty.shape, "int32")
     found = typed_call(name, call.args, ty, axis=axes, keepdims=bool(call.attrs.keepdims))
     return typed_call("cast", [found], call.ty, dtype=dtype(call))

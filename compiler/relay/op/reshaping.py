@@ -184,8 +184,7 @@ def reshape(data: relax.Expr, newshape: Any, allowzero: bool = False) -> relax.E
     if isinstance(codes, relax.Expr):
         resolved = _reshape_codes_kernel(data, codes, allowzero=bool(allowzero))
         return with_shape(resolved, lambda dims: op.reshape(data, dims))
-    shape = resolve_reshape(extents(data), codes, bool(allowzero))
-    return reshaped(data, shape)
+    return reshaped(data, resolve_reshape(extents(data), codes, bool(allowzero)))
 
 
 dynamic_form("reshape", reshape, ["data", "newshape"])

@@ -128,8 +128,7 @@ def _fill_empty_rows(
         counts = _row_counts_kernel(sparse_indices, relax.ShapeExpr(rows))
         empty = cast_to(op.equal(counts, number(0, "int64")), "int64")
         empty_before = op.cumsum(empty, 0, "int64", exclusive=True)
-        entries_before = op.cumsum(counts, 0, "int64", exclusive=True)
-        starts = op.add(entries_before, empty_before)
+        starts = op.add(op.cumsum(counts, 0, "int64", exclusive=True), empty_before)
         size = op.sum(op.add(counts, empty), [0], True)
 
         def place(count: list[Any]) -> relax.Expr:
@@ -163,8 +162,7 @@ def sparse_fill_empty_rows(
 
 def _steps(sizes: relax.Expr) -> relax.Expr:
     """Row-major strides of a tensor with these extents."""
-    backwards = op.flip(sizes, 0)
-    return op.flip(op.cumprod(backwards, 0, "int64", exclusive=True), 0)
+    return op.flip(op.cumprod(op.flip(sizes, 0), 0, "int64", exclusive=True), 0)
 
 
 @operator("sparse_reshape", 3, wraps=True, pattern=INJECTIVE)

@@ -54,6 +54,5 @@ def _read_field(graph: Graph, index: int, name: str, form: str) -> Any:
     if form == "d":
         return graph.real(index, name)
     if form in ("s", "t"):
-        text = graph.text(index, name)
-        return text or (None if form == "t" else "")
+        return graph.text(index, name) or (None if form == "t" else "")
     return graph.value(graph.node(index, name))

@@ -45,8 +45,7 @@ def read_module(text: str, source: str = "json") -> syntax.Module:
     if kind == "relay.Function":
         return syntax.Module({"main": reader.function(graph.root)}, source=source)
     if kind in _LEAVES or kind.startswith("relay.") or kind == "GlobalVar":
-        body = reader.closed(graph.root)
-        return syntax.Module({"main": body}, source=source)
+        return syntax.Module({"main": reader.closed(graph.root)}, source=source)
     raise SavedModuleError(f"{source}: the document holds a {kind or 'null'}, no Relay module")
 
 

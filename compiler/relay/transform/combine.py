@@ -168,8 +168,7 @@ def _batched_dense(body: relax.Expr, least: int) -> relax.Expr:
     groups = _groups(body, kind, least)
 
     def join(members: list[relax.Call], data: relax.Expr, rights: list[relax.Expr]) -> relax.Expr:
-        count = len(members)
-        lefts = op("stack", tuple_of([data] * count), axis=0)
+        lefts = op("stack", tuple_of([data] * len(members)), axis=0)
         weights = op("stack", tuple_of(rights), axis=0)
         out = dialect.attributes(members[0])["out_dtype"]
         return op(

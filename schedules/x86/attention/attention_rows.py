@@ -140,8 +140,7 @@ class _Loops:
         self._copy_values()
         needed = tirx.floordiv(w.s + (ROW_TILES[0] - 1), ROW_TILES[0])
         each = tirx.floordiv(w.s + (needed - 1), tirx.max(needed, 1))
-        bounds = zip(ROW_TILES, (*ROW_TILES[1:], 0))
-        for rows, fewer in bounds:
+        for rows, fewer in zip(ROW_TILES, (*ROW_TILES[1:], 0)):
             larger = [size for size in ROW_TILES if size > rows]
             # Taken if it is the smallest tile that is enough, or the largest that fits.
             fits = tirx.And(w.s >= rows, each > fewer) if rows > 1 else w.s >= 1

@@ -118,8 +118,7 @@ def compute(w: Conv2dWorkload, config: ConfigEntity, data: Any, weight: Any) -> 
     v = transformed_input(
         w, data, (down_matrices[1], across_matrices[1]), (down, across), tiles, block
     )
-    steps = int(weight.shape[2])
-    k = te.reduce_axis((0, steps), "k")
+    k = te.reduce_axis((0, int(weight.shape[2])), "k")
     part = [te.reduce_axis((0, extent), "part") for extent in together]
     of_block = block // math.prod(together)
 

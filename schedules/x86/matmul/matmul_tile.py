@@ -199,8 +199,7 @@ class TiledMatmul(AnchorRule):
 
     def schedule(self, sch: Any, anchor: Any, config: ConfigEntity, target: Target) -> Any:
         machine = Machine.from_target(target)
-        dtype = str(sch.get(anchor).writes[0].source.dtype)
-        lanes = machine.lanes(dtype)
+        lanes = machine.lanes(str(sch.get(anchor).writes[0].source.dtype))
         parts = inline_epilogue(sch, anchor, keep=(PANEL,))
         e = self._extents(sch, anchor, parts.output)
         parallel = e.cycles(machine, lanes) >= PARALLEL_CYCLES

@@ -55,8 +55,7 @@ def attention_of_symbols(
     alike: set[int] = set()
     found = []
     for numbers in _NUMBERS:
-        pairs = list(zip(known, numbers))
-        bound = with_extents(function, pairs)
+        bound = with_extents(function, list(zip(known, numbers)))
         own = dict(zip(_variables(bound), _variables(function), strict=True))
         found.append([(own.get(var), each, own) for var, each in find(bound).items()])
     for extent in extents:

@@ -112,8 +112,7 @@ def import_symbol(
         name: host_array(value)
         for name, value in {**(arg_params or {}), **(aux_params or {})}.items()
     }
-    importer = SymbolImporter(graph, _shapes(graph, shape, arrays), dtype, arrays)
-    return importer.run()
+    return SymbolImporter(graph, _shapes(graph, shape, arrays), dtype, arrays).run()
 
 
 def infer_shapes(
@@ -123,8 +122,7 @@ def infer_shapes(
     from .graph import SymbolImporter
 
     graph = _graph_of(symbol)
-    importer = SymbolImporter(graph, _shapes(graph, shapes, {}), dtype, {})
-    return importer.infer()
+    return SymbolImporter(graph, _shapes(graph, shapes, {}), dtype, {}).infer()
 
 
 def infer_types(

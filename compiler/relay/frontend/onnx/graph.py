@@ -413,8 +413,7 @@ class GraphImporter:
             if shape is None:
                 return None
             if kind == "Size":
-                whole = simplified(math.prod(shape))
-                return [np.array(whole, object)]
+                return [np.array(simplified(math.prod(shape)), object)]
             return [np.array(shape[node.attr("start", 0) : node.attr("end")], object)]
         is_quotient = bool(node.inputs) and node.get(0) in self.quotients
         if kind == "Cast" and is_quotient and symbolic.dtype_of_result(node) in ("int32", "int64"):

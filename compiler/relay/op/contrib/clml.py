@@ -95,8 +95,7 @@ def clml_pattern_table() -> list[Row]:
     def layer(text: str) -> Any:
         biased = chain(f"{text} nn.bias_add(c)? add(c)?")
         active = chain("nn.relu?", normalized(biased) | biased)
-        clip = is_op("clip")(active).has_attr({"a_min": 0.0, "a_max": 6.0})
-        return clip | active
+        return is_op("clip")(active).has_attr({"a_min": 0.0, "a_max": 6.0}) | active
 
     rows: list[Row] = [
         ("clml.pad_conv2d", layer("nn.pad(c) nn.conv2d(c)"), _conv),

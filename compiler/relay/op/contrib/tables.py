@@ -52,8 +52,7 @@ def chain(text: str, start: Any = None) -> Any:
 
 def gelu(data: Any) -> Any:
     """Pattern of x / c * (erf + c) * c, `nn.gelu` as expanded by ONNX importers."""
-    curve = chain("divide(_) erf add(_)", data)
-    return chain("multiply(_)", product(data, curve))
+    return chain("multiply(_)", product(data, chain("divide(_) erf add(_)", data)))
 
 
 def swish(data: Any) -> Any:

@@ -248,8 +248,7 @@ def conv2d_backward_weight(
         dilation=integers(strides, 2),
         groups=groups,
     )
-    kernel_extents = integers(kernel_size, 2)
-    cut = op.strided_slice(full, [2, 3], [0, 0], kernel_extents, [1, 1])
+    cut = op.strided_slice(full, [2, 3], [0, 0], integers(kernel_size, 2), [1, 1])
     result = convert(op.permute_dims(cut, [1, 0, 2, 3]), "OIHW", kernel_layout)
     return cast_to(result, out_dtype) if out_dtype else result
 

@@ -92,8 +92,7 @@ def _batch_norm(
     if center:
         offset = op.add(offset, beta)
     factor, offset = (spread(each, axis, rank(data)) for each in (factor, offset))
-    result = op.add(op.multiply(data, factor), offset)
-    return relax.Tuple([result, mean, variance])
+    return relax.Tuple([op.add(op.multiply(data, factor), offset), mean, variance])
 
 
 def _others(data: relax.Expr, *axes: int) -> list[int]:

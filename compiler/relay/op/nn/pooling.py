@@ -185,8 +185,7 @@ def _adaptive_pool(kind: str, count: int, **facts: Any) -> Callable[..., Any]:
             size = integers(output_size, count)
             size = size * count if len(size) == 1 else size
         if kind == "avg":
-            function = getattr(op.nn, name)
-            result = function(data, size, own)
+            result = getattr(op.nn, name)(data, size, own)
         else:
             result = compute(data, output_size=size, layout=own)
         return convert(infer_type(result), own, str(out_layout or "") or layout)

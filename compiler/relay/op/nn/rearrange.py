@@ -26,8 +26,7 @@ def _quotient(size: Extent, block: int) -> Extent:
 
 def _moved(data: relax.Expr, shape: list[Any], order: list[int], result: list[Any]) -> relax.Expr:
     """Reshape to `shape`, permute the axes, reshape to `result`."""
-    split = reshaped(data, shape)
-    return reshaped(op.permute_dims(split, order), result)
+    return reshaped(op.permute_dims(reshaped(data, shape), order), result)
 
 
 def _whole_blocks(data: relax.Expr, axis: int, size: int) -> relax.Expr:

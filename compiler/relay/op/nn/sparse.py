@@ -142,7 +142,6 @@ def sparse_conv2d(
     height, width = (int(size) for size in kernel_size)
     channels = extents(data)[layout.index("C")]
     matrix = _dense_matrix(weight_data, weight_indices, weight_indptr, height * width * channels)
-    outer = extents(matrix)[0]
-    weight = op.reshape(matrix, [outer, height, width, channels])
+    weight = op.reshape(matrix, [extents(matrix)[0], height, width, channels])
     pad = [(height - 1) // 2, (width - 1) // 2, height // 2, width // 2]
     return conv2d(data, weight, padding=pad, data_layout=layout, kernel_layout="OHWI")

@@ -70,8 +70,7 @@ def get_valid_counts(
     kept = cast_to(op.equal(discarded, number(0, "int32")), "int32")
     count = op.sum(kept, [1])
     rows = _compacted_kernel(data, order, count)
-    parts = tuple_fields(rows)
-    return relax.Tuple([count, *parts])
+    return relax.Tuple([count, *tuple_fields(rows)])
 
 
 def _scores_of(data: te.Tensor, counts: te.Tensor, score_index: int) -> te.Tensor:
@@ -295,8 +294,7 @@ def all_class_non_max_suppression(
         totals = op.sum(wide, [0], True)
         return relax.Tuple([op.squeeze(rows, [0]), totals])
     totals = op.sum(op.reshape(wide, [batch, classes]), [1])
-    parts = tuple_fields(rows)
-    return relax.Tuple([*parts, totals])
+    return relax.Tuple([*tuple_fields(rows), totals])
 
 
 def _candidates(ranked: te.Tensor, places: te.Tensor, kept: te.Tensor, classes: int) -> te.Tensor:

@@ -274,8 +274,7 @@ def reduce(
 
     With `shift`, a result along the same axes, it is the sum of exp(x - shift).
     """
-    rank = data.ty.ndim
-    extents = extents_of(node, _reduced_extents_kernel(data, axes), rank)
+    extents = extents_of(node, _reduced_extents_kernel(data, axes), data.ty.ndim)
     operands = [] if shift is None else [shift]
     if shift is not None:  # its own extents: the same numbers, under other names
         extents = list(shift.ty.shape.values)

@@ -321,8 +321,7 @@ def _joint(shape: list[Any], wanted: list[Any]) -> list[Any] | None:
 def _expand_at_run_time(node: Node) -> relax.Expr:
     """Broadcast to a target shape that is computed at run time."""
     own = node.extents(0)
-    rank = max(len(own), node.shape(1)[0])
-    joint = dynamic_operands.joint_extents(node, 1, rank)
+    joint = dynamic_operands.joint_extents(node, 1, max(len(own), node.shape(1)[0]))
     return broadcast_extents(node[0], [simplified(extent) for extent in joint])
 
 

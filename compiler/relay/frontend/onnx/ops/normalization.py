@@ -25,8 +25,7 @@ def layer_normalization(node: Node) -> list[relax.Expr]:
     known = integers(normal)
     epsilon = node.attr("epsilon", 1e-5)
     gamma = _spread(node, 1, normal)
-    bias = node.get(2)
-    if bias is not None:
+    if node.get(2) is not None:
         beta = _spread(node, 2, normal)
     elif known is None:
         beta = relax.op.zeros([as_extent(extent) for extent in normal], dtype)
@@ -64,8 +63,7 @@ def _spread(node: Node, index: int, normal: list[Any]) -> relax.Expr:
 def rms_normalization(node: Node) -> relax.Expr:
     """x / sqrt(mean(x * x) + epsilon) * scale."""
     data, shape = node[0], node.extents(0)
-    first = node.axis(-1, len(shape))
-    axes = list(range(first, len(shape)))
+    axes = list(range(node.axis(-1, len(shape)), len(shape)))
     wide = "float32" if node.attr("stash_type", 1) == 1 else node.dtype(0)
     value = data if node.dtype(0) == wide else node.emit(relax.op.astype(data, wide))
     square = relax.op.mean(value * value, axes, keepdims=True)

@@ -109,8 +109,7 @@ def _lstm_step(layer: Direction, inputs: relax.Expr, state: State) -> State:
     forget = number(1.0, write) - write if node.attr("input_forget", 0) else gate(2, 2, cell)
     candidate = g(layer.clipped(layer.gate(gates, 3)))
     cell = node.emit(forget * cell + write * candidate)
-    output = gate(1, 1, cell)
-    return node.emit(output * h(cell)), cell
+    return node.emit(gate(1, 1, cell) * h(cell)), cell
 
 
 _KINDS: dict[str, tuple[int, int, list[str], Step]] = {

@@ -46,8 +46,7 @@ def _number(node: Node, name: str, default: float = 0.0) -> relax.Expr:
 
 def _mixed(node: Node, name: str, default: float, old: relax.Expr, new: relax.Expr) -> relax.Expr:
     """The share `name` of what was, and the rest of what is new."""
-    share = node.attr(name, default)
-    rest = relax.const(1 - share, node.dtype(0))
+    rest = relax.const(1 - node.attr(name, default), node.dtype(0))
     return node.emit(_number(node, name, default) * old + rest * new)
 
 

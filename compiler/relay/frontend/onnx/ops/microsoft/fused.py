@@ -67,8 +67,7 @@ def channels_first(node: Node, data: relax.Expr) -> relax.Expr:
 
 def channels_last(node: Node, data: relax.Expr) -> relax.Expr:
     """A tensor NCHW as NHWC."""
-    rank = data.ty.ndim
-    return node.emit(relax.op.permute_dims(data, [0, *range(2, rank), 1]))
+    return node.emit(relax.op.permute_dims(data, [0, *range(2, data.ty.ndim), 1]))
 
 
 def nhwc_conv(node: Node) -> relax.Expr:
