@@ -12,6 +12,7 @@ from ...errors import RelayTypeError
 from ...ir.constants import static_shape
 from ...ir.dynamic_shape import proven_ratio
 from ...ir.op_facts import Forbidden
+from ...kernels.scalars import by_place
 from ..type_infer import type_of
 from . import quantization
 from .op_def import FOLLOW, INJECTIVE
@@ -146,15 +147,11 @@ def _reshape_codes(data: te.Tensor, codes: te.Tensor, allowzero: bool) -> te.Ten
     for index in range(count):
         others = others * kept(index)
 
-    def value(at: Any) -> Any:
-        result: Any = tirx.const(0, "int64")
-        for index in range(count):
-            left = tirx.floordiv(total, tirx.max(others, tirx.const(1, "int64")))
-            own = tirx.Select(codes(index) == -1, left, kept(index))
-            result = tirx.Select(at == index, own, result)
-        return result
-
-    return te.compute((count,), value, name="reshape_codes")
+    left = tirx.floordiv(total, tirx.max(others, tirx.const(1, "int64")))
+    return by_place(
+        [tirx.Select(codes(index) == -1, left, kept(index)) for index in range(count)],
+        "reshape_codes",
+    )
 
 
 _reshape_codes_kernel = kernel(

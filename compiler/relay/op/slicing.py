@@ -13,6 +13,7 @@ from tvm import relax, te, tirx, topi
 from ...errors import RelayTypeError
 from ...ir.dynamic_shape import as_extent, is_natural, simplified
 from ...ir.op_facts import shape_rules
+from ...kernels.scalars import by_place
 from . import layout_slices, quantization
 from .op_def import FOLLOW, INJECTIVE
 from .raising import Definitions, from_relax, static_ints, typed_call
@@ -157,17 +158,10 @@ def _slice_bounds(
         return first, step, tirx.max(length, zero)
 
     bounds = [bound(index) for index in range(len(data.shape))]
-
-    def part(which: int, name: str) -> te.Tensor:
-        def value(at: Any) -> Any:
-            result: Any = tirx.const(0, "int64")
-            for index, each in enumerate(bounds):
-                result = tirx.Select(at == index, each[which], result)
-            return result
-
-        return te.compute((len(bounds),), value, name=name)
-
-    return [part(0, "begin"), part(1, "stride"), part(2, "length")]
+    return [
+        by_place([each[which] for each in bounds], name)
+        for which, name in enumerate(("begin", "stride", "length"))
+    ]
 
 
 def _slice_from(

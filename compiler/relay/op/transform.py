@@ -9,6 +9,7 @@ from tvm import relax, te, tirx, topi
 
 from ...errors import RelayTypeError
 from ...ir.op_facts import index_rules, shape_rules
+from ...kernels.scalars import element_at
 from ..type_infer import infer_type, type_of, with_extents
 from . import layout_rules, quantization, raising
 from .op_def import BROADCAST, ELEMENTWISE, FOLLOW, INJECTIVE, REDUCTION
@@ -73,24 +74,17 @@ def reinterpret(data: relax.Expr, dtype: str) -> relax.Expr:
     return _reinterpret(data, dtype=dtype)
 
 
-def _picked(at: Any, values: Sequence[Any]) -> Any:
-    """values[at] as int64, by selection among few values."""
-    result: Any = tirx.const(0, "int64")
-    for index, value in enumerate(values):
-        result = tirx.Select(at == index, tirx.Cast("int64", value), result)
-    return result
-
-
 def _inserted(data: te.Tensor, axis: te.Tensor, count: int) -> te.Tensor:
     """Insert `count` ones into the shape before a run-time axis."""
     ndim = len(data.shape) + count
+    sizes = [tirx.Cast("int64", size) for size in data.shape]
 
     def value(at: Any) -> Any:
         where = axis(0).astype("int64")
         where = tirx.Select(where < 0, where + len(data.shape) + 1, where)
         new = tirx.all(at >= where, at < where + count)
         old = tirx.Select(at < where, at.astype("int64"), at.astype("int64") - count)
-        return tirx.Select(new, tirx.const(1, "int64"), _picked(old, data.shape))
+        return tirx.Select(new, tirx.const(1, "int64"), element_at(old, sizes))
 
     return te.compute((ndim,), value, name="shape_with_ones")
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tvm import te, topi
 
 from schedules import rules, strategy
+from schedules.config import option
 from schedules.conv2d import Conv2dWorkload
 from schedules.x86.conv import conv2d, depthwise, register_tile
 from schedules.x86.machine.cpu import Machine
@@ -132,7 +133,7 @@ def test_grouped_convolution_reads_only_its_group(groups, channels):
 def test_both_loop_orders_give_the_same_numbers(channels_outer):
     w = Conv2dWorkload(2, 32, 14, 14, 64, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1))
     knobs = dict(BY_NAME[conv2d.DIRECT].fallback(w, TARGETS[0]).knobs)
-    knobs["channels_outer"] = conv2d.option(channels_outer)
+    knobs["channels_outer"] = option(channels_outer)
     check(w, conv2d.DIRECT, ic_block=16, config=conv2d.ConfigEntity(knobs))
 
 
@@ -145,7 +146,7 @@ def test_rows_of_a_task_are_padded_once(target, ic_block, channels, stride):
     oc = 160 if channels == 256 else 32
     w = Conv2dWorkload(2, channels, 12, 9, oc, (3, 3), (stride,) * 2, (1, 1, 1, 1), (1, 1))
     knobs = dict(BY_NAME[conv2d.DIRECT].fallback(w, target).knobs)
-    knobs |= {"rows": conv2d.option(3), "channels_outer": conv2d.option(False)}
+    knobs |= {"rows": option(3), "channels_outer": option(False)}
     check(w, conv2d.DIRECT, target, ic_block=ic_block, config=conv2d.ConfigEntity(knobs))
 
 
@@ -208,7 +209,7 @@ def test_last_tile_of_a_row_has_code_of_its_own_without_guards():
 def flat_config(lanes, **knobs):
     """Knobs of register tiles of four pixels that run on from row to row."""
     knobs = {"oc_block": lanes, "tile_ow": 4, "channels_outer": True, "flat": True, **knobs}
-    return conv2d.ConfigEntity({name: conv2d.option(value) for name, value in knobs.items()})
+    return conv2d.ConfigEntity({name: option(value) for name, value in knobs.items()})
 
 
 @pytest.mark.parametrize("target", TARGETS[1:], ids=lambda t: str(t.attrs["mcpu"]))
@@ -345,8 +346,8 @@ def test_rows_of_large_images_may_be_copied(target):
     w = Conv2dWorkload(2, 64, 5, 19, 48, (1, 1), (1, 1), (0, 0, 0, 0), (1, 1))
     knobs = conv2d.direct_fallback(w, target).knobs
     changed = {"channels_outer": False, "flat": False, "pixel_parts": 1, "spread": True}
-    changed = {name: conv2d.option(value) for name, value in changed.items()}
-    config = conv2d.ConfigEntity({**knobs, "tile_ow": conv2d.option(4), **changed})
+    changed = {name: option(value) for name, value in changed.items()}
+    config = conv2d.ConfigEntity({**knobs, "tile_ow": option(4), **changed})
     check(w, conv2d.DIRECT, target, ic_block=16, config=config)
 
 

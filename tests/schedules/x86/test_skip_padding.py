@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from tvm import te
 
+from schedules.config import option
 from schedules.conv2d import Conv2dWorkload
 from schedules.x86.conv import conv2d
 from schedules.x86.conv.skip_padding import rows_of, share_inside, skipped_flops
@@ -67,5 +68,5 @@ def test_weights_that_come_at_run_time_may_be_infinite():
 def test_convolutions_are_right_without_them(target, channels_outer, ic_block, changes):
     w = replace(SEVEN, **changes)
     knobs = dict(BY_NAME[conv2d.DIRECT].fallback(w, target).knobs)
-    knobs |= {"channels_outer": conv2d.option(channels_outer), "rows": conv2d.option(1)}
+    knobs |= {"channels_outer": option(channels_outer), "rows": option(1)}
     check(w, conv2d.DIRECT, target, ic_block=ic_block, config=conv2d.ConfigEntity(knobs))

@@ -10,6 +10,7 @@ import numpy as np
 from tvm import relax, te, tirx
 
 from ....errors import RelayTypeError
+from ....kernels.scalars import by_place
 from .. import layout_rules
 from ..image import resize_to
 from ..op_def import INJECTIVE
@@ -39,16 +40,12 @@ def _scaled(size: Extent, scale: float) -> Extent:
 
 def _scaled_sizes(data: te.Tensor, scales: te.Tensor, axes: list[int]) -> te.Tensor:
     """Scale the sizes of the given axes and round them."""
-
-    def value(at: Any) -> Any:
-        result: Any = tirx.const(0, "int64")
-        for place, axis in enumerate(axes):
-            wide = tirx.Cast("float64", data.shape[axis]) * scales(place).astype("float64")
-            size = tirx.Cast("int64", tirx.floor(wide + tirx.const(0.5, "float64")))
-            result = tirx.Select(at == place, size, result)
-        return result
-
-    return te.compute((len(axes),), value, name="scaled_sizes")
+    wide = (
+        tirx.Cast("float64", data.shape[axis]) * scales(place).astype("float64")
+        for place, axis in enumerate(axes)
+    )
+    half = tirx.const(0.5, "float64")
+    return by_place([tirx.Cast("int64", tirx.floor(each + half)) for each in wide], "scaled_sizes")
 
 
 _scaled_sizes_kernel = kernel("nn.upsampled_sizes", _scaled_sizes)

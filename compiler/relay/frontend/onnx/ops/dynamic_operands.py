@@ -12,6 +12,7 @@ from tvm import relax, te, tirx
 from compiler.ir.dynamic_shape import as_extent, simplified
 from compiler.ir.op_facts import nonzero_rejected
 from compiler.kernels.mirror_pad import repeating_pad
+from compiler.kernels.scalars import by_place
 from compiler.relay.op.te_op import kernel
 from schedules.generic.inline import KEPT
 
@@ -146,18 +147,6 @@ def axes_of(node: Node, axes: relax.Expr, rank: int) -> relax.Expr:
 def as_int64(node: Node, value: relax.Expr) -> relax.Expr:
     """A tensor of integers as one of int64."""
     return value if str(value.ty.dtype) == INT else node.emit(relax.op.astype(value, INT))
-
-
-def by_place(values: Sequence[Any]) -> te.Tensor:
-    """A tensor of the given scalars."""
-
-    def value(at: Any) -> Any:
-        result: Any = tirx.const(0, INT)
-        for place, each in enumerate(values):
-            result = tirx.Select(at == place, each, result)
-        return result
-
-    return te.compute((len(values),), value, name="extents")
 
 
 def _joint_extents(data: te.Tensor, wanted: te.Tensor, rank: int) -> te.Tensor:

@@ -12,6 +12,7 @@ import numpy as np
 from tvm import relax, te, tirx
 
 from compiler.ir.dynamic_shape import as_extent, simplified
+from compiler.kernels.scalars import by_place
 from compiler.relay.op.shapes import same_extent
 from compiler.relay.op.te_op import kernel
 
@@ -42,13 +43,7 @@ def _factors(data: te.Tensor, given: te.Tensor, axes: list[int], policy: str) ->
             choose = tirx.min if policy == "not_larger" else tirx.max
             values = [functools.reduce(choose, values)] * len(axes)
 
-    def value(at: Any) -> Any:
-        result: Any = _number(0.0)
-        for place, each in enumerate(values):
-            result = tirx.Select(at == place, each, result)
-        return result
-
-    return te.compute((len(axes),), value, name="factors")
+    return by_place(values, "factors", FLOAT)
 
 
 def _extents(
@@ -56,20 +51,13 @@ def _extents(
 ) -> te.Tensor:
     whole = str(given.dtype).startswith("int")
 
-    def value(at: Any) -> Any:
-        result: Any = tirx.const(0, INT)
-        for place, axis in enumerate(axes):
-            grown = tirx.Cast(FLOAT, data.shape[axis]) * factors(place)
-            if whole and policy == "stretch":
-                extent = given(place).astype(INT)
-            elif whole:
-                extent = tirx.Cast(INT, tirx.floor(grown + _number(0.5)))
-            else:
-                extent = tirx.Cast(INT, tirx.floor(grown))
-            result = tirx.Select(at == place, tirx.max(extent, tirx.const(0, INT)), result)
-        return result
+    def extent(place: int, axis: int) -> Any:
+        grown = tirx.Cast(FLOAT, data.shape[axis]) * factors(place)
+        if whole and policy == "stretch":
+            return given(place).astype(INT)
+        return tirx.Cast(INT, tirx.floor(grown + _number(0.5) if whole else grown))
 
-    return te.compute((len(axes),), value, name="extents")
+    return by_place([tirx.max(extent(*each), tirx.const(0, INT)) for each in enumerate(axes)])
 
 
 class Arithmetic(NamedTuple):

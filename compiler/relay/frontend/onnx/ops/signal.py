@@ -11,11 +11,12 @@ from tvm import relax, te, tirx
 
 from compiler.ir.constants import constant, static_shape
 from compiler.ir.op_facts import nonzero_rejected
+from compiler.kernels.scalars import by_place
 from compiler.relay.op.te_op import kernel
 
 from ..node import Node, constant_value
 from .control_flow import extent_tensor
-from .dynamic_operands import as_int64, by_place, extents_of, that_fit
+from .dynamic_operands import as_int64, extents_of, that_fit
 
 INT = "int64"
 
