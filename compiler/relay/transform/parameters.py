@@ -25,9 +25,9 @@ def ChangeBatch(data: Mapping[relax.Var, int], batch_size: int = 16) -> Any:
             if handle(parameter) in axes:
                 extents = list(parameter.ty.shape.values)
                 extents[axes[handle(parameter)]] = batch_size
-                ty = relax.TensorType(extents, parameter.ty.dtype)
-                new[handle(parameter)] = relax.Var(str(parameter.name), ty)
-        return _with_parameters(function, new)
+                new[handle(parameter)] = _of_shape(parameter, extents)
+        body = rewrite(nested(function), lambda old, made: new.get(handle(old), made))
+        return _with_parameters(function, new, body) if new else function
 
     return function_wise("ChangeBatch", 1, change)
 
@@ -40,21 +40,18 @@ def SimplifyFCTranspose(target_weight_name: Sequence[str]) -> Any:
     names = {str(name) for name in target_weight_name}
 
     def change(function: relax.Function, _mod: tvm.IRModule) -> relax.Function:
-        new: dict[int, relax.Var] = {}
-        for parameter in function.params:
-            if str(parameter.name) in names:
-                extents = list(parameter.ty.shape.values)
-                ty = relax.TensorType(extents[::-1], parameter.ty.dtype)
-                new[handle(parameter)] = relax.Var(str(parameter.name), ty)
+        new = {
+            handle(parameter): _of_shape(parameter, list(parameter.ty.shape.values)[::-1])
+            for parameter in function.params
+            if str(parameter.name) in names
+        }
 
         def turned(old: relax.Expr, made: relax.Expr) -> relax.Expr:
             if is_op(old, "nn.dense") and is_transposed_weight(old.args[1], names):
                 return again(made, [made.args[0], new[handle(old.args[1].args[0])]])
             return made
 
-        body = rewrite(nested(function), turned)
-        parameters = [new.get(handle(each), each) for each in function.params]
-        return function_of(parameters, body, function.attrs)
+        return _with_parameters(function, new, rewrite(nested(function), turned))
 
     return function_wise("SimplifyFCTranspose", 0, change)
 
@@ -113,9 +110,13 @@ def _arguments(tensor: relax.Expr) -> int:
     return 1 + open_extents + (len(extents) if open_extents else 0)
 
 
-def _with_parameters(function: relax.Function, new: Mapping[int, relax.Var]) -> relax.Function:
-    if not new:
-        return function
-    body = rewrite(nested(function), lambda old, made: new.get(handle(old), made))
+def _of_shape(parameter: relax.Var, extents: Sequence[Any]) -> relax.Var:
+    """A parameter of the same name and dtype."""
+    return relax.Var(str(parameter.name), relax.TensorType(extents, parameter.ty.dtype))
+
+
+def _with_parameters(
+    function: relax.Function, new: Mapping[int, relax.Var], body: relax.Expr
+) -> relax.Function:
     parameters = [new.get(handle(each), each) for each in function.params]
     return function_of(parameters, body, function.attrs)

@@ -21,15 +21,18 @@ from .build import again, array, constant, dtype, is_op, op, shape
 from .constants import folded_constants
 from .rearrange import relaid, transposed
 
-_ALIKE: dict[str, Callable[[relax.Call], relax.Expr | None]] = {
-    "zeros_like": lambda new: _filled(new, 0),
-    "ones_like": lambda new: _filled(new, 1),
-    "full_like": lambda new: _full_like(new),
-    "cast_like": lambda new: op("cast", new.args[0], dtype=dtype(new.args[1])),
-    "reshape_like": lambda new: _to_shape("reshape", "newshape", new),
-    "broadcast_to_like": lambda new: _to_shape("broadcast_to", "shape", new),
-    "collapse_sum_like": lambda new: _summed_to_shape(new),
+_ALIKE: dict[str, Callable[[relax.Call, list[int]], relax.Expr]] = {
+    "zeros_like": lambda new, wanted: op("zeros", shape=wanted, dtype=dtype(new.args[0])),
+    "ones_like": lambda new, wanted: op("ones", shape=wanted, dtype=dtype(new.args[0])),
+    "full_like": lambda new, wanted: op(
+        "full", new.args[1], shape=wanted, dtype=dtype(new.args[0])
+    ),
+    "reshape_like": lambda new, wanted: op("reshape", new.args[0], newshape=wanted),
+    "broadcast_to_like": lambda new, wanted: op("broadcast_to", new.args[0], shape=wanted),
+    "collapse_sum_like": lambda new, wanted: collapse_sum_to(new.args[0], wanted),
 }
+"""Operators that take a shape from an operand, for a result of this static shape."""
+
 _MONOTONIC_READERS = ("argmax", "argmin", "argsort")
 _ELEMENTWISE = ("add", "subtract", "multiply", "divide")
 _SWEEPS = 20
@@ -172,8 +175,11 @@ class _Simplify(Simplify):
     reshapes = kept = frozenset(["reshape", "contrib_reverse_reshape"])
 
     def rewrite(self, call: relax.Call, name: str) -> relax.Expr | None:
+        if name == "cast_like":
+            return op("cast", call.args[0], dtype=dtype(call.args[1]))
         if name in _ALIKE:
-            return _ALIKE[name](call)
+            wanted = shape(call)
+            return None if wanted is None else _ALIKE[name](call, wanted)
         rule = _RULES.get(name)
         made = None if rule is None else rule(self, call)
         return self._with_scalar(call, name) if made is None and name in _ELEMENTWISE else made
@@ -238,30 +244,6 @@ class _Simplify(Simplify):
         if inner is None or scale is None or scale.size != 1 or float(scale.ravel()[0]) <= 0:
             return None
         return again(call, [inner.args[0]])
-
-
-def _filled(call: relax.Call, value: int) -> relax.Expr | None:
-    wanted = shape(call.args[0])
-    if wanted is None:
-        return None
-    return op("zeros" if value == 0 else "ones", shape=wanted, dtype=dtype(call.args[0]))
-
-
-def _full_like(call: relax.Call) -> relax.Expr | None:
-    wanted = shape(call.args[0])
-    if wanted is None:
-        return None
-    return op("full", call.args[1], shape=wanted, dtype=dtype(call.args[0]))
-
-
-def _to_shape(name: str, attribute: str, call: relax.Call) -> relax.Expr | None:
-    wanted = shape(call)
-    return None if wanted is None else op(name, call.args[0], **{attribute: wanted})
-
-
-def _summed_to_shape(call: relax.Call) -> relax.Expr | None:
-    wanted = shape(call)
-    return None if wanted is None else collapse_sum_to(call.args[0], wanted)
 
 
 def _holds_all(wide: str, narrow: str) -> bool:
