@@ -61,6 +61,48 @@ def _features(target: Target) -> set[str]:
     return {str(name) for name in codegen.llvm_get_cpu_features(target)}
 
 
+def _register_step(
+    name: str, dtypes: tuple[str, str], extents: tuple[int, int], product: Any, sums: Any
+) -> str:
+    """Register C[lanes] += A[places] . numbers of B[lanes] under this name, and return the name.
+
+    `dtypes` are of A and C, `extents` are (places, lanes). `product(a, b, place)` is of scalars,
+    `sums(word, A, total)` of vectors.
+    """
+    (row, total), (places, lanes) = dtypes, extents
+    words, totals = f"uint32x{lanes}", f"{total}x{lanes}"
+
+    @T.prim_func(s_tir=True)
+    def description(
+        A: T.Buffer((places,), row, offset_factor=1),
+        B: T.Buffer((lanes,), "uint32", offset_factor=1),
+        C: T.Buffer((lanes,), total, offset_factor=1),
+    ) -> None:
+        with T.sblock("root"):
+            T.reads(C[0:lanes], A[0:places], B[0:lanes])
+            T.writes(C[0:lanes])
+            for i, k in T.grid(lanes, places):
+                with T.sblock("update"):
+                    vi, vk = T.axis.remap("SR", [i, k])
+                    C[vi] = C[vi] + product(A[vk], B[vi], vk)
+
+    @T.prim_func(s_tir=True)
+    def implementation(
+        A: T.Buffer((places,), row, offset_factor=1),
+        B: T.Buffer((lanes,), "uint32", offset_factor=1),
+        C: T.Buffer((lanes,), total, offset_factor=1),
+    ) -> None:
+        with T.sblock("root"):
+            T.reads(C[0:lanes], A[0:places], B[0:lanes])
+            T.writes(C[0:lanes])
+            C[T.ramp(T.int32(0), 1, lanes)] = sums(
+                B.vload([0], dtype=words), A, C.vload([0], dtype=totals)
+            )
+
+    TensorIntrin.register(name, description, implementation)
+    return name
+
+
 @functools.lru_cache(maxsize=32)
 def float_step(bits: int, zero: int | None) -> str:
     """Name of the tensor intrinsic C[16] += A[places] . (numbers of B[16] - zero), by a table.
@@ -80,78 +122,52 @@ def float_step(bits: int, zero: int | None) -> str:
         index = tirx.reinterpret(f"int32x{lanes}", index)
         return T.call_llvm_pure_intrin(look_up, table, index, dtype=floats)
 
-    def sums(word: Any, at: Any, zeros: Any, start: Any) -> Any:
+    def sums(word: Any, row: Any, total: Any, zeros: Any = None) -> Any:
         for place in range(places):
             weight = number(word, place)
             weight = weight if zeros is None else weight - zeros
-            start = start + tirx.Broadcast(at(place), lanes) * weight
-        return start
+            total = total + tirx.Broadcast(row[place], lanes) * weight
+        return total
 
     name = f"baton_{bits}_bits_{'less' if zero is None else zero}"
-    if zero is None:
+    if zero is not None:
 
-        @T.prim_func(s_tir=True)
-        def description(
-            A: T.Buffer((places,), "float32", offset_factor=1),
-            B: T.Buffer((lanes,), "uint32", offset_factor=1),
-            Z: T.Buffer((lanes,), "float32", offset_factor=1),
-            C: T.Buffer((lanes,), "float32", offset_factor=1),
-        ) -> None:
-            with T.sblock("root"):
-                T.reads(C[0:lanes], A[0:places], B[0:lanes], Z[0:lanes])
-                T.writes(C[0:lanes])
-                for i, k in T.grid(lanes, places):
-                    with T.sblock("update"):
-                        vi, vk = T.axis.remap("SR", [i, k])
-                        C[vi] = C[vi] + A[vk] * as_float(B[vi], vk, bits, Z[vi])
+        def product(a: Any, b: Any, place: Any) -> Any:
+            return a * as_float(b, place, bits, zero)
 
-        @T.prim_func(s_tir=True)
-        def implementation(
-            A: T.Buffer((places,), "float32", offset_factor=1),
-            B: T.Buffer((lanes,), "uint32", offset_factor=1),
-            Z: T.Buffer((lanes,), "float32", offset_factor=1),
-            C: T.Buffer((lanes,), "float32", offset_factor=1),
-        ) -> None:
-            with T.sblock("root"):
-                T.reads(C[0:lanes], A[0:places], B[0:lanes], Z[0:lanes])
-                T.writes(C[0:lanes])
-                C[T.ramp(T.int32(0), 1, lanes)] = sums(
-                    B.vload([0], dtype=words),
-                    lambda place: A[place],
-                    Z.vload([0], dtype=floats),
-                    C.vload([0], dtype=floats),
-                )
-    else:
+        return _register_step(name, ("float32", "float32"), (places, lanes), product, sums)
 
-        @T.prim_func(s_tir=True)
-        def description(
-            A: T.Buffer((places,), "float32", offset_factor=1),
-            B: T.Buffer((lanes,), "uint32", offset_factor=1),
-            C: T.Buffer((lanes,), "float32", offset_factor=1),
-        ) -> None:
-            with T.sblock("root"):
-                T.reads(C[0:lanes], A[0:places], B[0:lanes])
-                T.writes(C[0:lanes])
-                for i, k in T.grid(lanes, places):
-                    with T.sblock("update"):
-                        vi, vk = T.axis.remap("SR", [i, k])
-                        C[vi] = C[vi] + A[vk] * as_float(B[vi], vk, bits, zero)
+    @T.prim_func(s_tir=True)
+    def description(
+        A: T.Buffer((places,), "float32", offset_factor=1),
+        B: T.Buffer((lanes,), "uint32", offset_factor=1),
+        Z: T.Buffer((lanes,), "float32", offset_factor=1),
+        C: T.Buffer((lanes,), "float32", offset_factor=1),
+    ) -> None:
+        with T.sblock("root"):
+            T.reads(C[0:lanes], A[0:places], B[0:lanes], Z[0:lanes])
+            T.writes(C[0:lanes])
+            for i, k in T.grid(lanes, places):
+                with T.sblock("update"):
+                    vi, vk = T.axis.remap("SR", [i, k])
+                    C[vi] = C[vi] + A[vk] * as_float(B[vi], vk, bits, Z[vi])
 
-        @T.prim_func(s_tir=True)
-        def implementation(
-            A: T.Buffer((places,), "float32", offset_factor=1),
-            B: T.Buffer((lanes,), "uint32", offset_factor=1),
-            C: T.Buffer((lanes,), "float32", offset_factor=1),
-        ) -> None:
-            with T.sblock("root"):
-                T.reads(C[0:lanes], A[0:places], B[0:lanes])
-                T.writes(C[0:lanes])
-                C[T.ramp(T.int32(0), 1, lanes)] = sums(
-                    B.vload([0], dtype=words),
-                    lambda place: A[place],
-                    None,
-                    C.vload([0], dtype=floats),
-                )
+    @T.prim_func(s_tir=True)
+    def implementation(
+        A: T.Buffer((places,), "float32", offset_factor=1),
+        B: T.Buffer((lanes,), "uint32", offset_factor=1),
+        Z: T.Buffer((lanes,), "float32", offset_factor=1),
+        C: T.Buffer((lanes,), "float32", offset_factor=1),
+    ) -> None:
+        with T.sblock("root"):
+            T.reads(C[0:lanes], A[0:places], B[0:lanes], Z[0:lanes])
+            T.writes(C[0:lanes])
+            C[T.ramp(T.int32(0), 1, lanes)] = sums(
+                B.vload([0], dtype=words),
+                A,
+                C.vload([0], dtype=floats),
+                Z.vload([0], dtype=floats),
+            )
 
     TensorIntrin.register(name, description, implementation)
     return name
@@ -162,8 +178,7 @@ def byte_step(bits: int, lanes: int, is_vnni: bool) -> str:
     """Name of int32 intrinsic C[lanes] += A . numbers of B[lanes]; A's order: `bit_of_step`."""
     numbers = WORD // bits
     mask = sum(((1 << bits) - 1) << (8 * byte) for byte in range(_BYTES))
-    words, integers = f"uint32x{lanes}", f"int32x{lanes}"
-    octets, pairs = f"int8x{4 * lanes}", f"int16x{2 * lanes}"
+    integers, octets, pairs = f"int32x{lanes}", f"int8x{4 * lanes}", f"int16x{2 * lanes}"
     ones = tirx.Broadcast(tirx.const(1, "int16"), 2 * lanes)
 
     def call(name: str, dtype: str, *operands: Any) -> Any:
@@ -179,46 +194,17 @@ def byte_step(bits: int, lanes: int, is_vnni: bool) -> str:
         }[lanes]
         return total + call(sum_, integers, call(madd, pairs, unsigned, signed), ones)
 
-    def sums(word: Any, at: Any, total: Any) -> Any:
+    def sums(word: Any, row: Any, total: Any) -> Any:
         for part in range(8 // bits):
             moved = word >> tirx.Broadcast(tirx.const(part * bits, "uint32"), lanes)
             unsigned = moved & tirx.Broadcast(tirx.const(mask, "uint32"), lanes)
-            four = tirx.Broadcast(tirx.reinterpret("int32", at(part)), lanes)
-            operands = (tirx.reinterpret(octets, each) for each in (unsigned, four))
-            total = plus(total, *operands)
+            four = tirx.reinterpret("int32", row.vload([part * _BYTES], "int8x4"))
+            operands = (unsigned, tirx.Broadcast(four, lanes))
+            total = plus(total, *(tirx.reinterpret(octets, each) for each in operands))
         return total
 
-    @T.prim_func(s_tir=True)
-    def description(
-        A: T.Buffer((numbers,), "int8", offset_factor=1),
-        B: T.Buffer((lanes,), "uint32", offset_factor=1),
-        C: T.Buffer((lanes,), "int32", offset_factor=1),
-    ) -> None:
-        with T.sblock("root"):
-            T.reads(C[0:lanes], A[0:numbers], B[0:lanes])
-            T.writes(C[0:lanes])
-            for i, k in T.grid(lanes, numbers):
-                with T.sblock("update"):
-                    vi, vk = T.axis.remap("SR", [i, k])
-                    C[vi] = C[vi] + T.cast(A[vk], "int32") * as_integer(
-                        B[vi], bit_of_step(vk, bits), bits
-                    )
-
-    @T.prim_func(s_tir=True)
-    def implementation(
-        A: T.Buffer((numbers,), "int8", offset_factor=1),
-        B: T.Buffer((lanes,), "uint32", offset_factor=1),
-        C: T.Buffer((lanes,), "int32", offset_factor=1),
-    ) -> None:
-        with T.sblock("root"):
-            T.reads(C[0:lanes], A[0:numbers], B[0:lanes])
-            T.writes(C[0:lanes])
-            C[T.ramp(T.int32(0), 1, lanes)] = sums(
-                B.vload([0], dtype=words),
-                lambda part: A.vload([part * _BYTES], "int8x4"),
-                C.vload([0], dtype=integers),
-            )
+    def product(a: Any, b: Any, place: Any) -> Any:
+        return tirx.Cast("int32", a) * as_integer(b, bit_of_step(place, bits), bits)
 
     name = f"baton_{bits}_bits_{'vpdpbusd' if is_vnni else 'pmaddubsw'}_{lanes}"
-    TensorIntrin.register(name, description, implementation)
-    return name
+    return _register_step(name, ("int8", "int32"), (numbers, lanes), product, sums)
