@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tvm import DataType, te, tirx
 
 from .conv_shape import window_places
+from .strategy import register
 
 INTEGERS = frozenset(("int8", "uint8", "int16", "uint16", "int32"))
 
@@ -85,6 +87,10 @@ class Conv2dWorkload:
         weight = ("TENSOR", weight_shape, self.weight_dtype or self.dtype)
         layouts = ("NCHW", "NCHW", self.out_dtype)
         return (data, weight, self.strides, self.padding, self.dilation, *layouts)
+
+
+register_conv2d = partial(register, "nn.conv2d", "cpu", task_args=Conv2dWorkload.autotvm_args)
+"""Add an implementation of conv2d on CPUs, a template of AutoTVM unless `task_args` is None."""
 
 
 def pad_data(

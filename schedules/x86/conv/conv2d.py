@@ -15,9 +15,9 @@ from tvm.target import Target
 
 from ...anchor import AnchorRule, inline_around, sblocks
 from ...config import ConfigEntity, options
-from ...conv2d import Conv2dWorkload, pad_data
+from ...conv2d import Conv2dWorkload, pad_data, register_conv2d
 from ...epilogue import is_costly
-from ...strategy import anchor_attrs, register
+from ...strategy import anchor_attrs
 from ..machine import microkernel
 from ..machine.cpu import SET_BYTES, SET_WAYS, Machine
 from ..machine.prefetch import prefetch_tile, stream_panels
@@ -506,17 +506,14 @@ def is_float_conv(w: Conv2dWorkload, _: Target) -> bool:
     return w.is_float and not w.is_depthwise
 
 
-register(
-    "nn.conv2d",
-    "cpu",
+register_conv2d(
     DIRECT,
     15,
     is_float_conv,
     direct_fallback,
     lambda w, config, data, weight: compute(w, config, DIRECT, data, weight),
-    Conv2dWorkload.autotvm_args,
-    pack_weight,
-    direct_cycles,
+    pack=pack_weight,
+    cycles=direct_cycles,
     is_default=True,
     rule=DirectConv2d(),
 )

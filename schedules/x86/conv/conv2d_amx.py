@@ -17,9 +17,9 @@ from tvm.target import Target
 
 from ...anchor import AnchorRule, inline_around, sblocks
 from ...config import ConfigEntity, options
-from ...conv2d import Conv2dWorkload, pad_data
+from ...conv2d import Conv2dWorkload, pad_data, register_conv2d
 from ...epilogue import is_costly
-from ...strategy import anchor_attrs, register
+from ...strategy import anchor_attrs
 from ..machine import amx
 from ..machine.cpu import Machine
 from ..machine.dot_product import DOTS, Dot, dot_of
@@ -273,16 +273,14 @@ def _cycles(dot: Dot, w: Conv2dWorkload, target: Target) -> float:
 
 
 for _dot in DOTS:
-    register(
-        "nn.conv2d",
-        "cpu",
+    register_conv2d(
         NAMES[_dot],
         15,
         partial(_supports, _dot),
         partial(_fallback, _dot),
         partial(_compute, _dot),
-        None,
-        partial(_pack, _dot),
-        partial(_cycles, _dot),
+        task_args=None,
+        pack=partial(_pack, _dot),
+        cycles=partial(_cycles, _dot),
         rule=AmxConv2d(),
     )

@@ -10,8 +10,7 @@ from tvm import te
 from tvm.target import Target
 
 from ...config import ConfigEntity, option
-from ...conv2d import Conv2dWorkload
-from ...strategy import register
+from ...conv2d import Conv2dWorkload, register_conv2d
 from ..machine.dot_product import (
     BYTES,
     DOTS,
@@ -102,17 +101,14 @@ def _cycles(dot: Dot, w: Conv2dWorkload, target: Target) -> float:
 
 
 for _dot in DOTS:
-    register(
-        "nn.conv2d",
-        "cpu",
+    register_conv2d(
         DIRECT[_dot],
         15,
         partial(_supports, _dot),
         partial(fallback, _dot),
         partial(_compute, _dot),
-        Conv2dWorkload.autotvm_args,
-        partial(_pack, _dot),
-        partial(_cycles, _dot),
+        pack=partial(_pack, _dot),
+        cycles=partial(_cycles, _dot),
         is_default=True,
         rule=DirectDotConv2d(),
     )

@@ -16,8 +16,8 @@ from tvm.target import Target
 
 from ...anchor import AnchorRule, inline_around, sblocks
 from ...config import ConfigEntity, options
-from ...conv2d import Conv2dWorkload
-from ...strategy import anchor_attrs, register
+from ...conv2d import Conv2dWorkload, register_conv2d
+from ...strategy import anchor_attrs
 from ..machine.cpu import Machine
 from .conv2d import PARALLEL_MACS
 from .register_tile import fewest_vectors, the_fewer, tiles_in_registers, with_empty_lanes
@@ -189,16 +189,14 @@ def cycles(w: Conv2dWorkload, target: Target) -> float:
     return rows * (taps * w.in_channels * of_step + copied) + weights
 
 
-register(
-    "nn.conv2d",
-    "cpu",
+register_conv2d(
     NAME,
     15,
     supports,
     fallback,
     compute,
-    None,
-    pack_weight,
-    cycles,
+    task_args=None,
+    pack=pack_weight,
+    cycles=cycles,
     rule=NarrowConv2d(),
 )

@@ -22,8 +22,8 @@ from tvm.target import Target
 
 from ...anchor import AnchorRule, inline_around, sblocks
 from ...config import ConfigEntity, options
-from ...conv2d import Conv2dWorkload
-from ...strategy import anchor_attrs, register
+from ...conv2d import Conv2dWorkload, register_conv2d
+from ...strategy import anchor_attrs
 from ..machine.cpu import Machine
 from ..machine.dot_product import squares_dot_intrinsic, vnni_lanes
 from .conv2d import extent_of
@@ -306,6 +306,6 @@ def _tile_ow(width: int) -> int:
     return min(tiles, key=lambda tile: (-(-width // tile) * (tile + 1.5), -tile))
 
 
-register(
-    "nn.conv2d", "cpu", NAME, 20, _supports, _fallback, _compute, None, _pack, rule=DepthwiseDots()
+register_conv2d(
+    NAME, 20, _supports, _fallback, _compute, task_args=None, pack=_pack, rule=DepthwiseDots()
 )

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from tvm.target import Target
 
 from ...config import ConfigEntity, options
-from ...conv2d import Conv2dWorkload
-from ...strategy import register
+from ...conv2d import Conv2dWorkload, register_conv2d
 from ..machine.cpu import Machine
 from ..machine.microkernel import registers_are_scarce
 from .register_tile import macs_per_cycle, register_tile
@@ -190,15 +189,4 @@ def _best_strided(w: Conv2dWorkload, machine: Machine) -> int:
     return min(candidates(w), key=lambda m: strided_cycles(w, m, machine))
 
 
-register(
-    "nn.conv2d",
-    "cpu",
-    NAME,
-    15,
-    supports,
-    fallback,
-    compute,
-    Conv2dWorkload.autotvm_args,
-    pack_weight,
-    cycles,
-)
+register_conv2d(NAME, 15, supports, fallback, compute, pack=pack_weight, cycles=cycles)

@@ -12,8 +12,8 @@ from tvm import DataType
 from tvm.target import Target
 
 from ...config import ConfigEntity, options
-from ...conv2d import Conv2dWorkload
-from ...strategy import implementations, register
+from ...conv2d import Conv2dWorkload, register_conv2d
+from ...strategy import implementations
 from ...winograd import MOST_WHOLE_POINTS, integer_matrices, unit
 from ..machine.cpu import Machine
 from ..machine.dot_product import (
@@ -412,28 +412,22 @@ def supports_integers(w: Conv2dWorkload, target: Target) -> bool:
     )
 
 
-register(
-    "nn.conv2d",
-    "cpu",
+register_conv2d(
     OF_INTEGERS,
     15,
     supports_integers,
     lambda w, target: fallback(products_of(w), target),
     lambda w, config, data, weight: compute(products_of(w), config, data, weight),
-    Conv2dWorkload.autotvm_args,
-    pack_weight,
-    lambda w, target: cycles(products_of(w), target),
+    pack=pack_weight,
+    cycles=lambda w, target: cycles(products_of(w), target),
 )
 for _name, _type in ((NAME, "float32"), (OF_SHORT, OF_BFLOAT16.data)):
-    register(
-        "nn.conv2d",
-        "cpu",
+    register_conv2d(
         _name,
         15,
         partial(supports, dtype=_type),
         fallback,
         compute,
-        Conv2dWorkload.autotvm_args,
-        pack_weight,
-        cycles,
+        pack=pack_weight,
+        cycles=cycles,
     )

@@ -9,8 +9,8 @@ from tvm.target import Target
 
 from ...anchor import AnchorRule, inline_around, sblocks
 from ...config import ConfigEntity
-from ...conv2d import Conv2dWorkload, pad_data
-from ...strategy import anchor_attrs, register
+from ...conv2d import Conv2dWorkload, pad_data, register_conv2d
+from ...strategy import anchor_attrs
 from ..conv.conv2d import blocked_loops
 from ..machine.dot_product import BYTES, accumulate
 from .conv2d_template import template_knobs
@@ -145,15 +145,4 @@ def supports(w: Conv2dWorkload, _: Target) -> bool:
     )
 
 
-register(
-    "nn.conv2d",
-    "cpu",
-    NAME,
-    12,
-    supports,
-    fallback,
-    compute,
-    Conv2dWorkload.autotvm_args,
-    pack_weight,
-    rule=Conv2dInt8Template(),
-)
+register_conv2d(NAME, 12, supports, fallback, compute, pack=pack_weight, rule=Conv2dInt8Template())

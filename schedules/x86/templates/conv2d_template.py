@@ -9,8 +9,7 @@ from tvm.target import Target
 
 from ...anchor import AnchorRule, inline_around, sblocks
 from ...config import ConfigEntity, Knob, option, split
-from ...conv2d import Conv2dWorkload
-from ...strategy import register
+from ...conv2d import Conv2dWorkload, register_conv2d
 from ..conv.conv2d import blocked_loops, compute, pack_weight
 from ..conv.register_tile import largest_divisor
 from ..machine.cpu import Machine
@@ -165,15 +164,12 @@ def _divisors(extent: int) -> list[int]:
     return [d for d in range(extent, 0, -1) if extent % d == 0]
 
 
-register(
-    "nn.conv2d",
-    "cpu",
+register_conv2d(
     NAME,
     10,
     lambda w, _: w.groups == 1 and (w.is_float or w.is_integer),
     fallback,
     lambda w, config, data, weight: compute(w, config, NAME, data, weight),
-    Conv2dWorkload.autotvm_args,
-    pack_weight,
+    pack=pack_weight,
     rule=Conv2dTemplate(),
 )

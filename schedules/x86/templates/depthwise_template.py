@@ -8,8 +8,7 @@ from tvm.target import Target
 
 from ...anchor import AnchorRule, inline_around
 from ...config import ConfigEntity
-from ...conv2d import Conv2dWorkload
-from ...strategy import register
+from ...conv2d import Conv2dWorkload, register_conv2d
 from ..conv import depthwise
 from ..conv.conv2d import blocked_loops, oc_block_of
 from ..conv.register_tile import largest_divisor
@@ -71,15 +70,12 @@ def fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
     return template_knobs(w, largest_divisor(w.in_channels, oc), oc, False)
 
 
-register(
-    "nn.conv2d",
-    "cpu",
+register_conv2d(
     NAME,
     10,
     lambda w, _: w.is_depthwise and (w.is_float or w.is_integer),
     fallback,
     lambda w, config, data, weight: depthwise.compute(w, config, NAME, data, weight),
-    Conv2dWorkload.autotvm_args,
-    pack_weight,
+    pack=pack_weight,
     rule=DepthwiseTemplate(),
 )

@@ -8,8 +8,7 @@ from typing import Any
 from tvm.target import Target
 
 from ...config import ConfigEntity, split
-from ...conv2d import Conv2dWorkload
-from ...strategy import register
+from ...conv2d import Conv2dWorkload, register_conv2d
 from ..conv.conv2d import compute, pack_weight
 from ..conv.register_tile import largest_divisor
 from ..machine.cpu import Machine
@@ -46,15 +45,13 @@ def fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
     return template_knobs(w, ic, oc, False)
 
 
-register(
-    "nn.conv2d",
-    "cpu",
+register_conv2d(
     NAME,
     10,
     lambda w, _: w.groups > 1 and not w.is_depthwise and (w.is_float or w.is_integer),
     fallback,
     lambda w, config, data, weight: compute(w, config, NAME, data, weight),
-    task_args,
-    pack_weight,
+    task_args=task_args,
+    pack=pack_weight,
     rule=Conv2dTemplate(),
 )
