@@ -10,7 +10,6 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from ..errors import LegacyImportError
 from ..support.lazy_import import by_module, lazy_attributes
 
 _MEMBERS = by_module(
@@ -55,23 +54,7 @@ _MODULES = {
     "utils": ".workload_keys",
 }
 
-_GONE = {
-    **dict.fromkeys(
-        ("local_builder_build", "local_run", "rpc_runner_run"),
-        "LocalBuilder().build and LocalRunner().run measure",
-    ),
-}
-
-
-def _others(name: str) -> object:
-    if name in _GONE:
-        raise LegacyImportError(
-            f"auto_scheduler.{name} went with Ansor's sketches: {_GONE[name]}", name=__name__
-        )
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-_lazy = lazy_attributes(__name__, _MEMBERS, _others)
+_lazy = lazy_attributes(__name__, _MEMBERS)
 
 
 def __getattr__(name: str) -> Any:

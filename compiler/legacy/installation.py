@@ -25,6 +25,7 @@ from . import (
     collage,
     default_inputs,
     diagnostics,
+    ffi,
     function_metadata,
     generic_func,
     intrinsic_names,
@@ -41,7 +42,6 @@ from . import (
     v0_6,
     vm,
 )
-from .ffi import register_func
 from .import_hook import (
     Finder,
     forget,
@@ -57,7 +57,7 @@ from .removed_modules import AbsentModule
 
 _CHANGING: Any = (
     *(relax_names, structural, arithmetic, te_names, tvm_script),
-    *(default_inputs, vm, rpc, tir, intrinsic_names, diagnostics, llvm_source),
+    *(default_inputs, vm, rpc, tir, intrinsic_names, diagnostics, llvm_source, ffi),
 )
 _NAMING: Any = (
     *(
@@ -224,7 +224,7 @@ def _rename_functions() -> None:
         "TVMError": RuntimeError,
         "context": _device,
         "device": _device,
-        "register_func": register_func,
+        "register_func": ffi.register_func,
     }.items():
         _names.set(tvm, old, value)
     for old in ("context", "device"):

@@ -15,6 +15,7 @@ import importlib
 import sys
 import threading
 from collections.abc import Iterator, Mapping
+from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -67,13 +68,18 @@ def _rule(name: str) -> str:
 
 
 def instead_of_module(name: str) -> str:
-    """Replacement for a removed module of older TVM versions; "" for any other module."""
+    """Replacement for a removed module of older TVM versions; "" for any other module.
+
+    Raises LegacyImportError: the package has a function of the module's name.
+    """
     package, _, last = name.rpartition(".")
     if not any(f"{last}/" in _read("old_words.txt").get(each, ()) for each in _around(package)):
         return ""
     namesake = vars(sys.modules.get(package, sys)).get(last)  # which the module would replace
-    is_free = namesake is None or isinstance(namesake, (Absent, AbsentModule))
-    return _rule(name) if is_free else ""
+    if namesake is None or isinstance(namesake, (Absent, AbsentModule)):
+        return _rule(name)
+    instead = f"{last} itself is found by `from {package} import {last}`; {_rule(name)}"
+    raise LegacyImportError(f"module {name} is gone from TVM: {instead}", name=name)
 
 
 def _origin_of(old: str, name: str) -> str:
@@ -105,6 +111,9 @@ def complete(old: str, module: ModuleType, patches: Patches) -> None:
         origin = _origin_of(old, name)
         if not origin:
             raise AttributeError(f"module {old!r} has no attribute {name!r}")
+        own = f"{module.__name__}.{name}"  # a module of today's package that is not loaded yet
+        if PathFinder.find_spec(own, getattr(module, "__path__", ())):
+            return importlib.import_module(own)
         return _from_origin(old, name, origin)
 
     names = passed_on().get(old, {})

@@ -30,11 +30,18 @@ class Patches:
         if found is _ABSENT or isinstance(found, Absent):
             self.set(owner, name, value)
 
+    def set_item(self, table: dict[str, Any], key: str, value: Any) -> None:
+        """Replace the value of a key that a dictionary has."""
+        self._undo.append((table, key, table[key]))
+        table[key] = value
+
     def undo(self) -> None:
         """Put everything back, the last first."""
         while self._undo:
             owner, name, before = self._undo.pop()
-            if before is not _ABSENT:
+            if isinstance(owner, dict):
+                owner[name] = before
+            elif before is not _ABSENT:
                 setattr(owner, name, before)
             elif name in vars(owner):  # old modules are dropped from their packages before
                 delattr(owner, name)

@@ -31,7 +31,8 @@ def patch(patches: Patches) -> None:
     patches.set(te, "__getattr__", _of_te)
     patches.set(te, "scan", _scan)
     patches.set(te, "compute", _later("compute"))
-    patches.add(tvm.driver.build_module, "schedule_to_module", _schedule_to_module)
+    for name in ("schedule_to_module", "form_irmodule"):  # the latter in TVM 0.7
+        patches.add(tvm.driver.build_module, name, _schedule_to_module)
     for owner in (tvm, tvm.driver):
         patches.set(owner, "build", build)
         patches.add(owner, "lower", _later("lower"))

@@ -14,7 +14,6 @@ from . import intrinsic_names
 from .ir_builder import BufferVar
 from .lookup import first_of
 from .patches import Patches
-from .removed_modules import Absent
 
 # Submodules are found below tvm.tirx, as `tvm.tir.expr`.
 __path__ = tirx.__path__
@@ -32,18 +31,10 @@ _RENAMED = {
 _new_prim_func = tirx.PrimFunc.__init__
 _new_var = tirx.Var.__init__
 _of_today = first_of("tvm.tir", tirx, s_tir, sym, tvm.ir, renamed=_RENAMED)
-_MODULES = ("analysis", "generic", "ir_builder", "stmt_functor", "tensor_intrin", "transform")
-
-# Nodes that TIR has no more.
-_GONE = {
-    **dict.fromkeys(("Load", "ProducerLoad"), "elements are read by tvm.tir.BufferLoad"),
-    **dict.fromkeys(("Store", "ProducerStore"), "elements are written by tvm.tir.BufferStore"),
-    **dict.fromkeys(
-        ("Allocate", "AllocateConst", "BufferRealize", "ProducerRealize"),
-        "buffers are allocated by tvm.tirx.AllocBuffer, or by the block around their use",
-    ),
-    "Prefetch": "code is made without it",
-}
+_MODULES = (
+    *("analysis", "buffer", "expr", "function", "generic", "ir_builder", "op", "schedule", "stmt"),
+    *("stmt_functor", "tensor_intrin", "transform"),
+)
 
 # Rules for intrinsics of one level must not meet; later ones that override get higher levels.
 _levels = itertools.count(100)
@@ -74,6 +65,53 @@ class For(metaclass=_Loops):
     Serial, Parallel, Vectorized, Unrolled = list(tirx.ForKind)[:4]
 
 
+class _OldNode(type):
+    """A node class of older TVMs; today a function constructs nodes of a shared class."""
+
+    def __new__(cls, name: str, construct: typing.Any, is_node: typing.Any) -> typing.Any:
+        made: typing.Any = super().__new__(cls, name, (), {"__doc__": construct.__doc__})
+        made.construct, made.is_node = construct, is_node
+        return made
+
+    def __init__(cls, *_: typing.Any) -> None:
+        pass
+
+    def __call__(cls, *args: typing.Any, **options: typing.Any) -> typing.Any:
+        return cls.construct(*args, **options)  # type: ignore[attr-defined]
+
+    def __instancecheck__(cls, instance: typing.Any) -> bool:
+        return bool(cls.is_node(instance))  # type: ignore[attr-defined]
+
+
+def _is_load_of_producer(node: typing.Any) -> bool:
+    return isinstance(node, tvm.ir.Call) and str(getattr(node.op, "name", "")) == "te.tensor_load"
+
+
+BufferLoad = _OldNode(
+    "BufferLoad", tirx.BufferLoad, lambda node: isinstance(node, tvm.ir.TensorLoad)
+)
+BufferRegion = _OldNode(
+    "BufferRegion", tirx.BufferRegion, lambda node: isinstance(node, tvm.ir.TensorRegion)
+)
+Buffer = _OldNode(
+    "Buffer", tirx.decl_buffer, lambda node: isinstance(getattr(node, "ty", None), tirx.BufferType)
+)
+ProducerLoad = _OldNode(
+    "ProducerLoad", lambda producer, indices: producer(*indices), _is_load_of_producer
+)
+
+
+def _of_producer_load(name: str, position: int | slice) -> property:
+    """An attribute of `ProducerLoad`; other calls do not have it."""
+
+    def read(call: typing.Any) -> typing.Any:
+        if not _is_load_of_producer(call):
+            raise AttributeError(f"'Call' object has no attribute {name!r}")
+        return call.args[position]
+
+    return property(read)
+
+
 class _OfScalars(type):
     def __instancecheck__(cls, instance: typing.Any) -> bool:
         return tvm.ir.is_prim_expr(instance)
@@ -101,8 +139,6 @@ def subtract(lhs: typing.Any, rhs: typing.Any, span: typing.Any = None) -> typin
 def __getattr__(name: str) -> typing.Any:
     if name in _MODULES:
         return importlib.import_module(f"tvm.tir.{name}")
-    if name in _GONE:
-        return Absent(f"tvm.tir.{name}", _GONE[name])
     if name == "Any":  # an extent; today's module has typing's
         from ..relay.ty import Any as extent
 
@@ -164,6 +200,11 @@ def _make_var(
     _new_var(self, *args, **options)
 
 
+def _buffer_map(func: typing.Any) -> dict[typing.Any, typing.Any]:
+    """The buffers of a function's parameters, which are the parameters themselves today."""
+    return {each: each for each in func.params if isinstance(each, Buffer)}
+
+
 def change(patches: Patches) -> None:
     """Functions of parameters that `ir_builder` made, and variables."""
     patches.set(tirx.PrimFunc, "__init__", _make_prim_func)
@@ -176,6 +217,13 @@ def patch(patches: Patches) -> None:
     An extent is int64, as the extents of Relax's shapes are.
     """
     patches.set(tirx.expr, "__getattr__", _of_expr)
+    patches.set(tirx.expr, "BufferLoad", BufferLoad)
+    patches.set(tirx.stmt, "BufferRegion", BufferRegion)
+    for node in (tvm.ir.TensorLoad, tvm.ir.TensorRegion):
+        patches.add(node, "buffer", property(lambda self: self.source))
+    patches.add(tvm.ir.Call, "producer", _of_producer_load("producer", 0))
+    patches.add(tvm.ir.Call, "indices", _of_producer_load("indices", slice(1, None)))
+    patches.add(tirx.PrimFunc, "buffer_map", property(_buffer_map))
     for owner in (tvm.ir, tvm.tirx):
         patches.add(owner, "PrimExpr", PrimExpr)
     patches.add(tvm.te, "size_var", lambda name, dtype="int32": tirx.Var(name, dtype))

@@ -12,6 +12,11 @@ def RemoveWeightLayoutRewriteBlock(skip_ndarray_rewrite: bool = False) -> Any:
     return s_tir.transform.RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=skip_ndarray_rewrite)
 
 
+def StorageFlatten(cache_line_size: int, create_bound_attribute: bool = False) -> Any:
+    """A pass that flattens buffers to one dimension; the options have no effect."""
+    return tirx.transform.FlattenBuffer()
+
+
 __getattr__ = first_of(
     "tvm.tir.transform",
     *(tirx.transform, s_tir.transform, ir.transform),

@@ -24,6 +24,7 @@ import inspect
 import io
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -331,16 +332,20 @@ _Every = dict[str, tuple[dict[str, Any], dict[str, Any]]]
 def word_lines(every: dict[str, dict[str, Any]]) -> list[str]:
     """Lines of `old_words.txt`: the names that today's modules may lack, by package.
 
-    `every`: names of modules by version. What the committed table calls working is left out. A name
-    that the modules of a package imported from one place stands with that place; modules that had
-    it from elsewhere have a line with theirs. "name/" is a module that is missing, "name=/" one
-    that was loaded with its package.
+    `every`: names of modules by version. What the committed table calls working is left out, unless
+    the list is why it works. A name that the modules of a package imported from one place stands
+    with that place; modules that had it from elsewhere have a line with theirs. "name/" is a module
+    that is missing, "name=/" one that was loaded with its package.
     """
     from compiler import legacy
     from compiler.legacy import import_hook
 
     legacy.install(everything=True, era="0.6")
     here = _known_today()
+    listed = {
+        owner: {re.split("[=/]", each)[0] for each in names}
+        for owner, *names in map(str.split, _WORDS.read_text().splitlines())
+    }
     places: dict[str, dict[str, dict[str, str]]] = collections.defaultdict(
         lambda: collections.defaultdict(dict)
     )
@@ -358,8 +363,9 @@ def word_lines(every: dict[str, dict[str, Any]]) -> list[str]:
             if not import_hook.exists(import_hook.today(module) or module):
                 lines[package].add(_last(module) + "/")
                 continue
+            known = here.get(module, set()) - listed.get(package, set())
             for name, each in wanted["names"].items():
-                if name not in here.get(module, ()) and _is_of_tvm(each["origin"]):
+                if name not in known and _is_of_tvm(each["origin"]):
                     full = f"{module}.{name}"
                     place = aliases[_definition(modules, full)]
                     places[package][name][module] = (
@@ -423,6 +429,7 @@ def table_lines(every: _Every) -> list[str]:
     """Lines of the name table: module, state, names; the latest version that has a name decides.
 
     A name stands with the parameters and members that it has: `name(parameter,...).member...`.
+    Refused names of other modules are in `old_words.txt`; missing ones are left out.
     """
     states: dict[str, dict[str, tuple[str, str]]] = collections.defaultdict(dict)
     for modules, found in every.values():
@@ -435,10 +442,11 @@ def table_lines(every: _Every) -> list[str]:
     lines = []
     for module, names in sorted(states.items()):
         state = names.pop("")[0]
-        if state in (REFUSED, MISSING):
+        if state == REFUSED:
             lines.append(f"{module} {state} *")
+        if state in (REFUSED, MISSING):
             continue
-        for state in STATES:
+        for state in (WORKS, DIFFERS):
             of_state = sorted(text for each, text in names.values() if each == state)
             if of_state:
                 lines.append(f"{module} {state} {' '.join(of_state)}")

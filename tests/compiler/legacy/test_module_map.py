@@ -108,7 +108,7 @@ def test_what_went_with_ansor_says_what_to_use():
         from tvm.auto_scheduler import _ffi_api
 
         with pytest.raises(LegacyImportError, match="LocalRunner"):
-            _ = auto_scheduler.local_run
+            auto_scheduler.local_run()
         with pytest.raises(LegacyImportError, match="MetaSchedule"):
             _ffi_api.SearchPolicyUtilsGetConsumers(None, None)
 

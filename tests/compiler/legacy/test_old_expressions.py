@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 import tvm
@@ -515,3 +517,69 @@ def test_natural_numbers_are_added_to_a_prelude():
         prelude.mod["main"] = relay.Function([], total)
         evaluate = relay.create_executor("debug", mod=prelude.mod, device=tvm.cpu(), target="llvm")
         assert count(prelude, evaluate.evaluate()()) == 4
+
+
+def test_loads_and_regions_of_buffers_are_instances_of_their_old_classes():
+    from tvm import te, tir
+    from tvm.tir.expr import BufferLoad
+    from tvm.tir.stmt import BufferRegion
+
+    buffer = tir.decl_buffer((4,), "float32", name="A")
+    load, region = tir.BufferLoad(buffer, [1]), tir.BufferRegion(buffer, [tvm.ir.Range(0, 2)])
+    assert isinstance(load, tir.BufferLoad) and isinstance(load, BufferLoad)
+    assert isinstance(region, tir.BufferRegion) and isinstance(region, BufferRegion)
+    assert load.buffer.same_as(buffer) and region.buffer.same_as(buffer)
+    assert isinstance(buffer, tir.Buffer) and not isinstance(te.var("n"), tir.Buffer)
+    assert not isinstance(load, (tir.ProducerLoad, tir.BufferRegion))
+
+
+def test_loads_in_computes_have_a_producer_and_indices():
+    from tvm import te, tir
+
+    data = te.placeholder((4, 4), name="A")
+    result = te.compute((4, 4), lambda i, j: data[j, i] + 1.0)
+    load = result.op.body[0].a
+    i, j = (axis.var for axis in result.op.axis)
+    assert isinstance(load, tir.ProducerLoad) and not isinstance(tir.exp(i), tir.ProducerLoad)
+    assert load.producer.op.name == "A" and [*load.indices] == [j, i]
+    assert tir.ProducerLoad(data, [i, j]).producer.op.name == "A"
+    with pytest.raises(AttributeError, match="indices"):
+        tir.exp(tir.const(1.0, "float32")).indices  # noqa: B018
+
+
+def test_functions_of_schedules_have_a_buffer_map_and_are_flattened_by_a_pass():
+    from tvm import te, tir
+
+    n = te.var("n")
+    data = te.placeholder((4, 8), name="A")
+    result = te.compute((4, 8), lambda i, j: data[i, j] + n)
+    schedule = te.create_schedule(result.op)
+    args = [data, result, n]
+    module = tvm.driver.build_module.form_irmodule(schedule, args, "main", None)
+    func = module["main"]
+    shapes = [tuple(map(int, func.buffer_map[each].shape)) for each in func.params[:2]]
+    assert shapes == [(4, 8), (4, 8)]
+    assert func.params[2] not in func.buffer_map
+    flat = tir.transform.StorageFlatten(64)(module)["main"]
+    stores = []
+
+    def visit(node):
+        if isinstance(node, tir.BufferStore):
+            stores.append(node)
+
+    tir.stmt_functor.post_order_visit(flat.body, visit)
+    assert [len(store.indices) for store in stores] == [1]
+
+
+def test_errors_of_cpp_code_are_tvm_errors_of_their_kind():
+    from tvm import tir
+
+    with pytest.raises(tvm.TVMError) as caught:
+        tvm.arith.Analyzer().rewrite_simplify(1 * tir.Cast("bool", 77))
+    assert isinstance(caught.value, ValueError)
+    copy = pickle.loads(pickle.dumps(caught.value))
+    assert type(copy) is ValueError and copy.args == caught.value.args
+    legacy.uninstall()
+    with pytest.raises(AttributeError) as plain:
+        tvm.ir.Op.get("no such")
+    assert not isinstance(plain.value, RuntimeError)

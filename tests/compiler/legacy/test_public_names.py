@@ -53,9 +53,27 @@ def test_lost_modules_do_not_replace_functions_of_their_name():
     with legacy.installed():
         from tvm import topi
 
-        with pytest.raises(ImportError):
+        with pytest.raises(LegacyImportError, match=r"from tvm\.topi import argwhere"):
             importlib.import_module("tvm.topi.argwhere")
         assert topi.argwhere.__name__ == "argwhere"
+
+
+def test_submodules_of_today_come_before_names_that_a_module_imported():
+    code = """
+from compiler import legacy
+legacy.install(everything=True)
+from tvm import relay
+assert relay.qnn.transform.CanonicalizeOps().info.name == "qnn.CanonicalizeOps"
+import tvm.relay.qnn.transform as passes
+assert passes is relay.qnn.transform
+import tvm
+assert isinstance(1, tvm.tir.stmt.Allocate) is False
+from tvm.auto_scheduler.measure import local_run
+from tvm.runtime import TypeCode
+assert TypeCode.INT == 0
+from tvm.meta_schedule.tune import extract_task_from_relay
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_names_that_no_version_had_are_not_there():
