@@ -19,6 +19,7 @@ __getattr__ = lazy_attributes(
         "compile_model": ".compile",
         "partition_model": ".partition",
         "convert_logs": ".convert_log",
+        "Difference": ".diff",
         "replay_model": ".replay",
         "profile_model": ".profile",
         "run_model": ".run",

@@ -13,34 +13,11 @@ import typer
 
 import compiler
 
-from . import arguments, completions
+from . import arguments, completions, options
 from .compile import BuildOptions
-from .console import Steps, failures, set_verbosity, show, show_found, show_json
+from .console import Steps, set_verbosity, show, show_json
 from .models import find_model
-from .options import (
-    OUTPUT,
-    PARTITIONING,
-    SAMPLES,
-    TIMING,
-    AsJson,
-    Commands,
-    Debug,
-    Model,
-    Models,
-    Peers,
-    Precisions,
-    Rounds,
-    Runnable,
-    Seconds,
-    Seed,
-    Threads,
-    argument,
-    builds,
-    flag,
-    option,
-    output,
-    several,
-)
+from .options import OUTPUT, PARTITIONING, TIMING, argument, builds, flag, option, output, several
 from .partitioner_commands import commands as partitioner_commands
 from .runtime_commands import commands as runtime_commands
 from .tuning_commands import commands as tuning_commands
@@ -48,12 +25,12 @@ from .tuning_commands import commands as tuning_commands
 BUILD, RUN, MEASURE, MACHINE = "Build", "Run", "Measure", "This machine"
 """Panels of commands in the help of `baton`; those of `tuning_commands` and others follow."""
 
-app = Commands(
+app = options.Commands(
     help="Compile ONNX, PyTorch and Relay models for CPUs and GPUs.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-machine_commands = Commands()  # listed after all others
+machine_commands = options.Commands()  # listed after all others
 
 
 def _show_version(wanted: bool) -> None:
@@ -114,19 +91,16 @@ class CacheAction(str, enum.Enum):
 )
 def compile_command(
     *,
-    model: Model,
+    model: options.Model,
     output: Annotated[Path | None, output("Library to write, .so or .tar.")] = None,
     build: BuildOptions,
-    as_json: AsJson = False,
-    debug: Debug = False,
-) -> None:
+) -> options.Shown:
     """Build a library and print where the schedule of each kernel came from."""
     from .cached_compile import compile_or_restore
     from .compile import show_compiled
 
-    with failures(debug):
-        compiled = compile_or_restore(find_model(str(model)), build, output, Steps())
-        show_found(compiled, as_json, show_compiled)
+    compiled = compile_or_restore(find_model(str(model)), build, output, Steps())
+    return compiled, show_compiled
 
 
 @app.command("models", rich_help_panel=BUILD)
@@ -141,24 +115,22 @@ def models_command(
         ),
     ] = None,
     output: Annotated[Path | None, output("ONNX file to write. The default is NAME.onnx.")] = None,
-    debug: Debug = False,
 ) -> None:
     """List the bundled models, or write one as an ONNX file with random weights."""
     from .models import bundled, write_model
 
-    with failures(debug):
-        if name is None:
-            show("\n".join(bundled()))
-            return
-        path = output or Path(f"{name}.onnx")
-        show(f"{path}: {write_model(name, path) / 1e6:.1f} MB, random weights")
+    if name is None:
+        show("\n".join(bundled()))
+        return
+    path = output or Path(f"{name}.onnx")
+    show(f"{path}: {write_model(name, path) / 1e6:.1f} MB, random weights")
 
 
 @app.command("partition", rich_help_panel=BUILD)
 @builds("plugin", "option", "shape", "extent")
 def partition_command(
     *,
-    model: Model,
+    model: options.Model,
     backend: Annotated[
         list[str], option("Partitioner to run; may be repeated.", "NAME", PARTITIONING)
     ],
@@ -183,38 +155,30 @@ def partition_command(
             "--what-if",
         ),
     ],
-    as_json: AsJson = False,
-    debug: Debug = False,
-) -> None:
+) -> options.Shown:
     """Partition a model for backends and print the accepted subgraphs."""
     from .partition import partition_model, show_partitioned
 
-    with failures(debug):
-        partitioned = partition_model(
-            find_model(str(model)),
-            replace(build, backends=tuple(backend)),
-            output,
-            Steps(),
-            dot=dot,
-            explain=explain,
-            what_if=[arguments.names(each) for each in what_if],
-        )
-        show_found(partitioned, as_json, show_partitioned)
+    partitioned = partition_model(
+        find_model(str(model)),
+        replace(build, backends=tuple(backend)),
+        output,
+        Steps(),
+        dot=dot,
+        explain=explain,
+        what_if=[arguments.names(each) for each in what_if],
+    )
+    return partitioned, show_partitioned
 
 
 @app.command("run", rich_help_panel=RUN)
 @builds("target", "precision", "shape", "extent", "import_limit", "plugin")
 def run_command(
     *,
-    model: Runnable,
-    value: Annotated[
-        list[str], several("Value of an input; may be repeated.", "NAME=FILE.npy", None, "--input")
-    ],
-    random: Annotated[
-        bool,
-        flag("Fill inputs without a file with seeded random values.", "--random"),
-    ] = False,
-    seed: Seed = 0,
+    model: options.Runnable,
+    value: options.Input,
+    random: options.Random = False,
+    seed: options.Seed = 0,
     repeat: Annotated[int, option("Timed runs after the first.", "N", TIMING, min=0)] = 0,
     threads: Annotated[
         int | None,
@@ -228,9 +192,7 @@ def run_command(
     ] = None,
     save: Annotated[Path | None, option("Write the outputs there.", "FILE.npz", OUTPUT)] = None,
     build: BuildOptions,
-    as_json: AsJson = False,
-    debug: Debug = False,
-) -> None:
+) -> options.Shown:
     """Run a library or a model once, and time it if asked to.
 
     A Python script that was written for an older TVM runs unchanged: baton run script.py
@@ -242,63 +204,58 @@ def run_command(
     from .run import run_model, show_ran
 
     files = arguments.input_files(value)
-    with failures(debug):
-        ran = run_model(
-            find_model(str(model)),
-            files,
-            fill_random=random,
-            seed=seed,
-            repeat=repeat,
-            save=save,
-            options=build,
-            steps=Steps(),
-        )
-        show_found(ran, as_json, show_ran)
+    ran = run_model(
+        find_model(str(model)),
+        files,
+        fill_random=random,
+        seed=seed,
+        repeat=repeat,
+        save=save,
+        options=build,
+        steps=Steps(),
+    )
+    return ran, show_ran
 
 
 @app.command("info", rich_help_panel=RUN)
 @builds("shape", "extent")
 def info_command(
     *,
-    model: Runnable,
+    model: options.Runnable,
     build: BuildOptions,
-    as_json: AsJson = False,
-    debug: Debug = False,
-) -> None:
+) -> options.Shown:
     """Describe a model or a library: inputs, outputs, dynamic dimensions, target, versions."""
     from .info import describe, show_description
 
-    with failures(debug):
-        show_found(describe(find_model(str(model)), build), as_json, show_description)
+    return describe(find_model(str(model)), build), show_description
 
 
 @app.command("bench", rich_help_panel=MEASURE)
 @builds("target", "opt_level", "shape", "extent", "log", "auto_scheduler_log")
 def bench_command(
     *,
-    models: Models,
-    threads: Threads = 1,
-    peers: Peers = "onnxruntime,openvino,relax",
-    rounds: Rounds = 7,
-    seconds: Seconds = 1.0,
+    models: options.Models,
+    threads: options.Threads = 1,
+    peers: options.Peers = "onnxruntime,openvino,relax",
+    rounds: options.Rounds = 7,
+    seconds: options.Seconds = 1.0,
     pin: Annotated[
         str | None, option("Run on these CPUs only, such as 0,2-3.", "CPUS", TIMING)
     ] = None,
-    seed: Seed = 0,
+    seed: options.Seed = 0,
     build: BuildOptions,
-    precision: Precisions = "default",
+    precision: options.Precisions = "default",
     model: Annotated[
         Path | None, option("ONNX file of a built library, to compare with peers.", "FILE")
     ] = None,
     output: Annotated[Path | None, output("JSON file to write the results to.")] = None,
-    as_json: AsJson = False,
-    debug: Debug = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Compare Baton's latency with that of other engines, each in its own process."""
     from .bench import BenchOptions, benchmark, check_results, result_table, to_json
     from .files import write_json
 
-    options = BenchOptions(
+    chosen = BenchOptions(
         peers=arguments.names(peers),
         threads=threads,
         rounds=rounds,
@@ -309,17 +266,56 @@ def bench_command(
         build=build,
         model=model,
     )
-    with failures(debug):
-        results = []
-        for result in benchmark(models, options, Steps()):
-            results.append(result)
-            if not as_json:
-                show(result_table(result, threads))
-        if as_json:
-            show_json(to_json(results, options))
-        if output is not None:
-            write_json(output, to_json(results, options))
-        check_results(results)
+    results = []
+    for result in benchmark(models, chosen, Steps()):
+        results.append(result)
+        if not as_json:
+            show(result_table(result, threads))
+    if as_json:
+        show_json(to_json(results, chosen))
+    if output is not None:
+        write_json(output, to_json(results, chosen))
+    check_results(results)
+
+
+_SIDE = 'A build, "baton" or "baton:precision=fast,disable=FastMath", or an engine, "onnxruntime".'
+Side = Annotated[str, argument(_SIDE, autocompletion=completions.sides)]
+
+
+@app.command("diff", rich_help_panel=MEASURE)
+@builds("shape", "extent", "plugin")
+def diff_command(
+    *,
+    a: Side,
+    b: Side,
+    model: options.Model,
+    value: options.Input,
+    random: options.Random = False,
+    seed: options.Seed = 0,
+    bisect: Annotated[bool, flag("Also find the pass or region behind it.", "--bisect")] = False,
+    by: Annotated[str, option('What to compare: "values" or "time".', "NAME")] = "values",
+    fuel: Annotated[
+        int | None, option("Build with the first N optional passes only.", "N", min=0)
+    ] = None,
+    tolerance: Annotated[
+        float, option("Largest difference that is none, relative to a row's maximum.", "X", min=0)
+    ] = 1e-4,
+    threads: options.Threads = 1,
+    build: BuildOptions,
+) -> options.Shown:
+    """Name the first operator of an ONNX model whose results differ between builds or engines."""
+    os.environ["TVM_NUM_THREADS"] = str(threads)  # read when TVM starts its threads
+    from .diff import Difference
+
+    path, files, start = (
+        find_model(str(model)),
+        arguments.input_files(value),
+        seed if random else None,
+    )
+    found = Difference(
+        path, a, b, files, start, by, bisect, fuel, tolerance, build=build, steps=Steps()
+    )
+    return found, Difference.show
 
 
 @app.command("profile", rich_help_panel=MEASURE)
@@ -329,10 +325,10 @@ def bench_command(
 )
 def profile_command(
     *,
-    model: Runnable,
+    model: options.Runnable,
     repeat: Annotated[int, option("Inferences to measure.", "N", TIMING, min=1)] = 30,
-    threads: Threads = 1,
-    seed: Seed = 0,
+    threads: options.Threads = 1,
+    seed: options.Seed = 0,
     build: BuildOptions,
     trace: Annotated[
         Path | None,
@@ -342,19 +338,16 @@ def profile_command(
             OUTPUT,
         ),
     ] = None,
-    as_json: AsJson = False,
-    debug: Debug = False,
-) -> None:
+) -> options.Shown:
     """Measure every kernel of a model: time, share, GFLOP/s and GB/s."""
     os.environ["TVM_NUM_THREADS"] = str(threads)  # read when TVM starts its threads
     from .files import write_json
     from .profile import profile_model, show_profile
 
-    with failures(debug):
-        profile = profile_model(find_model(str(model)), repeat, seed, build, Steps())
-        if trace is not None:
-            write_json(trace, profile.trace())
-        show_found(profile, as_json, show_profile)
+    profile = profile_model(find_model(str(model)), repeat, seed, build, Steps())
+    if trace is not None:
+        write_json(trace, profile.trace())
+    return profile, show_profile
 
 
 @app.command("quantize", rich_help_panel=BUILD)
@@ -362,60 +355,54 @@ def profile_command(
 def quantize_command(
     *,
     model: Annotated[Path, argument("ONNX file to quantize.")],
-    data: Annotated[Path, option(SAMPLES, "FOLDER")],
+    data: Annotated[Path, option(options.SAMPLES, "FOLDER")],
     output: Annotated[
         Path | None, output("ONNX file to write. The default is MODEL_int8.onnx.")
     ] = None,
     build: BuildOptions,
     skip: Annotated[list[str], several("Node to keep in float32; may be repeated.", "NODE")],
-    as_json: AsJson = False,
-    debug: Debug = False,
-) -> None:
+) -> options.Shown:
     """Quantize an ONNX model to int8 with samples and print the error of each layer."""
     from .model_files import with_extents
     from .quantize import quantize_model, show_quantized
 
     target = output or model.with_name(f"{model.stem}_int8.onnx")
-    with failures(debug):
-        shapes = with_extents(model, build.shapes, build.extents)
-        result = quantize_model(
-            *(model, data, target, build.calibration, skip, shapes, Steps()), build.weight_bits
-        )
-        show_found(result, as_json, show_quantized)
+    shapes = with_extents(model, build.shapes, build.extents)
+    result = quantize_model(
+        *(model, data, target, build.calibration, skip, shapes, Steps()), build.weight_bits
+    )
+    return result, show_quantized
 
 
 @machine_commands.command("cache", rich_help_panel=MACHINE)
 def cache_command(
     *,
     action: Annotated[CacheAction, argument("Print what the cache holds, or empty it.")],
-    as_json: AsJson = False,
-    debug: Debug = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Print or clear the compiled kernels that builds keep on disk."""
     from .cache import cache_usage, clear_cache, show_cleared, show_usage, usage_json
 
-    with failures(debug):
-        clear = action is CacheAction.clear
-        usage = clear_cache() if clear else cache_usage()
-        if as_json:
-            show_json(usage_json(usage))
-        elif clear:
-            show_cleared(usage)
-        else:
-            show_usage(usage)
+    clear = action is CacheAction.clear
+    usage = clear_cache() if clear else cache_usage()
+    if as_json:
+        show_json(usage_json(usage))
+    elif clear:
+        show_cleared(usage)
+    else:
+        show_usage(usage)
 
 
 @machine_commands.command("doctor", rich_help_panel=MACHINE)
-def doctor_command(*, as_json: AsJson = False, debug: Debug = False) -> None:
+def doctor_command(*, as_json: options.AsJson = False) -> None:
     """Check that this machine has what builds and runs need; exit with 1 if CPU builds fail."""
     from .doctor import examine, show_findings
 
-    with failures(debug):
-        found = examine()
-        if as_json:
-            show_json(found)
-        else:
-            show_findings(found)
+    found = examine()
+    if as_json:
+        show_json(found)
+    else:
+        show_findings(found)
     if found["problems"]:
         raise typer.Exit(1)
 

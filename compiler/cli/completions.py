@@ -34,6 +34,11 @@ def peers(incomplete: str) -> list[str]:
     return _last_of(PEERS, incomplete)
 
 
+def sides(incomplete: str) -> list[str]:
+    known = ("baton", *PEERS[:2], *(f"baton:precision={name}" for name in PRECISIONS))
+    return [name for name in known if name.startswith(incomplete)]
+
+
 def calibrations(incomplete: str) -> list[str]:
     return [name for name in CALIBRATIONS if name.startswith(incomplete)]
 

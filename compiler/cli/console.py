@@ -54,9 +54,9 @@ class Steps:
     `seconds`: wall time of each finished step, in order.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, quiet: bool = False) -> None:
         self.seconds: dict[str, float] = {}
-        self._console = Console(stderr=True, quiet=_is_quiet)
+        self._console = Console(stderr=True, quiet=quiet or _is_quiet)
 
     @contextmanager
     def step(self, name: str, detail: str = "") -> Iterator[None]:

@@ -6,17 +6,20 @@ import functools
 import inspect
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, TypeAlias, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from . import arguments, completions
 from .compile import BuildOptions
+from .console import failures, show_found
 
 MODEL, CODE, PRECISION = "The model", "The code", "Precision"
 PARTITIONING, OUTPUT, TIMING = "Partitioning", "Output", "Timing"
 """Panels of options in the help of commands."""
+Shown: TypeAlias = tuple[Any, Callable[[Any], None]] | None
+"""The result of a command and the function that prints it, or None where nothing is to print."""
 
 
 def _hide_types_of_flags(params: list[Any]) -> list[Any]:
@@ -44,7 +47,46 @@ class Commands(typer.Typer):
         super().__init__(cls=_Group, **settings)
 
     def command(self, name: str | None = None, **settings: Any) -> Callable[[Any], Any]:
-        return super().command(name, cls=_Command, **settings)
+        register = super().command(name, cls=_Command, **settings)
+        return register if "context_settings" in settings else lambda run: register(_reporting(run))
+
+
+def _reporting(command: Callable[..., Any]) -> Callable[..., None]:
+    """Give a command --debug, and --json if it returns `Shown`; print its result or its error."""
+    hints = get_type_hints(command, include_extras=True)
+    added = {"as_json": AsJson} if hints["return"] == Shown else {}
+    added["debug"] = Debug
+
+    def run(**given: Any) -> None:
+        own = {name: given.pop(name) for name in added}
+        with failures(own["debug"]):
+            found = command(**given)
+            if found is not None:
+                show_found(found[0], own["as_json"], found[1])
+
+    kinds = [each.replace(annotation=hints[each.name]) for each in _parameters(command)]
+    kinds += [_parameter(name, kind, False) for name, kind in added.items()]
+    return _with_parameters(run, command, kinds)
+
+
+def _parameters(command: Callable[..., Any]) -> list[inspect.Parameter]:
+    return list(inspect.signature(command).parameters.values())
+
+
+def _parameter(name: str, kind: Any, default: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+
+
+def _with_parameters(
+    run: Callable[..., None], command: Callable[..., Any], kinds: list[inspect.Parameter]
+) -> Callable[..., None]:
+    """`run` with the name and the text of a command, and with these parameters."""
+    functools.update_wrapper(run, command)
+    vars(run).pop("__wrapped__")
+    returned = get_type_hints(command, include_extras=True)["return"]
+    run.__annotations__ = {each.name: each.annotation for each in kinds} | {"return": returned}
+    vars(run)["__signature__"] = inspect.Signature(kinds)
+    return run
 
 
 def argument(help: str, **settings: Any) -> Any:
@@ -254,6 +296,10 @@ Peers = Annotated[
 ]
 Rounds = Annotated[int, option("How often each candidate is measured.", "N", TIMING, min=1)]
 Seconds = Annotated[float, option("Length of one measurement.", "S", TIMING, min=0.01)]
+Input = Annotated[
+    list[str], several("Value of an input; may be repeated.", "NAME=FILE.npy", None, "--input")
+]
+Random = Annotated[bool, flag("Fill inputs without a file with seeded random values.", "--random")]
 Seed = Annotated[int, option("Seed of the random inputs.", "N")]
 AsJson = Annotated[bool, flag("Print JSON, and nothing else, on stdout.", "--json", OUTPUT)]
 CompilerFlag = Annotated[
@@ -316,32 +362,24 @@ _FIELDS: dict[str, tuple[str, Callable[[Any], Any]]] = {
 """Fields of `BuildOptions` that have another name or form than their option."""
 
 
-def builds(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def builds(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Give a command some options of builds, which it gets as its parameter `build`."""
 
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        def run(**given: Any) -> None:
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        def run(**given: Any) -> Any:
             fields = {}
             for name in names:
                 field, read = _FIELDS.get(name, (name, lambda value: value))
                 fields[field] = read(given.pop(name))
-            command(**given, build=BuildOptions(**fields))
+            return command(**given, build=BuildOptions(**fields))
 
         hints = get_type_hints(command, include_extras=True)
-        parameters: list[inspect.Parameter] = []
-        for own in inspect.signature(command).parameters.values():
-            if own.name != "build":
-                parameters.append(own.replace(annotation=hints[own.name]))
-                continue
-            for name in names:
-                kind, default = _BUILD_OPTIONS[name]
-                parameters.append(
-                    inspect.Parameter(name, own.kind, default=default, annotation=kind)
-                )
-        functools.update_wrapper(run, command)
-        vars(run).pop("__wrapped__")
-        run.__annotations__ = {each.name: each.annotation for each in parameters}
-        vars(run)["__signature__"] = inspect.Signature(parameters)
-        return run
+        kinds: list[inspect.Parameter] = []
+        for own in _parameters(command):
+            if own.name == "build":
+                kinds += [_parameter(name, *_BUILD_OPTIONS[name]) for name in names]
+            else:
+                kinds.append(own.replace(annotation=hints[own.name]))
+        return _with_parameters(run, command, kinds)
 
     return decorate

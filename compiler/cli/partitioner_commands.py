@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from .console import Steps, failures
-from .options import Commands, CompilerFlag, Debug, argument, output
+from .console import Steps
+from .options import Commands, CompilerFlag, argument, output
 
 PANEL = "Extend Baton in C++"
 
@@ -30,7 +30,6 @@ def build_command(
     ],
     output: Annotated[Path, output("Library to write, .so.")],
     flag: CompilerFlag,
-    debug: Debug = False,
 ) -> None:
     """Compile a library with the system's C++ compiler, or $CXX, and list what it registers."""
     from compiler.mxnet import library
@@ -38,10 +37,9 @@ def build_command(
     from .compile import note_loaded
 
     steps = Steps()
-    with failures(debug):
-        with steps.step("compile", str(output)):
-            library.build(sources, output, flag or ["-O2"])
-        note_loaded(output, library.load(output, verbose=False), steps)
+    with steps.step("compile", str(output)):
+        library.build(sources, output, flag or ["-O2"])
+    note_loaded(output, library.load(output, verbose=False), steps)
 
 
 @commands.command("include-dir", rich_help_panel=PANEL)

@@ -6,24 +6,11 @@ import difflib
 from collections.abc import Iterable
 
 from ..errors import InputError
-from ..ir import simplify_passes
 
 _OF_KERNELS = (
-    *(
-        "AddedPass",
-        "DividePlainly",
-        "AddInBlocks",
-        "DropNeedlessCasts",
-        "DropUnknownPragmas",
-        "ExpandLoops",
-        "FoldByteTables",
-        "FoldConstantTables",
-        "GuardLoops",
-    ),
-    *("InsertPrefetches", "InterleaveVectors", "JoinArgumentChecks", "MarkInternalTensors"),
-    *("MultiplyTiles", "OutlineMicrokernels", "PackStorage", "StoreSquares"),
-    *("PropagateNaN", "ReshapesAsViews", "RoundBFloat16", "SeparateCpus", "SplitScalarCalls"),
-    *("StaticAllocation", "UseBFloat16Instructions"),
+    *("AddedPass", "ExpandLoops", "FoldByteTables", "FoldConstantTables", "GuardLoops"),
+    *("JoinArgumentChecks", "MarkInternalTensors", "PackStorage", "RoundBFloat16"),
+    *("ReshapesAsViews", "SeparateCpus", "StaticAllocation"),
 )
 
 
@@ -33,7 +20,7 @@ def known() -> frozenset[str]:
     from tvm.s_tir import transform as of_schedulable_tir
     from tvm.tirx import transform as of_tir
 
-    from ..lowering import pass_flags
+    from ..lowering import pass_flags, pipeline
     from ..relay import transform as of_relay
 
     public = {
@@ -45,15 +32,14 @@ def known() -> frozenset[str]:
     steps = [
         each.name for each in vars(pass_flags).values() if isinstance(each, pass_flags.PassFlag)
     ]
-    return frozenset(
-        {*steps, *_OF_KERNELS, *(each.info.name for each in simplify_passes()), *public}
-    )
+    return frozenset({*steps, *_OF_KERNELS, *pipeline.optional_passes(), *public})
 
 
 def require_known(names: Iterable[str]) -> None:
     """Raise InputError for a name that no pass has, with those that are like it."""
+    names, passes = tuple(names), known()
     for name in names:
-        if name not in known():
-            near = difflib.get_close_matches(name, known(), n=3, cutoff=0.6)
+        if name not in passes:
+            near = difflib.get_close_matches(name, passes, n=3, cutoff=0.6)
             like = f"; near to it: {', '.join(near)}" if near else ""
             raise InputError(f"there is no pass {name!r} to disable{like}")

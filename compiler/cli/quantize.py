@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from compiler.errors import FrontendError, InputError
+from compiler.errors import InputError
 from compiler.support.numpy_files import read_npy, read_npz
 
 from .completions import CALIBRATIONS
@@ -69,8 +69,6 @@ def quantize_model(
     nodes' names. `weight_bits`: one of `WEIGHT_BITS`.
     Raises BatonError: the model or a sample can't be read, has no such layers or is not finite.
     """
-    import onnx
-
     from compiler.relay.quantize.ranges import Histogram
 
     from . import quantize_onnx
@@ -84,10 +82,7 @@ def quantize_model(
             f"weights can have {' or '.join(map(str, WEIGHT_BITS))} bits, not {weight_bits}"
         )
     files = sample_files(data)
-    try:
-        before = quantize_onnx.folded(onnx.load(model))
-    except Exception as error:  # protobuf has its own error types
-        raise FrontendError(f"can't read {str(model)!r} as ONNX: {error}") from error
+    before = quantize_onnx.folded(quantize_onnx.read_onnx(model))
     layers = quantize_onnx.find_layers(before, skipped)
     shown = list(dict.fromkeys(name for each in layers for name in (each.data, each.result)))
     inputs = [each.name for each in before.graph.input]

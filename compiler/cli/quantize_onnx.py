@@ -11,13 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from compiler.errors import InputError
+from compiler.errors import FrontendError, InputError
+from compiler.relay.frontend.onnx.node_order import sorted_model
 
 LEAST_OPSET = 13  # of scales along an axis
 _LAYERS = ("Conv", "Gemm", "MatMul")
@@ -91,6 +93,14 @@ def _is_plain(node: onnx.NodeProto) -> bool:
 
 def _attribute(node: onnx.NodeProto, name: str, default: Any) -> Any:
     return next((helper.get_attribute_value(a) for a in node.attribute if a.name == name), default)
+
+
+def read_onnx(path: Path) -> onnx.ModelProto:
+    """A model with all its weights, its nodes in order. Raises FrontendError: it can't be read."""
+    try:
+        return sorted_model(onnx.load(path))
+    except Exception as error:  # protobuf has its own error types
+        raise FrontendError(f"can't read {str(path)!r} as ONNX: {error}") from error
 
 
 def with_outputs(model: onnx.ModelProto, names: Collection[str]) -> onnx.ModelProto:

@@ -70,10 +70,10 @@ def run_model(
     options = options or BuildOptions()
     given = read_inputs(inputs)
 
-    def require_inputs(infos: Sequence[TensorInfo]) -> None:
-        _require_inputs(infos, given, fill_random)
+    def check_inputs(infos: Sequence[TensorInfo]) -> None:
+        require_inputs(infos, given, fill_random)
 
-    library = open_library(model, options, steps, require_inputs)
+    library = open_library(model, options, steps, check_inputs)
     absent = [info for info in library.metadata.inputs if info.name not in given]
     outputs, milliseconds = run_library(
         library, {**random_inputs(absent, seed, options.extents), **given}, repeat, steps
@@ -130,7 +130,7 @@ def open_library(
     return library
 
 
-def _require_inputs(
+def require_inputs(
     infos: Sequence[TensorInfo], given: Mapping[str, np.ndarray], fill_random: bool
 ) -> None:
     """Raise InputError for a value of no input or another dtype, and an input without a value."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from .console import Steps, failures
-from .options import Commands, CompilerFlag, Debug, option, output, several
+from .console import Steps
+from .options import Commands, CompilerFlag, option, output, several
 
 commands = Commands()
 runtime = Commands(
@@ -35,13 +35,12 @@ def build_command(
             "--wheel",
         ),
     ],
-    debug: Debug = False,
 ) -> None:
     """Compile the runtime for C and C++, with files for pkg-config and CMake."""
     from compiler.runtime.packaging.cpp_runtime import build_cpp_runtime
 
     steps = Steps()
-    with failures(debug), steps.step("compile", str(output)):
+    with steps.step("compile", str(output)):
         build_cpp_runtime(output, flag or ["-O2"], wheel)
 
 
@@ -53,11 +52,10 @@ def wheel_command(
         Path | None,
         option("Wheel of apache-tvm, of the same version, for another architecture.", "WHEEL"),
     ] = None,
-    debug: Debug = False,
 ) -> None:
     """Write the wheel baton-runtime, which runs libraries without the compiler."""
     from compiler.runtime.packaging.runtime_wheel import build_runtime_wheel
 
     steps = Steps()
-    with failures(debug), steps.step("write", str(output)):
+    with steps.step("write", str(output)):
         build_runtime_wheel(output, tvm)

@@ -4,54 +4,38 @@ from __future__ import annotations
 
 import enum
 import os
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated
 
 from compiler.errors import InputError
 
-from . import arguments
+from . import arguments, options
 from .compile import BuildOptions
-from .console import Steps, failures, show_found
+from .console import Steps
 from .models import find_model
-from .options import (
-    TIMING,
-    AsJson,
-    Commands,
-    Debug,
-    Model,
-    Rounds,
-    Threads,
-    argument,
-    builds,
-    flag,
-    option,
-    output,
-    several,
-)
+from .options import TIMING, argument, builds, flag, option, output, several
 
 TUNE = "Tune"
 SEARCH = "The search"
 """Panels of commands in the help of `baton`, and of options in the help of `baton tune`."""
 
-commands = Commands()
+commands = options.Commands()
 
 
 @commands.command("replay", rich_help_panel="Measure")
 @builds("log", "auto_scheduler_log", "target", "opt_level", "shape", "extent")
 def replay_command(
     *,
-    model: Model,
+    model: options.Model,
     build: BuildOptions,
-    rounds: Rounds = 7,
-    as_json: AsJson = False,
-    debug: Debug = False,
-) -> None:
+    rounds: options.Rounds = 7,
+) -> options.Shown:
     """Build a model with and without tuning logs and compare their latencies and outputs."""
     from .replay import replay_model, show_replayed
 
-    with failures(debug):
-        replayed = replay_model(find_model(str(model)), build, rounds, Steps())
-        show_found(replayed, as_json, show_replayed)
+    replayed = replay_model(find_model(str(model)), build, rounds, Steps())
+    return replayed, show_replayed
 
 
 class TunerEngine(str, enum.Enum):
@@ -65,7 +49,7 @@ class TunerEngine(str, enum.Enum):
 @builds("target", "shape", "extent")
 def tune_command(
     *,
-    model: Model,
+    model: options.Model,
     log: Annotated[
         Path,
         option(
@@ -121,7 +105,8 @@ def tune_command(
         ),
     ] = None,
     timeout: Annotated[
-        float, option("Time limit in seconds of one build, and of one run.", "S", TIMING, min=0.1)
+        float,
+        option("Time limit in seconds of one build, and of one run.", "S", TIMING, min=0.1),
     ] = 20.0,
     number: Annotated[int, option("Runs that a repeat averages.", "N", TIMING, min=1)] = 4,
     repeat: Annotated[int, option("Repeats of a measurement.", "N", TIMING, min=1)] = 3,
@@ -133,7 +118,8 @@ def tune_command(
     ] = 0.0,
     check: Annotated[bool, option("Compare each result with numpy's.", None, TIMING)] = True,
     tracker: Annotated[
-        str | None, option("Measure on devices of this RPC tracker.", "HOST:PORT/KEY", TIMING)
+        str | None,
+        option("Measure on devices of this RPC tracker.", "HOST:PORT/KEY", TIMING),
     ] = None,
     scheduler: Annotated[
         str | None,
@@ -144,72 +130,51 @@ def tune_command(
             TIMING,
         ),
     ] = None,
-    rounds: Rounds = 7,
-    threads: Threads = 1,
+    rounds: options.Rounds = 7,
+    threads: options.Threads = 1,
     build: BuildOptions,
-    as_json: AsJson = False,
-    debug: Debug = False,
-) -> None:
+) -> options.Shown:
     """Tune a model's kernels and keep the records that make it faster."""
+    given = locals()
     os.environ["TVM_NUM_THREADS"] = str(threads)  # read when TVM starts its threads
     from .tune import TuneOptions, show_tuned, tune_model
 
-    options = TuneOptions(
-        log=log,
-        best=best or log.with_name(log.name + ".best"),
-        trials=trials,
-        algorithm=algorithm,
-        operators=tuple(op),
-        early_stopping=early_stopping,
-        timeout=timeout,
-        number=number,
-        repeat=repeat,
-        min_repeat_ms=min_repeat_ms,
-        cooldown=cooldown,
-        check=check,
-        tracker=arguments.tracker(tracker),
-        rounds=rounds,
-        limit=limit,
-        seconds=seconds,
-    )
-    with failures(debug):
-        if tuner is TunerEngine.auto_scheduler:
-            from .tune_auto_scheduler import search_model, show_searched
+    given["tracker"] = arguments.tracker(tracker)
+    given |= {"best": best or log.with_name(log.name + ".best"), "operators": tuple(op)}
+    chosen = TuneOptions(**{each.name: given[each.name] for each in fields(TuneOptions)})
+    if tuner is TunerEngine.auto_scheduler:
+        from .tune_auto_scheduler import search_model, show_searched
 
-            searched = search_model(find_model(str(model)), build, options, scheduler, Steps())
-            show_found(searched, as_json, lambda each: show_searched(each, options))
-            return
-        if scheduler is not None:
-            raise InputError("--scheduler goes with --tuner auto_scheduler")
-        tuned = tune_model(find_model(str(model)), build, options, Steps())
-        show_found(tuned, as_json, lambda each: show_tuned(each, options))
+        searched = search_model(find_model(str(model)), build, chosen, scheduler, Steps())
+        return searched, lambda each: show_searched(each, chosen)
+    if scheduler is not None:
+        raise InputError("--scheduler goes with --tuner auto_scheduler")
+    tuned = tune_model(find_model(str(model)), build, chosen, Steps())
+    return tuned, lambda each: show_tuned(each, chosen)
 
 
 @commands.command("extract-tasks", rich_help_panel=TUNE)
 @builds("target", "shape", "extent")
 def extract_tasks_command(
     *,
-    model: Model,
+    model: options.Model,
     build: BuildOptions,
     include_simple: Annotated[
         bool, flag("Also list kernels without a reduction.", "--include-simple")
     ] = False,
     folder: Annotated[Path | None, option("Write one TIR file per task there.", "FOLDER")] = None,
-    as_json: AsJson = False,
-    debug: Debug = False,
-) -> None:
+) -> options.Shown:
     """List the kernels of a model that a search would tune."""
     from .extract_tasks import extract_model_tasks, show_extracted
 
-    with failures(debug):
-        extracted = extract_model_tasks(
-            find_model(str(model)),
-            build,
-            include_simple=include_simple,
-            folder=folder,
-            steps=Steps(),
-        )
-        show_found(extracted, as_json, show_extracted)
+    extracted = extract_model_tasks(
+        find_model(str(model)),
+        build,
+        include_simple=include_simple,
+        folder=folder,
+        steps=Steps(),
+    )
+    return extracted, show_extracted
 
 
 @commands.command("convert-log", rich_help_panel=TUNE)
@@ -226,17 +191,14 @@ def convert_log_command(
             "--metaschedule",
         ),
     ] = False,
-    as_json: AsJson = False,
-    debug: Debug = False,
-) -> None:
+) -> options.Shown:
     """Rewrite old tuning logs in today's format, and print what was dropped and why."""
     from .console import show
     from .convert_log import convert_database, convert_logs, show_converted
 
-    with failures(debug):
-        if metaschedule:
-            written = sum(convert_database(log, output) for log in logs)
-            show(f"{written} records in {output}")
-            return
-        converted = convert_logs(logs, output, best, drop_failed)
-        show_found(converted, as_json, lambda each: show_converted(each, output))
+    if metaschedule:
+        written = sum(convert_database(log, output) for log in logs)
+        show(f"{written} records in {output}")
+        return None
+    converted = convert_logs(logs, output, best, drop_failed)
+    return converted, lambda each: show_converted(each, output)

@@ -41,25 +41,20 @@ def drop_unknown_pragmas(func: tirx.PrimFunc, _: tvm.IRModule, __: Any) -> tirx.
     return func.with_body(tvm_ffi.structural_map(func.body, (tirx.AttrStmt, body)))
 
 
+def optional_cpu_passes() -> list[tvm.transform.Pass]:
+    """Baton's CPU passes that kernels can do without, in order."""
+    return [
+        *(interleave_vectors, insert_prefetches, add_in_blocks, outline_microkernels),
+        *(use_bfloat16_instructions, multiply_tiles, store_squares, split_scalar_calls),
+        *(propagate_nan(), drop_unknown_pragmas, divide_plainly),
+    ]
+
+
 def _pipeline() -> tuple[Any, Any, Any]:
     """TVM's default pipeline, with small constant tables, followed by Baton's CPU passes."""
     lower, finalize_host, finalize_device = tirx.get_tir_pipeline("default")
     first = tvm.transform.Sequential([drop_needless_casts, round_bfloat16, lower])
-    for_cpus = [
-        join_argument_checks,
-        guard_loops(),
-        interleave_vectors,
-        insert_prefetches,
-        add_in_blocks,
-        outline_microkernels,
-        use_bfloat16_instructions,
-        multiply_tiles,
-        store_squares,
-        split_scalar_calls,
-        propagate_nan(),
-        drop_unknown_pragmas,
-        divide_plainly,
-    ]
+    for_cpus = [join_argument_checks, guard_loops(), *optional_cpu_passes()]
     return (
         fold_byte_tables(fold_constant_tables(first)),
         lambda: tvm.transform.Sequential([*for_cpus, finalize_host()]),
