@@ -35,7 +35,13 @@ IN_A_CHECKOUT = (
 )
 """Pages for who changes Baton or repeats measurements; all others with code run from the wheel."""
 ONLY_PARSED = (
-    *("baton bench", "baton cache clear", "baton run old_script.py", "baton runtime build"),
+    *(
+        "baton diff baton baton",
+        "baton bench",
+        "baton cache clear",
+        "baton run old_script.py",
+        "baton runtime build",
+    ),
     "baton compile model.onnx -o model-arm.so",
     "baton tune model.onnx --tuner auto_scheduler --log tuned.json --target",
     "baton compile model.onnx --backend onnxruntime,openvino --placement fastest",

@@ -16,6 +16,7 @@ COMMANDS = {
         "needs a cross compiler",
         "compiler/runtime/test_export.py",
     ),
+    "baton diff baton baton": ("builds a dozen times", "compiler/cli/test_diff.py"),
     "baton run old_script.py": ("is a reader's script", "compiler/cli/test_run.py"),
     "baton runtime build": ("compiles C++", "compiler/runtime/packaging/test_cpp_runtime.py"),
     "baton tune model.onnx --tuner auto_scheduler --log tuned.json --target": (
