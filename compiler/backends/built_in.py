@@ -1,10 +1,11 @@
-"""The built-in partitioners: `default`, `llvm`, `cuda`, `onnxruntime`, `openvino`, and NVIDIA's.
+"""The built-in partitioners: `default`, `llvm`, `cuda`, those of CPU engines, and NVIDIA's.
 
 `default` is MXNet's: it claims the operators that its option `op_names` lists and leaves their
 subgraphs to the build. The others take the option `ops`, the operators to claim, separated by
 commas. `llvm` and `cuda` claim every operator without it and have their subgraphs compiled for the
 CPU or the GPU; the option `target` says for which one. `onnxruntime` and `openvino` claim what can
-be expressed in ONNX and run it there. `cublaslt` and `cudnn` are those of `nvidia`.
+be expressed in ONNX and run it there; `onednn` claims the part of it that oneDNN has operators for.
+`cublaslt` and `cudnn` are those of `nvidia`.
 """
 
 from __future__ import annotations
@@ -40,11 +41,13 @@ def register_built_in() -> None:
         register(name, strategy, check_options=_check_target, options=["ops", "target"])
     for name, check, further in (
         ("onnxruntime", check_ops, []),
-        ("openvino", _check_openvino, ["threads"]),
+        ("openvino", _check_threads, ["threads"]),
+        ("onednn", _check_threads, ["threads"]),
     ):
+        claims = _for_onednn if name == "onednn" else _expressible
         register(
             name,
-            Strategy("expressible", _claiming(_expressible), None, f"_{name}_subgraph"),
+            Strategy("expressible", _claiming(claims), None, f"_{name}_subgraph"),
             check_options=check,
             compile=_compiling(name),
             compiles_relax=True,
@@ -117,6 +120,14 @@ def _expressible(op: str, attrs: Mapping[str, Any]) -> Literal[True] | Unsupport
     return Unsupported(reason) if reason else True
 
 
+def _for_onednn(op: str, attrs: Mapping[str, Any]) -> Literal[True] | Unsupported:
+    from .onednn import why_unsupported
+
+    answer = _expressible(op, attrs)
+    reason = why_unsupported(op, attrs)
+    return answer if isinstance(answer, Unsupported) or not reason else Unsupported(reason)
+
+
 def _for_target(kind: str) -> Callable[..., bool]:
     def review(
         graph_json: str,
@@ -144,7 +155,7 @@ def _check_target(options: Options) -> str | None:
     return check_ops(options)
 
 
-def _check_openvino(options: Options) -> str | None:
+def _check_threads(options: Options) -> str | None:
     threads = options.get("threads", "1")
     if not threads.isdecimal() or not int(threads):
         return f"threads is {threads!r}; give a whole number above 0"
@@ -152,19 +163,25 @@ def _check_openvino(options: Options) -> str | None:
 
 
 def _compiling(engine: str) -> Compile:
-    """Compile a subgraph as an ONNX model that onnxruntime or OpenVINO runs."""
+    """Compile a subgraph, exported to ONNX, for onnxruntime, OpenVINO or oneDNN."""
 
     def compile_subgraph(
         subgraph: IRModule, params: Mapping[str, np.ndarray], options: Options
     ) -> Any:
         from compiler.runtime import foreign
 
+        from .onednn import describe
         from .onnx_export import to_onnx
 
-        model = to_onnx(subgraph, params).SerializeToString()
-        if engine == "openvino":
-            model = foreign.with_header({"threads": int(options.get("threads", 0))}, model)
-        code = foreign.ExternalCode(engine, model)
+        model = to_onnx(subgraph, params)
+        header: dict[str, Any] = {}
+        if engine == "onednn":
+            header, data = describe(model)
+        else:
+            data = model.SerializeToString()
+        if engine != "onnxruntime":
+            data = foreign.with_header({"threads": int(options.get("threads", 0)), **header}, data)
+        code = foreign.ExternalCode(engine, data)
         foreign.load(code)  # what the engine rejects is a compile error
         return code
 

@@ -40,9 +40,17 @@ _MXNET = frozenset(
     ]
 )
 
+_RELAY = frozenset(
+    [
+        *("cast", "concatenate", "nn.batch_flatten", "nn.batch_matmul", "nn.bias_add", "nn.dense"),
+        *("nn.global_avg_pool1d", "nn.global_avg_pool2d", "nn.global_avg_pool3d", "nn.leaky_relu"),
+        *("nn.lrn", "nn.matmul", "round"),
+    ]
+)
+"""Relay's operators that lower to operators of other names, all with converters."""
 
 _MOST_UNKNOWN = {"broadcast_to": 0, "split": 0, "strided_slice": 0} | dict.fromkeys(
-    ("expand_dims", "flatten", "reshape", "squeeze"), 1
+    ("expand_dims", "flatten", "nn.batch_flatten", "reshape", "squeeze"), 1
 )
 """How many extents of a result only running may tell, where that matters."""
 
@@ -54,10 +62,12 @@ def why_inexpressible(op: str, attrs: Mapping[str, Any]) -> str:
     """
     if op in _MXNET:
         return ""
-    if not facts_named(op).onnx and op not in _CONVERTERS:
+    if not facts_named(op).onnx and op not in _CONVERTERS and op not in _RELAY:
         return f"{op} is not exported to ONNX"
     if op.startswith(("nn.conv", "nn.max_pool", "nn.avg_pool", "nn.adaptive_avg_pool")):
         return _objection_to_window(op, attrs)
+    if op == "take" and attrs.get("batch_dims", "0") != "0":
+        return f"batch_dims is {attrs['batch_dims']}; only 0 is exported"
     mode = attrs.get("pad_mode", "constant")
     if op == "nn.pad" and mode not in _PAD_MODES:
         return f"pad_mode is {mode}; ONNX has {', '.join(_PAD_MODES)}"
@@ -431,6 +441,25 @@ def _strided_slice(exporter: _Exporter, call: Any) -> str:
     return exporter.emit_first("Slice", call, begin, end, axes, strides)
 
 
+def _take(exporter: _Exporter, call: Any) -> str:
+    """Gather; indices out of bounds are errors in ONNX, where Relay clips or wraps them."""
+    axis, mode = int(call.attrs.axis), str(call.attrs.mode)
+    data, indices = (exporter.value(arg) for arg in call.args)
+    if mode != "fast":
+        import onnx
+
+        indices = exporter.emit("Cast", [indices], to=onnx.TensorProto.INT64)
+        shape = exporter.emit("Shape", [data])
+        size = exporter.emit("Gather", [shape, exporter.constant(axis)], axis=0)
+        if mode == "wrap":
+            indices = exporter.emit("Mod", [indices, size])
+        else:
+            last = exporter.emit("Sub", [size, exporter.constant(1)])
+            least = exporter.emit("Max", [indices, exporter.constant(0)])
+            indices = exporter.emit("Min", [least, last])
+    return exporter.emit("Gather", [data, indices], axis=axis)
+
+
 def _round(exporter: _Exporter, call: Any) -> str:
     """The nearest integer, halves away from zero, where ONNX's rounds them to even."""
     x, dtype = exporter.value(call.args[0]), str(call.ty.dtype)
@@ -461,6 +490,7 @@ _CONVERTERS: dict[str, Callable[[_Exporter, Any], Any]] = {
     "relay.nn.lrn": _lrn,
     "relay.round": _round,
     "strided_slice": _strided_slice,
+    "take": _take,
     "nn.silu": _silu,
     "nn.softmax": _with_axis("Softmax"),
     "permute_dims": _transpose,

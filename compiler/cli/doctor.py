@@ -20,8 +20,8 @@ from .console import show, table
 
 _DISTRIBUTION = "baton-tvm"
 _OPTIONAL = (
-    *("onnxruntime", "openvino", "torch", "tflite", "graphviz", "xgboost", "cloudpickle"),
-    *("psutil", "tornado", "distributed"),
+    *("onnxruntime", "openvino", "onednn-cpu-gomp", "torch", "tflite", "graphviz", "xgboost"),
+    *("cloudpickle", "psutil", "tornado", "distributed"),
 )
 _REQUIRED = ("apache-tvm", "apache-tvm-ffi", "numpy", "onnx")
 _COMPARISONS: Mapping[str, Callable[[tuple[int, ...], tuple[int, ...]], bool]] = {

@@ -65,6 +65,7 @@ _MOST_MIXED = 2  # mixed assignments that are timed end to end
 _CLOSE = 1.05  # times the least predicted time: mixed assignments above it are not timed
 _NOISE = 0.97  # of the best engine alone: a mixed assignment that is not below it loses
 _SLOW = 3.0  # times the fastest: measured once only
+_PACKAGES = {"onednn": "onednn-cpu-gomp"}  # of back ends that are not named as their packages
 _LARGEST_ERROR = 0.05  # of an engine's results, relative to the largest magnitude of the build's
 
 
@@ -271,9 +272,8 @@ class _Search:
                 elif not turn and (difference := _difference(value[1], expected)):
                     errors[placement] = difference
         for key, placement in zip(keys, placements):
-            versions = {
-                name: text for name in _engines(placement) if (text := package_version(name))
-            }
+            packages = [_PACKAGES.get(name, name) for name in _engines(placement)]
+            versions = {name: text for name in packages if (text := package_version(name))}
             failure = errors.get(placement, "")
             seconds = () if failure else tuple(times[placement])
             self.known[key] = PlacementRecord(workload, placement, versions, seconds, failure)

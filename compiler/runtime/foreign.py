@@ -186,6 +186,15 @@ def _load_openvino(code: bytes) -> Engine:
 register_engine("openvino", _load_openvino)
 
 
+def _load_onednn(code: bytes) -> Engine:
+    from compiler.runtime import onednn_engine
+
+    return onednn_engine.load(*split_header(code))
+
+
+register_engine("onednn", _load_onednn)
+
+
 def _load_cublaslt(code: bytes) -> Engine:
     from compiler.runtime.nvidia import cublaslt
 

@@ -1,4 +1,4 @@
-"""The back ends onnxruntime and openvino: numbers, buffers, threads, dynamic shapes, errors."""
+"""The back ends onnxruntime, openvino and onednn: numbers, buffers, threads, shapes, errors."""
 
 from __future__ import annotations
 
@@ -12,17 +12,31 @@ import pytest
 import tvm
 
 from compiler import relay
-from compiler.errors import BuildError, PartitionError
-from compiler.partition import partition, subgraphs
-from compiler.runtime import graph_executor, load_module, openvino_engine
+from compiler.errors import BuildError, LoadError, PartitionError
+from compiler.partition import explain, partition, subgraphs
+from compiler.runtime import graph_executor, load_module, onednn_engine, openvino_engine
+from compiler.version import package_version
 
-ENGINES = ["onnxruntime", "openvino"]
+ENGINES = ["onnxruntime", "openvino", "onednn"]
+
+
+def require(engine: str) -> None:
+    """Skip the test if the engine is not installed."""
+    if engine != "onednn":
+        pytest.importorskip(engine)
+    elif not package_version(onednn_engine.PACKAGE):
+        pytest.skip(f"needs {onednn_engine.PACKAGE}")
 
 
 @pytest.fixture(params=ENGINES)
 def engine(request: pytest.FixtureRequest) -> str:
-    pytest.importorskip(request.param)
+    require(request.param)
     return str(request.param)
+
+
+@pytest.fixture
+def onednn() -> None:
+    require("onednn")
 
 
 def network(rows: Any = 2) -> tvm.IRModule:
@@ -60,7 +74,9 @@ def test_results_are_those_of_the_build_also_of_an_exported_library(
     assert expected[0].shape == (2, 4, 8, 8)
 
 
+@pytest.mark.parametrize("engine", ENGINES[:2])
 def test_one_library_runs_dynamic_batches(engine: str) -> None:
+    require(engine)
     library = relay.build(partition(network(relay.Any()), engine), "llvm")
     assert {each["runtime"] for each in library.partition_info().values()} == {engine}
     for rows in (1, 5, 3):
@@ -117,3 +133,119 @@ def test_options_and_a_missing_package_are_errors(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(sys.modules, "openvino", None)
     with pytest.raises(BuildError, match="pip install openvino"):
         relay.build(partition(network(), "openvino"), "llvm")
+
+
+def compared(result: Any, *variables: Any) -> list[tuple[str, ...]]:
+    """Run a function in oneDNN and in the build on random inputs; return the operators there."""
+    mod = tvm.IRModule.from_expr(relay.Function(list(variables), result))
+    partitioned = partition(mod, "onednn")
+    plain, engine = (relay.build(each, "llvm").session() for each in (mod, partitioned))
+    inputs = {
+        str(var.name): np.random.default_rng(number)
+        .standard_normal([int(extent) for extent in var.ty.shape])
+        .astype("float32")
+        for number, var in enumerate(variables)
+    }
+    for expected, found in zip(plain.run(inputs).values(), engine.run(inputs).values()):
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    return [each.operators for each in subgraphs(partitioned)]
+
+
+def image() -> Any:
+    return relay.var("x", shape=(1, 8, 17, 15))
+
+
+def rows() -> Any:
+    return relay.var("x", shape=(4, 8))
+
+
+def weight(*shape: int) -> Any:
+    return relay.const(np.random.default_rng(5).standard_normal(shape).astype("float32"))
+
+
+@pytest.mark.parametrize(
+    ("data", "make"),
+    [
+        (image, lambda x: relay.nn.avg_pool2d(x, (3, 3), (2, 2), padding=(1, 1))),
+        (image, lambda x: relay.nn.avg_pool2d(x, (3, 2), padding=(1, 0), count_include_pad=True)),
+        (image, lambda x: relay.nn.max_pool2d(x, (3, 3), (2, 2), padding=(1, 1), ceil_mode=True)),
+        (image, lambda x: relay.nn.max_pool2d(x, (3, 3), dilation=(2, 2))),
+        (image, relay.nn.global_avg_pool2d),
+        (image, lambda x: relay.nn.conv2d(x, weight(8, 4, 3, 3), groups=2, dilation=(2, 2))),
+        (
+            image,
+            lambda x: relay.nn.conv2d_transpose(
+                x, weight(8, 4, 3, 3), (2, 2), (1, 1), output_padding=(1, 1)
+            ),
+        ),
+        (image, lambda x: relay.nn.batch_flatten(relay.transpose(x, [0, 2, 3, 1]))),
+        (rows, lambda x: relay.nn.dense(x, relay.transpose(weight(8, 6), [1, 0]))),
+        (rows, lambda x: relay.nn.bias_add(x, weight(8))),
+        (rows, lambda x: relay.nn.layer_norm(x, weight(8), weight(8))),
+        (rows, lambda x: relay.nn.softmax(x, axis=0)),
+        (rows, relay.nn.log_softmax),
+        (rows, lambda x: relay.nn.leaky_relu(x, 0.1)),
+        (rows, lambda x: relay.clip(x, -0.5, 0.25)),
+        (rows, lambda x: relay.sum(x, axis=[1])),
+        (rows, lambda x: relay.mean(x, axis=[0], keepdims=True)),
+        (rows, lambda x: relay.concatenate([x, relay.tanh(x)], axis=1)),
+        (rows, lambda x: relay.divide(relay.subtract(weight(8), x), relay.const(3.0))),
+        (rows, lambda x: relay.nn.batch_matmul(*[relay.reshape(x, (2, 4, 4))] * 2)),
+        (rows, lambda x: relay.reshape(relay.transpose(relay.exp(x), [1, 0]), (2, 16))),
+        # An output that is an input, a constant, another output, or a view of one.
+        (rows, lambda x: relay.Tuple([relay.nn.relu(x), x, relay.transpose(relay.exp(x))])),
+        (rows, lambda x: relay.Tuple([*[relay.nn.relu(x)] * 2, relay.transpose(relay.nn.relu(x))])),
+        (rows, lambda x: relay.add(x, relay.transpose(relay.abs(weight(8, 4)), [1, 0]))),
+    ],
+)
+@pytest.mark.usefixtures("onednn")
+def test_onednn_agrees_with_the_build(data: Any, make: Any) -> None:
+    x = data()
+    assert compared(make(x), x)
+
+
+@pytest.mark.usefixtures("onednn")
+def test_onednn_leaves_dynamic_shapes_and_other_dtypes_with_a_reason() -> None:
+    x, y = relay.var("x", shape=(relay.Any(), 8)), relay.var("y", shape=(4,), dtype="int32")
+    body = relay.Tuple([relay.exp(x), relay.add(y, y), relay.erf(relay.cast(y, "float32"))])
+    found = explain(tvm.IRModule.from_expr(relay.Function([x, y], body)), "onednn")
+    reasons = {each.operator: each.reasons[0].reason for each in found.left}
+    assert "is not static" in reasons["exp"]
+    assert reasons["add"] == "dtype is int32; oneDNN gets float32"
+    assert reasons["erf"] == "erf is not given to oneDNN"
+
+
+@pytest.mark.usefixtures("onednn")
+def test_damaged_onednn_code_is_a_load_error() -> None:
+    good = {"inputs": [0], "outputs": [1], "tensors": [[[4, 2], None], [[2, 4], None]]}
+    move = ["Transpose", [0], [1], {"order": [1, 0]}]
+    assert onednn_engine.load({**good, "operators": [move]}, b"")
+    for damage in (
+        {"operators": [["Unknown", [0], [1], {}]]},
+        {"operators": [["Transpose", [0], [7], {"order": [1, 0]}]]},
+        {"operators": [["Transpose", [0], [1], {"order": [0, 0]}]]},
+        {"operators": [move], "tensors": [[[4, 2], 0], [[2, 4], None]]},
+        {"operators": [move], "tensors": [[[4, 0], None], [[2, 4], None]]},
+        {"operators": [["Abs", [0], [1], {"size": 3}]]},
+        {"operators": 3},
+    ):
+        with pytest.raises(LoadError, match="is damaged; build again"):
+            onednn_engine.load({**good, **damage}, b"")
+
+
+def test_engines_take_the_matmuls_of_an_imported_transformer(engine: str, tmp_path: Path) -> None:
+    x, indices = relay.var("x", shape=(2, 8, 16)), relay.var("i", shape=(2, 8), dtype="int64")
+    looked_up = relay.take(weight(10, 16), indices, axis=0)
+    heads = relay.nn.batch_matmul(relay.add(x, looked_up), x)
+    flat = relay.reshape(relay.nn.softmax(heads), (16, 8))
+    result = relay.nn.bias_add(relay.nn.dense(flat, weight(4, 8)), weight(4))
+    mod = tvm.IRModule.from_expr(relay.Function([x, indices], result))
+    found = explain(mod, engine)
+    assert {each.operator for each in found.left} <= ({"take"} if engine == "onednn" else set())
+    inputs = {
+        "x": np.random.default_rng(0).standard_normal((2, 8, 16)).astype("float32"),
+        "i": np.array([[0, 9, -3, 12, 1, 2, 3, 4]] * 2),  # clipped, as Relay does
+    }
+    (expected,) = relay.build(mod, "llvm").session().run(inputs).values()
+    (result,) = relay.build(partition(mod, engine), "llvm").session().run(inputs).values()
+    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)
