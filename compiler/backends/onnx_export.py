@@ -441,6 +441,22 @@ def _strided_slice(exporter: _Exporter, call: Any) -> str:
     return exporter.emit_first("Slice", call, begin, end, axes, strides)
 
 
+def _quantization(kind: str) -> Callable[[_Exporter, Any], str]:
+    def convert(exporter: _Exporter, call: Any) -> str:
+        import onnx
+
+        quantized, real = (call, call.args[0]) if kind == "QuantizeLinear" else (call.args[0], call)
+        floats = {str(each.ty.dtype) for each in (real, call.args[1])}
+        _require(floats == {"float32"}, call, "another type than float32")
+        data, scale, zero_point = (exporter.value(arg) for arg in call.args)
+        if call.args[2].ty.dtype != quantized.ty.dtype:
+            to = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(str(quantized.ty.dtype)))
+            zero_point = exporter.emit("Cast", [zero_point], to=to)
+        return exporter.emit(kind, [data, scale, zero_point], axis=int(call.attrs.axis))
+
+    return convert
+
+
 def _take(exporter: _Exporter, call: Any) -> str:
     """Gather; indices out of bounds are errors in ONNX, where Relay clips or wraps them."""
     axis, mode = int(call.attrs.axis), str(call.attrs.mode)
@@ -476,6 +492,7 @@ _CONVERTERS: dict[str, Callable[[_Exporter, Any], Any]] = {
     "broadcast_to": _broadcast,
     "clip": _clip,
     "concat": _concat,
+    "dequantize": _quantization("DequantizeLinear"),
     "expand_dims": _reshaped,
     "flatten": _reshaped,
     "max": _reduce("ReduceMax"),
@@ -494,6 +511,7 @@ _CONVERTERS: dict[str, Callable[[_Exporter, Any], Any]] = {
     "nn.silu": _silu,
     "nn.softmax": _with_axis("Softmax"),
     "permute_dims": _transpose,
+    "quantize": _quantization("QuantizeLinear"),
     "reshape": _reshaped,
     "split": _split,
     "squeeze": _reshaped,

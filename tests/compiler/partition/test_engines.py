@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 import tvm
+from onnx import helper, numpy_helper
 
 from compiler import relay
 from compiler.errors import BuildError, LoadError, PartitionError
@@ -249,3 +251,40 @@ def test_engines_take_the_matmuls_of_an_imported_transformer(engine: str, tmp_pa
     (expected,) = relay.build(mod, "llvm").session().run(inputs).values()
     (result,) = relay.build(partition(mod, engine), "llvm").session().run(inputs).values()
     np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("engine", ENGINES[:2])
+def test_engines_take_whole_quantized_models(engine: str) -> None:
+    require(engine)
+    random = np.random.default_rng(3)
+    constants = {
+        "xs": np.float32(0.05),
+        "xz": np.uint8(128),
+        "w": random.integers(-100, 100, (8, 6)).astype("int8"),
+        "ws": random.uniform(0.01, 0.02, 6).astype("float32"),
+        "wz": np.zeros(6, "int8"),
+        "ys": np.float32(0.25),
+    }
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "xs", "xz"], ["xq"]),
+        helper.make_node("DequantizeLinear", ["xq", "xs", "xz"], ["xd"]),
+        helper.make_node("DequantizeLinear", ["w", "ws", "wz"], ["wd"], axis=1),
+        helper.make_node("MatMul", ["xd", "wd"], ["m"]),
+        helper.make_node("QuantizeLinear", ["m", "ys", "xz"], ["yq"]),
+        helper.make_node("DequantizeLinear", ["yq", "ys", "xz"], ["y"]),
+    ]
+    inputs, outputs = (
+        [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)]
+        for name, shape in (("x", (4, 8)), ("y", (4, 6)))
+    )
+    weights = [numpy_helper.from_array(np.asarray(v), name) for name, v in constants.items()]
+    graph = helper.make_graph(nodes, "quantized", inputs, outputs, weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    mod, params = relay.frontend.from_onnx(model, freeze_params=False)
+    assert not explain(mod, engine, params).left
+    x = random.standard_normal((4, 8)).astype("float32")
+    (expected,) = relay.build(mod, "llvm", params=params).session().run({"x": x}).values()
+    library = relay.build(partition(mod, engine, params), "llvm", params=params)
+    (found,) = library.session().run({"x": x}).values()
+    np.testing.assert_allclose(found, expected, atol=0.25)
+    assert len({*found.ravel()}) > 5
