@@ -169,7 +169,7 @@ class _Description:
         if name not in self._numbers:
             offset, shape = None, self._shapes.get(name)
             if name in self._values:
-                value = np.ascontiguousarray(self._values[name])
+                value = np.asarray(self._values[name], order="C")
                 if value.dtype != np.float32:
                     raise UnsupportedOperatorError(f"oneDNN gets float32, not {value.dtype}")
                 shape, offset = list(value.shape) or [1], self._size

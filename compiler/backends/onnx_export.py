@@ -161,7 +161,7 @@ class _Exporter:
     def _initialize(self, name: str, value: np.ndarray) -> None:
         import onnx
 
-        self.initializers.append(onnx.numpy_helper.from_array(np.ascontiguousarray(value), name))
+        self.initializers.append(onnx.numpy_helper.from_array(np.asarray(value, order="C"), name))
 
     def constant(self, value: Any, dtype: str = "int64") -> str:
         """A value that the model holds."""

@@ -110,7 +110,7 @@ class Boundary:
         "onnxruntime 0": back end and number of the subgraph; `BUILD`.
     bytes : int
     microseconds : float
-        Predicted time of writing and reading it.
+        Predicted time of writing and reading it, and of the engines' changes of its layout.
     """
 
     name: str
@@ -362,15 +362,16 @@ class _Scope:
         for (producer, output), consumer in _crossings(self.graph, self.place):
             shape, dtype = self.graph.nodes[producer].types[output]
             nbytes = entry_bytes(self.graph, producer, output)
+            sides = _title(self.place.get(producer)), _title(consumer)
+            engines = [side.split()[0] for side in sides]
             found.append(
                 Boundary(
                     source_of(self.graph.nodes[producer]),
                     shape,
                     dtype,
-                    _title(self.place.get(producer)),
-                    _title(consumer),
+                    *sides,
                     nbytes,
-                    rates.microseconds(0, 2 * nbytes),
+                    rates.crossing(nbytes, *engines),
                 )
             )
         return found
@@ -517,8 +518,8 @@ def _counterfactuals(
             regions, within, nbytes = (
                 (sum(before), sum(after)) for before, after in zip(zip(*now), zip(*then))
             )
-            moved = [rates.microseconds(0, 2 * each) for each in nbytes]
-            saved = (regions[0] - regions[1]) * rates.call_microseconds + moved[0] - moved[1]
+            moved = [rates.crossing(each, own[0]) for each in nbytes]
+            saved = (regions[0] - regions[1]) * rates.call(own[0]) + moved[0] - moved[1]
             shares = within[0] / whole, within[1] / whole
             found.append(
                 Counterfactual(*own, tuple(operators), count, regions, shares, nbytes, saved)

@@ -238,7 +238,8 @@ def test_damaged_onednn_code_is_a_load_error() -> None:
 def test_engines_take_the_matmuls_of_an_imported_transformer(engine: str, tmp_path: Path) -> None:
     x, indices = relay.var("x", shape=(2, 8, 16)), relay.var("i", shape=(2, 8), dtype="int64")
     looked_up = relay.take(weight(10, 16), indices, axis=0)
-    heads = relay.nn.batch_matmul(relay.add(x, looked_up), x)
+    first = relay.take(looked_up, relay.const(0, "int64"), axis=0)  # a scalar index drops the axis
+    heads = relay.nn.batch_matmul(relay.add(relay.add(x, looked_up), first), x)
     flat = relay.reshape(relay.nn.softmax(heads), (16, 8))
     result = relay.nn.bias_add(relay.nn.dense(flat, weight(4, 8)), weight(4))
     mod = tvm.IRModule.from_expr(relay.Function([x, indices], result))
