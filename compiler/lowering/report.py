@@ -230,46 +230,25 @@ class Report:
 
     def _repr_html_(self) -> str:
         """A table of the kernels, for notebooks."""
-        header = ("kernel", "operators", "implementation", "schedule from", "calls", "MFLOP")
-        rows = [
-            (
-                *(kernel.name, " ".join(kernel.operators), kernel.implementation, _origin(kernel)),
-                *(kernel.calls, kernel.megaflops),
-            )
-            for kernel in self.kernels
-        ]
+        header, *rows = self._table()
         return html_table(repr(self)[1:-1], header, rows)
 
-    def __str__(self) -> str:
-        header = (
-            "kernel",
-            "operators",
-            "implementation",
-            "algorithm",
-            "multiplies",
-            "source",
-            "nodes",
-            "calls",
-            "MFLOP",
-            "KB",
-        )
-        rows = [header]
+    def _table(self) -> list[Sequence[str]]:
+        """A header, and a row for each kernel."""
+        header = "kernel operators implementation algorithm multiplies source nodes calls MFLOP KB"
+        rows: list[Sequence[str]] = [header.split()]
         for kernel in self.kernels:
             rows.append(
                 (
-                    kernel.name,
-                    " ".join(kernel.operators),
-                    kernel.implementation,
-                    kernel.algorithm,
-                    kernel.multiplies,
-                    _origin(kernel),
-                    kernel.where,
-                    str(kernel.calls),
-                    kernel.megaflops,
-                    f"{kernel.bytes / 1e3:.0f}",
+                    *(kernel.name, " ".join(kernel.operators), kernel.implementation),
+                    *(kernel.algorithm, kernel.multiplies, _origin(kernel), kernel.where),
+                    *(str(kernel.calls), kernel.megaflops, f"{kernel.bytes / 1e3:.0f}"),
                 )
             )
-        lines = _aligned(rows, 7)
+        return rows
+
+    def __str__(self) -> str:
+        lines = _aligned(self._table(), 7)
         found = [f"found in the cache: {self.cache}"] if self.cache else []
         precision = f"precision: {self.precision}"
         lines = [lines[0], "-" * len(lines[0]), *lines[1:], *found, precision, self.rounding]
@@ -316,4 +295,4 @@ def _aligned(rows: Sequence[Sequence[str]], left: int) -> list[str]:
 
 
 def _megabytes(count: int) -> str:
-    return f"{count / 1e6:.2f} MB ({count} bytes)"
+    return f"{count / 1e6:.2f} MB"

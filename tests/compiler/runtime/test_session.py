@@ -266,4 +266,6 @@ def test_a_report_shows_a_table_in_notebooks(library):
     assert repr(library.report).startswith("<Report: ")
     page = library.report._repr_html_()
     assert page.count("<tr>") == len(library.report.kernels) + 1
+    assert all(kernel.where in page for kernel in library.report.kernels)
+    assert any(kernel.where for kernel in library.report.kernels)
     assert "<script" not in page
