@@ -295,4 +295,4 @@ def _aligned(rows: Sequence[Sequence[str]], left: int) -> list[str]:
 
 
 def _megabytes(count: int) -> str:
-    return f"{count / 1e6:.2f} MB"
+    return f"{count / 1e6:.2f} MB ({count} bytes)"
