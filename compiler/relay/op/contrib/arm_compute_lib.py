@@ -26,20 +26,19 @@ _INTEGERS = ("uint8", "int8")
 _ANY = ("float32", *_INTEGERS)
 
 
-def _conv_of(call: Any, kinds: Sequence[str], result: str) -> bool:
+def _conv_of(call: Any, kinds: Sequence[str], result: str) -> bool | Unsupported:
     data, weight = call.args[:2]
     samples = len(shape(data)) == 4 and shape(data)[0] == 1 and len(shape(weight)) == 4
     plain = dtype(data) in kinds and dtype(weight) in kinds
     results = attribute(call, "out_dtype", "") in ("", result)
-    if not (samples and plain and results and has(call, data_layout="NHWC")):
-        return False
-    if not is_depthwise(call):
-        return int(call.attrs.groups) == 1
+    known = samples and plain and results and has(call, data_layout="NHWC")
+    if not known or not is_depthwise(call):
+        return known and int(call.attrs.groups) == 1
     kernel, strides = shape(weight)[:2], [int(each) for each in call.attrs.strides]
     return kernel in ((3, 3), (5, 5)) and strides in ([1, 1], [2, 2])
 
 
-def _conv(call: Any) -> bool:
+def _conv(call: Any) -> bool | Unsupported:
     return _conv_of(call, ("float32",), "float32")
 
 
@@ -48,7 +47,7 @@ def _per_tensor(*values: Any) -> bool:
     return all(shape(each) in ((), (1,)) for each in values)
 
 
-def _qnn_conv(call: Any) -> bool:
+def _qnn_conv(call: Any) -> bool | Unsupported:
     return _conv_of(call, _INTEGERS, "int32") and _per_tensor(*call.args[2:6])
 
 
