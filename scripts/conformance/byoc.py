@@ -146,7 +146,7 @@ class OnnxGraph:
         return False
 
     def _behind(self, node: onnx.NodeProto) -> list[str]:
-        """The kinds of the nodes that alone read one behind the other."""
+        """The kinds of the nodes that alone read one after the other."""
         kinds: list[str] = []
         while len(readers := self.readers.get(node.output[0], [])) == 1 and len(kinds) < 9:
             node = readers[0]

@@ -18,8 +18,8 @@ from compiler.relay.op.op_def import REQUIRED, Operator  # noqa: E402
 HOW = {
     "direct": "one operator of Relax, arguments adjusted",
     "composed": "several operators of Relax",
-    "TOPI": "a compute of `tvm.topi` as an operator of its own",
-    "TE": "a compute written in Baton, as an operator of its own",
+    "TOPI": "a compute of `tvm.topi` as a separate operator",
+    "TE": "a compute written in Baton, as a separate operator",
 }
 
 INTRODUCTION = """# Relay operators

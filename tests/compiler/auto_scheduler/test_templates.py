@@ -37,7 +37,7 @@ CPU = targets.parse("llvm -mcpu=x86-64-v3")
 
 
 def two_convolutions():
-    """Two equal convolutions, one behind the other, of which only the second one adds."""
+    """Two equal convolutions, one after the other, of which only the second one adds."""
     rng = np.random.default_rng(0)
     builder = relax.BlockBuilder()
     x = relax.Var("x", relax.TensorType((1, 16, 8, 8), "float32"))

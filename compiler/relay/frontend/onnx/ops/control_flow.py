@@ -62,7 +62,7 @@ def loop(node: Node) -> list[relax.Expr]:
 
 
 def _unrolled_loop(node: Node) -> list[relax.Expr] | None:
-    """The rounds one behind the other; None where their number is not known, or large."""
+    """The rounds one after the other; None where their number is not known, or large."""
     body: onnx.GraphProto = node.attrs["body"]
     count = constant_value(node.get(0))
     condition = node.get(1)

@@ -65,7 +65,7 @@ def where(node: Node) -> relax.Expr:
 
 
 def concat(node: Node) -> relax.Expr:
-    """Tensors, each with its scale, one behind the other."""
+    """Tensors, each with its scale, one after the other."""
     parts = [_real(node, at) for at in range(2, len(node.inputs), 3)]
     return _quantized(node, relax.op.concat(parts, node.required("axis")), 0)
 
