@@ -171,6 +171,8 @@ class _Subgraph:
         compact = strides == _compact(shape)
         if kind == "Transpose":
             order = attributes["order"]
+            if sorted(order) != [*range(len(shape))]:
+                raise ValueError(f"order {order}")
             shape, strides = tuple(shape[axis] for axis in order), [strides[axis] for axis in order]
         elif compact:
             shape, strides = self._shapes[result], _compact(self._shapes[result])

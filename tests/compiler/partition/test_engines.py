@@ -226,6 +226,7 @@ def test_damaged_onednn_code_is_a_load_error() -> None:
         {"operators": [["Unknown", [0], [1], {}]]},
         {"operators": [["Transpose", [0], [7], {"order": [1, 0]}]]},
         {"operators": [["Transpose", [0], [1], {"order": [0, 0]}]]},
+        {"operators": [["Reshape", [0], [1], {}]], "tensors": [[[4, 2], None], [[3, 4], None]]},
         {"operators": [move], "tensors": [[[4, 2], 0], [[2, 4], None]]},
         {"operators": [move], "tensors": [[[4, 0], None], [[2, 4], None]]},
         {"operators": [["Abs", [0], [1], {"size": 3}]]},
