@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("baton.partition")
 
-Claims = Callable[[str, Mapping[str, Any]], Literal[True] | Unsupported]
+Attrs = Mapping[str, Any]
+Claims = Callable[[str, Attrs, "list[Attrs]"], Literal[True] | Unsupported]
+"""Called with an operator, its attributes, and those of the nodes that feed it."""
 
 
 def register_built_in() -> None:
@@ -95,7 +97,8 @@ def _claiming(claims: Claims) -> Callable[[str, list[Any], Options], None]:
             if wanted is not None and op not in wanted:
                 ids[index] = Unsupported(f"the options do not name {op}")
                 continue
-            answer = claims(op, node.get("attrs", {}))
+            feeding = [nodes[each[0]].get("attrs", {}) for each in node["inputs"]]
+            answer = claims(op, node.get("attrs", {}), feeding)
             ids[index] = answer if isinstance(answer, Unsupported) else -1
 
     return supported_ops
@@ -109,22 +112,22 @@ def _check_case(wanted: set[str], present: set[str]) -> None:
                 raise PartitionError(f"no operator is named {name!r}; did you mean {op!r}?")
 
 
-def _any(op: str, attrs: Mapping[str, Any]) -> Literal[True]:
+def _any(op: str, attrs: Attrs, feeding: list[Attrs]) -> Literal[True]:
     return True
 
 
-def _expressible(op: str, attrs: Mapping[str, Any]) -> Literal[True] | Unsupported:
+def _expressible(op: str, attrs: Attrs, feeding: list[Attrs]) -> Literal[True] | Unsupported:
     from .onnx_export import why_inexpressible
 
     reason = why_inexpressible(op, attrs)
     return Unsupported(reason) if reason else True
 
 
-def _for_onednn(op: str, attrs: Mapping[str, Any]) -> Literal[True] | Unsupported:
+def _for_onednn(op: str, attrs: Attrs, feeding: list[Attrs]) -> Literal[True] | Unsupported:
     from .onednn import why_unsupported
 
-    answer = _expressible(op, attrs)
-    reason = why_unsupported(op, attrs)
+    answer = _expressible(op, attrs, feeding)
+    reason = why_unsupported(op, attrs, feeding)
     return answer if isinstance(answer, Unsupported) or not reason else Unsupported(reason)
 
 

@@ -6,7 +6,7 @@ A subgraph is exported to ONNX, whose operators are then described as oneDNN's.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -102,10 +102,11 @@ _NAMES = {
 """ONNX's operator of Relay's and Relax's, where the table of operator facts has none."""
 
 
-def why_unsupported(op: str, attrs: Mapping[str, Any]) -> str:
+def why_unsupported(op: str, attrs: Attributes, feeding: Sequence[Attributes]) -> str:
     """Why oneDNN can't run an operator that ONNX can express; "" if it can.
 
-    `attrs`: Relay's or Relax's, as text, with "shape" and "dtype" of the result.
+    `attrs`: Relay's or Relax's, as text, with "shape" and "dtype" of the result. `feeding`: those
+    of the nodes that it reads.
     """
     from compiler.ir.op_facts import facts_named
 
@@ -115,9 +116,10 @@ def why_unsupported(op: str, attrs: Mapping[str, Any]) -> str:
     dtypes = str(attrs.get("dtype", "float32"))
     if {each.strip("[] ") for each in dtypes.split(",")} != {"float32"}:
         return f"dtype is {dtypes}; oneDNN gets float32"
-    extents = [each.strip("[] ") for each in str(attrs.get("shape", "1")).split(",")]
-    if not all(each.isdecimal() and int(each) for each in extents):
-        return f"the shape {attrs['shape']} is not static, or has no axes or no elements"
+    for shape in (str(each.get("shape", "1")) for each in (attrs, *feeding)):
+        extents = [each.strip("[] ") for each in shape.split(",")]
+        if not all(each.isdecimal() and int(each) for each in extents if shape != "[]"):
+            return f"shape {shape} is not static, or has no elements"
     return ""
 
 
@@ -172,13 +174,13 @@ class _Description:
                 value = np.asarray(self._values[name], order="C")
                 if value.dtype != np.float32:
                     raise UnsupportedOperatorError(f"oneDNN gets float32, not {value.dtype}")
-                shape, offset = list(value.shape) or [1], self._size
+                shape, offset = list(value.shape), self._size
                 self.constants.append(value.tobytes())
                 self._size += value.nbytes
             if shape is None or not all(shape):
                 raise UnsupportedOperatorError(f"the shape {shape} of {name!r} is not static")
             self._numbers[name] = len(self.tensors)
-            self.tensors.append((shape, offset))
+            self.tensors.append((shape or [1], offset))
         return self._numbers[name]
 
     def _add(self, node: Any) -> None:

@@ -296,7 +296,7 @@ class _Subgraph:
         thread: _Thread = self._local.thread
         for number, tensor in zip([*self._inputs, *self._outputs], [*inputs, *outputs]):
             array = np.from_dlpack(tensor)
-            if array.shape != self._shapes[number] or not array.flags.c_contiguous:
+            if (array.shape or (1,)) != self._shapes[number] or not array.flags.c_contiguous:
                 raise BuildError(
                     f"a subgraph in oneDNN got a tensor of shape {array.shape}; a compact one of "
                     f"shape {self._shapes[number]} was promised"

@@ -3,6 +3,7 @@
 
     python -m scripts.fuzz.run_networks --seconds 600 --seed 1
     python -m scripts.fuzz.run_networks --seed 1 --first 42 --count 1   # network 42 again
+    python -m scripts.fuzz.run_networks --backends onnxruntime,onednn --fixed
 
 A network is drawn in the style of a family (`scripts/fuzz/networks`), with some of its axes open.
 It is imported and built once and run at several ordinary sizes, with axes of 0 and 1, and with all
@@ -96,6 +97,8 @@ class Drawn:
     seed: int
     number: int
     level: int | None = None
+    backends: str = ""
+    fixed: bool = False
     skip: tuple[str, ...] = ()
 
     def run(self, say: Say, skip: Sequence[str]) -> pool.Outcome:
@@ -105,11 +108,14 @@ class Drawn:
         return pool.Outcome(list(self._events(net, say, skip)), tuple(net.stages), len(net.nodes))
 
     def _events(self, net: Network, say: Say, skip: Sequence[str]) -> Iterator[Event]:
+        from compiler.partition import partition
         from compiler.relay.frontend import from_onnx
 
         model = net.model()
         rng = np.random.default_rng([self.seed, self.number, 1])
         runs = [(sizes, net.feed(sizes, rng)) for sizes in sizes_of(net, rng)]
+        runs = runs[:1] if self.fixed else runs
+        shapes = {name: value.shape for name, value in runs[0][1].items()} if self.fixed else None
         target = "llvm" if rng.random() < OPTIMIZED else "llvm -opt-level=0"
         config = Config(3 if self.level is None else self.level, target)
         expected = []
@@ -122,7 +128,10 @@ class Drawn:
             return
         try:
             say(Step("import", config))
-            mod, params = from_onnx(model)
+            mod, params = from_onnx(model, shapes)
+            if self.backends:
+                say(Step("partition", config))
+                mod = partition(mod, self.backends.split(","), params)
             say(Step("build", config))
             library = build(mod, params, config)
         except Exception as error:
@@ -160,6 +169,8 @@ class Plan:
     jobs: int = 1
     limit: float = 120.0
     level: int | None = None
+    backends: str = ""
+    fixed: bool = False
 
 
 @dataclass
@@ -175,7 +186,8 @@ class Campaign:
 
     def one(self, worker: pool.Worker, number: int) -> None:
         """Try one network."""
-        outcome = worker.run(Drawn(self.plan.seed, number, self.plan.level))
+        plan = self.plan
+        outcome = worker.run(Drawn(plan.seed, number, plan.level, plan.backends, plan.fixed))
         with self.lock:
             self.stages.update(set(outcome.operators))
             failed = {event.kind for event in outcome.events} & set(FAILED)
@@ -243,6 +255,10 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1, help="worker processes")
     parser.add_argument("--limit", type=float, default=120, help="CPU seconds until a step hangs")
     parser.add_argument("--level", type=int, help="opt_level instead of 3")
+    parser.add_argument(
+        "--backends", default="", help="partition for them, such as openvino,onednn"
+    )
+    parser.add_argument("--fixed", action="store_true", help="one size, fixed when imported")
     args = parser.parse_args()
     if args.count is None and args.seconds is None:
         args.seconds = 600.0

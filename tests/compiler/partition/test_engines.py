@@ -189,6 +189,7 @@ def weight(*shape: int) -> Any:
         (rows, lambda x: relay.nn.leaky_relu(x, 0.1)),
         (rows, lambda x: relay.clip(x, -0.5, 0.25)),
         (rows, lambda x: relay.sum(x, axis=[1])),
+        (rows, lambda x: relay.exp(relay.sum(x))),
         (rows, lambda x: relay.mean(x, axis=[0], keepdims=True)),
         (rows, lambda x: relay.concatenate([x, relay.tanh(x)], axis=1)),
         (rows, lambda x: relay.divide(relay.subtract(weight(8), x), relay.const(3.0))),
@@ -209,11 +210,13 @@ def test_onednn_agrees_with_the_build(data: Any, make: Any) -> None:
 @pytest.mark.usefixtures("onednn")
 def test_onednn_leaves_dynamic_shapes_and_other_dtypes_with_a_reason() -> None:
     x, y = relay.var("x", shape=(relay.Any(), 8)), relay.var("y", shape=(4,), dtype="int32")
-    body = relay.Tuple([relay.exp(x), relay.add(y, y), relay.erf(relay.cast(y, "float32"))])
+    empty = relay.sum(relay.const(np.ones((2, 0), "float32")), axis=[1])
+    body = relay.Tuple([relay.exp(x), relay.add(y, y), relay.erf(relay.cast(y, "float32")), empty])
     found = explain(tvm.IRModule.from_expr(relay.Function([x, y], body)), "onednn")
     reasons = {each.operator: each.reasons[0].reason for each in found.left}
-    assert "is not static" in reasons["exp"]
+    assert reasons["exp"] == "shape [any, 8] is not static, or has no elements"
     assert reasons["add"] == "dtype is int32; oneDNN gets float32"
+    assert reasons["sum"] == "shape [2, 0] is not static, or has no elements"
     assert reasons["erf"] == "erf is not given to oneDNN"
 
 
