@@ -9,6 +9,7 @@ code that works on the tensors of a GPU; its first argument is text, which is on
 from __future__ import annotations
 
 import base64
+import functools
 import itertools
 import json
 import os
@@ -177,38 +178,18 @@ def _load_onnxruntime(code: bytes) -> Runnable:
 register_runtime("onnxruntime", _load_onnxruntime)
 
 
-def _load_openvino(code: bytes) -> Engine:
-    from compiler.runtime import openvino_engine
+def _load_included(name: str, code: bytes) -> Engine:
+    from . import onednn_engine, openvino_engine
+    from .nvidia import cublaslt, cudnn
 
-    return openvino_engine.load(*split_header(code))
-
-
-register_engine("openvino", _load_openvino)
-
-
-def _load_onednn(code: bytes) -> Engine:
-    from compiler.runtime import onednn_engine
-
-    return onednn_engine.load(*split_header(code))
+    if name in ("onednn", "openvino"):
+        engine = onednn_engine if name == "onednn" else openvino_engine
+        return engine.load(*split_header(code))
+    return cublaslt.load(code) if name == "cublaslt" else cudnn.load(code)
 
 
-register_engine("onednn", _load_onednn)
-
-
-def _load_cublaslt(code: bytes) -> Engine:
-    from compiler.runtime.nvidia import cublaslt
-
-    return cublaslt.load(code)
-
-
-def _load_cudnn(code: bytes) -> Engine:
-    from compiler.runtime.nvidia import cudnn
-
-    return cudnn.load(code)
-
-
-register_engine("cublaslt", _load_cublaslt)
-register_engine("cudnn", _load_cudnn)
+for _name in ("onednn", "openvino", "cublaslt", "cudnn"):
+    register_engine(_name, functools.partial(_load_included, _name), __name__)
 
 
 class _Loaded:
