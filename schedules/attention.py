@@ -110,6 +110,8 @@ class AttentionWorkload:
     # Rows whose softmax is not a number, as where a mask of infinities leaves no key, give zeros
     nan_is_zero: bool = False
     dtype: str = "float32"
+    # The masks give query i no key after i + diagonal; None where that is not known
+    diagonal: int | None = None
 
     @property
     def batch(self) -> tuple[int, ...]:

@@ -2,7 +2,7 @@
 
 blockIdx.x = (batch and head, tile of queries)
   Q tile -> shared
-  for each tile of keys:                  the next one's K and V are on their way
+  for each tile of keys up to a diagonal: the next one's K and V are on their way
     S = Q K^T * scale, masks              `MmaCore`: tensor cores; `FmaCore`: float32
     P = exp(S - highest score so far)     `online_softmax`; O and sums are rescaled
     O += P V
@@ -113,8 +113,16 @@ def seconds(w: AttentionWorkload, tile: AttentionTile, device: Device) -> float:
         copied / device.l2_bytes_per_cycle,
         device.latency_cycles,
     )
-    cycles = waves * (-(-t // tile.keys) * step + 2 * device.latency_cycles)
+    cycles = waves * (_mean_steps(w, tile, s, t) * step + 2 * device.latency_cycles)
     return device.launch_seconds + cycles / device.hertz
+
+
+def _mean_steps(w: AttentionWorkload, tile: AttentionTile, s: int, t: int) -> float:
+    """Tiles of keys of a block, on average over the tiles of queries."""
+    if w.diagonal is None:
+        return -(-t // tile.keys)
+    seen = [min(t, first + tile.queries + w.diagonal) for first in range(0, s, tile.queries)]
+    return sum(-(-keys // tile.keys) for keys in seen) / len(seen)
 
 
 def _seconds_apart(w: AttentionWorkload, device: Device) -> float:
@@ -194,7 +202,10 @@ class _Kernel:
             T.thread_binding(0, self.tile.threads, thread="threadIdx.x") as thread,
         ):
             self.batch = unravel(tirx.floordiv(block, tiles), self.w.batch)
-            self.first = tirx.floormod(block, tiles) * self.tile.queries
+            at = tirx.floormod(block, tiles)
+            if self.w.diagonal is not None:  # blocks with the most keys begin first
+                at = tiles - 1 - at
+            self.first = at * self.tile.queries
             self.thread = thread
             yield
 
@@ -208,7 +219,7 @@ class _Kernel:
         weights = values + STAGES * products.length("j")
         shape = (weights + cores.weights_length,)
         self.shared = T.alloc_buffer(shape, w.dtype, scope="shared.dyn")
-        key_tiles = _tiles(self.t, self.tile.keys)
+        key_tiles = self._key_tiles()
         products.begin(self.thread)
         scores.begin(self.thread)
         highest = self._rows(-math.inf)
@@ -236,6 +247,13 @@ class _Kernel:
         sums = pointer(products.sums, 0), pointer(totals, 0)
         T.evaluate(cores.product_rows.divide(*sums, w.nan_is_zero))
         self._store()
+
+    def _key_tiles(self) -> Any:
+        """Tiles of keys that a query of the block sees; all without a causal mask."""
+        if self.w.diagonal is None:
+            return _tiles(self.t, self.tile.keys)
+        seen = tirx.min(self.t, self.first + (self.tile.queries + self.w.diagonal))
+        return _tiles(seen, self.tile.keys)
 
     def _rows(self, value: float) -> Any:
         """A register for each row of a thread."""

@@ -6,6 +6,7 @@ this one table.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -37,12 +38,15 @@ class Family:
         Of the result, relative and absolute.
     expected : callable, optional
         Inputs -> the result, where the function is written for a GPU.
+    prepare : callable, optional
+        Changes random inputs into what the kernel was promised.
     """
 
     name: str
     tensors: Callable[[], list[te.Tensor]]
     tolerance: float = 1e-5
     expected: Callable[[list[np.ndarray]], np.ndarray] | None = None
+    prepare: Callable[[list[np.ndarray]], object] | None = None
 
     def func(self) -> tirx.PrimFunc:
         """The function without a schedule."""
@@ -58,7 +62,10 @@ class Family:
     def inputs(self) -> list[np.ndarray]:
         """Values for all parameters but the last."""
         rng = np.random.default_rng(0)
-        return [_values(rng, param) for param in self.func().params[:-1]]
+        found = [_values(rng, param) for param in self.func().params[:-1]]
+        if self.prepare is not None:
+            self.prepare(found)
+        return found
 
     def check(self, found: np.ndarray, inputs: list[np.ndarray]) -> None:
         """Compare a result with the function's without a schedule, on the CPU."""
@@ -156,7 +163,13 @@ def attention_tensors(
 def _attention(name: str, tolerance: float, *tile: int, **options: Any) -> Family:
     w = attention_workload(**options)
     chosen = attention.AttentionTile(*tile)
-    return Family(name, lambda: attention_tensors(w, chosen), tolerance, lambda x: attended(w, x))
+
+    def hide(inputs: list[np.ndarray]) -> None:
+        if w.diagonal is not None:
+            inputs[-1][~np.tri(w.s, w.t, w.diagonal, dtype=bool)] = -np.inf
+
+    tensors = functools.partial(attention_tensors, w, chosen)
+    return Family(name, tensors, tolerance, lambda x: attended(w, x), hide)
 
 
 FAMILIES = [
@@ -200,6 +213,7 @@ FAMILIES = [
     Family("mean over an image", _one(lambda x: nn.adaptive_pool(x, (1, 1), "avg"), 1, 20, 15, 15)),
     _attention("attention", 1e-5, 2, 16, 32, masks=(Mask((20, 72)),)),
     _attention("attention, half", 2e-3, 2, 16, 32, dtype="float16", masks=(Mask((20, 72)),)),
+    _attention("attention, causal", 1e-5, 1, 16, 32, masks=(Mask((20, 72)),), diagonal=30),
     Family("dense, few rows", _two(nn.dense, (3, 300), (40, 300))),
     Family(
         "depthwise in vectors",

@@ -1,5 +1,7 @@
 """Attention as one CUDA kernel, in the interpreter of PTX."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from tvm import te
@@ -91,6 +93,34 @@ def test_infinite_scores_make_a_row_nan_and_no_other():
     mask[3, 5], mask[4, 40], mask[6] = np.inf, np.nan, -np.inf
     found = interpreted(w, [*inputs, mask], AttentionTile(2, 16, 32))
     assert np.isnan(found[0]).all(axis=1).nonzero()[0].tolist() == [3, 4, 6]
+
+
+@needs_nvcc
+@pytest.mark.parametrize(("dtype", "tile"), [("float32", (2, 32, 32)), ("float16", (1, 16, 32))])
+@pytest.mark.parametrize("diagonal", [0, 45])
+def test_tiles_after_a_causal_diagonal_are_not_read(dtype, tile, diagonal):
+    """NaN in all keys and values of which the first block has no tile."""
+    shapes = [((2, 70, 32), (0, 1, 2)), ((2, 100, 32), (0, 2, 1)), ((2, 100, 32), (0, 1, 2))]
+    heads = [Heads(Operand(*each)) for each in shapes]
+    w = AttentionWorkload(*heads, (Mask((70, 100), -np.inf),), 0.3, dtype=dtype, diagonal=diagonal)
+    q, k, v, _ = values(w)
+    seen = np.arange(100) <= np.arange(70)[:, None] + diagonal
+    expected = attended(w, [q, k, v, seen])
+    tiled = AttentionTile(*tile)
+    rows = tiled.queries
+    unread = -(-(rows + diagonal) // tiled.keys) * tiled.keys
+    k[:, unread:], v[:, unread:] = np.nan, np.nan
+    found = interpreted(w, [q, k, v, seen], tiled)
+    tolerance = 1e-5 if dtype == "float32" else 5e-3
+    np.testing.assert_allclose(found[:, :rows], expected[:, :rows], rtol=tolerance, atol=tolerance)
+    assert unread >= 100 or np.isnan(found[:, rows:]).any()
+
+
+def test_a_causal_mask_lowers_the_predicted_time():
+    heads = [((1, 2048, 64), axes) for axes in ((0, 1, 2), (0, 2, 1), (0, 1, 2))]
+    w = AttentionWorkload(*(Heads(Operand(*each)) for each in heads), (Mask((2048, 2048)),))
+    causal = attention.predicted(dataclasses.replace(w, diagonal=0), TARGET)
+    assert causal < 0.7 * attention.predicted(w, TARGET)
 
 
 def test_few_queries_and_many_keys_stay_apart():

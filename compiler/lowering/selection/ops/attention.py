@@ -23,6 +23,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 from tvm import relax
 from tvm.ir import Call, Op
 from tvm.target import Target
@@ -35,13 +36,15 @@ from schedules.matmul import BatchMatmulWorkload, Operand, broadcast
 from schedules.x86.attention import attention_rows
 
 from ....ir import dynamic_shape as symbols
-from ....ir.constants import dtype_of, integers, scalar_of, static_shape
+from ....ir.constants import array_of, dtype_of, integers, scalar_of, static_shape
 from ....ir.rewrite import expressions_in
 from ....primfuncs import fusion_pattern
 from ..context import LoweringContext
 from ..layout_cache import PLAIN
 from .dynamic_attention import attention_of_symbols, renamed, symbols_in
 
+LOWEST = -1e30
+"""Scores of masks that hide a key are at most this, if they are not -inf."""
 HEADS_BEHIND_ROWS = (0, 2, 1, 3)
 DTYPES = ("float32", "float16", "bfloat16")
 
@@ -66,7 +69,7 @@ def find_attention(function: relax.Function) -> dict[relax.Var, Attention]:
     """
     if symbols.of_types(function):
         return attention_of_symbols(function, _find_static)
-    return _find_static(function)
+    return {var: _with_diagonal(found) for var, found in _find_static(function).items()}
 
 
 def _find_static(function: relax.Function) -> dict[relax.Var, Attention]:
@@ -79,6 +82,38 @@ def _find_static(function: relax.Function) -> dict[relax.Var, Attention]:
         joined = _join_heads(bodies, var, attention)
         found[joined[0] if joined else var] = joined[1] if joined else attention
     return found
+
+
+def _with_diagonal(attention: Attention) -> Attention:
+    """The attention with the causal diagonal of its masks, if constants prove one."""
+    w, known = attention.workload, []
+    for at, (tensor, mask) in enumerate(zip(attention.masks, w.masks, strict=True)):
+        # A number that replaces the score later may give a hidden key weight again.
+        if all(later.fill in (None, -math.inf) for later in w.masks[at + 1 :]):
+            known.append(_diagonal(tensor, mask, len(w.masks) == 1, (w.s, w.t)))
+    found = [diagonal for diagonal in known if diagonal is not None]
+    return replace(attention, workload=replace(w, diagonal=min(found))) if found else attention
+
+
+def _diagonal(tensor: Any, mask: Mask, alone: bool, shape: tuple[int, int]) -> int | None:
+    """The farthest key after its query's index that a constant mask does not hide.
+
+    Hidden keys weigh exactly 0: their scores are -inf, or the only mask has the lowest number for
+    them and another key in each row. None where the mask hides no key after a diagonal.
+    """
+    data = array_of(tensor)
+    if data is None or tuple(mask.shape[-2:]) != shape:
+        return None
+    if mask.fill is None:
+        scores = data.astype("float64")
+    else:
+        scores = np.where(data != mask.hides, 0.0, mask.fill)
+    hidden = scores <= (LOWEST if alone else -np.inf)
+    if not (scores[hidden] == -np.inf).all() and hidden.all(-1).any():
+        return None
+    rows, columns = np.nonzero(~hidden.reshape(-1, *shape).all(0))
+    diagonal = max(0, int((columns - rows).max(initial=0)))
+    return diagonal if diagonal < shape[1] - 1 else None
 
 
 def choose_kernel(

@@ -205,6 +205,67 @@ def test_a_mask_that_is_larger_than_the_scores_is_no_attention():
     assert find_attention(mod["main"]) == {}
 
 
+BEFORE = np.tri(S, dtype=bool)  # keys up to the query's own
+LOWEST = np.finfo("float32").min
+
+
+def added(*masks):
+    def scores(emit, logits):
+        for mask in masks:
+            logits = emit(op.add(logits, relax.const(mask.astype("float32"))))
+        return logits
+
+    return scores
+
+
+def chosen(condition, fill, hides=False):
+    def scores(emit, logits):
+        condition_and_values = relax.const(condition), logits, number(fill)
+        if hides:
+            condition_and_values = relax.const(condition), number(fill), logits
+        return emit(op.where(*condition_and_values))
+
+    return scores
+
+
+def after(first, second):
+    return lambda emit, logits: second(emit, first(emit, logits))
+
+
+@pytest.mark.parametrize(
+    ("scores", "diagonal"),
+    [
+        (added(np.where(BEFORE, 0, -np.inf)), 0),
+        (added(np.where(BEFORE, 0, LOWEST)), 0),
+        (added(np.where(np.tri(S, k=4, dtype=bool), 0, LOWEST)[None, None]), 4),
+        (added(np.where(BEFORE & ~np.tri(S, k=-9, dtype=bool), 0, -np.inf)), 0),
+        (chosen(BEFORE, -np.inf), 0),
+        (chosen(~BEFORE, -np.inf, hides=True), 0),
+        (added(RNG.random((S, S)), np.where(BEFORE, 0, -np.inf)), 0),
+        (added(np.where(np.tri(S, k=-3, dtype=bool), 0, -np.inf)), 0),
+        # Keys of another batch element, weights that are only small, rows that see no key.
+        (added(np.where(np.stack([BEFORE, ~BEFORE])[:, None], 0, -np.inf)), None),
+        (added(np.where(BEFORE, 0, -1e4)), None),
+        (added(np.where(np.tri(S, k=-3, dtype=bool), 0, LOWEST)), None),
+        (added(RNG.random((S, S)), np.where(BEFORE, 0, LOWEST)), None),
+        (added(np.where(np.arange(S) < 9, 0, -np.inf)), None),
+        (added(np.where(BEFORE, np.nan, -np.inf) * np.eye(S) ** 0), 0),
+        (chosen(BEFORE, 0.0), None),
+        (after(added(np.where(BEFORE, 0, -np.inf)), chosen(BEFORE, -np.inf)), 0),
+        (after(added(np.where(BEFORE, 0, -np.inf)), chosen(RNG.random((S, S)) < 0.5, -9.0)), None),
+    ],
+)
+def test_constants_that_hide_keys_after_a_diagonal_are_causal(scores, diagonal):
+    (attention,) = find_attention(function(transformer(scores), QKV)["main"]).values()
+    assert attention.workload.diagonal == diagonal
+
+
+def test_a_mask_that_is_an_input_is_not_causal():
+    mod = function(transformer(lambda emit, x, mask: emit(op.add(x, mask))), [*QKV, (S, S)])
+    (attention,) = find_attention(mod["main"]).values()
+    assert attention.workload.diagonal is None
+
+
 def test_a_tuning_record_for_one_of_its_products_keeps_them_apart():
     (attention,) = find_attention(function(transformer(), QKV)["main"]).values()
     builder = relax.BlockBuilder()
