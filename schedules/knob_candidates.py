@@ -89,10 +89,8 @@ def interleaved(
     chains = [chain[1:-1] if for_gpu else chain for chain in spatial]
     inner = [chain[-1] for chain in spatial] if for_gpu else []
     middle = [list(chain) for chain in [*chains, *reduce] if chain]
-    orders: list[Sequence[int]] = []
-    for merged in _merged(middle):
-        orders.append([place_of(axes, axis) for axis in (*outer, *merged, *inner)])
-    return orders
+    orders = ((*outer, *merged, *inner) for merged in _merged(middle))
+    return [[place_of(axes, axis) for axis in order] for order in orders]
 
 
 def _merged(chains: list[list[Any]]) -> Iterator[list[Any]]:

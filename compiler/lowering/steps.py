@@ -189,15 +189,18 @@ def follow_samples(state: State) -> None:
     state.samples = provenance(state.mod)
 
 
-def on_cpus(rewrite: Rewrite) -> Callable[[State], None]:
-    """The step that rewrites each function for a CPU that is not a recorded kernel."""
+def _on_devices(are_cpus: bool, rewrite: Rewrite) -> Callable[[State], None]:
+    """The step that rewrites each function for these devices that is not a recorded kernel."""
 
     def step(state: State) -> None:
         for name, target in state.functions_without_records():
-            if target.kind.name == "llvm":
+            if (target.kind.name == "llvm") == are_cpus:
                 state.mod = rewrite(state.mod, name)
 
     return step
+
+
+on_cpus, on_gpus = partial(_on_devices, True), partial(_on_devices, False)
 
 
 def convert_layouts(state: State) -> None:
@@ -228,17 +231,6 @@ def multiply_all_patches(state: State) -> None:
     for name, target in state.functions_without_records():
         if target.kind.name == "llvm":
             state.mod = multiply_patches(state.mod, name, target, pass_flags.WINOGRAD.enabled)
-
-
-def on_gpus(rewrite: Rewrite) -> Callable[[State], None]:
-    """The step that rewrites each function for a GPU that is not a recorded kernel."""
-
-    def step(state: State) -> None:
-        for name, target in state.functions_without_records():
-            if target.kind.name != "llvm":
-                state.mod = rewrite(state.mod, name)
-
-    return step
 
 
 def combine(state: State) -> None:

@@ -156,14 +156,9 @@ class _Run:
         return len(self.leaves) - 1
 
     def _outputs(self, wanted: Sequence[Value]) -> list[tuple[Record, int]]:
-        asked = {(value.record, value.index) for value in wanted}
-        found = []
-        for record in self.records:
-            alive = {i for i, value in record.alive() if _is_named(value)}
-            for index in range(len(record.types)):
-                if (record, index) in asked or index in alive:
-                    found.append((record, index))
-        return found
+        kept = {(value.record, value.index) for value in wanted}
+        kept |= {(r, i) for r in self.records for i, value in r.alive() if _is_named(value)}
+        return [(r, i) for r in self.records for i in range(len(r.types)) if (r, i) in kept]
 
     def execute(self) -> None:
         outputs = tuple((self.position[record], index) for record, index in self.outputs)

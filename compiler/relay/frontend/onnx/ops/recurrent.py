@@ -373,9 +373,7 @@ def _activations(node: Node, direction: int) -> list[Activation]:
         return [_PLAIN[name.lower()] for name in defaults]
     alphas = list(node.attrs.get("activation_alpha", ()))
     betas = list(node.attrs.get("activation_beta", ()))
-    found: list[Activation] = []
-    for name in names:
-        found.append(_activation(node, name, alphas, betas))
+    found = [_activation(node, name, alphas, betas) for name in names]
     return found[direction * len(defaults) : (direction + 1) * len(defaults)]
 
 
