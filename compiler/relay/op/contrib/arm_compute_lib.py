@@ -19,7 +19,6 @@ from .tables import (
     is_depthwise,
     partition,
     shape,
-    steps,
 )
 
 _INTEGERS = ("uint8", "int8")
@@ -167,5 +166,4 @@ def partition_for_arm_compute_lib(
 ) -> Any:
     """Partition a module for Arm Compute Library, one function per layer."""
     table = arm_compute_lib_pattern_table(disabled_ops)
-    chosen = steps(table, "arm_compute_lib", include_non_call_ops=False)
-    return partition(mod, params, chosen)
+    return partition(mod, params, "arm_compute_lib", table, include_non_call_ops=False)

@@ -22,7 +22,6 @@ from .tables import (
     partition,
     product,
     shape,
-    steps,
 )
 
 
@@ -127,13 +126,5 @@ claim(
 
 def partition_for_bnns(mod: Any, params: Mapping[str, Any] | None = None) -> Any:
     """Partition a module for BNNS, one function per layer."""
-    from ... import transform
-
-    first = (
-        transform.FoldConstant(),
-        transform.FoldScaleAxis(),
-        transform.DynamicToStatic(),
-        transform.AlterOpLayout(),
-        transform.FoldConstant(),
-    )
-    return partition(mod, params, [*first, *steps(pattern_table(), "bnns")])
+    first = "FoldConstant FoldScaleAxis DynamicToStatic AlterOpLayout FoldConstant"
+    return partition(mod, params, "bnns", pattern_table(), first.split())

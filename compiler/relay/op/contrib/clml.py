@@ -20,7 +20,6 @@ from .tables import (
     name_of,
     partition,
     shape,
-    steps,
     tensors,
     without_dropout,
 )
@@ -130,7 +129,5 @@ def is_clml_runtime_enabled() -> bool:
 
 def partition_for_clml(mod: Any, params: Mapping[str, Any] | None = None, **_options: Any) -> Any:
     """Partition a module for CLML, with merged regions."""
-    from ... import transform
-
-    first = without_dropout(), transform.FoldConstant()
-    return partition(mod, params, [*first, *steps(clml_pattern_table(), "clml")])
+    first = (without_dropout(), "FoldConstant")
+    return partition(mod, params, "clml", clml_pattern_table(), first)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .register import register_pattern_table
-from .tables import Row, chain, dtype, partition, shape, steps
+from .tables import Row, chain, dtype, partition, shape
 
 _DTYPES = {
     ("float32", "float32"),
@@ -34,4 +34,4 @@ def pattern_table() -> list[Row]:
 
 def partition_for_cublas(mod: Any, params: Mapping[str, Any] | None = None) -> Any:
     """Partition a module for cuBLAS, one function per matmul."""
-    return partition(mod, params, steps(pattern_table(), "cublas"))
+    return partition(mod, params, "cublas", pattern_table())

@@ -7,7 +7,7 @@ from typing import Any
 
 from ....backends import Unsupported
 from .register import register_pattern_table
-from .tables import Row, chain, dtype, has, needs, partition, shape, steps
+from .tables import Row, chain, dtype, has, needs, partition, shape
 
 
 def _is_float(call: Any) -> bool:
@@ -38,4 +38,4 @@ def pattern_table() -> list[Row]:
 
 def partition_for_cudnn(mod: Any, params: Mapping[str, Any] | None = None) -> Any:
     """Partition a module for cuDNN, one function per convolution or softmax."""
-    return partition(mod, params, steps(pattern_table(), "cudnn"))
+    return partition(mod, params, "cudnn", pattern_table())

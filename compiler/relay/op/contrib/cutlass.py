@@ -21,7 +21,6 @@ from .tables import (
     partition,
     product,
     shape,
-    steps,
     swish,
 )
 
@@ -117,8 +116,6 @@ def pattern_table() -> list[Row]:
 
 def partition_for_cutlass(mod: Any, params: Mapping[str, Any] | None = None) -> Any:
     """Partition a module for CUTLASS; weights remain arguments."""
-    from ... import transform
-
-    folding = [transform.SimplifyInference(), transform.FoldConstant(), transform.FoldScaleAxis()]
-    chosen = steps(pattern_table(), "cutlass", include_non_call_ops=False, bind_constants=False)
-    return partition(mod, params, [*(folding if params is not None else []), *chosen])
+    first = ["SimplifyInference", "FoldConstant", "FoldScaleAxis"] if params is not None else []
+    options = {"include_non_call_ops": False, "bind_constants": False}
+    return partition(mod, params, "cutlass", pattern_table(), first, **options)

@@ -19,7 +19,6 @@ from .tables import (
     name_of,
     partition,
     shape,
-    steps,
     swish,
     tensors,
 )
@@ -144,18 +143,5 @@ def partition_for_dnnl(
     `alter_layout` and `prune_subgraphs` are accepted without effect on layouts and regions.
     """
     del alter_layout, prune_subgraphs
-    from ... import transform
-
-    return partition(
-        mod,
-        params,
-        [
-            transform.CanonicalizeOps(),
-            transform.SimplifyInference(),
-            transform.FoldConstant(),
-            transform.FoldScaleAxis(),
-            transform.SimplifyExpr(),
-            transform.FoldConstant(),
-            *steps(pattern_table(), "dnnl"),
-        ],
-    )
+    first = "CanonicalizeOps SimplifyInference FoldConstant FoldScaleAxis SimplifyExpr FoldConstant"
+    return partition(mod, params, "dnnl", pattern_table(), first.split())

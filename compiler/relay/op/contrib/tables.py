@@ -169,7 +169,6 @@ def has_code_generator(compiler: str) -> bool:
     return tvm.get_global_func(f"relay.ext.{compiler}", allow_missing=True) is not None
 
 
-_STEPS = ("MergeComposite", "AnnotateTarget", "MergeCompilerRegions", "PartitionGraph")
 _UNMERGED = ("arm_compute_lib", "bnns", "cublas", "cudnn", "cutlass")
 _without_steps: ContextVar[bool] = ContextVar("without_steps", default=False)
 
@@ -189,16 +188,35 @@ def merges_regions(compiler: str) -> bool:
     return compiler not in _UNMERGED
 
 
-def partition(mod: tvm.IRModule, params: Mapping[str, Any] | None, passes: Iterable[Any]) -> Any:
-    """Bind the weights of a module and run passes at opt_level 3."""
-    from ....lowering.bind import bind_params
+def partition(
+    mod: tvm.IRModule,
+    params: Mapping[str, Any] | None,
+    compiler: str,
+    table: Sequence[Row],
+    first: Iterable[Any] = (),
+    include_non_call_ops: bool = True,
+    **options: Any,
+) -> Any:
+    """Partition a module for a compiler by its pattern table, at opt_level 3, with bound weights.
 
-    if _without_steps.get():
-        passes = [each for each in passes if str(each.info.name) not in _STEPS]
+    `first`: passes, or names of passes of `relay.transform`. MergeComposite, AnnotateTarget,
+    MergeCompilerRegions if the compiler merges, and PartitionGraph follow; the last has `options`.
+    """
+    from ....lowering.bind import bind_params
+    from ... import transform
+
+    passes = [getattr(transform, each)() if isinstance(each, str) else each for each in first]
+    if not _without_steps.get():
+        passes += (
+            transform.MergeComposite(table),
+            transform.AnnotateTarget(compiler, include_non_call_ops),
+        )
+        passes += [transform.MergeCompilerRegions()] if merges_regions(compiler) else []
+        passes.append(transform.PartitionGraph(**options))
     if params:
         mod, _ = bind_params(mod, params)
     with tvm.transform.PassContext(opt_level=3):
-        return tvm.transform.Sequential(list(passes))(mod)
+        return tvm.transform.Sequential(passes)(mod)
 
 
 def without_dropout() -> Any:
@@ -211,19 +229,3 @@ def without_dropout() -> Any:
         return new.tuple_value.args[0] if field and name_of(new) == "nn.dropout" else new
 
     return body_wise("RemoveDropout", 0, lambda body: rewrite(body, change))
-
-
-def steps(table: Sequence[Row], compiler: str, **options: Any) -> list[Any]:
-    """Passes MergeComposite, AnnotateTarget, MergeCompilerRegions if it merges, PartitionGraph.
-
-    `options` are passed to AnnotateTarget and PartitionGraph.
-    """
-    from ... import transform
-
-    non_calls = options.pop("include_non_call_ops", True)
-    return [
-        transform.MergeComposite(table),
-        transform.AnnotateTarget(compiler, non_calls),
-        *([transform.MergeCompilerRegions()] if merges_regions(compiler) else []),
-        transform.PartitionGraph(**options),
-    ]

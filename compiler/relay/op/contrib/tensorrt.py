@@ -27,7 +27,6 @@ from .tables import (
     needs,
     partition,
     shape,
-    steps,
     tensors,
     without_dropout,
 )
@@ -308,17 +307,9 @@ def _partitioned(mod: Any, params: Mapping[str, Any] | None, options: Options) -
 
     layouts = {"nn.conv1d": "NCW", "nn.conv2d": "NCHW", "nn.conv3d": "NCDHW"}
     layouts["nn.conv2d_transpose"] = "NCHW"
-    made = partition(
-        mod,
-        params,
-        [
-            without_dropout(),
-            transform.RemoveUnusedFunctions(),
-            transform.ConvertLayout({name: [each, "default"] for name, each in layouts.items()}),
-            transform.FoldConstant(),
-            *steps(_table(options), "tensorrt"),
-        ],
-    )
+    convert = transform.ConvertLayout({name: [each, "default"] for name, each in layouts.items()})
+    first = (without_dropout(), "RemoveUnusedFunctions", convert, "FoldConstant")
+    made = partition(mod, params, "tensorrt", _table(options), first)
     return _without_refused(made, options)
 
 
