@@ -8,7 +8,7 @@ of its result.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -185,51 +185,33 @@ def bias_add(call: relax.Call, types: AffineTypes) -> Result:
 def convolution(call: relax.Call, types: AffineTypes) -> Result:
     attrs = dialect.attributes(call)
     layout = str(attrs["out_layout"] or attrs["data_layout"])
-    return _weighted(call, types, layout.index("C"))
+    return _weighted(call, types, layout.index("C"), attrs)
 
 
 @_alone
 def dense(call: relax.Call, types: AffineTypes) -> Result:
-    return _weighted(call, types, 1)
+    return _weighted(call, types, 1, dialect.attributes(call))
 
 
-def _weighted(call: relax.Call, types: AffineTypes, axis: int) -> Result:
-    data, weight = call.args
-    of_data, of_weight = types[data], types[weight]
-    attrs = dialect.attributes(call)
-    del attrs["out_dtype"]
-    scale = _product(of_data.scale, of_weight.scale)
-    made = op(
-        dialect.relay_name(call).replace("nn.", "qnn.", 1),
-        data,
-        weight,
-        of_data.zero_point,
-        of_weight.zero_point,
-        of_data.scale,
-        of_weight.scale,
-        **attrs,
-    )
+def _weighted(
+    call: relax.Call, types: AffineTypes, axis: int, attrs: Mapping[str, Any] | None = None
+) -> Result:
+    """A product of both operands; its attributes are these but the dtype of the result."""
+    left, right = (types[operand] for operand in call.args)
+    attrs = {key: value for key, value in (attrs or {}).items() if key != "out_dtype"}
+    scale = _product(left.scale, right.scale)
+    numbers = left.zero_point, right.zero_point, left.scale, right.scale
+    name = dialect.relay_name(call).replace("nn.", "qnn.", 1)
+    made = op(name, *call.args, *numbers, **attrs)
     return [made, TensorAffineType(scale, _zeros_of(scale), dtype(made), axis)]
 
 
 @_alone
 def batch_matmul(call: relax.Call, types: AffineTypes) -> Result:
-    left, right = call.args
     attrs = dialect.attributes(call)
     if attrs["transpose_a"] or not attrs["transpose_b"]:
         raise RelayError("qnn.batch_matmul takes its second operand transposed, and it alone")
-    first, second = types[left], types[right]
-    made = op(
-        "qnn.batch_matmul",
-        left,
-        right,
-        first.zero_point,
-        second.zero_point,
-        first.scale,
-        second.scale,
-    )
-    scale = _product(first.scale, second.scale)
-    return [made, TensorAffineType(scale, constant(0, "int32"), dtype(made), first.axis)]
+    return _weighted(call, types, types[call.args[0]].axis)
 
 
 @IntegerForm
@@ -294,14 +276,6 @@ def relu(call: relax.Call, types: AffineTypes) -> Result:
     if count:
         zero = _spread(zero, count, data, own.axis)
     return [op("maximum", data, _computed(op("cast", zero, dtype=own.dtype))), own]
-
-
-@IntegerForm
-def leaky_relu(call: relax.Call, types: AffineTypes) -> Result:
-    data, out = call.args[0], types[call]
-    own = types[data]
-    made = op("qnn.leaky_relu", data, *own.numbers, *out.numbers, alpha=call.attrs["alpha"])
-    return [made, out]
 
 
 @_alone
@@ -372,13 +346,13 @@ def extremum(call: relax.Call, types: AffineTypes) -> Result:
     return [again(call, made), out]
 
 
-def function(name: str, optional: bool = False) -> IntegerForm:
+def function(name: str, optional: bool = False, has_attributes: bool = False) -> IntegerForm:
     """Integer form of a unary function that has a quantized operator."""
 
     def rule(call: relax.Call, types: AffineTypes) -> Result:
         data, out = call.args[0], types[call]
         own = types[data]
-        attrs = dialect.attributes(call) if name == "qnn.softmax" else {}
+        attrs = dialect.attributes(call) if has_attributes else {}
         return [op(name, data, *own.numbers, *out.numbers, **attrs), out]
 
     return IntegerForm(rule, optional=optional)

@@ -37,7 +37,7 @@ def relu(data: relax.Expr) -> relax.Expr:
     pattern=ELEMENTWISE,
     precision=FOLLOW,
     layout=layout_rules.elementwise,
-    quantized=quantization.leaky_relu,
+    quantized=quantization.function("qnn.leaky_relu", has_attributes=True),
 )
 def leaky_relu(data: relax.Expr, alpha: float = 0.01) -> relax.Expr:
     """x if x > 0, else alpha * x; for integers, alpha is truncated."""
@@ -62,7 +62,7 @@ def prelu(data: relax.Expr, alpha: relax.Expr, axis: int = 1) -> relax.Expr:
     how="direct",
     pattern=FUSABLE,
     precision=NEVER,
-    quantized=quantization.function("qnn.softmax", optional=True),
+    quantized=quantization.function("qnn.softmax", optional=True, has_attributes=True),
     fast="nn.fast_softmax",
 )
 def softmax(data: relax.Expr, axis: int = -1) -> relax.Expr:
