@@ -30,15 +30,17 @@ from .console import Steps, show, table
 from .engines import ENGINES, Engine, measure
 from .models import error_of, random_inputs, read_inputs
 from .options import Commands, builds
-from .profile import Profile, profile_library
+from .profile import profile_library
 from .quantize_onnx import read_onnx, with_outputs
 from .run import require_inputs, run_library
+from .tuned_network import network_gain
 
 _OPTIONS = (
     *("target", "target_host", "opt_level", "log", "auto_scheduler_log", "disable_pass"),
     *("precision", "backend", "placement", "placement_log", "option"),
 )
-_REPEATS, _NOISE = 20, 1.2  # inferences of a profile; a ratio of times that is a difference
+_REPEATS, _NOISE = 20, 0.2  # inferences of a profile; a share of the time that is no difference
+_COLUMNS = ("operator", "tensor", "type", "differs", "error", "tolerance")
 _quiet = Steps(quiet=True)
 
 
@@ -142,15 +144,14 @@ class Difference:
         from compiler.partition import subgraphs
 
         build, self._steps, self.tolerance = build or BuildOptions(), steps or _quiet, tolerance
+        model = Path(model)
         self.sides, given = [Side.parse(each, build) for each in (a, b)], read_inputs(inputs or {})
         if by not in ("values", "time"):
             raise InputError(f"--by {by}: it can be values or time")
-        for side in self.sides:
-            if by == "time" and bisect and side.engine != OWN:
-                raise InputError(f"--by time --bisect: {side.engine} has no passes")
-        model = Path(model)
-        self._proto, mod = read_onnx(model), import_model(model, build, _quiet)
-        infos = inputs_of(*mod)
+        if by == "time" and bisect and {OWN} != {side.engine for side in self.sides}:
+            raise InputError("--by time --bisect compares builds of baton; engines have no passes")
+        self._proto = read_onnx(model)
+        infos = inputs_of(*import_model(model, build, _quiet))
         require_inputs(infos, given, seed is not None)
         infos = [info for info in infos if info.name not in given]
         self.inputs = {**random_inputs(infos, seed or 0, build.extents), **given}
@@ -169,6 +170,7 @@ class Difference:
         self.first, self.cause, self.findings = (list[str]() for _ in range(3))
         self.off: dict[str, float] = {}
         self._known: dict[Any, list[np.ndarray]] = {}
+        self._rows: dict[str, dict[str, Any]] = {}
         with TemporaryFolder("diff") as folder:
             self._path = Path(folder) / "model.onnx"
             (self._by_values if by == "values" else self._by_time)(bisect)
@@ -183,26 +185,18 @@ class Difference:
         rows = [
             [f"{v:.3g}" if isinstance(v, float) else v for v in row.values()] for row in self.rows
         ]
-        show(table([*self.rows[0]], rows, numbers=2), *self.findings)
+        show(table([*self.rows[0]] if rows else [], rows, numbers=2), *self.findings)
 
     def _by_values(self, bisect: bool) -> None:
-        rows = self._compare(self.outputs, self.fuel)
-        wanted = [name for name, row in rows.items() if row["differs"]]
+        wanted = self._compare(self.outputs, self.fuel)
         if not wanted:  # something inside may differ
-            rows |= self._compare(self._makers, self.fuel)
-            wanted = [name for name in self._makers if rows[name]["differs"]][:1]
+            wanted = self._compare(self._makers, self.fuel)[:1]
         names, cuts = self._cuts(wanted)
 
         def part(at: int) -> bool | None:
             """Whether the sides differ in a cut; None where the cut removes the difference."""
-            try:
-                seen = self._compare([*cuts[at], *wanted], self.fuel)
-            except InputError:
-                return None
-            rows.update(seen)
-            if any(seen[name]["differs"] for name in cuts[at]):
-                return True
-            return False if any(seen[name]["differs"] for name in wanted) else None
+            found = self._differing([*cuts[at], *wanted], self.fuel)
+            return not set(cuts[at]).isdisjoint(found) if found else None
 
         if wanted:
             low, high = first_true(0, len(names), part)
@@ -211,10 +205,10 @@ class Difference:
             self.findings.append(f"first difference: {', '.join(self.first)}{only}")
             self._judge(cuts[low], cuts[high], wanted)
             if bisect:
-                self._bisect(lambda fuel: self._differ(wanted, fuel))
+                self._bisect(lambda fuel: self._differing(wanted, fuel))
         else:
-            self.findings.append(f"all {len(rows)} tensors agree")
-        self.rows = [rows[name] for name in self._makers if name in rows]
+            self.findings.append(f"all {len(self._rows)} tensors agree")
+        self.rows = [self._rows[name] for name in self._makers if name in self._rows]
 
     def _cuts(self, wanted: Sequence[str]) -> tuple[list[str], list[list[str]]]:
         """Nodes that some tensors depend on, and the tensors that live before and after each."""
@@ -236,22 +230,24 @@ class Difference:
             self._known[key] = side.run(self._path, self.inputs, self.fuels[fuel:])
         return dict(zip(names, self._known[key]))
 
-    def _compare(self, tensors: Collection[str], fuel: int) -> dict[str, dict[str, Any]]:
+    def _compare(self, tensors: Collection[str], fuel: int) -> list[str]:
+        """Those of the tensors that differ. Raises InputError: a side can't run."""
         one, two = (self._values(number, tensors, fuel) for number in (0, 1))
-        rows: dict[str, dict[str, Any]] = {}
+        found = []
         for name in tensors:
             a, b = one[name], two[name]
             error, allowed = error_of(a, b), 0.0 if b.dtype.kind in "iub" else self.tolerance
-            words = {"operator": self._makers.get(name, ""), "tensor": name}
-            words["type"] = f"{b.dtype}{list(b.shape)}"
-            rows[name] = words | {"differs": error > allowed, "error": error, "tolerance": allowed}
-        return rows
+            found += [name] if error > allowed else []
+            if fuel == self.fuel:
+                words = (self._makers.get(name, ""), name, f"{b.dtype}{list(b.shape)}")
+                row = zip(_COLUMNS, (*words, error > allowed, error, allowed))
+                self._rows[name] = dict(row)
+        return found
 
-    def _differ(self, tensors: Sequence[str], fuel: int) -> bool | None:
-        """Whether a tensor differs; None if a side can't run."""
+    def _differing(self, tensors: Sequence[str], fuel: int) -> list[str] | None:
         try:
-            return any(row["differs"] for row in self._compare(tensors, fuel).values())
-        except InputError:
+            return self._compare(tensors, fuel)
+        except InputError:  # of fewer passes, or for the type of a tensor
             return None
 
     def _judge(self, before: list[str], after: list[str], wanted: list[str]) -> None:
@@ -274,13 +270,13 @@ class Difference:
                 errors = [error_of(_wide(mine[name]), r) for name, r in zip(made, right)]
             except Exception:  # of the evaluator, for an operator or a type
                 return
-            self.off[side.spec] = max(errors)
+            self.off[side.spec] = max(errors, default=0.0)
         text = ", ".join(f"{spec} {error:.1e}" for spec, error in self.off.items())
         both = max(self.off.values()) <= self.tolerance
         text += ": both are right, and amplify a difference of their inputs" if both else ""
         self.findings.append(f"errors against float64 on the same inputs: {text}")
 
-    def _bisect(self, part: Callable[[int], bool | None]) -> None:
+    def _bisect(self, part: Callable[[int], Any]) -> None:
         """Find the pass or the region from which on the sides part."""
         if part(0) or not part(self.fuel):
             self.findings.append("no cause: no optional pass or region makes the sides part")
@@ -310,21 +306,18 @@ class Difference:
         if side.engine != OWN:
             times = measure(side.load(self._path, self.inputs), 0.5, _REPEATS)
             return [({*self._makers.values()}, statistics.median(times))]
-        kernels = self._profile(side.library(self._path, self.fuels[self.fuel :])).kernels
+        library = side.library(self._path, self.fuels[self.fuel :])
+        kernels = profile_library(library, self.inputs, _REPEATS, side.spec).kernels
         return [({*each.nodes} or {each.name}, each.milliseconds) for each in kernels]
 
     def _times_part(self, fuel: int) -> bool:
         """Whether the times of both sides differ by more than the noise."""
-        built = [side.library(self._path, self.fuels[fuel:]) for side in self.sides]
-        pairs = [[self._profile(each).milliseconds for each in built] for _ in range(3)]
-        return all(a > _NOISE * b for a, b in pairs) or all(b > _NOISE * a for a, b in pairs)
-
-    def _profile(self, library: Any) -> Profile:
-        return profile_library(library, self.inputs, _REPEATS, "")
+        one, two = (side.library(self._path, self.fuels[fuel:]) for side in self.sides)
+        return abs(network_gain(one, two, self.inputs, 5)) > _NOISE
 
 
-def first_true(low: int, high: int, test: Callable[[int], bool | None]) -> tuple[int, int]:
-    """Narrow a range to where `test` becomes true; wider than 1 where it has no answer."""
+def first_true(low: int, high: int, test: Callable[[int], Any]) -> tuple[int, int]:
+    """Narrow a range to where `test` becomes true; wider than 1 where it returns None."""
     while True:
         inner = sorted(range(low + 1, high), key=lambda each: abs(2 * each - low - high))
         found = next(((at, answer) for at in inner if (answer := test(at)) is not None), None)

@@ -58,19 +58,15 @@ def _reporting(command: Callable[..., Any]) -> Callable[..., None]:
     added["debug"] = Debug
 
     def run(**given: Any) -> None:
-        own = {name: given.pop(name) for name in added}
-        with failures(own["debug"]):
-            found = command(**given)
-            if found is not None:
-                show_found(found[0], own["as_json"], found[1])
+        more = {name: given.pop(name) for name in added}
+        with failures(more["debug"]):
+            if found := command(**given):
+                show_found(found[0], more["as_json"], found[1])
 
-    kinds = [each.replace(annotation=hints[each.name]) for each in _parameters(command)]
+    own = inspect.signature(command).parameters
+    kinds = [each.replace(annotation=hints[name]) for name, each in own.items()]
     kinds += [_parameter(name, kind, False) for name, kind in added.items()]
     return _with_parameters(run, command, kinds)
-
-
-def _parameters(command: Callable[..., Any]) -> list[inspect.Parameter]:
-    return list(inspect.signature(command).parameters.values())
 
 
 def _parameter(name: str, kind: Any, default: Any) -> inspect.Parameter:
@@ -375,7 +371,7 @@ def builds(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
         hints = get_type_hints(command, include_extras=True)
         kinds: list[inspect.Parameter] = []
-        for own in _parameters(command):
+        for own in inspect.signature(command).parameters.values():
             if own.name == "build":
                 kinds += [_parameter(name, *_BUILD_OPTIONS[name]) for name in names]
             else:

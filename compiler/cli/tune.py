@@ -16,7 +16,7 @@ from ..ir.rewrite import expressions_in
 from .compile import BuildOptions, build_module, import_model
 from .console import Steps, interrupt_hint, show, table
 from .files import write_text
-from .tuned_network import Gain, Silent, prune, show_network
+from .tuned_network import Gain, prune, show_network
 
 if TYPE_CHECKING:
     import tvm
@@ -120,7 +120,7 @@ def tune_model(
     def library(kept: Sequence[str]) -> Any:
         write_text(options.best, "".join(line + "\n" for line in kept))
         logs = (*build.logs, str(options.best)) if kept else build.logs
-        return build_module(mod, params, replace(build, logs=logs), Silent())
+        return build_module(mod, params, replace(build, logs=logs), Steps(quiet=True))
 
     if options.tracker is not None:
         write_text(options.best, "".join(line + "\n" for line in lines))

@@ -13,7 +13,7 @@ from .compile import BuildOptions, build_module, import_model
 from .console import Steps, interrupt_hint, show, table
 from .files import write_text
 from .tune import TuneOptions, constant_bytes
-from .tuned_network import Gain, Silent, prune, show_network
+from .tuned_network import Gain, prune, show_network
 
 if TYPE_CHECKING:
     from compiler.auto_scheduler.search.confirm import Comparison
@@ -116,7 +116,7 @@ def search_model(
         _write_best(options.best, comparisons, kept)
         logs = (*build.auto_scheduler_logs, str(options.best))
         own = replace(build, auto_scheduler_logs=logs if kept else build.auto_scheduler_logs)
-        return build_module(mod, params, own, Silent())
+        return build_module(mod, params, own, Steps(quiet=True))
 
     with steps.step("measure the network"):
         kept, times, base = prune(library, lines, options.rounds, steps)

@@ -56,9 +56,9 @@ def prune(
     for line in lines:
         rest = [each for each in kept if each != line]
         shorter = library(rest) if rest else without
-        if _network_gain(shorter, current, inputs, rounds) > _MARGIN:
+        if network_gain(shorter, current, inputs, rounds) > _MARGIN:
             kept, current = rest, shorter
-    if kept and _network_gain(current, without, inputs, rounds) <= 0:
+    if kept and network_gain(current, without, inputs, rounds) <= 0:
         steps.note("the network is not faster with any set of records; none is kept")
         kept, current = [], without
     library(kept)
@@ -69,7 +69,7 @@ def prune(
     return kept, times, base
 
 
-def _network_gain(one: Any, other: Any, inputs: Mapping[str, Any], rounds: int) -> float:
+def network_gain(one: Any, other: Any, inputs: Mapping[str, Any], rounds: int) -> float:
     """How much faster the first library is than the second, as a share of the second's time.
 
     The median over rounds in which both are timed in turn. It is 0 if three quarters of the rounds
@@ -84,14 +84,6 @@ def _network_gain(one: Any, other: Any, inputs: Mapping[str, Any], rounds: int) 
         if gains[quarter] > 0 or gains[-1 - quarter] < 0:
             return statistics.median(gains)
     return 0.0
-
-
-class Silent(Steps):
-    """Shows nothing: the builds of a comparison."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._console.quiet = True
 
 
 def show_network(found: Gain, best: Path, bar: str) -> None:

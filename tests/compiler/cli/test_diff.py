@@ -265,7 +265,7 @@ def test_fuel_leaves_out_later_passes(diff, monkeypatch):
         (["baton:disable=Nothing", "baton"], "there is no pass 'Nothing'"),
         (["baton:backend=nothing", "baton"], "nothing"),
         (["baton", "baton", "--by", "size"], "--by size: it can be values or time"),
-        (["baton", "onnxruntime", "--by", "time", "--bisect"], "onnxruntime has no passes"),
+        (["baton", "onnxruntime", "--by", "time", "--bisect"], "engines have no passes"),
     ],
 )
 def test_bad_input_is_an_error(cli, network, words, text):
