@@ -152,19 +152,32 @@ def minima(func):
     return func.with_body(tvm_ffi.structural_map(func.body, swap))
 
 
-def test_a_wrong_schedule_is_found(diff, monkeypatch):
+def wrong_kernels(monkeypatch, *words):
+    """Scheduled kernels with minima for maxima, those whose name has all the words."""
+
     def change(mod):
         kernels = {
             gvar: minima(each)
             for gvar, each in mod.functions_items()
-            if isinstance(each, tirx.PrimFunc) and "relu" in gvar.name_hint
+            if isinstance(each, tirx.PrimFunc) and all(word in gvar.name_hint for word in words)
         }
         return tvm.IRModule({**dict(mod.functions_items()), **kernels})
 
     wrap(monkeypatch, "schedule kernels", change)
+
+
+def test_a_wrong_schedule_is_found(diff, monkeypatch):
+    wrong_kernels(monkeypatch, "relu")
     found = diff("baton", "onnxruntime", "--bisect")
-    assert "relu" in found["first"]
+    assert found["first"] == ["relu"]
     assert found["cause"] == ["schedule kernels"]
+
+
+def test_a_fault_of_a_fused_kernel_names_its_operators_together(diff, monkeypatch):
+    wrong_kernels(monkeypatch, "conv2d", "relu")
+    found = diff("baton", "onnxruntime")
+    assert found["first"] == ["conv", "relu"]
+    assert "only when compiled without outputs between them" in found["findings"][0]
 
 
 def test_a_wrong_pass_of_kernels_is_found(diff, monkeypatch, compiles_every_kernel):
