@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tvm import tirx
+
+from .strategy import register
 
 Reader = Callable[[Any, Any, Any], Any]
 """An element of a matrix by the flat index of its stack, None where there is none, row, column."""
@@ -203,6 +206,14 @@ def broadcast(a: Sequence[Any], b: Sequence[Any]) -> tuple[Any, ...]:
     rank = max(len(a), len(b))
     padded = zip((1,) * (rank - len(a)) + tuple(a), (1,) * (rank - len(b)) + tuple(b))
     return tuple(right if isinstance(left, int) and left == 1 else left for left, right in padded)
+
+
+register_dense = partial(register, "nn.dense", "cpu", task_args=DenseWorkload.stored_args)
+"""Add an implementation of dense on CPUs, a template of AutoTVM unless `task_args` is None."""
+register_batch_matmul = partial(
+    register, "nn.batch_matmul", "cpu", task_args=BatchMatmulWorkload.stored_args
+)
+"""Add an implementation of batch_matmul on CPUs, likewise."""
 
 
 @dataclass(frozen=True)

@@ -5,22 +5,18 @@ Operands are read through axis permutations: transposed or split matrices need n
 
 from functools import partial
 
-from ...matmul import BatchMatmulWorkload
-from ...strategy import register
+from ...matmul import register_batch_matmul
 from .dense import is_dot, is_float
 from .matmul_rules import fallback
 from .matmul_tile import TiledMatmul, product
 
 TILED = "batch_matmul_tiled.x86"
 
-register(
-    "nn.batch_matmul",
-    "cpu",
+register_batch_matmul(
     TILED,
     15,
     lambda w, _: is_float(w) and not is_dot(w.m, w.rhs),
     fallback,
     partial(product, TILED),
-    BatchMatmulWorkload.stored_args,
     rule=TiledMatmul(),
 )

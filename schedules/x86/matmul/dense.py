@@ -11,11 +11,9 @@ from typing import Any
 
 from tvm.target import Target
 
-from ...anchor import register_anchor_rule
 from ...config import ConfigEntity
 from ...conv2d import INTEGERS
-from ...matmul import DenseWorkload, Operand
-from ...strategy import register
+from ...matmul import DenseWorkload, Operand, register_dense
 from ..machine.cpu import Machine
 from .matmul_rules import Extents, cycles, fallback
 from .matmul_tile import TiledMatmul, product, register_tile
@@ -57,28 +55,22 @@ def is_integer(w: Any) -> bool:
     return w.out_dtype == "int32" and {w.dtype, w.rhs_dtype or w.dtype} <= INTEGERS
 
 
-register(
-    "nn.dense",
-    "cpu",
+register_dense(
     PACKED,
     15,
     lambda w, _: is_float(w) and w.weight is None,
     fallback,
     partial(product, PACKED),
-    DenseWorkload.stored_args,
-    pack_weight,
-    packed_cycles,
+    pack=pack_weight,
+    cycles=packed_cycles,
     is_default=True,
+    rule=TiledMatmul(),
 )
-register(
-    "nn.dense",
-    "cpu",
+register_dense(
     TILED,
     15,
     lambda w, _: is_float(w) and w.weight is not None and not is_dot(w.m, w.weight),
     fallback,
     partial(product, TILED),
-    DenseWorkload.stored_args,
+    rule=TiledMatmul(),
 )
-register_anchor_rule(PACKED, TiledMatmul())
-register_anchor_rule(TILED, TiledMatmul())

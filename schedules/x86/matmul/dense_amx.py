@@ -9,8 +9,7 @@ from tvm import te
 from tvm.target import Target
 
 from ...config import ConfigEntity, options
-from ...matmul import DenseWorkload
-from ...strategy import register
+from ...matmul import DenseWorkload, register_dense
 from ..conv.register_tile import largest_divisor
 from ..machine import amx
 from ..machine.dot_product import DOTS, Dot, dot_of
@@ -108,15 +107,12 @@ class AmxMatmul(matmul_dot.TiledDotMatmul):
 
 
 for _dot in DOTS:
-    register(
-        "nn.dense",
-        "cpu",
+    register_dense(
         NAMES[_dot],
         17,
         partial(_supports, _dot),
         partial(_fallback, _dot),
         partial(_compute, _dot),
-        DenseWorkload.stored_args,
-        partial(_pack, _dot),
+        pack=partial(_pack, _dot),
         rule=AmxMatmul(),
     )

@@ -13,9 +13,8 @@ from functools import partial
 
 from tvm.target import Target, codegen
 
-from ...anchor import register_anchor_rule
-from ...matmul import DenseWorkload
-from ...strategy import MIN_GAIN, register
+from ...matmul import DenseWorkload, register_dense
+from ...strategy import MIN_GAIN
 from ..machine.cpu import Machine
 from .dense import pack_weight
 from .matmul_rules import Extents, efficiency, fallback
@@ -58,10 +57,6 @@ def pays(w: DenseWorkload, dtype: str, target: Target) -> bool:
     return _cycles(short, widenings, machine) < MIN_GAIN * _cycles(w, 0, machine)
 
 
-register(
-    "nn.dense",
-    "cpu",
-    *(NAME, 15, _supports, fallback, partial(product, NAME)),
-    *(DenseWorkload.stored_args, pack_weight),
+register_dense(
+    NAME, 15, _supports, fallback, partial(product, NAME), pack=pack_weight, rule=TiledMatmul()
 )
-register_anchor_rule(NAME, TiledMatmul())

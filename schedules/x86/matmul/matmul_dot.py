@@ -15,8 +15,13 @@ from typing import Any
 from tvm.target import Target
 
 from ...config import ConfigEntity
-from ...matmul import BatchMatmulWorkload, DenseWorkload, Product
-from ...strategy import register
+from ...matmul import (
+    BatchMatmulWorkload,
+    DenseWorkload,
+    Product,
+    register_batch_matmul,
+    register_dense,
+)
 from ..machine.dot_product import (
     BYTES,
     DOTS,
@@ -84,26 +89,20 @@ def _supports_stacks(w: BatchMatmulWorkload, _: Target) -> bool:
 
 
 for _dot in DOTS:
-    register(
-        "nn.dense",
-        "cpu",
+    register_dense(
         PACKED[_dot],
         16,
         partial(_supports, _dot),
         partial(fallback, _dot),
         partial(product, PACKED[_dot], dot=_dot),
-        DenseWorkload.stored_args,
-        partial(pack, _dot),
+        pack=partial(pack, _dot),
         rule=TiledDotMatmul(),
     )
-register(
-    "nn.batch_matmul",
-    "cpu",
+register_batch_matmul(
     STACKS,
     16,
     _supports_stacks,
     partial(fallback, OF_BYTES),
     partial(product, STACKS, dot=OF_BYTES),
-    BatchMatmulWorkload.stored_args,
     rule=TiledDotMatmul(),
 )

@@ -10,10 +10,9 @@ from typing import NamedTuple
 from tvm.target import Target
 
 from ...config import ConfigEntity, options
-from ...conv2d import Conv2dWorkload
+from ...conv2d import Conv2dWorkload, register_conv2d
 from ...knob_candidates import divisors
-from ...matmul import DenseWorkload
-from ...strategy import register
+from ...matmul import DenseWorkload, register_dense
 from ..conv import conv2d
 from ..conv.register_tile import tiles_in_registers
 from ..machine.cpu import Machine
@@ -255,27 +254,15 @@ def conv2d_cycles(w: Conv2dWorkload, target: Target) -> float:
     return cycles(extents_of(w), machine, conv2d.efficiency(w, machine), is_blocked=True)
 
 
-register(
-    "nn.dense",
-    "cpu",
-    DENSE,
-    15,
-    supports_dense,
-    dense_fallback,
-    compute_dense,
-    DenseWorkload.stored_args,
-    pack_weight,
-    dense_cycles,
+register_dense(
+    DENSE, 15, supports_dense, dense_fallback, compute_dense, pack=pack_weight, cycles=dense_cycles
 )
-register(
-    "nn.conv2d",
-    "cpu",
+register_conv2d(
     CONV2D,
     15,
     supports_conv2d,
     conv2d_fallback,
     compute_conv2d,
-    Conv2dWorkload.autotvm_args,
-    pack_filters,
-    conv2d_cycles,
+    pack=pack_filters,
+    cycles=conv2d_cycles,
 )

@@ -11,11 +11,16 @@ from typing import Any
 from tvm import te
 from tvm.target import Target
 
-from ...anchor import AnchorRule, register_anchor_rule
+from ...anchor import AnchorRule
 from ...config import ConfigEntity, option, split
 from ...epilogue import inline_epilogue
-from ...matmul import BatchMatmulWorkload, DenseWorkload, Product
-from ...strategy import register
+from ...matmul import (
+    BatchMatmulWorkload,
+    DenseWorkload,
+    Product,
+    register_batch_matmul,
+    register_dense,
+)
 from ..machine.cpu import Machine
 from ..machine.dot_product import BYTES, OF_BYTES, accumulate
 from ..matmul.matmul_tile import PANEL, flatten_rows, product, schedule_alone
@@ -108,26 +113,15 @@ def _supports(w: Product) -> bool:
     return types == ("uint8", "int8", "int32") and w.n % COLUMNS == 0 and w.k % BYTES == 0
 
 
-register(
-    "nn.dense",
-    "cpu",
-    DENSE,
-    13,
-    lambda w, _: _supports(w) and w.weight is None,
-    fallback,
+register_dense(
+    *(DENSE, 13, lambda w, _: _supports(w) and w.weight is None, fallback),
     partial(compute, DENSE),
-    packed_args,
-    pack_weight,
+    task_args=packed_args,
+    pack=pack_weight,
+    rule=Int8Product(),
 )
-register(
-    "nn.batch_matmul",
-    "cpu",
-    BATCH_MATMUL,
-    13,
-    lambda w, _: _supports(w),
-    fallback,
-    partial(compute, BATCH_MATMUL),
-    BatchMatmulWorkload.autotvm_args,
+register_batch_matmul(
+    *(BATCH_MATMUL, 13, lambda w, _: _supports(w), fallback, partial(compute, BATCH_MATMUL)),
+    task_args=BatchMatmulWorkload.autotvm_args,
+    rule=Int8Product(),
 )
-register_anchor_rule(DENSE, Int8Product())
-register_anchor_rule(BATCH_MATMUL, Int8Product())
