@@ -183,25 +183,16 @@ def _winograd(cfg: ConfigSpace, w: Conv2dWorkload, target: Target) -> None:
         outer, split_rows = config.val("channels_outer"), config.val("split_rows", False)
         if split_rows and not (outer and down % config.val("rows") == 0):
             return False
+        if config.val("oc_group") % vectors or config.val("rows") > down:
+            return False
+        if pixels * vectors > 2 * machine.vector_registers:
+            return False
         if config.val("flat", False):
             in_group = across * (down if outer and not split_rows else config.val("rows"))
-            return (
-                config.val("oc_group") % vectors == 0
-                and config.val("rows") <= down
-                and down % config.val("rows") == 0
-                and tile_rows == 1
-                and not config.val("split_columns")
-                and tile_columns <= in_group
-                and pixels * vectors <= 2 * machine.vector_registers
-            )
-        return (
-            config.val("oc_group") % vectors == 0
-            and config.val("rows") <= down
-            and config.val("rows") % tile_rows == 0
-            and tile_columns <= across
-            and (tile_rows == 1 or tile_columns == across)
-            and pixels * vectors <= 2 * machine.vector_registers
-        )
+            is_whole = down % config.val("rows") == 0 and not config.val("split_columns")
+            return is_whole and tile_rows == 1 and tile_columns <= in_group
+        are_whole = tile_rows == 1 or tile_columns == across
+        return are_whole and config.val("rows") % tile_rows == 0 and tile_columns <= across
 
     cfg.multi_filter(fits)
 
