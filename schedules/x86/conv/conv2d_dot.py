@@ -15,12 +15,12 @@ from ..machine.dot_product import (
     BYTES,
     DOTS,
     Dot,
-    accumulate,
+    DotSteps,
     dot_of,
+    in_steps,
     kept,
     knobs,
     machine_of,
-    several_steps,
     speedup,
 )
 from . import conv2d
@@ -35,11 +35,7 @@ WHOLE_IS_ENOUGH = 0.8
 
 def _pack(dot: Dot, ops: Any, weight: Any, config: ConfigEntity, ic_block: int) -> Any:
     """OIHW -> (O/ob, I/ic_block, KH, KW, ic_block/size, ob, size), padded with zeros."""
-    packed = conv2d.pack_weight(ops, weight, config, ic_block)
-    *outer, lanes, columns = (int(extent) for extent in packed.shape)
-    rank, step = len(outer), kept(dot, config)
-    apart = ops.reshape(packed, (*outer, lanes // step.size, step.size, columns))
-    return ops.transpose(apart, (*range(rank), rank, rank + 2, rank + 1)).astype(step.weight)
+    return in_steps(dot, ops, conv2d.pack_weight(ops, weight, config, ic_block), config)
 
 
 def _compute(dot: Dot, w: Conv2dWorkload, config: ConfigEntity, data: Any, weight: Any) -> Any:
@@ -56,17 +52,8 @@ def _compute(dot: Dot, w: Conv2dWorkload, config: ConfigEntity, data: Any, weigh
     return te.compute(shape, lambda *index: conv[index], name="conv2d_crop")
 
 
-class DirectDotConv2d(conv2d.DirectConv2d):
+class DirectDotConv2d(DotSteps, conv2d.DirectConv2d):
     """Schedule a dot product conv2d on a blocked layout by the loop nest of floats."""
-
-    def loops(self, sch: Any, anchor: Any) -> list[Any]:
-        return list(sch.get_loops(anchor))[:-1]
-
-    def steps(self, sch: Any, loop: Any, config: ConfigEntity) -> tuple[Any, list[Any]]:
-        return several_steps(sch, loop, config)
-
-    def multiply(self, sch: Any, anchor: Any, lane: Any, reduced: Any, target: Target) -> None:
-        accumulate(sch, anchor, reduced, target)
 
 
 def _supports(dot: Dot, w: Conv2dWorkload, target: Target) -> bool:

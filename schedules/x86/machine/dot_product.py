@@ -336,13 +336,30 @@ def _lane_by_lane(lanes: int) -> tuple[Any, Any]:
     return description, implementation
 
 
-def several_steps(sch: Any, loop: Any, config: ConfigEntity) -> tuple[Any, list[Any]]:
-    """Split off the steps that a narrow instruction sums, outside the lanes; return both loops."""
-    if NARROW not in config:
-        return loop, []
-    most, steps = config.val(NARROW), int(sch.get(loop).extent)
-    loop, together = sch.split(loop, [None, most if steps % most == 0 else 1])
-    return loop, [together]
+def in_steps(dot: Dot, ops: Any, packed: Any, config: ConfigEntity) -> Any:
+    """(.., k, n) -> (.., k / size, n, size) of the element type that the steps take."""
+    *outer, k, columns = (int(extent) for extent in packed.shape)
+    rank, step = len(outer), kept(dot, config)
+    apart = ops.reshape(packed, (*outer, k // step.size, step.size, columns))
+    return ops.transpose(apart, (*range(rank), rank, rank + 2, rank + 1)).astype(step.weight)
+
+
+class DotSteps:
+    """What a rule for dot products does differently from the rule for floats that it extends."""
+
+    def loops(self, sch: Any, anchor: Any) -> list[Any]:
+        return list(sch.get_loops(anchor))[:-1]
+
+    def steps(self, sch: Any, loop: Any, config: ConfigEntity) -> tuple[Any, list[Any]]:
+        """Split off the steps that a narrow instruction sums, outside the lanes."""
+        if NARROW not in config:
+            return loop, []
+        most, steps = config.val(NARROW), int(sch.get(loop).extent)
+        loop, together = sch.split(loop, [None, most if steps % most == 0 else 1])
+        return loop, [together]
+
+    def multiply(self, sch: Any, anchor: Any, lane: Any, reduced: Any, target: Target) -> None:
+        accumulate(sch, anchor, reduced, target)
 
 
 def accumulate(sch: Any, block: Any, reduced: Any, target: Target) -> None:
@@ -350,7 +367,7 @@ def accumulate(sch: Any, block: Any, reduced: Any, target: Target) -> None:
 
     The loop over lanes is split into vectors. Each is one `vdpbf16ps`, `vpdpbusd` or `pmaddwd` if
     the target has it, else plain vector code over the lanes. Narrow products have the additional
-    loop of `several_steps`.
+    loop of `DotSteps.steps`.
 
     `reduced`: the outermost reduction loop; the sums are zeroed before it.
     """

@@ -27,12 +27,12 @@ from ..machine.dot_product import (
     DOTS,
     OF_BYTES,
     Dot,
-    accumulate,
+    DotSteps,
     dot_of,
+    in_steps,
     kept,
     knobs,
     machine_of,
-    several_steps,
 )
 from .dense import pack_weight
 from .matmul_rules import Extents, plan
@@ -44,24 +44,11 @@ STACKS = "batch_matmul_dots.x86"
 
 def pack(dot: Dot, ops: Any, weight: Any, config: ConfigEntity) -> Any:
     """(k, n) -> (n / tile_n, k / size, tile_n, size), n padded with zeros to whole tiles."""
-    panels = pack_weight(ops, weight, config)
-    tiles, k, columns = (int(extent) for extent in panels.shape)
-    step = kept(dot, config)
-    apart = ops.reshape(panels, (tiles, k // step.size, step.size, columns))
-    return ops.transpose(apart, (0, 1, 3, 2)).astype(step.weight)
+    return in_steps(dot, ops, pack_weight(ops, weight, config), config)
 
 
-class TiledDotMatmul(TiledMatmul):
+class TiledDotMatmul(DotSteps, TiledMatmul):
     """Schedule a tiled product of dot products by the loop nest of floats."""
-
-    def loops(self, sch: Any, anchor: Any) -> list[Any]:
-        return list(sch.get_loops(anchor))[:-1]
-
-    def steps(self, sch: Any, loop: Any, config: ConfigEntity) -> tuple[Any, list[Any]]:
-        return several_steps(sch, loop, config)
-
-    def multiply(self, sch: Any, anchor: Any, lane: Any, reduced: Any, target: Target) -> None:
-        accumulate(sch, anchor, reduced, target)
 
     def copy(self, sch: Any, panel: Any, lanes: int) -> None:
         """A loop over the columns of a step, which LLVM makes vectors that interleave rows."""
