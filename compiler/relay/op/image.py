@@ -23,22 +23,11 @@ _RESIZE = {1: topi.image.resize1d, 2: topi.image.resize2d, 3: topi.image.resize3
 
 def _resize_kernel(count: int) -> Any:
     def compute(
-        data: Any,
-        size: list[Any],
-        roi: list[float],
-        layout: str,
-        method: str,
-        mode: str,
-        rounding_method: str,
-        cubic_alpha: float,
-        cubic_exclude: int,
-        extrapolation_value: float,
-        out_dtype: str,
+        data: Any, size: list[Any], mode: str, cubic_alpha: float, cubic_exclude: int, **attrs: Any
     ) -> Any:
-        return _RESIZE[count](
-            data, roi, size, layout, method, mode, rounding_method, cubic_alpha, cubic_exclude,
-            extrapolation_value, out_dtype,
-        )  # fmt: skip
+        cubic = {"bicubic_alpha": cubic_alpha, "bicubic_exclude": cubic_exclude}
+        attrs["coordinate_transformation_mode"] = mode
+        return _RESIZE[count](data, size=size, **cubic, **attrs)
 
     return kernel(f"image.resize{count}d", compute)
 

@@ -7,7 +7,6 @@ from typing import Any
 from tvm import relax, topi
 
 from ...errors import RelayTypeError
-from ..type_infer import infer_type
 from .registry import operator
 from .shapes import dtype, extents
 from .te_op import kernel
@@ -23,18 +22,13 @@ def dft(re_data: relax.Expr, im_data: relax.Expr, inverse: Any = False) -> relax
 
 
 def _stft_compute(
-    data: Any,
-    window: Any,
-    n_fft: int,
-    hop_length: int,
-    win_length: int,
-    normalized: bool,
-    onesided: bool,
+    data: Any, window: Any, n_fft: int, hop_length: int, onesided: bool, **attrs: Any
 ) -> Any:
     batch, length = data.shape
     bins = n_fft // 2 + 1 if onesided else n_fft
     shape = [batch, bins, (length - n_fft) // hop_length + 1, 2]
-    return topi.stft(data, n_fft, hop_length, win_length, window, normalized, onesided, shape)
+    given = {"window": window, "onesided": onesided, "output_shape": shape}
+    return topi.stft(data, n_fft, hop_length, **given, **attrs)
 
 
 _stft = kernel("stft", _stft_compute)
@@ -56,30 +50,11 @@ def stft(
     width = size if win_length is None else int(win_length)
     if window is None:
         window = op.ones([size], dtype(data))
-    if len(extents(data)) == 1:
+    is_single = len(extents(data)) == 1
+    if is_single:
         data = op.reshape(data, [1, *extents(data)])
-        result = infer_type(_stft_call(data, window, size, hop, width, normalized, onesided))
-        return op.reshape(result, extents(result)[1:])
     if len(extents(data)) != 2:
         raise RelayTypeError("argument data must be one signal or a batch of signals")
-    return _stft_call(data, window, size, hop, width, normalized, onesided)
-
-
-def _stft_call(
-    data: relax.Expr,
-    window: relax.Expr,
-    n_fft: int,
-    hop_length: int,
-    win_length: int,
-    normalized: bool,
-    onesided: bool,
-) -> relax.Expr:
-    return _stft(
-        data,
-        window,
-        n_fft=n_fft,
-        hop_length=hop_length,
-        win_length=win_length,
-        normalized=bool(normalized),
-        onesided=bool(onesided),
-    )
+    flags = {"normalized": bool(normalized), "onesided": bool(onesided)}
+    result = _stft(data, window, n_fft=size, hop_length=hop, win_length=width, **flags)
+    return op.reshape(result, extents(result)[1:]) if is_single else result

@@ -253,22 +253,9 @@ def conv2d_backward_weight(
     return cast_to(result, out_dtype) if out_dtype else result
 
 
-def _deformable(
-    data: Any,
-    offset: Any,
-    weight: Any,
-    strides: list[int],
-    padding: list[int],
-    dilation: list[int],
-    deformable_groups: int,
-    groups: int,
-    data_layout: str,
-    out_dtype: str,
-) -> Any:
+def _deformable(data: Any, offset: Any, weight: Any, data_layout: str, **attrs: Any) -> Any:
     function = getattr(topi.nn, f"deformable_conv2d_{data_layout.lower()}")
-    return function(
-        data, offset, weight, strides, padding, dilation, deformable_groups, groups, out_dtype
-    )
+    return function(data, offset, weight, **attrs)
 
 
 _deformable_kernel = kernel("nn.deformable_conv2d", _deformable)
