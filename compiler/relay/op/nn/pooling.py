@@ -205,63 +205,45 @@ adaptive_avg_pool3d = _adaptive_pool("avg", 3)
 _pool_grad = kernel("nn.pool_grad", topi.nn.pool_grad)
 
 
-def _gradient(
-    kind: str,
-    out_grad: relax.Expr,
-    data: relax.Expr,
-    pool_size: Any,
-    strides: Any,
-    padding: Any,
-    layout: str,
-    ceil_mode: bool,
-    count_include_pad: bool,
-) -> relax.Expr:
-    return _pool_grad(
-        out_grad,
-        data,
-        pool_type=kind,
-        kernel=integers(pool_size, 2),
-        stride=integers(strides, 2),
-        padding=paddings(padding, 2),
-        layout=layout,
-        ceil_mode=bool(ceil_mode),
-        count_include_pad=bool(count_include_pad),
+def _gradient(kind: str) -> Callable[..., Any]:
+    def gradient(
+        out_grad: relax.Expr,
+        data: relax.Expr,
+        pool_size: Any,
+        strides: Any,
+        padding: Any,
+        layout: str,
+        ceil_mode: bool,
+        count_include_pad: bool = False,
+        **_without_effect: Any,
+    ) -> relax.Expr:
+        return _pool_grad(
+            out_grad,
+            data,
+            pool_type=kind,
+            kernel=integers(pool_size, 2),
+            stride=integers(strides, 2),
+            padding=paddings(padding, 2),
+            layout=layout,
+            ceil_mode=bool(ceil_mode),
+            count_include_pad=bool(count_include_pad),
+        )
+
+    attributes = {
+        **{"pool_size": (1, 1), "strides": (1, 1), "padding": (0, 0)},
+        **{"layout": "NCHW", "out_layout": "", "ceil_mode": False},
+        **({"count_include_pad": False} if kind == "avg" else {}),
+    }
+    name = f"{kind}_pool2d"
+    facts: dict[str, Any] = {"how": "TOPI", "pattern": FUSABLE, "ignored": ("dilation",)}
+    doc = f"Gradient of {name} with respect to its input."
+    return operator(f"nn.{name}_grad", 2, doc=doc, **facts)(
+        with_signature(gradient, "out_grad data", attributes)
     )
 
 
-@operator("nn.max_pool2d_grad", 2, ignored=("dilation",), how="TOPI", pattern=FUSABLE)
-def max_pool2d_grad(
-    out_grad: relax.Expr,
-    data: relax.Expr,
-    pool_size: Any = (1, 1),
-    strides: Any = (1, 1),
-    padding: Any = (0, 0),
-    layout: str = "NCHW",
-    out_layout: str = "",
-    ceil_mode: bool = False,
-) -> relax.Expr:
-    """Gradient of max_pool2d with respect to its input."""
-    del out_layout
-    return _gradient("max", out_grad, data, pool_size, strides, padding, layout, ceil_mode, False)
-
-
-@operator("nn.avg_pool2d_grad", 2, ignored=("dilation",), how="TOPI", pattern=FUSABLE)
-def avg_pool2d_grad(
-    out_grad: relax.Expr,
-    data: relax.Expr,
-    pool_size: Any = (1, 1),
-    strides: Any = (1, 1),
-    padding: Any = (0, 0),
-    layout: str = "NCHW",
-    out_layout: str = "",
-    ceil_mode: bool = False,
-    count_include_pad: bool = False,
-) -> relax.Expr:
-    """Gradient of avg_pool2d with respect to its input."""
-    del out_layout
-    return _gradient(
-        "avg", out_grad, data, pool_size, strides, padding, layout, ceil_mode, count_include_pad
-    )
+max_pool2d_grad = _gradient("max")
+avg_pool2d_grad = _gradient("avg")
 
 
 def _pool_from_relax(kind: str, count: int) -> None:
