@@ -35,8 +35,6 @@ def _window(attrs: Attributes) -> dict[str, Any]:
     found |= {name: attrs[key] for key, name in renamed.items() if key in attrs}
     if "group" in attrs:
         found["weights_format"] = "IOX" if "output_padding" in attrs else "OIX"
-    else:
-        found["rounding_type"] = "ceil" if attrs.get("ceil_mode") else "floor"
     if "count_include_pad" in attrs:
         found["exclude_pad"] = not attrs["count_include_pad"]
     return found
@@ -116,6 +114,8 @@ def why_unsupported(op: str, attrs: Attributes, feeding: Sequence[Attributes]) -
     dtypes = str(attrs.get("dtype", "float32"))
     if {each.strip("[] ") for each in dtypes.split(",")} != {"float32"}:
         return f"dtype is {dtypes}; oneDNN gets float32"
+    if name == "nn.avg_pool" and attrs.get("ceil_mode", "0") not in ("0", "False"):
+        return "ceil_mode is set; only max pools have it in oneDNN"
     for shape in (str(each.get("shape", "1")) for each in (attrs, *feeding)):
         extents = [each.strip("[] ") for each in shape.split(",")]
         if not all(each.isdecimal() and int(each) for each in extents if shape != "[]"):
@@ -141,7 +141,7 @@ class _Description:
     def __init__(self, model: ModelProto) -> None:
         import onnx
 
-        self._model = onnx.shape_inference.infer_shapes(model, strict_mode=True)
+        self._model = onnx.shape_inference.infer_shapes(model)
         graph = self._model.graph
         self._values = {each.name: onnx.numpy_helper.to_array(each) for each in graph.initializer}
         self._shapes = {
@@ -209,6 +209,8 @@ class _Description:
             attrs["axes"] = self._values[operands.pop()].tolist()
         elif kind == "Reshape":
             del operands[1]
+        elif kind == "MaxPool" and attrs.get("ceil_mode"):
+            self._pad_last_windows(attrs, self._shapes[first][2:], self._shapes[result][2:])
         axes = [*range(len(self._shapes.get(first, ())))]
         absent = {"axes": axes[2:] if kind == "GlobalAveragePool" else axes, "perm": axes[::-1]}
         kind, convert = _OPERATORS[kind]
@@ -216,3 +218,16 @@ class _Description:
         inputs = [self._number(name) for name in operands]
         self.operators.append((kind, inputs, [self._number(result)], found))
         self._computed.add(result)
+
+    def _pad_last_windows(self, attrs: dict[str, Any], size: list[int], pooled: list[int]) -> None:
+        """Set the padding at the ends for which sizes that are rounded down are those of a pool."""
+        rank = len(size)
+        keys = "pads", "strides", "kernel_shape", "dilations"
+        begins, strides, kernels, dilations = (attrs[key][:rank] for key in keys)
+        ends = [
+            max(0, (count - 1) * stride + dilation * (kernel - 1) + 1 - extent - begin)
+            for count, stride, dilation, kernel, extent, begin in zip(
+                pooled, strides, dilations, kernels, size, begins
+            )
+        ]
+        attrs["pads"] = [*begins, *ends]

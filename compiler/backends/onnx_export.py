@@ -117,6 +117,7 @@ class _Exporter:
         self._params = params
         self._names: dict[Any, str | list[str]] = {}  # variable -> value, or a tuple's values
         self._symbols: dict[Any, str] = {}  # of the inputs' extents
+        self._shapes: dict[str, Any] = {}  # of the results of nodes, as far as they are static
         self._fresh = Names().unique
         self.nodes: list[Any] = []
         self.initializers: list[Any] = []
@@ -140,7 +141,10 @@ class _Exporter:
             # An input may be an output, and one output two.
             out = self.emit("Identity", [name], stem=title)
             outputs.append(self._value_info(out, ty))
-        graph = onnx.helper.make_graph(self.nodes, "subgraph", inputs, outputs, self.initializers)
+        shapes = list(self._shapes.values())
+        graph = onnx.helper.make_graph(
+            self.nodes, "subgraph", inputs, outputs, self.initializers, value_info=shapes
+        )
         opset = [onnx.helper.make_opsetid("", OPSET)]
         return onnx.helper.make_model(graph, opset_imports=opset, ir_version=IR_VERSION)
 
@@ -148,7 +152,11 @@ class _Exporter:
         """Add the nodes of a function; names of its results."""
         for block in function.body.blocks:
             for binding in block.bindings:
-                self._names[binding.var] = self._convert(binding.value)
+                found = self._names[binding.var] = self._convert(binding.value)
+                computed = self.nodes[-1].output if self.nodes else ()
+                if found in computed and integers(extents_of(binding.var.ty)) is not None:
+                    # ONNX's own inference differs from engines where a pool rounds sizes up.
+                    self._shapes[str(found)] = self._value_info(str(found), binding.var.ty)
         return self.values(function.body.body)
 
     def _value_info(self, name: str, ty: Any) -> Any:

@@ -171,6 +171,8 @@ def weight(*shape: int) -> Any:
         (image, lambda x: relay.nn.avg_pool2d(x, (3, 3), (2, 2), padding=(1, 1))),
         (image, lambda x: relay.nn.avg_pool2d(x, (3, 2), padding=(1, 0), count_include_pad=True)),
         (image, lambda x: relay.nn.max_pool2d(x, (3, 3), (2, 2), padding=(1, 1), ceil_mode=True)),
+        # The last window would begin in the padding: there is none.
+        (image, lambda x: relay.nn.max_pool2d(x, (2, 2), (2, 2), padding=(1, 1), ceil_mode=True)),
         (image, lambda x: relay.nn.max_pool2d(x, (3, 3), dilation=(2, 2))),
         (image, relay.nn.global_avg_pool2d),
         (image, lambda x: relay.nn.conv2d(x, weight(8, 4, 3, 3), groups=2, dilation=(2, 2))),
@@ -211,11 +213,16 @@ def test_onednn_agrees_with_the_build(data: Any, make: Any) -> None:
 def test_onednn_leaves_dynamic_shapes_and_other_dtypes_with_a_reason() -> None:
     x, y = relay.var("x", shape=(relay.Any(), 8)), relay.var("y", shape=(4,), dtype="int32")
     empty = relay.sum(relay.const(np.ones((2, 0), "float32")), axis=[1])
-    body = relay.Tuple([relay.exp(x), relay.add(y, y), relay.erf(relay.cast(y, "float32")), empty])
+    image = relay.reshape(relay.cast(y, "float32"), (1, 1, 2, 2))
+    up = relay.nn.avg_pool2d(image, (2, 2), padding=(1, 1), ceil_mode=True)
+    body = relay.Tuple(
+        [up, relay.exp(x), relay.add(y, y), relay.erf(relay.cast(y, "float32")), empty]
+    )
     found = explain(tvm.IRModule.from_expr(relay.Function([x, y], body)), "onednn")
     reasons = {each.operator: each.reasons[0].reason for each in found.left}
     assert reasons["exp"] == "shape [any, 8] is not static, or has no elements"
     assert reasons["add"] == "dtype is int32; oneDNN gets float32"
+    assert "ceil_mode is set" in reasons["nn.avg_pool2d"]
     assert reasons["sum"] == "shape [2, 0] is not static, or has no elements"
     assert reasons["erf"] == "erf is not given to oneDNN"
 
