@@ -210,31 +210,16 @@ _KINDS: dict[str, tuple[type, str]] = {
 
 @dataclass(frozen=True)
 class ConfigEntity(Mapping[str, Knob]):
-    """The knobs of one schedule, by name.
+    """The knobs of one schedule, by name."""
 
-    Attributes
-    ----------
-    knobs : dict
-        Knob name to entity.
-    source : str
-        Where the values come from, as the build report prints it: "topi:fallback", or
-        "topi:<log>:<line>".
-    is_fallback : bool
-        True when no tuning record set the values.
-    cost : float
-        Seconds that the record's author measured; infinity for a fallback.
-    index : int
-        Place in the space that it was taken from; -1 if unknown.
-    level : int
-        How far out the dispatch context was that knew it; 0 is the innermost.
-    """
-
-    knobs: dict[str, Knob] = field(default_factory=dict)
+    knobs: dict[str, Knob] = field(default_factory=dict)  # knob name to entity
+    # Where the values come from, as the build report prints it: "topi:fallback", or
+    # "topi:<log>:<line>"
     source: str = "topi:fallback"
-    is_fallback: bool = True
-    cost: float = float("inf")
-    index: int = -1
-    level: int = 0
+    is_fallback: bool = True  # true when no tuning record set the values
+    cost: float = float("inf")  # seconds that the record's author measured; infinity for a fallback
+    index: int = -1  # place in the space that it was taken from; -1 if unknown
+    level: int = 0  # how far out the dispatch context was that knew it; 0 is the innermost
 
     def __getitem__(self, name: str) -> Knob:
         return self.knobs[name]

@@ -35,46 +35,30 @@ Query = Callable[[Target, tuple], ConfigEntity | None]
 class Implementation:
     """One way to compute an operator.
 
-    Attributes
-    ----------
-    name : str
-        Name of the AutoTVM task, also the `schedule_rule` on the anchor block.
-    plevel : int
-        Priority level: highest wins when no record decides.
-    takes : (workload, target) -> bool
-        Whether it can compute this workload on this target.
-    fallback : (workload, target) -> ConfigEntity
-        The knobs without a record. `cost` stays infinite.
-    compute : (workload, config, *te.Tensor) -> te.Tensor
-        TE compute over the operands in the layouts that `config` asks for; its anchor stage
-        carries `anchor_attrs(...)`.
-    task_args : workload -> tuple, optional
-        AutoTVM workload arguments; None if the implementation is not a template.
-    pack : (ops, weight, config, input block) -> array, optional
-        Rearranges the weights as `compute` wants them; `ops` is numpy, or has numpy's `pad`,
-        `reshape` and `transpose`.
-    cycles : (workload, target) -> float, optional
-        How long one core takes, for implementations that are compared; all of an operator's count
-        with the same rates of the machine.
-    seconds : (workload, target) -> float, optional
-        Predicted kernel time on the device; kernels keep it as `PREDICTED_SECONDS_ATTR`.
-    is_default : bool
-        Whether the others must be clearly cheaper.
-    only_recorded : bool
-        Chosen where a record says so and never without one: what the build does with an
-        operator that has no implementation is the better fallback.
+    Its functions get the AutoTVM workload and the target, unless a comment says otherwise.
     """
 
-    name: str
-    plevel: int
+    name: str  # name of the AutoTVM task, also the `schedule_rule` on the anchor block
+    plevel: int  # priority level: highest wins when no record decides
     supports: Callable[[Any, Target], bool]
+    # The knobs without a record. `cost` stays infinite.
     fallback: Callable[[Any, Target], ConfigEntity]
+    # (workload, config, *tensors) -> tensor: TE compute over operands in the config's layouts; its
+    # anchor stage carries `anchor_attrs(...)`
     compute: Callable[..., Any]
+    # (workload) -> AutoTVM workload arguments; None if the implementation is not a template
     task_args: Callable[[Any], tuple] | None = None
+    # (ops, weight, config, input block) -> array: rearranges the weights as `compute` wants them;
+    # `ops` is numpy, or has numpy's `pad`, `reshape` and `transpose`
     pack: Callable[..., Any] | None = None
+    # How long one core takes, for implementations that are compared; all of an operator's
+    # count with the same rates of the machine
     cycles: Callable[[Any, Target], float] | None = None
+    # Predicted kernel time on the device; kernels keep it as `PREDICTED_SECONDS_ATTR`
     seconds: Callable[[Any, Target], float] | None = None
-    is_default: bool = False
+    is_default: bool = False  # whether the others must be clearly cheaper
+    # Chosen where a record says so and never without one: what the build does with an
+    # operator that has no implementation is the better fallback
     only_recorded: bool = False
 
 

@@ -33,20 +33,11 @@ _ENGINES = {"onednn": (7.0, 0), "onnxruntime": (18.0, 1), "openvino": (24.0, 2)}
 
 @dataclass(frozen=True)
 class Rates:
-    """Peak rates of the machine, per second.
+    """Peak rates of the machine, per second."""
 
-    Attributes
-    ----------
-    gflops : float
-        10^9 floating-point operations of a float32 matmul.
-    gbytes : float
-        10^9 bytes of a copy, read and written ones counted.
-    call_microseconds : float
-        Overhead of one call of a subgraph, but for engines whose calls were measured.
-    """
-
-    gflops: float
-    gbytes: float
+    gflops: float  # 10^9 floating-point operations of a float32 matmul
+    gbytes: float  # 10^9 bytes of a copy, read and written ones counted
+    # Overhead of one call of a subgraph, but for engines whose calls were measured
     call_microseconds: float = CALL_MICROSECONDS
 
     def microseconds(self, flops: int, nbytes: int) -> float:

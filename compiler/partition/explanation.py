@@ -39,29 +39,15 @@ _MOST_COMBINED = 4  # operators of which all combinations are tried as counterfa
 
 @dataclass(frozen=True)
 class Share:
-    """Share of the model that one back end, or the build itself, runs.
+    """Share of the model that one back end, or the build itself, runs."""
 
-    Attributes
-    ----------
-    backend : str
-        `BUILD` for the operators that no back end took.
-    regions, operators : int
-        Accepted subgraphs and the operators in them.
-    flops : int
-        Floating-point operations of one inference.
-    operators_share, flops_share : float
-        Of all operators and of all FLOPs, 0 to 1.
-    microseconds : float
-        Predicted time of an inference, without the boundaries.
-    """
-
-    backend: str
-    regions: int
+    backend: str  # `BUILD` for the operators that no back end took
+    regions: int  # accepted subgraphs
     operators: int
-    flops: int
-    operators_share: float
+    flops: int  # of one inference
+    operators_share: float  # of all operators, 0 to 1
     flops_share: float
-    microseconds: float
+    microseconds: float  # predicted time of an inference, without the boundaries
 
 
 @dataclass(frozen=True)
@@ -76,49 +62,26 @@ class Reason:
 
 @dataclass(frozen=True)
 class Left:
-    """An operator that no back end took.
+    """An operator that no back end took."""
 
-    Attributes
-    ----------
-    name : str
-        The model's own name of the node, else that of its result.
-    operator : str
-    flops : int
-    microseconds : float
-        Predicted time.
-    reasons : tuple of Reason
-        One for each strategy that was asked.
-    """
-
-    name: str
+    name: str  # the model's own name of the node, else that of its result
     operator: str
     flops: int
-    microseconds: float
-    reasons: tuple[Reason, ...]
+    microseconds: float  # predicted time
+    reasons: tuple[Reason, ...]  # one for each strategy that was asked
 
 
 @dataclass(frozen=True)
 class Boundary:
-    """A tensor that goes from one subgraph, or the build's operators, to another.
+    """A tensor that goes from one subgraph, or the build's operators, to another."""
 
-    Attributes
-    ----------
-    name : str
-        The model's own name of the node that computes it.
-    shape, dtype : str
-    producer, consumer : str
-        "onnxruntime 0": back end and number of the subgraph; `BUILD`.
-    bytes : int
-    microseconds : float
-        Predicted time of writing and reading it, and of the engines' changes of its layout.
-    """
-
-    name: str
+    name: str  # the model's own name of the node that computes it
     shape: str
     dtype: str
-    producer: str
+    producer: str  # "onnxruntime 0": back end and number of the subgraph; `BUILD`
     consumer: str
     bytes: int
+    # Predicted time of writing and reading it, and of the engines' changes of its layout
     microseconds: float
 
 
@@ -139,29 +102,17 @@ class Cut:
 
 @dataclass(frozen=True)
 class Counterfactual:
-    """Effect of a strategy supporting more operators.
-
-    Attributes
-    ----------
-    backend, strategy : str
-    operators : tuple of str
-        Names of the operators that stay behind today.
-    count : int
-        Nodes of these operators that would be taken.
-    regions, flops_share, boundary_bytes : tuple of two numbers
-        Today and then; of the strategy alone.
-    saved_microseconds : float
-        Predicted; of boundaries and calls alone: the back end is taken to compute as fast as the
-        build.
-    """
+    """Effect of a strategy supporting more operators."""
 
     backend: str
     strategy: str
-    operators: tuple[str, ...]
-    count: int
-    regions: tuple[int, int]
+    operators: tuple[str, ...]  # names of the operators that stay behind today
+    count: int  # nodes of these operators that would be taken
+    regions: tuple[int, int]  # today and then; of the strategy alone
     flops_share: tuple[float, float]
     boundary_bytes: tuple[int, int]
+    # Predicted; of boundaries and calls alone: the back end is taken to compute as fast as
+    # the build
     saved_microseconds: float
 
     def __str__(self) -> str:
