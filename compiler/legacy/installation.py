@@ -60,16 +60,7 @@ _CHANGING: Any = (
     *(default_inputs, vm, rpc, tir, intrinsic_names, diagnostics, llvm_source, ffi),
 )
 _NAMING: Any = (
-    *(
-        nd,
-        targets,
-        pass_context,
-        relax_names,
-        attr_aliases,
-        tir,
-        tvm_script,
-        te_names,
-    ),
+    *(nd, targets, pass_context, relax_names, attr_aliases, tir, tvm_script, te_names),
     *(collage, vm, generic_func, function_metadata),
 )
 _names, _changes = Patches(), Patches()

@@ -28,20 +28,8 @@ from . import (
 CONVERTERS: dict[str, Callable[[SymbolNode], Any]] = {
     name: converter
     for family in (
-        activation,
-        control_flow,
-        convolution,
-        creation,
-        elementwise,
-        indexing,
-        linear,
-        normalization,
-        numpy,
-        pooling,
-        recurrent,
-        reduction,
-        resize,
-        shape,
+        *(activation, control_flow, convolution, creation, elementwise, indexing, linear),
+        *(normalization, numpy, pooling, recurrent, reduction, resize, shape),
     )
     for name, converter in family.CONVERTERS.items()
 }

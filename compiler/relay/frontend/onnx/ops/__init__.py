@@ -32,24 +32,9 @@ from . import im2col as columns
 CONVERTERS: dict[tuple[str, str], Callable[[Node], Any]] = {
     ("", name): converter
     for family in (
-        columns,
-        control_flow,
-        convolution,
-        elementwise,
-        features,
-        indexing,
-        linear,
-        normalization,
-        pooling,
-        quantization,
-        random,
-        recurrent,
-        reduction,
-        resize,
-        sequence,
-        shape,
-        signal,
-        vision,
+        *(columns, control_flow, convolution, elementwise, features, indexing, linear),
+        *(normalization, pooling, quantization, random, recurrent, reduction, resize, sequence),
+        *(shape, signal, vision),
     )
     for name, converter in family.CONVERTERS.items()
 }

@@ -26,13 +26,7 @@ from . import (
 CONVERTERS: dict[tuple[str, str], Callable[[Node], Any]] = {
     ("com.microsoft", name): converter
     for family in (
-        activation,
-        attention,
-        fused,
-        general,
-        grouped_attention,
-        normalization,
-        quantized,
+        *(activation, attention, fused, general, grouped_attention, normalization, quantized),
     )
     for name, converter in family.CONVERTERS.items()
 } | {(nchwc.DOMAIN, name): converter for name, converter in nchwc.CONVERTERS.items()}
