@@ -39,6 +39,7 @@ def _searching(tune: Callable[..., Any]) -> Callable[..., Any]:
         if args and isinstance(args[0], TuneConfig):
             config, args = args[0], args[1:]
         if config is None:
+            options.pop("task_name", None)  # up to TVM 0.13; tasks have the names of functions
             return tune(mod, target, *args, **options)
         work_dir = options.pop("work_dir", None) or args[0]
         records = tune(mod, target, work_dir, **_limits(config), **_parts(**options))

@@ -73,9 +73,6 @@ class _OldNode(type):
         made.construct, made.is_node = construct, is_node
         return made
 
-    def __init__(cls, *_: typing.Any) -> None:
-        pass
-
     def __call__(cls, *args: typing.Any, **options: typing.Any) -> typing.Any:
         return cls.construct(*args, **options)  # type: ignore[attr-defined]
 

@@ -90,7 +90,7 @@ def test_without_a_config_the_records_come_back():
 
     given = {}
     search, target = _searching(recorded(given)), tvm.target.Target(TARGET)
-    found = search(module_of_one(), target, "folder", max_trials_global=1)
+    found = search(module_of_one(), target, "folder", max_trials_global=1, task_name="main")
     assert isinstance(found, ms.database.Database)
     assert given == {"max_trials_global": 1, "work_dir": "folder"}
     assert tvm.s_tir.meta_schedule.tune_tir.__module__ == "compiler.legacy.meta_schedule"
