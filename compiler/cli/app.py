@@ -298,7 +298,7 @@ def diff_command(
         int | None, option("Build with the first N optional passes only.", "N", min=0)
     ] = None,
     tolerance: Annotated[
-        float, option("Largest difference that is none, relative to a row's maximum.", "X", min=0)
+        float, option("Relative error of a row that is accepted.", "X", min=0)
     ] = 1e-4,
     threads: options.Threads = 1,
     build: BuildOptions,
