@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from tvm import relax
@@ -11,13 +13,13 @@ from .. import layout_rules
 from ..nn.contrib import contrib_dense_pack as plain_dense_pack
 from ..nn.conv_transpose import conv2d_transpose as plain_conv2d_transpose
 from ..nn.convolution import convolve
-from ..nn.layouts import window_attributes
+from ..nn.layouts import convolution_attributes, window_attributes, with_signature
 from ..nn.linear import batch_matmul as plain_batch_matmul
 from ..nn.linear import dense as plain_dense
 from ..nn.pooling import avg_pool2d as plain_avg_pool2d
 from ..op_def import FUSABLE
 from ..registry import operator
-from ..shapes import assign_type, dtype, extents, integers
+from ..shapes import assign_type, dtype, extents
 from ..transform import cast_to
 from ..typed_relax import op
 from .requantization import along, centerd, check_numbers, requantize, saturated
@@ -40,83 +42,60 @@ def _less_zero(
     return centerd(data, zero_point, axis, name)
 
 
-@operator(
-    "qnn.conv2d",
-    6,
-    prepare=window_attributes(2),
-    pattern=FUSABLE,
-    layout=layout_rules.convolution,
-    kernel_layouts={"NCHW": "OIHW", "NHWC": "HWIO"},
-)
-def conv2d(
-    data: relax.Expr,
-    kernel: relax.Expr,
-    input_zero_point: relax.Expr,
-    kernel_zero_point: relax.Expr,
-    input_scale: relax.Expr,
-    kernel_scale: relax.Expr,
-    kernel_size: Any = None,
-    channels: int | None = None,
-    strides: Any = (1, 1),
-    padding: Any = (0, 0),
-    dilation: Any = (1, 1),
-    groups: int = 1,
-    data_layout: str = "NCHW",
-    kernel_layout: str = "OIHW",
-    out_layout: str = "",
-    out_dtype: str = "int32",
-) -> relax.Expr:
+def _convolution(
+    name: str,
+    weight: str,
+    plain: Callable[..., relax.Expr],
+    doc: str,
+    attributes: Mapping[str, Any],
+    **facts: Any,
+) -> Callable[..., relax.Expr]:
+    """Convolution `plain` of quantized values, whose operand of weights has this name."""
+
+    def make(
+        data: relax.Expr,
+        input_zero_point: relax.Expr,
+        kernel_zero_point: relax.Expr,
+        input_scale: relax.Expr,
+        kernel_scale: relax.Expr,
+        **values: Any,
+    ) -> relax.Expr:
+        kernel, wide = values.pop(weight), values.pop("out_dtype") or "int32"
+        axis, is_grouped = values["kernel_layout"].index("O"), values["groups"] > 1
+        return plain(
+            _less_zero(data, input_zero_point, input_scale, values["data_layout"].index("C"), wide),
+            _less_zero(kernel, kernel_zero_point, kernel_scale, axis, wide, is_grouped),
+            **values,
+            out_dtype=wide,
+        )
+
+    operands = f"data {weight} input_zero_point kernel_zero_point input_scale kernel_scale"
+    facts = {"prepare": window_attributes(2), "layout": layout_rules.convolution, **facts}
+    return operator(f"qnn.{name}", 6, doc=doc, **facts)(
+        with_signature(make, operands, {**attributes, "out_dtype": "int32"})
+    )
+
+
+conv2d = _convolution(
+    "conv2d",
+    "kernel",
+    partial(convolve, count=2),
     """Convolution of quantized values, without scales.
 
     Zero points are subtracted first, so that padding adds zeros.
-    """
-    name = _accumulator(out_dtype)
-    axis = kernel_layout.index("O")
-    return convolve(
-        _less_zero(data, input_zero_point, input_scale, data_layout.index("C"), name),
-        _less_zero(kernel, kernel_zero_point, kernel_scale, axis, name, groups > 1),
-        2, strides, padding, dilation, groups, channels,
-        None if kernel_size is None else integers(kernel_size, 2),
-        data_layout, kernel_layout, out_layout, name,
-    )  # fmt: skip
-
-
-@operator(
-    "qnn.conv2d_transpose",
-    6,
-    prepare=window_attributes(2),
-    layout=layout_rules.convolution,
+    """,
+    {"kernel_size": None, "channels": None, **convolution_attributes(2)},
+    pattern=FUSABLE,
+    kernel_layouts={"NCHW": "OIHW", "NHWC": "HWIO"},
+)
+conv2d_transpose = _convolution(
+    "conv2d_transpose",
+    "weight",
+    plain_conv2d_transpose,
+    "Transposed convolution of quantized values, without scales.",
+    convolution_attributes(2, "transposed", output_padding=(0, 0)),
     kernel_layouts={"NCHW": "IOHW", "NHWC": "HWIO"},
 )
-def conv2d_transpose(
-    data: relax.Expr,
-    weight: relax.Expr,
-    input_zero_point: relax.Expr,
-    kernel_zero_point: relax.Expr,
-    input_scale: relax.Expr,
-    kernel_scale: relax.Expr,
-    strides: Any = (1, 1),
-    padding: Any = (0, 0),
-    dilation: Any = (1, 1),
-    groups: int = 1,
-    channels: int | None = None,
-    kernel_size: Any = None,
-    data_layout: str = "NCHW",
-    kernel_layout: str = "IOHW",
-    out_layout: str = "",
-    output_padding: Any = (0, 0),
-    out_dtype: str = "int32",
-) -> relax.Expr:
-    """Transposed convolution of quantized values, without scales."""
-    name = _accumulator(out_dtype)
-    return plain_conv2d_transpose(
-        _less_zero(data, input_zero_point, input_scale, data_layout.index("C"), name),
-        _less_zero(
-            weight, kernel_zero_point, kernel_scale, kernel_layout.index("O"), name, groups > 1
-        ),
-        strides, padding, dilation, groups, channels, kernel_size, data_layout, kernel_layout,
-        out_layout, output_padding, name,
-    )  # fmt: skip
 
 
 @operator(
