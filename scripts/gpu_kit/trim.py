@@ -105,7 +105,10 @@ def trimmed(content: bytes, touched: np.ndarray) -> bytes:
     start = _code_offset(content)
     stays = touched.astype(bool)
     for _ in range(MARGIN):
-        stays = stays | np.roll(stays, 1) | np.roll(stays, -1)
+        grown = stays.copy()
+        grown[1:] |= stays[:-1]
+        grown[:-1] |= stays[1:]
+        stays = grown
     found = bytearray(content)
     at = 0
     for stay, group in itertools.groupby(stays.tolist()):
