@@ -249,6 +249,14 @@ def test_only_long_untouched_stretches_of_code_are_left_out():
     assert sorted(set(changed)) == list(range(10 + 1 + trim.MARGIN, 40 - trim.MARGIN))
 
 
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
+def test_pages_of_the_compiler_that_run_are_noted():
+    some = np.frombuffer(trim.traced("import tvm"), np.uint8)
+    more = np.frombuffer(trim.traced("import tvm; tvm.target.Target('llvm')"), np.uint8)
+    assert 100 < some.sum() < more.sum() < len(some) == len(more)
+    assert (more >= some).mean() > 0.99
+
+
 WORKER = """
 import json, sys
 from tests.cuda_mock.device import Device
