@@ -251,7 +251,7 @@ class _Simplify(Simplify):
             inverse = np.reciprocal(array)
         if not np.isfinite(inverse).all() or (inverse == 0).any():
             return None
-        return data * constant(inverse)
+        return relax.op.multiply(data, constant(inverse))
 
     def power(self, call: relax.Call) -> relax.Expr | None:
         data, exponent = call.args[0], scalar_of(call.args[1])
@@ -260,11 +260,11 @@ class _Simplify(Simplify):
         if exponent == 1.0:
             return data
         if exponent == 2.0:
-            return data * data
+            return relax.op.multiply(data, data)
         if exponent in (0.25, 0.75):
             root = relax.op.sqrt(data)
             fourth = relax.op.sqrt(root)
-            return fourth if exponent == 0.25 else root * fourth
+            return fourth if exponent == 0.25 else relax.op.multiply(root, fourth)
         if exponent == 0.5:
             return relax.op.sqrt(data)
         return relax.op.rsqrt(data) if exponent == -0.5 else None

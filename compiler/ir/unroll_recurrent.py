@@ -52,20 +52,20 @@ class _Unroll(CallRule):
         product = self.scope.emit(op.matmul(state[0], weight))
         if cell == "gru":
             return self._gru_step(hidden, given, product, state[0], bias)
-        sums = self.scope.emit(given + product)
+        sums = self.scope.emit(op.add(given, product))
         if cell == "lstm":
             i, o, f, c = (self._gate(sums, gate, hidden) for gate in range(4))
-            kept = op.sigmoid(f) * state[1]
-            new = self.scope.emit(kept + op.sigmoid(i) * op.tanh(c))
-            return [self.scope.emit(op.sigmoid(o) * op.tanh(new)), new]
+            kept = op.multiply(op.sigmoid(f), state[1])
+            new = self.scope.emit(op.add(kept, op.multiply(op.sigmoid(i), op.tanh(c))))
+            return [self.scope.emit(op.multiply(op.sigmoid(o), op.tanh(new))), new]
         return [self.scope.emit(op.tanh(sums) if cell == "rnn_tanh" else op.nn.relu(sums))]
 
     def _gru_step(self, hidden: int, given: Any, product: Any, old: Any, bias: Any) -> list[Any]:
         parts = [[self._gate(sums, gate, hidden) for gate in range(3)] for sums in (given, product)]
-        z, r = (self.scope.emit(op.sigmoid(parts[0][i] + parts[1][i])) for i in range(2))
-        last = r * (parts[1][2] + bias)
-        fresh = self.scope.emit(op.tanh(parts[0][2] + last))
-        return [self.scope.emit(fresh + z * (old - fresh))]
+        z, r = (self.scope.emit(op.sigmoid(op.add(parts[0][i], parts[1][i]))) for i in range(2))
+        last = op.multiply(r, op.add(parts[1][2], bias))
+        fresh = self.scope.emit(op.tanh(op.add(parts[0][2], last)))
+        return [self.scope.emit(op.add(fresh, op.multiply(z, op.subtract(old, fresh))))]
 
     def _gate(self, sums: Any, gate: int, hidden: int) -> relax.Var:
         return self.scope.emit(op.strided_slice(sums, [1], [gate * hidden], [(gate + 1) * hidden]))

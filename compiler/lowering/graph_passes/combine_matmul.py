@@ -164,7 +164,7 @@ class _Combiner(PyExprMutator):
         result = emit(relax.op.matmul(x, constant(weight)))
         if any(product.bias is not None for product in products):
             bias = np.concatenate([_bias(product) for product in products])
-            result = emit(result + constant(bias))
+            result = emit(relax.op.add(result, constant(bias)))
         batch, rows, heads, columns = products[0].shape
         return emit(relax.op.reshape(result, (batch, rows, len(products), heads, columns)))
 

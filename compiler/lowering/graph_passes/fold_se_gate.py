@@ -46,5 +46,5 @@ class _Gates(CallRule):
                 continue
             is_less_work = known.size * ELEMENTS_PER_WEIGHT < math.prod(shape)
             if static_shape(gate) == (1, shape[1], 1, 1) and shape[0] == 1 and is_less_work:
-                return RELAX.again(call, [image, weight * gate])
+                return RELAX.again(call, [image, relax.op.multiply(weight, gate)])
         return None

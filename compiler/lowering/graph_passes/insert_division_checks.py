@@ -83,7 +83,7 @@ class _Checker(PyExprMutator):
             return safe
         if minus_one is None:
             minus_one = relax.op.equal(divisor, relax.const(-1, dtype_of(divisor)))
-        negated = -operands[0]
+        negated = relax.op.negative(operands[0])
         return self.builder_.normalize(relax.op.where(minus_one, negated, safe))
 
     def _checked(

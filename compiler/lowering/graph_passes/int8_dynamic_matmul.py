@@ -39,9 +39,9 @@ def product_of_both(
     total = scope.emit(relax.op.matmul(a, b, "int32"))
     for data, axis, zero in ((left.data, -1, zb), (right.data, -2, za)):
         if zero:
-            part = _summed(rule, data, axis) * relax.const(zero, "int32")
-            total = scope.emit(total - scope.emit(part))
-    shifted = total + relax.const(depth * za * zb, "int32")
+            part = relax.op.multiply(_summed(rule, data, axis), relax.const(zero, "int32"))
+            total = scope.emit(relax.op.subtract(total, scope.emit(part)))
+    shifted = relax.op.add(total, relax.const(depth * za * zb, "int32"))
     return scaled(scope, shifted, np.asarray(left.scale * right.scale, "float32"))
 
 
@@ -59,7 +59,7 @@ def _signed(rule: QuantizedRule, given: Quantized) -> Quantized:
             value.args[0], value.args[1], constant(zero.astype("int8")), 0, "int8"
         )
     else:
-        wide = relax.op.astype(given.data, "int32") - relax.const(_SHIFT, "int32")
+        wide = relax.op.subtract(relax.op.astype(given.data, "int32"), relax.const(_SHIFT, "int32"))
         data = relax.op.astype(wide, "int8")
     return replace(given, data=rule.scope.emit(data), zero=zero)
 

@@ -151,7 +151,7 @@ class _Integers(QuantizedRule):
         )  # fmt: skip
         total = self.scope.emit(sums)
         count = _met_by_windows(call, shape[2:], static_shape(total) or ())
-        shifted = total + constant((-zero * count).astype("int32"))
+        shifted = relax.op.add(total, constant((-zero * count).astype("int32")))
         return scaled(self.scope, shifted, np.asarray(given.scale / count, "float32"))
 
     # --- sums of products -----------------------------------------------------------------
@@ -265,21 +265,21 @@ class _Integers(QuantizedRule):
             if ones is None:
                 return total
             everything = self.scope.emit(product(data, zero, ones))
-            beyond = everything * constant(shift.reshape(columns))
-            return self.scope.emit(total + self.scope.emit(beyond))
+            beyond = relax.op.multiply(everything, constant(shift.reshape(columns)))
+            return self.scope.emit(relax.op.add(total, self.scope.emit(beyond)))
 
         sums = w.values.astype("int64").sum(axis=summed).reshape(columns)
         late = self._run_time_zero(data)
         if late is not None:
             if dtype_of(x.data) != "uint8":
                 return self._stays(call, "int8 data have a zero point that is computed at run time")
-            zeros = late * constant(sums.astype("int32"))
-            return summed_up(x.data, late) - zeros
+            zeros = relax.op.multiply(late, constant(sums.astype("int32")))
+            return relax.op.subtract(summed_up(x.data, late), zeros)
         unsigned, zero = self._unsigned(x)
         offset = -zero * sums
         if np.abs(offset).max(initial=0) >= MOST_INT32:
             return self._stays(call, "its sums do not fit int32")
-        shifted = summed_up(unsigned, zero) + constant(offset.astype("int32"))
+        shifted = relax.op.add(summed_up(unsigned, zero), constant(offset.astype("int32")))
         if is_integer:
             return shifted
         factor = np.asarray(x.scale * w.scale, "float32")
@@ -347,7 +347,7 @@ class _Integers(QuantizedRule):
                 zero = relax.const(int(own.zero) + _SHIFT, "uint8")
                 made = relax.op.quantize(quantize.args[0], quantize.args[1], zero, 0, "uint8")
             else:
-                wide = relax.op.astype(data, "int32") + relax.const(_SHIFT, "int32")
+                wide = relax.op.add(relax.op.astype(data, "int32"), relax.const(_SHIFT, "int32"))
                 made = relax.op.astype(wide, "uint8")
             self._shifted[data] = self.scope.emit(made)
         return self._shifted[data], int(given.zero) + _SHIFT
@@ -364,7 +364,7 @@ class _Integers(QuantizedRule):
             offset = sums.offset + whole
             near = np.maximum(_NEAR, _RELATIVELY_NEAR * np.abs(whole))
             if np.all(np.abs(units - whole) <= near) and np.all(np.abs(offset) < MOST_INT32):
-                shifted = sums.total + constant(offset.astype("int32"))
+                shifted = relax.op.add(sums.total, constant(offset.astype("int32")))
                 return scaled(self.scope, shifted, sums.scale)
         return None
 
@@ -401,7 +401,7 @@ class _Integers(QuantizedRule):
         factor = None if sums is None else np.asarray(sums.scale / own.scale, "float32")
         if sums is None or factor is None or not np.all(factor < 1):  # otherwise int32 may overflow
             return None
-        shifted = sums.total + constant(sums.offset.astype("int32"))
+        shifted = relax.op.add(sums.total, constant(sums.offset.astype("int32")))
         value = scaled(self.scope, shifted, factor)
         return rounded(self.scope, value, int(own.zero), low, high, dtype_of(call))
 

@@ -125,20 +125,20 @@ class Arithmetic(QuantizedRule):
             return real(self.scope.emit(relax.op.astype(own.data, "float32")), own)
         info, rank = np.iinfo(dtype_of(call)), own.data.ty.ndim
         scale, zero = (along(each, rank, own.axis) for each in (own.scale, own.zero))
-        value = own.data / constant(scale)
+        value = relax.op.divide(own.data, constant(scale))
         if own.is_whole and largest(self, own.data) / float(own.scale) < MOST_INT32 / 2:
             bounds = (int(own.zero), int(info.min), int(info.max))
             return rounded(self.scope, value, *bounds, dtype_of(call))
         steps = relax.op.round(value)
         if np.any(zero):
-            steps = steps + constant(zero.astype("float32"))
+            steps = relax.op.add(steps, constant(zero.astype("float32")))
         return relax.op.astype(relax.op.clip(steps, int(info.min), int(info.max)), dtype_of(call))
 
 
 def scaled(scope: Scope, total: relax.Expr, factor: np.ndarray) -> relax.Expr:
     """float32(total) * factor."""
     whole = scope.emit(relax.op.astype(scope.emit(total), "float32"))
-    return whole * constant(factor)
+    return relax.op.multiply(whole, constant(factor))
 
 
 def sum_of(rule: QuantizedRule, expr: relax.Expr) -> Sum | None:
@@ -160,16 +160,16 @@ def rounded(
     """clip(round(value) + zero) in integers; the value must fit int32."""
     whole = scope.emit(relax.op.astype(relax.op.round(value), "int32"))
     if zero:
-        whole = whole + relax.const(zero, "int32")
+        whole = relax.op.add(whole, relax.const(zero, "int32"))
     return relax.op.astype(relax.op.clip(whole, low, high), dtype)
 
 
 def _rounded_real(value: relax.Expr, own: Quantized) -> relax.Expr:
     """dequantize(quantize(value)) without integers."""
     info, zero = np.iinfo(dtype_of(own.data)), int(own.zero)
-    steps = relax.op.round(value / constant(own.scale))
+    steps = relax.op.round(relax.op.divide(value, constant(own.scale)))
     steps = relax.op.clip(steps, int(info.min) - zero, int(info.max) - zero)
-    return steps * constant(own.scale)
+    return relax.op.multiply(steps, constant(own.scale))
 
 
 def dequantized_as(given: Quantized, data: relax.Expr) -> relax.Expr:
@@ -183,8 +183,8 @@ def real(whole: relax.Expr, given: Quantized) -> relax.Expr:
     rank = given.data.ty.ndim
     scale, zero = (along(each, rank, given.axis) for each in (given.scale, given.zero))
     if np.any(zero):
-        whole = whole - constant(zero.astype("float32"))
-    return whole * constant(scale)
+        whole = relax.op.subtract(whole, constant(zero.astype("float32")))
+    return relax.op.multiply(whole, constant(scale))
 
 
 def values_of(integers: np.ndarray, given: Quantized) -> np.ndarray:

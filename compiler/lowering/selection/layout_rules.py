@@ -167,7 +167,7 @@ def _pool_depth(
     assert total is not None
     if is_max:
         return total
-    return builder.emit(total * relax.const(1 / taps, str(call.ty.dtype)))
+    return builder.emit(relax.op.multiply(total, relax.const(1 / taps, str(call.ty.dtype))))
 
 
 def _spatial_reduce(builder: relax.BlockBuilder, call: relax.Call, layouts: LayoutMap) -> Lowered:
@@ -258,8 +258,8 @@ def _prelu(builder: relax.BlockBuilder, call: relax.Call, layouts: LayoutMap) ->
     if factor is None:
         return None
     x, zero = layouts.get(data, block), relax.const(0, str(call.ty.dtype))
-    below = builder.emit(builder.emit(relax.op.minimum(x, zero)) * factor)
-    return block, builder.emit(builder.emit(relax.op.maximum(x, zero)) + below)
+    below = builder.emit(relax.op.multiply(builder.emit(relax.op.minimum(x, zero)), factor))
+    return block, builder.emit(relax.op.add(builder.emit(relax.op.maximum(x, zero)), below))
 
 
 def _pad(builder: relax.BlockBuilder, call: relax.Call, layouts: LayoutMap) -> Lowered:

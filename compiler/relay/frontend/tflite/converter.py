@@ -56,7 +56,7 @@ class Converter(OperatorConverter):
         if tensor.tensor.Type() != tflite.TensorType.INT64:
             return super().dequantize(expr, tensor)
         values = relax.op.astype(expr, "float32")  # a bias beside data of int16
-        return values * tensor.qnn_params["scale"]
+        return relax.op.multiply(values, tensor.qnn_params["scale"])
 
     def convert_softmax(self, op: Any) -> relax.Expr:
         """exp(beta * x) over its sum along the last axis."""
@@ -67,7 +67,7 @@ class Converter(OperatorConverter):
             value = self.dequantize(value, data)
         value = self.bb.normalize(value)
         if options is not None and options.Beta() != 1:
-            value = value * relax.const(options.Beta(), str(value.ty.dtype))
+            value = relax.op.multiply(value, relax.const(options.Beta(), str(value.ty.dtype)))
         value = relax.op.nn.softmax(value, axis=-1)
         return self.quantize(value, result) if result.qnn_params else value
 

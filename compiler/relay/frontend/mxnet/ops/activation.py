@@ -13,31 +13,31 @@ op = relax.op
 
 def softrelu(node: SymbolNode) -> relax.Expr:
     """log(1 + exp(x)), without overflow for large x."""
-    small = op.exp(-op.abs(node[0]))
-    return op.log(node.scalar(1.0) + small) + op.nn.relu(node[0])
+    small = op.exp(op.negative(op.abs(node[0])))
+    return op.add(op.log(op.add(node.scalar(1.0), small)), op.nn.relu(node[0]))
 
 
 def softsign(node: SymbolNode) -> relax.Expr:
     """x / (1 + abs(x))."""
-    return node[0] / (node.scalar(1.0) + op.abs(node[0]))
+    return op.divide(node[0], op.add(node.scalar(1.0), op.abs(node[0])))
 
 
 def log_sigmoid(node: SymbolNode) -> relax.Expr:
     """log(sigmoid(x)), without overflow: min(x, 0) - log(1 + exp(-abs(x)))."""
-    small = op.exp(-op.abs(node[0]))
-    tail = op.log(node.scalar(1.0) + small)
-    return op.minimum(node[0], node.scalar(0.0)) - tail
+    small = op.exp(op.negative(op.abs(node[0])))
+    tail = op.log(op.add(node.scalar(1.0), small))
+    return op.subtract(op.minimum(node[0], node.scalar(0.0)), tail)
 
 
 def mish(node: SymbolNode) -> relax.Expr:
     """x * tanh(softrelu(x))."""
-    return node[0] * op.tanh(softrelu(node))
+    return op.multiply(node[0], op.tanh(softrelu(node)))
 
 
 def hard_sigmoid(node: SymbolNode) -> relax.Expr:
     """alpha * x + beta, between 0 and 1."""
-    line = node[0] * node.scalar(node.number("alpha", 0.2))
-    line = line + node.scalar(node.number("beta", 0.5))
+    line = op.multiply(node[0], node.scalar(node.number("alpha", 0.2)))
+    line = op.add(line, node.scalar(node.number("beta", 0.5)))
     return op.minimum(op.maximum(line, node.scalar(0.0)), node.scalar(1.0))
 
 
@@ -87,14 +87,14 @@ def _prelu(node: SymbolNode) -> relax.Expr:
     if len(slopes) == 1 and rank > 1:
         along = (1, slopes[0]) + (1,) * (rank - 2)
     negative = op.minimum(node[0], node.scalar(0.0))
-    return op.nn.relu(node[0]) + negative * op.reshape(node[1], along)
+    return op.add(op.nn.relu(node[0]), op.multiply(negative, op.reshape(node[1], along)))
 
 
 def _elu(node: SymbolNode, alpha: float, scale: float) -> relax.Expr:
     negative = op.exp(op.minimum(node[0], node.scalar(0.0)))
-    negative = (negative - node.scalar(1.0)) * node.scalar(alpha)
-    both = op.nn.relu(node[0]) + negative
-    return both if scale == 1.0 else both * node.scalar(scale)
+    negative = op.multiply(op.subtract(negative, node.scalar(1.0)), node.scalar(alpha))
+    both = op.add(op.nn.relu(node[0]), negative)
+    return both if scale == 1.0 else op.multiply(both, node.scalar(scale))
 
 
 def _tempered(node: SymbolNode) -> relax.Expr:
@@ -103,7 +103,7 @@ def _tempered(node: SymbolNode) -> relax.Expr:
         raise node.unsupported("use_length")
     temperature, dtype = node.number("temperature", 1.0), node.dtype_attr(node.dtype(0))
     data = node[0] if dtype == node.dtype(0) else node.emit(op.astype(node[0], dtype))
-    return data if temperature == 1.0 else data / relax.const(temperature, dtype)
+    return data if temperature == 1.0 else op.divide(data, relax.const(temperature, dtype))
 
 
 def softmax(node: SymbolNode) -> relax.Expr:
@@ -117,7 +117,7 @@ def log_softmax(node: SymbolNode) -> relax.Expr:
 
 def softmin(node: SymbolNode) -> relax.Expr:
     """Softmax of -x."""
-    return op.nn.softmax(-_tempered(node), node.integer("axis", -1))
+    return op.nn.softmax(op.negative(_tempered(node)), node.integer("axis", -1))
 
 
 def softmax_output(node: SymbolNode) -> relax.Expr:

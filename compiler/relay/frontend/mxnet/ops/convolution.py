@@ -43,7 +43,7 @@ def _add_bias(node: SymbolNode, result: relax.Expr, layout: str, default: bool) 
         return result
     filters = node.integer("num_filter")
     along = [filters if axis == "C" else 1 for axis in layout]
-    return node.emit(result) + op.reshape(node[2], along)
+    return op.add(node.emit(result), op.reshape(node[2], along))
 
 
 def convolution(node: SymbolNode) -> relax.Expr:

@@ -21,7 +21,7 @@ def _floor_mod(a: relax.Expr, b: relax.Expr) -> relax.Expr:
     """Remainder with the sign of the divisor."""
     if "float" not in dtype_of(a):
         return op.floor_mod(a, b)
-    return a - op.floor(a / b) * b
+    return op.subtract(a, op.multiply(op.floor(op.divide(a, b)), b))
 
 
 def _true_divide(a: relax.Expr, b: relax.Expr) -> relax.Expr:
@@ -91,26 +91,26 @@ def _root(exponent: float) -> Converter:
     """A root that is negative for negative operands, as the cube root is."""
 
     def convert(node: SymbolNode) -> relax.Expr:
-        size = op.abs(node[0]) ** node.scalar(exponent)
-        return op.sign(node[0]) * size
+        size = op.power(op.abs(node[0]), node.scalar(exponent))
+        return op.multiply(op.sign(node[0]), size)
 
     return convert
 
 
 def _logarithm(base: float) -> Converter:
-    return lambda node: op.log(node[0]) * node.scalar(1 / math.log(base))
+    return lambda node: op.multiply(op.log(node[0]), node.scalar(1 / math.log(base)))
 
 
 def round_away(node: SymbolNode) -> relax.Expr:
     """Halves go away from zero."""
-    size = op.floor(op.abs(node[0]) + node.scalar(0.5))
-    return op.sign(node[0]) * size
+    size = op.floor(op.add(op.abs(node[0]), node.scalar(0.5)))
+    return op.multiply(op.sign(node[0]), size)
 
 
 def add_n(node: SymbolNode) -> relax.Expr:
     total, *rest = node.all()
     for value in rest:
-        total = node.emit(total + value)
+        total = node.emit(op.add(total, value))
     return total
 
 
@@ -148,9 +148,9 @@ def smooth_l1(node: SymbolNode) -> relax.Expr:
     node.without_effect("is_int")
     square = node.number("scalar", 1.0) ** 2
     size = node.emit(op.abs(node[0]))
-    near = node.scalar(square / 2) * (node[0] * node[0])
-    far = size - node.scalar(0.5 / square)
-    return op.where(size < node.scalar(1 / square), near, far)
+    near = op.multiply(node.scalar(square / 2), op.multiply(node[0], node[0]))
+    far = op.subtract(size, node.scalar(0.5 / square))
+    return op.where(op.less(size, node.scalar(1 / square)), near, far)
 
 
 def where(node: SymbolNode) -> relax.Expr:
@@ -185,7 +185,7 @@ BINARY: dict[str, Callable[..., Any]] = {
     "power": op.power,
     "maximum": op.maximum,
     "minimum": op.minimum,
-    "hypot": lambda a, b: op.sqrt(a * a + b * b),
+    "hypot": lambda a, b: op.sqrt(op.add(op.multiply(a, a), op.multiply(b, b))),
 }
 _COMPARISONS: dict[str, Callable[..., Any]] = {
     "equal": op.equal,
@@ -278,13 +278,13 @@ CONVERTERS: dict[str, Converter] = {
     "rcbrt": _root(-1 / 3),
     "log2": _logarithm(2.0),
     "log10": _logarithm(10.0),
-    "log1p": lambda node: op.log(node[0] + node.scalar(1.0)),
-    "expm1": lambda node: op.exp(node[0]) - node.scalar(1.0),
-    "reciprocal": lambda node: node.scalar(1.0) / node[0],
-    "degrees": lambda node: node[0] * node.scalar(180 / math.pi),
-    "radians": lambda node: node[0] * node.scalar(math.pi / 180),
+    "log1p": lambda node: op.log(op.add(node[0], node.scalar(1.0))),
+    "expm1": lambda node: op.subtract(op.exp(node[0]), node.scalar(1.0)),
+    "reciprocal": lambda node: op.divide(node.scalar(1.0), node[0]),
+    "degrees": lambda node: op.multiply(node[0], node.scalar(180 / math.pi)),
+    "radians": lambda node: op.multiply(node[0], node.scalar(math.pi / 180)),
     "round": round_away,
-    "rint": lambda node: op.ceil(node[0] - node.scalar(0.5)),
+    "rint": lambda node: op.ceil(op.subtract(node[0], node.scalar(0.5))),
     **dict.fromkeys(("add_n", "ElementWiseSum"), add_n),
     **{name: cast for name in ("Cast", "cast", "amp_cast")},
     "amp_multicast": amp_multicast,

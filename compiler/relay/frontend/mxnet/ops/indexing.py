@@ -131,7 +131,7 @@ def _masked(node: SymbolNode, value: float) -> relax.Expr:
     if not node.flag("use_sequence_length", False):
         node.without_effect("axis")
         return node[0]
-    inside = node.emit(_positions(node) < _lengths(node))
+    inside = node.emit(op.less(_positions(node), _lengths(node)))
     return op.where(inside, node[0], node.scalar(value))
 
 
@@ -159,8 +159,8 @@ def sequence_reverse(node: SymbolNode) -> relax.Expr:
         return op.flip(node[0], 0)
     shape = node.shape(0)
     positions, lengths = _positions(node), _lengths(node)
-    mirrored = lengths - relax.const(1, "int32") - positions
-    source = node.emit(op.where(positions < lengths, mirrored, positions))
+    mirrored = op.subtract(op.subtract(lengths, relax.const(1, "int32")), positions)
+    source = node.emit(op.where(op.less(positions, lengths), mirrored, positions))
     whole = op.broadcast_to(source, shape)
     return op.gather_elements(node[0], op.astype(node.emit(whole), "int64"), 0)
 
@@ -171,7 +171,7 @@ def sequence_last(node: SymbolNode) -> relax.Expr:
     if not node.flag("use_sequence_length", False):
         last = op.strided_slice(node[0], [axis], [shape[axis] - 1], [shape[axis]])
         return op.squeeze(node.emit(last), [axis])
-    final = node.emit(_lengths(node) - relax.const(1, "int32"))
+    final = node.emit(op.subtract(_lengths(node), relax.const(1, "int32")))
     wanted = (*shape[:axis], 1, *shape[axis + 1 :])
     whole = op.astype(node.emit(op.broadcast_to(final, wanted)), "int64")
     return op.squeeze(node.emit(op.gather_elements(node[0], whole, axis)), [axis])

@@ -24,7 +24,7 @@ def fully_connected(node: SymbolNode) -> relax.Expr:
         data = node.emit(op.reshape(data, (math.prod(rows), shape[-1])))
     result = op.matmul(data, node.emit(op.permute_dims(node[1])))
     if not node.flag("no_bias", False):
-        result = node.emit(result) + node[2]
+        result = op.add(node.emit(result), node[2])
     if len(rows) == 1:
         return result
     return op.reshape(node.emit(result), (*rows, node.shape(1)[0]))
@@ -70,7 +70,7 @@ def gemm2(node: SymbolNode) -> relax.Expr:
     if node.integer("axis", -2) != -2:
         raise node.unsupported("rows of matrices are along the axis before the last one only")
     product, alpha = batch_dot(node), node.number("alpha", 1.0)
-    return product if alpha == 1 else node.emit(product) * node.scalar(alpha)
+    return product if alpha == 1 else op.multiply(node.emit(product), node.scalar(alpha))
 
 
 def _interleaved(node: SymbolNode) -> tuple[tuple[int, int, int, int], relax.Expr]:
@@ -92,7 +92,7 @@ def _part(node: SymbolNode, parts: relax.Expr, which: int) -> relax.Expr:
 def attention_scores(node: SymbolNode) -> relax.Expr:
     """Scaled products of queries and keys: (batch * heads, length, length)."""
     (_, _, _, size), parts = _interleaved(node)
-    queries = _part(node, parts, 0) * node.scalar(1 / math.sqrt(size))
+    queries = op.multiply(_part(node, parts, 0), node.scalar(1 / math.sqrt(size)))
     return op.matmul(queries, op.permute_dims(_part(node, parts, 1), [0, 2, 1]))
 
 
@@ -109,7 +109,9 @@ CONVERTERS = {
     **dict.fromkeys(("batch_dot", "_npx_batch_dot"), batch_dot),
     **dict.fromkeys(("_linalg_gemm2", "linalg_gemm2"), gemm2),
     "_npi_matmul": lambda node: op.matmul(node[0], node[1]),
-    "_contrib_div_sqrt_dim": lambda node: node[0] / node.scalar(math.sqrt(node.shape(0)[-1])),
+    "_contrib_div_sqrt_dim": lambda node: op.divide(
+        node[0], node.scalar(math.sqrt(node.shape(0)[-1]))
+    ),
     "_contrib_interleaved_matmul_selfatt_qk": attention_scores,
     "_contrib_interleaved_matmul_selfatt_valatt": attention_values,
 }

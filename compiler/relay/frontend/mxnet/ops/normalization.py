@@ -74,15 +74,15 @@ def _refuse_statistics(node: SymbolNode) -> None:
 
 def _normalized(node: SymbolNode, data: relax.Expr, axes: list[int], epsilon: float) -> relax.Expr:
     mean = node.emit(op.mean(data, axes, keepdims=True))
-    centered = node.emit(data - mean)
-    variance = op.mean(centered * centered, axes, keepdims=True)
-    deviation = op.rsqrt(variance + node.scalar(epsilon))
-    return node.emit(centered * deviation)
+    centered = node.emit(op.subtract(data, mean))
+    variance = op.mean(op.multiply(centered, centered), axes, keepdims=True)
+    deviation = op.rsqrt(op.add(variance, node.scalar(epsilon)))
+    return node.emit(op.multiply(centered, deviation))
 
 
 def _scaled(node: SymbolNode, normal: relax.Expr, along: tuple[int, ...]) -> relax.Expr:
-    scaled = normal * op.reshape(node[1], along)
-    return scaled + op.reshape(node[2], along)
+    scaled = op.multiply(normal, op.reshape(node[1], along))
+    return op.add(scaled, op.reshape(node[2], along))
 
 
 def local_response_norm(node: SymbolNode) -> relax.Expr:
@@ -90,14 +90,14 @@ def local_response_norm(node: SymbolNode) -> relax.Expr:
     shape, size = node.shape(0), node.integer("nsize")
     if len(shape) != 4 or size < 1 or size % 2 == 0:
         raise node.unsupported(f"nsize {size} on data of shape {shape}; it must be odd")
-    square = op.reshape(node[0] * node[0], (shape[0], 1, shape[1], shape[2] * shape[3]))
+    square = op.reshape(op.multiply(node[0], node[0]), (shape[0], 1, shape[1], shape[2] * shape[3]))
     half = size // 2
     mean = op.nn.avg_pool2d(
         node.emit(square), (size, 1), padding=(half, 0, half, 0), count_include_pad=True
     )
-    norm = op.reshape(node.emit(mean), shape) * node.scalar(node.number("alpha", 1e-4))
-    norm = norm + node.scalar(node.number("knorm", 2.0))
-    return node[0] * norm ** node.scalar(-node.number("beta", 0.75))
+    norm = op.multiply(op.reshape(node.emit(mean), shape), node.scalar(node.number("alpha", 1e-4)))
+    norm = op.add(norm, node.scalar(node.number("knorm", 2.0)))
+    return op.multiply(node[0], op.power(norm, node.scalar(-node.number("beta", 0.75))))
 
 
 def l2_normalization(node: SymbolNode) -> relax.Expr:
@@ -106,9 +106,9 @@ def l2_normalization(node: SymbolNode) -> relax.Expr:
     modes = {"instance": range(1, rank), "channel": range(1, 2), "spatial": range(2, rank)}
     if mode not in modes:
         raise node.unsupported(f"mode {mode!r}")
-    total = op.sum(node[0] * node[0], list(modes[mode]), keepdims=True)
-    norm = op.sqrt(total + node.scalar(node.number("eps", 1e-10)))
-    return node[0] / norm
+    total = op.sum(op.multiply(node[0], node[0]), list(modes[mode]), keepdims=True)
+    norm = op.sqrt(op.add(total, node.scalar(node.number("eps", 1e-10))))
+    return op.divide(node[0], norm)
 
 
 CONVERTERS = {

@@ -21,8 +21,8 @@ Converter = Callable[[SymbolNode], Any]
 
 def _floor_divide(a: relax.Expr, b: relax.Expr) -> relax.Expr:
     if "float" in dtype_of(a):
-        return op.floor(a / b)
-    return a // b
+        return op.floor(op.divide(a, b))
+    return op.floor_divide(a, b)
 
 
 def _bitwise(function: Callable[..., Any], logical: Callable[..., Any]) -> Converter:
@@ -51,7 +51,7 @@ def dot(node: SymbolNode) -> relax.Expr:
     left, right = node[0], node[1]
     a, b = node.shape(0), node.shape(1)
     if not a or not b:
-        return left * right
+        return op.multiply(left, right)
     if len(b) <= 2:
         return op.matmul(left, right)
     inner = len(b) - 2
@@ -89,11 +89,11 @@ def _variance(node: SymbolNode) -> relax.Expr:
     rank = len(node.shape(0))
     axes = [node.axis(axis, rank) for axis in node.integers("axis", ())] or list(range(rank))
     keep = node.flag("keepdims", False)
-    center = node[0] - op.mean(node[0], axes, keepdims=True)
+    center = op.subtract(node[0], op.mean(node[0], axes, keepdims=True))
     deviation = node.emit(center)
-    total = op.sum(deviation * deviation, axes, keepdims=keep)
+    total = op.sum(op.multiply(deviation, deviation), axes, keepdims=keep)
     count = math.prod(node.shape(0)[axis] for axis in axes) - node.integer("ddof", 0)
-    return node.emit(total) / node.scalar(float(max(count, 0)))
+    return op.divide(node.emit(total), node.scalar(float(max(count, 0))))
 
 
 def _truth_reduction(function: Callable[..., Any], name: str) -> Converter:
@@ -179,7 +179,7 @@ def around(node: SymbolNode) -> relax.Expr:
     if decimals == 0:
         return op.round(node[0])
     unit = node.scalar(10.0**decimals)
-    return op.round(node.emit(node[0] * unit)) / unit
+    return op.divide(op.round(node.emit(op.multiply(node[0], unit))), unit)
 
 
 _FLOAT = ("log1p", "expm1", "log2", "log10", "cbrt", "reciprocal", "degrees", "radians")

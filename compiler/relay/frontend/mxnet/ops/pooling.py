@@ -33,13 +33,13 @@ def pooling(node: SymbolNode) -> relax.Expr:
     power = node.number("p_value", 2.0) if kind == "lp" else 1.0
     data = node[0]
     if kind == "lp":
-        data = node.emit(op.abs(data) ** node.scalar(power))
+        data = node.emit(op.power(op.abs(data), node.scalar(power)))
     if node.flag("global_pool", False):
         node.without_effect("kernel", "stride", "pad", "pooling_convention", "count_include_pad")
         result = _global(data, kind, list(range(first, first + rank)), first)
     else:
         result = _windows(node, data, kind, layout, node.shape(0)[first : first + rank])
-    return result ** node.scalar(1 / power) if kind == "lp" else result
+    return op.power(result, node.scalar(1 / power)) if kind == "lp" else result
 
 
 def _global(data: relax.Expr, kind: str, axes: list[int], first: int) -> relax.Expr:
@@ -73,7 +73,7 @@ def _windows(
         data, kernel, strides, padding, count_include_pad=not whole, layout=layout
     )
     if kind != "avg":
-        return result * node.scalar(float(math.prod(kernel)))
+        return op.multiply(result, node.scalar(float(math.prod(kernel))))
     if whole or after == list(pads):
         return result
     # Cells beyond the padding, which only incomplete windows have, are not counted.
@@ -85,7 +85,7 @@ def _windows(
         counts = counts[..., None] * inside
     scale = (math.prod(kernel) / counts).astype(node.dtype(0))
     scale = scale[..., None] if layout.endswith("C") else scale
-    return result * constant(scale)
+    return op.multiply(result, constant(scale))
 
 
 def adaptive_average(node: SymbolNode) -> relax.Expr:

@@ -114,7 +114,7 @@ def _direction(
     (ours, theirs), (bias, state_bias) = (
         [_reordered(node, mode, value) for value in pair] for pair in (weights, biases)
     )
-    inputs = node.emit(op.matmul(sequence, node.emit(op.permute_dims(ours))) + bias)
+    inputs = node.emit(op.add(op.matmul(sequence, node.emit(op.permute_dims(ours))), bias))
     others: list[relax.Expr] = []
     if mode == "gru":
         hidden = int(state_bias.ty.shape.values[0]) // 3
@@ -122,7 +122,7 @@ def _direction(
         last = node.emit(op.strided_slice(state_bias, [0], [2 * hidden], [3 * hidden]))
         zeros = constant(np.zeros(hidden, node.dtype(0)))
         state_bias, others = node.emit(op.concat([gates, zeros], 0)), [last]
-    inputs = node.emit(inputs + state_bias)
+    inputs = node.emit(op.add(inputs, state_bias))
     recurrent = node.emit(op.permute_dims(theirs))
     result = node.emit(all_steps(inputs, recurrent, *state, *others, cell=mode, backward=backward))
     if mode != "lstm":

@@ -53,7 +53,7 @@ def norm(node: SymbolNode) -> relax.Expr:
         return _finish(node, op.sum(op.abs(node[0]), _axes(node), keepdims=keep))
     if order != 2:
         raise node.unsupported(f"ord {order}")
-    return _finish(node, op.sqrt(op.sum(node[0] * node[0], _axes(node), keepdims=keep)))
+    return _finish(node, op.sqrt(op.sum(op.multiply(node[0], node[0]), _axes(node), keepdims=keep)))
 
 
 def _arg(function: Callable[..., Any]) -> Converter:

@@ -28,7 +28,7 @@ def upsampling(node: SymbolNode) -> relax.Expr:
         return op.concat(grown, 1) if len(grown) > 1 else grown[0]
     total = grown[0]
     for value in grown[1:]:
-        total = node.emit(total + value)
+        total = node.emit(op.add(total, value))
     return total
 
 

@@ -101,7 +101,7 @@ def _function(
     node.builder._begin_binding_block()
     try:
         made = body(number, states)
-        following = node.emit(number + constant(np.array(1, INT)))
+        following = node.emit(relax.op.add(number, constant(np.array(1, INT))))
         more = _more(node, following, limit, made.condition)
         slices = [node.emit(relax.op.expand_dims(each, 0)) for each in made.slices]
         result = node.emit(tuple_of([more, following, *made.states, *slices]))
@@ -140,7 +140,7 @@ def _more(
     """Whether a round of this number is to be run: a tensor () of bool."""
     parts = []
     if limit is not None:
-        parts.append(node.emit(number < limit))
+        parts.append(node.emit(relax.op.less(number, limit)))
     if not _is_true(condition):
         parts.append(node.emit(relax.op.reshape(condition, ())))
     if not parts:

@@ -87,8 +87,8 @@ def elu(node: Node) -> relax.Expr:
     """alpha * (exp(x) - 1) below zero."""
     data = node[0]
     alpha = number(node.attr("alpha", 1.0), data)
-    below = alpha * (relax.op.exp(data) - number(1.0, data))
-    return relax.op.where(data < number(0.0, data), below, data)
+    below = relax.op.multiply(alpha, relax.op.subtract(relax.op.exp(data), number(1.0, data)))
+    return relax.op.where(relax.op.less(data, number(0.0, data)), below, data)
 
 
 def prelu(node: Node) -> relax.Expr:
@@ -108,7 +108,9 @@ def prelu(node: Node) -> relax.Expr:
 
 
 def _slope(data: relax.Expr, slope: relax.Expr) -> relax.Expr:
-    return relax.op.where(data < number(0, data), data * slope, data)
+    return relax.op.where(
+        relax.op.less(data, number(0, data)), relax.op.multiply(data, slope), data
+    )
 
 
 def erf(node: Node) -> relax.Expr:
@@ -133,9 +135,9 @@ def celu(node: Node) -> relax.Expr:
     """alpha * (exp(x / alpha) - 1) below zero."""
     data = node[0]
     alpha = number(node.attr("alpha", 1.0), data)
-    power = relax.op.exp(data / alpha)
-    below = alpha * (power - number(1.0, data))
-    return relax.op.where(data < number(0.0, data), below, data)
+    power = relax.op.exp(relax.op.divide(data, alpha))
+    below = relax.op.multiply(alpha, relax.op.subtract(power, number(1.0, data)))
+    return relax.op.where(relax.op.less(data, number(0.0, data)), below, data)
 
 
 @in_float32
@@ -144,9 +146,9 @@ def selu(node: Node) -> relax.Expr:
     data = node[0]
     alpha = number(node.attr("alpha", 1.67326319217681884765625), data)
     gamma = number(node.attr("gamma", 1.05070102214813232421875), data)
-    below = alpha * (relax.op.exp(data) - number(1.0, data))
-    both = relax.op.where(data <= number(0.0, data), below, data)
-    return gamma * both
+    below = relax.op.multiply(alpha, relax.op.subtract(relax.op.exp(data), number(1.0, data)))
+    both = relax.op.where(relax.op.less_equal(data, number(0.0, data)), below, data)
+    return relax.op.multiply(gamma, both)
 
 
 @in_float32
@@ -156,19 +158,21 @@ def softplus(node: Node) -> relax.Expr:
 
 
 def _softplus(data: relax.Expr) -> relax.Expr:
-    tail = relax.op.exp(-relax.op.abs(data))
+    tail = relax.op.exp(relax.op.negative(relax.op.abs(data)))
     # log(1 + t) loses t where 1 + t rounds; its series does not.
-    series = tail * (number(1.0, data) - number(0.5, data) * tail)
-    small = tail < number(1e-3, data)
-    exact = relax.op.log(number(1.0, data) + tail)
+    series = relax.op.multiply(
+        tail, relax.op.subtract(number(1.0, data), relax.op.multiply(number(0.5, data), tail))
+    )
+    small = relax.op.less(tail, number(1e-3, data))
+    exact = relax.op.log(relax.op.add(number(1.0, data), tail))
     positive = relax.op.maximum(data, number(0.0, data))
-    return positive + relax.op.where(small, series, exact)
+    return relax.op.add(positive, relax.op.where(small, series, exact))
 
 
 @in_float32
 def mish(node: Node) -> relax.Expr:
     """x * tanh(softplus(x))."""
-    return node[0] * relax.op.tanh(_softplus(node[0]))
+    return relax.op.multiply(node[0], relax.op.tanh(_softplus(node[0])))
 
 
 # A chain of 1,500 additions exceeds Python's default recursion limit in passes over expressions.
@@ -198,7 +202,7 @@ total = in_float32(_of_all(relax.op.add))
 @in_float32
 def mean(node: Node) -> relax.Expr:
     """The mean of all operands, which broadcast to each other."""
-    return total(node) / number(len(node.inputs), node[0])
+    return relax.op.divide(total(node), number(len(node.inputs), node[0]))
 
 
 def _holds(dtype: str, numbers: relax.Expr) -> bool:
@@ -219,15 +223,15 @@ def power(node: Node) -> relax.Expr | None:
         if not _holds(dtype_of(base), exponent):
             wide = (relax.op.astype(each, "float64") for each in (base, exponent))
             return relax.op.astype(node.emit(relax.op.power(*map(node.emit, wide))), dtype_of(base))
-        return base ** relax.op.astype(exponent, dtype_of(base))
+        return relax.op.power(base, relax.op.astype(exponent, dtype_of(base)))
     # Integers: float64 holds every result that 32 bits and most that 64 bits can.
-    wide = relax.op.astype(base, "float64") ** relax.op.astype(exponent, "float64")
+    wide = relax.op.power(relax.op.astype(base, "float64"), relax.op.astype(exponent, "float64"))
     wide = node.emit(wide)
     whole = node.emit(relax.op.round(wide))
     if dtype_of(exponent).startswith("float"):  # fractions are cut off, errors of rounding are not
-        error = relax.op.abs(wide - whole)
-        near = relax.op.abs(whole) * relax.const(1e-12, "float64")
-        whole = relax.op.where(error <= near, whole, relax.op.trunc(wide))
+        error = relax.op.abs(relax.op.subtract(wide, whole))
+        near = relax.op.multiply(relax.op.abs(whole), relax.const(1e-12, "float64"))
+        whole = relax.op.where(relax.op.less_equal(error, near), whole, relax.op.trunc(wide))
     return relax.op.astype(whole, dtype_of(base))
 
 
@@ -237,16 +241,20 @@ def shrink(node: Node) -> relax.Expr:
     if not dtype.startswith("float"):
         data = node.emit(relax.op.astype(data, "float64"))
     bias, limit = node.attr("bias", 0.0), node.attr("lambd", 0.5)
-    above = relax.op.where(data > number(limit, data), data - number(bias, data), number(0.0, data))
-    below = data < number(-limit, data)
-    value = node.emit(relax.op.where(below, data + number(bias, data), above))
+    above = relax.op.where(
+        relax.op.greater(data, number(limit, data)),
+        relax.op.subtract(data, number(bias, data)),
+        number(0.0, data),
+    )
+    below = relax.op.less(data, number(-limit, data))
+    value = node.emit(relax.op.where(below, relax.op.add(data, number(bias, data)), above))
     return value if dtype_of(value) == dtype else relax.op.astype(value, dtype)
 
 
 def thresholded_relu(node: Node) -> relax.Expr:
     """x where it is larger than alpha, else 0, also for NaN."""
     data = node[0]
-    above = data > number(node.attr("alpha", 1.0), data)
+    above = relax.op.greater(data, number(node.attr("alpha", 1.0), data))
     return relax.op.where(above, data, number(0.0, data))
 
 
@@ -269,12 +277,15 @@ def shift(node: Node) -> relax.Expr | None:
     if dtype_of(data).startswith("uint"):
         return None
     bits = int(dtype_of(data).removeprefix("int"))
-    out = relax.op.logical_or(amount < number(0, amount), amount >= number(bits, amount))
+    out = relax.op.logical_or(
+        relax.op.less(amount, number(0, amount)),
+        relax.op.greater_equal(amount, number(bits, amount)),
+    )
     safe = relax.op.where(out, number(0, amount), amount)
     zero = number(0, data)
     if node.attr("direction") == "LEFT":
         return relax.op.where(out, zero, relax.op.left_shift(data, safe))
-    negative = relax.op.where(data < zero, number(-1, data), zero)
+    negative = relax.op.where(relax.op.less(data, zero), number(-1, data), zero)
     return relax.op.where(out, negative, relax.op.right_shift(data, safe))
 
 
@@ -289,12 +300,12 @@ def bit_cast(node: Node) -> relax.Expr:
 
 
 def reciprocal(node: Node) -> relax.Expr:
-    return number(1, node[0]) / node[0]
+    return relax.op.divide(number(1, node[0]), node[0])
 
 
 def softsign(node: Node) -> relax.Expr:
     """x / (1 + abs(x))."""
-    return node[0] / (relax.op.abs(node[0]) + number(1, node[0]))
+    return relax.op.divide(node[0], relax.op.add(relax.op.abs(node[0]), number(1, node[0])))
 
 
 def _unary(function: Callable[[relax.Expr], relax.Expr]) -> Converter:

@@ -46,14 +46,14 @@ def tf_idf_vectorizer(node: Node) -> relax.Expr:
     width = int(columns.max()) + 1
     total = constant(np.zeros((int(data.ty.shape.values[0]), width), "float32"))
     for match in matches:
-        total = node.emit(total + match)
+        total = node.emit(relax.op.add(total, match))
     weights = np.ones(width, "float32")
     if node.attr("weights"):
         weights[columns] = node.attr("weights")
     if node.attr("mode") == "IDF":
         total = relax.op.minimum(total, relax.const(1.0, "float32"))
     if node.attr("mode") != "TF":
-        total = total * constant(weights)
+        total = relax.op.multiply(total, constant(weights))
     return relax.op.reshape(total, (*shape[:-1], width))
 
 
@@ -86,7 +86,7 @@ def array_feature_extractor(node: Node) -> relax.Expr:
 def binarizer(node: Node) -> relax.Expr:
     """1 above a threshold, else 0."""
     dtype = node.dtype(0)
-    above = node[0] > relax.const(node.attr("threshold", 0.0), dtype)
+    above = relax.op.greater(node[0], relax.const(node.attr("threshold", 0.0), dtype))
     return relax.op.astype(above, dtype)
 
 
@@ -103,7 +103,7 @@ def linear_regressor(node: Node) -> relax.Expr:
     data = node.emit(relax.op.astype(node[0], "float32"))
     sums = node.emit(relax.op.matmul(data, constant(np.ascontiguousarray(weights.T))))
     offsets = node.attr("intercepts")
-    return sums + constant(np.array(offsets, "float32")) if offsets else sums
+    return relax.op.add(sums, constant(np.array(offsets, "float32"))) if offsets else sums
 
 
 _COMPARISONS = (
@@ -130,9 +130,9 @@ def tree_ensemble(node: Node) -> relax.Expr:
     total: Any = None
     for root in roots:
         value = _tree(node, root)
-        total = value if total is None else node.emit(total + value)
+        total = value if total is None else node.emit(relax.op.add(total, value))
     if aggregate == _AVERAGE:
-        total = total / relax.const(float(len(roots)), node.dtype(0))
+        total = relax.op.divide(total, relax.const(float(len(roots)), node.dtype(0)))
     if transform == _SOFTMAX:
         return relax.op.nn.softmax(total, -1)
     return relax.op.sigmoid(total) if transform == _LOGISTIC else total
@@ -193,11 +193,13 @@ def _decisions(node: Node, inner: list[int]) -> relax.Expr:
         else:
             raise node.unsupported(f"node mode {mode}")
         here = constant((modes[inner] == mode).astype(dtype))
-        chosen = node.emit(chosen + relax.op.astype(true, dtype) * here)
+        chosen = node.emit(
+            relax.op.add(chosen, relax.op.multiply(relax.op.astype(true, dtype), here))
+        )
     tracks = node.attr("nodes_missing_value_tracks_true")
     if tracks:
         tracked = constant(np.array(tracks, dtype)[inner])
-        missing = relax.op.astype(relax.op.isnan(values), dtype) * tracked
+        missing = relax.op.multiply(relax.op.astype(relax.op.isnan(values), dtype), tracked)
         chosen = relax.op.maximum(chosen, missing)
     return node.emit(chosen)
 

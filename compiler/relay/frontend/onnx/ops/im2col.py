@@ -164,7 +164,7 @@ def deform_conv(node: Node) -> relax.Expr:
     product = node.emit(relax.op.matmul(weights, right))
     result = node.emit(relax.op.reshape(product, (batch, filters, *places)))
     if node.get(3) is not None:
-        result = result + relax.op.reshape(node[3], (1, filters, 1, 1))
+        result = relax.op.add(result, relax.op.reshape(node[3], (1, filters, 1, 1)))
     return result
 
 

@@ -36,8 +36,8 @@ def in_range(indices: relax.Expr, extent: Any) -> relax.Expr:
     else:
         size = relax.op.reshape(relax.op.shape_to_tensor(relax.ShapeExpr([extent])), [])
         size = relax.op.astype(size, dtype)
-    below = indices < relax.const(0, dtype)
-    return relax.op.where(below, indices + size, indices)
+    below = relax.op.less(indices, relax.const(0, dtype))
+    return relax.op.where(below, relax.op.add(indices, size), indices)
 
 
 def gather(node: Node) -> relax.Expr | None:
@@ -124,9 +124,9 @@ def tensor_scatter(node: Node) -> relax.Expr:
     places = constant(np.arange(part[axis], dtype="int64").reshape(along))
     if node.get(2) is not None:
         first = relax.op.reshape(node[2], (shape[0], *[1] * (len(shape) - 1)))
-        places = relax.op.astype(first, "int64") + places
+        places = relax.op.add(relax.op.astype(first, "int64"), places)
     if node.attr("mode", "linear") == "circular":
-        places = places % relax.const(shape[axis], "int64")
+        places = relax.op.mod(places, relax.const(shape[axis], "int64"))
     indices = node.emit(relax.op.broadcast_to(places, part))
     return relax.op.scatter_elements(node[0], indices, node[1], axis=axis, reduction="update")
 

@@ -35,10 +35,10 @@ def layer_normalization(node: Node) -> list[relax.Expr]:
     if any(node.proto.output[1:]):
         wide = data if dtype == "float32" else node.emit(relax.op.astype(data, "float32"))
         mean = node.emit(relax.op.mean(wide, axes, keepdims=True))
-        centered = node.emit(wide - mean)
-        square = centered * centered
+        centered = node.emit(relax.op.subtract(wide, mean))
+        square = relax.op.multiply(centered, centered)
         variance = relax.op.mean(square, axes, keepdims=True)
-        outputs += [mean, relax.op.rsqrt(variance + relax.const(epsilon, "float32"))]
+        outputs += [mean, relax.op.rsqrt(relax.op.add(variance, relax.const(epsilon, "float32")))]
     return outputs
 
 
@@ -46,10 +46,10 @@ def layer_normalization(node: Node) -> list[relax.Expr]:
 def mean_variance_normalization(node: Node) -> relax.Expr:
     """(x - mean) / (deviation + 1e-9)."""
     data, axes = node[0], list(node.attr("axes", (0, 2, 3)))
-    centered = node.emit(data - relax.op.mean(data, axes, keepdims=True))
-    variance = relax.op.mean(centered * centered, axes, keepdims=True)
-    deviation = relax.op.sqrt(variance) + relax.const(1e-9, node.dtype(0))
-    return centered / deviation
+    centered = node.emit(relax.op.subtract(data, relax.op.mean(data, axes, keepdims=True)))
+    variance = relax.op.mean(relax.op.multiply(centered, centered), axes, keepdims=True)
+    deviation = relax.op.add(relax.op.sqrt(variance), relax.const(1e-9, node.dtype(0)))
+    return relax.op.divide(centered, deviation)
 
 
 def _spread(node: Node, index: int, normal: list[Any]) -> relax.Expr:
@@ -66,12 +66,12 @@ def rms_normalization(node: Node) -> relax.Expr:
     axes = list(range(node.axis(-1, len(shape)), len(shape)))
     wide = "float32" if node.attr("stash_type", 1) == 1 else node.dtype(0)
     value = data if node.dtype(0) == wide else node.emit(relax.op.astype(data, wide))
-    square = relax.op.mean(value * value, axes, keepdims=True)
+    square = relax.op.mean(relax.op.multiply(value, value), axes, keepdims=True)
     epsilon = relax.const(node.attr("epsilon", 1e-5), wide)
-    normal = value * relax.op.rsqrt(square + epsilon)
+    normal = relax.op.multiply(value, relax.op.rsqrt(relax.op.add(square, epsilon)))
     if wide != node.dtype(1):
         normal = relax.op.astype(normal, node.dtype(1))
-    return normal * node[1]
+    return relax.op.multiply(normal, node[1])
 
 
 @in_float32
@@ -85,14 +85,14 @@ def local_response_normalization(node: Node) -> relax.Expr:
         for name, default in (("bias", 1.0), ("alpha", 1e-4), ("beta", 0.75))
     )
     images = (shape[0], 1, shape[1], simplified(math.prod(shape[2:])))
-    squares = relax.op.reshape(node.emit(data * data), images)
+    squares = relax.op.reshape(node.emit(relax.op.multiply(data, data)), images)
     pads = [(size - 1) // 2, 0, size // 2, 0]
     means = relax.op.nn.avg_pool2d(
         node.emit(squares), (size, 1), padding=pads, count_include_pad=True
     )
     means = relax.op.reshape(node.emit(means), shape)
-    scale = bias + alpha * node.emit(means)
-    return data / node.emit(scale) ** beta
+    scale = relax.op.add(bias, relax.op.multiply(alpha, node.emit(means)))
+    return relax.op.divide(data, relax.op.power(node.emit(scale), beta))
 
 
 @in_float32
@@ -102,10 +102,10 @@ def lp_normalization(node: Node) -> relax.Expr:
     if node.attr("p", 2) == 1:
         norm = relax.op.sum(relax.op.abs(data), axis, keepdims=True)
     else:
-        norm = relax.op.sqrt(relax.op.sum(data * data, axis, keepdims=True))
+        norm = relax.op.sqrt(relax.op.sum(relax.op.multiply(data, data), axis, keepdims=True))
     norm = node.emit(norm)
     zero = relax.const(0.0, node.dtype(0))
-    return relax.op.where(relax.op.equal(norm, zero), zero, data / norm)
+    return relax.op.where(relax.op.equal(norm, zero), zero, relax.op.divide(data, norm))
 
 
 def group_normalization(node: Node) -> relax.Expr:
@@ -139,15 +139,20 @@ def batch_normalization(node: Node) -> list[relax.Expr] | None:
     axes = [axis for axis in range(len(shape)) if axis != 1]
     along = [1, shape[1]] + [1] * (len(shape) - 2)
     mean = node.emit(relax.op.mean(data, axes))
-    centered = node.emit(data - relax.op.reshape(mean, along))
-    variance = node.emit(relax.op.mean(centered * centered, axes))
+    centered = node.emit(relax.op.subtract(data, relax.op.reshape(mean, along)))
+    variance = node.emit(relax.op.mean(relax.op.multiply(centered, centered), axes))
     epsilon = relax.const(node.attr("epsilon", 1e-5), dtype)
-    scale = node[1] * relax.op.rsqrt(variance + epsilon)
-    result = centered * relax.op.reshape(scale, along) + relax.op.reshape(node[2], along)
+    scale = relax.op.multiply(node[1], relax.op.rsqrt(relax.op.add(variance, epsilon)))
+    result = relax.op.add(
+        relax.op.multiply(centered, relax.op.reshape(scale, along)),
+        relax.op.reshape(node[2], along),
+    )
     keep, new = node.attr("momentum", 0.9), 1 - node.attr("momentum", 0.9)
     moved = [
-        old * relax.const(keep, dtype_of(old))
-        + relax.op.astype(now, dtype_of(old)) * relax.const(new, dtype_of(old))
+        relax.op.add(
+            relax.op.multiply(old, relax.const(keep, dtype_of(old))),
+            relax.op.multiply(relax.op.astype(now, dtype_of(old)), relax.const(new, dtype_of(old))),
+        )
         for old, now in ((node[3], mean), (node[4], variance))
     ]
     return [result, *moved]
@@ -157,8 +162,8 @@ def _batch_norm_of_elements(node: Node) -> relax.Expr:
     """`spatial=0`: every element of a sample has a mean, a variance, a scale and a bias."""
     data, (scale, bias, mean, variance) = node[0], (node[i] for i in range(1, 5))
     epsilon = relax.const(node.attr("epsilon", 1e-5), node.dtype(0))
-    factor = scale * relax.op.rsqrt(variance + epsilon)
-    return (data - mean) * factor + bias
+    factor = relax.op.multiply(scale, relax.op.rsqrt(relax.op.add(variance, epsilon)))
+    return relax.op.add(relax.op.multiply(relax.op.subtract(data, mean), factor), bias)
 
 
 def softmax(node: Node) -> relax.Expr | None:

@@ -41,7 +41,7 @@ def average_pooling(node: Node) -> relax.Expr | None:
         with_pads(node, [0] * len(pads), padded(node, each, pads, 0.0))
         for each in (node[0], node.emit(ones))
     )
-    return sums / counts
+    return relax.op.divide(sums, counts)
 
 
 def _rounded_up(node: Node) -> relax.Expr:

@@ -30,9 +30,9 @@ def dequantize(
         return node.emit(relax.op.dequantize(data, *known, axis, "float32"))
     value = relax.op.astype(data, "float32")
     if zero is not None:
-        value = value - _along(relax.op.astype(zero, "float32"), zero, rank, axis)
+        value = relax.op.subtract(value, _along(relax.op.astype(zero, "float32"), zero, rank, axis))
     factor = scale if dtype_of(scale) == "float32" else relax.op.astype(scale, "float32")
-    return node.emit(value * _along(factor, scale, rank, axis))
+    return node.emit(relax.op.multiply(value, _along(factor, scale, rank, axis)))
 
 
 def quantize(
@@ -48,10 +48,10 @@ def quantize(
     if known is not None and dtype_of(value) == "float32":
         return node.emit(relax.op.quantize(value, *known, axis, dtype))
     factor = scale if dtype_of(scale) == "float32" else relax.op.astype(scale, "float32")
-    scaled = relax.op.round(value / _along(factor, scale, rank, axis))
+    scaled = relax.op.round(relax.op.divide(value, _along(factor, scale, rank, axis)))
     offset = _along(relax.op.astype(zero, "float32"), zero, rank, axis)
     low, high = _LIMITS[dtype]
-    return relax.op.astype(relax.op.clip(scaled + offset, low, high), dtype)
+    return relax.op.astype(relax.op.clip(relax.op.add(scaled, offset), low, high), dtype)
 
 
 def _known(node: Node, scale: relax.Expr, zero: relax.Expr) -> tuple[relax.Expr, relax.Expr] | None:
@@ -128,7 +128,7 @@ def qlinear_conv(node: Node) -> relax.Expr:
     if node.get(8) is not None:
         if node.dtype(8) != "int32":
             raise node.unsupported(f"a bias of {node.dtype(8)}, which must be int32")
-        scale = relax.op.reshape(node[1], []) * node[4]
+        scale = relax.op.multiply(relax.op.reshape(node[1], []), node[4])
         bias = dequantize(node, node[8], node.emit(scale), None, 0)
     result = convolution(node, data, weights, bias)
     return quantize(node, result, node[6], node[7], 1)
@@ -144,7 +144,7 @@ def conv_integer(node: Node) -> relax.Expr:
             check_zero(node, node.dtype(index), zero)
             offset = relax.op.astype(zero, "int32")
             offset = _along(offset, zero, len(node.extents(index)), axis)
-            value = node.emit(value - offset)
+            value = node.emit(relax.op.subtract(value, offset))
         values.append(value)
     return convolution(node, values[0], values[1], None)
 
@@ -171,14 +171,14 @@ def dynamic_quantize_linear(node: Node) -> list[relax.Expr]:
     low = relax.op.minimum(relax.op.min(data), relax.const(0.0, "float32"))
     high = relax.op.maximum(relax.op.max(data), relax.const(0.0, "float32"))
     low = node.emit(low)
-    span = relax.op.astype(high - low, "float64")
+    span = relax.op.astype(relax.op.subtract(high, low), "float64")
     # In float64 the quotient is rounded once. One that is larger moves ties of both ends downwards,
     # and the largest element is no longer 255.
-    step = relax.op.astype(span / relax.const(255.0, "float64"), "float32")
+    step = relax.op.astype(relax.op.divide(span, relax.const(255.0, "float64")), "float32")
     step = node.emit(step)
     flat = relax.op.equal(step, relax.const(0.0, "float32"))
     scale = node.emit(relax.op.where(flat, relax.const(1.0, "float32"), step))
-    offset = relax.op.round(-(low / scale))
+    offset = relax.op.round(relax.op.negative(relax.op.divide(low, scale)))
     zero = node.emit(relax.op.astype(relax.op.clip(offset, 0, 255), "uint8"))
     return [quantize(node, data, scale, zero, 0), scale, zero]
 

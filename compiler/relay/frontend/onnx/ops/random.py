@@ -62,7 +62,7 @@ def _like(draw: Draw) -> Callable[[Node], relax.Expr]:
 def bernoulli(node: Node) -> relax.Expr:
     """1 with the probability that the operand has there, else 0."""
     values = _drawn(node, random.uniform(_key(node), node.extents(0), node.dtype(0)))
-    return relax.op.astype(values < node[0], _dtype(node, node.dtype(0)))
+    return relax.op.astype(relax.op.less(values, node[0]), _dtype(node, node.dtype(0)))
 
 
 def multinomial(node: Node) -> relax.Expr:
@@ -98,11 +98,11 @@ def _dropped(node: Node) -> list[relax.Expr]:
         share = node.emit(relax.op.reshape(relax.op.astype(node[1], "float32"), []))
     training = node.emit(relax.op.reshape(node[2], []))
     drawn = _drawn(node, random.uniform(_key(node), node.extents(0), "float32"))
-    kept = relax.op.logical_or(drawn >= share, relax.op.logical_not(training))
+    kept = relax.op.logical_or(relax.op.greater_equal(drawn, share), relax.op.logical_not(training))
     kept = node.emit(kept)
     one = relax.const(1.0, "float32")
-    factor = relax.op.where(training, one / (one - share), one)
-    scaled = data * relax.op.astype(node.emit(factor), kind)
+    factor = relax.op.where(training, relax.op.divide(one, relax.op.subtract(one, share)), one)
+    scaled = relax.op.multiply(data, relax.op.astype(node.emit(factor), kind))
     return [relax.op.where(kept, node.emit(scaled), relax.const(0.0, kind)), kept]
 
 

@@ -33,7 +33,7 @@ _PLAIN: dict[str, Activation] = {
     "tanh": relax.op.tanh,
     "relu": relax.op.nn.relu,
     "softplus": relax.op.nn.softplus,
-    "softsign": lambda x: x / (relax.op.abs(x) + number(1.0, x)),
+    "softsign": lambda x: relax.op.divide(x, relax.op.add(relax.op.abs(x), number(1.0, x))),
 }
 
 
@@ -64,7 +64,7 @@ Step = Callable[[Direction, relax.Expr, State], State]
 
 
 def _rnn_step(layer: Direction, inputs: relax.Expr, state: State) -> State:
-    product = inputs + relax.op.matmul(state[0], layer.recurrent)
+    product = relax.op.add(inputs, relax.op.matmul(state[0], layer.recurrent))
     return (layer.node.emit(layer.activations[0](layer.clipped(product))),)
 
 
@@ -76,40 +76,48 @@ def _gru_step(layer: Direction, inputs: relax.Expr, state: State) -> State:
     weights = layer.recurrent
     first = node.emit(relax.op.strided_slice(weights, [1], [0], [split]))
     last = node.emit(relax.op.strided_slice(weights, [1], [split], [3 * layer.hidden]))
-    gates = relax.op.strided_slice(inputs, [1], [0], [split]) + relax.op.matmul(hidden, first)
+    gates = relax.op.add(
+        relax.op.strided_slice(inputs, [1], [0], [split]), relax.op.matmul(hidden, first)
+    )
     gates = node.emit(f(layer.clipped(gates)))
     update, reset = node.emit(layer.gate(gates, 0)), layer.gate(gates, 1)
     candidate = layer.gate(inputs, 2)
     if layer.bias is not None:  # linear_before_reset: the bias is within the reset product
-        product = relax.op.matmul(hidden, last) + layer.bias
-        product = reset * product
+        product = relax.op.add(relax.op.matmul(hidden, last), layer.bias)
+        product = relax.op.multiply(reset, product)
     else:
-        product = relax.op.matmul(reset * hidden, last)
-    candidate = node.emit(g(layer.clipped(candidate + product)))
+        product = relax.op.matmul(relax.op.multiply(reset, hidden), last)
+    candidate = node.emit(g(layer.clipped(relax.op.add(candidate, product))))
     # (1 - z) * h' + z * h
-    difference = update * (hidden - candidate)
-    return (node.emit(candidate + difference),)
+    difference = relax.op.multiply(update, relax.op.subtract(hidden, candidate))
+    return (node.emit(relax.op.add(candidate, difference)),)
 
 
 def _lstm_step(layer: Direction, inputs: relax.Expr, state: State) -> State:
     """Gates i, o, f, c."""
     node, (hidden, cell) = layer.node, state
     f, g, h = layer.activations[:3]
-    gates = node.emit(inputs + relax.op.matmul(hidden, layer.recurrent))
+    gates = node.emit(relax.op.add(inputs, relax.op.matmul(hidden, layer.recurrent)))
 
     def gate(index: int, peephole: int, seen: relax.Expr) -> relax.Expr:
         value = layer.gate(gates, index)
         if layer.peepholes is not None:
             begin = peephole * layer.hidden
             weight = relax.op.strided_slice(layer.peepholes, [0], [begin], [begin + layer.hidden])
-            value = value + weight * seen
+            value = relax.op.add(value, relax.op.multiply(weight, seen))
         return node.emit(f(layer.clipped(value)))
 
     write = gate(0, 0, cell)
-    forget = number(1.0, write) - write if node.attr("input_forget", 0) else gate(2, 2, cell)
+    if node.attr("input_forget", 0):
+        forget = relax.op.subtract(number(1.0, write), write)
+    else:
+        forget = gate(2, 2, cell)
     candidate = g(layer.clipped(layer.gate(gates, 3)))
-    cell = node.emit(forget * cell + write * candidate)
-    return node.emit(gate(1, 1, cell) * h(cell)), cell
+    cell = node.emit(
+        relax.op.add(relax.op.multiply(forget, cell), relax.op.multiply(write, candidate))
+    )
+    output = gate(1, 1, cell)
+    return node.emit(relax.op.multiply(output, h(cell))), cell
 
 
 _KINDS: dict[str, tuple[int, int, list[str], Step]] = {
@@ -179,7 +187,7 @@ def _direction(
             outer = relax.op.strided_slice(parts[1], [0], [0], [split])
             zeros = constant(np.zeros(hidden, node.dtype(0)))
             parts[1] = relax.op.concat([outer, zeros], 0)
-        inputs = inputs + relax.op.add(*parts)
+        inputs = relax.op.add(inputs, relax.op.add(*parts))
     elif node.proto.op_type == "GRU" and node.attr("linear_before_reset", 0):
         inner = constant(np.zeros(hidden, node.dtype(0)))
     peepholes = step_of(node, node[7], 0, index) if node.get(7) is not None else None
@@ -239,10 +247,10 @@ def _whole_of_lengths(
         inputs = node.emit(relax.op.where(runs, inputs, constant(gates)))
     result, (_, *cells) = _whole(layer, cell, inputs, state, backward=False)
     batch, hidden = state[0].ty.shape.values
-    last = relax.op.maximum(lengths - relax.const(1, "int64"), _zero("int64"))
+    last = relax.op.maximum(relax.op.subtract(lengths, relax.const(1, "int64")), _zero("int64"))
     places = relax.op.broadcast_to(relax.op.reshape(last, (1, batch, 1)), (1, batch, hidden))
     final = relax.op.squeeze(relax.op.gather_elements(result, node.emit(places), 0), [0])
-    some = relax.op.reshape(lengths, (batch, 1)) > _zero("int64")
+    some = relax.op.greater(relax.op.reshape(lengths, (batch, 1)), _zero("int64"))
     final = node.emit(relax.op.where(some, final, state[0]))
     return node.emit(relax.op.where(runs, result, _zero(node.dtype(0)))), (final, *cells)
 
@@ -265,7 +273,7 @@ def _runs(node: Node, data: relax.Expr, lengths: relax.Expr) -> relax.Expr:
     """Which steps (length, batch, 1) are within their sequences."""
     length, batch = data.ty.shape.values[:2]
     steps = relax.op.reshape(relax.op.arange(0, length, 1, "int64"), (length, 1, 1))
-    return node.emit(node.emit(steps) < relax.op.reshape(lengths, (1, batch, 1)))
+    return node.emit(relax.op.less(node.emit(steps), relax.op.reshape(lengths, (1, batch, 1))))
 
 
 def _unroll(
@@ -397,8 +405,8 @@ def _linear(node: Node, name: str, alpha: float, beta: float) -> Activation:
 
     def apply(x: relax.Expr) -> relax.Expr:
         if name == "ScaledTanh":
-            return a * relax.op.tanh(b * x)
-        line = a * x + b
+            return relax.op.multiply(a, relax.op.tanh(relax.op.multiply(b, x)))
+        line = relax.op.add(relax.op.multiply(a, x), b)
         return relax.op.clip(line, 0, 1) if name == "HardSigmoid" else line
 
     return apply

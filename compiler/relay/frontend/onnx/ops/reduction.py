@@ -17,7 +17,7 @@ def _same(data: relax.Expr) -> relax.Expr:
 
 
 def _square(data: relax.Expr) -> relax.Expr:
-    return data * data
+    return relax.op.multiply(data, data)
 
 
 _OF_ONE: dict[str, Function] = {
@@ -65,9 +65,9 @@ def _log_sum_exp(node: Node, data: relax.Expr, axes: list[int] | None) -> relax.
 
     largest = node.emit(relax.op.max(data, axes, keepdims=True))
     shift = node.emit(relax.op.where(relax.op.isfinite(largest), largest, number(0, data)))
-    powers = relax.op.exp(data - shift)
+    powers = relax.op.exp(relax.op.subtract(data, shift))
     total = relax.op.log(relax.op.sum(powers, axes, keepdims=True))
-    result = node.emit(total + shift)
+    result = node.emit(relax.op.add(total, shift))
     if node.attr("keepdims", 1):
         return result
     return relax.op.squeeze(result, list(range(len(node.shape(0)))) if axes is None else axes)
@@ -106,7 +106,7 @@ def _along_computed_axes(node: Node) -> relax.Expr:
         finite = relax.op.isfinite(largest)
         shift = node.emit(relax.op.where(finite, largest, relax.const(0, wide)))
         total = dynamic_operands.reduce(node, data, axes, "sum", shift)
-        result = relax.op.log(total) + shift
+        result = relax.op.add(relax.op.log(total), shift)
     else:
         kind = {"ReduceMean": "mean", "ReduceMax": "max", "ReduceMin": "min"}.get(name, "sum")
         kind = "prod" if name == "ReduceProd" else kind

@@ -219,7 +219,7 @@ def _along(node: Node, data: relax.Expr, entry: Axis) -> relax.Expr:
     for index, weight in [tap for tap in taps if tap[1].any()] or taps[:1]:
         factor = constant(weight.astype(dtype).reshape(along))
         taken = relax.op.take(data, constant(index), entry.axis, mode="clip")
-        terms.append(taken * factor)
+        terms.append(relax.op.multiply(taken, factor))
     return functools.reduce(relax.op.add, terms)
 
 

@@ -223,7 +223,7 @@ def stft(node: Node) -> relax.Expr:
     rows = relax.op.take(data, constant(places.reshape(-1).astype("int64")), 1, mode="fast")
     cut = relax.op.reshape(rows, (batch, frames, size, parts))
     if window is not None:
-        cut = cut * relax.op.reshape(window, (size, 1))
+        cut = relax.op.multiply(cut, relax.op.reshape(window, (size, 1)))
     return transform(node, node.emit(cut), 2, None, inverse=False, onesided=onesided)
 
 

@@ -28,8 +28,8 @@ def non_max_suppression(node: Node) -> relax.Expr:
         raise node.unsupported("the last axis of the boxes must have 4 elements")
     if node.attr("center_point_box", 0):
         center, size = (relax.op.strided_slice(boxes, [2], [i], [i + 2]) for i in (0, 2))
-        half = node.emit(size * relax.const(0.5, node.dtype(0)))
-        corners = [center - half, center + half]
+        half = node.emit(relax.op.multiply(size, relax.const(0.5, node.dtype(0))))
+        corners = [relax.op.subtract(center, half), relax.op.add(center, half)]
         boxes = node.emit(relax.op.concat(corners, 2))
     limit = relax.op.clip(_scalar(node, 2, 0, "int64"), 0, np.iinfo("int32").max)
     ranked, order, places, kept = by_class(
@@ -64,7 +64,7 @@ def _above(node: Node, threshold: relax.Expr) -> relax.Expr:
         return constant(np.nextafter(known, np.array(math.inf, known.dtype)))
     step = float(np.finfo(dtype).eps)
     tiny = relax.const(float(np.finfo(dtype).tiny), dtype)
-    grown = threshold * relax.const(1.0 + step, dtype)
+    grown = relax.op.multiply(threshold, relax.const(1.0 + step, dtype))
     return node.emit(relax.op.maximum(grown, tiny))
 
 
@@ -84,9 +84,9 @@ def roi_align(node: Node) -> relax.Expr:
     image, boxes = (
         node[i] if kind == dtype else node.emit(relax.op.astype(node[i], kind)) for i in (0, 1)
     )
-    corners = boxes * relax.const(node.attr("spatial_scale", 1.0), kind)
+    corners = relax.op.multiply(boxes, relax.const(node.attr("spatial_scale", 1.0), kind))
     if mode == "half_pixel":
-        corners = corners - relax.const(0.5, kind)
+        corners = relax.op.subtract(corners, relax.const(0.5, kind))
     images = relax.op.expand_dims(relax.op.astype(node[2], kind), 1)
     regions = node.emit(relax.op.concat([images, corners], 1))
     make = relax.op.vision.roi_align if node.attr("mode", "avg") == "avg" else roi_align_max

@@ -31,7 +31,7 @@ def gemm_fast_gelu(node: Node) -> relax.Expr:
 
 def _biased(node: Node, index: int) -> relax.Expr:
     bias = node.get(index)
-    return node[0] if bias is None else node.emit(node[0] + bias)
+    return node[0] if bias is None else node.emit(relax.op.add(node[0], bias))
 
 
 def quick_gelu(node: Node) -> relax.Expr:
@@ -41,8 +41,8 @@ def quick_gelu(node: Node) -> relax.Expr:
 
 def gated(data: relax.Expr, alpha: float = 1.0) -> relax.Expr:
     """data * sigmoid(alpha * data)."""
-    scaled = data if alpha == 1.0 else data * number(alpha, data)
-    return data * relax.op.sigmoid(scaled)
+    scaled = data if alpha == 1.0 else relax.op.multiply(data, number(alpha, data))
+    return relax.op.multiply(data, relax.op.sigmoid(scaled))
 
 
 def scaled_silu(node: Node) -> relax.Expr:
@@ -50,14 +50,14 @@ def scaled_silu(node: Node) -> relax.Expr:
     alpha = number(node.attr("alpha", 1.0), node[0])
     if node.get(1) is not None:
         alpha = relax.op.astype(relax.op.reshape(node[1], []), node.dtype(0))
-    return gated(node.emit(node[0] * alpha))
+    return gated(node.emit(relax.op.multiply(node[0], alpha)))
 
 
 def bias_split_gelu(node: Node) -> relax.Expr:
     """The left half of x + bias, times the Gelu of the right half."""
-    total = node.emit(node[0] + node[1])
+    total = node.emit(relax.op.add(node[0], node[1]))
     left, right = _halves(node, total)
-    return left * node.call("Gelu", right)
+    return relax.op.multiply(left, node.call("Gelu", right))
 
 
 def _halves(node: Node, data: relax.Expr) -> list[relax.Expr]:
@@ -76,21 +76,21 @@ def swiglu(node: Node) -> relax.Expr:
         gate = node.emit(relax.op.minimum(gate, number(limit, gate)))
         up = node.emit(relax.op.clip(up, -limit, limit))
     if beta != 0:
-        up = node.emit(up + number(beta, up))
+        up = node.emit(relax.op.add(up, number(beta, up)))
     gate = node.emit(gated(gate, node.attr("activation_alpha", 1.0)))
-    return gate * up
+    return relax.op.multiply(gate, up)
 
 
 def bias_add(node: Node) -> relax.Expr:
     """x + bias + skip."""
-    return node[0] + node[1] + node[2]
+    return relax.op.add(relax.op.add(node[0], node[1]), node[2])
 
 
 def bias_dropout(node: Node) -> list[relax.Expr]:
     """x + bias + residual, dropout doing nothing; the mask is of ones."""
-    result = node[0] + node[1]
+    result = relax.op.add(node[0], node[1])
     if node.get(2) is not None:
-        result = result + node[2]
+        result = relax.op.add(result, node[2])
     return [result, *_mask(node, 3)]
 
 
@@ -124,7 +124,7 @@ def bias_softmax(node: Node) -> relax.Expr:
     node.attr("is_inner_broadcast")  # which axes the bias lacks, as its shape says
     shape = node.shape(0)
     axis = node.axis(1, len(shape))
-    total = node.emit(node[0] + node[1])
+    total = node.emit(relax.op.add(node[0], node[1]))
     if axis == len(shape) - 1:
         return relax.op.nn.softmax(total, -1)
     flat = node.emit(relax.op.reshape(total, (*shape[:axis], -1)))

@@ -36,11 +36,11 @@ def scores(
     turned = node.emit(relax.op.permute_dims(k, [0, 1, 3, 2]))
     product = node.emit(relax.op.matmul(q, turned))
     factor = scale or 1.0 / math.sqrt(_shape(q)[-1])
-    product = node.emit(product * number(factor, product))
+    product = node.emit(relax.op.multiply(product, number(factor, product)))
     if softcap:
         cap = number(softcap, product)
-        bent = relax.op.tanh(node.emit(product / cap))
-        product = node.emit(bent * cap)
+        bent = relax.op.tanh(node.emit(relax.op.divide(product, cap)))
+        product = node.emit(relax.op.multiply(bent, cap))
     return product
 
 
@@ -74,11 +74,11 @@ def padding_mask(
         # How many keys are in front of the padding; then, or not, where they begin.
         mask = node.emit(relax.op.astype(mask, "int32"))
         ends = relax.op.reshape(relax.op.strided_slice(mask, [0], [0], [batch]), (batch, 1, 1, 1))
-        kept = places < node.emit(ends)
+        kept = relax.op.less(places, node.emit(ends))
         if shape == (2 * batch,):
             begins = relax.op.strided_slice(mask, [0], [batch], [2 * batch])
             begins = node.emit(relax.op.reshape(begins, (batch, 1, 1, 1)))
-            kept = relax.op.logical_and(kept, places >= begins)
+            kept = relax.op.logical_and(kept, relax.op.greater_equal(places, begins))
     else:
         if shape == (batch, keys):
             mask = relax.op.reshape(mask, (batch, 1, 1, keys))
@@ -89,7 +89,7 @@ def padding_mask(
         else:
             raise node.unsupported(f"a mask of shape {shape} is not supported")
         mask = node.emit(mask)
-        kept = mask > number(0, mask)
+        kept = relax.op.greater(mask, number(0, mask))
     chosen = relax.op.where(node.emit(kept), relax.const(0.0, dtype), relax.const(filtered, dtype))
     return node.emit(chosen)
 
@@ -165,8 +165,8 @@ def _attended(
         masks.insert(0, causal_mask(rows, past, keys, dtype))
     given = [each for each in masks if each is not None]
     if given:
-        total = functools.reduce(lambda one, other: node.emit(one + other), given)
-        product = node.emit(product + total)
+        total = functools.reduce(lambda one, other: node.emit(relax.op.add(one, other)), given)
+        product = node.emit(relax.op.add(product, total))
     weights = node.emit(relax.op.nn.softmax(product, -1))
     return join_heads(node, node.emit(relax.op.matmul(weights, v))), product
 
@@ -198,7 +198,7 @@ def _projected(
     for i in range(3):
         part = relax.op.matmul(data, node.emit(relax.TupleGetItem(weights, i)))
         if biases is not None:
-            part = node.emit(part) + node.emit(relax.TupleGetItem(biases, i))
+            part = relax.op.add(node.emit(part), node.emit(relax.TupleGetItem(biases, i)))
         parts.append(node.emit(part))
     return parts
 
@@ -237,7 +237,9 @@ def _heads_of_operands(node: Node) -> list[relax.Expr]:
         bounds = [widths[0], widths[0] + widths[1]]
         biases = node.emit(relax.op.split(node[3], bounds, axis=0))
         parts = [
-            part if split else node.emit(part + node.emit(relax.TupleGetItem(biases, i)))
+            part
+            if split
+            else node.emit(relax.op.add(part, node.emit(relax.TupleGetItem(biases, i))))
             for i, (part, split) in enumerate(zip(parts, is_split))
         ]
     return [

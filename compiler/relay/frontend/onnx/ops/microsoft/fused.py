@@ -55,7 +55,7 @@ def fused_conv(node: Node) -> relax.Expr:
     """Convolution of x and w, plus a bias, plus a tensor of the result's shape, activated."""
     result = node.call("Conv", node[0], node[1], node.get(2), **attributes(node, WINDOW))
     if node.get(3) is not None:
-        result = node.emit(result + node[3])
+        result = node.emit(relax.op.add(result, node[3]))
     return activated(node, result, list(node.attr("activation_params", ())))
 
 
@@ -102,7 +102,7 @@ def fused_matmul(node: Node) -> relax.Expr:
     a, b = (_operand(node, index, letter) for index, letter in ((0, "A"), (1, "B")))
     product = node.call("MatMul", a, b)
     alpha = node.attr("alpha", 1.0)
-    return product if alpha == 1.0 else product * number(alpha, product)
+    return product if alpha == 1.0 else relax.op.multiply(product, number(alpha, product))
 
 
 def _operand(node: Node, index: int, letter: str) -> relax.Expr:

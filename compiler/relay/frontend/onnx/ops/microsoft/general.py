@@ -93,9 +93,11 @@ def distances(node: Node) -> relax.Expr:
     metric = node.attr("metric", "sqeuclidean")
     if metric not in ("euclidean", "sqeuclidean"):
         raise node.unsupported(f"the metric {metric!r} is not supported")
-    difference = relax.op.expand_dims(node[0], 1) - relax.op.expand_dims(node[1], 0)
+    difference = relax.op.subtract(
+        relax.op.expand_dims(node[0], 1), relax.op.expand_dims(node[1], 0)
+    )
     difference = node.emit(difference)
-    square = relax.op.sum(node.emit(difference * difference), 2)
+    square = relax.op.sum(node.emit(relax.op.multiply(difference, difference)), 2)
     return relax.op.sqrt(square) if metric == "euclidean" else square
 
 
@@ -188,9 +190,9 @@ def conjugate_product(node: Node) -> relax.Expr:
 def _complex_product(node: Node, sign: float) -> relax.Expr:
     (a, b), (c, d) = ([_part(node, node[i], part) for part in (0, 1)] for i in (0, 1))
     if sign < 0:
-        d = node.emit(-d)
-    real = a * c - b * d
-    imaginary = a * d + b * c
+        d = node.emit(relax.op.negative(d))
+    real = relax.op.subtract(relax.op.multiply(a, c), relax.op.multiply(b, d))
+    imaginary = relax.op.add(relax.op.multiply(a, d), relax.op.multiply(b, c))
     return relax.op.stack([node.emit(real), node.emit(imaginary)], axis=-1)
 
 
@@ -218,7 +220,7 @@ def gated_add(node: Node) -> relax.Expr:
     """x + y * gate."""
     if node.get(3) is not None:
         raise node.unsupported("a gate that is projected is not supported")
-    return node[0] + node[1] * node[2]
+    return relax.op.add(node[0], relax.op.multiply(node[1], node[2]))
 
 
 def gemma_rotation(node: Node) -> list[relax.Expr]:
@@ -228,7 +230,10 @@ def gemma_rotation(node: Node) -> list[relax.Expr]:
         node.emit(relax.op.expand_dims(relax.op.astype(function(node[0]), dtype), 1))
         for function in (relax.op.cos, relax.op.sin)
     )
-    return [node[i] * cos + node[i + 1] * sin for i in (1, 3)]
+    return [
+        relax.op.add(relax.op.multiply(node[i], cos), relax.op.multiply(node[i + 1], sin))
+        for i in (1, 3)
+    ]
 
 
 def gather_of_blocks(node: Node) -> relax.Expr:
@@ -244,10 +249,11 @@ def gather_of_blocks(node: Node) -> relax.Expr:
     rows = node.shape(0)[0]
     indices, dtype = node[1], node.dtype(1)
     inside = relax.op.logical_and(
-        indices >= relax.const(-rows, dtype), indices < relax.const(rows, dtype)
+        relax.op.greater_equal(indices, relax.const(-rows, dtype)),
+        relax.op.less(indices, relax.const(rows, dtype)),
     )
-    below = indices < relax.const(0, dtype)
-    places = relax.op.where(below, indices + relax.const(rows, dtype), indices)
+    below = relax.op.less(indices, relax.const(0, dtype))
+    places = relax.op.where(below, relax.op.add(indices, relax.const(rows, dtype)), indices)
     places = node.emit(relax.op.clip(node.emit(places), 0, rows - 1))
 
     def chosen(index: int) -> relax.Expr:
@@ -265,8 +271,8 @@ def gather_of_blocks(node: Node) -> relax.Expr:
         )
         zeros = _per_element(node, zeros, size, codes)
     wide = dtype_of(scales)
-    values = relax.op.astype(codes, wide) - relax.op.astype(zeros, wide)
-    values = node.emit(values) * _per_element(node, scales, size, codes)
+    values = relax.op.subtract(relax.op.astype(codes, wide), relax.op.astype(zeros, wide))
+    values = relax.op.multiply(node.emit(values), _per_element(node, scales, size, codes))
     values = node.emit(values)
     missing = values.ty.ndim - len(node.shape(1))
     kept = relax.op.reshape(node.emit(inside), (*node.shape(1), *[1] * missing))

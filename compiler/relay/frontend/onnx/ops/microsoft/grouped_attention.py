@@ -29,7 +29,7 @@ def rotary_embedding(node: Node) -> relax.Expr:
     positions = node[1]
     if node.shape(1) == (1,):
         offsets = relax.const(np.arange(extents[2]), node.dtype(1))
-        positions = node.emit(positions + offsets)
+        positions = node.emit(relax.op.add(positions, offsets))
         positions = node.emit(relax.op.expand_dims(positions, 0))
     turned = rotated(node, data, positions, node[2], node[3], bool(node.attr("interleaved", 0)))
     return join_heads(node, turned) if len(shape) == 3 else turned
@@ -61,8 +61,8 @@ def rotated(
         pairs, axis = (batch, heads, rows, half, 2), 4
     both = node.emit(relax.op.reshape(turning, pairs))
     x, y = (node.emit(relax.op.take(both, relax.const(i, "int64"), axis=axis)) for i in (0, 1))
-    across = x * cos - y * sin
-    along = y * cos + x * sin
+    across = relax.op.subtract(relax.op.multiply(x, cos), relax.op.multiply(y, sin))
+    along = relax.op.add(relax.op.multiply(y, cos), relax.op.multiply(x, sin))
     stacked = relax.op.stack([node.emit(across), node.emit(along)], axis=axis)
     result = node.emit(relax.op.reshape(stacked, (batch, heads, rows, 2 * half)))
     if 2 * half == columns:
@@ -82,7 +82,7 @@ class _Lengths:
     def positions(self) -> relax.Expr:
         """(B or 1, S): the positions of this step's rows."""
         own = constant(np.arange(self.rows, dtype="int32")[None])
-        return own if self.past is None else self.past + own
+        return own if self.past is None else relax.op.add(self.past, own)
 
 
 def grouped_attention(node: Node) -> list[relax.Expr | None]:
@@ -104,10 +104,10 @@ def grouped_attention(node: Node) -> list[relax.Expr | None]:
     keys, values = (_for_heads(node, tensor, heads, lengths.total) for tensor in present)
     product = scores(node, q, keys, node.attr("scale"), node.attr("softcap", 0.0))
     if node.get(10) is not None:
-        product = node.emit(product + node[10])
+        product = node.emit(relax.op.add(product, node[10]))
     mask = _mask(node, lengths, dtype_of(product))
     if mask is not None:
-        product = node.emit(product + mask)
+        product = node.emit(relax.op.add(product, mask))
     weights = _softmax(node, product)
     result = join_heads(node, node.emit(relax.op.matmul(weights, values)))
     shown = {0: None, 1: product, 2: weights}[node.attr("qk_output", 0)]
@@ -153,7 +153,7 @@ def _lengths(node: Node, batch: int, rows: int) -> _Lengths:
     if rows == total:
         return _Lengths(rows, total, None)
     ends = relax.op.reshape(node[5], (batch, 1))
-    past = ends - relax.const(rows - 1, node.dtype(5))
+    past = relax.op.subtract(ends, relax.const(rows - 1, node.dtype(5)))
     return _Lengths(rows, total, node.emit(past))
 
 
@@ -171,12 +171,12 @@ def _appended(
         rest = relax.op.strided_slice(cache, [2], [lengths.rows], [held])
         return node.emit(relax.op.concat([new, node.emit(rest)], axis=2))
     rows = constant(np.arange(size, dtype="int32")[None])
-    step = node.emit(rows - lengths.past)
+    step = node.emit(relax.op.subtract(rows, lengths.past))
     # Behind the new rows are such that nobody reads.
     moved = relax.op.clip(step, 0, lengths.rows - 1)
-    moved = node.emit(moved) + relax.const(held, "int32")
+    moved = relax.op.add(node.emit(moved), relax.const(held, "int32"))
     kept = relax.op.minimum(rows, relax.const(held - 1, "int32"))
-    is_past = step < relax.const(0, "int32")
+    is_past = relax.op.less(step, relax.const(0, "int32"))
     source = node.emit(relax.op.where(is_past, node.emit(kept), node.emit(moved)))
     source = relax.op.reshape(relax.op.astype(source, "int64"), (batch, 1, size, 1))
     wide = relax.op.broadcast_to(node.emit(source), (batch, groups, size, columns))
@@ -201,7 +201,7 @@ def _mask(node: Node, lengths: _Lengths, dtype: str) -> relax.Expr | None:
     keys = np.arange(lengths.total, dtype="int32")
     if not causal:
         last = relax.op.reshape(node[5], (-1, 1, 1, 1))
-        hidden = constant(keys) > node.emit(last)
+        hidden = relax.op.greater(constant(keys), node.emit(last))
     elif lengths.past is None:
         rows = np.arange(lengths.rows)[:, None]
         behind = keys > rows
@@ -212,10 +212,10 @@ def _mask(node: Node, lengths: _Lengths, dtype: str) -> relax.Expr | None:
         batch = (static_shape(lengths.past) or ())[0]
         rows = relax.op.reshape(lengths.positions(), (batch, 1, lengths.rows, 1))
         rows = node.emit(rows)
-        hidden = constant(keys) > rows
+        hidden = relax.op.greater(constant(keys), rows)
         if window > 0:
-            first = rows - relax.const(window, "int32")
-            before = constant(keys) <= node.emit(first)
+            first = relax.op.subtract(rows, relax.const(window, "int32"))
+            before = relax.op.less_equal(constant(keys), node.emit(first))
             hidden = relax.op.logical_or(node.emit(hidden), node.emit(before))
     lowest, zero = relax.const(LOWEST, dtype), relax.const(0.0, dtype)
     return node.emit(relax.op.where(node.emit(hidden), lowest, zero))

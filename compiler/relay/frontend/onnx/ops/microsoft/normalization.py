@@ -47,8 +47,8 @@ def skip_rms_normalization(node: Node) -> list[relax.Expr | None]:
 
 def _sum(node: Node, bias: int) -> relax.Expr:
     """Data plus skip, which may lack the batch, plus the bias of that index if there is one."""
-    total = node.emit(node[0] + node[1])
-    return total if node.get(bias) is None else node.emit(total + node[bias])
+    total = node.emit(relax.op.add(node[0], node[1]))
+    return total if node.get(bias) is None else node.emit(relax.op.add(total, node[bias]))
 
 
 def embed_layer_normalization(node: Node) -> list[relax.Expr | None]:
@@ -73,9 +73,9 @@ def _embedded(
         places = relax.op.strided_slice(places, [0], [0], [length])
     else:
         places = _rows(places, positions)
-    total = node.emit(_rows(words, node[0]) + places)
+    total = node.emit(relax.op.add(_rows(words, node[0]), places))
     if kinds is not None and segments is not None:
-        total = node.emit(total + _rows(kinds, segments))
+        total = node.emit(relax.op.add(total, _rows(kinds, segments)))
     assert gamma is not None
     epsilon = node.attr("epsilon", 1e-12)
     inner = replace(node, proto=_first_output(node))
@@ -124,10 +124,10 @@ def skip_group_normalization(node: Node) -> list[relax.Expr]:
     extents = node.shape(3)
     if len(extents) == 2:
         skip = relax.op.reshape(skip, _along_channels(node, extents, len(shape)))
-    total = node[0] + skip
+    total = relax.op.add(node[0], skip)
     if node.get(4) is not None:
         bias = relax.op.reshape(node[4], _along_channels(node, (1, *node.shape(4)), len(shape)))
-        total = total + bias
+        total = relax.op.add(total, bias)
     total = node.emit(total)
     return [_group_norm(node, total), total]
 
@@ -178,7 +178,7 @@ def gated_rms_normalization(node: Node) -> relax.Expr:
     wide = [node.emit(relax.op.astype(value, "float32")) for value in (data, node[1], node[2])]
     normal = rms_normalization(replace(node, inputs=wide[:2], attrs=attrs))
     gate = relax.op.sigmoid(wide[2]) if activation == "sigmoid" else gated(wide[2])
-    result = relax.op.reshape(normal, shape) * gate
+    result = relax.op.multiply(relax.op.reshape(normal, shape), gate)
     return relax.op.astype(result, node.dtype(0))
 
 

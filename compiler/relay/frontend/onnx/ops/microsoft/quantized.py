@@ -108,7 +108,7 @@ def multiply_integers(node: Node) -> relax.Expr:
         value = relax.op.astype(node[at], "int32")
         if node.get(at + 1) is not None:
             zero = relax.op.reshape(relax.op.astype(node[at + 1], "int32"), [])
-            value = value - zero
+            value = relax.op.subtract(value, zero)
         values.append(node.emit(value))
     return relax.op.multiply(*values)
 
@@ -120,8 +120,8 @@ def gemm(node: Node) -> relax.Expr:
     alpha = node.attr("alpha", 1.0)
     bias = None
     if node.get(6) is not None:
-        scale = relax.op.reshape(node[1], []) * node[4]
-        scale = node.emit(scale * relax.const(alpha, "float32"))
+        scale = relax.op.multiply(relax.op.reshape(node[1], []), node[4])
+        scale = node.emit(relax.op.multiply(scale, relax.const(alpha, "float32")))
         axis = node[6].ty.ndim - 1
         bias = dequantize(node, node[6], scale, None, axis)
     given = attributes(node, ("transA", "transB"))
@@ -134,7 +134,7 @@ def _product(node: Node, a: relax.Expr, indices: tuple[int, int, int]) -> relax.
     scale, zero, bias = indices
     b = dequantize(node, node[1], node[scale], node.get(zero), len(node.shape(1)) - 1)
     product = node.call("MatMul", a, b)
-    return product if node.get(bias) is None else product + node[bias]
+    return product if node.get(bias) is None else relax.op.add(product, node[bias])
 
 
 def matmul_to_float(node: Node) -> relax.Expr:
@@ -206,7 +206,7 @@ def matmul_of_bits(node: Node) -> relax.Expr:
         if node.get(4) is None and 8 % bits == 0:
             operands = (node[0], packed, scales, zeros)
             product = node.emit(product_of_bits(*operands, bits=bits, rounds=rounds))
-            return product if node.get(5) is None else product + node[5]
+            return product if node.get(5) is None else relax.op.add(product, node[5])
         weights = unpacked(node, packed, bits)
         weights = node.emit(relax.op.astype(weights, dtype))
         if node.get(4) is None:
@@ -216,14 +216,14 @@ def matmul_of_bits(node: Node) -> relax.Expr:
             scales, zeros = (
                 relax.op.take(value, node[4], 1, mode="fast") for value in (scales, zeros)
             )
-        weights = node.emit(weights - node.emit(zeros))
-        weights = node.emit(weights * node.emit(scales))
+        weights = node.emit(relax.op.subtract(weights, node.emit(zeros)))
+        weights = node.emit(relax.op.multiply(weights, node.emit(scales)))
         weights = node.emit(relax.op.reshape(weights, (n, blocks * size)))
         if blocks * size != k:
             weights = node.emit(relax.op.strided_slice(weights, [1], [0], [k]))
         product = relax.op.matmul(node[0], node.emit(relax.op.permute_dims(weights)))
     product = node.emit(product)
-    return product if node.get(5) is None else product + node[5]
+    return product if node.get(5) is None else relax.op.add(product, node[5])
 
 
 def _block_zeros(node: Node, n: int, blocks: int, bits: int) -> relax.Expr:
@@ -264,7 +264,7 @@ def matmul_of_codes(node: Node) -> relax.Expr:
     values = node.emit(relax.op.strided_slice(values, [0], [0], [n * k]))
     scales = node.emit(relax.op.repeat(node[2], size, axis=0))
     scales = node.emit(relax.op.strided_slice(scales, [0], [0], [n * k]))
-    weights = node.emit(values * scales)
+    weights = node.emit(relax.op.multiply(values, scales))
     weights = node.emit(relax.op.reshape(weights, (n, k)))
     if node.attr("transB", 1):
         weights = node.emit(relax.op.permute_dims(weights))
@@ -281,7 +281,7 @@ CONVERTERS = {
     "MulInteger": multiply_integers,
     "QGemm": gemm,
     "QLinearAdd": _of_real(
-        "The sum of two tensors, each with its scale.", lambda _, a, b: a + b, 2
+        "The sum of two tensors, each with its scale.", lambda _, a, b: relax.op.add(a, b), 2
     ),
     "QLinearAveragePool": _pooling("AveragePool", (*POOLING, "count_include_pad")),
     "QLinearConcat": concat,
@@ -290,7 +290,7 @@ CONVERTERS = {
     "QLinearLeakyRelu": _of_real("LeakyRelu.", _leaky_relu),
     "QLinearMul": _of_real(
         "The product of two tensors, each with its scale, element by element.",
-        lambda _, a, b: a * b,
+        lambda _, a, b: relax.op.multiply(a, b),
         2,
     ),
     "QLinearReduceMean": reduce_mean,
