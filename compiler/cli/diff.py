@@ -190,7 +190,8 @@ class Difference:
     def _by_values(self, bisect: bool) -> None:
         wanted = self._compare(self.outputs, self.fuel)
         if not wanted:  # something inside may differ
-            wanted = self._compare(self._makers, self.fuel)[:1]
+            inner = self._compare(self._makers, self.fuel)
+            wanted = next(([name] for name in inner if not self._is_explained(name)), [])
         names, cuts = self._cuts(wanted)
 
         def part(at: int) -> bool | None:
@@ -203,7 +204,14 @@ class Difference:
             self.first = names[low:high]
             only = " only when compiled without outputs between them" if high > low + 1 else ""
             self.findings.append(f"first difference: {', '.join(self.first)}{only}")
-            self._judge(cuts[low], cuts[high], wanted)
+            made = [name for name in cuts[high] if name not in cuts[low]]
+            probes = ([*cuts[low], *wanted], [*cuts[high], *wanted])
+            self.off = self._errors(cuts[low], made, *probes)
+            if self.off:
+                text = ", ".join(f"{spec} {error:.1e}" for spec, error in self.off.items())
+                both = max(self.off.values()) <= self.tolerance
+                text += ": both are right, and amplify a difference of their inputs" if both else ""
+                self.findings.append(f"errors against float64 on the same inputs: {text}")
             if bisect:
                 self._bisect(lambda fuel: self._differing(wanted, fuel))
         else:
@@ -250,31 +258,41 @@ class Difference:
         except InputError:  # of fewer passes, or for the type of a tensor
             return None
 
-    def _judge(self, before: list[str], after: list[str], wanted: list[str]) -> None:
-        """Compare both sides of the first operators with float64 on their own inputs."""
+    def _is_explained(self, name: str) -> bool:
+        """Whether both sides computed an inner tensor right from inputs that differ."""
+        node = next(node for node, _ in self._nodes if name in node.output)
+        before = [*(self._makers.keys() & names_read(node))]
+        errors = self._errors(before, [name], self._makers).values()
+        self._rows[name]["differs"] = not errors or max(errors) > self.tolerance
+        return not self._rows[name]["differs"]
+
+    def _errors(
+        self, before: Sequence[str], made: Sequence[str], *probes: Collection[str]
+    ) -> dict[str, float]:
+        """Errors of tensors against float64 on a side's own inputs `before`; {} if unknown.
+
+        `probes`: the further outputs of the runs that have them.
+        """
         from onnx.reference import ReferenceEvaluator
         from onnx.utils import Extractor
 
-        whole = with_outputs(self._proto, [*before, *after])
-        made = [name for name in after if name not in before]
+        whole, found = with_outputs(self._proto, [*before, *made]), {}
         for number, side in enumerate(self.sides):
-            known = self._values(number, [*before, *wanted], self.fuel)
-            known = self.inputs | {name: known[name] for name in before}
-            mine = self._values(number, [*after, *wanted], self.fuel)
+            values: dict[str, np.ndarray] = {}
+            for probe in probes:
+                values |= self._values(number, probe, self.fuel)
+            known = self.inputs | {name: values[name] for name in before}
             try:
-                part = Extractor(whole).extract_model([*known], made)
+                part = Extractor(whole).extract_model([*known], list(made))
                 for each in part.graph.initializer:
                     array = _wide(onnx.numpy_helper.to_array(each))
                     each.CopyFrom(onnx.numpy_helper.from_array(array, each.name))
                 right = ReferenceEvaluator(part).run(None, {k: _wide(v) for k, v in known.items()})
-                errors = [error_of(_wide(mine[name]), r) for name, r in zip(made, right)]
+                errors = [error_of(_wide(values[name]), r) for name, r in zip(made, right)]
             except Exception:  # of the evaluator, for an operator or a type
-                return
-            self.off[side.spec] = max(errors, default=0.0)
-        text = ", ".join(f"{spec} {error:.1e}" for spec, error in self.off.items())
-        both = max(self.off.values()) <= self.tolerance
-        text += ": both are right, and amplify a difference of their inputs" if both else ""
-        self.findings.append(f"errors against float64 on the same inputs: {text}")
+                return {}
+            found[side.spec] = max(errors, default=0.0)
+        return found
 
     def _bisect(self, part: Callable[[int], Any]) -> None:
         """Find the pass or the region from which on the sides part."""

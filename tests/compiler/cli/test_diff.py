@@ -357,3 +357,27 @@ def test_errors_are_relative_to_rows():
     assert error_of(nan, nan) == 0
     assert error_of(np.array([3], "int8"), np.array([4], "int8")) == 0
     assert error_of(np.array([3]), np.array([4])) == 0.25
+
+
+def test_a_difference_that_inputs_explain_is_none(tmp_path, monkeypatch):
+    """A clip makes rounding of its large input large relative to its own results."""
+    nodes = [
+        helper.make_node("Mul", ["x", "k"], ["m"]),
+        helper.make_node("Clip", ["m", "zero", "one"], ["c"]),
+        helper.make_node("ReduceMean", ["c"], ["y"], keepdims=0),
+    ]
+    consts = {"k": 100.0, "zero": 0.0, "one": 1.0}
+    graph = helper.make_graph(
+        nodes,
+        "clipped",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [64, 64])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [])],
+        [numpy_helper.from_array(np.array(v, "float32"), name) for name, v in consts.items()],
+    )
+    path = tmp_path / "clipped.onnx"
+    opsets = [helper.make_opsetid("", 13)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+    insert(monkeypatch, "rounds", wrong_calls("multiply", lambda x, k: x * k + relax.const(2e-3)))
+    found = Difference(path, "baton", "onnxruntime", seed=0)
+    assert found.findings == ["all 3 tensors agree"]
+    assert found.rows[1]["error"] > found.rows[1]["tolerance"]
