@@ -25,6 +25,8 @@ from collections.abc import Iterator
 from importlib import metadata
 from typing import Any
 
+from scripts.gpu_kit import trim
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 ON_DEVICE = pathlib.Path(__file__).resolve().parent / "on_device"
 PIECE = 15_000_000
@@ -39,7 +41,7 @@ _PLATFORMS = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_24", "manylinux_2
 
 def base_files(parts: pathlib.Path, wheels: pathlib.Path) -> Iterator[tuple[str, pathlib.Path]]:
     """Names in the base archive and files, those that are alike next to each other."""
-    site = pathlib.Path(metadata.distribution("apache-tvm").locate_file(""))  # type: ignore[arg-type]
+    site = trim.library().parents[2]
     found: dict[str, pathlib.Path] = {}
     for package in ("compiler", "schedules", "tuning_logs", "scripts/gpu_kit"):
         found.update(_below(ROOT, package))
@@ -123,13 +125,17 @@ def archive(files: Iterator[tuple[str, pathlib.Path]]) -> bytes:
 
 
 def compiler_archive(parts: pathlib.Path) -> bytes:
-    """TVM's compiler, compressed; it takes minutes, and is kept."""
-    site = pathlib.Path(metadata.distribution("apache-tvm").locate_file(""))  # type: ignore[arg-type]
-    library = site / "tvm" / "lib" / "libtvm_compiler.so"
+    """TVM's compiler without what builds for GPUs do not run, compressed; it is kept."""
     kept = parts / f"compiler-{metadata.version('apache-tvm')}.xz"
     if not kept.exists():
+        with tempfile.NamedTemporaryFile(suffix=".so") as file:
+            touched = trim.touched_pages(parts)
+            file.write(trim.trimmed(trim.library().read_bytes(), touched))
+            file.flush()
+            library = pathlib.Path(file.name)
+            packed = archive(iter([("tvm/lib/libtvm_compiler.so", library)]))
         draft = kept.with_suffix(".draft")
-        draft.write_bytes(archive(iter([("tvm/lib/libtvm_compiler.so", library)])))
+        draft.write_bytes(packed)
         os.replace(draft, kept)
     return kept.read_bytes()
 

@@ -2,7 +2,8 @@
 
     python -m scripts.gpu_kit.prebuild build/gpu-kit-parts --arch sm_90 sm_80
 
-What is there already is not built again, so that an interrupted run goes on. Each case is a
+What is there already is not built again, so that an interrupted run goes on, unless the sources of
+the compiler have changed. Each case is a
 folder-less group of files: `NAME.npz` with inputs and expected results, `NAME-ARCH.so`, and for
 models `NAME-ARCH.json` and `NAME-ARCH.npz` with the recipes of the weights.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import hashlib
 import json
 import os
 import pathlib
@@ -38,6 +40,7 @@ from scripts.gpu_kit.recipes import find_recipes
 from tests.schedules.cuda.families import FAMILIES, Family
 from tests.test_models import example_inputs
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 DTYPES = ("float16", "tf32", "float32")
 HOST = {"kind": "llvm", "mcpu": "x86-64-v3"}
 """Any machine that holds a GPU has AVX2."""
@@ -55,12 +58,28 @@ def target_of(arch: str) -> Target:
     return Target({"kind": "cuda", "arch": arch}, host=HOST)
 
 
-class Folder:
-    """Where cases are kept, and what the kit's list says of them."""
+def sources_digest() -> str:
+    """What changes when the sources of the compiler or of the cases do."""
+    found = hashlib.sha256()
+    folders = ("compiler", "schedules", "scripts/gpu_kit", "tests/schedules/cuda")
+    for path in sorted(each for name in folders for each in (ROOT / name).rglob("*.py")):
+        if "on_device" not in path.parts and path.name not in ("pack.py", "trim.py", "dry_run.py"):
+            found.update(path.read_bytes())
+    return found.hexdigest()
 
-    def __init__(self, path: pathlib.Path) -> None:
+
+class Folder:
+    """Where cases are kept; those of other sources, by their digest, are deleted."""
+
+    def __init__(self, path: pathlib.Path, digest: str = "") -> None:
         self.path = path
         path.mkdir(parents=True, exist_ok=True)
+        stamp = path / "sources.sha256"
+        if stamp.exists() and stamp.read_text() != digest:
+            for old in path.iterdir():
+                if not old.name.startswith("compiler-"):
+                    old.unlink()
+        stamp.write_text(digest)
 
     def keep(self, name: str, write: Callable[[pathlib.Path], object]) -> None:
         """Write a file unless it is there; it appears whole or not at all."""
@@ -342,7 +361,7 @@ def main() -> None:
     options = parser.parse_args()
     # Kernels without compression of their own are smaller in the kit's archive.
     os.environ["NVCC_APPEND_FLAGS"] = "-no-compress"
-    folder = Folder(options.folder)
+    folder = Folder(options.folder, sources_digest())
     listed = list(cases(folder, options.arch, options.models, options.small))
     (options.folder / "cases.json").write_text(json.dumps(listed, indent=1))
     print(f"{len(listed)} cases in {options.folder}")

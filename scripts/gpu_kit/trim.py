@@ -83,18 +83,23 @@ def touched_pages(parts: pathlib.Path) -> np.ndarray:
     """A byte for each page of the compiler's code: whether the workload touched it; it is kept."""
     kept = parts / f"compiler-{metadata.version('apache-tvm')}.pages"
     if not kept.exists():
-        with tempfile.TemporaryDirectory() as folder:
-            auditor, noted = f"{folder}/auditor.so", pathlib.Path(folder, "pages")
-            command = ["gcc", "-O2", "-shared", "-fPIC", "-o", auditor, str(SOURCE)]
-            subprocess.run(command, check=True)
-            environment = {**os.environ, "LD_AUDIT": auditor, "TRACED_PAGES": str(noted)}
-            # Kernels that are kept would not be compiled again.
-            environment["XDG_CACHE_HOME"] = folder
-            subprocess.run([sys.executable, "-c", WORKLOAD], env=environment, check=True)
-            draft = kept.with_suffix(".draft")
-            draft.write_bytes(noted.read_bytes())
-            os.replace(draft, kept)
+        draft = kept.with_suffix(".draft")
+        draft.write_bytes(traced(WORKLOAD))
+        os.replace(draft, kept)
     return np.frombuffer(kept.read_bytes(), np.uint8)
+
+
+def traced(program: str) -> bytes:
+    """A byte for each page of the compiler's code that a Python program touches."""
+    with tempfile.TemporaryDirectory() as folder:
+        auditor, noted = f"{folder}/auditor.so", pathlib.Path(folder, "pages")
+        command = ["gcc", "-O2", "-shared", "-fPIC", "-o", auditor, str(SOURCE)]
+        subprocess.run(command, check=True)
+        environment = {**os.environ, "LD_AUDIT": auditor, "TRACED_PAGES": str(noted)}
+        # Kernels that are kept would not be compiled again.
+        environment["XDG_CACHE_HOME"] = folder
+        subprocess.run([sys.executable, "-c", program], env=environment, check=True)
+        return noted.read_bytes()
 
 
 def trimmed(content: bytes, touched: np.ndarray) -> bytes:
@@ -105,7 +110,10 @@ def trimmed(content: bytes, touched: np.ndarray) -> bytes:
     start = _code_offset(content)
     stays = touched.astype(bool)
     for _ in range(MARGIN):
-        stays = stays | np.roll(stays, 1) | np.roll(stays, -1)
+        grown = stays.copy()
+        grown[1:] |= stays[:-1]
+        grown[:-1] |= stays[1:]
+        stays = grown
     found = bytearray(content)
     at = 0
     for stay, group in itertools.groupby(stays.tolist()):

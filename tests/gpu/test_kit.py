@@ -10,7 +10,7 @@ import tarfile
 import numpy as np
 import pytest
 
-from scripts.gpu_kit import pack, prebuild
+from scripts.gpu_kit import pack, prebuild, trim
 from scripts.gpu_kit.on_device import weights
 from scripts.gpu_kit.recipes import SMALL, find_recipes
 from tests import cuda_mock
@@ -220,6 +220,41 @@ def test_seeded_weights_are_those_of_the_model():
         if each.name in info:
             made = weights.seeded(each.name, info[each.name])
             assert np.array_equal(made, numpy_helper.to_array(each))
+
+
+def test_cases_of_other_sources_are_built_again(tmp_path):
+    for digest, kept in (("one", False), ("one", True), ("two", False)):
+        folder = prebuild.Folder(tmp_path, digest)
+        assert (tmp_path / "case.npz").exists() == kept
+        folder.keep("case.npz", lambda path: path.write_bytes(b"built"))
+        folder.keep("compiler-1.xz", lambda path: path.write_bytes(b"packed"))
+    assert (tmp_path / "compiler-1.xz").exists()
+    assert len(prebuild.sources_digest()) == 64
+
+
+def test_only_long_untouched_stretches_of_code_are_left_out():
+    """A library of a page of headers, 64 of code, and one behind them."""
+    header = bytearray(trim.PAGE)
+    header[32:40] = (64).to_bytes(8, "little")  # program headers
+    header[54:58] = bytes([56, 0, 2, 0])  # size and number of these
+    header[64:72] = bytes([1, 0, 0, 0, 4, 0, 0, 0])  # a segment that is only read
+    header[120:128] = bytes([1, 0, 0, 0, 5, 0, 0, 0])
+    header[128:136] = trim.PAGE.to_bytes(8, "little")
+    pages = 64
+    content = bytes(header) + bytes(range(1, 1 + pages)) * trim.PAGE + b"after"
+    touched = np.zeros(pages, "uint8")
+    touched[[0, 10, 40]] = 1
+    found = np.frombuffer(trim.trimmed(content, touched), np.uint8)
+    changed = np.flatnonzero(found != np.frombuffer(content, np.uint8)) // trim.PAGE - 1
+    assert sorted(set(changed)) == list(range(10 + 1 + trim.MARGIN, 40 - trim.MARGIN))
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
+def test_pages_of_the_compiler_that_run_are_noted():
+    some = np.frombuffer(trim.traced("import tvm"), np.uint8)
+    more = np.frombuffer(trim.traced("import tvm; tvm.target.Target('llvm')"), np.uint8)
+    assert 100 < some.sum() < more.sum() < len(some) == len(more)
+    assert (more >= some).mean() > 0.99
 
 
 WORKER = """

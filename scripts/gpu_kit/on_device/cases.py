@@ -31,9 +31,12 @@ def device() -> Any:
 
 @functools.cache
 def arch() -> str:
-    """The architecture of the prebuilt libraries that this GPU runs: sm_90 or sm_80."""
-    major = str(device().compute_version).partition(".")[0]
-    return f"sm_{major}0"
+    """The architecture of the prebuilt libraries that this GPU runs: sm_90 or sm_80.
+
+    Newer GPUs than sm_90's compile the PTX that is in the libraries, too.
+    """
+    major = int(str(device().compute_version).partition(".")[0])
+    return "sm_90" if major >= 9 else "sm_80"
 
 
 def listed(case: str) -> Result:
