@@ -42,6 +42,10 @@ _TESTING = ("tvm.testing", "tvm.relay.testing", "tvm.topi.testing", "topi.testin
 # Modules that are programs, generated bindings or compiled code.
 _NO_API = ("tvm.exec", "tvm._ffi._cy", "tvm._ffi._ctypes", "tvm._ffi._pyversion", "tvm._pyversion")
 
+# Modules that define functions in TVMScript. Its parser looks for each frame of the stack in all
+# modules, which takes minutes when those of all older versions are loaded.
+_INTRINSICS = [f"tvm.s_tir.tensor_intrin.{name}" for name in ("cuda", "metal", "rocm", "x86")]
+
 
 # ---------------------------------------------------------------- the names of a checkout
 
@@ -231,6 +235,8 @@ def look_up(modules: dict[str, dict[str, Any]], era: str) -> dict[str, dict[str,
     from compiler.errors import LegacyImportError
     from compiler.legacy.removed_modules import AbsentModule
 
+    for name in _INTRINSICS:
+        importlib.import_module(name)
     legacy.install(everything=True, era=era)
     found: dict[str, dict[str, list[str]]] = {}
     lost = set()
@@ -379,6 +385,23 @@ def word_lines(every: dict[str, dict[str, Any]]) -> list[str]:
                 if place != usual:
                     lines[module].add(f"{name}={place}" if place else name)
     return [" ".join([owner, *sorted(names)]) for owner, names in sorted(lines.items())]
+
+
+def merged_words(before: list[str], new: list[str]) -> list[str]:
+    """Lines of both lists; a name that the older list answers keeps the place that it has there."""
+    lines = {owner: set(names) for owner, *names in map(str.split, before)}
+    known = {owner: {each.partition("=")[0] for each in names} for owner, names in lines.items()}
+    for owner, *names in map(str.split, new):
+        around = [owner[:end] for end in (*_dots(owner), len(owner))]
+        listed = set().union(*(known.get(each, ()) for each in around))
+        lines.setdefault(owner, set()).update(
+            each for each in names if each.partition("=")[0] not in listed
+        )
+    return [" ".join([owner, *sorted(names)]) for owner, names in sorted(lines.items()) if names]
+
+
+def _dots(path: str) -> list[int]:
+    return [at for at, letter in enumerate(path) if letter == "."]
 
 
 def _known_today() -> dict[str, set[str]]:
@@ -532,7 +555,8 @@ def main() -> None:
     given = options.parse_args()
     modules = {each.name: read_checkout(each) for each in given.checkouts}
     if given.words:
-        _WORDS.write_text("\n".join(word_lines(modules)) + "\n")
+        before, new = _WORDS.read_text().splitlines(), word_lines(modules)
+        _WORDS.write_text("\n".join(merged_words(before, new)) + "\n")
         return
     with concurrent.futures.ThreadPoolExecutor() as pool:
         eras = [".".join(version.split(".")[:2]) for version in modules]
