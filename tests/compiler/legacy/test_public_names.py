@@ -72,6 +72,8 @@ from tvm.auto_scheduler.measure import local_run
 from tvm.runtime import TypeCode
 assert TypeCode.INT == 0
 from tvm.meta_schedule.tune import extract_task_from_relay
+from tvm.relay.testing.mlp import create_workload
+assert relay.Prelude and relay.Sequential
 """
     subprocess.run([sys.executable, "-c", code], check=True)
 
