@@ -30,6 +30,18 @@ MARGIN = 1
 BREAKPOINT = 0xCC
 # Machines that hold GPUs, besides the one that is here.
 HOSTS = ("sapphirerapids", "icelake-server", "znver3", "znver4", "x86-64-v3")
+ON_THE_GPU = """
+from tests.cuda_mock.device import Device
+device = Device(execute=False)
+import tvm
+from compiler import relay
+from compiler.runtime import graph_executor
+from scripts.gpu_kit import networks
+mod, inputs = networks.small_network()
+module = graph_executor.GraphModule(relay.build(mod, "cuda")["default"](tvm.cuda(0)))
+for _ in range(3):
+    module.run(**inputs)
+"""
 WORKLOAD = "from scripts.gpu_kit.trim import workload; workload()"
 
 
@@ -60,7 +72,9 @@ def workload() -> None:
             library.export_library(f"{folder}/library.so")
 
     network, _ = networks.small_network()
-    networks.register_on_the_cpu()
+    on_the_mocked_gpu()
+    for target in ("cuda -arch=sm_90", "llvm"):  # the processor that is here is found out
+        relay.build(network, target)
     for host in HOSTS:
         built(network, host)
     for each in networks.TIMED:
@@ -77,6 +91,16 @@ def workload() -> None:
         built(relay.transform.ToMixedPrecision("float16")(half), HOSTS[0])
         for precision in ("default", "tf32"):
             built(mod, HOSTS[3], precision, params)
+
+
+def on_the_mocked_gpu() -> None:
+    """Build and run for the GPU that TVM's runtime sees, as stage f does."""
+    from tests import cuda_mock
+    from tests.ptx import ptxas
+
+    with tempfile.TemporaryDirectory() as folder:
+        home = cuda_mock.make_home(pathlib.Path(folder, "home"), ptxas.NVCC)
+        cuda_mock.run(ON_THE_GPU, home)
 
 
 def touched_pages(parts: pathlib.Path) -> np.ndarray:
