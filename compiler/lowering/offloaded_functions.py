@@ -141,7 +141,12 @@ def inline_subgraphs(mod: tvm.IRModule) -> tvm.IRModule:
         for gvar, function in mod.functions_items()
     }
     mod = tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
-    return relax.transform.InlinePrivateFunctions()(mod)
+    mod = relax.transform.InlinePrivateFunctions()(mod)
+    if any(map(is_renewed, functions.values())):
+        for gvar, function in relax_functions(mod):
+            # KillAfterLastUse drops a match whose variable is used for its size alone.
+            mod[gvar] = dynamic_shape.with_known_casts(function)
+    return mod
 
 
 def inline_into_callers(mod: tvm.IRModule, names: Collection[str]) -> tvm.IRModule:

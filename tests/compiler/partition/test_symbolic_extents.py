@@ -16,6 +16,7 @@ from compiler import relay
 from compiler.errors import InputError
 from compiler.partition import Strategy, partition, register, subgraphs
 from compiler.runtime import graph_executor
+from scripts.fuzz.networks.families import draw
 
 NODE, INFO = helper.make_node, helper.make_tensor_value_info
 WEIGHT = np.random.default_rng(0).standard_normal((4, 4)).astype("float32")
@@ -121,6 +122,19 @@ def test_onnxruntime_runs_parts_of_any_extents(imported):
     info = check(mod, params).partition_info()
     assert {each["runtime"] for each in info.values()} == {"onnxruntime"}
     assert sum(len(each["operators"]) for each in info.values()) == 5
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("onnxruntime"), reason="needs onnxruntime")
+def test_a_tensor_may_be_used_for_its_size_alone_after_inlining():
+    net = draw(780, 59)  # resized to sizes that it computes, between subgraphs
+    mod, params = relay.frontend.from_onnx(net.model())
+    done = partition(mod, "onnxruntime", params)
+    assert len(subgraphs(done)) > 3
+    plain, mixed = (relay.build(each, "llvm", params=params).session() for each in (mod, done))
+    for batch in (1, 3):
+        feed = net.feed(dict.fromkeys(net.ordinary, batch), np.random.default_rng(batch))
+        for expected, found in zip(plain.run(feed).values(), mixed.run(feed).values()):
+            np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_a_limit_of_bytes_counts_the_largest_extents(imported):
