@@ -20,7 +20,13 @@ from typing import Any
 
 import numpy as np
 
-from compiler.errors import BuildError, LibraryOperatorError, LoadError, PartitionError
+from compiler.errors import (
+    BuildError,
+    InputError,
+    LibraryOperatorError,
+    LoadError,
+    PartitionError,
+)
 
 RUN = "baton.foreign.run"
 """Name of the packed function: (code, inputs..., outputs...)."""
@@ -225,7 +231,10 @@ _loaded = _Loaded()
 def _run(code: Any, *tensors: Any) -> None:
     """Call the code with the inputs and the outputs, which come last."""
     engine, count = _loaded.of_text(str(code)) if isinstance(code, str) else _loaded.of(code)
-    engine(tensors[:count], tensors[count:])
+    inputs, outputs = tensors[:count], tensors[count:]
+    # Engines reject tensors without elements, give them other shapes, or compute later runs wrong.
+    if not (all(0 in each.shape for each in outputs) and any(0 in each.shape for each in inputs)):
+        engine(inputs, outputs)
 
 
 def _copying(runnable: Runnable) -> Engine:
@@ -256,7 +265,7 @@ def register() -> None:
     import tvm_ffi
 
     # That it raises: TVM hands them on by these names.
-    for error in (BuildError, LibraryOperatorError, LoadError):
+    for error in (BuildError, InputError, LibraryOperatorError, LoadError):
         tvm_ffi.register_error(error)
     for name in (RUN, RUN_ON_CUDA):
         tvm_ffi.register_global_func(name, _run, override=True)

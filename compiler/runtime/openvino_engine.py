@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from compiler.errors import BuildError, LoadError
+from compiler.errors import BuildError, InputError, LoadError
 
 
 def load(header: Mapping[str, Any], model: bytes) -> Callable[[Sequence[Any], Sequence[Any]], None]:
@@ -55,7 +55,16 @@ class _Requests:
         self._local = threading.local()
 
     def run(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        """Compute the outputs in place."""
+        """Compute the outputs in place.
+
+        Raises InputError: an input has no elements, which OpenVINO computes wrong in attention.
+        """
+        for tensor in inputs:
+            if 0 in tensor.shape:
+                raise InputError(
+                    f"a subgraph in OpenVINO got a tensor of shape {tuple(tensor.shape)}, without "
+                    "elements, which OpenVINO may compute wrong; use another back end"
+                )
         if not hasattr(self._local, "request"):
             self._local.request = self._compiled.create_infer_request()
         request = self._local.request

@@ -14,7 +14,7 @@ import tvm
 from onnx import helper, numpy_helper
 
 from compiler import relay
-from compiler.errors import BuildError, LoadError, PartitionError
+from compiler.errors import BuildError, InputError, LoadError, PartitionError
 from compiler.partition import explain, partition, subgraphs
 from compiler.runtime import graph_executor, load_module, onednn_engine, openvino_engine
 from compiler.version import package_version
@@ -85,6 +85,29 @@ def test_one_library_runs_dynamic_batches(engine: str) -> None:
         plain = run(relay.build(network(rows), "llvm"), data(rows))
         for result, reference in zip(run(library, data(rows)), plain):
             np.testing.assert_allclose(result, reference, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("engine", ENGINES[:2])
+def test_a_batch_of_0_is_empty_and_leaves_later_runs_right(engine: str) -> None:
+    require(engine)
+    x = relay.var("x", shape=(relay.Any(), 2, 4, 4))
+    y = relay.nn.lrn(relay.nn.instance_norm(x, weight(2), weight(2)), 3)
+    y = relay.nn.conv2d(relay.reshape(y, (0, 2, 4, 4)), weight(3, 2, 3, 3), padding=(1, 1))
+    mod = tvm.IRModule.from_expr(relay.Function([x], y))
+    plain, mixed = (relay.build(m, "llvm").session() for m in (mod, partition(mod, engine)))
+    for rows in (2, 0, 1, 3):
+        feed = {"x": np.random.default_rng(rows).standard_normal((rows, 2, 4, 4)).astype("float32")}
+        (expected,), (found,) = plain.run(feed).values(), mixed.run(feed).values()
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_openvino_rejects_sums_over_no_elements() -> None:
+    require("openvino")
+    x = relay.var("x", shape=(3, relay.Any()))
+    mod = tvm.IRModule.from_expr(relay.Function([x], relay.sum(x, axis=[1])))
+    session = relay.build(partition(mod, "openvino"), "llvm").session()
+    with pytest.raises(InputError, match=r"shape \(3, 0\), without elements"):
+        session.run({"x": np.ones((3, 0), "float32")})
 
 
 def test_threads_share_a_library(engine: str) -> None:
