@@ -412,13 +412,7 @@ def _outermost_loop(body: Any) -> Any | None:
 
 
 def _panels_and_tiles(
-    rows: Rows,
-    kernel: tirx.PrimFunc,
-    loop: Any,
-    size: int,
-    count: Any,
-    tiles: Any,
-    tiling: Tiling,
+    rows: Rows, kernel: tirx.PrimFunc, loop: Any, size: int, count: Any, tiles: Any, tiling: Tiling
 ) -> Any:
     """Groups of tiles > panels, in one loop > tiles."""
     wide = "int64"

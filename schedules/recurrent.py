@@ -216,10 +216,7 @@ class _Loops:
             yield set_reset, lambda lane: tirx.sigmoid(reset(lane))
             yield set_product, candidate
             yield set_product, lambda lane: tirx.tanh(product(lane))
-            yield (
-                set_state,
-                lambda lane: product(lane) + z(lane) * (state(lane) - product(lane)),
-            )
+            yield (set_state, lambda lane: product(lane) + z(lane) * (state(lane) - product(lane)))
         else:
             yield from self._lstm(gate, set_state, row, column)
 

@@ -53,11 +53,7 @@ class Database:
 
 
 def extract_tasks(
-    mod: tvm.IRModule,
-    target: Any,
-    params: Mapping[str, Any] | None,
-    *,
-    opt_level: int = 3,
+    mod: tvm.IRModule, target: Any, params: Mapping[str, Any] | None, *, opt_level: int = 3
 ) -> list[SearchTask]:
     """The kernels to tune; `task.weight` says how often the module calls each."""
     return _extract_tasks(mod, params, target, opt_level=opt_level)[0]

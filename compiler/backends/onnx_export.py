@@ -326,9 +326,7 @@ def _batch_norm(exporter: _Exporter, call: Any) -> list[str]:
         offset = exporter.constant(0 * ones, str(ones.dtype))
     mean, variance = exporter.value(call.args[3]), exporter.value(call.args[4])
     result = exporter.emit(
-        "BatchNormalization",
-        [data, scale, offset, mean, variance],
-        epsilon=float(attrs.epsilon),
+        "BatchNormalization", [data, scale, offset, mean, variance], epsilon=float(attrs.epsilon)
     )
     if axis != 1:
         result = exporter.emit("Transpose", [result], perm=order)

@@ -32,14 +32,7 @@ SupportedOps = Callable[[str, list[Any], Options], Sequence[Mark] | None]
 Check = Callable[[dict[str, Any], list[dict[str, Any]], Options], bool | Unsupported]
 FunctionMarks = Callable[["relax.Function", Options], Sequence[Mark]]
 AcceptSubgraph = Callable[
-    [
-        str,
-        int,
-        Options,
-        dict[str, str],
-        "Mapping[str, np.ndarray]",
-        "Mapping[str, np.ndarray]",
-    ],
+    [str, int, Options, dict[str, str], "Mapping[str, np.ndarray]", "Mapping[str, np.ndarray]"],
     bool | Unsupported,
 ]
 RunPass = Callable[

@@ -143,8 +143,7 @@ def partition_command(
         option("Write the graph with its subgraphs as Graphviz DOT text.", "FILE", OUTPUT),
     ] = None,
     explain: Annotated[
-        bool,
-        flag("Print where each operator runs, why, and what would help.", "--explain", OUTPUT),
+        bool, flag("Print where each operator runs, why, and what would help.", "--explain", OUTPUT)
     ] = False,
     what_if: Annotated[
         list[str],
@@ -219,11 +218,7 @@ def run_command(
 
 @app.command("info", rich_help_panel=RUN)
 @builds("shape", "extent")
-def info_command(
-    *,
-    model: options.Runnable,
-    build: BuildOptions,
-) -> options.Shown:
+def info_command(*, model: options.Runnable, build: BuildOptions) -> options.Shown:
     """Describe a model or a library: inputs, outputs, dynamic dimensions, target, versions."""
     from .info import describe, show_description
 

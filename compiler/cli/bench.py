@@ -389,16 +389,7 @@ def result_table(result: ModelResult, threads: int) -> Any:
         )
     plural = "thread" if threads == 1 else "threads"
     return table(
-        (
-            "engine",
-            "median ms",
-            "/ Baton",
-            "build s",
-            "load s",
-            "peak MB",
-            "error",
-            "runs/rounds",
-        ),
+        ("engine", "median ms", "/ Baton", "build s", "load s", "peak MB", "error", "runs/rounds"),
         rows,
         title=f"{result.model}, {threads} {plural}",
         numbers=7,

@@ -44,10 +44,7 @@ _CLOCK_STEP = 0.02
 
 
 def compile_or_restore(
-    model: Path,
-    options: BuildOptions,
-    output: Path | None = None,
-    steps: Steps | None = None,
+    model: Path, options: BuildOptions, output: Path | None = None, steps: Steps | None = None
 ) -> Compiled:
     """As `compile_model`; the library of the same command before is written again."""
     steps = steps or Steps()

@@ -83,11 +83,7 @@ def convert_database(source: Path, output: Path) -> int:
     Raises RecordError: the source can't be read.
     """
     from compiler.auto_scheduler import metaschedule
-    from compiler.records.auto_scheduler.record import (
-        Record,
-        load_records,
-        save_records,
-    )
+    from compiler.records.auto_scheduler.record import Record, load_records, save_records
 
     if source.is_dir():
         records = metaschedule.read_database(source)

@@ -246,8 +246,7 @@ Precisions = Annotated[
 ]
 Data = Annotated[Path | None, option(f"For --precision int8. {SAMPLES}", "FOLDER", PRECISION)]
 Trust = Annotated[
-    bool,
-    flag("Accept a saved module (.json) that holds code. The code runs.", "--trust", MODEL),
+    bool, flag("Accept a saved module (.json) that holds code. The code runs.", "--trust", MODEL)
 ]
 Backend = Annotated[
     list[str],

@@ -75,11 +75,7 @@ def gflops_of(kernel: KernelTime) -> str:
 
 
 def profile_model(
-    model: Path,
-    repeats: int,
-    seed: int,
-    options: BuildOptions,
-    steps: Steps,
+    model: Path, repeats: int, seed: int, options: BuildOptions, steps: Steps
 ) -> Profile:
     """Load a library or build a model file, and measure its kernels on random inputs.
 

@@ -26,10 +26,7 @@ commands = options.Commands()
 @commands.command("replay", rich_help_panel="Measure")
 @builds("log", "auto_scheduler_log", "target", "opt_level", "shape", "extent")
 def replay_command(
-    *,
-    model: options.Model,
-    build: BuildOptions,
-    rounds: options.Rounds = 7,
+    *, model: options.Model, build: BuildOptions, rounds: options.Rounds = 7
 ) -> options.Shown:
     """Build a model with and without tuning logs and compare their latencies and outputs."""
     from .replay import replay_model, show_replayed
@@ -105,8 +102,7 @@ def tune_command(
         ),
     ] = None,
     timeout: Annotated[
-        float,
-        option("Time limit in seconds of one build, and of one run.", "S", TIMING, min=0.1),
+        float, option("Time limit in seconds of one build, and of one run.", "S", TIMING, min=0.1)
     ] = 20.0,
     number: Annotated[int, option("Runs that a repeat averages.", "N", TIMING, min=1)] = 4,
     repeat: Annotated[int, option("Repeats of a measurement.", "N", TIMING, min=1)] = 3,
@@ -118,8 +114,7 @@ def tune_command(
     ] = 0.0,
     check: Annotated[bool, option("Compare each result with numpy's.", None, TIMING)] = True,
     tracker: Annotated[
-        str | None,
-        option("Measure on devices of this RPC tracker.", "HOST:PORT/KEY", TIMING),
+        str | None, option("Measure on devices of this RPC tracker.", "HOST:PORT/KEY", TIMING)
     ] = None,
     scheduler: Annotated[
         str | None,
@@ -168,11 +163,7 @@ def extract_tasks_command(
     from .extract_tasks import extract_model_tasks, show_extracted
 
     extracted = extract_model_tasks(
-        find_model(str(model)),
-        build,
-        include_simple=include_simple,
-        folder=folder,
-        steps=Steps(),
+        find_model(str(model)), build, include_simple=include_simple, folder=folder, steps=Steps()
     )
     return extracted, show_extracted
 

@@ -32,12 +32,7 @@ CONVOLUTIONS = frozenset(
 _PRODUCTS = ("nn.dense", "nn.matmul")
 _HOMOGENEOUS = frozenset(each.relay_name for each in all_facts() if each.homogeneous)
 """A positive scale may be applied before or after these operators."""
-_FUNCTIONS = {
-    "add": np.add,
-    "subtract": np.subtract,
-    "multiply": np.multiply,
-    "divide": np.divide,
-}
+_FUNCTIONS = {"add": np.add, "subtract": np.subtract, "multiply": np.multiply, "divide": np.divide}
 
 
 class _ScaleRule(SharedRule):

@@ -93,10 +93,7 @@ SCHEDULE = (
     Step("loop over the batch", steps.loop_over_samples, required=True),
     Step("check bounds", steps.check_all_bounds, required=True),
 )
-LIFT = (
-    Step("inline subgraphs", steps.inline_offloaded),
-    Step("lift weights", steps.lift_weights),
-)
+LIFT = (Step("inline subgraphs", steps.inline_offloaded), Step("lift weights", steps.lift_weights))
 """After these, the library's weights are known."""
 LINK = (
     Step("place on devices", steps.place_on_devices),

@@ -177,9 +177,7 @@ def write_numpy_file(names: list[str], arrays: list[np.ndarray]) -> bytes:
     return stream.getvalue()
 
 
-def load_params(
-    source: str | os.PathLike[str] | bytes,
-) -> dict[str, np.ndarray] | list[np.ndarray]:
+def load_params(source: str | os.PathLike[str] | bytes) -> dict[str, np.ndarray] | list[np.ndarray]:
     """Read a parameter file of any MXNet version.
 
     Parameters

@@ -24,10 +24,7 @@ class Library:
     """What an `InferenceSession` asks of its model; it says what the arguments are."""
 
     def __init__(
-        self,
-        path: Path,
-        options: SessionOptions,
-        providers: Sequence[str | tuple[str, Any]] | None,
+        self, path: Path, options: SessionOptions, providers: Sequence[str | tuple[str, Any]] | None
     ):
         if options._initializers or options._denotations:
             raise InputError(

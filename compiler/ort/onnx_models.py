@@ -19,11 +19,7 @@ from compiler.errors import (
     UnknownShapeError,
     UnsupportedOperatorError,
 )
-from compiler.relay.frontend.onnx.model import (
-    dense_array,
-    require_external_files,
-    tensor_array,
-)
+from compiler.relay.frontend.onnx.model import dense_array, require_external_files, tensor_array
 from compiler.support.regular_files import open_regular
 
 from .capi.onnxruntime_pybind11_state import InvalidProtobuf, NoSuchFile

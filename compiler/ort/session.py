@@ -266,9 +266,7 @@ class InferenceSession(KnownNames):
 
 
 def _opened(
-    source: bytes | Path,
-    options: SessionOptions,
-    providers: Sequence[str | tuple[str, Any]] | None,
+    source: bytes | Path, options: SessionOptions, providers: Sequence[str | tuple[str, Any]] | None
 ) -> OnnxModel | Library:
     if isinstance(source, Path) and source.suffix in SUFFIXES:
         return Library(source, options, providers)

@@ -251,11 +251,7 @@ class _Walk:
 
 
 def _query_strategy_in_relax(
-    mod: IRModule,
-    name: str,
-    run: StrategyRun,
-    params: Mapping[str, Any],
-    inputs: Mapping[int, str],
+    mod: IRModule, name: str, run: StrategyRun, params: Mapping[str, Any], inputs: Mapping[int, str]
 ) -> tuple[_ModuleAdapter, Claims] | None:
     """The module in Relax's operators, with the claims; None if the strategy knows none."""
     names = operators_of(mod[name])

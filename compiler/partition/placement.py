@@ -230,11 +230,7 @@ class _Search:
         return mixed[:_MOST_MIXED], 1 - max(least, 0.0) / paths[0][0]
 
     def _measured(
-        self,
-        mod: IRModule,
-        params: Mapping[str, Any],
-        placements: Sequence[Stretches],
-        rounds: int,
+        self, mod: IRModule, params: Mapping[str, Any], placements: Sequence[Stretches], rounds: int
     ) -> list[PlacementRecord]:
         """Time placements of a module in turn, unless all are known."""
         workload = self._workload(mod)

@@ -62,10 +62,7 @@ def is_bool(answer: Any) -> bool:
 
 
 def select_marks(
-    selector: Selector,
-    graph: Graph,
-    domains: Sequence[int | None],
-    where: str,
+    selector: Selector, graph: Graph, domains: Sequence[int | None], where: str
 ) -> list[int | Unsupported]:
     """Grow subgraphs over a graph.
 

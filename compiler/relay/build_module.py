@@ -90,9 +90,7 @@ def build(
 
 
 def optimize(
-    mod: tvm.IRModule | relax.Function,
-    target: Any = None,
-    params: Mapping[str, Any] | None = None,
+    mod: tvm.IRModule | relax.Function, target: Any = None, params: Mapping[str, Any] | None = None
 ) -> tuple[tvm.IRModule, dict[str, Any]]:
     """Run the target-independent part of a build: bind parameters and simplify.
 

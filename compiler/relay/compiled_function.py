@@ -115,10 +115,7 @@ class Compiled:
     """
 
     def __init__(
-        self,
-        function: CompiledFunction,
-        device: Any,
-        results_on_host: bool = False,
+        self, function: CompiledFunction, device: Any, results_on_host: bool = False
     ) -> None:
         self.function = function
         self.device = device

@@ -210,10 +210,7 @@ class _Scopes:
     """Scopes of an expression: 0 is the expression, others are branches and local functions."""
 
     def __init__(
-        self,
-        root: relax.Expr,
-        own: Sequence[relax.Expr],
-        inner: Mapping[int, Sequence[relax.Expr]],
+        self, root: relax.Expr, own: Sequence[relax.Expr], inner: Mapping[int, Sequence[relax.Expr]]
     ) -> None:
         self.parent = [0]
         self.inner: dict[tuple[int, int], list[int]] = {}  # by node and its scope: scopes in it

@@ -265,6 +265,5 @@ def function_of(
 
 def _is_leaf(node: relax.Expr) -> bool:
     return not isinstance(
-        node,
-        (relax.Call, relax.Tuple, relax.TupleGetItem, relax.SeqExpr, relax.If, relax.Function),
+        node, (relax.Call, relax.Tuple, relax.TupleGetItem, relax.SeqExpr, relax.If, relax.Function)
     )

@@ -21,14 +21,7 @@ from .build_module import only_target, optimize
 from .calling_convention import as_main
 from .compiled_function import Compiled, CompiledFunction, Contexts
 from .function import OpenFunction
-from .vm_saved import (
-    SavedExecutable,
-    SavedFunction,
-    can_be_kept,
-    compiled,
-    interface_of,
-    load_exec,
-)
+from .vm_saved import SavedExecutable, SavedFunction, can_be_kept, compiled, interface_of, load_exec
 
 
 class Executable:

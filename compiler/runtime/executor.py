@@ -72,11 +72,7 @@ class GraphExecutor:
     """The virtual machine's function that a timer calls once `_prepare` was, and its arguments."""
 
     def __init__(
-        self,
-        code: Any,
-        metadata: Metadata,
-        devices: Sequence[Any],
-        params: Mapping[str, Any],
+        self, code: Any, metadata: Metadata, devices: Sequence[Any], params: Mapping[str, Any]
     ) -> None:
         self.metadata = metadata
         self.devices = list(devices)

@@ -26,12 +26,7 @@ from typing import TYPE_CHECKING, Any
 from compiler.errors import ExportError
 from compiler.runtime import container, elf
 from compiler.runtime.foreign import IN_PROCESS
-from compiler.runtime.shared_library import (
-    WriteWeights,
-    explained,
-    sections,
-    write_shared_library,
-)
+from compiler.runtime.shared_library import WriteWeights, explained, sections, write_shared_library
 from compiler.runtime.standalone import require_standalone, write_standalone
 from compiler.runtime.weights import write_weights
 from compiler.support.atomic_file import atomic_write_path

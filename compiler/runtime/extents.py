@@ -8,10 +8,7 @@ from compiler.errors import InputError
 
 
 def require_shape(
-    what: str,
-    shape: Sequence[int],
-    declared: Sequence[int | str],
-    bounds: Mapping[str, int],
+    what: str, shape: Sequence[int], declared: Sequence[int | str], bounds: Mapping[str, int]
 ) -> None:
     """Compare one value with its input.
 

@@ -20,13 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from compiler.errors import (
-    BuildError,
-    InputError,
-    LibraryOperatorError,
-    LoadError,
-    PartitionError,
-)
+from compiler.errors import BuildError, InputError, LibraryOperatorError, LoadError, PartitionError
 
 RUN = "baton.foreign.run"
 """Name of the packed function: (code, inputs..., outputs...)."""

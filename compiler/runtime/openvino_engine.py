@@ -29,10 +29,7 @@ def load(header: Mapping[str, Any], model: bytes) -> Callable[[Sequence[Any], Se
         raise LoadError(
             "a subgraph runs in OpenVINO, which is not installed: pip install openvino"
         ) from error
-    config: dict[str, Any] = {
-        "PERFORMANCE_HINT": "LATENCY",
-        "INFERENCE_PRECISION_HINT": "f32",
-    }
+    config: dict[str, Any] = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"}
     threads = header.get("threads") or os.environ.get("TVM_NUM_THREADS", "")
     if str(threads).isdecimal() and int(threads):
         config["INFERENCE_NUM_THREADS"] = int(threads)

@@ -220,10 +220,7 @@ class Session:
         return self._submit(self._request, *self._checked(inputs, outputs, kv_cache))
 
     def _checked(
-        self,
-        inputs: Mapping[str, Any],
-        outputs: Iterable[str] | None,
-        kv_cache: KVCache | None,
+        self, inputs: Mapping[str, Any], outputs: Iterable[str] | None, kv_cache: KVCache | None
     ) -> tuple[dict[str, Any], list[int], KVCache | None]:
         """The arguments of `_request`; raises InputError as `run`."""
         self._require_open()

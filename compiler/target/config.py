@@ -39,11 +39,7 @@ _COMPUTED = "feature."
 _LLVM_TRIPLES = {"hexagon": "hexagon", "rocm": "amdgcn-amd-amdhsa-hcc"}
 _CUDA_ARCHITECTURE = re.compile(r"sm_[1-9]\d{1,2}[af]?")
 _ARCHITECTURE_ATTRIBUTE = {"cuda": "arch", "nvptx": "mcpu"}
-_CHOICES = {
-    "jit": ("mcjit", "orcjit"),
-    "mfloat-abi": ("soft", "hard"),
-    "opt-level": (0, 1, 2, 3),
-}
+_CHOICES = {"jit": ("mcjit", "orcjit"), "mfloat-abi": ("soft", "hard"), "opt-level": (0, 1, 2, 3)}
 # Fields of a config that are read apart, and attributes that no message should propose.
 _FIELDS = frozenset({"kind", "tag"})
 _INTERNAL = frozenset({"from_device", "target_device_type"})

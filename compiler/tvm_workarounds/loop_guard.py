@@ -105,12 +105,7 @@ def _wraps_with_condition(
 
     tvm_ffi.structural_walk(
         body,
-        [
-            ((tirx.FloorMod, tirx.Mod), modulo),
-            (tirx.IfThenElse, branch),
-            (Call, call),
-            *beside,
-        ],
+        [((tirx.FloorMod, tirx.Mod), modulo), (tirx.IfThenElse, branch), (Call, call), *beside],
     )
     return conditional and wraps
 

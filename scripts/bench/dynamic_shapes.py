@@ -157,10 +157,7 @@ def onnxruntime(path: pathlib.Path) -> Prepare:
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 3
     session = peer.InferenceSession(str(path), options)
-    return lambda feeds: (
-        lambda: session.run(None, feeds),
-        lambda: session.run(None, feeds)[0],
-    )
+    return lambda feeds: (lambda: session.run(None, feeds), lambda: session.run(None, feeds)[0])
 
 
 def openvino(path: pathlib.Path) -> Prepare:

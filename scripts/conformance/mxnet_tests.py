@@ -30,12 +30,7 @@ import numpy
 
 from scripts.conformance import external_tests
 
-DEFAULT = (
-    "test_subgraph_op.py",
-    "test_deferred_compute.py",
-    "test_gluon.py",
-    "test_extensions.py",
-)
+DEFAULT = ("test_subgraph_op.py", "test_deferred_compute.py", "test_gluon.py", "test_extensions.py")
 LIBRARIES = {
     "libcustomop_lib.so": "lib_custom_op/gemm_lib.cc",
     "libsubgraph_lib.so": "lib_subgraph/subgraph_lib.cc",

@@ -464,11 +464,7 @@ UNDEFINED = (
         _vanishes_beside_infinity,
         "products that are 0 or not, depending on their order, times infinity",
     ),
-    Rule(
-        names("ReduceLogSum"),
-        _integers_not_positive,
-        "the logarithm of 0 or less as an integer",
-    ),
+    Rule(names("ReduceLogSum"), _integers_not_positive, "the logarithm of 0 or less as an integer"),
     Rule(names("ReduceLogSumExp"), _integers, "sums of integers that overflow"),
     Rule(names("GridSample"), _not_finite, "places that are not finite"),
     Rule(names("RoiAlign"), _not_finite, "whether neighbors with a weight of 0 count"),

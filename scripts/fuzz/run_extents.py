@@ -267,11 +267,7 @@ class Extents:
             yield from self._built(variant.model(size), variant, {size: expected[size]}, say)
 
     def _built(
-        self,
-        model: onnx.ModelProto,
-        variant: Variant,
-        expected: Mapping[int, Expected],
-        say: Say,
+        self, model: onnx.ModelProto, variant: Variant, expected: Mapping[int, Expected], say: Say
     ) -> Iterator[Event]:
         from compiler.relay.frontend import from_onnx
 

@@ -53,10 +53,9 @@ def register_on_the_cpu() -> None:
 def library_layer(backend: str, dtype: str) -> Layers:
     """A layer for cuBLASLt or cuDNN, with bias and ReLU."""
     rng = np.random.default_rng(0)
-    shape, weight = {
-        "cublaslt": ((64, 96), (80, 96)),
-        "cudnn": ((2, 16, 14, 14), (24, 16, 3, 3)),
-    }[backend]
+    shape, weight = {"cublaslt": ((64, 96), (80, 96)), "cudnn": ((2, 16, 14, 14), (24, 16, 3, 3))}[
+        backend
+    ]
     x = relay.var("x", shape=shape, dtype=dtype)
     w, bias = (rng.uniform(-1, 1, s).astype(dtype) for s in (weight, weight[:1]))
     layer = relay.nn.dense if backend == "cublaslt" else relay.nn.conv2d
@@ -154,13 +153,7 @@ def _layer_norm(x: Any) -> Any:
 
 
 def _rows(name: str, layer: Callable[..., Any], *shape: int) -> Timed:
-    return Timed(
-        f"{name} {'x'.join(map(str, shape))}",
-        layer,
-        [shape],
-        {"op": name},
-        ("float32",),
-    )
+    return Timed(f"{name} {'x'.join(map(str, shape))}", layer, [shape], {"op": name}, ("float32",))
 
 
 TIMED = [

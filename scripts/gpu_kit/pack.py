@@ -190,10 +190,7 @@ def stages(cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
         stage("c2", "racecheck", families, 30, under=[*checker, "racecheck"], **slow),
         stage("d1", "layers against eager", each("timed", "timing:layer", "case", "dtype"), 25),
         stage(
-            "d2",
-            "models against torch.compile",
-            each("model", "timing:model", "case", "dtype"),
-            80,
+            "d2", "models against torch.compile", each("model", "timing:model", "case", "dtype"), 80
         ),
         stage("e", "graphs, CPU and GPU, export, allocations", [*networks, again], 20),
         stage("f", "builds on this machine", _builds(cases), 60, compiler=True),

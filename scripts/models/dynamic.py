@@ -103,13 +103,7 @@ def wav2vec2(layers: int = 6, width: int = 768, heads: int = 12) -> onnx.ModelPr
     g = Graph(0)
     sound: list[Input] = [("sound", TensorProto.FLOAT, ["batch", "samples"])]
     scores = any_size.wav2vec2(
-        g,
-        "sound",
-        _linear,
-        _normal,
-        lambda g, x: _encoder_layer(g, x, width, heads),
-        width,
-        layers,
+        g, "sound", _linear, _normal, lambda g, x: _encoder_layer(g, x, width, heads), width, layers
     )
     return _model(g, "wav2vec2", sound, scores, ["batch", "rows", 32])
 

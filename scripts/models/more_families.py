@@ -878,7 +878,7 @@ def _series() -> list[Network]:
                     timesteps=torch.arange(s.shape[1])[None].expand(s.shape[0], -1),
                 ).action_preds
             ),
-        ),
+        )
     ]
 
 

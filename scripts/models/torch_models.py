@@ -178,11 +178,7 @@ MODELS: tuple[Model, ...] = (
     Model("inception_v3", "torchvision", (3, 299, 299)),
     *(
         Model(name, "torchvision", (3, 224, 224), settings={"weights_backbone": None})
-        for name in (
-            "fcn_resnet50",
-            "deeplabv3_mobilenet_v3_large",
-            "lraspp_mobilenet_v3_large",
-        )
+        for name in ("fcn_resnet50", "deeplabv3_mobilenet_v3_large", "lraspp_mobilenet_v3_large")
     ),
     *_vision("r3d_18 r2plus1d_18", "torchvision", (3, 8, 112, 112)),
     Model("raft_small", "torchvision", (3, 128, 128), inputs="pair"),
@@ -206,12 +202,7 @@ MODELS: tuple[Model, ...] = (
         for name in ("Bert", "Roberta", "DistilBert", "MPNet", "Electra", "MobileBert")
     ),
     _transformer(
-        "Albert",
-        "text",
-        (128,),
-        hidden_size=768,
-        num_attention_heads=12,
-        intermediate_size=3072,
+        "Albert", "text", (128,), hidden_size=768, num_attention_heads=12, intermediate_size=3072
     ),
     _transformer(
         "DebertaV2",

@@ -161,8 +161,7 @@ def test_strict_builds_pass_over_templates_of_auto_scheduler_records(tmp_path):
     template = Template(winograd.NAME, args, config.to_entity())
     log = tmp_path / "log.json"
     save_records(
-        log,
-        [Record(task.workload_key, {"kind": "llvm"}, [[], []], (1e-9,), 0, template=template)],
+        log, [Record(task.workload_key, {"kind": "llvm"}, [[], []], (1e-9,), 0, template=template)]
     )
     with auto_scheduler.ApplyHistoryBest(log):
         with context():

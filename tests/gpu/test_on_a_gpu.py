@@ -79,10 +79,9 @@ def test_layers_of_nvidias_libraries_give_batons_numbers(backend, dtype):
     if cuda_files.library(nvidia.FILES[backend]) is None:
         pytest.skip(f"{backend} is not here: pip install '{nvidia.PACKAGES[backend]}'")
     rng = np.random.default_rng(0)
-    shape, weight = {
-        "cublaslt": ((64, 96), (80, 96)),
-        "cudnn": ((2, 16, 14, 14), (24, 16, 3, 3)),
-    }[backend]
+    shape, weight = {"cublaslt": ((64, 96), (80, 96)), "cudnn": ((2, 16, 14, 14), (24, 16, 3, 3))}[
+        backend
+    ]
     x = relay.var("x", shape=shape, dtype=dtype)
     w, bias = (rng.uniform(-1, 1, s).astype(dtype) for s in (weight, weight[:1]))
     layer = relay.nn.dense if backend == "cublaslt" else relay.nn.conv2d

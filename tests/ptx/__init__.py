@@ -19,16 +19,7 @@ from tests.ptx.memory import Memory
 from tests.ptx.program import BYTES, Array, Kernel, PtxError
 from tests.ptx.program import kernels as parse
 
-__all__ = [
-    "Outcome",
-    "Output",
-    "Place",
-    "Problem",
-    "PtxError",
-    "Updated",
-    "kernels",
-    "run",
-]
+__all__ = ["Outcome", "Output", "Place", "Problem", "PtxError", "Updated", "kernels", "run"]
 
 THREADS_AT_A_TIME = 8192
 

@@ -210,10 +210,7 @@ class Machine:
         return (named & np.repeat(bits, WARP).astype(np.uint32)) == 0
 
     def _release(
-        self,
-        groups: dict[int, np.ndarray],
-        waiting: dict[int, np.ndarray],
-        stalled: set[int],
+        self, groups: dict[int, np.ndarray], waiting: dict[int, np.ndarray], stalled: set[int]
     ) -> None:
         """Let the blocks go on all of whose threads wait at a barrier."""
         at_barrier = np.zeros(self.lanes, bool)

@@ -68,10 +68,7 @@ class Scheduled:
         return nvcc.compile_to_ptx(self.source, self.arch)
 
     def interpret(
-        self,
-        inputs: list[np.ndarray],
-        ptx: str | None = None,
-        launches: list[Launch] | None = None,
+        self, inputs: list[np.ndarray], ptx: str | None = None, launches: list[Launch] | None = None
     ) -> interpreter.Outcome:
         """Run all launches in the interpreter.
 

@@ -55,10 +55,7 @@ _STEPS = ("floor", "ceil", "trunc", "round", "nearbyint")
 
 
 def partials(
-    expr: Expr,
-    factor: Expr,
-    is_leaf: Callable[[Expr], bool],
-    conditions: tuple[Expr, ...] = (),
+    expr: Expr, factor: Expr, is_leaf: Callable[[Expr], bool], conditions: tuple[Expr, ...] = ()
 ) -> Iterator[Partial]:
     """Contributions of the leaves to an expression times `factor`.
 

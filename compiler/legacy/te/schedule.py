@@ -24,7 +24,7 @@ __getattr__ = lazy_attributes(
         {
             ".schedule_ops": (
                 "AutoInlineBroadcast AutoInlineElemWise AutoInlineInjective InferBound ScheduleOps"
-            ),
+            )
         }
     ),
 )

@@ -182,10 +182,7 @@ class CSRNDArray:
 
 
 def array(
-    source_array: Any,
-    device: Any = None,
-    shape: Sequence[int] | None = None,
-    stype: str = "csr",
+    source_array: Any, device: Any = None, shape: Sequence[int] | None = None, stype: str = "csr"
 ) -> CSRNDArray:
     """A sparse array; see `CSRNDArray`."""
     _check(stype)

@@ -26,10 +26,7 @@ def patch(patches: Patches, topi: Any) -> None:
     patches.set(topi.nn, "depthwise_conv2d_NCHWc", depthwise_conv2d_NCHWc)
     parts: Any = (
         (topi.nn, (sparse_add, sparse_conv2d, sparse_transpose)),
-        (
-            topi.vision,
-            (multibox_detection, multibox_prior, reorg),
-        ),
+        (topi.vision, (multibox_detection, multibox_prior, reorg)),
     )
     for owner, functions in parts:
         for function in functions:

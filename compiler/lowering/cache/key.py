@@ -55,10 +55,7 @@ def obstacle(mod: tvm.IRModule, target: Target, source: ScheduleSource) -> str:
 
 
 def library_key(
-    mod: tvm.IRModule,
-    target: Target,
-    source: ScheduleSource,
-    others: Sequence[object],
+    mod: tvm.IRModule, target: Target, source: ScheduleSource, others: Sequence[object]
 ) -> str:
     """Hash of everything that decides a library, as hexadecimal digits.
 

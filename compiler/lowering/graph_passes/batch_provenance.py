@@ -124,9 +124,7 @@ class _Walk:
     """Propagates batch provenance through functions; fills `parameters` with each argument's."""
 
     def __init__(
-        self,
-        functions: Mapping[str, relax.Function],
-        parameters: dict[str, tuple[Fact, ...]],
+        self, functions: Mapping[str, relax.Function], parameters: dict[str, tuple[Fact, ...]]
     ) -> None:
         self._functions = functions
         self._parameters = parameters

@@ -157,8 +157,5 @@ def _roi_align(builder: Any, call: relax.Call) -> relax.Expr:
     )
 
 
-LEGALIZE = {
-    "relax.vision.roi_align": _roi_align,
-    "relay.vision.roi_align": _roi_align,
-}
+LEGALIZE = {"relax.vision.roi_align": _roi_align, "relay.vision.roi_align": _roi_align}
 """Replacements of TVM's legalizations by operator."""

@@ -30,14 +30,7 @@ from tvm.target import codegen
 from schedules.generic.stages import substitute
 from schedules.tir_visit import nodes_of
 from schedules.x86.conv.register_tile import largest_divisor
-from schedules.x86.machine.amx import (
-    GROUP_BYTES,
-    MARK,
-    PAIR,
-    STEP_BYTES,
-    TILE_COLUMNS,
-    TILE_ROWS,
-)
+from schedules.x86.machine.amx import GROUP_BYTES, MARK, PAIR, STEP_BYTES, TILE_COLUMNS, TILE_ROWS
 
 from ...primfuncs.query import (
     bound_values,

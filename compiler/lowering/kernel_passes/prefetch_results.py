@@ -196,11 +196,7 @@ def _tiles_of(part: tirx.Stmt) -> int:
 
 
 def _fetches(
-    lines: list[tuple[Any, Any]],
-    loops: list[tuple[Any, int]],
-    function: str,
-    tile: Any,
-    tiles: int,
+    lines: list[tuple[Any, Any]], loops: list[tuple[Any, int]], function: str, tile: Any, tiles: int
 ) -> list[tirx.Stmt]:
     """Prefetches of a tile's share; `loops` over results: (variable, iterations), outer first."""
     iterations = math.prod(extent for _, extent in loops)

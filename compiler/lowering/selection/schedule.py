@@ -143,11 +143,7 @@ def _kernel(
 
 
 def _schedule(
-    func: tvm.tirx.PrimFunc,
-    name: str,
-    target: Target,
-    record: Any | None,
-    fast_math: bool,
+    func: tvm.tirx.PrimFunc, name: str, target: Target, record: Any | None, fast_math: bool
 ) -> tuple[tvm.tirx.PrimFunc, Kernel]:
     """Schedule by auto_scheduler record or rule; without a rule, serial, as report and log note."""
     kind = str(target.kind.name)

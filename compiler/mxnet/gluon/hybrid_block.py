@@ -10,12 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, fields, replace
 from typing import Any
 
-from compiler.errors import (
-    BlockArgumentError,
-    BlockError,
-    BlockTypeError,
-    UnknownShapeError,
-)
+from compiler.errors import BlockArgumentError, BlockError, BlockTypeError, UnknownShapeError
 from compiler.mxnet.symbol.compose import replace_variables
 from compiler.mxnet.symbol.optimize import partition_values
 from compiler.mxnet.symbol.symbol import Symbol, var
@@ -148,11 +143,7 @@ class HybridBlock(Block):
     # Hybridizing.
 
     def hybridize(
-        self,
-        active: bool = True,
-        *positional: Any,
-        backend: str | None = None,
-        **options: Any,
+        self, active: bool = True, *positional: Any, backend: str | None = None, **options: Any
     ) -> None:
         """Set how calls run, and forget what was traced and optimized before.
 
@@ -231,12 +222,7 @@ class HybridBlock(Block):
         super().hybridize(active, **asdict(flags))
 
     def optimize_for(
-        self,
-        x: Any,
-        *args: Any,
-        backend: str | None = None,
-        clear: bool = False,
-        **options: Any,
+        self, x: Any, *args: Any, backend: str | None = None, clear: bool = False, **options: Any
     ) -> None:
         """Trace the block for given inputs and let a backend partition it, without running it.
 

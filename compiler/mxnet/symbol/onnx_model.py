@@ -20,10 +20,7 @@ Shape = tuple[int, ...]
 
 
 def to_onnx(
-    symbol: Symbol,
-    params: Mapping[str, Any],
-    shapes: Mapping[str, Shape],
-    dtype: str = "float32",
+    symbol: Symbol, params: Mapping[str, Any], shapes: Mapping[str, Shape], dtype: str = "float32"
 ) -> ModelProto:
     """Export a symbol.
 

@@ -63,10 +63,7 @@ class Match:
 
 
 def matches(
-    func: tirx.PrimFunc,
-    known: frozenset[int],
-    target: Any,
-    contexts: Iterable[DispatchContext],
+    func: tirx.PrimFunc, known: frozenset[int], target: Any, contexts: Iterable[DispatchContext]
 ) -> Iterator[Match]:
     """Ways to schedule a kernel by records of `contexts` (innermost first), best matches first."""
     described, contexts = log_target(target), tuple(contexts)

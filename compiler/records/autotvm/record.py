@@ -26,12 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from compiler.support.regular_files import open_regular
-from schedules.config import (
-    ConfigEntity,
-    OtherOptionEntity,
-    ReorderEntity,
-    SplitEntity,
-)
+from schedules.config import ConfigEntity, OtherOptionEntity, ReorderEntity, SplitEntity
 
 from ...errors import RecordError
 from ..log_target import LogTarget, log_target
@@ -395,8 +390,7 @@ def _check_protocol(protocol: str) -> None:
 def _measured(raw: RawRecord, source: str) -> tuple[MeasureInput, MeasureResult]:
     cost = mean_seconds(raw.costs)
     config = replace(
-        ConfigEntity.from_entity(json.loads(raw.entity), source, False, cost),
-        index=raw.space_index,
+        ConfigEntity.from_entity(json.loads(raw.entity), source, False, cost), index=raw.space_index
     )
     task = LoggedTask(raw.input.task, to_tuple(normalize(json.loads(raw.input.args))))
     result = MeasureResult(raw.costs, raw.error_no, raw.all_cost, raw.timestamp)

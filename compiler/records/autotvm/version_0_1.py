@@ -45,12 +45,7 @@ def translate_version_0_1(row: dict[str, Any]) -> dict[str, Any]:
         raise RecordError(f"version 0.1 record that lacks fields ({error!r})") from error
     if not name:
         raise RecordError(f"version 0.1 task {task!r} (template {template!r}) has no successor")
-    return {
-        "input": [target, name, args, {}],
-        "config": entity,
-        "result": row["r"],
-        "version": 0.2,
-    }
+    return {"input": [target, name, args, {}], "config": entity, "result": row["r"], "version": 0.2}
 
 
 def _successor(

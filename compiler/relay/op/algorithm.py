@@ -12,16 +12,7 @@ from . import layout_rules, quantization
 from .indexing import positions
 from .raising import renamed
 from .registry import builder, dynamic_form, operator
-from .shapes import (
-    axis_of,
-    constant_value,
-    dtype,
-    extents,
-    number,
-    rank,
-    shape_tensor,
-    with_shape,
-)
+from .shapes import axis_of, constant_value, dtype, extents, number, rank, shape_tensor, with_shape
 from .slicing import leading_box
 from .te_op import kernel
 from .transform import cast_to

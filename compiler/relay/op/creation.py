@@ -227,12 +227,7 @@ _one_hot_kernel = kernel("one_hot", _one_hot)
 
 @operator("one_hot", 3, how="TE", pattern=FUSABLE)
 def one_hot(
-    indices: relax.Expr,
-    on_value: Any,
-    off_value: Any,
-    depth: Any,
-    axis: int = -1,
-    dtype: str = "",
+    indices: relax.Expr, on_value: Any, off_value: Any, depth: Any, axis: int = -1, dtype: str = ""
 ) -> relax.Expr:
     """Insert an axis of extent `depth` with `on_value` at the index and `off_value` elsewhere."""
     values = [_scalar(value, dtype or "float32") for value in (on_value, off_value)]

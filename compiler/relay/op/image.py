@@ -110,11 +110,7 @@ def _resize(count: int, plain: str, **facts: Any) -> Any:
 
 resize1d = _resize(1, "NCW", layout=layout_rules.resize)
 resize2d = _resize(
-    2,
-    "NCHW",
-    precision=FOLLOW,
-    layout=layout_rules.resize,
-    quantized=quantization.same_in_region,
+    2, "NCHW", precision=FOLLOW, layout=layout_rules.resize, quantized=quantization.same_in_region
 )
 resize3d = _resize(3, "NCDHW")
 dynamic_form("image.resize2d", resize2d, ["data", "size", "roi"])

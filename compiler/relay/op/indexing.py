@@ -321,8 +321,7 @@ def positions(like: Sequence[Any], name: str) -> relax.Expr:
 
 
 _positions = kernel(
-    "positions",
-    lambda shape, dtype: te.compute(shape, lambda i: i.astype(dtype), name="positions"),
+    "positions", lambda shape, dtype: te.compute(shape, lambda i: i.astype(dtype), name="positions")
 )
 
 

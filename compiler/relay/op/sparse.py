@@ -24,10 +24,7 @@ _sparse_to_dense = kernel(
 
 @operator("sparse_to_dense", ["sparse_indices", "sparse_values", "default_value"], how="TOPI")
 def sparse_to_dense(
-    sparse_indices: relax.Expr,
-    output_shape: Any,
-    sparse_values: relax.Expr,
-    default_value: Any = 0,
+    sparse_indices: relax.Expr, output_shape: Any, sparse_values: relax.Expr, default_value: Any = 0
 ) -> relax.Expr:
     """Convert sparse values to a dense tensor with a default value."""
     default = default_value

@@ -191,11 +191,7 @@ dynamic_form("squeeze", squeeze, ["data", "axis"])
 
 
 @operator(
-    "broadcast_to",
-    how="direct",
-    pattern=BROADCAST,
-    precision=FOLLOW,
-    quantized=quantization.same,
+    "broadcast_to", how="direct", pattern=BROADCAST, precision=FOLLOW, quantized=quantization.same
 )
 def broadcast_to(data: relax.Expr, shape: Any, dtype: str = "") -> relax.Expr:
     """Broadcast `data` to a shape."""

@@ -220,10 +220,7 @@ def _levels(config: QConfig) -> int:
 
 
 def _thresholds(
-    function: relax.Function,
-    pairs: list[relax.Expr],
-    config: QConfig,
-    samples: Samples | None,
+    function: relax.Function, pairs: list[relax.Expr], config: QConfig, samples: Samples | None
 ) -> list[float]:
     """Largest magnitude that each pair must represent."""
     if config.calibrate_mode == "global_scale" or not pairs:

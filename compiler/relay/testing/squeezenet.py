@@ -45,11 +45,7 @@ def _fire(data: relax.Expr, squeeze: int, expand: int, name: str) -> relax.Expr:
 
 
 def get_net(
-    batch_size: int,
-    image_shape: Sequence[int],
-    num_classes: int,
-    version: str,
-    dtype: str,
+    batch_size: int, image_shape: Sequence[int], num_classes: int, version: str, dtype: str
 ) -> relax.Function:
     """Build version "1.0" or "1.1" of the network."""
     if version not in _VERSIONS:

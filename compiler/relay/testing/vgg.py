@@ -20,12 +20,7 @@ from .init import create_workload
 from .layers import batch_norm_infer, conv2d, dense_add_bias
 
 FILTERS = (64, 128, 256, 512, 512)
-LAYERS = {
-    11: (1, 1, 2, 2, 2),
-    13: (2, 2, 2, 2, 2),
-    16: (2, 2, 3, 3, 3),
-    19: (2, 2, 4, 4, 4),
-}
+LAYERS = {11: (1, 1, 2, 2, 2), 13: (2, 2, 2, 2, 2), 16: (2, 2, 3, 3, 3), 19: (2, 2, 4, 4, 4)}
 """Maps the depth to convolutions per block."""
 
 

@@ -46,9 +46,7 @@ _MAX_CALLS = 300
 
 
 def to_relax(
-    module: syntax.Module,
-    known: tvm.IRModule | None = None,
-    entries: Sequence[str] = ("main",),
+    module: syntax.Module, known: tvm.IRModule | None = None, entries: Sequence[str] = ("main",)
 ) -> tvm.IRModule:
     """Convert the program to a Relax module.
 

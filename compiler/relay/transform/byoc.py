@@ -19,14 +19,7 @@ from ...ir.outline import Group, outline
 from ...ir.rewrite import relax_functions
 from ...ir.scopes import map_scopes
 from ..dataflow_pattern import DFPattern
-from ..nested_expressions import (
-    handle,
-    nested_scope,
-    operands,
-    post_order,
-    rewrite,
-    with_operands,
-)
+from ..nested_expressions import handle, nested_scope, operands, post_order, rewrite, with_operands
 from ..op.contrib.register import load
 from ..relay_to_relax import Flattener
 from ..type_infer import infer_type

@@ -311,9 +311,7 @@ def _log(argument: Expr) -> Expr:
             return e * _f32(_LN2_HIGH) + (f + tail)
 
         finite = _bind(
-            exponent,
-            lambda e: _bind(mantissa - _f32(1.0), lambda f: with_f(e, f), "f"),
-            "e",
+            exponent, lambda e: _bind(mantissa - _f32(1.0), lambda f: with_f(e, f), "f"), "e"
         )
         infinity = _f32(math.inf)
         above_zero = tirx.Select(x == infinity, infinity, finite)

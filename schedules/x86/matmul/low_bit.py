@@ -163,10 +163,7 @@ def float_step(bits: int, zero: int | None) -> str:
             T.reads(C[0:lanes], A[0:places], B[0:lanes], Z[0:lanes])
             T.writes(C[0:lanes])
             C[T.ramp(T.int32(0), 1, lanes)] = sums(
-                B.vload([0], dtype=words),
-                A,
-                C.vload([0], dtype=floats),
-                Z.vload([0], dtype=floats),
+                B.vload([0], dtype=words), A, C.vload([0], dtype=floats), Z.vload([0], dtype=floats)
             )
 
     TensorIntrin.register(name, description, implementation)

@@ -315,12 +315,7 @@ class TiledMatmul(AnchorRule):
 
 
 def _tile_output(
-    sch: Any,
-    is_batched: bool,
-    parts: Surroundings,
-    config: ConfigEntity,
-    e: Extents,
-    lanes: int,
+    sch: Any, is_batched: bool, parts: Surroundings, config: ConfigEntity, e: Extents, lanes: int
 ) -> tuple[Any, Any, Any, tuple[Any, Any]]:
     """Tile the output block; returns the task loop, the innermost loop of a task that sees one
     panel, the loop over its row tiles, and the loops over a tile's rows and vectors."""

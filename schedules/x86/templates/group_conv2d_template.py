@@ -30,10 +30,7 @@ def within_groups(w: Conv2dWorkload, config: ConfigEntity) -> ConfigEntity:
     """
     ic = math.gcd(config.size("tile_ic")[-1], w.in_channels // w.groups)
     oc = math.gcd(config.size("tile_oc")[-1], w.out_channels // w.groups)
-    blocks = {
-        "tile_ic": split(w.in_channels // ic, ic),
-        "tile_oc": split(w.out_channels // oc, oc),
-    }
+    blocks = {"tile_ic": split(w.in_channels // ic, ic), "tile_oc": split(w.out_channels // oc, oc)}
     knobs = {**config.knobs, **blocks}
     return ConfigEntity(knobs, config.source, config.is_fallback, config.cost)
 

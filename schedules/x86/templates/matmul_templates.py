@@ -242,11 +242,7 @@ def nopack_fallback(w: DenseWorkload, target: Target) -> ConfigEntity:
     """TVM 0.18's values for a dense_nopack.x86 without record."""
     lanes = largest_divisor(w.k, 2 * Machine.from_target(target).lanes("float32"))
     return ConfigEntity(
-        {
-            "tile_k": split(w.k // lanes, lanes),
-            "tile_x": split(w.n, 1),
-            "tile_y": split(1, w.m),
-        }
+        {"tile_k": split(w.k // lanes, lanes), "tile_x": split(w.n, 1), "tile_y": split(1, w.m)}
     )
 
 

@@ -26,9 +26,7 @@ def seeded(name: str, info: Mapping[str, Any]) -> np.ndarray:
 
 
 def apply_recipe(
-    recipe: Mapping[str, Any],
-    sources: Mapping[str, np.ndarray],
-    arrays: Mapping[str, np.ndarray],
+    recipe: Mapping[str, Any], sources: Mapping[str, np.ndarray], arrays: Mapping[str, np.ndarray]
 ) -> np.ndarray:
     """A library's weight: an array as it is, or parts of sources concatenated along an axis."""
     if "array" in recipe:

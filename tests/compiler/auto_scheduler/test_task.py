@@ -17,12 +17,7 @@ from compiler.auto_scheduler import (
     register_workload,
     save_records,
 )
-from compiler.auto_scheduler.task import (
-    HardwareParams,
-    SearchTask,
-    has_reduction,
-    tasks_of_kernels,
-)
+from compiler.auto_scheduler.task import HardwareParams, SearchTask, has_reduction, tasks_of_kernels
 from compiler.errors import RecordError, TargetError
 from compiler.records.ansor.record import AnsorRecord
 from compiler.records.auto_scheduler import dispatcher

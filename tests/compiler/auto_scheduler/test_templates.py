@@ -23,11 +23,7 @@ from compiler.measure.candidate import MeasureErrorNo
 from compiler.measure.runner import LocalRunner
 from compiler.records.auto_scheduler.history import BestRecords
 from compiler.records.auto_scheduler.log_index import LogFile
-from compiler.records.auto_scheduler.record import (
-    Record,
-    load_best_record,
-    save_records,
-)
+from compiler.records.auto_scheduler.record import Record, load_best_record, save_records
 from compiler.records.auto_scheduler.template import Template
 from compiler.records.log_target import log_target
 from compiler.runtime import graph_executor

@@ -18,11 +18,7 @@ from compiler.auto_scheduler.search.callbacks import LogEstimatedLatency
 from compiler.auto_scheduler.search.scheduler import TaskScheduler
 from compiler.auto_scheduler.task import SearchTask
 from compiler.errors import RecordError
-from compiler.records.auto_scheduler.record import (
-    Record,
-    load_best_record,
-    replay,
-)
+from compiler.records.auto_scheduler.record import Record, load_best_record, replay
 from compiler.records.auto_scheduler.workload import canonical, workload_key
 from compiler.runtime import graph_executor
 from tests.compiler.auto_scheduler.networks import dense_module

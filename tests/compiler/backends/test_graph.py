@@ -33,11 +33,7 @@ def test_json_has_the_keys_of_symbol_files_and_strings_only() -> None:
         "attrs": {"shape": "[[2, 2], [2, 2]]", "dtype": "[float32, float32]", "axis": "1"},
         "inputs": [[0, 0, 0]],
     }
-    assert loaded["nodes"][0]["attrs"] == {
-        "shape": "[2, 2]",
-        "dtype": "float32",
-        "param": "False",
-    }
+    assert loaded["nodes"][0]["attrs"] == {"shape": "[2, 2]", "dtype": "float32", "param": "False"}
 
 
 def test_an_operator_parameter_is_not_overwritten_by_an_annotation() -> None:

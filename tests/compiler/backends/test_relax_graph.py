@@ -21,10 +21,7 @@ from ..partition.conftest import random
 @I.ir_module
 class Network:
     @R.function
-    def main(
-        data: R.Tensor((1, 3, 8, 8), "float32"),
-        weight: R.Tensor((4, 3, 3, 3), "float32"),
-    ):
+    def main(data: R.Tensor((1, 3, 8, 8), "float32"), weight: R.Tensor((4, 3, 3, 3), "float32")):
         R.func_attr({"num_input": 1})
         with R.dataflow():
             conv = R.nn.conv2d(data, weight, strides=[2, 2], padding=[1, 1, 1, 1])

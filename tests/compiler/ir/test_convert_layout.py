@@ -65,14 +65,7 @@ def pooled(b, x):
 
 
 @pytest.mark.parametrize(
-    ("body", "changes"),
-    [
-        (chain, 2),
-        (residual, 1),
-        (joined, 2),
-        (depthwise, 2),
-        (pooled, 1),
-    ],
+    ("body", "changes"), [(chain, 2), (residual, 1), (joined, 2), (depthwise, 2), (pooled, 1)]
 )
 def test_layouts_change_at_the_edges_alone(body, changes, build, operators, run, rng):
     mod = build(body, x=SHAPE)
@@ -166,11 +159,7 @@ def test_a_relay_network_gets_the_kernels_of_its_nchw_twin():
         kernel = np.ones((32, 16, 3, 3), "float32")
         weight = relay.const(np.ascontiguousarray(kernel.transpose(2, 3, 1, 0) if last else kernel))
         y = relay.nn.conv2d(
-            x,
-            weight,
-            padding=(1, 1),
-            data_layout=layout,
-            kernel_layout="HWIO" if last else "OIHW",
+            x, weight, padding=(1, 1), data_layout=layout, kernel_layout="HWIO" if last else "OIHW"
         )
         y = relay.nn.bias_add(y, relay.const(np.ones(32, "float32")), axis=3 if last else 1)
         y = relay.nn.global_avg_pool2d(relay.nn.relu(y), layout=layout)
@@ -204,8 +193,7 @@ def test_a_record_of_an_nhwc_kernel_is_found_by_its_template(build, tmp_path):
     template = Template(tuner.task.name, tuner.task.args, tuner.space.get(0).to_entity())
     log = tmp_path / "nhwc.json"
     save_records(
-        log,
-        [Record(task.workload_key, {"kind": "llvm"}, [[], []], (1e-6,), 0, template=template)],
+        log, [Record(task.workload_key, {"kind": "llvm"}, [[], []], (1e-6,), 0, template=template)]
     )
     with tvm.transform.PassContext(opt_level=3), auto_scheduler.ApplyHistoryBest(log):
         report = relay.build(mod, target).report

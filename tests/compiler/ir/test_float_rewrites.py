@@ -71,10 +71,7 @@ CHAINS = {
     "overflow": (chain(("Mul", 1e30), ("Mul", 1e20)), [0, 1e-30, -1e-30, 1e-25]),
     "underflow": (chain(("Mul", 1e-30), ("Mul", 1e-20)), [1e30, 1e25, 0, -1e30]),
     "rounding": (chain(("Add", 12582912.0), ("Add", -12582912.0)), [0.3, 1.5, -2.7, 100.4]),
-    "float16 overflow": (
-        chain(("Mul", 300), ("Mul", 300), dtype="float16"),
-        [0.5, 0.25, 0, -0.5],
-    ),
+    "float16 overflow": (chain(("Mul", 300), ("Mul", 300), dtype="float16"), [0.5, 0.25, 0, -0.5]),
     "float16 underflow": (
         chain(("Mul", 1e-3), ("Mul", 1e-3), dtype="float16"),
         [1000, 500, 2000, 1],

@@ -75,10 +75,7 @@ CASES = {
     "atanh": (lambda: OPS.atanh(const(A / 5)), np.arctanh(A / 5)),
     "floor_mod": (lambda: OPS.floor_mod(const(INTS), relax.const(4, "int32")), INTS % 4),
     "mod": (lambda: OPS.mod(const(INTS), relax.const(4, "int32")), np.fmod(INTS, 4).astype("i4")),
-    "floor_divide": (
-        lambda: OPS.floor_divide(const(INTS), relax.const(4, "int32")),
-        INTS // 4,
-    ),
+    "floor_divide": (lambda: OPS.floor_divide(const(INTS), relax.const(4, "int32")), INTS // 4),
     "repeat": (lambda: OPS.repeat(const(A), 2, 1), np.repeat(A, 2, 1)),
     "flip": (lambda: OPS.flip(const(A), 1), A[:, ::-1]),
     "leakyrelu": (lambda: OPS.nn.leakyrelu(const(A), 0.5), np.where(A > 0, A, A / 2)),

@@ -90,10 +90,7 @@ def test_what_a_test_needs_is_a_decorator_and_marks(monkeypatch):
 
     with legacy.installed():
         requires = tvm.testing.requires_cudnn
-        cases = (
-            pytest.param(1, marks=[*requires()]),
-            pytest.param(1, marks=requires.marks()),
-        )
+        cases = (pytest.param(1, marks=[*requires()]), pytest.param(1, marks=requires.marks()))
         assert requires(test) is requires()(test) is test
     for marks in (*(case.marks for case in cases), test.pytestmark):
         assert {mark.name for mark in marks} == {"cudnn", "skipif"}

@@ -178,10 +178,7 @@ def test_use_topi_schedule_is_neither_argument_nor_pass_context_key():
 
 def conv_record(tile_ow):
     """One AutoTVM record for the convolution of `conv_module`."""
-    tensors = [
-        ["TENSOR", [1, 16, 10, 10], "float32"],
-        ["TENSOR", [32, 16, 3, 3], "float32"],
-    ]
+    tensors = [["TENSOR", [1, 16, 10, 10], "float32"], ["TENSOR", [32, 16, 3, 3], "float32"]]
     args = [*tensors, [1, 1], [1, 1, 1, 1], [1, 1], "NCHW", "NCHW", "float32"]
     entity = [
         ["tile_ic", "sp", [-1, 8]],

@@ -559,10 +559,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(
     ("backend", "expected"),
-    [
-        ("two_own", np.abs(np.abs(X) + 10) + 20),
-        ("two_mixed", np.log(np.abs(X) + 10)),
-    ],
+    [("two_own", np.abs(np.abs(X) + 10) + 20), ("two_mixed", np.log(np.abs(X) + 10))],
 )
 def test_strategies_of_one_partitioner_may_have_two_operators(
     two: Path, backend: str, expected: np.ndarray

@@ -424,11 +424,7 @@ def test_a_profile_of_ours_names_the_nodes(tmp_path, monkeypatch):
 def test_initializers_may_be_external(tmp_path):
     proto = onnx.load_from_string(model())
     onnx.save(
-        proto,
-        tmp_path / "m.onnx",
-        save_as_external_data=True,
-        location="w.bin",
-        size_threshold=0,
+        proto, tmp_path / "m.onnx", save_as_external_data=True, location="w.bin", size_threshold=0
     )
     (tmp_path / "w.bin").unlink()
     found = []

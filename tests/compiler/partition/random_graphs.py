@@ -126,10 +126,7 @@ def strategies(draw: st.DrawFn) -> tuple[Strategy, dict[str, str]]:
 
 
 CLAIMABLE = frozenset(
-    [
-        *(*UNARY, *BINARY, "Concat", "SliceChannel"),
-        *("add", "multiply", "concatenate", "split"),
-    ]
+    [*(*UNARY, *BINARY, "Concat", "SliceChannel"), *("add", "multiply", "concatenate", "split")]
 )
 
 

@@ -126,9 +126,7 @@ def test_threads_share_a_library(engine: str) -> None:
         np.testing.assert_array_equal(results[0], run(library, data(seed=seed))[0])
 
 
-def test_openvino_writes_results_of_known_shapes_in_place(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_openvino_writes_results_of_known_shapes_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("openvino")
     copies: list[int] = []
 

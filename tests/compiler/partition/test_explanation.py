@@ -352,9 +352,7 @@ def test_predicted_bytes_are_those_that_a_back_end_gets_and_returns(
     assert counted["in"] == counted["out"] == 4 * 4 * 8 * 8
 
 
-def test_notebooks_show_who_runs_what_and_why_the_rest_stays(
-    claiming: Callable[..., str],
-) -> None:
+def test_notebooks_show_who_runs_what_and_why_the_rest_stays(claiming: Callable[..., str]) -> None:
     page = explain(Detour, claiming("exp", "add"), rates=RATES)._repr_html_()
     assert page.count("<table>") == 2
     assert "<th>subgraphs</th>" in page

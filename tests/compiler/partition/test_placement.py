@@ -270,10 +270,7 @@ def test_paths_are_the_cheapest_of_all() -> None:
         switches, call = rng.uniform(0, 4, 4).tolist(), 0.5
 
         def total(
-            path: tuple[str, ...],
-            costs: Any = costs,
-            switches: Any = switches,
-            call: float = call,
+            path: tuple[str, ...], costs: Any = costs, switches: Any = switches, call: float = call
         ) -> float:
             found = sum(own[name] for own, name in zip(costs, path))
             for before, after, switch in zip(path, path[1:], switches):

@@ -74,10 +74,7 @@ def test_a_loop_goes_on_while_its_condition_holds():
             lambda c, x, v: relay.If(c, v, relay.subtract(relay.exp(x), v)),
             lambda x, v: (v, np.exp(x) - v),
         ),
-        (
-            lambda c, x, v: relay.If(c, relay.If(c, v, x), relay.exp(v)),
-            lambda x, v: (v, np.exp(v)),
-        ),
+        (lambda c, x, v: relay.If(c, relay.If(c, v, x), relay.exp(v)), lambda x, v: (v, np.exp(v))),
         (
             lambda c, x, v: relay.add(relay.If(c, relay.exp(v), x), v),
             lambda x, v: (np.exp(v) + v, x + v),

@@ -16,9 +16,7 @@ from compiler.runtime import FactoryModule, Metadata, TensorInfo
 
 
 def _build(
-    inputs: Sequence[tuple[str, tuple[int, ...], str]],
-    emit: Callable[..., Any],
-    **fields: Any,
+    inputs: Sequence[tuple[str, tuple[int, ...], str]], emit: Callable[..., Any], **fields: Any
 ) -> FactoryModule:
     """Compile a dataflow `main` whose body `emit(builder, *inputs)` emits."""
     builder = relax.BlockBuilder()

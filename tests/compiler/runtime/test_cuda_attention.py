@@ -12,8 +12,7 @@ from tests import cuda_mock
 from tests.ptx import ptxas
 
 pytestmark = pytest.mark.skipif(
-    cuda_mock.COMPILER is None or ptxas.NVCC is None,
-    reason="needs a C compiler and nvcc",
+    cuda_mock.COMPILER is None or ptxas.NVCC is None, reason="needs a C compiler and nvcc"
 )
 HEADS, LENGTH, ROWS = 2, 16, 20
 TOLERANCE = {"float32": 1e-5, "float16": 5e-3, "any number of rows": 1e-5}

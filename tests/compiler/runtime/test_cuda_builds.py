@@ -13,8 +13,7 @@ from tests import cuda_mock
 from tests.ptx import ptxas
 
 pytestmark = pytest.mark.skipif(
-    cuda_mock.COMPILER is None or ptxas.NVCC is None,
-    reason="needs a C compiler and nvcc",
+    cuda_mock.COMPILER is None or ptxas.NVCC is None, reason="needs a C compiler and nvcc"
 )
 
 # Every case prints what it computed, and what was launched for it.
@@ -176,8 +175,7 @@ def ran(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    "case",
-    ["plain", "exported", "graphs", "kept", "heterogeneous", "heterogeneous kept", "sort"],
+    "case", ["plain", "exported", "graphs", "kept", "heterogeneous", "heterogeneous kept", "sort"]
 )
 def test_a_build_computes_what_it_should_and_its_kernels_do_nothing_wrong(ran, case):
     said = ran[case]

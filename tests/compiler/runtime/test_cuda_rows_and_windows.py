@@ -12,8 +12,7 @@ from tests import cuda_mock
 from tests.ptx import ptxas
 
 pytestmark = pytest.mark.skipif(
-    cuda_mock.COMPILER is None or ptxas.NVCC is None,
-    reason="needs a C compiler and nvcc",
+    cuda_mock.COMPILER is None or ptxas.NVCC is None, reason="needs a C compiler and nvcc"
 )
 
 CASE = """

@@ -38,10 +38,7 @@ def library():
 
 
 def request(value: float, other: float) -> dict[str, np.ndarray]:
-    return {
-        "input.1": np.full((2, 3), value, "float32"),
-        "self": np.full((2, 3), other, "float32"),
-    }
+    return {"input.1": np.full((2, 3), value, "float32"), "self": np.full((2, 3), other, "float32")}
 
 
 def is_right(results: dict[str, np.ndarray], value: float, other: float) -> bool:

@@ -173,11 +173,7 @@ def test_a_program_for_an_older_tvm_runs_it(file, tmp_path):
     y = te.compute((2, 3), lambda i, j: x[i, j] + 1.0, name="y")
     runtime = relay.backend.Runtime("cpp", {"system-lib": True})
     built = compiler.legacy.te.build(
-        compiler.legacy.te.create_schedule(y.op),
-        [x, y],
-        "llvm",
-        runtime=runtime,
-        name="add_one",
+        compiler.legacy.te.create_schedule(y.op), [x, y], "llvm", runtime=runtime, name="add_one"
     )
     built.write_to_file(str(tmp_path / "add_one.o"))
     old = Path(compiler.__file__).parent / "include" / "tvm_0_18"

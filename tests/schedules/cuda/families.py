@@ -218,9 +218,7 @@ FAMILIES = [
     Family(
         "depthwise in vectors",
         _two(
-            lambda x, w: nn.depthwise_conv2d_nhwc(x, w, 1, 1, 1),
-            (1, 24, 24, 128),
-            (3, 3, 128, 1),
+            lambda x, w: nn.depthwise_conv2d_nhwc(x, w, 1, 1, 1), (1, 24, 24, 128), (3, 3, 128, 1)
         ),
     ),
     Family("elementwise, large", _one(lambda x: topi.sigmoid(x) * 3.0, 290, 260)),

@@ -29,11 +29,7 @@ def tile(i, j, warps_i, warps_j):
 FUNCTIONS = [
     (product(1, 40, 48, 72, True, "float32"), tile(32, 32, 2, 1), 1),
     (product(2, 33, 70, 50, False, "float32"), tile(64, 64, 2, 1), 1),
-    (
-        convolution(1, 6, (9, 10), 20, 3, stride=2, pad=1, dtype="float32"),
-        tile(32, 64, 2, 1),
-        2,
-    ),
+    (convolution(1, 6, (9, 10), 20, 3, stride=2, pad=1, dtype="float32"), tile(32, 64, 2, 1), 2),
     (convolution(1, 8, (8, 8), 33, 1, dtype="float32"), tile(16, 32, 1, 1), 1),
 ]
 

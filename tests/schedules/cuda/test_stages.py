@@ -14,10 +14,7 @@ pytestmark = pytest.mark.skipif(COMPILER is None, reason="the emulation needs a 
 
 @pytest.mark.parametrize(
     "options",
-    [
-        {"pool_type": "max", "ceil_mode": True},
-        {"pool_type": "avg", "count_include_pad": False},
-    ],
+    [{"pool_type": "max", "ceil_mode": True}, {"pool_type": "avg", "count_include_pad": False}],
 )
 def test_pooling_takes_a_thread_for_each_output(options, tmp_path):
     x = tensor(2, 5, 13, 11)

@@ -29,11 +29,7 @@ def implementation(w, name, target=HOST):
 
 
 def relative_error(
-    w,
-    name: str,
-    target=HOST,
-    config: ConfigEntity | None = None,
-    prologue: bool = False,
+    w, name: str, target=HOST, config: ConfigEntity | None = None, prologue: bool = False
 ) -> float:
     """Largest error over the reference's largest magnitude.
 

@@ -106,12 +106,7 @@ def test_signs_within_a_pair_make_up_for_each_other():
 @pytest.mark.parametrize("kind", ["bytes", "pairs", "fours"])
 @pytest.mark.parametrize(
     ("channels", "size", "taps", "pad", "stride", "groups"),
-    [
-        (32, 9, 1, 0, 1, 1),
-        (3, 12, 3, 1, 2, 1),
-        (24, 11, 3, 1, 2, 1),
-        (32, 8, 3, 1, 1, 2),
-    ],
+    [(32, 9, 1, 0, 1, 1), (3, 12, 3, 1, 2, 1), (24, 11, 3, 1, 2, 1), (32, 8, 3, 1, 1, 2)],
 )
 def test_convolutions_are_exact(target, kind, channels, size, taps, pad, stride, groups):
     x = images(1, channels, size, size)

@@ -111,11 +111,7 @@ def test_fallback_values_are_those_of_tvm_0_18():
     ]
     stack = BatchMatmulWorkload(Operand.plain((12, 128, 64)), Operand.plain((12, 64, 20)))
     knobs = matmul_templates.batch_matmul_fallback(stack, avx2).to_entity()
-    assert knobs == [
-        ["tile_k", "sp", [4, 16]],
-        ["tile_x", "sp", [5, 4]],
-        ["tile_y", "sp", [16, 8]],
-    ]
+    assert knobs == [["tile_k", "sp", [4, 16]], ["tile_x", "sp", [5, 4]], ["tile_y", "sp", [16, 8]]]
 
 
 def test_a_record_beats_the_default_implementation():

@@ -12,16 +12,7 @@ import onnx
 import pytest
 from onnx import helper
 
-from scripts.fuzz import (
-    attempt,
-    draft,
-    generator,
-    judge,
-    minimize,
-    operators,
-    pool,
-    run_models,
-)
+from scripts.fuzz import attempt, draft, generator, judge, minimize, operators, pool, run_models
 from scripts.fuzz.evaluate import EvaluationError, NodeRunner, by_reference, make_model
 
 NODE = helper.make_node

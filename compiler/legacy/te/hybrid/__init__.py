@@ -14,11 +14,7 @@ arrays it computes.
 
 from ....support.lazy_import import lazy_attributes
 
-_MEMBERS = {
-    "HybridModule": ".module",
-    "build": ".module",
-    "script": ".decorator",
-}
+_MEMBERS = {"HybridModule": ".module", "build": ".module", "script": ".decorator"}
 
 __all__ = sorted(_MEMBERS)
 

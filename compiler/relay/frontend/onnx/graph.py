@@ -35,14 +35,7 @@ from ..error_text import reason_of
 from ..import_limits import MAX_TENSOR_BYTES, Budget, ImportLimits
 from . import extent_quotients
 from . import shape_expr as symbolic
-from .evaluate import (
-    BROADCASTING,
-    FOLDABLE,
-    LARGEST,
-    OLDEST_FORM,
-    broadcast_size,
-    evaluate,
-)
+from .evaluate import BROADCASTING, FOLDABLE, LARGEST, OLDEST_FORM, broadcast_size, evaluate
 from .functions import default_attributes, function_body, has_function, optional_attributes
 from .model import InputType, Model, dense_array, refuse_narrow, tensor_array, tensor_dtype
 from .node import Node, Scope, constant_value, dtype_of
@@ -314,11 +307,7 @@ class GraphImporter:
         )
 
     def _convert_node(
-        self,
-        proto: onnx.NodeProto,
-        scope: Scope,
-        opsets: dict[str, int],
-        from_model: bool = False,
+        self, proto: onnx.NodeProto, scope: Scope, opsets: dict[str, int], from_model: bool = False
     ) -> None:
         """Convert a node; validate it against its schema first if it comes from the model."""
         domain = _domain(proto)

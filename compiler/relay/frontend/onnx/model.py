@@ -26,12 +26,7 @@ from compiler.errors import (
 from compiler.ir.constants import NUMPY_DTYPES
 from compiler.relay.ty import is_any
 from compiler.support import strictness
-from compiler.support.regular_files import (
-    foreign_kind,
-    memory_nbytes,
-    open_inside,
-    open_regular,
-)
+from compiler.support.regular_files import foreign_kind, memory_nbytes, open_inside, open_regular
 
 from .node_order import sorted_model
 from .protobuf_reader import WireError, split_weights
@@ -299,9 +294,7 @@ def resolve_opsets(proto: onnx.ModelProto, override: int | None) -> dict[str, in
 
 
 def resolve_inputs(
-    graph: onnx.GraphProto,
-    shapes: Mapping[str, Sequence[Extent]],
-    dtypes: str | Mapping[str, str],
+    graph: onnx.GraphProto, shapes: Mapping[str, Sequence[Extent]], dtypes: str | Mapping[str, str]
 ) -> list[InputType]:
     """Types of the inputs that are not initializers, in the model's order.
 

@@ -8,12 +8,7 @@ from typing import Any
 
 import tvm
 
-from compiler.errors import (
-    BatonError,
-    FrontendError,
-    UnknownShapeError,
-    UnsupportedOperatorError,
-)
+from compiler.errors import BatonError, FrontendError, UnknownShapeError, UnsupportedOperatorError
 from compiler.support import strictness
 from compiler.support.regular_files import read_regular
 

@@ -220,10 +220,7 @@ def _both(function: Callable[..., Any]) -> Callable[[Any, Any], Any]:
     return lambda left, right: function(torch.as_tensor(left), torch.as_tensor(right))
 
 
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "_unsafe_view": torch.reshape,
-    "slice": _slice,
-}
+_FUNCTIONS: dict[str, Callable[..., Any]] = {"_unsafe_view": torch.reshape, "slice": _slice}
 
 _ARITHMETIC: dict[Any, Callable[..., Any]] = {
     **{

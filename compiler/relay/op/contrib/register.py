@@ -10,16 +10,7 @@ Table = Callable[[], Sequence[tuple[Any, ...]]]
 
 _TABLES: dict[str, Sequence[tuple[Any, ...]]] = {}
 
-LIBRARIES = (
-    "arm_compute_lib",
-    "bnns",
-    "clml",
-    "cublas",
-    "cudnn",
-    "cutlass",
-    "dnnl",
-    "tensorrt",
-)
+LIBRARIES = ("arm_compute_lib", "bnns", "clml", "cublas", "cudnn", "cutlass", "dnnl", "tensorrt")
 _RELAYS = {**{name: name for name in LIBRARIES}, "coremlcompiler": "coreml"}
 """Maps a compiler to the module with its table."""
 

@@ -77,9 +77,7 @@ def contrib_conv3d_winograd_weight_transform(weight: relax.Expr, tile_size: int)
     moved = op.permute_dims(weight, [0, 1, 3, 4, 2])
     parts = [
         _transformed_weight(
-            op.squeeze(op.strided_slice(moved, [4], [at], [at + 1], [1]), [4]),
-            tile_size,
-            2,
+            op.squeeze(op.strided_slice(moved, [4], [at], [at + 1], [1]), [4]), tile_size, 2
         )
         for at in range(depth)
     ]

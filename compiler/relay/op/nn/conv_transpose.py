@@ -120,9 +120,7 @@ conv2d_transpose = _transposed_convolution(
     macs=_macs,
 )
 conv3d_transpose = _transposed_convolution(
-    3,
-    "over depth, height and width",
-    kernel_layouts={"NCDHW": "IODHW", "NDHWC": "DHWOI"},
+    3, "over depth, height and width", kernel_layouts={"NCDHW": "IODHW", "NDHWC": "DHWOI"}
 )
 
 

@@ -190,9 +190,7 @@ conv2d = _convolution(
     macs=_macs,
 )
 conv3d = _convolution(
-    3,
-    "over depth, height and width",
-    kernel_layouts={"NCDHW": "OIDHW", "NDHWC": "DHWIO"},
+    3, "over depth, height and width", kernel_layouts={"NCDHW": "OIDHW", "NDHWC": "DHWIO"}
 )
 
 

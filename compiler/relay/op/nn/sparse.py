@@ -113,11 +113,7 @@ def _sparse_transpose_call(data: relax.Expr, indices: relax.Expr, indptr: relax.
     if len(extents(data)) == 3:
         values = op.permute_dims(values, [0, 2, 1])
     return relax.Tuple(
-        [
-            values,
-            op.take(rows, order, 0, mode="clip"),
-            _row_starts_kernel(indices, indptr),
-        ]
+        [values, op.take(rows, order, 0, mode="clip"), _row_starts_kernel(indices, indptr)]
     )
 
 

@@ -88,11 +88,7 @@ _roi_pool = kernel("vision.roi_pool", _roi_pool_compute, indices=index_rules.reg
 
 @operator("vision.roi_pool", 2, how="TE", pattern=FUSABLE, layout=layout_rules.regions)
 def roi_pool(
-    data: relax.Expr,
-    rois: relax.Expr,
-    pooled_size: Any,
-    spatial_scale: float,
-    layout: str = "NCHW",
+    data: relax.Expr, rois: relax.Expr, pooled_size: Any, spatial_scale: float, layout: str = "NCHW"
 ) -> relax.Expr:
     """Max-pool regions (batch, corners) to one size."""
     result = _roi_pool(

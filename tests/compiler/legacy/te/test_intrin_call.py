@@ -148,9 +148,7 @@ def test_a_call_does_a_part_of_a_reduction(rng):
     a, b = te.placeholder((5, 6, 2, 4), name="a"), te.placeholder((3, 6, 3, 4), name="b")
     k = te.reduce_axis((0, 6), name="ko")
     c = cte.compute(
-        (5, 3, 2, 3),
-        lambda i, j: product(a[i, k, 0:2, 0:4], b[j, k], reduce_axis=k),
-        name="c",
+        (5, 3, 2, 3), lambda i, j: product(a[i, k, 0:2, 0:4], b[j, k], reduce_axis=k), name="c"
     )
     assert [str(axis.var.name) for axis in c.op.reduce_axis] == ["ko", "k"]
     x, y = rng.random((5, 6, 2, 4), "float32"), rng.random((3, 6, 3, 4), "float32")

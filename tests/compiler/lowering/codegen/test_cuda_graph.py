@@ -52,14 +52,8 @@ def test_a_build_for_the_cpu_says_nothing_of_graphs():
     ("context", "reason"),
     [
         ({"disabled_pass": [cuda_graph.NAME]}, "the PassContext switches it off"),
-        (
-            {"config": {"relax.backend.use_cuda_graph": False}},
-            "the PassContext switches it off",
-        ),
-        (
-            {"required_pass": [static_allocation.NAME]},
-            "the PassContext asks for another entry",
-        ),
+        ({"config": {"relax.backend.use_cuda_graph": False}}, "the PassContext switches it off"),
+        ({"required_pass": [static_allocation.NAME]}, "the PassContext asks for another entry"),
         (
             {"required_pass": [bulk_segments.required_pass(2)]},
             "the PassContext asks for another entry",

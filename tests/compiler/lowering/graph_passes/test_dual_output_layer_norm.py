@@ -50,8 +50,7 @@ def test_both_results_are_those_of_the_operators():
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{"plain": False}, {"types": ()}, {"types": ("float16", "bfloat16")}],
+    "options", [{"plain": False}, {"types": ()}, {"types": ("float16", "bfloat16")}]
 )
 def test_others_stay_as_they_are(options):
     mod = module(**options)

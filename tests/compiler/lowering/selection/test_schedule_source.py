@@ -17,11 +17,7 @@ from compiler import auto_scheduler, autotvm, partition, relay
 from compiler.autotvm import apply_history_best, decode
 from compiler.errors import RecordError
 from compiler.lowering.selection.schedule_source import ScheduleSource
-from compiler.records.auto_scheduler.dispatcher import (
-    ApplyHistoryBest,
-    FallbackContext,
-    extracting,
-)
+from compiler.records.auto_scheduler.dispatcher import ApplyHistoryBest, FallbackContext, extracting
 from compiler.records.auto_scheduler.record import Record
 
 CPU = Target("llvm")

@@ -126,10 +126,7 @@ def test_a_strict_build_takes_no_record_of_winograd_and_says_so():
         "winograd F(4x4,3x3)"
     ]
     strict = {"config": {"baton.precision": "strict"}}
-    with (
-        auto_scheduler.ApplyHistoryBest(LOG),
-        PassContext(opt_level=3, **strict),
-    ):
+    with auto_scheduler.ApplyHistoryBest(LOG), PassContext(opt_level=3, **strict):
         report = relay.build(module(inputs, emit), target="llvm").report
     assert {kernel.algorithm for kernel in report.kernels} == {"direct"}
     assert any("Winograd is disabled" in note for note in report.notes)

@@ -10,17 +10,8 @@ import pytest
 
 from compiler.auto_scheduler import ApplyHistoryBest
 from compiler.errors import RecordError
-from compiler.records.ansor.record import (
-    AnsorRecord,
-    WorkloadKey,
-    decode_key,
-    distance,
-)
-from compiler.records.auto_scheduler.record import (
-    load_records,
-    parse_line,
-    save_records,
-)
+from compiler.records.ansor.record import AnsorRecord, WorkloadKey, decode_key, distance
+from compiler.records.auto_scheduler.record import load_records, parse_line, save_records
 from compiler.records.log_target import log_target
 from tests.compiler.records.ansor.conftest import ORACLE
 

@@ -11,11 +11,7 @@ import pytest
 from compiler.auto_scheduler import ApplyHistoryBest
 from compiler.errors import RecordError
 from compiler.records.ansor.record import AnsorRecord, decode_key
-from compiler.records.auto_scheduler.record import (
-    Record,
-    load_best_record,
-    load_records,
-)
+from compiler.records.auto_scheduler.record import Record, load_best_record, load_records
 from compiler.records.log_target import log_target
 from tests.compiler.hostile_json import variants
 

@@ -11,10 +11,7 @@ from compiler import auto_scheduler, relay
 from compiler.errors import RecordError
 from compiler.records.auto_scheduler.trace_check import check_trace
 
-LOOPS = [
-    ["GetSBlock", [], ["b0", "main"], ["b0"]],
-    ["GetLoops", ["b0"], [], ["l1", "l2", "l3"]],
-]
+LOOPS = [["GetSBlock", [], ["b0", "main"], ["b0"]], ["GetLoops", ["b0"], [], ["l1", "l2", "l3"]]]
 CACHE = ["CacheRead", ["b0", ["b0"]], [0, "global"], ["b5"]]
 NOT_ALLOWED = {
     "imported code": [

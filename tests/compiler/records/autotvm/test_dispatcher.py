@@ -13,11 +13,7 @@ from tvm.target import Target
 
 from compiler import autotvm
 from compiler.errors import RecordError
-from compiler.records.autotvm.dispatcher import (
-    ApplyHistoryBest,
-    DispatchContext,
-    FallbackContext,
-)
+from compiler.records.autotvm.dispatcher import ApplyHistoryBest, DispatchContext, FallbackContext
 from compiler.records.autotvm.record import load_from_file
 from schedules import strategy
 from schedules.config import ConfigEntity, option

@@ -11,12 +11,7 @@ from pathlib import Path
 import pytest
 
 from compiler.errors import RecordError
-from compiler.records.autotvm.record import (
-    decode,
-    encode,
-    load_from_file,
-    parse_line,
-)
+from compiler.records.autotvm.record import decode, encode, load_from_file, parse_line
 from schedules.config import OtherOptionEntity, SplitEntity
 
 DATA = Path(__file__).parent / "data"

@@ -15,13 +15,7 @@ from tvm import relax
 
 from compiler import relay
 from compiler.relay import analysis, transform
-from compiler.relay.dataflow_pattern import (
-    DFPatternCallback,
-    is_constant,
-    is_op,
-    rewrite,
-    wildcard,
-)
+from compiler.relay.dataflow_pattern import DFPatternCallback, is_constant, is_op, rewrite, wildcard
 from compiler.relay.nested_expressions import nested
 from compiler.relay.relay_to_relax import function_of
 from compiler.relay.testing.temp_op_attr import TempOpAttr
@@ -212,8 +206,7 @@ PASSES = {
     "SimplifyExpr": Pass(transform.SimplifyExpr(), "transformer"),
     "SimplifyFCTranspose": Pass(transform.SimplifyFCTranspose([]), ""),
     "SimplifyInference": Pass(
-        transform.SimplifyInference(),
-        "residual transformer !tflite-residual !tflite-transformer",
+        transform.SimplifyInference(), "residual transformer !tflite-residual !tflite-transformer"
     ),
     "SplitArgs": Pass(transform.SplitArgs(3), "mobile"),
     "ToANormalForm": Pass(transform.ToANormalForm(), ""),

@@ -128,11 +128,7 @@ def test_the_steps_by_themselves_are_the_whole():
     with relay.quantize.qconfig(weight_scale="max"):
         whole = relay.quantize.quantize(mod, params)
         mod = relay.quantize.prerequisite_optimize(mod, params)
-        sequence = [
-            relay.quantize.annotate(),
-            relay.quantize.calibrate(),
-            relay.quantize.realize(),
-        ]
+        sequence = [relay.quantize.annotate(), relay.quantize.calibrate(), relay.quantize.realize()]
         steps = tvm.transform.Sequential(sequence)(mod)
     np.testing.assert_array_equal(run(whole)[0], run(steps)[0])
     names = [operator_name(each) for each in post_order(nested(steps["main"]))]

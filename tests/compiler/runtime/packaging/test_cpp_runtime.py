@@ -183,9 +183,7 @@ def exported(tmp_path_factory) -> Path:
     results = relay.Tuple([relay.nn.dense(relay.nn.relu(x), weight), n + relay.const(1, "int64")])
     mod = relay.Function([x, n, weight], results)
     built = relay.build(
-        tvm.IRModule.from_expr(mod),
-        target="llvm",
-        params={"weight": WEIGHT.T.copy()},
+        tvm.IRModule.from_expr(mod), target="llvm", params={"weight": WEIGHT.T.copy()}
     )
     path = tmp_path_factory.mktemp("exported") / "model.so"
     built.export_library(path)

@@ -14,11 +14,7 @@ _LAYOUTS = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
 _KERNELS = {1: "OIW", 2: "OIHW", 3: "OIDHW"}
 _TRANSPOSED = {1: "IOW", 2: "IOHW", 3: "IODHW"}
 _CONV = {1: op.nn.conv1d, 2: op.nn.conv2d, 3: op.nn.conv3d}
-_CONV_TRANSPOSE = {
-    1: op.nn.conv1d_transpose,
-    2: op.nn.conv2d_transpose,
-    3: op.nn.conv3d_transpose,
-}
+_CONV_TRANSPOSE = {1: op.nn.conv1d_transpose, 2: op.nn.conv2d_transpose, 3: op.nn.conv3d_transpose}
 
 
 def _rank(node: SymbolNode) -> int:

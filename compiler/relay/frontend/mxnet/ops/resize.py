@@ -51,11 +51,7 @@ def _bilinear(node: SymbolNode, scale: int) -> relax.Expr:
     kernel = 2 * scale - scale % 2
     pad = scale // 2
     result = op.nn.conv2d_transpose(
-        node[0],
-        node[1],
-        strides=(scale, scale),
-        padding=(pad,) * 4,
-        groups=channels,
+        node[0], node[1], strides=(scale, scale), padding=(pad,) * 4, groups=channels
     )
     if node.shape(1) != (channels, 1, kernel, kernel):
         raise node.unsupported(f"a weight of shape {node.shape(1)}")
@@ -82,7 +78,4 @@ def bilinear_resize(node: SymbolNode) -> relax.Expr:
     )
 
 
-CONVERTERS = {
-    "UpSampling": upsampling,
-    "_contrib_BilinearResize2D": bilinear_resize,
-}
+CONVERTERS = {"UpSampling": upsampling, "_contrib_BilinearResize2D": bilinear_resize}

@@ -21,12 +21,7 @@ from ..node import Node, constant_value
 from ..shape_expr import shape_of
 from . import dynamic_operands
 
-_PAD_MODES = {
-    "constant": "constant",
-    "edge": "replicate",
-    "reflect": "reflect",
-    "wrap": "circular",
-}
+_PAD_MODES = {"constant": "constant", "edge": "replicate", "reflect": "reflect", "wrap": "circular"}
 """Modes of Pad in `relax.op.nn.pad`."""
 
 

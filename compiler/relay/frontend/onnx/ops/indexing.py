@@ -282,10 +282,7 @@ def eye_like(node: Node) -> relax.Expr:
 def reverse_sequence(node: Node) -> relax.Expr:
     """The first `sequence_lens` steps of each batch entry reversed."""
     return reverse_sequence_kernel(
-        node[0],
-        node[1],
-        seq_axis=node.attr("time_axis", 0),
-        batch_axis=node.attr("batch_axis", 1),
+        node[0], node[1], seq_axis=node.attr("time_axis", 0), batch_axis=node.attr("batch_axis", 1)
     )
 
 

@@ -122,10 +122,7 @@ def _optional(node: Node, index: int, what: str) -> np.ndarray | None:
 
 
 def _extents(
-    node: Node,
-    shape: list[int],
-    scales: np.ndarray | None,
-    sizes: np.ndarray | None,
+    node: Node, shape: list[int], scales: np.ndarray | None, sizes: np.ndarray | None
 ) -> tuple[list[int], list[float]]:
     """New extents and scale factors of the axes that are resized."""
     if scales is not None:

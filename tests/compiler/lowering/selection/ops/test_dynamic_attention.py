@@ -12,11 +12,7 @@ from compiler.lowering.selection.ops.attention import find_attention
 def attention(rows):
     """softmax(q @ k) @ v; `rows` computes the number of rows from a symbol."""
     builder, batch, n = relax.BlockBuilder(), tirx.Var("batch", "int64"), tirx.Var("n", "int64")
-    shapes = {
-        "q": (batch, 2, rows(n), 8),
-        "k": (batch, 2, 8, rows(n)),
-        "v": (batch, 2, rows(n), 8),
-    }
+    shapes = {"q": (batch, 2, rows(n), 8), "k": (batch, 2, 8, rows(n)), "v": (batch, 2, rows(n), 8)}
     operands = [
         relax.Var(name, relax.TensorType(shape, "float32")) for name, shape in shapes.items()
     ]

@@ -44,9 +44,7 @@ def _model(random: np.random.Generator) -> onnx.ModelProto:
         ["t0", "t1"],
     )
     other = _graph(
-        "else",
-        [NODE("Conv", ["x", "v"], ["e0"]), NODE("Gather", ["a", "b"], ["e1"])],
-        ["e0", "e1"],
+        "else", [NODE("Conv", ["x", "v"], ["e0"]), NODE("Gather", ["a", "b"], ["e1"])], ["e0", "e1"]
     )
     nodes = [
         NODE("If", ["c"], ["y", "z"], then_branch=then, else_branch=other),

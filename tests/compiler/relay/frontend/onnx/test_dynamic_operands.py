@@ -93,13 +93,7 @@ CASES: dict[str, tuple[Any, list[dict[str, np.ndarray]]]] = {
         [{"n": integers(2, 5, 3)}],
     ),
     "cubic of sizes": (
-        NODE(
-            "Resize",
-            ["x", "", "", "n"],
-            ["y"],
-            mode="cubic",
-            **ALIGNED,
-        ),
+        NODE("Resize", ["x", "", "", "n"], ["y"], mode="cubic", **ALIGNED),
         [{"x": DATA[None], "n": integers(1, 2, 5, 9)}],
     ),
     "filters": (

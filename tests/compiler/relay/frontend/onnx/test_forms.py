@@ -148,10 +148,7 @@ def test_mean_variance_normalization_keeps_the_dtype(dtype, model, run, rng):
 
 @pytest.mark.parametrize(
     ("operator", "what"),
-    [
-        ("Reshape", "the number of extents (input 1)"),
-        ("Squeeze", "the shape of input 1"),
-    ],
+    [("Reshape", "the number of extents (input 1)"), ("Squeeze", "the shape of input 1")],
 )
 def test_operands_whose_number_must_be_known_are_named(operator, what, model):
     """Their values may be computed while the model runs, but not how many there are."""

@@ -71,10 +71,7 @@ def test_powers_agree_whatever_the_exponents_type(exponent, model, agrees):
 
 @pytest.mark.parametrize(
     ("shape", "axis"),
-    [
-        *(((2, 3, 4), axis) for axis in (0, 1, 2, 3, -1)),
-        *(((0, 3, 4), axis) for axis in (1, 2)),
-    ],
+    [*(((2, 3, 4), axis) for axis in (0, 1, 2, 3, -1)), *(((0, 3, 4), axis) for axis in (1, 2))],
 )
 def test_flatten_agrees_also_where_nothing_is_in_the_tensor(shape, axis, model, agrees):
     proto = model([NODE("Flatten", ["x"], ["y"], axis=axis)], {"x": shape}, ["y"])
@@ -162,12 +159,7 @@ def test_dropout_is_its_operand(model, operators, agrees, rng):
 @pytest.mark.parametrize(("stride", "dilation"), [(1, 1), (2, 1), (3, 1)])
 def test_automatic_padding_is_an_attribute(mode, stride, dilation, model, operators, agrees, rng):
     node = NODE(
-        "Conv",
-        ["x", "w"],
-        ["y"],
-        auto_pad=mode,
-        strides=[stride] * 2,
-        dilations=[dilation] * 2,
+        "Conv", ["x", "w"], ["y"], auto_pad=mode, strides=[stride] * 2, dilations=[dilation] * 2
     )
     weights = {"w": rng.normal(size=(4, 2, 3, 2)).astype("float32")}
     proto = model([node], {"x": (1, 2, 8, 9)}, ["y"], weights)

@@ -28,11 +28,7 @@ def one_node(model, op, feeds, opset, outputs=1, dtypes=None, weights=None, **at
 
 @pytest.mark.parametrize("opset", [7, 9])
 @pytest.mark.parametrize(
-    "bounds",
-    [
-        {"starts": [1, -3], "ends": [4, 1000]},
-        {"starts": [1], "ends": [-1], "axes": [1]},
-    ],
+    "bounds", [{"starts": [1, -3], "ends": [4, 1000]}, {"starts": [1], "ends": [-1], "axes": [1]}]
 )
 def test_slices_with_their_bounds_as_attributes(model, agrees, rng, opset, bounds):
     feeds = {"x": rng.standard_normal((5, 6)).astype("float32")}

@@ -449,10 +449,7 @@ CASES: dict[str, Any] = {
                         NODE("Concat", ["all", "h_next"], ["all_next"], axis=0),
                         NODE("Identity", ["c"], ["go"]),
                     ],
-                    {
-                        "h": (TensorProto.FLOAT, ["b", 16]),
-                        "all": (TensorProto.FLOAT, [None, 16]),
-                    },
+                    {"h": (TensorProto.FLOAT, ["b", 16]), "all": (TensorProto.FLOAT, [None, 16])},
                 ),
             )
         ],
@@ -569,12 +566,7 @@ CASES: dict[str, Any] = {
         {"w": floats(10, 8)},
         [{"x": RNG.integers(-10, 10, (2, 5))}],
     ),
-    "last place": (
-        [NODE("Gather", ["x", "i"], ["y"], axis=1)],
-        X8,
-        {"i": np.array(-1)},
-        texts(8),
-    ),
+    "last place": ([NODE("Gather", ["x", "i"], ["y"], axis=1)], X8, {"i": np.array(-1)}, texts(8)),
     "slices": (
         [NODE("Slice", ["x", "first", "last", "axes"], ["y"])],
         X8,

@@ -96,10 +96,7 @@ MODELS: dict[str, Callable[[], tuple[Any, tuple[Any, ...]]]] = {
         nn.TransformerEncoderLayer(8, 2, 16, batch_first=True),
         (randn(2, 4, 8),),
     ),
-    "lstm": lambda: (
-        Recurrent(nn.LSTM, bidirectional=True, batch_first=True),
-        (randn(2, 3, 4),),
-    ),
+    "lstm": lambda: (Recurrent(nn.LSTM, bidirectional=True, batch_first=True), (randn(2, 3, 4),)),
     "gru": lambda: (Recurrent(nn.GRU), (randn(3, 2, 4),)),
     "embedding": lambda: (
         nn.Sequential(nn.Embedding(9, 4), nn.LayerNorm(4)),

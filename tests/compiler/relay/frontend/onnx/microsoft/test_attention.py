@@ -121,11 +121,7 @@ def test_multi_head_attention_agrees_with_a_past(as_onnxruntime, floats):
     nodes = [
         own("MultiHeadAttention", "q k v b   pk pv", "y0 y1 y2", num_heads=HEADS),
         own(
-            "MultiHeadAttention",
-            "q k v  pad  pk pv",
-            "y3 y4 y5",
-            num_heads=HEADS,
-            unidirectional=1,
+            "MultiHeadAttention", "q k v  pad  pk pv", "y3 y4 y5", num_heads=HEADS, unidirectional=1
         ),
     ]
     feeds = {name: floats(BATCH, ROWS, HIDDEN) for name in "qkv"}

@@ -145,12 +145,7 @@ def test_fused_products_agree(as_onnxruntime, floats):
         own("FusedMatMul", "p q", "y4", transBatchA=1, transBatchB=1),
         own("FusedMatMul", "p r", "y5", transBatchA=1, transA=1, transBatchB=1, transB=1),
     ]
-    feeds = {
-        "x": floats(2, 3, 4),
-        "p": floats(5, 2, 3),
-        "q": floats(3, 2, 4),
-        "r": floats(4, 2, 5),
-    }
+    feeds = {"x": floats(2, 3, 4), "p": floats(5, 2, 3), "q": floats(3, 2, 4), "r": floats(4, 2, 5)}
     as_onnxruntime(nodes, feeds, {"w": floats(4, 5)})
 
 

@@ -75,10 +75,7 @@ def test_blocked_models_agree(blocked, run, floats):
 
 
 def test_channels_of_the_input_are_brought_to_whole_blocks(blocked, run, floats):
-    nodes = [
-        NODE("Sigmoid", ["x"], ["a"]),
-        NODE("Conv", ["a", "w"], ["y"]),
-    ]
+    nodes = [NODE("Sigmoid", ["x"], ["a"]), NODE("Conv", ["a", "w"], ["y"])]
     proto, optimized, used = blocked(nodes, (1, 20, 3, 3), {"w": floats(24, 20, 1, 1)})
     assert "ReorderInput" in used
     feeds = {"x": floats(1, 20, 3, 3)}
