@@ -3,10 +3,10 @@
 
     python -m scripts.bench.placement MODEL.onnx [...] --threads 1 2
 
-The first run of `placement="fastest"` chooses; a second one times the chosen placement again, in
-turn with each engine alone. Prints a row of a table for each model: the engine that runs best
-alone and its milliseconds, the chosen placement, its time relative to that engine in the second
-run, the milliseconds of every engine, the seconds that the choice took, and what failed.
+`placement="fastest"` times the candidates in turn; with `--again` a second run times the chosen
+placement again. Prints a row of a table for each model: the engine that runs best alone, the chosen
+placement, its time relative to that engine, the milliseconds of every engine, the seconds that the
+choice took, and what failed.
 """
 
 from __future__ import annotations
@@ -25,18 +25,19 @@ from compiler.records.placement_log import PlacementRecord
 ENGINES = ("onnxruntime", "openvino", "onednn")
 
 
-def measure(path: Path, threads: int, engines: Sequence[str]) -> tuple[float, str]:
-    """The ratio of the second run, and the model's row."""
+def measure(path: Path, threads: int, engines: Sequence[str], again: bool) -> tuple[float, str]:
+    """The ratio of the last run, and the model's row."""
     mod, params = relay.frontend.from_onnx(str(path), freeze_params=False)
     how = Fastest(threads=threads)
     start = time.perf_counter()
-    chosen = partition_with_report(mod, engines, params, placement=how).measured[0]
-    seconds = time.perf_counter() - start
-    again = partition_with_report(mod, engines, params, placement=how).measured
-    alone = {each.placement[0][1]: each for each in again if len(each.placement) == 1}
+    found = partition_with_report(mod, engines, params, placement=how).measured
+    chosen, seconds = found[0], time.perf_counter() - start
+    if again:
+        found = partition_with_report(mod, engines, params, placement=how).measured
+    alone = {each.placement[0][1]: each for each in found if len(each.placement) == 1}
     best = min(alone, key=lambda name: alone[name].median)
-    found = next((each for each in again if each.placement == chosen.placement), None)
-    ratio = found.median / alone[best].median if found else math.nan
+    timed = [each for each in found if each.placement == chosen.placement]
+    ratio = timed[0].median / alone[best].median if timed else math.nan
     times = ", ".join(f"{name} {_milliseconds(each)}" for name, each in sorted(alone.items()))
     place = " ".join(f"{count}:{name}" for count, name in chosen.placement)
     errors = "; ".join(f"{name}: {each.error}" for name, each in alone.items() if each.error)
@@ -54,11 +55,12 @@ def main() -> None:
     parser.add_argument("models", nargs="+", type=Path)
     parser.add_argument("--threads", nargs="+", type=int, default=[1])
     parser.add_argument("--engines", nargs="+", default=ENGINES)
+    parser.add_argument("--again", action="store_true", help="time the chosen placement again")
     arguments = parser.parse_args()
     ratios = []
     for threads in arguments.threads:
         for path in arguments.models:
-            ratio, row = measure(path, threads, arguments.engines)
+            ratio, row = measure(path, threads, arguments.engines, arguments.again)
             ratios.append(ratio)
             print(row, flush=True)
     known = [math.log(ratio) for ratio in ratios if not math.isnan(ratio)]
