@@ -10,6 +10,7 @@ import tvm.runtime
 
 from ..errors import ForeignLibraryError
 from ..runtime import remote
+from ..runtime.debugger.trace import start_server
 from .patches import Patches
 
 _LIBRARIES = (".so", ".tar")
@@ -22,6 +23,7 @@ def patch(patches: Patches) -> None:
     patches.add(session, "context", session.device)
     patches.add(session, "gpu", session.cuda)
     patches.set(tvm.rpc.server, "_load_module", _tvm_load_module)
+    patches.set(tvm.rpc.server, "_popen_start_rpc_server", start_server)
 
 
 def change(patches: Patches) -> None:

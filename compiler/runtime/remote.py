@@ -19,7 +19,7 @@ from typing import Any
 from compiler.errors import ExportError, InputError, LoadError
 from compiler.runtime.executor import GraphExecutor
 from compiler.runtime.factory import FactoryModule
-from compiler.runtime.host import arrange_devices
+from compiler.runtime.host import arrange_devices, kind_of
 from compiler.runtime.kv_cache import KVCache
 from compiler.runtime.load import check_file
 from compiler.runtime.metadata import Metadata
@@ -120,6 +120,15 @@ class RemoteExecutor(GraphExecutor):
     def use_kv_cache(self, cache: KVCache) -> None:
         """Raises InputError, as `make_kv_cache`."""
         self.make_kv_cache()
+
+    def call_with_machine(self, name: str) -> Any:
+        """Call the server's global function on the virtual machine; None if there is none."""
+        session = next(d._rpc_sess for d in self.devices if hasattr(d, "_rpc_sess"))
+        try:
+            function = session.get_function(name)
+        except AttributeError:
+            return None
+        return function(self._vm.module, *(f"{kind_of(d)}:{d.index}" for d in self.devices))
 
     def _bind(self, index: int, tensor: Any) -> None:
         self._bound[index] = tensor

@@ -16,7 +16,7 @@ from tvm.runtime.module import BenchmarkResult
 from compiler.errors import InputError
 from compiler.runtime import graph_executor
 from compiler.runtime.debugger.debug_result import DebugResult
-from compiler.runtime.debugger.trace import KernelCall, Tracer
+from compiler.runtime.debugger.trace import TRACE_KERNELS, KernelCall, Tracer
 from compiler.runtime.remote import RemoteExecutor
 from compiler.runtime.tensors import copy_into
 
@@ -47,8 +47,8 @@ class GraphModuleDebug(graph_executor.GraphModule):
     """A GraphModule that knows its kernels.
 
     The kernels are those of the built library, operators fused; they are known once the inputs
-    are set, since a run records them. An RPC server reports only whole runs: there, times have one
-    row, `main`, and tensors between kernels are an InputError.
+    are set, since a run records them. On an RPC server, tensors between kernels are an InputError;
+    a server without Baton reports only whole runs, so that times have one row, `main`.
 
     Parameters
     ----------
@@ -71,12 +71,16 @@ class GraphModuleDebug(graph_executor.GraphModule):
         name = f"{self._devices[0].type}_{self._devices[0].index}".upper()
         self._dump_path = self._dump_root / f"_tvmdbg_device_{name}"
         self._dump_path.mkdir(parents=True, exist_ok=True)
-        self._tracer = Tracer(self._devices)
         self._is_remote = isinstance(module, RemoteExecutor)
-        if self._is_remote:
-            logger.warning("debug executor over RPC: times are of whole runs, not of kernels")
-        else:
+        self._tracer = Tracer(self._devices)
+        if not self._is_remote:
             module.set_instrument(self._tracer)
+        elif (read := module.call_with_machine(TRACE_KERNELS)) is None:
+            logger.warning(
+                "debug executor over RPC: the server has no Baton, so times are of whole runs, not "
+                "of kernels; start it with: baton run -m tvm.exec.rpc_server"
+            )
+        self._read_calls = read if self._is_remote else None
         self._datum: DebugResult | None = None
 
     @property
@@ -257,6 +261,10 @@ repeats_to_cooldown
             shutil.rmtree(self._dump_root)
 
     def _once(self) -> list[KernelCall]:
+        if self._read_calls is not None:
+            self._read_calls()  # the server forgets earlier runs
+            super().run()
+            return [KernelCall(name, seconds=took) for name, took in json.loads(self._read_calls())]
         if self._is_remote:
             super().run()  # the server binds the inputs
             seconds = self.benchmark(self._devices[0], number=1, repeat=1).mean

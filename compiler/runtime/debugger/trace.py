@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import tvm
+import tvm_ffi
 
+TRACE_KERNELS = "baton.debugger.trace_kernels"
+"""Global function that RPC clients call; servers with Baton have it."""
 CREATE_VIEW = "runtime.TVMTensorCreateView"
 """TVM's function that makes a tensor of a part of another."""
 MOVE_POINTER = "baton_move_view_pointer"
@@ -99,3 +103,22 @@ class Tracer:
         if self._keep:
             self._alive += tensors
             self._known.update(tensor.__chandle__() for tensor in tensors)
+
+
+@tvm_ffi.register_global_func(TRACE_KERNELS, override=True)
+def _trace_kernels(machine: Any, *devices: str) -> Callable[[], str]:
+    """Trace a virtual machine of this process; the result reads and clears its calls, as JSON."""
+    tracer = Tracer([tvm.device(device) for device in devices])
+    machine["set_instrument"](tracer)
+
+    def read_calls() -> str:
+        calls = json.dumps([[call.symbol, call.seconds] for call in tracer.calls])
+        tracer.start(frozenset())
+        return calls
+
+    return read_calls
+
+
+def start_server(*arguments: Any) -> Any:
+    """Start an RPC server in a worker process, which has TRACE_KERNELS by importing this module."""
+    return tvm.rpc.server._popen_start_rpc_server(*arguments)

@@ -88,6 +88,22 @@ _KERNEL = """
     print("deployed")
 """
 
+_DEBUG = """
+    from tvm.contrib.debugger import debug_executor
+    lib = relay.build(net, "llvm", params=params)
+    lib.export_library(folder.relpath("net.so"))
+    devices = [(lib, tvm.cpu(0))]
+    for remote in sessions:
+        remote.upload(folder.relpath("net.so"))
+        devices.append((remote.load_module("net.so"), remote.cpu(0)))
+    graph = lib.get_graph_json()
+    modules = [debug_executor.create(graph, *each) for each in devices]
+    names = [[row["Name"] for row in each.profile(data=data).calls] for each in modules]
+    assert len(names[0]) > 1 and names[1] == names[2] == names[0], names
+    server.terminate()
+    print("deployed")
+"""
+
 
 def _deploy(tmp_path, body: str, executor: str = "graph_executor") -> None:
     script = tmp_path / "deploy.py"
@@ -109,3 +125,7 @@ def test_the_script_of_graph_lib_and_params(tmp_path):
 
 def test_a_te_kernel_on_a_server_is_tvms_own_module(tmp_path):
     _deploy(tmp_path, _KERNEL)
+
+
+def test_the_debug_executor_times_kernels_on_servers_that_a_script_starts(tmp_path):
+    _deploy(tmp_path, _DEBUG)

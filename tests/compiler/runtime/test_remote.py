@@ -129,10 +129,33 @@ def test_what_a_server_can_not_do_is_said(session, network, upload, tmp_path):
         remote.load_module(session, "foreign.so")
 
 
-def test_the_debug_executor_times_whole_runs_there(session, network, upload, caplog):
+def test_the_debug_executor_times_each_kernel_of_a_local_session(network, tmp_path):
     from compiler.runtime.debugger import debug_executor
 
-    upload("debug.so")
+    session = rpc.LocalSession()
+    network.library.export_library(str(tmp_path / "kernels.so"))
+    session.upload(str(tmp_path / "kernels.so"))
+    library = remote.load_module(session, "kernels.so")
+    graph = network.library.get_graph_json()
+    here = debug_executor.create(graph, network.library, tvm.cpu())
+    there = debug_executor.create(graph, library, session.cpu(0))
+    expected = [row["Name"] for row in here.profile(**network.inputs(1)).calls]
+    found = there.profile(**network.inputs(1)).calls
+    assert len(expected) > 1 and [row["Name"] for row in found] == expected
+    times = there.run_individual(number=2, repeat=3)
+    assert [len(row) for row in times] == [3] * (there.get_num_inputs() + len(expected))
+    check(there, network)
+    with pytest.raises(InputError, match="no tensors between kernels"):
+        there.debug_get_output(0)
+
+
+def test_the_debug_executor_times_whole_runs_of_a_server_without_baton(network, tmp_path, caplog):
+    from compiler.runtime.debugger import debug_executor
+
+    server = rpc.Server("127.0.0.1")  # a server has one client at a time
+    session = rpc.connect("127.0.0.1", server.port)
+    network.library.export_library(str(tmp_path / "debug.so"))
+    session.upload(str(tmp_path / "debug.so"))
     library = remote.load_module(session, "debug.so")
     graph = network.library.get_graph_json()
     module = debug_executor.create(graph, library, session.cpu(0))
@@ -142,3 +165,4 @@ def test_the_debug_executor_times_whole_runs_there(session, network, upload, cap
     check(module, network)
     with pytest.raises(InputError, match="no tensors between kernels"):
         module.debug_get_output(0)
+    server.terminate()
